@@ -1,0 +1,93 @@
+# Every target sets up what it needs in .venv first: the only thing a machine must have is
+# Python 3.11 or later. Set-up runs once, and again when pyproject.toml or constraints.txt change.
+
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin/python
+# pip is told to print errors only; `make PIP_VERBOSITY= demo` shows all it does.
+PIP_VERBOSITY ?= -qq
+PIP_INSTALL := $(RUN) -m pip install --disable-pip-version-check $(PIP_VERBOSITY) -c constraints.txt
+# Test processes share the cores, so none of them may start its own pool of threads.
+JOBS ?= 2
+PYTEST := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(RUN) -m pytest
+# Options for the command that a target runs, as in `make demo ARGS=--help`.
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help demo test slow lint format bars bench lock clean
+
+help: ## show this list
+	@grep -hE '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):.*## /\1|/' \
+		| while IFS='|' read -r name text; do printf '  make %-8s %s\n' "$$name" "$$text"; done
+
+demo: $(VENV)/.installed-demo ## train a private model on real data and show what it costs
+	@$(VENV)/bin/dpglm demo $(ARGS)
+
+test: $(VENV)/.installed-dev ## run all tests but the slow ones, on two processes
+	$(PYTEST) -n $(JOBS) $(ARGS)
+
+slow: $(VENV)/.installed-dev ## run the slow tests
+	$(PYTEST) -n $(JOBS) -m slow $(ARGS) || [ $$? -eq 5 ]  # 5: there is none
+
+lint: $(VENV)/.installed-dev ## check style, formatting and types
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+	$(RUN) -m mypy --strict src
+
+format: $(VENV)/.installed-dev ## rewrite the code in the project's style
+	$(RUN) -m ruff check --fix .
+	$(RUN) -m ruff format .
+
+bars: $(VENV)/.installed-dev ## measure accuracy and speed against the project's bars
+	$(RUN) benchmarks/bars.py $(ARGS)
+
+bench: $(VENV)/.installed-dev ## run the benchmarks
+	$(RUN) benchmarks/run.py $(ARGS)
+
+lock: ## write constraints.txt anew with the newest versions that fit
+	rm -rf $(VENV)
+	$(MAKE) $(VENV)/.created
+	$(RUN) -m pip install --disable-pip-version-check $(PIP_VERBOSITY) 'hatchling>=1.27,<2' editables
+	$(RUN) -m pip install --disable-pip-version-check $(PIP_VERBOSITY) --no-build-isolation \
+		-e '.[all,dev]'
+	sed -n '/^#/p' constraints.txt > constraints.new
+	$(RUN) -m pip freeze --exclude-editable | tr 'A-Z_' 'a-z-' | LC_ALL=C sort >> constraints.new
+	mv constraints.new constraints.txt
+
+clean: ## remove everything that make has made, .venv included
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The demo needs no development tools, so its set-up is the smaller one; the larger one covers both.
+$(VENV)/.installed-demo: $(VENV)/.created pyproject.toml constraints.txt
+	@echo "Installing dpglm into $(VENV) (once; a minute or two) ..."
+	@$(PIP_INSTALL) hatchling editables
+	@$(PIP_INSTALL) --no-build-isolation -e '.[all]'
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.created pyproject.toml constraints.txt
+	@echo "Installing dpglm and its development tools into $(VENV) (once; a minute or two) ..."
+	@$(PIP_INSTALL) hatchling editables
+	@$(PIP_INSTALL) --no-build-isolation -e '.[all,dev]'
+	@touch $(VENV)/.installed-demo $@
+
+# Debian's python3 comes without ensurepip, which venv needs: virtualenv brings its own pip.
+$(VENV)/.created:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "dpglm needs Python 3.11 or later, and '$(PYTHON)' is not." >&2; \
+		echo "On Debian 12 or later: apt-get install python3 python3-venv" >&2; \
+		echo "If it has another name: make PYTHON=python3.12 ..." >&2; \
+		exit 1; }
+	@rm -rf $(VENV)
+	@$(PYTHON) -m venv $(VENV) >/dev/null 2>&1 \
+		|| { rm -rf $(VENV); $(PYTHON) -m virtualenv -q $(VENV) 2>/dev/null; } \
+		|| { rm -rf $(VENV); \
+			$(PYTHON) -m pip install --disable-pip-version-check -qq \
+				--target $(VENV)/virtualenv virtualenv 2>/dev/null \
+			&& PYTHONPATH=$(VENV)/virtualenv $(PYTHON) -m virtualenv -q $(VENV); } \
+		|| { rm -rf $(VENV); \
+			echo "'$(PYTHON)' can make no virtual environment (its venv module lacks ensurepip)." >&2; \
+			echo "On Debian or Ubuntu: apt-get install python3-venv" >&2; \
+			exit 1; }
+	@touch $@

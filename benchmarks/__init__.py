@@ -1,0 +1,1 @@
+"""Benchmarks: problems, and the commands that measure the library on them."""

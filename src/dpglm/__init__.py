@@ -1,0 +1,60 @@
+"""Linear and generalized linear models under differential privacy, in scikit-learn's style."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dpglm.estimators import ElasticNet as ElasticNet
+    from dpglm.estimators import HuberRegressor as HuberRegressor
+    from dpglm.estimators import Lasso as Lasso
+    from dpglm.estimators import LinearRegression as LinearRegression
+    from dpglm.estimators import LinearSVC as LinearSVC
+    from dpglm.estimators import LogisticRegression as LogisticRegression
+    from dpglm.estimators import PoissonRegressor as PoissonRegressor
+    from dpglm.estimators import Ridge as Ridge
+    from dpglm.estimators import RobustClassifier as RobustClassifier
+    from dpglm.exceptions import PlanMismatchError as PlanMismatchError
+    from dpglm.exceptions import PublicInformationWarning as PublicInformationWarning
+    from dpglm.privacy import Adjacency as Adjacency
+    from dpglm.privacy import ApproximateDP as ApproximateDP
+    from dpglm.privacy import GaussianDP as GaussianDP
+    from dpglm.privacy import ZeroConcentratedDP as ZeroConcentratedDP
+    from dpglm.solvers import NoisyGD as NoisyGD
+
+__version__ = "0.1.0"
+
+# Loaded when first used, so that `import dpglm` does not wait for scikit-learn.
+_HOME = {
+    "Adjacency": "dpglm.privacy",
+    "ApproximateDP": "dpglm.privacy",
+    "ElasticNet": "dpglm.estimators",
+    "GaussianDP": "dpglm.privacy",
+    "HuberRegressor": "dpglm.estimators",
+    "Lasso": "dpglm.estimators",
+    "LinearRegression": "dpglm.estimators",
+    "LinearSVC": "dpglm.estimators",
+    "LogisticRegression": "dpglm.estimators",
+    "NoisyGD": "dpglm.solvers",
+    "PlanMismatchError": "dpglm.exceptions",
+    "PoissonRegressor": "dpglm.estimators",
+    "PublicInformationWarning": "dpglm.exceptions",
+    "Ridge": "dpglm.estimators",
+    "RobustClassifier": "dpglm.estimators",
+    "ZeroConcentratedDP": "dpglm.privacy",
+}
+
+__all__ = sorted([*_HOME, "__version__"])
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'dpglm' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME})

@@ -1,0 +1,53 @@
+"""Checks of public arguments: errors that name the parameter, the value and what is allowed."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Sequence
+
+__all__ = ["check_integer", "check_one_of", "check_real"]
+
+
+def check_integer(name: str, value: object, *, least: int) -> int:
+    """Return ``value`` as an int, or raise ValueError if it is not one of at least ``least``."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or int(value) < least:
+        raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
+    return int(value)
+
+
+def check_real(
+    name: str,
+    value: object,
+    *,
+    above: float = -math.inf,
+    least: float = -math.inf,
+    most: float = math.inf,
+    below: float = math.inf,
+) -> float:
+    """Return ``value`` as a finite float, or raise ValueError if it is out of range."""
+    allowed = " and ".join(
+        text
+        for bound, text in (
+            (above, f"above {above:g}"),
+            (least, f"at least {least:g}"),
+            (most, f"at most {most:g}"),
+            (below, f"below {below:g}"),
+        )
+        if math.isfinite(bound)
+    )
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, numbers.Real)
+        or not math.isfinite(value)
+        or not (value > above and value >= least and value <= most and value < below)
+    ):
+        raise ValueError(f"{name} must be a finite number {allowed}".rstrip() + f", got {value!r}")
+    return float(value)
+
+
+def check_one_of(name: str, value: object, allowed: Sequence[str]) -> str:
+    """Return ``value``, or raise ValueError if it is not one of the ``allowed`` strings."""
+    if not isinstance(value, str) or value not in allowed:
+        raise ValueError(f"{name} must be one of {list(allowed)}, got {value!r}")
+    return value

@@ -1,0 +1,32 @@
+"""The command line: `dpglm`, with one module for each command."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+__all__ = ["main"]
+
+_NEEDED = ("click", "pyarrow", "rich")
+
+
+def main() -> None:
+    """Run the command line; installed as the script ``dpglm``."""
+    lacking = [name for name in _NEEDED if not _is_installed(name)]
+    if lacking:
+        sys.stderr.write(
+            f"The command line needs {', '.join(lacking)}, which the core install leaves out.\n"
+            "Install with: pip install 'dpglm[cli]'\n"
+        )
+        raise SystemExit(2)
+    from dpglm.cli.app import app
+
+    app(prog_name="dpglm")
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        importlib.import_module(name)
+    except ImportError:
+        return False
+    return True

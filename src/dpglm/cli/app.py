@@ -1,0 +1,58 @@
+"""The command group and its general help."""
+
+from __future__ import annotations
+
+from typing import final
+
+import click
+
+import dpglm
+from dpglm.cli.demo import demo
+from dpglm.cli.fit import fit
+from dpglm.cli.options import examples
+from dpglm.cli.plan import plan
+from dpglm.cli.predict import predict
+from dpglm.cli.schema import schema
+from dpglm.cli.verify import verify
+
+__all__ = ["app"]
+
+
+@final
+class _InOrderOfUse(click.Group):
+    """A group that lists its commands as they were added, not by the alphabet."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+
+@click.group(
+    cls=_InOrderOfUse,
+    context_settings={"max_content_width": 100, "help_option_names": ["-h", "--help"]},
+    epilog=examples(
+        "dpglm demo                                               see it work on public data",
+        "",
+        "dpglm schema people.csv --target income -o schema.json   a form to fill in by hand",
+        "dpglm plan --schema schema.json --rows 30000             what a fit would cost",
+        "dpglm fit people.csv --schema schema.json --epsilon 1 --model model.json --report report",
+        "dpglm verify report/certificate.json                     check the claim",
+        "dpglm predict new.csv --model model.json -o predictions.csv",
+    ),
+)
+@click.version_option(dpglm.__version__, prog_name="dpglm")
+def app() -> None:
+    """Fit linear models to private rows, with a proof of privacy.
+
+    What is written (model, certificate, report) may be published: it says almost nothing about any
+    one row, as measured by epsilon and delta. What is printed is for the holder of the rows: an
+    error about a value that does not match the schema shows that value.
+
+    Tables are CSV files (UTF-8, with a header) or Parquet files.
+
+    Exit codes: 0 success; 1 a certificate does not hold (verify); 2 wrong options or input. After
+    an error no output file exists.
+    """
+
+
+for command in (demo, schema, plan, fit, verify, predict):
+    app.add_command(command)

@@ -1,0 +1,136 @@
+"""`dpglm fit`: a private model from a table and its schema."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from dpglm.cli.console import InputError, guarded, note, output, print_sections
+from dpglm.cli.expectation import cautions, expectation, is_hopeless
+from dpglm.cli.fitting import fit_with_progress, planned, require_report, write_release
+from dpglm.cli.options import (
+    INPUT_FILE,
+    OUTPUT_FILE,
+    budget_options,
+    estimator_names,
+    estimator_options,
+    examples,
+    force_option,
+    make_estimator,
+)
+from dpglm.cli.outputs import all_or_none
+from dpglm.data.schema import Schema
+from dpglm.data.tables import named_errors, read_table, storage_types
+
+__all__ = ["fit"]
+
+
+@click.command(
+    short_help="Fit a private model to a table.",
+    epilog=examples(
+        "dpglm fit people.csv --schema schema.json --epsilon 1 --model model.json --report report",
+        "dpglm fit people.csv --schema schema.json --epsilon 0.5 --delta 1e-6 \\",
+        "    --estimator svm --set loss=hinge --set C=10 --model model.json",
+    ),
+)
+@click.argument("data", type=INPUT_FILE)
+@click.option("--target", metavar="COLUMN", help="The column to predict, as the schema names it.")
+@click.option("--schema", "schema_file", type=INPUT_FILE, required=True, help="The public facts.")
+@budget_options(epsilon=None)
+@click.option(
+    "--public-rows",
+    type=click.IntRange(min=1),
+    help="A rough public number of rows; for --adjacency add_remove, where the true one is secret.",
+)
+@estimator_options(None)
+@click.option("--model", type=OUTPUT_FILE, required=True, help="Where to write the model (JSON).")
+@click.option(
+    "--report",
+    type=OUTPUT_FILE,
+    metavar="FOLDER",
+    help="Where to write certificate.json and report.html.",
+)
+@force_option
+@guarded
+def fit(
+    data: Path,
+    target: str | None,
+    schema_file: Path,
+    epsilon: float,
+    delta: float | str,
+    adjacency: str,
+    public_rows: int | None,
+    estimator: str | None,
+    settings: tuple[str, ...],
+    model: Path,
+    report: Path | None,
+    force: bool,
+) -> None:
+    """Fit a model to the private table DATA and write what may be published.
+
+    The model is differentially private: with epsilon 1, no row changes the probability of any
+    outcome by more than a factor of e = 2.7 (and by delta). Every number that this rests on is in
+    the certificate, and `dpglm verify` recomputes it. The noise comes from the operating system, so
+    two fits differ; each fit of the same rows costs epsilon again.
+
+    `dpglm schema` makes the form for the schema. No accuracy is shown: computed on the private
+    rows it would be one more release. Measure it on rows that are public or set aside for it.
+
+    Error messages are for you, the holder of the rows: they show a value that does not match the
+    schema. After an error nothing has been released and no file has been written.
+    """
+    schema = Schema.from_json(schema_file)
+    if target is not None and target != schema.target.name:
+        raise InputError(
+            f"--target {target}: the target in {schema_file} is {schema.target.name!r}; name that "
+            "column, or change the schema"
+        )
+    if adjacency == "add_remove" and public_rows is None:
+        raise InputError(
+            "--adjacency add_remove keeps the number of rows secret: say roughly how many there "
+            "are, from public knowledge, with --public-rows"
+        )
+    fitted = make_estimator(
+        _estimator_for(estimator, schema),
+        settings,
+        epsilon=epsilon,
+        delta=delta,
+        adjacency=adjacency,
+        n_rows=public_rows,
+        row_norm=schema.row_norm,
+        **schema.target.estimator_parameters(),
+    )
+    written = [model]
+    if report is not None:
+        require_report()
+        written += [report / "certificate.json", report / "report.html"]
+    with all_or_none(written, force=force) as drafts:
+        table = read_table(data, [*schema.column_names, schema.target.name])
+        with named_errors(data):
+            y = schema.encode_target(table.pop(schema.target.name))
+            X = schema.encode(table)
+        plan = planned(fitted, public_rows or len(X), X.shape[1], schema.target.n_classes)
+        verdict = [" ".join(expectation(plan))] if is_hopeless(plan) else []
+        for caution in (*cautions(plan), *verdict):
+            note(f"Warning: {caution}")
+        fit_with_progress(fitted, plan, X, y, schema)
+        write_release(fitted, schema, drafts, model=model, report=report)
+    print_sections(fitted.privacy_.sections())
+    for path in written:
+        output().print(f"Wrote {path}")
+    unused = set(storage_types(data)) - {"", *schema.column_names, schema.target.name}
+    if unused:
+        note(f"Not in the schema, hence not used: {', '.join(sorted(unused))}")
+
+
+def _estimator_for(name: str | None, schema: Schema) -> str:
+    if name is None:
+        return schema.target.default_estimator
+    able = estimator_names(schema.target)
+    if name not in able:
+        raise InputError(
+            f"--estimator {name} cannot predict the target {schema.target.name!r} as the schema "
+            f"describes it: choose among {', '.join(able)}"
+        )
+    return name

@@ -1,0 +1,204 @@
+"""Options that several commands share, and the estimators that they name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+import click
+
+from dpglm.data.targets import TargetColumn
+
+__all__ = [
+    "ESTIMATORS",
+    "INPUT_FILE",
+    "OUTPUT_FILE",
+    "budget_options",
+    "estimator_class",
+    "estimator_names",
+    "estimator_options",
+    "examples",
+    "force_option",
+    "make_estimator",
+]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+ESTIMATORS: Mapping[str, str] = MappingProxyType(
+    {
+        "logistic": "LogisticRegression",
+        "svm": "LinearSVC",
+        "robust": "RobustClassifier",
+        "linear": "LinearRegression",
+        "ridge": "Ridge",
+        "lasso": "Lasso",
+        "elasticnet": "ElasticNet",
+        "huber": "HuberRegressor",
+        "poisson": "PoissonRegressor",
+    }
+)
+"""Names on the command line of the classes in ``dpglm.estimators``."""
+
+INPUT_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+OUTPUT_FILE = click.Path(path_type=Path)
+
+_ADJACENCIES = ("zero_out", "add_remove", "replace_one")
+# Other options decide these, or they take Python objects.
+_NOT_SETTABLE = frozenset(
+    {
+        "adjacency",
+        "budget",
+        "callback",
+        "classes",
+        "constraint",
+        "delta",
+        "epsilon",
+        "feature_bounds",
+        "n_rows",
+        "regularizer",
+        "row_norm",
+        "solver",
+        "target_bounds",
+        "verbose",
+    }
+)
+
+
+def _delta(_: click.Context, __: click.Parameter, value: str) -> float | str:
+    try:
+        return value if value == "auto" else float(value)
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is neither a number nor 'auto'") from None
+
+
+def examples(*lines: str) -> str:
+    """Return the end of a command's help."""
+    return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
+
+
+def _several(*options: Callable[[F], F]) -> Callable[[F], F]:
+    def decorate(command: F) -> F:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+def budget_options(*, epsilon: float | None) -> Callable[[F], F]:
+    """Add --epsilon, --delta, --adjacency; epsilon must be given where it has no default."""
+    return _several(
+        click.option(
+            "--epsilon",
+            type=float,
+            default=epsilon,
+            required=epsilon is None,
+            show_default=epsilon is not None,
+            help="How much one row may matter. 1 is a usual choice; smaller is more private.",
+        ),
+        click.option(
+            "--delta",
+            callback=_delta,
+            default="auto",
+            metavar="FLOAT|auto",
+            show_default=True,
+            help="Probability with which epsilon may not hold. 'auto': far below 1/rows.",
+        ),
+        click.option(
+            "--adjacency",
+            type=click.Choice(_ADJACENCIES),
+            default="zero_out",
+            show_default=True,
+            help="What is hidden: a row's contribution, its presence, or its content.",
+        ),
+    )
+
+
+def estimator_options(default: str | None) -> Callable[[F], F]:
+    """Add --estimator and --set."""
+    return _several(
+        click.option(
+            "--estimator",
+            type=click.Choice(list(ESTIMATORS)),
+            default=default,
+            show_default=default or "by the target's type",
+            help="What to fit.",
+        ),
+        click.option(
+            "--set",
+            "settings",
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="A setting of the estimator as in Python, such as C=0.5, alpha=10 or loss=hinge. "
+            "May be repeated.",
+        ),
+    )
+
+
+force_option = click.option("--force", is_flag=True, help="Replace files that exist.")
+
+
+def estimator_class(name: str) -> Any:
+    """Return the class of an estimator.
+
+    Parameters
+    ----------
+    name : str
+        One of ``ESTIMATORS``.
+
+    Returns
+    -------
+    type
+    """
+    from dpglm import estimators
+
+    return getattr(estimators, ESTIMATORS[name])
+
+
+def estimator_names(target: TargetColumn) -> list[str]:
+    """Return the names of the estimators that can predict a target."""
+    needed = set(target.estimator_parameters())
+    return [name for name in ESTIMATORS if needed <= set(estimator_class(name)().get_params())]
+
+
+def make_estimator(name: str, settings: Sequence[str], **parameters: Any) -> Any:
+    """Make an estimator.
+
+    Parameters
+    ----------
+    name : str
+        One of ``ESTIMATORS``.
+    settings : sequence of str
+        What was given with --set: ``NAME=VALUE``, the value as JSON or as plain text.
+    **parameters
+        Parameters that other options decide.
+
+    Returns
+    -------
+    estimator
+
+    Raises
+    ------
+    ValueError
+        If a setting is unknown, or is not for --set to decide.
+    """
+    made = estimator_class(name)()
+    allowed = sorted(set(made.get_params()) - _NOT_SETTABLE)
+    for setting in settings:
+        key, equals, text = setting.partition("=")
+        if not equals or key not in allowed:
+            raise ValueError(
+                f"--set {setting}: must be NAME=VALUE with a name among {', '.join(allowed)}"
+            )
+        parameters[key] = _value(text)
+    return made.set_params(**parameters)
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text

@@ -1,0 +1,101 @@
+"""Files that appear all together at the very end, or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+__all__ = ["all_or_none"]
+
+
+@contextlib.contextmanager
+def all_or_none(targets: Sequence[Path], *, force: bool) -> Iterator[Mapping[Path, Path]]:
+    """Publish files together.
+
+    Parameters
+    ----------
+    targets : sequence of Path
+        Where files will appear; missing folders are made.
+    force : bool
+        Whether to replace files that exist.
+
+    Yields
+    ------
+    mapping of Path to Path
+        For each target, where to write it meanwhile: a file of the same name in a hidden folder
+        beside it. When the block ends all are moved into place; when it fails, or a move does,
+        everything is as it was before.
+
+    Raises
+    ------
+    ValueError
+        Before anything is done, if a target exists, is a folder, or is named twice.
+    OSError
+        Before anything is done, if a folder cannot be written to.
+    """
+    _check(targets, force)
+    made: list[Path] = []
+    stages: dict[Path, Path] = {}
+    published = False
+    try:
+        for folder in dict.fromkeys(target.parent for target in targets):
+            made += _make_folder(folder)
+            stages[folder] = Path(tempfile.mkdtemp(prefix=".dpglm-", dir=folder))
+        drafts = {target: stages[target.parent] / target.name for target in targets}
+        yield drafts
+        _check(targets, force)
+        _publish(drafts)
+        published = True
+    finally:
+        for stage in stages.values():
+            shutil.rmtree(stage, ignore_errors=True)
+        if not published:
+            for folder in reversed(made):
+                # Somebody else may have put something there meanwhile.
+                with contextlib.suppress(OSError):
+                    folder.rmdir()
+
+
+def _check(targets: Sequence[Path], force: bool) -> None:
+    for i, target in enumerate(targets):
+        blocking = [one for one in target.parents if one.exists() and not one.is_dir()]
+        if blocking:
+            raise ValueError(f"{blocking[0]} is a file: give the name of a folder")
+        if target.is_dir():
+            raise ValueError(f"{target} is a folder: give the name of a file")
+        if target.exists() and not force:
+            raise ValueError(f"{target} exists already: choose another name, or add --force")
+        if any(_same(target, other) for other in targets[:i]):
+            raise ValueError(f"{target} is named for two outputs: give each its own name")
+
+
+def _same(one: Path, other: Path) -> bool:
+    return os.path.abspath(one) == os.path.abspath(other)
+
+
+def _make_folder(folder: Path) -> list[Path]:
+    """Make a folder; return those that were made, outermost first."""
+    lacking = [one for one in (folder, *folder.parents) if not one.exists()][::-1]
+    folder.mkdir(parents=True, exist_ok=True)
+    return lacking
+
+
+def _publish(drafts: Mapping[Path, Path]) -> None:
+    moved: list[tuple[Path, Path | None]] = []
+    try:
+        for target, draft in drafts.items():
+            old = draft.with_name(f"{draft.name}.old") if target.exists() else None
+            if old is not None:
+                os.replace(target, old)
+            moved.append((target, old))
+            os.replace(draft, target)
+    except BaseException:
+        for target, old in reversed(moved):
+            target.unlink(missing_ok=True)
+            if old is not None:
+                os.replace(old, target)
+        raise

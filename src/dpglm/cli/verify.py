@@ -1,0 +1,75 @@
+"""`dpglm verify`: recompute what a certificate claims."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from dpglm.cli.console import guarded, output
+from dpglm.cli.options import INPUT_FILE, examples
+
+if TYPE_CHECKING:
+    from dpglm.report.certificate import Certificate
+
+__all__ = ["verify"]
+
+
+@click.command(
+    short_help="Check a certificate.",
+    epilog=examples(
+        "dpglm verify report/certificate.json",
+        "dpglm verify model.json",
+    ),
+)
+@click.argument("certificate", type=INPUT_FILE)
+@click.pass_context
+@guarded
+def verify(context: click.Context, certificate: Path) -> None:
+    """Check that the claim in CERTIFICATE follows from what it records.
+
+    Recomputes epsilon and delta from the recorded events with accountants that share no code
+    with the one that made the claim, and checks that the noise fits the bounds, the relation and
+    the number of releases. CERTIFICATE is a certificate.json or a model file.
+
+    A certificate says what its author recorded; that the recorded program ran on the rows cannot
+    be seen from a file.
+
+    Exit code: 0 if the claim holds, 1 if it does not, 2 if the file is no certificate.
+    """
+    from dpglm.report.verify import verify as check
+
+    claim, is_model = _read(certificate)
+    found = check(claim)
+    problem = _problem_of_model(certificate) if is_model else None
+    if problem is not None:
+        output().print(f"THE MODEL IS NOT THE ONE OF THE CERTIFICATE: {problem}")
+    output().print(found.summary())
+    context.exit(0 if found.ok and problem is None else 1)
+
+
+def _read(path: Path) -> tuple[Certificate, bool]:
+    """Return the certificate in a file, and whether that is a model file."""
+    from dpglm.report.certificate import Certificate
+
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is not a JSON file: {error}") from error
+    is_model = isinstance(document, dict) and isinstance(document.get("certificate"), dict)
+    try:
+        return Certificate.from_dict(document["certificate"] if is_model else document), is_model
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path} holds no certificate of dpglm: {error}") from error
+
+
+def _problem_of_model(path: Path) -> str | None:
+    from dpglm.report.model_file import load_model
+
+    try:
+        load_model(path)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        return str(error)
+    return None

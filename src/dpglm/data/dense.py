@@ -1,0 +1,116 @@
+"""Dense rows in one NumPy array, float32 or float64, C or Fortran order, never copied."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpglm.data.rows import Block, Floats, Rows
+from dpglm.data.spec import DataSpec
+
+__all__ = ["BLOCK_ROWS", "RUN_ROWS", "DenseRows"]
+
+RUN_ROWS = 256
+"""Rows that are summed in the rows' own precision; runs are added up in float64."""
+_BLOCK_BYTES = 1 << 21
+BLOCK_ROWS = 8192
+"""The most rows in a block."""
+
+
+@final
+class DenseRows(Rows):
+    """Rows of a dense array.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, features), float32 or float64
+        Rows whose L2 norms are at most ``spec.row_norm``.
+    y : ndarray of shape (n,)
+        Targets in the loss's convention.
+    norms : ndarray of shape (n,)
+        Upper bounds on the norms of the rows with their intercept column.
+    spec : DataSpec
+        The public facts.
+    weights : ndarray of shape (n,), optional
+        Weights in [0, ``spec.weight_bound``].
+    """
+
+    def __init__(
+        self,
+        X: Floats,
+        y: NDArray[Any],
+        norms: Floats,
+        spec: DataSpec,
+        weights: Floats | None = None,
+    ) -> None:
+        self.spec = spec
+        self._X, self._y, self._norms, self._weights = X, y, norms, weights
+        rows = _BLOCK_BYTES // (X.itemsize * X.shape[1])
+        self._block_rows = min(max(RUN_ROWS, rows // RUN_ROWS * RUN_ROWS), BLOCK_ROWS)
+
+    @property
+    def n_rows(self) -> int:
+        return self._X.shape[0]
+
+    def blocks(self) -> Iterator[Block]:
+        for start in range(0, self.n_rows, self._block_rows):
+            rows = slice(start, start + self._block_rows)
+            weights = None if self._weights is None else self._weights[rows]
+            yield _DenseBlock(
+                self._X[rows], self._y[rows], self._norms[rows], weights, self.spec.intercept
+            )
+
+    def take(self, indices: NDArray[np.intp]) -> DenseRows:
+        weights = None if self._weights is None else self._weights[indices]
+        return DenseRows(
+            self._X[indices], self._y[indices], self._norms[indices], self.spec, weights
+        )
+
+
+@final
+class _DenseBlock(Block):
+    def __init__(
+        self,
+        X: Floats,
+        targets: NDArray[Any],
+        norms: Floats,
+        weights: Floats | None,
+        intercept: float,
+    ) -> None:
+        self._X, self._intercept = X, intercept
+        self.targets, self.norms, self.weights = targets, norms, weights
+
+    def predict(self, w: NDArray[np.float64]) -> Floats:
+        w = w.astype(self._X.dtype)
+        if self._intercept == 0.0:
+            return self._X @ w
+        z = self._X @ w[:-1]
+        z += w.dtype.type(self._intercept) * w[-1]
+        return z
+
+    def weighted_sum(self, slopes: Floats) -> NDArray[np.float64]:
+        total = _sum_in_runs(self._X, slopes)
+        if self._intercept == 0.0:
+            return total
+        last = self._intercept * slopes.sum(axis=0, keepdims=True, dtype=np.float64)
+        return np.concatenate([total, last])
+
+
+def _sum_in_runs(X: Floats, slopes: Floats) -> NDArray[np.float64]:
+    """``X.T @ slopes`` with at most ``RUN_ROWS`` additions in the precision of ``X``."""
+    rows, columns = X.shape
+    whole = rows // RUN_ROWS * RUN_ROWS
+    # Splitting the first axis of a slice gives views, whatever the memory order.
+    stacked_X = X[:whole].reshape(-1, RUN_ROWS, columns)
+    if slopes.ndim == 1:
+        stacked = slopes[:whole].reshape(-1, 1, RUN_ROWS)
+        total = np.matmul(stacked, stacked_X).sum(axis=(0, 1), dtype=np.float64)
+    else:
+        stacked = slopes[:whole].reshape(-1, RUN_ROWS, slopes.shape[1])
+        total = np.matmul(stacked_X.transpose(0, 2, 1), stacked).sum(axis=0, dtype=np.float64)
+    if whole < rows:
+        total += X[whole:].T @ slopes[whole:]
+    return total

@@ -1,0 +1,85 @@
+"""Rows as a backend sees them: blocks that can predict and sum, and nothing else."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpglm.data.spec import DataSpec
+
+__all__ = ["SERIAL", "Block", "BlockMap", "Floats", "Kernel", "Rows"]
+
+Floats: TypeAlias = NDArray[np.floating[Any]]
+
+
+class Block(abc.ABC):
+    """Some rows, small enough to stay in cache while they are used twice."""
+
+    targets: NDArray[Any]
+    """Targets as the loss wants them, shape ``(rows,)``."""
+    norms: Floats
+    """Upper bounds on the L2 norm of each row with its intercept column, shape ``(rows,)``."""
+    weights: Floats | None
+    """Weight of each row, shape ``(rows,)``, or None for all ones."""
+
+    @abc.abstractmethod
+    def predict(self, w: NDArray[np.float64]) -> Floats:
+        """Linear predictions ``z``, shape ``(rows,)`` or ``(rows, outputs)``; a fresh array."""
+
+    @abc.abstractmethod
+    def weighted_sum(self, slopes: Floats) -> NDArray[np.float64]:
+        """``sum_i slopes_i x_i`` in the shape of the parameter."""
+
+
+Kernel: TypeAlias = Callable[[Block], NDArray[np.float64]]
+BlockMap: TypeAlias = Callable[[Kernel, Iterable[Block]], Iterable[NDArray[np.float64]]]
+
+SERIAL: BlockMap = map
+
+
+class Rows(abc.ABC):
+    """Prepared rows: their norms, targets and weights satisfy the bounds of ``spec``.
+
+    Notes
+    -----
+    A backend implements this class and ``Block``; every solver then runs on it. Neighbouring
+    data sets of equal length are cut into the same blocks, so that one row changes the sum of
+    one block only; the rounding bound of a sum rests on that.
+    """
+
+    spec: DataSpec
+
+    @property
+    @abc.abstractmethod
+    def n_rows(self) -> int:
+        """The true number of rows; private under ``add_remove``."""
+
+    @abc.abstractmethod
+    def blocks(self) -> Iterator[Block]:
+        """All rows, in order, in blocks whose boundaries depend on their number only."""
+
+    @abc.abstractmethod
+    def take(self, indices: NDArray[np.intp]) -> Rows:
+        """Take the rows at the given positions, in that order."""
+
+    def sum(self, kernel: Kernel, map_blocks: BlockMap = SERIAL) -> NDArray[np.float64]:
+        """Add up what ``kernel`` returns for each block, in the order of the blocks.
+
+        Notes
+        -----
+        The error of the result is at most ``u |sum| + gamma_m**2 sum |parts|`` for m blocks,
+        coordinate by coordinate: Ogita, Rump and Oishi, "Accurate sum and dot product", SIAM
+        J. Sci. Comput. 26 (2005), Proposition 4.5.
+        """
+        total = np.zeros(self.spec.coefficient_shape)
+        lost = np.zeros_like(total)
+        for part in map_blocks(kernel, self.blocks()):
+            new = total + part
+            shadow = new - total
+            lost += (total - (new - shadow)) + (part - shadow)
+            total = new
+        return total + lost

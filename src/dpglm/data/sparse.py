@@ -1,0 +1,102 @@
+"""Sparse rows in CSR; sums are accumulated in float64, at a cost in the non-zeros."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from dpglm.data.rows import Block, Floats, Rows
+from dpglm.data.spec import DataSpec
+
+__all__ = ["BLOCK_ROWS", "SparseRows"]
+
+BLOCK_ROWS = 4096
+"""Rows in a block, each column of which is summed one after the other."""
+
+
+@final
+class SparseRows(Rows):
+    """Rows of a CSR array.
+
+    Parameters
+    ----------
+    X : csr_array of shape (n, features), float32 or float64
+        Rows whose L2 norms are at most ``spec.row_norm``, without duplicate entries.
+    y, norms, spec, weights
+        As for ``DenseRows``.
+    """
+
+    def __init__(
+        self,
+        X: sparse.csr_array,
+        y: NDArray[Any],
+        norms: Floats,
+        spec: DataSpec,
+        weights: Floats | None = None,
+    ) -> None:
+        self.spec = spec
+        self._X, self._y, self._norms, self._weights = X, y, norms, weights
+
+    @property
+    def n_rows(self) -> int:
+        return int(self._X.shape[0])
+
+    def blocks(self) -> Iterator[Block]:
+        for start in range(0, self.n_rows, BLOCK_ROWS):
+            rows = slice(start, start + BLOCK_ROWS)
+            weights = None if self._weights is None else self._weights[rows]
+            yield _SparseBlock(
+                _row_slice(self._X, rows),
+                self._y[rows],
+                self._norms[rows],
+                weights,
+                self.spec.intercept,
+            )
+
+    def take(self, indices: NDArray[np.intp]) -> SparseRows:
+        weights = None if self._weights is None else self._weights[indices]
+        return SparseRows(
+            self._X[indices], self._y[indices], self._norms[indices], self.spec, weights
+        )
+
+
+@final
+class _SparseBlock(Block):
+    def __init__(
+        self,
+        X: sparse.csr_array,
+        targets: NDArray[Any],
+        norms: Floats,
+        weights: Floats | None,
+        intercept: float,
+    ) -> None:
+        self._X, self._intercept = X, intercept
+        self.targets, self.norms, self.weights = targets, norms, weights
+
+    def predict(self, w: NDArray[np.float64]) -> Floats:
+        if self._intercept == 0.0:
+            return np.asarray(self._X @ w)
+        return np.asarray(self._X @ w[:-1]) + self._intercept * w[-1]
+
+    def weighted_sum(self, slopes: Floats) -> NDArray[np.float64]:
+        slopes = slopes.astype(np.float64, copy=False)
+        total = np.asarray(self._X.T @ slopes, dtype=np.float64)
+        if self._intercept == 0.0:
+            return total
+        return np.concatenate([total, self._intercept * slopes.sum(axis=0, keepdims=True)])
+
+
+def _row_slice(X: sparse.csr_array, rows: slice) -> sparse.csr_array:
+    """``X[rows]`` as views of its data, which SciPy's own slicing would copy."""
+    stop = min(rows.stop, X.shape[0])
+    pointers = X.indptr[rows.start : stop + 1]
+    entries = slice(pointers[0], pointers[-1])
+    return sparse.csr_array(
+        (X.data[entries], X.indices[entries], pointers - pointers[0]),
+        shape=(stop - rows.start, X.shape[1]),
+        copy=False,
+    )

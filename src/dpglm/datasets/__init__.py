@@ -1,0 +1,20 @@
+"""Real data with licences: small sets shipped with the package, larger ones read where installed.
+
+The small sets of scikit-learn (``sklearn.datasets.load_breast_cancer`` and the like) are there
+already and are not wrapped.
+"""
+
+from dpglm.datasets.adult import load_adult
+from dpglm.datasets.california_housing import load_california_housing
+from dpglm.datasets.dataset import Columns, Dataset, split_by_index
+from dpglm.datasets.mnist import load_fashion_mnist, load_mnist
+
+__all__ = [
+    "Columns",
+    "Dataset",
+    "load_adult",
+    "load_california_housing",
+    "load_fashion_mnist",
+    "load_mnist",
+    "split_by_index",
+]

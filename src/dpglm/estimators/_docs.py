@@ -1,0 +1,74 @@
+"""The part of the estimators' docstrings that they share, written once."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+__all__ = ["shared_parameters"]
+
+T = TypeVar("T", bound=type)
+
+_PARAMETERS = """\
+epsilon : float, default=1.0
+    Privacy budget epsilon, above 0.
+delta : float or "auto", default="auto"
+    Privacy budget delta, in (0, 1). "auto" is the largest power of ten that is at most
+    ``1 / (10 n)``, and at most 1e-5 (``dpglm.privacy.default_delta``).
+budget : PrivacyBudget, optional
+    Takes the place of ``epsilon`` and ``delta``: ``ApproximateDP``, ``GaussianDP`` or
+    ``ZeroConcentratedDP``.
+adjacency : {"zero_out", "add_remove", "replace_one"}, default="zero_out"
+    Which data sets must be hard to tell apart: ``dpglm.privacy.Adjacency``.
+n_rows : int, optional
+    Public number of rows; only needed for ``adjacency="add_remove"``, where the true number is
+    private and any rough public figure will do.
+solver : str or Solver, default="auto"
+    "auto" and "noisy_gd" are ``dpglm.solvers.NoisyGD()`` with its default settings.
+row_norm : float, optional
+    Public bound R on the L2 norm of a row (after ``feature_bounds`` are applied), above 0.
+    Longer rows are scaled down to it. Default: the square root of the number of features if
+    ``feature_bounds`` are given; else the largest norm in the data, with a warning.
+feature_bounds : pair of float or array_like, optional
+    Public lower and upper bounds of the columns. Values are clipped to them and columns mapped
+    to [-1, 1] (sparse ones scaled, not shifted); coefficients are reported in the units of X.
+weight_bound : float, optional
+    Public bound on ``sample_weight``; default 1, or the largest weight with a warning.
+fit_intercept : bool, default=True
+    Whether to fit an intercept.
+penalize_intercept : bool, default=False
+    Whether penalty and constraint act on the intercept.
+regularizer : Regularizer, optional
+    Takes the place of the penalty that the other parameters describe. Penalties act on the
+    coefficients of the scaled columns.
+constraint : Constraint, optional
+    Set in which the coefficients of the scaled columns are held.
+random_state : int, optional
+    None: noise from the operating system. An integer makes the fit reproducible and NOT
+    private, and ``privacy_`` says so.
+callback : callable, optional
+    Called after each step with a public ``dpglm.solvers.StepInfo``.
+verbose : int, default=0
+    1 writes a line for each step to standard error."""
+
+_ATTRIBUTES = """\
+intercept_ : float or ndarray
+    Intercepts.
+n_features_in_ : int
+    Number of features.
+feature_names_in_ : ndarray of str
+    Names of the columns, where X had any.
+n_iter_ : int
+    Number of steps.
+privacy_ : dpglm.report.Certificate
+    What was spent, on which events, and which facts were treated as public.
+solution_ : dpglm.solvers.Solution
+    The plan that was executed, and public diagnostics of each step."""
+
+
+def shared_parameters(estimator: T) -> T:
+    """Put the shared texts in place of ``<parameters>`` and ``<attributes>``."""
+    text = estimator.__doc__ or ""
+    for mark, shared in (("<parameters>", _PARAMETERS), ("<attributes>", _ATTRIBUTES)):
+        text = text.replace(f"    {mark}", "\n".join(f"    {line}" for line in shared.split("\n")))
+    estimator.__doc__ = text
+    return estimator

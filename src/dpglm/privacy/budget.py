@@ -1,0 +1,273 @@
+"""How much privacy loss the caller allows, in the three usual currencies."""
+
+from __future__ import annotations
+
+import abc
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, final
+
+from dpglm._validation import check_integer, check_real
+from dpglm.privacy import gdp
+
+__all__ = [
+    "ApproximateDP",
+    "GaussianDP",
+    "PrivacyBudget",
+    "ZeroConcentratedDP",
+    "budget_from_dict",
+    "default_delta",
+]
+
+
+class PrivacyBudget(abc.ABC):
+    """The most privacy loss a fit may cause; final subclasses below."""
+
+    @abc.abstractmethod
+    def gdp_mu(self) -> float:
+        """Return the largest mu, rounded down, for which mu-GDP implies the budget.
+
+        Raises
+        ------
+        ValueError
+            If no amount of Gaussian noise meets the budget (delta of 0).
+        """
+
+    @abc.abstractmethod
+    def allows_mu(self, mu: float) -> bool:
+        """Whether a mu-GDP release is within the budget."""
+
+    @abc.abstractmethod
+    def as_approximate_dp(self) -> ApproximateDP:
+        """Return the budget as (epsilon, delta).
+
+        Raises
+        ------
+        ValueError
+            If the budget is not given as (epsilon, delta): there is no one such pair.
+        """
+
+    @abc.abstractmethod
+    def statement_for_mu(self, mu: float) -> dict[str, float]:
+        """Say in the budget's own currency what a mu-GDP release spends.
+
+        Parameters
+        ----------
+        mu : float
+            At least 0.
+
+        Returns
+        -------
+        dict
+            ``epsilon`` and ``delta`` (the budget's delta), or ``mu``, or ``rho``; rounded up.
+        """
+
+    @abc.abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON values from which ``budget_from_dict`` makes an equal budget."""
+
+
+@final
+@dataclass(frozen=True)
+class ApproximateDP(PrivacyBudget):
+    """(epsilon, delta)-differential privacy.
+
+    Parameters
+    ----------
+    epsilon : float
+        Finite, above 0.
+    delta : float
+        In [0, 1). Zero is pure differential privacy, which Gaussian noise cannot give.
+
+    Examples
+    --------
+    >>> round(ApproximateDP(1.0, 1e-5).gdp_mu(), 4)
+    0.2681
+    """
+
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon", check_real("epsilon", self.epsilon, above=0.0))
+        delta = check_real("delta", self.delta, least=0.0, below=1.0)
+        object.__setattr__(self, "delta", delta)
+
+    def gdp_mu(self) -> float:
+        if self.delta == 0.0:
+            raise ValueError(
+                "delta must be above 0 for Gaussian noise, got 0.0: no amount of Gaussian "
+                "noise gives pure differential privacy"
+            )
+        return gdp.mu(self.epsilon, self.delta)
+
+    def allows_mu(self, mu: float) -> bool:
+        return gdp.epsilon(self.delta, mu) <= self.epsilon
+
+    def as_approximate_dp(self) -> ApproximateDP:
+        return self
+
+    def statement_for_mu(self, mu: float) -> dict[str, float]:
+        return {"epsilon": gdp.epsilon(self.delta, mu), "delta": self.delta}
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"type": "approximate_dp", "epsilon": self.epsilon, "delta": self.delta}
+
+
+@final
+@dataclass(frozen=True)
+class GaussianDP(PrivacyBudget):
+    """Gaussian differential privacy: as hard to tell apart as N(0, 1) and N(mu, 1).
+
+    Parameters
+    ----------
+    mu : float
+        Finite, above 0.
+
+    References
+    ----------
+    Dong, Roth and Su, "Gaussian differential privacy", JRSS B 2022, Definition 4.
+    """
+
+    mu: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "mu", check_real("mu", self.mu, above=0.0))
+
+    def gdp_mu(self) -> float:
+        return self.mu
+
+    def allows_mu(self, mu: float) -> bool:
+        return mu <= self.mu
+
+    def as_approximate_dp(self) -> ApproximateDP:
+        raise ValueError(_GIVE_EPSILON_DELTA.format(self))
+
+    def statement_for_mu(self, mu: float) -> dict[str, float]:
+        return {"mu": mu}
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"type": "gaussian_dp", "mu": self.mu}
+
+
+@final
+@dataclass(frozen=True)
+class ZeroConcentratedDP(PrivacyBudget):
+    """Zero-concentrated differential privacy with parameter rho.
+
+    Parameters
+    ----------
+    rho : float
+        Finite, above 0. A mu-GDP release is (mu^2 / 2)-zCDP.
+
+    References
+    ----------
+    Bun and Steinke, "Concentrated differential privacy", TCC 2016, Definition 1.1 and
+    Proposition 1.6. Dong, Roth and Su, JRSS B 2022, Corollary B.6.
+    """
+
+    rho: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rho", check_real("rho", self.rho, above=0.0))
+
+    def gdp_mu(self) -> float:
+        mu = math.sqrt(2.0 * self.rho)
+        while 0.5 * mu * mu > self.rho:
+            mu = math.nextafter(mu, 0.0)
+        return mu
+
+    def allows_mu(self, mu: float) -> bool:
+        return 0.5 * mu * mu <= self.rho
+
+    def as_approximate_dp(self) -> ApproximateDP:
+        raise ValueError(_GIVE_EPSILON_DELTA.format(self))
+
+    def statement_for_mu(self, mu: float) -> dict[str, float]:
+        return {"rho": 0.5 * mu * mu}
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"type": "zero_concentrated_dp", "rho": self.rho}
+
+
+def budget_from_dict(mapping: Mapping[str, Any]) -> PrivacyBudget:
+    """Read back what ``PrivacyBudget.to_dict`` wrote.
+
+    Parameters
+    ----------
+    mapping : mapping
+        The JSON object, with key ``"type"`` and exactly that type's own keys.
+
+    Returns
+    -------
+    PrivacyBudget
+        Equal to the budget that was written.
+
+    Raises
+    ------
+    ValueError
+        If the type is unknown, a key is missing or unknown, or a value is not allowed.
+
+    Examples
+    --------
+    >>> budget_from_dict({"type": "gaussian_dp", "mu": 0.5})
+    GaussianDP(mu=0.5)
+    """
+    if not isinstance(mapping, Mapping):
+        raise ValueError(f"a budget must be a JSON object, got {mapping!r}")
+    kind = mapping.get("type")
+    if not isinstance(kind, str) or kind not in _READERS:
+        raise ValueError(f"budget type must be one of {sorted(_READERS)}, got {kind!r}")
+    fields, build = _READERS[kind]
+    if set(mapping) != {"type", *fields}:
+        raise ValueError(
+            f"a {kind!r} budget must have the keys {['type', *fields]}, got {sorted(mapping)}"
+        )
+    return build(*(mapping[field] for field in fields))
+
+
+def default_delta(n_rows: int) -> float:
+    """Return the largest power of ten that is at most ``1 / (10 n_rows)`` and at most 1e-5.
+
+    Parameters
+    ----------
+    n_rows : int
+        Public number of rows, at least 1.
+
+    Returns
+    -------
+    float
+        A power of ten.
+
+    Raises
+    ------
+    ValueError
+        If ``n_rows`` is not an integer of at least 1.
+
+    Notes
+    -----
+    Privacy: a delta of ``1/n`` would allow a mechanism that publishes a random row, so delta
+    has to be well below. The number of rows used here must be public.
+
+    Examples
+    --------
+    >>> default_delta(48842), default_delta(100), default_delta(100_000)
+    (1e-06, 1e-05, 1e-06)
+    """
+    rows = check_integer("n_rows", n_rows, least=1)
+    # Number of digits of 10 n - 1: the smallest k with 10^k >= 10 n, without rounding.
+    exponent = max(5, len(str(10 * rows - 1)))
+    return float(f"1e-{exponent}")
+
+
+_GIVE_EPSILON_DELTA = (
+    "budget must be given as (epsilon, delta) for events that are not Gaussian throughout "
+    "(sampled or Laplace events), got {!r}"
+)
+
+_READERS: dict[str, tuple[tuple[str, ...], Callable[..., PrivacyBudget]]] = {
+    "approximate_dp": (("epsilon", "delta"), ApproximateDP),
+    "gaussian_dp": (("mu",), GaussianDP),
+    "zero_concentrated_dp": (("rho",), ZeroConcentratedDP),
+}

@@ -1,0 +1,266 @@
+"""What of an event a numerical accountant has to convolve, and what its numbers then imply."""
+
+from __future__ import annotations
+
+import abc
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from scipy.optimize import brentq
+
+from dpglm.privacy import gdp
+from dpglm.privacy.events import Event, Gaussian, Laplace, LastIterate, PoissonSampled, canonical
+from dpglm.privacy.unit import Adjacency
+
+__all__ = [
+    "Pieces",
+    "Profile",
+    "group_delta",
+    "group_epsilon",
+    "implied_delta",
+    "implied_epsilon",
+    "is_reducible",
+    "reduce_event",
+]
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """The basic mechanisms of an event, all Gaussian-DP ones joined into one.
+
+    Parameters
+    ----------
+    mu : float
+        All mechanisms that are mu-GDP together; 0 if there are none.
+    sampled : tuple of (sampling rate, noise multiplier, count)
+        Poisson-sampled Gaussian mechanisms.
+    laplace : tuple of (noise multiplier, count)
+        Laplace mechanisms.
+    rows : int
+        1, or 2 if the claim is about two rows zeroed out one after the other.
+    plain_mu : float
+        The event is mu-GDP with this mu even without sampling; ``inf`` if it has Laplace noise.
+    """
+
+    mu: float
+    sampled: tuple[tuple[float, float, int], ...]
+    laplace: tuple[tuple[float, int], ...]
+    rows: int
+    plain_mu: float
+
+    @property
+    def count(self) -> int:
+        """How many privacy losses are added up."""
+        counts = (
+            [1] * (self.mu > 0.0) + [c for *_, c in self.sampled] + [c for _, c in self.laplace]
+        )
+        return sum(counts)
+
+    @property
+    def pure_epsilon(self) -> float:
+        """Epsilon of pure differential privacy, rounded up; ``inf`` unless all is Laplace."""
+        if self.mu > 0.0 or self.sampled:
+            return math.inf
+        exact = sum((count / Fraction(scale) for scale, count in self.laplace), Fraction(0))
+        rounded = float(exact)
+        return rounded if rounded >= exact else math.nextafter(rounded, math.inf)
+
+    def cell(self, fraction: float, most_cells: int) -> float:
+        """Width of the grid on which privacy losses are rounded.
+
+        Parameters
+        ----------
+        fraction : float
+            Width over the root mean square of the mechanisms' loss standard deviations. A
+            rounding that keeps both total masses adds at most ``width^2 / 4`` to each variance.
+        most_cells : int
+            No single mechanism's losses, within 13 standard deviations of the noise, take up
+            many more cells than this.
+
+        Returns
+        -------
+        float
+            Above 0; 1 if there are no pieces.
+        """
+        if self.count == 0:
+            return 1.0
+        variance = self.mu * self.mu
+        widest = 26.0 * self.mu
+        for rate, sigma, count in self.sampled:
+            jump = 1.0 / sigma + 0.5 / sigma**2
+            spread = rate * math.sqrt(math.expm1(min(sigma**-2, 50.0)))
+            variance += count * min(spread, math.sqrt(rate) * jump) ** 2
+            widest = max(widest, 13.0 / sigma + 0.5 / sigma**2)
+        for scale, count in self.laplace:
+            variance += count * min(scale**-2, 2.0 / scale)
+            widest = max(widest, 2.0 / scale)
+        width = max(fraction * math.sqrt(variance / self.count), widest / most_cells)
+        # Half of a Laplace mechanism's loss sits at its maximum: put the largest on the grid.
+        maximum = max((1.0 / scale for scale, _ in self.laplace), default=0.0)
+        return maximum / math.ceil(maximum / width) if maximum >= width else width
+
+
+def is_reducible(event: Event) -> bool:
+    """Whether every basic event is one that numerical accountants know."""
+    return all(type(basic) in _SHARE for basic, _ in canonical(event).terms())
+
+
+def reduce_event(event: Event, adjacency: Adjacency) -> Pieces:
+    """List what has to be convolved.
+
+    Parameters
+    ----------
+    event : Event
+        One for which ``is_reducible`` holds.
+    adjacency : Adjacency
+        The relation to which the event's noise multipliers refer.
+
+    Returns
+    -------
+    Pieces
+        Under replace-one with a Poisson-sampled mechanism in it: the event as seen under
+        zero-out, with ``rows = 2``.
+
+    Notes
+    -----
+    Privacy: for a Poisson-sampled Gaussian the pair of output distributions that dominates
+    all others is ``(1-q) N(0, s^2) + q N(1, s^2)`` against ``N(0, s^2)``, in both orders, for
+    zero-out and add/remove alike. Under replace-one no single dominating pair is proved, so
+    the claim goes through the data set in which the row is zeroed out: the noise is ``s 2C``,
+    which under zero-out is a multiplier of ``2 s``. See ``group_delta``.
+    """
+    terms = canonical(event).terms()
+    in_pairs = adjacency is Adjacency.REPLACE_ONE and any(
+        type(basic) is PoissonSampled for basic, _ in terms
+    )
+    stretch = 2.0 if in_pairs else 1.0
+    shares = [_SHARE[type(basic)](basic, count, stretch) for basic, count in terms]
+    squares = [mu * mu for mu, _, _ in shares]
+    sampled = [piece for _, pieces, _ in shares for piece in pieces]
+    laplace = [piece for _, _, pieces in shares for piece in pieces]
+    plain = squares + [count / sigma**2 for _, sigma, count in sampled]
+    return Pieces(
+        _root_up(squares),
+        tuple(sampled),
+        tuple(laplace),
+        rows=2 if in_pairs else 1,
+        plain_mu=math.inf if laplace else stretch * _root_up(plain),
+    )
+
+
+class Profile(abc.ABC):
+    """Upper bounds on delta and epsilon of the composed pieces, for one row."""
+
+    @abc.abstractmethod
+    def delta(self, epsilon: float) -> float:
+        """Bound delta at an epsilon of at least 0."""
+
+    @abc.abstractmethod
+    def epsilon(self, delta: float) -> float:
+        """Bound epsilon at a delta in [0, 1)."""
+
+
+def implied_delta(pieces: Pieces, make_profile: Callable[[], Profile], epsilon: float) -> float:
+    """Bound delta of the event from the profile of its pieces.
+
+    Notes
+    -----
+    Privacy: three bounds hold, and the least is taken: the profile (by ``group_delta`` for two
+    rows), pure differential privacy, and the same event without sampling. Sampling never
+    hurts: telling everyone which rows were drawn only helps an attacker, and then the release
+    either is the one without sampling or does not depend on the row at all.
+    """
+    if epsilon >= pieces.pure_epsilon:
+        return 0.0
+    profile = make_profile()
+    bound = profile.delta(epsilon) if pieces.rows == 1 else group_delta(profile.delta, epsilon)
+    return min(1.0, bound, gdp.delta(epsilon, pieces.plain_mu) * (1.0 + 1e-12))
+
+
+def implied_epsilon(pieces: Pieces, make_profile: Callable[[], Profile], delta: float) -> float:
+    """Bound epsilon of the event from the profile of its pieces; see ``implied_delta``."""
+    if delta == 0.0:
+        return pieces.pure_epsilon
+    profile = make_profile()
+    bound = profile.epsilon(delta) if pieces.rows == 1 else group_epsilon(profile, delta)
+    return min(bound, pieces.pure_epsilon, gdp.epsilon(delta, pieces.plain_mu))
+
+
+def group_delta(delta: Callable[[float], float], epsilon: float) -> float:
+    """Delta at ``epsilon`` for two rows, given the delta of one row as a function.
+
+    Notes
+    -----
+    Privacy: let D, D', D'' be data sets, consecutive ones neighbours, and ``e = epsilon/2``,
+    ``d = delta(e)``. For every event S, ``P(S) <= exp(e) P'(S) + d`` and
+    ``P'(S) <= exp(e) P''(S) + d``, so ``P(S) <= exp(2e) P''(S) + (1 + exp(e)) d``.
+    """
+    half = 0.5 * epsilon
+    single = delta(half)
+    if single == 0.0:
+        return 0.0
+    log_bound = math.log(single) + half + math.log1p(math.exp(-half))
+    return math.exp(min(0.0, log_bound))
+
+
+def group_epsilon(profile: Profile, target: float) -> float:
+    """Epsilon at delta ``target`` for two rows, given the profile of one row.
+
+    Notes
+    -----
+    Privacy: any epsilon at which ``group_delta`` is at most ``target`` is a bound; the one
+    returned has passed that check.
+    """
+
+    def excess(half: float) -> float:
+        return math.log(max(group_delta(profile.delta, 2.0 * half), 1e-300) / target)
+
+    bad = profile.epsilon(0.5 * target)
+    if excess(bad) <= 0.0:
+        return 2.0 * bad
+    good = 1.5 * bad + 0.1
+    while excess(good) > 0.0:
+        bad, good = good, 2.0 * good
+        if good > _LARGEST_HALF:
+            return math.inf
+    half = float(brentq(excess, bad, good, rtol=1e-9))
+    while excess(half) > 0.0:
+        half = min(good, half * (1.0 + 1e-8))
+    return 2.0 * half
+
+
+_LARGEST_HALF = 700.0
+
+
+_Share = tuple[float, tuple[tuple[float, float, int], ...], tuple[tuple[float, int], ...]]
+
+
+def _gaussian(event: Gaussian, count: int, stretch: float) -> _Share:
+    return math.sqrt(count) / (stretch * event.noise_multiplier), (), ()
+
+
+def _last_iterate(event: LastIterate, count: int, stretch: float) -> _Share:
+    return math.sqrt(count) * event.mu / stretch, (), ()
+
+
+def _poisson_sampled(event: PoissonSampled, count: int, stretch: float) -> _Share:
+    return 0.0, ((event.sampling_rate, stretch * event.event.noise_multiplier, count),), ()
+
+
+def _laplace(event: Laplace, count: int, stretch: float) -> _Share:
+    return 0.0, (), ((stretch * event.noise_multiplier, count),)
+
+
+_SHARE: dict[type[Event], Callable[[Any, int, float], _Share]] = {
+    Gaussian: _gaussian,
+    LastIterate: _last_iterate,
+    PoissonSampled: _poisson_sampled,
+    Laplace: _laplace,
+}
+
+
+def _root_up(squares: list[float]) -> float:
+    return math.sqrt(math.fsum(squares)) * (1.0 + 1e-15)

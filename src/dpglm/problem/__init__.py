@@ -1,0 +1,45 @@
+"""The mathematics of a fit: losses, penalties and constraints, free of data and of privacy."""
+
+from dpglm.problem.clipped import ClippedLoss, clipped_slope, clipped_value
+from dpglm.problem.constraints import Box, Constraint, L1Ball, L2Ball, Simplex, Unconstrained
+from dpglm.problem.hinge_losses import Hinge, SmoothedHinge, SquaredHinge
+from dpglm.problem.loss import ConvexScalarLoss, Loss, Target
+from dpglm.problem.losses import Huber, Logistic, Poisson, Softmax, Squared
+from dpglm.problem.one_vs_rest import OneVsRest
+from dpglm.problem.problem import Problem
+from dpglm.problem.regularizers import L1, L2, ElasticNet, GroupLasso, NoPenalty, Regularizer
+from dpglm.problem.robust_losses import Savage, Tangent, Tempered
+
+__all__ = [
+    "L1",
+    "L2",
+    "Box",
+    "ClippedLoss",
+    "Constraint",
+    "ConvexScalarLoss",
+    "ElasticNet",
+    "GroupLasso",
+    "Hinge",
+    "Huber",
+    "L1Ball",
+    "L2Ball",
+    "Logistic",
+    "Loss",
+    "NoPenalty",
+    "OneVsRest",
+    "Poisson",
+    "Problem",
+    "Regularizer",
+    "Savage",
+    "Simplex",
+    "SmoothedHinge",
+    "Softmax",
+    "Squared",
+    "SquaredHinge",
+    "Tangent",
+    "Target",
+    "Tempered",
+    "Unconstrained",
+    "clipped_slope",
+    "clipped_value",
+]

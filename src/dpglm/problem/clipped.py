@@ -1,0 +1,168 @@
+"""The loss that gradient descent with clipped row gradients really minimises."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpglm.problem._checks import require_positive
+from dpglm.problem.loss import ConvexScalarLoss, FloatArray, Loss, Target
+
+__all__ = ["ClippedLoss", "clipped_slope", "clipped_value"]
+
+
+@final
+@dataclass(frozen=True)
+class ClippedLoss(ConvexScalarLoss):
+    """The convex loss whose slope is the slope of ``loss`` clipped to ``[-c, c]``.
+
+    It is ``loss`` where its slope is within the clip, and goes on along the tangent, with slope
+    -c or c, where it is not: what Huber's loss is to the squared loss.
+
+    Parameters
+    ----------
+    loss : ConvexScalarLoss
+        Any convex loss of one output. For softmax with three or more classes there is no such
+        loss: its clipped gradients are the gradients of no function ([1]_, Theorem 5.3).
+    clip_slope : float
+        The clip c, positive. A row with norm ``|x|`` whose gradient is clipped to norm C has
+        ``c = C / |x|``; for rows of different norms see `clipped_value`.
+
+    Raises
+    ------
+    ValueError
+        If ``loss`` is not convex or has more than one output, or ``clip_slope`` is not positive.
+
+    Notes
+    -----
+    ``smoothness`` is that of ``loss`` where its slope is within the clip, so it can be smaller:
+    a clipped Poisson loss is smooth for bounded targets, a clipped logistic loss has
+    ``c (1 - c)`` instead of 1/4 for c < 1/2.
+
+    Privacy: every row gradient ``slope x`` has norm at most ``clip_slope * |x|``. The loss is
+    convex and as smooth as above, which is what privacy amplification by iteration asks of it.
+
+    References
+    ----------
+    .. [1] S. Song, T. Steinke, O. Thakkar, A. Thakurta, "Evading the Curse of Dimensionality in
+       Unconstrained Private GLMs", AISTATS 2021, Lemma 5.1, Corollary 5.2, Theorem 5.3.
+
+    Examples
+    --------
+    >>> from dpglm.problem.losses import Squared
+    >>> clipped = ClippedLoss(Squared(), clip_slope=2.0)
+    >>> clipped.value([1.0, 10.0], [0.0, 0.0]).tolist()
+    [0.5, 18.0]
+    >>> clipped.slope_bound
+    2.0
+    """
+
+    loss: ConvexScalarLoss
+    clip_slope: float
+
+    def __post_init__(self) -> None:
+        _require_convex_scalar(self.loss)
+        require_positive("clip_slope", self.clip_slope)
+
+    @property
+    def target(self) -> Target:
+        return self.loss.target
+
+    @property
+    def nonnegative(self) -> bool:
+        return self.loss.nonnegative
+
+    def predict(self, z: ArrayLike) -> FloatArray:
+        return self.loss.predict(z)
+
+    def slope_inverse(self, slope: FloatArray, y: FloatArray) -> FloatArray:
+        return self.loss.slope_inverse(slope, y)
+
+    def _value(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+        return clipped_value(self.loss, z, y, self.clip_slope)
+
+    def _slope(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+        return clipped_slope(self.loss, z, y, self.clip_slope)
+
+    def _curvature(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+        curvature = self.loss.curvature(z, y)
+        curvature *= np.abs(self.loss.slope(z, y)) <= self.clip_slope
+        return curvature
+
+    def _slope_bound_on(self, z_bound: float, y_low: float, y_high: float) -> float:
+        return min(self.clip_slope, self.loss.slope_bound_on(z_bound, y_low, y_high))
+
+    def _smoothness_on(self, z_bound: float, y_low: float, y_high: float) -> float:
+        return self.loss.smoothness_below(self.clip_slope, z_bound, y_low, y_high)
+
+    def _smoothness_below(
+        self, slope_limit: float, z_bound: float, y_low: float, y_high: float
+    ) -> float:
+        # The caller takes the smaller of this and of what this loss's own clip gives.
+        return self.loss.smoothness_below(slope_limit, z_bound, y_low, y_high)
+
+
+def clipped_slope(
+    loss: ConvexScalarLoss, z: ArrayLike, y: ArrayLike, clip_slope: ArrayLike
+) -> FloatArray:
+    """Clip the slope of each row to ``[-clip_slope, clip_slope]``.
+
+    Parameters
+    ----------
+    loss : ConvexScalarLoss
+    z, y : array_like of float, shape (n,)
+        Predictions and targets.
+    clip_slope : float or array_like of float, shape (n,)
+        Clip of each row, positive; inf (a row of zeros) leaves the slope as it is.
+
+    Returns
+    -------
+    ndarray of float, shape (n,)
+    """
+    g = loss.slope(z, y)
+    c = np.asarray(clip_slope, dtype=g.dtype)
+    np.clip(g, -c, c, out=g)
+    return g
+
+
+def clipped_value(
+    loss: ConvexScalarLoss, z: ArrayLike, y: ArrayLike, clip_slope: ArrayLike
+) -> FloatArray:
+    """Evaluate each row's clipped loss, the clip being that row's own.
+
+    The mean over rows, with ``clip_slope = C / |x_i|``, is the objective that gradient descent
+    with row gradients clipped to norm C minimises.
+
+    Parameters
+    ----------
+    loss : ConvexScalarLoss
+    z, y : array_like of float, shape (n,)
+        Predictions and targets.
+    clip_slope : float or array_like of float, shape (n,)
+        Clip of each row, positive; inf (a row of zeros) leaves the loss as it is.
+
+    Returns
+    -------
+    ndarray of float, shape (n,)
+
+    References
+    ----------
+    .. [1] S. Song, T. Steinke, O. Thakkar, A. Thakurta, "Evading the Curse of Dimensionality in
+       Unconstrained Private GLMs", AISTATS 2021, Lemma 5.1.
+    """
+    value, slope = loss.value(z, y), loss.slope(z, y)
+    c = np.broadcast_to(np.asarray(clip_slope, dtype=slope.dtype), slope.shape)
+    clipped = np.abs(slope) > c
+    z_out, y_out = np.asarray(z, dtype=slope.dtype)[clipped], np.asarray(y, slope.dtype)[clipped]
+    s = np.copysign(c[clipped], slope[clipped])
+    touch = loss.slope_inverse(s, y_out)
+    value[clipped] = loss.value(touch, y_out) + s * (z_out - touch)
+    return value
+
+
+def _require_convex_scalar(loss: Loss) -> None:
+    if not isinstance(loss, ConvexScalarLoss):
+        raise ValueError(f"loss must be a convex loss of one output, got {loss!r}")

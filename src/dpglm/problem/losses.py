@@ -1,0 +1,345 @@
+"""Convex losses of generalized linear models: logistic, softmax, squared, Huber, Poisson."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpglm.problem._checks import check_class_indices, require_positive
+from dpglm.problem.loss import ConvexScalarLoss, FloatArray, Loss, Target, as_float, sigmoid
+
+__all__ = [
+    "ConvexScalarLoss",
+    "Huber",
+    "Logistic",
+    "Loss",
+    "Poisson",
+    "Softmax",
+    "Squared",
+    "Target",
+]
+
+
+@final
+@dataclass(frozen=True)
+class Logistic(ConvexScalarLoss):
+    """``log(1 + exp(-y z))``: z is the log odds of +1, and ``predict`` its probability.
+
+    Slope bound 1, smoothness 1/4.
+
+    Examples
+    --------
+    >>> Logistic().slope([0.0, 1e4], [1, -1]).tolist()
+    [-0.5, 1.0]
+    >>> Logistic().smoothness
+    0.25
+    """
+
+    target = Target.BINARY
+    nonnegative = True
+
+    def predict(self, z: ArrayLike) -> FloatArray:
+        return sigmoid(as_float(z))
+
+    def _value(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+        result: FloatArray = np.logaddexp(0, -y * z)
+        return result
+
+    def _slope(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+        g: FloatArray = y * z
+        # Overflow to inf gives the right limit 0, to full relative precision on the way.
+        with np.errstate(over="ignore", under="ignore"):
+            np.exp(g, out=g)
+            np.subtract(-1, g, out=g)
+            np.divide(y, g, out=g)
+        return g
+
+    def _curvature(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+        return sigmoid(z) * sigmoid(-z)
+
+    def _slope_bound_on(self, z_bound: float, y_low: float, y_high: float) -> float:
+        return 1 / (1 + math.exp(-z_bound))
+
+    def _smoothness_on(self, z_bound: float, y_low: float, y_high: float) -> float:
+        return 0.25
+
+    def _smoothness_below(
+        self, slope_limit: float, z_bound: float, y_low: float, y_high: float
+    ) -> float:
+        # The curvature is u (1 - u) where u = |slope| runs over [lowest, highest].
+        highest = 1 / (1 + math.exp(-z_bound))
+        lowest = 1 - highest
+        if slope_limit < lowest:
+            return 0.0
+        u = min(0.5, highest, slope_limit)
+        return u * (1 - u)
+
+    def slope_inverse(self, slope: FloatArray, y: FloatArray) -> FloatArray:
+        u = -slope * y
+        result: FloatArray = y * (np.log1p(-u) - np.log(u))
+        return result
+
+
+@final
+@dataclass(frozen=True)
+class Softmax(Loss):
+    """Multinomial logistic loss ``log sum_k exp(z_k) - z_y`` for z of shape (n, K), K >= 2.
+
+    Slope bound sqrt(2) (the limit where all the mass is on one wrong class), smoothness 1/2.
+    Targets are integers 0, ..., K - 1; ``predict`` gives the class probabilities.
+
+    Notes
+    -----
+    ``z_bound`` bounds the L2 norm of a row of z. As K is not a part of the loss, the constants
+    hold for every K: ``slope_bound_on`` is the upper bound ``min(sqrt(2), 1 + z_bound / 2)``
+    (at z = 0 the norm is ``sqrt(1 - 1/K)``, and the slope is 1/2-Lipschitz), ``smoothness_on``
+    is attained for K = 2.
+
+    Privacy: the row gradient, a K x d matrix, has Frobenius norm up to ``sqrt(2) |x|``, not
+    ``|x|``. Rescaled to a clip norm it is, for K >= 3, not the gradient of any function [1]_,
+    so results that need a (convex) objective do not hold for a softmax that is really clipped.
+
+    References
+    ----------
+    .. [1] S. Song, T. Steinke, O. Thakkar, A. Thakurta, "Evading the Curse of Dimensionality in
+       Unconstrained Private GLMs", AISTATS 2021, Theorem 5.3.
+
+    Examples
+    --------
+    >>> Softmax().slope([[0.0, 0.0]], [1]).tolist()
+    [[0.5, -0.5]]
+    """
+
+    target = Target.CLASS
+    convex = True
+    nonnegative = True
+
+    def predict(self, z: ArrayLike) -> FloatArray:
+        scores = as_float(z)
+        if scores.ndim != 2:
+            raise ValueError(f"z must have shape (n, K), got {scores.shape}")
+        return self._probabilities(scores).T
+
+    def _value(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+        s = np.array(z.T, order="C")
+        s -= s.max(axis=0)
+        own = s[y, np.arange(y.size)]
+        np.exp(s, out=s)
+        result: FloatArray = np.log(s.sum(axis=0)) - own
+        return result
+
+    def _slope(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+        p = self._probabilities(z)
+        p[y, np.arange(y.size)] -= 1
+        return p.T
+
+    def _curvature(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+        p = self._probabilities(z)
+        p -= p * p
+        return p.T
+
+    def _slope_bound_on(self, z_bound: float, y_low: float, y_high: float) -> float:
+        return min(math.sqrt(2), 1 + z_bound / 2)
+
+    def _smoothness_on(self, z_bound: float, y_low: float, y_high: float) -> float:
+        return 0.5
+
+    def _inputs(self, z: ArrayLike, y: ArrayLike) -> tuple[FloatArray, NDArray[Any]]:
+        z, y = as_float(z), np.asarray(y)
+        if z.ndim != 2 or z.shape[1] < 2 or y.shape != z.shape[:1]:
+            raise ValueError(
+                "z must have shape (n, K) with K >= 2 and y shape (n,), "
+                f"got z of shape {z.shape} and y of {y.shape}"
+            )
+        check_class_indices(y, z.shape[1])
+        return z, y
+
+    @staticmethod
+    def _probabilities(z: FloatArray) -> FloatArray:
+        # Class-major, as reductions over a short last axis cost NumPy more than the exponentials;
+        # this copy is the only n x K array made.
+        p: FloatArray = np.array(z.T, order="C")
+        p -= p.max(axis=0)
+        with np.errstate(under="ignore"):
+            np.exp(p, out=p)
+            p /= p.sum(axis=0)
+        return p
+
+
+@final
+@dataclass(frozen=True)
+class Squared(ConvexScalarLoss):
+    """``(z - y)^2 / 2``: smoothness 1, no slope bound unless z and y are bounded.
+
+    Examples
+    --------
+    >>> Squared().slope_bound_on(1.0, y_low=0.0, y_high=5.0)
+    6.0
+    """
+
+    target = Target.REAL
+    nonnegative = True
+
+    def predict(self, z: ArrayLike) -> FloatArray:
+        return as_float(z)
+
+    def _value(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+        r: FloatArray = z - y
+        r *= r
+        r *= 0.5
+        return r
+
+    def _slope(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+        result: FloatArray = z - y
+        return result
+
+    def _curvature(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+        return np.ones_like(z)
+
+    def _slope_bound_on(self, z_bound: float, y_low: float, y_high: float) -> float:
+        return z_bound + max(-y_low, y_high)
+
+    def _smoothness_on(self, z_bound: float, y_low: float, y_high: float) -> float:
+        return 1.0
+
+    def slope_inverse(self, slope: FloatArray, y: FloatArray) -> FloatArray:
+        result: FloatArray = y + slope
+        return result
+
+
+@final
+@dataclass(frozen=True)
+class Huber(ConvexScalarLoss):
+    """``r^2 / 2`` for ``|r| <= threshold``, continued linearly, with ``r = z - y``.
+
+    Slope bound ``threshold``, smoothness 1. It is the clipped squared loss.
+
+    Parameters
+    ----------
+    threshold : float, default 1.35
+        Positive, in the units of the target.
+
+    Examples
+    --------
+    >>> Huber(threshold=2.0).value([1.0, 10.0], [0.0, 0.0]).tolist()
+    [0.5, 18.0]
+    """
+
+    threshold: float = 1.35
+
+    target = Target.REAL
+    nonnegative = True
+
+    def __post_init__(self) -> None:
+        require_positive("threshold", self.threshold)
+
+    def predict(self, z: ArrayLike) -> FloatArray:
+        return as_float(z)
+
+    def _value(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+        r = z - y
+        s = np.clip(r, -self.threshold, self.threshold)
+        result: FloatArray = s * (r - s / 2)
+        return result
+
+    def _slope(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+        r: FloatArray = z - y
+        np.clip(r, -self.threshold, self.threshold, out=r)
+        return r
+
+    def _curvature(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+        inside: NDArray[np.bool_] = np.abs(z - y) <= self.threshold
+        return inside.astype(z.dtype)
+
+    def _slope_bound_on(self, z_bound: float, y_low: float, y_high: float) -> float:
+        return min(self.threshold, z_bound + max(-y_low, y_high))
+
+    def _smoothness_on(self, z_bound: float, y_low: float, y_high: float) -> float:
+        smallest_residual = max(0.0, y_low - z_bound, -z_bound - y_high)
+        return 1.0 if smallest_residual <= self.threshold else 0.0
+
+    def slope_inverse(self, slope: FloatArray, y: FloatArray) -> FloatArray:
+        result: FloatArray = y + slope
+        return result
+
+
+# Above these exponents exp(z) is continued along its tangent: squares stay finite in that dtype.
+_EXPONENT_LIMIT = {np.dtype(np.float32): 40.0, np.dtype(np.float64): 300.0}
+
+
+@final
+@dataclass(frozen=True)
+class Poisson(ConvexScalarLoss):
+    """``exp(z) - y z`` for targets of at least 0; ``predict`` gives the mean ``exp(z)``.
+
+    Neither slope nor curvature is bounded unless z is. Where the slope is clipped at c the
+    curvature ``exp(z) = slope + y`` is at most ``c + y``, so the clipped loss is smooth for
+    bounded targets.
+
+    Notes
+    -----
+    Above z = 40 (float32) or 300 (float64) the exponential is replaced by its tangent, which
+    keeps every result finite and the loss convex, so that an extreme row is clipped like any
+    other instead of turning into inf or NaN. ``predict`` is constant there. The declared
+    constants are those of the exact exponential and remain upper bounds.
+
+    Examples
+    --------
+    >>> Poisson().slope([0.0], [3.0]).tolist()
+    [-2.0]
+    >>> Poisson().smoothness_below(2.0, z_bound=float("inf"), y_low=0.0, y_high=10.0)
+    12.0
+    """
+
+    target = Target.COUNT
+    nonnegative = False
+
+    def predict(self, z: ArrayLike) -> FloatArray:
+        return self._exp(as_float(z))
+
+    def _value(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+        e = self._exp(z)
+        excess = np.maximum(z - _EXPONENT_LIMIT[z.dtype], 0)
+        result: FloatArray = e * (1 + excess) - y * z
+        return result
+
+    def _slope(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+        e = self._exp(z)
+        e -= y
+        return e
+
+    def _curvature(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+        e = self._exp(z)
+        e *= z <= _EXPONENT_LIMIT[z.dtype]
+        return e
+
+    def _slope_bound_on(self, z_bound: float, y_low: float, y_high: float) -> float:
+        return max(_exp_or_inf(z_bound) - y_low, y_high - math.exp(-z_bound))
+
+    def _smoothness_on(self, z_bound: float, y_low: float, y_high: float) -> float:
+        return _exp_or_inf(z_bound)
+
+    def _smoothness_below(
+        self, slope_limit: float, z_bound: float, y_low: float, y_high: float
+    ) -> float:
+        largest = slope_limit + y_high
+        return largest if largest >= math.exp(-z_bound) else 0.0
+
+    def slope_inverse(self, slope: FloatArray, y: FloatArray) -> FloatArray:
+        result: FloatArray = np.log(slope + y)
+        return result
+
+    @staticmethod
+    def _exp(z: FloatArray) -> FloatArray:
+        e: FloatArray = np.minimum(z, _EXPONENT_LIMIT[z.dtype])
+        with np.errstate(under="ignore"):
+            np.exp(e, out=e)
+        return e
+
+
+def _exp_or_inf(x: float) -> float:
+    return math.exp(x) if x < 709 else math.inf

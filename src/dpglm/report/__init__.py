@@ -1,0 +1,17 @@
+"""What a fit says about itself: certificate, independent check, model file, pictures, page."""
+
+from dpglm.report.certificate import Certificate, PublicFact, certify, model_digest
+from dpglm.report.model_file import LinearModel, load_model, save_model
+from dpglm.report.verify import Verification, verify
+
+__all__ = [
+    "Certificate",
+    "LinearModel",
+    "PublicFact",
+    "Verification",
+    "certify",
+    "load_model",
+    "model_digest",
+    "save_model",
+    "verify",
+]

@@ -1,0 +1,385 @@
+"""The certificate of a fit: every number that its privacy rests on, for anyone to check."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import importlib.metadata
+import math
+import os
+import platform
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Self, final
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dpglm._validation import check_one_of, check_real
+from dpglm.privacy.accountants import accountant_for
+from dpglm.privacy.budget import PrivacyBudget, budget_from_dict, default_delta
+from dpglm.privacy.events import Event, event_from_dict
+from dpglm.privacy.noise import NoiseSource
+from dpglm.privacy.unit import Adjacency
+from dpglm.report import statement
+from dpglm.report._files import read_json, write_json
+from dpglm.report.facts import PublicFact, plain_json
+from dpglm.solvers.base import Plan, Solution
+
+__all__ = ["Certificate", "PublicFact", "certify", "library_versions", "model_digest"]
+
+_FORMAT = "dpglm certificate"
+_VERSION = 1
+_LIBRARIES = ("dpglm", "numpy", "scikit-learn", "scipy")
+
+
+@final
+@dataclass(frozen=True)
+class Certificate:
+    """What a fit released, what that costs, and what was taken for granted.
+
+    Parameters
+    ----------
+    estimator, loss : str
+        What was fitted.
+    budget : PrivacyBudget
+        What the caller allowed.
+    epsilon, delta : float
+        What ``event`` costs under ``adjacency``: epsilon at that delta.
+    adjacency : Adjacency
+        The neighbouring relation of every number here.
+    event : Event
+        What was accounted for.
+    mechanisms : Event
+        What really happened, as the run recorded it; ``event`` costs at least as much as the
+        published part of it.
+    accountant, accountant_version : str
+        What computed epsilon.
+    noise_source : str
+        Where the noise came from.
+    noise_is_private : bool
+        Whether nobody can reproduce the noise.
+    sensitivity : mapping from str to float
+        How large the noise had to be: ``clip`` (bound on one row's gradient), ``weight_bound``,
+        ``adjacency_factor`` (1, or 2 for replace-one), ``rounding`` (what floating point and
+        the noise's grid add to the sensitivity), ``noise_multiplier``, ``coordinates``, and
+        ``noise_std_of_sum``, the noise actually added to each coordinate of a gradient sum.
+    public_facts : tuple of PublicFact
+        Everything that was treated as public.
+    settings : mapping
+        Settings of the solver, with ``"data"`` (the public facts the plan was made from) and
+        ``"problem"`` (what was minimised).
+    versions : mapping from str to str
+        Versions of the libraries that ran.
+    model_digest : str
+        ``model_digest`` of the coefficients that were released.
+
+    Notes
+    -----
+    Privacy: a certificate contains nothing that was computed from private rows, except facts
+    whose provenance is ``"from the data"``, so it may be published with the model. It is no
+    proof against somebody who makes one up consistently; ``dpglm.report.verify`` finds claims
+    that do not follow from what is recorded.
+    """
+
+    estimator: str
+    loss: str
+    budget: PrivacyBudget
+    epsilon: float
+    delta: float
+    adjacency: Adjacency
+    event: Event
+    mechanisms: Event
+    accountant: str
+    accountant_version: str
+    noise_source: str
+    noise_is_private: bool
+    sensitivity: Mapping[str, float]
+    public_facts: tuple[PublicFact, ...]
+    settings: Mapping[str, Any]
+    versions: Mapping[str, str]
+    model_digest: str
+
+    def __post_init__(self) -> None:
+        check_real("epsilon", self.epsilon, least=0.0)
+        check_real("delta", self.delta, least=0.0, below=1.0)
+        sensitivity = {
+            name: check_real(f"sensitivity[{name!r}]", value, least=0.0)
+            for name, value in self.sensitivity.items()
+        }
+        object.__setattr__(self, "adjacency", Adjacency(self.adjacency))
+        object.__setattr__(self, "sensitivity", sensitivity)
+        object.__setattr__(self, "public_facts", tuple(self.public_facts))
+        object.__setattr__(self, "settings", plain_json(self.settings))
+        object.__setattr__(self, "versions", dict(self.versions))
+
+    @property
+    def is_private(self) -> bool:
+        """Whether the claim holds: False if somebody can reproduce the noise."""
+        return self.noise_is_private
+
+    def fact(self, name: str) -> PublicFact | None:
+        """Return the public fact of that name, or None."""
+        return next((fact for fact in self.public_facts if fact.name == name), None)
+
+    def caveats(self) -> tuple[str, ...]:
+        """Say what makes the guarantee weaker than its epsilon; empty if nothing does."""
+        seeded = () if self.noise_is_private else (statement.seeded(self.noise_source),)
+        leaked = [fact.name for fact in self.public_facts if fact.provenance == "from the data"]
+        return (*seeded, *((statement.leaked(leaked),) if leaked else ()))
+
+    def sections(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        """Return the guarantee in plain words, as headings with their sentences."""
+        return statement.sections(
+            estimator=self.estimator,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            adjacency=self.adjacency,
+            event=self.event,
+            accountant=f"{self.accountant} ({self.accountant_version})",
+            noise_source=self.noise_source
+            + (" (nobody can reproduce it)" if self.noise_is_private else " (can be reproduced)"),
+            facts=tuple((f.name, f.value, f.provenance) for f in self.public_facts),
+            caveats=self.caveats(),
+        )
+
+    def statement(self) -> str:
+        """Return the guarantee in plain words, as text of several paragraphs."""
+        return "\n\n".join(
+            "\n".join([heading, *(f"  - {sentence}" for sentence in sentences)])
+            for heading, sentences in self.sections()
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON values from which ``from_dict`` makes an equal certificate."""
+        own = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {
+            "format": _FORMAT,
+            "version": _VERSION,
+            **own,
+            "sensitivity": dict(self.sensitivity),
+            "settings": plain_json(self.settings),
+            "versions": dict(self.versions),
+            "budget": self.budget.to_dict(),
+            "adjacency": self.adjacency.value,
+            "event": self.event.to_dict(),
+            "mechanisms": self.mechanisms.to_dict(),
+            "public_facts": [dataclasses.asdict(fact) for fact in self.public_facts],
+        }
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> Self:
+        """Read back what ``to_dict`` returned.
+
+        Parameters
+        ----------
+        document : mapping
+            With exactly the keys that ``to_dict`` writes.
+
+        Returns
+        -------
+        Certificate
+
+        Raises
+        ------
+        ValueError
+            If a key is missing or unknown, or a value is not of its kind. Whether the values
+            belong together is for ``dpglm.report.verify`` to say.
+        """
+        names = {field.name for field in dataclasses.fields(cls)}
+        if set(document) != {"format", "version", *names}:
+            odd = sorted(set(document) ^ {"format", "version", *names})
+            raise ValueError(f"a certificate has missing or unknown keys: {odd}")
+        if (document["format"], document["version"]) != (_FORMAT, _VERSION):
+            raise ValueError(
+                f"format and version must be {_FORMAT!r} and {_VERSION}, got "
+                f"{document['format']!r} and {document['version']!r}"
+            )
+        values = {name: document[name] for name in names}
+        for name, kind in _KINDS.items():
+            if not isinstance(values[name], kind):
+                raise ValueError(f"{name} must be a JSON {_JSON_NAME[kind]}, got {values[name]!r}")
+        check_one_of("adjacency", values["adjacency"], [one.value for one in Adjacency])
+        for name, read in _READERS.items():
+            try:
+                values[name] = read(values[name])
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}") from None
+        return cls(**values)
+
+    def to_json(self, path: str | os.PathLike[str]) -> None:
+        """Write the certificate as a JSON file, whole or not at all."""
+        write_json(path, self.to_dict())
+
+    @classmethod
+    def from_json(cls, path: str | os.PathLike[str]) -> Self:
+        """Read a certificate that ``to_json`` wrote.
+
+        Raises
+        ------
+        ValueError
+            If the file is not a certificate, or a value in it is not of its kind.
+        """
+        return cls.from_dict(read_json(path, _FORMAT, _VERSION))
+
+
+def certify(
+    estimator_name: str,
+    solution: Solution,
+    noise: NoiseSource,
+    facts: tuple[PublicFact, ...],
+    coef: ArrayLike,
+    intercept: ArrayLike,
+) -> Certificate:
+    """Write the certificate of a run.
+
+    Parameters
+    ----------
+    estimator_name : str
+        Class of the estimator.
+    solution : Solution
+        What ``dpglm.solvers.run`` returned.
+    noise : NoiseSource
+        The source that the run drew from.
+    facts : tuple of PublicFact
+        What was treated as public, and where it came from.
+    coef, intercept : array_like
+        The coefficients that the user gets; their digest ties the certificate to them.
+
+    Returns
+    -------
+    Certificate
+
+    Notes
+    -----
+    Privacy: ``epsilon`` is what the event really costs, which is at most what was allowed. For
+    a budget in another currency it is given at ``default_delta`` of the public row count.
+    """
+    plan = solution.plan
+    accountant = accountant_for(plan.event, plan.adjacency)
+    delta = plan.budget.to_dict().get("delta", default_delta(plan.data.n_rows))
+    return Certificate(
+        estimator=estimator_name,
+        loss=repr(plan.problem.loss),
+        budget=plan.budget,
+        epsilon=accountant.epsilon(plan.event, plan.adjacency, delta),
+        delta=delta,
+        adjacency=plan.adjacency,
+        event=plan.event,
+        mechanisms=plan.method.mechanisms,
+        accountant=accountant.name,
+        accountant_version=accountant.version,
+        noise_source=noise.name,
+        noise_is_private=noise.is_private,
+        sensitivity=_sensitivity(plan),
+        public_facts=facts,
+        settings={
+            **plan.method.settings(),
+            "coefficient_noise": plan.coefficient_noise,
+            "data": _finite(dataclasses.asdict(plan.data)),
+            "problem": _problem(plan),
+        },
+        versions=library_versions(),
+        model_digest=model_digest(coef, intercept),
+    )
+
+
+def model_digest(coef: ArrayLike, intercept: ArrayLike) -> str:
+    """SHA-256 of a model: shapes and little-endian float64 bytes of coefficients and intercept.
+
+    Parameters
+    ----------
+    coef, intercept : array_like
+        Any shapes.
+
+    Returns
+    -------
+    str
+        64 hexadecimal digits.
+
+    Examples
+    --------
+    >>> model_digest([1.0, 2.0], 0.0)[:8] == model_digest([[1.0, 2.0]], 0.0)[:8]
+    False
+    """
+    digest = hashlib.sha256()
+    for values in (coef, intercept):
+        array = np.asarray(values, dtype="<f8")
+        digest.update(repr(array.shape).encode())
+        digest.update(array.tobytes(order="C"))
+    return digest.hexdigest()
+
+
+def _sensitivity(plan: Plan) -> dict[str, float]:
+    settings, data = plan.method.settings(), plan.data
+    multiplier, clip = settings["noise_multiplier"], settings["clip"]
+    noise_std = plan.method.noise_std * settings["sampling_rate"] * data.n_rows
+    exact = plan.adjacency.sum_sensitivity(clip * data.weight_bound)
+    return {
+        "clip": clip,
+        "weight_bound": data.weight_bound,
+        "adjacency_factor": plan.adjacency.sum_sensitivity(1.0),
+        "rounding": max(0.0, noise_std / multiplier - exact),
+        "noise_multiplier": multiplier,
+        "coordinates": float(data.n_coefficients),
+        "noise_std_of_sum": noise_std,
+    }
+
+
+def _problem(plan: Plan) -> dict[str, Any]:
+    problem, data = plan.problem, plan.data
+    targets = data.target_range(problem.loss.target.bounds)
+    return {
+        "loss": repr(problem.loss),
+        "target": problem.loss.target.value,
+        "convex": problem.loss.convex,
+        "regularizer": repr(problem.regularizer),
+        "constraint": repr(problem.constraint),
+        "penalize_intercept": problem.penalize_intercept,
+        **_finite(
+            {
+                "strong_convexity": problem.regularizer.strong_convexity,
+                "loss_slope_bound": problem.loss.slope_bound,
+                "loss_smoothness": problem.loss.smoothness_on(math.inf, *targets),
+            }
+        ),
+    }
+
+
+def _finite(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out infinite values: a bound that is not there is not written down."""
+    return {name: value for name, value in values.items() if value not in (math.inf, -math.inf)}
+
+
+def library_versions() -> dict[str, str]:
+    """Return the versions of Python and of the libraries that a fit rests on."""
+    versions = {"python": platform.python_version()}
+    for name in _LIBRARIES:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            versions[name] = "not installed"
+    return versions
+
+
+_READERS: dict[str, Callable[[Any], Any]] = {
+    "budget": budget_from_dict,
+    "event": event_from_dict,
+    "mechanisms": event_from_dict,
+    "public_facts": lambda facts: tuple(PublicFact.from_dict(fact) for fact in facts),
+}
+_KINDS: dict[str, type] = {
+    "estimator": str,
+    "loss": str,
+    "accountant": str,
+    "accountant_version": str,
+    "noise_source": str,
+    "noise_is_private": bool,
+    "adjacency": str,
+    "sensitivity": dict,
+    "public_facts": list,
+    "settings": dict,
+    "versions": dict,
+    "model_digest": str,
+}
+_JSON_NAME: dict[type, str] = {str: "string", bool: "boolean", dict: "object", list: "array"}

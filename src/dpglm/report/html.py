@@ -1,0 +1,179 @@
+"""One self-contained HTML page about a private fit (extras ``report`` and ``plot``)."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from typing import Any, TypeAlias
+
+from dpglm.problem import ConvexScalarLoss
+from dpglm.report import plots
+from dpglm.report._drawing import as_data_uri
+from dpglm.report._extras import require
+from dpglm.report._files import write_text
+from dpglm.report.certificate import Certificate
+from dpglm.report.coefficients import CoefficientTable, coefficient_table
+from dpglm.report.statement import provenance_in_words, relation_in_words, value_in_words
+from dpglm.report.verify import verify
+from dpglm.report.words import plain_number, rounded_up
+
+__all__ = ["report_page", "write_report"]
+
+_TEMPLATE = "report.html.j2"
+_MOST_COEFFICIENTS = 40
+_MOST_OUTPUTS = 12
+
+_Row: TypeAlias = tuple[str, str, str, str, bool]
+
+
+def report_page(
+    estimator: Any,
+    *,
+    title: str | None = None,
+    feature_names: Sequence[str] | None = None,
+    scores: Mapping[str, float | str] | None = None,
+    figures: Mapping[str, Any] | None = None,
+) -> str:
+    """Return a page that explains a fitted model, its privacy and its noise.
+
+    Parameters
+    ----------
+    estimator : fitted estimator of dpglm
+        Not a pipeline, but its last step.
+    title : str, optional
+        Heading; by default the estimator's name.
+    feature_names : sequence of str, optional
+        Default: the names the estimator saw.
+    scores : mapping from str to float or str, optional
+        What to say about how good the model is, such as ``{"Accuracy on test rows": 0.85}``;
+        to be computed from public rows.
+    figures : mapping from str to Matplotlib figure, optional
+        Pictures to show before the standard ones, each with what it shows in words.
+
+    Returns
+    -------
+    str
+        HTML with all pictures inside; it refers to nothing outside itself.
+
+    Raises
+    ------
+    ImportError
+        If Jinja2 or Matplotlib is not installed (``pip install 'dpglm[report,plot]'``).
+
+    Notes
+    -----
+    Privacy: the page shows what was released, public facts, and what the caller passes in
+    ``scores`` and ``figures``, which the guarantee does not cover.
+    """
+    jinja2 = require("jinja2", "report")
+    certificate: Certificate = estimator.privacy_
+    table = coefficient_table(estimator, feature_names)
+    pictures = {**(figures or {}), **_pictures(estimator, table.features)}
+    source = (resources.files("dpglm.report") / "templates" / _TEMPLATE).read_text("utf-8")
+    environment = jinja2.Environment(
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    environment.filters.update(number=_number, up=rounded_up, value=value_in_words)
+    page: str = environment.from_string(source).render(
+        title=title or certificate.estimator,
+        certificate=certificate,
+        sections=dict(certificate.sections()),
+        facts=[
+            (fact.name, fact.value, fact.provenance, provenance_in_words(fact.provenance))
+            for fact in certificate.public_facts
+        ],
+        relation=relation_in_words(certificate.adjacency),
+        verification=verify(certificate),
+        scores=scores or {},
+        pictures=[(text, as_data_uri(figure)) for text, figure in pictures.items()],
+        settings=_settings(certificate),
+        outputs=_rows_of_coefficients(table),
+        n_features=len(table.features),
+        n_outputs=len(table.outputs),
+    )
+    return page
+
+
+def write_report(estimator: Any, path: str | os.PathLike[str], **options: Any) -> None:
+    """Write the page of ``report_page`` to a file, whole or not at all.
+
+    Parameters
+    ----------
+    estimator : fitted estimator of dpglm
+        Not a pipeline, but its last step.
+    path : path-like
+        The file.
+    **options
+        As for ``report_page``.
+
+    Raises
+    ------
+    ImportError
+        If Jinja2 or Matplotlib is not installed (``pip install 'dpglm[report,plot]'``).
+    OSError
+        If the file cannot be written.
+    """
+    write_text(path, report_page(estimator, **options))
+
+
+def _pictures(estimator: Any, names: Sequence[str]) -> dict[str, Any]:
+    solution = estimator.solution_
+    pictures = {
+        "The coefficients, with the noise expected in each.": plots.coefficients(estimator, names)
+    }
+    if solution.history:
+        text = "The length of each step's noisy gradient, next to that of noise alone."
+        pictures[text] = plots.training_history(solution)
+    loss, data = solution.plan.problem.loss, solution.plan.data
+    clip = solution.plan.method.settings()["clip"] / data.augmented_row_norm
+    if isinstance(loss, ConvexScalarLoss) and clip < loss.slope_bound:
+        text = "The loss that clipped gradients minimise, for the longest rows allowed."
+        pictures[text] = plots.clipped_loss(loss, [clip])
+    return pictures
+
+
+def _settings(certificate: Certificate) -> dict[str, list[tuple[str, Any]]]:
+    groups: dict[str, list[tuple[str, Any]]] = {"Solver": []}
+    for name, value in certificate.settings.items():
+        if isinstance(value, Mapping):
+            groups[name.capitalize()] = list(value.items())
+        else:
+            groups["Solver"].append((name, value))
+    groups["Sensitivity and noise"] = list(certificate.sensitivity.items())
+    groups["Versions"] = list(certificate.versions.items())
+    return groups
+
+
+def _rows_of_coefficients(table: CoefficientTable) -> list[tuple[str, list[_Row]]]:
+    """For each output its name, and its intercept and largest coefficients as rows of text."""
+    outputs = []
+    for output, name in enumerate(table.outputs[:_MOST_OUTPUTS]):
+        values = table.values[output]
+        rows = [_row("(intercept)", float(table.intercepts[output]), table.intercept_noise)]
+        rows += [
+            _row(table.features[column], float(values[column]), float(table.noise[column]))
+            for column in table.largest(output, _MOST_COEFFICIENTS)
+        ]
+        outputs.append((name, rows))
+    return outputs
+
+
+def _row(name: str, value: float, noise: float) -> _Row:
+    """Write a coefficient with as many digits as its noise lets mean something."""
+    ratio = abs(value) / noise if noise > 0.0 else math.inf
+    decimals = 1 - math.floor(math.log10(noise)) if noise > 0.0 else 4
+    if 0 <= decimals <= 6:
+        return name, f"{value:.{decimals}f}", f"{noise:.{decimals}f}", f"{ratio:.1f}", ratio < 2.0
+    return name, f"{value:.3g}", f"{noise:.2g}", f"{ratio:.1f}", ratio < 2.0
+
+
+def _number(value: Any) -> str:
+    if isinstance(value, bool | str):
+        return value_in_words(value)
+    return plain_number(value) if isinstance(value, int | float) else value_in_words(value)

@@ -1,0 +1,347 @@
+"""Checking a certificate: whether its claim follows from everything that it records."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import final
+
+from dpglm.data.spec import DataSpec
+from dpglm.oracle.rounding import sum_magnitude, sum_rounding
+from dpglm.privacy.events import (
+    Composed,
+    Event,
+    Gaussian,
+    LastIterate,
+    PoissonSampled,
+    Repeated,
+    canonical,
+)
+from dpglm.privacy.mechanisms import gaussian_noise_std
+from dpglm.privacy.noise import SystemNoise
+from dpglm.problem import Target
+from dpglm.report.certificate import Certificate, library_versions
+from dpglm.report.recompute import Recomputation, gaussian_mu, recompute
+from dpglm.report.words import plain_number
+
+__all__ = ["Check", "Verification", "verify"]
+
+_ROUNDING = 1e-6
+
+
+@final
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at.
+
+    Parameters
+    ----------
+    name : str
+        What was looked at, in words.
+    passed : bool
+        Whether it is as it should be.
+    detail : str
+        What was found.
+    """
+
+    name: str
+    passed: bool
+    detail: str
+
+
+@final
+@dataclass(frozen=True)
+class Verification:
+    """What ``verify`` found.
+
+    Parameters
+    ----------
+    checks : tuple of Check
+        Everything that was looked at.
+    recomputed : tuple of Recomputation
+        The claim as independent accountants see it.
+    caveats : tuple of str
+        What makes a consistent certificate weaker than its epsilon: see
+        ``Certificate.caveats``.
+    """
+
+    checks: tuple[Check, ...]
+    recomputed: tuple[Recomputation, ...]
+    caveats: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether every check passed. A certificate with caveats can be ok: see ``caveats``."""
+        return all(check.passed for check in self.checks)
+
+    @property
+    def findings(self) -> tuple[str, ...]:
+        """What is wrong, one sentence each; empty if nothing is."""
+        return tuple(f"{one.name}: {one.detail}" for one in self.checks if not one.passed)
+
+    def summary(self) -> str:
+        """Return the verdict and every check as text."""
+        lines = ["The certificate holds." if self.ok else "THE CERTIFICATE DOES NOT HOLD."]
+        lines += [f"  {'ok  ' if c.passed else 'FAIL'}  {c.name}: {c.detail}" for c in self.checks]
+        lines += [f"  note  {caveat}" for caveat in self.caveats]
+        return "\n".join(lines)
+
+
+def verify(certificate: Certificate) -> Verification:
+    """Check that a certificate's claim follows from what it records.
+
+    Parameters
+    ----------
+    certificate : Certificate
+        As read from a file; nothing in it is trusted.
+
+    Returns
+    -------
+    Verification
+        Never raises for a certificate that could be read.
+
+    Notes
+    -----
+    Privacy: epsilon and delta are recomputed from the recorded event, by a closed form where
+    all is Gaussian and by ``FourierAccountant``, which uses nothing of dp-accounting. It is
+    checked number by number that the event covers the recorded mechanisms, that the noise was
+    as large as mechanisms, clip, weights, relation and rounding ask for, and that a last-iterate
+    bound applies. What no certificate can show: that the run did what it recorded, and that
+    declared facts are public.
+
+    Examples
+    --------
+    >>> import dataclasses
+    >>> from dpglm.estimators import LogisticRegression
+    >>> model = LogisticRegression(classes=[0, 1], row_norm=1.0).fit([[0.5], [1.0]], [0, 1])
+    >>> verify(model.privacy_).ok
+    True
+    >>> cheaper = dataclasses.replace(model.privacy_, epsilon=0.5)
+    >>> verify(cheaper).findings[0]
+    'claim, recomputed by closed form: epsilon 1 at delta 1e-05; claimed 0.5'
+    """
+    recomputed, trouble = _recomputed(certificate)
+    checks = [_check_claim(certificate, one) for one in recomputed]
+    if not recomputed:
+        checks.append(Check("claim, recomputed", False, trouble))
+    checks += [_guarded(name, check, certificate) for name, check in _CHECKS.items()]
+    return Verification(tuple(checks), recomputed, certificate.caveats())
+
+
+def _recomputed(certificate: Certificate) -> tuple[tuple[Recomputation, ...], str]:
+    """Return what independent accountants say, and why none does if that is so."""
+    event, adjacency = certificate.event, certificate.adjacency
+    try:
+        found = tuple(recompute(event, adjacency, certificate.epsilon, certificate.delta))
+    except (ArithmeticError, MemoryError, ValueError) as error:
+        return (), f"the recorded event cannot be accounted for ({error})"
+    return found, "no independent accountant knows the recorded event"
+
+
+def _check_claim(certificate: Certificate, one: Recomputation) -> Check:
+    # A relative excess of delta is all that rounding can explain; 1e-300 is for a delta of 0.
+    allowed = certificate.delta * (1.0 + one.tolerance) + 1e-300
+    return Check(
+        f"claim, recomputed by {one.accountant}",
+        one.delta <= allowed,
+        f"epsilon {plain_number(one.epsilon, 6)} at delta {certificate.delta:.6g}; "
+        f"claimed {plain_number(certificate.epsilon, 6)}",
+    )
+
+
+def _guarded(name: str, check: Callable[[Certificate], str | None], which: Certificate) -> Check:
+    """Run a check; a record that cannot even be read fails it."""
+    try:
+        finding = check(which)
+    except (KeyError, TypeError, ValueError, OverflowError, ZeroDivisionError) as error:
+        finding = f"cannot be checked from what is recorded ({type(error).__name__}: {error})"
+    return Check(name, finding is None, finding or "as it should be")
+
+
+def _check_budget(certificate: Certificate) -> str | None:
+    allowed = certificate.budget.to_dict()
+    mu = gaussian_mu(certificate.event)
+    spent: dict[str, float] = {"epsilon": certificate.epsilon, "delta": certificate.delta}
+    if mu is not None:
+        spent.update(mu=mu, rho=0.5 * mu * mu)
+    for currency, most in allowed.items():
+        if currency == "type":
+            continue
+        if currency not in spent:
+            return f"the event's {currency} is not known"
+        if not spent[currency] <= most * (1.0 + _ROUNDING):
+            return f"{currency} is {spent[currency]!r}, but only {most!r} was allowed"
+    return None
+
+
+def _check_mechanisms(certificate: Certificate) -> str | None:
+    covered = canonical(Composed(tuple(_unrolled(certificate.event))))
+    happened = canonical(certificate.mechanisms)
+    if set(covered.terms()) != set(happened.terms()):
+        return f"accounted for {covered!r}, but {happened!r} happened"
+    return None
+
+
+def _unrolled(event: Event) -> Iterator[Event]:
+    """List what happens in an event: a last iterate stands for all its steps."""
+    for basic, count in canonical(event).terms():
+        if isinstance(basic, LastIterate):
+            yield Repeated(Gaussian(basic.noise_multiplier), count * basic.steps)
+        else:
+            yield Repeated(basic, count)
+
+
+def _check_settings(certificate: Certificate) -> str | None:
+    settings, sensitivity = certificate.settings, certificate.sensitivity
+    data = DataSpec(**settings["data"])
+    step: Event = Gaussian(settings["noise_multiplier"])
+    if settings["sampling_rate"] < 1.0:
+        step = PoissonSampled(settings["sampling_rate"], Gaussian(settings["noise_multiplier"]))
+    counts = dict(canonical(certificate.mechanisms).terms())
+    recorded = (
+        ("number of steps", settings["n_steps"], counts.get(step, 0)),
+        ("noise multiplier", settings["noise_multiplier"], sensitivity["noise_multiplier"]),
+        ("clip", settings["clip"], sensitivity["clip"]),
+        ("weight bound", data.weight_bound, sensitivity["weight_bound"]),
+        ("number of coefficients", data.n_coefficients, sensitivity["coordinates"]),
+    )
+    for name, planned, done in recorded:
+        if planned != done:
+            return f"the settings say {name} {planned!r}, the record of the run {done!r}"
+    return None
+
+
+def _check_relation(certificate: Certificate) -> str | None:
+    adjacency = certificate.adjacency
+    factor = certificate.sensitivity["adjacency_factor"]
+    if factor != adjacency.sum_sensitivity(1.0):
+        return (
+            f"under {adjacency.value} a sum moves by {adjacency.sum_sensitivity(1.0)} times what "
+            f"one row contributes, but the noise was made for {factor}"
+        )
+    n_rows = certificate.fact("n_rows")
+    if n_rows is None:
+        return None
+    if n_rows.value != certificate.settings["data"]["n_rows"]:
+        return f"n_rows is {n_rows.value!r}, but the plan was made for another number"
+    if n_rows.provenance == "by relation" and not adjacency.n_is_public:
+        return f"n_rows is called public by the relation, but {adjacency.value} keeps it private"
+    return None
+
+
+def _check_noise(certificate: Certificate) -> str | None:
+    sensitivity = certificate.sensitivity
+    data = DataSpec(**certificate.settings["data"])
+    adjacency = certificate.adjacency
+    multiplier, noise_std = sensitivity["noise_multiplier"], sensitivity["noise_std_of_sum"]
+    bound = sensitivity["clip"] * sensitivity["weight_bound"]
+    exact = sensitivity["adjacency_factor"] * bound
+    recorded = multiplier * (exact + sensitivity["rounding"])
+    if not math.isclose(noise_std, recorded, rel_tol=1e-9):
+        return f"noise of {noise_std!r} was added to sums, but {recorded!r} is what they need"
+    least = gaussian_noise_std(
+        exact + sum_rounding(data, adjacency, bound),
+        multiplier,
+        data.n_coefficients,
+        sum_magnitude(data, adjacency, bound),
+    )
+    if noise_std < least * (1.0 - 1e-9):
+        return f"noise of {noise_std!r} is below {least!r}, which floating point asks for"
+    if _last_iterates(certificate.event):
+        # Secret iterates have rounding allowances of their own, on top of those of the sums.
+        return None
+    same_library = certificate.versions.get("dpglm") == library_versions()["dpglm"]
+    if same_library and noise_std > least * (1.0 + 1e-9):
+        return f"noise of {noise_std!r} is not the {least!r} that this relation and clip ask for"
+    return None
+
+
+def _check_last_iterate(certificate: Certificate) -> str | None:
+    """Conditions of Bok, Su and Altschuler (ICML 2024), as ``solvers.amplification`` uses them."""
+    events = _last_iterates(certificate.event)
+    if not events:
+        return None
+    settings, problem = certificate.settings, certificate.settings["problem"]
+    data = DataSpec(**settings["data"])
+    eta, strong = settings["first_step_size"], problem["strong_convexity"]
+    smoothness = problem["loss_smoothness"] * data.augmented_row_norm**2 * data.weight_bound
+    plain = {"momentum": 0.0, "sampling_rate": 1.0, "last_step_size": eta, "output": "Last()"}
+    for name, needed in plain.items():
+        if settings[name] != needed:
+            return f"{name} must be {needed!r} for a last-iterate bound, got {settings[name]!r}"
+    if settings["clipping"] != "FlatClipping":
+        return f"clipping must be flat for a last-iterate bound, got {settings['clipping']!r}"
+    steepest = problem.get("loss_slope_bound", math.inf) * data.augmented_row_norm
+    if not problem["convex"] or (data.n_outputs > 1 and steepest > settings["clip"]):
+        return "clipped gradients of this loss need not be gradients of a convex function"
+    if data.dtype != "float64" or not certificate.adjacency.n_is_public:
+        return "rounding of secret iterates is bounded for float64 rows and a public n only"
+    if data.intercept > 0.0 and not problem["penalize_intercept"]:
+        return "an intercept without a penalty breaks the strong convexity of a last-iterate bound"
+    if not eta * smoothness <= 2.0 * (1.0 + _ROUNDING):
+        return f"step size {eta!r} is too large for smoothness {smoothness!r}"
+    least = 1.0 / (1.0 + eta * strong)
+    for event in events:
+        if not event.contraction >= least * (1.0 - 1e-12):
+            return f"contraction {event.contraction!r} is claimed, {least!r} is all there is"
+    return None
+
+
+def _last_iterates(event: Event) -> list[LastIterate]:
+    basics = (basic for basic, _ in canonical(event).terms())
+    return [basic for basic in basics if isinstance(basic, LastIterate)]
+
+
+def _check_facts(certificate: Certificate) -> str | None:
+    """Look for everything that a plan rests on among the public facts."""
+    data, target = certificate.settings["data"], certificate.settings["problem"]["target"]
+    listed = {fact.name for fact in certificate.public_facts}
+    needed = {
+        "how many rows there are": {"n_rows"},
+        "how long rows may be": {"row_norm", "feature_bounds"},
+        "which targets there are": _FACTS_OF_TARGET[target],
+    }
+    if data["weight_bound"] != 1.0:
+        needed["how much a row may weigh"] = {"weight_bound", "class_weight"}
+    for what, names in needed.items():
+        if not names & listed:
+            return f"the public facts do not say {what}"
+    row_norm = certificate.fact("row_norm")
+    if row_norm is not None and row_norm.value != data["row_norm"]:
+        return f"row_norm is {row_norm.value!r}, but the plan was made for {data['row_norm']!r}"
+    return None
+
+
+def _check_source(certificate: Certificate) -> str | None:
+    is_system = certificate.noise_source == SystemNoise().name
+    if certificate.noise_is_private and not is_system:
+        return f"{certificate.noise_source!r} is called private, but can be reproduced"
+    return None
+
+
+def _check_digest(certificate: Certificate) -> str | None:
+    if re.fullmatch("[0-9a-f]{64}", certificate.model_digest) is None:
+        return f"{certificate.model_digest!r} is no SHA-256 digest"
+    return None
+
+
+_FACTS_OF_TARGET = {
+    Target.BINARY.value: {"classes"},
+    Target.CLASS.value: {"classes"},
+    Target.REAL.value: {"target_bounds"},
+    Target.COUNT.value: {"target_bounds"},
+}
+
+_CHECKS: dict[str, Callable[[Certificate], str | None]] = {
+    "claim is within the budget": _check_budget,
+    "everything that happened was accounted for": _check_mechanisms,
+    "settings agree with what happened": _check_settings,
+    "noise was made for the stated relation": _check_relation,
+    "noise was large enough": _check_noise,
+    "last-iterate bound applies": _check_last_iterate,
+    "public facts": _check_facts,
+    "noise source": _check_source,
+    "digest of the model": _check_digest,
+}

@@ -1,0 +1,133 @@
+"""Numbers, events and provenance in plain words, for certificates and pages."""
+
+from __future__ import annotations
+
+import functools
+from decimal import ROUND_CEILING, Context, Decimal
+
+from dpglm.privacy.events import (
+    Event,
+    Gaussian,
+    Laplace,
+    LastIterate,
+    PoissonSampled,
+    canonical,
+)
+
+__all__ = ["describe_event", "plain_number", "rounded_up"]
+
+
+def rounded_up(value: float, digits: int = 4) -> str:
+    """Write a privacy loss with few digits, never smaller than it is.
+
+    Parameters
+    ----------
+    value : float
+        At least 0, finite.
+    digits : int, default=4
+        Significant digits.
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> rounded_up(0.99999994), rounded_up(0.123401), rounded_up(1e-5)
+    ('1', '0.1235', '1e-05')
+    """
+    # repr, not the exact binary value: 1e-5 as a float is a little above one hundred-thousandth.
+    short = Context(prec=digits, rounding=ROUND_CEILING).create_decimal(Decimal(repr(value)))
+    return f"{float(short):.{digits}g}"
+
+
+def plain_number(value: float, digits: int = 4) -> str:
+    """Write a number with few digits, without an exponent where it has a usual size.
+
+    Examples
+    --------
+    >>> plain_number(32561), plain_number(0.25), plain_number(123456.7), plain_number(1.2e-7)
+    ('32561', '0.25', '123457', '1.2e-07')
+    """
+    if float(value).is_integer() and abs(value) < 1e15:
+        return f"{value:.0f}"
+    return f"{value:.0f}" if 1e4 <= abs(value) < 1e9 else f"{value:.{digits}g}"
+
+
+def describe_event(event: Event) -> tuple[str, ...]:
+    """Say what was released, one sentence for each kind of release.
+
+    Parameters
+    ----------
+    event : Event
+        Any event.
+
+    Returns
+    -------
+    tuple of str
+        Empty if nothing was released.
+
+    Examples
+    --------
+    >>> from dpglm.privacy.events import Repeated
+    >>> describe_event(Repeated(Gaussian(37.306), 100))
+    ('100 sums over all rows, each with Gaussian noise of 37.31 times what one row can change',)
+    """
+    return tuple(_describe(basic, count) for basic, count in canonical(event).terms())
+
+
+@functools.singledispatch
+def _describe(event: Event, count: int) -> str:
+    return f"{_times(count, 'release')} of the form {event!r}"
+
+
+@_describe.register
+def _(event: Gaussian, count: int) -> str:
+    noise = plain_number(event.noise_multiplier)
+    return (
+        f"{_times(count, 'sum')} over all rows, {_each(count)} Gaussian noise of {noise} times "
+        "what one row can change"
+    )
+
+
+@_describe.register
+def _(event: PoissonSampled, count: int) -> str:
+    noise = plain_number(event.event.noise_multiplier)
+    share = plain_number(100.0 * event.sampling_rate, 3)
+    return (
+        f"{_times(count, 'sum')} over a fresh random sample ({share} % of the rows on average), "
+        f"{_each(count)} Gaussian noise of {noise} times what one row can change"
+    )
+
+
+@_describe.register
+def _(event: LastIterate, count: int) -> str:
+    noise = plain_number(event.noise_multiplier)
+    return (
+        f"{'The last iterate' if count == 1 else _times(count, 'last iterate')} of {event.steps} "
+        f"steps whose results in between stay "
+        f"secret, each step with Gaussian noise of {noise} times what one row can change and "
+        f"contracting by a factor of {_factor(event.contraction)}"
+    )
+
+
+@_describe.register
+def _(event: Laplace, count: int) -> str:
+    noise = plain_number(event.noise_multiplier)
+    return (
+        f"{_times(count, 'number')}, {_each(count)} Laplace noise of scale {noise} times what "
+        "one row can change"
+    )
+
+
+def _factor(contraction: float) -> str:
+    room = 1.0 - contraction
+    return f"1 - {room:.2g}" if 0.0 < room < 1e-3 else plain_number(contraction)
+
+
+def _times(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _each(count: int) -> str:
+    return "with" if count == 1 else "each with"

@@ -1,0 +1,219 @@
+"""The types of a fit: a solver plans before data, a method steps, a solution reports."""
+
+from __future__ import annotations
+
+import abc
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpglm.data.spec import DataSpec
+from dpglm.oracle.gradients import GradientOracle
+from dpglm.privacy.budget import PrivacyBudget
+from dpglm.privacy.calibrate import spent
+from dpglm.privacy.events import Event
+from dpglm.privacy.unit import Adjacency
+from dpglm.problem import Problem
+
+__all__ = ["Method", "Plan", "Solution", "Solver", "StepInfo"]
+
+
+S = TypeVar("S")
+
+
+@final
+@dataclass(frozen=True)
+class StepInfo:
+    """Diagnostics of one step, all computed from released values, hence public.
+
+    Parameters
+    ----------
+    step : int
+        Number of the step, from 1.
+    step_size : float
+        Its step size.
+    gradient_norm : float
+        L2 norm of the noisy mean gradient.
+    """
+
+    step: int
+    step_size: float
+    gradient_norm: float
+
+
+class Method(abc.ABC, Generic[S]):
+    """An algorithm whose settings are all decided; frozen, public, and free of data.
+
+    A new algorithm is a solver that plans one of these. ``run`` drives every one of them. The
+    state S is carried from step to step and consists of released values only.
+    """
+
+    @property
+    @abc.abstractmethod
+    def n_steps(self) -> int:
+        """Number of steps that ``run`` takes."""
+
+    @property
+    @abc.abstractmethod
+    def mechanisms(self) -> Event:
+        """What the curator will have recorded at the end of a run."""
+
+    @property
+    @abc.abstractmethod
+    def event(self) -> Event:
+        """The event that is accounted for: ``mechanisms``, or what is proved to dominate it."""
+
+    @property
+    @abc.abstractmethod
+    def releases_iterates(self) -> bool:
+        """Whether iterates before the end may be shown (``event`` pays for each of them)."""
+
+    @property
+    @abc.abstractmethod
+    def gradient_evaluations(self) -> float:
+        """Expected number of row gradients that a run computes."""
+
+    @property
+    @abc.abstractmethod
+    def noise_std(self) -> float:
+        """Standard deviation of the noise in each coordinate of a mean gradient."""
+
+    @property
+    @abc.abstractmethod
+    def coefficient_noise(self) -> float:
+        """Expected standard deviation of the noise in each returned coefficient.
+
+        What the injected noise becomes if the data's curvature damps none of it, so an upper
+        estimate; in the prepared (scaled) coordinates.
+        """
+
+    @abc.abstractmethod
+    def init(self, uniform: float) -> S:
+        """Make the state before the first step; ``uniform`` is the run's random number in [0, 1)."""
+
+    @abc.abstractmethod
+    def step(self, state: S, oracle: GradientOracle) -> tuple[S, StepInfo]:
+        """One step. Everything it learns about rows comes from ``oracle``'s releases."""
+
+    @abc.abstractmethod
+    def finish(self, state: S) -> NDArray[np.float64]:
+        """Extract the parameter to return."""
+
+    @abc.abstractmethod
+    def settings(self) -> dict[str, Any]:
+        """List the settings as plain JSON values, for reports."""
+
+
+@final
+@dataclass(frozen=True)
+class Plan:
+    """What a fit will do and release, decided before a row is seen.
+
+    Parameters
+    ----------
+    problem : Problem
+        Loss, regularizer and constraint.
+    data : DataSpec
+        The public facts the plan rests on.
+    budget : PrivacyBudget
+        What may be spent.
+    adjacency : Adjacency
+        The neighbouring relation.
+    method : Method
+        The algorithm with all its settings.
+
+    Notes
+    -----
+    Privacy: ``event`` is within ``budget`` under ``adjacency``; solvers only make such plans.
+    """
+
+    problem: Problem
+    data: DataSpec
+    budget: PrivacyBudget
+    adjacency: Adjacency
+    method: Method[Any]
+
+    @property
+    def event(self) -> Event:
+        """The privacy event that the fit will be, as it is accounted for."""
+        return self.method.event
+
+    @property
+    def n_steps(self) -> int:
+        """Number of steps."""
+        return self.method.n_steps
+
+    @property
+    def coefficient_noise(self) -> float:
+        """Expected noise per coefficient, see ``Method.coefficient_noise``."""
+        return self.method.coefficient_noise
+
+    def privacy(self) -> dict[str, Any]:
+        """Say what is spent: epsilon, delta, accountant and its version."""
+        return spent(self.event, self.adjacency, self.budget)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """What a run returned and did.
+
+    Parameters
+    ----------
+    w : ndarray of shape ``plan.data.coefficient_shape``
+        The parameter, in the coordinates of the prepared rows; intercept last.
+    plan : Plan
+        The plan that was run, to the letter.
+    history : tuple of StepInfo
+        Diagnostics of each step; empty where only the last iterate is paid for.
+    noise : str
+        Name of the noise source.
+    """
+
+    w: NDArray[np.float64]
+    plan: Plan
+    history: tuple[StepInfo, ...]
+    noise: str
+
+    @property
+    def n_steps(self) -> int:
+        """Number of steps taken."""
+        return self.plan.n_steps
+
+
+class Solver(abc.ABC):
+    """Public settings of an algorithm; what is left open is decided by ``plan``."""
+
+    @abc.abstractmethod
+    def plan(
+        self,
+        problem: Problem,
+        budget: PrivacyBudget,
+        data: DataSpec,
+        adjacency: Adjacency = Adjacency.ZERO_OUT,
+    ) -> Plan:
+        """Decide every setting and the noise, from public facts only.
+
+        Parameters
+        ----------
+        problem : Problem
+            Loss, regularizer and constraint.
+        budget : PrivacyBudget
+            What may be spent.
+        data : DataSpec
+            Public facts about the data.
+        adjacency : Adjacency, default=Adjacency.ZERO_OUT
+            The neighbouring relation.
+
+        Returns
+        -------
+        Plan
+            Whose event is within the budget.
+
+        Raises
+        ------
+        ValueError
+            If a setting is out of range, or the algorithm does not fit the problem.
+        """

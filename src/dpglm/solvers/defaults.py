@@ -1,0 +1,138 @@
+"""Every default of the gradient solvers, as a function of public quantities alone."""
+
+from __future__ import annotations
+
+import math
+
+from dpglm.data.spec import DataSpec
+from dpglm.problem.loss import Loss
+from dpglm.solvers.schedules import Schedule
+
+__all__ = ["clip", "slope_unit", "steps"]
+
+# Chosen once, on validation parts of the training rows of Adult, ACS employment, MNIST and
+# California housing (docs/defaults.md), and frozen.
+_CLIP = 0.5
+_PREDICTION_NOISE = 0.7
+_LEAST_STEPS, _MOST_STEPS = 200, 400
+_LARGEST_STEP_BOUNDED, _LARGEST_STEP_UNBOUNDED, _LARGEST_STEP_NONCONVEX = 8.0, 4.0, 0.5
+
+
+def slope_unit(loss: Loss, data: DataSpec) -> float:
+    """Find the size of slope that counts as large for a loss.
+
+    Parameters
+    ----------
+    loss : Loss
+        Pointwise loss.
+    data : DataSpec
+        Public facts; the bounds on targets matter where slopes are unbounded.
+
+    Returns
+    -------
+    float
+        The loss's slope bound; where it has none, its bound at the prediction zero.
+
+    Examples
+    --------
+    >>> from dpglm.problem import Logistic, Squared
+    >>> slope_unit(Logistic(), DataSpec(100, 3))
+    1.0
+    >>> slope_unit(Squared(), DataSpec(100, 3, target_low=-2.0, target_high=1.0))
+    2.0
+    """
+    low, high = data.target_range(loss.target.bounds)
+    bound = loss.slope_bound_on(math.inf, low, high)
+    return bound if math.isfinite(bound) else loss.slope_bound_on(0.0, low, high)
+
+
+def clip(loss: Loss, data: DataSpec) -> float:
+    """Default clip norm of a row's gradient: half of what a long row with a large slope has.
+
+    Parameters
+    ----------
+    loss : Loss
+        Pointwise loss.
+    data : DataSpec
+        Public facts.
+
+    Returns
+    -------
+    float
+        ``0.5 * slope_unit * row_norm``.
+    """
+    return _CLIP * slope_unit(loss, data) * data.row_norm
+
+
+def steps(
+    loss: Loss,
+    data: DataSpec,
+    *,
+    mu: float,
+    clip: float,
+    momentum: float,
+    schedule: Schedule,
+    n_steps: int | None,
+    step_size: float | None,
+) -> tuple[int, float]:
+    """Default number of steps and first step size, as far as they are not given.
+
+    Parameters
+    ----------
+    loss : Loss
+        Pointwise loss.
+    data : DataSpec
+        Public facts.
+    mu : float
+        The budget as Gaussian DP.
+    clip : float
+        Clip norm of a row's gradient.
+    momentum : float
+        Momentum in [0, 1).
+    schedule : Schedule
+        Step-size schedule.
+    n_steps, step_size
+        Given values, which are kept.
+
+    Returns
+    -------
+    n_steps : int
+    step_size : float
+
+    Notes
+    -----
+    With T full-batch steps, noise in a coefficient is about ``travel / (mu n)`` where
+    ``travel = C sum_k eta_k`` is how far clipped gradients can carry the parameter, whatever
+    T is. So the budget decides the travel: as far as the prediction of a long row gets noise of
+    standard deviation ``0.7 * slope_unit / curvature``, a part of the range over which slopes
+    change. The number of steps then keeps single steps stable, in units of
+    ``(1 + m) / (1 - m) / (curvature * augmented_row_norm**2)``, half of what the worst case
+    allows. Data do not come near to the worst case, and steps decay, so convex losses get more
+    than one such unit: more if their slopes are bounded, as curvature then vanishes where
+    slopes are large. Others get less, as a step too far ends where slopes vanish.
+    """
+    unit = slope_unit(loss, data)
+    curvature = loss.smoothness_on(math.inf, *data.target_range(loss.target.bounds))
+    if not math.isfinite(curvature):
+        curvature = unit
+    travel = _PREDICTION_NOISE * unit / curvature * mu * data.n_rows / data.row_norm
+    stable = (
+        _largest_step(loss, data)
+        * (1.0 + momentum)
+        / (1.0 - momentum)
+        / (curvature * data.augmented_row_norm**2)
+    )
+    if n_steps is None:
+        wanted = 2.0 * travel / (clip * (step_size or stable))
+        n_steps = min(max(_LEAST_STEPS, math.ceil(wanted)), _MOST_STEPS)
+    if step_size is None:
+        step_size = min(stable, travel / (clip * float(schedule.factors(n_steps).sum())))
+    return n_steps, step_size
+
+
+def _largest_step(loss: Loss, data: DataSpec) -> float:
+    if not loss.convex:
+        return _LARGEST_STEP_NONCONVEX
+    low, high = data.target_range(loss.target.bounds)
+    bounded = math.isfinite(loss.slope_bound_on(math.inf, low, high))
+    return _LARGEST_STEP_BOUNDED if bounded else _LARGEST_STEP_UNBOUNDED

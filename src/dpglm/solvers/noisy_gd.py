@@ -1,0 +1,312 @@
+"""Noisy gradient descent: full batch or Poisson-sampled, with momentum, prox and projection."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass, field
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpglm._validation import check_integer, check_real
+from dpglm.data.spec import DataSpec
+from dpglm.oracle.clipping import AutomaticClipping, Clipping, FlatClipping
+from dpglm.oracle.gradients import GradientOracle
+from dpglm.oracle.rounding import sum_magnitude, sum_rounding
+from dpglm.privacy.budget import PrivacyBudget
+from dpglm.privacy.calibrate import calibrate
+from dpglm.privacy.events import Event, Gaussian, LastIterate, PoissonSampled, Repeated
+from dpglm.privacy.mechanisms import gaussian_noise_std, noise_grid
+from dpglm.privacy.noise import grid_sensitivity
+from dpglm.privacy.unit import Adjacency
+from dpglm.problem import L2Ball, Problem
+from dpglm.solvers import defaults
+from dpglm.solvers.amplification import Contraction, contraction
+from dpglm.solvers.base import Method, Plan, Solver, StepInfo
+from dpglm.solvers.outputs import Last, Output
+from dpglm.solvers.schedules import LinearDecay, Schedule
+
+__all__ = ["NoisyGD", "NoisyGDMethod"]
+
+
+@final
+@dataclass(frozen=True)
+class NoisyGD(Solver):
+    """Gradient descent on clipped gradients with Gaussian noise.
+
+    Each step is ``v <- m v + (1 - m) g``, ``w <- project(prox(w - eta v))`` with the noisy mean
+    clipped gradient ``g``; it starts at zero. Settings left at None are decided by
+    ``dpglm.solvers.defaults`` from public facts.
+
+    Parameters
+    ----------
+    n_steps : int, optional
+        Number of steps T, at least 1.
+    step_size : float, optional
+        Size of the first step, above 0; later ones follow ``schedule``.
+    schedule : Schedule, default=LinearDecay()
+        Factors on the step size.
+    clip : float, optional
+        Clip norm C of a row's gradient, above 0, in units of the prepared rows.
+    automatic_clipping : bool, default=False
+        Normalise gradients to ``C g / (|g| + 0.01 C)`` rather than clip them at C.
+    momentum : float, default=0.9
+        The m above, in [0, 1).
+    sampling_rate : float, default=1.0
+        Probability q with which each row enters each batch, in (0, 1]; 1 is the full batch.
+    output : Output, default=Last()
+        Which iterate, or average of iterates, is returned.
+
+    Notes
+    -----
+    Privacy: full batch is T Gaussian releases, accounted exactly; with ``sampling_rate`` below
+    1 they are Poisson-sampled, accounted by privacy-loss distributions. With no momentum, the
+    full batch, the last iterate returned and a strongly convex, smooth objective, the smaller
+    bound for releasing only the last iterate is used (``dpglm.solvers.amplification``).
+
+    References
+    ----------
+    Song, Steinke, Thakkar and Thakurta 2021, Algorithm 1; Arora et al. 2022, Algorithm 1 (which
+    prints the loss where the gradient is meant); Wang, Ye and Xu 2017, Algorithm 4.
+
+    Examples
+    --------
+    >>> from dpglm.privacy import ApproximateDP
+    >>> from dpglm.problem import Logistic
+    >>> solver = NoisyGD(n_steps=100, clip=1.0)
+    >>> data = DataSpec(n_rows=10_000, n_features=20)
+    >>> plan = solver.plan(Problem(Logistic()), ApproximateDP(1.0, 1e-5), data)
+    >>> plan.event
+    Repeated(event=Gaussian(noise_multiplier=37.3...), count=100)
+    """
+
+    n_steps: int | None = None
+    step_size: float | None = None
+    schedule: Schedule = field(default_factory=LinearDecay)
+    clip: float | None = None
+    automatic_clipping: bool = False
+    momentum: float = 0.9
+    sampling_rate: float = 1.0
+    output: Output = field(default_factory=Last)
+
+    def __post_init__(self) -> None:
+        if self.n_steps is not None:
+            check_integer("n_steps", self.n_steps, least=1)
+        if self.step_size is not None:
+            check_real("step_size", self.step_size, above=0.0)
+        if self.clip is not None:
+            check_real("clip", self.clip, above=0.0)
+        check_real("momentum", self.momentum, least=0.0, below=1.0)
+        check_real("sampling_rate", self.sampling_rate, above=0.0, most=1.0)
+
+    def plan(
+        self,
+        problem: Problem,
+        budget: PrivacyBudget,
+        data: DataSpec,
+        adjacency: Adjacency = Adjacency.ZERO_OUT,
+    ) -> Plan:
+        clip = defaults.clip(problem.loss, data) if self.clip is None else self.clip
+        clipping: Clipping = (
+            AutomaticClipping(clip) if self.automatic_clipping else FlatClipping(clip)
+        )
+        n_steps, step_size = defaults.steps(
+            problem.loss,
+            data,
+            mu=budget.gdp_mu(),
+            clip=clip,
+            momentum=self.momentum,
+            schedule=self.schedule,
+            n_steps=self.n_steps,
+            step_size=self.step_size,
+        )
+        method = NoisyGDMethod(
+            problem=problem,
+            data=data,
+            adjacency=adjacency,
+            clipping=clipping,
+            step_sizes=tuple((step_size * self.schedule.factors(n_steps)).tolist()),
+            momentum=self.momentum,
+            sampling_rate=self.sampling_rate,
+            output=self.output,
+            noise_multiplier=1.0,
+        )
+        amplified = contraction(
+            problem,
+            data,
+            adjacency,
+            clipping=clipping,
+            step_sizes=method.step_sizes,
+            plain=self.momentum == 0.0 and self.sampling_rate == 1.0 and self.output == Last(),
+        )
+        method = dataclasses.replace(method, amplified=amplified)
+        noise_multiplier = calibrate(
+            lambda sigma: dataclasses.replace(method, noise_multiplier=sigma).event,
+            budget,
+            adjacency,
+        )
+        method = dataclasses.replace(method, noise_multiplier=noise_multiplier)
+        return Plan(problem, data, budget, adjacency, method)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class NoisyGDState:
+    """Iterate and velocity after some steps, and the weighted sum of the iterates so far."""
+
+    step: int
+    w: NDArray[np.float64]
+    velocity: NDArray[np.float64]
+    returned: NDArray[np.float64]
+    weights: NDArray[np.float64]
+
+
+@final
+@dataclass(frozen=True)
+class NoisyGDMethod(Method["NoisyGDState"]):
+    """Noisy gradient descent with every setting decided.
+
+    Parameters
+    ----------
+    problem, data, adjacency
+        As in the plan.
+    clipping : Clipping
+        Bounds each row's gradient.
+    step_sizes : tuple of float
+        One for each step.
+    momentum, sampling_rate, output
+        As in ``NoisyGD``.
+    noise_multiplier : float
+        Noise standard deviation over the sensitivity of a gradient sum.
+    amplified : Contraction, optional
+        What makes amplification by iteration hold, where it does.
+    """
+
+    problem: Problem
+    data: DataSpec
+    adjacency: Adjacency
+    clipping: Clipping
+    step_sizes: tuple[float, ...]
+    momentum: float
+    sampling_rate: float
+    output: Output
+    noise_multiplier: float
+    amplified: Contraction | None = None
+
+    @property
+    def n_steps(self) -> int:
+        return len(self.step_sizes)
+
+    @property
+    def mechanisms(self) -> Event:
+        step: Event = Gaussian(self.noise_multiplier)
+        if self.sampling_rate < 1.0:
+            step = PoissonSampled(self.sampling_rate, Gaussian(self.noise_multiplier))
+        return Repeated(step, self.n_steps)
+
+    @property
+    def event(self) -> Event:
+        if self.amplified is None:
+            return self.mechanisms
+        return LastIterate(self.noise_multiplier, self.amplified.factor, self.n_steps)
+
+    @property
+    def releases_iterates(self) -> bool:
+        return self.amplified is None
+
+    @property
+    def gradient_evaluations(self) -> float:
+        return self.n_steps * self.sampling_rate * self.data.n_rows
+
+    @property
+    def noise_std(self) -> float:
+        bound = self.clipping.bound * self.data.weight_bound
+        sensitivity = (
+            self.adjacency.sum_sensitivity(bound)
+            + sum_rounding(self.data, self.adjacency, bound)
+            + self._extra_rounding
+        )
+        std = gaussian_noise_std(
+            sensitivity, self.noise_multiplier, self.data.n_coefficients, self._magnitude
+        )
+        return std / (self.sampling_rate * self.data.n_rows)
+
+    @property
+    def _magnitude(self) -> float:
+        bound = self.clipping.bound * self.data.weight_bound
+        return sum_magnitude(self.data, self.adjacency, bound)
+
+    @property
+    def _extra_rounding(self) -> float:
+        if self.amplified is None:
+            return 0.0
+        bound = self.adjacency.sum_sensitivity(self.clipping.bound * self.data.weight_bound)
+        exponent = noise_grid(2.0 * bound, self.noise_multiplier, self._magnitude)
+        # The snapping of secret iterates moves the next step's input as well.
+        grid = 2.0 * grid_sensitivity(self.data.n_coefficients, exponent)
+        return self.amplified.rounding + grid
+
+    @property
+    def coefficient_noise(self) -> float:
+        # The recursion is linear in the noise: carry the covariance of (w, v, returned).
+        covariance = np.zeros((3, 3))
+        m, strong = self.momentum, self.problem.regularizer.strong_convexity
+        for eta, weight in zip(
+            self.step_sizes, self.output.weights(self.n_steps, 0.5), strict=True
+        ):
+            shrink = 1.0 / (1.0 + eta * strong)
+            transition = np.array(
+                [
+                    [shrink, -shrink * eta * m, 0.0],
+                    [0.0, m, 0.0],
+                    [weight * shrink, -weight * shrink * eta * m, 1.0],
+                ]
+            )
+            entry = (1.0 - m) * np.array([-shrink * eta, 1.0, -weight * shrink * eta])
+            covariance = transition @ covariance @ transition.T + np.outer(entry, entry)
+        return self.noise_std * math.sqrt(covariance[2, 2])
+
+    def init(self, uniform: float) -> NoisyGDState:
+        zero = np.zeros(self.data.coefficient_shape)
+        weights = self.output.weights(self.n_steps, uniform)
+        return NoisyGDState(0, self._onto_feasible(zero, 0.0), zero, zero, weights)
+
+    def step(self, state: NoisyGDState, oracle: GradientOracle) -> tuple[NoisyGDState, StepInfo]:
+        g = oracle.noisy_gradient(
+            state.w, self.clipping, self.noise_multiplier, self.sampling_rate, self._extra_rounding
+        )
+        eta = self.step_sizes[state.step]
+        v = self.momentum * state.velocity + (1.0 - self.momentum) * g
+        w = self._onto_feasible(state.w - eta * v, eta)
+        returned = state.returned + state.weights[state.step] * w
+        info = StepInfo(state.step + 1, eta, float(np.linalg.norm(g)))
+        return NoisyGDState(state.step + 1, w, v, returned, state.weights), info
+
+    def _onto_feasible(self, w: NDArray[np.float64], eta: float) -> NDArray[np.float64]:
+        """Prox of the penalty, then projection, on the rows of ``w`` that they act on."""
+        problem = self.problem
+        free = int(self.data.intercept > 0.0 and not problem.penalize_intercept)
+        penalized = w[: len(w) - free]
+        penalized = problem.constraint.project(problem.regularizer.prox(penalized, eta))
+        if self.amplified is not None:
+            penalized = L2Ball(self.amplified.radius).project(penalized)
+        return np.concatenate([penalized, w[len(w) - free :]])
+
+    def finish(self, state: NoisyGDState) -> NDArray[np.float64]:
+        return state.returned
+
+    def settings(self) -> dict[str, Any]:
+        return {
+            "algorithm": "noisy gradient descent",
+            "n_steps": self.n_steps,
+            "first_step_size": self.step_sizes[0],
+            "last_step_size": self.step_sizes[-1],
+            "clipping": type(self.clipping).__name__,
+            "clip": self.clipping.bound,
+            "momentum": self.momentum,
+            "sampling_rate": self.sampling_rate,
+            "output": repr(self.output),
+            "noise_multiplier": self.noise_multiplier,
+        }

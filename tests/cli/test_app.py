@@ -1,0 +1,87 @@
+"""The program as a whole: help that teaches, exit codes, and what a shell sees."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+import dpglm
+from dpglm.cli.app import app
+
+COMMANDS = ["demo", "schema", "plan", "fit", "verify", "predict"]
+MAIN = "from dpglm.cli import main; main()"
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(dpglm.__file__).parent.parent)}
+
+
+def shell(code, *arguments):
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=ENVIRONMENT,
+    )
+
+
+def test_commands_are_listed_in_the_order_of_use(run):
+    done = run("--help")
+    assert done.exit_code == 0
+    assert list(app.commands) == COMMANDS
+    commands = done.stdout.partition("Commands:")[2]
+    places = [commands.index(f"\n  {name} ") for name in COMMANDS]
+    assert places == sorted(places)
+
+
+def test_without_a_command_the_help_is_shown(run):
+    assert "Examples:\n    dpglm demo" in run().output
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_commands_help_explains_each_option_and_has_an_example(run, command):
+    done = run(command, "-h")
+    assert done.exit_code == 0
+    assert f"Examples:\n    dpglm {command}" in done.stdout
+    for option in app.commands[command].params:
+        assert isinstance(option, click.Argument) or option.help, option.name
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_examples_use_options_that_exist(command):
+    text = app.commands[command].epilog
+    known = {flag for option in app.commands[command].params for flag in option.opts}
+    assert {word for word in text.split() if word.startswith("-")} <= known
+
+
+def test_version(run):
+    assert run("--version").stdout == f"dpglm, version {dpglm.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    "arguments", [("nothing",), ("fit",), ("plan", "--rows", "0"), ("fit", "no.csv"), ("--what",)]
+)
+def test_wrong_usage_ends_with_2_and_a_word_on_standard_error(run, arguments):
+    done = run(*arguments)
+    assert done.exit_code == 2
+    assert "Error: " in done.stderr
+    assert done.stdout == ""
+
+
+def test_from_a_shell(files):
+    done = shell(MAIN, "plan", "--schema", "schema.json", "--rows", "400")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("Plan for LogisticRegression: 400 rows, 3 features\n")
+    done = shell(MAIN, "plan", "--schema", "people.csv", "--rows", "400")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("Error: people.csv is not valid JSON")
+
+
+def test_help_does_not_wait_for_heavy_packages():
+    heavy = ["dp_accounting", "matplotlib", "pandas", "pyarrow.parquet", "sklearn"]
+    code = (
+        "import sys\nfrom dpglm.cli import app\n"
+        f"sys.stderr.write(repr([name for name in {heavy} if name in sys.modules]))"
+    )
+    assert shell(code).stderr == "[]"

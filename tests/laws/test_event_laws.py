@@ -1,0 +1,152 @@
+"""Laws that every event must satisfy under every accountant and every relation."""
+
+import functools
+import itertools
+import math
+
+import pytest
+
+from dpglm.privacy.accountants import GaussianAccountant, PLDAccountant
+from dpglm.privacy.events import (
+    Composed,
+    Gaussian,
+    Laplace,
+    LastIterate,
+    PoissonSampled,
+    Repeated,
+    canonical,
+    event_from_dict,
+)
+from dpglm.privacy.fourier import FourierAccountant
+from dpglm.privacy.unit import Adjacency
+
+# One row per event: how to make it from a noise multiplier.
+EVENTS = {
+    "gaussian": Gaussian,
+    "laplace": Laplace,
+    "poisson": lambda s: PoissonSampled(0.2, Gaussian(s)),
+    "last iterate": lambda s: LastIterate(s, 0.8, 10),
+    "composed": lambda s: Composed((Gaussian(2.0 * s), PoissonSampled(0.1, Gaussian(s)))),
+}
+ACCOUNTANTS = [GaussianAccountant(), PLDAccountant(), FourierAccountant(0.05, 20_000)]
+DELTA = 1e-5
+# Grids of privacy losses move with the event; bounds may differ by about this much.
+GRID = 1e-3
+
+CASES = [
+    pytest.param(make, accountant, adjacency, id=f"{name}-{accountant.name}-{adjacency.value}")
+    for (name, make), accountant, adjacency in itertools.product(
+        EVENTS.items(), ACCOUNTANTS, Adjacency
+    )
+    if accountant.supports(make(1.0), adjacency)
+]
+every_case = pytest.mark.parametrize(("make", "accountant", "adjacency"), CASES)
+
+
+@functools.cache
+def epsilon(accountant, event, adjacency):
+    return accountant.epsilon(event, adjacency, DELTA)
+
+
+def test_every_event_has_an_accountant():
+    for make, adjacency in itertools.product(EVENTS.values(), Adjacency):
+        supporting = [one for one in ACCOUNTANTS if one.supports(make(1.0), adjacency)]
+        assert len(supporting) >= 2
+
+
+@every_case
+def test_repeating_is_composing_with_itself(make, accountant, adjacency):
+    repeated = Repeated(make(3.0), 4)
+    assert canonical(Composed((make(3.0),) * 4)) == canonical(repeated)
+    # Multipliers that differ in the seventh digit cannot be merged, so nothing is shared.
+    listed = Composed(tuple(make(3.0 * (1.0 + 1e-7 * j)) for j in range(4)))
+    assert len(canonical(listed).terms()) >= 4
+    expected = epsilon(accountant, repeated, adjacency)
+    assert accountant.epsilon(listed, adjacency, DELTA) == pytest.approx(expected, rel=GRID)
+    # Planted bug: the count forgotten.
+    assert expected > 1.5 * epsilon(accountant, make(3.0), adjacency)
+
+
+@every_case
+def test_order_of_composition_does_not_matter(make, accountant, adjacency):
+    parts = (make(3.0), Repeated(make(5.0), 2), make(4.0))
+    one, other = Composed(parts), Composed((Composed(parts[1:]), parts[0]))
+    assert accountant.epsilon(one, adjacency, DELTA) == pytest.approx(
+        accountant.epsilon(other, adjacency, DELTA), rel=1e-6
+    )
+
+
+@every_case
+def test_more_noise_costs_less(make, accountant, adjacency):
+    costs = [epsilon(accountant, Repeated(make(s), 6), adjacency) for s in (1.5, 3.0, 6.0)]
+    # Planted bug: half the noise.
+    assert costs[0] > 1.5 * costs[1] > 2.25 * costs[2]
+
+
+@every_case
+def test_more_events_cost_more(make, accountant, adjacency):
+    costs = [epsilon(accountant, Repeated(make(3.0), k), adjacency) for k in (1, 4, 6)]
+    assert costs[0] < costs[1] < costs[2]
+
+
+@every_case
+def test_delta_falls_in_epsilon_and_inverts_it(make, accountant, adjacency):
+    event = Repeated(make(3.0), 6)
+    deltas = [accountant.delta(event, adjacency, e) for e in (0.0, 0.7, 2.0)]
+    assert all(0.0 <= low <= high <= 1.0 for high, low in itertools.pairwise(deltas))
+    assert deltas[0] > deltas[-1]
+    found = epsilon(accountant, event, adjacency)
+    assert accountant.delta(event, adjacency, found) == pytest.approx(DELTA, rel=0.02)
+
+
+@every_case
+def test_claims_survive_json(make, accountant, adjacency):
+    event = Repeated(make(math.pi), 6)
+    assert accountant.epsilon(event_from_dict(event.to_dict()), adjacency, DELTA) == epsilon(
+        accountant, event, adjacency
+    )
+
+
+@pytest.mark.parametrize("adjacency", Adjacency)
+@pytest.mark.parametrize("name", EVENTS)
+def test_accountants_agree(name, adjacency):
+    event = Repeated(EVENTS[name](3.0), 6)
+    found = [
+        epsilon(accountant, event, adjacency)
+        for accountant in ACCOUNTANTS
+        if accountant.supports(event, adjacency)
+    ]
+    assert max(found) <= min(found) * (1.0 + GRID)
+
+
+@pytest.mark.parametrize("accountant", ACCOUNTANTS[1:], ids=lambda one: one.name)
+@pytest.mark.parametrize("adjacency", Adjacency)
+def test_sampling_more_rows_costs_more_and_never_more_than_all(accountant, adjacency):
+    costs = [
+        accountant.epsilon(Repeated(PoissonSampled(q, Gaussian(2.0)), 5), adjacency, DELTA)
+        for q in (0.01, 0.1, 0.5, 1.0)
+    ]
+    assert costs == sorted(costs)
+    assert costs[0] < 0.5 * costs[-1]
+    assert costs[-1] == pytest.approx(
+        GaussianAccountant().epsilon(Repeated(Gaussian(2.0), 5), adjacency, DELTA), rel=GRID
+    )
+
+
+@pytest.mark.parametrize("accountant", ACCOUNTANTS[1:], ids=lambda one: one.name)
+@pytest.mark.parametrize("name", EVENTS)
+def test_zero_out_and_add_remove_cost_the_same_for_equal_multipliers(accountant, name):
+    event = Repeated(EVENTS[name](3.0), 6)
+    assert epsilon(accountant, event, Adjacency.ZERO_OUT) == pytest.approx(
+        epsilon(accountant, event, Adjacency.ADD_REMOVE), rel=1e-9
+    )
+
+
+@pytest.mark.parametrize("accountant", ACCOUNTANTS, ids=lambda one: one.name)
+@pytest.mark.parametrize("name", EVENTS)
+def test_replace_one_costs_more_for_the_same_noise(accountant, name):
+    # The same noise in absolute terms is half the multiplier under replace-one.
+    make = EVENTS[name]
+    if accountant.supports(make(1.0), Adjacency.REPLACE_ONE):
+        replaced = epsilon(accountant, Repeated(make(1.5), 6), Adjacency.REPLACE_ONE)
+        assert replaced > 1.5 * epsilon(accountant, Repeated(make(3.0), 6), Adjacency.ZERO_OUT)

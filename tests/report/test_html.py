@@ -1,0 +1,236 @@
+"""The page is complete, true to the certificate, safe, and needs nothing from outside."""
+
+import base64
+import copy
+import dataclasses
+import re
+import sys
+from html.parser import HTMLParser
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from dpglm.estimators import LogisticRegression
+from dpglm.exceptions import PublicInformationWarning
+from dpglm.report import html, plots
+from tests.report.conftest import fit_classifier, make_rows
+
+pytest.importorskip("matplotlib")
+pytest.importorskip("jinja2")
+
+
+class Page(HTMLParser):
+    """Elements with their attributes, and the text between them."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.elements, self.words, self.open = [], [], []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+        if tag not in {"meta", "img", "br", "link", "input"}:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] != "style":
+            self.words.append(data)
+
+    @property
+    def text(self):
+        return re.sub(r"\s+", " ", " ".join(self.words))
+
+    @property
+    def images(self):
+        return [attributes for tag, attributes in self.elements if tag == "img"]
+
+
+def references(text):
+    """Everything in a page that a browser would fetch, or could be made to run."""
+    page = Page(text)
+    found = [tag for tag, _ in page.elements if tag in {"script", "link", "iframe", "object"}]
+    for tag, attributes in page.elements:
+        for name, value in attributes.items():
+            if name in {"src", "href", "srcset", "data", "poster", "action"}:
+                found += [] if value.startswith("data:") else [f"{tag} {name}={value}"]
+            if name.startswith("on"):
+                found.append(f"{tag} {name}")
+    without_images = re.sub(r"data:image/[a-z+]+;base64,[A-Za-z0-9+/=]+", "", text)
+    found += re.findall(r"(?:https?:)?//[\w.-]+|url\([^)]*\)|@import", without_images)
+    return found
+
+
+@pytest.fixture(scope="module")
+def page(binary):
+    return html.report_page(binary, feature_names=["age", "height", "weight"])
+
+
+@pytest.fixture
+def no_pictures(monkeypatch):
+    """Leave out the pictures, which take most of the time."""
+    monkeypatch.setattr(html, "_pictures", lambda estimator, names: {})
+
+
+def test_refers_to_nothing_outside_itself(page):
+    assert references(page) == []
+    assert Page(page).open == []
+
+
+@pytest.mark.parametrize("name", ["multinomial", "regression", "sampled", "last_iterate"])
+@pytest.mark.usefixtures("no_pictures")
+def test_refers_to_nothing_whatever_the_estimator(request, name):
+    text = html.report_page(request.getfixturevalue(name))
+    assert references(text) == []
+    assert Page(text).open == []
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        '<link rel="stylesheet" href="style.css">',
+        '<img src="picture.png">',
+        "<style>body { background: url(x.png) }</style>",
+        "<p>see http://example.org</p>",
+        '<script>alert("x")</script>',
+        '<p onclick="x()">x</p>',
+    ],
+)
+def test_the_check_for_references_sees_planted_ones(page, planted):
+    assert references(page.replace("</main>", planted + "</main>"))
+
+
+def test_pictures_are_inside_and_refer_to_nothing_either(page):
+    images = Page(page).images
+    assert len(images) == 3
+    for image in images:
+        assert image["alt"]
+        prefix = "data:image/svg+xml;base64,"
+        assert image["src"].startswith(prefix)
+        root = ElementTree.fromstring(base64.b64decode(image["src"][len(prefix) :]))
+        assert root.tag.endswith("svg")
+        for element in root.iter():
+            assert element.tag.rpartition("}")[2] not in {"script", "image", "foreignObject"}
+            for name, value in element.attrib.items():
+                if name.rpartition("}")[2] == "href":
+                    assert value.startswith("#")
+
+
+def test_says_what_the_certificate_says(page, binary):
+    text = Page(page).text
+    certificate = binary.privacy_
+    for _, sentences in certificate.sections():
+        for sentence in sentences:
+            # Public facts are in a table, one cell for each part.
+            for part in re.split(r" = |: (?=declared|public by)", sentence):
+                assert re.sub(r"\s+", " ", part).strip(".") in text
+    assert certificate.model_digest in text
+    assert "Private." in text
+
+
+def test_has_every_coefficient_with_its_noise(page, binary):
+    text = Page(page).text
+    for name in ("age", "height", "weight", "(intercept)"):
+        assert name in text
+    table = plots.coefficient_table(binary)
+    decimals = 1 - int(np.floor(np.log10(table.noise[0])))
+    for value in binary.coef_[0]:
+        assert f"{value:.{decimals}f}" in text
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_shows_scores_figures_and_title(binary):
+    figure = plots.accuracy_against_epsilon([0.5, 1.0], [0.7, 0.8])
+    page = Page(
+        html.report_page(
+            binary,
+            title="Who buys",
+            scores={"accuracy on test rows": 0.8125},
+            figures={"Accuracy against epsilon": figure},
+        )
+    )
+    assert "Who buys" in page.text
+    assert "0.8125 accuracy on test rows" in page.text
+    assert page.images[0]["alt"] == "Accuracy against epsilon"
+    assert len(page.images) == 1
+
+
+def test_steps_that_stay_secret_are_not_drawn(last_iterate):
+    alts = [image["alt"] for image in Page(html.report_page(last_iterate)).images]
+    assert not any("step" in alt for alt in alts)
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_seeded_noise_is_the_first_thing_said():
+    text = Page(html.report_page(fit_classifier(random_state=0))).text
+    assert "NOT PRIVATE" in text
+    assert text.index("NOT PRIVATE") < text.index("What is promised")
+    assert "Private." not in text
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_leaks_are_marked():
+    with pytest.warns(PublicInformationWarning):
+        estimator = fit_classifier(classes=None)
+    page = html.report_page(estimator)
+    assert "WEAKER THAN STATED" in Page(page).text
+    assert '<span class="tag leak">taken from the private data</span>' in page
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_a_certificate_that_does_not_hold_is_called_so(binary):
+    forged = copy.copy(binary)
+    forged.privacy_ = dataclasses.replace(binary.privacy_, epsilon=0.5)
+    text = Page(html.report_page(forged)).text
+    assert "The certificate does not hold." in text
+    assert "Private." not in text
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_names_cannot_smuggle_in_markup():
+    X, y = make_rows()
+    labels = np.array(["<script>alert(1)</script>", "<img src=x onerror=alert(1)>"])
+    estimator = LogisticRegression(classes=list(labels), row_norm=2.0).fit(X, labels[y])
+    names = ['<script src="http://x">', "a&b", "\"'><b>"]
+    text = html.report_page(
+        estimator, title="</title><script>", feature_names=names, scores={"<i>": "<u>"}
+    )
+    # What is only text may name an address; nothing may become an element.
+    found = [entry for entry in references(text) if not entry.endswith("//x")]
+    assert found == []
+    assert "a&b" in Page(text).text
+    assert names[0] in Page(text).text
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_many_classes_and_features_stay_readable():
+    X, y = make_rows(n_features=60, n_classes=15)
+    estimator = LogisticRegression(classes=range(15), row_norm=8.0).fit(X, y)
+    text = html.report_page(estimator)
+    assert "The 40 largest of 60" in text
+    assert "The first 12 of 15 classes" in text
+    assert len(text) < 3_000_000
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_file_is_written_whole_or_not_at_all(binary, tmp_path, monkeypatch):
+    path = tmp_path / "report.html"
+    html.write_report(binary, path, title="First")
+    assert "First" in path.read_text("utf-8")
+    monkeypatch.setattr(html, "verify", lambda certificate: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        html.write_report(binary, path, title="Second")
+    assert "First" in path.read_text("utf-8")
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(("module", "extra"), [("jinja2", "report"), ("matplotlib", "plot")])
+def test_without_an_extra_the_error_says_what_to_install(binary, monkeypatch, module, extra):
+    for name in [name for name in sys.modules if name.partition(".")[0] == module]:
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ImportError, match=rf"pip install 'dpglm\[{extra}\]'"):
+        html.report_page(binary)

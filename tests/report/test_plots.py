@@ -1,0 +1,233 @@
+"""Pictures show the numbers they are given, and nothing that stays secret."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from dpglm.estimators import LinearRegression, LogisticRegression
+from dpglm.problem import ClippedLoss, Logistic, Poisson, Softmax, Squared, SquaredHinge
+from dpglm.report import plots
+from dpglm.report._drawing import as_data_uri, spread
+from dpglm.report.coefficients import coefficient_table
+from dpglm.solvers.noisy_gd import NoisyGD
+from tests.report.conftest import make_rows
+
+pytest.importorskip("matplotlib")
+EPSILONS = [1.0, 0.1, 10.0]
+SCORES = [[0.8, 0.82], [0.6, 0.7], [0.84, 0.84]]
+
+
+def texts(figure):
+    from matplotlib.text import Text
+
+    return " | ".join(text.get_text() for text in figure.findobj(Text))
+
+
+def drawn(figure, tmp_path):
+    path = tmp_path / "picture.png"
+    figure.savefig(path)
+    return path.stat().st_size
+
+
+class TestAccuracyAgainstEpsilon:
+    def test_draws_means_in_order_and_the_lines_that_bound_them(self, tmp_path):
+        figure = plots.accuracy_against_epsilon(
+            EPSILONS, SCORES, without_privacy=0.85, without_features=0.5, chosen=1.0
+        )
+        (axes,) = figure.axes
+        curve = next(line for line in axes.lines if len(line.get_xdata()) == 3)
+        np.testing.assert_allclose(curve.get_xdata(), [0.1, 1.0, 10.0])
+        np.testing.assert_allclose(curve.get_ydata(), [0.65, 0.81, 0.84])
+        heights = [line.get_ydata()[0] for line in axes.lines if len(line.get_xdata()) == 2]
+        assert heights == [0.85, 0.5]
+        for part in ("without privacy\n0.850", "constant answer\n0.500", "epsilon 1: 0.810"):
+            assert part in texts(figure)
+        assert axes.get_xscale() == "log"
+        assert drawn(figure, tmp_path) > 10_000
+
+    def test_shades_the_range_of_the_runs(self):
+        figure = plots.accuracy_against_epsilon(EPSILONS, SCORES)
+        (band,) = figure.axes[0].collections
+        corners = band.get_paths()[0].vertices[:, 1]
+        assert (corners.min(), corners.max()) == (0.6, 0.84)
+        assert "mean of 2 runs" in texts(figure)
+
+    def test_one_run_and_one_epsilon_are_enough(self, tmp_path):
+        figure = plots.accuracy_against_epsilon([1.0], [0.8])
+        assert "mean of" not in texts(figure)
+        assert drawn(figure, tmp_path) > 10_000
+
+    @pytest.mark.parametrize(
+        ("epsilons", "scores", "options", "message"),
+        [
+            ([0.0, 1.0], [0.5, 0.6], {}, "epsilons"),
+            ([1.0, 1.0], [0.5, 0.6], {}, "epsilons"),
+            ([1.0, 2.0], [0.5], {}, "scores"),
+            ([1.0], [np.nan], {}, "scores"),
+            ([1.0], [0.5], {"chosen": 2.0}, "chosen"),
+        ],
+    )
+    def test_bad_input(self, epsilons, scores, options, message):
+        with pytest.raises(ValueError, match=message):
+            plots.accuracy_against_epsilon(epsilons, scores, **options)
+
+
+class TestTrainingHistory:
+    def test_draws_each_step_and_the_length_of_noise(self, binary, tmp_path):
+        figure = plots.training_history(binary.solution_)
+        curve, floor = figure.axes[0].lines
+        norms = [info.gradient_norm for info in binary.solution_.history]
+        np.testing.assert_array_equal(curve.get_ydata(), norms)
+        plan = binary.solution_.plan
+        noise = plan.method.noise_std * np.sqrt(plan.data.n_coefficients)
+        assert floor.get_ydata()[0] == pytest.approx(noise)
+        assert drawn(figure, tmp_path) > 10_000
+
+    def test_length_of_noise_is_what_noise_has(self, binary):
+        """At the end of this run hardly anything but noise is left in the gradient."""
+        figure = plots.training_history(binary.solution_)
+        curve, floor = figure.axes[0].lines
+        late = np.sqrt(np.mean(curve.get_ydata()[-50:] ** 2))
+        assert 0.7 < late / floor.get_ydata()[0] < 1.5
+
+    def test_secret_steps_are_not_drawn(self, last_iterate):
+        with pytest.raises(ValueError, match="stays secret"):
+            plots.training_history(last_iterate.solution_)
+
+
+class TestCoefficients:
+    def test_draws_values_with_two_deviations_each_way(self, binary):
+        figure = plots.coefficients(binary, ["a", "b", "c"])
+        (axes,) = figure.axes
+        noise = coefficient_table(binary).noise[0]
+        segments = [part for bars in axes.collections for part in bars.get_segments()]
+        assert len(segments) == 3
+        for segment in segments:
+            assert segment[1, 0] - segment[0, 0] == pytest.approx(4.0 * noise)
+        points = {x for line in axes.lines for x in np.atleast_1d(line.get_xdata()).tolist()}
+        assert set(binary.coef_[0].tolist()) <= points
+        assert [label.get_text() for label in axes.get_yticklabels()][::-1] == [
+            name for _, name in sorted(zip(-abs(binary.coef_[0]), "abc", strict=True))
+        ]
+
+    def test_one_panel_for_each_class(self, multinomial, tmp_path):
+        figure = plots.coefficients(multinomial, most=2)
+        shown = [axes for axes in figure.axes if axes.get_visible()]
+        assert [axes.get_title(loc="left") for axes in shown] == ["class 0", "class 1", "class 2"]
+        assert "The 2 largest of 3" in texts(figure)
+        assert drawn(figure, tmp_path) > 10_000
+
+    def test_names_and_number_are_checked(self, binary):
+        with pytest.raises(ValueError, match="feature_names must have 3 names, got 1"):
+            plots.coefficients(binary, ["a"])
+        with pytest.raises(ValueError, match="most"):
+            plots.coefficients(binary, most=0)
+
+    def test_names_are_shown_as_they_are(self, binary, tmp_path):
+        figure = plots.coefficients(binary, ["<b>", "gain (in $)", "$x^{$"])
+        assert "gain (in $)" in texts(figure)
+        assert drawn(figure, tmp_path) > 10_000
+
+
+class TestClippedLoss:
+    @pytest.mark.parametrize("loss", [Logistic(), Squared(), Poisson(), SquaredHinge()])
+    def test_draws_the_loss_and_its_clipped_forms(self, loss, tmp_path):
+        figure = plots.clipped_loss(loss, [0.5, 0.25])
+        left, right = figure.axes
+        whole, wide, narrow = (line for line in left.lines if len(line.get_xdata()) > 100)
+        z = whole.get_xdata()
+        y = np.full_like(z, {"real": 0.0, "count": 2.0}.get(loss.target.value, 1.0))
+        np.testing.assert_array_equal(whole.get_ydata(), loss.value(z, y))
+        np.testing.assert_array_equal(wide.get_ydata(), ClippedLoss(loss, 0.5).value(z, y))
+        np.testing.assert_array_equal(narrow.get_ydata(), ClippedLoss(loss, 0.25).value(z, y))
+        assert np.abs(right.lines[2].get_ydata()).max() == 0.25
+        assert drawn(figure, tmp_path) > 10_000
+
+    def test_bad_input(self):
+        with pytest.raises(ValueError, match="convex loss of one output"):
+            plots.clipped_loss(Softmax(), [1.0])
+        with pytest.raises(ValueError, match="clips must be 1 to 5"):
+            plots.clipped_loss(Logistic(), [])
+        with pytest.raises(ValueError, match="clip_slope"):
+            plots.clipped_loss(Logistic(), [-1.0])
+
+
+class TestCoefficientTable:
+    def test_noise_is_the_spread_of_coefficients_of_rows_without_information(self):
+        """Rows in the middle of all bounds, two of each class: only noise can move anything."""
+        n_classes = 400
+        low, high = [-1.0, -4.0, 0.0], [1.0, 2.0, 8.0]
+        estimator = LogisticRegression(
+            classes=range(n_classes),
+            feature_bounds=(low, high),
+            solver=NoisyGD(n_steps=5, step_size=1e-3),
+        ).fit(np.tile([0.0, -1.0, 4.0], (2 * n_classes, 1)), np.tile(np.arange(n_classes), 2))
+        table = coefficient_table(estimator)
+        np.testing.assert_allclose(table.values.std(axis=0), table.noise, rtol=0.2)
+        assert table.intercepts.std() == pytest.approx(table.intercept_noise, rel=0.2)
+
+    def test_noise_follows_the_range_of_the_target(self):
+        X, _ = make_rows()
+        narrow, wide = (
+            LinearRegression(feature_bounds=(-1, 1), target_bounds=bounds).fit(X, X[:, 0])
+            for bounds in ((-1.0, 1.0), (-10.0, 30.0))
+        )
+        ratio = coefficient_table(wide).noise / coefficient_table(narrow).noise
+        np.testing.assert_allclose(ratio, 20.0)
+
+    def test_reach_is_half_of_the_declared_range(self, regression):
+        table = coefficient_table(regression)
+        np.testing.assert_array_equal(table.reach, [1.0, 4.0, 2.0])
+        assert table.outputs == ("target",)
+
+    def test_largest_is_by_comparable_size(self, regression):
+        table = coefficient_table(regression)
+        sizes = np.abs(table.values[0] * table.reach)
+        assert table.largest(0, 2).tolist() == np.argsort(-sizes)[:2].tolist()
+
+
+class TestDrawing:
+    def test_same_figure_gives_the_same_bytes(self, binary):
+        first, second = (as_data_uri(plots.coefficients(binary)) for _ in range(2))
+        assert first == second
+        assert first.startswith("data:image/svg+xml;base64,")
+
+    @pytest.mark.parametrize("ys", [[3.0, 1.0, 2.0], [0.0, 0.0, 0.0], [0.0, 0.1, 5.0], [1.0]])
+    def test_spread_keeps_order_center_and_distance(self, ys):
+        moved = np.array(spread(ys, 1.0))
+        assert (np.diff(np.sort(moved)) >= 1.0 - 1e-12).all()
+        assert moved.mean() == pytest.approx(np.mean(ys))
+        assert np.argsort(moved, kind="stable").tolist() == np.argsort(ys, kind="stable").tolist()
+
+    def test_pyplot_and_its_global_state_are_left_alone(self):
+        code = (
+            "import sys; from dpglm.report import plots; from dpglm.problem import Logistic; "
+            "plots.clipped_loss(Logistic(), [0.5]).savefig(sys.argv[1]); "
+            "print('matplotlib.pyplot' in sys.modules)"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code, "/dev/null"],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={"PYTHONPATH": ":".join(sys.path), "PATH": ""},
+        )
+        assert done.stdout == "False\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda _: plots.accuracy_against_epsilon([1.0], [0.5]),
+        lambda fit: plots.training_history(fit.solution_),
+        lambda fit: plots.coefficients(fit),
+        lambda _: plots.clipped_loss(Logistic(), [0.5]),
+    ],
+)
+def test_without_matplotlib_the_error_says_what_to_install(binary, monkeypatch, draw):
+    for name in [name for name in sys.modules if name.partition(".")[0] == "matplotlib"]:
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ImportError, match=r"pip install 'dpglm\[plot\]'"):
+        draw(binary)
