@@ -5,7 +5,7 @@ import math
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpglm.privacy import gdp
@@ -30,6 +30,7 @@ def test_json_round_trip(budget):
     assert budget_from_dict(json.loads(json.dumps(budget.to_dict()))) == budget
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.floats(1e-3, 100.0), st.floats(1e-18, 0.1))
 def test_approximate_dp_mu_is_allowed_and_hardly_more_is_not(epsilon, delta):
     budget = ApproximateDP(epsilon, delta)
@@ -40,6 +41,7 @@ def test_approximate_dp_mu_is_allowed_and_hardly_more_is_not(epsilon, delta):
     assert budget.allows_mu(mu * (1.0 - 1e-9))
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.floats(1e-12, 1e6))
 def test_zcdp_is_rounded_down_but_hardly(rho):
     mu = ZeroConcentratedDP(rho).gdp_mu()
@@ -101,6 +103,7 @@ def test_malformed_budgets_are_refused(mapping):
         budget_from_dict(mapping)
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.integers(1, 10**17))
 def test_default_delta_is_the_largest_such_power_of_ten(n_rows):
     delta = default_delta(n_rows)

@@ -6,7 +6,7 @@ import math
 import mpmath
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpglm.privacy.events import (
@@ -38,11 +38,13 @@ events = st.recursive(
 )
 
 
+@settings(max_examples=50, deadline=None)
 @given(events)
 def test_json_round_trip_is_exact(event):
     assert event_from_dict(json.loads(json.dumps(event.to_dict()))) == event
 
 
+@settings(max_examples=50, deadline=None)
 @given(events)
 def test_canonical_keeps_every_basic_event_and_is_idempotent(event):
     def counts(anything):
@@ -150,6 +152,7 @@ def test_last_iterate_formula_against_many_digits(contraction, steps):
         assert LastIterate(3.0, contraction, steps).mu == pytest.approx(float(exact), rel=1e-14)
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.floats(0.0, 1.0), st.integers(1, 10**12))
 def test_last_iterate_never_exceeds_composition_or_undercuts_one_step(contraction, steps):
     mu = LastIterate(1.0, contraction, steps).mu

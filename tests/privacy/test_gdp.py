@@ -5,7 +5,7 @@ import math
 import mpmath
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpglm.privacy import gdp
@@ -50,12 +50,14 @@ def test_half_the_noise_is_seen():
     assert gdp.epsilon(1e-5, 2.0 * mu) > 2.0
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.floats(0.0, 200.0), st.floats(1e-6, 50.0), st.floats(1.0001, 3.0))
 def test_monotone_in_both(epsilon, mu, factor):
     assert gdp.log_delta(epsilon, factor * mu) > gdp.log_delta(epsilon, mu) - 1e-12
     assert gdp.log_delta(factor * epsilon, mu) <= gdp.log_delta(epsilon, mu) + 1e-12
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.floats(1e-18, 0.5), st.floats(1e-5, 30.0))
 def test_reevaluation_never_exceeds(delta, mu):
     epsilon = gdp.epsilon(delta, mu)

@@ -123,12 +123,14 @@ def demo(epsilon: float, delta: float, out: Path | None, force: bool) -> None:
     print_pairs(
         f"Wrote to {folder}",
         {
-            "model.json": f"use it: dpglm predict DATA --model {folder / 'model.json'} -o OUT.csv",
-            "certificate.json": f"check it: dpglm verify {folder / 'certificate.json'}",
-            "report.html": "open it in a browser",
+            "model.json": "the model, for dpglm predict",
+            "certificate.json": "the claim with all that it rests on, for dpglm verify",
+            "report.html": "all about the model; open it in a browser",
             _PICTURE: _CAPTION,
         },
     )
+    console.print()
+    console.print(f"Next: dpglm verify {folder / 'certificate.json'}")
 
 
 _CAPTION = (

@@ -127,8 +127,8 @@ def _tell(plan: Plan, estimator: str) -> None:
             "Releases": "; ".join(describe_event(plan.event)),
             "Steps": str(plan.n_steps),
             "Noise multiplier": plain_number(plan.method.settings()["noise_multiplier"]),
-            "Noise per coefficient": f"{plan.coefficient_noise:.2g} (standard deviation, at most; for "
-            "features within [-1, 1])",
+            "Noise per coefficient": f"{plan.coefficient_noise:.2g} (standard deviation, at most, "
+            "for features within [-1, 1])",
         },
     )
     output().print()

@@ -47,19 +47,27 @@ class ColumnScaling:
         half = self.high / 2.0 - self.low / 2.0
         return np.where(half > 0.0, half, 1.0)
 
+    def clip(self, X: Floats) -> Floats:
+        """Return rows with every column clipped to its bounds, in a new array."""
+        return np.clip(X, self.low.astype(X.dtype), self.high.astype(X.dtype))
+
+    def clip_sparse(self, X: sparse.csr_array) -> sparse.csr_array:
+        """Return rows with every stored value clipped to its column's bounds."""
+        data = np.clip(X.data, self.low[X.indices], self.high[X.indices]).astype(X.dtype)
+        return sparse.csr_array((data, X.indices, X.indptr), shape=X.shape)
+
     def apply(self, X: Floats) -> Floats:
         """Return clipped, centred and scaled rows, in a new array of the same dtype."""
-        kind = X.dtype
-        scaled = np.clip(X, self.low.astype(kind), self.high.astype(kind))
-        scaled -= self.center.astype(kind)
-        scaled /= self.scale.astype(kind)
+        scaled = self.clip(X)
+        scaled -= self.center.astype(X.dtype)
+        scaled /= self.scale.astype(X.dtype)
         return scaled
 
     def apply_sparse(self, X: sparse.csr_array) -> sparse.csr_array:
         """Return clipped and scaled rows that are not centred, so that zeros stay zeros."""
-        low, high, reach = self.low[X.indices], self.high[X.indices], self.sparse_scale[X.indices]
-        data = (np.clip(X.data, low, high) / reach).astype(X.dtype)
-        return sparse.csr_array((data, X.indices, X.indptr), shape=X.shape)
+        clipped = self.clip_sparse(X)
+        clipped.data /= self.sparse_scale[X.indices].astype(X.dtype)
+        return clipped
 
     @property
     def sparse_scale(self) -> NDArray[np.float64]:

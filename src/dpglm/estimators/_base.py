@@ -257,10 +257,12 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             )
         if not (np.isfinite(weights).all() and (weights >= 0.0).all()):
             raise ValueError("sample_weight must be finite and at least 0 in every row")
+        if not weights.any():
+            raise ValueError("sample_weight must not be zero in every row")
         if self.weight_bound is not None:
             facts.declared("weight_bound", self._weight_bound())
             return weights, self._weight_bound()
-        bound = float(weights.max(initial=0.0)) or 1.0
+        bound = float(weights.max())
         facts.from_data("weight_bound", bound, "Give weight_bound= a public bound on the weights.")
         return weights, bound
 
@@ -343,6 +345,9 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
     def _linear_prediction(self, X: Any) -> NDArray[np.float64]:
         check_is_fitted(self)
         X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
+        scaling = self._scaling(self.n_features_in_)
+        if scaling is not None:
+            X = scaling.clip_sparse(sparse.csr_array(X)) if sparse.issparse(X) else scaling.clip(X)
         z: NDArray[np.float64] = np.asarray(X @ self.coef_.T) + self.intercept_
         return z
 

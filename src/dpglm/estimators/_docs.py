@@ -29,8 +29,9 @@ row_norm : float, optional
     Longer rows are scaled down to it. Default: the square root of the number of features if
     ``feature_bounds`` are given; else the largest norm in the data, with a warning.
 feature_bounds : pair of float or array_like, optional
-    Public lower and upper bounds of the columns. Values are clipped to them and columns mapped
-    to [-1, 1] (sparse ones scaled, not shifted); coefficients are reported in the units of X.
+    Public lower and upper bounds of the columns. Values are clipped to them, in ``fit`` and in
+    ``predict``, and columns mapped to [-1, 1] (sparse ones scaled, not shifted); coefficients
+    are reported in the units of X.
 weight_bound : float, optional
     Public bound on ``sample_weight``; default 1, or the largest weight with a warning.
 fit_intercept : bool, default=True

@@ -683,6 +683,11 @@ class PoissonRegressor(_PrivateRegressor):
         )
         self.alpha = alpha
 
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.positive_only = True
+        return tags
+
     def _scaled_problem(self, n_rows: int, scale: float) -> Problem:
         # Dividing counts by s divides loss and penalty by s.
         return Problem(Poisson(), L2(check_real("alpha", self.alpha, least=0.0) / scale))

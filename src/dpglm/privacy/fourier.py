@@ -9,13 +9,19 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.fft import irfft, next_fast_len, rfft
 from scipy.optimize import minimize_scalar
-from scipy.special import ndtr
 
-from dpglm.privacy.accountants import Accountant
+from dpglm.privacy.accountants import Accountant, GaussianAccountant
 from dpglm.privacy.events import Event
+from dpglm.privacy.loss_laws import (
+    Array,
+    LossLaw,
+    add_law,
+    gaussian_law,
+    laplace_law,
+    remove_law,
+)
 from dpglm.privacy.reduction import (
     Pieces,
     Profile,
@@ -28,12 +34,8 @@ from dpglm.privacy.unit import Adjacency
 
 __all__ = ["FourierAccountant"]
 
-_Array = NDArray[np.float64]
-_Tail = Callable[[_Array], _Array]
 _UNIT_ROUNDOFF = 2.0**-53
 _LOG_WINDOW_MASS = math.log(1e-17)
-# Normal tail beyond which losses count as infinite: Phi(-13) is about 6e-39.
-_REACH = 13.0
 _LARGEST_LOSS = 690.0  # exp of it is still a float
 
 
@@ -76,7 +78,7 @@ class FourierAccountant(Accountant):
 
     @property
     def version(self) -> str:
-        return f"numpy {importlib.metadata.version('numpy')}"
+        return f"{GaussianAccountant().version}, numpy {importlib.metadata.version('numpy')}"
 
     def supports(self, event: Event, adjacency: Adjacency) -> bool:
         return is_reducible(event)
@@ -103,22 +105,11 @@ class FourierAccountant(Accountant):
 
 
 @dataclass(frozen=True)
-class _Law:
-    """Privacy loss of one mechanism: both tails ``P(loss > t)`` and ``Q(loss > t)``."""
-
-    tail_p: _Tail
-    tail_q: _Tail
-    low: float
-    high: float
-    count: int
-
-
-@dataclass(frozen=True)
 class _Lattice:
     """A privacy loss on the grid: ``exp(log_probs[k])`` is the mass at ``losses[k]``."""
 
-    losses: _Array
-    log_probs: _Array
+    losses: Array
+    log_probs: Array
     infinite: float
     count: int
 
@@ -127,9 +118,9 @@ class _Lattice:
 class _FourierProfile(Profile):
     def __init__(self, pieces: Pieces, width: float) -> None:
         # Gaussian and Laplace losses have the same law in both orders.
-        both = [_gaussian_law(pieces.mu)] if pieces.mu > 0.0 else []
-        both += [_laplace_law(*piece) for piece in pieces.laplace]
-        orders = (_remove_law, _add_law) if pieces.sampled else (_remove_law,)
+        both = [gaussian_law(pieces.mu)] if pieces.mu > 0.0 else []
+        both += [laplace_law(*piece) for piece in pieces.laplace]
+        orders = (remove_law, add_law) if pieces.sampled else (remove_law,)
         laws = [[*both, *(law(*piece) for piece in pieces.sampled)] for law in orders]
         self._directions = [_Direction(one, width) for one in laws if one]
 
@@ -144,10 +135,14 @@ class _FourierProfile(Profile):
 class _Direction:
     """Composition of the mechanisms for one order of the two data sets."""
 
-    def __init__(self, laws: list[_Law], width: float) -> None:
+    def __init__(self, laws: list[LossLaw], width: float) -> None:
         self._width = width
         self._lattices = [_on_lattice(law, width) for law in laws]
         self._count = sum(law.count for law in laws)
+        # Rounding in differences of tails moves some of the mass of each cell to its other end.
+        self._drift = sum(
+            4.0 * _UNIT_ROUNDOFF * one.losses.size * one.count for one in self._lattices
+        )
         # Losses that mostly lie above the grid leave too little on it to work with.
         self._hopeless = any(one.infinite > 0.5 for one in self._lattices)
         self._infinite = -math.expm1(
@@ -280,7 +275,13 @@ class _Direction:
         losses = self._width * (first + np.arange(size, dtype=np.float64))
         margin = 1e-12 + 8.0 * _UNIT_ROUNDOFF * self._count
         return _Tilted(
-            theta, self._cumulant(theta)[0], losses, probs, error, self._infinite, margin
+            theta,
+            self._cumulant(theta)[0],
+            losses + self._drift,
+            probs,
+            error,
+            self._infinite,
+            margin,
         )
 
 
@@ -290,8 +291,8 @@ class _Tilted:
 
     theta: float
     cumulant: float
-    losses: _Array
-    probs: _Array
+    losses: Array
+    probs: Array
     error: float
     infinite: float
     margin: float
@@ -305,12 +306,12 @@ class _Tilted:
         return min(1.0, finite + self.infinite)
 
 
-def _dot(a: _Array, b: _Array) -> float:
+def _dot(a: Array, b: Array) -> float:
     # Threads of the linear algebra library cost more here than the product itself.
     return float(np.sum(a * b))
 
 
-def _tilt(lattice: _Lattice, theta: float) -> tuple[_Array, float]:
+def _tilt(lattice: _Lattice, theta: float) -> tuple[Array, float]:
     """Probabilities times ``exp(theta losses)``, normalised, and the log of their total."""
     exponents = theta * lattice.losses
     exponents += lattice.log_probs
@@ -322,13 +323,13 @@ def _tilt(lattice: _Lattice, theta: float) -> tuple[_Array, float]:
     return weights, peak + math.log(total)
 
 
-def _on_lattice(law: _Law, width: float) -> _Lattice:
+def _on_lattice(law: LossLaw, width: float) -> _Lattice:
     first = math.floor(max(law.low, -_LARGEST_LOSS) / width)
     last = math.ceil(min(law.high, _LARGEST_LOSS) / width)
     losses = width * np.arange(first, last + 1, dtype=np.float64)
     tail_p, tail_q = law.tail_p(losses), law.tail_q(losses)
-    mass_p = tail_p[:-1] - tail_p[1:]
-    mass_q = tail_q[:-1] - tail_q[1:]
+    mass_p = np.maximum(tail_p[:-1] - tail_p[1:], 0.0)
+    mass_q = np.maximum(tail_q[:-1] - tail_q[1:], 0.0)
     # Mass sent to the upper end of each cell so that both totals, P's and Q's, are kept.
     upper = (mass_p - mass_q * np.exp(losses[:-1])) / -math.expm1(-width)
     upper = np.clip(upper, 0.0, mass_p)
@@ -338,71 +339,3 @@ def _on_lattice(law: _Law, width: float) -> _Lattice:
     probs[0] += 1.0 - tail_p[0]
     with np.errstate(divide="ignore"):
         return _Lattice(losses, np.log(probs), float(tail_p[-1]), law.count)
-
-
-def _gaussian_law(mu: float) -> _Law:
-    half = 0.5 * mu * mu
-    return _Law(
-        tail_p=lambda t: ndtr((half - t) / mu),
-        tail_q=lambda t: ndtr((-half - t) / mu),
-        low=half - _REACH * mu,
-        high=half + _REACH * mu,
-        count=1,
-    )
-
-
-def _laplace_law(scale: float, count: int) -> _Law:
-    top = 1.0 / scale
-
-    def tail_p(t: _Array) -> _Array:
-        inside = 1.0 - 0.5 * np.exp(0.5 * np.minimum(t - top, 0.0))
-        return np.where(t < -top, 1.0, np.where(t < top, inside, 0.0))
-
-    def tail_q(t: _Array) -> _Array:
-        inside = 0.5 * np.exp(-0.5 * np.maximum(t + top, 0.0))
-        return np.where(t < -top, 1.0, np.where(t < top, inside, 0.0))
-
-    return _Law(tail_p, tail_q, low=-top, high=top, count=count)
-
-
-def _remove_law(rate: float, sigma: float, count: int) -> _Law:
-    """P is ``(1-q) N(0, s^2) + q N(1, s^2)``, Q is ``N(0, s^2)``; the loss grows with x."""
-
-    def tail_p(t: _Array) -> _Array:
-        x = _position(t, rate, sigma)
-        return (1.0 - rate) * ndtr(-x / sigma) + rate * ndtr((1.0 - x) / sigma)
-
-    return _Law(
-        tail_p,
-        tail_q=lambda t: ndtr(-_position(t, rate, sigma) / sigma),
-        low=_loss(-_REACH * sigma, rate, sigma),
-        high=_loss(1.0 + _REACH * sigma, rate, sigma),
-        count=count,
-    )
-
-
-def _add_law(rate: float, sigma: float, count: int) -> _Law:
-    """P is ``N(0, s^2)``, Q is ``(1-q) N(0, s^2) + q N(1, s^2)``; the loss falls with x."""
-
-    def tail_q(t: _Array) -> _Array:
-        x = _position(-t, rate, sigma)
-        return (1.0 - rate) * ndtr(x / sigma) + rate * ndtr((x - 1.0) / sigma)
-
-    return _Law(
-        tail_p=lambda t: ndtr(_position(-t, rate, sigma) / sigma),
-        tail_q=tail_q,
-        low=-_loss(1.0 + _REACH * sigma, rate, sigma),
-        high=-_loss(-_REACH * sigma, rate, sigma),
-        count=count,
-    )
-
-
-def _loss(x: float, rate: float, sigma: float) -> float:
-    return float(np.logaddexp(math.log1p(-rate), math.log(rate) + (x - 0.5) / sigma**2))
-
-
-def _position(t: _Array, rate: float, sigma: float) -> _Array:
-    """Where the loss of removing is t; minus infinity for losses that are never reached."""
-    ratio = np.maximum(np.expm1(t) / rate, -1.0)
-    with np.errstate(divide="ignore"):
-        return np.asarray(sigma**2 * np.log1p(ratio) + 0.5)

@@ -31,7 +31,8 @@ def slope_unit(loss: Loss, data: DataSpec) -> float:
     Returns
     -------
     float
-        The loss's slope bound; where it has none, its bound at the prediction zero.
+        The loss's slope bound; where it has none, its bound at the prediction zero; 1 if that
+        is zero, as for squared errors of a constant target.
 
     Examples
     --------
@@ -43,7 +44,9 @@ def slope_unit(loss: Loss, data: DataSpec) -> float:
     """
     low, high = data.target_range(loss.target.bounds)
     bound = loss.slope_bound_on(math.inf, low, high)
-    return bound if math.isfinite(bound) else loss.slope_bound_on(0.0, low, high)
+    if not math.isfinite(bound):
+        bound = loss.slope_bound_on(0.0, low, high)
+    return bound or 1.0
 
 
 def clip(loss: Loss, data: DataSpec) -> float:
