@@ -148,7 +148,8 @@ class PLDAccountant(Accountant):
     self-composition with an explicit count and their composition are taken from
     dp-accounting, not its accountants, which forget counts of some events. Its convolutions
     round in floating point; delta is raised by ``2e-16`` per composed mechanism for that, so
-    deltas near that number are out of reach (``epsilon`` is then ``inf``).
+    deltas near that number are out of reach (epsilon is
+    then bounded by that of the same event without sampling; ``FourierAccountant`` does better).
 
     Under replace-one a Poisson-sampled event goes through the data set with the row zeroed
     out: ``delta(eps) <= delta_zero_out(eps/2) (1 + exp(eps/2))`` with doubled multipliers.
