@@ -90,9 +90,7 @@ def _encode(
     return np.hstack(columns).astype(np.float32)
 
 
-def _load(
-    folder: Path, name: str, target: str, codes: dict[str, int], nominal: set[str]
-) -> Split:
+def _load(folder: Path, name: str, target: str, codes: dict[str, int], nominal: set[str]) -> Split:
     parts = []
     for part in ("train", "test"):
         names, table = _read(folder / f"{name}-{part}.csv.gz")

@@ -40,7 +40,7 @@ def check_real(
         isinstance(value, bool)
         or not isinstance(value, numbers.Real)
         or not math.isfinite(value)
-        or not (value > above and value >= least and value <= most and value < below)
+        or not (above < float(value) < below and least <= float(value) <= most)
     ):
         raise ValueError(f"{name} must be a finite number {allowed}".rstrip() + f", got {value!r}")
     return float(value)

@@ -1,4 +1,4 @@
-"""scikit-learn's own checks on every estimator, and the containers and tools they must work with."""
+"""scikit-learn's own checks on every estimator, and the containers that they must take."""
 
 from __future__ import annotations
 

@@ -141,8 +141,13 @@ def test_one_row_of_1e6_stays_within_the_declared_sensitivity(
     n, d = 300, 4
     X = rng.normal(size=(n, d)) * row_norm
     y = make_targets(rng, loss, n, n_outputs)
-    options = dict(layout=layout, dtype=dtype, n_outputs=n_outputs, row_norm=row_norm)
-    options["intercept"] = row_norm if intercept else 0.0
+    options = {
+        "layout": layout,
+        "dtype": dtype,
+        "n_outputs": n_outputs,
+        "row_norm": row_norm,
+        "intercept": row_norm if intercept else 0.0,
+    }
     clipping = FlatClipping(0.3 * row_norm)
     for huge in (1e6, -1e6, 1e30):
         one, other = X.copy(), X.copy()
@@ -161,8 +166,8 @@ def test_one_row_of_1e6_stays_within_the_declared_sensitivity(
                 (Adjacency.REPLACE_ONE, a, b),
                 (Adjacency.ZERO_OUT, full, gone),
             ):
-                bound = adjacency.sum_sensitivity(clipping.bound)
-                bound += sum_rounding(a.spec, adjacency, clipping.bound)
+                rounding = sum_rounding(a.spec, adjacency, clipping.bound)
+                bound = adjacency.sum_sensitivity(clipping.bound + rounding)
                 assert distance(first, second, loss, clipping, w) <= bound
 
 
@@ -194,8 +199,8 @@ def test_overflowing_slopes_count_as_zero_and_leave_no_nan():
 
 def test_scalar_losses_see_targets_of_shape_n_only():
     # Pitfall 19: (n,) against (n, 1) would broadcast to n x n.
+    rows = make_rows(np.ones((5, 2)), np.ones((5, 1)))
     with pytest.raises(ValueError, match="shape"):
-        rows = make_rows(np.ones((5, 2)), np.ones((5, 1)))
         clipped_gradient_sum(rows, Logistic(), FlatClipping(1.0), np.zeros(3))
 
 

@@ -53,7 +53,7 @@ class DenseRows(Rows):
 
     @property
     def n_rows(self) -> int:
-        return self._X.shape[0]
+        return len(self._X)
 
     def blocks(self) -> Iterator[Block]:
         for start in range(0, self.n_rows, self._block_rows):
@@ -105,6 +105,7 @@ def _sum_in_runs(X: Floats, slopes: Floats) -> NDArray[np.float64]:
     whole = rows // RUN_ROWS * RUN_ROWS
     # Splitting the first axis of a slice gives views, whatever the memory order.
     stacked_X = X[:whole].reshape(-1, RUN_ROWS, columns)
+    total: NDArray[np.float64]
     if slopes.ndim == 1:
         stacked = slopes[:whole].reshape(-1, 1, RUN_ROWS)
         total = np.matmul(stacked, stacked_X).sum(axis=(0, 1), dtype=np.float64)

@@ -198,11 +198,13 @@ def _safe_norms(
 
 
 def _dense_norms(X: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.sqrt(np.einsum("ij,ij->i", X, X))
+    squares: NDArray[np.float64] = np.einsum("ij,ij->i", X, X)
+    return np.sqrt(squares)
 
 
 def _sparse_norms(X: sparse.csr_array) -> NDArray[np.float64]:
-    return np.sqrt(np.asarray(X.multiply(X).sum(axis=1)).ravel())
+    squares: NDArray[np.float64] = np.asarray(X.multiply(X).sum(axis=1)).ravel()
+    return np.sqrt(squares)
 
 
 def _scale_rows(X: Matrix, factors: Floats) -> Matrix:

@@ -80,7 +80,9 @@ class _SparseBlock(Block):
     def predict(self, w: NDArray[np.float64]) -> Floats:
         if self._intercept == 0.0:
             return np.asarray(self._X @ w)
-        return np.asarray(self._X @ w[:-1]) + self._intercept * w[-1]
+        z: Floats = np.asarray(self._X @ w[:-1])
+        z += self._intercept * w[-1]
+        return z
 
     def weighted_sum(self, slopes: Floats) -> NDArray[np.float64]:
         slopes = slopes.astype(np.float64, copy=False)

@@ -63,7 +63,7 @@ class PublicFacts:
         )
 
 
-class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
+class PrivateLinearModel(BaseEstimator):
     """Base of the estimators; see the subclasses for the parameters.
 
     A subclass says what its targets are and which problem is solved; everything that touches
@@ -232,7 +232,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], **options
         )
         if sparse.issparse(X):
-            X = sparse.csr_array(X)
+            X = _csr(X)
             if not X.has_canonical_format:
                 X = X.copy()
                 X.sum_duplicates()
@@ -291,6 +291,11 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         elif self.row_norm is not None:
             facts.declared("row_norm", row_norm)
         if scaling is not None:
+            if sparse.issparse(X) and ((scaling.low > 0.0) | (scaling.high < 0.0)).any():
+                raise ValueError(
+                    "feature_bounds must contain 0 in every column of a sparse X, as its "
+                    f"missing entries are zeros, got {self.feature_bounds!r}"
+                )
             facts.declared("feature_bounds", [scaling.low.tolist(), scaling.high.tolist()])
         spec = self._spec(
             n_rows,
@@ -304,7 +309,9 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         )
         plan = self._make_plan(spec, problem_for(spec))
         noise = self._noise()
-        rows = prepare_rows(X.astype(spec.dtype, copy=False), y, spec, scaling, weights)
+        matrix = X.astype(spec.dtype, copy=False)
+        matrix = _csr(matrix) if sparse.issparse(matrix) else matrix
+        rows = prepare_rows(matrix, y, spec, scaling, weights)
         solution = run(plan, rows, noise, self._progress())
         self.solution_ = solution
         self.n_iter_ = solution.n_steps
@@ -347,9 +354,13 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
         scaling = self._scaling(self.n_features_in_)
         if scaling is not None:
-            X = scaling.clip_sparse(sparse.csr_array(X)) if sparse.issparse(X) else scaling.clip(X)
+            X = scaling.clip_sparse(_csr(X)) if sparse.issparse(X) else scaling.clip(X)
         z: NDArray[np.float64] = np.asarray(X @ self.coef_.T) + self.intercept_
         return z
+
+
+def _csr(X: Any) -> sparse.csr_array:
+    return sparse.csr_array(X)
 
 
 def _print_step(info: StepInfo) -> None:

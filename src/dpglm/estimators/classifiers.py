@@ -50,7 +50,7 @@ _ROBUST: Mapping[str, Callable[[], Loss]] = MappingProxyType(
 )
 
 
-class _PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[misc]
+class _PrivateClassifier(ClassifierMixin, PrivateLinearModel):
     """Classes, class weights and decisions."""
 
     classes: Sequence[Any] | None
@@ -109,7 +109,7 @@ class _PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[m
         )
         return self._make_plan(spec, self._problem(spec))
 
-    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
         """Fit the model under differential privacy.
 
         Parameters
@@ -563,7 +563,7 @@ def _named_loss(loss: str | Loss, known: Mapping[str, Callable[[], Loss]], n_cla
     if isinstance(loss, str):
         check_one_of("loss", loss, tuple(known))
         loss = known[loss]()
-    if not isinstance(loss, Loss) or loss.target is not Target.BINARY:
+    if loss.target is not Target.BINARY:
         raise ValueError(
             f"loss must be one of {list(known)} or a Loss of a binary margin, got {loss!r}"
         )

@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 
-class _PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc]
+class _PrivateRegressor(RegressorMixin, PrivateLinearModel):
     """Bounds on the target, and the scaling of targets that they allow."""
 
     def __init__(self, *, target_bounds: tuple[float, float] | None, **shared: Any) -> None:
@@ -113,7 +113,7 @@ class _PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[mis
         center, scale = self._target_transform(low, high)
         return (low - center) / scale, (high - center) / scale
 
-    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
         """Fit the model under differential privacy.
 
         Parameters

@@ -73,7 +73,8 @@ def clipped_gradient_sum(
 def _row_lengths(slopes: Floats) -> Floats:
     if slopes.ndim == 1:
         return np.abs(slopes)
-    return np.sqrt(np.einsum("ij,ij->i", slopes, slopes))
+    squares: Floats = np.einsum("ij,ij->i", slopes, slopes)
+    return np.sqrt(squares)
 
 
 @final

@@ -62,7 +62,7 @@ def sum_magnitude(spec: DataSpec, adjacency: Adjacency, bound: float) -> float:
 
 
 def sum_rounding(spec: DataSpec, adjacency: Adjacency, bound: float) -> float:
-    """Bound on what rounding adds to the distance of two neighbouring computed sums.
+    """Bound on what rounding adds to the distance of the sums with and without a row.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ def sum_rounding(spec: DataSpec, adjacency: Adjacency, bound: float) -> float:
     Returns
     -------
     float
-        To be added to ``adjacency.sum_sensitivity(bound)``.
+        To be added to ``bound`` before the relation's factor multiplies it.
 
     Raises
     ------
@@ -116,7 +116,7 @@ def sum_rounding(spec: DataSpec, adjacency: Adjacency, bound: float) -> float:
         block_error = _gamma(dense.RUN_ROWS + 1, unit) * run + within
     blocks = n_rows // min(dense.RUN_ROWS, sparse.BLOCK_ROWS) + 1
     across = (fine + _gamma(blocks, fine) ** 2) * n_rows
-    excess = adjacency.sum_sensitivity(bound * contribution_rounding(spec))
+    excess = bound * contribution_rounding(spec)
     return excess + 2.0 * (block_error + across) * contribution
 
 

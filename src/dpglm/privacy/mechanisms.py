@@ -13,7 +13,7 @@ from dpglm.privacy.events import Composed, Event, Gaussian, PoissonSampled, cano
 from dpglm.privacy.noise import NoiseSource, add_gaussian, granularity_exponent, grid_sensitivity
 from dpglm.privacy.unit import Adjacency
 
-__all__ = ["BoundedSum", "Curator", "gaussian_noise_std", "noise_grid"]
+__all__ = ["BoundedSum", "Curator", "NoiseScale", "noise_scale"]
 
 
 @final
@@ -28,8 +28,8 @@ class BoundedSum:
     contribution_bound : float
         Bound ``C`` on the L2 norm of any one row's contribution.
     rounding : float, default=0.0
-        Bound on what floating point adds to the L2 distance between the sums computed on
-        neighbouring data sets.
+        Bound on what floating point adds to the L2 distance between the sums computed with and
+        without one row.
     magnitude : float
         Public bound on the L2 norm of the sum.
     sampling_rate : float, default=1.0
@@ -46,10 +46,6 @@ class BoundedSum:
     rounding: float = 0.0
     sampling_rate: float = 1.0
 
-    def sensitivity(self, adjacency: Adjacency) -> float:
-        """L2 sensitivity of the computed sum, rounding included."""
-        return adjacency.sum_sensitivity(self.contribution_bound) + self.rounding
-
     def __repr__(self) -> str:
         return (
             f"BoundedSum(<private, shape {self.value.shape}>, "
@@ -58,37 +54,34 @@ class BoundedSum:
         )
 
 
-def noise_grid(sensitivity: float, noise_multiplier: float, magnitude: float) -> int:
-    """Choose the exponent of the grid on which a sum of bounded magnitude is released.
+@final
+@dataclass(frozen=True)
+class NoiseScale:
+    """Size of Gaussian noise and the grid it lives on.
 
     Parameters
     ----------
-    sensitivity : float
-        L2 sensitivity of the sum, above 0.
-    noise_multiplier : float
-        Noise standard deviation over sensitivity, above 0.
-    magnitude : float
-        Public bound on the norm of the sum.
-
-    Returns
-    -------
-    int
-        ``k``, for multiples of ``2**k``: fine against the noise, yet coarse enough that no sum
-        within the bound runs out of the integers that a float64 holds.
+    std : float
+        Standard deviation in each coordinate.
+    exponent : int
+        Released values and noise are multiples of ``2**exponent``.
     """
-    finest = granularity_exponent(noise_multiplier * sensitivity)
-    return max(finest, math.frexp(magnitude)[1] - 51)
+
+    std: float
+    exponent: int
 
 
-def gaussian_noise_std(
-    sensitivity: float, noise_multiplier: float, size: int, magnitude: float
-) -> float:
-    """Compute the standard deviation of the noise that ``Curator.release_gaussian`` adds.
+def noise_scale(
+    adjacency: Adjacency, contribution: float, noise_multiplier: float, size: int, magnitude: float
+) -> NoiseScale:
+    """Work out the noise that a bounded sum needs.
 
     Parameters
     ----------
-    sensitivity : float
-        L2 sensitivity of the sum, above 0.
+    adjacency : Adjacency
+        The neighbouring relation.
+    contribution : float
+        Bound on what erasing one row does to the computed sum in L2 norm, rounding included.
     noise_multiplier : float
         Noise standard deviation over sensitivity, above 0.
     size : int
@@ -98,12 +91,20 @@ def gaussian_noise_std(
 
     Returns
     -------
-    float
-        ``noise_multiplier`` times the sensitivity of the sum after it is snapped to the
-        noise's grid, which moves each of ``size`` coordinates by at most half a cell.
+    NoiseScale
+        The grid is fine against the noise, yet coarse enough that no sum within the bound runs
+        out of the integers that a float64 holds.
+
+    Notes
+    -----
+    Privacy: the sensitivity includes what snapping ``size`` coordinates to the grid adds. The
+    relation's factor multiplies all of it, as the group-privacy proof for sampled replace-one
+    releases asks (``PLDAccountant``).
     """
-    exponent = noise_grid(sensitivity, noise_multiplier, magnitude)
-    return noise_multiplier * (sensitivity + grid_sensitivity(size, exponent))
+    finest = granularity_exponent(noise_multiplier * adjacency.sum_sensitivity(contribution))
+    exponent = max(finest, math.frexp(magnitude)[1] - 51)
+    snapped = contribution + grid_sensitivity(size, exponent)
+    return NoiseScale(noise_multiplier * adjacency.sum_sensitivity(snapped), exponent)
 
 
 @final
@@ -167,7 +168,11 @@ class Curator:
         self._events.append(
             event if total.sampling_rate == 1.0 else PoissonSampled(total.sampling_rate, event)
         )
-        sensitivity = total.sensitivity(self._adjacency)
-        std = gaussian_noise_std(sensitivity, noise_multiplier, total.value.size, total.magnitude)
-        exponent = noise_grid(sensitivity, noise_multiplier, total.magnitude)
-        return add_gaussian(total.value, std, exponent, self._noise)
+        scale = noise_scale(
+            self._adjacency,
+            total.contribution_bound + total.rounding,
+            noise_multiplier,
+            total.value.size,
+            total.magnitude,
+        )
+        return add_gaussian(total.value, scale.std, scale.exponent, self._noise)

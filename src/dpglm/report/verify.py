@@ -19,7 +19,7 @@ from dpglm.privacy.events import (
     Repeated,
     canonical,
 )
-from dpglm.privacy.mechanisms import gaussian_noise_std
+from dpglm.privacy.mechanisms import noise_scale
 from dpglm.privacy.noise import SystemNoise
 from dpglm.problem import Target
 from dpglm.report.certificate import Certificate, library_versions
@@ -241,12 +241,13 @@ def _check_noise(certificate: Certificate) -> str | None:
     recorded = multiplier * (exact + sensitivity["rounding"])
     if not math.isclose(noise_std, recorded, rel_tol=1e-9):
         return f"noise of {noise_std!r} was added to sums, but {recorded!r} is what they need"
-    least = gaussian_noise_std(
-        exact + sum_rounding(data, adjacency, bound),
+    least = noise_scale(
+        adjacency,
+        bound + sum_rounding(data, adjacency, bound),
         multiplier,
         data.n_coefficients,
         sum_magnitude(data, adjacency, bound),
-    )
+    ).std
     if noise_std < least * (1.0 - 1e-9):
         return f"noise of {noise_std!r} is below {least!r}, which floating point asks for"
     if _last_iterates(certificate.event):

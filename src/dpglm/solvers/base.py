@@ -91,7 +91,7 @@ class Method(abc.ABC, Generic[S]):
 
     @abc.abstractmethod
     def init(self, uniform: float) -> S:
-        """Make the state before the first step; ``uniform`` is the run's random number in [0, 1)."""
+        """Make the first state; ``uniform`` in [0, 1) is the run's one public random number."""
 
     @abc.abstractmethod
     def step(self, state: S, oracle: GradientOracle) -> tuple[S, StepInfo]:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm._validation import check_integer, check_real
+from dpglm.data.rows import Floats
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.clipping import AutomaticClipping, Clipping, FlatClipping
 from dpglm.oracle.gradients import GradientOracle
@@ -18,7 +19,7 @@ from dpglm.oracle.rounding import sum_magnitude, sum_rounding
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.calibrate import calibrate
 from dpglm.privacy.events import Event, Gaussian, LastIterate, PoissonSampled, Repeated
-from dpglm.privacy.mechanisms import gaussian_noise_std, noise_grid
+from dpglm.privacy.mechanisms import NoiseScale, noise_scale
 from dpglm.privacy.noise import grid_sensitivity
 from dpglm.privacy.unit import Adjacency
 from dpglm.problem import L2Ball, Problem
@@ -222,31 +223,28 @@ class NoisyGDMethod(Method["NoisyGDState"]):
 
     @property
     def noise_std(self) -> float:
-        bound = self.clipping.bound * self.data.weight_bound
-        sensitivity = (
-            self.adjacency.sum_sensitivity(bound)
-            + sum_rounding(self.data, self.adjacency, bound)
-            + self._extra_rounding
-        )
-        std = gaussian_noise_std(
-            sensitivity, self.noise_multiplier, self.data.n_coefficients, self._magnitude
-        )
-        return std / (self.sampling_rate * self.data.n_rows)
+        return self._scale(self._extra_rounding).std / (self.sampling_rate * self.data.n_rows)
 
-    @property
-    def _magnitude(self) -> float:
+    def _scale(self, extra_rounding: float) -> NoiseScale:
         bound = self.clipping.bound * self.data.weight_bound
-        return sum_magnitude(self.data, self.adjacency, bound)
+        return noise_scale(
+            self.adjacency,
+            bound + sum_rounding(self.data, self.adjacency, bound) + extra_rounding,
+            self.noise_multiplier,
+            self.data.n_coefficients,
+            sum_magnitude(self.data, self.adjacency, bound),
+        )
 
     @property
     def _extra_rounding(self) -> float:
         if self.amplified is None:
             return 0.0
-        bound = self.adjacency.sum_sensitivity(self.clipping.bound * self.data.weight_bound)
-        exponent = noise_grid(2.0 * bound, self.noise_multiplier, self._magnitude)
-        # The snapping of secret iterates moves the next step's input as well.
-        grid = 2.0 * grid_sensitivity(self.data.n_coefficients, exponent)
-        return self.amplified.rounding + grid
+        # The snapping of secret iterates moves the next step's input as well; twice that leaves
+        # room for the finer grid's choice once this is added.
+        grid = grid_sensitivity(
+            self.data.n_coefficients, self._scale(self.amplified.rounding).exponent
+        )
+        return self.amplified.rounding + 2.0 * grid
 
     @property
     def coefficient_noise(self) -> float:
@@ -288,7 +286,7 @@ class NoisyGDMethod(Method["NoisyGDState"]):
         """Prox of the penalty, then projection, on the rows of ``w`` that they act on."""
         problem = self.problem
         free = int(self.data.intercept > 0.0 and not problem.penalize_intercept)
-        penalized = w[: len(w) - free]
+        penalized: Floats = w[: len(w) - free]
         penalized = problem.constraint.project(problem.regularizer.prox(penalized, eta))
         if self.amplified is not None:
             penalized = L2Ball(self.amplified.radius).project(penalized)
