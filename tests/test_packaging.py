@@ -19,7 +19,15 @@ import dpglm
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-CORE = {"dp-accounting", "numpy", "scikit-learn", "scipy"}
+CORE = {
+    "dp-accounting",
+    "joblib",
+    "mpmath",
+    "numpy",
+    "scikit-learn",
+    "scipy",
+    "threadpoolctl",
+}
 OPTIONAL = [
     "click",
     "dask",
@@ -53,7 +61,7 @@ def _requirements():
 
 
 class TestDependencies:
-    def test_core_needs_four_packages_only(self):
+    def test_core_needs_these_packages_only(self):
         assert {Requirement(text).name for text in PROJECT["dependencies"]} == CORE
 
     def test_import_loads_nothing_optional(self):

@@ -95,7 +95,7 @@ def steps(
     data : DataSpec
         Public facts.
     mu : float
-        The budget as Gaussian DP.
+        The budget as Gaussian DP, over the relation's factor and the weight bound.
     clip : float
         Clip norm of a row's gradient.
     momentum : float
@@ -120,19 +120,16 @@ def steps(
     ``(1 + m) / (1 - m) / (curvature * augmented_row_norm**2)``, half of what the worst case
     allows. Data do not come near to the worst case, and steps decay, so convex losses get more
     than one such unit: more if their slopes are bounded, as curvature then vanishes where
-    slopes are large. Others get less, as a step too far ends where slopes vanish.
+    slopes are large. Others get less, as a step too far ends where slopes vanish. A small clip
+    bounds by itself how far a step can go, so steps grow as it shrinks below 0.75 of the unit.
     """
     unit = slope_unit(loss, data)
     curvature = loss.smoothness_on(math.inf, *data.target_range(loss.target.bounds))
     if not math.isfinite(curvature):
         curvature = unit
     travel = _PREDICTION_NOISE * unit / curvature * mu * data.n_rows / data.row_norm
-    stable = (
-        _largest_step(loss, data)
-        * (1.0 + momentum)
-        / (1.0 - momentum)
-        / (curvature * data.augmented_row_norm**2)
-    )
+    reach = max(1.0 / data.augmented_row_norm**2, 0.375 * unit / (data.row_norm * clip))
+    stable = _largest_step(loss, data) * (1.0 + momentum) / (1.0 - momentum) * reach / curvature
     if n_steps is None:
         wanted = 2.0 * travel / (clip * (step_size or stable))
         n_steps = min(max(_LEAST_STEPS, math.ceil(wanted)), _MOST_STEPS)

@@ -116,7 +116,7 @@ class NoisyGD(Solver):
         n_steps, step_size = defaults.steps(
             problem.loss,
             data,
-            mu=budget.gdp_mu(),
+            mu=budget.gdp_mu() / adjacency.sum_sensitivity(data.weight_bound),
             clip=clip,
             momentum=self.momentum,
             schedule=self.schedule,

@@ -1,0 +1,305 @@
+"""The documentation: its examples run, its links and names exist, its lists are complete."""
+
+import contextlib
+import doctest
+import importlib
+import inspect
+import re
+import shlex
+import types
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
+PUBLIC = [
+    "dpglm",
+    "dpglm.data.schema",
+    "dpglm.data.spec",
+    "dpglm.datasets",
+    "dpglm.estimators",
+    "dpglm.exceptions",
+    "dpglm.oracle.clipping",
+    "dpglm.preprocessing",
+    "dpglm.privacy",
+    "dpglm.privacy.gdp",
+    "dpglm.privacy.noise",
+    "dpglm.problem",
+    "dpglm.report",
+    "dpglm.report.html",
+    "dpglm.report.plots",
+    "dpglm.solvers",
+]
+FENCE = re.compile(
+    r"^(?:<!-- needs: (?P<needs>\S+) -->\n+)?```(?P<language>\w*)\n(?P<code>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
+OPTIONFLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of a page."""
+
+    language: str
+    code: str
+    line: int
+    needs: str | None
+
+
+def blocks(text):
+    return [
+        Block(
+            found["language"],
+            found["code"],
+            text[: found.start("code")].count("\n") + 1,
+            found["needs"],
+        )
+        for found in FENCE.finditer(text)
+    ]
+
+
+def python(page):
+    return [block for block in blocks(page.read_text()) if block.language == "python"]
+
+
+def run(found, name):
+    """Run blocks one after the other in one namespace; prompts are compared, other code is run."""
+    namespace = {"__name__": "__main__"}
+    for block in found:
+        where = f"{name}:{block.line}"
+        if not block.code.lstrip().startswith(">>>"):
+            # Empty lines in front give errors the line numbers of the page.
+            exec(compile("\n" * (block.line - 1) + block.code, name, "exec"), namespace)
+            continue
+        test = doctest.DocTestParser().get_doctest(block.code, namespace, where, name, block.line)
+        said = []
+        runner = doctest.DocTestRunner(optionflags=OPTIONFLAGS)
+        runner.run(test, out=said.append, clear_globs=False)
+        namespace = test.globs
+        assert not runner.failures, "".join(said)
+
+
+def relative(page):
+    return str(page.relative_to(ROOT))
+
+
+WITH_PYTHON = [page for page in PAGES if python(page)]
+
+
+class TestExamples:
+    @pytest.mark.parametrize("page", WITH_PYTHON, ids=relative)
+    def test_run(self, page, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        run([block for block in python(page) if block.needs is None], relative(page))
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize(
+        "page", [page for page in WITH_PYTHON if any(b.needs for b in python(page))], ids=relative
+    )
+    def test_that_need_data_run(self, page, tmp_path, monkeypatch):
+        from dpglm.datasets import load_fashion_mnist
+
+        assert {block.needs for block in python(page)} <= {None, "dataset-fashion-mnist"}
+        try:
+            load_fashion_mnist()
+        except FileNotFoundError as error:
+            pytest.skip(str(error))
+        monkeypatch.chdir(tmp_path)
+        run(python(page), relative(page))
+
+    def test_readme_and_tutorials_have_some(self):
+        assert {"README.md", "docs/tutorials/adult.md", "docs/tutorials/fashion_mnist.md"} <= {
+            relative(page) for page in WITH_PYTHON
+        }
+
+    @pytest.mark.parametrize("code", ["1 / 0", ">>> 1 + 1\n3", ">>> 1 / 0"])
+    def test_wrong_ones_are_seen(self, code):
+        (block,) = blocks(f"text\n\n```python\n{code}\n```\n")
+        with pytest.raises((ZeroDivisionError, AssertionError)):
+            run([block], "page")
+
+    def test_markers_are_read(self):
+        marked = blocks("<!-- needs: a-package -->\n\n```python\nx\n```\n\n```python\ny\n```\n")
+        assert [block.needs for block in marked] == ["a-package", None]
+
+
+def slug(heading):
+    """The anchor that a heading gets on the usual hosts."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-")
+
+
+def without_fences(text):
+    return re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def anchors(text):
+    return {slug(line.lstrip("#")) for line in without_fences(text).splitlines() if line[:1] == "#"}
+
+
+def broken_links(page, text):
+    broken = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", without_fences(text)):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        other = (page.parent / path).resolve() if path else page
+        known = anchors(other.read_text()) if other.suffix == ".md" and other.is_file() else set()
+        if not other.exists() or (anchor and anchor not in known):
+            broken.append(target)
+    return broken
+
+
+def missing_tests(text):
+    """Names like ``tests/a/test_b.py::TestC::test_d`` that are not there."""
+    missing = []
+    for name in re.findall(r"tests/[\w/]+\.py(?:::\w+)*", text):
+        path, *parts = name.split("::")
+        source = (ROOT / path).read_text() if (ROOT / path).is_file() else None
+        known = source is not None and all(
+            re.search(rf"^\s*(?:def|class) {part}\b", source, re.MULTILINE) for part in parts
+        )
+        if not known:
+            missing.append(name)
+    return missing
+
+
+def missing_files(text):
+    named = re.findall(r"`((?:docs|src|tests|benchmarks)/[\w/.-]*)`", text)
+    return [path for path in named if not (ROOT / path).exists()]
+
+
+class TestNames:
+    @pytest.mark.parametrize("page", PAGES, ids=relative)
+    def test_links_lead_somewhere(self, page):
+        assert broken_links(page, page.read_text()) == []
+
+    def test_broken_links_are_seen(self):
+        text = "# A head\n[a](#a-head) [b](nowhere.md) [c](#nowhere) [d](https://example.org)"
+        page = ROOT / "docs" / "page.md"
+        found = [link for link in broken_links(page, text.split("\n")[1]) if link[0] != "#"]
+        assert found == ["nowhere.md"]
+        assert anchors(text) == {"a-head"}
+
+    @pytest.mark.parametrize("page", PAGES, ids=relative)
+    def test_tests_and_files_that_are_named_exist(self, page):
+        text = page.read_text()
+        assert missing_tests(text) == []
+        assert missing_files(text) == []
+
+    def test_missing_ones_are_seen(self):
+        here = "tests/test_docs.py::TestNames::test_missing_ones_are_seen"
+        assert missing_tests(f"`{here}` `{here}_not` `tests/no_such.py`") == [
+            f"{here}_not",
+            "tests/no_such.py",
+        ]
+        assert missing_files("`docs/index.md` `docs/nowhere.md`") == ["docs/nowhere.md"]
+
+    @pytest.mark.parametrize("page", PAGES, ids=relative)
+    def test_commands_use_options_that_exist(self, page):
+        click = pytest.importorskip("click")
+        from dpglm.cli.app import app
+
+        for block in blocks(page.read_text()):
+            for line in block.code.splitlines():
+                if not line.startswith("dpglm "):
+                    continue
+                _, name, *arguments = shlex.split(line, comments=True)
+                command = app.commands[name]
+                command.make_parser(click.Context(command)).parse_args(arguments)
+
+    def test_errata_name_a_test_or_say_none_yet(self):
+        entries = re.split(r"^### ", (ROOT / "docs/errata.md").read_text(), flags=re.MULTILINE)[1:]
+        assert entries
+        for entry in entries:
+            assert re.search(r"\*\*Tests?:\*\*\s+(`tests/|the lines|as above|none yet)", entry), (
+                entry
+            )
+
+
+def public_names(module):
+    """``__all__``, or where there is none, what the package re-exports."""
+    if hasattr(module, "__all__"):
+        return sorted(module.__all__)
+    return sorted(
+        name
+        for name, value in vars(module).items()
+        if not name.startswith("_") and not isinstance(value, types.ModuleType)
+        # ``from __future__ import annotations`` leaves a name behind.
+        and name != "annotations"
+    )
+
+
+def sections(text):
+    found = re.split(r"^## (.+)$", text, flags=re.MULTILINE)
+    return dict(zip(found[1::2], found[2::2], strict=True))
+
+
+class TestApi:
+    @pytest.mark.parametrize("name", PUBLIC)
+    def test_lists_every_public_name_and_no_other(self, name):
+        section = sections((ROOT / "docs/api.md").read_text())[name]
+        listed = re.findall(r"^\| `(\w+)` \| \S", section, re.MULTILINE)
+        assert sorted(listed) == public_names(importlib.import_module(name))
+
+    def test_has_no_other_section(self):
+        assert set(sections((ROOT / "docs/api.md").read_text())) == set(PUBLIC)
+
+
+# Summaries, sections and parameters as numpydoc wants them. Left out: what would ask for an
+# extended summary, an example and a "See Also" everywhere, and for parameters in the order of the
+# signature, which is alphabetical nowhere and grouped by subject in the docstrings.
+CHECKS = {
+    *("GL03", "GL05", "GL08", "GL09", "GL10"),
+    *("SS01", "SS02", "SS03", "SS04", "SS06"),
+    *("PR01", "PR02", "PR04", "PR05", "PR06", "PR07", "PR08", "PR10"),
+    *("RT04", "RT05", "YD01", "SA02", "SA03", "SA04"),
+}
+
+
+def documented():
+    found = {}
+    for module in map(importlib.import_module, PUBLIC):
+        for name in public_names(module):
+            value = getattr(module, name)
+            if inspect.isclass(value) or inspect.isfunction(value):
+                found[f"{value.__module__}.{value.__qualname__}"] = None
+    return list(found)
+
+
+def findings(name):
+    validate = pytest.importorskip("numpydoc.validate").validate
+    # numpydoc warns of sections that it does not know, such as an enumeration's members.
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(pytest.warns(UserWarning)) if _has_members(name) else None
+        return [error for error in validate(name)["errors"] if error[0] in CHECKS]
+
+
+def _has_members(name):
+    module, _, own = name.rpartition(".")
+    return "Members\n" in (getattr(importlib.import_module(module), own).__doc__ or "")
+
+
+class TestDocstrings:
+    @pytest.mark.parametrize("name", documented())
+    def test_are_what_numpydoc_expects(self, name):
+        assert findings(name) == []
+
+    def test_a_bad_one_is_seen(self):
+        codes = {code for code, _ in findings(f"{__name__}.badly_documented")}
+        assert {"SS03", "PR01", "PR02"} <= codes
+
+
+def badly_documented(x):
+    """Without a full stop
+
+    Parameters
+    ----------
+    y : int
+        Another name.
+    """
