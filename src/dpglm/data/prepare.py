@@ -13,7 +13,7 @@ from scipy import sparse
 from dpglm.data.dense import DenseRows
 from dpglm.data.rows import Floats, Rows
 from dpglm.data.sparse import SparseRows
-from dpglm.data.spec import DataSpec
+from dpglm.data.spec import LARGEST, SMALLEST, DataSpec
 
 __all__ = ["ColumnScaling", "Matrix", "column_scaling", "largest_norm", "prepare_rows"]
 
@@ -103,9 +103,15 @@ def column_scaling(bounds: tuple[ArrayLike, ArrayLike], n_features: int) -> Colu
             "feature_bounds must be a pair (low, high) of numbers or of arrays of shape "
             f"({n_features},), got {bounds!r}"
         ) from None
-    if not (np.isfinite(low).all() and np.isfinite(high).all() and (low <= high).all()):
+    finite = np.isfinite(low).all() and np.isfinite(high).all()
+    if not (finite and (low <= high).all() and max(abs(low).max(), abs(high).max()) <= LARGEST):
         raise ValueError(
-            f"feature_bounds must be finite with low <= high in every column, got {bounds!r}"
+            f"feature_bounds must be within +-{LARGEST:g} with low <= high in every column, got "
+            f"{bounds!r}"
+        )
+    if ((low < high) & (high - low < SMALLEST)).any():
+        raise ValueError(
+            f"feature_bounds must be at least {SMALLEST:g} apart, or equal, got {bounds!r}"
         )
     return ColumnScaling(low, high)
 

@@ -8,7 +8,10 @@ from typing import Literal, final
 
 from dpglm._validation import check_integer, check_one_of, check_real
 
-__all__ = ["DataSpec", "FloatType"]
+__all__ = ["LARGEST", "SMALLEST", "DataSpec", "FloatType"]
+
+SMALLEST, LARGEST = 1e-15, 1e15
+"""Range of bounds within which float32 arithmetic neither overflows nor underflows."""
 
 FloatType = Literal["float32", "float64"]
 
@@ -27,7 +30,8 @@ class DataSpec:
     n_outputs : int, default=1
         1 for a scalar prediction; the number of classes for softmax.
     row_norm : float, default=1.0
-        Bound ``R`` on the L2 norm of every prepared row, intercept column excluded.
+        Bound ``R`` on the L2 norm of every prepared row, intercept column excluded; from 1e-15
+        to 1e15.
     intercept : float, default=0.0
         Value of the constant column that is appended to every row; 0 for none.
     dtype : {"float32", "float64"}, default="float64"
@@ -60,9 +64,10 @@ class DataSpec:
         check_integer("n_rows", self.n_rows, least=1)
         check_integer("n_features", self.n_features, least=1)
         check_integer("n_outputs", self.n_outputs, least=1)
-        check_real("row_norm", self.row_norm, above=0.0)
-        check_real("intercept", self.intercept, least=0.0)
-        check_real("weight_bound", self.weight_bound, above=0.0)
+        check_real("row_norm", self.row_norm, least=SMALLEST, most=LARGEST)
+        if self.intercept != 0.0:
+            check_real("intercept", self.intercept, least=SMALLEST, most=LARGEST)
+        check_real("weight_bound", self.weight_bound, least=SMALLEST, most=LARGEST)
         check_one_of("dtype", self.dtype, ("float32", "float64"))
         if not self.target_low <= self.target_high:
             raise ValueError(

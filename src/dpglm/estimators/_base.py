@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpglm._validation import check_integer, check_one_of, check_real
 from dpglm.data.prepare import ColumnScaling, Matrix, column_scaling, largest_norm, prepare_rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.spec import SMALLEST, DataSpec
 from dpglm.exceptions import PublicInformationWarning
 from dpglm.privacy.budget import ApproximateDP, PrivacyBudget, default_delta
 from dpglm.privacy.noise import NoiseSource, SeededNoise, SystemNoise
@@ -120,6 +120,12 @@ class PrivateLinearModel(BaseEstimator):
             solver = _SOLVERS[solver]()
         if not isinstance(solver, Solver):
             raise ValueError(f"solver must be a name or a Solver object, got {self.solver!r}")
+        if self.regularizer is not None and not isinstance(self.regularizer, Regularizer):
+            raise ValueError(f"regularizer must be a Regularizer or None, got {self.regularizer!r}")
+        if self.constraint is not None and not isinstance(self.constraint, Constraint):
+            raise ValueError(f"constraint must be a Constraint or None, got {self.constraint!r}")
+        if self.callback is not None and not callable(self.callback):
+            raise ValueError(f"callback must be callable or None, got {self.callback!r}")
         problem = Problem(
             problem.loss,
             problem.regularizer if self.regularizer is None else self.regularizer,
@@ -136,7 +142,7 @@ class PrivateLinearModel(BaseEstimator):
             if not isinstance(self.budget, PrivacyBudget):
                 raise ValueError(f"budget must be a PrivacyBudget or None, got {self.budget!r}")
             return self.budget
-        epsilon = check_real("epsilon", self.epsilon, above=0.0)
+        epsilon = check_real("epsilon", self.epsilon, above=0.0, most=1e12)
         if isinstance(self.delta, str):
             check_one_of("delta", self.delta, ("auto",))
             return ApproximateDP(epsilon, default_delta(n_rows))
@@ -248,7 +254,10 @@ class PrivateLinearModel(BaseEstimator):
             if self.weight_bound is not None:
                 facts.declared("weight_bound", self._weight_bound())
             return None, self._weight_bound()
-        weights = np.asarray(sample_weight, dtype=np.float64)
+        try:
+            weights = np.asarray(sample_weight, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise ValueError("sample_weight must be numbers, one for each row") from None
         if isinstance(sample_weight, numbers.Real):
             weights = np.full(n_rows, float(sample_weight))
         if weights.shape != (n_rows,):
@@ -285,7 +294,8 @@ class PrivateLinearModel(BaseEstimator):
         scaling = self._scaling(n_features)
         row_norm = self._declared_row_norm(n_features)
         if row_norm is None:
-            row_norm = largest_norm(X) or 1.0
+            largest = largest_norm(X)
+            row_norm = largest if largest >= SMALLEST else 1.0
             cure = "Give row_norm= or feature_bounds= from public knowledge."
             facts.from_data("row_norm", row_norm, cure)
         elif self.row_norm is not None:

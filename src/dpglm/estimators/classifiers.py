@@ -170,8 +170,16 @@ class _PrivateClassifier(ClassifierMixin, PrivateLinearModel):
                 cure = "Give classes= the list of possible labels."
                 facts.from_data("classes", classes.tolist(), cure)
         else:
-            classes = np.unique(np.asarray(self.classes))
-            indices = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
+            classes = np.asarray(self.classes)
+            if classes.ndim != 1 or len(classes) == 0:
+                raise ValueError(f"classes must be a list of labels, got {self.classes!r}")
+            classes = np.unique(classes)
+            try:
+                indices = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
+            except TypeError:
+                raise ValueError(
+                    f"y has labels of another type than classes={classes.tolist()}"
+                ) from None
             if not (classes[indices] == y).all():
                 unknown = sorted(set(y.tolist()) - set(classes.tolist()))
                 raise ValueError(

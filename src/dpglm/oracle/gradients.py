@@ -62,6 +62,8 @@ def clipped_gradient_sum(
             if not np.isfinite(slopes.sum()):
                 slopes = np.where(np.isfinite(slopes), slopes, slopes.dtype.type(0.0))
             factors = clipping.factor(_row_lengths(slopes) * block.norms)
+            # Below the normal range a factor has lost the precision that the bound counts on.
+            factors[factors < np.finfo(factors.dtype).tiny] = 0.0
         if block.weights is not None:
             factors *= block.weights
         slopes *= factors if slopes.ndim == 1 else factors[:, np.newaxis]
@@ -74,6 +76,8 @@ def _row_lengths(slopes: Floats) -> Floats:
     if slopes.ndim == 1:
         return np.abs(slopes)
     squares: Floats = np.einsum("ij,ij->i", slopes, slopes)
+    # At least what squares that underflowed may have added.
+    squares += slopes.dtype.type(slopes.shape[1]) * np.finfo(slopes.dtype).tiny
     return np.sqrt(squares)
 
 

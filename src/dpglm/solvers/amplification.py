@@ -86,15 +86,18 @@ def contraction(
 
     Intermediate iterates stay secret, so unlike in plain composition the rounding of every
     row's contribution counts: it is bounded for float64 rows and iterates in a ball. The ball
-    of radius ``2 C / m`` contains the minimiser (where the mean gradient, at most C, balances
-    the penalty's), so projecting on it costs no accuracy.
+    of radius ``2 C / m`` contains the minimiser if the constraint contains zero (the mean
+    gradient is at most C, and strong convexity gives ``m |w*| <= C``), so projecting on it costs
+    no accuracy.
     """
     penalty = problem.regularizer.strong_convexity
     covers_all = data.intercept == 0.0 or problem.penalize_intercept
-    constant = step_sizes[0] == step_sizes[-1]
+    constant = len(set(step_sizes)) == 1
     if not (plain and constant and covers_all and penalty > 0.0 and adjacency.n_is_public):
         return None
     if data.dtype != "float64" or not isinstance(clipping, FlatClipping):
+        return None
+    if not problem.constraint.contains(np.zeros(data.coefficient_shape)):
         return None
     loss, norm = problem.loss, data.augmented_row_norm
     never_clips = loss.slope_bound * norm <= clipping.bound

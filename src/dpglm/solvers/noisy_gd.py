@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dpglm._validation import check_integer, check_real
 from dpglm.data.rows import Floats
-from dpglm.data.spec import DataSpec
+from dpglm.data.spec import LARGEST, SMALLEST, DataSpec
 from dpglm.oracle.clipping import AutomaticClipping, Clipping, FlatClipping
 from dpglm.oracle.gradients import GradientOracle
 from dpglm.oracle.rounding import sum_magnitude, sum_rounding
@@ -113,6 +113,12 @@ class NoisyGD(Solver):
         clipping: Clipping = (
             AutomaticClipping(clip) if self.automatic_clipping else FlatClipping(clip)
         )
+        ratio = clip / data.augmented_row_norm
+        if not SMALLEST <= ratio <= LARGEST:
+            raise ValueError(
+                f"clip must be {SMALLEST:g} to {LARGEST:g} times the row norm "
+                f"{data.augmented_row_norm!r}, got {clip!r}"
+            )
         n_steps, step_size = defaults.steps(
             problem.loss,
             data,
@@ -134,6 +140,8 @@ class NoisyGD(Solver):
             output=self.output,
             noise_multiplier=1.0,
         )
+        # Penalties and constraints that do not fit the parameter fail here, not in the run.
+        method.init(0.0)
         amplified = contraction(
             problem,
             data,

@@ -1,0 +1,110 @@
+"""What an attacker does: run many times on both of two neighbours, guess, and bound the rates."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator
+from unittest import mock
+
+import numpy as np
+from scipy.stats import beta, norm
+
+from dpglm.data.prepare import prepare_rows
+from dpglm.data.rows import Rows
+from dpglm.data.spec import DataSpec
+from dpglm.oracle.gradients import GradientOracle
+from dpglm.privacy import mechanisms
+from dpglm.privacy.noise import SeededNoise
+from dpglm.solvers.base import Plan
+from dpglm.solvers.run import run
+
+CONFIDENCE = 0.999
+"""Of each bound on an error rate."""
+
+
+@dataclasses.dataclass(frozen=True)
+class View:
+    """What a run shows: all noisy mean gradients, and the returned parameter."""
+
+    gradients: np.ndarray
+    w: np.ndarray
+
+
+def rate_above(successes: int, trials: int) -> float:
+    """Clopper-Pearson upper confidence bound on a probability."""
+    if successes == trials:
+        return 1.0
+    return float(beta.ppf(CONFIDENCE, successes + 1, trials - successes))
+
+
+def mu_at_least(guesses: np.ndarray, guesses_other: np.ndarray) -> float:
+    """Lower confidence bound on mu from guesses "first data set" on both of two data sets.
+
+    Every mu-GDP mechanism has Phi^-1(1 - FPR) - Phi^-1(FNR) <= mu for every test (Dong, Roth
+    and Su 2022, Definition 3), so this needs no law of the statistic; only the rule for
+    guessing must not have been chosen on the runs that are counted.
+    """
+    missed = rate_above(int(len(guesses) - guesses.sum()), len(guesses))
+    false = rate_above(int(guesses_other.sum()), len(guesses_other))
+    return float(norm.ppf(1.0 - false) - norm.ppf(missed))
+
+
+def delta_at_least(guesses: np.ndarray, guesses_other: np.ndarray, epsilon: float) -> float:
+    """Lower confidence bound on delta at ``epsilon``, in either direction."""
+    missed = rate_above(int(len(guesses) - guesses.sum()), len(guesses))
+    false = rate_above(int(guesses_other.sum()), len(guesses_other))
+    one_way = (1.0 - missed) - np.exp(epsilon) * false
+    other_way = (1.0 - false) - np.exp(epsilon) * missed
+    return max(float(one_way), float(other_way), 0.0)
+
+
+def one_row(
+    spec: DataSpec, row: np.ndarray, target: float, *, present: bool = True, others: float = 0.0
+) -> Rows:
+    """One row of interest among rows that contribute nothing, or ``others`` in every column."""
+    X = np.full((spec.n_rows, spec.n_features), others)
+    X[0] = row
+    y = np.full(spec.n_rows, target, dtype=int if spec.n_outputs > 1 else float)
+    weights = np.ones(spec.n_rows)
+    weights[0] = float(present)
+    return prepare_rows(X.astype(spec.dtype), y, spec, weights=weights)
+
+
+def views(plan: Plan, rows: Rows, seeds: range) -> View:
+    """Run the plan once for each seed; everything released, stacked."""
+    gradients, returned = [], []
+    original = GradientOracle.noisy_gradient
+
+    def listening(self: GradientOracle, *args: object, **kwargs: object) -> np.ndarray:
+        g = original(self, *args, **kwargs)  # type: ignore[arg-type]
+        gradients.append(g)
+        return g
+
+    with mock.patch.object(GradientOracle, "noisy_gradient", listening):
+        returned = [run(plan, rows, SeededNoise(seed)).w for seed in seeds]
+    shape = (len(returned), plan.n_steps, *plan.data.coefficient_shape)
+    return View(np.reshape(gradients, shape), np.array(returned))
+
+
+Adder = Callable[..., np.ndarray]
+
+
+@contextlib.contextmanager
+def released_sums() -> Iterator[list[tuple[np.ndarray, float]]]:
+    """Let releases pass without noise, and list each exact sum with the noise it was due."""
+    seen: list[tuple[np.ndarray, float]] = []
+
+    def silent(value: np.ndarray, std: float, k: int, source: object) -> np.ndarray:
+        seen.append((np.array(value), std))
+        return np.array(value)
+
+    with mock.patch.object(mechanisms, "add_gaussian", silent):
+        yield seen
+
+
+@contextlib.contextmanager
+def planted_noise(make: Callable[[Adder], Adder]) -> Iterator[None]:
+    """Replace the way in which noise is added, as a bug would."""
+    with mock.patch.object(mechanisms, "add_gaussian", make(mechanisms.add_gaussian)):
+        yield

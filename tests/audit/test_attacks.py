@@ -1,0 +1,312 @@
+"""Attacks on what a run releases: never above the claim, close to it, and deadly for bugs."""
+
+from __future__ import annotations
+
+import dataclasses
+from unittest import mock
+
+import numpy as np
+import pytest
+
+from dpglm.data.spec import DataSpec
+from dpglm.oracle import gradients as gradients_module
+from dpglm.privacy.accountants import accountant_for
+from dpglm.privacy.budget import ApproximateDP, GaussianDP
+from dpglm.privacy.noise import SeededNoise
+from dpglm.privacy.unit import Adjacency
+from dpglm.problem import L2, Logistic, Problem, Softmax, Squared
+from dpglm.solvers import Constant, NoisyGD
+from tests.audit.attack import (
+    delta_at_least,
+    mu_at_least,
+    one_row,
+    planted_noise,
+    rate_above,
+    views,
+)
+
+MU = 2.0
+HUGE = np.array([1e6, 0.0])
+UNIT = DataSpec(n_rows=3, n_features=2, row_norm=1.0)
+RUNS, FEW = 500, 200
+
+
+def plan_of(data=UNIT, adjacency=Adjacency.ZERO_OUT, problem=None, budget=None, **settings):
+    options = {"n_steps": 3, "step_size": 1e-3, "clip": 0.25, "momentum": 0.0} | settings
+    solver = NoisyGD(**options)
+    return solver.plan(
+        problem or Problem(Logistic()), budget or GaussianDP(MU), data, adjacency
+    )
+
+
+def neighbours(plan, row=HUGE):
+    """The worst case: a row whose clipped gradient always has full length, and its neighbour."""
+    first = one_row(plan.data, row, 1.0)
+    if plan.adjacency is Adjacency.REPLACE_ONE:
+        return first, one_row(plan.data, -row, 1.0)
+    return first, one_row(plan.data, row, 1.0, present=False)
+
+
+def sum_attack(plan, runs, row=HUGE):
+    """Add up what all steps show in the row's direction; guess at the midpoint."""
+    first, second = neighbours(plan, row)
+    a = -views(plan, first, range(runs)).gradients[:, :, 0].sum(axis=1)
+    b = -views(plan, second, range(runs, 2 * runs)).gradients[:, :, 0].sum(axis=1)
+    full = plan.method.clipping.bound * plan.n_steps / plan.data.n_rows
+    middle = 0.0 if plan.adjacency is Adjacency.REPLACE_ONE else full / 2.0
+    return mu_at_least(a > middle, b > middle)
+
+
+@pytest.mark.parametrize("adjacency", [Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE])
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_full_batch_with_all_iterates_is_as_private_as_claimed_and_no_more(adjacency, momentum):
+    plan = plan_of(adjacency=adjacency, momentum=momentum)
+    assert plan.method.releases_iterates
+    found = sum_attack(plan, RUNS)
+    assert 0.7 * MU <= found <= MU
+
+
+def test_add_remove_with_a_row_more():
+    plan = plan_of(adjacency=Adjacency.ADD_REMOVE)
+    first = one_row(plan.data, HUGE, 1.0)
+    second = first.take(np.array([1, 2]))
+    a = -views(plan, first, range(RUNS)).gradients[:, :, 0].sum(axis=1)
+    b = -views(plan, second, range(RUNS, 2 * RUNS)).gradients[:, :, 0].sum(axis=1)
+    middle = plan.method.clipping.bound * plan.n_steps / plan.data.n_rows / 2.0
+    assert 0.7 * MU <= mu_at_least(a > middle, b > middle) <= MU
+
+
+def half_noise(add):
+    return lambda value, std, k, source: add(value, std / 2.0, k, source)
+
+
+def test_half_the_noise_is_refuted():
+    with planted_noise(half_noise):
+        assert sum_attack(plan_of(), FEW) > MU
+
+
+def test_a_factor_two_forgotten_for_replace_one_is_refuted():
+    plan = plan_of(adjacency=Adjacency.REPLACE_ONE)
+    with mock.patch.object(Adjacency, "sum_sensitivity", lambda self, bound: bound):
+        assert sum_attack(plan, FEW) > MU
+
+
+def test_no_clipping_is_refuted():
+    class Unclipped:
+        def __init__(self, bound):
+            self.bound = bound
+
+        def factor(self, norms):
+            return np.ones_like(norms)
+
+    plan = plan_of()
+    method = dataclasses.replace(plan.method, clipping=Unclipped(plan.method.clipping.bound))
+    assert sum_attack(dataclasses.replace(plan, method=method), FEW) > MU
+
+
+def test_rows_that_are_not_held_to_the_norm_bound_are_refuted():
+    # The slope is clipped for a row of norm 1, but the row of norm 1e6 enters.
+    plan = plan_of()
+    first, second = neighbours(plan)
+    first._X[0] = HUGE
+    a = -views(plan, first, range(FEW)).gradients[:, :, 0].sum(axis=1)
+    b = -views(plan, second, range(FEW)).gradients[:, :, 0].sum(axis=1)
+    middle = 0.5 * plan.method.clipping.bound * plan.n_steps / plan.data.n_rows
+    assert mu_at_least(a > middle, b > middle) > MU
+
+
+def test_the_intercept_is_protected_like_the_rest():
+    data = DataSpec(n_rows=3, n_features=2, row_norm=1.0, intercept=1.0)
+    plan = plan_of(data)
+    first = one_row(data, np.zeros(2), 1.0)
+    second = one_row(data, np.zeros(2), 1.0, present=False)
+    found = residual_attack(plan, first, second, RUNS)
+    assert 0.7 * MU <= found <= MU
+
+
+def residual_attack(plan, first, second, runs):
+    """Subtract what the other rows are known to contribute; sum the intercept's residuals."""
+    a, b = (
+        views(plan, rows, range(start, start + runs)).gradients[:, :, -1].sum(axis=1)
+        for rows, start in ((first, 0), (second, runs))
+    )
+    # Step sizes are tiny, so that all gradients are, to 1e-3 of the noise, those at zero.
+    bound = plan.method.clipping.bound
+    others = -(plan.data.n_rows - 1) * bound * plan.n_steps / plan.data.n_rows
+    middle = others - 0.5 * bound * plan.n_steps / plan.data.n_rows
+    return mu_at_least(a < middle, b < middle)
+
+
+def no_intercept_noise(add):
+    def planted(value, std, k, source):
+        noisy = add(value, std, k, source)
+        noisy[-1] = value[-1]
+        return noisy
+
+    return planted
+
+
+def test_an_intercept_without_noise_is_refuted():
+    data = DataSpec(n_rows=3, n_features=2, row_norm=1.0, intercept=1.0)
+    plan = plan_of(data)
+    first = one_row(data, np.zeros(2), 1.0)
+    second = one_row(data, np.zeros(2), 1.0, present=False)
+    with planted_noise(no_intercept_noise):
+        assert residual_attack(plan, first, second, FEW) > MU
+
+
+def same_noise_every_time(add):
+    """A key captured once: every draw of a run repeats the first."""
+
+    def planted(value, std, k, source):
+        seed = int(source._bits.state["state"]["inc"] % 2**32)
+        return add(value, std, k, SeededNoise(seed))
+
+    return planted
+
+
+def difference_attack(plan, first, second, runs, axis):
+    """Noise that repeats cancels in differences between steps or classes."""
+    shown = []
+    for rows, start in ((first, 0), (second, runs)):
+        g = views(plan, rows, range(start, start + runs)).gradients * plan.data.n_rows
+        pair = (g[:, 0, 0], g[:, 1, 0]) if axis == "step" else (g[:, 0, 0, 1], g[:, 0, 0, 2])
+        shown.append(np.abs(pair[0] - pair[1]).reshape(runs, -1).max(axis=1))
+    return mu_at_least(shown[0] > 1e-3, shown[1] > 1e-3)
+
+
+def test_noise_that_is_the_same_at_every_step_is_refuted():
+    # A squared loss without clipping shows a slope that changes from step to step.
+    data = DataSpec(n_rows=3, n_features=2, row_norm=1.0, target_low=0.0, target_high=1.0)
+    plan = plan_of(data, problem=Problem(Squared()), clip=5.0, step_size=0.5, n_steps=2)
+    first, second = neighbours(plan)
+    assert difference_attack(plan, first, second, FEW, "step") <= MU
+    with planted_noise(same_noise_every_time):
+        assert difference_attack(plan, first, second, FEW, "step") > MU
+
+
+def same_noise_for_every_class(add):
+    def planted(value, std, k, source):
+        noise = add(np.zeros_like(value), std, k, source)
+        return value + noise[:, :1]
+
+    return planted
+
+
+def test_noise_that_is_the_same_for_every_class_is_refuted():
+    data = DataSpec(n_rows=3, n_features=2, n_outputs=3, row_norm=1.0)
+    plan = plan_of(data, problem=Problem(Softmax()), clip=2.0, n_steps=1)
+    first, second = neighbours(plan)
+    # With the target 1 the gradients of the classes 1 and 2 differ.
+    assert difference_attack(plan, first, second, FEW, "class") <= MU
+    with planted_noise(same_noise_for_every_class):
+        assert difference_attack(plan, first, second, FEW, "class") > MU
+
+
+def softmax_attack(plan, runs):
+    """The direction of a softmax gradient of full length, sqrt(2) |x|: two classes at once."""
+    saturated = one_row(plan.data, HUGE, 2.0)
+    absent = one_row(plan.data, HUGE, 2.0, present=False)
+    direction = np.array([1.0, 1.0, -2.0]) / np.sqrt(6.0)
+    a, b = (
+        (views(plan, rows, range(start, start + runs)).gradients[:, :, 0] @ direction).sum(axis=1)
+        for rows, start in ((saturated, 0), (absent, runs))
+    )
+    middle = 0.5 * plan.method.clipping.bound * plan.n_steps / plan.data.n_rows
+    return mu_at_least(a > middle, b > middle)
+
+
+def test_softmax_rows_are_clipped_over_all_classes_together():
+    data = DataSpec(n_rows=3, n_features=2, n_outputs=3, row_norm=1.0)
+    plan = plan_of(data, problem=Problem(Softmax()), clip=0.5)
+    assert 0.7 * MU <= softmax_attack(plan, RUNS) <= MU
+    # Pitfall 11: the norm of a slope vector taken to be its largest entry.
+    longest = mock.patch.object(
+        gradients_module, "_row_lengths", lambda s: np.abs(s).min(axis=1) / 2.0
+    )
+    with longest:
+        assert softmax_attack(plan, FEW) > MU
+
+
+def last_iterate_attack(plan, runs):
+    first, second = neighbours(plan)
+    a = views(plan, first, range(runs)).w[:, 0]
+    b = views(plan, second, range(runs, 2 * runs)).w[:, 0]
+    eta, c = plan.method.step_sizes[0], plan.method.amplified.factor
+    moved = plan.method.clipping.bound / plan.data.n_rows * eta * c
+    middle = 0.5 * moved * (1.0 - c**plan.n_steps) / (1.0 - c)
+    return mu_at_least(a > middle, b > middle)
+
+
+def amplified_plan(n_steps):
+    problem = Problem(Logistic(), L2(1.0))
+    return plan_of(problem=problem, step_size=0.8, n_steps=n_steps, schedule=Constant())
+
+
+def test_the_last_iterate_is_as_private_as_amplification_claims_and_no_more():
+    plan = amplified_plan(5)
+    assert not plan.method.releases_iterates
+    assert 0.7 * MU <= last_iterate_attack(plan, RUNS) <= MU
+
+
+def test_showing_all_iterates_at_the_price_of_the_last_is_refuted():
+    plan = amplified_plan(12)
+    assert sum_attack(plan, FEW) > MU
+
+
+# Poisson sampling: one point of the accountant's curve, where few runs tell most.
+EPSILON = 0.1
+BUDGET = ApproximateDP(6.0, 1e-3)
+
+
+def claimed_delta(plan):
+    accountant = accountant_for(plan.event, plan.adjacency)
+    return accountant.delta(plan.event, plan.adjacency, EPSILON)
+
+
+def poisson_attack(plan, runs):
+    first, second = neighbours(plan)
+    # The divisor is q n, so a sum is q n times what is shown.
+    scale = plan.method.sampling_rate * plan.data.n_rows / plan.method.clipping.bound
+    a, b = (
+        -scale * views(plan, rows, range(start, start + runs)).gradients[:, :, 0].sum(axis=1)
+        for rows, start in ((first, 0), (second, runs))
+    )
+    is_replaced = plan.adjacency is Adjacency.REPLACE_ONE
+    middle = 0.0 if is_replaced else 0.5 * plan.method.sampling_rate * plan.n_steps
+    return delta_at_least(a > middle, b > middle, EPSILON)
+
+
+@pytest.mark.parametrize("adjacency", [Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE])
+def test_poisson_sampled_stays_under_its_claim(adjacency):
+    plan = plan_of(adjacency=adjacency, budget=BUDGET, sampling_rate=0.7)
+    found, claim = poisson_attack(plan, RUNS), claimed_delta(plan)
+    assert 0.4 * claim <= found <= claim
+
+
+def test_sampling_more_than_is_accounted_for_is_refuted():
+    plan = plan_of(budget=BUDGET, sampling_rate=0.2)
+    assert poisson_attack(plan, FEW) <= claimed_delta(plan)
+
+    def everybody(source, size, probability):
+        return np.ones(size, dtype=bool)
+
+    with mock.patch.object(gradients_module, "bernoulli", everybody):
+        assert poisson_attack(plan, FEW) > claimed_delta(plan)
+
+
+def test_half_the_noise_is_refuted_under_sampling():
+    plan = plan_of(budget=BUDGET, sampling_rate=0.7)
+    with planted_noise(half_noise):
+        assert poisson_attack(plan, FEW) > claimed_delta(plan)
+
+
+def test_the_bounds_of_the_attacks_are_sound():
+    # On Gaussians that are exactly mu apart the lower bound is below mu, in every repetition.
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        a, b = rng.normal(MU, 1.0, 500), rng.normal(0.0, 1.0, 500)
+        assert 0.6 * MU < mu_at_least(a > MU / 2, b > MU / 2) <= MU
+    assert rate_above(0, 10) == pytest.approx(1.0 - 0.001 ** (1 / 10))
+    assert rate_above(10, 10) == 1.0
+    assert delta_at_least(np.ones(10, bool), np.ones(10, bool), 0.1) == 0.0
