@@ -34,9 +34,7 @@ RUNS, FEW = 500, 200
 def plan_of(data=UNIT, adjacency=Adjacency.ZERO_OUT, problem=None, budget=None, **settings):
     options = {"n_steps": 3, "step_size": 1e-3, "clip": 0.25, "momentum": 0.0} | settings
     solver = NoisyGD(**options)
-    return solver.plan(
-        problem or Problem(Logistic()), budget or GaussianDP(MU), data, adjacency
-    )
+    return solver.plan(problem or Problem(Logistic()), budget or GaussianDP(MU), data, adjacency)
 
 
 def neighbours(plan, row=HUGE):

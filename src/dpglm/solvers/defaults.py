@@ -12,8 +12,8 @@ __all__ = ["clip", "slope_unit", "steps"]
 
 # Chosen once, on validation parts of the training rows of Adult, ACS employment, MNIST and
 # California housing (docs/defaults.md), and frozen.
-_CLIP_SCALAR, _CLIP_VECTOR = 0.75, 0.2
-_PREDICTION_NOISE = 0.7
+_CLIP_SCALAR, _CLIP_VECTOR = 0.75, 0.5
+_NOISE_SCALAR, _NOISE_VECTOR = 0.7, 0.5
 _LEAST_STEPS, _MOST_STEPS = 200, 400
 _LARGEST_STEP_BOUNDED, _LARGEST_STEP_UNBOUNDED, _LARGEST_STEP_NONCONVEX = 8.0, 4.0, 0.5
 
@@ -62,14 +62,14 @@ def clip(loss: Loss, data: DataSpec) -> float:
     Returns
     -------
     float
-        ``slope_unit * row_norm`` times 0.75 for one output, times 0.2 for several.
+        ``slope_unit * row_norm`` times 0.75 for one output, times 0.5 for several.
 
     Notes
     -----
     With one output and an intercept (whose column is as long as a row), no slope below 0.53 of
     the unit is clipped. Below one half, the minimiser of the clipped logistic loss would jump
     away from zero where the classes are balanced: clipping then costs calibration. For several
-    outputs what counts is which is largest, and smaller clips mean less noise.
+    outputs slopes of opposite rows do not meet head-on, and half the unit did as well.
     """
     fraction = _CLIP_SCALAR if data.n_outputs == 1 else _CLIP_VECTOR
     return fraction * slope_unit(loss, data) * data.row_norm
@@ -115,8 +115,8 @@ def steps(
     With T full-batch steps, noise in a coefficient is about ``travel / (mu n)`` where
     ``travel = C sum_k eta_k`` is how far clipped gradients can carry the parameter, whatever
     T is. So the budget decides the travel: as far as the prediction of a long row gets noise of
-    standard deviation ``0.7 * slope_unit / curvature``, a part of the range over which slopes
-    change. The number of steps then keeps single steps stable, in units of
+    standard deviation ``0.7 * slope_unit / curvature`` (0.5 for several outputs), a part of the
+    range over which slopes change. The number of steps then keeps single steps stable, in units of
     ``(1 + m) / (1 - m) / (curvature * augmented_row_norm**2)``, half of what the worst case
     allows. Data do not come near to the worst case, and steps decay, so convex losses get more
     than one such unit: more if their slopes are bounded, as curvature then vanishes where
@@ -127,7 +127,8 @@ def steps(
     curvature = loss.smoothness_on(math.inf, *data.target_range(loss.target.bounds))
     if not math.isfinite(curvature):
         curvature = unit
-    travel = _PREDICTION_NOISE * unit / curvature * mu * data.n_rows / data.row_norm
+    noise = _NOISE_SCALAR if data.n_outputs == 1 else _NOISE_VECTOR
+    travel = noise * unit / curvature * mu * data.n_rows / data.row_norm
     reach = max(1.0 / data.augmented_row_norm**2, 0.375 * unit / (data.row_norm * clip))
     stable = _largest_step(loss, data) * (1.0 + momentum) / (1.0 - momentum) * reach / curvature
     if n_steps is None:

@@ -1,0 +1,183 @@
+"""What every solver must do, on every problem it takes: one row for each solver in the table."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from dpglm.data.prepare import prepare_rows
+from dpglm.data.spec import DataSpec
+from dpglm.privacy import Adjacency, ApproximateDP
+from dpglm.privacy.calibrate import within_budget
+from dpglm.privacy.events import canonical
+from dpglm.privacy.noise import SeededNoise
+from dpglm.problem import (
+    L2,
+    ElasticNet,
+    Hinge,
+    Huber,
+    L1Ball,
+    L2Ball,
+    Logistic,
+    NoPenalty,
+    Poisson,
+    Problem,
+    Savage,
+    SmoothedHinge,
+    Softmax,
+    Squared,
+    Target,
+)
+from dpglm.solvers import Constant, NoisyGD, TailAverage, UniformAverage, run
+
+# A new solver is one row here.
+SOLVERS = {
+    "noisy_gd": NoisyGD(clip=10.0),
+    "noisy_gd, no momentum": NoisyGD(momentum=0.0, n_steps=600, clip=10.0),
+    "noisy_gd, tail average": NoisyGD(output=TailAverage(0.25), clip=10.0),
+    "noisy_gd, Poisson": NoisyGD(sampling_rate=0.5, n_steps=400, clip=10.0),
+    "noisy_gd, uniform average": NoisyGD(
+        output=UniformAverage(), schedule=Constant(), n_steps=1500, clip=10.0
+    ),
+}
+LOSSES = [Logistic(), Hinge(), SmoothedHinge(0.5), Squared(), Huber(0.5), Poisson(), Softmax()]
+PENALTIES = [NoPenalty(), L2(0.1), ElasticNet(0.1, 0.5)]
+PROBLEMS = [
+    *(Problem(loss, L2(0.05), penalize_intercept=True) for loss in LOSSES),
+    *(Problem(Logistic(), penalty, penalize_intercept=True) for penalty in PENALTIES),
+    Problem(Squared(), constraint=L2Ball(0.3), penalize_intercept=True),
+    Problem(Squared(), constraint=L1Ball(0.3), penalize_intercept=True),
+    Problem(Savage(), L2(0.3), penalize_intercept=True),
+]
+N_ROWS = 600
+
+
+def make_data(problem, n=N_ROWS, seed=0):
+    """Rows of a well-conditioned problem; the optimum lies well within reach."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1, 1, size=(n, 3)) / np.sqrt(3)
+    z = X @ [1.0, -1.0, 0.5]
+    target = problem.loss.target
+    if target is Target.BINARY:
+        y = np.where(rng.random(n) < 1 / (1 + np.exp(-2 * z)), 1.0, -1.0)
+    elif target is Target.CLASS:
+        scores = 4.0 * X @ rng.normal(size=(3, 3)) + rng.gumbel(size=(n, 3))
+        y = scores.argmax(axis=1)
+    else:
+        y = np.clip(z + rng.normal(scale=0.1, size=n), 0.0, 1.0)
+    real = target in (Target.REAL, Target.COUNT)
+    spec = DataSpec(
+        n_rows=n,
+        n_features=3,
+        n_outputs=3 if target is Target.CLASS else 1,
+        row_norm=1.0,
+        intercept=1.0,
+        target_low=0.0 if real else -np.inf,
+        target_high=1.0 if real else np.inf,
+    )
+    return X, y, spec
+
+
+def risk(problem, X, y, w, spec):
+    augmented = np.column_stack([X, np.full(len(X), spec.intercept)])
+    return float(problem.loss.value(augmented @ w, y).mean()) + problem.regularizer.value(w)
+
+
+def optimum(problem, X, y, spec):
+    """Risk of the exact minimiser, by a general-purpose method that shares no code."""
+    shape = spec.coefficient_shape
+
+    def objective(flat):
+        return risk(problem, X, y, flat.reshape(shape), spec)
+
+    constraints = ()
+    if not np.isinf(problem.constraint.norm_bound(spec.n_coefficients)):
+        limit = problem.constraint.radius
+        order = 1 if isinstance(problem.constraint, L1Ball) else 2
+        constraints = ({"type": "ineq", "fun": lambda w: limit - np.linalg.norm(w, order)},)
+    start = np.full(spec.n_coefficients, 0.01)
+    method = "SLSQP" if constraints else "Powell"
+    options = {"maxiter": 50_000, "ftol": 1e-12}
+    found = minimize(objective, start, method=method, constraints=constraints, options=options)
+    return min(found.fun, objective(np.zeros(spec.n_coefficients)))
+
+
+@pytest.mark.filterwarnings("ignore:Method Powell:RuntimeWarning")
+@pytest.mark.parametrize("name", SOLVERS)
+@pytest.mark.parametrize("problem", PROBLEMS, ids=repr)
+def test_reaches_the_optimum_where_privacy_is_nearly_free(name, problem):
+    X, y, spec = make_data(problem)
+    plan = SOLVERS[name].plan(problem, ApproximateDP(1e5, 1e-2), spec)
+    w = run(plan, prepare_rows(X, y, spec), SeededNoise(0)).w
+    start = risk(problem, X, y, np.zeros(spec.coefficient_shape), spec)
+    best = optimum(problem, X, y, spec)
+    # Within 3 % of what there is to gain from the start.
+    assert risk(problem, X, y, w, spec) - best <= 0.03 * (start - best) + 1e-4
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 8.0])
+def test_plans_are_within_budget_and_what_happens_is_planned(name, adjacency, epsilon):
+    problem = Problem(Logistic(), L2(0.1))
+    X, y, spec = make_data(problem)
+    budget = ApproximateDP(epsilon, 1e-5)
+    plan = SOLVERS[name].plan(problem, budget, spec, adjacency)
+    assert within_budget(plan.event, adjacency, budget)
+    assert plan.privacy()["epsilon"] <= epsilon
+    solution = run(plan, prepare_rows(X, y, spec), SeededNoise(1))
+    assert np.isfinite(solution.w).all()
+    assert solution.w.shape == spec.coefficient_shape
+    assert solution.plan is plan
+    # The curator's record was compared with this inside run; it is not empty.
+    assert canonical(plan.method.mechanisms).terms()
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_noise_falls_as_epsilon_or_n_grow_and_doubles_for_replace_one(name):
+    problem = Problem(Logistic())
+
+    def noise(epsilon, n, adjacency=Adjacency.ZERO_OUT):
+        larger = DataSpec(n_rows=n, n_features=3, row_norm=1.0, intercept=1.0)
+        return (
+            SOLVERS[name]
+            .plan(problem, ApproximateDP(epsilon, 1e-5), larger, adjacency)
+            .method.noise_std
+        )
+
+    for less, more in itertools.pairwise([0.05, 0.5, 1.0, 5.0]):
+        assert noise(more, 1000) < noise(less, 1000)
+    assert noise(1.0, 4000) < 0.5 * noise(1.0, 1000)
+    # Exactly twice with the full batch; group privacy is on the safe side under sampling.
+    assert noise(1.0, 1000, Adjacency.REPLACE_ONE) >= 1.9 * noise(1.0, 1000)
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_excess_risk_falls_with_epsilon(name):
+    problem = Problem(Logistic(), L2(0.05), penalize_intercept=True)
+    X, y, spec = make_data(problem, n=2000)
+    rows = prepare_rows(X, y, spec)
+    means = []
+    for epsilon in (0.02, 0.3, 20.0):
+        plan = SOLVERS[name].plan(problem, ApproximateDP(epsilon, 1e-5), spec)
+        risks = [
+            risk(problem, X, y, run(plan, rows, SeededNoise(seed)).w, spec) for seed in range(4)
+        ]
+        means.append(np.mean(risks))
+    assert means[0] > means[2]
+    assert means[1] > means[2] - 1e-6
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_threads_change_nothing(name, monkeypatch):
+    problem = Problem(Logistic())
+    X, y, spec = make_data(problem)
+    plan = SOLVERS[name].plan(problem, ApproximateDP(1.0, 1e-5), spec)
+    rows = prepare_rows(X, y, spec)
+    serial = run(plan, rows, SeededNoise(2)).w
+    monkeypatch.setattr(sys.modules["dpglm.solvers.run"], "_PARALLEL_ENTRIES", 1)
+    np.testing.assert_array_equal(run(plan, rows, SeededNoise(2)).w, serial)
