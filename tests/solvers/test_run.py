@@ -1,0 +1,203 @@
+"""The one loop: it runs the plan to the letter, on the planned data, or returns nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from dpglm.data.prepare import prepare_rows
+from dpglm.data.spec import DataSpec
+from dpglm.exceptions import PlanMismatchError
+from dpglm.oracle.clipping import FlatClipping
+from dpglm.privacy.budget import ApproximateDP, GaussianDP
+from dpglm.privacy.events import Composed, Event, Gaussian, PoissonSampled, Repeated
+from dpglm.privacy.mechanisms import Curator
+from dpglm.privacy.noise import SeededNoise, SystemNoise
+from dpglm.privacy.unit import Adjacency
+from dpglm.problem import Logistic, Problem
+from dpglm.solvers import NoisyGD, run
+from dpglm.solvers.base import Method, Plan, StepInfo
+
+SPEC = DataSpec(n_rows=6, n_features=2)
+CLIP = FlatClipping(0.5)
+
+
+def rows_for(spec=SPEC, n=6):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, size=(n, spec.n_features)).astype(spec.dtype)
+    return prepare_rows(sparse.csr_array(X) if spec.sparse else X, np.ones(n), spec)
+
+
+@dataclass(frozen=True)
+class Scripted(Method[int]):
+    """Two steps that release with the given multipliers and sampling rates."""
+
+    script: tuple[tuple[tuple[float, float], ...], ...]
+    declared: Event
+
+    n_steps = 2
+    releases_iterates = True
+    gradient_evaluations = 12.0
+    noise_std = 1.0
+    coefficient_noise = 1.0
+
+    @property
+    def mechanisms(self) -> Event:
+        return self.declared
+
+    @property
+    def event(self) -> Event:
+        return self.declared
+
+    def init(self, uniform: float) -> int:
+        return 0
+
+    def step(self, state, oracle):
+        for multiplier, rate in self.script[state]:
+            oracle.noisy_gradient(np.zeros(2), CLIP, multiplier, rate)
+        return state + 1, StepInfo(state + 1, 0.1, 1.0)
+
+    def finish(self, state: int) -> Any:
+        return np.zeros(2)
+
+    def settings(self) -> dict[str, Any]:
+        return {}
+
+
+def scripted(script, declared=None):
+    declared = Repeated(Gaussian(2.0), 2) if declared is None else declared
+    return Plan(
+        Problem(Logistic()), SPEC, GaussianDP(1.0), Adjacency.ZERO_OUT, Scripted(script, declared)
+    )
+
+
+ONCE = ((2.0, 1.0),)
+
+
+def test_a_method_that_keeps_to_its_plan_passes():
+    assert run(scripted((ONCE, ONCE)), rows_for(), SeededNoise(0)).n_steps == 2
+    both = Composed((Gaussian(2.0), PoissonSampled(0.5, Gaussian(3.0))))
+    run(scripted((ONCE, ((3.0, 0.5),)), both), rows_for(), SeededNoise(0))
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        (ONCE, ONCE + ONCE),
+        (ONCE, ()),
+        ((), ()),
+        (ONCE, ((1.0, 1.0),)),
+        (ONCE, ((2.0 * (1 - 1e-15), 1.0),)),
+        (ONCE, ((2.0, 0.5),)),
+        (ONCE + ONCE, ONCE + ONCE),
+    ],
+    ids=["twice", "never", "nothing", "less noise", "an ulp less", "sampled", "always twice"],
+)
+def test_releases_that_were_not_planned_are_refused(script):
+    with pytest.raises(PlanMismatchError, match="planned to release"):
+        run(scripted(script), rows_for(), SeededNoise(0))
+
+
+def test_a_noisy_gd_that_declares_less_than_it_does_is_refused():
+    plan = NoisyGD(n_steps=3, clip=1.0).plan(Problem(Logistic()), GaussianDP(1.0), SPEC)
+    other = NoisyGD(n_steps=4, clip=1.0).plan(Problem(Logistic()), GaussianDP(1.0), SPEC)
+
+    class Liar:
+        mechanisms = plan.method.mechanisms
+
+        def __getattr__(self, name):
+            return getattr(other.method, name)
+
+    with pytest.raises(PlanMismatchError):
+        run(dataclasses.replace(plan, method=Liar()), rows_for(), SeededNoise(0))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"n_features": 3},
+        {"row_norm": 2.0},
+        {"intercept": 1.0},
+        {"dtype": "float32"},
+        {"sparse": True},
+        {"weight_bound": 2.0},
+        {"target_high": 1.0},
+        {"n_outputs": 3},
+        {"n_rows": 7},
+    ],
+    ids=str,
+)
+def test_other_facts_than_planned_are_refused_before_anything_is_drawn(change, monkeypatch):
+    plan = NoisyGD(n_steps=3, clip=1.0).plan(Problem(Logistic()), GaussianDP(1.0), SPEC)
+    monkeypatch.setattr(SystemNoise, "words", None)
+    with pytest.raises(PlanMismatchError, match="plan is for"):
+        run(plan, rows_for(dataclasses.replace(SPEC, **change)), SystemNoise())
+
+
+@pytest.mark.parametrize("adjacency", [Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE])
+def test_another_number_of_rows_is_refused_where_it_is_public(adjacency, monkeypatch):
+    plan = NoisyGD(n_steps=3, clip=1.0).plan(Problem(Logistic()), GaussianDP(1.0), SPEC, adjacency)
+    monkeypatch.setattr(SystemNoise, "words", None)
+    for n in (5, 7):
+        with pytest.raises(PlanMismatchError, match="n_rows=6"):
+            run(plan, rows_for(n=n), SystemNoise())
+
+
+def test_another_number_of_rows_is_no_error_where_it_is_private():
+    plan = NoisyGD(n_steps=3, clip=1.0).plan(
+        Problem(Logistic()), GaussianDP(1.0), SPEC, Adjacency.ADD_REMOVE
+    )
+    for n in (1, 5, 7):
+        assert run(plan, rows_for(n=n), SeededNoise(0)).w.shape == (2,)
+
+
+def test_history_and_progress_show_each_step_once():
+    plan = NoisyGD(n_steps=4, clip=1.0).plan(Problem(Logistic()), GaussianDP(1.0), SPEC)
+    shown: list[StepInfo] = []
+    solution = run(plan, rows_for(), SeededNoise(0), shown.append)
+    assert tuple(shown) == solution.history
+    assert [info.step for info in shown] == [1, 2, 3, 4]
+    assert [info.step_size for info in shown] == list(plan.method.step_sizes)
+    assert solution.plan is plan
+    assert solution.n_steps == 4
+
+
+def test_a_release_is_recorded_before_its_noise_is_drawn():
+    # Pitfall 15: a crash must not give a free look.
+    class Failing(SeededNoise.__mro__[1]):
+        name, is_private = "failing", False
+
+        def words(self, count):
+            raise OSError("no entropy")
+
+    curator = Curator(Adjacency.ZERO_OUT, Failing())
+    from dpglm.privacy.mechanisms import BoundedSum
+
+    total = BoundedSum(np.zeros(2), contribution_bound=1.0, magnitude=2.0)
+    with pytest.raises(OSError, match="entropy"):
+        curator.release_gaussian(total, 2.0)
+    assert curator.event == Composed((Gaussian(2.0),)) or curator.event == Gaussian(2.0)
+
+
+def test_a_private_sum_does_not_show_itself():
+    from dpglm.privacy.mechanisms import BoundedSum
+
+    total = BoundedSum(np.array([123.456]), contribution_bound=1.0, magnitude=2.0)
+    assert "123" not in repr(total)
+    assert "123" not in str(total)
+
+
+def test_runs_with_system_noise_differ_and_seeded_ones_agree():
+    plan = NoisyGD(n_steps=2, clip=1.0, sampling_rate=0.5).plan(
+        Problem(Logistic()), ApproximateDP(1.0, 1e-5), SPEC
+    )
+    rows = rows_for()
+    assert not np.array_equal(run(plan, rows, SystemNoise()).w, run(plan, rows, SystemNoise()).w)
+    np.testing.assert_array_equal(
+        run(plan, rows, SeededNoise(4)).w, run(plan, rows, SeededNoise(4)).w
+    )
