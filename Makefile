@@ -15,7 +15,7 @@ ARGS ?=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test slow lint format bars bench lock clean
+.PHONY: help demo test slow lint format bars lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):.*## /\1|/' \
@@ -40,10 +40,7 @@ format: $(VENV)/.installed-dev ## rewrite the code in the project's style
 	$(RUN) -m ruff format .
 
 bars: $(VENV)/.installed-dev ## measure accuracy and speed against the project's bars
-	$(RUN) benchmarks/bars.py $(ARGS)
-
-bench: $(VENV)/.installed-dev ## run the benchmarks
-	$(RUN) benchmarks/run.py $(ARGS)
+	$(RUN) -m benchmarks.bars $(ARGS)
 
 lock: ## write constraints.txt anew with the newest versions that fit
 	rm -rf $(VENV)

@@ -70,10 +70,12 @@ def adult(splits: Path) -> Iterator[Bar]:
 
 
 def fashion(splits: Path) -> Iterator[Bar]:
-    """Mean test accuracy of softmax regression on Fashion-MNIST pixels, 1000 steps."""
+    """Mean test accuracy of default softmax regression on Fashion-MNIST pixels."""
     data = load_fashion_mnist()
     X = data.data.astype(np.float32) / np.float32(255.0)
-    # Every row is scaled to length one by its own norm: no other row is involved.
+    # Every image loses its own mean and is scaled to length one by its own norm: the contrast
+    # normalisation of image processing, in which no other row is involved.
+    X -= X.mean(axis=1, keepdims=True)
     X /= np.maximum(np.linalg.norm(X, axis=1, keepdims=True), np.float32(1e-6))
     scores = []
     for seed in SEEDS:
@@ -82,12 +84,10 @@ def fashion(splits: Path) -> Iterator[Bar]:
             delta=DELTA,
             classes=range(10),
             row_norm=1.0,
-            # Noise does not depend on the number of steps; more of them only cost time.
-            solver=NoisyGD(n_steps=1000),
             random_state=seed,
         ).fit(X[data.train], data.target[data.train])
         scores.append(100.0 * model.score(X[data.test], data.target[data.test]))
-    name = "Fashion-MNIST pixels, epsilon 1, 1000 steps, test accuracy"
+    name = "Fashion-MNIST pixels, epsilon 1, test accuracy"
     yield Bar(name, float(np.mean(scores)), float(np.std(scores)), 82.5, True, "%")
 
 

@@ -108,3 +108,21 @@ def planted_noise(make: Callable[[Adder], Adder]) -> Iterator[None]:
     """Replace the way in which noise is added, as a bug would."""
     with mock.patch.object(mechanisms, "add_gaussian", make(mechanisms.add_gaussian)):
         yield
+
+
+@contextlib.contextmanager
+def scripted_releases(seed: int, size: float) -> Iterator[list[tuple[np.ndarray, float]]]:
+    """Release the same random vectors whatever the data, and list each exact sum and its noise.
+
+    Runs on two neighbours then pass through the same iterates, so that their sums can be
+    compared step by step.
+    """
+    rng = np.random.default_rng(seed)
+    seen: list[tuple[np.ndarray, float]] = []
+
+    def scripted(value: np.ndarray, std: float, k: int, source: object) -> np.ndarray:
+        seen.append((np.array(value), std))
+        return size * rng.normal(size=value.shape)
+
+    with mock.patch.object(mechanisms, "add_gaussian", scripted):
+        yield seen

@@ -276,7 +276,9 @@ CONSTRAINED = [
 ]
 
 
-@pytest.mark.parametrize(("penalty", "allowed", "constraint"), CONSTRAINED, ids=lambda p: repr(p)[:30])
+@pytest.mark.parametrize(
+    ("penalty", "allowed", "constraint"), CONSTRAINED, ids=lambda p: repr(p)[:30]
+)
 @pytest.mark.parametrize("schedule", [Constant(), LinearDecay()], ids=repr)
 def test_reaches_the_optimum_of_every_penalty_and_set(penalty, allowed, constraint, schedule):
     X, y, spec, rows = make(Logistic(), 1)

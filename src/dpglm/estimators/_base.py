@@ -59,7 +59,7 @@ class PublicFacts:
             f"{name} was taken from the private data and is treated as public; the privacy "
             f"guarantee does not cover what it reveals. {cure}",
             PublicInformationWarning,
-            stacklevel=2,
+            stacklevel=_frames_to_the_user(),
         )
 
 
@@ -142,7 +142,7 @@ class PrivateLinearModel(BaseEstimator):
             if not isinstance(self.budget, PrivacyBudget):
                 raise ValueError(f"budget must be a PrivacyBudget or None, got {self.budget!r}")
             return self.budget
-        epsilon = check_real("epsilon", self.epsilon, above=0.0, most=1e12)
+        epsilon = check_real("epsilon", self.epsilon, above=0.0, most=1e6)
         if isinstance(self.delta, str):
             check_one_of("delta", self.delta, ("auto",))
             return ApproximateDP(epsilon, default_delta(n_rows))
@@ -367,6 +367,14 @@ class PrivateLinearModel(BaseEstimator):
             X = scaling.clip_sparse(_csr(X)) if sparse.issparse(X) else scaling.clip(X)
         z: NDArray[np.float64] = np.asarray(X @ self.coef_.T) + self.intercept_
         return z
+
+
+def _frames_to_the_user() -> int:
+    """Count the frames from the caller of this up to the first one outside the library."""
+    depth, frame = 0, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals["__name__"].startswith("dpglm."):
+        depth, frame = depth + 1, frame.f_back
+    return depth + 1
 
 
 def _csr(X: Any) -> sparse.csr_array:

@@ -567,11 +567,11 @@ def _penalty(C: float, l1_ratio: float, n_rows: int) -> Regularizer:
     return ElasticNet(strength, ratio) if ratio > 0.0 else L2(strength)
 
 
-def _named_loss(loss: str | Loss, known: Mapping[str, Callable[[], Loss]], n_classes: int) -> Loss:
+def _named_loss(loss: Any, known: Mapping[str, Callable[[], Loss]], n_classes: int) -> Loss:
     if isinstance(loss, str):
         check_one_of("loss", loss, tuple(known))
         loss = known[loss]()
-    if loss.target is not Target.BINARY:
+    if not isinstance(loss, Loss) or loss.target is not Target.BINARY:
         raise ValueError(
             f"loss must be one of {list(known)} or a Loss of a binary margin, got {loss!r}"
         )

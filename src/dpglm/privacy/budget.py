@@ -76,7 +76,7 @@ class ApproximateDP(PrivacyBudget):
     Parameters
     ----------
     epsilon : float
-        Above 0, at most 1e12.
+        Above 0, at most 1e6: beyond that a budget promises nothing.
     delta : float
         In [0, 1). Zero is pure differential privacy, which Gaussian noise cannot give.
 
@@ -91,7 +91,7 @@ class ApproximateDP(PrivacyBudget):
 
     def __post_init__(self) -> None:
         object.__setattr__(
-            self, "epsilon", check_real("epsilon", self.epsilon, above=0.0, most=1e12)
+            self, "epsilon", check_real("epsilon", self.epsilon, above=0.0, most=1e6)
         )
         delta = check_real("delta", self.delta, least=0.0, below=1.0)
         object.__setattr__(self, "delta", delta)
