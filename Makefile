@@ -83,6 +83,10 @@ $(VENV)/.created:
 			$(PYTHON) -m pip install --disable-pip-version-check -qq \
 				--target $(VENV)/virtualenv virtualenv 2>/dev/null \
 			&& PYTHONPATH=$(VENV)/virtualenv $(PYTHON) -m virtualenv -q $(VENV); } \
+		|| { rm -rf $(VENV); [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
+			&& echo "Installing Debian's python3-venv ..." \
+			&& { apt-get update -qq; apt-get install -y -qq python3-venv >/dev/null; } \
+			&& $(PYTHON) -m venv $(VENV) >/dev/null; } \
 		|| { rm -rf $(VENV); \
 			echo "'$(PYTHON)' can make no virtual environment (its venv module lacks ensurepip)." >&2; \
 			echo "On Debian or Ubuntu: apt-get install python3-venv" >&2; \

@@ -104,17 +104,27 @@ def gradient(splits: Path) -> Iterator[Bar]:
     clipping = FlatClipping(1.0)
     ratios = []
     for _ in range(15):
-        start = time.perf_counter()
-        X @ coarse
-        product = time.perf_counter() - start
+        product = _warm_seconds(lambda: X @ coarse)
         with block_map(rows) as blocks:
-            # The first sum starts the threads, as the first of a fit's many steps does.
-            clipped_gradient_sum(rows, Logistic(), clipping, w, blocks)
-            start = time.perf_counter()
-            clipped_gradient_sum(rows, Logistic(), clipping, w, blocks)
-            ratios.append((time.perf_counter() - start) / product)
+            sums = _warm_seconds(
+                lambda blocks=blocks: clipped_gradient_sum(rows, Logistic(), clipping, w, blocks)
+            )
+        ratios.append(sums / product)
     name = "clipped gradient over X @ w, n = 200000, d = 100, float32"
     yield Bar(name, float(np.median(ratios)), float(np.std(ratios)), 2.5, False, "x")
+
+
+def _warm_seconds(work: Callable[[], object]) -> float:
+    """Seconds of the third call in a row, as in a fit's many steps.
+
+    BLAS threads spin for some 30 ms after their last product and would slow down what follows.
+    """
+    time.sleep(0.1)
+    work()
+    work()
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
 
 
 def overhead(splits: Path) -> Iterator[Bar]:

@@ -166,6 +166,22 @@ def test_pitfall_04_a_row_of_1e6_without_an_intercept_is_clipped_too(fit_interce
         assert distance() > 1.0 + 1e-9
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("norm", [1e-15, 1.0, 1e15])
+@pytest.mark.parametrize("ratio", [1e-15, 1.0])
+def test_pitfall_04_clipping_holds_where_squares_and_factors_underflow(dtype, norm, ratio):
+    # Slopes from 1e-40 to 1: squares of small ones underflow, and so may factors.
+    clip = ratio * norm
+    spec = DataSpec(n_rows=1, n_features=2, n_outputs=3, row_norm=norm, dtype=dtype)
+    bound = clip + sum_rounding(spec, Adjacency.ZERO_OUT, clip)
+    for gap in np.linspace(0.0, 90.0, 46):
+        X = np.array([[0.1 * norm, 0.9 * norm]], dtype=dtype)
+        rows = prepare_rows(X, np.array([0]), spec)
+        w = np.array([[gap / (0.1 * norm), 0.0, 0.0], [0.0, 0.0, 0.0]])
+        total = clipped_gradient_sum(rows, Softmax(), FlatClipping(clip), w)
+        assert np.linalg.norm(total) <= bound
+
+
 # 5. NaN and infinity as distinguishing events.
 
 
@@ -482,7 +498,7 @@ def test_pitfall_19_every_shape_of_y_keeps_the_clip(shape, kind):
         np.testing.assert_array_equal(a, b)
         assert np.linalg.norm(a) <= 20 * 0.5
     for wrong in ((1, 20), (20, 2), (20, 1, 1)):
-        with pytest.raises(ValueError, match="1d|dim|array"):
+        with pytest.raises(ValueError, match=r"1d|dim|array"):
             model().fit(X, np.resize(y, wrong))
 
 

@@ -28,11 +28,11 @@ from tests.audit.attack import (
 MU = 2.0
 HUGE = np.array([1e6, 0.0])
 UNIT = DataSpec(n_rows=3, n_features=2, row_norm=1.0)
-RUNS, FEW = 500, 200
+RUNS, FEW = 400, 200
 
 
 def plan_of(data=UNIT, adjacency=Adjacency.ZERO_OUT, problem=None, budget=None, **settings):
-    options = {"n_steps": 3, "step_size": 1e-3, "clip": 0.25, "momentum": 0.0} | settings
+    options = {"n_steps": 2, "step_size": 1e-3, "clip": 0.25, "momentum": 0.0} | settings
     solver = NoisyGD(**options)
     return solver.plan(problem or Problem(Logistic()), budget or GaussianDP(MU), data, adjacency)
 

@@ -1,4 +1,4 @@
-"""Bad input: a clear error that names the parameter, before any noise is drawn, or a finite result."""
+"""Bad input: an error that names the parameter, before any noise is drawn, or a finite result."""
 
 from __future__ import annotations
 

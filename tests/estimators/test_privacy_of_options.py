@@ -1,4 +1,4 @@
-"""One row of 1e6 changes no released sum by more than the noise was made for, whatever the options."""
+"""One row of 1e6 moves no released sum further than the noise was made for, in any options."""
 
 from __future__ import annotations
 
@@ -167,6 +167,19 @@ def excess(case):
 @pytest.mark.parametrize("case", CASES, ids=[str(i) for i in range(len(CASES))])
 def test_one_row_of_1e6_stays_within_the_noise_s_sensitivity(case):
     assert excess(case) <= 1.0
+
+
+@pytest.mark.parametrize("case", CASES[::3], ids=[str(i) for i in range(0, len(CASES), 3)])
+def test_fit_executes_exactly_the_plan(case):
+    model = configured(case)
+    X, y, weights = table(case, np.ones(D), 1)
+    sizes = {} if is_regressor(model) else {"n_classes": case["n_classes"]}
+    planned = model.plan(N, D, dtype=case["dtype"], sparse=case["layout"] == "csr", **sizes)
+    happened = model.fit(X, y, sample_weight=weights).solution_.plan
+    assert model.privacy_.event == happened.event
+    assert model.privacy_.mechanisms == happened.method.mechanisms
+    assert model.n_iter_ == happened.n_steps
+    assert happened == planned
 
 
 def test_the_bound_is_attained():

@@ -1,4 +1,4 @@
-"""Defaults of the gradient solvers: functions of public facts, in the right units, always usable."""
+"""Defaults of the gradient solvers: functions of public facts, in the right units, usable."""
 
 from __future__ import annotations
 

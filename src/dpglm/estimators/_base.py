@@ -213,7 +213,7 @@ class PrivateLinearModel(BaseEstimator):
         )
 
     def _planned_spec(
-        self, n_rows: int, n_features: int, *, dtype: str, **options: Any
+        self, n_rows: int, n_features: int, *, dtype: str, is_sparse: bool, **options: Any
     ) -> DataSpec:
         """Return the facts of data that nobody has seen yet."""
         check_integer("n_rows", n_rows, least=1)
@@ -223,7 +223,7 @@ class PrivateLinearModel(BaseEstimator):
             raise ValueError(
                 "row_norm or feature_bounds must be given to plan before data, got neither"
             )
-        return self._spec(n_rows, n_features, row_norm, dtype=dtype, is_sparse=False, **options)
+        return self._spec(n_rows, n_features, row_norm, dtype=dtype, is_sparse=is_sparse, **options)
 
     def _weight_bound(self) -> float:
         """Return the declared bound on the weight of a row, before ``sample_weight``."""

@@ -74,7 +74,12 @@ class _PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         return Problem(self._loss(max(spec.n_outputs, 2)), self._penalty(spec.n_rows))
 
     def plan(
-        self, n_rows: int, n_features: int, n_classes: int = 2, dtype: str = "float64"
+        self,
+        n_rows: int,
+        n_features: int,
+        n_classes: int = 2,
+        dtype: str = "float64",
+        sparse: bool = False,
     ) -> Plan:
         """Say what ``fit`` will release, without seeing a row.
 
@@ -86,6 +91,8 @@ class _PrivateClassifier(ClassifierMixin, PrivateLinearModel):
             Number of classes, at least 2.
         dtype : {"float64", "float32"}, default="float64"
             Type of the matrix that ``fit`` will get.
+        sparse : bool, default=False
+            Whether it will be a sparse matrix.
 
         Returns
         -------
@@ -104,6 +111,7 @@ class _PrivateClassifier(ClassifierMixin, PrivateLinearModel):
             n_rows,
             n_features,
             dtype=dtype,
+            is_sparse=sparse,
             weight_bound=weight_bound,
             n_outputs=n_classes if n_classes > 2 else 1,
         )

@@ -74,7 +74,9 @@ class _PrivateRegressor(RegressorMixin, PrivateLinearModel):
             )
         return low, high
 
-    def plan(self, n_rows: int, n_features: int, dtype: str = "float64") -> Plan:
+    def plan(
+        self, n_rows: int, n_features: int, dtype: str = "float64", sparse: bool = False
+    ) -> Plan:
         """Say what ``fit`` will release, without seeing a row.
 
         Parameters
@@ -83,6 +85,8 @@ class _PrivateRegressor(RegressorMixin, PrivateLinearModel):
             Size of the data.
         dtype : {"float64", "float32"}, default="float64"
             Type of the matrix that ``fit`` will get.
+        sparse : bool, default=False
+            Whether it will be a sparse matrix.
 
         Returns
         -------
@@ -103,6 +107,7 @@ class _PrivateRegressor(RegressorMixin, PrivateLinearModel):
             n_rows,
             n_features,
             dtype=dtype,
+            is_sparse=sparse,
             weight_bound=self._weight_bound(),
             target_range=self._scaled_range(*bounds),
         )

@@ -8,7 +8,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm.data.rows import SERIAL, Block, BlockMap, Floats, Rows
+from dpglm.data.rows import SERIAL, Block, BlockMap, Rows
 from dpglm.oracle.clipping import Clipping
 from dpglm.oracle.rounding import sum_magnitude, sum_rounding
 from dpglm.privacy.mechanisms import BoundedSum, Curator
@@ -61,24 +61,12 @@ def clipped_gradient_sum(
             # One pass that a NaN or an infinity anywhere cannot leave finite.
             if not np.isfinite(slopes.sum()):
                 slopes = np.where(np.isfinite(slopes), slopes, slopes.dtype.type(0.0))
-            factors = clipping.factor(_row_lengths(slopes) * block.norms)
-            # Below the normal range a factor has lost the precision that the bound counts on.
-            factors[factors < np.finfo(factors.dtype).tiny] = 0.0
+            slopes = clipping.scale(slopes, block.norms)
         if block.weights is not None:
-            factors *= block.weights
-        slopes *= factors if slopes.ndim == 1 else factors[:, np.newaxis]
+            slopes *= block.weights if slopes.ndim == 1 else block.weights[:, np.newaxis]
         return block.weighted_sum(slopes)
 
     return rows.sum(block_sum, map_blocks)
-
-
-def _row_lengths(slopes: Floats) -> Floats:
-    if slopes.ndim == 1:
-        return np.abs(slopes)
-    squares: Floats = np.einsum("ij,ij->i", slopes, slopes)
-    # At least what squares that underflowed may have added.
-    squares += slopes.dtype.type(slopes.shape[1]) * np.finfo(slopes.dtype).tiny
-    return np.sqrt(squares)
 
 
 @final

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 from joblib import cpu_count
+from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from dpglm.data.rows import SERIAL, BlockMap, Rows
+from dpglm.data.rows import SERIAL, Block, BlockMap, Kernel, Rows
 from dpglm.exceptions import PlanMismatchError
 from dpglm.oracle.gradients import GradientOracle
 from dpglm.privacy.events import canonical
@@ -20,6 +23,7 @@ from dpglm.solvers.base import Plan, Solution, StepInfo
 __all__ = ["run"]
 
 _PARALLEL_ENTRIES = 1 << 20
+_BLOCKS_AT_ONCE = 8
 
 
 def run(
@@ -90,4 +94,14 @@ def block_map(rows: Rows) -> Iterator[BlockMap]:
         yield SERIAL
         return
     with ThreadPoolExecutor(threads) as pool, threadpool_limits(1, user_api="blas"):
-        yield pool.map
+
+        def map_blocks(kernel: Kernel, blocks: Iterable[Block]) -> Iterator[NDArray[np.float64]]:
+            # Threads that hand over the interpreter's lock once per block wait for each other.
+            remaining = iter(blocks)
+            while wave := list(itertools.islice(remaining, threads * _BLOCKS_AT_ONCE)):
+                shares = [wave[first::threads] for first in range(threads)]
+                sums = list(pool.map(lambda share: [kernel(block) for block in share], shares))
+                for position in range(len(wave)):
+                    yield sums[position % threads][position // threads]
+
+        yield map_blocks
