@@ -202,14 +202,14 @@ PLAIN = {
 }
 
 
-def unclipped(self, norms):
-    return np.ones_like(norms)
+def unclipped(self, slopes, row_norms):
+    return slopes
 
 
 BUGS = {
-    "no clipping": (mock.patch.object(FlatClipping, "factor", unclipped), {}),
+    "no clipping": (mock.patch.object(FlatClipping, "scale", unclipped), {}),
     "no clipping without an intercept": (
-        mock.patch.object(FlatClipping, "factor", unclipped),
+        mock.patch.object(FlatClipping, "scale", unclipped),
         {"fit_intercept": False, "layout": "csr"},
     ),
     "rows keep their length": (
