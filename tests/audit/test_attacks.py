@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from dpglm.data.spec import DataSpec
+from dpglm.oracle import clipping as clipping_module
 from dpglm.oracle import gradients as gradients_module
 from dpglm.privacy.accountants import accountant_for
 from dpglm.privacy.budget import ApproximateDP, GaussianDP
@@ -94,8 +95,8 @@ def test_no_clipping_is_refuted():
         def __init__(self, bound):
             self.bound = bound
 
-        def factor(self, norms):
-            return np.ones_like(norms)
+        def scale(self, slopes, row_norms):
+            return slopes
 
     plan = plan_of()
     method = dataclasses.replace(plan.method, clipping=Unclipped(plan.method.clipping.bound))
@@ -219,9 +220,7 @@ def test_softmax_rows_are_clipped_over_all_classes_together():
     plan = plan_of(data, problem=Problem(Softmax()), clip=0.5)
     assert 0.7 * MU <= softmax_attack(plan, RUNS) <= MU
     # Pitfall 11: the norm of a slope vector taken to be its largest entry.
-    longest = mock.patch.object(
-        gradients_module, "_row_lengths", lambda s: np.abs(s).min(axis=1) / 2.0
-    )
+    longest = mock.patch.object(clipping_module, "_lengths", lambda s: np.abs(s).min(axis=1) / 2.0)
     with longest:
         assert softmax_attack(plan, FEW) > MU
 

@@ -10,7 +10,7 @@ from dpglm.privacy.unit import Adjacency
 
 __all__ = ["MOST_ROWS", "contribution_rounding", "sum_magnitude", "sum_rounding"]
 
-MOST_ROWS = 2**32
+MOST_ROWS = 2**31
 """More rows than any data set may have; stands in for n where n is private."""
 
 
