@@ -184,7 +184,7 @@ MEASURES: dict[str, Callable[[Path], Iterator[Bar]]] = {
 def main() -> int:
     """Measure, print a table, and return the number of bars that were missed."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--splits", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--splits", type=Path, default=Path("splits"))
     parser.add_argument("--only", nargs="*", choices=sorted(MEASURES), default=list(MEASURES))
     arguments = parser.parse_args()
     missed = 0
