@@ -46,6 +46,18 @@ def path(tmp_path):
 
 
 class TestPredictions:
+    @pytest.mark.parametrize("container", [np.asarray, sparse.csr_array])
+    def test_clip_features_to_the_bounds_of_the_fit(self, path, container):
+        rng = np.random.default_rng(0)
+        X = rng.uniform(-1, 1, (500, 2))
+        fitted = LogisticRegression(feature_bounds=(-1, 1), classes=[False, True])
+        save_model(fitted.fit(X, X[:, 0] > 0), path)
+        far = container([[50.0, -9.0], [0.2, 0.3]])
+        scores = load_model(path).decision_function(far)
+        np.testing.assert_array_equal(scores, fitted.decision_function(far))
+        near = load_model(path).decision_function([[1.0, -1.0], [0.2, 0.3]])
+        np.testing.assert_allclose(scores, near)
+
     def test_are_the_estimators_bit_for_bit(self, estimator, path):
         X, _ = make_rows()
         save_model(estimator, path)

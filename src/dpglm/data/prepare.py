@@ -56,6 +56,12 @@ class ColumnScaling:
         data = np.clip(X.data, self.low[X.indices], self.high[X.indices]).astype(X.dtype)
         return sparse.csr_array((data, X.indices, X.indptr), shape=X.shape)
 
+    def clip_matrix(self, X: Any) -> Matrix:
+        """Return dense or sparse rows with their values clipped."""
+        if isinstance(X, np.ndarray):
+            return self.clip(X)
+        return self.clip_sparse(sparse.csr_array(X))
+
     def apply(self, X: Floats) -> Floats:
         """Return clipped, centred and scaled rows, in a new array of the same dtype."""
         scaled = self.clip(X)

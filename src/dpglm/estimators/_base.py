@@ -364,7 +364,7 @@ class PrivateLinearModel(BaseEstimator):
         X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
         scaling = self._scaling(self.n_features_in_)
         if scaling is not None:
-            X = scaling.clip_sparse(_csr(X)) if sparse.issparse(X) else scaling.clip(X)
+            X = scaling.clip_matrix(X)
         z: NDArray[np.float64] = np.asarray(X @ self.coef_.T) + self.intercept_
         return z
 

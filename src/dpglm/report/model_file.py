@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_array, check_is_fitted
 
 from dpglm._validation import check_one_of
+from dpglm.data.prepare import column_scaling
 from dpglm.data.schema import Schema
 from dpglm.problem import Logistic, Loss, Poisson, Softmax, Target
 from dpglm.report._files import read_json, write_json
@@ -76,7 +77,8 @@ class LinearModel:
     -----
     With a schema, ``X`` is always a table with the schema's columns (a mapping, a DataFrame, or
     an array in the schema's order), which is encoded first. Without one it is a matrix of
-    features, as for the estimator.
+    features, as for the estimator. Features are clipped to the ``feature_bounds`` of the fit,
+    if it had any, as the estimator's are.
     """
 
     estimator: str
@@ -160,7 +162,11 @@ class LinearModel:
         return labels
 
     def _scores(self, X: Any) -> NDArray[np.float64]:
-        z: NDArray[np.float64] = self._features(X) @ self.coef_.T + self.intercept_
+        features = self._features(X)
+        bounds = self.certificate.fact("feature_bounds")
+        if bounds is not None:
+            features = column_scaling(tuple(bounds.value), self.n_features).clip_matrix(features)
+        z: NDArray[np.float64] = features @ self.coef_.T + self.intercept_
         return z.ravel() if z.ndim == 2 and z.shape[1] == 1 else z
 
     def _features(self, X: Any) -> Any:
