@@ -10,8 +10,8 @@ from dpglm.solvers.schedules import Schedule
 
 __all__ = ["clip", "slope_unit", "steps"]
 
-# Chosen once, on validation parts of the training rows of Adult, ACS employment, MNIST and
-# California housing (docs/defaults.md), and frozen.
+# Chosen on validation parts of the training rows of Adult, ACS employment, MNIST and California
+# housing, then frozen; docs/defaults.md says what else was seen on the way.
 _CLIP_SCALAR, _CLIP_VECTOR = 0.75, 0.5
 _NOISE_SCALAR, _NOISE_VECTOR = 0.7, 0.5
 _LEAST_STEPS, _MOST_STEPS = 200, 400
