@@ -152,6 +152,14 @@ def test_every_fact_taken_from_the_data_is_warned_about_and_recorded(estimator):
     assert len([w for w in caught if w.category is PublicInformationWarning]) == len(expected)
 
 
+def test_duplicate_sparse_entries_are_added_up_before_they_are_clipped():
+    X, y = data(LogisticRegression())
+    model = LogisticRegression(classes=[0, 1, 2], feature_bounds=(-1, 1), random_state=0).fit(X, y)
+    twice = sparse.csr_array(([0.8, 0.8], [0, 0], [0, 2]), shape=(1, 3))
+    np.testing.assert_allclose(model.decision_function(twice), model.decision_function([[1, 0, 0]]))
+    assert twice.nnz == 2
+
+
 def test_two_private_fits_differ_and_seeded_fits_agree():
     X, y = data(LogisticRegression())
     model = declared(LogisticRegression())

@@ -60,7 +60,10 @@ class ColumnScaling:
         """Return dense or sparse rows with their values clipped."""
         if isinstance(X, np.ndarray):
             return self.clip(X)
-        return self.clip_sparse(sparse.csr_array(X))
+        # Entries that share a place are one value, and are added up before it is clipped.
+        rows = sparse.csr_array(X, copy=True)
+        rows.sum_duplicates()
+        return self.clip_sparse(rows)
 
     def apply(self, X: Floats) -> Floats:
         """Return clipped, centred and scaled rows, in a new array of the same dtype."""
