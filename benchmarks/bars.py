@@ -23,7 +23,7 @@ from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
 from dpglm.datasets import load_fashion_mnist
 from dpglm.oracle.clipping import FlatClipping
-from dpglm.oracle.gradients import GradientOracle, clipped_gradient_sum
+from dpglm.oracle.gradients import Oracle, clipped_gradient_sum
 from dpglm.privacy.budget import ApproximateDP
 from dpglm.privacy.noise import SystemNoise
 from dpglm.problem import Logistic, Problem
@@ -136,7 +136,7 @@ def overhead(splits: Path) -> Iterator[Bar]:
     spec = DataSpec(n_rows=n, n_features=d, row_norm=20.0, dtype="float32")
     rows = prepare_rows(X, y, spec)
     shares = []
-    inner = GradientOracle.noisy_gradient
+    inner = Oracle.noisy_gradient
     for _ in range(5):
         inside = 0.0
 
@@ -147,12 +147,12 @@ def overhead(splits: Path) -> Iterator[Bar]:
             inside += time.perf_counter() - start
             return result
 
-        GradientOracle.noisy_gradient = timed  # type: ignore[method-assign,assignment]
+        Oracle.noisy_gradient = timed  # type: ignore[method-assign,assignment]
         start = time.perf_counter()
         plan = NoisyGD(n_steps=100).plan(Problem(Logistic()), ApproximateDP(1.0, DELTA), spec)
         run(plan, rows, SystemNoise())
         shares.append(100.0 * (1.0 - inside / (time.perf_counter() - start)))
-        GradientOracle.noisy_gradient = inner  # type: ignore[method-assign]
+        Oracle.noisy_gradient = inner  # type: ignore[method-assign]
     name = "time outside gradient sums and noise, d = 100, T = 100"
     yield Bar(name, float(np.median(shares)), float(np.std(shares)), 5.0, False, "%")
 

@@ -342,7 +342,7 @@ def test_pitfall_12_replace_one_has_twice_the_sensitivity_everywhere():
         with released_sums() as sums:
             fitted = model(adjacency=adjacency).fit(X, y)
         stds[adjacency] = sums[0][1]
-        assert fitted.privacy_.sensitivity["noise_std_of_sum"] == pytest.approx(sums[0][1])
+        assert fitted.privacy_.releases[0].noise_scale == pytest.approx(sums[0][1])
     assert stds["replace_one"] == pytest.approx(2.0 * stds["zero_out"], rel=1e-5)
     # Inside the accountant of samples: no smaller than one exact pair of mixtures.
     q, sigma, epsilon = 0.5, 0.7, 1.0

@@ -13,7 +13,7 @@ from scipy.stats import beta, norm
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec
-from dpglm.oracle.gradients import GradientOracle
+from dpglm.oracle.gradients import Oracle
 from dpglm.privacy import mechanisms
 from dpglm.privacy.noise import SeededNoise
 from dpglm.solvers.base import Plan
@@ -74,14 +74,14 @@ def one_row(
 def views(plan: Plan, rows: Rows, seeds: range) -> View:
     """Run the plan once for each seed; everything released, stacked."""
     gradients, returned = [], []
-    original = GradientOracle.noisy_gradient
+    original = Oracle.noisy_gradient
 
-    def listening(self: GradientOracle, *args: object, **kwargs: object) -> np.ndarray:
+    def listening(self: Oracle, *args: object, **kwargs: object) -> np.ndarray:
         g = original(self, *args, **kwargs)  # type: ignore[arg-type]
         gradients.append(g)
         return g
 
-    with mock.patch.object(GradientOracle, "noisy_gradient", listening):
+    with mock.patch.object(Oracle, "noisy_gradient", listening):
         returned = [run(plan, rows, SeededNoise(seed)).w for seed in seeds]
     shape = (len(returned), plan.n_steps, *plan.data.coefficient_shape)
     return View(np.reshape(gradients, shape), np.array(returned))

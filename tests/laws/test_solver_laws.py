@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -32,16 +35,31 @@ from dpglm.problem import (
     Squared,
     Target,
 )
-from dpglm.solvers import Constant, NoisyGD, TailAverage, UniformAverage, run
+from dpglm.solvers import Constant, NoisyGD, Solver, TailAverage, UniformAverage, run
+
+
+def everything(problem):
+    return True
+
+
+@dataclass(frozen=True)
+class Case:
+    """A solver, and the problems of the list below that it takes (others it must refuse)."""
+
+    solver: Solver
+    takes: Callable[[Problem], bool] = everything
+    gap: float = 0.03
+    """Share of what there is to gain that may remain where privacy is nearly free."""
+
 
 # A new solver is one row here.
 SOLVERS = {
-    "noisy_gd": NoisyGD(clip=10.0),
-    "noisy_gd, no momentum": NoisyGD(momentum=0.0, n_steps=600, clip=10.0),
-    "noisy_gd, tail average": NoisyGD(output=TailAverage(0.25), clip=10.0),
-    "noisy_gd, Poisson": NoisyGD(sampling_rate=0.5, n_steps=400, clip=10.0),
-    "noisy_gd, uniform average": NoisyGD(
-        output=UniformAverage(), schedule=Constant(), n_steps=1500, clip=10.0
+    "noisy_gd": Case(NoisyGD(clip=10.0)),
+    "noisy_gd, no momentum": Case(NoisyGD(momentum=0.0, n_steps=600, clip=10.0)),
+    "noisy_gd, tail average": Case(NoisyGD(output=TailAverage(0.25), clip=10.0)),
+    "noisy_gd, Poisson": Case(NoisyGD(sampling_rate=0.5, n_steps=400, clip=10.0)),
+    "noisy_gd, uniform average": Case(
+        NoisyGD(output=UniformAverage(), schedule=Constant(), n_steps=1500, clip=10.0)
     ),
 }
 LOSSES = [Logistic(), Hinge(), SmoothedHinge(0.5), Squared(), Huber(0.5), Poisson(), Softmax()]
@@ -54,6 +72,11 @@ PROBLEMS = [
     Problem(Savage(), L2(0.3), penalize_intercept=True),
 ]
 N_ROWS = 600
+
+
+def first_problem(name):
+    """Logistic regression with a ridge where the solver takes it, else the first that it does."""
+    return next(problem for problem in PROBLEMS if SOLVERS[name].takes(problem))
 
 
 def make_data(problem, n=N_ROWS, seed=0):
@@ -111,22 +134,26 @@ def optimum(problem, X, y, spec):
 @pytest.mark.parametrize("problem", PROBLEMS, ids=repr)
 def test_reaches_the_optimum_where_privacy_is_nearly_free(name, problem):
     X, y, spec = make_data(problem)
-    plan = SOLVERS[name].plan(problem, ApproximateDP(1e5, 1e-2), spec)
+    case = SOLVERS[name]
+    if not case.takes(problem):
+        with pytest.raises(ValueError, match="must"):
+            case.solver.plan(problem, ApproximateDP(1e5, 1e-2), spec)
+        return
+    plan = case.solver.plan(problem, ApproximateDP(1e5, 1e-2), spec)
     w = run(plan, prepare_rows(X, y, spec), SeededNoise(0)).w
     start = risk(problem, X, y, np.zeros(spec.coefficient_shape), spec)
     best = optimum(problem, X, y, spec)
-    # Within 3 % of what there is to gain from the start.
-    assert risk(problem, X, y, w, spec) - best <= 0.03 * (start - best) + 1e-4
+    assert risk(problem, X, y, w, spec) - best <= case.gap * (start - best) + 1e-4
 
 
 @pytest.mark.parametrize("name", SOLVERS)
 @pytest.mark.parametrize("adjacency", list(Adjacency))
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 8.0])
 def test_plans_are_within_budget_and_what_happens_is_planned(name, adjacency, epsilon):
-    problem = Problem(Logistic(), L2(0.1))
+    problem = first_problem(name)
     X, y, spec = make_data(problem)
     budget = ApproximateDP(epsilon, 1e-5)
-    plan = SOLVERS[name].plan(problem, budget, spec, adjacency)
+    plan = SOLVERS[name].solver.plan(problem, budget, spec, adjacency)
     assert within_budget(plan.event, adjacency, budget)
     assert plan.privacy()["epsilon"] <= epsilon
     solution = run(plan, prepare_rows(X, y, spec), SeededNoise(1))
@@ -138,32 +165,29 @@ def test_plans_are_within_budget_and_what_happens_is_planned(name, adjacency, ep
 
 
 @pytest.mark.parametrize("name", SOLVERS)
-def test_noise_falls_as_epsilon_or_n_grow_and_doubles_for_replace_one(name):
-    problem = Problem(Logistic())
+def test_noise_falls_as_epsilon_grows_and_doubles_for_replace_one(name):
+    problem = first_problem(name)
 
     def noise(epsilon, n, adjacency=Adjacency.ZERO_OUT):
-        larger = DataSpec(n_rows=n, n_features=3, row_norm=1.0, intercept=1.0)
-        return (
-            SOLVERS[name]
-            .plan(problem, ApproximateDP(epsilon, 1e-5), larger, adjacency)
-            .method.noise_std
-        )
+        larger = dataclasses.replace(make_data(problem)[2], n_rows=n)
+        plan = SOLVERS[name].solver.plan(problem, ApproximateDP(epsilon, 1e-5), larger, adjacency)
+        return [one.noise_scale / one.contribution_bound for one in plan.method.releases]
 
     for less, more in itertools.pairwise([0.05, 0.5, 1.0, 5.0]):
-        assert noise(more, 1000) < noise(less, 1000)
-    assert noise(1.0, 4000) < 0.5 * noise(1.0, 1000)
+        assert all(a < b for a, b in zip(noise(more, 1000), noise(less, 1000), strict=True))
     # Exactly twice with the full batch; group privacy is on the safe side under sampling.
-    assert noise(1.0, 1000, Adjacency.REPLACE_ONE) >= 1.9 * noise(1.0, 1000)
+    twice = noise(1.0, 1000, Adjacency.REPLACE_ONE)
+    assert all(a >= 1.9 * b for a, b in zip(twice, noise(1.0, 1000), strict=True))
 
 
 @pytest.mark.parametrize("name", SOLVERS)
 def test_excess_risk_falls_with_epsilon(name):
-    problem = Problem(Logistic(), L2(0.05), penalize_intercept=True)
+    problem = first_problem(name)
     X, y, spec = make_data(problem, n=2000)
     rows = prepare_rows(X, y, spec)
     means = []
     for epsilon in (0.02, 0.3, 20.0):
-        plan = SOLVERS[name].plan(problem, ApproximateDP(epsilon, 1e-5), spec)
+        plan = SOLVERS[name].solver.plan(problem, ApproximateDP(epsilon, 1e-5), spec)
         risks = [
             risk(problem, X, y, run(plan, rows, SeededNoise(seed)).w, spec) for seed in range(4)
         ]
@@ -174,9 +198,9 @@ def test_excess_risk_falls_with_epsilon(name):
 
 @pytest.mark.parametrize("name", SOLVERS)
 def test_threads_change_nothing(name, monkeypatch):
-    problem = Problem(Logistic())
+    problem = first_problem(name)
     X, y, spec = make_data(problem)
-    plan = SOLVERS[name].plan(problem, ApproximateDP(1.0, 1e-5), spec)
+    plan = SOLVERS[name].solver.plan(problem, ApproximateDP(1.0, 1e-5), spec)
     rows = prepare_rows(X, y, spec)
     serial = run(plan, rows, SeededNoise(2)).w
     monkeypatch.setattr(sys.modules["dpglm.solvers.run"], "_PARALLEL_ENTRIES", 1)

@@ -23,6 +23,9 @@ def certificate(request):
     return request.getfixturevalue(request.param).privacy_
 
 
+MENTIONED = r"epsilon|delta|adjacency|noise|release|fact|provenance"
+
+
 class TestContent:
     def test_cost_is_within_the_budget_and_uses_it_up(self, certificate):
         assert certificate.budget == ApproximateDP(1.0, default_delta(N_ROWS))
@@ -34,7 +37,7 @@ class TestContent:
         (noise,) = {event.noise_multiplier for event, _ in binary.privacy_.event.terms()}
         assert binary.privacy_.event == Repeated(Gaussian(noise), steps)
         assert sampled.privacy_.event.event == PoissonSampled(
-            0.1, Gaussian(sampled.privacy_.sensitivity["noise_multiplier"])
+            0.1, Gaussian(sampled.privacy_.releases[0].noise_multiplier)
         )
         event = last_iterate.privacy_.event
         assert isinstance(event, LastIterate)
@@ -43,14 +46,12 @@ class TestContent:
     @pytest.mark.parametrize("adjacency", [one.value for one in Adjacency])
     def test_noise_is_multiplier_times_sensitivity(self, adjacency):
         certificate = fit_classifier(adjacency=adjacency, n_rows=N_ROWS, weight_bound=2.0).privacy_
-        s = certificate.sensitivity
+        (release,) = certificate.releases
         factor = 2.0 if adjacency == "replace_one" else 1.0
-        exact = s["noise_multiplier"] * factor * s["clip"] * 2.0
-        assert s["adjacency_factor"] == factor
+        assert release.contribution_bound == certificate.settings["clip"] * 2.0
+        exact = release.noise_multiplier * factor * release.contribution_bound
         # Where n is private, the bound on what rounding does to the sum is a loose one.
-        assert (
-            exact < s["noise_std_of_sum"] < (1.02 if adjacency == "add_remove" else 1.001) * exact
-        )
+        assert exact < release.noise_scale < (1.02 if adjacency == "add_remove" else 1.001) * exact
 
     def test_public_facts_and_where_they_came_from(self):
         with pytest.warns(PublicInformationWarning):
@@ -141,11 +142,11 @@ class TestFiles:
 
     def test_other_versions_are_refused(self, binary, tmp_path):
         path = tmp_path / "file.json"
-        path.write_text(json.dumps({**binary.privacy_.to_dict(), "version": 2}))
+        path.write_text(json.dumps({**binary.privacy_.to_dict(), "version": 3}))
         with pytest.raises(ValueError, match="version"):
             Certificate.from_json(path)
         with pytest.raises(ValueError, match="version"):
-            Certificate.from_dict({**binary.privacy_.to_dict(), "version": 2})
+            Certificate.from_dict({**binary.privacy_.to_dict(), "version": 3})
 
     @pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(Certificate)])
     def test_each_field_is_needed_and_checked(self, binary, name):
@@ -164,13 +165,15 @@ class TestFiles:
             ("delta", math.nan),
             ("adjacency", "neighbours"),
             ("noise_is_private", 1),
-            ("sensitivity", {"clip": -1.0}),
+            ("releases", [{"quantity": "gradient"}]),
             ("public_facts", [{"name": "n_rows", "value": 3}]),
             ("public_facts", [{"name": "n_rows", "value": 3, "provenance": "hearsay"}]),
         ],
     )
     def test_wrong_values_are_refused(self, binary, name, value):
-        with pytest.raises(ValueError, match=r"epsilon|delta|adjacency|noise|clip|fact|provenance"):
+        with pytest.raises(
+            ValueError, match=r"epsilon|delta|adjacency|noise|release|fact|provenance"
+        ):
             Certificate.from_dict({**binary.privacy_.to_dict(), name: value})
 
     def test_unknown_keys_are_refused(self, binary):

@@ -1,5 +1,6 @@
 """A true certificate is confirmed; one that was tampered with is not."""
 
+import dataclasses
 import math
 
 import mpmath
@@ -62,7 +63,7 @@ def put(path, value):
     def forge(document):
         *parents, last = path.split(".")
         for part in parents:
-            document = document[part]
+            document = document[int(part) if part.isdigit() else part]
         document[last] = value(document[last]) if callable(value) else value
 
     forge.__name__ = path
@@ -98,7 +99,7 @@ FEWER_HAPPENED = put("mechanisms.count", 10)
 MORE_NOISE = put("event.event.noise_multiplier", lambda s: 2 * s)
 MORE_HAPPENED = put("mechanisms.event.noise_multiplier", lambda s: 2 * s)
 MORE_IN_SETTINGS = put("settings.noise_multiplier", lambda s: 2 * s)
-MORE_IN_SENSITIVITY = put("sensitivity.noise_multiplier", lambda s: 2 * s)
+MORE_IN_SENSITIVITY = put("releases.0.noise_multiplier", lambda s: 2 * s)
 
 FORGERIES = [
     ("claim", put("epsilon", 0.9)),
@@ -117,28 +118,24 @@ FORGERIES = [
     ("settings", both(FEWER_STEPS, FEWER_HAPPENED, put("epsilon", 0.5))),
     ("settings", both(MORE_NOISE, MORE_HAPPENED, put("epsilon", 0.5))),
     ("settings", put("settings.clip", 0.1)),
-    ("settings", put("sensitivity.weight_bound", 0.5)),
+    ("settings", put("releases.0.count", 1)),
+    ("settings", put("releases.0.coordinates", 1)),
+    ("settings", put("releases.0.quantity", "nothing")),
     ("settings", put("settings.sampling_rate", 0.5)),
     (
         "noise was large",
         both(MORE_NOISE, MORE_HAPPENED, MORE_IN_SETTINGS, MORE_IN_SENSITIVITY),
     ),
-    ("noise was large", put("sensitivity.noise_std_of_sum", lambda s: s / 2)),
+    ("noise was large", put("releases.0.noise_scale", lambda s: s / 2)),
     (
         "noise was large",
         both(
             put("settings.clip", lambda c: c / 2),
-            put("sensitivity.clip", lambda c: c / 2),
+            put("releases.0.contribution_bound", lambda c: c / 2),
         ),
     ),
-    ("noise was large", put("sensitivity.rounding", 0.0)),
-    ("relation", put("adjacency", "replace_one")),
+    ("noise was large", put("adjacency", "replace_one")),
     ("relation", put("adjacency", "add_remove")),
-    (
-        "noise was large",
-        both(put("adjacency", "replace_one"), put("sensitivity.adjacency_factor", 2.0)),
-    ),
-    ("relation", put("sensitivity.adjacency_factor", 0.5)),
     ("relation", put("settings.data.n_rows", 10 * N_ROWS)),
     ("public facts", without_fact("n_rows")),
     ("public facts", without_fact("classes")),
@@ -146,7 +143,7 @@ FORGERIES = [
     ("digest", put("model_digest", "0" * 63)),
     ("cannot be checked", put("settings", {})),
     ("cannot be checked", put("settings.data", {"n_rows": "many"})),
-    ("cannot be checked", put("sensitivity", {})),
+    ("settings", put("releases", [])),
     ("cannot be checked", put("settings.sampling_rate", "all")),
 ]
 
@@ -228,7 +225,7 @@ class TestForgeries:
     def test_last_iterate_bound_without_a_penalty(self, binary):
         """The same number of plain steps, sold at the price of a last iterate."""
         document = binary.privacy_.to_dict()
-        noise = document["sensitivity"]["noise_multiplier"]
+        noise = document["releases"][0]["noise_multiplier"]
         document["event"] = LastIterate(noise, 0.5, binary.n_iter_).to_dict()
         verification = verify(Certificate.from_dict(document))
         assert any(finding.startswith("last-iterate") for finding in verification.findings)
@@ -245,9 +242,13 @@ class TestPlantedBugs:
 
     @pytest.mark.parametrize("share", [0.5, 0.999, 1.0 - 1e-7])
     def test_too_little_noise(self, monkeypatch, share):
-        whole = NoisyGDMethod.noise_std.fget
-        halved = property(lambda method: share * whole(method))
-        monkeypatch.setattr(NoisyGDMethod, "noise_std", halved)
+        whole = NoisyGDMethod.releases.fget
+
+        def halved(method):
+            (release,) = whole(method)
+            return (dataclasses.replace(release, noise_scale=share * release.noise_scale),)
+
+        monkeypatch.setattr(NoisyGDMethod, "releases", property(halved))
         verification = verify(fit_classifier().privacy_)
         assert any(one.startswith("noise was large enough") for one in verification.findings)
 

@@ -43,7 +43,7 @@ class Scripted(Method[int]):
     n_steps = 2
     releases_iterates = True
     gradient_evaluations = 12.0
-    noise_std = 1.0
+    releases = ()
     coefficient_noise = 1.0
 
     @property
@@ -54,7 +54,7 @@ class Scripted(Method[int]):
     def event(self) -> Event:
         return self.declared
 
-    def init(self, uniform: float) -> int:
+    def init(self, seed: int) -> int:
         return 0
 
     def step(self, state, oracle):

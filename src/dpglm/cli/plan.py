@@ -126,7 +126,10 @@ def _tell(plan: Plan, estimator: str) -> None:
             f"relation {plan.adjacency.value}",
             "Releases": "; ".join(describe_event(plan.event)),
             "Steps": str(plan.n_steps),
-            "Noise multiplier": plain_number(plan.method.settings()["noise_multiplier"]),
+            "Noise multiplier": "; ".join(
+                f"{plain_number(one.noise_multiplier)} ({one.quantity})"
+                for one in plan.method.releases
+            ),
             "Noise per coefficient": f"{plan.coefficient_noise:.2g} (standard deviation, at most, "
             "for features within [-1, 1])",
         },

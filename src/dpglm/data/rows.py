@@ -66,8 +66,23 @@ class Rows(abc.ABC):
     def take(self, indices: NDArray[np.intp]) -> Rows:
         """Take the rows at the given positions, in that order."""
 
-    def sum(self, kernel: Kernel, map_blocks: BlockMap = SERIAL) -> NDArray[np.float64]:
+    @abc.abstractmethod
+    def part(self, indices: NDArray[np.intp]) -> Rows:
+        """Take rows as a data set of its own: its ``spec`` says that there are so many."""
+
+    def sum(
+        self, kernel: Kernel, map_blocks: BlockMap = SERIAL, shape: tuple[int, ...] | None = None
+    ) -> NDArray[np.float64]:
         """Add up what ``kernel`` returns for each block, in the order of the blocks.
+
+        Parameters
+        ----------
+        kernel : callable
+            Turns a block into an array.
+        map_blocks : callable, optional
+            ``map``, or a parallel one that keeps the order.
+        shape : tuple of int, optional
+            Shape of these arrays; that of the parameter by default.
 
         Notes
         -----
@@ -75,7 +90,7 @@ class Rows(abc.ABC):
         coordinate by coordinate: Ogita, Rump and Oishi, "Accurate sum and dot product", SIAM
         J. Sci. Comput. 26 (2005), Proposition 4.5.
         """
-        total = np.zeros(self.spec.coefficient_shape)
+        total = np.zeros(self.spec.coefficient_shape if shape is None else shape)
         lost = np.zeros_like(total)
         for part in map_blocks(kernel, self.blocks()):
             new = total + part

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Any, final
 
@@ -58,10 +59,14 @@ class SparseRows(Rows):
             )
 
     def take(self, indices: NDArray[np.intp]) -> SparseRows:
+        return self._taken(indices, self.spec)
+
+    def part(self, indices: NDArray[np.intp]) -> SparseRows:
+        return self._taken(indices, dataclasses.replace(self.spec, n_rows=len(indices)))
+
+    def _taken(self, indices: NDArray[np.intp], spec: DataSpec) -> SparseRows:
         weights = None if self._weights is None else self._weights[indices]
-        return SparseRows(
-            self._X[indices], self._y[indices], self._norms[indices], self.spec, weights
-        )
+        return SparseRows(self._X[indices], self._y[indices], self._norms[indices], spec, weights)
 
 
 @final

@@ -6,9 +6,8 @@ import math
 import numbers
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -28,14 +27,10 @@ from dpglm.privacy.unit import Adjacency
 from dpglm.problem import Constraint, Problem, Regularizer
 from dpglm.report.certificate import PublicFact, certify
 from dpglm.solvers.base import Plan, Solver, StepInfo
-from dpglm.solvers.noisy_gd import NoisyGD
+from dpglm.solvers.registry import SOLVERS
 from dpglm.solvers.run import run
 
 __all__ = ["PrivateLinearModel", "PublicFacts"]
-
-_SOLVERS: Mapping[str, Callable[[], Solver]] = MappingProxyType(
-    {"auto": NoisyGD, "noisy_gd": NoisyGD}
-)
 
 
 @dataclass
@@ -114,12 +109,7 @@ class PrivateLinearModel(BaseEstimator):
         return tags
 
     def _make_plan(self, spec: DataSpec, problem: Problem) -> Plan:
-        solver = self.solver
-        if isinstance(solver, str):
-            check_one_of("solver", solver, tuple(_SOLVERS))
-            solver = _SOLVERS[solver]()
-        if not isinstance(solver, Solver):
-            raise ValueError(f"solver must be a name or a Solver object, got {self.solver!r}")
+        solver = self._solver()
         if self.regularizer is not None and not isinstance(self.regularizer, Regularizer):
             raise ValueError(f"regularizer must be a Regularizer or None, got {self.regularizer!r}")
         if self.constraint is not None and not isinstance(self.constraint, Constraint):
@@ -133,6 +123,15 @@ class PrivateLinearModel(BaseEstimator):
             penalize_intercept=bool(self.penalize_intercept),
         )
         return solver.plan(problem, self._budget(spec.n_rows), spec, self._adjacency())
+
+    def _solver(self) -> Solver:
+        solver = self.solver
+        if isinstance(solver, str):
+            check_one_of("solver", solver, tuple(SOLVERS))
+            solver = SOLVERS[solver]()
+        if not isinstance(solver, Solver):
+            raise ValueError(f"solver must be a name or a Solver object, got {self.solver!r}")
+        return solver
 
     def _adjacency(self) -> Adjacency:
         return Adjacency(check_one_of("adjacency", self.adjacency, tuple(Adjacency)))
@@ -198,7 +197,11 @@ class PrivateLinearModel(BaseEstimator):
         target_range: tuple[float, float] = (-math.inf, math.inf),
     ) -> DataSpec:
         # Rows that one addition or removal shifts need float64 sums (oracle/rounding.py).
-        coarse = dtype == "float32" and (is_sparse or self._adjacency().n_is_public)
+        coarse = (
+            dtype == "float32"
+            and (is_sparse or self._adjacency().n_is_public)
+            and not self._solver().needs_float64
+        )
         return DataSpec(
             n_rows=n_rows,
             n_features=n_features,

@@ -37,6 +37,7 @@ from dpglm.problem import (
     Tangent,
     Target,
     Tempered,
+    class_shares,
 )
 from dpglm.solvers.base import Plan, Solver, StepInfo
 
@@ -273,6 +274,10 @@ class LogisticRegression(_PrivateClassifier):
         Inverse strength of the penalty, above 0; ``numpy.inf`` for none.
     l1_ratio : float, default=0.0
         Share of the L1 norm in the penalty, in [0, 1].
+    multi_class : {"multinomial", "ovr"}, default="multinomial"
+        For more than two classes: one softmax model, or one binary model for each class against
+        the rest, whose probabilities are scaled to add up to 1. Some solvers take one output
+        at a time and need "ovr".
     classes : sequence, optional
         All possible labels, public. Default: those in the data, with a warning.
     class_weight : dict, optional
@@ -324,6 +329,7 @@ class LogisticRegression(_PrivateClassifier):
         solver: str | Solver = "auto",
         C: float = 1.0,
         l1_ratio: float = 0.0,
+        multi_class: Literal["multinomial", "ovr"] = "multinomial",
         classes: Sequence[Any] | None = None,
         class_weight: Mapping[Any, float] | None = None,
         row_norm: float | None = None,
@@ -357,11 +363,15 @@ class LogisticRegression(_PrivateClassifier):
         )
         self.C = C
         self.l1_ratio = l1_ratio
+        self.multi_class = multi_class
         self.classes = classes
         self.class_weight = class_weight
 
     def _loss(self, n_classes: int) -> Loss:
-        return Logistic() if n_classes == 2 else Softmax()
+        one_by_one = check_one_of("multi_class", self.multi_class, ("multinomial", "ovr")) == "ovr"
+        if n_classes == 2:
+            return Logistic()
+        return OneVsRest(Logistic(), n_classes) if one_by_one else Softmax()
 
     def _penalty(self, n_rows: int) -> Regularizer:
         return _penalty(self.C, self.l1_ratio, n_rows)
@@ -380,6 +390,8 @@ class LogisticRegression(_PrivateClassifier):
             Columns in the order of ``classes_``; rows add up to 1.
         """
         z = self.decision_function(X)
+        if z.ndim == 2 and self.multi_class == "ovr":
+            return class_shares(z)
         if z.ndim == 2:
             return np.asarray(Softmax().predict(z), dtype=np.float64)
         return np.column_stack([Logistic().predict(-z), Logistic().predict(z)])

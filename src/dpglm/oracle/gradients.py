@@ -15,7 +15,7 @@ from dpglm.privacy.mechanisms import BoundedSum, Curator
 from dpglm.privacy.noise import bernoulli
 from dpglm.problem.loss import Loss
 
-__all__ = ["GradientOracle", "clipped_gradient_sum"]
+__all__ = ["Oracle", "clipped_gradient_sum"]
 
 
 def clipped_gradient_sum(
@@ -71,7 +71,7 @@ def clipped_gradient_sum(
 
 @final
 @dataclass(frozen=True, eq=False)
-class GradientOracle:
+class Oracle:
     """Answers a solver's questions about private rows with noisy mean gradients.
 
     Parameters

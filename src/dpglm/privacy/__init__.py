@@ -13,12 +13,17 @@ from dpglm.privacy.budget import default_delta as default_delta
 from dpglm.privacy.calibrate import calibrate as calibrate
 from dpglm.privacy.calibrate import spent as spent
 from dpglm.privacy.calibrate import within_budget as within_budget
+from dpglm.privacy.events import BoundedRange as BoundedRange
 from dpglm.privacy.events import Composed as Composed
 from dpglm.privacy.events import Event as Event
 from dpglm.privacy.events import Gaussian as Gaussian
 from dpglm.privacy.events import Laplace as Laplace
 from dpglm.privacy.events import LastIterate as LastIterate
+from dpglm.privacy.events import ObjectivePerturbation as ObjectivePerturbation
+from dpglm.privacy.events import Parallel as Parallel
 from dpglm.privacy.events import PoissonSampled as PoissonSampled
+from dpglm.privacy.events import ProjectedGaussian as ProjectedGaussian
+from dpglm.privacy.events import Pure as Pure
 from dpglm.privacy.events import Repeated as Repeated
 from dpglm.privacy.events import canonical as canonical
 from dpglm.privacy.events import event_from_dict as event_from_dict

@@ -1,32 +1,46 @@
-"""A private sum that carries its bound, and the curator: the only way to release one."""
+"""A private value that carries its bound, and the curator: the only way to release one."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import final
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm.privacy.events import Composed, Event, Gaussian, PoissonSampled, canonical
+from dpglm._validation import check_integer, check_real
+from dpglm.privacy.events import (
+    Composed,
+    Event,
+    Gaussian,
+    ObjectivePerturbation,
+    Parallel,
+    PoissonSampled,
+    ProjectedGaussian,
+    canonical,
+    event_from_dict,
+)
 from dpglm.privacy.noise import NoiseSource, add_gaussian, granularity_exponent, grid_sensitivity
 from dpglm.privacy.unit import Adjacency
 
-__all__ = ["BoundedSum", "Curator", "NoiseScale", "noise_scale"]
+__all__ = ["BoundedSum", "Curator", "NoiseScale", "Release", "SecretNoise", "noise_scale"]
 
 
 @final
 @dataclass(frozen=True, eq=False, repr=False)
 class BoundedSum:
-    """A sum over private rows together with what one row can change in it.
+    """A vector computed from private rows together with what one row can change in it.
 
     Parameters
     ----------
     value : ndarray of float64
-        The sum itself. Private: only a ``Curator`` may turn it into something released.
+        The vector itself, a sum over rows as a rule. Private: only a ``Curator`` may turn it
+        into something released.
     contribution_bound : float
-        Bound ``C`` on the L2 norm of any one row's contribution.
+        Bound ``C`` on the L2 norm of any one row's contribution to a sum; for other vectors, on
+        the L2 distance by which erasing one row moves them.
     rounding : float, default=0.0
         Bound on what floating point adds to the L2 distance between the sums computed with and
         without one row.
@@ -108,6 +122,83 @@ def noise_scale(
 
 
 @final
+@dataclass(frozen=True)
+class Release:
+    """One kind of thing that a run will release: what its privacy rests on, planned before data.
+
+    Parameters
+    ----------
+    quantity : str
+        What is released, in words, such as ``"clipped gradient sum"``.
+    event : Event
+        The basic event of each release.
+    count : int
+        How often, at least 1.
+    contribution_bound : float
+        The largest change of the exact quantity, in L2 norm, when one row is erased (of scores:
+        of any one score). Where it shrinks along a run the noise shrinks with it, and this is
+        the largest.
+    noise_multiplier : float
+        Scale of the noise (standard deviation of Gaussian noise) over the sensitivity.
+    noise_scale : float
+        Scale of the noise that goes with ``contribution_bound``. It is at least
+        ``noise_multiplier`` times the relation's sensitivity for that bound; the excess is what
+        floating point asks for.
+    coordinates : int
+        Number of values in each release, at least 1.
+    """
+
+    quantity: str
+    event: Event
+    count: int
+    contribution_bound: float
+    noise_multiplier: float
+    noise_scale: float
+    coordinates: int
+
+    def __post_init__(self) -> None:
+        check_integer("count", self.count, least=1)
+        check_integer("coordinates", self.coordinates, least=1)
+        for name in ("contribution_bound", "noise_multiplier", "noise_scale"):
+            check_real(name, getattr(self, name), least=0.0)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON values from which ``from_dict`` makes an equal release."""
+        return {**vars(self), "event": self.event.to_dict()}
+
+    @classmethod
+    def from_dict(cls, document: Any) -> Self:
+        """Read back what ``to_dict`` returned.
+
+        Raises
+        ------
+        ValueError
+            If a key is missing or unknown, or a value is not allowed.
+        """
+        names = {field.name for field in fields(cls)}
+        if not isinstance(document, Mapping) or set(document) != names:
+            raise ValueError(f"a release must have the keys {sorted(names)}, got {document!r}")
+        return cls(**{**document, "event": event_from_dict(document["event"])})
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False)
+class SecretNoise:
+    """Noise that enters a computation and is never released itself.
+
+    Parameters
+    ----------
+    value : ndarray of float64
+        The noise, rounded to a grid. Private.
+    rounding : float
+        Bound on the L2 distance to the ideal noise that was rounded.
+    """
+
+    value: NDArray[np.float64]
+    rounding: float
+
+
+@final
 class Curator:
     """Adds the noise, and remembers every release.
 
@@ -127,7 +218,7 @@ class Curator:
     def __init__(self, adjacency: Adjacency, noise: NoiseSource) -> None:
         self._adjacency = adjacency
         self._noise = noise
-        self._events: list[Event] = []
+        self._records: list[Event | tuple[Curator, ...]] = []
 
     @property
     def adjacency(self) -> Adjacency:
@@ -142,9 +233,56 @@ class Curator:
     @property
     def event(self) -> Event:
         """What has been released so far, in canonical form."""
-        return canonical(Composed(tuple(self._events)))
+        return canonical(
+            Composed(
+                tuple(
+                    Parallel(tuple(part.event for part in record))
+                    if isinstance(record, tuple)
+                    else record
+                    for record in self._records
+                )
+            )
+        )
 
-    def release_gaussian(self, total: BoundedSum, noise_multiplier: float) -> NDArray[np.float64]:
+    def parts(self, count: int) -> tuple[Curator, ...]:
+        """Make one curator for each of some disjoint parts of the rows.
+
+        Parameters
+        ----------
+        count : int
+            Number of parts, at least 1.
+
+        Returns
+        -------
+        tuple of Curator
+            Each records what is released about its own part; together they count as
+            ``Parallel``.
+
+        Raises
+        ------
+        ValueError
+            Where the number of rows is private: a row more or less would move others into
+            another part.
+
+        Notes
+        -----
+        Privacy: a row is in one part, which does not depend on any row's values, so two
+        neighbours differ in one part only; what happens on the others is post-processing of
+        public randomness (McSherry, SIGMOD 2009, Theorem 4). Results of one part may steer what
+        is asked of another.
+        """
+        if not self._adjacency.n_is_public:
+            raise ValueError(
+                "adjacency must be 'zero_out' or 'replace_one' for disjoint parts of the rows, "
+                f"got {self._adjacency.value!r}"
+            )
+        children = tuple(Curator(self._adjacency, self._noise) for _ in range(count))
+        self._records.append(children)
+        return children
+
+    def release_gaussian(
+        self, total: BoundedSum, noise_multiplier: float, projection: int | None = None
+    ) -> NDArray[np.float64]:
         """Release a bounded sum by the Gaussian mechanism.
 
         Parameters
@@ -153,6 +291,10 @@ class Curator:
             The sum.
         noise_multiplier : float
             Noise standard deviation divided by the sum's sensitivity, above 0.
+        projection : int, optional
+            Where the value is ``A^T s / sqrt(p)`` with A of independent standard normal entries,
+            public and used once, its number of columns p. ``total`` then bounds contributions
+            to ``s``; rounding is that of the projected value.
 
         Returns
         -------
@@ -161,11 +303,16 @@ class Curator:
 
         Notes
         -----
-        Privacy: ``Gaussian(noise_multiplier)``, inside ``PoissonSampled`` where the sum was
-        over a Poisson sample. The noise is spherical, fresh, and covers every coordinate.
+        Privacy: ``Gaussian(noise_multiplier)``, or ``ProjectedGaussian`` for a projection;
+        inside ``PoissonSampled`` where the sum was over a Poisson sample. The noise is
+        spherical, fresh, and covers every coordinate.
         """
-        event = Gaussian(noise_multiplier)
-        self._events.append(
+        event = (
+            Gaussian(noise_multiplier)
+            if projection is None
+            else ProjectedGaussian(noise_multiplier, projection)
+        )
+        self._records.append(
             event if total.sampling_rate == 1.0 else PoissonSampled(total.sampling_rate, event)
         )
         scale = noise_scale(
@@ -176,3 +323,42 @@ class Curator:
             total.magnitude,
         )
         return add_gaussian(total.value, scale.std, scale.exponent, self._noise)
+
+    def objective_noise(
+        self,
+        shape: tuple[int, ...],
+        gradient_bound: float,
+        noise_multiplier: float,
+        curvature_ratio: float,
+    ) -> SecretNoise:
+        """Draw the linear term of a perturbed objective; the minimiser may then be released.
+
+        Parameters
+        ----------
+        shape : tuple of int
+            Shape of the parameter.
+        gradient_bound : float
+            Bound on the norm of any one row's gradient, everywhere, above 0.
+        noise_multiplier : float
+            Standard deviation of the term over the relation's sensitivity for that bound.
+        curvature_ratio : float
+            Bound on a row's curvature over the strength of the quadratic penalty.
+
+        Returns
+        -------
+        SecretNoise
+            To be minimised with. The minimiser of the ideal term is what the event pays for; the
+            distance to it must be covered by noise of its own.
+
+        Notes
+        -----
+        Privacy: ``ObjectivePerturbation(noise_multiplier, curvature_ratio)``.
+        """
+        self._records.append(ObjectivePerturbation(noise_multiplier, curvature_ratio))
+        std = noise_multiplier * self._adjacency.sum_sensitivity(gradient_bound)
+        exponent = granularity_exponent(std)
+        cells = self._noise.gaussian(shape, exponent, std)
+        size = math.prod(shape)
+        return SecretNoise(
+            np.ldexp(cells.astype(np.float64), exponent), grid_sensitivity(size, exponent)
+        )

@@ -5,7 +5,7 @@ from dpglm.problem.constraints import Box, Constraint, L1Ball, L2Ball, Simplex, 
 from dpglm.problem.hinge_losses import Hinge, SmoothedHinge, SquaredHinge
 from dpglm.problem.loss import ConvexScalarLoss, Loss, Target
 from dpglm.problem.losses import Huber, Logistic, Poisson, Softmax, Squared
-from dpglm.problem.one_vs_rest import OneVsRest
+from dpglm.problem.one_vs_rest import OneVsRest, class_shares
 from dpglm.problem.problem import Problem
 from dpglm.problem.regularizers import L1, L2, ElasticNet, GroupLasso, NoPenalty, Regularizer
 from dpglm.problem.robust_losses import Savage, Tangent, Tempered
@@ -40,6 +40,7 @@ __all__ = [
     "Target",
     "Tempered",
     "Unconstrained",
+    "class_shares",
     "clipped_slope",
     "clipped_value",
 ]

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpglm.problem._checks import check_class_indices
-from dpglm.problem.loss import FloatArray, Loss, Target, as_float
+from dpglm.problem.loss import FloatArray, Loss, Target, as_float, sigmoid
 
-__all__ = ["OneVsRest"]
+__all__ = ["OneVsRest", "class_shares"]
 
 
 @final
@@ -93,3 +93,33 @@ class OneVsRest(Loss):
             )
         check_class_indices(y, self.n_classes)
         return z, y
+
+
+def class_shares(z: ArrayLike) -> NDArray[np.float64]:
+    """Turn logistic scores of each class against the rest into probabilities that add up to 1.
+
+    Parameters
+    ----------
+    z : array_like of float, shape (n, K)
+        Scores.
+
+    Returns
+    -------
+    ndarray of float64, shape (n, K)
+        Each class's own probability over the sum of all; the largest scores share where every
+        class is excluded beyond floating point.
+
+    Examples
+    --------
+    >>> class_shares([[0.0, 0.0], [-800.0, -900.0]])
+    array([[0.5, 0.5],
+           [1. , 0. ]])
+    """
+    z = np.asarray(z, dtype=np.float64)
+    shares = sigmoid(z)
+    total = shares.sum(axis=1, keepdims=True)
+    largest = z == z.max(axis=1, keepdims=True)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        own = shares / total
+    tied: NDArray[np.float64] = largest / largest.sum(axis=1, keepdims=True)
+    return np.where(total > 0.0, own, tied)

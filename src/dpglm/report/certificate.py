@@ -19,6 +19,7 @@ from dpglm._validation import check_one_of, check_real
 from dpglm.privacy.accountants import accountant_for
 from dpglm.privacy.budget import PrivacyBudget, budget_from_dict, default_delta
 from dpglm.privacy.events import Event, event_from_dict
+from dpglm.privacy.mechanisms import Release
 from dpglm.privacy.noise import NoiseSource
 from dpglm.privacy.unit import Adjacency
 from dpglm.report import statement
@@ -29,7 +30,7 @@ from dpglm.solvers.base import Plan, Solution
 __all__ = ["Certificate", "PublicFact", "certify", "library_versions", "model_digest"]
 
 _FORMAT = "dpglm certificate"
-_VERSION = 1
+_VERSION = 2
 _LIBRARIES = ("dpglm", "numpy", "scikit-learn", "scipy")
 
 
@@ -59,11 +60,8 @@ class Certificate:
         Where the noise came from.
     noise_is_private : bool
         Whether nobody can reproduce the noise.
-    sensitivity : mapping from str to float
-        How large the noise had to be: ``clip`` (bound on one row's gradient), ``weight_bound``,
-        ``adjacency_factor`` (1, or 2 for replace-one), ``rounding`` (what floating point and
-        the noise's grid add to the sensitivity), ``noise_multiplier``, ``coordinates``, and
-        ``noise_std_of_sum``, the noise actually added to each coordinate of a gradient sum.
+    releases : tuple of Release
+        Each kind of thing that left, with the bound on what one row contributes and the noise.
     public_facts : tuple of PublicFact
         Everything that was treated as public.
     settings : mapping
@@ -94,7 +92,7 @@ class Certificate:
     accountant_version: str
     noise_source: str
     noise_is_private: bool
-    sensitivity: Mapping[str, float]
+    releases: tuple[Release, ...]
     public_facts: tuple[PublicFact, ...]
     settings: Mapping[str, Any]
     versions: Mapping[str, str]
@@ -103,12 +101,8 @@ class Certificate:
     def __post_init__(self) -> None:
         check_real("epsilon", self.epsilon, least=0.0)
         check_real("delta", self.delta, least=0.0, below=1.0)
-        sensitivity = {
-            name: check_real(f"sensitivity[{name!r}]", value, least=0.0)
-            for name, value in self.sensitivity.items()
-        }
         object.__setattr__(self, "adjacency", Adjacency(self.adjacency))
-        object.__setattr__(self, "sensitivity", sensitivity)
+        object.__setattr__(self, "releases", tuple(self.releases))
         object.__setattr__(self, "public_facts", tuple(self.public_facts))
         object.__setattr__(self, "settings", plain_json(self.settings))
         object.__setattr__(self, "versions", dict(self.versions))
@@ -157,7 +151,7 @@ class Certificate:
             "format": _FORMAT,
             "version": _VERSION,
             **own,
-            "sensitivity": dict(self.sensitivity),
+            "releases": [release.to_dict() for release in self.releases],
             "settings": plain_json(self.settings),
             "versions": dict(self.versions),
             "budget": self.budget.to_dict(),
@@ -271,7 +265,7 @@ def certify(
         accountant_version=accountant.version,
         noise_source=noise.name,
         noise_is_private=noise.is_private,
-        sensitivity=_sensitivity(plan),
+        releases=plan.method.releases,
         public_facts=facts,
         settings={
             **plan.method.settings(),
@@ -308,22 +302,6 @@ def model_digest(coef: ArrayLike, intercept: ArrayLike) -> str:
         digest.update(repr(array.shape).encode())
         digest.update(array.tobytes(order="C"))
     return digest.hexdigest()
-
-
-def _sensitivity(plan: Plan) -> dict[str, float]:
-    settings, data = plan.method.settings(), plan.data
-    multiplier, clip = settings["noise_multiplier"], settings["clip"]
-    noise_std = plan.method.noise_std * settings["sampling_rate"] * data.n_rows
-    exact = plan.adjacency.sum_sensitivity(clip * data.weight_bound)
-    return {
-        "clip": clip,
-        "weight_bound": data.weight_bound,
-        "adjacency_factor": plan.adjacency.sum_sensitivity(1.0),
-        "rounding": max(0.0, noise_std / multiplier - exact),
-        "noise_multiplier": multiplier,
-        "coordinates": float(data.n_coefficients),
-        "noise_std_of_sum": noise_std,
-    }
 
 
 def _problem(plan: Plan) -> dict[str, Any]:
@@ -366,6 +344,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "budget": budget_from_dict,
     "event": event_from_dict,
     "mechanisms": event_from_dict,
+    "releases": lambda releases: tuple(Release.from_dict(release) for release in releases),
     "public_facts": lambda facts: tuple(PublicFact.from_dict(fact) for fact in facts),
 }
 _KINDS: dict[str, type] = {
@@ -376,7 +355,7 @@ _KINDS: dict[str, type] = {
     "noise_source": str,
     "noise_is_private": bool,
     "adjacency": str,
-    "sensitivity": dict,
+    "releases": list,
     "public_facts": list,
     "settings": dict,
     "versions": dict,

@@ -127,11 +127,11 @@ def _pictures(estimator: Any, names: Sequence[str]) -> dict[str, Any]:
     pictures = {
         "The coefficients, with the noise expected in each.": plots.coefficients(estimator, names)
     }
-    if solution.history:
+    if any(math.isfinite(info.gradient_norm) for info in solution.history):
         text = "The length of each step's noisy gradient, next to that of noise alone."
         pictures[text] = plots.training_history(solution)
     loss, data = solution.plan.problem.loss, solution.plan.data
-    clip = solution.plan.method.settings()["clip"] / data.augmented_row_norm
+    clip = solution.plan.method.settings().get("clip", math.inf) / data.augmented_row_norm
     if isinstance(loss, ConvexScalarLoss) and clip < loss.slope_bound:
         text = "The loss that clipped gradients minimise, for the longest rows allowed."
         pictures[text] = plots.clipped_loss(loss, [clip])
@@ -145,7 +145,14 @@ def _settings(certificate: Certificate) -> dict[str, list[tuple[str, Any]]]:
             groups[name.capitalize()] = list(value.items())
         else:
             groups["Solver"].append((name, value))
-    groups["Sensitivity and noise"] = list(certificate.sensitivity.items())
+    for release in certificate.releases:
+        groups[f"Noise in each {release.quantity}"] = [
+            ("times", release.count),
+            ("bound on what a row contributes", release.contribution_bound),
+            ("noise multiplier", release.noise_multiplier),
+            ("scale of the noise", release.noise_scale),
+            ("values", release.coordinates),
+        ]
     groups["Versions"] = list(certificate.versions.items())
     return groups
 

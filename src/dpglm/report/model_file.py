@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_array, check_is_fitted
 from dpglm._validation import check_one_of
 from dpglm.data.prepare import column_scaling
 from dpglm.data.schema import Schema
-from dpglm.problem import Logistic, Loss, Poisson, Softmax, Target
+from dpglm.problem import Logistic, Loss, OneVsRest, Poisson, Softmax, Target, class_shares
 from dpglm.report._files import read_json, write_json
 from dpglm.report.certificate import Certificate, model_digest
 
@@ -24,21 +24,27 @@ __all__ = ["LinearModel", "Link", "load_model", "save_model"]
 _FORMAT = "dpglm model"
 _VERSION = 1
 
-Link: TypeAlias = Literal["identity", "exp", "logistic", "softmax"]
+Link: TypeAlias = Literal["identity", "exp", "logistic", "ovr", "softmax"]
 """What turns linear predictions into means or probabilities; ``"identity"`` leaves them."""
 
-_LINK_OF_LOSS: Mapping[type[Loss], Link] = MappingProxyType(
-    {Logistic: "logistic", Softmax: "softmax", Poisson: "exp"}
+_LINK_OF_LOSS: Mapping[type[Loss], Callable[[Any], Link]] = MappingProxyType(
+    {
+        Logistic: lambda loss: "logistic",
+        Softmax: lambda loss: "softmax",
+        Poisson: lambda loss: "exp",
+        OneVsRest: lambda loss: "ovr" if type(loss.loss) is Logistic else "identity",
+    }
 )
 _MEAN: Mapping[str, Callable[[NDArray[np.float64]], Any]] = MappingProxyType(
     {
         "identity": lambda z: z,
         "exp": Poisson().predict,
         "logistic": lambda z: np.column_stack([Logistic().predict(-z), Logistic().predict(z)]),
+        "ovr": class_shares,
         "softmax": Softmax().predict,
     }
 )
-_PROBABILISTIC = ("logistic", "softmax")
+_PROBABILISTIC = ("logistic", "ovr", "softmax")
 _FIELDS = (
     "estimator",
     "classes",
@@ -64,7 +70,7 @@ class LinearModel:
         As the estimator had them.
     classes_ : ndarray of shape (n_classes,) or None
         Labels of a classifier; None for a regressor.
-    link : {"identity", "exp", "logistic", "softmax"}
+    link : {"identity", "exp", "logistic", "ovr", "softmax"}
         What turns linear predictions into means or probabilities.
     feature_names : tuple of str or None
         Names of the features, where they are known.
@@ -228,7 +234,7 @@ def save_model(estimator: Any, path: str | os.PathLike[str], schema: Schema | No
             "version": _VERSION,
             "estimator": type(estimator).__name__,
             "classes": _labels(estimator.classes_) if is_classifier else None,
-            "link": _LINK_OF_LOSS.get(type(loss), "identity"),
+            "link": _LINK_OF_LOSS.get(type(loss), lambda loss: "identity")(loss),
             "feature_names": None if names is None else [str(name) for name in names],
             "coef": np.asarray(estimator.coef_, dtype=np.float64).tolist(),
             "intercept": np.asarray(estimator.intercept_, dtype=np.float64).tolist(),

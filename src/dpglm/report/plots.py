@@ -150,21 +150,22 @@ def training_history(solution: Solution) -> Any:
     ImportError
         If Matplotlib is not installed (``pip install 'dpglm[plot]'``).
     ValueError
-        If the history is empty: where only the last iterate is paid for, steps stay secret.
+        If no step released a gradient: where only the last iterate is paid for, steps stay
+        secret.
 
     Notes
     -----
     Privacy: all that is drawn was released, and paid for, by the fit itself.
     """
-    if not solution.history:
+    history = [info for info in solution.history if math.isfinite(info.gradient_norm)]
+    if not history:
         raise ValueError(
-            "solution must have a history, got an empty one: this fit pays for its last iterate "
-            "only, so what its steps looked like stays secret"
+            "solution must have a history, got an empty one: no gradient of this fit was released, "
+            "so what its steps looked like stays secret"
         )
-    plan = solution.plan
-    steps = [info.step for info in solution.history]
-    norms = [info.gradient_norm for info in solution.history]
-    floor = plan.method.noise_std * math.sqrt(plan.data.n_coefficients)
+    steps = [info.step for info in history]
+    norms = [info.gradient_norm for info in history]
+    floors = [info.noise_norm for info in history]
     figure = draw.new_figure(
         7.2,
         5.0,
@@ -182,16 +183,21 @@ def training_history(solution: Solution) -> Any:
         markersize=4,
         label="this run, with noise",
     )
-    upper.axhline(
-        floor, color=draw.INK, linewidth=1.4, dashes=(6, 3), label="noise alone (expected)"
+    upper.plot(
+        steps,
+        floors,
+        color=draw.INK,
+        linewidth=1.4,
+        dashes=(6, 3),
+        label="noise alone (expected)",
     )
-    if max(norms) > _WIDE_RANGE * min(*norms, floor):
+    if max(norms) > _WIDE_RANGE * min(*norms, *floors):
         draw.log_scale(upper)
     else:
-        upper.set_ylim(0.0, 1.15 * max(*norms, floor))
+        upper.set_ylim(0.0, 1.15 * max(*norms, *floors))
     upper.set_ylabel("length of the gradient")
     upper.legend(frameon=False, fontsize=9.5, labelcolor=draw.INK, loc="upper right")
-    sizes = [info.step_size for info in solution.history]
+    sizes = [info.step_size for info in history]
     lower.plot(
         steps, sizes, color=draw.INK, linewidth=1.6, drawstyle="steps-mid" if few else "default"
     )

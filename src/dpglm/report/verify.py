@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.rounding import sum_magnitude, sum_rounding
 from dpglm.privacy.events import (
+    BoundedRange,
     Composed,
     Event,
     Gaussian,
+    Laplace,
     LastIterate,
+    ObjectivePerturbation,
+    Parallel,
     PoissonSampled,
+    ProjectedGaussian,
+    Pure,
     Repeated,
     canonical,
 )
@@ -23,6 +30,7 @@ from dpglm.privacy.mechanisms import noise_scale
 from dpglm.privacy.noise import SystemNoise
 from dpglm.problem import Target
 from dpglm.report.certificate import Certificate, library_versions
+from dpglm.report.quantities import QUANTITIES
 from dpglm.report.recompute import Recomputation, gaussian_mu, recompute
 from dpglm.report.words import plain_number
 
@@ -194,33 +202,58 @@ def _unrolled(event: Event) -> Iterator[Event]:
 
 
 def _check_settings(certificate: Certificate) -> str | None:
-    settings, sensitivity = certificate.settings, certificate.sensitivity
-    data = DataSpec(**settings["data"])
-    step: Event = Gaussian(settings["noise_multiplier"])
-    if settings["sampling_rate"] < 1.0:
-        step = PoissonSampled(settings["sampling_rate"], Gaussian(settings["noise_multiplier"]))
-    counts = dict(canonical(certificate.mechanisms).terms())
-    recorded = (
-        ("number of steps", settings["n_steps"], counts.get(step, 0)),
-        ("noise multiplier", settings["noise_multiplier"], sensitivity["noise_multiplier"]),
-        ("clip", settings["clip"], sensitivity["clip"]),
-        ("weight bound", data.weight_bound, sensitivity["weight_bound"]),
-        ("number of coefficients", data.n_coefficients, sensitivity["coordinates"]),
+    happened = canonical(certificate.mechanisms)
+    listed = canonical(
+        Composed(tuple(Repeated(one.event, one.count) for one in certificate.releases))
     )
-    for name, planned, done in recorded:
-        if planned != done:
-            return f"the settings say {name} {planned!r}, the record of the run {done!r}"
+    if dict(listed.terms()) != dict(_leaves(happened)):
+        return f"the releases make {listed!r}, but {happened!r} happened"
+    data = DataSpec(**certificate.settings["data"])
+    for release in certificate.releases:
+        implied = QUANTITIES[release.quantity].implied(certificate.settings, data)
+        for name, planned in vars(implied).items():
+            done = getattr(release, name)
+            if planned != done:
+                return f"settings say {name} {planned!r} of a {release.quantity}, not {done!r}"
+        if release.noise_multiplier != _multiplier(release.event):
+            return (
+                f"{release.event!r} is recorded for a {release.quantity} with a noise multiplier "
+                f"of {release.noise_multiplier!r}"
+            )
     return None
+
+
+def _leaves(event: Event) -> Counter[Event]:
+    """Count every basic event, those of parallel parts as if they were one after the other."""
+    leaves: Counter[Event] = Counter()
+    for basic, count in canonical(event).terms():
+        if isinstance(basic, Parallel):
+            for part in basic.events:
+                for leaf, times in _leaves(part).items():
+                    leaves[leaf] += count * times
+        else:
+            leaves[basic] += count
+    return leaves
+
+
+def _multiplier(event: Event) -> float:
+    """Scale of the noise over the sensitivity, for an event of that kind."""
+    return _MULTIPLIER[type(event)](event)
+
+
+_MULTIPLIER: dict[type[Event], Callable[[Any], float]] = {
+    Gaussian: lambda event: event.noise_multiplier,
+    Laplace: lambda event: event.noise_multiplier,
+    ProjectedGaussian: lambda event: event.noise_multiplier,
+    ObjectivePerturbation: lambda event: event.noise_multiplier,
+    PoissonSampled: lambda event: event.event.noise_multiplier,
+    Pure: lambda event: 1.0 / event.epsilon,
+    BoundedRange: lambda event: 2.0 / event.epsilon,
+}
 
 
 def _check_relation(certificate: Certificate) -> str | None:
     adjacency = certificate.adjacency
-    factor = certificate.sensitivity["adjacency_factor"]
-    if factor != adjacency.sum_sensitivity(1.0):
-        return (
-            f"under {adjacency.value} a sum moves by {adjacency.sum_sensitivity(1.0)} times what "
-            f"one row contributes, but the noise was made for {factor}"
-        )
     n_rows = certificate.fact("n_rows")
     if n_rows is None:
         return None
@@ -232,30 +265,27 @@ def _check_relation(certificate: Certificate) -> str | None:
 
 
 def _check_noise(certificate: Certificate) -> str | None:
-    sensitivity = certificate.sensitivity
-    data = DataSpec(**certificate.settings["data"])
-    adjacency = certificate.adjacency
-    multiplier, noise_std = sensitivity["noise_multiplier"], sensitivity["noise_std_of_sum"]
-    bound = sensitivity["clip"] * sensitivity["weight_bound"]
-    exact = sensitivity["adjacency_factor"] * bound
-    recorded = multiplier * (exact + sensitivity["rounding"])
-    if not math.isclose(noise_std, recorded, rel_tol=1e-9):
-        return f"noise of {noise_std!r} was added to sums, but {recorded!r} is what they need"
-    least = noise_scale(
-        adjacency,
-        bound + sum_rounding(data, adjacency, bound),
-        multiplier,
-        data.n_coefficients,
-        sum_magnitude(data, adjacency, bound),
-    ).std
-    if noise_std < least * (1.0 - 1e-9):
-        return f"noise of {noise_std!r} is below {least!r}, which floating point asks for"
-    if _last_iterates(certificate.event):
-        # Secret iterates have rounding allowances of their own, on top of those of the sums.
-        return None
+    data, adjacency = DataSpec(**certificate.settings["data"]), certificate.adjacency
     same_library = certificate.versions.get("dpglm") == library_versions()["dpglm"]
-    if same_library and noise_std > least * (1.0 + 1e-9):
-        return f"noise of {noise_std!r} is not the {least!r} that this relation and clip ask for"
+    # Secret iterates have rounding allowances of their own, on top of those of the sums.
+    exact = same_library and not _last_iterates(certificate.event)
+    for release in certificate.releases:
+        bound, multiplier = release.contribution_bound, release.noise_multiplier
+        least = multiplier * adjacency.sum_sensitivity(bound)
+        if QUANTITIES[release.quantity].is_row_sum:
+            least = noise_scale(
+                adjacency,
+                bound + sum_rounding(data, adjacency, bound),
+                multiplier,
+                release.coordinates,
+                sum_magnitude(data, adjacency, bound),
+            ).std
+        found = f"noise of {release.noise_scale!r} in a {release.quantity}"
+        if release.noise_scale < least * (1.0 - 1e-9):
+            return f"{found} is below {least!r}, which this relation and bound ask for"
+        is_sum = QUANTITIES[release.quantity].is_row_sum
+        if is_sum and exact and release.noise_scale > least * (1.0 + 1e-9):
+            return f"{found} is not the {least!r} that this relation and bound ask for"
     return None
 
 

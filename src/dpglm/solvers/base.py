@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import abc
+import math
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar, final
+from typing import Any, ClassVar, Generic, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec
-from dpglm.oracle.gradients import GradientOracle
+from dpglm.oracle.gradients import Oracle
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.calibrate import spent
-from dpglm.privacy.events import Event
+from dpglm.privacy.events import Composed, Event, Repeated, canonical
+from dpglm.privacy.mechanisms import Release
 from dpglm.privacy.unit import Adjacency
 from dpglm.problem import Problem
 
@@ -35,12 +38,15 @@ class StepInfo:
     step_size : float
         Its step size.
     gradient_norm : float
-        L2 norm of the noisy mean gradient.
+        L2 norm of the noisy mean gradient; NaN where the step releases none.
+    noise_norm : float
+        Expected L2 norm of the noise in it; NaN where the step releases none.
     """
 
     step: int
     step_size: float
-    gradient_norm: float
+    gradient_norm: float = math.nan
+    noise_norm: float = math.nan
 
 
 class Method(abc.ABC, Generic[S]):
@@ -57,28 +63,30 @@ class Method(abc.ABC, Generic[S]):
 
     @property
     @abc.abstractmethod
+    def releases(self) -> tuple[Release, ...]:
+        """Everything that leaves, each kind with the bound and the noise that pay for it."""
+
+    @property
     def mechanisms(self) -> Event:
         """What the curator will have recorded at the end of a run."""
+        return canonical(
+            Composed(tuple(Repeated(release.event, release.count) for release in self.releases))
+        )
 
     @property
-    @abc.abstractmethod
     def event(self) -> Event:
         """The event that is accounted for: ``mechanisms``, or what is proved to dominate it."""
+        return self.mechanisms
 
     @property
-    @abc.abstractmethod
     def releases_iterates(self) -> bool:
         """Whether iterates before the end may be shown (``event`` pays for each of them)."""
+        return True
 
     @property
     @abc.abstractmethod
     def gradient_evaluations(self) -> float:
         """Expected number of row gradients that a run computes."""
-
-    @property
-    @abc.abstractmethod
-    def noise_std(self) -> float:
-        """Standard deviation of the noise in each coordinate of a mean gradient."""
 
     @property
     @abc.abstractmethod
@@ -89,12 +97,19 @@ class Method(abc.ABC, Generic[S]):
         estimate; in the prepared (scaled) coordinates.
         """
 
-    @abc.abstractmethod
-    def init(self, uniform: float) -> S:
-        """Make the first state; ``uniform`` in [0, 1) is the run's one public random number."""
+    def prepare(self, rows: Rows, seed: int) -> Rows:
+        """Turn the rows into those that steps ask about; row by row, with public randomness.
+
+        ``seed`` is that of ``init``. Nothing is released here.
+        """
+        return rows
 
     @abc.abstractmethod
-    def step(self, state: S, oracle: GradientOracle) -> tuple[S, StepInfo]:
+    def init(self, seed: int) -> S:
+        """Make the first state; ``seed``, 64 random bits, is the run's public randomness."""
+
+    @abc.abstractmethod
+    def step(self, state: S, oracle: Oracle) -> tuple[S, StepInfo]:
         """One step. Everything it learns about rows comes from ``oracle``'s releases."""
 
     @abc.abstractmethod
@@ -185,6 +200,9 @@ class Solution:
 
 class Solver(abc.ABC):
     """Public settings of an algorithm; what is left open is decided by ``plan``."""
+
+    needs_float64: ClassVar[bool] = False
+    """Whether its rounding bounds hold for rows in double precision only."""
 
     @abc.abstractmethod
     def plan(

@@ -14,12 +14,12 @@ from dpglm._validation import check_integer, check_real
 from dpglm.data.rows import Floats
 from dpglm.data.spec import LARGEST, SMALLEST, DataSpec
 from dpglm.oracle.clipping import AutomaticClipping, Clipping, FlatClipping
-from dpglm.oracle.gradients import GradientOracle
+from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.rounding import sum_magnitude, sum_rounding
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.calibrate import calibrate
-from dpglm.privacy.events import Event, Gaussian, LastIterate, PoissonSampled, Repeated
-from dpglm.privacy.mechanisms import NoiseScale, noise_scale
+from dpglm.privacy.events import Event, Gaussian, LastIterate, PoissonSampled, canonical
+from dpglm.privacy.mechanisms import NoiseScale, Release, noise_scale
 from dpglm.privacy.noise import grid_sensitivity
 from dpglm.privacy.unit import Adjacency
 from dpglm.problem import L2Ball, Problem
@@ -141,7 +141,7 @@ class NoisyGD(Solver):
             noise_multiplier=1.0,
         )
         # Penalties and constraints that do not fit the parameter fail here, not in the run.
-        method.init(0.0)
+        method.init(0)
         amplified = contraction(
             problem,
             data,
@@ -209,16 +209,23 @@ class NoisyGDMethod(Method["NoisyGDState"]):
         return len(self.step_sizes)
 
     @property
-    def mechanisms(self) -> Event:
-        step: Event = Gaussian(self.noise_multiplier)
-        if self.sampling_rate < 1.0:
-            step = PoissonSampled(self.sampling_rate, Gaussian(self.noise_multiplier))
-        return Repeated(step, self.n_steps)
+    def releases(self) -> tuple[Release, ...]:
+        return (
+            Release(
+                "clipped gradient sum",
+                canonical(PoissonSampled(self.sampling_rate, Gaussian(self.noise_multiplier))),
+                self.n_steps,
+                self.clipping.bound * self.data.weight_bound,
+                self.noise_multiplier,
+                self._scale(self._extra_rounding).std,
+                self.data.n_coefficients,
+            ),
+        )
 
     @property
     def event(self) -> Event:
         if self.amplified is None:
-            return self.mechanisms
+            return super().event
         return LastIterate(self.noise_multiplier, self.amplified.factor, self.n_steps)
 
     @property
@@ -231,6 +238,7 @@ class NoisyGDMethod(Method["NoisyGDState"]):
 
     @property
     def noise_std(self) -> float:
+        """Standard deviation of the noise in each coordinate of a mean gradient."""
         return self._scale(self._extra_rounding).std / (self.sampling_rate * self.data.n_rows)
 
     def _scale(self, extra_rounding: float) -> NoiseScale:
@@ -274,12 +282,12 @@ class NoisyGDMethod(Method["NoisyGDState"]):
             covariance = transition @ covariance @ transition.T + np.outer(entry, entry)
         return self.noise_std * math.sqrt(covariance[2, 2])
 
-    def init(self, uniform: float) -> NoisyGDState:
+    def init(self, seed: int) -> NoisyGDState:
         zero = np.zeros(self.data.coefficient_shape)
-        weights = self.output.weights(self.n_steps, uniform)
+        weights = self.output.weights(self.n_steps, seed * 2.0**-64)
         return NoisyGDState(0, self._onto_feasible(zero, 0.0), zero, zero, weights)
 
-    def step(self, state: NoisyGDState, oracle: GradientOracle) -> tuple[NoisyGDState, StepInfo]:
+    def step(self, state: NoisyGDState, oracle: Oracle) -> tuple[NoisyGDState, StepInfo]:
         g = oracle.noisy_gradient(
             state.w, self.clipping, self.noise_multiplier, self.sampling_rate, self._extra_rounding
         )
@@ -287,7 +295,8 @@ class NoisyGDMethod(Method["NoisyGDState"]):
         v = self.momentum * state.velocity + (1.0 - self.momentum) * g
         w = self._onto_feasible(state.w - eta * v, eta)
         returned = state.returned + state.weights[state.step] * w
-        info = StepInfo(state.step + 1, eta, float(np.linalg.norm(g)))
+        noise_norm = self.noise_std * math.sqrt(self.data.n_coefficients)
+        info = StepInfo(state.step + 1, eta, float(np.linalg.norm(g)), noise_norm)
         return NoisyGDState(state.step + 1, w, v, returned, state.weights), info
 
     def _onto_feasible(self, w: NDArray[np.float64], eta: float) -> NDArray[np.float64]:

@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 
 from dpglm.data.rows import SERIAL, Block, BlockMap, Kernel, Rows
 from dpglm.exceptions import PlanMismatchError
-from dpglm.oracle.gradients import GradientOracle
+from dpglm.oracle.gradients import Oracle
 from dpglm.privacy.events import canonical
 from dpglm.privacy.mechanisms import Curator
 from dpglm.privacy.noise import NoiseSource
@@ -71,8 +71,9 @@ def run(
     curator = Curator(plan.adjacency, noise)
     history: list[StepInfo] = []
     with block_map(rows) as map_blocks:
-        oracle = GradientOracle(rows, plan.problem.loss, curator, map_blocks)
-        state = method.init(noise.uniform())
+        seed = int(noise.words(1)[0])
+        oracle = Oracle(method.prepare(rows, seed), plan.problem.loss, curator, map_blocks)
+        state = method.init(seed)
         for _ in range(method.n_steps):
             state, info = method.step(state, oracle)
             if method.releases_iterates:
