@@ -11,7 +11,15 @@ from dpglm.privacy import gdp
 from dpglm.privacy.accountants import GaussianAccountant, PLDAccountant
 from dpglm.privacy.budget import ApproximateDP, GaussianDP, ZeroConcentratedDP
 from dpglm.privacy.calibrate import calibrate, spent, within_budget
-from dpglm.privacy.events import Composed, Gaussian, Laplace, LastIterate, PoissonSampled, Repeated
+from dpglm.privacy.events import (
+    Composed,
+    Gaussian,
+    Laplace,
+    LastIterate,
+    ObjectivePerturbation,
+    PoissonSampled,
+    Repeated,
+)
 from dpglm.privacy.fourier import FourierAccountant
 from dpglm.privacy.unit import Adjacency
 
@@ -26,6 +34,7 @@ SAMPLED = {
         (Gaussian(4.0 * s), Repeated(PoissonSampled(0.1, Gaussian(s)), 20), LastIterate(s, 0.5, 9))
     ),
     "laplace": lambda s: Repeated(Laplace(s), 20),
+    "objective": lambda s: Composed((ObjectivePerturbation(s, 0.01), Gaussian(8.0 * s))),
 }
 
 

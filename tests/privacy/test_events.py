@@ -10,29 +10,39 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpglm.privacy.events import (
+    BoundedRange,
     Composed,
     Gaussian,
     Laplace,
     LastIterate,
+    ObjectivePerturbation,
+    Parallel,
     PoissonSampled,
+    ProjectedGaussian,
+    Pure,
     Repeated,
     canonical,
     event_from_dict,
 )
 
 multipliers = st.floats(1e-300, 1e300)
-gaussians = st.builds(Gaussian, multipliers)
+projected = st.builds(ProjectedGaussian, multipliers, st.integers(1, 10**9))
+gaussians = st.one_of(st.builds(Gaussian, multipliers), projected)
 basic_events = st.one_of(
     gaussians,
     st.builds(Laplace, multipliers),
     st.builds(PoissonSampled, st.floats(0.0, 1.0, exclude_min=True), gaussians),
     st.builds(LastIterate, multipliers, st.floats(0.0, 1.0), st.integers(1, 10**9)),
+    st.builds(Pure, multipliers),
+    st.builds(BoundedRange, multipliers),
+    st.builds(ObjectivePerturbation, multipliers, multipliers),
 )
 events = st.recursive(
     basic_events,
     lambda inner: st.one_of(
         st.builds(Repeated, inner, st.integers(0, 1000)),
         st.builds(Composed, st.lists(inner, max_size=4).map(tuple)),
+        st.builds(Parallel, st.lists(inner, min_size=1, max_size=3).map(tuple)),
     ),
     max_leaves=8,
 )
@@ -94,6 +104,13 @@ def test_bad_multiplier_is_refused(make, value):
         (lambda: PoissonSampled(0.0, Gaussian(1.0)), "sampling_rate"),
         (lambda: PoissonSampled(1.0 + 1e-15, Gaussian(1.0)), "sampling_rate"),
         (lambda: PoissonSampled(0.5, Laplace(1.0)), "event"),
+        (lambda: Pure(0.0), "epsilon"),
+        (lambda: BoundedRange(math.inf), "epsilon"),
+        (lambda: ObjectivePerturbation(1.0, 0.0), "curvature_ratio"),
+        (lambda: ObjectivePerturbation(0.0, 1.0), "noise_multiplier"),
+        (lambda: ProjectedGaussian(1.0, 0), "dimension"),
+        (lambda: ProjectedGaussian(-1.0, 3), "noise_multiplier"),
+        (lambda: Parallel(()), "events"),
         (lambda: LastIterate(1.0, -0.1, 3), "contraction"),
         (lambda: LastIterate(1.0, 1.1, 3), "contraction"),
         (lambda: LastIterate(1.0, math.nan, 3), "contraction"),
@@ -126,6 +143,11 @@ def test_bad_event_is_refused(make, name):
             "event": {"type": "laplace", "noise_multiplier": 1},
         },
         {"type": "composed", "events": "gaussian"},
+        {"type": "parallel", "events": []},
+        {"type": "parallel", "events": "gaussian"},
+        {"type": "pure", "noise_multiplier": 1.0},
+        {"type": "objective_perturbation", "noise_multiplier": 1.0},
+        {"type": "projected_gaussian", "noise_multiplier": 1.0, "dimension": 2.5},
         {"type": "composed", "events": [3]},
         [],
         None,

@@ -5,7 +5,27 @@ import math
 import pytest
 
 from dpglm.privacy import gdp
-from dpglm.privacy.events import Composed, Gaussian, Laplace, LastIterate, PoissonSampled, Repeated
+from dpglm.privacy.events import (
+    BoundedRange,
+    Composed,
+    Gaussian,
+    Laplace,
+    LastIterate,
+    ObjectivePerturbation,
+    PoissonSampled,
+    ProjectedGaussian,
+    Pure,
+    Repeated,
+)
+from dpglm.privacy.pieces import (
+    BoundedRangePiece,
+    LaplacePiece,
+    PerturbedPiece,
+    ProjectedPiece,
+    PurePiece,
+    SampledPiece,
+    SampledProjectedPiece,
+)
 from dpglm.privacy.reduction import Profile, group_delta, group_epsilon, reduce_event
 from dpglm.privacy.unit import Adjacency
 
@@ -22,8 +42,7 @@ MIXED = Composed(
 def test_pieces_under_zero_out():
     pieces = reduce_event(MIXED, Adjacency.ZERO_OUT)
     assert pieces.mu == pytest.approx(math.hypot(0.25, LastIterate(3.0, 0.5, 9).mu))
-    assert pieces.sampled == ((0.1, 1.5, 7),)
-    assert pieces.laplace == ((2.0, 3),)
+    assert pieces.others == (SampledPiece(0.1, 1.5, 7), LaplacePiece(2.0, 3))
     assert (pieces.rows, pieces.count) == (1, 11)
     assert pieces.plain_mu == pieces.pure_epsilon == math.inf
 
@@ -31,9 +50,32 @@ def test_pieces_under_zero_out():
 def test_pieces_under_replace_one_are_those_of_two_rows_with_doubled_multipliers():
     one, two = (reduce_event(MIXED, a) for a in (Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE))
     assert two.mu == pytest.approx(0.5 * one.mu)
-    assert two.sampled == ((0.1, 3.0, 7),)
-    assert two.laplace == ((4.0, 3),)
+    assert two.others == (SampledPiece(0.1, 3.0, 7), LaplacePiece(4.0, 3))
     assert two.rows == 2
+
+
+def test_what_doubles_for_two_rows_and_what_does_not():
+    event = Composed(
+        (
+            Pure(0.5),
+            BoundedRange(0.25),
+            ObjectivePerturbation(4.0, 0.5),
+            ProjectedGaussian(3.0, 7),
+            PoissonSampled(0.5, ProjectedGaussian(2.0, 7)),
+        )
+    )
+    shift = math.log(1.5)
+    assert reduce_event(event, Adjacency.REPLACE_ONE).others == (
+        PurePiece(0.5, 1),
+        BoundedRangePiece(0.25, 1),
+        PerturbedPiece(shift, 0.125, False, 1),
+        ProjectedPiece(7, 6.0, 1),
+        SampledProjectedPiece(0.5, 7, 4.0, 1),
+    )
+    whole = Composed(event.events[:-1])
+    pieces = reduce_event(whole, Adjacency.REPLACE_ONE)
+    assert pieces.rows == 1
+    assert pieces.others[2:] == (PerturbedPiece(shift, 0.25, True, 1), ProjectedPiece(7, 3.0, 1))
 
 
 def test_without_sampling_replace_one_needs_no_detour():

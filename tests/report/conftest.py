@@ -24,8 +24,8 @@ def make_rows(n_features=3, n_classes=2):
 
 def fit_classifier(**settings):
     X, y = make_rows()
-    settings = {"classes": [0, 1], "feature_bounds": (-1.0, 1.0), **settings}
-    return LogisticRegression(**settings).fit(X, y)
+    options = {"classes": [0, 1], "feature_bounds": (-1.0, 1.0), "solver": "noisy_gd"}
+    return LogisticRegression(**{**options, **settings}).fit(X, y)
 
 
 def fit_last_iterate(**settings):

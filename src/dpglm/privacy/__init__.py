@@ -2,7 +2,10 @@
 
 from dpglm.privacy.accountants import Accountant as Accountant
 from dpglm.privacy.accountants import GaussianAccountant as GaussianAccountant
+from dpglm.privacy.accountants import MixtureAccountant as MixtureAccountant
 from dpglm.privacy.accountants import PLDAccountant as PLDAccountant
+from dpglm.privacy.accountants import RenyiAccountant as RenyiAccountant
+from dpglm.privacy.accountants import TightestAccountant as TightestAccountant
 from dpglm.privacy.accountants import accountant_for as accountant_for
 from dpglm.privacy.budget import ApproximateDP as ApproximateDP
 from dpglm.privacy.budget import GaussianDP as GaussianDP

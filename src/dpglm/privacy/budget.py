@@ -265,7 +265,7 @@ def default_delta(n_rows: int) -> float:
 
 _GIVE_EPSILON_DELTA = (
     "budget must be given as (epsilon, delta) for events that are not Gaussian throughout "
-    "(sampled or Laplace events), got {!r}"
+    "(not Gaussian throughout), got {!r}"
 )
 
 _READERS: dict[str, tuple[tuple[str, ...], Callable[..., PrivacyBudget]]] = {

@@ -7,16 +7,25 @@ from collections.abc import Callable
 
 from scipy.optimize import brentq
 
-from dpglm.privacy.accountants import GaussianAccountant, accountant_for
+from dpglm.privacy.accountant import check_parallel_parts
+from dpglm.privacy.accountants import (
+    Accountant,
+    FourierAccountant,
+    GaussianAccountant,
+    MixtureAccountant,
+    RenyiAccountant,
+    TightestAccountant,
+    accountant_for,
+)
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import Event
-from dpglm.privacy.fourier import FourierAccountant
 from dpglm.privacy.unit import Adjacency
 
 __all__ = ["calibrate", "spent", "within_budget"]
 
 # A tenth of a per cent of noise is far below what a user can notice.
 _NUMERICAL_TOLERANCE = 1e-3
+_EXACT_TOLERANCE = 1e-6
 
 
 def calibrate(
@@ -37,17 +46,18 @@ def calibrate(
     Returns
     -------
     float
-        Above 0. At most 1e-9 (exact accounting) or 1e-3 (numerical accounting) above the
-        smallest one, relatively.
+        Above 0. At most 1e-9 (Gaussian throughout), 1e-6 (other exact accounting) or 1e-3
+        (numerical accounting) above the smallest one, relatively.
 
     Raises
     ------
     ValueError
-        If no multiplier in reach is within the budget (parts of the event that do not depend
+        If parts of the event are about disjoint parts of the rows, under add/remove; if no
+        multiplier in reach is within the budget (parts of the event that do not depend
         on it cost too much, or delta is below what numerical accounting resolves), if the
         smallest multiplier is 0 because the event does not depend on it, or if the budget
         cannot be met by such events at all (delta of 0 for Gaussian noise; a mu-GDP or zCDP
-        budget for sampled events).
+        budget for events that are not Gaussian throughout).
 
     Notes
     -----
@@ -61,8 +71,11 @@ def calibrate(
     >>> round(calibrate(lambda s: Repeated(Gaussian(s), 100), budget, Adjacency.ZERO_OUT), 3)
     37.306
     """
+    check_parallel_parts(make_event(1.0), adjacency)
     if GaussianAccountant().supports(make_event(1.0), adjacency):
         return _calibrate_exactly(make_event, budget, adjacency)
+    if MixtureAccountant().supports(make_event(1.0), adjacency):
+        return _calibrate_by_delta(make_event, budget, adjacency)
     return _calibrate_numerically(make_event, budget, adjacency)
 
 
@@ -87,8 +100,10 @@ def within_budget(event: Event, adjacency: Adjacency, budget: PrivacyBudget) -> 
     Raises
     ------
     ValueError
-        If the event is sampled or has Laplace noise, and the budget is not (epsilon, delta).
+        If the event is not Gaussian throughout, and the budget is not (epsilon, delta), or if
+        parts of it are about disjoint parts of the rows, under add/remove.
     """
+    check_parallel_parts(event, adjacency)
     exact = GaussianAccountant()
     if exact.supports(event, adjacency):
         return budget.allows_mu(exact.mu(event, adjacency))
@@ -144,6 +159,23 @@ def _calibrate_exactly(
     return _round_up(root, make_event, budget, adjacency)
 
 
+def _calibrate_by_delta(
+    make_event: Callable[[float], Event], budget: PrivacyBudget, adjacency: Adjacency
+) -> float:
+    limit = budget.as_approximate_dp()
+    if limit.delta == 0.0:
+        budget.gdp_mu()  # raises: Gaussian noise and a delta of 0
+    accountant = MixtureAccountant()
+    root = _root(
+        lambda multiplier: (
+            accountant.delta(make_event(multiplier), adjacency, limit.epsilon) / limit.delta
+        ),
+        budget,
+        tolerance=0.1 * _EXACT_TOLERANCE,
+    )
+    return _round_up(root, make_event, budget, adjacency, nudge=0.1 * _EXACT_TOLERANCE)
+
+
 def _calibrate_numerically(
     make_event: Callable[[float], Event], budget: PrivacyBudget, adjacency: Adjacency
 ) -> float:
@@ -161,7 +193,9 @@ def _calibrate_numerically(
         return _round_up(root, make_event, budget, adjacency)
 
     # A coarse grid finds the place; few calls of the slow accountant then settle it.
-    coarse = FourierAccountant(cell_fraction=0.2, most_cells=4000)
+    coarse: Accountant = FourierAccountant(cell_fraction=0.2, most_cells=4000)
+    if isinstance(exact, TightestAccountant):
+        coarse = TightestAccountant((coarse, RenyiAccountant()))
 
     def coarse_delta(multiplier: float) -> float:
         return coarse.delta(make_event(multiplier), adjacency, limit.epsilon) / limit.delta
@@ -211,8 +245,8 @@ def _round_up(
     make_event: Callable[[float], Event],
     budget: PrivacyBudget,
     adjacency: Adjacency,
+    nudge: float = 1e-15,
 ) -> float:
-    nudge = 1e-15
     while not within_budget(make_event(multiplier), adjacency, budget):
         multiplier *= 1.0 + nudge
         nudge *= 2.0

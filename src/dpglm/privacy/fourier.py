@@ -12,22 +12,14 @@ import numpy as np
 from scipy.fft import irfft, next_fast_len, rfft
 from scipy.optimize import minimize_scalar
 
-from dpglm.privacy.accountants import Accountant, GaussianAccountant
+from dpglm.privacy.accountant import Accountant, own_version
 from dpglm.privacy.events import Event
-from dpglm.privacy.loss_laws import (
-    Array,
-    LossLaw,
-    add_law,
-    gaussian_law,
-    laplace_law,
-    remove_law,
-)
+from dpglm.privacy.loss_laws import Array, LossLaw, gaussian_law
 from dpglm.privacy.reduction import (
     Pieces,
     Profile,
     implied_delta,
     implied_epsilon,
-    is_reducible,
     reduce_event,
 )
 from dpglm.privacy.unit import Adjacency
@@ -78,30 +70,21 @@ class FourierAccountant(Accountant):
 
     @property
     def version(self) -> str:
-        return f"{GaussianAccountant().version}, numpy {importlib.metadata.version('numpy')}"
+        return f"{own_version()}, numpy {importlib.metadata.version('numpy')}"
 
-    def supports(self, event: Event, adjacency: Adjacency) -> bool:
-        return is_reducible(event)
+    def _knows(self, basic: Event) -> bool:
+        return True
 
-    def delta(self, event: Event, adjacency: Adjacency, epsilon: float) -> float:
-        if not 0.0 <= epsilon < math.inf:
-            raise ValueError(f"epsilon must be finite and at least 0, got {epsilon!r}")
-        pieces = self._reduce(event, adjacency)
+    def _delta(self, event: Event, adjacency: Adjacency, epsilon: float) -> float:
+        pieces = reduce_event(event, adjacency)
         return implied_delta(pieces, lambda: self._profile(pieces), epsilon)
 
-    def epsilon(self, event: Event, adjacency: Adjacency, delta: float) -> float:
-        if not 0.0 <= delta < 1.0:
-            raise ValueError(f"delta must be in [0, 1), got {delta!r}")
-        pieces = self._reduce(event, adjacency)
+    def _epsilon(self, event: Event, adjacency: Adjacency, delta: float) -> float:
+        pieces = reduce_event(event, adjacency)
         return implied_epsilon(pieces, lambda: self._profile(pieces), delta)
 
     def _profile(self, pieces: Pieces) -> _FourierProfile:
         return _FourierProfile(pieces, pieces.cell(self.cell_fraction, self.most_cells))
-
-    def _reduce(self, event: Event, adjacency: Adjacency) -> Pieces:
-        if not self.supports(event, adjacency):
-            raise ValueError(f"event must be one that the accountant supports, got {event!r}")
-        return reduce_event(event, adjacency)
 
 
 @dataclass(frozen=True)
@@ -117,11 +100,10 @@ class _Lattice:
 @final
 class _FourierProfile(Profile):
     def __init__(self, pieces: Pieces, width: float) -> None:
-        # Gaussian and Laplace losses have the same law in both orders.
         both = [gaussian_law(pieces.mu)] if pieces.mu > 0.0 else []
-        both += [laplace_law(*piece) for piece in pieces.laplace]
-        orders = (remove_law, add_law) if pieces.sampled else (remove_law,)
-        laws = [[*both, *(law(*piece) for piece in pieces.sampled)] for law in orders]
+        pairs = [piece.laws() for piece in pieces.others]
+        orders = (0, 1) if any(one is not other for one, other in pairs) else (0,)
+        laws = [[*both, *(pair[order] for pair in pairs)] for order in orders]
         self._directions = [_Direction(one, width) for one in laws if one]
 
     def delta(self, epsilon: float) -> float:
@@ -141,7 +123,8 @@ class _Direction:
         self._count = sum(law.count for law in laws)
         # Rounding in differences of tails moves some of the mass of each cell to its other end.
         self._drift = sum(
-            4.0 * _UNIT_ROUNDOFF * one.losses.size * one.count for one in self._lattices
+            law.roundings * _UNIT_ROUNDOFF * one.losses.size * one.count
+            for law, one in zip(laws, self._lattices, strict=True)
         )
         # Losses that mostly lie above the grid leave too little on it to work with.
         self._hopeless = any(one.infinite > 0.5 for one in self._lattices)
@@ -336,6 +319,6 @@ def _on_lattice(law: LossLaw, width: float) -> _Lattice:
     probs = np.zeros(losses.size)
     probs[1:] += upper
     probs[:-1] += mass_p - upper
-    probs[0] += 1.0 - tail_p[0]
+    probs[0] += max(0.0, 1.0 - float(tail_p[0]))
     with np.errstate(divide="ignore"):
         return _Lattice(losses, np.log(probs), float(tail_p[-1]), law.count)

@@ -8,13 +8,27 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr
+from scipy.special import expit, ndtr
 
-__all__ = ["Array", "LossLaw", "add_law", "gaussian_law", "laplace_law", "remove_law"]
+__all__ = [
+    "REACH",
+    "Array",
+    "LossLaw",
+    "add_law",
+    "bounded_range_law",
+    "gaussian_law",
+    "laplace_law",
+    "pure_law",
+    "remove_law",
+    "sampled_loss",
+    "sampled_position",
+]
 
 Array = NDArray[np.float64]
 # Standard deviations of noise beyond which losses count as infinite: Phi(-13) is about 6e-39.
-_REACH = 13.0
+REACH = 13.0
+# Grids end a little above a greatest loss that has mass, wherever rounding puts their points.
+_ABOVE = 1.0 + 1e-12
 
 
 @dataclass(frozen=True)
@@ -30,6 +44,8 @@ class LossLaw:
         as an infinite loss.
     count : int
         At least 1.
+    roundings : int, default=4
+        The tails are right to so many units of roundoff.
     """
 
     tail_p: Callable[[Array], Array]
@@ -37,6 +53,7 @@ class LossLaw:
     low: float
     high: float
     count: int
+    roundings: int = 4
 
 
 def gaussian_law(mu: float) -> LossLaw:
@@ -45,8 +62,8 @@ def gaussian_law(mu: float) -> LossLaw:
     return LossLaw(
         tail_p=lambda t: ndtr((half - t) / mu),
         tail_q=lambda t: ndtr((-half - t) / mu),
-        low=half - _REACH * mu,
-        high=half + _REACH * mu,
+        low=half - REACH * mu,
+        high=half + REACH * mu,
         count=1,
     )
 
@@ -63,21 +80,71 @@ def laplace_law(scale: float, count: int) -> LossLaw:
         inside = 0.5 * np.exp(-0.5 * np.maximum(t + top, 0.0))
         return np.where(t < -top, 1.0, np.where(t < top, inside, 0.0))
 
-    return LossLaw(tail_p, tail_q, low=-top, high=top, count=count)
+    return LossLaw(tail_p, tail_q, low=-top, high=_ABOVE * top, count=count)
+
+
+def pure_law(epsilon: float, count: int) -> LossLaw:
+    """P and Q are the two answers of randomised response: the loss is plus or minus epsilon."""
+
+    def tail(t: Array, above: float) -> Array:
+        return np.where(t < -epsilon, 1.0, np.where(t < epsilon, above, 0.0))
+
+    return LossLaw(
+        tail_p=lambda t: tail(t, float(expit(epsilon))),
+        tail_q=lambda t: tail(t, float(expit(-epsilon))),
+        low=-epsilon,
+        high=_ABOVE * epsilon,
+        count=count,
+    )
+
+
+def bounded_range_law(epsilon: float, count: int) -> LossLaw:
+    """Loss of the pair of distributions that dominates every choice of bounded range.
+
+    Notes
+    -----
+    Privacy: let the losses lie in ``[t - epsilon, t]``. Under P, ``Q/P = exp(-loss)`` has mean
+    1, and delta at e is the mean of its convex function ``(1 - exp(e) Q/P)+``: largest if the
+    loss is t, with probability ``(exp(epsilon) - exp(t)) / (exp(epsilon) - 1)``, or
+    ``t - epsilon``. The largest delta over t is that of ``t = (e + epsilon) / 2``:
+    ``delta(e) = (exp(epsilon/2) - exp(e/2))^2 / (exp(epsilon) - 1)`` for |e| <= epsilon. It
+    falls and is convex in exp(e), so there is a pair with exactly this delta, which dominates
+    all of them, adaptively composed too. Its tails are ``-exp(-e) delta'(e)`` under Q and
+    ``delta(e)`` plus ``exp(e)`` times that under P.
+
+    References
+    ----------
+    Dong, Durfee and Rogers, "Optimal differential privacy composition for exponential
+    mechanisms", ICML 2020 (the two losses). Zhu, Dong and Wang, "Optimal accounting of
+    differential privacy via characteristic function", AISTATS 2022, Proposition 9 (a pair for
+    each such delta) and Theorem 10 (composition).
+    """
+
+    # Both are divided by exp(epsilon), so that nothing overflows.
+    def tail_p(t: Array) -> Array:
+        inside = np.clip(t, -epsilon, epsilon)
+        return np.asarray(np.expm1(0.5 * (inside - epsilon)) / np.expm1(-epsilon))
+
+    def tail_q(t: Array) -> Array:
+        inside = np.clip(t, -epsilon, epsilon)
+        lower = np.exp(-0.5 * (inside + epsilon)) * np.expm1(0.5 * (inside - epsilon))
+        return np.asarray(lower / np.expm1(-epsilon))
+
+    return LossLaw(tail_p, tail_q, low=-epsilon, high=_ABOVE * epsilon, count=count)
 
 
 def remove_law(rate: float, sigma: float, count: int) -> LossLaw:
     """P is ``(1-q) N(0, s^2) + q N(1, s^2)``, Q is ``N(0, s^2)``; the loss grows with x."""
 
     def tail_p(t: Array) -> Array:
-        x = _position(t, rate, sigma)
+        x = sampled_position(t, rate, sigma)
         return (1.0 - rate) * ndtr(-x / sigma) + rate * ndtr((1.0 - x) / sigma)
 
     return LossLaw(
         tail_p,
-        tail_q=lambda t: ndtr(-_position(t, rate, sigma) / sigma),
-        low=_loss(-_REACH * sigma, rate, sigma),
-        high=_loss(1.0 + _REACH * sigma, rate, sigma),
+        tail_q=lambda t: ndtr(-sampled_position(t, rate, sigma) / sigma),
+        low=sampled_loss(-REACH * sigma, rate, sigma),
+        high=sampled_loss(1.0 + REACH * sigma, rate, sigma),
         count=count,
     )
 
@@ -86,23 +153,24 @@ def add_law(rate: float, sigma: float, count: int) -> LossLaw:
     """P is ``N(0, s^2)``, Q is ``(1-q) N(0, s^2) + q N(1, s^2)``; the loss falls with x."""
 
     def tail_q(t: Array) -> Array:
-        x = _position(-t, rate, sigma)
+        x = sampled_position(-t, rate, sigma)
         return (1.0 - rate) * ndtr(x / sigma) + rate * ndtr((x - 1.0) / sigma)
 
     return LossLaw(
-        tail_p=lambda t: ndtr(_position(-t, rate, sigma) / sigma),
+        tail_p=lambda t: ndtr(sampled_position(-t, rate, sigma) / sigma),
         tail_q=tail_q,
-        low=-_loss(1.0 + _REACH * sigma, rate, sigma),
-        high=-_loss(-_REACH * sigma, rate, sigma),
+        low=-sampled_loss(1.0 + REACH * sigma, rate, sigma),
+        high=-sampled_loss(-REACH * sigma, rate, sigma),
         count=count,
     )
 
 
-def _loss(x: float, rate: float, sigma: float) -> float:
+def sampled_loss(x: float, rate: float, sigma: float) -> float:
+    """Loss of removing a row at x."""
     return float(np.logaddexp(math.log1p(-rate), math.log(rate) + (x - 0.5) / sigma**2))
 
 
-def _position(t: Array, rate: float, sigma: float) -> Array:
+def sampled_position(t: Array, rate: float, sigma: float) -> Array:
     """Where the loss of removing is t; minus infinity for losses that are never reached."""
     # log((exp(t) - 1 + q) / q), by one form that is accurate near 0 and one that never overflows.
     near = np.maximum(np.expm1(np.minimum(t, 1.0)) / rate, -1.0)

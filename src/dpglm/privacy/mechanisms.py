@@ -11,7 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm._validation import check_integer, check_real
+from dpglm.privacy.choices import (
+    exponential_mechanism,
+    generalized_exponential_mechanism,
+    permute_and_flip,
+)
 from dpglm.privacy.events import (
+    BoundedRange,
     Composed,
     Event,
     Gaussian,
@@ -19,6 +25,7 @@ from dpglm.privacy.events import (
     Parallel,
     PoissonSampled,
     ProjectedGaussian,
+    Pure,
     canonical,
     event_from_dict,
 )
@@ -323,6 +330,93 @@ class Curator:
             total.magnitude,
         )
         return add_gaussian(total.value, scale.std, scale.exponent, self._noise)
+
+    def choose_least(
+        self, scores: NDArray[np.float64], contribution_bound: float, epsilon: float
+    ) -> int:
+        """Release which of some candidates has a small score, by permute-and-flip.
+
+        Parameters
+        ----------
+        scores : ndarray of float64, shape (candidates,)
+            Finite, lower is better. Private.
+        contribution_bound : float
+            Bound on how far erasing one row moves any one score, rounding included; half of
+            that where it moves all of them to the same side (``dpglm.privacy.choices``).
+        epsilon : float
+            What the choice costs.
+
+        Returns
+        -------
+        int
+            Position of the choice.
+
+        Notes
+        -----
+        Privacy: ``Pure(epsilon)``. The scores are not released, nor is that of the choice.
+        """
+        self._records.append(Pure(epsilon))
+        sensitivity = self._adjacency.sum_sensitivity(contribution_bound)
+        return permute_and_flip(scores, sensitivity, epsilon, self._noise)
+
+    def choose_exponentially(
+        self, scores: NDArray[np.float64], contribution_bound: float, epsilon: float
+    ) -> int:
+        """Release which of some candidates has a small score, by the exponential mechanism.
+
+        Parameters
+        ----------
+        scores, contribution_bound, epsilon
+            As for ``choose_least``.
+
+        Returns
+        -------
+        int
+            Position of the choice.
+
+        Notes
+        -----
+        Privacy: ``BoundedRange(epsilon)``, which composes better than ``Pure(epsilon)``.
+        """
+        self._records.append(BoundedRange(epsilon))
+        sensitivity = self._adjacency.sum_sensitivity(contribution_bound)
+        return exponential_mechanism(scores, sensitivity, epsilon, self._noise)
+
+    def choose_generalized(
+        self,
+        scores: NDArray[np.float64],
+        contribution_bounds: NDArray[np.float64],
+        epsilon: float,
+        failure: float,
+    ) -> int:
+        """Release which of some candidates has a small score, each with its own sensitivity.
+
+        Parameters
+        ----------
+        scores : ndarray of float64, shape (candidates,)
+            Finite, lower is better. Private.
+        contribution_bounds : ndarray of float64, shape (candidates,)
+            For each score a bound on how far erasing one row moves it, rounding included; 0
+            for at most one of them.
+        epsilon : float
+            What the choice costs.
+        failure : float
+            Probability with which the choice may miss its accuracy, in (0, 1).
+
+        Returns
+        -------
+        int
+            Position of the choice.
+
+        Notes
+        -----
+        Privacy: ``BoundedRange(epsilon)``, by the generalised exponential mechanism.
+        """
+        self._records.append(BoundedRange(epsilon))
+        sensitivities = [self._adjacency.sum_sensitivity(bound) for bound in contribution_bounds]
+        return generalized_exponential_mechanism(
+            scores, sensitivities, epsilon, failure, self._noise
+        )
 
     def objective_noise(
         self,

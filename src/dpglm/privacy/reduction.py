@@ -12,7 +12,28 @@ from typing import Any
 from scipy.optimize import brentq
 
 from dpglm.privacy import gdp
-from dpglm.privacy.events import Event, Gaussian, Laplace, LastIterate, PoissonSampled, canonical
+from dpglm.privacy.events import (
+    BoundedRange,
+    Event,
+    Gaussian,
+    Laplace,
+    LastIterate,
+    ObjectivePerturbation,
+    PoissonSampled,
+    ProjectedGaussian,
+    Pure,
+    canonical,
+)
+from dpglm.privacy.pieces import (
+    BoundedRangePiece,
+    LaplacePiece,
+    PerturbedPiece,
+    Piece,
+    ProjectedPiece,
+    PurePiece,
+    SampledPiece,
+    SampledProjectedPiece,
+)
 from dpglm.privacy.unit import Adjacency
 
 __all__ = [
@@ -22,7 +43,6 @@ __all__ = [
     "group_epsilon",
     "implied_delta",
     "implied_epsilon",
-    "is_reducible",
     "reduce_event",
 ]
 
@@ -35,36 +55,32 @@ class Pieces:
     ----------
     mu : float
         All mechanisms that are mu-GDP together; 0 if there are none.
-    sampled : tuple of (sampling rate, noise multiplier, count)
-        Poisson-sampled Gaussian mechanisms.
-    laplace : tuple of (noise multiplier, count)
-        Laplace mechanisms.
+    others : tuple of Piece
+        Everything else.
     rows : int
         1, or 2 if the claim is about two rows zeroed out one after the other.
     plain_mu : float
-        The event is mu-GDP with this mu even without sampling; ``inf`` if it has Laplace noise.
+        The event is mu-GDP with this mu even without sampling; ``inf`` if not all is Gaussian.
     """
 
     mu: float
-    sampled: tuple[tuple[float, float, int], ...]
-    laplace: tuple[tuple[float, int], ...]
+    others: tuple[Piece, ...]
     rows: int
     plain_mu: float
 
     @property
     def count(self) -> int:
         """How many privacy losses are added up."""
-        counts = (
-            [1] * (self.mu > 0.0) + [c for *_, c in self.sampled] + [c for _, c in self.laplace]
-        )
-        return sum(counts)
+        return (self.mu > 0.0) + sum(piece.count for piece in self.others)
 
     @property
     def pure_epsilon(self) -> float:
-        """Epsilon of pure differential privacy, rounded up; ``inf`` unless all is Laplace."""
-        if self.mu > 0.0 or self.sampled:
+        """Epsilon of pure differential privacy, rounded up; ``inf`` if there is none."""
+        parts = [piece.pure_epsilon for piece in self.others]
+        finite = [part for part in parts if part is not None]
+        if self.mu > 0.0 or len(finite) < len(parts):
             return math.inf
-        exact = sum((count / Fraction(scale) for scale, count in self.laplace), Fraction(0))
+        exact = sum(finite, Fraction(0))
         rounded = float(exact)
         return rounded if rounded >= exact else math.nextafter(rounded, math.inf)
 
@@ -87,25 +103,12 @@ class Pieces:
         """
         if self.count == 0:
             return 1.0
-        variance = self.mu * self.mu
-        widest = 26.0 * self.mu
-        for rate, sigma, count in self.sampled:
-            jump = 1.0 / sigma + 0.5 / sigma**2
-            spread = rate * math.sqrt(math.expm1(min(sigma**-2, 50.0)))
-            variance += count * min(spread, math.sqrt(rate) * jump) ** 2
-            widest = max(widest, 13.0 / sigma + 0.5 / sigma**2)
-        for scale, count in self.laplace:
-            variance += count * min(scale**-2, 2.0 / scale)
-            widest = max(widest, 2.0 / scale)
+        variance = self.mu * self.mu + sum(one.count * one.variance() for one in self.others)
+        widest = max((26.0 * self.mu, *(one.span() for one in self.others)))
         width = max(fraction * math.sqrt(variance / self.count), widest / most_cells)
-        # Half of a Laplace mechanism's loss sits at its maximum: put the largest on the grid.
-        maximum = max((1.0 / scale for scale, _ in self.laplace), default=0.0)
-        return maximum / math.ceil(maximum / width) if maximum >= width else width
-
-
-def is_reducible(event: Event) -> bool:
-    """Whether every basic event is one that numerical accountants know."""
-    return all(type(basic) in _SHARE for basic, _ in canonical(event).terms())
+        # Much of a Laplace mechanism's loss sits at its maximum: put the largest on the grid.
+        atom = max((one.largest_atom for one in self.others), default=0.0)
+        return atom / math.ceil(atom / width) if atom >= width else width
 
 
 def reduce_event(event: Event, adjacency: Adjacency) -> Pieces:
@@ -114,7 +117,7 @@ def reduce_event(event: Event, adjacency: Adjacency) -> Pieces:
     Parameters
     ----------
     event : Event
-        One for which ``is_reducible`` holds.
+        One without parallel parts.
     adjacency : Adjacency
         The relation to which the event's noise multipliers refer.
 
@@ -130,24 +133,31 @@ def reduce_event(event: Event, adjacency: Adjacency) -> Pieces:
     all others is ``(1-q) N(0, s^2) + q N(1, s^2)`` against ``N(0, s^2)``, in both orders, for
     zero-out and add/remove alike. Under replace-one no single dominating pair is proved, so
     the claim goes through the data set in which the row is zeroed out: the noise is ``s 2C``,
-    which under zero-out is a multiplier of ``2 s``. See ``group_delta``.
+    which under zero-out is a multiplier of ``2 s``. See ``group_delta``. An epsilon that does
+    not come from a noise multiplier is not halved: erasing a row is one way to replace it.
     """
     terms = canonical(event).terms()
     in_pairs = adjacency is Adjacency.REPLACE_ONE and any(
-        type(basic) is PoissonSampled for basic, _ in terms
+        isinstance(basic, PoissonSampled) for basic, _ in terms
     )
     stretch = 2.0 if in_pairs else 1.0
-    shares = [_SHARE[type(basic)](basic, count, stretch) for basic, count in terms]
-    squares = [mu * mu for mu, _, _ in shares]
-    sampled = [piece for _, pieces, _ in shares for piece in pieces]
-    laplace = [piece for _, _, pieces in shares for piece in pieces]
-    plain = squares + [count / sigma**2 for _, sigma, count in sampled]
+    replaced = adjacency is Adjacency.REPLACE_ONE and not in_pairs
+    squares = [
+        count * _MU[type(basic)](basic) ** 2 / stretch**2
+        for basic, count in terms
+        if type(basic) in _MU
+    ]
+    others = tuple(
+        _PIECE[type(basic)](basic, count, stretch, replaced)
+        for basic, count in terms
+        if type(basic) not in _MU
+    )
+    plain = squares + [piece.plain_square for piece in others]
     return Pieces(
         _root_up(squares),
-        tuple(sampled),
-        tuple(laplace),
+        others,
         rows=2 if in_pairs else 1,
-        plain_mu=math.inf if laplace else stretch * _root_up(plain),
+        plain_mu=stretch * _root_up(plain),
     )
 
 
@@ -235,30 +245,38 @@ def group_epsilon(profile: Profile, target: float) -> float:
 _LARGEST_HALF = 700.0
 
 
-_Share = tuple[float, tuple[tuple[float, float, int], ...], tuple[tuple[float, int], ...]]
+def _poisson_sampled(event: PoissonSampled, count: int, stretch: float, replaced: bool) -> Piece:
+    return _SAMPLED[type(event.event)](event.sampling_rate, event.event, count, stretch)
 
 
-def _gaussian(event: Gaussian, count: int, stretch: float) -> _Share:
-    return math.sqrt(count) / (stretch * event.noise_multiplier), (), ()
+_SAMPLED: dict[type[Event], Callable[[float, Any, int, float], Piece]] = {
+    Gaussian: lambda rate, event, count, stretch: SampledPiece(
+        rate, stretch * event.noise_multiplier, count
+    ),
+    ProjectedGaussian: lambda rate, event, count, stretch: SampledProjectedPiece(
+        rate, event.dimension, stretch * event.noise_multiplier, count
+    ),
+}
 
+_MU: dict[type[Event], Callable[[Any], float]] = {
+    Gaussian: lambda event: 1.0 / event.noise_multiplier,
+    LastIterate: lambda event: event.mu,
+}
 
-def _last_iterate(event: LastIterate, count: int, stretch: float) -> _Share:
-    return math.sqrt(count) * event.mu / stretch, (), ()
-
-
-def _poisson_sampled(event: PoissonSampled, count: int, stretch: float) -> _Share:
-    return 0.0, ((event.sampling_rate, stretch * event.event.noise_multiplier, count),), ()
-
-
-def _laplace(event: Laplace, count: int, stretch: float) -> _Share:
-    return 0.0, (), ((stretch * event.noise_multiplier, count),)
-
-
-_SHARE: dict[type[Event], Callable[[Any, int, float], _Share]] = {
-    Gaussian: _gaussian,
-    LastIterate: _last_iterate,
+_PIECE: dict[type[Event], Callable[[Any, int, float, bool], Piece]] = {
     PoissonSampled: _poisson_sampled,
-    Laplace: _laplace,
+    Laplace: lambda event, count, stretch, _: LaplacePiece(stretch * event.noise_multiplier, count),
+    Pure: lambda event, count, *_: PurePiece(event.epsilon, count),
+    BoundedRange: lambda event, count, *_: BoundedRangePiece(event.epsilon, count),
+    ObjectivePerturbation: lambda event, count, stretch, replaced: PerturbedPiece(
+        math.log1p(event.curvature_ratio),
+        1.0 / (stretch * event.noise_multiplier),
+        replaced,
+        count,
+    ),
+    ProjectedGaussian: lambda event, count, stretch, _: ProjectedPiece(
+        event.dimension, stretch * event.noise_multiplier, count
+    ),
 }
 
 

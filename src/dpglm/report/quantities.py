@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, final
 
 from dpglm.data.spec import DataSpec
-from dpglm.privacy.events import Event, Gaussian, PoissonSampled, canonical
+from dpglm.oracle.moments import n_symmetric
+from dpglm.privacy.events import (
+    BoundedRange,
+    Event,
+    Gaussian,
+    ObjectivePerturbation,
+    PoissonSampled,
+    ProjectedGaussian,
+    Pure,
+    canonical,
+)
+from dpglm.solvers.schedules import MOST_LEVELS
 
 __all__ = ["QUANTITIES", "Implied", "Quantity"]
 
@@ -59,8 +72,123 @@ def _clipped_gradient_sum(settings: Mapping[str, Any], data: DataSpec) -> Implie
     return Implied(canonical(event), bound, settings["n_steps"], data.n_coefficients)
 
 
+def _shortest_gradient_sum(settings: Mapping[str, Any], data: DataSpec) -> Implied:
+    return Implied(Pure(settings["choice_epsilon"]), settings["clip"] * data.weight_bound, 1, 1)
+
+
+def _least_loss(settings: Mapping[str, Any], data: DataSpec) -> Implied:
+    bound = 0.5 * settings["loss_bound"] * data.weight_bound
+    return Implied(Pure(settings["choice_epsilon"]), bound, 1, 1)
+
+
+def _least_loss_for_its_norm(settings: Mapping[str, Any], data: DataSpec) -> Implied:
+    bound = max(settings["loss_bounds"]) * data.weight_bound
+    return Implied(BoundedRange(settings["choice_epsilon"]), bound, 1, 1)
+
+
+def _anchor_gradient_sum(settings: Mapping[str, Any], data: DataSpec) -> Implied:
+    event = Gaussian(settings["anchor_noise_multiplier"])
+    bound = settings["clip"] * data.weight_bound
+    return Implied(event, bound, len(settings["inner_steps"]), data.n_coefficients)
+
+
+def _gradient_difference_sum(settings: Mapping[str, Any], data: DataSpec) -> Implied:
+    event = PoissonSampled(
+        settings["sampling_rate"], Gaussian(settings["difference_noise_multiplier"])
+    )
+    lengths = settings["inner_steps"]
+    # Steps that start at their anchor ask nothing.
+    count = sum(lengths) - (len(lengths) if settings["restarts"] else 1)
+    bound = 2.0 * settings["clip"] * data.weight_bound
+    return Implied(canonical(event), bound, count, data.n_coefficients)
+
+
+def _minimiser(settings: Mapping[str, Any], data: DataSpec) -> Implied:
+    event = Gaussian(settings["noise_multiplier"])
+    movement = settings["clip"] * data.weight_bound / settings["strength"]
+    return Implied(event, movement + 2.0 * settings["tolerance"], 1, data.n_coefficients)
+
+
+def _perturbed_minimiser(settings: Mapping[str, Any], data: DataSpec) -> Implied:
+    ratio = data.weight_bound * settings["curvature"] / settings["strength"] * (1.0 + 1e-12)
+    event = ObjectivePerturbation(settings["noise_multiplier"], ratio)
+    bound = settings["clip"] * data.weight_bound
+    return Implied(event, bound, settings["n_objectives"], data.n_columns)
+
+
+def _minimiser_error(settings: Mapping[str, Any], data: DataSpec) -> Implied:
+    event = Gaussian(settings["error_noise_multiplier"])
+    return Implied(event, 2.0 * settings["error"], 1, data.n_coefficients)
+
+
+def _normalized_second_moment_sum(settings: Mapping[str, Any], data: DataSpec) -> Implied:
+    event = Gaussian(settings["first_noise_multiplier"])
+    return Implied(event, data.weight_bound, 1, n_symmetric(data.n_features + 1))
+
+
+def _clipped_moment_sum(settings: Mapping[str, Any], data: DataSpec) -> Implied:
+    bound = settings["moment_clip"] * data.weight_bound
+    size = n_symmetric(data.n_columns) + data.n_columns
+    return Implied(Gaussian(settings["noise_multiplier"]), bound, 1, size)
+
+
+def _preconditioned_gradient_sum(settings: Mapping[str, Any], data: DataSpec) -> Implied:
+    event = Gaussian(settings["noise_multiplier"])
+    bound = settings["clip"] * data.weight_bound
+    return Implied(event, bound, settings["n_steps"], data.n_coefficients)
+
+
+def _vertex(settings: Mapping[str, Any], data: DataSpec) -> Implied:
+    entry = max(settings["largest_entry"], min(data.entry_bound, data.row_norm))
+    bound = settings["slope_clip"] * entry * data.weight_bound
+    return Implied(BoundedRange(settings["choice_epsilon"]), bound, settings["n_steps"], 1)
+
+
+def _embedded_gradient_sum(settings: Mapping[str, Any], data: DataSpec) -> Implied:
+    return _clipped_gradient_sum(
+        settings, dataclasses.replace(data, n_features=settings["dimension"])
+    )
+
+
+def _gradient_sum_at_level(settings: Mapping[str, Any], data: DataSpec, level: int) -> Implied:
+    factor, count = settings["noise_levels"][level - 1]
+    multiplier, dimension = settings["noise_multiplier"] * factor, settings["dimension"]
+    event = Gaussian(multiplier) if dimension is None else ProjectedGaussian(multiplier, dimension)
+    return Implied(
+        canonical(PoissonSampled(settings["sampling_rate"], event)),
+        settings["clip"] * data.weight_bound,
+        count,
+        dimension or data.n_coefficients,
+    )
+
+
+def _at_levels(quantity: str, *, is_row_sum: bool) -> dict[str, Quantity]:
+    """One quantity for each noise that a schedule may take."""
+    return {
+        f"{quantity} at noise level {level}": Quantity(
+            functools.partial(_gradient_sum_at_level, level=level), is_row_sum
+        )
+        for level in range(1, MOST_LEVELS + 1)
+    }
+
+
 QUANTITIES: Mapping[str, Quantity] = MappingProxyType(
     {
+        **_at_levels("clipped gradient sum", is_row_sum=True),
+        **_at_levels("projected gradient sum", is_row_sum=False),
+        "clipped gradient sum of embedded rows": Quantity(_embedded_gradient_sum, is_row_sum=False),
+        "anchor gradient sum": Quantity(_anchor_gradient_sum),
+        "gradient difference sum": Quantity(_gradient_difference_sum),
         "clipped gradient sum": Quantity(_clipped_gradient_sum),
+        "clipped moment sum": Quantity(_clipped_moment_sum),
+        "least clipped loss": Quantity(_least_loss, is_row_sum=False),
+        "least clipped loss for its norm": Quantity(_least_loss_for_its_norm, is_row_sum=False),
+        "error of a minimiser": Quantity(_minimiser_error, is_row_sum=False),
+        "minimiser": Quantity(_minimiser, is_row_sum=False),
+        "minimiser of a perturbed objective": Quantity(_perturbed_minimiser, is_row_sum=False),
+        "normalised second-moment sum": Quantity(_normalized_second_moment_sum),
+        "preconditioned gradient sum": Quantity(_preconditioned_gradient_sum),
+        "shortest clipped gradient sum": Quantity(_shortest_gradient_sum, is_row_sum=False),
+        "vertex of the L1 ball": Quantity(_vertex, is_row_sum=False),
     }
 )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -32,6 +31,7 @@ from dpglm.problem import Target
 from dpglm.report.certificate import Certificate, library_versions
 from dpglm.report.quantities import QUANTITIES
 from dpglm.report.recompute import Recomputation, gaussian_mu, recompute
+from dpglm.report.stages import check_parts, happened, plain_settings, stage_of
 from dpglm.report.words import plain_number
 
 __all__ = ["Check", "Verification", "verify"]
@@ -163,7 +163,7 @@ def _guarded(name: str, check: Callable[[Certificate], str | None], which: Certi
     """Run a check; a record that cannot even be read fails it."""
     try:
         finding = check(which)
-    except (KeyError, TypeError, ValueError, OverflowError, ZeroDivisionError) as error:
+    except (LookupError, TypeError, ValueError, OverflowError, ZeroDivisionError) as error:
         finding = f"cannot be checked from what is recorded ({type(error).__name__}: {error})"
     return Check(name, finding is None, finding or "as it should be")
 
@@ -197,20 +197,21 @@ def _unrolled(event: Event) -> Iterator[Event]:
     for basic, count in canonical(event).terms():
         if isinstance(basic, LastIterate):
             yield Repeated(Gaussian(basic.noise_multiplier), count * basic.steps)
+        elif isinstance(basic, Parallel):
+            parts = tuple(Composed(tuple(_unrolled(part))) for part in basic.events)
+            yield Repeated(Parallel(parts), count)
         else:
             yield Repeated(basic, count)
 
 
 def _check_settings(certificate: Certificate) -> str | None:
-    happened = canonical(certificate.mechanisms)
-    listed = canonical(
-        Composed(tuple(Repeated(one.event, one.count) for one in certificate.releases))
-    )
-    if dict(listed.terms()) != dict(_leaves(happened)):
-        return f"the releases make {listed!r}, but {happened!r} happened"
-    data = DataSpec(**certificate.settings["data"])
+    recorded = canonical(certificate.mechanisms)
+    listed = happened(certificate.releases, certificate.settings)
+    if dict(listed.terms()) != dict(recorded.terms()):
+        return f"the releases make {listed!r}, but {recorded!r} happened"
     for release in certificate.releases:
-        implied = QUANTITIES[release.quantity].implied(certificate.settings, data)
+        stage = stage_of(release.quantity, certificate.settings)
+        implied = QUANTITIES[stage.quantity].implied(stage.settings, stage.data)
         for name, planned in vars(implied).items():
             done = getattr(release, name)
             if planned != done:
@@ -223,17 +224,14 @@ def _check_settings(certificate: Certificate) -> str | None:
     return None
 
 
-def _leaves(event: Event) -> Counter[Event]:
-    """Count every basic event, those of parallel parts as if they were one after the other."""
-    leaves: Counter[Event] = Counter()
-    for basic, count in canonical(event).terms():
-        if isinstance(basic, Parallel):
-            for part in basic.events:
-                for leaf, times in _leaves(part).items():
-                    leaves[leaf] += count * times
-        else:
-            leaves[basic] += count
-    return leaves
+def _check_parts(certificate: Certificate) -> str | None:
+    if _has_parts(certificate.event) and not certificate.adjacency.n_is_public:
+        return f"parts of the rows are not disjoint under {certificate.adjacency.value}"
+    return check_parts(certificate.settings)
+
+
+def _has_parts(event: Event) -> bool:
+    return any(isinstance(basic, Parallel) for basic, _ in canonical(event).terms())
 
 
 def _multiplier(event: Event) -> float:
@@ -265,14 +263,16 @@ def _check_relation(certificate: Certificate) -> str | None:
 
 
 def _check_noise(certificate: Certificate) -> str | None:
-    data, adjacency = DataSpec(**certificate.settings["data"]), certificate.adjacency
+    adjacency = certificate.adjacency
     same_library = certificate.versions.get("dpglm") == library_versions()["dpglm"]
     # Secret iterates have rounding allowances of their own, on top of those of the sums.
     exact = same_library and not _last_iterates(certificate.event)
     for release in certificate.releases:
         bound, multiplier = release.contribution_bound, release.noise_multiplier
         least = multiplier * adjacency.sum_sensitivity(bound)
-        if QUANTITIES[release.quantity].is_row_sum:
+        stage = stage_of(release.quantity, certificate.settings)
+        data, is_sum = stage.data, QUANTITIES[stage.quantity].is_row_sum
+        if is_sum:
             least = noise_scale(
                 adjacency,
                 bound + sum_rounding(data, adjacency, bound),
@@ -283,7 +283,6 @@ def _check_noise(certificate: Certificate) -> str | None:
         found = f"noise of {release.noise_scale!r} in a {release.quantity}"
         if release.noise_scale < least * (1.0 - 1e-9):
             return f"{found} is below {least!r}, which this relation and bound ask for"
-        is_sum = QUANTITIES[release.quantity].is_row_sum
         if is_sum and exact and release.noise_scale > least * (1.0 + 1e-9):
             return f"{found} is not the {least!r} that this relation and bound ask for"
     return None
@@ -291,11 +290,26 @@ def _check_noise(certificate: Certificate) -> str | None:
 
 def _check_last_iterate(certificate: Certificate) -> str | None:
     """Conditions of Bok, Su and Altschuler (ICML 2024), as ``solvers.amplification`` uses them."""
-    events = _last_iterates(certificate.event)
-    if not events:
-        return None
-    settings, problem = certificate.settings, certificate.settings["problem"]
-    data = DataSpec(**settings["data"])
+    for event in _last_iterates(certificate.event):
+        methods = [
+            settings
+            for settings in plain_settings(certificate.settings)
+            if (settings["noise_multiplier"], settings["n_steps"])
+            == (event.noise_multiplier, event.steps)
+        ]
+        if not methods:
+            return f"no method is recorded that could have made {event!r}"
+        for settings in methods:
+            if finding := _last_iterate_finding(event, settings, certificate):
+                return finding
+    return None
+
+
+def _last_iterate_finding(
+    event: LastIterate, settings: Mapping[str, Any], certificate: Certificate
+) -> str | None:
+    """Say which condition the method with these settings violates."""
+    problem, data = certificate.settings["problem"], DataSpec(**settings["data"])
     eta, strong = settings["first_step_size"], problem["strong_convexity"]
     smoothness = problem["loss_smoothness"] * data.augmented_row_norm**2 * data.weight_bound
     plain = {"momentum": 0.0, "sampling_rate": 1.0, "last_step_size": eta, "output": "Last()"}
@@ -314,15 +328,19 @@ def _check_last_iterate(certificate: Certificate) -> str | None:
     if not eta * smoothness <= 2.0 * (1.0 + _ROUNDING):
         return f"step size {eta!r} is too large for smoothness {smoothness!r}"
     least = 1.0 / (1.0 + eta * strong)
-    for event in events:
-        if not event.contraction >= least * (1.0 - 1e-12):
-            return f"contraction {event.contraction!r} is claimed, {least!r} is all there is"
+    if not event.contraction >= least * (1.0 - 1e-12):
+        return f"contraction {event.contraction!r} is claimed, {least!r} is all there is"
     return None
 
 
 def _last_iterates(event: Event) -> list[LastIterate]:
-    basics = (basic for basic, _ in canonical(event).terms())
-    return [basic for basic in basics if isinstance(basic, LastIterate)]
+    found: list[LastIterate] = []
+    for basic, _ in canonical(event).terms():
+        if isinstance(basic, LastIterate):
+            found.append(basic)
+        elif isinstance(basic, Parallel):
+            found.extend(one for part in basic.events for one in _last_iterates(part))
+    return found
 
 
 def _check_facts(certificate: Certificate) -> str | None:
@@ -369,6 +387,7 @@ _CHECKS: dict[str, Callable[[Certificate], str | None]] = {
     "claim is within the budget": _check_budget,
     "everything that happened was accounted for": _check_mechanisms,
     "settings agree with what happened": _check_settings,
+    "parts of the rows are disjoint": _check_parts,
     "noise was made for the stated relation": _check_relation,
     "noise was large enough": _check_noise,
     "last-iterate bound applies": _check_last_iterate,

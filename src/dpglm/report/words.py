@@ -6,11 +6,16 @@ import functools
 from decimal import ROUND_CEILING, Context, Decimal
 
 from dpglm.privacy.events import (
+    BoundedRange,
     Event,
     Gaussian,
     Laplace,
     LastIterate,
+    ObjectivePerturbation,
+    Parallel,
     PoissonSampled,
+    ProjectedGaussian,
+    Pure,
     canonical,
 )
 
@@ -96,7 +101,8 @@ def _(event: PoissonSampled, count: int) -> str:
     share = plain_number(100.0 * event.sampling_rate, 3)
     return (
         f"{_times(count, 'sum')} over a fresh random sample ({share} % of the rows on average), "
-        f"{_each(count)} Gaussian noise of {noise} times what one row can change"
+        f"{_projected(event.event, count)}{_each(count)} Gaussian noise of {noise} times what one "
+        "row can change"
     )
 
 
@@ -118,6 +124,63 @@ def _(event: Laplace, count: int) -> str:
         f"{_times(count, 'number')}, {_each(count)} Laplace noise of scale {noise} times what "
         "one row can change"
     )
+
+
+@_describe.register
+def _(event: Pure, count: int) -> str:
+    return (
+        f"{_times(count, 'release')} (noisy numbers or a noisy choice), {_each(count)} an epsilon "
+        f"of {rounded_up(event.epsilon)} and a delta of 0 by itself"
+    )
+
+
+@_describe.register
+def _(event: BoundedRange, count: int) -> str:
+    return (
+        f"{_times(count, 'random choice')} among candidates, the better ones likelier (exponential "
+        f"mechanism, epsilon = {rounded_up(event.epsilon)})"
+    )
+
+
+@_describe.register
+def _(event: ObjectivePerturbation, count: int) -> str:
+    noise = plain_number(event.noise_multiplier)
+    return (
+        f"{_times(count, 'minimiser')} of an objective with a random linear term, {_each(count)} "
+        f"Gaussian noise of {noise} times what one row can change in the gradient, and a quadratic "
+        f"penalty of {plain_number(1.0 / event.curvature_ratio)} times one row's curvature"
+    )
+
+
+@_describe.register
+def _(event: ProjectedGaussian, count: int) -> str:
+    noise = plain_number(event.noise_multiplier)
+    return (
+        f"{_times(count, 'sum')} over all rows, {_projected(event, count)}{_each(count)} Gaussian "
+        f"noise of {noise} times what one row can change before that"
+    )
+
+
+@_describe.register
+def _(event: Parallel, count: int) -> str:
+    parts = "; ".join(
+        f"part {j}: {' and '.join(describe_event(part)) or 'nothing'}"
+        for j, part in enumerate(event.events, start=1)
+    )
+    times = "" if count == 1 else f"{count} times, "
+    return f"{times}about disjoint parts of the rows, each row being in one: {parts}"
+
+
+@functools.singledispatch
+def _projected(event: Event, count: int) -> str:
+    """Say how a sum is projected before noise is added, if it is."""
+    return ""
+
+
+@_projected.register
+def _(event: ProjectedGaussian, count: int) -> str:
+    directions = _times(event.dimension, "random public direction")
+    return f"{'' if count == 1 else 'each '}seen from {directions}, "
 
 
 def _factor(contraction: float) -> str:

@@ -1,0 +1,114 @@
+"""Fits made of stages on disjoint parts of the rows, as certificates record them.
+
+Where ``settings`` have the key ``"stages"``, it maps the name of each stage to the settings of
+its own method, with its ``"data"`` and the number of its ``"part"``; ``"part_sizes"`` says how
+the rows were divided. Its releases are recorded as ``"<name of the stage>: <quantity>"``;
+those without a name are about the last part. Stages may have stages.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+from dpglm.data.spec import DataSpec
+from dpglm.privacy.events import Composed, Event, Parallel, Repeated, canonical
+from dpglm.privacy.mechanisms import Release
+
+__all__ = ["Stage", "check_parts", "happened", "plain_settings", "stage_of"]
+
+_SEPARATOR = ": "
+
+
+@final
+@dataclass(frozen=True)
+class Stage:
+    """Where a release belongs.
+
+    Parameters
+    ----------
+    quantity : str
+        What was released, without the names of stages.
+    settings : mapping
+        Of the method that released it.
+    data : DataSpec
+        Public facts about the rows that it asked.
+    """
+
+    quantity: str
+    settings: Mapping[str, Any]
+    data: DataSpec
+
+
+def stage_of(quantity: str, settings: Mapping[str, Any]) -> Stage:
+    """Find the stage of a release from its recorded quantity."""
+    if "stages" not in settings:
+        return Stage(quantity, settings, DataSpec(**settings["data"]))
+    name, separator, rest = quantity.partition(_SEPARATOR)
+    if separator:
+        return stage_of(rest, settings["stages"][name])
+    last = {**settings["data"], "n_rows": settings["part_sizes"][-1]}
+    return Stage(quantity, settings, DataSpec(**last))
+
+
+def happened(releases: Sequence[Release], settings: Mapping[str, Any]) -> Event:
+    """Return the event that releases make up, each on the part of the rows that it was about.
+
+    Parameters
+    ----------
+    releases : sequence of Release
+        Everything that left.
+    settings : mapping
+        Of the method that released it.
+
+    Returns
+    -------
+    Event
+        In canonical form; all one after the other where there are no stages.
+    """
+    if "stages" not in settings:
+        return _composed(Repeated(one.event, one.count) for one in releases)
+    by_stage: dict[str, list[Release]] = {name: [] for name in settings["stages"]}
+    by_part: list[list[Event]] = [[] for _ in settings["part_sizes"]]
+    for one in releases:
+        name, separator, rest = one.quantity.partition(_SEPARATOR)
+        if separator:
+            by_stage[name].append(dataclasses.replace(one, quantity=rest))
+        else:
+            by_part[-1].append(Repeated(one.event, one.count))
+    for name, inner in by_stage.items():
+        stage = settings["stages"][name]
+        by_part[stage["part"]].append(happened(inner, stage))
+    return canonical(Parallel(tuple(map(_composed, by_part))))
+
+
+def check_parts(settings: Mapping[str, Any]) -> str | None:
+    """Say what is wrong with the parts of the rows, if anything is."""
+    if "stages" not in settings:
+        return None
+    data, sizes = settings["data"], settings["part_sizes"]
+    if not all(size >= 1 for size in sizes) or sum(sizes) != data["n_rows"]:
+        return f"parts of {sizes!r} rows do not make up {data['n_rows']!r} rows"
+    for name, stage in settings["stages"].items():
+        if not 0 <= stage["part"] < len(sizes):
+            return f"{name} is about part {stage['part']!r} of {len(sizes)}"
+        if stage["data"] != {**data, "n_rows": sizes[stage["part"]]}:
+            return f"the public facts of {name} are not those of its part"
+        if finding := check_parts(stage):
+            return finding
+    return None
+
+
+def plain_settings(settings: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """List the settings of every method that has no stages itself."""
+    if "stages" not in settings:
+        yield settings
+        return
+    for stage in settings["stages"].values():
+        yield from plain_settings(stage)
+
+
+def _composed(events: Iterator[Event] | list[Event]) -> Event:
+    return canonical(Composed(tuple(events)))
