@@ -18,10 +18,10 @@ import numpy as np
 from sklearn.metrics import roc_auc_score
 
 from benchmarks.splits import load_adult_split
-from dpglm import LogisticRegression, NoisyGD
+from dpglm import LinearRegression, LogisticRegression, NoisyGD
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
-from dpglm.datasets import load_fashion_mnist
+from dpglm.datasets import load_california_housing, load_fashion_mnist
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import Oracle, clipped_gradient_sum
 from dpglm.privacy.budget import ApproximateDP
@@ -89,6 +89,32 @@ def fashion(splits: Path) -> Iterator[Bar]:
         scores.append(100.0 * model.score(X[data.test], data.target[data.test]))
     name = "Fashion-MNIST pixels, epsilon 1, test accuracy"
     yield Bar(name, float(np.mean(scores)), float(np.std(scores)), 82.5, True, "%")
+
+
+def california(splits: Path) -> Iterator[Bar]:
+    """Mean test R2 of least squares from sufficient statistics, bounds from the public schema."""
+    data = load_california_housing()
+    columns = data.schema["columns"].values()
+    target = data.schema["target"]
+    orders = [np.random.default_rng(seed).permutation(data.n_rows) for seed in SEEDS]
+    n_test = len(data.test)
+    for split, parts in (
+        ("fixed split", [(data.train, data.test) for _ in SEEDS]),
+        ("random splits", [(rows[n_test:], rows[:n_test]) for rows in orders]),
+    ):
+        scores = []
+        for seed, (train, test) in zip(SEEDS, parts, strict=True):
+            model = LinearRegression(
+                epsilon=1.0,
+                delta=DELTA,
+                solver="sufficient_statistics",
+                feature_bounds=tuple([one[end] for one in columns] for end in ("low", "high")),
+                target_bounds=(target["low"], target["high"]),
+                random_state=seed,
+            ).fit(data.data[train], data.target[train])
+            scores.append(model.score(data.data[test], data.target[test]))
+        name = f"California housing, {split}, epsilon 1, test R2"
+        yield Bar(name, float(np.mean(scores)), float(np.std(scores)), 0.55, True, "")
 
 
 def gradient(splits: Path) -> Iterator[Bar]:
@@ -175,6 +201,7 @@ def importing(splits: Path) -> Iterator[Bar]:
 MEASURES: dict[str, Callable[[Path], Iterator[Bar]]] = {
     "adult": adult,
     "fashion": fashion,
+    "california": california,
     "gradient": gradient,
     "overhead": overhead,
     "import": importing,

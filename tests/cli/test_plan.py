@@ -17,8 +17,9 @@ def test_says_what_the_estimators_own_plan_says(run):
     assert done.exit_code == 0
     assert "epsilon 0.5, delta 1e-06, relation zero_out" in done.stdout
     assert re.search(rf"Steps +{plan.n_steps}\n", done.stdout)
-    noise = plain_number(plan.method.settings()["noise_multiplier"])
-    assert re.search(rf"Noise multiplier +{noise}\n", done.stdout)
+    for release in plan.method.releases:
+        noise = plain_number(release.noise_multiplier)
+        assert f"{noise} ({release.quantity})" in " ".join(done.stdout.split())
     assert f"{plan.coefficient_noise:.2g} (standard deviation" in done.stdout
 
 

@@ -209,7 +209,11 @@ def test_weights_move_the_model_and_keep_the_sensitivity():
     X = np.ones((2000, 1))
     y = rng.integers(0, 2, 2000)
     even = LogisticRegression(
-        classes=[0, 1], row_norm=1.0, epsilon=8.0, class_weight={0: 1.0, 1: 1.0}
+        classes=[0, 1],
+        row_norm=1.0,
+        epsilon=8.0,
+        class_weight={0: 1.0, 1: 1.0},
+        solver="noisy_gd",
     )
     heavy = clone(even).set_params(class_weight={1: 5.0})
     p_even = even.fit(X, y).predict_proba(X[:1])[0, 1]

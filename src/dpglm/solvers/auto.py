@@ -1,0 +1,78 @@
+"""The solver that estimators use unless told otherwise: a choice by public facts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+from dpglm.data.spec import DataSpec
+from dpglm.privacy.budget import PrivacyBudget
+from dpglm.privacy.unit import Adjacency
+from dpglm.problem import Problem, Squared
+from dpglm.solvers.base import Plan, Solver
+from dpglm.solvers.newton import Newton
+from dpglm.solvers.noisy_gd import NoisyGD
+from dpglm.solvers.sufficient_statistics import SufficientStatistics
+
+__all__ = ["Auto", "choose"]
+
+# Second moments of more columns drown in noise where gradients do not; 2^28 entries in double
+# precision are 2 GiB.
+_MOST_COLUMNS = 300
+_MOST_ENTRIES = 2**28
+
+
+def choose(problem: Problem, data: DataSpec) -> Solver:
+    """Choose a solver with default settings.
+
+    Parameters
+    ----------
+    problem : Problem
+        Loss, regularizer and constraint.
+    data : DataSpec
+        Public facts about the data.
+
+    Returns
+    -------
+    Solver
+        For at most 300 columns, and rows of at most 2^28 entries when stored densely: ``SufficientStatistics`` for
+        squared loss, ``Newton`` for other convex losses. Otherwise ``NoisyGD``.
+
+    Examples
+    --------
+    >>> from dpglm.problem import Logistic
+    >>> choose(Problem(Logistic()), DataSpec(n_rows=10_000, n_features=20)) == Newton()
+    True
+    """
+    large = data.n_columns > _MOST_COLUMNS or data.n_rows * data.n_columns > _MOST_ENTRIES
+    if large or not problem.loss.convex:
+        return NoisyGD()
+    return SufficientStatistics() if isinstance(problem.loss, Squared) else Newton()
+
+
+@final
+@dataclass(frozen=True)
+class Auto(Solver):
+    """The solver that ``choose`` returns.
+
+    Notes
+    -----
+    Privacy: the choice depends on public facts only; the plan is that of the chosen solver.
+
+    Examples
+    --------
+    >>> from dpglm.privacy import ApproximateDP
+    >>> data = DataSpec(n_rows=1000, n_features=3, target_low=0.0, target_high=1.0)
+    >>> plan = Auto().plan(Problem(Squared()), ApproximateDP(1.0, 1e-5), data)
+    >>> plan.method.settings()["algorithm"]
+    'sufficient statistics'
+    """
+
+    def plan(
+        self,
+        problem: Problem,
+        budget: PrivacyBudget,
+        data: DataSpec,
+        adjacency: Adjacency = Adjacency.ZERO_OUT,
+    ) -> Plan:
+        return choose(problem, data).plan(problem, budget, data, adjacency)

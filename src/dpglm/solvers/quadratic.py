@@ -1,0 +1,123 @@
+"""Minimising a released quadratic plus penalty over a constraint: post-processing."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpglm.data.spec import DataSpec
+from dpglm.problem import Problem
+from dpglm.solvers.preconditioner import Basis
+
+__all__ = ["feasible", "minimize_quadratic", "n_penalized"]
+
+_MOST_STEPS, _TOLERANCE = 20_000, 1e-10
+
+
+def n_penalized(problem: Problem, data: DataSpec) -> int:
+    """Return on how many leading rows of the parameter penalty and constraint act.
+
+    Parameters
+    ----------
+    problem : Problem
+        Penalty, constraint, and whether they act on the intercept.
+    data : DataSpec
+        Public facts.
+
+    Returns
+    -------
+    int
+    """
+    return data.n_columns - int(data.intercept > 0.0 and not problem.penalize_intercept)
+
+
+def feasible(
+    problem: Problem, penalized: int, w: NDArray[np.float64], step: float
+) -> NDArray[np.float64]:
+    """Prox of the penalty, then projection, on the rows of ``w`` that they act on.
+
+    Parameters
+    ----------
+    problem : Problem
+        Penalty and constraint.
+    penalized : int
+        Number of those rows.
+    w : ndarray
+        Parameter.
+    step : float
+        Step of the prox, at least 0.
+
+    Returns
+    -------
+    ndarray, shape of ``w``
+    """
+    acted_on = problem.constraint.project(problem.regularizer.prox(w[:penalized], step))
+    return np.concatenate([acted_on, w[penalized:]])
+
+
+def minimize_quadratic(
+    matrix: NDArray[np.float64],
+    vector: NDArray[np.float64],
+    basis: Basis,
+    problem: Problem,
+    penalized: int,
+    center: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Minimise ``<v, A v> / 2 - <b, v>`` plus the penalty of ``w = center + basis v``.
+
+    Parameters
+    ----------
+    matrix : ndarray of shape (columns, columns)
+        A, symmetric and positive definite.
+    vector : ndarray of shape (columns,) or (columns, outputs)
+        b.
+    basis : Basis
+        Coordinates v.
+    problem : Problem
+        Penalty and constraint.
+    penalized : int
+        On how many leading rows of w these act.
+    center : ndarray, shape of ``vector``
+        Where v is zero.
+
+    Returns
+    -------
+    ndarray, shape of ``vector``
+        w, within the constraint. Exact where the penalty is quadratic and the constraint does
+        not bind; else by accelerated proximal gradient steps.
+
+    Notes
+    -----
+    Privacy: post-processing of released values.
+
+    References
+    ----------
+    O'Donoghue and Candès, "Adaptive restart for accelerated gradient schemes", Foundations of
+    Computational Mathematics 15 (2015), section 3.2.
+    """
+    strength = problem.regularizer.strong_convexity
+    acted_on = basis.vectors[:penalized]
+    v = np.linalg.solve(
+        matrix + strength * acted_on.T @ acted_on,
+        vector - strength * acted_on.T @ center[:penalized],
+    )
+    w = center + basis.vectors @ v
+    is_quadratic = problem.regularizer.smoothness == strength
+    if is_quadratic and problem.constraint.contains(w[:penalized], 0.0):
+        return w
+    hessian = basis.inverse.T @ matrix @ basis.inverse
+    shift = basis.inverse.T @ vector + hessian @ center
+    step = 1.0 / float(np.linalg.norm(hessian, 2))
+    w = feasible(problem, penalized, w, 0.0)
+    ahead, momentum = w, 1.0
+    for _ in range(_MOST_STEPS):
+        new = feasible(problem, penalized, ahead - step * (hessian @ ahead - shift), step)
+        moved = new - w
+        if float(np.vdot(ahead - new, moved)) > 0.0:
+            momentum = 1.0
+        following = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * momentum**2))
+        ahead = new + (momentum - 1.0) / following * moved
+        momentum, w = following, new
+        if np.linalg.norm(moved) <= _TOLERANCE * np.linalg.norm(w):
+            break
+    return w

@@ -1,0 +1,203 @@
+"""Attacks on second moments and what follows: under the claim, near it, deadly for bugs."""
+
+from __future__ import annotations
+
+from unittest import mock
+
+import numpy as np
+import pytest
+
+from dpglm.data.spec import DataSpec
+from dpglm.oracle import moments as moments_module
+from dpglm.oracle import preconditioned as preconditioned_module
+from dpglm.oracle.clipping import FlatClipping
+from dpglm.oracle.gradients import Oracle, clipped_gradient_sum
+from dpglm.oracle.moments import (
+    clipped_moments,
+    noisy_second_moments,
+    normalized_second_moments,
+)
+from dpglm.privacy import GaussianDP, mechanisms
+from dpglm.privacy.mechanisms import Curator
+from dpglm.privacy.noise import SeededNoise
+from dpglm.privacy.unit import Adjacency
+from dpglm.problem import Logistic, Problem, Squared
+from dpglm.solvers import Newton, SufficientStatistics
+from dpglm.solvers import newton as newton_module
+from dpglm.solvers.preconditioner import constant_column
+from tests.audit.attack import mu_at_least, one_row, planted_noise
+
+MU = 2.0
+RUNS, FEW = 400, 120
+ROW = np.array([1e6, 0.0])
+LEAST_SQUARES = DataSpec(3, 2, row_norm=10.0, target_low=-1.0, target_high=1.0)
+LOGISTIC = DataSpec(3, 2, row_norm=10.0)
+
+
+def plan_of(solver, data, adjacency=Adjacency.ZERO_OUT):
+    loss = Logistic() if data is LOGISTIC else Squared()
+    return solver.plan(Problem(loss), GaussianDP(MU), data, adjacency)
+
+
+def released(plan, rows, seed):
+    """Run a plan; every noisy vector with its noise, and the basis."""
+    seen = []
+    original = mechanisms.add_gaussian
+
+    def listening(value, std, k, source):
+        noisy = original(value, std, k, source)
+        seen.append((noisy, std))
+        return noisy
+
+    oracle = Oracle(rows, plan.problem.loss, Curator(plan.adjacency, SeededNoise(seed)))
+    points = []
+    with mock.patch.object(mechanisms, "add_gaussian", listening):
+        state = plan.method.init(0)
+        for _ in range(plan.n_steps):
+            points.append(state.w)
+            state, _ = plan.method.step(state, oracle)
+    return seen, state.basis, points
+
+
+def least_squares_sums(plan, rows, basis, points):
+    """What each release is without noise, as an attacker who knows the rows works it out."""
+    (block,) = rows.blocks()
+    method = plan.method
+    second = clipped_moments(
+        plan.data, basis.vectors, method.clip, method.center, method.target_weight, False
+    )
+    return [normalized_second_moments(plan.data, constant_column(plan.data))(block), second(block)]
+
+
+def newton_sums(plan, rows, basis, points):
+    (block,) = rows.blocks()
+    oracle = Oracle(rows, plan.problem.loss, Curator(plan.adjacency, SeededNoise(0)))
+    turned = preconditioned_module._turned(oracle, basis.vectors)
+    gradients = [
+        clipped_gradient_sum(
+            turned, plan.problem.loss, FlatClipping(plan.method.clip), basis.inverse @ w
+        )
+        for w in points
+    ]
+    return [normalized_second_moments(plan.data, constant_column(plan.data))(block), *gradients]
+
+
+SUMS = {"least squares": least_squares_sums, "newton": newton_sums}
+PLANS = {
+    "least squares": plan_of(SufficientStatistics(), LEAST_SQUARES),
+    "newton": plan_of(Newton(n_steps=2), LOGISTIC),
+}
+
+
+def attack(plan, name, runs, swollen=1.0):
+    """Likelihood ratio of "the row is there" over "it is not", over all releases together.
+
+    ``swollen``: how many times too long the attacker takes contributions to be.
+    """
+    present, absent = (one_row(plan.data, ROW, 1.0, present=here) for here in (True, False))
+    guesses = []
+    for rows, start in ((present, 0), (absent, runs)):
+        ratios = []
+        for seed in range(start, start + runs):
+            seen, basis, points = released(plan, rows, seed)
+            first, second = (SUMS[name](plan, one, basis, points) for one in (present, absent))
+            ratios.append(
+                sum(
+                    float(np.vdot(a - b, noisy - b - swollen * (a - b) / 2.0)) / std**2
+                    for (noisy, std), a, b in zip(seen, first, second, strict=True)
+                )
+            )
+        guesses.append(np.array(ratios) > 0.0)
+    return mu_at_least(*guesses)
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_as_private_as_claimed_and_no_more(name):
+    assert 0.7 * MU <= attack(PLANS[name], name, RUNS) <= MU
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_half_the_noise_is_refuted(name):
+    def half(add):
+        return lambda value, std, k, source: add(value, std / 2.0, k, source)
+
+    with planted_noise(half):
+        assert attack(PLANS[name], name, FEW) > MU
+
+
+def matrix_attack(plan, runs):
+    """Look at one diagonal entry of the first release alone, whose share is the budget's most."""
+    present, absent = (one_row(plan.data, ROW, 1.0, present=here) for here in (True, False))
+    guesses = []
+    multiplier = plan.method.first_noise_multiplier
+    for rows, start in ((present, 0), (absent, runs)):
+        shown = []
+        for seed in range(start, start + runs):
+            oracle = Oracle(rows, Squared(), Curator(plan.adjacency, SeededNoise(seed)))
+            matrix = noisy_second_moments(oracle, constant_column(plan.data), multiplier)
+            shown.append(matrix[0, 0])
+        guesses.append(np.array(shown) > 0.5)
+    return mu_at_least(*guesses)
+
+
+FIRST = plan_of(SufficientStatistics(first_share=0.98), LEAST_SQUARES)
+
+
+def test_the_diagonal_of_the_matrix_is_as_private_as_claimed():
+    assert 0.6 * MU <= matrix_attack(FIRST, RUNS) <= MU
+
+
+def test_noise_averaged_with_a_second_draw_is_refuted():
+    # As when a matrix of noise is made symmetric by adding an independent other one.
+    def averaged(add):
+        def planted(value, std, k, source):
+            zero = np.zeros_like(value)
+            noise = [add(zero, std, k, source) for _ in range(4)]
+            return value + sum(noise) / 4.0
+
+        return planted
+
+    with planted_noise(averaged):
+        assert matrix_attack(FIRST, FEW) > MU
+
+
+def test_the_row_norm_in_place_of_its_square_is_refuted():
+    # Rows that are not scaled to one length contribute up to R^2; noise is for 1, or for R.
+    def raw(spec, constant):
+        def block_sum(block):
+            rows = moments_module.dense_rows(block, spec)
+            rows = np.column_stack([rows, np.full(len(rows), constant)])
+            weights = np.ones(len(rows)) if block.weights is None else block.weights
+            return moments_module.pack_symmetric((rows * weights[:, None]).T @ rows / 10.0)
+
+        return block_sum
+
+    with mock.patch.object(moments_module, "normalized_second_moments", raw):
+        assert matrix_attack(FIRST, FEW) > MU
+
+
+def test_a_matrix_without_clipping_is_refuted():
+    plan = plan_of(SufficientStatistics(clip=0.05), LEAST_SQUARES)
+    original = moments_module.clipped_moments
+
+    def unclipped(spec, basis, clip, *rest):
+        return original(spec, basis, 10.0 * clip, *rest)
+
+    with mock.patch.object(moments_module, "clipped_moments", unclipped):
+        assert attack(plan, "least squares", FEW, swollen=5.0) > MU
+
+
+def test_a_gradient_that_is_clipped_before_the_basis_is_refuted():
+    original = newton_module.noisy_preconditioned_gradient
+    plan = PLANS["newton"]
+
+    def before(oracle, basis, v, clip, noise_multiplier):
+        def clipped_too_soon(rows, loss, clipping, v, map_blocks):
+            return 20.0 * basis.T @ clipped_gradient_sum(oracle.rows, loss, clipping, basis @ v)
+
+        planted = mock.patch.object(preconditioned_module, "clipped_gradient_sum", clipped_too_soon)
+        with planted:
+            return original(oracle, basis, v, clip, noise_multiplier)
+
+    with mock.patch.object(newton_module, "noisy_preconditioned_gradient", before):
+        assert attack(plan, "newton", FEW, swollen=5.0) > MU
