@@ -20,17 +20,20 @@ from dpglm.exceptions import PublicInformationWarning
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import clipped_gradient_sum
 from dpglm.oracle.rounding import sum_rounding
+from dpglm.privacy import mechanisms
 from dpglm.privacy.accountants import accountant_for
 from dpglm.privacy.budget import ApproximateDP, GaussianDP
 from dpglm.privacy.events import Composed, Gaussian, Laplace, LastIterate, PoissonSampled, Repeated
 from dpglm.privacy.noise import SeededNoise, SystemNoise
 from dpglm.privacy.unit import Adjacency
 from dpglm.problem import L2, Logistic, Problem, Softmax
+from dpglm.selection import BestIterate, ConfidenceBoosting, NormGridSearch
 from dpglm.solvers import Constant, run
 from dpglm.solvers.defaults import steps as default_steps
 from tests.audit.attack import planted_noise, released_sums, scripted_releases, views
 
 SHORT = NoisyGD(n_steps=3, step_size=0.5, clip=0.5)
+PLANNED = DataSpec(n_rows=20, n_features=3, row_norm=2.0, intercept=2.0)
 
 
 def small(n=20, d=3):
@@ -459,6 +462,47 @@ def test_pitfall_16_rounding_is_in_the_sensitivity_and_noise_is_on_a_grid():
     with planted_noise(naive):
         rows = prepare_rows(np.full((4, 2), 0.1 / 3.0), np.ones(4), plan.data)
         assert (views(plan, rows, range(5)).gradients * 4.0 % step != 0.0).any()
+
+
+# 17. Private selection that reports the winner's true score.
+
+
+SELECTING = [
+    BestIterate(n_steps=2),
+    NormGridSearch(SHORT, bounds=(1.0, 2.0)),
+    ConfidenceBoosting(SHORT, n_models=2),
+]
+
+
+def shown_by(solver, X):
+    """All that a fit shows where noise and choices happen to be the same whatever the data."""
+    with (
+        planted_noise(lambda add: lambda value, *_: np.full_like(value, 0.1)),
+        mock.patch.object(mechanisms, "permute_and_flip", return_value=1),
+        mock.patch.object(mechanisms, "generalized_exponential_mechanism", return_value=1),
+    ):
+        fitted = model(solver=solver, random_state=0).fit(X, small()[1])
+    seen = fitted.solution_
+    return fitted.coef_.tolist(), repr(seen.history), repr(fitted.privacy_.to_dict())
+
+
+@pytest.mark.parametrize("solver", SELECTING, ids=lambda solver: type(solver).__name__)
+def test_pitfall_17_the_score_of_the_winner_is_not_shown(solver):
+    X, _ = small()
+    assert shown_by(solver, X) == shown_by(solver, -2.0 * X)
+    # What would show it: the norm, or the mean loss, of what was chosen, as a diagnostic.
+    method = type(solver.plan(Problem(Logistic()), ApproximateDP(1.0, 1e-5), PLANNED).method)
+    honest = method.step
+
+    def telling(self, state, oracle):
+        new, info = honest(self, state, oracle)
+        if new.chosen is None:
+            return new, info
+        score = clipped_gradient_sum(oracle.rows, Logistic(), FlatClipping(1.0), new.chosen)
+        return new, dataclasses.replace(info, gradient_norm=float(np.linalg.norm(score)))
+
+    with mock.patch.object(method, "step", telling):
+        assert shown_by(solver, X) != shown_by(solver, -2.0 * X)
 
 
 # 18. Odd sizes: tests/estimators/test_bad_input.py; here what privacy needs of them.

@@ -176,3 +176,10 @@ def test_epsilons_far_apart_and_extreme():
             found = accountant.epsilon(make(top), ZERO_OUT, 1e-12)
             assert found <= top
             assert found >= 0.9 * top or top < 1e-8
+
+
+@pytest.mark.parametrize("epsilon", [1e3, 1e5])
+def test_losses_beyond_floating_point_are_infinite_not_an_error(epsilon):
+    event = Composed((Gaussian(1.0), Pure(epsilon)))
+    delta = FourierAccountant().delta(event, Adjacency.ZERO_OUT, 1.0)
+    assert 0.99 < delta <= 1.0

@@ -70,6 +70,10 @@ class DenseRows(Rows):
     def part(self, indices: NDArray[np.intp]) -> DenseRows:
         return self._taken(indices, dataclasses.replace(self.spec, n_rows=len(indices)))
 
+    def clip_entries(self, bound: float) -> DenseRows:
+        X = np.clip(self._X, -bound, bound, dtype=self._X.dtype)
+        return DenseRows(X, self._y, self._norms, self.spec, self._weights)
+
     def _taken(self, indices: NDArray[np.intp], spec: DataSpec) -> DenseRows:
         weights = None if self._weights is None else self._weights[indices]
         return DenseRows(self._X[indices], self._y[indices], self._norms[indices], spec, weights)

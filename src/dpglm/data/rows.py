@@ -70,6 +70,10 @@ class Rows(abc.ABC):
     def part(self, indices: NDArray[np.intp]) -> Rows:
         """Take rows as a data set of its own: its ``spec`` says that there are so many."""
 
+    @abc.abstractmethod
+    def clip_entries(self, bound: float) -> Rows:
+        """Clip every entry to [-bound, bound], row by row; the intercept column stays."""
+
     def sum(
         self, kernel: Kernel, map_blocks: BlockMap = SERIAL, shape: tuple[int, ...] | None = None
     ) -> NDArray[np.float64]:

@@ -64,6 +64,11 @@ class SparseRows(Rows):
     def part(self, indices: NDArray[np.intp]) -> SparseRows:
         return self._taken(indices, dataclasses.replace(self.spec, n_rows=len(indices)))
 
+    def clip_entries(self, bound: float) -> SparseRows:
+        entries = np.clip(self._X.data, -bound, bound, dtype=self._X.dtype)
+        X = sparse.csr_array((entries, self._X.indices, self._X.indptr), shape=self._X.shape)
+        return SparseRows(X, self._y, self._norms, self.spec, self._weights)
+
     def _taken(self, indices: NDArray[np.intp], spec: DataSpec) -> SparseRows:
         weights = None if self._weights is None else self._weights[indices]
         return SparseRows(self._X[indices], self._y[indices], self._norms[indices], spec, weights)

@@ -32,6 +32,9 @@ class DataSpec:
     row_norm : float, default=1.0
         Bound ``R`` on the L2 norm of every prepared row, intercept column excluded; from 1e-15
         to 1e15.
+    entry_bound : float, optional
+        Declared bound on the magnitude of every entry of a row, intercept column excluded.
+        Methods that rely on it clip entries to it.
     intercept : float, default=0.0
         Value of the constant column that is appended to every row; 0 for none.
     dtype : {"float32", "float64"}, default="float64"
@@ -59,6 +62,7 @@ class DataSpec:
     weight_bound: float = 1.0
     target_low: float = -math.inf
     target_high: float = math.inf
+    entry_bound: float = math.inf
 
     def __post_init__(self) -> None:
         check_integer("n_rows", self.n_rows, least=1)
@@ -67,6 +71,8 @@ class DataSpec:
         check_real("row_norm", self.row_norm, least=SMALLEST, most=LARGEST)
         if self.intercept != 0.0:
             check_real("intercept", self.intercept, least=SMALLEST, most=LARGEST)
+        if self.entry_bound != math.inf:
+            check_real("entry_bound", self.entry_bound, least=SMALLEST, most=LARGEST)
         check_real("weight_bound", self.weight_bound, least=SMALLEST, most=LARGEST)
         check_one_of("dtype", self.dtype, ("float32", "float64"))
         if not self.target_low <= self.target_high:

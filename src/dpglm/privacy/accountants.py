@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import final
 
 from dpglm.privacy.accountant import Accountant, check_parallel_parts
-from dpglm.privacy.branches import leaves
+from dpglm.privacy.branches import branches, has_parallel_parts, leaves
 from dpglm.privacy.events import BoundedRange, Event, Gaussian, LastIterate, canonical
 from dpglm.privacy.fourier import FourierAccountant
 from dpglm.privacy.gaussian import GaussianAccountant
@@ -62,6 +62,37 @@ class TightestAccountant(Accountant):
         return min(one._epsilon(event, adjacency, delta) for one in self.accountants)
 
 
+@final
+@dataclass(frozen=True)
+class PartwiseAccountant(Accountant):
+    """For disjoint parts of the rows, to each part its own accountant.
+
+    Parameters
+    ----------
+    accountants : tuple of Accountant
+        Those of the parts, at least one.
+    """
+
+    accountants: tuple[Accountant, ...]
+
+    @property
+    def name(self) -> str:
+        return " and ".join(dict.fromkeys(one.name for one in self.accountants))
+
+    @property
+    def version(self) -> str:
+        return " and ".join(dict.fromkeys(one.version for one in self.accountants))
+
+    def _knows(self, basic: Event) -> bool:
+        return any(one._knows(basic) for one in self.accountants)
+
+    def _delta(self, event: Event, adjacency: Adjacency, epsilon: float) -> float:
+        return accountant_for(event, adjacency)._delta(event, adjacency, epsilon)
+
+    def _epsilon(self, event: Event, adjacency: Adjacency, delta: float) -> float:
+        return accountant_for(event, adjacency)._epsilon(event, adjacency, delta)
+
+
 def accountant_for(event: Event, adjacency: Adjacency) -> Accountant:
     """Choose the exact accountant where it applies, the numerical one elsewhere.
 
@@ -85,6 +116,9 @@ def accountant_for(event: Event, adjacency: Adjacency) -> Accountant:
         If no accountant supports the event.
     """
     check_parallel_parts(event, adjacency)
+    if has_parallel_parts(event):
+        parts = tuple(accountant_for(one, adjacency) for one in branches(event))
+        return parts[0] if len(set(parts)) == 1 else PartwiseAccountant(parts)
     fourier = FourierAccountant()
     choices: list[Accountant] = [GaussianAccountant(), MixtureAccountant(), PLDAccountant()]
     kinds = {type(basic) for basic in leaves(event)}

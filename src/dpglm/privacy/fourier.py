@@ -307,8 +307,9 @@ def _tilt(lattice: _Lattice, theta: float) -> tuple[Array, float]:
 
 
 def _on_lattice(law: LossLaw, width: float) -> _Lattice:
-    first = math.floor(max(law.low, -_LARGEST_LOSS) / width)
-    last = math.ceil(min(law.high, _LARGEST_LOSS) / width)
+    # A law that lies beyond the largest loss still gets one cell; its mass counts as infinite.
+    first = math.floor(min(max(law.low, -_LARGEST_LOSS), _LARGEST_LOSS) / width)
+    last = max(math.ceil(min(law.high, _LARGEST_LOSS) / width), first + 1)
     losses = width * np.arange(first, last + 1, dtype=np.float64)
     tail_p, tail_q = law.tail_p(losses), law.tail_q(losses)
     mass_p = np.maximum(tail_p[:-1] - tail_p[1:], 0.0)

@@ -13,7 +13,7 @@ from dpglm.privacy.accountants import (
     MixtureAccountant,
     PLDAccountant,
 )
-from dpglm.privacy.branches import leaves
+from dpglm.privacy.branches import branches, has_parallel_parts, leaves
 from dpglm.privacy.events import (
     Event,
     Gaussian,
@@ -114,7 +114,19 @@ def recompute(
     Yields
     ------
     Recomputation
+
+    Raises
+    ------
+    ValueError
+        If no accountant knows what is released about one of several disjoint parts.
     """
+    if has_parallel_parts(event):
+        for part in branches(event):
+            found = list(recompute(part, adjacency, epsilon, delta))
+            if not found:
+                raise ValueError(f"no independent accountant knows {part!r}")
+            yield from found
+        return
     mu = gaussian_mu(event)
     if mu is not None:
         own = _smallest_epsilon(lambda value: closed_form_delta(value, mu) <= delta)

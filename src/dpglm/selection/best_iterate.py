@@ -1,0 +1,242 @@
+"""Noisy gradient descent, then the private choice of its best iterate, for non-convex losses."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpglm._validation import check_integer, check_real
+from dpglm.data.spec import DataSpec
+from dpglm.oracle.gradient_norms import choose_shortest_gradient, norm_rounding
+from dpglm.oracle.gradients import Oracle
+from dpglm.privacy.budget import PrivacyBudget
+from dpglm.privacy.calibrate import calibrate
+from dpglm.privacy.events import Pure
+from dpglm.privacy.mechanisms import Release
+from dpglm.privacy.unit import Adjacency
+from dpglm.problem import Problem, Unconstrained
+from dpglm.selection.choices import MOST_EPSILON
+from dpglm.solvers import defaults
+from dpglm.solvers.base import Method, Plan, Solver, StepInfo
+from dpglm.solvers.noisy_gd import NoisyGD, NoisyGDMethod, NoisyGDState
+from dpglm.solvers.schedules import Constant
+
+__all__ = ["BestIterate", "BestIterateMethod"]
+
+_MOST_STEPS = 400
+_TRAVEL = 0.7
+
+
+@final
+@dataclass(frozen=True)
+class BestIterate(Solver):
+    """Noisy gradient descent whose iterate with the shortest mean gradient is returned.
+
+    T plain full-batch steps ``w <- w - eta g`` with the noisy mean clipped gradient ``g``, from
+    zero; then a private choice among all T + 1 iterates by the norm of the mean clipped
+    gradient, penalty included. For smooth losses that need not be convex, whose last iterate
+    need not be the best one.
+
+    Parameters
+    ----------
+    n_steps : int, optional
+        Number of steps T, at least 1; by default as many as the budget pays for, at most 400.
+    step_size : float, optional
+        Step size eta, above 0; by default 1 over the smoothness of the objective.
+    clip : float, optional
+        Clip norm C of a row's gradient, above 0, in units of the prepared rows.
+    choice_share : float, default=0.1
+        Share of epsilon that the choice costs, in (0, 1); it never costs more than 50.
+
+    Notes
+    -----
+    Privacy: T Gaussian releases and one choice of pure differential privacy on the same rows,
+    composed and calibrated together. All iterates are paid for and may be shown. The norms are
+    not, nor is the norm of the returned iterate.
+
+    The choice asks about the norm of a sum of clipped gradients, which one row moves by no more
+    than the sum itself. Constraints and penalties without a gradient are refused: the norm of
+    the gradient says nothing about them.
+
+    References
+    ----------
+    Song, Steinke, Thakkar and Thakurta 2021, Theorem 4.1 (whose noise ``Lap(4 L / n)`` lacks
+    the epsilon); McKenna and Sheldon 2020, for permute-and-flip.
+
+    Examples
+    --------
+    >>> from dpglm.privacy import ApproximateDP
+    >>> from dpglm.problem import Savage
+    >>> solver = BestIterate(n_steps=50)
+    >>> plan = solver.plan(Problem(Savage()), ApproximateDP(1.0, 1e-5), DataSpec(10_000, 20))
+    >>> plan.event
+    Composed(events=(Repeated(event=Gaussian(noise_multiplier=...), count=50), Pure(epsilon=0.1)))
+    """
+
+    n_steps: int | None = None
+    step_size: float | None = None
+    clip: float | None = None
+    choice_share: float = 0.1
+
+    def __post_init__(self) -> None:
+        if self.n_steps is not None:
+            check_integer("n_steps", self.n_steps, least=1)
+        if self.step_size is not None:
+            check_real("step_size", self.step_size, above=0.0)
+        if self.clip is not None:
+            check_real("clip", self.clip, above=0.0)
+        check_real("choice_share", self.choice_share, above=0.0, below=1.0)
+
+    def plan(
+        self,
+        problem: Problem,
+        budget: PrivacyBudget,
+        data: DataSpec,
+        adjacency: Adjacency = Adjacency.ZERO_OUT,
+    ) -> Plan:
+        if problem.constraint != Unconstrained():
+            raise ValueError(
+                f"constraint must be Unconstrained() for BestIterate, got {problem.constraint!r}"
+            )
+        penalty = problem.regularizer
+        if not penalty.smoothness == penalty.strong_convexity:
+            raise ValueError(
+                f"regularizer must be NoPenalty() or L2() for BestIterate, got {penalty!r}"
+            )
+        epsilon = min(self.choice_share * budget.as_approximate_dp().epsilon, MOST_EPSILON)
+        clip = defaults.clip(problem.loss, data) if self.clip is None else self.clip
+        step_size = _step_size(problem, data) if self.step_size is None else self.step_size
+        mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.weight_bound)
+        n_steps = self.n_steps or _n_steps(problem, data, mu, clip * step_size)
+        descent = NoisyGD(n_steps, step_size, Constant(), clip, momentum=0.0)
+        steps = descent.plan(problem, budget, data, adjacency).method
+        assert isinstance(steps, NoisyGDMethod)
+        # Every iterate is released, so what only the last one would cost is no matter.
+        method = BestIterateMethod(dataclasses.replace(steps, amplified=None), epsilon)
+        noise_multiplier = calibrate(
+            lambda sigma: method.with_noise(sigma).event, budget, adjacency
+        )
+        return Plan(problem, data, budget, adjacency, method.with_noise(noise_multiplier))
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class BestIterateState:
+    """All iterates so far, the state of the descent, and the choice at the end."""
+
+    iterates: tuple[NDArray[np.float64], ...]
+    descent: NoisyGDState
+    chosen: NDArray[np.float64] | None = None
+
+
+@final
+@dataclass(frozen=True)
+class BestIterateMethod(Method["BestIterateState"]):
+    """Noisy gradient descent and the choice of an iterate, with every setting decided.
+
+    Parameters
+    ----------
+    descent : NoisyGDMethod
+        Full batch, every iterate paid for.
+    choice_epsilon : float
+        What the choice costs.
+    """
+
+    descent: NoisyGDMethod
+    choice_epsilon: float
+
+    def with_noise(self, noise_multiplier: float) -> BestIterateMethod:
+        """Return the same method with another noise multiplier of its gradient sums."""
+        descent = dataclasses.replace(self.descent, noise_multiplier=noise_multiplier)
+        return dataclasses.replace(self, descent=descent)
+
+    @property
+    def n_steps(self) -> int:
+        return self.descent.n_steps + 1
+
+    @property
+    def releases(self) -> tuple[Release, ...]:
+        data, adjacency = self.descent.data, self.descent.adjacency
+        bound = self.descent.clipping.bound * data.weight_bound
+        sensitivity = adjacency.sum_sensitivity(bound + norm_rounding(data, adjacency, bound))
+        choice = Release(
+            "shortest clipped gradient sum",
+            Pure(self.choice_epsilon),
+            1,
+            bound,
+            1.0 / self.choice_epsilon,
+            sensitivity / self.choice_epsilon,
+            1,
+        )
+        return (*self.descent.releases, choice)
+
+    @property
+    def gradient_evaluations(self) -> float:
+        norms = (self.descent.n_steps + 1) * self.descent.data.n_rows
+        return self.descent.gradient_evaluations + norms
+
+    @property
+    def coefficient_noise(self) -> float:
+        return self.descent.coefficient_noise
+
+    def init(self, seed: int) -> BestIterateState:
+        start = self.descent.init(seed)
+        return BestIterateState((start.w,), start)
+
+    def step(self, state: BestIterateState, oracle: Oracle) -> tuple[BestIterateState, StepInfo]:
+        if len(state.iterates) <= self.descent.n_steps:
+            descent, info = self.descent.step(state.descent, oracle)
+            return BestIterateState((*state.iterates, descent.w), descent), info
+        position = choose_shortest_gradient(
+            oracle,
+            state.iterates,
+            [self._penalty_gradient(w) for w in state.iterates],
+            self.descent.clipping,
+            self.choice_epsilon,
+        )
+        chosen = dataclasses.replace(state, chosen=state.iterates[position])
+        return chosen, StepInfo(self.n_steps, math.nan)
+
+    def _penalty_gradient(self, w: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Gradient of the penalty, in units of a sum over rows."""
+        problem, data = self.descent.problem, self.descent.data
+        gradient = data.n_rows * problem.regularizer.strong_convexity * w
+        if data.intercept > 0.0 and not problem.penalize_intercept:
+            gradient[-1] = 0.0
+        return gradient
+
+    def finish(self, state: BestIterateState) -> NDArray[np.float64]:
+        assert state.chosen is not None
+        return state.chosen
+
+    def settings(self) -> dict[str, Any]:
+        return {
+            **self.descent.settings(),
+            "algorithm": "noisy gradient descent, then the choice of an iterate",
+            "output": "iterate with the shortest clipped gradient sum",
+            "choice_epsilon": self.choice_epsilon,
+        }
+
+
+def _step_size(problem: Problem, data: DataSpec) -> float:
+    """1 over the smoothness of the objective; of a kinked loss, over its slope bound."""
+    curvature = _curvature(problem, data) * data.augmented_row_norm**2 * data.weight_bound
+    return 1.0 / (curvature + problem.regularizer.smoothness)
+
+
+def _curvature(problem: Problem, data: DataSpec) -> float:
+    targets = data.target_range(problem.loss.target.bounds)
+    curvature = problem.loss.smoothness_on(math.inf, *targets)
+    return curvature if math.isfinite(curvature) else defaults.slope_unit(problem.loss, data)
+
+
+def _n_steps(problem: Problem, data: DataSpec, mu: float, travel_of_step: float) -> int:
+    """As many steps as the budget pays for: see ``dpglm.solvers.defaults.steps``."""
+    unit = defaults.slope_unit(problem.loss, data)
+    travel = _TRAVEL * unit / _curvature(problem, data) * mu * data.n_rows / data.row_norm
+    return min(max(1, math.ceil(travel / travel_of_step)), _MOST_STEPS)

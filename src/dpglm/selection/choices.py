@@ -1,0 +1,147 @@
+"""How one of several trained models is chosen on the part of the rows kept for it."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpglm.data.spec import DataSpec
+from dpglm.oracle.gradients import Oracle
+from dpglm.oracle.loss_choices import (
+    choose_least_generalized,
+    choose_least_loss,
+    loss_rounding,
+)
+from dpglm.privacy.budget import PrivacyBudget
+from dpglm.privacy.calibrate import calibrate
+from dpglm.privacy.events import BoundedRange, Pure
+from dpglm.privacy.mechanisms import Release
+from dpglm.privacy.unit import Adjacency
+
+__all__ = ["MOST_EPSILON", "Choice", "LeastLoss", "LeastLossByNorm", "epsilon_of_choice"]
+
+MOST_EPSILON = 50.0
+"""No choice costs more: odds of e^50 leave nothing to gain."""
+
+
+class Choice(abc.ABC):
+    """A private choice among trained models, with every setting decided."""
+
+    @abc.abstractmethod
+    def release(self, data: DataSpec, adjacency: Adjacency) -> Release:
+        """Describe what the choice releases about rows with the public facts ``data``."""
+
+    @abc.abstractmethod
+    def choose(self, models: Sequence[NDArray[np.float64]], oracle: Oracle) -> NDArray[np.float64]:
+        """Choose a model by asking about rows that none of them was trained on."""
+
+    @abc.abstractmethod
+    def settings(self) -> dict[str, Any]:
+        """List the settings as plain JSON values, for reports."""
+
+
+@final
+@dataclass(frozen=True)
+class LeastLoss(Choice):
+    """The model with the least clipped loss, by permute-and-flip.
+
+    Parameters
+    ----------
+    loss_bound : float
+        Larger losses count as this; above 0.
+    epsilon : float
+        What the choice costs.
+    """
+
+    loss_bound: float
+    epsilon: float
+
+    def release(self, data: DataSpec, adjacency: Adjacency) -> Release:
+        largest = self.loss_bound * data.weight_bound
+        # All scores of a row move to the same side: half of the range counts.
+        bound = 0.5 * largest
+        scale = adjacency.sum_sensitivity(bound + loss_rounding(data, largest)) / self.epsilon
+        return Release(
+            "least clipped loss", Pure(self.epsilon), 1, bound, 1.0 / self.epsilon, scale, 1
+        )
+
+    def choose(self, models: Sequence[NDArray[np.float64]], oracle: Oracle) -> NDArray[np.float64]:
+        return models[choose_least_loss(oracle, models, self.loss_bound, self.epsilon)]
+
+    def settings(self) -> dict[str, Any]:
+        return {"choice_epsilon": self.epsilon, "loss_bound": self.loss_bound}
+
+
+@final
+@dataclass(frozen=True)
+class LeastLossByNorm(Choice):
+    """The model with the least clipped loss, or zero, by the generalised exponential mechanism.
+
+    Parameters
+    ----------
+    loss_bounds : tuple of float
+        For each model the value as which larger losses count.
+    loss_at_zero : float
+        Public bound on the loss of the zero model, which competes as well.
+    epsilon : float
+        What the choice costs.
+    failure : float
+        Probability with which the choice may miss its accuracy, in (0, 1).
+    """
+
+    loss_bounds: tuple[float, ...]
+    loss_at_zero: float
+    epsilon: float
+    failure: float
+
+    def release(self, data: DataSpec, adjacency: Adjacency) -> Release:
+        bound = max(self.loss_bounds) * data.weight_bound
+        multiplier = 2.0 / self.epsilon
+        scale = multiplier * adjacency.sum_sensitivity(bound + loss_rounding(data, bound))
+        event = BoundedRange(self.epsilon)
+        return Release("least clipped loss for its norm", event, 1, bound, multiplier, scale, 1)
+
+    def choose(self, models: Sequence[NDArray[np.float64]], oracle: Oracle) -> NDArray[np.float64]:
+        chosen = choose_least_generalized(
+            oracle, models, self.loss_bounds, self.loss_at_zero, self.epsilon, self.failure
+        )
+        return [np.zeros_like(models[0]), *models][chosen]
+
+    def settings(self) -> dict[str, Any]:
+        return {
+            "choice_epsilon": self.epsilon,
+            "loss_bounds": list(self.loss_bounds),
+            "loss_at_zero": self.loss_at_zero,
+            "failure": self.failure,
+        }
+
+
+def epsilon_of_choice(budget: PrivacyBudget, adjacency: Adjacency) -> float:
+    """Return the largest epsilon of a choice that is all that is done with some rows.
+
+    Parameters
+    ----------
+    budget : PrivacyBudget
+        What may be spent on these rows.
+    adjacency : Adjacency
+        The neighbouring relation.
+
+    Returns
+    -------
+    float
+        A release of pure differential privacy with this epsilon is within the budget; at most
+        ``MOST_EPSILON``.
+
+    Raises
+    ------
+    ValueError
+        If the budget is not given as (epsilon, delta).
+    """
+    if budget.as_approximate_dp().epsilon >= MOST_EPSILON:
+        return MOST_EPSILON
+    return 1.0 / calibrate(lambda multiplier: Pure(1.0 / multiplier), budget, adjacency)

@@ -1,0 +1,186 @@
+"""Private grid search over the norm of the coefficients."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import final
+
+from dpglm._validation import check_real
+from dpglm.data.spec import DataSpec
+from dpglm.privacy.accountants import GaussianAccountant
+from dpglm.privacy.budget import ApproximateDP, GaussianDP, PrivacyBudget
+from dpglm.privacy.unit import Adjacency
+from dpglm.problem import L2Ball, Loss, Problem, Unconstrained
+from dpglm.selection.choices import LeastLossByNorm, epsilon_of_choice
+from dpglm.selection.loss_bounds import default_loss_bound, largest_at_zero, largest_within
+from dpglm.selection.method import SelectionMethod, Training
+from dpglm.selection.partition import part_sizes
+from dpglm.solvers import defaults
+from dpglm.solvers.base import Plan, Solver
+from dpglm.solvers.noisy_gd import NoisyGD
+
+__all__ = ["NormGridSearch"]
+
+_DEFAULT_POWERS = range(-1, 5)
+
+
+@final
+@dataclass(frozen=True)
+class NormGridSearch(Solver):
+    """A model for each of several norm bounds, and a private choice among them.
+
+    One part of the rows trains a model on the ball ``|w| <= B`` for each bound B; the other
+    part chooses among these and the zero model by their losses. For when a good norm bound is
+    not known: a small one keeps noise out, a large one admits the optimum.
+
+    Parameters
+    ----------
+    solver : Solver, default=NoisyGD()
+        Trains each model.
+    bounds : sequence of float, optional
+        Norm bounds B, ascending, above 0, in the coordinates of the prepared rows. By default
+        six powers of two times the length at which a row's prediction begins to matter.
+    choice_fraction : float, default=0.2
+        Share of the rows that choose, in (0, 1); the others train.
+    loss_bound : float, optional
+        Losses above this count as this, above 0; by default four times the largest loss at
+        prediction zero. For a small B the largest loss within the ball counts if it is less.
+    failure : float, default=0.1
+        Probability with which the choice may miss its accuracy, in (0, 1).
+
+    Notes
+    -----
+    Privacy: rows are divided by public randomness, so training and choice each spend the whole
+    budget on their own rows. Trainings share theirs: exactly in mu-GDP if the solver releases
+    Gaussian sums over all rows, each with ``mu / sqrt(K)``; else each has a K-th of epsilon and
+    of delta. The choice is the generalised exponential mechanism on losses clipped to
+    ``Delta(B)``, so their sensitivities hold always. Needs a relation with a public number of
+    rows and an (epsilon, delta) budget. The losses of the models are not released.
+
+    References
+    ----------
+    Arora et al. 2022, Algorithm 4 and Theorem 7 (there ``Delta(B)`` holds with high
+    probability only). Raskhodnikova and Smith 2015, for the generalised exponential mechanism.
+
+    Examples
+    --------
+    >>> from dpglm.privacy import ApproximateDP
+    >>> from dpglm.problem import Logistic
+    >>> solver = NormGridSearch(NoisyGD(n_steps=50), bounds=(1.0, 2.0, 4.0))
+    >>> plan = solver.plan(Problem(Logistic()), ApproximateDP(1.0, 1e-5), DataSpec(10_000, 20))
+    >>> plan.n_steps, plan.method.part_sizes
+    (151, (8000, 2000))
+    """
+
+    solver: Solver = field(default_factory=NoisyGD)
+    bounds: Sequence[float] | None = None
+    choice_fraction: float = 0.2
+    loss_bound: float | None = None
+    failure: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.solver, Solver):
+            raise ValueError(f"solver must be a Solver, got {self.solver!r}")
+        if self.bounds is not None:
+            bounds = tuple(check_real("bounds", bound, above=0.0) for bound in self.bounds)
+            if not (bounds and all(a < b for a, b in itertools.pairwise(bounds))):
+                raise ValueError(f"bounds must be one or more, in ascending order, got {bounds}")
+            object.__setattr__(self, "bounds", bounds)
+        check_real("choice_fraction", self.choice_fraction, above=0.0, below=1.0)
+        if self.loss_bound is not None:
+            check_real("loss_bound", self.loss_bound, above=0.0)
+        check_real("failure", self.failure, least=1e-9, below=1.0)
+        # What rows the wrapped solver can take, these can.
+        object.__setattr__(self, "needs_float64", self.solver.needs_float64)
+
+    def plan(
+        self,
+        problem: Problem,
+        budget: PrivacyBudget,
+        data: DataSpec,
+        adjacency: Adjacency = Adjacency.ZERO_OUT,
+    ) -> Plan:
+        if problem.constraint != Unconstrained():
+            raise ValueError(
+                f"constraint must be Unconstrained() for NormGridSearch, got {problem.constraint!r}"
+            )
+        sizes = part_sizes(data.n_rows, 1, self.choice_fraction, adjacency)
+        training_data = dataclasses.replace(data, n_rows=sizes[0])
+        bounds = default_bounds(problem.loss, data) if self.bounds is None else self.bounds
+        full = self.solver.plan(problem, budget, training_data, adjacency)
+        shared = _shared(budget, len(bounds), full, adjacency)
+        trainings = tuple(
+            Training(
+                f"candidate {number}",
+                0,
+                self.solver.plan(
+                    dataclasses.replace(problem, constraint=L2Ball(bound)),
+                    shared,
+                    training_data,
+                    adjacency,
+                ),
+            )
+            for number, bound in enumerate(bounds, start=1)
+        )
+        method = SelectionMethod(
+            algorithm="private grid search over the norm of the coefficients",
+            data=data,
+            adjacency=adjacency,
+            trainings=trainings,
+            part_sizes=sizes,
+            choice=LeastLossByNorm(
+                self._loss_bounds(problem.loss, data, bounds),
+                largest_at_zero(problem.loss, data),
+                epsilon_of_choice(budget, adjacency),
+                self.failure,
+            ),
+        )
+        return Plan(problem, data, budget, adjacency, method)
+
+    def _loss_bounds(
+        self, loss: Loss, data: DataSpec, bounds: Sequence[float]
+    ) -> tuple[float, ...]:
+        most = default_loss_bound(loss, data) if self.loss_bound is None else self.loss_bound
+        return tuple(min(most, largest_within(loss, data, bound)) for bound in bounds)
+
+
+def default_bounds(loss: Loss, data: DataSpec) -> tuple[float, ...]:
+    """Powers of two times the norm at which a long row's prediction reaches the loss's scale.
+
+    Parameters
+    ----------
+    loss : Loss
+        Pointwise loss.
+    data : DataSpec
+        Public facts.
+
+    Returns
+    -------
+    tuple of float
+        Six norms, from half to sixteen times ``slope_unit / (curvature * row_norm)``.
+
+    Examples
+    --------
+    >>> from dpglm.problem import Logistic
+    >>> default_bounds(Logistic(), DataSpec(1000, 3, row_norm=2.0))
+    (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+    """
+    unit = defaults.slope_unit(loss, data)
+    curvature = loss.smoothness_on(math.inf, *data.target_range(loss.target.bounds))
+    scale = unit / curvature if math.isfinite(curvature) else 1.0
+    return tuple(2.0**power * scale / data.row_norm for power in _DEFAULT_POWERS)
+
+
+def _shared(budget: PrivacyBudget, count: int, full: Plan, adjacency: Adjacency) -> PrivacyBudget:
+    """Budget of one of several trainings on the same rows, given the plan of a single one."""
+    if count == 1:
+        return budget
+    if GaussianAccountant().supports(full.event, adjacency):
+        # The margin is what rounding could add up to.
+        return GaussianDP(budget.gdp_mu() / math.sqrt(count) * (1.0 - 1e-13))
+    limit = budget.as_approximate_dp()
+    return ApproximateDP(limit.epsilon / count, limit.delta / count * (1.0 - 1e-13))

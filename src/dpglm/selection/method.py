@@ -1,0 +1,212 @@
+"""Training on disjoint parts of the rows, then a private choice on the part that is left."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpglm.data.spec import DataSpec
+from dpglm.oracle.gradients import Oracle
+from dpglm.oracle.parts import part_oracles
+from dpglm.privacy.events import Composed, Event, Parallel, canonical
+from dpglm.privacy.mechanisms import Release
+from dpglm.privacy.unit import Adjacency
+from dpglm.selection.choices import Choice
+from dpglm.selection.partition import partition, stage_seed
+from dpglm.solvers.base import Method, Plan, StepInfo
+
+__all__ = ["SelectionMethod", "SelectionState", "Training"]
+
+
+@final
+@dataclass(frozen=True)
+class Training:
+    """One model: its name, the part of the rows that it sees, and its plan.
+
+    Parameters
+    ----------
+    name : str
+        Names the stage in reports.
+    part : int
+        Number of the part, from 0.
+    plan : Plan
+        Made for the part's number of rows.
+    """
+
+    name: str
+    part: int
+    plan: Plan
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class SelectionState:
+    """Models trained so far, the training in progress, and whom to ask.
+
+    The oracles are as in the run's own: they answer with releases only.
+    """
+
+    seed: int
+    step: int = 0
+    parts: tuple[Oracle, ...] = ()
+    models: tuple[NDArray[np.float64], ...] = ()
+    stage: _Stage | None = None
+    chosen: NDArray[np.float64] | None = None
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class _Stage:
+    """A training in progress: steps taken, its method's state, and its prepared rows."""
+
+    step: int
+    state: Any
+    oracle: Oracle
+
+
+@final
+@dataclass(frozen=True)
+class SelectionMethod(Method["SelectionState"]):
+    """Several trainings, and a choice of one of their models on rows that none of them saw.
+
+    Parameters
+    ----------
+    algorithm : str
+        What it is, in words.
+    data : DataSpec
+        Public facts about all rows.
+    adjacency : Adjacency
+        The neighbouring relation.
+    trainings : tuple of Training
+        At least one.
+    part_sizes : tuple of int
+        Sizes of the disjoint parts; the last is for the choice and for nothing else.
+    choice : Choice
+        Chooses one of the models.
+
+    Notes
+    -----
+    Privacy: the parts are cut by public randomness, so a row is in one part whatever its
+    values are. Two neighbours differ within that part; what is released about the others has
+    the same law for both, given what was released before. So the run is as private as the
+    worst part, not as all together (McSherry, SIGMOD 2009, Theorem 4), for relations with a
+    public number of rows. Trainings on the same part compose.
+    """
+
+    algorithm: str
+    data: DataSpec
+    adjacency: Adjacency
+    trainings: tuple[Training, ...]
+    part_sizes: tuple[int, ...]
+    choice: Choice
+
+    @property
+    def n_steps(self) -> int:
+        return sum(training.plan.n_steps for training in self.trainings) + 1
+
+    @property
+    def releases(self) -> tuple[Release, ...]:
+        inner = (
+            dataclasses.replace(release, quantity=f"{training.name}: {release.quantity}")
+            for training in self.trainings
+            for release in training.plan.method.releases
+        )
+        return (*inner, self.choice.release(self._choice_data, self.adjacency))
+
+    @property
+    def mechanisms(self) -> Event:
+        return self._in_parallel([one.plan.method.mechanisms for one in self.trainings])
+
+    @property
+    def event(self) -> Event:
+        return self._in_parallel([one.plan.event for one in self.trainings])
+
+    def _in_parallel(self, events: list[Event]) -> Event:
+        by_part: list[list[Event]] = [[] for _ in self.part_sizes]
+        for training, event in zip(self.trainings, events, strict=True):
+            by_part[training.part].append(event)
+        by_part[-1].append(self.choice.release(self._choice_data, self.adjacency).event)
+        return canonical(Parallel(tuple(Composed(tuple(part)) for part in by_part)))
+
+    @property
+    def _choice_data(self) -> DataSpec:
+        return dataclasses.replace(self.data, n_rows=self.part_sizes[-1])
+
+    @property
+    def releases_iterates(self) -> bool:
+        return all(training.plan.method.releases_iterates for training in self.trainings)
+
+    @property
+    def gradient_evaluations(self) -> float:
+        trained = sum(one.plan.method.gradient_evaluations for one in self.trainings)
+        # A loss of a row costs as much as its gradient.
+        return trained + len(self.trainings) * self.part_sizes[-1]
+
+    @property
+    def coefficient_noise(self) -> float:
+        return max(training.plan.coefficient_noise for training in self.trainings)
+
+    def init(self, seed: int) -> SelectionState:
+        return SelectionState(seed)
+
+    def step(self, state: SelectionState, oracle: Oracle) -> tuple[SelectionState, StepInfo]:
+        if not state.parts:
+            parts = part_oracles(oracle, partition(state.seed, self.part_sizes))
+            state = dataclasses.replace(state, parts=parts)
+        state = dataclasses.replace(state, step=state.step + 1)
+        if len(state.models) == len(self.trainings):
+            chosen = self.choice.choose(state.models, state.parts[-1])
+            return dataclasses.replace(state, chosen=chosen), StepInfo(state.step, math.nan)
+        return self._train(state)
+
+    def _train(self, state: SelectionState) -> tuple[SelectionState, StepInfo]:
+        training = self.trainings[len(state.models)]
+        method = training.plan.method
+        stage = state.stage
+        if stage is None:
+            seed = stage_seed(state.seed, len(state.models))
+            rows = state.parts[training.part]
+            prepared = Oracle(
+                method.prepare(rows.rows, seed),
+                training.plan.problem.loss,
+                rows.curator,
+                rows.map_blocks,
+            )
+            stage = _Stage(0, method.init(seed), prepared)
+        inner, info = method.step(stage.state, stage.oracle)
+        info = dataclasses.replace(info, step=state.step)
+        if stage.step + 1 < method.n_steps:
+            stage = _Stage(stage.step + 1, inner, stage.oracle)
+            return dataclasses.replace(state, stage=stage), info
+        models = (*state.models, method.finish(inner))
+        return dataclasses.replace(state, stage=None, models=models), info
+
+    def finish(self, state: SelectionState) -> NDArray[np.float64]:
+        assert state.chosen is not None
+        return state.chosen
+
+    def settings(self) -> dict[str, Any]:
+        return {
+            "algorithm": self.algorithm,
+            "part_sizes": list(self.part_sizes),
+            **self.choice.settings(),
+            "stages": {
+                training.name: {
+                    "part": training.part,
+                    "data": _finite(dataclasses.asdict(training.plan.data)),
+                    "constraint": repr(training.plan.problem.constraint),
+                    **training.plan.method.settings(),
+                }
+                for training in self.trainings
+            },
+        }
+
+
+def _finite(values: dict[str, Any]) -> dict[str, Any]:
+    """Leave out bounds that are not there, which JSON has no number for."""
+    return {name: value for name, value in values.items() if value not in (math.inf, -math.inf)}

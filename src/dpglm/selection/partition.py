@@ -1,0 +1,89 @@
+"""How rows are divided into parts: by public randomness and their number alone."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpglm.privacy.unit import Adjacency
+
+__all__ = ["part_sizes", "partition", "stage_seed"]
+
+
+def part_sizes(
+    n_rows: int, n_parts: int, choice_fraction: float, adjacency: Adjacency = Adjacency.ZERO_OUT
+) -> tuple[int, ...]:
+    """Sizes of the parts on which models are trained, and of the last, on which one is chosen.
+
+    Parameters
+    ----------
+    n_rows : int
+        Public number of rows.
+    n_parts : int
+        Number of parts for training, at least 1.
+    choice_fraction : float
+        Share of the rows in the last part, in (0, 1).
+    adjacency : Adjacency, default=Adjacency.ZERO_OUT
+        The neighbouring relation.
+
+    Returns
+    -------
+    tuple of int
+        ``n_parts + 1`` numbers of at least 1 that add up to ``n_rows``.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer rows than parts, or the number of rows is private: a row more or
+        less would move others into another part.
+
+    Examples
+    --------
+    >>> part_sizes(100, 3, 0.2)
+    (27, 27, 26, 20)
+    """
+    if not adjacency.n_is_public:
+        raise ValueError(
+            "adjacency must be 'zero_out' or 'replace_one' for disjoint parts of the rows, "
+            f"got {adjacency.value!r}"
+        )
+    if n_rows <= n_parts:
+        raise ValueError(
+            f"n_rows must be at least {n_parts + 1}, one for each part of the rows, got {n_rows!r}"
+        )
+    choice = min(max(1, math.floor(choice_fraction * n_rows)), n_rows - n_parts)
+    each, rest = divmod(n_rows - choice, n_parts)
+    return (*(each + (j < rest) for j in range(n_parts)), choice)
+
+
+def partition(seed: int, sizes: tuple[int, ...]) -> tuple[NDArray[np.intp], ...]:
+    """Draw the parts: a uniform permutation of the rows, cut.
+
+    Parameters
+    ----------
+    seed : int
+        The run's public randomness.
+    sizes : tuple of int
+        Sizes of the parts.
+
+    Returns
+    -------
+    tuple of ndarray of int
+        Numbers of the rows in each part, ascending.
+
+    Examples
+    --------
+    >>> partition(1, (2, 3))
+    (array([0, 4]), array([1, 2, 3]))
+    """
+    order = np.random.default_rng([seed, 0]).permutation(sum(sizes))
+    # In ascending order rows are read from memory as they lie there.
+    return tuple(np.sort(part) for part in np.split(order, np.cumsum(sizes)[:-1]))
+
+
+def stage_seed(seed: int, stage: int) -> int:
+    """64 public random bits for one stage, made from those of the run."""
+    bits = np.random.default_rng([seed, stage + 1])
+    return int(bits.integers(2**64, dtype=np.uint64))
