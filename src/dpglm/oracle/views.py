@@ -1,0 +1,123 @@
+"""Rows seen with another intercept column, or as one class against the rest."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpglm.data.rows import Block, Floats, Rows
+from dpglm.data.spec import DataSpec
+
+__all__ = ["View", "view_spec"]
+
+
+def view_spec(data: DataSpec, intercept_scale: float, n_outputs: int) -> DataSpec:
+    """Public facts of a view.
+
+    Parameters
+    ----------
+    data : DataSpec
+        Facts of the rows.
+    intercept_scale : float
+        Factor on the intercept column, above 0.
+    n_outputs : int
+        Number of predictions of the view.
+
+    Returns
+    -------
+    DataSpec
+    """
+    intercept = data.intercept * intercept_scale
+    return dataclasses.replace(data, intercept=intercept, n_outputs=n_outputs)
+
+
+@final
+class View(Rows):
+    """Rows whose intercept column is scaled, and whose targets may be one class against the rest.
+
+    Parameters
+    ----------
+    rows : Rows
+        Prepared rows.
+    intercept_scale : float, default=1.0
+        Factor on the intercept column, above 0.
+    positive_class : int, optional
+        Targets become +1 for rows of this class and -1 for all others, with one prediction for
+        each row.
+
+    Notes
+    -----
+    Privacy: each row is changed by itself, by public numbers. Its norm bound is computed anew
+    and rounded up.
+    """
+
+    def __init__(
+        self, rows: Rows, intercept_scale: float = 1.0, positive_class: int | None = None
+    ) -> None:
+        n_outputs = rows.spec.n_outputs if positive_class is None else 1
+        self.spec = view_spec(rows.spec, intercept_scale, n_outputs)
+        self._rows, self._scale, self._class = rows, intercept_scale, positive_class
+
+    @property
+    def n_rows(self) -> int:
+        return self._rows.n_rows
+
+    def blocks(self) -> Iterator[Block]:
+        for block in self._rows.blocks():
+            yield _ViewBlock(block, self._rows.spec, self._scale, self._class)
+
+    def take(self, indices: NDArray[np.intp]) -> View:
+        return self._of(self._rows.take(indices))
+
+    def part(self, indices: NDArray[np.intp]) -> View:
+        return self._of(self._rows.part(indices))
+
+    def clip_entries(self, bound: float) -> View:
+        return self._of(self._rows.clip_entries(bound))
+
+    def _of(self, rows: Rows) -> View:
+        return View(rows, self._scale, self._class)
+
+
+@final
+class _ViewBlock(Block):
+    def __init__(
+        self, block: Block, data: DataSpec, intercept_scale: float, positive_class: int | None
+    ) -> None:
+        self._block, self._has_intercept = block, data.intercept > 0.0
+        self._scale = intercept_scale
+        self.weights = block.weights
+        self.norms = block.norms
+        if self._has_intercept and intercept_scale != 1.0:
+            self.norms = _rescaled_norms(block.norms, data.intercept, intercept_scale)
+        self.targets = block.targets
+        if positive_class is not None:
+            signs = np.where(block.targets == positive_class, 1.0, -1.0)
+            self.targets = signs.astype(block.norms.dtype)
+
+    def predict(self, w: NDArray[np.float64]) -> Floats:
+        return self._block.predict(self._scaled(w))
+
+    def weighted_sum(self, slopes: Floats) -> NDArray[np.float64]:
+        return self._scaled(self._block.weighted_sum(slopes))
+
+    def _scaled(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        if not self._has_intercept or self._scale == 1.0:
+            return values
+        values = values.copy()
+        values[-1] *= self._scale
+        return values
+
+
+def _rescaled_norms(norms: Floats, intercept: float, scale: float) -> Floats:
+    """Upper bounds on row norms after ``intercept`` has become ``scale * intercept``."""
+    eps = float(np.finfo(np.float64).eps)
+    lengths = norms.astype(np.float64)
+    # The difference loses what its terms were rounded by, so that much is added.
+    features = np.maximum(lengths**2 * (1.0 + 8.0 * eps) - intercept**2 * (1.0 - 8.0 * eps), 0.0)
+    rescaled = np.sqrt(features + (scale * intercept) ** 2) * (1.0 + 8.0 * eps)
+    return np.nextafter(rescaled.astype(norms.dtype), np.inf, dtype=norms.dtype)
