@@ -15,7 +15,7 @@ ARGS ?=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test slow lint format bars lock clean
+.PHONY: help demo test slow lint format bars table rates lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):.*## /\1|/' \
@@ -41,6 +41,12 @@ format: $(VENV)/.installed-dev ## rewrite the code in the project's style
 
 bars: $(VENV)/.installed-dev ## measure accuracy and speed against the project's bars
 	$(RUN) -m benchmarks.bars $(ARGS)
+
+table: $(VENV)/.installed-dev ## compare all solvers on four problems: rewrites docs/comparison.md
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(RUN) -m experiments.solver_table $(ARGS)
+
+rates: $(VENV)/.installed-dev ## measure the theorems' rates and draw them into the docs
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(RUN) -m experiments.rates $(ARGS)
 
 lock: ## write constraints.txt anew with the newest versions that fit
 	rm -rf $(VENV)

@@ -33,6 +33,7 @@ PUBLIC = [
     "dpglm.report",
     "dpglm.report.html",
     "dpglm.report.plots",
+    "dpglm.selection",
     "dpglm.solvers",
 ]
 FENCE = re.compile(

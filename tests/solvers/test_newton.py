@@ -278,9 +278,26 @@ def test_coefficient_noise_is_that_of_rows_alike_in_all_directions(n_steps, leas
     spec = DataSpec(3000, 10)
     plan = Newton(n_steps=n_steps).plan(Problem(Logistic()), GaussianDP(1.0), spec)
     rows = prepare_rows(X, rng.choice([-1.0, 1.0], 3000), spec)
-    found = np.array([run(plan, rows, SeededNoise(seed)).w for seed in range(30)])
-    spread = float(np.sqrt(found.var(axis=0).mean()))
-    assert least * plan.coefficient_noise < spread < 1.1 * plan.coefficient_noise
+    solutions = [run(plan, rows, SeededNoise(seed)) for seed in range(30)]
+    spread = float(np.sqrt(np.var([one.w for one in solutions], axis=0).mean()))
+    expected = float(np.sqrt(np.mean([one.coefficient_noise**2 for one in solutions])))
+    assert least * expected < spread < 1.1 * expected
+    assert expected < 1.2 * plan.coefficient_noise
+
+
+def test_noise_of_a_rare_column_is_told_apart():
+    """A column that one row in five hundred shows gets more noise, and the solution says so."""
+    rng = np.random.default_rng(8)
+    X = np.column_stack([rng.choice([-0.7, 0.7], 4000), 0.7 * (np.arange(4000) % 500 == 0)])
+    spec = DataSpec(4000, 2)
+    plan = Newton().plan(Problem(Logistic()), GaussianDP(0.3), spec)
+    rows = prepare_rows(X, rng.choice([-1.0, 1.0], 4000), spec)
+    solutions = [run(plan, rows, SeededNoise(seed)) for seed in range(30)]
+    spread = np.std([one.w for one in solutions], axis=0)
+    expected = np.mean([one.coefficient_noise for one in solutions], axis=0)
+    assert expected[1] > 3.0 * expected[0]
+    assert (spread < 1.3 * expected).all()
+    assert (expected < 1.3 * plan.coefficient_noise * np.hypot(1, 1 / 3) / 0.74).all()
 
 
 # 4. Settings.

@@ -213,6 +213,7 @@ class PrivateLinearModel(BaseEstimator):
             weight_bound=weight_bound,
             target_low=target_range[0],
             target_high=target_range[1],
+            entry_bound=math.inf if self.feature_bounds is None else 1.0,
         )
 
     def _planned_spec(

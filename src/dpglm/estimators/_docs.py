@@ -23,7 +23,8 @@ n_rows : int, optional
     Public number of rows; only needed for ``adjacency="add_remove"``, where the true number is
     private and any rough public figure will do.
 solver : str or Solver, default="auto"
-    "auto" and "noisy_gd" are ``dpglm.solvers.NoisyGD()`` with its default settings.
+    A name in ``dpglm.solvers.SOLVERS``, or a solver with settings of your own; "auto" is what
+    ``dpglm.solvers.choose`` picks from public facts.
 row_norm : float, optional
     Public bound R on the L2 norm of a row (after ``feature_bounds`` are applied), above 0.
     Longer rows are scaled down to it. Default: the square root of the number of features if

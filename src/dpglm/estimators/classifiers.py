@@ -294,8 +294,8 @@ class LogisticRegression(_PrivateClassifier):
 
     Notes
     -----
-    Privacy: every step releases the clipped gradient sum of all coefficients and the intercept
-    (for softmax: of all classes together) by one Gaussian mechanism.
+    Privacy: what leaves, and what pays for it, is the solver's to say; one release covers all
+    coefficients, the intercept and (for softmax) all classes together. ``privacy_`` lists them.
 
     References
     ----------
@@ -426,8 +426,7 @@ class LinearSVC(_PrivateClassifier):
 
     Notes
     -----
-    Privacy: as for ``LogisticRegression``. With more than two classes a row's slopes against
-    all classes are clipped as one vector and released together.
+    Privacy: as for ``LogisticRegression``.
 
     References
     ----------

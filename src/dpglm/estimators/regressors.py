@@ -211,8 +211,8 @@ class LinearRegression(_PrivateRegressor):
 
     Notes
     -----
-    Privacy: targets are clipped to ``target_bounds`` and scaled to [-1, 1]; every step releases
-    the clipped gradient sum of all coefficients and the intercept by one Gaussian mechanism.
+    Privacy: targets are clipped to ``target_bounds`` and scaled to [-1, 1]; what leaves, and what
+    pays for it, is the solver's to say, and ``privacy_`` lists it.
 
     References
     ----------
@@ -300,8 +300,8 @@ class Ridge(_PrivateRegressor):
 
     Notes
     -----
-    Privacy: targets are clipped to ``target_bounds`` and scaled to [-1, 1]; every step releases
-    the clipped gradient sum of all coefficients and the intercept by one Gaussian mechanism.
+    Privacy: targets are clipped to ``target_bounds`` and scaled to [-1, 1]; what leaves, and what
+    pays for it, is the solver's to say, and ``privacy_`` lists it.
 
     References
     ----------
@@ -378,8 +378,8 @@ class Lasso(_PrivateRegressor):
 
     Notes
     -----
-    Privacy: targets are clipped to ``target_bounds`` and scaled to [-1, 1]; every step releases
-    the clipped gradient sum of all coefficients and the intercept by one Gaussian mechanism.
+    Privacy: targets are clipped to ``target_bounds`` and scaled to [-1, 1]; what leaves, and what
+    pays for it, is the solver's to say, and ``privacy_`` lists it.
 
     References
     ----------
@@ -459,8 +459,8 @@ class ElasticNet(_PrivateRegressor):
 
     Notes
     -----
-    Privacy: targets are clipped to ``target_bounds`` and scaled to [-1, 1]; every step releases
-    the clipped gradient sum of all coefficients and the intercept by one Gaussian mechanism.
+    Privacy: targets are clipped to ``target_bounds`` and scaled to [-1, 1]; what leaves, and what
+    pays for it, is the solver's to say, and ``privacy_`` lists it.
 
     References
     ----------
@@ -550,8 +550,8 @@ class HuberRegressor(_PrivateRegressor):
 
     Notes
     -----
-    Privacy: targets are clipped to ``target_bounds`` and scaled to [-1, 1]; every step releases
-    the clipped gradient sum of all coefficients and the intercept by one Gaussian mechanism.
+    Privacy: targets are clipped to ``target_bounds`` and scaled to [-1, 1]; what leaves, and what
+    pays for it, is the solver's to say, and ``privacy_`` lists it.
 
     References
     ----------
@@ -636,9 +636,8 @@ class PoissonRegressor(_PrivateRegressor):
 
     Notes
     -----
-    Privacy: targets are clipped to ``target_bounds`` and divided by the upper one; every step
-    releases the clipped gradient sum of all coefficients and the intercept by one Gaussian
-    mechanism.
+    Privacy: targets are clipped to ``target_bounds`` and divided by the upper one; what leaves,
+    and what pays for it, is the solver's to say, and ``privacy_`` lists it.
 
     References
     ----------

@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
 from dpglm._validation import check_integer, check_real
 
-__all__ = ["cells_per_std", "granularity_exponent", "grid_limit", "grid_sensitivity"]
+__all__ = [
+    "cells_per_scale",
+    "granularity_exponent",
+    "grid_limit",
+    "grid_sensitivity",
+    "snapped_cells",
+    "value_of_cells",
+]
 
 # Every multiple m * 2^k with |m| <= 2^53 is a float64, and 2^(52 + k) has no overflow.
 _LEAST_EXPONENT, _GREATEST_EXPONENT = -1074, 970
@@ -104,16 +114,37 @@ def grid_limit(granularity_exponent: int) -> float:
     return math.ldexp(1.0, 52 + _exponent(granularity_exponent))
 
 
-def cells_per_std(std: float, granularity_exponent: int) -> float:
-    """Return ``std / 2**k``, exactly, after checking that both are in range."""
+def cells_per_scale(name: str, scale: float, granularity_exponent: int) -> float:
+    """Return ``scale / 2**k``, exactly, after checking that both are in range."""
     k = _exponent(granularity_exponent)
-    std = check_real("std", std, above=0.0)
-    if not _LEAST_CELLS_LOG2 < math.frexp(std)[1] - k <= _GREATEST_CELLS_LOG2:
+    scale = check_real(name, scale, above=0.0)
+    if not _LEAST_CELLS_LOG2 < math.frexp(scale)[1] - k <= _GREATEST_CELLS_LOG2:
         raise ValueError(
-            f"std must be from 2^{k + _LEAST_CELLS_LOG2} to below 2^{k + _GREATEST_CELLS_LOG2} "
-            f"for a grid of 2^{k}, got {std!r}"
+            f"{name} must be from 2^{k + _LEAST_CELLS_LOG2} to below "
+            f"2^{k + _GREATEST_CELLS_LOG2} for a grid of 2^{k}, got {scale!r}"
         )
-    return math.ldexp(std, -k)
+    return math.ldexp(scale, -k)
+
+
+def snapped_cells(value: ArrayLike, granularity_exponent: int) -> NDArray[np.int64]:
+    """Nearest cells of the grid, after checking that all values are in range."""
+    array = np.asarray(value, dtype=np.float64)
+    if not np.isfinite(array).all():
+        raise ValueError("value must be finite, got NaN or infinity")
+    limit = grid_limit(granularity_exponent)
+    if array.size and max(array.max(), -array.min()) >= limit:
+        raise OverflowError(
+            f"value must be below {limit:g} (2^52 cells of 2^{granularity_exponent}) in "
+            "magnitude: choose a coarser grid or smaller bounds"
+        )
+    # Subnormal results of this scaling are far below half a cell, so they still snap to 0.
+    with np.errstate(under="ignore"):
+        return np.asarray(np.rint(np.ldexp(array, -granularity_exponent)).astype(np.int64))
+
+
+def value_of_cells(cells: NDArray[np.int64], granularity_exponent: int) -> NDArray[np.float64]:
+    """Multiples of ``2**k`` as floats."""
+    return np.asarray(np.ldexp(cells.astype(np.float64), granularity_exponent))
 
 
 def _exponent(granularity_exponent: int) -> int:

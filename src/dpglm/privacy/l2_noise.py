@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpglm._validation import check_real
 from dpglm.privacy._exact_l2 import rounded_l2
 from dpglm.privacy._exact_laplace import rounded_laplace
-from dpglm.privacy._grid import grid_limit
+from dpglm.privacy._grid import cells_per_scale, snapped_cells, value_of_cells
 from dpglm.privacy.noise import NoiseSource
 
 __all__ = ["add_l2_noise", "add_laplace"]
-
-_GREATEST_CELLS_LOG2 = 32
 
 
 def add_l2_noise(
@@ -72,10 +67,10 @@ def add_l2_noise(
     >>> noisy * 2**24 % 1
     array([0., 0.])
     """
-    cells = _snapped(value, granularity_exponent)
-    scale = _cells_per_scale(scale, granularity_exponent)
+    cells = snapped_cells(value, granularity_exponent)
+    scale = cells_per_scale("scale", scale, granularity_exponent)
     noise = rounded_l2(source.words, cells.size, scale) if cells.size else cells.reshape(-1)
-    return _released(cells + noise.reshape(cells.shape), granularity_exponent)
+    return value_of_cells(cells + noise.reshape(cells.shape), granularity_exponent)
 
 
 def add_laplace(
@@ -125,39 +120,7 @@ def add_laplace(
     >>> noisy * 2**24 % 1
     array([0., 0.])
     """
-    cells = _snapped(value, granularity_exponent)
-    scale = _cells_per_scale(scale, granularity_exponent)
+    cells = snapped_cells(value, granularity_exponent)
+    scale = cells_per_scale("scale", scale, granularity_exponent)
     noise = rounded_laplace(source.words, cells.size, scale)
-    return _released(cells + noise.reshape(cells.shape), granularity_exponent)
-
-
-def _cells_per_scale(scale: float, k: int) -> float:
-    """Return ``scale / 2**k``, exactly, after checking that it is in range."""
-    scale = check_real("scale", scale, above=0.0)
-    if not 0 < math.frexp(scale)[1] - k <= _GREATEST_CELLS_LOG2:
-        raise ValueError(
-            f"scale must be from 2^{k} to below 2^{k + _GREATEST_CELLS_LOG2} for a grid of "
-            f"2^{k}, got {scale!r}"
-        )
-    return math.ldexp(scale, -k)
-
-
-def _snapped(value: ArrayLike, k: int) -> NDArray[np.int64]:
-    """Nearest cells of a grid, after checking that all values and the grid are in range."""
-    array = np.asarray(value, dtype=np.float64)
-    if not np.isfinite(array).all():
-        raise ValueError("value must be finite, got NaN or infinity")
-    limit = grid_limit(k)
-    if array.size and max(array.max(), -array.min()) >= limit:
-        raise OverflowError(
-            f"value must be below {limit:g} (2^52 cells of 2^{k}) in magnitude: choose a "
-            "coarser grid or smaller bounds"
-        )
-    # Subnormal results of this scaling are far below half a cell, so they still snap to 0.
-    with np.errstate(under="ignore"):
-        return np.asarray(np.rint(np.ldexp(array, -k)).astype(np.int64))
-
-
-def _released(cells: NDArray[np.int64], k: int) -> NDArray[np.float64]:
-    """Multiples of ``2**k`` as floats."""
-    return np.asarray(np.ldexp(cells.astype(np.float64), k))
+    return value_of_cells(cells + noise.reshape(cells.shape), granularity_exponent)

@@ -29,10 +29,23 @@ from dpglm.privacy.events import (
     canonical,
     event_from_dict,
 )
+from dpglm.privacy.l2_noise import add_l2_noise
 from dpglm.privacy.noise import NoiseSource, add_gaussian, granularity_exponent, grid_sensitivity
 from dpglm.privacy.unit import Adjacency
 
-__all__ = ["BoundedSum", "Curator", "NoiseScale", "Release", "SecretNoise", "noise_scale"]
+__all__ = [
+    "MOST_SENDERS",
+    "BoundedSum",
+    "Curator",
+    "NoiseScale",
+    "Release",
+    "SecretNoise",
+    "l2_noise_scale",
+    "noise_scale",
+]
+
+MOST_SENDERS = 2**13
+"""The most messages that ``Curator.release_local`` adds up."""
 
 
 @final
@@ -78,12 +91,12 @@ class BoundedSum:
 @final
 @dataclass(frozen=True)
 class NoiseScale:
-    """Size of Gaussian noise and the grid it lives on.
+    """Size of noise and the grid it lives on.
 
     Parameters
     ----------
     std : float
-        Standard deviation in each coordinate.
+        Standard deviation of Gaussian noise in each coordinate, or scale of L2 noise.
     exponent : int
         Released values and noise are multiples of ``2**exponent``.
     """
@@ -104,7 +117,7 @@ def noise_scale(
     contribution : float
         Bound on what erasing one row does to the computed sum in L2 norm, rounding included.
     noise_multiplier : float
-        Noise standard deviation over sensitivity, above 0.
+        Noise standard deviation, or scale, over sensitivity, above 0.
     size : int
         Number of coordinates released.
     magnitude : float
@@ -126,6 +139,32 @@ def noise_scale(
     exponent = max(finest, math.frexp(magnitude)[1] - 51)
     snapped = contribution + grid_sensitivity(size, exponent)
     return NoiseScale(noise_multiplier * adjacency.sum_sensitivity(snapped), exponent)
+
+
+def l2_noise_scale(
+    adjacency: Adjacency, contribution: float, epsilon: float, size: int, magnitude: float
+) -> NoiseScale:
+    """Work out the L2 noise that a bounded sum needs.
+
+    Parameters
+    ----------
+    adjacency, contribution, size, magnitude
+        As for ``noise_scale``.
+    epsilon : float
+        What the release costs, above 0.
+
+    Returns
+    -------
+    NoiseScale
+        Its ``std`` is the scale s of a density proportional to ``exp(-|b| / s)``.
+
+    Notes
+    -----
+    Privacy: the sensitivity over epsilon, rounded up, as pure differential privacy has no room
+    for a last digit.
+    """
+    scale = noise_scale(adjacency, contribution, 1.0 / epsilon, size, magnitude)
+    return NoiseScale(scale.std * (1.0 + 2.0**-50), scale.exponent)
 
 
 @final
@@ -330,6 +369,91 @@ class Curator:
             total.magnitude,
         )
         return add_gaussian(total.value, scale.std, scale.exponent, self._noise)
+
+    def release_l2(self, total: BoundedSum, epsilon: float) -> NDArray[np.float64]:
+        """Release a bounded sum with L2 noise, for pure differential privacy.
+
+        Parameters
+        ----------
+        total : BoundedSum
+            The sum, over all rows.
+        epsilon : float
+            What the release costs.
+
+        Returns
+        -------
+        ndarray of float64, shape of ``total.value``
+            The sum, snapped to a grid, plus noise ``b`` with a density proportional to
+            ``exp(-|b| / s)``, rounded to that grid; s is the sensitivity over epsilon.
+
+        Raises
+        ------
+        ValueError
+            If the sum is over a sample.
+
+        Notes
+        -----
+        Privacy: ``Pure(epsilon)``: between neighbours the density changes by a factor of at
+        most ``exp(D / s)``, with D the L2 sensitivity under the relation (``2 C`` under
+        replace-one), snapping and rounding included.
+        """
+        if total.sampling_rate != 1.0:
+            raise ValueError(f"sampling_rate must be 1 for L2 noise, got {total.sampling_rate!r}")
+        self._records.append(Pure(epsilon))
+        scale = l2_noise_scale(
+            self._adjacency,
+            total.contribution_bound + total.rounding,
+            epsilon,
+            total.value.size,
+            total.magnitude,
+        )
+        return add_l2_noise(total.value, scale.std, scale.exponent, self._noise)
+
+    def release_local(
+        self, total: BoundedSum, noise_multiplier: float, senders: int
+    ) -> NDArray[np.float64]:
+        """Release the sum of messages to which every sender has added Gaussian noise.
+
+        Parameters
+        ----------
+        total : BoundedSum
+            The sum of the messages without their noise.
+        noise_multiplier : float
+            Standard deviation of the noise in one message over its sensitivity, above 0.
+        senders : int
+            Number of messages, from 1 to 8192. Public.
+
+        Returns
+        -------
+        ndarray of float64, shape of ``total.value``
+            The sum plus Gaussian noise of ``sqrt(senders)`` times the standard deviation in one
+            message: the law of a sum of independent noises.
+
+        Raises
+        ------
+        ValueError
+            If ``senders`` is out of range.
+
+        Notes
+        -----
+        Privacy: ``Gaussian(noise_multiplier)`` for each sender against whoever sees its message.
+        What is returned here shows less, as no message is seen alone: against whoever sees only
+        the sum, noise is ``sqrt(senders)`` times as large as the event asks for.
+        """
+        senders = check_integer("senders", senders, least=1)
+        if senders > MOST_SENDERS:
+            raise ValueError(f"senders must be at most {MOST_SENDERS}, got {senders}")
+        self._records.append(Gaussian(noise_multiplier))
+        scale = noise_scale(
+            self._adjacency,
+            total.contribution_bound + total.rounding,
+            noise_multiplier,
+            total.value.size,
+            total.magnitude,
+        )
+        # Few enough senders that the sum's noise fits on the grid of one message.
+        std = math.sqrt(senders) * scale.std
+        return add_gaussian(total.value, std, scale.exponent, self._noise)
 
     def choose_least(
         self, scores: NDArray[np.float64], contribution_bound: float, epsilon: float

@@ -14,10 +14,12 @@ from dpglm._validation import check_integer, check_real
 from dpglm.privacy._exact_bernoulli import bernoulli_by_digits, bernoulli_by_gaps
 from dpglm.privacy._exact_gaussian import rounded_gaussian
 from dpglm.privacy._grid import (
-    cells_per_std,
+    cells_per_scale,
     granularity_exponent,
     grid_limit,
     grid_sensitivity,
+    snapped_cells,
+    value_of_cells,
 )
 
 __all__ = [
@@ -111,7 +113,7 @@ class NoiseSource(abc.ABC):
         >>> m.shape, m.dtype
         ((2, 3), dtype('int64'))
         """
-        scale = cells_per_std(std, granularity_exponent)
+        scale = cells_per_scale("std", std, granularity_exponent)
         size = int(np.prod(shape, dtype=np.int64))
         return rounded_gaussian(self.words, size, scale).reshape(shape)
 
@@ -235,20 +237,9 @@ def add_gaussian(
     >>> noisy * 2**24 % 1
     array([0., 0.])
     """
-    value = np.asarray(value, dtype=np.float64)
-    if not np.isfinite(value).all():
-        raise ValueError("value must be finite, got NaN or infinity")
-    limit = grid_limit(granularity_exponent)
-    if value.size and max(value.max(), -value.min()) >= limit:
-        raise OverflowError(
-            f"value must be below {limit:g} (2^52 cells of 2^{granularity_exponent}) in "
-            "magnitude: choose a coarser grid or smaller bounds"
-        )
-    noise = source.gaussian(value.shape, granularity_exponent, std)
-    # Subnormal results of this scaling are far below half a cell, so they still snap to 0.
-    with np.errstate(under="ignore"):
-        snapped = np.rint(np.ldexp(value, -granularity_exponent)).astype(np.int64)
-    return np.asarray(np.ldexp((snapped + noise).astype(np.float64), granularity_exponent))
+    cells = snapped_cells(value, granularity_exponent)
+    noise = source.gaussian(cells.shape, granularity_exponent, std)
+    return value_of_cells(cells + noise, granularity_exponent)
 
 
 def bernoulli(source: NoiseSource, size: int, probability: float) -> NDArray[np.bool_]:

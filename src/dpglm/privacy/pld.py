@@ -155,8 +155,10 @@ def _pure(piece: PurePiece, width: float, relation: Any) -> Any:
     losses = width * np.array(points, dtype=np.float64)
     inside = np.clip(losses, -top, top)
     deltas = -np.expm1(inside - top) / (1.0 + math.exp(-top))
-    deltas = np.where(losses < -top, -np.expm1(losses), deltas)
-    pmf = pld_pmf.create_pmf_pessimistic_connect_dots(width, points, deltas)
+    # Exponentials overflow where they are not looked at, or divided by.
+    with np.errstate(over="ignore"):
+        deltas = np.where(losses < -top, -np.expm1(losses), deltas)
+        pmf = pld_pmf.create_pmf_pessimistic_connect_dots(width, points, deltas)
     return pld.PrivacyLossDistribution(pmf)
 
 

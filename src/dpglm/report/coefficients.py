@@ -111,9 +111,10 @@ def coefficient_table(
     if plan.problem.loss.target is Target.REAL and targets is not None:
         # Real targets are fitted on [-1, 1].
         unit = 0.5 * (targets.value[1] - targets.value[0]) or 1.0
-    noise = unit * plan.coefficient_noise
+    by_column = np.broadcast_to(estimator.solution_.coefficient_noise, (plan.data.n_columns,))
+    noise = unit * by_column[:n_features]
     # Columns are centred before the fit, so their coefficients' noise enters the intercept.
-    shifts = np.append(center / reach, plan.data.intercept)
+    shifts = np.append(noise * center / reach, unit * by_column[-1] * plan.data.intercept)
     return CoefficientTable(
         features=names,
         outputs=_output_names(estimator, len(values)),
@@ -122,7 +123,7 @@ def coefficient_table(
         reach=reach,
         has_reach=bounds is not None,
         intercepts=np.atleast_1d(np.asarray(estimator.intercept_, dtype=np.float64)),
-        intercept_noise=float(noise * np.linalg.norm(shifts)),
+        intercept_noise=float(np.linalg.norm(shifts)),
     )
 
 

@@ -172,6 +172,18 @@ def _at_levels(quantity: str, *, is_row_sum: bool) -> dict[str, Quantity]:
     }
 
 
+def _gradient_sum_with_l2_noise(settings: Mapping[str, Any], data: DataSpec) -> Implied:
+    bound = settings["clip"] * data.weight_bound
+    event = Pure(settings["step_epsilon"])
+    return Implied(event, bound, settings["n_steps"], data.n_coefficients)
+
+
+def _noised_row_gradient(settings: Mapping[str, Any], data: DataSpec) -> Implied:
+    bound = settings["clip"] * data.weight_bound
+    event = Gaussian(settings["noise_multiplier"])
+    return Implied(event, bound, len(settings["block_sizes"]), data.n_coefficients)
+
+
 QUANTITIES: Mapping[str, Quantity] = MappingProxyType(
     {
         **_at_levels("clipped gradient sum", is_row_sum=True),
@@ -180,6 +192,7 @@ QUANTITIES: Mapping[str, Quantity] = MappingProxyType(
         "anchor gradient sum": Quantity(_anchor_gradient_sum),
         "gradient difference sum": Quantity(_gradient_difference_sum),
         "clipped gradient sum": Quantity(_clipped_gradient_sum),
+        "clipped gradient sum with L2 noise": Quantity(_gradient_sum_with_l2_noise),
         "clipped moment sum": Quantity(_clipped_moment_sum),
         "least clipped loss": Quantity(_least_loss, is_row_sum=False),
         "least clipped loss for its norm": Quantity(_least_loss_for_its_norm, is_row_sum=False),
@@ -188,6 +201,7 @@ QUANTITIES: Mapping[str, Quantity] = MappingProxyType(
         "minimiser of a perturbed objective": Quantity(_perturbed_minimiser, is_row_sum=False),
         "normalised second-moment sum": Quantity(_normalized_second_moment_sum),
         "preconditioned gradient sum": Quantity(_preconditioned_gradient_sum),
+        "row gradient with noise of its own": Quantity(_noised_row_gradient),
         "shortest clipped gradient sum": Quantity(_shortest_gradient_sum, is_row_sum=False),
         "vertex of the L1 ball": Quantity(_vertex, is_row_sum=False),
     }

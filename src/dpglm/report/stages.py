@@ -4,6 +4,9 @@ Where ``settings`` have the key ``"stages"``, it maps the name of each stage to 
 its own method, with its ``"data"`` and the number of its ``"part"``; ``"part_sizes"`` says how
 the rows were divided. Its releases are recorded as ``"<name of the stage>: <quantity>"``;
 those without a name are about the last part. Stages may have stages.
+
+Where ``settings`` have the key ``"block_sizes"``, the rows were divided into such blocks, and
+every release happened once in each of them.
 """
 
 from __future__ import annotations
@@ -44,6 +47,9 @@ class Stage:
 
 def stage_of(quantity: str, settings: Mapping[str, Any]) -> Stage:
     """Find the stage of a release from its recorded quantity."""
+    if "block_sizes" in settings:
+        block = {**settings["data"], "n_rows": max(settings["block_sizes"])}
+        return Stage(quantity, settings, DataSpec(**block))
     if "stages" not in settings:
         return Stage(quantity, settings, DataSpec(**settings["data"]))
     name, separator, rest = quantity.partition(_SEPARATOR)
@@ -66,8 +72,11 @@ def happened(releases: Sequence[Release], settings: Mapping[str, Any]) -> Event:
     Returns
     -------
     Event
-        In canonical form; all one after the other where there are no stages.
+        In canonical form; all one after the other where there are neither stages nor blocks.
     """
+    if "block_sizes" in settings:
+        block = _composed(one.event for one in releases)
+        return canonical(Parallel((block,) * len(settings["block_sizes"])))
     if "stages" not in settings:
         return _composed(Repeated(one.event, one.count) for one in releases)
     by_stage: dict[str, list[Release]] = {name: [] for name in settings["stages"]}
@@ -86,12 +95,13 @@ def happened(releases: Sequence[Release], settings: Mapping[str, Any]) -> Event:
 
 def check_parts(settings: Mapping[str, Any]) -> str | None:
     """Say what is wrong with the parts of the rows, if anything is."""
-    if "stages" not in settings:
+    key = "block_sizes" if "block_sizes" in settings else "part_sizes"
+    if key not in settings:
         return None
-    data, sizes = settings["data"], settings["part_sizes"]
+    data, sizes = settings["data"], settings[key]
     if not all(size >= 1 for size in sizes) or sum(sizes) != data["n_rows"]:
         return f"parts of {sizes!r} rows do not make up {data['n_rows']!r} rows"
-    for name, stage in settings["stages"].items():
+    for name, stage in settings.get("stages", {}).items():
         if not 0 <= stage["part"] < len(sizes):
             return f"{name} is about part {stage['part']!r} of {len(sizes)}"
         if stage["data"] != {**data, "n_rows": sizes[stage["part"]]}:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from decimal import ROUND_CEILING, Context, Decimal
 
 from dpglm.privacy.events import (
@@ -163,10 +164,14 @@ def _(event: ProjectedGaussian, count: int) -> str:
 
 @_describe.register
 def _(event: Parallel, count: int) -> str:
-    parts = "; ".join(
-        f"part {j}: {' and '.join(describe_event(part)) or 'nothing'}"
-        for j, part in enumerate(event.events, start=1)
-    )
+    found, first = [], 1
+    # Equal parts stand next to each other.
+    for part, equal in itertools.groupby(event.events):
+        last = first + len(list(equal)) - 1
+        which = f"part {first}" if first == last else f"each of parts {first} to {last}"
+        found.append(f"{which}: {' and '.join(describe_event(part)) or 'nothing'}")
+        first = last + 1
+    parts = "; ".join(found)
     times = "" if count == 1 else f"{count} times, "
     return f"{times}about disjoint parts of the rows, each row being in one: {parts}"
 

@@ -116,6 +116,14 @@ class Method(abc.ABC, Generic[S]):
     def finish(self, state: S) -> NDArray[np.float64]:
         """Extract the parameter to return."""
 
+    def noise_in(self, state: S) -> float | NDArray[np.float64]:
+        """Estimate the standard deviation of the noise in each returned coefficient.
+
+        From above, like ``coefficient_noise``, but with all that the last state says; one number
+        for all columns, or an array with one for each. Public, as the state is.
+        """
+        return self.coefficient_noise
+
     @abc.abstractmethod
     def settings(self) -> dict[str, Any]:
         """List the settings as plain JSON values, for reports."""
@@ -185,12 +193,15 @@ class Solution:
         Diagnostics of each step; empty where only the last iterate is paid for.
     noise : str
         Name of the noise source.
+    coefficient_noise : float or ndarray of shape (n_columns,)
+        Expected standard deviation of the noise in coefficients, see ``Method.noise_in``.
     """
 
     w: NDArray[np.float64]
     plan: Plan
     history: tuple[StepInfo, ...]
     noise: str
+    coefficient_noise: float | NDArray[np.float64]
 
     @property
     def n_steps(self) -> int:

@@ -30,7 +30,7 @@ from dpglm.solvers.preconditioner import (
     constant_column,
     row_sum_noise,
     second_moment_release,
-    typical_basis_scale,
+    largest_basis_scale,
 )
 from dpglm.solvers.quadratic import feasible, minimize_quadratic, n_penalized
 
@@ -236,8 +236,16 @@ class NewtonMethod(Method["NewtonState"]):
 
     @property
     def coefficient_noise(self) -> float:
-        steps = math.hypot(*self.step_sizes) / self.curvature
-        return self.noise_std * steps * typical_basis_scale(self.data)
+        scale = largest_basis_scale(self.data, self.releases[0].noise_scale)
+        return self._noise_in_basis * scale
+
+    @property
+    def _noise_in_basis(self) -> float:
+        return self.noise_std * math.hypot(*self.step_sizes) / self.curvature
+
+    def noise_in(self, state: NewtonState) -> NDArray[np.float64]:
+        assert state.basis is not None
+        return self._noise_in_basis * state.basis.scales
 
     def init(self, seed: int) -> NewtonState:
         zero = np.zeros(self.data.coefficient_shape)

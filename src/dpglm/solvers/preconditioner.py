@@ -22,9 +22,9 @@ __all__ = [
     "basis_from_moments",
     "check_data",
     "constant_column",
+    "largest_basis_scale",
     "row_sum_noise",
     "second_moment_release",
-    "typical_basis_scale",
 ]
 
 MOST_COLUMNS = 1000
@@ -48,6 +48,12 @@ class Basis:
 
     vectors: NDArray[np.float64]
     inverse: NDArray[np.float64]
+
+    @property
+    def scales(self) -> NDArray[np.float64]:
+        """By how much noise in the coordinates is multiplied in each coefficient."""
+        lengths: NDArray[np.float64] = np.linalg.norm(self.vectors, axis=1)
+        return lengths
 
 
 def check_data(data: DataSpec, adjacency: Adjacency) -> None:
@@ -200,17 +206,23 @@ def basis_from_moments(moments: NDArray[np.float64], noise_std: float, data: Dat
     )
 
 
-def typical_basis_scale(data: DataSpec) -> float:
-    """Length of a coordinate vector's image where rows are long and alike in all directions.
+def largest_basis_scale(data: DataSpec, noise_std: float) -> float:
+    """Bound what the basis makes of noise in a coefficient, for long rows.
 
     Parameters
     ----------
     data : DataSpec
         Public facts.
+    noise_std : float
+        Standard deviation of the noise in the diagonal of second moments.
 
     Returns
     -------
     float
-        By which noise in basis coordinates is multiplied in the coefficients of such rows.
+        By which noise in basis coordinates is multiplied in a coefficient whose direction the
+        rows do not show beyond noise, or in any if rows are alike in all directions, whichever
+        is more. Rows much shorter than their bound make it larger.
     """
-    return math.sqrt(data.n_columns) / math.hypot(data.row_norm, constant_column(data))
+    long = math.hypot(data.row_norm, constant_column(data))
+    least = noise_std * math.sqrt(data.n_columns) / data.n_rows
+    return 1.0 / (long * math.sqrt(min(least, 1.0 / data.n_columns)))

@@ -1,19 +1,46 @@
-"""Solvers by name, and the rule by which ``"auto"`` chooses one."""
+"""Solvers by name."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
+from dpglm.solvers.accelerated_mirror_descent import AcceleratedMirrorDescent
+from dpglm.solvers.auto import Auto
 from dpglm.solvers.base import Solver
+from dpglm.solvers.d2p2 import D2P2
+from dpglm.solvers.frank_wolfe import FrankWolfe
+from dpglm.solvers.johnson_lindenstrauss import JohnsonLindenstrauss
+from dpglm.solvers.local_sgd import LocalSGD
+from dpglm.solvers.newton import Newton
 from dpglm.solvers.noisy_gd import NoisyGD
+from dpglm.solvers.noisy_sgd import NoisySGD
+from dpglm.solvers.objective_perturbation import ObjectivePerturbation
+from dpglm.solvers.output_perturbation import OutputPerturbation
+from dpglm.solvers.pure_gd import PureGD
+from dpglm.solvers.sufficient_statistics import SufficientStatistics
+from dpglm.solvers.svrg import SVRG
+from dpglm.solvers.svrg_plus_plus import SVRGPlusPlus
 
 __all__ = ["SOLVERS"]
 
 SOLVERS: Mapping[str, Callable[[], Solver]] = MappingProxyType(
     {
-        "auto": NoisyGD,
+        "accelerated_mirror_descent": AcceleratedMirrorDescent,
+        "auto": Auto,
+        "d2p2": D2P2,
+        "frank_wolfe": FrankWolfe,
+        "johnson_lindenstrauss": JohnsonLindenstrauss,
+        "local_sgd": LocalSGD,
+        "newton": Newton,
         "noisy_gd": NoisyGD,
+        "noisy_sgd": NoisySGD,
+        "objective_perturbation": ObjectivePerturbation,
+        "output_perturbation": OutputPerturbation,
+        "pure_gd": PureGD,
+        "sufficient_statistics": SufficientStatistics,
+        "svrg": SVRG,
+        "svrg_plus_plus": SVRGPlusPlus,
     }
 )
 """A solver with its default settings for each name that estimators accept."""

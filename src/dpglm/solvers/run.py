@@ -84,7 +84,9 @@ def run(
         raise PlanMismatchError(
             f"planned to release {canonical(method.mechanisms)}, but released {curator.event}"
         )
-    return Solution(method.finish(state), plan, tuple(history), noise.name)
+    return Solution(
+        method.finish(state), plan, tuple(history), noise.name, method.noise_in(state)
+    )
 
 
 @contextlib.contextmanager

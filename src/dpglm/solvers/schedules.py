@@ -1,4 +1,4 @@
-"""Step-size schedules: the factor on the first step size, a function of the step alone."""
+"""Schedules: factors on a step size or on noise, functions of the step alone."""
 
 from __future__ import annotations
 
@@ -9,17 +9,29 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm._validation import check_real
+from dpglm._validation import check_integer, check_real
 
-__all__ = ["Constant", "Exponential", "InverseSqrt", "LinearDecay", "Schedule"]
+__all__ = [
+    "MOST_LEVELS",
+    "Constant",
+    "Exponential",
+    "Given",
+    "InverseSqrt",
+    "LinearDecay",
+    "Schedule",
+    "in_levels",
+]
+
+MOST_LEVELS = 32
+"""Most distinct noises of a run."""
 
 
 class Schedule(abc.ABC):
-    """How step sizes change over a run. Public: it never sees data."""
+    """How step sizes, or noise, change over a run. Public: it never sees data."""
 
     @abc.abstractmethod
     def factors(self, n_steps: int) -> NDArray[np.float64]:
-        """Factors for steps 1, ..., n_steps, each in (0, 1], the first one 1."""
+        """Factors for steps 1, ..., n_steps, each in (0, 1], the largest one 1."""
 
 
 @final
@@ -55,7 +67,7 @@ class LinearDecay(Schedule):
 @final
 @dataclass(frozen=True)
 class InverseSqrt(Schedule):
-    """Step k is ``1 / sqrt(k)``, for Lipschitz losses that are not smooth.
+    """Step k is ``1 / sqrt(k)``, for Lipschitz losses that are not smooth, or noise that fades.
 
     Examples
     --------
@@ -91,3 +103,64 @@ class Exponential(Schedule):
 
     def factors(self, n_steps: int) -> NDArray[np.float64]:
         return np.geomspace(1.0, self.final, n_steps) if n_steps > 1 else np.ones(1)
+
+
+@final
+@dataclass(frozen=True)
+class Given(Schedule):
+    """Factors listed one by one.
+
+    Parameters
+    ----------
+    values : tuple of float
+        One for each step, above 0, in any unit: the largest counts as 1.
+
+    Examples
+    --------
+    >>> Given((4.0, 2.0, 4.0)).factors(3)
+    array([1. , 0.5, 1. ])
+    """
+
+    values: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        values = tuple(check_real("values", value, above=0.0) for value in self.values)
+        object.__setattr__(self, "values", values)
+
+    def factors(self, n_steps: int) -> NDArray[np.float64]:
+        if len(self.values) != n_steps:
+            raise ValueError(
+                f"values must be one for each of the {n_steps} steps, got {len(self.values)}"
+            )
+        values = np.array(self.values)
+        factors: NDArray[np.float64] = values / values.max()
+        return factors
+
+
+def in_levels(factors: NDArray[np.float64], levels: int) -> NDArray[np.float64]:
+    """Round factors to few levels, a constant ratio apart.
+
+    Parameters
+    ----------
+    factors : ndarray of float
+        Above 0.
+    levels : int
+        Most distinct values of the result, from 2 to ``MOST_LEVELS``.
+
+    Returns
+    -------
+    ndarray of float, shape of ``factors``
+        Each within half a ratio of its factor; ``factors`` themselves if they have few enough
+        values. The smallest and the largest are kept.
+
+    Examples
+    --------
+    >>> in_levels(np.array([1.0, 0.8, 0.3, 0.25]), 3)
+    array([1.  , 1.  , 0.25, 0.25])
+    """
+    check_integer("levels", levels, least=2)
+    if len(np.unique(factors)) <= levels:
+        return factors
+    low, high = factors.min(), factors.max()
+    places = np.rint(np.log(factors / low) / np.log(high / low) * (levels - 1)).astype(np.intp)
+    return np.asarray(np.geomspace(low, high, levels)[places])

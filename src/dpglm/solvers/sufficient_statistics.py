@@ -27,7 +27,7 @@ from dpglm.solvers.preconditioner import (
     constant_column,
     row_sum_noise,
     second_moment_release,
-    typical_basis_scale,
+    largest_basis_scale,
 )
 from dpglm.solvers.quadratic import feasible, minimize_quadratic, n_penalized
 
@@ -220,10 +220,18 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
 
     @property
     def coefficient_noise(self) -> float:
+        scale = largest_basis_scale(self.data, self.releases[0].noise_scale)
+        return self._noise_in_basis * scale
+
+    @property
+    def _noise_in_basis(self) -> float:
         # Of the vector and of the matrix times coordinates that are no longer than the target.
         noise = self.releases[1].noise_scale / self.data.n_rows
-        in_basis = noise * math.hypot(1.0 / self.target_weight, self.target_bound)
-        return in_basis * typical_basis_scale(self.data)
+        return noise * math.hypot(1.0 / self.target_weight, self.target_bound)
+
+    def noise_in(self, state: SufficientStatisticsState) -> NDArray[np.float64]:
+        assert state.basis is not None
+        return self._noise_in_basis * state.basis.scales
 
     def init(self, seed: int) -> SufficientStatisticsState:
         return SufficientStatisticsState(0, None, np.zeros(self.data.n_columns))

@@ -1,0 +1,148 @@
+"""Every solver with default settings on every problem that it takes: a table for the docs.
+
+Run with ``python -m experiments.solver_table``. It rewrites the tables in ``docs/comparison.md``
+and the numbers behind them in ``docs/figures/solver_table.json``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from joblib import Parallel, delayed
+
+from dpglm.privacy import ApproximateDP
+from dpglm.privacy.noise import SeededNoise
+from dpglm.selection import BestIterate
+from dpglm.solvers import Solver, run
+from dpglm.solvers.registry import SOLVERS
+from experiments.problems import PROBLEMS, Task, predictions, risk, targets
+
+EPSILONS = (0.1, 1.0, 4.0)
+DELTA = 1e-5
+DOCS = Path(__file__).parent.parent / "docs"
+BEGIN, END = "<!-- begin: written by experiments/solver_table.py -->", "<!-- end -->"
+CANDIDATES: dict[str, Callable[[], Solver]] = {
+    **{name: make for name, make in SOLVERS.items() if name != "auto"},
+    "best iterate (of noisy_gd)": BestIterate,
+}
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one solver did on one problem at one epsilon, over all seeds."""
+
+    problem: str
+    solver: str
+    epsilon: float
+    excess_risk: list[float]
+    score: list[float]
+    gradient_evaluations_over_n: float
+    seconds: list[float]
+
+
+def measure(task: Task, name: str, epsilon: float, seeds: int) -> Result | None:
+    """Fit once for each seed; None where the solver does not take the problem."""
+    budget = ApproximateDP(epsilon, DELTA)
+    try:
+        plan = CANDIDATES[name]().plan(task.problem, budget, task.train.spec)
+    except ValueError as error:
+        print(f"{task.name}: {name} does not take it: {error}", flush=True)
+        return None
+    excess, scores, seconds = [], [], []
+    for seed in range(seeds):
+        start = time.perf_counter()
+        w = run(plan, task.train, SeededNoise(seed)).w
+        seconds.append(time.perf_counter() - start)
+        excess.append(risk(task.problem, task.train, w) - task.optimum)
+        scores.append(float(task.score(targets(task.test), predictions(task.test, w))))
+    evaluations = plan.method.gradient_evaluations / task.train.spec.n_rows
+    return Result(task.name, name, epsilon, excess, scores, evaluations, seconds)
+
+
+def section(task: Task, results: Iterable[Result]) -> str:
+    """One problem's table as Markdown; solvers in the order of their excess risk at epsilon 1."""
+    at: dict[str, dict[float, Result]] = {}
+    for result in results:
+        if result.problem == task.name:
+            at.setdefault(result.solver, {})[result.epsilon] = result
+    order = sorted(at, key=lambda name: float(np.mean(at[name][1.0].excess_risk)))
+    start = risk(task.problem, task.train, np.zeros(task.train.spec.coefficient_shape))
+    spec = task.train.spec
+    facts = (
+        f"n = {spec.n_rows}, d = {spec.n_columns}. Smallest training risk {task.optimum:.4f} "
+        f"(test {task.score_name} {task.best_score:.3f}); the zero model is "
+        f"{start - task.optimum:.4f} above it."
+    )
+    lines = [
+        f"### {task.name}",
+        "",
+        facts,
+        "",
+        "| solver | "
+        + " | ".join(f"excess risk, ε = {e:g}" for e in EPSILONS)
+        + " | "
+        + " | ".join(f"{task.score_name}, ε = {e:g}" for e in EPSILONS)
+        + " | passes | seconds |",
+        "|---|" + "---:|" * (2 * len(EPSILONS) + 2),
+    ]
+    for name in order:
+        ones = [at[name][epsilon] for epsilon in EPSILONS]
+        cells = [_cell(one.excess_risk, 4) for one in ones]
+        cells += [_cell(one.score, 3) for one in ones]
+        middle = at[name][1.0]
+        cells.append(f"{middle.gradient_evaluations_over_n:.3g}")
+        cells.append(f"{np.median(middle.seconds):.2g}")
+        lines.append(f"| `{name}` | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _cell(values: list[float], digits: int) -> str:
+    mean = float(np.mean(values))
+    if not np.isfinite(mean) or abs(mean) >= 10.0:
+        return f"{mean:.0e}"
+    return f"{mean:.{digits}f} ± {np.std(values):.{digits}f}"
+
+
+def write(tasks: Iterable[Task], results: list[Result]) -> None:
+    """Put the tables between their marks in the page, and the numbers beside it."""
+    page = DOCS / "comparison.md"
+    text = page.read_text()
+    head, rest = text.split(BEGIN)
+    _, tail = rest.split(END)
+    tables = "\n\n".join(section(task, results) for task in tasks)
+    page.write_text(f"{head}{BEGIN}\n\n{tables}\n\n{END}{tail}")
+    numbers: list[dict[str, Any]] = [asdict(result) for result in results]
+    (DOCS / "figures").mkdir(exist_ok=True)
+    (DOCS / "figures" / "solver_table.json").write_text(json.dumps(numbers) + "\n")
+
+
+def main() -> None:
+    """Measure everything and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--only", nargs="*", default=[], help="problems; nothing is written then")
+    options = parser.parse_args()
+    results: list[Result] = []
+    tasks = [make() for key, make in PROBLEMS.items() if not options.only or key in options.only]
+    for task in tasks:
+        found = Parallel(n_jobs=options.jobs)(
+            delayed(measure)(task, name, epsilon, options.seeds)
+            for name in CANDIDATES
+            for epsilon in EPSILONS
+        )
+        results += [one for one in found if one is not None]
+        print(section(task, results), flush=True)
+    if not options.only:
+        write(tasks, results)
+
+
+if __name__ == "__main__":
+    main()

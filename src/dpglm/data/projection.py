@@ -1,0 +1,201 @@
+"""Random linear maps of rows to few columns, and the rows that they make."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import functools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias, final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from dpglm._validation import check_integer
+from dpglm.data.prepare import prepare_rows
+from dpglm.data.rows import Floats, Rows
+from dpglm.data.sparse import BLOCK_ROWS, SparseRows
+from dpglm.data.spec import DataSpec, FloatType
+
+__all__ = [
+    "Embedding",
+    "GaussianEmbedding",
+    "SparseEmbedding",
+    "Transform",
+    "embedded_rows",
+    "embedded_spec",
+]
+
+Transform: TypeAlias = "NDArray[np.float64] | sparse.csr_array"
+
+
+class Embedding(abc.ABC):
+    """A law of random matrices that nearly keep inner products; free of data."""
+
+    @abc.abstractmethod
+    def draw(self, n_features: int, dimension: int, seed: int) -> Transform:
+        """Draw ``Phi^T``.
+
+        Parameters
+        ----------
+        n_features : int
+            Columns of the rows, at least 1.
+        dimension : int
+            Columns of the embedded rows, at least 1.
+        seed : int
+            Public randomness; the same seed gives the same matrix.
+
+        Returns
+        -------
+        ndarray or csr_array of shape (n_features, dimension)
+            With ``E[Phi^T Phi]`` the identity.
+        """
+
+
+@final
+@dataclass(frozen=True)
+class GaussianEmbedding(Embedding):
+    """Independent normal entries of variance 1 / dimension; dense.
+
+    Examples
+    --------
+    >>> GaussianEmbedding().draw(5, 2, seed=0).shape
+    (5, 2)
+    """
+
+    def draw(self, n_features: int, dimension: int, seed: int) -> NDArray[np.float64]:
+        matrix = np.random.default_rng(seed).normal(size=(n_features, dimension))
+        matrix /= np.sqrt(dimension)
+        return matrix
+
+
+@final
+@dataclass(frozen=True)
+class SparseEmbedding(Embedding):
+    """A few random signs for each column of the rows, each in another column of the result.
+
+    Parameters
+    ----------
+    nonzeros : int, default=8
+        Signs for each column, at least 1; as many as the dimension where that is less.
+
+    Notes
+    -----
+    Costs ``nonzeros`` operations for each stored value of the rows, where a dense matrix costs
+    ``dimension``. Columns of ``Phi`` have length 1 exactly, so a row with one entry keeps its
+    norm.
+
+    References
+    ----------
+    Kane and Nelson, "Sparser Johnson-Lindenstrauss transforms", J. ACM 2014, section 3 (the
+    block construction).
+
+    Examples
+    --------
+    >>> SparseEmbedding(nonzeros=2).draw(5, 4, seed=0).nnz
+    10
+    """
+
+    nonzeros: int = 8
+
+    def __post_init__(self) -> None:
+        check_integer("nonzeros", self.nonzeros, least=1)
+
+    def draw(self, n_features: int, dimension: int, seed: int) -> sparse.csr_array:
+        rng = np.random.default_rng(seed)
+        count = min(self.nonzeros, dimension)
+        edges = np.arange(count + 1) * dimension // count
+        columns = rng.integers(edges[:-1], edges[1:], size=(n_features, count))
+        signs = rng.choice([-1.0, 1.0], size=(n_features, count)) / np.sqrt(count)
+        pointers = np.arange(n_features + 1) * count
+        return sparse.csr_array(
+            (signs.ravel(), columns.ravel(), pointers), shape=(n_features, dimension)
+        )
+
+
+def embedded_spec(data: DataSpec, dimension: int, dtype: FloatType) -> DataSpec:
+    """Public facts of embedded rows: dense, with few columns, and the same norm bound.
+
+    Parameters
+    ----------
+    data : DataSpec
+        Public facts of the rows before.
+    dimension : int
+        Columns of the embedded rows, at least 1.
+    dtype : {"float32", "float64"}
+        Precision of the embedded rows.
+
+    Returns
+    -------
+    DataSpec
+    """
+    return dataclasses.replace(
+        data, n_features=dimension, dtype=dtype, sparse=False, entry_bound=math.inf
+    )
+
+
+def embedded_rows(rows: Rows, transform: Transform, spec: DataSpec) -> Rows:
+    """Replace each row x by ``Phi x``, shortened to the row norm again where it is longer.
+
+    Parameters
+    ----------
+    rows : Rows
+        Prepared rows.
+    transform : ndarray or csr_array of shape (features, dimension)
+        ``Phi^T``, drawn without looking at rows.
+    spec : DataSpec
+        Of the embedded rows: ``embedded_spec`` of that of ``rows``.
+
+    Returns
+    -------
+    Rows
+        In the same order, with the same targets, weights and intercept column.
+
+    Notes
+    -----
+    Privacy: an embedded row is a function of its own row and of ``transform``, so neighbours
+    stay neighbours; and no row of the result is longer than ``spec.row_norm``, whatever
+    ``transform`` is, because ``prepare_rows`` shortens it. Nothing rests on norms being kept
+    with high probability. Rounding in ``Phi x`` is harmless for the same reason.
+    """
+    dtype = np.dtype(spec.dtype)
+    X = np.empty((rows.n_rows, spec.n_features), dtype)
+    y: list[NDArray[Any]] = [np.empty(0, dtype)] if rows.n_rows == 0 else []
+    weights: list[Floats] = []
+    start = 0
+    for products, targets, row_weights in _products(rows, transform):
+        X[start : start + len(products)] = products
+        start += len(products)
+        y.append(targets)
+        if row_weights is not None:
+            weights.append(row_weights)
+    kept = np.concatenate(weights).astype(np.float64) if weights else None
+    return prepare_rows(X, np.concatenate(y), spec, weights=kept)
+
+
+Products: TypeAlias = "tuple[NDArray[Any], NDArray[Any], Floats | None]"
+
+
+@functools.singledispatch
+def _products(rows: Rows, transform: Transform) -> Iterator[Products]:
+    """Yield block after block: rows times ``transform``, targets, weights."""
+    matrix = transform.toarray() if sparse.issparse(transform) else transform
+    if rows.spec.intercept:
+        # The intercept's column keeps out of the embedding.
+        matrix = np.vstack([matrix, np.zeros((1, matrix.shape[1]))])
+    for block in rows.blocks():
+        yield block.predict(matrix), block.targets, block.weights
+
+
+@_products.register
+def _(rows: SparseRows, transform: Transform) -> Iterator[Products]:
+    # Blocks only multiply by dense matrices, which would lose what a sparse one saves.
+    matrix = transform.astype(rows.spec.dtype)
+    for number, block in enumerate(rows.blocks()):
+        start = number * BLOCK_ROWS
+        products = rows._X[start : start + BLOCK_ROWS] @ matrix
+        dense = products.toarray() if sparse.issparse(products) else products
+        yield dense, block.targets, block.weights
