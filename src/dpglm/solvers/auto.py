@@ -12,6 +12,7 @@ from dpglm.problem import Problem, Squared
 from dpglm.solvers.base import Plan, Solver
 from dpglm.solvers.newton import Newton
 from dpglm.solvers.noisy_gd import NoisyGD
+from dpglm.solvers.pure_gd import PureGD
 from dpglm.solvers.sufficient_statistics import SufficientStatistics
 
 __all__ = ["Auto", "choose"]
@@ -22,28 +23,35 @@ _MOST_COLUMNS = 300
 _MOST_ENTRIES = 2**28
 
 
-def choose(problem: Problem, data: DataSpec) -> Solver:
+def choose(problem: Problem, budget: PrivacyBudget, data: DataSpec) -> Solver:
     """Choose a solver with default settings.
 
     Parameters
     ----------
     problem : Problem
         Loss, regularizer and constraint.
+    budget : PrivacyBudget
+        What may be spent.
     data : DataSpec
         Public facts about the data.
 
     Returns
     -------
     Solver
-        For at most 300 columns, and rows of at most 2^28 entries when stored densely: ``SufficientStatistics`` for
-        squared loss, ``Newton`` for other convex losses. Otherwise ``NoisyGD``.
+        ``PureGD`` for a delta of 0, which Gaussian noise cannot give. For at most 300 columns,
+        and at most 2^28 entries of rows: ``SufficientStatistics`` for squared loss, ``Newton``
+        for other convex losses. Otherwise ``NoisyGD``.
 
     Examples
     --------
+    >>> from dpglm.privacy import ApproximateDP
     >>> from dpglm.problem import Logistic
-    >>> choose(Problem(Logistic()), DataSpec(n_rows=10_000, n_features=20)) == Newton()
+    >>> data = DataSpec(n_rows=10_000, n_features=20)
+    >>> choose(Problem(Logistic()), ApproximateDP(1.0, 1e-5), data) == Newton()
     True
     """
+    if budget.to_dict().get("delta") == 0.0:
+        return PureGD()
     large = data.n_columns > _MOST_COLUMNS or data.n_rows * data.n_columns > _MOST_ENTRIES
     if large or not problem.loss.convex:
         return NoisyGD()
@@ -75,4 +83,4 @@ class Auto(Solver):
         data: DataSpec,
         adjacency: Adjacency = Adjacency.ZERO_OUT,
     ) -> Plan:
-        return choose(problem, data).plan(problem, budget, data, adjacency)
+        return choose(problem, budget, data).plan(problem, budget, data, adjacency)
