@@ -55,7 +55,7 @@ def excess(solver: Solver, ball: bool, n: int, rank: int, dimension: int, seed: 
 
 def measure(quick: bool = False) -> list[tuple[str, list[Curve]]]:
     """Measure both panels; ``quick`` makes them tiny, for a test of the code."""
-    n, seeds, steps = (200, 2, 20) if quick else (4000, 8, None)
+    n, seeds, steps = (200, 2, 20) if quick else (4000, 6, None)
     dimensions = DIMENSIONS[:2] if quick else DIMENSIONS
     ranks = RANKS[:2] if quick else RANKS
 

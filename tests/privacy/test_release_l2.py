@@ -58,7 +58,7 @@ def test_the_scale_is_never_a_last_digit_short():
 
 def test_a_large_magnitude_coarsens_the_grid_and_the_noise_pays():
     scale = l2_noise_scale(Adjacency.ZERO_OUT, 1.0, 1.0, 4, 2.0**40)
-    assert 2.0**40 < 2.0 ** (52 + scale.exponent)
+    assert 2.0 ** (52 + scale.exponent) > 2.0**40
     assert scale.std > 1.0 + 2.0 * 2.0**scale.exponent
     released = Curator(Adjacency.ZERO_OUT, SeededNoise(0)).release_l2(
         total([2.0**40, 0, 0, 0], magnitude=2.0**40), 1.0

@@ -25,9 +25,9 @@ from dpglm.solvers.preconditioner import (
     basis_from_moments,
     check_data,
     constant_column,
+    largest_basis_scale,
     row_sum_noise,
     second_moment_release,
-    largest_basis_scale,
 )
 from dpglm.solvers.quadratic import feasible, minimize_quadratic, n_penalized
 
