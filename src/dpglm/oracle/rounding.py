@@ -96,6 +96,10 @@ def sum_rounding(spec: DataSpec, adjacency: Adjacency, bound: float) -> float:
     every block may change. Blocks are added by ``Rows.sum``, whose error over all n terms
     enters for both data sets. Casacuberta et al. (CCS 2022) show what happens to libraries
     that leave this out.
+
+    Not covered: under ``add_remove``, a BLAS product may round a row's prediction by the row's
+    place in its block, so that one row more could change the last bits of other rows'
+    contributions.
     """
     contribution = bound * (1.0 + contribution_rounding(spec))
     fine = float(np.finfo(np.float64).eps) / 2
