@@ -82,12 +82,12 @@ def test_noise_is_what_the_rows_of_the_block_add(relation):
         locally_noised_gradient(
             oracle_for(rows, Logistic(), seed, relation), np.zeros(2), FlatClipping(0.5), 3.0, 16
         )
-        for seed in range(4000)
+        for seed in range(1500)
     ]
     exact = message_noise(rows.spec, relation, 0.5, 3.0, 16).std / np.sqrt(16)
     assert exact == pytest.approx(3.0 * relation.sum_sensitivity(0.5) / 4.0)
-    # Slopes at zero, for targets that are none, are zero; 8000 draws tell four per cent apart.
-    assert np.std(noise) == pytest.approx(exact, rel=0.03)
+    # Slopes at zero, for targets that are none, are zero; 3000 draws tell five per cent apart.
+    assert np.std(noise) == pytest.approx(exact, rel=0.05)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -1,4 +1,4 @@
-"""Mean gradients with L2 noise: the exact sum, the bounds that are handed on, the public divisor."""
+"""Mean gradients with L2 noise: the exact sum, the bounds handed on, the public divisor."""
 
 from __future__ import annotations
 

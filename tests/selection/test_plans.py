@@ -207,7 +207,7 @@ def test_few_rows_are_enough_or_refused(n_rows):
         (lambda: ConfidenceBoosting(choice_fraction=0.0), "choice_fraction must be"),
         (lambda: ConfidenceBoosting(loss_bound=math.inf), "loss_bound must be"),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else "made",
 )
 def test_bad_settings_are_named(make, message):
     with pytest.raises(ValueError, match=message):

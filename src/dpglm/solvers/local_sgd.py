@@ -133,7 +133,9 @@ class LocalSGD(Solver):
         # Penalties and constraints that do not fit the parameter fail here, not in the run.
         descent.init(0)
         # Equal parts in parallel cost what one of them does.
-        method = LocalSGDMethod(descent, adjacency, clipping, calibrate(Gaussian, budget, adjacency))
+        method = LocalSGDMethod(
+            descent, adjacency, clipping, calibrate(Gaussian, budget, adjacency)
+        )
         return Plan(problem, data, budget, adjacency, method)
 
     def _n_blocks(self, n_rows: int) -> int:

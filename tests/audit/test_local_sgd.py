@@ -1,0 +1,102 @@
+"""Attacks on local messages: one row's own, and what the sum of a block shows of it."""
+
+from __future__ import annotations
+
+import math
+from unittest import mock
+
+import numpy as np
+import pytest
+
+from dpglm.data.spec import DataSpec
+from dpglm.oracle.clipping import FlatClipping
+from dpglm.privacy import mechanisms
+from dpglm.privacy.budget import GaussianDP
+from dpglm.privacy.noise import SeededNoise
+from dpglm.privacy.unit import Adjacency
+from dpglm.problem import Logistic, Problem
+from dpglm.solvers import LocalSGD, local_sgd, run
+from tests.audit.attack import mu_at_least, one_row, planted_noise
+
+MU, CLIP = 2.0, 0.25
+HUGE = np.array([1e6, 0.0])
+RUNS, FEW = 400, 200
+DATA = DataSpec(n_rows=3, n_features=2, row_norm=1.0)
+
+
+def plan_of(adjacency=Adjacency.ZERO_OUT, n_blocks=3):
+    solver = LocalSGD(n_blocks=n_blocks, step_size=1e-3, clip=CLIP)
+    return solver.plan(Problem(Logistic()), GaussianDP(MU), DATA, adjacency)
+
+
+def neighbours(plan):
+    first = one_row(plan.data, HUGE, 1.0)
+    if plan.adjacency is Adjacency.REPLACE_ONE:
+        return first, one_row(plan.data, -HUGE, 1.0)
+    return first, one_row(plan.data, HUGE, 1.0, present=False)
+
+
+def block_sums(plan, rows, seeds):
+    """What the row's own block released, found by the run's public randomness."""
+    found = []
+    for seed in seeds:
+        with mock.patch.object(local_sgd, "locally_noised_gradient", heard(shown := [])):
+            run(plan, rows, SeededNoise(seed))
+        blocks = plan.method._blocks(int(SeededNoise(seed).words(1)[0]))
+        position = next(j for j, block in enumerate(blocks) if 0 in block)
+        found.append(-shown[position][0] * len(blocks[position]))
+    return np.array(found)
+
+
+def heard(seen, original=local_sgd.locally_noised_gradient):
+    def listening(*args):
+        seen.append(original(*args))
+        return seen[-1]
+
+    return listening
+
+
+def attack(plan, runs):
+    first, second = neighbours(plan)
+    a = block_sums(plan, first, range(runs))
+    b = block_sums(plan, second, range(runs, 2 * runs))
+    middle = 0.0 if plan.adjacency is Adjacency.REPLACE_ONE else 0.5 * CLIP
+    return mu_at_least(a > middle, b > middle)
+
+
+@pytest.mark.parametrize("adjacency", [Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE], ids=str)
+def test_a_message_is_as_private_as_claimed_and_no_more(adjacency):
+    # Blocks of one row: the collector sees the message itself.
+    assert 0.7 * MU <= attack(plan_of(adjacency), RUNS) <= MU
+
+
+def test_a_block_shows_less_than_a_message():
+    # Three messages in one sum hide each other: mu over sqrt(3).
+    assert attack(plan_of(n_blocks=1), RUNS) <= MU / math.sqrt(3.0)
+
+
+def test_half_the_noise_is_refuted():
+    with planted_noise(lambda add: lambda value, std, k, source: add(value, std / 2.0, k, source)):
+        assert attack(plan_of(), FEW) > MU
+
+
+def test_a_factor_two_forgotten_for_replace_one_is_refuted():
+    plan = plan_of(Adjacency.REPLACE_ONE)
+    with mock.patch.object(Adjacency, "sum_sensitivity", lambda self, bound: bound):
+        assert attack(plan, FEW) > MU
+
+
+def test_no_clipping_is_refuted():
+    plan = plan_of()
+    with mock.patch.object(FlatClipping, "scale", lambda self, slopes, norms: 4.0 * slopes):
+        assert attack(plan, FEW) > MU
+
+
+def test_a_row_that_sends_in_every_block_is_refused():
+    plan = plan_of()
+    everybody = [np.array([0]), np.array([0]), np.array([0])]
+    drawn = mock.patch.object(mechanisms, "add_gaussian")
+    with mock.patch.object(local_sgd.LocalSGDMethod, "_blocks", return_value=everybody):
+        with drawn as noise, pytest.raises(ValueError, match="parts must be disjoint"):
+            run(plan, neighbours(plan)[0], SeededNoise(0))
+        assert not noise.called
