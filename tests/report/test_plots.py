@@ -171,9 +171,9 @@ class TestCoefficientTable:
     def test_noise_follows_the_range_of_the_target(self):
         X, _ = make_rows()
         narrow, wide = (
-            LinearRegression(
-                solver="noisy_gd", feature_bounds=(-1, 1), target_bounds=bounds
-            ).fit(X, X[:, 0])
+            LinearRegression(solver="noisy_gd", feature_bounds=(-1, 1), target_bounds=bounds).fit(
+                X, X[:, 0]
+            )
             for bounds in ((-1.0, 1.0), (-10.0, 30.0))
         )
         ratio = coefficient_table(wide).noise / coefficient_table(narrow).noise

@@ -84,9 +84,7 @@ def run(
         raise PlanMismatchError(
             f"planned to release {canonical(method.mechanisms)}, but released {curator.event}"
         )
-    return Solution(
-        method.finish(state), plan, tuple(history), noise.name, method.noise_in(state)
-    )
+    return Solution(method.finish(state), plan, tuple(history), noise.name, method.noise_in(state))
 
 
 @contextlib.contextmanager
