@@ -82,6 +82,6 @@ def test_a_given_folder_is_not_replaced(run, small, fails, listing):
 
 
 def test_wrong_budgets_leave_nothing(run, small, listing):
-    for options in (("--epsilon", "-1"), ("--delta", "0"), ("--delta", "1")):
+    for options in (("--epsilon", "-1"), ("--delta", "-1"), ("--delta", "1")):
         assert run("demo", *options).exit_code == 2
     assert listing(small) == []

@@ -53,7 +53,7 @@ def test_the_relation_that_hides_n_plans_with_the_public_n(run):
         (("--rows", "10", "--schema", "schema.json", "--estimator", "ridge"), "logistic, svm"),
         (("--rows", "10", "--columns", "3", "--classes", "2", "--estimator", "ridge"), "--classes"),
         (("--rows", "10", "--columns", "3", "--epsilon", "-1"), "epsilon must be .* got -1.0"),
-        (("--rows", "10", "--columns", "3", "--delta", "0"), "delta must be above 0"),
+        (("--rows", "10", "--columns", "3", "--delta", "-1"), "delta must be"),
         (("--rows", "10", "--columns", "3", "--delta", "x"), "neither a number nor 'auto'"),
         (("--rows", "10", "--columns", "3", "--set", "C"), "--set C: must be NAME=VALUE"),
         (("--rows", "10", "--columns", "3", "--set", "epsilon=9"), "--set epsilon=9: must be"),
@@ -116,3 +116,11 @@ class TestExpectation:
     def test_plenty_of_rows_need_no_cure(self):
         plan = Ridge(row_norm=2.0, target_bounds=(0, 1)).plan(10**6, 4)
         assert expectation(plan) == ["Expect a model close to the one without privacy."]
+
+
+def test_a_delta_of_zero_is_planned_with_l2_noise(run):
+    done = run("plan", "--rows", "100", "--columns", "20", "--delta", "0")
+    assert done.exit_code == 0
+    assert "delta 0" in done.stdout
+    assert "L2 noise" in done.stdout
+    assert "A delta above 0 would allow Gaussian noise" in " ".join(done.stdout.split())

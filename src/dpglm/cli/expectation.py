@@ -38,10 +38,19 @@ def signal_to_noise(plan: Plan) -> float:
     Returns
     -------
     float
-        ``n mu / (f sqrt(coefficients))``, with the budget's mu and the relation's factor f.
+        ``n mu / (f sqrt(coefficients))``, with the budget's mu and the relation's factor f;
+        for a delta of 0, where L2 noise is as long as ``coefficients / epsilon``,
+        ``n epsilon / (f coefficients)``.
     """
     factor = plan.adjacency.sum_sensitivity(1.0)
+    if _is_pure(plan):
+        epsilon = plan.budget.as_approximate_dp().epsilon
+        return plan.data.n_rows * epsilon / factor / plan.data.n_coefficients
     return plan.data.n_rows * plan.budget.gdp_mu() / factor / math.sqrt(plan.data.n_coefficients)
+
+
+def _is_pure(plan: Plan) -> bool:
+    return plan.budget.to_dict().get("delta") == 0.0
 
 
 def is_hopeless(plan: Plan) -> bool:
@@ -66,6 +75,8 @@ def expectation(plan: Plan) -> list[str]:
     verdict = next(text for bound, text in _EXPECTATIONS if ratio < bound)
     if ratio >= _GOOD:
         return [verdict]
+    if _is_pure(plan):
+        return [verdict, "A delta above 0 would allow Gaussian noise, of which less is needed."]
     lack = _GOOD / ratio
     epsilon = gdp.epsilon(plan.budget.as_approximate_dp().delta, plan.budget.gdp_mu() * lack)
     fewer = plan.data.n_features / lack**2
