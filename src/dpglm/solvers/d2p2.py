@@ -25,6 +25,7 @@ from dpglm.privacy.unit import Adjacency
 from dpglm.problem import Problem
 from dpglm.solvers import defaults
 from dpglm.solvers.base import Method, Plan, Solver, StepInfo
+from dpglm.solvers.feasible import feasible, n_penalized
 from dpglm.solvers.lifts import LeastSquares, Lift, Transpose
 from dpglm.solvers.outputs import Last, Output
 from dpglm.solvers.schedules import MOST_LEVELS, Constant, InverseSqrt, Schedule, in_levels
@@ -368,11 +369,7 @@ class D2P2Method(Method["D2P2State"]):
         return self.lift.gradient(matrix, r).reshape(state.w.shape)
 
     def _onto_feasible(self, w: NDArray[np.float64], eta: float) -> NDArray[np.float64]:
-        """Prox of the penalty, then projection, on the rows of ``w`` that they act on."""
-        problem = self.problem
-        free = int(self.data.intercept > 0.0 and not problem.penalize_intercept)
-        penalized = problem.regularizer.prox(w[: len(w) - free], eta)
-        return np.concatenate([problem.constraint.project(penalized), w[len(w) - free :]])
+        return feasible(self.problem, n_penalized(self.problem, self.data), w, eta)
 
     def finish(self, state: D2P2State) -> NDArray[np.float64]:
         return state.returned

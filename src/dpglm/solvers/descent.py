@@ -15,8 +15,8 @@ from dpglm.problem import Problem
 from dpglm.problem.loss import Loss
 from dpglm.solvers import defaults
 from dpglm.solvers.base import StepInfo
+from dpglm.solvers.feasible import feasible, n_penalized
 from dpglm.solvers.outputs import Output
-from dpglm.solvers.quadratic import feasible, n_penalized
 
 __all__ = ["Descent", "DescentState", "clipping_for"]
 

@@ -23,6 +23,7 @@ from dpglm.privacy.unit import Adjacency
 from dpglm.problem import Problem
 from dpglm.solvers.base import Method, Plan, Solver, StepInfo
 from dpglm.solvers.defaults import slope_unit
+from dpglm.solvers.feasible import feasible, n_penalized
 from dpglm.solvers.preconditioner import (
     Basis,
     basis_from_moments,
@@ -32,7 +33,7 @@ from dpglm.solvers.preconditioner import (
     row_sum_noise,
     second_moment_release,
 )
-from dpglm.solvers.quadratic import feasible, minimize_quadratic, n_penalized
+from dpglm.solvers.quadratic import minimize_quadratic
 
 __all__ = ["Newton", "NewtonMethod"]
 

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm._validation import check_integer, check_real
-from dpglm.data.rows import Floats
 from dpglm.data.spec import LARGEST, SMALLEST, DataSpec
 from dpglm.oracle.clipping import AutomaticClipping, Clipping, FlatClipping
 from dpglm.oracle.gradients import Oracle
@@ -26,6 +25,7 @@ from dpglm.problem import L2Ball, Problem
 from dpglm.solvers import defaults
 from dpglm.solvers.amplification import Contraction, contraction
 from dpglm.solvers.base import Method, Plan, Solver, StepInfo
+from dpglm.solvers.feasible import feasible, n_penalized
 from dpglm.solvers.outputs import Last, Output
 from dpglm.solvers.schedules import LinearDecay, Schedule
 
@@ -300,14 +300,11 @@ class NoisyGDMethod(Method["NoisyGDState"]):
         return NoisyGDState(state.step + 1, w, v, returned, state.weights), info
 
     def _onto_feasible(self, w: NDArray[np.float64], eta: float) -> NDArray[np.float64]:
-        """Prox of the penalty, then projection, on the rows of ``w`` that they act on."""
-        problem = self.problem
-        free = int(self.data.intercept > 0.0 and not problem.penalize_intercept)
-        penalized: Floats = w[: len(w) - free]
-        penalized = problem.constraint.project(problem.regularizer.prox(penalized, eta))
-        if self.amplified is not None:
-            penalized = L2Ball(self.amplified.radius).project(penalized)
-        return np.concatenate([penalized, w[len(w) - free :]])
+        w = feasible(self.problem, n_penalized(self.problem, self.data), w, eta)
+        if self.amplified is None:
+            return w
+        # Amplification asks for penalties on all coefficients, so none is free.
+        return L2Ball(self.amplified.radius).project(w).astype(np.float64, copy=False)
 
     def finish(self, state: NoisyGDState) -> NDArray[np.float64]:
         return state.returned

@@ -5,54 +5,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm.data.spec import DataSpec
 from dpglm.problem import Problem
+from dpglm.solvers.feasible import feasible
 from dpglm.solvers.preconditioner import Basis
 
-__all__ = ["feasible", "minimize_quadratic", "n_penalized"]
+__all__ = ["minimize_quadratic"]
 
 _MOST_STEPS, _TOLERANCE = 20_000, 1e-10
-
-
-def n_penalized(problem: Problem, data: DataSpec) -> int:
-    """Return on how many leading rows of the parameter penalty and constraint act.
-
-    Parameters
-    ----------
-    problem : Problem
-        Penalty, constraint, and whether they act on the intercept.
-    data : DataSpec
-        Public facts.
-
-    Returns
-    -------
-    int
-    """
-    return data.n_columns - int(data.intercept > 0.0 and not problem.penalize_intercept)
-
-
-def feasible(
-    problem: Problem, penalized: int, w: NDArray[np.float64], step: float
-) -> NDArray[np.float64]:
-    """Prox of the penalty, then projection, on the rows of ``w`` that they act on.
-
-    Parameters
-    ----------
-    problem : Problem
-        Penalty and constraint.
-    penalized : int
-        Number of those rows.
-    w : ndarray
-        Parameter.
-    step : float
-        Step of the prox, at least 0.
-
-    Returns
-    -------
-    ndarray, shape of ``w``
-    """
-    acted_on = problem.constraint.project(problem.regularizer.prox(w[:penalized], step))
-    return np.concatenate([acted_on, w[penalized:]])
 
 
 def minimize_quadratic(

@@ -20,6 +20,7 @@ from dpglm.privacy.mechanisms import Release
 from dpglm.privacy.unit import Adjacency
 from dpglm.problem import Problem, Squared
 from dpglm.solvers.base import Method, Plan, Solver, StepInfo
+from dpglm.solvers.feasible import feasible, n_penalized
 from dpglm.solvers.preconditioner import (
     Basis,
     basis_from_moments,
@@ -29,7 +30,7 @@ from dpglm.solvers.preconditioner import (
     row_sum_noise,
     second_moment_release,
 )
-from dpglm.solvers.quadratic import feasible, minimize_quadratic, n_penalized
+from dpglm.solvers.quadratic import minimize_quadratic
 
 __all__ = ["SufficientStatistics", "SufficientStatisticsMethod"]
 

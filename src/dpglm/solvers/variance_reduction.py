@@ -23,6 +23,7 @@ from dpglm.privacy.mechanisms import Release, noise_scale
 from dpglm.privacy.unit import Adjacency
 from dpglm.problem import Problem
 from dpglm.solvers.base import Method, Plan, Solver, StepInfo
+from dpglm.solvers.feasible import feasible, n_penalized
 from dpglm.solvers.outputs import Last, Output
 from dpglm.solvers.variance_reduction_defaults import (
     LEAST_SHARE_OF_BOUND,
@@ -319,7 +320,7 @@ class VarianceReducedMethod(Method["VarianceReducedState"]):
 
     def init(self, seed: int) -> VarianceReducedState:
         zero = np.zeros(self.data.coefficient_shape)
-        start = feasible(self.problem, self.data, zero, 0.0)
+        start = feasible(self.problem, n_penalized(self.problem, self.data), zero, 0.0)
         uniforms = np.random.default_rng(seed).random(self.n_epochs)
         weights = [
             self.averaging.weights(length, uniform)
@@ -349,7 +350,12 @@ class VarianceReducedMethod(Method["VarianceReducedState"]):
                 self.sampling_rate,
             )
             variance += self._difference_std(distance) ** 2
-        w = feasible(self.problem, self.data, state.w - self.step_size * g, self.step_size)
+        w = feasible(
+            self.problem,
+            n_penalized(self.problem, self.data),
+            state.w - self.step_size * g,
+            self.step_size,
+        )
         anchor, average = state.anchor, state.average + state.weights[state.step] * w
         if t + 1 == self.lengths[epoch]:
             anchor, average = average, np.zeros_like(average)
@@ -387,12 +393,3 @@ class VarianceReducedMethod(Method["VarianceReducedState"]):
             "anchor_noise_multiplier": self.anchor_noise_multiplier,
             "difference_noise_multiplier": self.difference_noise_multiplier,
         }
-
-
-def feasible(
-    problem: Problem, data: DataSpec, w: NDArray[np.float64], eta: float
-) -> NDArray[np.float64]:
-    """Prox of the penalty, then projection, on the rows of ``w`` that they act on."""
-    free = int(data.intercept > 0.0 and not problem.penalize_intercept)
-    penalized = problem.regularizer.prox(w[: len(w) - free], eta)
-    return np.concatenate([problem.constraint.project(penalized), w[len(w) - free :]])
