@@ -130,7 +130,7 @@ class TestNothingIsReleased:
             (("--estimator", "ridge"), "ridge cannot predict .*: choose among logistic, svm"),
             (("--adjacency", "add_remove"), "--public-rows"),
             (("--public-rows", "7"), "n_rows must be the number of rows"),
-            (("--delta", "0"), "delta must be above 0"),
+            (("--delta", "1"), "delta must be"),
             (("--set", "alpha=1"), "--set alpha=1: must be NAME=VALUE with a name among C,"),
             (("--set", "row_norm=1"), "--set row_norm=1"),
             (("--set", "C=0"), "C must be"),
