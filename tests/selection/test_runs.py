@@ -22,7 +22,7 @@ from dpglm.privacy.mechanisms import Curator, Release
 from dpglm.privacy.noise import SeededNoise
 from dpglm.problem import L2, Logistic, Problem, Savage, Softmax, Squared, Tangent
 from dpglm.selection import BestIterate, ConfidenceBoosting, NormGridSearch
-from dpglm.selection.partition import partition, stage_seed
+from dpglm.selection.partition import partition
 from dpglm.solvers import Constant, NoisyGD, Solver, run
 from dpglm.solvers.base import Method, Plan, StepInfo
 from tests.audit.attack import released_sums

@@ -100,6 +100,9 @@ class _DenseBlock(Block):
         z += w.dtype.type(self._intercept) * w[-1]
         return z
 
+    def features(self) -> Floats:
+        return self._X
+
     def weighted_sum(self, slopes: Floats) -> NDArray[np.float64]:
         total = _sum_in_runs(self._X, slopes)
         if self._intercept == 0.0:

@@ -31,6 +31,10 @@ class Block(abc.ABC):
         """Linear predictions ``z``, shape ``(rows,)`` or ``(rows, outputs)``; a fresh array."""
 
     @abc.abstractmethod
+    def features(self) -> Floats:
+        """Rows without their intercept column, dense; not to be written to."""
+
+    @abc.abstractmethod
     def weighted_sum(self, slopes: Floats) -> NDArray[np.float64]:
         """``sum_i slopes_i x_i`` in the shape of the parameter."""
 

@@ -94,6 +94,10 @@ class _SparseBlock(Block):
         z += self._intercept * w[-1]
         return z
 
+    def features(self) -> Floats:
+        dense: Floats = self._X.toarray()
+        return dense
+
     def weighted_sum(self, slopes: Floats) -> NDArray[np.float64]:
         slopes = slopes.astype(np.float64, copy=False)
         total = np.asarray(self._X.T @ slopes, dtype=np.float64)

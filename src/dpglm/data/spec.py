@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, final
+from typing import Any, Literal, final
 
 from dpglm._validation import check_integer, check_one_of, check_real
 
@@ -12,6 +12,8 @@ __all__ = ["LARGEST", "SMALLEST", "DataSpec", "FloatType"]
 
 SMALLEST, LARGEST = 1e-15, 1e15
 """Range of bounds within which float32 arithmetic neither overflows nor underflows."""
+
+_NO_BOUNDS = (-math.inf, math.inf)
 
 FloatType = Literal["float32", "float64"]
 
@@ -80,6 +82,10 @@ class DataSpec:
                 f"target_low must not exceed target_high, got {self.target_low!r} and "
                 f"{self.target_high!r}"
             )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON values, to be given to ``DataSpec``; absent bounds are left out."""
+        return {name: value for name, value in vars(self).items() if value not in _NO_BOUNDS}
 
     @property
     def n_columns(self) -> int:

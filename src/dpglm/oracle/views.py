@@ -102,6 +102,9 @@ class _ViewBlock(Block):
     def predict(self, w: NDArray[np.float64]) -> Floats:
         return self._block.predict(self._scaled(w))
 
+    def features(self) -> Floats:
+        return self._block.features()
+
     def weighted_sum(self, slopes: Floats) -> NDArray[np.float64]:
         return self._scaled(self._block.weighted_sum(slopes))
 

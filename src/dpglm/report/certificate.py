@@ -270,7 +270,7 @@ def certify(
         settings={
             **plan.method.settings(),
             "coefficient_noise": plan.coefficient_noise,
-            "data": _finite(dataclasses.asdict(plan.data)),
+            "data": plan.data.to_dict(),
             "problem": _problem(plan),
         },
         versions=library_versions(),

@@ -138,6 +138,10 @@ def _preconditioned_gradient_sum(settings: Mapping[str, Any], data: DataSpec) ->
     return Implied(event, bound, settings["n_steps"], data.n_coefficients)
 
 
+def _row_sum(settings: Mapping[str, Any], data: DataSpec) -> Implied:
+    return Implied(Gaussian(settings["noise_multiplier"]), data.row_norm, 1, data.n_features)
+
+
 def _vertex(settings: Mapping[str, Any], data: DataSpec) -> Implied:
     entry = max(settings["largest_entry"], min(data.entry_bound, data.row_norm))
     bound = settings["slope_clip"] * entry * data.weight_bound
@@ -202,6 +206,7 @@ QUANTITIES: Mapping[str, Quantity] = MappingProxyType(
         "normalised second-moment sum": Quantity(_normalized_second_moment_sum),
         "preconditioned gradient sum": Quantity(_preconditioned_gradient_sum),
         "row gradient with noise of its own": Quantity(_noised_row_gradient),
+        "row sum": Quantity(_row_sum),
         "shortest clipped gradient sum": Quantity(_shortest_gradient_sum, is_row_sum=False),
         "vertex of the L1 ball": Quantity(_vertex, is_row_sum=False),
     }

@@ -1,9 +1,11 @@
-"""Fits made of stages on disjoint parts of the rows, as certificates record them.
+"""Fits made of stages, one after the other or on disjoint parts, as certificates record them.
 
 Where ``settings`` have the key ``"stages"``, it maps the name of each stage to the settings of
-its own method, with its ``"data"`` and the number of its ``"part"``; ``"part_sizes"`` says how
-the rows were divided. Its releases are recorded as ``"<name of the stage>: <quantity>"``;
-those without a name are about the last part. Stages may have stages.
+its own method, with its ``"data"``. Its releases are recorded as
+``"<name of the stage>: <quantity>"``. Stages may have stages.
+
+Where there are ``"part_sizes"`` too, they say how the rows were divided; each stage then has the
+number of its ``"part"``, and releases without a name are about the last part.
 
 Where ``settings`` have the key ``"block_sizes"``, the rows were divided into such blocks, and
 every release happened once in each of them.
@@ -80,7 +82,7 @@ def happened(releases: Sequence[Release], settings: Mapping[str, Any]) -> Event:
     if "stages" not in settings:
         return _composed(Repeated(one.event, one.count) for one in releases)
     by_stage: dict[str, list[Release]] = {name: [] for name in settings["stages"]}
-    by_part: list[list[Event]] = [[] for _ in settings["part_sizes"]]
+    by_part: list[list[Event]] = [[] for _ in settings.get("part_sizes", [0])]
     for one in releases:
         name, separator, rest = one.quantity.partition(_SEPARATOR)
         if separator:
@@ -89,15 +91,16 @@ def happened(releases: Sequence[Release], settings: Mapping[str, Any]) -> Event:
             by_part[-1].append(Repeated(one.event, one.count))
     for name, inner in by_stage.items():
         stage = settings["stages"][name]
-        by_part[stage["part"]].append(happened(inner, stage))
-    return canonical(Parallel(tuple(map(_composed, by_part))))
+        by_part[stage.get("part", 0)].append(happened(inner, stage))
+    parts = tuple(map(_composed, by_part))
+    return parts[0] if "part_sizes" not in settings else canonical(Parallel(parts))
 
 
 def check_parts(settings: Mapping[str, Any]) -> str | None:
     """Say what is wrong with the parts of the rows, if anything is."""
     key = "block_sizes" if "block_sizes" in settings else "part_sizes"
     if key not in settings:
-        return None
+        return _first(check_parts(stage) for stage in settings.get("stages", {}).values())
     data, sizes = settings["data"], settings[key]
     if not all(size >= 1 for size in sizes) or sum(sizes) != data["n_rows"]:
         return f"parts of {sizes!r} rows do not make up {data['n_rows']!r} rows"
@@ -118,6 +121,10 @@ def plain_settings(settings: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         return
     for stage in settings["stages"].values():
         yield from plain_settings(stage)
+
+
+def _first(findings: Iterator[str | None]) -> str | None:
+    return next((finding for finding in findings if finding), None)
 
 
 def _composed(events: Iterator[Event] | list[Event]) -> Event:

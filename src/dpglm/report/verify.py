@@ -294,7 +294,7 @@ def _check_last_iterate(certificate: Certificate) -> str | None:
         methods = [
             settings
             for settings in plain_settings(certificate.settings)
-            if (settings["noise_multiplier"], settings["n_steps"])
+            if (settings.get("noise_multiplier"), settings.get("n_steps"))
             == (event.noise_multiplier, event.steps)
         ]
         if not methods:

@@ -17,8 +17,9 @@ from dpglm.privacy.events import Composed, Event, Parallel, canonical
 from dpglm.privacy.mechanisms import Release
 from dpglm.privacy.unit import Adjacency
 from dpglm.selection.choices import Choice
-from dpglm.selection.partition import partition, stage_seed
+from dpglm.selection.partition import partition
 from dpglm.solvers.base import Method, Plan, StepInfo
+from dpglm.solvers.seeds import stage_seed
 
 __all__ = ["SelectionMethod", "SelectionState", "Training"]
 
@@ -198,15 +199,10 @@ class SelectionMethod(Method["SelectionState"]):
             "stages": {
                 training.name: {
                     "part": training.part,
-                    "data": _finite(dataclasses.asdict(training.plan.data)),
+                    "data": training.plan.data.to_dict(),
                     "constraint": repr(training.plan.problem.constraint),
                     **training.plan.method.settings(),
                 }
                 for training in self.trainings
             },
         }
-
-
-def _finite(values: dict[str, Any]) -> dict[str, Any]:
-    """Leave out bounds that are not there, which JSON has no number for."""
-    return {name: value for name, value in values.items() if value not in (math.inf, -math.inf)}

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from dpglm.privacy.unit import Adjacency
 
-__all__ = ["part_sizes", "partition", "stage_seed"]
+__all__ = ["part_sizes", "partition"]
 
 
 def part_sizes(
@@ -81,9 +81,3 @@ def partition(seed: int, sizes: tuple[int, ...]) -> tuple[NDArray[np.intp], ...]
     order = np.random.default_rng([seed, 0]).permutation(sum(sizes))
     # In ascending order rows are read from memory as they lie there.
     return tuple(np.sort(part) for part in np.split(order, np.cumsum(sizes)[:-1]))
-
-
-def stage_seed(seed: int, stage: int) -> int:
-    """64 public random bits for one stage, made from those of the run."""
-    bits = np.random.default_rng([seed, stage + 1])
-    return int(bits.integers(2**64, dtype=np.uint64))

@@ -22,6 +22,7 @@ from dpglm.solvers.paper_settings import (
     Wang2017NonConvex,
     Wang2017PolyakLojasiewicz,
 )
+from dpglm.solvers.preprocessed import Preprocessed
 from dpglm.solvers.pure_gd import PureGD
 from dpglm.solvers.registry import SOLVERS
 from dpglm.solvers.run import run
@@ -66,6 +67,7 @@ __all__ = [
     "Output",
     "OutputPerturbation",
     "Plan",
+    "Preprocessed",
     "PureGD",
     "RandomIterate",
     "SVRGPlusPlus",

@@ -1,0 +1,99 @@
+"""What an adapter is given and what it gives back; needs NumPy only, so every library can run it.
+
+An adapter is a module that is run by its library's own interpreter,
+``python -m benchmarks.peers.NAME_adapter FOLDER``. FOLDER holds ``job.json`` and ``job.npz``, and
+receives ``answer.json`` and ``answer.npz``.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Adapter", "Answer", "Predict", "Task", "ask", "serve"]
+
+Predict = Callable[[NDArray[Any]], NDArray[Any]]
+"""From rows to decision values (two classes: (n,); more: (n, K)) or predicted numbers (n,)."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """Training rows, what is public about them, and which guarantee is asked for."""
+
+    problem: str
+    kind: str
+    """"binary" (targets 0 and 1), "classes" (targets 0, 1, 2, ...) or "regression"."""
+    X: NDArray[Any]
+    y: NDArray[Any]
+    n_classes: int
+    row_norm: float
+    """No row is longer."""
+    low: float
+    high: float
+    """All entries of X lie between these two."""
+    target_low: float
+    target_high: float
+    delta: float
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """How one library fits one model."""
+
+    package: str
+    fit: Callable[[Task, float, int], Predict]
+    """Fits to the task's rows at an epsilon with a seed."""
+    guarantee: str
+    """What the library's epsilon means, in words."""
+    setting: Callable[[Task], str]
+    """All that is not the library's default, in words."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the fits predicted for the test rows, and how long each took."""
+
+    version: str
+    guarantee: str
+    setting: str
+    predictions: NDArray[np.float64]
+    """Shape (epsilons, seeds, test rows[, classes])."""
+    seconds: NDArray[np.float64]
+    """Shape (epsilons, seeds)."""
+
+
+def serve(adapter: Adapter) -> None:
+    """Do the job in the folder that the command line names."""
+    folder = Path(sys.argv[1])
+    job = json.loads((folder / "job.json").read_text())
+    with np.load(folder / "job.npz") as arrays:
+        task = Task(X=arrays["X"], y=arrays["y"], **job["task"])
+        X_test = arrays["X_test"]
+    predictions, seconds = [], []
+    for epsilon in job["epsilons"]:
+        for seed in job["seeds"]:
+            start = time.perf_counter()
+            predict = adapter.fit(task, epsilon, seed)
+            seconds.append(time.perf_counter() - start)
+            predictions.append(np.asarray(predict(X_test), dtype=np.float64))
+    shape = (len(job["epsilons"]), len(job["seeds"]))
+    np.savez(
+        folder / "answer.npz",
+        predictions=np.reshape(predictions, (*shape, *predictions[0].shape)),
+        seconds=np.reshape(seconds, shape),
+    )
+    about = {
+        "version": version(adapter.package),
+        "guarantee": adapter.guarantee,
+        "setting": adapter.setting(task),
+    }
+    (folder / "answer.json").write_text(json.dumps(about))

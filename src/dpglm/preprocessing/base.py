@@ -1,0 +1,96 @@
+"""The types of private preprocessing: settings, a planned step, and what it learns."""
+
+from __future__ import annotations
+
+import abc
+from typing import Any
+
+from dpglm.data.spec import DataSpec
+from dpglm.oracle.gradients import Oracle
+from dpglm.preprocessing.row_map import RowMap
+from dpglm.privacy.mechanisms import Release
+from dpglm.privacy.unit import Adjacency
+
+__all__ = ["PlannedStep", "Preprocessor"]
+
+
+class PlannedStep(abc.ABC):
+    """A preprocessing step whose settings are all decided; frozen, public, and free of data."""
+
+    @property
+    @abc.abstractmethod
+    def name(self) -> str:
+        """Name of the stage in reports, such as ``"center"``."""
+
+    @property
+    @abc.abstractmethod
+    def releases(self) -> tuple[Release, ...]:
+        """Everything that leaves, each kind with the bound and the noise that pay for it."""
+
+    @property
+    @abc.abstractmethod
+    def output(self) -> DataSpec:
+        """Public facts about the rows after the step."""
+
+    @property
+    def noise_growth(self) -> float:
+        """Bound on the factor by which noise in coefficients grows on the way back."""
+        return 1.0
+
+    @abc.abstractmethod
+    def learn(self, oracle: Oracle, seed: int) -> RowMap:
+        """Learn the map; all that is learned about rows comes from ``oracle``'s releases.
+
+        ``seed``, 64 random bits, is public randomness that no row had a part in.
+        """
+
+    @abc.abstractmethod
+    def settings(self) -> dict[str, Any]:
+        """List the settings as plain JSON values, for reports."""
+
+
+class Preprocessor(abc.ABC):
+    """Public settings of a preprocessing step; what is left open is decided by ``plan``.
+
+    A new step is one of these, with a ``PlannedStep``.
+    """
+
+    @abc.abstractmethod
+    def share(self, data: DataSpec, mu: float) -> float:
+        """Share of the budget (of mu squared) that the step asks for by default.
+
+        Parameters
+        ----------
+        data : DataSpec
+            Public facts about the rows that come to the step.
+        mu : float
+            The whole budget as Gaussian DP, over the relation's factor.
+
+        Returns
+        -------
+        float
+            In [0, 1); 0 for a step that releases nothing.
+        """
+
+    @abc.abstractmethod
+    def plan(self, data: DataSpec, mu: float, adjacency: Adjacency) -> PlannedStep:
+        """Decide every setting and the noise, from public facts only.
+
+        Parameters
+        ----------
+        data : DataSpec
+            Public facts about the rows that come to the step.
+        mu : float
+            What the step may spend: its releases together must be mu-GDP.
+        adjacency : Adjacency
+            The neighbouring relation.
+
+        Returns
+        -------
+        PlannedStep
+
+        Raises
+        ------
+        ValueError
+            If the step cannot be done with such rows.
+        """

@@ -1,0 +1,148 @@
+"""Affine maps of rows that were learned from releases, and the way back for coefficients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpglm.data.prepare import prepare_rows
+from dpglm.data.rows import Floats, Rows
+from dpglm.data.spec import DataSpec
+
+__all__ = ["RowMap"]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class RowMap:
+    """Rows become ``matrix^T (x - center)``; the intercept column stays.
+
+    Parameters
+    ----------
+    center : ndarray of shape (features,)
+        Subtracted from rows.
+    matrix : ndarray of shape (features,) or (features, new_features)
+        A factor for each column, or a matrix.
+    lengthen : bool, default=False
+        Whether rows shorter than the row norm after the map are scaled up to it, for training.
+
+    Notes
+    -----
+    Privacy: made of released values, so it is public. Each mapped row depends on its own row
+    alone.
+    """
+
+    center: NDArray[np.float64]
+    matrix: NDArray[np.float64]
+    lengthen: bool = False
+
+    def apply(self, rows: Rows, spec: DataSpec) -> Rows:
+        """Map rows for training.
+
+        Parameters
+        ----------
+        rows : Rows
+            Prepared rows.
+        spec : DataSpec
+            Public facts about the mapped rows.
+
+        Returns
+        -------
+        Rows
+            Dense, in the same order, with the same targets and weights; rows longer than
+            ``spec.row_norm`` are scaled down to it.
+
+        Notes
+        -----
+        Privacy: neighbours stay neighbours, and no row of the result is longer than
+        ``spec.row_norm``, whatever the map is: ``prepare_rows`` sees to it.
+        """
+        X = np.empty((rows.n_rows, spec.n_features), np.dtype(spec.dtype))
+        targets, weights, start = [np.empty(0, X.dtype)] if rows.n_rows == 0 else [], [], 0
+        for block in rows.blocks():
+            mapped = self.transform(block.features())
+            if self.lengthen:
+                _lengthen(mapped, spec.row_norm)
+            X[start : start + len(mapped)] = mapped
+            start += len(mapped)
+            targets.append(block.targets)
+            if block.weights is not None:
+                weights.append(block.weights.astype(np.float64))
+        kept = np.concatenate(weights) if weights else None
+        return prepare_rows(X, np.concatenate(targets), spec, weights=kept)
+
+    def transform(self, X: Floats) -> Floats:
+        """Map rows as they are, without bounding their norms.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, features)
+
+        Returns
+        -------
+        ndarray of shape (n, new_features), of the dtype of ``X``
+        """
+        mapped: Floats = X - self.center.astype(X.dtype)
+        matrix = self.matrix.astype(X.dtype)
+        if matrix.ndim == 1:
+            mapped *= matrix
+            return mapped
+        return mapped @ matrix
+
+    def pull_back(
+        self, w: NDArray[np.float64], before: DataSpec, after: DataSpec
+    ) -> NDArray[np.float64]:
+        """Coefficients of rows before the map, from those of rows after it.
+
+        Parameters
+        ----------
+        w : ndarray of shape ``after.coefficient_shape``
+            Intercept last, if there is one.
+        before, after : DataSpec
+            Public facts about rows before and after.
+
+        Returns
+        -------
+        ndarray of shape ``before.coefficient_shape``
+        """
+        k = after.n_features
+        slopes = (self.matrix * w[:k].T).T if self.matrix.ndim == 1 else self.matrix @ w[:k]
+        if not before.intercept:
+            return slopes
+        shift = self.center @ slopes
+        last = (after.intercept * w[-1] - shift) / before.intercept
+        return np.concatenate([slopes, last[np.newaxis]])
+
+    def noise_back(
+        self, noise: NDArray[np.float64], before: DataSpec, after: DataSpec
+    ) -> NDArray[np.float64]:
+        """Estimate noise in coefficients before the map, from that in those after it.
+
+        Parameters
+        ----------
+        noise : ndarray of shape (``after.n_columns``,)
+            Standard deviation of the noise in the coefficients of each column.
+        before, after : DataSpec
+            Public facts about rows before and after.
+
+        Returns
+        -------
+        ndarray of shape (``before.n_columns``,)
+            As if noise in different columns were independent.
+        """
+        k = after.n_features
+        squares = self.matrix**2
+        slopes = squares * noise[:k] ** 2 if squares.ndim == 1 else squares @ noise[:k] ** 2
+        if before.intercept:
+            last = after.intercept**2 * noise[-1] ** 2 + self.center**2 @ slopes
+            slopes = np.append(slopes, last / before.intercept**2)
+        return np.sqrt(slopes)
+
+
+def _lengthen(X: Floats, length: float) -> None:
+    """Scale every row to one length, in place; rows of zeros stay."""
+    norms = np.sqrt(np.einsum("ij,ij->i", X, X, dtype=np.float64))
+    X *= (length / np.maximum(norms, 1e-9 * length)).astype(X.dtype)[:, np.newaxis]
