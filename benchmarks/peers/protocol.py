@@ -8,10 +8,13 @@ receives ``answer.json`` and ``answer.npz``.
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -20,6 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = ["Adapter", "Answer", "Predict", "Task", "ask", "serve"]
+
+ROOT = Path(__file__).parent.parent.parent
 
 Predict = Callable[[NDArray[Any]], NDArray[Any]]
 """From rows to decision values (two classes: (n,); more: (n, K)) or predicted numbers (n,)."""
@@ -97,3 +102,27 @@ def serve(adapter: Adapter) -> None:
         "setting": adapter.setting(task),
     }
     (folder / "answer.json").write_text(json.dumps(about))
+
+
+def ask(
+    module: str,
+    python: Path,
+    task: Task,
+    X_test: NDArray[Any],
+    epsilons: Sequence[float],
+    seeds: Sequence[int],
+) -> Answer:
+    """Have an adapter fit once for each epsilon and seed, in a process and on a core of its own."""
+    facts = asdict(task)
+    arrays = {"X": facts.pop("X"), "y": facts.pop("y"), "X_test": X_test}
+    job = {"task": facts, "epsilons": list(epsilons), "seeds": list(seeds)}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "job.json").write_text(json.dumps(job))
+        np.savez(folder / "job.npz", **arrays)
+        one_thread = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+        subprocess.run(
+            [python, "-m", module, folder], cwd=ROOT, env={**os.environ, **one_thread}, check=True
+        )
+        with np.load(folder / "answer.npz") as found:
+            return Answer(**json.loads((folder / "answer.json").read_text()), **found)

@@ -25,6 +25,7 @@ from dpglm.selection import BestIterate, ConfidenceBoosting, NormGridSearch
 from dpglm.selection.partition import partition
 from dpglm.solvers import Constant, NoisyGD, Solver, run
 from dpglm.solvers.base import Method, Plan, StepInfo
+from dpglm.solvers.seeds import stage_seed
 from tests.audit.attack import released_sums
 
 BUDGET = ApproximateDP(1.0, 1e-5)
