@@ -4,6 +4,9 @@
 PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
+# Each library that dpglm is compared with has an environment of its own.
+PEERS := diffprivlib opacus
+PEER_VENVS := .venv-peers
 # pip is told to print errors only; `make PIP_VERBOSITY= demo` shows all it does.
 PIP_VERBOSITY ?= -qq
 PIP_INSTALL := $(RUN) -m pip install --disable-pip-version-check $(PIP_VERBOSITY) -c constraints.txt
@@ -15,7 +18,7 @@ ARGS ?=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test slow lint format bars table rates lock clean
+.PHONY: help demo test slow lint format bars peers table rates lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):.*## /\1|/' \
@@ -42,6 +45,9 @@ format: $(VENV)/.installed-dev ## rewrite the code in the project's style
 bars: $(VENV)/.installed-dev ## measure accuracy and speed against the project's bars
 	$(RUN) -m benchmarks.bars $(ARGS)
 
+peers: $(VENV)/.installed-dev $(PEERS:%=$(PEER_VENVS)/%/.installed) ## compare with other libraries: rewrites docs/peers.md
+	$(RUN) -m benchmarks.peers --environments $(PEER_VENVS) $(ARGS)
+
 table: $(VENV)/.installed-dev ## compare all solvers on four problems: rewrites docs/comparison.md
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(RUN) -m experiments.solver_table $(ARGS)
 
@@ -59,7 +65,7 @@ lock: ## write constraints.txt anew with the newest versions that fit
 	mv constraints.new constraints.txt
 
 clean: ## remove everything that make has made, .venv included
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(PEER_VENVS) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The demo needs no development tools, so its set-up is the smaller one; the larger one covers both.
@@ -75,25 +81,32 @@ $(VENV)/.installed-dev: $(VENV)/.created pyproject.toml constraints.txt
 	@$(PIP_INSTALL) --no-build-isolation -e '.[all,dev]'
 	@touch $(VENV)/.installed-demo $@
 
+$(PEERS:%=$(PEER_VENVS)/%/.installed): $(PEER_VENVS)/%/.installed: $(PEER_VENVS)/%/.created \
+		benchmarks/peers/%.txt
+	@echo "Installing $* into $(@D) (once; a minute or two) ..."
+	@$(@D)/bin/python -m pip install --disable-pip-version-check $(PIP_VERBOSITY) \
+		-r benchmarks/peers/$*.txt
+	@touch $@
+
 # Debian's python3 comes without ensurepip, which venv needs: virtualenv brings its own pip.
-$(VENV)/.created:
+$(VENV)/.created $(PEERS:%=$(PEER_VENVS)/%/.created):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 		echo "dpglm needs Python 3.11 or later, and '$(PYTHON)' is not." >&2; \
 		echo "On Debian 12 or later: apt-get install python3 python3-venv" >&2; \
 		echo "If it has another name: make PYTHON=python3.12 ..." >&2; \
 		exit 1; }
-	@rm -rf $(VENV)
-	@$(PYTHON) -m venv $(VENV) >/dev/null 2>&1 \
-		|| { rm -rf $(VENV); $(PYTHON) -m virtualenv -q $(VENV) 2>/dev/null; } \
-		|| { rm -rf $(VENV); \
+	@rm -rf $(@D)
+	@$(PYTHON) -m venv $(@D) >/dev/null 2>&1 \
+		|| { rm -rf $(@D); $(PYTHON) -m virtualenv -q $(@D) 2>/dev/null; } \
+		|| { rm -rf $(@D); \
 			$(PYTHON) -m pip install --disable-pip-version-check -qq \
-				--target $(VENV)/virtualenv virtualenv 2>/dev/null \
-			&& PYTHONPATH=$(VENV)/virtualenv $(PYTHON) -m virtualenv -q $(VENV); } \
-		|| { rm -rf $(VENV); [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
+				--target $(@D)/virtualenv virtualenv 2>/dev/null \
+			&& PYTHONPATH=$(@D)/virtualenv $(PYTHON) -m virtualenv -q $(@D); } \
+		|| { rm -rf $(@D); [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
 			&& echo "Installing Debian's python3-venv ..." \
 			&& { apt-get update -qq; apt-get install -y -qq python3-venv >/dev/null; } \
-			&& $(PYTHON) -m venv $(VENV) >/dev/null; } \
-		|| { rm -rf $(VENV); \
+			&& $(PYTHON) -m venv $(@D) >/dev/null; } \
+		|| { rm -rf $(@D); \
 			echo "'$(PYTHON)' can make no virtual environment (its venv module lacks ensurepip)." >&2; \
 			echo "On Debian or Ubuntu: apt-get install python3-venv" >&2; \
 			exit 1; }

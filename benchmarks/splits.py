@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Split", "load_acs_employment", "load_adult_split"]
+__all__ = ["Split", "load_acs_employment", "load_adult_split", "load_cod_rna"]
 
 # Number of codes of each column: 32 bins for measurements, the categories of UCI's and the
 # Census Bureau's documentation for the rest. Nominal columns become one indicator for each code,
@@ -108,3 +108,27 @@ def load_acs_employment(folder: Path) -> Split:
     """ACS employment, 49000 training and 1000 test rows; the target is being employed."""
     nominal = set(_ACS_CODES) - _ACS_ORDINAL
     return _load(folder, "acs-employment", "ESR", _ACS_CODES, nominal)
+
+
+# Wide public bounds: an energy in tenths of kcal/mol, a length in bases, six base frequencies.
+_COD_RNA_LOW = np.array([-2000.0, 0.0, *[0.0] * 6])
+_COD_RNA_HIGH = np.array([500.0, 400.0, *[1.0] * 6])
+
+
+def load_cod_rna(folder: Path) -> Split:
+    """Cod-RNA, 47628 training and 11907 test rows drawn once; the target is being non-coding."""
+    with gzip.open(folder / "cod-rna.csv.gz", "rt") as file:
+        file.readline()
+        table = np.loadtxt(file, delimiter=",")
+    table = table[np.random.default_rng(0).permutation(len(table))]
+    X = np.clip(table[:, 1:], _COD_RNA_LOW, _COD_RNA_HIGH)
+    X = 2.0 * (X - _COD_RNA_LOW) / (_COD_RNA_HIGH - _COD_RNA_LOW) - 1.0
+    y = (table[:, 0] > 0.0).astype(np.int64)
+    n_train = len(table) * 4 // 5
+    parts = (
+        X[:n_train].astype(np.float32),
+        y[:n_train],
+        X[n_train:].astype(np.float32),
+        y[n_train:],
+    )
+    return Split(*parts, row_norm=float(np.sqrt(X.shape[1])))

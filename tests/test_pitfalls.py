@@ -13,7 +13,7 @@ import pytest
 from scipy import integrate, sparse
 from scipy.special import log_ndtr
 
-from dpglm import LogisticRegression, NoisyGD, Ridge
+from dpglm import LogisticRegression, NoisyGD, PrivateGridSearchCV, Ridge
 from dpglm.data.prepare import column_scaling, prepare_rows
 from dpglm.data.spec import DataSpec
 from dpglm.exceptions import PublicInformationWarning
@@ -399,7 +399,8 @@ def test_pitfall_13_exact_accounting_holds_at_the_ends(epsilon, delta):
     ) <= epsilon * (1 + 1e-9)
 
 
-# 14. Data clipped, then the unclipped data used.
+# 14. Data clipped, then the unclipped data used. Centring from a slice that something else spends
+# too: tests/estimators/test_pipeline.py shows that it is charged once, and not asked for twice.
 
 
 def test_pitfall_14_what_was_clipped_is_what_is_summed():
@@ -503,6 +504,33 @@ def test_pitfall_17_the_score_of_the_winner_is_not_shown(solver):
 
     with mock.patch.object(method, "step", telling):
         assert shown_by(solver, X) != shown_by(solver, -2.0 * X)
+
+
+@pytest.mark.parametrize("method", ["repeated", "held_out"])
+def test_pitfall_17_a_search_shows_no_score(method):
+    X, y = small()
+
+    def shown(X):
+        with (
+            planted_noise(lambda add: lambda value, *_: np.full_like(value, 0.1)),
+            mock.patch.object(mechanisms, "permute_and_flip", return_value=1),
+        ):
+            search = PrivateGridSearchCV(model(random_state=0), {"C": [0.1, 1.0]}, method=method)
+            search.fit(X, y)
+        found = {name: value for name, value in vars(search).items() if name.endswith("_")}
+        solution, best = found.pop("solution_"), found.pop("best_estimator_")
+        return repr((found, best.coef_.tolist(), solution.history, solution.coefficient_noise))
+
+    assert shown(X) == shown(-2.0 * X)
+    # What would show it: a mean over the rows, as scores are.
+    honest = PrivateGridSearchCV.fit
+
+    def telling(self, X, y):
+        self.best_score_ = float(honest(self, X, y).decision_function(X).mean())
+        return self
+
+    with mock.patch.object(PrivateGridSearchCV, "fit", telling):
+        assert shown(X) != shown(-2.0 * X)
 
 
 # 18. Odd sizes: tests/estimators/test_bad_input.py; here what privacy needs of them.

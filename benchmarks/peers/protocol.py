@@ -15,7 +15,6 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -32,29 +31,29 @@ Predict = Callable[[NDArray[Any]], NDArray[Any]]
 
 @dataclass(frozen=True)
 class Task:
-    """Training rows, what is public about them, and which guarantee is asked for."""
+    """Training rows, with entries in [-1, 1], and what is public about them."""
 
     problem: str
     kind: str
     """"binary" (targets 0 and 1), "classes" (targets 0, 1, 2, ...) or "regression"."""
     X: NDArray[Any]
     y: NDArray[Any]
-    n_classes: int
     row_norm: float
     """No row is longer."""
-    low: float
-    high: float
-    """All entries of X lie between these two."""
-    target_low: float
-    target_high: float
-    delta: float
+    n_classes: int = 2
+    target_low: float = 0.0
+    """Bounds of a regression's targets."""
+    target_high: float = 1.0
+    delta: float = 1e-5
+    """For the libraries that have one."""
 
 
 @dataclass(frozen=True)
 class Adapter:
     """How one library fits one model."""
 
-    package: str
+    version: str
+    """Names and versions of what computes."""
     fit: Callable[[Task, float, int], Predict]
     """Fits to the task's rows at an epsilon with a seed."""
     guarantee: str
@@ -97,7 +96,7 @@ def serve(adapter: Adapter) -> None:
         seconds=np.reshape(seconds, shape),
     )
     about = {
-        "version": version(adapter.package),
+        "version": adapter.version,
         "guarantee": adapter.guarantee,
         "setting": adapter.setting(task),
     }
@@ -120,9 +119,13 @@ def ask(
         folder = Path(name)
         (folder / "job.json").write_text(json.dumps(job))
         np.savez(folder / "job.npz", **arrays)
-        one_thread = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+        threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+        quiet = {"PYTHONWARNINGS": "ignore"}
         subprocess.run(
-            [python, "-m", module, folder], cwd=ROOT, env={**os.environ, **one_thread}, check=True
+            [python, "-m", module, folder],
+            cwd=ROOT,
+            env={**os.environ, **threads, **quiet},
+            check=True,
         )
         with np.load(folder / "answer.npz") as found:
             return Answer(**json.loads((folder / "answer.json").read_text()), **found)

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from dpglm.estimators import LinearSVC as LinearSVC
     from dpglm.estimators import LogisticRegression as LogisticRegression
     from dpglm.estimators import PoissonRegressor as PoissonRegressor
+    from dpglm.estimators import PrivateGridSearchCV as PrivateGridSearchCV
+    from dpglm.estimators import PrivatePipeline as PrivatePipeline
+    from dpglm.estimators import PrivateRandomizedSearchCV as PrivateRandomizedSearchCV
+    from dpglm.estimators import PrivateTransformer as PrivateTransformer
     from dpglm.estimators import Ridge as Ridge
     from dpglm.estimators import RobustClassifier as RobustClassifier
     from dpglm.exceptions import PlanMismatchError as PlanMismatchError
@@ -39,6 +43,10 @@ _HOME = {
     "NoisyGD": "dpglm.solvers",
     "PlanMismatchError": "dpglm.exceptions",
     "PoissonRegressor": "dpglm.estimators",
+    "PrivateGridSearchCV": "dpglm.estimators",
+    "PrivatePipeline": "dpglm.estimators",
+    "PrivateRandomizedSearchCV": "dpglm.estimators",
+    "PrivateTransformer": "dpglm.estimators",
     "PublicInformationWarning": "dpglm.exceptions",
     "Ridge": "dpglm.estimators",
     "RobustClassifier": "dpglm.estimators",

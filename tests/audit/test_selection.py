@@ -119,7 +119,7 @@ def test_a_row_in_two_parts_is_refused_and_would_be_refuted():
 
 def test_trainings_that_each_spend_the_whole_budget_on_the_same_rows_are_refuted():
     solver = NormGridSearch(SMALL_STEPS, (1.0, 2.0, 4.0, 8.0))
-    with mock.patch.object(grid_search_module, "_shared", lambda budget, *_: budget):
+    with mock.patch.object(grid_search_module, "shared_budget", lambda budget, *_, **__: budget):
         plan = solver.plan(Problem(Logistic()), GAUSSIAN_BUDGET, DataSpec(3, 1))
     with fixed_parts([0, 1], [2]):
         assert training_attack(plan, FEW, 8) > MU

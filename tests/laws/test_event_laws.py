@@ -25,10 +25,12 @@ from dpglm.privacy.events import (
     PoissonSampled,
     ProjectedGaussian,
     Pure,
+    RandomlyRepeated,
     Repeated,
     canonical,
     event_from_dict,
 )
+from dpglm.privacy.repetitions import NegativeBinomial, PoissonNumber
 from dpglm.privacy.unit import Adjacency
 
 # One row per event: how to make it from a noise multiplier.
@@ -43,6 +45,8 @@ EVENTS = {
     "objective": lambda s: ObjectivePerturbation(s, 0.01),
     "projected": lambda s: ProjectedGaussian(s, 200),
     "poisson projected": lambda s: PoissonSampled(0.2, ProjectedGaussian(s, 200)),
+    "best of several": lambda s: RandomlyRepeated((Gaussian(5.0 * s),), NegativeBinomial(0.3)),
+    "best of poisson": lambda s: RandomlyRepeated((Pure(0.3 / s),), PoissonNumber(2.0)),
     "parallel": lambda s: Parallel((Repeated(Laplace(s), 2), Gaussian(s))),
     "parallel gaussian": lambda s: Parallel((Repeated(Gaussian(s), 2), LastIterate(s, 0.9, 3))),
 }
@@ -81,7 +85,8 @@ def test_every_event_has_accountants_except_parallel_parts_where_n_is_private():
             with pytest.raises(ValueError, match="disjoint parts"):
                 accountant_for(make(1.0), adjacency)
         else:
-            assert len(supporting) >= (1 if name == "poisson projected" else 2)
+            alone = name == "poisson projected" or name.startswith("best of")
+            assert len(supporting) >= (1 if alone else 2)
             assert accountant_for(make(1.0), adjacency).supports(make(1.0), adjacency)
 
 

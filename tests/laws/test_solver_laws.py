@@ -14,6 +14,7 @@ from scipy.optimize import minimize
 
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
+from dpglm.preprocessing import Center
 from dpglm.privacy import Adjacency, ApproximateDP
 from dpglm.privacy.calibrate import within_budget
 from dpglm.privacy.events import canonical
@@ -54,6 +55,7 @@ from dpglm.solvers import (
     NoisySGD,
     ObjectivePerturbation,
     OutputPerturbation,
+    Preprocessed,
     PureGD,
     Solver,
     Song2021,
@@ -63,6 +65,7 @@ from dpglm.solvers import (
     UniformAverage,
     Wang2017NonConvex,
     Wang2017PolyakLojasiewicz,
+    dpsgd_f_theoretical,
     run,
 )
 
@@ -211,6 +214,9 @@ SOLVERS = {
         lambda problem: has_smooth_loss(problem) and problem.loss.convex,
     ),
     "wang2017, non-convex": Case(Wang2017NonConvex(n_steps=300), is_smooth, gap=0.1),
+    # What penalties and constraints are about changes with the rows.
+    "preprocessed": Case(Preprocessed([Center()], NoisyGD(clip=10.0)), gap=0.05, excess=2e-3),
+    "dpsgd_f, theoretical": Case(dpsgd_f_theoretical(NoisyGD(clip=10.0)), gap=0.25, excess=5e-3),
     "best_iterate": Case(BestIterate(n_steps=400, clip=10.0), is_free, gap=0.1),
     "norm_grid_search": Case(
         NormGridSearch(NoisyGD(n_steps=100, clip=10.0), bounds=(1.0, 8.0)),

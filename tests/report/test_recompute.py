@@ -59,7 +59,8 @@ def test_true_claims_pass_and_claims_a_little_too_good_do_not(event, count, adja
     assert len(found) == count
     for one in found:
         assert one.delta <= delta * (1.0 + one.tolerance)
-        assert one.epsilon == pytest.approx(epsilon, rel=2e-3)
+        # A single choice is recomputed exactly, which shows how far its accountant rounds up.
+        assert one.epsilon == pytest.approx(epsilon, rel=3e-3)
     # Planted bug: two per cent less epsilon than it costs.
     for one in recompute(event, adjacency, 0.98 * epsilon, delta):
         assert one.delta > delta * (1.0 + one.tolerance)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dpglm.cli.console import guarded, output
+from dpglm.cli.console import guarded, output, print_table
 from dpglm.cli.options import INPUT_FILE, examples
 
 if TYPE_CHECKING:
@@ -47,7 +47,27 @@ def verify(context: click.Context, certificate: Path) -> None:
     if problem is not None:
         output().print(f"THE MODEL IS NOT THE ONE OF THE CERTIFICATE: {problem}")
     output().print(found.summary())
+    if found.ok:
+        output().print()
+        _print_spending(claim)
     context.exit(0 if found.ok and problem is None else 1)
+
+
+def _print_spending(claim: Certificate) -> None:
+    from dpglm.report.words import plain_number, rounded_up
+
+    header = (
+        f"Who spent what (delta {rounded_up(claim.delta)})",
+        "epsilon by itself",
+        "mu",
+        "mu^2",
+    )
+    rows = []
+    for one in claim.spending():
+        mu = "-" if one.mu is None else plain_number(one.mu)
+        share = "-" if one.share is None else f"{plain_number(100.0 * one.share, 3)} %"
+        rows.append((one.stage, rounded_up(one.epsilon), mu, share))
+    print_table(header, rows)
 
 
 def _read(path: Path) -> tuple[Certificate, bool]:

@@ -1,6 +1,7 @@
 """scikit-learn's surface: estimators that validate, assemble and store."""
 
 from dpglm.estimators.classifiers import LinearSVC, LogisticRegression, RobustClassifier
+from dpglm.estimators.pipeline import PrivatePipeline
 from dpglm.estimators.regressors import (
     ElasticNet,
     HuberRegressor,
@@ -9,6 +10,8 @@ from dpglm.estimators.regressors import (
     PoissonRegressor,
     Ridge,
 )
+from dpglm.estimators.search import PrivateGridSearchCV, PrivateRandomizedSearchCV
+from dpglm.estimators.transformer import PrivateTransformer
 
 __all__ = [
     "ElasticNet",
@@ -18,6 +21,10 @@ __all__ = [
     "LinearSVC",
     "LogisticRegression",
     "PoissonRegressor",
+    "PrivateGridSearchCV",
+    "PrivatePipeline",
+    "PrivateRandomizedSearchCV",
+    "PrivateTransformer",
     "Ridge",
     "RobustClassifier",
 ]

@@ -16,8 +16,9 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from dpglm._validation import check_integer, check_one_of, check_real
 from dpglm.data.spec import DataSpec
-from dpglm.estimators._base import PrivateLinearModel, PublicFacts
+from dpglm.estimators._base import PrivateLinearModel
 from dpglm.estimators._docs import shared_parameters
+from dpglm.estimators._private import PublicFacts
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.problem import (
     L2,

@@ -13,8 +13,10 @@ from sklearn.base import RegressorMixin
 from sklearn.utils import Tags
 
 from dpglm._validation import check_real
-from dpglm.estimators._base import PrivateLinearModel, PublicFacts
+from dpglm.data.spec import DataSpec
+from dpglm.estimators._base import PrivateLinearModel
 from dpglm.estimators._docs import shared_parameters
+from dpglm.estimators._private import PublicFacts
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.problem import (
     L1,
@@ -56,6 +58,9 @@ class _PrivateRegressor(RegressorMixin, PrivateLinearModel):
     def _scaled_problem(self, n_rows: int, scale: float) -> Problem:
         """State what is minimised, for targets divided by ``scale``."""
 
+    def _problem(self, spec: DataSpec) -> Problem:
+        return self._scaled_problem(spec.n_rows, self._target_transform(*self._planned_bounds())[1])
+
     def _target_transform(self, low: float, high: float) -> tuple[float, float]:
         """Center and scale of the targets, from their public bounds."""
         return low / 2.0 + high / 2.0, (high / 2.0 - low / 2.0) or 1.0
@@ -73,6 +78,12 @@ class _PrivateRegressor(RegressorMixin, PrivateLinearModel):
                 f"got {self.target_bounds!r}"
             )
         return low, high
+
+    def _planned_bounds(self) -> tuple[float, float]:
+        bounds = self._declared_target_bounds()
+        if bounds is None:
+            raise ValueError("target_bounds must be given to plan before data, got None")
+        return bounds
 
     def plan(
         self, n_rows: int, n_features: int, dtype: str = "float64", sparse: bool = False
@@ -100,19 +111,15 @@ class _PrivateRegressor(RegressorMixin, PrivateLinearModel):
             If a parameter is invalid, or ``target_bounds`` is not given, or neither
             ``row_norm`` nor ``feature_bounds`` is.
         """
-        bounds = self._declared_target_bounds()
-        if bounds is None:
-            raise ValueError("target_bounds must be given to plan before data, got None")
         spec = self._planned_spec(
             n_rows,
             n_features,
             dtype=dtype,
             is_sparse=sparse,
             weight_bound=self._weight_bound(),
-            target_range=self._scaled_range(*bounds),
+            target_range=self._scaled_range(*self._planned_bounds()),
         )
-        _, scale = self._target_transform(*bounds)
-        return self._make_plan(spec, self._scaled_problem(spec.n_rows, scale))
+        return self._make_plan(spec, self._problem(spec))
 
     def _scaled_range(self, low: float, high: float) -> tuple[float, float]:
         center, scale = self._target_transform(low, high)

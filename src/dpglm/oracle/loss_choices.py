@@ -1,8 +1,9 @@
-"""The choice of the parameter whose clipped loss, summed over the rows, is least."""
+"""Clipped losses summed over the rows: the least of them, or one with noise."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,14 +12,32 @@ from dpglm.data import dense, sparse
 from dpglm.data.rows import SERIAL, Block, BlockMap, Rows
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
-from dpglm.problem.loss import Loss
+from dpglm.privacy.mechanisms import BoundedSum, noise_scale
+from dpglm.privacy.unit import Adjacency
 
-__all__ = ["choose_least_generalized", "choose_least_loss", "clipped_loss_sums", "loss_rounding"]
+__all__ = [
+    "RowLoss",
+    "choose_least_generalized",
+    "choose_least_loss",
+    "clipped_loss_sums",
+    "loss_noise",
+    "loss_rounding",
+    "noisy_loss",
+]
+
+_Array = NDArray[np.float64]
+
+
+class RowLoss(Protocol):
+    """What a row loses by a prediction; all that is asked of a loss here."""
+
+    def value(self, z: NDArray[Any], y: NDArray[Any], /) -> NDArray[Any]:
+        """Return the losses for predictions of shape (n,) or (n, K) and targets."""
 
 
 def clipped_loss_sums(
     rows: Rows,
-    loss: Loss,
+    loss: RowLoss,
     candidates: Sequence[NDArray[np.float64]],
     bounds: Sequence[float],
     map_blocks: BlockMap = SERIAL,
@@ -29,7 +48,7 @@ def clipped_loss_sums(
     ----------
     rows : Rows
         Prepared rows.
-    loss : Loss
+    loss : RowLoss
         A loss that is at least 0.
     candidates : sequence of ndarray, each of shape ``rows.spec.coefficient_shape``
         Parameters, at least one.
@@ -52,16 +71,23 @@ def clipped_loss_sums(
     def block_sums(block: Block) -> NDArray[np.float64]:
         sums = np.empty(len(candidates))
         for j, (w, bound) in enumerate(zip(candidates, bounds, strict=True)):
-            with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-                losses = loss.value(block.predict(w), block.targets).astype(np.float64, copy=False)
-            # A comparison with NaN is false.
-            clipped = np.where(losses <= bound, np.maximum(losses, 0.0), bound)
-            if block.weights is not None:
-                clipped = clipped * block.weights.astype(np.float64, copy=False)
-            sums[j] = clipped.sum()
+            sums[j] = _weighted(_clipped(loss, block, w, bound), block).sum()
         return sums
 
     return rows.sum(block_sums, map_blocks, (len(candidates),))
+
+
+def _clipped(loss: RowLoss, block: Block, w: NDArray[np.float64], bound: float) -> _Array:
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        losses = loss.value(block.predict(w), block.targets).astype(np.float64, copy=False)
+    # A comparison with NaN is false.
+    return np.where(losses <= bound, np.maximum(losses, 0.0), bound)
+
+
+def _weighted(values: _Array, block: Block) -> _Array:
+    if block.weights is None:
+        return values
+    return values * block.weights.astype(np.float64, copy=False)
 
 
 def loss_rounding(spec: DataSpec, bound: float) -> float:
@@ -95,7 +121,11 @@ def loss_rounding(spec: DataSpec, bound: float) -> float:
 
 
 def choose_least_loss(
-    oracle: Oracle, candidates: Sequence[NDArray[np.float64]], bound: float, epsilon: float
+    oracle: Oracle,
+    candidates: Sequence[NDArray[np.float64]],
+    bound: float,
+    epsilon: float,
+    loss: RowLoss | None = None,
 ) -> int:
     """Choose the candidate with the least clipped loss, all clipped at the same bound.
 
@@ -109,6 +139,8 @@ def choose_least_loss(
         Larger losses count as this; above 0.
     epsilon : float
         What the choice costs.
+    loss : RowLoss, optional
+        A loss that is at least 0; by default the oracle's own.
 
     Returns
     -------
@@ -127,7 +159,11 @@ def choose_least_loss(
     spec = oracle.rows.spec
     largest = bound * spec.weight_bound
     sums = clipped_loss_sums(
-        oracle.rows, oracle.loss, candidates, [bound] * len(candidates), oracle.map_blocks
+        oracle.rows,
+        oracle.loss if loss is None else loss,
+        candidates,
+        [bound] * len(candidates),
+        oracle.map_blocks,
     )
     return oracle.curator.choose_least(sums, 0.5 * largest + loss_rounding(spec, largest), epsilon)
 
@@ -174,3 +210,61 @@ def choose_least_generalized(
     largest = [bound * spec.weight_bound for bound in bounds]
     moves = np.array([0.0, *(bound + loss_rounding(spec, bound) for bound in largest)])
     return oracle.curator.choose_generalized(scores, moves, epsilon, failure)
+
+
+def loss_noise(
+    spec: DataSpec, adjacency: Adjacency, bound: float, noise_multiplier: float
+) -> float:
+    """Return the standard deviation of the noise in ``noisy_loss``, from public facts."""
+    half = 0.5 * bound * spec.weight_bound
+    sensitivity = half + loss_rounding(spec, 2.0 * half)
+    return noise_scale(adjacency, sensitivity, noise_multiplier, 1, _magnitude(spec, half)).std
+
+
+def noisy_loss(
+    oracle: Oracle, w: NDArray[np.float64], loss: RowLoss, bound: float, noise_multiplier: float
+) -> float:
+    """Release the sum over the rows of clipped losses less half the bound, with Gaussian noise.
+
+    Parameters
+    ----------
+    oracle : Oracle
+        Answers for the rows; their number is public.
+    w : ndarray of shape ``rows.spec.coefficient_shape``
+        Public parameter.
+    loss : RowLoss
+        A loss that is at least 0.
+    bound : float
+        Larger losses count as this; above 0.
+    noise_multiplier : float
+        Noise standard deviation over sensitivity, above 0.
+
+    Returns
+    -------
+    float
+        Lower is better.
+
+    Notes
+    -----
+    Privacy: ``Gaussian(noise_multiplier)``. Less half the bound a row contributes between minus
+    and plus half the bound (times its weight), so that is what erasing it changes at most.
+    """
+    spec = oracle.rows.spec
+    half = 0.5 * bound * spec.weight_bound
+
+    def block_sum(block: Block) -> _Array:
+        centred = _clipped(loss, block, w, bound) - 0.5 * bound
+        return np.array([_weighted(centred, block).sum()])
+
+    total = BoundedSum(
+        oracle.rows.sum(block_sum, oracle.map_blocks, (1,)),
+        contribution_bound=half,
+        magnitude=_magnitude(spec, half),
+        rounding=loss_rounding(spec, 2.0 * half),
+    )
+    return float(oracle.curator.release_gaussian(total, noise_multiplier)[0])
+
+
+def _magnitude(spec: DataSpec, bound: float) -> float:
+    """Public bound on a sum of contributions, rounding included."""
+    return 2.0 * spec.n_rows * bound

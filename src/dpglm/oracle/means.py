@@ -6,35 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm.data.rows import Block
-from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.rounding import sum_magnitude, sum_rounding
-from dpglm.privacy.mechanisms import BoundedSum, NoiseScale, noise_scale
-from dpglm.privacy.unit import Adjacency
+from dpglm.privacy.mechanisms import BoundedSum
 
-__all__ = ["mean_noise", "noisy_mean"]
-
-
-def mean_noise(data: DataSpec, adjacency: Adjacency, noise_multiplier: float) -> NoiseScale:
-    """Noise in each coordinate of a released sum of rows.
-
-    Parameters
-    ----------
-    data : DataSpec
-        Public facts of the rows.
-    adjacency : Adjacency
-        The neighbouring relation.
-    noise_multiplier : float
-        Noise standard deviation over the sensitivity of the sum.
-
-    Returns
-    -------
-    NoiseScale
-    """
-    rounding = sum_rounding(data, adjacency, data.row_norm)
-    magnitude = sum_magnitude(data, adjacency, data.row_norm)
-    contribution = data.row_norm + rounding
-    return noise_scale(adjacency, contribution, noise_multiplier, data.n_features, magnitude)
+__all__ = ["noisy_mean"]
 
 
 def noisy_mean(oracle: Oracle, noise_multiplier: float) -> NDArray[np.float64]:
@@ -65,6 +41,8 @@ def noisy_mean(oracle: Oracle, noise_multiplier: float) -> NDArray[np.float64]:
     Examples
     --------
     >>> from dpglm.data.prepare import prepare_rows
+    >>> from dpglm.data.spec import DataSpec
+    >>> from dpglm.privacy import Adjacency
     >>> from dpglm.privacy.mechanisms import Curator
     >>> from dpglm.privacy.noise import SeededNoise
     >>> from dpglm.problem import Squared

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,11 +22,14 @@ __all__ = [
     "noisy_second_moments",
     "normalized_second_moments",
     "pack_symmetric",
+    "row_by_row_product",
     "rows_in_basis",
     "unpack_symmetric",
 ]
 
 _RUN_ROWS = 1024
+
+F = TypeVar("F", bound=np.floating[Any])
 
 
 def n_symmetric(size: int) -> int:
@@ -131,13 +135,28 @@ def rows_in_basis(
     ndarray of shape (rows, columns)
     """
     rows = dense_rows(block, spec)
-    if not row_by_row:
-        return rows @ basis
-    turned = np.zeros((len(rows), basis.shape[1]))
-    # Products of matrices may add up in an order that depends on a row's place; this does not.
-    for column, along in zip(rows.T, basis, strict=True):
-        turned += column[:, np.newaxis] * along
-    return turned
+    return row_by_row_product(rows, basis) if row_by_row else rows @ basis
+
+
+def row_by_row_product(X: NDArray[F], matrix: NDArray[F]) -> NDArray[F]:
+    """Multiply rows by a matrix, each in a way that does not depend on where it stands.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, features)
+        Rows.
+    matrix : ndarray of shape (features, columns)
+        Of the same dtype.
+
+    Returns
+    -------
+    ndarray of shape (n, columns)
+        Products of matrices may add up in an order that depends on a row's place; this does not.
+    """
+    product = np.zeros((len(X), matrix.shape[1]), X.dtype)
+    for column, along in zip(X.T, matrix, strict=True):
+        product += column[:, np.newaxis] * along
+    return product
 
 
 def normalized_second_moments(spec: DataSpec, constant: float) -> Kernel:

@@ -6,9 +6,16 @@ import numpy as np
 
 from dpglm.data import dense, sparse
 from dpglm.data.spec import DataSpec
+from dpglm.privacy.mechanisms import NoiseScale, noise_scale
 from dpglm.privacy.unit import Adjacency
 
-__all__ = ["MOST_ROWS", "contribution_rounding", "sum_magnitude", "sum_rounding"]
+__all__ = [
+    "MOST_ROWS",
+    "contribution_rounding",
+    "row_sum_noise",
+    "sum_magnitude",
+    "sum_rounding",
+]
 
 MOST_ROWS = 2**31
 """More rows than any data set may have; stands in for n where n is private."""
@@ -122,6 +129,38 @@ def sum_rounding(spec: DataSpec, adjacency: Adjacency, bound: float) -> float:
     across = (fine + _gamma(blocks, fine) ** 2) * n_rows
     excess = bound * contribution_rounding(spec)
     return excess + 2.0 * (block_error + across) * contribution
+
+
+def row_sum_noise(
+    data: DataSpec, adjacency: Adjacency, bound: float, noise_multiplier: float, coordinates: int
+) -> NoiseScale:
+    """Work out the noise of a released sum over rows.
+
+    Parameters
+    ----------
+    data : DataSpec
+        Public facts.
+    adjacency : Adjacency
+        The neighbouring relation.
+    bound : float
+        Bound on one row's contribution, weight included.
+    noise_multiplier : float
+        Noise standard deviation over sensitivity.
+    coordinates : int
+        Number of values.
+
+    Returns
+    -------
+    NoiseScale
+        With ``sum_rounding`` in it.
+    """
+    return noise_scale(
+        adjacency,
+        bound + sum_rounding(data, adjacency, bound),
+        noise_multiplier,
+        coordinates,
+        sum_magnitude(data, adjacency, bound),
+    )
 
 
 def _gamma(terms: int, unit: float) -> float:

@@ -2,7 +2,27 @@
 
 from dpglm.preprocessing.base import PlannedStep, Preprocessor
 from dpglm.preprocessing.center import Center
+from dpglm.preprocessing.clip_to_quantile import ClipToQuantile
+from dpglm.preprocessing.instance_optimal_center import InstanceOptimalCenter
+from dpglm.preprocessing.oriented_gradients import OrientedGradients
+from dpglm.preprocessing.random_fourier import RandomFourierFeatures
+from dpglm.preprocessing.random_projection import RandomProjection
 from dpglm.preprocessing.row_map import RowMap
+from dpglm.preprocessing.scale import Scale
 from dpglm.preprocessing.schema_encoder import SchemaEncoder
+from dpglm.preprocessing.whiten import Whiten
 
-__all__ = ["Center", "PlannedStep", "Preprocessor", "RowMap", "SchemaEncoder"]
+__all__ = [
+    "Center",
+    "ClipToQuantile",
+    "InstanceOptimalCenter",
+    "OrientedGradients",
+    "PlannedStep",
+    "Preprocessor",
+    "RandomFourierFeatures",
+    "RandomProjection",
+    "RowMap",
+    "Scale",
+    "SchemaEncoder",
+    "Whiten",
+]

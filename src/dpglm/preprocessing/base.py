@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import abc
+import dataclasses
+import math
 from typing import Any
 
 from dpglm.data.spec import DataSpec
@@ -11,7 +13,31 @@ from dpglm.preprocessing.row_map import RowMap
 from dpglm.privacy.mechanisms import Release
 from dpglm.privacy.unit import Adjacency
 
-__all__ = ["PlannedStep", "Preprocessor"]
+__all__ = ["PlannedStep", "Preprocessor", "dense_spec"]
+
+
+def dense_spec(data: DataSpec, row_norm: float) -> DataSpec:
+    """Public facts about as many rows, dense, with another row norm.
+
+    Parameters
+    ----------
+    data : DataSpec
+        Public facts about the rows before.
+    row_norm : float
+        Bound on the norms of the rows afterwards.
+
+    Returns
+    -------
+    DataSpec
+        The intercept column keeps its length next to the row norm.
+    """
+    return dataclasses.replace(
+        data,
+        row_norm=row_norm,
+        intercept=data.intercept * (row_norm / data.row_norm),
+        sparse=False,
+        entry_bound=math.inf,
+    )
 
 
 class PlannedStep(abc.ABC):
@@ -34,7 +60,10 @@ class PlannedStep(abc.ABC):
 
     @property
     def noise_growth(self) -> float:
-        """Bound on the factor by which noise in coefficients grows on the way back."""
+        """Factor by which noise in coefficients grows on the way back, before data is seen.
+
+        For rows as long as they may be; shorter ones make it larger.
+        """
         return 1.0
 
     @abc.abstractmethod

@@ -11,8 +11,12 @@ from numpy.typing import NDArray
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import Floats, Rows
 from dpglm.data.spec import DataSpec
+from dpglm.oracle.moments import row_by_row_product
 
 __all__ = ["RowMap"]
+
+# Of an entry: norms of such rows do not overflow, and no map that a step learns goes so far.
+_MOST = 1e30
 
 
 @final
@@ -39,7 +43,7 @@ class RowMap:
     matrix: NDArray[np.float64]
     lengthen: bool = False
 
-    def apply(self, rows: Rows, spec: DataSpec) -> Rows:
+    def apply(self, rows: Rows, spec: DataSpec, row_by_row: bool) -> Rows:
         """Map rows for training.
 
         Parameters
@@ -48,6 +52,9 @@ class RowMap:
             Prepared rows.
         spec : DataSpec
             Public facts about the mapped rows.
+        row_by_row : bool
+            Whether the last bits of a row must not depend on where it stands, as under
+            ``add_remove``, where a row more shifts all others; slower for a matrix.
 
         Returns
         -------
@@ -58,12 +65,16 @@ class RowMap:
         Notes
         -----
         Privacy: neighbours stay neighbours, and no row of the result is longer than
-        ``spec.row_norm``, whatever the map is: ``prepare_rows`` sees to it.
+        ``spec.row_norm``, whatever the map is: ``prepare_rows`` sees to it. Rows that overflowed,
+        or nearly so, count as zeros.
         """
         X = np.empty((rows.n_rows, spec.n_features), np.dtype(spec.dtype))
         targets, weights, start = [np.empty(0, X.dtype)] if rows.n_rows == 0 else [], [], 0
         for block in rows.blocks():
-            mapped = self.transform(block.features())
+            with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+                # Row after row in memory, so that norms do not depend on where a row stands.
+                mapped = self.transform(np.ascontiguousarray(block.features()), row_by_row)
+                mapped[~(np.abs(mapped) <= _MOST).all(axis=1)] = 0.0
             if self.lengthen:
                 _lengthen(mapped, spec.row_norm)
             X[start : start + len(mapped)] = mapped
@@ -74,23 +85,26 @@ class RowMap:
         kept = np.concatenate(weights) if weights else None
         return prepare_rows(X, np.concatenate(targets), spec, weights=kept)
 
-    def transform(self, X: Floats) -> Floats:
+    def transform(self, X: Floats, row_by_row: bool = False) -> Floats:
         """Map rows as they are, without bounding their norms.
 
         Parameters
         ----------
         X : ndarray of shape (n, features)
+            Rows.
+        row_by_row : bool, default=False
+            As for ``apply``. Predictions do not need it.
 
         Returns
         -------
         ndarray of shape (n, new_features), of the dtype of ``X``
         """
-        mapped: Floats = X - self.center.astype(X.dtype)
+        centered: Floats = X - self.center.astype(X.dtype)
         matrix = self.matrix.astype(X.dtype)
         if matrix.ndim == 1:
-            mapped *= matrix
-            return mapped
-        return mapped @ matrix
+            centered *= matrix
+            return centered
+        return row_by_row_product(centered, matrix) if row_by_row else centered @ matrix
 
     def pull_back(
         self, w: NDArray[np.float64], before: DataSpec, after: DataSpec

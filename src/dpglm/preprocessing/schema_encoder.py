@@ -12,7 +12,7 @@ from sklearn.utils import Tags
 
 from dpglm.data.schema import Schema, Table
 
-__all__ = ["SchemaEncoder"]
+__all__ = ["SchemaEncoder", "parsed_schema"]
 
 
 @final
@@ -83,7 +83,7 @@ class SchemaEncoder(TransformerMixin, BaseEstimator):
         ValueError
             If the schema is wrong or a column is missing.
         """
-        schema = _parsed(self.schema)
+        schema = parsed_schema(self.schema)
         schema.check_columns(X)
         self.schema_ = schema
         self.row_norm_ = schema.row_norm
@@ -109,7 +109,7 @@ class SchemaEncoder(TransformerMixin, BaseEstimator):
             If a column is missing or a cell does not match the schema; the message names the
             column, the row (counted from 1) and the cure.
         """
-        return _parsed(self.schema).encode(X, self.dtype)
+        return parsed_schema(self.schema).encode(X, self.dtype)
 
     def get_feature_names_out(self, input_features: object = None) -> NDArray[Any]:
         """Name the encoded features.
@@ -124,7 +124,7 @@ class SchemaEncoder(TransformerMixin, BaseEstimator):
         ndarray of str
             ``column`` for a numeric column, ``column=category`` for each category of another.
         """
-        return np.array(_parsed(self.schema).feature_names, dtype=object)
+        return np.array(parsed_schema(self.schema).feature_names, dtype=object)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -138,5 +138,6 @@ class SchemaEncoder(TransformerMixin, BaseEstimator):
         return True
 
 
-def _parsed(schema: Schema | Mapping[str, Any]) -> Schema:
+def parsed_schema(schema: Schema | Mapping[str, Any]) -> Schema:
+    """Return a schema, given as such or as its JSON form."""
     return schema if isinstance(schema, Schema) else Schema.from_dict(schema)

@@ -5,6 +5,7 @@ from dpglm.privacy.accountants import GaussianAccountant as GaussianAccountant
 from dpglm.privacy.accountants import MixtureAccountant as MixtureAccountant
 from dpglm.privacy.accountants import PLDAccountant as PLDAccountant
 from dpglm.privacy.accountants import RenyiAccountant as RenyiAccountant
+from dpglm.privacy.accountants import RepetitionAccountant as RepetitionAccountant
 from dpglm.privacy.accountants import TightestAccountant as TightestAccountant
 from dpglm.privacy.accountants import accountant_for as accountant_for
 from dpglm.privacy.budget import ApproximateDP as ApproximateDP
@@ -27,8 +28,11 @@ from dpglm.privacy.events import Parallel as Parallel
 from dpglm.privacy.events import PoissonSampled as PoissonSampled
 from dpglm.privacy.events import ProjectedGaussian as ProjectedGaussian
 from dpglm.privacy.events import Pure as Pure
+from dpglm.privacy.events import RandomlyRepeated as RandomlyRepeated
 from dpglm.privacy.events import Repeated as Repeated
 from dpglm.privacy.events import canonical as canonical
 from dpglm.privacy.events import event_from_dict as event_from_dict
 from dpglm.privacy.fourier import FourierAccountant as FourierAccountant
+from dpglm.privacy.repetitions import NegativeBinomial as NegativeBinomial
+from dpglm.privacy.repetitions import PoissonNumber as PoissonNumber
 from dpglm.privacy.unit import Adjacency as Adjacency

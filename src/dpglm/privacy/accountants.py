@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
-from dpglm.privacy.accountant import Accountant, check_parallel_parts
+from dpglm.privacy.accountant import Accountant, check_parallel_parts, own_version
 from dpglm.privacy.branches import branches, has_parallel_parts, leaves
-from dpglm.privacy.events import BoundedRange, Event, Gaussian, LastIterate, canonical
+from dpglm.privacy.events import (
+    BoundedRange,
+    Event,
+    Gaussian,
+    LastIterate,
+    RandomlyRepeated,
+    canonical,
+)
 from dpglm.privacy.fourier import FourierAccountant
 from dpglm.privacy.gaussian import GaussianAccountant
 from dpglm.privacy.mixtures import MixtureAccountant
@@ -22,6 +30,7 @@ __all__ = [
     "MixtureAccountant",
     "PLDAccountant",
     "RenyiAccountant",
+    "RepetitionAccountant",
     "TightestAccountant",
     "accountant_for",
 ]
@@ -93,6 +102,72 @@ class PartwiseAccountant(Accountant):
         return accountant_for(event, adjacency)._epsilon(event, adjacency, delta)
 
 
+@final
+@dataclass(frozen=True)
+class RepetitionAccountant(Accountant):
+    """The best of a random number of tries, from the tightest bounds on a single one.
+
+    Notes
+    -----
+    Privacy: with m expected tries, r the ``log_ratio`` of their law and delta(e) the bound for
+    one try, the best of all is ``(e + r, m delta(e))``-DP. Only for one ``RandomlyRepeated`` that
+    is all that happens; compositions are for ``RenyiAccountant``.
+
+    References
+    ----------
+    ``docs/proofs/random-repetition.md``; compare Papernot and Steinke, ICLR 2022, Theorems 2
+    and 6, and Koskela, Redberg and Wang, ICML 2024.
+
+    Examples
+    --------
+    >>> from dpglm.privacy.repetitions import NegativeBinomial
+    >>> best = RandomlyRepeated((Gaussian(10.0),), NegativeBinomial(0.1))
+    >>> round(RepetitionAccountant().epsilon(best, Adjacency.ZERO_OUT, 1e-5), 4)
+    0.5771
+    """
+
+    @property
+    def name(self) -> str:
+        return "repetition"
+
+    @property
+    def version(self) -> str:
+        return own_version()
+
+    def supports(self, event: Event, adjacency: Adjacency) -> bool:
+        # Not one of several: `_knows` alone would allow compositions.
+        return self._knows(canonical(event))
+
+    def _knows(self, basic: Event) -> bool:
+        return isinstance(basic, RandomlyRepeated)
+
+    def _delta(self, event: Event, adjacency: Adjacency, epsilon: float) -> float:
+        assert isinstance(event, RandomlyRepeated)
+        beyond = epsilon - self._log_ratio(event, adjacency)
+        if beyond < 0.0:
+            return 1.0
+        one = _largest(event, lambda a, e: a.delta(e, adjacency, beyond), adjacency)
+        return min(1.0, event.repetitions.mean * one * (1.0 + 1e-12))
+
+    def _epsilon(self, event: Event, adjacency: Adjacency, delta: float) -> float:
+        assert isinstance(event, RandomlyRepeated)
+        share = delta / event.repetitions.mean * (1.0 - 1e-12)
+        one = _largest(event, lambda a, e: a.epsilon(e, adjacency, share), adjacency)
+        return one + self._log_ratio(event, adjacency)
+
+    def _log_ratio(self, event: RandomlyRepeated, adjacency: Adjacency) -> float:
+        return event.repetitions.log_ratio(
+            lambda epsilon: _largest(event, lambda a, e: a.delta(e, adjacency, epsilon), adjacency)
+        )
+
+
+def _largest(
+    event: RandomlyRepeated, bound: Callable[[Accountant, Event], float], adjacency: Adjacency
+) -> float:
+    """Bound the dearest of the events that a single try can be."""
+    return max(bound(accountant_for(one, adjacency), one) for one in event.events)
+
+
 def accountant_for(event: Event, adjacency: Adjacency) -> Accountant:
     """Choose the exact accountant where it applies, the numerical one elsewhere.
 
@@ -107,8 +182,9 @@ def accountant_for(event: Event, adjacency: Adjacency) -> Accountant:
     -------
     Accountant
         The first that supports the event of ``GaussianAccountant``, ``MixtureAccountant``,
-        ``PLDAccountant``, the tighter one of ``FourierAccountant`` and ``RenyiAccountant`` (for
-        exponential mechanisms and Gaussian releases), and ``FourierAccountant``.
+        ``PLDAccountant``, ``RepetitionAccountant``, the tighter one of ``FourierAccountant`` and
+        ``RenyiAccountant`` (for exponential mechanisms and Gaussian releases),
+        ``FourierAccountant``, and ``RenyiAccountant`` for compositions of random repetitions.
 
     Raises
     ------
@@ -120,12 +196,17 @@ def accountant_for(event: Event, adjacency: Adjacency) -> Accountant:
         parts = tuple(accountant_for(one, adjacency) for one in branches(event))
         return parts[0] if len(set(parts)) == 1 else PartwiseAccountant(parts)
     fourier = FourierAccountant()
-    choices: list[Accountant] = [GaussianAccountant(), MixtureAccountant(), PLDAccountant()]
+    choices: list[Accountant] = [
+        GaussianAccountant(),
+        MixtureAccountant(),
+        PLDAccountant(),
+        RepetitionAccountant(),
+    ]
     kinds = {type(basic) for basic in leaves(event)}
     # Other events leave Renyi divergences nothing to win.
     if BoundedRange in kinds and kinds <= {BoundedRange, Gaussian, LastIterate}:
         choices.append(TightestAccountant((fourier, RenyiAccountant())))
-    choices.append(fourier)
+    choices += [fourier, RenyiAccountant()]
     for accountant in choices:
         if accountant.supports(event, adjacency):
             return accountant

@@ -194,6 +194,8 @@ def _calibrate_numerically(
 
     # A coarse grid finds the place; few calls of the slow accountant then settle it.
     coarse: Accountant = FourierAccountant(cell_fraction=0.2, most_cells=4000)
+    if not coarse.supports(make_event(1.0), adjacency):
+        coarse = exact
     if isinstance(exact, TightestAccountant):
         coarse = TightestAccountant((coarse, RenyiAccountant()))
 

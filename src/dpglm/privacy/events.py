@@ -18,6 +18,7 @@ from dpglm.privacy.basic_events import (
     ProjectedGaussian,
     Pure,
 )
+from dpglm.privacy.repetitions import Repetitions, repetitions_from_dict
 
 __all__ = [
     "BoundedRange",
@@ -31,6 +32,7 @@ __all__ = [
     "PoissonSampled",
     "ProjectedGaussian",
     "Pure",
+    "RandomlyRepeated",
     "Repeated",
     "canonical",
     "event_from_dict",
@@ -86,6 +88,61 @@ class Parallel(Event):
 
     def to_dict(self) -> dict[str, Any]:
         return {"type": "parallel", "events": [event.to_dict() for event in self.events]}
+
+
+@final
+@dataclass(frozen=True)
+class RandomlyRepeated(Event):
+    """The best result of a random, secret number of independent tries; nothing else is released.
+
+    Parameters
+    ----------
+    events : tuple of Event
+        Each try is one of these, at least one; which, is public or drawn without looking at
+        the data, and belongs to its result. Stored in canonical form, sorted, equal ones once.
+    repetitions : Repetitions
+        Law of the number of tries, which is drawn without looking at the data.
+
+    Notes
+    -----
+    Privacy: "best" by any order of results that is fixed before, such as a noisy score that is
+    part of the result. Neither the number of tries nor any other result is released. If a try
+    is ``(e, delta(e))``-DP for every e, the best of all is ``(e + r, m delta(e))``-DP, with
+    m the mean of the law and r its ``log_ratio``; the proof is in
+    ``docs/proofs/random-repetition.md``.
+
+    References
+    ----------
+    Papernot and Steinke, "Hyperparameter tuning with Renyi differential privacy", ICLR 2022,
+    Theorems 2 and 6. Liu and Talwar, STOC 2019. Koskela, Redberg and Wang, "Privacy profiles
+    for private selection", ICML 2024.
+
+    Examples
+    --------
+    >>> from dpglm.privacy.repetitions import NegativeBinomial
+    >>> best = RandomlyRepeated((Gaussian(4.0), Gaussian(4.0)), NegativeBinomial(0.1))
+    >>> best.events
+    (Gaussian(noise_multiplier=4.0),)
+    """
+
+    events: tuple[Event, ...]
+    repetitions: Repetitions
+
+    def __post_init__(self) -> None:
+        events = tuple(dict.fromkeys(Parallel(self.events).events))
+        object.__setattr__(self, "events", events)
+        if not isinstance(self.repetitions, Repetitions):
+            raise ValueError(f"repetitions must be Repetitions, got {self.repetitions!r}")
+
+    def terms(self) -> tuple[tuple[Event, int], ...]:
+        return ((self, 1),)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "type": "randomly_repeated",
+            "events": [event.to_dict() for event in self.events],
+            "repetitions": self.repetitions.to_dict(),
+        }
 
 
 @final
@@ -245,6 +302,12 @@ def _read_parallel(events: Sequence[Mapping[str, Any]]) -> Parallel:
     return Parallel(_read_composed(events).events)
 
 
+def _read_randomly_repeated(
+    events: Sequence[Mapping[str, Any]], repetitions: Mapping[str, Any]
+) -> RandomlyRepeated:
+    return RandomlyRepeated(_read_composed(events).events, repetitions_from_dict(repetitions))
+
+
 def _read_composed(events: Sequence[Mapping[str, Any]]) -> Composed:
     if not isinstance(events, list | tuple):
         raise ValueError(f"events must be a list of events, got {events!r}")
@@ -261,6 +324,7 @@ _READERS: dict[str, tuple[tuple[str, ...], Callable[..., Event]]] = {
     "objective_perturbation": (("noise_multiplier", "curvature_ratio"), ObjectivePerturbation),
     "projected_gaussian": (("noise_multiplier", "dimension"), ProjectedGaussian),
     "parallel": (("events",), _read_parallel),
+    "randomly_repeated": (("events", "repetitions"), _read_randomly_repeated),
     "repeated": (("event", "count"), _read_repeated),
     "composed": (("events",), _read_composed),
 }

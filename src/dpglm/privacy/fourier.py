@@ -13,7 +13,7 @@ from scipy.fft import irfft, next_fast_len, rfft
 from scipy.optimize import minimize_scalar
 
 from dpglm.privacy.accountant import Accountant, own_version
-from dpglm.privacy.events import Event
+from dpglm.privacy.events import Event, RandomlyRepeated
 from dpglm.privacy.loss_laws import Array, LossLaw, gaussian_law
 from dpglm.privacy.reduction import (
     Pieces,
@@ -73,7 +73,7 @@ class FourierAccountant(Accountant):
         return f"{own_version()}, numpy {importlib.metadata.version('numpy')}"
 
     def _knows(self, basic: Event) -> bool:
-        return True
+        return not isinstance(basic, RandomlyRepeated)
 
     def _delta(self, event: Event, adjacency: Adjacency, epsilon: float) -> float:
         pieces = reduce_event(event, adjacency)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Self, final
 
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm._validation import check_integer, check_real
+from dpglm.exceptions import PlanMismatchError
 from dpglm.privacy.choices import (
     exponential_mechanism,
     generalized_exponential_mechanism,
@@ -26,11 +27,13 @@ from dpglm.privacy.events import (
     PoissonSampled,
     ProjectedGaussian,
     Pure,
+    RandomlyRepeated,
     canonical,
     event_from_dict,
 )
 from dpglm.privacy.l2_noise import add_l2_noise
 from dpglm.privacy.noise import NoiseSource, add_gaussian, granularity_exponent, grid_sensitivity
+from dpglm.privacy.rank_choices import exponential_mechanism_in_runs, first_above
 from dpglm.privacy.unit import Adjacency
 
 __all__ = [
@@ -326,6 +329,37 @@ class Curator:
         self._records.append(children)
         return children
 
+    def tries(self, event: RandomlyRepeated) -> Iterator[Curator]:
+        """Make a curator for each of a random number of tries.
+
+        Parameters
+        ----------
+        event : RandomlyRepeated
+            Law of their number, and what each releases; recorded at once.
+
+        Yields
+        ------
+        Curator
+            For one try.
+
+        Raises
+        ------
+        PlanMismatchError
+            If a try released something else.
+
+        Notes
+        -----
+        Privacy: only the best result may leave, and not how many tries there were.
+        """
+        self._records.append(event)
+        for _ in range(event.repetitions.draw(self._noise)):
+            curator = Curator(self._adjacency, self._noise)
+            yield curator
+            if RandomlyRepeated((curator.event,), event.repetitions).events[0] not in event.events:
+                raise PlanMismatchError(
+                    f"planned tries of {event.events}, but released {curator.event}"
+                )
+
     def release_gaussian(
         self, total: BoundedSum, noise_multiplier: float, projection: int | None = None
     ) -> NDArray[np.float64]:
@@ -541,6 +575,62 @@ class Curator:
         return generalized_exponential_mechanism(
             scores, sensitivities, epsilon, failure, self._noise
         )
+
+    def choose_in_runs(
+        self,
+        scores: NDArray[np.float64],
+        lengths: NDArray[np.int64],
+        contribution_bound: float,
+        epsilon: float,
+    ) -> int:
+        """Release which of very many candidates, in runs of equal scores, has a small one.
+
+        Parameters
+        ----------
+        scores : ndarray of float64, shape (runs,)
+            Finite, lower is better. Private.
+        lengths : ndarray of int64, shape (runs,)
+            How many candidates are in each run; only their sum is public.
+        contribution_bound, epsilon
+            As for ``choose_least``.
+
+        Returns
+        -------
+        int
+            Position of the chosen candidate among all.
+
+        Notes
+        -----
+        Privacy: ``BoundedRange(epsilon)``.
+        """
+        self._records.append(BoundedRange(epsilon))
+        sensitivity = self._adjacency.sum_sensitivity(contribution_bound)
+        return exponential_mechanism_in_runs(scores, lengths, sensitivity, epsilon, self._noise)
+
+    def choose_first_above(self, counts: NDArray[np.int64], threshold: int, epsilon: float) -> int:
+        """Release about which of growing counts of rows is the first to reach a threshold.
+
+        Parameters
+        ----------
+        counts : ndarray of int64, shape (candidates,)
+            Rows in nested sets, smallest first. Private.
+        threshold : int
+            Public.
+        epsilon : float
+            What the choice costs.
+
+        Returns
+        -------
+        int
+            Position of the choice; the last one where no count seems to reach it.
+
+        Notes
+        -----
+        Privacy: ``Pure(epsilon)``. A replaced row is one row less and then one row more.
+        """
+        self._records.append(Pure(epsilon))
+        each = epsilon / self._adjacency.sum_sensitivity(1.0)
+        return first_above(counts, threshold, each, self._noise)
 
     def objective_noise(
         self,

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
 from scipy.special import log_ndtr
 
 from dpglm.privacy.accountant import Accountant, own_version
-from dpglm.privacy.events import Event, PoissonSampled
+from dpglm.privacy.branches import has_parallel_parts, leaves
+from dpglm.privacy.events import (
+    Composed,
+    Event,
+    PoissonSampled,
+    RandomlyRepeated,
+    Repeated,
+    canonical,
+)
 from dpglm.privacy.loss_laws import Array
 from dpglm.privacy.moments import PlaneMoments
 from dpglm.privacy.pieces import (
@@ -29,6 +39,7 @@ from dpglm.privacy.reduction import (
     implied_epsilon,
     reduce_event,
 )
+from dpglm.privacy.repetitions import Repetitions
 from dpglm.privacy.unit import Adjacency
 
 __all__ = ["RenyiAccountant"]
@@ -47,14 +58,18 @@ class RenyiAccountant(Accountant):
     with divergence at most R(a) in both orders of the data sets has
     ``log delta(e) <= (a - 1) (R(a) - e + log(1 - 1/a)) - log(a)`` for each a: the bound is the
     least over many a. Covers every event but Poisson-sampled ones. Only for many exponential
-    mechanisms (``BoundedRange``, ``a epsilon^2 / 8``) is it tighter than other accountants.
+    mechanisms (``BoundedRange``, ``a epsilon^2 / 8``) is it tighter than other accountants, and
+    only it composes random repetitions with other events. The best of a random number of tries
+    with mean m and ``log_ratio`` r has a divergence of at most ``R(a) + r + log(m) / (a - 1)``;
+    where there may be no try, its probability is added to the moment.
 
     References
     ----------
     Mironov, "Renyi differential privacy", CSF 2017, Propositions 1, 6 and 7. Canonne, Kamath
     and Steinke, "The discrete Gaussian for differential privacy", NeurIPS 2020, Proposition 12.
     Bun and Steinke, "Concentrated differential privacy", TCC 2016, Proposition 3.3. Cesar and
-    Rogers, "Bounding, concentrating, and truncating", ALT 2021.
+    Rogers, "Bounding, concentrating, and truncating", ALT 2021. Papernot and Steinke, ICLR
+    2022, Lemma 7.
 
     Examples
     --------
@@ -73,21 +88,53 @@ class RenyiAccountant(Accountant):
         return f"{own_version()}, numpy {importlib.metadata.version('numpy')}"
 
     def _knows(self, basic: Event) -> bool:
+        if isinstance(basic, RandomlyRepeated):
+            return not any(map(has_parallel_parts, basic.events)) and all(
+                self._knows(inner) for one in basic.events for inner in leaves(one)
+            )
         return not isinstance(basic, PoissonSampled)
 
     def _delta(self, event: Event, adjacency: Adjacency, epsilon: float) -> float:
-        pieces = reduce_event(event, adjacency)
+        pieces, repeated = _split(event, adjacency)
+        if repeated:
+            return _RenyiProfile(pieces, repeated).delta(epsilon)
         return implied_delta(pieces, lambda: _RenyiProfile(pieces), epsilon)
 
     def _epsilon(self, event: Event, adjacency: Adjacency, delta: float) -> float:
-        pieces = reduce_event(event, adjacency)
+        pieces, repeated = _split(event, adjacency)
+        if repeated:
+            return _RenyiProfile(pieces, repeated).epsilon(delta) if delta > 0.0 else math.inf
         return implied_epsilon(pieces, lambda: _RenyiProfile(pieces), delta)
 
 
 @final
+@dataclass(frozen=True)
+class _Tries:
+    """One ``RandomlyRepeated``: the profiles of what a try can be, the law, and how often."""
+
+    profiles: tuple[_RenyiProfile, ...]
+    repetitions: Repetitions
+    count: int
+
+    @functools.cached_property
+    def log_ratio(self) -> float:
+        return self.repetitions.log_ratio(
+            lambda epsilon: max(one.delta(epsilon) for one in self.profiles)
+        )
+
+    def divergence(self, excess: Array) -> Array:
+        one = np.max([profile.divergence(excess) for profile in self.profiles], axis=0)
+        moment = math.log(self.repetitions.mean) + excess * (one + self.log_ratio)
+        with np.errstate(divide="ignore"):
+            moment = np.logaddexp(moment, np.log(self.repetitions.none))
+        return np.asarray(moment / excess)
+
+
+@final
 class _RenyiProfile(Profile):
-    def __init__(self, pieces: Pieces) -> None:
+    def __init__(self, pieces: Pieces, repeated: tuple[_Tries, ...] = ()) -> None:
         self._pieces = pieces
+        self._repeated = repeated
 
     def delta(self, epsilon: float) -> float:
         def log_delta(excess: Array) -> Array:
@@ -102,11 +149,29 @@ class _RenyiProfile(Profile):
 
     def _moved(self, excess: Array) -> Array:
         """Divergence plus ``log(1 - 1/a)`` for orders ``a = 1 + excess``."""
-        order = 1.0 + excess
-        total = 0.5 * order * self._pieces.mu**2 + np.log(excess) - np.log(order)
+        return np.asarray(self.divergence(excess) + np.log(excess) - np.log1p(excess))
+
+    def divergence(self, excess: Array) -> Array:
+        """Divergence for orders ``1 + excess``."""
+        total = 0.5 * (1.0 + excess) * self._pieces.mu**2
         for piece in self._pieces.others:
             total = total + piece.count * _DIVERGENCE[type(piece)](piece, excess)
+        for tries in self._repeated:
+            total = total + tries.count * tries.divergence(excess)
         return np.asarray(total)
+
+
+def _split(event: Event, adjacency: Adjacency) -> tuple[Pieces, tuple[_Tries, ...]]:
+    """Reduce what is not randomly repeated, and what is by itself."""
+    plain: list[Event] = []
+    repeated: list[_Tries] = []
+    for basic, count in canonical(event).terms():
+        if isinstance(basic, RandomlyRepeated):
+            profiles = tuple(_RenyiProfile(*_split(one, adjacency)) for one in basic.events)
+            repeated.append(_Tries(profiles, basic.repetitions, count))
+        else:
+            plain.append(Repeated(basic, count))
+    return reduce_event(Composed(tuple(plain)), adjacency), tuple(repeated)
 
 
 def _least(function: Callable[[Array], Array]) -> float:

@@ -2,12 +2,14 @@
 
 from dpglm.report.certificate import Certificate, PublicFact, certify, model_digest
 from dpglm.report.model_file import LinearModel, load_model, save_model
+from dpglm.report.spending import Spending
 from dpglm.report.verify import Verification, verify
 
 __all__ = [
     "Certificate",
     "LinearModel",
     "PublicFact",
+    "Spending",
     "Verification",
     "certify",
     "load_model",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import importlib.metadata
-import math
 import os
 import platform
 from collections.abc import Callable, Mapping
@@ -25,7 +24,8 @@ from dpglm.privacy.unit import Adjacency
 from dpglm.report import statement
 from dpglm.report._files import read_json, write_json
 from dpglm.report.facts import PublicFact, plain_json
-from dpglm.solvers.base import Plan, Solution
+from dpglm.report.spending import Spending, spending, spending_in_words
+from dpglm.solvers.base import Solution
 
 __all__ = ["Certificate", "PublicFact", "certify", "library_versions", "model_digest"]
 
@@ -122,6 +122,16 @@ class Certificate:
         leaked = [fact.name for fact in self.public_facts if fact.provenance == "from the data"]
         return (*seeded, *((statement.leaked(leaked),) if leaked else ()))
 
+    def spending(self) -> tuple[Spending, ...]:
+        """Say what each stage of the fit spent: see ``dpglm.report.Spending``.
+
+        Raises
+        ------
+        ValueError
+            If what is recorded does not fit together.
+        """
+        return spending(self)
+
     def sections(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
         """Return the guarantee in plain words, as headings with their sentences."""
         return statement.sections(
@@ -133,9 +143,16 @@ class Certificate:
             accountant=f"{self.accountant} ({self.accountant_version})",
             noise_source=self.noise_source
             + (" (nobody can reproduce it)" if self.noise_is_private else " (can be reproduced)"),
+            spending=self._spending_in_words(),
             facts=tuple((f.name, f.value, f.provenance) for f in self.public_facts),
             caveats=self.caveats(),
         )
+
+    def _spending_in_words(self) -> tuple[str, ...]:
+        try:
+            return tuple(map(spending_in_words, self.spending()))
+        except ValueError as error:
+            return (str(error),)
 
     def statement(self) -> str:
         """Return the guarantee in plain words, as text of several paragraphs."""
@@ -271,7 +288,7 @@ def certify(
             **plan.method.settings(),
             "coefficient_noise": plan.coefficient_noise,
             "data": plan.data.to_dict(),
-            "problem": _problem(plan),
+            "problem": plan.problem_settings(),
         },
         versions=library_versions(),
         model_digest=model_digest(coef, intercept),
@@ -302,31 +319,6 @@ def model_digest(coef: ArrayLike, intercept: ArrayLike) -> str:
         digest.update(repr(array.shape).encode())
         digest.update(array.tobytes(order="C"))
     return digest.hexdigest()
-
-
-def _problem(plan: Plan) -> dict[str, Any]:
-    problem, data = plan.problem, plan.data
-    targets = data.target_range(problem.loss.target.bounds)
-    return {
-        "loss": repr(problem.loss),
-        "target": problem.loss.target.value,
-        "convex": problem.loss.convex,
-        "regularizer": repr(problem.regularizer),
-        "constraint": repr(problem.constraint),
-        "penalize_intercept": problem.penalize_intercept,
-        **_finite(
-            {
-                "strong_convexity": problem.regularizer.strong_convexity,
-                "loss_slope_bound": problem.loss.slope_bound,
-                "loss_smoothness": problem.loss.smoothness_on(math.inf, *targets),
-            }
-        ),
-    }
-
-
-def _finite(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Leave out infinite values: a bound that is not there is not written down."""
-    return {name: value for name, value in values.items() if value not in (math.inf, -math.inf)}
 
 
 def library_versions() -> dict[str, str]:

@@ -82,6 +82,11 @@ class HockeySticks:
             # Two steps, each zeroing out one row, each with half the sensitivity.
             single = _composition(branch, 2.0, False).get_delta_for_epsilon(0.5 * epsilon)
             return float((1.0 + math.exp(0.5 * epsilon)) * single)
+        terms = branch.terms()
+        if sum(count for _, count in terms) == 1:
+            # The curve itself: dots would overstate a curve that ends steeply.
+            curve, at = _curve(terms[0][0], 1.0, replaced), np.array([epsilon])
+            return float(max(curve.remove(at)[0], curve.add(at)[0], 0.0))
         return float(_composition(branch, 1.0, replaced).get_delta_for_epsilon(epsilon))
 
 

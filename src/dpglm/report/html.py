@@ -40,8 +40,8 @@ def report_page(
 
     Parameters
     ----------
-    estimator : fitted estimator of dpglm
-        Not a pipeline, but its last step.
+    estimator : fitted estimator of dpglm, or PrivatePipeline
+        Not a pipeline of scikit-learn, but its last step.
     title : str, optional
         Heading; by default the estimator's name.
     feature_names : sequence of str, optional
@@ -67,7 +67,15 @@ def report_page(
     Privacy: the page shows what was released, public facts, and what the caller passes in
     ``scores`` and ``figures``, which the guarantee does not cover.
     """
+    # Here, as estimators know certificates.
+    from dpglm.estimators.pipeline import PrivatePipeline
+
     jinja2 = require("jinja2", "report")
+    if isinstance(estimator, PrivatePipeline):
+        names = estimator.coefficient_names()
+        if feature_names is None and names is not None:
+            feature_names = names.tolist()
+        estimator = estimator.estimator_
     certificate: Certificate = estimator.privacy_
     table = coefficient_table(estimator, feature_names)
     pictures = {**(figures or {}), **_pictures(estimator, table.features)}
@@ -88,6 +96,7 @@ def report_page(
             (fact.name, fact.value, fact.provenance, provenance_in_words(fact.provenance))
             for fact in certificate.public_facts
         ],
+        spending=certificate.spending(),
         relation=relation_in_words(certificate.adjacency),
         verification=verify(certificate),
         scores=scores or {},
@@ -105,8 +114,8 @@ def write_report(estimator: Any, path: str | os.PathLike[str], **options: Any) -
 
     Parameters
     ----------
-    estimator : fitted estimator of dpglm
-        Not a pipeline, but its last step.
+    estimator : fitted estimator of dpglm, or PrivatePipeline
+        Not a pipeline of scikit-learn, but its last step.
     path : path-like
         The file.
     **options

@@ -197,17 +197,19 @@ def save_model(estimator: Any, path: str | os.PathLike[str], schema: Schema | No
 
     Parameters
     ----------
-    estimator : fitted estimator of dpglm
-        Not a pipeline: its last step, with the schema of its first.
+    estimator : fitted estimator of dpglm, or PrivatePipeline
+        Not a pipeline of scikit-learn: its last step, with the schema of its first.
     path : path-like
         The file; JSON.
     schema : Schema, optional
-        How the columns of the user's table became the features that were fitted.
+        How the columns of the user's table became the features that were fitted. By default that
+        of the pipeline.
 
     Raises
     ------
     ValueError
-        If the schema has another number of features, or the labels cannot be written as JSON.
+        If the schema has another number of features, the labels cannot be written as JSON, or
+        the pipeline has transformers that a model file cannot hold.
     OSError
         If the file cannot be written.
 
@@ -216,7 +218,13 @@ def save_model(estimator: Any, path: str | os.PathLike[str], schema: Schema | No
     Privacy: the file holds released coefficients, public facts and the certificate; the training
     rows are not in it, nor is anything else that was computed from them.
     """
+    # Here, as estimators know certificates.
+    from dpglm.estimators.pipeline import PrivatePipeline
+
     check_is_fitted(estimator, "privacy_")
+    if isinstance(estimator, PrivatePipeline):
+        estimator, own = estimator.linear_model()
+        schema = own if schema is None else schema
     loss = estimator.solution_.plan.problem.loss
     names = getattr(estimator, "feature_names_in_", None)
     if schema is not None:

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any, final
 
 from dpglm.data.spec import DataSpec
+from dpglm.oracle.magnitudes import LEVELS, magnitude_bound
 from dpglm.oracle.moments import n_symmetric
 from dpglm.privacy.events import (
     BoundedRange,
@@ -103,6 +104,11 @@ def _gradient_difference_sum(settings: Mapping[str, Any], data: DataSpec) -> Imp
     return Implied(canonical(event), bound, count, data.n_coefficients)
 
 
+def _noisy_score(settings: Mapping[str, Any], data: DataSpec) -> Implied:
+    bound = 0.5 * settings["loss_bound"] * data.weight_bound
+    return Implied(Gaussian(settings["score_noise_multiplier"]), bound, 1, 1)
+
+
 def _minimiser(settings: Mapping[str, Any], data: DataSpec) -> Implied:
     event = Gaussian(settings["noise_multiplier"])
     movement = settings["clip"] * data.weight_bound / settings["strength"]
@@ -140,6 +146,31 @@ def _preconditioned_gradient_sum(settings: Mapping[str, Any], data: DataSpec) ->
 
 def _row_sum(settings: Mapping[str, Any], data: DataSpec) -> Implied:
     return Implied(Gaussian(settings["noise_multiplier"]), data.row_norm, 1, data.n_features)
+
+
+def _row_sum_in_radii(settings: Mapping[str, Any], data: DataSpec) -> Implied:
+    return Implied(Gaussian(settings["noise_multiplier"]), 1.0, 1, data.n_features)
+
+
+def _counts_of_magnitudes(settings: Mapping[str, Any], data: DataSpec) -> Implied:
+    event, d = Gaussian(settings["noise_multiplier"]), data.n_features
+    return Implied(event, magnitude_bound(d), 1, d * LEVELS)
+
+
+def _median(settings: Mapping[str, Any], data: DataSpec) -> Implied:
+    return Implied(BoundedRange(settings["median_epsilon"]), 1.0, data.n_features, 1)
+
+
+def _radius_around_medians(settings: Mapping[str, Any], data: DataSpec) -> Implied:
+    return Implied(BoundedRange(settings["radius_epsilon"]), 1.0, 1, 1)
+
+
+def _radius(settings: Mapping[str, Any], data: DataSpec) -> Implied:
+    return Implied(BoundedRange(settings["choice_epsilon"]), 1.0, 1, 1)
+
+
+def _unbounded_radius(settings: Mapping[str, Any], data: DataSpec) -> Implied:
+    return Implied(Pure(settings["choice_epsilon"]), 1.0, 1, 1)
 
 
 def _vertex(settings: Mapping[str, Any], data: DataSpec) -> Implied:
@@ -200,14 +231,21 @@ QUANTITIES: Mapping[str, Quantity] = MappingProxyType(
         "clipped moment sum": Quantity(_clipped_moment_sum),
         "least clipped loss": Quantity(_least_loss, is_row_sum=False),
         "least clipped loss for its norm": Quantity(_least_loss_for_its_norm, is_row_sum=False),
+        "counts of magnitudes": Quantity(_counts_of_magnitudes),
         "error of a minimiser": Quantity(_minimiser_error, is_row_sum=False),
+        "median along a direction": Quantity(_median, is_row_sum=False),
         "minimiser": Quantity(_minimiser, is_row_sum=False),
         "minimiser of a perturbed objective": Quantity(_perturbed_minimiser, is_row_sum=False),
+        "noisy score": Quantity(_noisy_score, is_row_sum=False),
         "normalised second-moment sum": Quantity(_normalized_second_moment_sum),
         "preconditioned gradient sum": Quantity(_preconditioned_gradient_sum),
+        "radius around medians": Quantity(_radius_around_medians, is_row_sum=False),
+        "radius of rows": Quantity(_radius, is_row_sum=False),
         "row gradient with noise of its own": Quantity(_noised_row_gradient),
         "row sum": Quantity(_row_sum),
+        "row sum in radii": Quantity(_row_sum_in_radii),
         "shortest clipped gradient sum": Quantity(_shortest_gradient_sum, is_row_sum=False),
+        "unbounded radius of rows": Quantity(_unbounded_radius, is_row_sum=False),
         "vertex of the L1 ball": Quantity(_vertex, is_row_sum=False),
     }
 )

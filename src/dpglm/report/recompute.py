@@ -20,11 +20,13 @@ from dpglm.privacy.events import (
     LastIterate,
     Parallel,
     ProjectedGaussian,
+    RandomlyRepeated,
     canonical,
 )
 from dpglm.privacy.unit import Adjacency
 from dpglm.report.divergences import divergence_delta
 from dpglm.report.hockey_sticks import HockeySticks
+from dpglm.report.repetitions import price_of_tries
 
 __all__ = ["Recomputation", "closed_form_delta", "gaussian_mu", "recompute"]
 
@@ -127,6 +129,10 @@ def recompute(
                 raise ValueError(f"no independent accountant knows {part!r}")
             yield from found
         return
+    only = canonical(event)
+    if isinstance(only, RandomlyRepeated):
+        yield _recompute_best(only, adjacency, epsilon, delta)
+        return
     mu = gaussian_mu(event)
     if mu is not None:
         own = _smallest_epsilon(lambda value: closed_form_delta(value, mu) <= delta)
@@ -157,6 +163,32 @@ def recompute(
             min(others, sticks.delta(epsilon)),
             _COARSE,
         )
+
+
+def _recompute_best(
+    event: RandomlyRepeated, adjacency: Adjacency, epsilon: float, delta: float
+) -> Recomputation:
+    mus = [gaussian_mu(one) for one in event.events]
+    known = [mu for mu in mus if mu is not None]
+    exact = len(known) == len(mus)
+    fourier = FourierAccountant()
+
+    def single(at: float) -> float:
+        if exact:
+            return closed_form_delta(at, max(known))
+        return max(fourier.delta(one, adjacency, at) for one in event.events)
+
+    ratio, mean = price_of_tries(event.repetitions, single)
+    if exact:
+        own = _smallest_epsilon(lambda value: single(value) <= delta / mean)
+    else:
+        own = max(fourier.epsilon(one, adjacency, delta / mean) for one in event.events)
+    return Recomputation(
+        f"best of tries ({'closed form' if exact else fourier.name})",
+        own + ratio,
+        mean * single(epsilon - ratio) if epsilon >= ratio else 1.0,
+        10.0 * _EXACT if exact else _NUMERICAL,
+    )
 
 
 def gaussian_mu(event: Event) -> float | None:

@@ -122,6 +122,7 @@ def sections(
     event: Event,
     accountant: str,
     noise_source: str,
+    spending: Sequence[str],
     facts: Sequence[tuple[str, Any, str]],
     caveats: Sequence[str],
 ) -> tuple[tuple[str, tuple[str, ...]], ...]:
@@ -139,6 +140,8 @@ def sections(
         What was accounted for.
     accountant, noise_source : str
         What computed the claim, and where the noise came from.
+    spending : sequence of str
+        What each stage spent.
     facts : sequence of (name, value, provenance)
         What was treated as public.
     caveats : sequence of str
@@ -171,6 +174,7 @@ def sections(
         ("Warning", tuple(caveats)),
         ("What is promised", promise),
         ("What was released", cost),
+        ("Who spent what", tuple(f"{sentence}." for sentence in spending)),
         ("What was treated as public", public or ("Nothing about the rows.",)),
         ("What is not covered", _NOT_COVERED),
     )

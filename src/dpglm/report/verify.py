@@ -22,6 +22,7 @@ from dpglm.privacy.events import (
     PoissonSampled,
     ProjectedGaussian,
     Pure,
+    RandomlyRepeated,
     Repeated,
     canonical,
 )
@@ -31,10 +32,13 @@ from dpglm.problem import Target
 from dpglm.report.certificate import Certificate, library_versions
 from dpglm.report.quantities import QUANTITIES
 from dpglm.report.recompute import Recomputation, gaussian_mu, recompute
-from dpglm.report.stages import check_parts, happened, plain_settings, stage_of
+from dpglm.report.stages import check_parts, check_problems, happened, plain_settings, stage_of
 from dpglm.report.words import plain_number
 
-__all__ = ["Check", "Verification", "verify"]
+__all__ = ["NO_TARGET", "Check", "Verification", "verify"]
+
+NO_TARGET = "none"
+"""Target and loss of a fit that learned a map of rows, and no model."""
 
 _ROUNDING = 1e-6
 
@@ -200,6 +204,9 @@ def _unrolled(event: Event) -> Iterator[Event]:
         elif isinstance(basic, Parallel):
             parts = tuple(Composed(tuple(_unrolled(part))) for part in basic.events)
             yield Repeated(Parallel(parts), count)
+        elif isinstance(basic, RandomlyRepeated):
+            tries = tuple(Composed(tuple(_unrolled(one))) for one in basic.events)
+            yield Repeated(RandomlyRepeated(tries, basic.repetitions), count)
         else:
             yield Repeated(basic, count)
 
@@ -299,6 +306,8 @@ def _check_last_iterate(certificate: Certificate) -> str | None:
         ]
         if not methods:
             return f"no method is recorded that could have made {event!r}"
+        if finding := check_problems(certificate.settings):
+            return finding
         for settings in methods:
             if finding := _last_iterate_finding(event, settings, certificate):
                 return finding
@@ -309,7 +318,8 @@ def _last_iterate_finding(
     event: LastIterate, settings: Mapping[str, Any], certificate: Certificate
 ) -> str | None:
     """Say which condition the method with these settings violates."""
-    problem, data = certificate.settings["problem"], DataSpec(**settings["data"])
+    problem = settings.get("problem", certificate.settings["problem"])
+    data = DataSpec(**settings["data"])
     eta, strong = settings["first_step_size"], problem["strong_convexity"]
     smoothness = problem["loss_smoothness"] * data.augmented_row_norm**2 * data.weight_bound
     plain = {"momentum": 0.0, "sampling_rate": 1.0, "last_step_size": eta, "output": "Last()"}
@@ -338,7 +348,7 @@ def _last_iterates(event: Event) -> list[LastIterate]:
     for basic, _ in canonical(event).terms():
         if isinstance(basic, LastIterate):
             found.append(basic)
-        elif isinstance(basic, Parallel):
+        elif isinstance(basic, Parallel | RandomlyRepeated):
             found.extend(one for part in basic.events for one in _last_iterates(part))
     return found
 
@@ -346,12 +356,15 @@ def _last_iterates(event: Event) -> list[LastIterate]:
 def _check_facts(certificate: Certificate) -> str | None:
     """Look for everything that a plan rests on among the public facts."""
     data, target = certificate.settings["data"], certificate.settings["problem"]["target"]
+    if (target == NO_TARGET) != (certificate.loss == NO_TARGET):
+        return f"the target is {target!r}, but the loss {certificate.loss!r}"
     listed = {fact.name for fact in certificate.public_facts}
     needed = {
         "how many rows there are": {"n_rows"},
         "how long rows may be": {"row_norm", "feature_bounds"},
-        "which targets there are": _FACTS_OF_TARGET[target],
     }
+    if target != NO_TARGET:
+        needed["which targets there are"] = _FACTS_OF_TARGET[target]
     if data["weight_bound"] != 1.0:
         needed["how much a row may weigh"] = {"weight_bound", "class_weight"}
     for what, names in needed.items():

@@ -17,6 +17,7 @@ from dpglm.privacy.events import (
     PoissonSampled,
     ProjectedGaussian,
     Pure,
+    RandomlyRepeated,
     canonical,
 )
 
@@ -174,6 +175,16 @@ def _(event: Parallel, count: int) -> str:
     parts = "; ".join(found)
     times = "" if count == 1 else f"{count} times, "
     return f"{times}about disjoint parts of the rows, each row being in one: {parts}"
+
+
+@_describe.register
+def _(event: RandomlyRepeated, count: int) -> str:
+    tried = " or ".join(" and ".join(describe_event(one)) or "nothing" for one in event.events)
+    lead = "The best" if count == 1 else f"{count} times the best"
+    return (
+        f"{lead} of a random, secret number of tries "
+        f"({plain_number(event.repetitions.mean)} on average), each try being: {tried}"
+    )
 
 
 @functools.singledispatch

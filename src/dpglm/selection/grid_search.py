@@ -23,7 +23,7 @@ from dpglm.solvers import defaults
 from dpglm.solvers.base import Plan, Solver
 from dpglm.solvers.noisy_gd import NoisyGD
 
-__all__ = ["NormGridSearch"]
+__all__ = ["NormGridSearch", "shared_budget"]
 
 _DEFAULT_POWERS = range(-1, 5)
 
@@ -112,7 +112,8 @@ class NormGridSearch(Solver):
         training_data = dataclasses.replace(data, n_rows=sizes[0])
         bounds = default_bounds(problem.loss, data) if self.bounds is None else self.bounds
         full = self.solver.plan(problem, budget, training_data, adjacency)
-        shared = _shared(budget, len(bounds), full, adjacency)
+        gaussian = GaussianAccountant().supports(full.event, adjacency)
+        shared = shared_budget(budget, len(bounds), gaussian=gaussian)
         trainings = tuple(
             Training(
                 f"candidate {number}",
@@ -175,11 +176,25 @@ def default_bounds(loss: Loss, data: DataSpec) -> tuple[float, ...]:
     return tuple(2.0**power * scale / data.row_norm for power in _DEFAULT_POWERS)
 
 
-def _shared(budget: PrivacyBudget, count: int, full: Plan, adjacency: Adjacency) -> PrivacyBudget:
-    """Budget of one of several trainings on the same rows, given the plan of a single one."""
+def shared_budget(budget: PrivacyBudget, count: int, *, gaussian: bool) -> PrivacyBudget:
+    """Budget of one of several trainings on the same rows.
+
+    Parameters
+    ----------
+    budget : PrivacyBudget
+        What all of them may spend together.
+    count : int
+        How many there are, at least 1.
+    gaussian : bool
+        Whether all of them are Gaussian throughout, so that their mu add in squares.
+
+    Returns
+    -------
+    PrivacyBudget
+    """
     if count == 1:
         return budget
-    if GaussianAccountant().supports(full.event, adjacency):
+    if gaussian:
         # The margin is what rounding could add up to.
         return GaussianDP(budget.gdp_mu() / math.sqrt(count) * (1.0 - 1e-13))
     limit = budget.as_approximate_dp()

@@ -191,6 +191,9 @@ class SelectionMethod(Method["SelectionState"]):
         assert state.chosen is not None
         return state.chosen
 
+    def chosen(self, state: SelectionState) -> int | None:
+        return next((j for j, w in enumerate(state.models) if w is state.chosen), None)
+
     def settings(self) -> dict[str, Any]:
         return {
             "algorithm": self.algorithm,
@@ -200,7 +203,7 @@ class SelectionMethod(Method["SelectionState"]):
                 training.name: {
                     "part": training.part,
                     "data": training.plan.data.to_dict(),
-                    "constraint": repr(training.plan.problem.constraint),
+                    "problem": training.plan.problem_settings(),
                     **training.plan.method.settings(),
                 }
                 for training in self.trainings

@@ -21,6 +21,8 @@ from dpglm.solvers.paper_settings import (
     Song2021,
     Wang2017NonConvex,
     Wang2017PolyakLojasiewicz,
+    dpsgd_f,
+    dpsgd_f_theoretical,
 )
 from dpglm.solvers.preprocessed import Preprocessed
 from dpglm.solvers.pure_gd import PureGD
@@ -84,5 +86,7 @@ __all__ = [
     "Wang2017NonConvex",
     "Wang2017PolyakLojasiewicz",
     "choose",
+    "dpsgd_f",
+    "dpsgd_f_theoretical",
     "run",
 ]

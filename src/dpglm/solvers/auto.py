@@ -2,28 +2,40 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import final
 
 from dpglm.data.spec import DataSpec
+from dpglm.oracle.moment_plans import MOST_COLUMNS
+from dpglm.preprocessing import Center, Preprocessor, Whiten
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.unit import Adjacency
 from dpglm.problem import Problem, Squared
 from dpglm.solvers.base import Plan, Solver
 from dpglm.solvers.newton import Newton
 from dpglm.solvers.noisy_gd import NoisyGD
+from dpglm.solvers.preprocessed import Preprocessed
 from dpglm.solvers.pure_gd import PureGD
 from dpglm.solvers.sufficient_statistics import SufficientStatistics
 
 __all__ = ["Auto", "choose"]
 
-# Second moments of more columns drown in noise where gradients do not; 2^28 entries in double
-# precision are 2 GiB.
+# Newton's steps in all directions of more columns than these drown in noise; 2^28 entries in
+# double precision are 2 GiB.
 _MOST_COLUMNS = 300
 _MOST_ENTRIES = 2**28
+# Noise in second moments that whitening can bear, against a row's squared length.
+_MOST_MOMENT_NOISE = 0.03
+_EXPONENT = 0.25
 
 
-def choose(problem: Problem, budget: PrivacyBudget, data: DataSpec) -> Solver:
+def choose(
+    problem: Problem,
+    budget: PrivacyBudget,
+    data: DataSpec,
+    adjacency: Adjacency = Adjacency.ZERO_OUT,
+) -> Solver:
     """Choose a solver with default settings.
 
     Parameters
@@ -34,13 +46,17 @@ def choose(problem: Problem, budget: PrivacyBudget, data: DataSpec) -> Solver:
         What may be spent.
     data : DataSpec
         Public facts about the data.
+    adjacency : Adjacency, default=Adjacency.ZERO_OUT
+        The neighbouring relation.
 
     Returns
     -------
     Solver
         ``PureGD`` for a delta of 0, which Gaussian noise cannot give. For at most 300 columns,
         and at most 2^28 entries of rows: ``SufficientStatistics`` for squared loss, ``Newton``
-        for other convex losses. Otherwise ``NoisyGD``.
+        for other convex losses. Otherwise ``NoisyGD``; after ``Center`` where rows are dense and
+        there is an intercept, and after ``Whiten`` too where noise leaves something to see of
+        second moments.
 
     Examples
     --------
@@ -53,9 +69,20 @@ def choose(problem: Problem, budget: PrivacyBudget, data: DataSpec) -> Solver:
     if budget.to_dict().get("delta") == 0.0:
         return PureGD()
     large = data.n_columns > _MOST_COLUMNS or data.n_rows * data.n_columns > _MOST_ENTRIES
-    if large or not problem.loss.convex:
+    if not large and problem.loss.convex:
+        return SufficientStatistics() if isinstance(problem.loss, Squared) else Newton()
+    if data.sparse or not data.intercept or not problem.loss.convex:
         return NoisyGD()
-    return SufficientStatistics() if isinstance(problem.loss, Squared) else Newton()
+    steps: list[Preprocessor] = [Center()]
+    whiten = Whiten(exponent=_EXPONENT)
+    mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.weight_bound)
+    signal = data.n_rows * mu * math.sqrt(whiten.share(data, mu))
+    if (
+        data.n_columns <= MOST_COLUMNS
+        and math.sqrt(2.0 * data.n_columns) <= _MOST_MOMENT_NOISE * signal
+    ):
+        steps.append(whiten)
+    return Preprocessed(steps)
 
 
 @final
@@ -83,4 +110,4 @@ class Auto(Solver):
         data: DataSpec,
         adjacency: Adjacency = Adjacency.ZERO_OUT,
     ) -> Plan:
-        return choose(problem, budget, data).plan(problem, budget, data, adjacency)
+        return choose(problem, budget, data, adjacency).plan(problem, budget, data, adjacency)

@@ -116,6 +116,10 @@ class Method(abc.ABC, Generic[S]):
     def finish(self, state: S) -> NDArray[np.float64]:
         """Extract the parameter to return."""
 
+    def chosen(self, state: S) -> int | None:
+        """Say which of several models is returned, by number, where the method chooses one."""
+        return None
+
     def noise_in(self, state: S) -> float | NDArray[np.float64]:
         """Estimate the standard deviation of the noise in each returned coefficient.
 
@@ -173,6 +177,25 @@ class Plan:
         """Expected noise per coefficient, see ``Method.coefficient_noise``."""
         return self.method.coefficient_noise
 
+    def problem_settings(self) -> dict[str, Any]:
+        """List what is minimised as plain JSON values, for reports; bounds only if finite."""
+        problem, loss = self.problem, self.problem.loss
+        targets = self.data.target_range(loss.target.bounds)
+        bounds = {
+            "strong_convexity": problem.regularizer.strong_convexity,
+            "loss_slope_bound": loss.slope_bound,
+            "loss_smoothness": loss.smoothness_on(math.inf, *targets),
+        }
+        return {
+            "loss": repr(loss),
+            "target": loss.target.value,
+            "convex": loss.convex,
+            "regularizer": repr(problem.regularizer),
+            "constraint": repr(problem.constraint),
+            "penalize_intercept": problem.penalize_intercept,
+            **{name: bound for name, bound in bounds.items() if math.isfinite(bound)},
+        }
+
     def privacy(self) -> dict[str, Any]:
         """Say what is spent: epsilon, delta, accountant and its version."""
         return spent(self.event, self.adjacency, self.budget)
@@ -195,6 +218,8 @@ class Solution:
         Name of the noise source.
     coefficient_noise : float or ndarray of shape (n_columns,)
         Expected standard deviation of the noise in coefficients, see ``Method.noise_in``.
+    chosen : int, optional
+        Which of several models this is, see ``Method.chosen``.
     """
 
     w: NDArray[np.float64]
@@ -202,6 +227,7 @@ class Solution:
     history: tuple[StepInfo, ...]
     noise: str
     coefficient_noise: float | NDArray[np.float64]
+    chosen: int | None = None
 
     @property
     def n_steps(self) -> int:

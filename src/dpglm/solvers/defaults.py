@@ -12,7 +12,7 @@ __all__ = ["clip", "slope_unit", "steps"]
 
 # Chosen on validation parts of the training rows of Adult, ACS employment, MNIST and California
 # housing, then frozen; docs/defaults.md says what else was seen on the way.
-_CLIP_SCALAR, _CLIP_VECTOR = 0.75, 0.5
+_CLIP_SCALAR, _CLIP_VECTOR = 0.75, 0.1
 _NOISE_SCALAR, _NOISE_VECTOR = 0.7, 0.5
 _LEAST_STEPS, _MOST_STEPS = 200, 400
 _LARGEST_STEP_BOUNDED, _LARGEST_STEP_UNBOUNDED, _LARGEST_STEP_NONCONVEX = 8.0, 4.0, 0.5
@@ -62,14 +62,15 @@ def clip(loss: Loss, data: DataSpec) -> float:
     Returns
     -------
     float
-        ``slope_unit * row_norm`` times 0.75 for one output, times 0.5 for several.
+        ``slope_unit * row_norm`` times 0.75 for one output, times 0.1 for several.
 
     Notes
     -----
     With one output and an intercept (whose column is as long as a row), no slope below 0.53 of
     the unit is clipped. Below one half, the minimiser of the clipped logistic loss would jump
     away from zero where the classes are balanced: clipping then costs calibration. For several
-    outputs slopes of opposite rows do not meet head-on, and half the unit did as well.
+    outputs slopes of opposite rows do not meet head-on, and a small clip lets the parameter go
+    further for the same noise.
     """
     fraction = _CLIP_SCALAR if data.n_outputs == 1 else _CLIP_VECTOR
     return fraction * slope_unit(loss, data) * data.row_norm
@@ -116,7 +117,8 @@ def steps(
     ``travel = C sum_k eta_k`` is how far clipped gradients can carry the parameter, whatever
     T is. So the budget decides the travel: as far as the prediction of a long row gets noise of
     standard deviation ``0.7 * slope_unit / curvature`` (0.5 for several outputs), a part of the
-    range over which slopes change. The number of steps then keeps single steps stable, in units of
+    range over which slopes change; less where there are more than ``mu n`` columns, as data
+    then damp little of the noise. The number of steps then keeps single steps stable, in units of
     ``(1 + m) / (1 - m) / (curvature * augmented_row_norm**2)``, half of what the worst case
     allows. Data do not come near to the worst case, and steps decay, so convex losses get more
     than one such unit: more if their slopes are bounded, as curvature then vanishes where
@@ -128,6 +130,7 @@ def steps(
     if not math.isfinite(curvature):
         curvature = unit
     noise = _NOISE_SCALAR if data.n_outputs == 1 else _NOISE_VECTOR
+    noise *= min(1.0, math.sqrt(mu * data.n_rows / data.n_columns))
     travel = noise * unit / curvature * mu * data.n_rows / data.row_norm
     reach = max(1.0 / data.augmented_row_norm**2, 0.375 * unit / (data.row_norm * clip))
     stable = _largest_step(loss, data) * (1.0 + momentum) / (1.0 - momentum) * reach / curvature

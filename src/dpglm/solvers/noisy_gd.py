@@ -47,7 +47,7 @@ class NoisyGD(Solver):
         Number of steps T, at least 1.
     step_size : float, optional
         Size of the first step, above 0; later ones follow ``schedule``.
-    schedule : Schedule, default=LinearDecay()
+    schedule : Schedule, default=LinearDecay(0.3)
         Factors on the step size.
     clip : float, optional
         Clip norm C of a row's gradient, above 0, in units of the prepared rows.
@@ -85,7 +85,7 @@ class NoisyGD(Solver):
 
     n_steps: int | None = None
     step_size: float | None = None
-    schedule: Schedule = field(default_factory=LinearDecay)
+    schedule: Schedule = field(default_factory=lambda: LinearDecay(0.3))
     clip: float | None = None
     automatic_clipping: bool = False
     momentum: float = 0.9

@@ -18,8 +18,8 @@ from dpglm.preprocessing.base import PlannedStep, Preprocessor
 from dpglm.preprocessing.row_map import RowMap
 from dpglm.privacy.accountants import GaussianAccountant
 from dpglm.privacy.budget import ApproximateDP, GaussianDP, PrivacyBudget
-from dpglm.privacy.calibrate import within_budget
-from dpglm.privacy.events import Composed, Event, Repeated, canonical
+from dpglm.privacy.calibrate import calibrate, within_budget
+from dpglm.privacy.events import Composed, Event, Gaussian, Repeated, canonical
 from dpglm.privacy.mechanisms import Release
 from dpglm.privacy.unit import Adjacency
 from dpglm.problem import Problem
@@ -56,7 +56,8 @@ class Preprocessed(Solver):
     Coefficients are returned in the coordinates of the rows before all steps. Penalties and
     constraints are those of the solver, so they are about coefficients of mapped rows.
 
-    Privacy: all releases compose, exactly where they are Gaussian. The map is public once its
+    Privacy: all releases compose, and the accountant sees all of them together; where they are
+    Gaussian the solver gets exactly what steps leave. The map is public once its
     releases are, and mapped rows are bounded again row by row, whatever the map is; so the
     solver's event holds for rows that differ in one place.
 
@@ -114,7 +115,10 @@ class Preprocessed(Solver):
             )
             left -= share
             if left <= 0.0:
-                raise ValueError(f"shares must be below 1 together, got {self.shares!r}")
+                raise ValueError(
+                    f"shares must be below 1 together, with the default rules of steps in place of "
+                    f"None, got {self.shares!r}"
+                )
             steps.append(step.plan(mapped, math.sqrt(share) * mu, adjacency))
             mapped = steps[-1].output
         spent = Composed(tuple(_event(step) for step in steps))
@@ -131,16 +135,27 @@ class Preprocessed(Solver):
         mu: float,
     ) -> Plan:
         """Plan the solver with what steps have left of the budget."""
+        gaussian = GaussianAccountant()
+
+        def fits(plan: Plan) -> bool:
+            return within_budget(canonical(Composed((spent, plan.event))), adjacency, budget)
+
         full = self.solver.plan(problem, budget, data, adjacency)
-        if GaussianAccountant().supports(full.event, adjacency):
-            return self.solver.plan(problem, GaussianDP(mu), data, adjacency)
+        if gaussian.supports(full.event, adjacency):
+            if not gaussian.supports(spent, adjacency):
+                # Steps that choose spend less than they were given.
+                sigma = calibrate(lambda s: Composed((spent, Gaussian(s))), budget, adjacency)
+                mu = gaussian.mu(Gaussian(sigma), adjacency) * _MARGIN
+            plan = self.solver.plan(problem, GaussianDP(mu), data, adjacency)
+            if fits(plan):
+                return plan
         limit = budget.as_approximate_dp()
         best, low, high = None, 0.0, 1.0
         for _ in range(_HALVINGS):
             middle = (low + high) / 2.0
             part = ApproximateDP(middle * limit.epsilon, limit.delta)
             plan = self.solver.plan(problem, part, data, adjacency)
-            if within_budget(canonical(Composed((spent, plan.event))), adjacency, budget):
+            if fits(plan):
                 best, low = plan, middle
             else:
                 high = middle
@@ -242,7 +257,8 @@ class PreprocessedMethod(Method["PreprocessedState"]):
         if number < len(self.steps):
             planned = self.steps[number]
             learned = planned.learn(current, stage_seed(state.seed, number))
-            rows = learned.apply(current.rows, planned.output)
+            row_by_row = not current.curator.adjacency.n_is_public
+            rows = learned.apply(current.rows, planned.output, row_by_row)
             maps = (*state.maps, learned)
             state = dataclasses.replace(
                 state,

@@ -17,6 +17,7 @@ from dpglm.solvers.noisy_gd import NoisyGD
 from dpglm.solvers.noisy_sgd import NoisySGD
 from dpglm.solvers.objective_perturbation import ObjectivePerturbation
 from dpglm.solvers.output_perturbation import OutputPerturbation
+from dpglm.solvers.paper_settings.sun2023 import dpsgd_f
 from dpglm.solvers.pure_gd import PureGD
 from dpglm.solvers.sufficient_statistics import SufficientStatistics
 from dpglm.solvers.svrg import SVRG
@@ -29,6 +30,7 @@ SOLVERS: Mapping[str, Callable[[], Solver]] = MappingProxyType(
         "accelerated_mirror_descent": AcceleratedMirrorDescent,
         "auto": Auto,
         "d2p2": D2P2,
+        "dpsgd_f": dpsgd_f,
         "frank_wolfe": FrankWolfe,
         "johnson_lindenstrauss": JohnsonLindenstrauss,
         "local_sgd": LocalSGD,

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 from joblib import cpu_count
@@ -20,7 +21,7 @@ from dpglm.privacy.mechanisms import Curator
 from dpglm.privacy.noise import NoiseSource
 from dpglm.solvers.base import Plan, Solution, StepInfo
 
-__all__ = ["run"]
+__all__ = ["run", "run_to_state"]
 
 _PARALLEL_ENTRIES = 1 << 20
 _BLOCKS_AT_ONCE = 8
@@ -61,6 +62,29 @@ def run(
     -----
     Privacy: ``plan.event``, under ``plan.adjacency``.
     """
+    return run_to_state(plan, rows, noise, progress)[0]
+
+
+def run_to_state(
+    plan: Plan,
+    rows: Rows,
+    noise: NoiseSource,
+    progress: Callable[[StepInfo], None] | None = None,
+) -> tuple[Solution, Any]:
+    """Execute a plan as ``run`` does, for callers that need the method's last state too.
+
+    Parameters
+    ----------
+    plan, rows, noise, progress
+        As for ``run``.
+
+    Returns
+    -------
+    Solution
+        What ``run`` returns.
+    state
+        The last state; made of released values, as all states are.
+    """
     if rows.spec != plan.data:
         raise PlanMismatchError(f"rows have the facts {rows.spec}, but the plan is for {plan.data}")
     if plan.adjacency.n_is_public and rows.n_rows != plan.data.n_rows:
@@ -84,7 +108,15 @@ def run(
         raise PlanMismatchError(
             f"planned to release {canonical(method.mechanisms)}, but released {curator.event}"
         )
-    return Solution(method.finish(state), plan, tuple(history), noise.name, method.noise_in(state))
+    solution = Solution(
+        method.finish(state),
+        plan,
+        tuple(history),
+        noise.name,
+        method.noise_in(state),
+        method.chosen(state),
+    )
+    return solution, state
 
 
 @contextlib.contextmanager

@@ -52,16 +52,30 @@ class Constant(Schedule):
 @final
 @dataclass(frozen=True)
 class LinearDecay(Schedule):
-    """Steps shrink linearly towards zero, which averages the noise of the last ones.
+    """Steps shrink linearly towards zero at the end, which averages the noise of the last ones.
+
+    Parameters
+    ----------
+    fraction : float, default=1.0
+        Share of the steps that shrink, in (0, 1]; those before them have one size.
 
     Examples
     --------
     >>> LinearDecay().factors(4)
     array([1.  , 0.75, 0.5 , 0.25])
+    >>> LinearDecay(fraction=0.5).factors(4)
+    array([1. , 1. , 1. , 0.5])
     """
 
+    fraction: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_real("fraction", self.fraction, above=0.0, most=1.0)
+
     def factors(self, n_steps: int) -> NDArray[np.float64]:
-        return 1.0 - np.arange(n_steps) / n_steps
+        left = 1.0 - np.arange(n_steps) / n_steps
+        factors: NDArray[np.float64] = np.minimum(left / self.fraction, 1.0)
+        return factors
 
 
 @final

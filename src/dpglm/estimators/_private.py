@@ -1,0 +1,161 @@
+"""What all private estimators share: budget, relation, noise, and public facts about rows."""
+
+from __future__ import annotations
+
+import math
+import sys
+import warnings
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import sparse
+from sklearn.base import BaseEstimator
+
+from dpglm._validation import check_integer, check_one_of, check_real
+from dpglm.data.prepare import ColumnScaling, Matrix, column_scaling, largest_norm
+from dpglm.data.spec import SMALLEST, FloatType
+from dpglm.exceptions import PublicInformationWarning
+from dpglm.privacy.budget import ApproximateDP, PrivacyBudget, default_delta
+from dpglm.privacy.noise import NoiseSource, SeededNoise, SystemNoise
+from dpglm.privacy.unit import Adjacency
+from dpglm.report.certificate import PublicFact
+
+__all__ = ["PrivateEstimator", "PublicFacts"]
+
+
+@dataclass
+class PublicFacts:
+    """Facts that a fit treats as public, each with where it came from."""
+
+    facts: list[PublicFact] = field(default_factory=list)
+
+    def declared(self, name: str, value: Any) -> None:
+        """Note a fact that the caller declared."""
+        self.facts.append(PublicFact(name, value, "declared"))
+
+    def by_relation(self, name: str, value: Any) -> None:
+        """Note a fact that neighbouring data sets share, so that releasing it costs nothing."""
+        self.facts.append(PublicFact(name, value, "by relation"))
+
+    def from_data(self, name: str, value: Any, cure: str) -> None:
+        """Note a fact that was read off private rows, and warn."""
+        self.facts.append(PublicFact(name, value, "from the data"))
+        warnings.warn(
+            f"{name} was taken from the private data and is treated as public; the privacy "
+            f"guarantee does not cover what it reveals. {cure}",
+            PublicInformationWarning,
+            stacklevel=_frames_to_the_user(),
+        )
+
+
+class PrivateEstimator(BaseEstimator):
+    """Reads the parameters that say what may be spent and what is public about the rows."""
+
+    epsilon: float
+    delta: float | Literal["auto"]
+    budget: PrivacyBudget | None
+    adjacency: str
+    n_rows: int | None
+    row_norm: float | None
+    feature_bounds: tuple[ArrayLike, ArrayLike] | None
+    random_state: int | None
+
+    def _adjacency(self) -> Adjacency:
+        return Adjacency(check_one_of("adjacency", self.adjacency, tuple(Adjacency)))
+
+    def _budget(self, n_rows: int) -> PrivacyBudget:
+        if self.budget is not None:
+            if not isinstance(self.budget, PrivacyBudget):
+                raise ValueError(f"budget must be a PrivacyBudget or None, got {self.budget!r}")
+            return self.budget
+        epsilon = check_real("epsilon", self.epsilon, above=0.0, most=1e6)
+        if isinstance(self.delta, str):
+            check_one_of("delta", self.delta, ("auto",))
+            return ApproximateDP(epsilon, default_delta(n_rows))
+        return ApproximateDP(epsilon, check_real("delta", self.delta, least=0.0, below=1.0))
+
+    def _noise(self) -> NoiseSource:
+        if self.random_state is None:
+            return SystemNoise()
+        if isinstance(self.random_state, np.random.RandomState | np.random.Generator):
+            raise ValueError(
+                "random_state must be None (noise from the operating system) or an integer "
+                f"(reproducible, NOT private), got {self.random_state!r}"
+            )
+        return SeededNoise(check_integer("random_state", self.random_state, least=0))
+
+    def _public_n_rows(self, n_rows: int, facts: PublicFacts) -> int:
+        """Return the n that plans and divisors use."""
+        if self.n_rows is not None:
+            declared = check_integer("n_rows", self.n_rows, least=1)
+            if self._adjacency().n_is_public and declared != n_rows:
+                raise ValueError(
+                    f"n_rows must be the number of rows, {n_rows}, or None, got {declared!r}"
+                )
+            facts.declared("n_rows", declared)
+            return declared
+        if self._adjacency().n_is_public:
+            facts.by_relation("n_rows", n_rows)
+        else:
+            facts.from_data("n_rows", n_rows, "Give n_rows= a public (rough) number of rows.")
+        return n_rows
+
+    def _scaling(self, n_features: int) -> ColumnScaling | None:
+        if self.feature_bounds is None:
+            return None
+        return column_scaling(self.feature_bounds, n_features)
+
+    def _declared_row_norm(self, n_features: int) -> float | None:
+        """Return the row norm that follows from declared facts, if any does."""
+        if self.row_norm is not None:
+            return check_real("row_norm", self.row_norm, above=0.0)
+        return None if self.feature_bounds is None else math.sqrt(n_features)
+
+    def _planned_row_norm(self, n_rows: int, n_features: int) -> float:
+        """Check the size of data that nobody has seen yet; return the norm of their rows."""
+        check_integer("n_rows", n_rows, least=1)
+        check_integer("n_features", n_features, least=1)
+        row_norm = self._declared_row_norm(n_features)
+        if row_norm is None:
+            raise ValueError(
+                "row_norm or feature_bounds must be given to plan before data, got neither"
+            )
+        return row_norm
+
+    def _stored_type(self, dtype: str, *, is_sparse: bool = False) -> FloatType:
+        """Return the type of prepared rows that come in type ``dtype``."""
+        # Rows that one addition or removal shifts need float64 sums (oracle/rounding.py).
+        coarse = dtype == "float32" and (is_sparse or self._adjacency().n_is_public)
+        return "float32" if coarse else "float64"
+
+    def _row_facts(self, X: Matrix, facts: PublicFacts) -> tuple[int, float, ColumnScaling | None]:
+        """Return the public number of rows, bound on their norms and scaling of their columns."""
+        n_features = X.shape[1]
+        n_rows = self._public_n_rows(X.shape[0], facts)
+        scaling = self._scaling(n_features)
+        row_norm = self._declared_row_norm(n_features)
+        if row_norm is None:
+            largest = largest_norm(X)
+            row_norm = largest if largest >= SMALLEST else 1.0
+            cure = "Give row_norm= or feature_bounds= from public knowledge."
+            facts.from_data("row_norm", row_norm, cure)
+        elif self.row_norm is not None:
+            facts.declared("row_norm", row_norm)
+        if scaling is not None:
+            if sparse.issparse(X) and ((scaling.low > 0.0) | (scaling.high < 0.0)).any():
+                raise ValueError(
+                    "feature_bounds must contain 0 in every column of a sparse X, as its "
+                    f"missing entries are zeros, got {self.feature_bounds!r}"
+                )
+            facts.declared("feature_bounds", [scaling.low.tolist(), scaling.high.tolist()])
+        return n_rows, row_norm, scaling
+
+
+def _frames_to_the_user() -> int:
+    """Count the frames from the caller of this up to the first one outside the library."""
+    depth, frame = 0, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals["__name__"].startswith("dpglm."):
+        depth, frame = depth + 1, frame.f_back
+    return depth + 1

@@ -1,0 +1,169 @@
+"""Named steps, with scikit-learn's names for their settings."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+from sklearn.utils import Bunch
+
+from dpglm.preprocessing.base import Preprocessor
+
+__all__ = ["NamedSteps", "private_shares"]
+
+
+class NamedSteps:
+    """Parameter access for an estimator whose parameter ``steps`` is a list of steps.
+
+    A step is an object, or a pair of a name and an object. One without a name is called after
+    its class, in lower case, with a number where there are several.
+    """
+
+    steps: Any
+
+    def _named(self) -> list[tuple[str, Any]]:
+        """Name the steps, without checking them; none where ``steps`` is no list."""
+        steps = self.steps if isinstance(self.steps, list | tuple) else []
+        names = [step[0] if _is_pair(step) else type(step).__name__.lower() for step in steps]
+        plain = Counter(name for step, name in zip(steps, names, strict=True) if not _is_pair(step))
+        seen: Counter[str] = Counter()
+        named = []
+        for step, name in zip(steps, names, strict=True):
+            if _is_pair(step):
+                named.append(step)
+                continue
+            seen[name] += 1
+            named.append((f"{name}-{seen[name]}" if plain[name] > 1 else name, step))
+        return named
+
+    def _checked(self) -> list[tuple[str, Any]]:
+        """Name the steps, so that they can be told apart."""
+        named = self._named()
+        if not named:
+            raise ValueError(f"steps must be a list of at least one step, got {self.steps!r}")
+        names = [name for name, _ in named]
+        taken = set(super().get_params(deep=False))  # type: ignore[misc]
+        if len(set(names)) < len(names) or taken & set(names) or any("__" in n for n in names):
+            raise ValueError(
+                "steps must have names that differ from each other and from the parameters, "
+                f"without '__' in them, got {names!r}"
+            )
+        return named
+
+    @property
+    def named_steps(self) -> Bunch:
+        """The steps by name."""
+        return Bunch(**dict(self._named()))
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters.
+
+        Parameters
+        ----------
+        deep : bool, default=True
+            Whether to list each step by its name as well, and its settings as ``name__setting``.
+
+        Returns
+        -------
+        dict
+        """
+        parameters: dict[str, Any] = super().get_params(deep=False)  # type: ignore[misc]
+        if deep:
+            for name, step in self._named():
+                parameters[name] = step
+                for key, value in _settings(step).items():
+                    parameters[f"{name}__{key}"] = value
+        return parameters
+
+    def set_params(self, **parameters: Any) -> Self:
+        """Set parameters, steps by their names, and settings of steps as ``name__setting``.
+
+        Parameters
+        ----------
+        **parameters
+            As ``get_params`` names them.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError
+            If there is no such parameter.
+        """
+        if "steps" in parameters:
+            self.steps = parameters.pop("steps")
+        steps = dict(self._named())
+        own: dict[str, Any] = {}
+        of_steps: dict[str, dict[str, Any]] = {}
+        for key, value in parameters.items():
+            name, _, setting = key.partition("__")
+            if name not in steps:
+                own[key] = value
+            elif setting:
+                of_steps.setdefault(name, {})[setting] = value
+            else:
+                steps[name] = value
+        super().set_params(**own)  # type: ignore[misc]
+        for name, settings in of_steps.items():
+            steps[name] = _with_settings(steps[name], settings)
+        if len(own) < len(parameters):
+            self._checked()
+            self.steps = list(steps.items())
+        return self
+
+
+def private_shares(steps: Sequence[tuple[str, Preprocessor]], shares: object) -> list[float | None]:
+    """Read shares given by name: one for each step, None where its own rule decides.
+
+    Parameters
+    ----------
+    steps : sequence of (str, Preprocessor)
+        The private steps.
+    shares : mapping from str to float or None
+        By their names.
+
+    Returns
+    -------
+    list of float or None
+
+    Raises
+    ------
+    ValueError
+        If a name is not that of a private step.
+    """
+    names = [name for name, _ in steps]
+    given = {} if shares is None else shares
+    if not isinstance(given, Mapping) or not set(given) <= set(names):
+        raise ValueError(
+            f"shares must be a mapping from names of private steps, {names!r}, to shares of the "
+            f"budget, got {shares!r}"
+        )
+    return [given.get(name) for name in names]
+
+
+def _is_pair(step: Any) -> bool:
+    return isinstance(step, tuple) and len(step) == 2 and isinstance(step[0], str)
+
+
+def _settings(step: Any) -> dict[str, Any]:
+    if isinstance(step, Preprocessor):
+        return {field.name: getattr(step, field.name) for field in _fields(step)}
+    settings: dict[str, Any] = getattr(step, "get_params", dict)()
+    return settings
+
+
+def _with_settings(step: Any, settings: dict[str, Any]) -> Any:
+    if not isinstance(step, Preprocessor):
+        return step.set_params(**settings)
+    unknown = set(settings) - {field.name for field in _fields(step)}
+    if unknown:
+        raise ValueError(f"{sorted(unknown)} are not settings of {step!r}")
+    return dataclasses.replace(step, **settings)  # type: ignore[type-var]
+
+
+def _fields(step: Any) -> list[dataclasses.Field[Any]]:
+    return [field for field in dataclasses.fields(step) if field.init]

@@ -1,0 +1,409 @@
+"""PrivatePipeline: fixed transformers, private steps and an estimator under one budget."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Self, final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, clone
+from sklearn.utils import Bunch, Tags, get_tags
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
+
+from dpglm.data.schema import Schema
+from dpglm.estimators._base import PrivateLinearModel
+from dpglm.estimators._fitted import FittedModel
+from dpglm.estimators._fixed import check_alone, check_fixed, known_row_norm
+from dpglm.estimators._steps import NamedSteps, private_shares
+from dpglm.preprocessing.base import Preprocessor
+from dpglm.preprocessing.schema_encoder import SchemaEncoder
+from dpglm.privacy.budget import PrivacyBudget
+from dpglm.report.certificate import PublicFact
+from dpglm.solvers.base import Plan
+from dpglm.solvers.preprocessed import Preprocessed
+
+__all__ = ["PrivatePipeline"]
+
+_OF_THE_PIPELINE = ("epsilon", "delta", "budget", "adjacency", "n_rows", "random_state")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Parts:
+    transformers: list[tuple[str, Any]]
+    private: list[tuple[str, Preprocessor]]
+    estimator: PrivateLinearModel
+
+
+def _final_has(method: str) -> Any:
+    def has_it(self: PrivatePipeline) -> bool:
+        # Raises AttributeError where there is none, which is what scikit-learn expects.
+        getattr(self._parts().estimator, method)
+        return True
+
+    return available_if(has_it)
+
+
+@final
+class PrivatePipeline(NamedSteps, FittedModel, BaseEstimator):
+    """Transformers, private preprocessing and a private estimator that share one budget.
+
+    Parameters
+    ----------
+    steps : list of step, or of (str, step)
+        In this order: any number of fixed transformers, which learn nothing from rows
+        (``SchemaEncoder``, scikit-learn's ``Normalizer``, ``PolynomialFeatures``, a
+        ``FrozenEstimator`` that was fitted on public data, ...); any number of private steps
+        (``dpglm.preprocessing.Center``, ...); an estimator of dpglm.
+    epsilon : float, default=1.0
+        Privacy budget epsilon of the whole pipeline, above 0.
+    delta : float or "auto", default="auto"
+        Privacy budget delta, see ``LogisticRegression``.
+    budget : PrivacyBudget, optional
+        Takes the place of ``epsilon`` and ``delta``.
+    adjacency : {"zero_out", "add_remove", "replace_one"}, default="zero_out"
+        Which data sets must be hard to tell apart: ``dpglm.privacy.Adjacency``.
+    n_rows : int, optional
+        Public number of rows; only needed for ``adjacency="add_remove"``.
+    shares : mapping from str to float, optional
+        Share of the budget (of mu squared, if the budget is seen as mu-GDP) for private steps by
+        name, each in (0, 1), together below 1. A step that is not named takes what its own rule
+        says, a function of public facts. The estimator gets the rest.
+    random_state : int, optional
+        None: noise from the operating system. An integer makes the fit reproducible and NOT
+        private.
+
+    Attributes
+    ----------
+    estimator_ : estimator
+        The last step, fitted, with the pipeline's budget; its solver is
+        ``Preprocessed(private steps, its own solver, shares)``.
+    transformers_ : list of (str, transformer)
+        The fixed transformers, ready to transform.
+    classes_, coef_, intercept_, n_iter_, privacy_, solution_
+        Those of ``estimator_``. Coefficients are about the columns that enter the private steps,
+        see ``coefficient_names``.
+    n_features_in_, feature_names_in_
+        Those of the first step that takes the rows.
+
+    Notes
+    -----
+    What the steps say about budget, relation, number of rows and randomness is the pipeline's
+    to say: the estimator's own must be left at their defaults, or equal the pipeline's.
+
+    If the estimator has neither ``row_norm`` nor ``feature_bounds``, the row norm that the last
+    fixed transformer's settings imply is used.
+
+    Privacy: the whole is one run of one mechanism with one certificate, ``privacy_``, whose
+    ``spending()`` says who spent what. Gaussian stages compose exactly: nothing is lost by
+    splitting. A transformer that would learn from rows is refused, as nobody paid for that; the
+    list of transformers is recorded as a declared public fact.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.preprocessing import Normalizer
+    >>> from dpglm import LogisticRegression, PrivatePipeline
+    >>> from dpglm.preprocessing import Center
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(20_000, 5)) + 4.0
+    >>> y = X[:, 0] > X[:, 1]
+    >>> model = PrivatePipeline(
+    ...     [Normalizer(), Center(), LogisticRegression(classes=[False, True])], epsilon=1.0
+    ... ).fit(X, y)
+    >>> model.score(X, y) > 0.9
+    True
+    >>> [one.stage for one in model.privacy_.spending()]
+    ['center', 'model']
+    """
+
+    def __init__(
+        self,
+        steps: Sequence[Any],
+        *,
+        epsilon: float = 1.0,
+        delta: float | Literal["auto"] = "auto",
+        budget: PrivacyBudget | None = None,
+        adjacency: str = "zero_out",
+        n_rows: int | None = None,
+        shares: Mapping[str, float] | None = None,
+        random_state: int | None = None,
+    ) -> None:
+        self.steps = steps
+        self.epsilon = epsilon
+        self.delta = delta
+        self.budget = budget
+        self.adjacency = adjacency
+        self.n_rows = n_rows
+        self.shares = shares
+        self.random_state = random_state
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.non_deterministic = self.random_state is None
+        steps = [step for _, step in self._named()]
+        if not steps or not isinstance(steps[-1], PrivateLinearModel):
+            return tags  # fit says what is wrong
+        last = get_tags(steps[-1])
+        tags.estimator_type = last.estimator_type
+        tags.target_tags = last.target_tags
+        tags.classifier_tags = last.classifier_tags
+        tags.regressor_tags = last.regressor_tags
+        first = next(step for step in steps if isinstance(step, BaseEstimator))
+        tags.input_tags = get_tags(first).input_tags
+        return tags
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "estimator_")
+
+    def plan(self, n_rows: int, n_features: int, **options: Any) -> Plan:
+        """Say what ``fit`` will release, without seeing a row.
+
+        Parameters
+        ----------
+        n_rows : int
+            Number of rows.
+        n_features : int
+            Number of columns after the fixed transformers.
+        **options
+            As for the estimator's ``plan``: the number of classes, type and container.
+
+        Returns
+        -------
+        Plan
+            What ``fit`` on data of that size executes.
+
+        Raises
+        ------
+        ValueError
+            If a step or parameter is invalid, or the row norm is not known beforehand.
+        """
+        plan: Plan = self._configured(self._parts()).plan(n_rows, n_features, **options)
+        return plan
+
+    def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
+        """Fit all steps under one budget.
+
+        Parameters
+        ----------
+        X : table or matrix
+            What the first step takes.
+        y : array_like of shape (n,)
+            Targets, for the estimator only.
+        sample_weight : array_like of shape (n,), optional
+            Weights, for the estimator only.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError
+            If a step, a parameter or the data are invalid; nothing is released or spent then.
+
+        Notes
+        -----
+        Privacy: ``privacy_`` says what was spent by whom and what was treated as public.
+        """
+        parts = self._parts()
+        estimator = self._configured(parts)
+        transformers = []
+        for name, step in parts.transformers:
+            transformer = clone(step).fit(X, None)
+            transformed = transformer.transform(X)
+            check_alone(name, transformer, X, transformed)
+            transformers.append((name, transformer))
+            X = transformed
+        estimator.fit(X, y, sample_weight)
+        if transformers:
+            fact = PublicFact("transformers", [repr(step) for _, step in transformers], "declared")
+            facts = (*estimator.privacy_.public_facts, fact)
+            estimator.privacy_ = dataclasses.replace(estimator.privacy_, public_facts=facts)
+        self.transformers_ = transformers
+        self.estimator_ = estimator
+        return self
+
+    def _parts(self) -> _Parts:
+        """Check the steps and their order."""
+        *before, (_, estimator) = self._checked()
+        if not isinstance(estimator, PrivateLinearModel):
+            raise ValueError(f"steps must end with an estimator of dpglm, got {estimator!r}")
+        transformers: list[tuple[str, Any]] = []
+        private: list[tuple[str, Preprocessor]] = []
+        for name, step in before:
+            if isinstance(step, Preprocessor):
+                private.append((name, step))
+                continue
+            if private:
+                raise ValueError(
+                    f"steps must have fixed transformers first, then private steps, got {name!r} "
+                    f"after {private[-1][0]!r}"
+                )
+            check_fixed(name, step)
+            transformers.append((name, step))
+        return _Parts(transformers, private, estimator)
+
+    def _configured(self, parts: _Parts) -> PrivateLinearModel:
+        """Return a copy of the estimator with the pipeline's budget and private steps."""
+        estimator = parts.estimator
+        defaults = inspect.signature(type(estimator)).parameters
+        for name in _OF_THE_PIPELINE:
+            theirs, ours = getattr(estimator, name), getattr(self, name)
+            if theirs not in (defaults[name].default, ours):
+                raise ValueError(
+                    f"{name} is for the pipeline to say: leave the estimator's at "
+                    f"{defaults[name].default!r}, got {theirs!r}"
+                )
+        changes = {name: getattr(self, name) for name in _OF_THE_PIPELINE}
+        shares = private_shares(parts.private, self.shares)
+        if parts.private:
+            steps = [step for _, step in parts.private]
+            changes["solver"] = Preprocessed(steps, estimator._solver(), shares)
+        if parts.transformers and estimator.row_norm is None and estimator.feature_bounds is None:
+            changes["row_norm"] = known_row_norm(parts.transformers[-1][1])
+        copy: PrivateLinearModel = clone(estimator).set_params(**changes)
+        return copy
+
+    def _transformed(self, X: Any) -> Any:
+        check_is_fitted(self)
+        for _, transformer in self.transformers_:
+            X = transformer.transform(X)
+        return X
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Predict labels or targets.
+
+        Parameters
+        ----------
+        X : table or matrix
+            What the first step takes.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+        """
+        X = self._transformed(X)
+        labels: NDArray[Any] = self.estimator_.predict(X)
+        return labels
+
+    @_final_has("decision_function")  # type: ignore[untyped-decorator]
+    def decision_function(self, X: Any) -> NDArray[np.float64]:
+        """Predict the linear scores of a classifier.
+
+        Parameters
+        ----------
+        X : table or matrix
+            What the first step takes.
+
+        Returns
+        -------
+        ndarray of shape (n,) for two classes, (n, n_classes) for more
+        """
+        X = self._transformed(X)
+        scores: NDArray[np.float64] = self.estimator_.decision_function(X)
+        return scores
+
+    @_final_has("predict_proba")  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """Predict class probabilities.
+
+        Parameters
+        ----------
+        X : table or matrix
+            What the first step takes.
+
+        Returns
+        -------
+        ndarray of shape (n, n_classes)
+        """
+        X = self._transformed(X)
+        shares: NDArray[np.float64] = self.estimator_.predict_proba(X)
+        return shares
+
+    def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
+        """Return the estimator's score: accuracy, or R squared.
+
+        Parameters
+        ----------
+        X : table or matrix
+            What the first step takes; of public rows, or the score is one more release.
+        y : array_like of shape (n,)
+            Targets.
+        sample_weight : array_like of shape (n,), optional
+            Weights.
+
+        Returns
+        -------
+        float
+        """
+        X = self._transformed(X)
+        return float(self.estimator_.score(X, y, sample_weight=sample_weight))
+
+    def coefficient_names(self) -> NDArray[Any] | None:
+        """Name the columns that coefficients are about: those after the fixed transformers.
+
+        Returns
+        -------
+        ndarray of str, or None where a step does not name its columns
+        """
+        check_is_fitted(self)
+        names: NDArray[Any] | None = getattr(self, "feature_names_in_", None)
+        for _, transformer in self.transformers_:
+            naming = getattr(transformer, "get_feature_names_out", None)
+            names = None if naming is None else naming(names)
+        return names
+
+    def linear_model(self) -> tuple[PrivateLinearModel, Schema | None]:
+        """Return what a model file can hold of the fitted pipeline.
+
+        Returns
+        -------
+        estimator : estimator
+            ``estimator_``, which has learned and undone the private steps.
+        schema : Schema or None
+            That of the ``SchemaEncoder`` that comes first, if one does.
+
+        Raises
+        ------
+        ValueError
+            If there are other transformers, which a model file cannot hold.
+        """
+        check_is_fitted(self)
+        others = [step for _, step in self.transformers_]
+        schema = None
+        if others and isinstance(others[0], SchemaEncoder):
+            schema = others.pop(0).schema_
+        if others:
+            raise ValueError(
+                f"a model file cannot hold {others[0]!r}: save estimator_ for the columns that "
+                "come out of transformers_, and apply these before it"
+            )
+        return self.estimator_, schema
+
+    @property
+    def named_steps(self) -> Bunch:
+        """The steps by name; fitted ones after ``fit``."""
+        steps = self._named()
+        if not self.__sklearn_is_fitted__():
+            return Bunch(**dict(steps))
+        return Bunch(**dict(steps) | dict(self.transformers_) | {steps[-1][0]: self.estimator_})
+
+    @property
+    def _first(self) -> Any:
+        return self.transformers_[0][1] if self.transformers_ else self.estimator_
+
+    @property
+    def n_features_in_(self) -> int:
+        """Number of columns that the first step saw."""
+        count: int = self._first.n_features_in_
+        return count
+
+    @property
+    def feature_names_in_(self) -> NDArray[Any]:
+        """Names of the columns that the first step saw, where they had any."""
+        names: NDArray[Any] = self._first.feature_names_in_
+        return names

@@ -1,0 +1,178 @@
+"""Private centring whose error goes by how far rows are apart, not by how far from zero."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpglm._validation import check_real
+from dpglm.data.spec import LARGEST, SMALLEST, DataSpec
+from dpglm.oracle.clipped_means import noisy_clipped_mean
+from dpglm.oracle.gradients import Oracle
+from dpglm.oracle.medians import noisy_medians
+from dpglm.oracle.moment_plans import MOST_COLUMNS
+from dpglm.oracle.quantiles import noisy_radius
+from dpglm.oracle.rounding import row_sum_noise
+from dpglm.preprocessing.base import PlannedStep, Preprocessor, dense_spec
+from dpglm.preprocessing.center import check_intercept, nearest_mean
+from dpglm.preprocessing.choices import bounded_range_epsilon, choice_release
+from dpglm.preprocessing.row_map import RowMap
+from dpglm.privacy.events import BoundedRange, Gaussian
+from dpglm.privacy.mechanisms import Release
+from dpglm.privacy.unit import Adjacency
+
+__all__ = ["InstanceOptimalCenter", "PlannedInstanceOptimalCenter"]
+
+_MEDIANS, _RADIUS, _MEAN = 0.5, 0.1, 0.4
+_QUANTILE = 0.95
+# Ranks by which a median may be off: so many over its epsilon, for 2^40 cells.
+_RANKS = 55.0
+_WANTED_RANK_ERROR = 0.1
+_LEAST_SHARE, _MOST_SHARE = 0.05, 0.4
+
+
+@final
+@dataclass(frozen=True)
+class InstanceOptimalCenter(Preprocessor):
+    """Subtract a private mean that is found around private medians.
+
+    Parameters
+    ----------
+    row_norm : float, optional
+        As for ``Center``.
+
+    Notes
+    -----
+    Along random directions that make a basis, private medians are taken; around the point that
+    they make, a private radius within which 95 % of the rows lie; rows further away are moved to
+    that distance, and their mean gets Gaussian noise. With r the radius, R the row norm, n rows, d
+    columns and mu the budget, the error is about ``2 r sqrt(d) / (n mu)`` where that of ``Center``
+    is ``R sqrt(d) / (n mu)``. It pays where rows are far from zero next to their spread, and where
+    ``n mu`` is above about ``60 sqrt(d)``: for a cloud at ten times its radius and d = 100, errors
+    are 2.9 against 1.2 at ``n mu = 10 sqrt(d)``, and 0.018 against 0.116 at ``100 sqrt(d)``.
+
+    At most 1000 columns.
+
+    Privacy: for each direction a choice by the exponential mechanism, one more for the radius,
+    and one Gaussian release; a row contributes at most 1 to that in units of the radius,
+    whatever medians and radius are. The basis is made of public random bits.
+
+    References
+    ----------
+    Huang, Liang and Yi, "Instance-optimal mean estimation under differential privacy", NeurIPS
+    2021, Theorem 3.3 as cited by Sun et al. 2023, Lemma 3; with medians in place of ranges.
+
+    Examples
+    --------
+    >>> data = DataSpec(n_rows=1000, n_features=3, intercept=1.0)
+    >>> step = InstanceOptimalCenter().plan(data, mu=0.1, adjacency=Adjacency.ZERO_OUT)
+    >>> [(one.quantity, one.count) for one in step.releases]
+    [('median along a direction', 3), ('radius around medians', 1), ('row sum in radii', 1)]
+    """
+
+    row_norm: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.row_norm is not None:
+            check_real("row_norm", self.row_norm, least=SMALLEST, most=LARGEST)
+
+    def share(self, data: DataSpec, mu: float) -> float:
+        each = bounded_range_epsilon(mu * math.sqrt(_MEDIANS / data.n_features))
+        error = _RANKS / (each * data.n_rows)
+        return min(max((error / _WANTED_RANK_ERROR) ** 2, _LEAST_SHARE), _MOST_SHARE)
+
+    def plan(self, data: DataSpec, mu: float, adjacency: Adjacency) -> PlannedInstanceOptimalCenter:
+        check_intercept(data)
+        if data.n_features > MOST_COLUMNS:
+            raise ValueError(
+                f"n_features must be at most {MOST_COLUMNS} for medians along directions, got "
+                f"{data.n_features}: use Center"
+            )
+        step = PlannedInstanceOptimalCenter(
+            data,
+            adjacency,
+            bounded_range_epsilon(mu * math.sqrt(_MEDIANS / data.n_features)),
+            bounded_range_epsilon(mu * math.sqrt(_RADIUS)),
+            1.0 / (mu * math.sqrt(_MEAN)),
+            data.row_norm if self.row_norm is None else self.row_norm,
+        )
+        # Refuses rows for which there is no bound on rounding.
+        _ = step.releases
+        return step
+
+
+@final
+@dataclass(frozen=True)
+class PlannedInstanceOptimalCenter(PlannedStep):
+    """Centring around private medians with every setting decided.
+
+    Parameters
+    ----------
+    data : DataSpec
+        Public facts about the rows before.
+    adjacency : Adjacency
+        The neighbouring relation.
+    median_epsilon : float
+        What each median costs.
+    radius_epsilon : float
+        What the radius costs.
+    noise_multiplier : float
+        Of the sum of rows.
+    row_norm : float
+        Bound on the norms of centred rows.
+    """
+
+    data: DataSpec
+    adjacency: Adjacency
+    median_epsilon: float
+    radius_epsilon: float
+    noise_multiplier: float
+    row_norm: float
+
+    @property
+    def name(self) -> str:
+        return "instance-optimal center"
+
+    @property
+    def releases(self) -> tuple[Release, ...]:
+        sigma, d = self.noise_multiplier, self.data.n_features
+        medians, radius = BoundedRange(self.median_epsilon), BoundedRange(self.radius_epsilon)
+        noise = row_sum_noise(self.data, self.adjacency, 1.0, sigma, d)
+        return (
+            choice_release("median along a direction", medians, self.adjacency, count=d),
+            choice_release("radius around medians", radius, self.adjacency),
+            Release("row sum in radii", Gaussian(sigma), 1, 1.0, sigma, noise.std, d),
+        )
+
+    @property
+    def output(self) -> DataSpec:
+        return dense_spec(self.data, self.row_norm)
+
+    def learn(self, oracle: Oracle, seed: int) -> RowMap:
+        basis = random_basis(self.data.n_features, seed)
+        medians = noisy_medians(oracle, basis, self.median_epsilon)
+        center = nearest_mean(basis @ medians, self.data)
+        largest = 2.0 * self.data.row_norm
+        radius = noisy_radius(oracle, center, largest, _QUANTILE, self.radius_epsilon)
+        mean = noisy_clipped_mean(oracle, center, radius, self.noise_multiplier)
+        return RowMap(nearest_mean(mean, self.data), np.ones(self.data.n_features))
+
+    def settings(self) -> dict[str, Any]:
+        return {
+            "algorithm": "private centring around medians",
+            "median_epsilon": self.median_epsilon,
+            "radius_epsilon": self.radius_epsilon,
+            "noise_multiplier": self.noise_multiplier,
+            "row_norm": self.row_norm,
+        }
+
+
+def random_basis(size: int, seed: int) -> NDArray[np.float64]:
+    """Draw an orthonormal basis, all directions alike, from public random bits."""
+    drawn, upper = np.linalg.qr(np.random.default_rng(seed).normal(size=(size, size)))
+    basis: NDArray[np.float64] = drawn * np.sign(np.diag(upper))
+    return basis

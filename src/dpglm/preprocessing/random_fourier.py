@@ -1,0 +1,180 @@
+"""RandomFourierFeatures: a public random map after which a linear model is a kernel machine."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Self, final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import Tags
+from sklearn.utils.validation import validate_data
+
+from dpglm._validation import check_integer, check_real
+from dpglm.data.spec import LARGEST, SMALLEST
+
+__all__ = ["RandomFourierFeatures"]
+
+_BLOCK_ENTRIES = 1 << 20
+# In length scales. Angles of longer rows would have no accuracy in float32, and could overflow.
+_LARGEST_ENTRY = 1e6
+# A part of the largest length of rows with columns in [-1, 1]; docs/features.md has the figures.
+_DEFAULT_WIDTH = 0.25
+
+
+@final
+class RandomFourierFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """Cosines and sines of random projections: inner products are near a Gaussian kernel.
+
+    A row ``x`` becomes ``(cos(w_j x), sin(w_j x)) / sqrt(J)`` for J random directions ``w_j``,
+    which makes 2 J features. The inner product of two mapped rows is close to
+    ``exp(-|x - z|^2 / (2 length_scale^2))``, so a linear model of mapped rows is a smooth,
+    nonlinear model of the rows.
+
+    Parameters
+    ----------
+    n_directions : int, default=100
+        Number J of directions, at least 1.
+    length_scale : float, optional
+        Distance over which the model may change, 1e-15 to 1e15, in the units of the rows. By
+        default a quarter of the square root of the number of columns, which suits columns in
+        [-1, 1]. Never take it from the private rows.
+    seed : int, default=0
+        Public seed of the directions, at least 0.
+
+    Attributes
+    ----------
+    row_norm_ : float
+        Bound on the L2 norm of every mapped row, for an estimator's ``row_norm``: 1.
+    n_features_in_ : int
+        Number of columns seen by ``fit``.
+
+    Notes
+    -----
+    Privacy: the directions are drawn from the public seed, and each row is mapped by itself, so
+    nothing is spent and neighbouring tables become neighbouring matrices. Every entry is within
+    ``1 / sqrt(J)`` of zero, and every mapped row has length 1 but for rounding, since
+    ``cos^2 + sin^2 = 1``.
+
+    The directions are orthogonal in groups as large as the number of columns, with the lengths of
+    independent Gaussian vectors. The kernel is then met with less variance than by independent
+    directions. Entries of rows beyond a million length scales are clipped.
+
+    References
+    ----------
+    Rahimi, A. and Recht, B. (2007). Random features for large-scale kernel machines. NIPS 20.
+    Yu, F. X., Suresh, A. T., Choromanski, K., Holtmann-Rice, D. and Kumar, S. (2016). Orthogonal
+    random features. NIPS 29.
+
+    Examples
+    --------
+    >>> rows = np.array([[0.0, 0.0], [0.3, 0.4]])
+    >>> mapped = RandomFourierFeatures(5_000, length_scale=1.0).fit_transform(rows)
+    >>> (mapped @ mapped.T).round(2)
+    array([[1.  , 0.88],
+           [0.88, 1.  ]])
+    >>> float(np.exp(-(0.5**2) / 2).round(2))
+    0.88
+    """
+
+    def __init__(
+        self, n_directions: int = 100, *, length_scale: float | None = None, seed: int = 0
+    ) -> None:
+        self.n_directions = n_directions
+        self.length_scale = length_scale
+        self.seed = seed
+
+    def fit(self, X: ArrayLike, y: object = None) -> Self:
+        """Check the settings and count the columns.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, n_features)
+            Rows; their values do not matter.
+        y : object
+            Not used.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError
+            If a setting is out of range, or ``X`` is no matrix of finite numbers.
+        """
+        self._check()
+        validate_data(self, X, dtype=(np.float64, np.float32))
+        self.row_norm_ = 1.0
+        return self
+
+    def transform(self, X: ArrayLike) -> NDArray[np.floating[Any]]:
+        """Map rows, each by itself.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n, 2 * n_directions)
+            In float32 if ``X`` is, else in float64.
+
+        Raises
+        ------
+        ValueError
+            If a setting is out of range, or ``X`` is no matrix of finite numbers.
+        """
+        self._check()
+        rows = validate_data(self, X, reset=False, dtype=(np.float64, np.float32), order="C")
+        n_rows, n_features = rows.shape
+        length_scale = self.length_scale or _DEFAULT_WIDTH * math.sqrt(n_features)
+        directions = _directions(n_features, self.n_directions, self.seed).astype(rows.dtype)
+        mapped = np.empty((n_rows, 2, self.n_directions), rows.dtype)
+        step = max(1, _BLOCK_ENTRIES // max(n_features, self.n_directions))
+        for start in range(0, n_rows, step):
+            with np.errstate(over="ignore"):
+                block = rows[start : start + step] / length_scale
+            np.clip(block, -_LARGEST_ENTRY, _LARGEST_ENTRY, out=block)
+            # A stack of products, one for each row: a product of whole matrices may round a row
+            # by its place among the others.
+            angles = np.matmul(block[:, np.newaxis], directions)[:, 0]
+            np.cos(angles, out=mapped[start : start + step, 0])
+            np.sin(angles, out=mapped[start : start + step, 1])
+        mapped /= math.sqrt(self.n_directions)
+        return mapped.reshape(n_rows, self._n_features_out)
+
+    @property
+    def _n_features_out(self) -> int:
+        return 2 * self.n_directions
+
+    def _check(self) -> None:
+        check_integer("n_directions", self.n_directions, least=1)
+        if self.length_scale is not None:
+            check_real("length_scale", self.length_scale, least=SMALLEST, most=LARGEST)
+        check_integer("seed", self.seed, least=0)
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.requires_fit = False
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
+
+def _directions(n_features: int, count: int, seed: int) -> NDArray[np.float64]:
+    """Draw the columns of a matrix: orthogonal in groups, each distributed as N(0, I)."""
+    rng = np.random.default_rng(seed)
+    groups = []
+    while count > 0:
+        size = min(count, n_features)
+        q, r = np.linalg.qr(rng.standard_normal((n_features, size)))
+        # With these signs q is uniform among the matrices with orthonormal columns.
+        q *= np.sign(np.diagonal(r))
+        groups.append(q * np.sqrt(rng.chisquare(n_features, size)))
+        count -= size
+    return np.concatenate(groups, axis=1)

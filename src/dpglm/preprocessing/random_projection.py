@@ -1,0 +1,110 @@
+"""Random projection of rows to fewer columns; it costs no privacy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, final
+
+import numpy as np
+from scipy import sparse
+
+from dpglm._validation import check_integer
+from dpglm.data.projection import Embedding, GaussianEmbedding, embedded_spec
+from dpglm.data.spec import DataSpec
+from dpglm.oracle.gradients import Oracle
+from dpglm.preprocessing.base import PlannedStep, Preprocessor
+from dpglm.preprocessing.row_map import RowMap
+from dpglm.privacy.mechanisms import Release
+from dpglm.privacy.unit import Adjacency
+
+__all__ = ["PlannedRandomProjection", "RandomProjection"]
+
+
+@final
+@dataclass(frozen=True)
+class RandomProjection(Preprocessor):
+    """Multiply rows by a public random matrix that nearly keeps inner products.
+
+    Parameters
+    ----------
+    dimension : int
+        Number of columns afterwards, at least 1.
+    embedding : Embedding, default=GaussianEmbedding()
+        Law of the matrix.
+
+    Notes
+    -----
+    Rows that become longer than the row norm are scaled down to it. For sparse rows with very
+    many columns use ``JohnsonLindenstrauss``: here blocks of 4096 rows are made dense on the way.
+
+    Privacy: nothing is released. The matrix is made of public random bits, and no row depends on
+    another.
+
+    References
+    ----------
+    Arora et al. 2022, Algorithm 2.
+
+    Examples
+    --------
+    >>> data = DataSpec(n_rows=1000, n_features=300, row_norm=2.0)
+    >>> RandomProjection(20).plan(data, 0.0, Adjacency.ZERO_OUT).output.n_features
+    20
+    """
+
+    dimension: int
+    embedding: Embedding = field(default_factory=GaussianEmbedding)
+
+    def __post_init__(self) -> None:
+        check_integer("dimension", self.dimension, least=1)
+        if not isinstance(self.embedding, Embedding):
+            raise ValueError(f"embedding must be an Embedding, got {self.embedding!r}")
+
+    def share(self, data: DataSpec, mu: float) -> float:
+        return 0.0
+
+    def plan(self, data: DataSpec, mu: float, adjacency: Adjacency) -> PlannedRandomProjection:
+        return PlannedRandomProjection(data, self.dimension, self.embedding)
+
+
+@final
+@dataclass(frozen=True)
+class PlannedRandomProjection(PlannedStep):
+    """Random projection of rows with public facts.
+
+    Parameters
+    ----------
+    data : DataSpec
+        Public facts about the rows before.
+    dimension : int
+        Number of columns afterwards.
+    embedding : Embedding
+        Law of the matrix.
+    """
+
+    data: DataSpec
+    dimension: int
+    embedding: Embedding
+
+    @property
+    def name(self) -> str:
+        return "random projection"
+
+    @property
+    def releases(self) -> tuple[Release, ...]:
+        return ()
+
+    @property
+    def output(self) -> DataSpec:
+        return embedded_spec(self.data, self.dimension, self.data.dtype)
+
+    def learn(self, oracle: Oracle, seed: int) -> RowMap:
+        drawn = self.embedding.draw(self.data.n_features, self.dimension, seed)
+        matrix = drawn.toarray() if sparse.issparse(drawn) else drawn
+        return RowMap(np.zeros(self.data.n_features), matrix)
+
+    def settings(self) -> dict[str, Any]:
+        return {
+            "algorithm": "random projection",
+            "dimension": self.dimension,
+            "embedding": repr(self.embedding),
+        }

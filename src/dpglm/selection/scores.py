@@ -1,0 +1,101 @@
+"""By what models are compared: what a row loses by a prediction, between 0 and a public bound."""
+
+from __future__ import annotations
+
+import abc
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpglm.data.spec import DataSpec
+from dpglm.problem import Loss, Target
+
+__all__ = ["AbsoluteError", "Errors", "Score", "score_for"]
+
+
+class Score(abc.ABC):
+    """A loss that has nothing to do with how models are trained."""
+
+    @property
+    @abc.abstractmethod
+    def bound(self) -> float:
+        """Largest value."""
+
+    @abc.abstractmethod
+    def value(self, z: NDArray[Any], y: NDArray[Any]) -> NDArray[Any]:
+        """Return the loss of each row for linear predictions of shape (n,) or (n, K)."""
+
+
+@final
+@dataclass(frozen=True)
+class Errors(Score):
+    """1 for a row that is classified wrongly.
+
+    Examples
+    --------
+    >>> Errors().value(np.array([0.5, -2.0, 0.0]), np.array([1, 1, -1])).tolist()
+    [0.0, 1.0, 0.0]
+    """
+
+    @property
+    def bound(self) -> float:
+        return 1.0
+
+    def value(self, z: NDArray[Any], y: NDArray[Any]) -> NDArray[Any]:
+        wrong = (z > 0.0) != (y > 0.0) if z.ndim == 1 else z.argmax(axis=1) != y
+        return np.asarray(wrong, dtype=np.float64)
+
+
+@final
+@dataclass(frozen=True)
+class AbsoluteError(Score):
+    """Distance from the target of a prediction that is held to the target's public range.
+
+    Parameters
+    ----------
+    loss : Loss
+        Turns linear predictions into means.
+    low, high : float
+        Range of the target.
+
+    Examples
+    --------
+    >>> from dpglm.problem import Squared
+    >>> score = AbsoluteError(Squared(), -1.0, 1.0)
+    >>> score.bound, score.value(np.array([5.0, 0.5]), np.array([0.0, 1.0])).tolist()
+    (2.0, [1.0, 0.5])
+    """
+
+    loss: Loss
+    low: float
+    high: float
+
+    @property
+    def bound(self) -> float:
+        # Where there is one possible target only, any bound will do.
+        return self.high - self.low or 1.0
+
+    def value(self, z: NDArray[Any], y: NDArray[Any]) -> NDArray[Any]:
+        means = np.clip(self.loss.predict(z), self.low, self.high)
+        return np.asarray(np.abs(means - y))
+
+
+def score_for(loss: Loss, data: DataSpec) -> Score:
+    """Errors for classes, distances for numbers.
+
+    Parameters
+    ----------
+    loss : Loss
+        What the models minimise.
+    data : DataSpec
+        Public facts; the bounds on targets where they are numbers.
+
+    Returns
+    -------
+    Score
+    """
+    if loss.target in (Target.BINARY, Target.CLASS):
+        return Errors()
+    return AbsoluteError(loss, *data.target_range(loss.target.bounds))

@@ -1,0 +1,405 @@
+"""Solvers that train several candidates, and release the best one for one budget."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpglm.data.spec import DataSpec
+from dpglm.oracle.gradients import Oracle
+from dpglm.oracle.loss_choices import choose_least_loss, loss_noise, noisy_loss
+from dpglm.privacy.accountants import GaussianAccountant
+from dpglm.privacy.budget import ApproximateDP, GaussianDP, PrivacyBudget
+from dpglm.privacy.calibrate import calibrate, within_budget
+from dpglm.privacy.events import Composed, Event, Gaussian, RandomlyRepeated
+from dpglm.privacy.mechanisms import Release
+from dpglm.privacy.repetitions import Repetitions, uniform
+from dpglm.privacy.unit import Adjacency
+from dpglm.problem import Problem
+from dpglm.selection.choices import Choice, LeastLoss, epsilon_of_choice
+from dpglm.selection.grid_search import shared_budget
+from dpglm.selection.method import SelectionMethod, Training
+from dpglm.selection.partition import part_sizes
+from dpglm.selection.scores import Score, score_for
+from dpglm.solvers.base import Method, Plan, Solver, StepInfo
+
+__all__ = ["Candidate", "HeldOutSearch", "RepeatedSearch"]
+
+_MARGIN = 1.0 - 1e-12
+_HALVINGS = 7
+
+
+@final
+@dataclass(frozen=True)
+class Candidate:
+    """One way to train a model.
+
+    Parameters
+    ----------
+    parameters : mapping
+        What sets it apart, as plain JSON values.
+    solver : Solver
+        Trains it.
+    problem : callable
+        From public facts about the rows to what is minimised.
+    """
+
+    parameters: Mapping[str, Any]
+    solver: Solver
+    problem: Callable[[DataSpec], Problem]
+
+    def plan(self, budget: PrivacyBudget, data: DataSpec, adjacency: Adjacency) -> Plan:
+        """Plan the training."""
+        return self.solver.plan(self.problem(data), budget, data, adjacency)
+
+
+class _Search(Solver):
+    """Candidates, and rows that every one of them can take."""
+
+    needs_float64: ClassVar[bool] = False
+
+    candidates: tuple[Candidate, ...]
+
+    def __post_init__(self) -> None:
+        strict = any(one.solver.needs_float64 for one in self.candidates)
+        object.__setattr__(self, "needs_float64", strict)
+
+    @property
+    def _parameters(self) -> tuple[Mapping[str, Any], ...]:
+        return tuple(one.parameters for one in self.candidates)
+
+    def _gaussian(self, budget: PrivacyBudget, data: DataSpec, adjacency: Adjacency) -> bool:
+        """Whether every training is Gaussian throughout."""
+        plans = [one.plan(budget, data, adjacency) for one in self.candidates]
+        return all(GaussianAccountant().supports(plan.event, adjacency) for plan in plans)
+
+    def _trainings(
+        self, budget: PrivacyBudget, data: DataSpec, adjacency: Adjacency
+    ) -> tuple[Training, ...]:
+        return tuple(
+            Training(f"candidate {number}", 0, one.plan(budget, data, adjacency))
+            for number, one in enumerate(self.candidates, start=1)
+        )
+
+
+@final
+@dataclass(frozen=True)
+class _LeastScore(Choice):
+    """The model with the least score, by permute-and-flip."""
+
+    score: Score
+    parameters: tuple[Mapping[str, Any], ...]
+    epsilon: float
+
+    @property
+    def _least(self) -> LeastLoss:
+        return LeastLoss(self.score.bound, self.epsilon)
+
+    def release(self, data: DataSpec, adjacency: Adjacency) -> Release:
+        return self._least.release(data, adjacency)
+
+    def choose(self, models: Sequence[NDArray[np.float64]], oracle: Oracle) -> NDArray[np.float64]:
+        return models[choose_least_loss(oracle, models, self.score.bound, self.epsilon, self.score)]
+
+    def settings(self) -> dict[str, Any]:
+        return {**_described(self.parameters, self.score), **self._least.settings()}
+
+
+@final
+@dataclass(frozen=True)
+class HeldOutSearch(_Search):
+    """Trains every candidate on some rows, and chooses one on the others.
+
+    Parameters
+    ----------
+    candidates : tuple of Candidate
+        At least one.
+    choice_fraction : float
+        Share of the rows that choose, in (0, 1).
+
+    Notes
+    -----
+    Privacy: as for ``SelectionMethod``. The trainings share the budget, exactly in mu-GDP where
+    they are all Gaussian; the choice spends all of it on its own rows.
+    """
+
+    candidates: tuple[Candidate, ...]
+    choice_fraction: float
+
+    def plan(
+        self,
+        problem: Problem,
+        budget: PrivacyBudget,
+        data: DataSpec,
+        adjacency: Adjacency = Adjacency.ZERO_OUT,
+    ) -> Plan:
+        sizes = part_sizes(data.n_rows, 1, self.choice_fraction, adjacency)
+        part = dataclasses.replace(data, n_rows=sizes[0])
+        gaussian = self._gaussian(budget, part, adjacency)
+        shared = shared_budget(budget, len(self.candidates), gaussian=gaussian)
+        epsilon = epsilon_of_choice(budget, adjacency)
+        choice = _LeastScore(score_for(problem.loss, data), self._parameters, epsilon)
+        method = SelectionMethod(
+            algorithm="private search with a choice on rows held out",
+            data=data,
+            adjacency=adjacency,
+            trainings=self._trainings(shared, part, adjacency),
+            part_sizes=sizes,
+            choice=choice,
+        )
+        return Plan(problem, data, budget, adjacency, method)
+
+
+@final
+@dataclass(frozen=True)
+class RepeatedSearch(_Search):
+    """Trains candidates drawn at random, a random number of times, and keeps the best one.
+
+    Parameters
+    ----------
+    candidates : tuple of Candidate
+        At least one.
+    repetitions : Repetitions
+        Law of the number of trainings.
+    score_share : float
+        Share of one try's budget (of its mu squared) that its score gets, in (0, 1).
+
+    Notes
+    -----
+    Privacy: ``RandomlyRepeated``. Each try draws a candidate, all equally likely, trains it on
+    all rows and releases a noisy score; of all tries only the one with the least score leaves.
+    Where all trainings are Gaussian, one try is mu-GDP with the largest mu that fits; else each
+    training gets the largest epsilon that fits, up to a hundredth, and the score its share of
+    the mu that goes with it.
+    """
+
+    candidates: tuple[Candidate, ...]
+    repetitions: Repetitions
+    score_share: float
+
+    def plan(
+        self,
+        problem: Problem,
+        budget: PrivacyBudget,
+        data: DataSpec,
+        adjacency: Adjacency = Adjacency.ZERO_OUT,
+    ) -> Plan:
+        if not adjacency.n_is_public:
+            raise ValueError(
+                "adjacency must be 'zero_out' or 'replace_one' for a score that counts rows, "
+                f"got {adjacency.value!r}"
+            )
+        if self._gaussian(budget, data, adjacency):
+            noise = calibrate(
+                lambda sigma: RandomlyRepeated((Gaussian(sigma),), self.repetitions),
+                budget,
+                adjacency,
+            )
+            shares = GaussianDP(math.sqrt(1.0 - self.score_share) * _MARGIN / noise), noise
+            return Plan(
+                problem, data, budget, adjacency, self._method(problem, data, adjacency, *shares)
+            )
+        return self._largest(problem, budget, data, adjacency)
+
+    def _method(
+        self,
+        problem: Problem,
+        data: DataSpec,
+        adjacency: Adjacency,
+        training: PrivacyBudget,
+        noise_multiplier: float,
+    ) -> RepeatedSearchMethod:
+        """Give each training its budget, and the score its share of a Gaussian release."""
+        return RepeatedSearchMethod(
+            data=data,
+            adjacency=adjacency,
+            parameters=self._parameters,
+            trainings=self._trainings(training, data, adjacency),
+            repetitions=self.repetitions,
+            score=score_for(problem.loss, data),
+            score_noise_multiplier=noise_multiplier / (math.sqrt(self.score_share) * _MARGIN),
+        )
+
+    def _largest(
+        self, problem: Problem, budget: PrivacyBudget, data: DataSpec, adjacency: Adjacency
+    ) -> Plan:
+        """Find the largest budget of a training, by halving, where no formula gives it."""
+        limit = budget.as_approximate_dp()
+        if limit.delta == 0.0:
+            raise ValueError("delta must be above 0 for noisy scores, got 0.0")
+        delta = (1.0 - self.score_share) * limit.delta / self.repetitions.mean
+        best, low, high = None, 0.0, 1.0
+        for _ in range(_HALVINGS):
+            middle = 0.5 * (low + high)
+            training = ApproximateDP(middle * limit.epsilon, delta)
+            noise = math.sqrt(1.0 - self.score_share) / training.gdp_mu()
+            method = self._method(problem, data, adjacency, training, noise)
+            if within_budget(method.event, adjacency, budget):
+                best, low = method, middle
+            else:
+                high = middle
+        if best is None:
+            raise ValueError(f"budget must allow for {self.repetitions!r}, got {budget!r}")
+        return Plan(problem, data, budget, adjacency, best)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class RepeatedSearchState:
+    """The best model so far and its candidate's number, from 0."""
+
+    w: NDArray[np.float64] | None = None
+    chosen: int | None = None
+
+
+@final
+@dataclass(frozen=True)
+class RepeatedSearchMethod(Method["RepeatedSearchState"]):
+    """Random repetition with every setting decided.
+
+    Parameters
+    ----------
+    data : DataSpec
+        Public facts about the rows.
+    adjacency : Adjacency
+        The neighbouring relation.
+    parameters : tuple of mapping
+        What sets each candidate apart.
+    trainings : tuple of Training
+        Their plans.
+    repetitions : Repetitions
+        Law of the number of tries.
+    score : Score
+        What is compared.
+    score_noise_multiplier : float
+        Of each score.
+    """
+
+    data: DataSpec
+    adjacency: Adjacency
+    parameters: tuple[Mapping[str, Any], ...]
+    trainings: tuple[Training, ...]
+    repetitions: Repetitions
+    score: Score
+    score_noise_multiplier: float
+
+    @property
+    def n_steps(self) -> int:
+        # How many trainings there are stays secret.
+        return 1
+
+    @property
+    def _score_release(self) -> Release:
+        multiplier = self.score_noise_multiplier
+        return Release(
+            "noisy score",
+            Gaussian(multiplier),
+            1,
+            0.5 * self.score.bound * self.data.weight_bound,
+            multiplier,
+            loss_noise(self.data, self.adjacency, self.score.bound, multiplier),
+            1,
+        )
+
+    @property
+    def releases(self) -> tuple[Release, ...]:
+        inner = (
+            dataclasses.replace(release, quantity=f"{training.name}: {release.quantity}")
+            for training in self.trainings
+            for release in training.plan.method.releases
+        )
+        return (*inner, self._score_release)
+
+    @property
+    def mechanisms(self) -> RandomlyRepeated:
+        return self._repeated([one.plan.method.mechanisms for one in self.trainings])
+
+    @property
+    def event(self) -> RandomlyRepeated:
+        return self._repeated([one.plan.event for one in self.trainings])
+
+    def _repeated(self, trainings: list[Event]) -> RandomlyRepeated:
+        score = self._score_release.event
+        tries = tuple(Composed((training, score)) for training in trainings)
+        return RandomlyRepeated(tries, self.repetitions)
+
+    @property
+    def releases_iterates(self) -> bool:
+        return False
+
+    @property
+    def gradient_evaluations(self) -> float:
+        trained = sum(one.plan.method.gradient_evaluations for one in self.trainings)
+        # A loss of a row costs as much as its gradient.
+        single = trained / len(self.trainings) + self.data.n_rows
+        return self.repetitions.mean * single
+
+    @property
+    def coefficient_noise(self) -> float:
+        return max(training.plan.coefficient_noise for training in self.trainings)
+
+    def init(self, seed: int) -> RepeatedSearchState:
+        return RepeatedSearchState()
+
+    def step(
+        self, state: RepeatedSearchState, oracle: Oracle
+    ) -> tuple[RepeatedSearchState, StepInfo]:
+        least = math.inf
+        for curator in oracle.curator.tries(self.mechanisms):
+            number = uniform(curator.noise, len(self.trainings))
+            asked = dataclasses.replace(oracle, curator=curator)
+            w = _train(self.trainings[number].plan, asked)
+            score = noisy_loss(asked, w, self.score, self.score.bound, self.score_noise_multiplier)
+            # Of equal ones the first: which one came first says nothing about the rows.
+            if score < least:
+                least, state = score, RepeatedSearchState(w, number)
+        return state, StepInfo(1, math.nan)
+
+    def finish(self, state: RepeatedSearchState) -> NDArray[np.float64]:
+        # Laws that allow for no try at all return the zero model.
+        return np.zeros(self.data.coefficient_shape) if state.w is None else state.w
+
+    def chosen(self, state: RepeatedSearchState) -> int | None:
+        return state.chosen
+
+    def settings(self) -> dict[str, Any]:
+        return {
+            "algorithm": "private search with a random number of tries",
+            **_described(self.parameters, self.score),
+            "repetitions": self.repetitions.to_dict(),
+            "score_noise_multiplier": self.score_noise_multiplier,
+            "loss_bound": self.score.bound,
+            "stages": {
+                training.name: {
+                    "data": training.plan.data.to_dict(),
+                    "problem": training.plan.problem_settings(),
+                    **training.plan.method.settings(),
+                }
+                for training in self.trainings
+            },
+        }
+
+
+def _train(plan: Plan, oracle: Oracle) -> NDArray[np.float64]:
+    """Run a plan to its end; ``oracle.curator`` records what it releases."""
+    method = plan.method
+    seed = int(oracle.curator.noise.words(1)[0])
+    rows = method.prepare(oracle.rows, seed)
+    asked = dataclasses.replace(oracle, rows=rows, loss=plan.problem.loss)
+    state = method.init(seed)
+    for _ in range(method.n_steps):
+        state, _ = method.step(state, asked)
+    return method.finish(state)
+
+
+def _described(parameters: tuple[Mapping[str, Any], ...], score: Score) -> dict[str, Any]:
+    return {
+        "candidates": [dict(one) for one in parameters],
+        "score": type(score).__name__,
+    }
