@@ -45,8 +45,9 @@ class Center(Preprocessor):
 
     Notes
     -----
-    The intercept column becomes a quarter of the row norm long. Predictions do not scale rows: coefficients are those of unscaled rows, with the mean moved
-    into the intercept, ``b = b' - <w, mean>``.
+    The intercept column becomes a quarter of the row norm long. Predictions do not scale rows:
+    coefficients are those of unscaled rows, with the mean moved into the intercept,
+    ``b = b' - <w, mean>``.
 
     Privacy: one Gaussian release of the sum of rows.
 
