@@ -18,7 +18,7 @@ ARGS ?=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test slow lint format bars peers table rates lock clean
+.PHONY: help demo test slow lint format bars peers table edges rates lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):.*## /\1|/' \
@@ -50,6 +50,9 @@ peers: $(VENV)/.installed-dev $(PEERS:%=$(PEER_VENVS)/%/.installed) ## compare w
 
 table: $(VENV)/.installed-dev ## compare all solvers on four problems: rewrites docs/comparison.md
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(RUN) -m experiments.solver_table $(ARGS)
+
+edges: $(VENV)/.installed-dev ## try default settings at the edges: rewrites docs/edges.md
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(RUN) -m experiments.edges $(ARGS)
 
 rates: $(VENV)/.installed-dev ## measure the theorems' rates and draw them into the docs
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(RUN) -m experiments.rates $(ARGS)

@@ -86,11 +86,11 @@ def mnist_features(splits: Path) -> Iterator[Bar]:
 
 
 def _pixels(name: str, data: Dataset[NDArray[np.uint8]], bars: Bars) -> Iterator[Bar]:
-    """Pixels of images each of which was standardised by itself; no other row is involved."""
+    """Pixels of images each of which was scaled to one length; no other row is involved."""
     X = data.data.astype(np.float32)
-    X -= X.mean(axis=1, keepdims=True)
-    X /= np.maximum(X.std(axis=1, keepdims=True), np.float32(1e-3))
-    yield from _softmax(f"{name} pixels", X, data, float(np.sqrt(X.shape[1])), bars)
+    row_norm = float(np.sqrt(X.shape[1]))
+    X *= row_norm / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), np.float32(1.0))
+    yield from _softmax(f"{name} pixels", X, data, row_norm, bars)
 
 
 def _features(name: str, data: Dataset[NDArray[np.uint8]], bars: Bars) -> Iterator[Bar]:

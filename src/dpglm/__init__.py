@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from dpglm.estimators import PrivateTransformer as PrivateTransformer
     from dpglm.estimators import Ridge as Ridge
     from dpglm.estimators import RobustClassifier as RobustClassifier
+    from dpglm.exceptions import LowSignalWarning as LowSignalWarning
     from dpglm.exceptions import PlanMismatchError as PlanMismatchError
     from dpglm.exceptions import PublicInformationWarning as PublicInformationWarning
     from dpglm.privacy import Adjacency as Adjacency
@@ -40,6 +41,7 @@ _HOME = {
     "LinearRegression": "dpglm.estimators",
     "LinearSVC": "dpglm.estimators",
     "LogisticRegression": "dpglm.estimators",
+    "LowSignalWarning": "dpglm.exceptions",
     "NoisyGD": "dpglm.solvers",
     "PlanMismatchError": "dpglm.exceptions",
     "PoissonRegressor": "dpglm.estimators",

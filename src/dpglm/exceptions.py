@@ -1,6 +1,10 @@
 """The errors and warnings of the library that are not plain ValueErrors."""
 
-__all__ = ["PlanMismatchError", "PublicInformationWarning"]
+__all__ = ["LowSignalWarning", "PlanMismatchError", "PublicInformationWarning"]
+
+
+class LowSignalWarning(UserWarning):
+    """Rows times budget are too few for the number of coefficients: noise will drown the signal."""
 
 
 class PlanMismatchError(RuntimeError):

@@ -80,7 +80,20 @@ class TestRelease:
         frame.head(20).to_csv("few.csv", index=False)
         done = fit(data="few.csv", epsilon="0.1")
         assert done.exit_code == 0
-        assert "Warning: The noise will drown nearly everything" in done.stderr
+        assert (
+            "Warning: 20 rows and epsilon 0.1 for 4 coefficients. Noise will drown" in done.stderr
+        )
+        assert done.stderr.index("Warning") < done.stderr.index("Private fit")
+
+    def test_says_what_to_expect_of_the_coefficients(self, fit):
+        text = " ".join(fit().stdout.split())
+        assert "What to expect (a rule of thumb, not a promise)" in text
+        assert re.search(r"\d of 3 coefficients are more than two standard deviations", text)
+
+    def test_a_budget_that_protects_little_is_said_before_the_fit(self, fit):
+        said = fit(epsilon="11").stderr
+        assert "Warning: epsilon 11 protects hardly anything" in said
+        assert said.index("Warning") < said.index("Private fit")
 
     @pytest.mark.parametrize("relation", ["replace_one", "add_remove"])
     def test_other_relations(self, fit, relation):

@@ -5,8 +5,7 @@ import re
 
 import pytest
 
-from dpglm import LogisticRegression, Ridge
-from dpglm.cli.expectation import cautions, expectation, is_hopeless, signal_to_noise
+from dpglm import LogisticRegression
 from dpglm.report.words import plain_number
 
 
@@ -20,7 +19,7 @@ def test_says_what_the_estimators_own_plan_says(run):
     for release in plan.method.releases:
         noise = plain_number(release.noise_multiplier)
         assert f"{noise} ({release.quantity})" in " ".join(done.stdout.split())
-    assert f"{plan.coefficient_noise:.2g} (standard deviation" in done.stdout
+    assert f"standard deviation {plan.coefficient_noise:.2g} at most" in done.stdout
 
 
 def test_a_schema_says_how_many_features_and_classes(run, files, sample):
@@ -64,58 +63,50 @@ def test_wrong_options_are_named(run, fails, files, options, says):
     assert re.search(says, fails(run("plan", *options)))
 
 
-class TestExpectation:
-    def plan(self, n_rows, epsilon=1.0, n_features=100, adjacency="zero_out"):
-        model = LogisticRegression(
-            epsilon=epsilon, delta=1e-5, row_norm=10.0, adjacency=adjacency, n_rows=n_rows
-        )
-        return model.plan(n_rows, n_features)
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--epsilon", "11"), "epsilon 11 protects hardly anything"),
+        (("--delta", "1e-3"), "delta 0.001 is at least 1/5000"),
+    ],
+)
+def test_what_speaks_against_a_plan_is_said(run, options, says):
+    done = run("plan", "--rows", "5000", "--columns", "20", *options)
+    assert done.exit_code == 0
+    assert f"Caution - {says}" in " ".join(done.stdout.split())
 
-    def test_more_rows_or_epsilon_promise_more(self):
-        ratios = [signal_to_noise(self.plan(n)) for n in (50, 500, 5000)]
-        assert ratios == sorted(ratios)
-        assert signal_to_noise(self.plan(500, epsilon=2.0)) > ratios[1]
-        assert signal_to_noise(self.plan(500, n_features=10)) > ratios[1]
 
-    def test_replacing_a_row_needs_twice_the_rows(self):
-        twice = signal_to_noise(self.plan(1000, adjacency="replace_one"))
-        assert twice == pytest.approx(signal_to_noise(self.plan(500)))
+def test_what_to_expect_and_what_would_help_are_said(run):
+    done = run("plan", "--rows", "100", "--columns", "50", "--epsilon", "0.1")
+    text = " ".join(done.stdout.split())
+    assert "Noise will drown nearly everything" in text
+    assert "What would help - About" in text
 
-    def test_hopeless_numbers_are_called_so_with_cures_that_cure(self):
-        plan = self.plan(100)
-        assert is_hopeless(plan)
-        verdict, cure = expectation(plan)
-        assert "do not fit" in verdict
-        rows = int(re.search(r"about (\d+) rows", cure)[1])
-        assert expectation(self.plan(rows))[0].startswith("Expect a good model")
 
-    def test_a_larger_epsilon_and_fewer_features_are_cures_too(self):
-        verdict, cure = expectation(self.plan(800))
-        assert "weaker" in verdict
-        epsilon = float(re.search(r"epsilon ([\d.]+)", cure)[1])
-        assert signal_to_noise(self.plan(800, epsilon=epsilon)) == pytest.approx(30.0, rel=0.05)
-        features = int(re.search(r"about (\d+) features", cure)[1])
-        assert expectation(self.plan(800, n_features=features))[0].startswith("Expect a good")
+class TestPlot:
+    def test_draws_the_same_picture_for_the_same_plan(self, run, files):
+        for name in ("a.png", "b.png"):
+            done = run("plan", "--rows", "200", "--columns", "3", "--plot", name)
+            assert done.exit_code == 0, done.output
+            assert f"Wrote {name}" in done.stdout
+            assert "Generated rows know nothing of yours" in " ".join(done.stdout.split())
+        assert (files / "a.png").read_bytes() == (files / "b.png").read_bytes()
+        assert (files / "a.png").read_bytes()[:4] == b"\x89PNG"
+        assert "Fits to generated rows: 16 of 16" in done.stderr
 
-    @pytest.mark.parametrize(
-        ("options", "says"),
-        [
-            (("--epsilon", "11"), "epsilon 11 protects hardly anything"),
-            (("--delta", "1e-3"), "delta 0.001 is at least 1/5000"),
-        ],
-    )
-    def test_what_speaks_against_a_plan_is_said(self, run, options, says):
-        done = run("plan", "--rows", "5000", "--columns", "20", *options)
-        assert done.exit_code == 0
-        assert f"Warning: {says}" in done.stderr
+    def test_replaces_no_file_unless_told_to(self, run, files):
+        (files / "a.png").write_text("mine")
+        options = ("plan", "--rows", "200", "--columns", "3", "--plot", "a.png")
+        assert run(*options).exit_code == 2
+        assert (files / "a.png").read_text() == "mine"
+        assert run(*options, "--force").exit_code == 0
+        assert (files / "a.png").read_text(errors="replace") != "mine"
 
-    def test_nothing_speaks_against_usual_numbers(self):
-        assert cautions(self.plan(5000)) == []
-        assert not is_hopeless(self.plan(5000))
-
-    def test_plenty_of_rows_need_no_cure(self):
-        plan = Ridge(row_norm=2.0, target_bounds=(0, 1)).plan(10**6, 4)
-        assert expectation(plan) == ["Expect a model close to the one without privacy."]
+    def test_other_kinds_of_file_are_refused(self, run, files):
+        done = run("plan", "--rows", "200", "--columns", "3", "--plot", "a.txt")
+        assert done.exit_code == 2
+        assert "must end in .png, .svg, .pdf" in " ".join(done.stderr.split())
+        assert not (files / "a.txt").exists()
 
 
 def test_a_delta_of_zero_is_planned_with_l2_noise(run):
@@ -123,4 +114,4 @@ def test_a_delta_of_zero_is_planned_with_l2_noise(run):
     assert done.exit_code == 0
     assert "delta 0" in done.stdout
     assert "L2 noise" in done.stdout
-    assert "A delta above 0 would allow Gaussian noise" in " ".join(done.stdout.split())
+    assert "A delta above 0: it allows Gaussian noise" in " ".join(done.stdout.split())

@@ -7,7 +7,6 @@ from pathlib import Path
 import click
 
 from dpglm.cli.console import InputError, guarded, note, output, print_sections
-from dpglm.cli.expectation import cautions, expectation, is_hopeless
 from dpglm.cli.fitting import fit_with_progress, planned, require_report, write_release
 from dpglm.cli.options import (
     INPUT_FILE,
@@ -80,6 +79,9 @@ def fit(
     Error messages are for you, the holder of the rows: they show a value that does not match the
     schema. After an error nothing has been released and no file has been written.
     """
+    from dpglm.report.coefficients import coefficient_table
+    from dpglm.report.expectation import guidance
+
     schema = Schema.from_json(schema_file)
     if target is not None and target != schema.target.name:
         raise InputError(
@@ -111,12 +113,12 @@ def fit(
             y = schema.encode_target(table.pop(schema.target.name))
             X = schema.encode(table)
         plan = planned(fitted, public_rows or len(X), X.shape[1], schema.target.n_classes)
-        verdict = [" ".join(expectation(plan))] if is_hopeless(plan) else []
-        for caution in (*cautions(plan), *verdict):
+        for caution in guidance(plan).cautions:
             note(f"Warning: {caution}")
         fit_with_progress(fitted, plan, X, y, schema)
         write_release(fitted, schema, drafts, model=model, report=report)
     print_sections(fitted.privacy_.sections())
+    print_sections(guidance(plan, coefficient_table(fitted)).sections())
     for path in written:
         output().print(f"Wrote {path}")
     unused = set(storage_types(data)) - {"", *schema.column_names, schema.target.name}

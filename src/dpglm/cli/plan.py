@@ -8,18 +8,27 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dpglm.cli.console import InputError, guarded, note, output, print_pairs, print_sections
-from dpglm.cli.expectation import cautions, expectation
+from dpglm.cli.console import (
+    InputError,
+    guarded,
+    output,
+    print_pairs,
+    print_sections,
+    progress_bar,
+)
 from dpglm.cli.fitting import planned
 from dpglm.cli.options import (
     INPUT_FILE,
+    OUTPUT_FILE,
     budget_options,
     estimator_class,
     estimator_names,
     estimator_options,
     examples,
+    force_option,
     make_estimator,
 )
+from dpglm.cli.outputs import all_or_none
 from dpglm.data.schema import Schema
 
 if TYPE_CHECKING:
@@ -27,13 +36,16 @@ if TYPE_CHECKING:
 
 __all__ = ["plan"]
 
+_PICTURES = (".png", ".svg", ".pdf")
+_RUNS = 3
+
 
 @click.command(
     short_help="Say what a fit would release and cost; needs no data.",
     epilog=examples(
         "dpglm plan --schema schema.json --rows 30000 --epsilon 0.5",
         "dpglm plan --rows 5000 --columns 20 --classes 3",
-        "dpglm plan --rows 5000 --columns 20 --estimator ridge",
+        "dpglm plan --rows 5000 --columns 20 --estimator ridge --plot expected.png",
     ),
 )
 @click.option("--rows", type=click.IntRange(min=1), required=True, help="Number of rows (public).")
@@ -44,6 +56,13 @@ __all__ = ["plan"]
 )
 @budget_options(epsilon=1.0)
 @estimator_options(None)
+@click.option(
+    "--plot",
+    type=OUTPUT_FILE,
+    help="Draw accuracy against epsilon, fitted to generated rows of this shape (.png, .svg, "
+    ".pdf); takes seconds to a minute.",
+)
+@force_option
 @guarded
 def plan(
     rows: int,
@@ -55,6 +74,8 @@ def plan(
     adjacency: str,
     estimator: str | None,
     settings: tuple[str, ...],
+    plot: Path | None,
+    force: bool,
 ) -> None:
     """Say what a fit would release, what it would cost and what to expect, without any data.
 
@@ -79,8 +100,8 @@ def plan(
     )
     decided = planned(made, rows, n_features, n_classes)
     _tell(decided, type(made).__name__)
-    for caution in cautions(decided):
-        note(f"Warning: {caution}")
+    if plot is not None:
+        _draw(decided, plot, force=force)
 
 
 def _from_schema(
@@ -113,6 +134,7 @@ def _from_sizes(
 
 
 def _tell(plan: Plan, estimator: str) -> None:
+    from dpglm.report.expectation import guidance
     from dpglm.report.words import describe_event, plain_number, rounded_up
 
     spent = plan.privacy()
@@ -130,9 +152,23 @@ def _tell(plan: Plan, estimator: str) -> None:
                 f"{plain_number(one.noise_multiplier)} ({one.quantity})"
                 for one in plan.method.releases
             ),
-            "Noise per coefficient": f"{plan.coefficient_noise:.2g} (standard deviation, at most, "
-            "for features within [-1, 1])",
         },
     )
     output().print()
-    print_sections([("What to expect (a rule of thumb, not a promise)", expectation(plan))])
+    print_sections(guidance(plan).sections())
+
+
+def _draw(plan: Plan, target: Path, *, force: bool) -> None:
+    from dpglm.report._extras import require
+    from dpglm.report.expected_curve import default_epsilons, expected_curve
+
+    require("matplotlib", "plot")
+    if target.suffix not in _PICTURES:
+        raise InputError(f"--plot {target}: must end in {', '.join(_PICTURES)}")
+    with all_or_none([target], force=force) as drafts:
+        epsilons = default_epsilons(plan)
+        with progress_bar("Fits to generated rows", len(epsilons) * _RUNS + 1) as advance:
+            # With a seed, the same plan gives the same picture.
+            curve = expected_curve(plan, epsilons, n_runs=_RUNS, random_state=0, progress=advance)
+        curve.figure().savefig(drafts[target])
+    print_sections([(f"Wrote {target}", curve.remarks)])

@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from dpglm._validation import check_one_of, check_real
 from dpglm.data.prepare import ColumnScaling, Matrix, prepare_rows
 from dpglm.data.spec import DataSpec
-from dpglm.estimators._private import PrivateEstimator, PublicFacts
+from dpglm.estimators._private import PrivateEstimator, PublicFacts, warn_of_noise
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.problem import Constraint, Problem, Regularizer
 from dpglm.report.certificate import certify
@@ -223,6 +223,7 @@ class PrivateLinearModel(PrivateEstimator):
             target_range=target_range,
         )
         plan = self._make_plan(spec, problem_for(spec))
+        warn_of_noise(plan)
         noise = self._noise()
         matrix = X.astype(spec.dtype, copy=False)
         matrix = _csr(matrix) if sparse.issparse(matrix) else matrix

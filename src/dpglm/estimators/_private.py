@@ -16,13 +16,15 @@ from sklearn.base import BaseEstimator
 from dpglm._validation import check_integer, check_one_of, check_real
 from dpglm.data.prepare import ColumnScaling, Matrix, column_scaling, largest_norm
 from dpglm.data.spec import SMALLEST, FloatType
-from dpglm.exceptions import PublicInformationWarning
+from dpglm.exceptions import LowSignalWarning, PublicInformationWarning
 from dpglm.privacy.budget import ApproximateDP, PrivacyBudget, default_delta
 from dpglm.privacy.noise import NoiseSource, SeededNoise, SystemNoise
 from dpglm.privacy.unit import Adjacency
 from dpglm.report.certificate import PublicFact
+from dpglm.report.expectation import guidance
+from dpglm.solvers.base import Plan
 
-__all__ = ["PrivateEstimator", "PublicFacts"]
+__all__ = ["PrivateEstimator", "PublicFacts", "warn_of_noise"]
 
 
 @dataclass
@@ -151,6 +153,17 @@ class PrivateEstimator(BaseEstimator):
                 )
             facts.declared("feature_bounds", [scaling.low.tolist(), scaling.high.tolist()])
         return n_rows, row_norm, scaling
+
+
+def warn_of_noise(plan: Plan) -> None:
+    """Warn of a fit whose plan promises hardly more than noise; no row is looked at."""
+    expected = guidance(plan)
+    if expected.is_hopeless:
+        warnings.warn(
+            f"{expected.sizes} {expected.verdict} What would help: {'; or '.join(expected.cures)}.",
+            LowSignalWarning,
+            stacklevel=_frames_to_the_user(),
+        )
 
 
 def _frames_to_the_user() -> int:

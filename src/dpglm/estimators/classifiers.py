@@ -100,7 +100,8 @@ class _PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         -------
         Plan
             Events, noise multiplier, steps and expected noise per coefficient. ``fit`` on data
-            of that size executes exactly this plan.
+            of that size executes exactly this plan; ``dpglm.report.guidance`` says what to
+            expect of it.
 
         Raises
         ------

@@ -1,17 +1,23 @@
 """What a fit says about itself: certificate, independent check, model file, pictures, page."""
 
 from dpglm.report.certificate import Certificate, PublicFact, certify, model_digest
+from dpglm.report.expectation import Guidance, guidance
+from dpglm.report.expected_curve import ExpectedCurve, expected_curve
 from dpglm.report.model_file import LinearModel, load_model, save_model
 from dpglm.report.spending import Spending
 from dpglm.report.verify import Verification, verify
 
 __all__ = [
     "Certificate",
+    "ExpectedCurve",
+    "Guidance",
     "LinearModel",
     "PublicFact",
     "Spending",
     "Verification",
     "certify",
+    "expected_curve",
+    "guidance",
     "load_model",
     "model_digest",
     "save_model",

@@ -15,6 +15,7 @@ from dpglm.report._extras import require
 from dpglm.report._files import write_text
 from dpglm.report.certificate import Certificate
 from dpglm.report.coefficients import CoefficientTable, coefficient_table
+from dpglm.report.expectation import guidance
 from dpglm.report.statement import provenance_in_words, relation_in_words, value_in_words
 from dpglm.report.verify import verify
 from dpglm.report.words import plain_number, rounded_up
@@ -99,6 +100,7 @@ def report_page(
         spending=certificate.spending(),
         relation=relation_in_words(certificate.adjacency),
         verification=verify(certificate),
+        expected=guidance(estimator.solution_.plan, table).sections(),
         scores=scores or {},
         pictures=[(text, as_data_uri(figure)) for text, figure in pictures.items()],
         settings=_settings(certificate),

@@ -12,7 +12,7 @@ __all__ = ["clip", "slope_unit", "steps"]
 
 # Chosen on validation parts of the training rows of Adult, ACS employment, MNIST and California
 # housing, then frozen; docs/defaults.md says what else was seen on the way.
-_CLIP_SCALAR, _CLIP_VECTOR = 0.75, 0.1
+_CLIP_SCALAR, _CLIP_VECTOR = 0.75, 0.15
 _NOISE_SCALAR, _NOISE_VECTOR = 0.7, 0.5
 _LEAST_STEPS, _MOST_STEPS = 200, 400
 _LARGEST_STEP_BOUNDED, _LARGEST_STEP_UNBOUNDED, _LARGEST_STEP_NONCONVEX = 8.0, 4.0, 0.5
@@ -62,7 +62,7 @@ def clip(loss: Loss, data: DataSpec) -> float:
     Returns
     -------
     float
-        ``slope_unit * row_norm`` times 0.75 for one output, times 0.1 for several.
+        ``slope_unit * row_norm`` times 0.75 for one output, times 0.15 for several.
 
     Notes
     -----

@@ -21,6 +21,7 @@ from dpglm.privacy.events import Composed, Gaussian, Repeated
 from dpglm.privacy.mechanisms import Release
 from dpglm.privacy.unit import Adjacency
 from dpglm.problem import Problem
+from dpglm.problem.loss import Loss
 from dpglm.solvers.base import Method, Plan, Solver, StepInfo
 from dpglm.solvers.defaults import slope_unit
 from dpglm.solvers.feasible import feasible, n_penalized
@@ -34,14 +35,21 @@ from dpglm.solvers.preconditioner import (
     second_moment_release,
 )
 from dpglm.solvers.quadratic import minimize_quadratic
+from dpglm.solvers.shrinkage import is_neutral, kept_share
 
 __all__ = ["Newton", "NewtonMethod"]
 
-# Chosen on validation parts of the training rows of Adult, ACS employment and California housing;
-# docs/solvers/newton.md says what else was seen on the way.
-_TRAVEL = 0.4
+# Chosen on validation parts of the training rows of Adult, ACS employment and California housing,
+# and on generated rows; docs/solvers/newton.md says what else was seen on the way.
+_TRAVEL, _SAFE_SIGNAL, _FAR = 0.4, 5.0, 4.0
 _LEAST_STEPS, _MOST_STEPS = 10, 60
-_LEAST_CLIP, _USUAL_CLIP = 0.15, 0.75
+_LEAST_CLIP, _USUAL_CLIP, _CLIP_GROWTH = 0.15, 0.75, 0.15
+_LARGEST_STEP = 2.0
+# Share of the bound on curvature that damps noise, where the clip is twice the slopes at zero;
+# none where it is below them, as the clipped loss is flat there.
+_DAMPING = 0.25
+# Noise in a prediction, over the range in which slopes change, that does no harm.
+_VISIBLE = 0.05
 
 
 @final
@@ -58,9 +66,10 @@ class Newton(Solver):
     ----------
     n_steps : int, optional
         Number of steps T, at least 1. By default 10 to 60, more with more budget.
-    step_size : float, default=2.0
+    step_size : float, optional
         Size of the first step, above 0, in units of the minimiser of the upper bound; later
-        ones decay linearly to zero.
+        ones decay linearly to zero. By default 2, or less where noise would carry further than
+        the budget can.
     clip : float, optional
         Bound on a row's gradient in the basis, above 0, in units of the gradient of a row of
         mean squared length with a slope that counts as large. By default it grows with the
@@ -70,6 +79,9 @@ class Newton(Solver):
 
     Notes
     -----
+    What is returned is shrunk towards the start where it is no longer than noise alone would make
+    it (``dpglm.solvers.shrinkage``): a known share of it, so that signs and ranks stay.
+
     Privacy: one Gaussian release of second moments and T of gradients, accounted exactly. The
     basis is public once the moments are released, so clipping in it bounds every row whatever
     the moments were.
@@ -92,14 +104,15 @@ class Newton(Solver):
     """
 
     n_steps: int | None = None
-    step_size: float = 2.0
+    step_size: float | None = None
     clip: float | None = None
     first_share: float = 0.2
 
     def __post_init__(self) -> None:
         if self.n_steps is not None:
             check_integer("n_steps", self.n_steps, least=1)
-        check_real("step_size", self.step_size, above=0.0)
+        if self.step_size is not None:
+            check_real("step_size", self.step_size, above=0.0)
         if self.clip is not None:
             check_real("clip", self.clip, above=0.0)
         check_real("first_share", self.first_share, above=0.0, below=1.0)
@@ -115,7 +128,7 @@ class Newton(Solver):
             raise ValueError(f"loss must be convex for the solver Newton, got {problem.loss!r}")
         check_data(data, adjacency)
         mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.weight_bound)
-        clip, n_steps = self._clip_and_steps(mu, data)
+        clip, n_steps, step_size = self._clip_and_steps(problem.loss, mu, data)
         unit = slope_unit(problem.loss, data)
         curvature = problem.loss.smoothness_on(
             math.inf, *data.target_range(problem.loss.target.bounds)
@@ -126,7 +139,7 @@ class Newton(Solver):
             adjacency=adjacency,
             clip=clip * unit * math.sqrt(data.n_columns),
             curvature=curvature if math.isfinite(curvature) else unit,
-            step_sizes=tuple(self.step_size * (1.0 - (k + 0.5) / n_steps) for k in range(n_steps)),
+            step_sizes=tuple(step_size * (1.0 - (k + 0.5) / n_steps) for k in range(n_steps)),
             first_noise_multiplier=1.0,
             noise_multiplier=1.0,
         )
@@ -150,19 +163,26 @@ class Newton(Solver):
         )
         return Plan(problem, data, budget, adjacency, method)
 
-    def _clip_and_steps(self, mu: float, data: DataSpec) -> tuple[float, int]:
-        """Fill in clip and number of steps; ``mu`` is the budget as Gaussian DP."""
-        travel = _TRAVEL * math.sqrt(1.0 - self.first_share) * mu * data.n_rows / data.n_columns
+    def _clip_and_steps(self, loss: Loss, mu: float, data: DataSpec) -> tuple[float, int, float]:
+        """Fill in clip, number of steps and step size; ``mu`` is the budget as Gaussian DP."""
+        signal = math.sqrt(1.0 - self.first_share) * mu * data.n_rows / data.n_columns
+        # Rows that all pull the start the same way are heard where others drown in noise.
+        safe = min(1.0, math.sqrt(signal / _SAFE_SIGNAL)) if is_neutral(loss, data) else _FAR
+        travel = _TRAVEL * signal * safe
         clip = self.clip
         if clip is None:
-            clip = min(max(travel / 25.0, _LEAST_CLIP), _USUAL_CLIP)
+            # Sampling moves gradients as well; a small clip does not help where that is more.
+            sampling = _CLIP_GROWTH * mu * math.sqrt(data.n_rows / data.n_columns)
+            clip = min(max(travel / 25.0, sampling, _LEAST_CLIP), _USUAL_CLIP)
             clip = max(clip, travel / 100.0)
         if not SMALLEST <= clip <= LARGEST:
             raise ValueError(f"clip must be {SMALLEST:g} to {LARGEST:g}, got {clip!r}")
-        if self.n_steps is not None:
-            return clip, self.n_steps
-        wanted = math.ceil(2.0 * travel / (clip * self.step_size))
-        return clip, min(max(wanted, _LEAST_STEPS), _MOST_STEPS)
+        n_steps = self.n_steps
+        if n_steps is None:
+            wanted = math.ceil(2.0 * travel / (clip * (self.step_size or _LARGEST_STEP)))
+            n_steps = min(max(wanted, _LEAST_STEPS), _MOST_STEPS)
+        step_size = self.step_size or min(_LARGEST_STEP, 2.0 * travel / (clip * n_steps))
+        return clip, n_steps, step_size
 
 
 @final
@@ -244,6 +264,18 @@ class NewtonMethod(Method["NewtonState"]):
     def _noise_in_basis(self) -> float:
         return self.noise_std * math.hypot(*self.step_sizes) / self.curvature
 
+    @property
+    def _noise_left(self) -> float:
+        """Standard deviation of the noise in each coordinate, as far as the loss damps it."""
+        loss = self.problem.loss
+        largest = loss.slope_bound_on(0.0, *self.data.target_range(loss.target.bounds))
+        relative = self.clip / (largest * math.sqrt(self.data.n_columns)) if largest else 1.0
+        damping = _DAMPING * min(max(relative - 1.0, 0.0), 1.0)
+        variance = 0.0
+        for eta in self.step_sizes:
+            variance = (1.0 - damping * eta) ** 2 * variance + eta**2
+        return self.noise_std * math.sqrt(variance) / self.curvature
+
     def noise_in(self, state: NewtonState) -> NDArray[np.float64]:
         assert state.basis is not None
         return self._noise_in_basis * state.basis.scales
@@ -279,7 +311,15 @@ class NewtonMethod(Method["NewtonState"]):
         return NewtonState(state.step + 1, basis, w), info
 
     def finish(self, state: NewtonState) -> NDArray[np.float64]:
-        return state.w
+        assert state.basis is not None
+        loss, noise = self.problem.loss, self._noise_left
+        visible = _VISIBLE * slope_unit(loss, self.data) / self.curvature
+        if noise * math.sqrt(self.data.n_columns) < visible or not is_neutral(loss, self.data):
+            return state.w
+        start = self.init(0).w
+        length = float(np.linalg.norm(state.basis.inverse @ (state.w - start)))
+        share = kept_share(length, noise, self.data.n_coefficients, alike=True)
+        return start + share * (state.w - start)
 
     def settings(self) -> dict[str, Any]:
         return {

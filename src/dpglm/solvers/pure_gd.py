@@ -28,6 +28,7 @@ from dpglm.solvers.base import Method, Plan, Solver, StepInfo
 from dpglm.solvers.descent import Descent, DescentState, clipping_for
 from dpglm.solvers.outputs import Last, Output
 from dpglm.solvers.schedules import Constant, LinearDecay, Schedule
+from dpglm.solvers.shrinkage import is_neutral, kept_share
 
 __all__ = ["PureGD", "PureGDMethod"]
 
@@ -63,6 +64,8 @@ class PureGD(Solver):
     With a delta of 0 each step costs ``epsilon / T``, so noise grows with T; and its standard
     deviation in each coordinate is ``s sqrt(m + 1)`` for m coefficients. So there are few steps
     by default, and few columns are better. Where a delta above 0 will do, ``NoisyGD`` is better.
+    What is returned is shrunk towards the start where it is no longer than noise alone would make
+    it (``dpglm.solvers.shrinkage``).
 
     Privacy: T releases, each ``Pure(e)``, exactly; with a delta above 0 their composition is
     accounted for numerically.
@@ -228,7 +231,13 @@ class PureGDMethod(Method["DescentState"]):
         return self.descent.step(state, g, self.noise_std)
 
     def finish(self, state: DescentState) -> NDArray[np.float64]:
-        return state.returned
+        if not is_neutral(self.descent.problem.loss, self.descent.data):
+            return state.returned
+        start = self.init(0).w
+        length = float(np.linalg.norm(state.returned - start))
+        size = self.descent.data.n_coefficients
+        share = kept_share(length, self.coefficient_noise, size, alike=False)
+        return start + share * (state.returned - start)
 
     def settings(self) -> dict[str, Any]:
         return {

@@ -31,6 +31,7 @@ from dpglm.solvers.preconditioner import (
     second_moment_release,
 )
 from dpglm.solvers.quadratic import minimize_quadratic
+from dpglm.solvers.shrinkage import kept_share
 
 __all__ = ["SufficientStatistics", "SufficientStatisticsMethod"]
 
@@ -64,7 +65,9 @@ class SufficientStatistics(Solver):
     Notes
     -----
     Privacy: two Gaussian releases, accounted exactly. Clipping a row's contribution gives that
-    row a smaller weight in least squares, which does not bias a model that is right.
+    row a smaller weight in least squares, which does not bias a model that is right. Shrinkage
+    towards the constant model, where what was found is no longer than noise alone would make it,
+    is post-processing (``dpglm.solvers.shrinkage``).
 
     References
     ----------
@@ -265,7 +268,7 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
     def _solve(
         self, matrix: NDArray[np.float64], vector: NDArray[np.float64], basis: Basis
     ) -> NDArray[np.float64]:
-        """Least squares with a ridge in the basis, the problem's penalty and its constraint."""
+        """Least squares with a ridge, penalty and constraint, shrunk where it may be all noise."""
         values, directions = np.linalg.eigh(matrix)
         ridge = self.ridge * self.releases[1].noise_scale * math.sqrt(len(matrix))
         # Rounding of the eigenvalues is what is left where the ridge is zero.
@@ -274,14 +277,20 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
         constant = np.zeros(len(matrix))
         if self.data.intercept > 0.0:
             constant[-1] = self.center / self.data.intercept
-        return minimize_quadratic(
+        penalized = n_penalized(self.problem, self.data)
+        w = minimize_quadratic(
             (directions * raised) @ directions.T / self.data.n_rows,
             vector / self.data.n_rows,
             basis,
             self.problem,
-            n_penalized(self.problem, self.data),
+            penalized,
             constant,
         )
+        start = feasible(self.problem, penalized, constant, 0.0)
+        length = float(np.linalg.norm(basis.inverse @ (w - start)))
+        noise = self.releases[1].noise_scale / self.target_weight
+        noise *= math.sqrt(float(np.mean(raised**-2.0)))
+        return start + kept_share(length, noise, len(matrix), alike=True) * (w - start)
 
     def finish(self, state: SufficientStatisticsState) -> NDArray[np.float64]:
         return state.w
