@@ -5,13 +5,24 @@ import pytest
 
 from dpglm import LogisticRegression
 from dpglm.data.spec import DataSpec
-from dpglm.privacy import ApproximateDP, GaussianDP
-from dpglm.problem import Logistic, Problem, Savage, Softmax, Squared
-from dpglm.solvers import Auto, Newton, NoisyGD, PureGD, SufficientStatistics, choose
+from dpglm.preprocessing import Center, Whiten
+from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP
+from dpglm.problem import L1, L2, L2Ball, Logistic, Problem, Savage, Softmax, Squared
+from dpglm.solvers import (
+    Auto,
+    Newton,
+    NoisyGD,
+    Preprocessed,
+    PureGD,
+    SufficientStatistics,
+    choose,
+)
 from dpglm.solvers.registry import SOLVERS
 
 SMALL = DataSpec(1000, 20, target_low=-1.0, target_high=1.0)
 BUDGET = ApproximateDP(1.0, 1e-5)
+CENTERED = Preprocessed([Center()], NoisyGD(shrink=True))
+WHITENED = Preprocessed([Center(), Whiten(exponent=0.25)], NoisyGD(shrink=True))
 
 
 @pytest.mark.parametrize(
@@ -24,7 +35,12 @@ BUDGET = ApproximateDP(1.0, 1e-5)
         (Savage(), BUDGET, SMALL, NoisyGD()),
         (Logistic(), BUDGET, DataSpec(1000, 301), NoisyGD()),
         (Logistic(), BUDGET, DataSpec(1000, 299, intercept=1.0), Newton()),
-        (Logistic(), BUDGET, DataSpec(1000, 300, intercept=1.0), NoisyGD()),
+        (Logistic(), BUDGET, DataSpec(1000, 300, intercept=1.0), CENTERED),
+        (Softmax(), BUDGET, DataSpec(60_000, 784, n_outputs=10, intercept=1.0), WHITENED),
+        (Softmax(), BUDGET, DataSpec(60_000, 1000, n_outputs=10, intercept=1.0), CENTERED),
+        (Logistic(), BUDGET, DataSpec(1000, 300, intercept=1.0, sparse=True), NoisyGD()),
+        (Logistic(), BUDGET, DataSpec(2**22, 300, intercept=1.0), NoisyGD()),
+        (Savage(), BUDGET, DataSpec(1000, 300, intercept=1.0), NoisyGD()),
         (Squared(), BUDGET, DataSpec(2**26, 5, target_low=0.0, target_high=1.0), NoisyGD()),
         (Logistic(), ApproximateDP(1.0, 0.0), SMALL, PureGD()),
     ],
@@ -32,6 +48,31 @@ BUDGET = ApproximateDP(1.0, 1e-5)
 def test_choice(loss, budget, data, expected):
     assert choose(Problem(loss), budget, data) == expected
     assert Auto().plan(Problem(loss), budget, data) == expected.plan(Problem(loss), budget, data)
+
+
+@pytest.mark.parametrize(
+    ("problem", "adjacency", "expected"),
+    [
+        (Problem(Softmax(), L2(1.0 / 60_000)), Adjacency.ZERO_OUT, WHITENED),
+        (Problem(Softmax(), L2(2.0 / 60_000)), Adjacency.ZERO_OUT, CENTERED),
+        (Problem(Softmax(), L1(1e-6)), Adjacency.ZERO_OUT, CENTERED),
+        (Problem(Softmax(), constraint=L2Ball(1.0)), Adjacency.ZERO_OUT, CENTERED),
+    ],
+)
+def test_rows_are_whitened_only_where_the_objective_stays(problem, adjacency, expected):
+    data = DataSpec(60_000, 784, n_outputs=10, intercept=1.0)
+    assert choose(problem, BUDGET, data, adjacency) == expected
+
+
+def test_second_moments_must_stand_out_of_their_noise():
+    data = DataSpec(30_000, 784, n_outputs=10, intercept=1.0)
+    problem = Problem(Softmax())
+    for epsilon, adjacency, expected in (
+        (1.0, Adjacency.ZERO_OUT, WHITENED),
+        (1.0, Adjacency.REPLACE_ONE, CENTERED),
+        (0.3, Adjacency.ZERO_OUT, CENTERED),
+    ):
+        assert choose(problem, ApproximateDP(epsilon, 1e-5), data, adjacency) == expected
 
 
 def test_is_what_estimators_use():

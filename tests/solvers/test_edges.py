@@ -28,8 +28,8 @@ from dpglm.solvers import (
     Newton,
     SufficientStatistics,
     newton,
-    pure_gd,
     run,
+    shrinkage,
     sufficient_statistics,
 )
 from dpglm.solvers.shrinkage import is_neutral, kept_share
@@ -95,7 +95,7 @@ def test_nothing_to_learn_is_no_worse_than_zero(corner):
 def test_without_shrinkage_they_would_be(corner):
     with (
         mock.patch.object(newton, "kept_share", return_value=1.0),
-        mock.patch.object(pure_gd, "kept_share", return_value=1.0),
+        mock.patch.object(shrinkage, "kept_share", return_value=1.0),
         mock.patch.object(sufficient_statistics, "kept_share", return_value=1.0),
     ):
         assert excess(*corner) > 0.02

@@ -21,7 +21,7 @@ from dpglm.privacy.events import Pure, Repeated
 from dpglm.privacy.noise import SeededNoise
 from dpglm.problem import L2, L2Ball, Logistic, Problem, Softmax, Squared
 from dpglm.report import Certificate, verify
-from dpglm.solvers import Constant, NoisyGD, PureGD, UniformAverage, pure_gd, run
+from dpglm.solvers import Constant, NoisyGD, PureGD, UniformAverage, run, shrinkage
 
 BUDGET = ApproximateDP(1.0, 0.0)
 DATA = DataSpec(n_rows=10_000, n_features=20, intercept=1.0)
@@ -184,7 +184,7 @@ def test_coefficient_noise_is_what_remains_in_the_end():
     # Rows of zeros: nothing but noise moves the parameter.
     rows = prepare_rows(np.zeros((100, 3)), np.ones(100), data)
     plan = plan_of(data=data, n_steps=5, step_size=0.5)
-    with mock.patch.object(pure_gd, "kept_share", return_value=1.0):
+    with mock.patch.object(shrinkage, "kept_share", return_value=1.0):
         ws = [run(plan, rows, SeededNoise(seed)).w for seed in range(400)]
     assert np.std(ws) == pytest.approx(plan.coefficient_noise, rel=0.1)
 

@@ -11,7 +11,7 @@ from dpglm.oracle.moment_plans import MOST_COLUMNS
 from dpglm.preprocessing import Center, Preprocessor, Whiten
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.unit import Adjacency
-from dpglm.problem import Problem, Squared
+from dpglm.problem import L2, NoPenalty, Problem, Squared, Unconstrained
 from dpglm.solvers.base import Plan, Solver
 from dpglm.solvers.newton import Newton
 from dpglm.solvers.noisy_gd import NoisyGD
@@ -25,9 +25,14 @@ __all__ = ["Auto", "choose"]
 # double precision are 2 GiB.
 _MOST_COLUMNS = 300
 _MOST_ENTRIES = 2**28
+# Centred rows are copies.
+_MOST_COPIED = 2**30
 # Noise in second moments that whitening can bear, against a row's squared length.
 _MOST_MOMENT_NOISE = 0.03
-_EXPONENT = 0.25
+_WHITEN = Whiten(exponent=0.25)
+# Times the number of rows; the default of estimators, C = 1. Stronger ones would mean something
+# else for coefficients of whitened rows.
+_STRONGEST_PENALTY = 1.0 + 1e-9
 
 
 def choose(
@@ -54,9 +59,11 @@ def choose(
     Solver
         ``PureGD`` for a delta of 0, which Gaussian noise cannot give. For at most 300 columns,
         and at most 2^28 entries of rows: ``SufficientStatistics`` for squared loss, ``Newton``
-        for other convex losses. Otherwise ``NoisyGD``; after ``Center`` where rows are dense and
-        there is an intercept, and after ``Whiten`` too where noise leaves something to see of
-        second moments.
+        for other convex losses. Otherwise ``NoisyGD``; for convex losses and more than 300 dense
+        columns (at most 2^30 entries) with an intercept after ``Center``, and after ``Whiten`` too
+        where noise leaves something to see of
+        second moments and there is neither a constraint nor more of a penalty than L2 with
+        ``C = 1``.
 
     Examples
     --------
@@ -68,21 +75,29 @@ def choose(
     """
     if budget.to_dict().get("delta") == 0.0:
         return PureGD()
-    large = data.n_columns > _MOST_COLUMNS or data.n_rows * data.n_columns > _MOST_ENTRIES
-    if not large and problem.loss.convex:
+    entries, wide = data.n_rows * data.n_columns, data.n_columns > _MOST_COLUMNS
+    if not problem.loss.convex:
+        return NoisyGD()
+    if not wide and entries <= _MOST_ENTRIES:
         return SufficientStatistics() if isinstance(problem.loss, Squared) else Newton()
-    if data.sparse or not data.intercept or not problem.loss.convex:
+    if not wide or data.sparse or not data.intercept or entries > _MOST_COPIED:
         return NoisyGD()
     steps: list[Preprocessor] = [Center()]
-    whiten = Whiten(exponent=_EXPONENT)
     mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.weight_bound)
-    signal = data.n_rows * mu * math.sqrt(whiten.share(data, mu))
-    if (
-        data.n_columns <= MOST_COLUMNS
-        and math.sqrt(2.0 * data.n_columns) <= _MOST_MOMENT_NOISE * signal
-    ):
-        steps.append(whiten)
-    return Preprocessed(steps)
+    if _can_whiten(problem, data, mu):
+        steps.append(_WHITEN)
+    return Preprocessed(steps, NoisyGD(shrink=True))
+
+
+def _can_whiten(problem: Problem, data: DataSpec, mu: float) -> bool:
+    """Whether second moments stand out of their noise, and the objective hardly changes."""
+    penalty = problem.regularizer
+    weak = isinstance(penalty, NoPenalty | L2)
+    weak = weak and penalty.strong_convexity * data.n_rows <= _STRONGEST_PENALTY
+    if not weak or problem.constraint != Unconstrained() or data.n_columns > MOST_COLUMNS:
+        return False
+    signal = math.sqrt(_WHITEN.share(data, mu)) * mu * data.n_rows
+    return math.sqrt(2.0 * data.n_columns) <= _MOST_MOMENT_NOISE * signal
 
 
 @final

@@ -28,8 +28,12 @@ from dpglm.solvers.base import Method, Plan, Solver, StepInfo
 from dpglm.solvers.feasible import feasible, n_penalized
 from dpglm.solvers.outputs import Last, Output
 from dpglm.solvers.schedules import LinearDecay, Schedule
+from dpglm.solvers.shrinkage import shrunk
 
 __all__ = ["NoisyGD", "NoisyGDMethod"]
+
+# Below so much budget times rows for each column, data damp little of the noise.
+_DAMPED = 5.0
 
 
 @final
@@ -59,6 +63,10 @@ class NoisyGD(Solver):
         Probability q with which each row enters each batch, in (0, 1]; 1 is the full batch.
     output : Output, default=Last()
         Which iterate, or average of iterates, is returned.
+    shrink : bool, default=False
+        Whether a result hardly longer than noise alone would make it is shrunk towards its
+        start (``dpglm.solvers.shrinkage``), where ``mu n`` is below five times the columns, so
+        that data damp little of the noise.
 
     Notes
     -----
@@ -91,6 +99,7 @@ class NoisyGD(Solver):
     momentum: float = 0.9
     sampling_rate: float = 1.0
     output: Output = field(default_factory=Last)
+    shrink: bool = False
 
     def __post_init__(self) -> None:
         if self.n_steps is not None:
@@ -119,10 +128,11 @@ class NoisyGD(Solver):
                 f"clip must be {SMALLEST:g} to {LARGEST:g} times the row norm "
                 f"{data.augmented_row_norm!r}, got {clip!r}"
             )
+        mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.weight_bound)
         n_steps, step_size = defaults.steps(
             problem.loss,
             data,
-            mu=budget.gdp_mu() / adjacency.sum_sensitivity(data.weight_bound),
+            mu=mu,
             clip=clip,
             momentum=self.momentum,
             schedule=self.schedule,
@@ -139,6 +149,7 @@ class NoisyGD(Solver):
             sampling_rate=self.sampling_rate,
             output=self.output,
             noise_multiplier=1.0,
+            shrink=self.shrink and mu * data.n_rows < _DAMPED * data.n_columns,
         )
         # Penalties and constraints that do not fit the parameter fail here, not in the run.
         method.init(0)
@@ -191,6 +202,8 @@ class NoisyGDMethod(Method["NoisyGDState"]):
         Noise standard deviation over the sensitivity of a gradient sum.
     amplified : Contraction, optional
         What makes amplification by iteration hold, where it does.
+    shrink : bool, default=False
+        Whether a result hardly longer than noise alone would make it is shrunk.
     """
 
     problem: Problem
@@ -203,6 +216,7 @@ class NoisyGDMethod(Method["NoisyGDState"]):
     output: Output
     noise_multiplier: float
     amplified: Contraction | None = None
+    shrink: bool = False
 
     @property
     def n_steps(self) -> int:
@@ -307,7 +321,11 @@ class NoisyGDMethod(Method["NoisyGDState"]):
         return L2Ball(self.amplified.radius).project(w).astype(np.float64, copy=False)
 
     def finish(self, state: NoisyGDState) -> NDArray[np.float64]:
-        return state.returned
+        if not self.shrink:
+            return state.returned
+        start = self.init(0).w
+        noise = self.coefficient_noise
+        return shrunk(state.returned, start, noise, self.problem.loss, self.data)
 
     def settings(self) -> dict[str, Any]:
         return {
@@ -321,4 +339,5 @@ class NoisyGDMethod(Method["NoisyGDState"]):
             "sampling_rate": self.sampling_rate,
             "output": repr(self.output),
             "noise_multiplier": self.noise_multiplier,
+            "shrink": self.shrink,
         }

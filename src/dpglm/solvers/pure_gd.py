@@ -28,7 +28,7 @@ from dpglm.solvers.base import Method, Plan, Solver, StepInfo
 from dpglm.solvers.descent import Descent, DescentState, clipping_for
 from dpglm.solvers.outputs import Last, Output
 from dpglm.solvers.schedules import Constant, LinearDecay, Schedule
-from dpglm.solvers.shrinkage import is_neutral, kept_share
+from dpglm.solvers.shrinkage import shrunk
 
 __all__ = ["PureGD", "PureGDMethod"]
 
@@ -231,13 +231,9 @@ class PureGDMethod(Method["DescentState"]):
         return self.descent.step(state, g, self.noise_std)
 
     def finish(self, state: DescentState) -> NDArray[np.float64]:
-        if not is_neutral(self.descent.problem.loss, self.descent.data):
-            return state.returned
-        start = self.init(0).w
-        length = float(np.linalg.norm(state.returned - start))
-        size = self.descent.data.n_coefficients
-        share = kept_share(length, self.coefficient_noise, size, alike=False)
-        return start + share * (state.returned - start)
+        data, start = self.descent.data, self.init(0).w
+        loss = self.descent.problem.loss
+        return shrunk(state.returned, start, self.coefficient_noise, loss, data)
 
     def settings(self) -> dict[str, Any]:
         return {

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpglm.data.spec import LARGEST, DataSpec
 from dpglm.problem.loss import Loss
 
-__all__ = ["is_neutral", "kept_share"]
+__all__ = ["is_neutral", "kept_share", "shrunk"]
 
 # Signs and ranks of predictions can be right where their size is lost in noise.
 _LEAST_SHARE = 0.1
@@ -77,3 +78,41 @@ def kept_share(size: float, noise: float, coordinates: int, *, alike: bool) -> f
     enough = 2.0 * least if alike else 1.0 + 3.0 * spread
     squares = max((size / noise) ** 2 / coordinates, least)
     return min(max((1.0 - least / squares) / (1.0 - least / enough), _LEAST_SHARE), 1.0)
+
+
+def shrunk(
+    w: NDArray[np.float64],
+    start: NDArray[np.float64],
+    noise: float,
+    loss: Loss,
+    data: DataSpec,
+) -> NDArray[np.float64]:
+    """Draw a noisy parameter towards where it started, if it has hardly got further than noise.
+
+    Parameters
+    ----------
+    w, start : ndarray of shape ``data.coefficient_shape``
+        The parameter, and where descent started.
+    noise : float
+        Bound on the standard deviation of the noise in each coefficient, above 0.
+    loss : Loss
+        Pointwise loss; nothing is done unless ``is_neutral``.
+    data : DataSpec
+        Public facts.
+
+    Returns
+    -------
+    ndarray, shape of w
+        ``start`` plus a share of the way to ``w``: ``kept_share`` for rows that may differ much
+        between directions.
+
+    Notes
+    -----
+    Privacy: post-processing of released values.
+    """
+    if not is_neutral(loss, data):
+        return w
+    length = float(np.linalg.norm(w - start))
+    share = kept_share(length, noise, data.n_coefficients, alike=False)
+    moved: NDArray[np.float64] = start + share * (w - start)
+    return moved
