@@ -10,7 +10,8 @@ import pytest
 
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
-from dpglm.privacy import ApproximateDP
+from dpglm.preprocessing import Center
+from dpglm.privacy import ApproximateDP, GaussianDP
 from dpglm.privacy.noise import SeededNoise
 from dpglm.problem import (
     Hinge,
@@ -26,6 +27,8 @@ from dpglm.problem import (
 from dpglm.solvers import (
     Auto,
     Newton,
+    NoisyGD,
+    Preprocessed,
     SufficientStatistics,
     newton,
     run,
@@ -99,6 +102,20 @@ def test_without_shrinkage_they_would_be(corner):
         mock.patch.object(sufficient_statistics, "kept_share", return_value=1.0),
     ):
         assert excess(*corner) > 0.02
+
+
+@pytest.mark.parametrize("loss", [Logistic(), Squared()], ids=str)
+def test_many_columns_need_shrinkage_too(loss):
+    corner = (500, 400, loss, 1, 0.3, 1e-5)
+    assert excess(*corner) < 0.02
+    assert excess(*corner, solver=Preprocessed([Center()], NoisyGD())) > 0.02
+
+
+def test_nothing_is_shrunk_where_data_damp_the_noise():
+    for n_rows, shrinks in ((500, True), (50_000, False)):
+        data = DataSpec(n_rows, 400, intercept=1.0)
+        method = NoisyGD(shrink=True).plan(Problem(Logistic()), GaussianDP(0.1), data).method
+        assert method.settings()["shrink"] == shrinks
 
 
 def test_steps_that_the_budget_cannot_carry_would_be_far_worse():

@@ -148,7 +148,7 @@ PENALTIES = [
     GroupLasso(0.05, ((0, 1), (2,))),
 ]
 SETS = [Unconstrained(), L2Ball(0.5), L1Ball(0.5), Box(-0.3, 0.4), Box(0.2, 0.4), Simplex()]
-SCHEDULES = [Constant(), LinearDecay(), InverseSqrt(), Exponential(0.1)]
+SCHEDULES = [Constant(), LinearDecay(0.6), InverseSqrt(), Exponential(0.1)]
 OUTPUTS = [Last(), UniformAverage(), TailAverage(0.3), RandomIterate()]
 CASES = [
     (
