@@ -75,6 +75,14 @@ def test_a_row_norm_and_lengthening_are_taken_over():
     assert planned.learn(oracle_of(make_rows(np.eye(3), row_norm=2.0)), 0).lengthen
 
 
+def test_the_intercept_column_can_be_shortened():
+    data = DataSpec(100, 3, row_norm=2.0, intercept=2.0)
+    planned = Center(intercept=0.25).plan(data, 1.0, Adjacency.ZERO_OUT)
+    assert (planned.output.row_norm, planned.output.intercept) == (2.0, 0.5)
+    with pytest.raises(ValueError, match="intercept must be"):
+        Center(intercept=2.0)
+
+
 def test_the_share_follows_the_error_it_buys():
     data = DataSpec(10_000, 100, intercept=1.0)
     center = Center()

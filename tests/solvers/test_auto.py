@@ -21,8 +21,8 @@ from dpglm.solvers.registry import SOLVERS
 
 SMALL = DataSpec(1000, 20, target_low=-1.0, target_high=1.0)
 BUDGET = ApproximateDP(1.0, 1e-5)
-CENTERED = Preprocessed([Center()], NoisyGD(shrink=True))
-WHITENED = Preprocessed([Center(), Whiten(exponent=0.25)], NoisyGD(shrink=True))
+CENTERED = Preprocessed([Center(intercept=0.25)], NoisyGD(shrink=True))
+WHITENED = Preprocessed([Center(intercept=0.25), Whiten(exponent=0.25)], NoisyGD(shrink=True))
 
 
 @pytest.mark.parametrize(
@@ -57,6 +57,11 @@ def test_choice(loss, budget, data, expected):
         (Problem(Softmax(), L2(2.0 / 60_000)), Adjacency.ZERO_OUT, CENTERED),
         (Problem(Softmax(), L1(1e-6)), Adjacency.ZERO_OUT, CENTERED),
         (Problem(Softmax(), constraint=L2Ball(1.0)), Adjacency.ZERO_OUT, CENTERED),
+        (
+            Problem(Softmax(), L1(1e-6), penalize_intercept=True),
+            Adjacency.ZERO_OUT,
+            Preprocessed([Center()], NoisyGD(shrink=True)),
+        ),
     ],
 )
 def test_rows_are_whitened_only_where_the_objective_stays(problem, adjacency, expected):

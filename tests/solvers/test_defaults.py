@@ -134,7 +134,7 @@ def test_the_clip_leaves_balanced_logistic_slopes_alone():
 
 def test_twice_the_sensitivity_is_met_by_half_the_travel():
     # What limits the travel is the noise in coefficients, whatever relation asks for it.
-    spec = spec_for(n_rows=100)
+    spec = spec_for(n_rows=1000)
     one, two = (
         NoisyGD().plan(Problem(Logistic()), ApproximateDP(0.1, 1e-5), spec, a).method
         for a in (Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE)
@@ -145,7 +145,7 @@ def test_twice_the_sensitivity_is_met_by_half_the_travel():
 
 def test_step_sizes_follow_the_schedule():
     method = (
-        NoisyGD(n_steps=4, step_size=2.0)
+        NoisyGD(n_steps=4, step_size=2.0, schedule=LinearDecay())
         .plan(Problem(Logistic()), GaussianDP(1.0), spec_for())
         .method
     )

@@ -23,9 +23,6 @@ from dpglm.privacy.unit import Adjacency
 
 __all__ = ["Center", "PlannedCenter", "check_intercept", "nearest_mean"]
 
-# Chosen on validation rows of MNIST's training set; docs/defaults.md. A centred row needs little of
-# an intercept, and the length of its column counts in every row's gradient.
-_INTERCEPT = 0.25
 _WANTED_ERROR = 0.02
 _LEAST_SHARE, _MOST_SHARE = 0.01, 0.1
 
@@ -42,12 +39,15 @@ class Center(Preprocessor):
         default the row norm before, although a centred row could be twice as long.
     lengthen : bool, default=False
         Whether shorter rows are scaled up to it as well.
+    intercept : float, default=1.0
+        Factor on the length of the intercept's column, in (0, 1]. A centred row needs little of an
+        intercept, and the length of that column counts in every row's gradient; but a penalty on
+        the intercept weighs more on a short one.
 
     Notes
     -----
-    The intercept column becomes a quarter of the row norm long. Predictions do not scale rows:
-    coefficients are those of unscaled rows, with the mean moved into the intercept,
-    ``b = b' - <w, mean>``.
+    Predictions do not scale rows: coefficients are those of unscaled rows, with the mean moved
+    into the intercept, ``b = b' - <w, mean>``.
 
     Privacy: one Gaussian release of the sum of rows.
 
@@ -65,8 +65,10 @@ class Center(Preprocessor):
 
     row_norm: float | None = None
     lengthen: bool = False
+    intercept: float = 1.0
 
     def __post_init__(self) -> None:
+        check_real("intercept", self.intercept, least=SMALLEST, most=1.0)
         if self.row_norm is not None:
             check_real("row_norm", self.row_norm, least=SMALLEST, most=LARGEST)
 
@@ -77,7 +79,7 @@ class Center(Preprocessor):
     def plan(self, data: DataSpec, mu: float, adjacency: Adjacency) -> PlannedCenter:
         check_intercept(data)
         row_norm = data.row_norm if self.row_norm is None else self.row_norm
-        return PlannedCenter(data, adjacency, 1.0 / mu, row_norm, self.lengthen)
+        return PlannedCenter(data, adjacency, 1.0 / mu, row_norm, self.lengthen, self.intercept)
 
 
 @final
@@ -97,6 +99,8 @@ class PlannedCenter(PlannedStep):
         Bound on the norms of centred rows.
     lengthen : bool
         Whether shorter rows are scaled up to it.
+    intercept : float
+        Factor on the length of the intercept's column.
     """
 
     data: DataSpec
@@ -104,6 +108,7 @@ class PlannedCenter(PlannedStep):
     noise_multiplier: float
     row_norm: float
     lengthen: bool
+    intercept: float
 
     @property
     def name(self) -> str:
@@ -117,9 +122,8 @@ class PlannedCenter(PlannedStep):
 
     @property
     def output(self) -> DataSpec:
-        return dataclasses.replace(
-            dense_spec(self.data, self.row_norm), intercept=_INTERCEPT * self.row_norm
-        )
+        after = dense_spec(self.data, self.row_norm)
+        return dataclasses.replace(after, intercept=self.intercept * after.intercept)
 
     def learn(self, oracle: Oracle, seed: int) -> RowMap:
         mean = nearest_mean(noisy_mean(oracle, self.noise_multiplier), self.data)
@@ -131,6 +135,7 @@ class PlannedCenter(PlannedStep):
             "noise_multiplier": self.noise_multiplier,
             "row_norm": self.row_norm,
             "lengthen": self.lengthen,
+            "intercept": self.intercept,
         }
 
 

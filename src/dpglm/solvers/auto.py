@@ -30,6 +30,7 @@ _MOST_COPIED = 2**30
 # Noise in second moments that whitening can bear, against a row's squared length.
 _MOST_MOMENT_NOISE = 0.03
 _WHITEN = Whiten(exponent=0.25)
+_INTERCEPT = 0.25
 # Times the number of rows; the default of estimators, C = 1. Stronger ones would mean something
 # else for coefficients of whitened rows.
 _STRONGEST_PENALTY = 1.0 + 1e-9
@@ -82,7 +83,8 @@ def choose(
         return SufficientStatistics() if isinstance(problem.loss, Squared) else Newton()
     if not wide or data.sparse or not data.intercept or entries > _MOST_COPIED:
         return NoisyGD()
-    steps: list[Preprocessor] = [Center()]
+    center = Center() if problem.penalize_intercept else Center(intercept=_INTERCEPT)
+    steps: list[Preprocessor] = [center]
     mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.weight_bound)
     if _can_whiten(problem, data, mu):
         steps.append(_WHITEN)
