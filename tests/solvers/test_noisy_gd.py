@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import itertools
 import math
 
@@ -722,7 +723,8 @@ def test_settings_are_json_and_complete():
     settings = plan.method.settings()
     assert settings["n_steps"] == plan.n_steps == 3
     assert settings["clip"] == plan.method.clipping.bound
-    assert {type(v) for v in settings.values()} <= {str, int, float}
+    assert {type(v) for v in settings.values()} <= {str, int, float, bool}
+    assert json.loads(json.dumps(settings)) == settings
 
 
 def test_plans_are_values():

@@ -43,7 +43,7 @@ def dpsgd_f(solver: Solver | None = None, share: float | None = None) -> Preproc
     Examples
     --------
     >>> dpsgd_f(share=0.05).steps
-    (Center(row_norm=None, lengthen=False),)
+    (Center(row_norm=None, lengthen=False, intercept=1.0),)
     """
     return Preprocessed([Center()], solver or NoisyGD(), shares=[share])
 
