@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
 # Each library that dpglm is compared with has an environment of its own.
-PEERS := diffprivlib opacus
+PEERS := diffprivlib jax opacus
 PEER_VENVS := .venv-peers
 # pip is told to print errors only; `make PIP_VERBOSITY= demo` shows all it does.
 PIP_VERBOSITY ?= -qq
@@ -18,7 +18,7 @@ ARGS ?=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test slow lint format bars peers table edges rates lock clean
+.PHONY: help demo test slow lint format bars peers speed table edges rates lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):.*## /\1|/' \
@@ -48,6 +48,9 @@ bars: $(VENV)/.installed-dev ## measure accuracy and speed against the project's
 peers: $(VENV)/.installed-dev $(PEERS:%=$(PEER_VENVS)/%/.installed) ## compare with other libraries: rewrites docs/peers.md
 	$(RUN) -m benchmarks.peers --environments $(PEER_VENVS) $(ARGS)
 
+speed: $(VENV)/.installed-dev $(PEERS:%=$(PEER_VENVS)/%/.installed) ## measure speed beside other libraries: rewrites docs/speed.md
+	$(RUN) -m benchmarks.step_cost --environments $(PEER_VENVS) $(ARGS)
+
 table: $(VENV)/.installed-dev ## compare all solvers on four problems: rewrites docs/comparison.md
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(RUN) -m experiments.solver_table $(ARGS)
 
@@ -72,13 +75,14 @@ clean: ## remove everything that make has made, .venv included
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The demo needs no development tools, so its set-up is the smaller one; the larger one covers both.
-$(VENV)/.installed-demo: $(VENV)/.created pyproject.toml constraints.txt
+BUILT_FROM := pyproject.toml constraints.txt hatch_build.py $(wildcard src/dpglm/data/_kernels*.[ch])
+$(VENV)/.installed-demo: $(VENV)/.created $(BUILT_FROM)
 	@echo "Installing dpglm into $(VENV) (once; a minute or two) ..."
 	@$(PIP_INSTALL) hatchling editables
 	@$(PIP_INSTALL) --no-build-isolation -e '.[all]'
 	@touch $@
 
-$(VENV)/.installed-dev: $(VENV)/.created pyproject.toml constraints.txt
+$(VENV)/.installed-dev: $(VENV)/.created $(BUILT_FROM)
 	@echo "Installing dpglm and its development tools into $(VENV) (once; a minute or two) ..."
 	@$(PIP_INSTALL) hatchling editables
 	@$(PIP_INSTALL) --no-build-isolation -e '.[all,dev]'

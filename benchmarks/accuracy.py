@@ -15,7 +15,7 @@ from dpglm import LinearRegression, LogisticRegression
 from dpglm.datasets import Dataset, load_california_housing, load_fashion_mnist, load_mnist
 from dpglm.preprocessing import OrientedGradients
 
-__all__ = ["ACCURACY"]
+__all__ = ["ACCURACY", "scaled_pixels"]
 
 SEEDS = range(10)
 DELTA = 1e-5
@@ -86,11 +86,16 @@ def mnist_features(splits: Path) -> Iterator[Bar]:
 
 
 def _pixels(name: str, data: Dataset[NDArray[np.uint8]], bars: Bars) -> Iterator[Bar]:
-    """Pixels of images each of which was scaled to one length; no other row is involved."""
+    X, row_norm = scaled_pixels(data)
+    yield from _softmax(f"{name} pixels", X, data, row_norm, bars)
+
+
+def scaled_pixels(data: Dataset[NDArray[np.uint8]]) -> tuple[NDArray[np.float32], float]:
+    """Images each of which was scaled to one length, and that; no other row is involved."""
     X = data.data.astype(np.float32)
     row_norm = float(np.sqrt(X.shape[1]))
     X *= row_norm / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), np.float32(1.0))
-    yield from _softmax(f"{name} pixels", X, data, row_norm, bars)
+    return X, row_norm
 
 
 def _features(name: str, data: Dataset[NDArray[np.uint8]], bars: Bars) -> Iterator[Bar]:

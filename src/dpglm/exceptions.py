@@ -1,6 +1,20 @@
 """The errors and warnings of the library that are not plain ValueErrors."""
 
-__all__ = ["LowSignalWarning", "PlanMismatchError", "PublicInformationWarning"]
+__all__ = [
+    "BudgetExceededError",
+    "LedgerError",
+    "LowSignalWarning",
+    "PlanMismatchError",
+    "PublicInformationWarning",
+]
+
+
+class LedgerError(ValueError):
+    """A budget ledger cannot be used: no ledger, damaged, busy, or that of other data."""
+
+
+class BudgetExceededError(LedgerError):
+    """A budget ledger refuses to spend more than it has; nothing was spent or released."""
 
 
 class LowSignalWarning(UserWarning):

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterator
 from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpglm.data import kernels
 from dpglm.data.rows import Block, Floats, Rows
 from dpglm.data.spec import DataSpec
 
 __all__ = ["BLOCK_ROWS", "RUN_ROWS", "DenseRows"]
 
-RUN_ROWS = 256
+RUN_ROWS = 64
 """Rows that are summed in the rows' own precision; runs are added up in float64."""
 _BLOCK_BYTES = 1 << 23
 BLOCK_ROWS = 16384
@@ -37,6 +39,8 @@ class DenseRows(Rows):
         The public facts.
     weights : ndarray of shape (n,), optional
         Weights in [0, ``spec.weight_bound``].
+    which : ndarray of shape (n,), int64, optional
+        Positions in `X` of the rows, which are not copied; all of `X` by default.
     """
 
     def __init__(
@@ -46,37 +50,47 @@ class DenseRows(Rows):
         norms: Floats,
         spec: DataSpec,
         weights: Floats | None = None,
+        which: NDArray[np.int64] | None = None,
     ) -> None:
         self.spec = spec
         self._X, self._y, self._norms, self._weights = X, y, norms, weights
+        self._which = which
         rows = _BLOCK_BYTES // (X.itemsize * X.shape[1])
         self._block_rows = min(max(RUN_ROWS, rows // RUN_ROWS * RUN_ROWS), BLOCK_ROWS)
 
     @property
     def n_rows(self) -> int:
-        return len(self._X)
+        return len(self._y)
 
     def blocks(self) -> Iterator[Block]:
         for start in range(0, self.n_rows, self._block_rows):
             rows = slice(start, start + self._block_rows)
             weights = None if self._weights is None else self._weights[rows]
+            X, which = (
+                (self._X[rows], None) if self._which is None else (self._X, self._which[rows])
+            )
             yield _DenseBlock(
-                self._X[rows], self._y[rows], self._norms[rows], weights, self.spec.intercept
+                X, which, self._y[rows], self._norms[rows], weights, self.spec.intercept
             )
 
     def take(self, indices: NDArray[np.intp]) -> DenseRows:
-        return self._taken(indices, self.spec)
+        which = np.asarray(indices, dtype=np.int64)
+        if which.size and which.min() < 0:
+            raise IndexError("positions of rows must not be negative")
+        which = which if self._which is None else self._which[which]
+        weights = None if self._weights is None else self._weights[indices]
+        return DenseRows(self._X, self._y[indices], self._norms[indices], self.spec, weights, which)
 
     def part(self, indices: NDArray[np.intp]) -> DenseRows:
-        return self._taken(indices, dataclasses.replace(self.spec, n_rows=len(indices)))
+        taken = self.take(indices)
+        spec = dataclasses.replace(self.spec, n_rows=len(indices))
+        # Read many times, so worth a copy.
+        X = taken._X[taken._which]
+        return DenseRows(X, taken._y, taken._norms, spec, taken._weights)
 
     def clip_entries(self, bound: float) -> DenseRows:
         X = np.clip(self._X, -bound, bound, dtype=self._X.dtype)
-        return DenseRows(X, self._y, self._norms, self.spec, self._weights)
-
-    def _taken(self, indices: NDArray[np.intp], spec: DataSpec) -> DenseRows:
-        weights = None if self._weights is None else self._weights[indices]
-        return DenseRows(self._X[indices], self._y[indices], self._norms[indices], spec, weights)
+        return DenseRows(X, self._y, self._norms, self.spec, self._weights, self._which)
 
 
 @final
@@ -84,31 +98,45 @@ class _DenseBlock(Block):
     def __init__(
         self,
         X: Floats,
+        which: NDArray[np.int64] | None,
         targets: NDArray[Any],
         norms: Floats,
         weights: Floats | None,
         intercept: float,
     ) -> None:
-        self._X, self._intercept = X, intercept
+        self._stored, self._which, self._intercept = X, which, intercept
         self.targets, self.norms, self.weights = targets, norms, weights
 
+    @functools.cached_property
+    def _rows(self) -> Floats:
+        return self._stored if self._which is None else self._stored[self._which]
+
     def predict(self, w: NDArray[np.float64]) -> Floats:
-        w = w.astype(self._X.dtype)
+        w = w.astype(self._rows.dtype)
         if self._intercept == 0.0:
-            return self._X @ w
-        z = self._X @ w[:-1]
+            return self._rows @ w
+        z = self._rows @ w[:-1]
         z += w.dtype.type(self._intercept) * w[-1]
         return z
 
     def features(self) -> Floats:
-        return self._X
+        return self._rows
 
     def weighted_sum(self, slopes: Floats) -> NDArray[np.float64]:
-        total = _sum_in_runs(self._X, slopes)
+        total = _sum_in_runs(self._rows, slopes)
         if self._intercept == 0.0:
             return total
         last = self._intercept * slopes.sum(axis=0, keepdims=True, dtype=np.float64)
         return np.concatenate([total, last])
+
+    def bounded_sum(
+        self, rule: kernels.Rule, w: NDArray[np.float64], targets: NDArray[Any], norms: Floats
+    ) -> NDArray[np.float64] | None:
+        if w.ndim > 1:
+            return None
+        return kernels.bounded_sum(
+            rule, self._stored, self._which, w, self._intercept, targets, norms, self.weights
+        )
 
 
 def _sum_in_runs(X: Floats, slopes: Floats) -> NDArray[np.float64]:

@@ -17,6 +17,8 @@ __all__ = [
     "sum_rounding",
 ]
 
+_TREE = 2**15
+"""More than the additions by which sums of partitions can differ from one chain of blocks."""
 MOST_ROWS = 2**31
 """More rows than any data set may have; stands in for n where n is private."""
 
@@ -97,15 +99,17 @@ def sum_rounding(spec: DataSpec, adjacency: Adjacency, bound: float) -> float:
     ``gamma_m = m u / (1 - m u)`` times the sum of their absolute values of the exact sum
     (Higham 2002, section 4.2), coordinate by coordinate; by the triangle inequality its L2
     error is at most ``gamma_m`` times the sum of the terms' norms. Rows are summed in blocks:
-    dense ones in runs of ``RUN_ROWS`` in their own precision, the runs in float64; sparse ones
-    one after the other in float64. With n public, neighbouring data sets are cut alike and
+    dense ones in runs of at most ``RUN_ROWS`` in their own precision, the runs in float64; sparse
+    ones one after the other in float64. With n public, neighbouring data sets are cut alike and
     differ in one run of one block; all else is computed identically. Under ``add_remove``
-    every block may change. Blocks are added by ``Rows.sum``, whose error over all n terms
-    enters for both data sets. Casacuberta et al. (CCS 2022) show what happens to libraries
-    that leave this out.
+    every block may change. Blocks are added by ``Rows.sum``, or partitions by ``DaskRows.sum``,
+    whose error over all n terms enters for both data sets. Casacuberta et al. (CCS 2022) show
+    what happens to libraries that leave this out.
 
-    Not covered: under ``add_remove``, a BLAS product may round a row's prediction by the row's
-    place in its block, so that one row more could change the last bits of other rows'
+    The compiled sums (``data/_kernels.c``) compute a row's contribution by the same operations
+    wherever the row stands. Not covered: what they do not know (softmax, other losses, other
+    solvers' sums) goes through BLAS, which under ``add_remove`` may round a row's prediction by
+    the row's place in its block, so that one row more could change the last bits of other rows'
     contributions.
     """
     contribution = bound * (1.0 + contribution_rounding(spec))
@@ -125,7 +129,7 @@ def sum_rounding(spec: DataSpec, adjacency: Adjacency, bound: float) -> float:
         unit = float(np.finfo(spec.dtype).eps) / 2
         within = _gamma(dense.BLOCK_ROWS, fine) * affected
         block_error = _gamma(dense.RUN_ROWS + 1, unit) * run + within
-    blocks = n_rows // min(dense.RUN_ROWS, sparse.BLOCK_ROWS) + 1
+    blocks = n_rows // min(dense.RUN_ROWS, sparse.BLOCK_ROWS) + _TREE
     across = (fine + _gamma(blocks, fine) ** 2) * n_rows
     excess = bound * contribution_rounding(spec)
     return excess + 2.0 * (block_error + across) * contribution

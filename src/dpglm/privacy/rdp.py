@@ -12,6 +12,7 @@ from typing import Any, final
 import numpy as np
 from scipy.special import log_ndtr
 
+from dpglm._validation import check_real
 from dpglm.privacy.accountant import Accountant, own_version
 from dpglm.privacy.branches import has_parallel_parts, leaves
 from dpglm.privacy.events import (
@@ -93,6 +94,34 @@ class RenyiAccountant(Accountant):
                 self._knows(inner) for one in basic.events for inner in leaves(one)
             )
         return not isinstance(basic, PoissonSampled)
+
+    def divergence(self, event: Event, adjacency: Adjacency, order: float) -> float:
+        """Bound the divergence in both orders of the data sets.
+
+        Parameters
+        ----------
+        event : Event
+            What is released.
+        adjacency : Adjacency
+            The relation to which the event's noise multipliers refer.
+        order : float
+            Order of the divergence, above 1.
+
+        Returns
+        -------
+        float
+            At least 0; ``inf`` where there is no bound.
+
+        Raises
+        ------
+        ValueError
+            If ``supports`` says no.
+        """
+        excess = np.array([check_real("order", order, above=1.0) - 1.0])
+        return max(
+            float(_RenyiProfile(*_split(one, adjacency)).divergence(excess)[0])
+            for one in self._branches(event, adjacency)
+        )
 
     def _delta(self, event: Event, adjacency: Adjacency, epsilon: float) -> float:
         pieces, repeated = _split(event, adjacency)

@@ -1,0 +1,130 @@
+/* Bounded sums over dense rows in one pass over memory: predict, slope, clip, add up.
+
+   Rows are taken in chunks that stay in the core's cache between their two uses. A row's
+   prediction is computed by the same operations wherever the row stands, so one row more or less
+   never changes what another row contributes. Contributions are added up in the rows' own
+   precision in groups of at most GROUP rows, and the groups in double precision.
+
+   Compile without -ffast-math: NaN and infinity must mean what IEEE 754 says. */
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define ABI 1 /* as in kernels.py */
+#define GROUP 8
+#define CHUNK_ROWS 512
+#define CHUNK_BYTES (64 << 10)
+
+#if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__) && !defined(__clang__)
+#define EACH_PROCESSOR \
+    __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define EACH_PROCESSOR
+#endif
+#define INLINE static inline __attribute__((always_inline))
+
+int64_t kernels_abi(void) { return ABI; }
+
+/* As in oracle/compiled.py. */
+enum loss { LOGISTIC, SQUARED, HUBER, SQUARED_HINGE };
+enum clipping { FLAT, AUTOMATIC };
+
+/* What happens to a row between its prediction and its contribution. */
+typedef struct {
+    int64_t loss, clipping;
+    double parameter, bound, stability;
+} rule;
+
+/* e^x to a few units in the last place for |x| <= 708; beyond, e^708 or e^-708. */
+INLINE double exponential(double x) {
+    const double to_integer = 0x1.8p52; /* adding it rounds to an integer, kept in the low bits */
+    double bounded = x < -708.0 ? -708.0 : x;
+    bounded = bounded > 708.0 ? 708.0 : bounded;
+    double shifted = bounded * 0x1.71547652b82fep0 + to_integer;
+    double k = shifted - to_integer;
+    double r = (bounded - k * 0x1.62e42fefa0000p-1) - k * 0x1.cf79abc9e3b39p-40;
+    double p = 1.0 / 6227020800.0;
+    p = p * r + 1.0 / 479001600.0;
+    p = p * r + 1.0 / 39916800.0;
+    p = p * r + 1.0 / 3628800.0;
+    p = p * r + 1.0 / 362880.0;
+    p = p * r + 1.0 / 40320.0;
+    p = p * r + 1.0 / 5040.0;
+    p = p * r + 1.0 / 720.0;
+    p = p * r + 1.0 / 120.0;
+    p = p * r + 1.0 / 24.0;
+    p = p * r + 1.0 / 6.0;
+    p = p * r + 0.5;
+    p = p * r + 1.0;
+    p = p * r + 1.0;
+    uint64_t bits;
+    memcpy(&bits, &shifted, sizeof bits);
+    bits = (bits + 1023) << 52;
+    double power;
+    memcpy(&power, &bits, sizeof power);
+    return p * power;
+}
+
+INLINE double slope_of(int64_t loss, double parameter, double z, double y) {
+    double r = z - y, margin = 1.0 - y * z;
+    switch (loss) {
+    case LOGISTIC:
+        return -y / (1.0 + exponential(y * z));
+    case SQUARED:
+        return r;
+    case HUBER:
+        r = r < -parameter ? -parameter : r;
+        return r > parameter ? parameter : r;
+    default:
+        return (margin < 0.0 ? 0.0 : margin) * (-2.0 * y);
+    }
+}
+
+/* Predictions become clipped slopes; `norms` bounds each row's length. */
+INLINE void clipped(int64_t loss, int64_t clipping, const rule *how, ptrdiff_t rows,
+                    const double *y, const double *norms, const double *weights, double *z) {
+    const double parameter = how->parameter, bound = how->bound, stability = how->stability;
+#pragma omp simd
+    for (ptrdiff_t i = 0; i < rows; i++) {
+        double s = slope_of(loss, parameter, z[i], y[i]);
+        s = s - s == 0.0 ? s : 0.0; /* a slope that overflowed counts as zero */
+        if (clipping == FLAT) {
+            double limit = bound / norms[i];
+            s = s > limit ? limit : s;
+            s = s < -limit ? -limit : s;
+        } else {
+            double length = (s < 0.0 ? -s : s) * norms[i];
+            double factor = bound / (length + stability);
+            s *= factor < 0x1p-1022 ? 0.0 : factor;
+        }
+        z[i] = s * weights[i];
+    }
+}
+
+INLINE void clip_slopes(const rule *how, ptrdiff_t rows, const double *y, const double *norms,
+                        const double *weights, double *z) {
+#define CASE(loss) \
+    case loss: \
+        if (how->clipping == FLAT) \
+            clipped(loss, FLAT, how, rows, y, norms, weights, z); \
+        else \
+            clipped(loss, AUTOMATIC, how, rows, y, norms, weights, z); \
+        break;
+    switch (how->loss) {
+        CASE(LOGISTIC)
+        CASE(SQUARED)
+        CASE(HUBER)
+        CASE(SQUARED_HINGE)
+    }
+#undef CASE
+}
+
+#define REAL float
+#define NAME(name) name##_float32
+#include "_kernels_of_type.h"
+#undef REAL
+#undef NAME
+#define REAL double
+#define NAME(name) name##_float64
+#include "_kernels_of_type.h"

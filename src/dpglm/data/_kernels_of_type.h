@@ -1,0 +1,163 @@
+/* Kernels for rows whose entries are of type REAL. */
+
+#define ROWS_OF(x) \
+    const REAL *x0 = x[0], *x1 = x[1], *x2 = x[2], *x3 = x[3], *x4 = x[4], *x5 = x[5], \
+               *x6 = x[6], *x7 = x[7];
+
+/* Predictions of a group of rows, each by the same operations in the same order. */
+INLINE void NAME(predict)(const REAL *const *x, const REAL *w, ptrdiff_t columns, REAL *z) {
+    ROWS_OF(x)
+    REAL z0 = 0, z1 = 0, z2 = 0, z3 = 0, z4 = 0, z5 = 0, z6 = 0, z7 = 0;
+#pragma omp simd reduction(+ : z0, z1, z2, z3, z4, z5, z6, z7)
+    for (ptrdiff_t j = 0; j < columns; j++) {
+        REAL v = w[j];
+        z0 += x0[j] * v;
+        z1 += x1[j] * v;
+        z2 += x2[j] * v;
+        z3 += x3[j] * v;
+        z4 += x4[j] * v;
+        z5 += x5[j] * v;
+        z6 += x6[j] * v;
+        z7 += x7[j] * v;
+    }
+    z[0] = z0, z[1] = z1, z[2] = z2, z[3] = z3, z[4] = z4, z[5] = z5, z[6] = z6, z[7] = z7;
+}
+
+/* total += sum of slope times row over a group. */
+INLINE void NAME(add)(const REAL *const *x, const double *s, ptrdiff_t columns,
+                      double *restrict total) {
+    ROWS_OF(x)
+    REAL s0 = s[0], s1 = s[1], s2 = s[2], s3 = s[3], s4 = s[4], s5 = s[5], s6 = s[6], s7 = s[7];
+#pragma omp simd
+    for (ptrdiff_t j = 0; j < columns; j++) {
+        REAL t = x0[j] * s0;
+        t += x1[j] * s1;
+        t += x2[j] * s2;
+        t += x3[j] * s3;
+        t += x4[j] * s4;
+        t += x5[j] * s5;
+        t += x6[j] * s6;
+        t += x7[j] * s7;
+        total[j] += t;
+    }
+}
+
+/* z += columns times their entries of the parameter. */
+INLINE void NAME(add_columns)(const REAL *const *x, const double *v, ptrdiff_t rows,
+                              double *restrict z) {
+    ROWS_OF(x)
+    double v0 = v[0], v1 = v[1], v2 = v[2], v3 = v[3], v4 = v[4], v5 = v[5], v6 = v[6], v7 = v[7];
+#pragma omp simd
+    for (ptrdiff_t i = 0; i < rows; i++) {
+        double t = x0[i] * v0;
+        t += x1[i] * v1;
+        t += x2[i] * v2;
+        t += x3[i] * v3;
+        t += x4[i] * v4;
+        t += x5[i] * v5;
+        t += x6[i] * v6;
+        t += x7[i] * v7;
+        z[i] += t;
+    }
+}
+
+INLINE void NAME(dot_columns)(const REAL *const *x, const double *z, ptrdiff_t rows, double *sums) {
+    ROWS_OF(x)
+    double s0 = 0, s1 = 0, s2 = 0, s3 = 0, s4 = 0, s5 = 0, s6 = 0, s7 = 0;
+#pragma omp simd reduction(+ : s0, s1, s2, s3, s4, s5, s6, s7)
+    for (ptrdiff_t i = 0; i < rows; i++) {
+        double v = z[i];
+        s0 += x0[i] * v;
+        s1 += x1[i] * v;
+        s2 += x2[i] * v;
+        s3 += x3[i] * v;
+        s4 += x4[i] * v;
+        s5 += x5[i] * v;
+        s6 += x6[i] * v;
+        s7 += x7[i] * v;
+    }
+    sums[0] = s0, sums[1] = s1, sums[2] = s2, sums[3] = s3;
+    sums[4] = s4, sums[5] = s5, sums[6] = s6, sums[7] = s7;
+}
+#undef ROWS_OF
+
+INLINE ptrdiff_t NAME(chunk_rows)(ptrdiff_t columns) {
+    ptrdiff_t rows = CHUNK_BYTES / (columns * (ptrdiff_t)sizeof(REAL)) / GROUP * GROUP;
+    return rows < GROUP ? GROUP : (rows > CHUNK_ROWS ? CHUNK_ROWS : rows);
+}
+
+/* Slopes of a chunk, clipped; on entry z holds predictions without the intercept's part. */
+INLINE void NAME(chunk_slopes)(const rule *how, ptrdiff_t rows, double offset,
+                               const REAL *targets, const REAL *norms, const REAL *weights,
+                               double *z) {
+    double y[CHUNK_ROWS], lengths[CHUNK_ROWS], importance[CHUNK_ROWS];
+    for (ptrdiff_t i = 0; i < rows; i++) {
+        z[i] += offset;
+        y[i] = targets[i];
+        lengths[i] = norms[i];
+        importance[i] = weights ? weights[i] : 1.0;
+    }
+    clip_slopes(how, rows, y, lengths, importance, z);
+}
+
+/* Sum of clipped slope times row over rows in C order; the last entry of `total` becomes the sum
+   of the slopes. Row i is the one at which[i], or at i if `which` is null; targets, norms and
+   weights (null for ones) are in the order of i. */
+EACH_PROCESSOR void
+NAME(bounded_sum)(const REAL *X, ptrdiff_t stride, const int64_t *which, ptrdiff_t rows,
+                  ptrdiff_t columns, const REAL *w, double offset, const rule *how,
+                  const REAL *targets, const REAL *norms, const REAL *weights, double *total) {
+    const ptrdiff_t chunk = NAME(chunk_rows)(columns);
+    const REAL *x[CHUNK_ROWS];
+    double z[CHUNK_ROWS];
+    for (ptrdiff_t start = 0; start < rows; start += chunk) {
+        ptrdiff_t here = rows - start < chunk ? rows - start : chunk;
+        for (ptrdiff_t i = 0; i < here; i++)
+            x[i] = X + (which ? which[start + i] : start + i) * stride;
+        ptrdiff_t padded = here;
+        for (; padded % GROUP; padded++) x[padded] = x[here - 1];
+        for (ptrdiff_t i = 0; i < padded; i += GROUP) {
+            REAL group[GROUP];
+            NAME(predict)(x + i, w, columns, group);
+            for (int k = 0; k < GROUP; k++) z[i + k] = group[k];
+        }
+        NAME(chunk_slopes)(how, here, offset, targets + start, norms + start,
+                           weights ? weights + start : NULL, z);
+        for (ptrdiff_t i = here; i < padded; i++) z[i] = 0.0;
+        for (ptrdiff_t i = 0; i < padded; i += GROUP) NAME(add)(x + i, z + i, columns, total);
+        for (ptrdiff_t i = 0; i < here; i++) total[columns] += (REAL)z[i];
+    }
+}
+
+/* The same over rows in Fortran order: entry (i, j) is at X[i + j * stride]. */
+EACH_PROCESSOR void
+NAME(bounded_sum_by_columns)(const REAL *X, ptrdiff_t stride, ptrdiff_t rows, ptrdiff_t columns,
+                             const REAL *w, double offset, const rule *how, const REAL *targets,
+                             const REAL *norms, const REAL *weights, double *total) {
+    double z[CHUNK_ROWS];
+    for (ptrdiff_t start = 0; start < rows; start += CHUNK_ROWS) {
+        ptrdiff_t here = rows - start < CHUNK_ROWS ? rows - start : CHUNK_ROWS;
+        const REAL *first = X + start;
+        for (ptrdiff_t i = 0; i < here; i++) z[i] = 0.0;
+        for (ptrdiff_t j = 0; j < columns; j += GROUP) {
+            const REAL *x[GROUP];
+            double v[GROUP];
+            for (ptrdiff_t k = 0; k < GROUP; k++) {
+                x[k] = first + (j + k < columns ? j + k : j) * stride;
+                v[k] = j + k < columns ? w[j + k] : 0.0;
+            }
+            NAME(add_columns)(x, v, here, z);
+        }
+        NAME(chunk_slopes)(how, here, offset, targets + start, norms + start,
+                           weights ? weights + start : NULL, z);
+        for (ptrdiff_t j = 0; j < columns; j += GROUP) {
+            const REAL *x[GROUP];
+            double sums[GROUP];
+            for (ptrdiff_t k = 0; k < GROUP; k++)
+                x[k] = first + (j + k < columns ? j + k : j) * stride;
+            NAME(dot_columns)(x, z, here, sums);
+            for (ptrdiff_t k = 0; k < GROUP && j + k < columns; k++) total[j + k] += sums[k];
+        }
+        for (ptrdiff_t i = 0; i < here; i++) total[columns] += z[i];
+    }
+}

@@ -1,0 +1,141 @@
+"""Compiled sums over dense rows, where the package was built with a C compiler."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["COMPILED", "Rule", "bounded_sum"]
+
+_ABI = 1
+"""Changes with the arguments of the C functions, so that an old library is not used."""
+
+
+@final
+class Rule(ctypes.Structure):
+    """What happens to a row between its prediction and its contribution; made by the oracle.
+
+    Parameters
+    ----------
+    loss, clipping : int
+        Numbers of the enumerations in ``_kernels.c``.
+    parameter : float
+        The loss's parameter: the threshold of ``Huber``.
+    bound : float
+        Clip norm.
+    stability : float
+        What automatic clipping adds to a length.
+    """
+
+    _fields_ = (
+        ("loss", ctypes.c_int64),
+        ("clipping", ctypes.c_int64),
+        ("parameter", ctypes.c_double),
+        ("bound", ctypes.c_double),
+        ("stability", ctypes.c_double),
+    )
+
+
+def _load() -> ctypes.CDLL | None:
+    # Not .so, which Python would take for a module.
+    path = Path(__file__).with_name("_kernels.compiled")
+    if not path.exists():
+        return None
+    library = ctypes.CDLL(str(path))
+    return library if library.kernels_abi() == _ABI else None
+
+
+_library = _load()
+COMPILED = _library is not None
+"""Whether the compiled sums are there; without them NumPy does the same in more passes."""
+
+
+def bounded_sum(
+    rule: Rule,
+    X: NDArray[Any],
+    which: NDArray[np.int64] | None,
+    w: NDArray[np.float64],
+    intercept: float,
+    targets: NDArray[Any],
+    norms: NDArray[Any],
+    weights: NDArray[Any] | None,
+) -> NDArray[np.float64] | None:
+    """Sum over rows of the clipped slope times the row, reading each row from memory once.
+
+    Parameters
+    ----------
+    rule : Rule
+        Loss and clipping.
+    X : ndarray of shape (n, columns), float32 or float64
+        Rows.
+    which : ndarray of int64, optional
+        Positions of the rows that count, in their order; all by default.
+    w : ndarray of shape (columns,), or (columns + 1,) where there is an intercept
+        The parameter.
+    intercept : float
+        Value of the intercept column, 0 if there is none.
+    targets, norms, weights : ndarray of shape (rows,), in the type of X
+        One value for each row that counts; norms above 0; weights may be None for ones.
+
+    Returns
+    -------
+    ndarray, shape of w, or None
+        The sum; None where there is no compiled code for such arrays.
+
+    Raises
+    ------
+    ValueError
+        If shapes do not fit together.
+    """
+    n, columns = X.shape
+    rows = (n if which is None else len(which),)
+    if not all(v is None or v.shape == rows for v in (targets, norms, weights)):
+        raise ValueError(f"targets, norms and weights must have shape {rows}")
+    if w.shape != (columns + (intercept != 0.0),):
+        raise ValueError(f"w has shape {w.shape}, but rows have {columns} columns")
+    size = X.itemsize
+    by_rows = X.strides[1] == size and X.strides[0] % size == 0
+    by_columns = X.strides[0] == size and X.strides[1] % size == 0 and which is None
+    same_type = all(v is None or v.dtype == X.dtype for v in (targets, norms, weights))
+    if _library is None or not same_type or not (by_rows or by_columns):
+        return None
+    # What overflows here makes slopes that are dropped.
+    with np.errstate(over="ignore", under="ignore"):
+        coarse = np.ascontiguousarray(w[:columns], dtype=X.dtype)
+    offset = intercept * float(w[-1]) if intercept else 0.0
+    total = np.zeros(columns + 1)
+    # Held by a name, as a pointer keeps nothing alive.
+    packed = [_packed(values) for values in (targets, norms, weights)]
+    order = [_pointer(which)] if by_rows else []
+    name = "bounded_sum" if by_rows else "bounded_sum_by_columns"
+    _library[f"{name}_{X.dtype.name}"](
+        _pointer(X),
+        _size(X.strides[0 if by_rows else 1] // size),
+        *order,
+        _size(*rows),
+        _size(columns),
+        _pointer(coarse),
+        ctypes.c_double(offset),
+        ctypes.byref(rule),
+        *map(_pointer, packed),
+        _pointer(total),
+    )
+    if intercept:
+        total[-1] *= intercept
+        return total
+    return total[:-1]
+
+
+_size = ctypes.c_ssize_t
+
+
+def _packed(values: NDArray[Any] | None) -> NDArray[Any] | None:
+    return None if values is None else np.ascontiguousarray(values)
+
+
+def _pointer(values: NDArray[Any] | None) -> ctypes.c_void_p:
+    return ctypes.c_void_p(None if values is None else values.ctypes.data)

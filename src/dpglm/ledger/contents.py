@@ -1,0 +1,147 @@
+"""Everything that is in a ledger: what it adds up to, its export, and whether it is right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Self, final
+
+from dpglm.exceptions import LedgerError
+from dpglm.ledger.entry import LedgerEntry, LedgerReference, LedgerTerms
+from dpglm.ledger.filters import Charge
+from dpglm.ledger.store import Record, canonical_json, check_chain
+from dpglm.privacy.events import Composed, Event, canonical
+
+__all__ = ["LedgerContents"]
+
+# A recomputed price may differ in its last digits between machines and versions.
+_SAME_PRICE = 1e-6
+_EXPORT = {"format": "dpglm ledger export", "version": 1}
+
+
+@final
+@dataclass(frozen=True)
+class LedgerContents:
+    """Everything in a ledger at one moment.
+
+    Parameters
+    ----------
+    terms : LedgerTerms
+        What was fixed when the ledger was made.
+    entries : tuple of LedgerEntry
+        All spends, in order.
+    records : tuple of Record
+        The same as they are stored.
+    """
+
+    terms: LedgerTerms
+    entries: tuple[LedgerEntry, ...]
+    records: tuple[Record, ...]
+
+    @classmethod
+    def from_records(cls, records: Sequence[Record]) -> Self:
+        """Read records, the terms first.
+
+        Raises
+        ------
+        LedgerError
+            If they are no ledger.
+        """
+        if not records:
+            raise LedgerError("a ledger must have a first record, got none")
+        try:
+            entries = tuple(map(LedgerEntry.from_record, records[1:]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise LedgerError(f"an entry is not that of a ledger: {error}") from error
+        return cls(LedgerTerms.from_record(records[0]), entries, tuple(records))
+
+    @property
+    def event(self) -> Event:
+        """Everything that was recorded, composed."""
+        return canonical(Composed(tuple(entry.event for entry in self.entries)))
+
+    @property
+    def charges(self) -> list[Charge]:
+        """What each entry was charged."""
+        return [entry.charge for entry in self.entries]
+
+    def spent(self) -> dict[str, float]:
+        """Say in the budget's currency what was spent."""
+        return self.terms.rule.spent(self.charges)
+
+    def left(self) -> dict[str, float]:
+        """Say in the filter's own quantities what may still be spent: mu, for example."""
+        return self.terms.rule.left(self.charges)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON values from which ``from_dict`` makes equal contents."""
+        records = [{"record": one.document, "digest": one.digest} for one in self.records]
+        return {**_EXPORT, "records": records}
+
+    @classmethod
+    def from_dict(cls, document: Any) -> Self:
+        """Read back what ``to_dict`` returned.
+
+        Raises
+        ------
+        LedgerError
+            If it is no export of a ledger, or was changed.
+        """
+        if not isinstance(document, dict) or any(document.get(k) != v for k, v in _EXPORT.items()):
+            raise LedgerError(f"an export of a ledger must have {_EXPORT}")
+        try:
+            records = [
+                Record(canonical_json(one["record"]), one["digest"]) for one in document["records"]
+            ]
+        except (KeyError, TypeError, ValueError) as error:
+            raise LedgerError(f"this is no export of a ledger: {error!r}") from error
+        check_chain(records)
+        return cls.from_records(records)
+
+    def problems(self, references: Iterable[LedgerReference] = ()) -> tuple[str, ...]:
+        """Recompute everything.
+
+        Parameters
+        ----------
+        references : iterable of LedgerReference
+            Those of certificates: their entries must be in the ledger.
+
+        Returns
+        -------
+        tuple of str
+            What is wrong; empty if nothing is.
+        """
+        found: list[str | None] = []
+        for number, entry in enumerate(self.entries, start=1):
+            if entry.number != number:
+                found.append(f"entry {number} says that it is number {entry.number}")
+            found.append(self._problem_of_price(entry))
+        if len({entry.id for entry in self.entries}) < len(self.entries):
+            found.append("several entries have the same id")
+        # Charges that are no charges cannot be added up.
+        if not any(found) and not self.terms.rule.allows(self.charges):
+            found.append(f"more was spent than the budget of {self.terms.rule.budget!r}")
+        found += [self._problem_of_reference(reference) for reference in references]
+        return tuple(problem for problem in found if problem is not None)
+
+    def _problem_of_price(self, entry: LedgerEntry) -> str | None:
+        terms = self.terms
+        try:
+            price = terms.rule.charge(entry.event, terms.adjacency, entry.delta)
+        except ValueError as error:
+            return f"entry {entry.number} has no price: {error}"
+        if set(price) == set(entry.charge) and all(
+            entry.charge[name] >= value * (1.0 - _SAME_PRICE) for name, value in price.items()
+        ):
+            return None
+        return f"entry {entry.number} was charged {dict(entry.charge)}, but costs {price}"
+
+    def _problem_of_reference(self, reference: LedgerReference) -> str | None:
+        if reference.ledger != self.terms.id:
+            return (
+                f"entry {reference.entry} is of another ledger, {reference.ledger}, for "
+                f"{reference.data!r}"
+            )
+        if any(self.terms.reference(entry) == reference for entry in self.entries):
+            return None
+        return f"entry {reference.number} with id {reference.entry} is not here, or was changed"

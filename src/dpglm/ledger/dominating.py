@@ -1,0 +1,82 @@
+"""The Gaussian release that tells at least as much as an event."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from scipy.special import log_expit, ndtri_exp
+
+from dpglm.privacy.accountant import check_parallel_parts
+from dpglm.privacy.accountants import GaussianAccountant
+from dpglm.privacy.branches import branches
+from dpglm.privacy.events import BoundedRange, Composed, Event, Laplace, Pure, Repeated
+from dpglm.privacy.unit import Adjacency
+
+__all__ = ["dominating_mu"]
+
+_ROUNDING = 1.0 + 1e-12
+
+
+def dominating_mu(event: Event, adjacency: Adjacency) -> float:
+    """Return a mu, rounded up, for which an event is mu-GDP.
+
+    Parameters
+    ----------
+    event : Event
+        Gaussian or epsilon-DP throughout.
+    adjacency : Adjacency
+        The relation to which its noise multipliers refer.
+
+    Returns
+    -------
+    float
+        Exact where all is Gaussian; else the root of the sum of squares, an epsilon-DP part
+        counted with ``2 Phi^-1(exp(epsilon) / (1 + exp(epsilon)))``. Of parts on disjoint rows
+        that of the dearest.
+
+    Raises
+    ------
+    ValueError
+        If no Gaussian release dominates the event.
+
+    Examples
+    --------
+    >>> round(dominating_mu(Pure(0.1), Adjacency.ZERO_OUT), 5)
+    0.12531
+    """
+    check_parallel_parts(event, adjacency)
+    return max(_mu(one, adjacency) for one in branches(event))
+
+
+def _mu(event: Event, adjacency: Adjacency) -> float:
+    """Bound the mu of a composition without parallel parts."""
+    squares: list[float] = []
+    gaussian: list[Event] = []
+    for basic, count in event.terms():
+        if type(basic) in _PURE_EPSILON:
+            squares.append(count * _mu_of_pure(_PURE_EPSILON[type(basic)](basic)) ** 2)
+        else:
+            gaussian.append(Repeated(basic, count))
+    rest, accountant = Composed(tuple(gaussian)), GaussianAccountant()
+    if not accountant.supports(rest, adjacency):
+        raise ValueError(
+            "event must be Gaussian or epsilon-DP throughout for a ledger that adds up mu^2; a "
+            f"ledger with filter 'renyi' or 'basic' takes others; got {rest!r}"
+        )
+    if not squares:
+        return accountant.mu(rest, adjacency)
+    return math.sqrt(math.fsum([*squares, accountant.mu(rest, adjacency) ** 2])) * _ROUNDING
+
+
+def _mu_of_pure(epsilon: float) -> float:
+    # ndtri_exp loses digits, but none that matter, where its argument is close to log(1/2).
+    return -2.0 * float(ndtri_exp(log_expit(-epsilon))) * _ROUNDING + 1e-14
+
+
+_PURE_EPSILON: dict[type[Event], Callable[[Any], float]] = {
+    Pure: lambda event: event.epsilon,
+    Laplace: lambda event: 1.0 / event.noise_multiplier,
+    BoundedRange: lambda event: event.epsilon,
+}

@@ -1,0 +1,383 @@
+"""Privacy filters: rules that say when events chosen one after the other become too many."""
+
+from __future__ import annotations
+
+import abc
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, TypeAlias, final
+
+from dpglm._validation import check_integer, check_one_of, check_real
+from dpglm.ledger.dominating import dominating_mu
+from dpglm.privacy.accountants import accountant_for
+from dpglm.privacy.budget import ApproximateDP, PrivacyBudget, budget_from_dict
+from dpglm.privacy.divergence import renyi_divergence
+from dpglm.privacy.events import Event
+from dpglm.privacy.unit import Adjacency
+
+__all__ = [
+    "FILTERS",
+    "BasicFilter",
+    "Charge",
+    "GaussianFilter",
+    "PrivacyFilter",
+    "RenyiFilter",
+    "filter_from_dict",
+    "make_filter",
+]
+
+Charge: TypeAlias = Mapping[str, float]
+"""What one event costs, in the filter's own quantities."""
+
+_ROUNDING = 1.0 + 1e-12
+_MOST_ORDERS = 10_000
+
+
+class PrivacyFilter(abc.ABC):
+    """A rule that adds up what events cost, and says when they become too many.
+
+    Notes
+    -----
+    Privacy: if every event that was let through is charged, then all together are within the
+    filter's budget, even if each of them, with its parameters, was chosen after looking at the
+    results of those before. ``docs/ledger.md`` has the proofs. Sums of privacy-loss
+    distributions, which are right for events that are fixed in advance, have no such property.
+    """
+
+    budget: PrivacyBudget
+
+    @abc.abstractmethod
+    def charge(self, event: Event, adjacency: Adjacency, delta: float | None) -> dict[str, float]:
+        """Price an event.
+
+        Parameters
+        ----------
+        event : Event
+            What will be released.
+        adjacency : Adjacency
+            The relation to which its noise multipliers refer.
+        delta : float or None
+            The part of the budget's delta that is meant for it; for filters that add up deltas.
+
+        Returns
+        -------
+        dict
+            Finite numbers, rounded up.
+
+        Raises
+        ------
+        ValueError
+            If the filter cannot price the event.
+        """
+
+    @abc.abstractmethod
+    def allows(self, charges: Sequence[Charge]) -> bool:
+        """Whether events with these charges are within the budget together."""
+
+    @abc.abstractmethod
+    def spent(self, charges: Sequence[Charge]) -> dict[str, float]:
+        """Say in the budget's currency what events with these charges spend together."""
+
+    @abc.abstractmethod
+    def left(self, charges: Sequence[Charge]) -> dict[str, float]:
+        """Say in the filter's own quantities what may still be charged."""
+
+    @abc.abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values from which ``filter_from_dict`` makes an equal filter."""
+
+
+@final
+@dataclass(frozen=True)
+class GaussianFilter(PrivacyFilter):
+    """Adds up squares of mu: exact for events that are Gaussian throughout.
+
+    Parameters
+    ----------
+    budget : PrivacyBudget
+        What all events together may spend; a delta of 0 is no budget for Gaussian noise.
+
+    Notes
+    -----
+    Privacy: an epsilon-DP event is charged as the Gaussian release that tells at least as much,
+    ``mu = 2 Phi^-1(exp(epsilon) / (1 + exp(epsilon)))``, about ``1.25 epsilon``. Events that no
+    Gaussian release dominates, such as those on Poisson samples, have no price.
+
+    References
+    ----------
+    Smith and Thakurta, "Fully adaptive composition for Gaussian differential privacy", 2022,
+    arXiv 2210.17520. Koskela, Tobaben and Honkela, "Individual privacy accounting with Gaussian
+    differential privacy", ICLR 2023.
+
+    Examples
+    --------
+    >>> from dpglm.privacy import Gaussian, GaussianDP
+    >>> rule = GaussianFilter(GaussianDP(1.0))
+    >>> half = rule.charge(Gaussian(2.0), Adjacency.ZERO_OUT, None)
+    >>> round(half["mu"], 9), rule.left([half] * 3)["mu"] < 0.5
+    (0.5, True)
+    """
+
+    budget: PrivacyBudget
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.budget, PrivacyBudget):
+            raise ValueError(f"budget must be a PrivacyBudget, got {self.budget!r}")
+        self.budget.gdp_mu()  # raises for a delta of 0
+
+    def charge(self, event: Event, adjacency: Adjacency, delta: float | None) -> dict[str, float]:
+        return {"mu": dominating_mu(event, adjacency)}
+
+    def allows(self, charges: Sequence[Charge]) -> bool:
+        return self.budget.allows_mu(_total_mu(charges))
+
+    def spent(self, charges: Sequence[Charge]) -> dict[str, float]:
+        return self.budget.statement_for_mu(_total_mu(charges))
+
+    def left(self, charges: Sequence[Charge]) -> dict[str, float]:
+        largest, total = self.budget.gdp_mu(), _total_mu(charges)
+        return {"mu": math.sqrt(max(0.0, (largest - total) * (largest + total))) / _ROUNDING}
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"type": "gaussian", "budget": self.budget.to_dict()}
+
+
+@final
+@dataclass(frozen=True)
+class RenyiFilter(PrivacyFilter):
+    """Adds up Renyi divergences of one order, fixed in advance; for nearly all events.
+
+    Parameters
+    ----------
+    budget : ApproximateDP
+        What all events together may spend, with a delta above 0.
+    order : int
+        Order of the divergence, at least 2. ``make_filter`` takes the one that lets through the
+        most Gaussian noise; smaller ones suit sparse samples with little noise.
+
+    References
+    ----------
+    Feldman and Zrnic, "Individual privacy accounting via a Renyi filter", NeurIPS 2021. Canonne,
+    Kamath and Steinke, "The discrete Gaussian for differential privacy", NeurIPS 2020,
+    Proposition 12.
+
+    Examples
+    --------
+    >>> from dpglm.privacy import Gaussian
+    >>> rule = RenyiFilter(ApproximateDP(1.0, 1e-6), order=22)
+    >>> round(rule.charge(Gaussian(20.0), Adjacency.ZERO_OUT, None)["divergence"], 6)
+    0.0275
+    """
+
+    budget: ApproximateDP
+    order: int
+
+    def __post_init__(self) -> None:
+        if _checked(self.budget, "renyi").delta == 0.0:
+            raise ValueError(
+                f"budget must have a delta above 0 for a renyi filter, got {self.budget!r}"
+            )
+        check_integer("order", self.order, least=2)
+        if self.limit <= 0.0:
+            raise ValueError(
+                f"order must be large enough for {self.budget!r} to allow any divergence, got "
+                f"{self.order!r}"
+            )
+
+    @property
+    def limit(self) -> float:
+        """The largest divergence that implies the budget."""
+        return _largest_divergence(self.budget, self.order)
+
+    def charge(self, event: Event, adjacency: Adjacency, delta: float | None) -> dict[str, float]:
+        divergence = renyi_divergence(event, adjacency, self.order)
+        if math.isinf(divergence):
+            raise ValueError(
+                f"event must have a finite divergence of order {self.order}, got {event!r}"
+            )
+        return {"divergence": divergence}
+
+    def allows(self, charges: Sequence[Charge]) -> bool:
+        return _sum(charges, "divergence") <= _exact(self.limit)
+
+    def spent(self, charges: Sequence[Charge]) -> dict[str, float]:
+        total = float(_sum(charges, "divergence"))
+        at_no_divergence = self.budget.epsilon - self.limit
+        epsilon = max(0.0, total + at_no_divergence) if total > 0.0 else 0.0
+        return {"epsilon": epsilon, "delta": self.budget.delta}
+
+    def left(self, charges: Sequence[Charge]) -> dict[str, float]:
+        return {"divergence": _difference(self.limit, charges, "divergence")}
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"type": "renyi", "budget": self.budget.to_dict(), "order": self.order}
+
+
+@final
+@dataclass(frozen=True)
+class BasicFilter(PrivacyFilter):
+    """Adds up epsilons and deltas: for all events, and best for a few large ones.
+
+    Parameters
+    ----------
+    budget : ApproximateDP
+        What all events together may spend; with a delta of 0, pure events only.
+
+    Notes
+    -----
+    Privacy: each event reserves an (epsilon, delta) of its own, its epsilon the least that an
+    accountant shows for that event by itself.
+
+    References
+    ----------
+    Rogers, Roth, Ullman and Vadhan, "Privacy odometers and filters: pay-as-you-go composition",
+    NeurIPS 2016.
+
+    Examples
+    --------
+    >>> from dpglm.privacy import Pure
+    >>> rule = BasicFilter(ApproximateDP(1.0, 0.0))
+    >>> tenth = rule.charge(Pure(0.1), Adjacency.ZERO_OUT, None)
+    >>> tenth, rule.allows([tenth] * 10), rule.allows([tenth] * 11)
+    ({'epsilon': 0.1, 'delta': 0.0}, True, False)
+    """
+
+    budget: ApproximateDP
+
+    def __post_init__(self) -> None:
+        _checked(self.budget, "basic")
+
+    def charge(self, event: Event, adjacency: Adjacency, delta: float | None) -> dict[str, float]:
+        share = 0.0 if delta is None else check_real("delta", delta, least=0.0, below=1.0)
+        epsilon = accountant_for(event, adjacency).epsilon(event, adjacency, share)
+        if math.isinf(epsilon):
+            raise ValueError(
+                "delta must be what this event may use of the ledger's delta, above 0, as it has "
+                f"no finite epsilon at a delta of {share!r}"
+            )
+        return {"epsilon": epsilon, "delta": share}
+
+    def allows(self, charges: Sequence[Charge]) -> bool:
+        return all(_sum(charges, name) <= _exact(limit) for name, limit in self._limits())
+
+    def spent(self, charges: Sequence[Charge]) -> dict[str, float]:
+        return {name: float(_sum(charges, name)) for name, _ in self._limits()}
+
+    def left(self, charges: Sequence[Charge]) -> dict[str, float]:
+        return {name: _difference(limit, charges, name) for name, limit in self._limits()}
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"type": "basic", "budget": self.budget.to_dict()}
+
+    def _limits(self) -> tuple[tuple[str, float], ...]:
+        return (("epsilon", self.budget.epsilon), ("delta", self.budget.delta))
+
+
+FILTERS = ("gaussian", "renyi", "basic")
+"""Names of the filters."""
+
+
+def make_filter(name: str, budget: PrivacyBudget, order: int | None = None) -> PrivacyFilter:
+    """Make a filter by name.
+
+    Parameters
+    ----------
+    name : {"gaussian", "renyi", "basic"}
+        ``GaussianFilter``, ``RenyiFilter`` or ``BasicFilter``.
+    budget : PrivacyBudget
+        What all events together may spend.
+    order : int, optional
+        For "renyi": the order; default, the one that lets through the most Gaussian noise.
+
+    Returns
+    -------
+    PrivacyFilter
+
+    Raises
+    ------
+    ValueError
+        If the name is unknown, the budget is not of the filter's kind, or an order is given to a
+        filter that has none.
+
+    Examples
+    --------
+    >>> make_filter("renyi", ApproximateDP(1.0, 1e-6)).to_dict()["order"]
+    22
+    """
+    check_one_of("filter", name, FILTERS)
+    if order is not None and name != "renyi":
+        raise ValueError(f"order must be None for a {name} filter, got {order!r}")
+    if name == "renyi" and order is None and isinstance(budget, ApproximateDP) and budget.delta:
+        limits = ((_largest_divergence(budget, a) / a, a) for a in range(2, _MOST_ORDERS))
+        order = max(limits)[1]
+    extra = {} if name != "renyi" else {"order": order}
+    return filter_from_dict({"type": name, "budget": budget.to_dict(), **extra})
+
+
+def filter_from_dict(mapping: Any) -> PrivacyFilter:
+    """Read back what ``PrivacyFilter.to_dict`` wrote.
+
+    Parameters
+    ----------
+    mapping : mapping
+        The JSON object.
+
+    Returns
+    -------
+    PrivacyFilter
+        Equal to the one that was written.
+
+    Raises
+    ------
+    ValueError
+        If the type is unknown, a key is missing or unknown, or a value is not allowed.
+    """
+    kind = mapping.get("type") if isinstance(mapping, Mapping) else None
+    if not isinstance(kind, str) or kind not in _READERS:
+        raise ValueError(f"filter type must be one of {list(FILTERS)}, got {kind!r}")
+    fields, build = _READERS[kind]
+    if set(mapping) != {"type", *fields}:
+        raise ValueError(
+            f"a {kind!r} filter must have the keys {['type', *fields]}, got {sorted(mapping)}"
+        )
+    budget = budget_from_dict(mapping["budget"])
+    return build(budget, *(mapping[field] for field in fields[1:]))
+
+
+_READERS: dict[str, tuple[tuple[str, ...], Callable[..., PrivacyFilter]]] = {
+    "gaussian": (("budget",), GaussianFilter),
+    "renyi": (("budget", "order"), RenyiFilter),
+    "basic": (("budget",), BasicFilter),
+}
+
+
+def _checked(budget: object, name: str) -> ApproximateDP:
+    if not isinstance(budget, ApproximateDP):
+        raise ValueError(
+            f"budget must be ApproximateDP, (epsilon, delta), for a {name} filter, got {budget!r}"
+        )
+    return budget
+
+
+def _total_mu(charges: Sequence[Charge]) -> float:
+    return math.sqrt(math.fsum(charge["mu"] ** 2 for charge in charges))
+
+
+def _largest_divergence(budget: ApproximateDP, order: int) -> float:
+    logarithms = math.log(budget.delta) + math.log(order)
+    return budget.epsilon - math.log1p(-1.0 / order) + logarithms / (order - 1.0)
+
+
+def _exact(number: float) -> Fraction:
+    """Read a number as it is written: ten times 0.1 is 1."""
+    return Fraction(repr(float(number)))
+
+
+def _sum(charges: Sequence[Charge], name: str) -> Fraction:
+    return sum((_exact(charge[name]) for charge in charges), Fraction(0))
+
+
+def _difference(limit: float, charges: Sequence[Charge], name: str) -> float:
+    return max(0.0, float(_exact(limit) - _sum(charges, name)))

@@ -1,0 +1,362 @@
+"""PrivacyLedger: what was spent on a data set, by everybody, in one file."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import getpass
+import os
+import secrets
+import socket
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self, final
+
+from dpglm._validation import check_one_of, check_real
+from dpglm.exceptions import BudgetExceededError, LedgerError
+from dpglm.ledger.contents import LedgerContents
+from dpglm.ledger.entry import LedgerEntry, LedgerReference, LedgerTerms
+from dpglm.ledger.filters import Charge, make_filter
+from dpglm.ledger.store import append, create_file, read, read_first, read_only, writing
+from dpglm.privacy.accountant import own_version
+from dpglm.privacy.budget import PrivacyBudget
+from dpglm.privacy.events import Event, canonical
+from dpglm.privacy.unit import Adjacency
+
+__all__ = ["PrivacyLedger", "as_ledger"]
+
+
+@final
+@dataclass(frozen=True)
+class PrivacyLedger:
+    """The record of all that was spent on one data set, in one SQLite file.
+
+    Parameters
+    ----------
+    path : path-like
+        The file, made by ``create`` or ``dpglm ledger create``. On a local disk: SQLite's locks
+        do not hold on all network file systems.
+    data : str, optional
+        Name of the data set; if given, a ledger of another one is refused.
+    fingerprint : str, optional
+        Public mark of its version; if given, a ledger of another one is refused.
+    who : str, optional
+        Whom to name in entries; default, the user and the machine. Nobody checks it.
+
+    Raises
+    ------
+    LedgerError
+        If the file is no ledger, or is that of another data set.
+
+    Notes
+    -----
+    Nothing is held open between calls, so that a ledger may be used from threads and after a
+    fork, copied and pickled; it is only a name for the file.
+
+    Privacy: ``spend`` returns after its record is on the disk, or raises. What is recorded stays
+    so, whether or not anything was released. Everything that is recorded is within the ledger's
+    budget, under its relation, even though each event is chosen after looking at the results of
+    those before; ``docs/ledger.md`` says why, and what is not covered.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from dpglm import ApproximateDP, PrivacyLedger
+    >>> from dpglm.privacy import Gaussian
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> ledger = PrivacyLedger.create(
+    ...     f"{folder.name}/people.ledger", data="people", budget=ApproximateDP(1.0, 1e-6)
+    ... )
+    >>> entry = ledger.spend(Gaussian(10.0), "zero_out", what="mean income")
+    >>> entry.number, round(ledger.contents().spent()["epsilon"], 3)
+    (1, 0.397)
+    >>> ledger.spend(Gaussian(1.0), "zero_out", what="another")
+    Traceback (most recent call last):
+    ...
+    dpglm.exceptions.BudgetExceededError: ...
+    >>> ledger.verify()
+    ()
+    >>> folder.cleanup()
+    """
+
+    path: str | os.PathLike[str]
+    data: str | None = None
+    fingerprint: str | None = None
+    who: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "path", Path(self.path).absolute())
+        if not Path(self.path).is_file():
+            raise LedgerError(
+                "path must be that of a ledger, made by PrivacyLedger.create or `dpglm ledger "
+                f"create`, got {str(self.path)!r}, which is no file"
+            )
+        self.terms()
+
+    @classmethod
+    def create(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        data: str,
+        budget: PrivacyBudget,
+        adjacency: str = "zero_out",
+        filter: str = "gaussian",
+        order: int | None = None,
+        fingerprint: str | None = None,
+    ) -> Self:
+        """Make a new ledger.
+
+        Parameters
+        ----------
+        path : path-like
+            Where; there must be no file.
+        data : str
+            Name of the data set, public.
+        budget : PrivacyBudget
+            What all fits together may spend. Fixed for good.
+        adjacency : {"zero_out", "add_remove", "replace_one"}, default="zero_out"
+            The relation of all fits. Fixed for good.
+        filter : {"gaussian", "renyi", "basic"}, default="gaussian"
+            How spends add up: ``GaussianFilter``, ``RenyiFilter`` or ``BasicFilter``. Fixed for
+            good.
+        order : int, optional
+            Order of a Renyi filter; default, what ``make_filter`` takes.
+        fingerprint : str, optional
+            Mark of the data set's version, which must be public: a plain hash of few or small
+            private rows is not.
+
+        Returns
+        -------
+        PrivacyLedger
+
+        Raises
+        ------
+        ValueError
+            If a parameter is invalid.
+        LedgerError
+            If there is a file, or it cannot be written.
+        """
+        check_one_of("adjacency", adjacency, list(Adjacency))
+        if not isinstance(budget, PrivacyBudget):
+            raise ValueError(f"budget must be a PrivacyBudget, got {budget!r}")
+        rule = make_filter(filter, budget, order)
+        mark = None if fingerprint is None else _text("fingerprint", fingerprint)
+        terms = LedgerTerms(
+            _text("data", data), mark, Adjacency(adjacency), rule, secrets.token_hex(16), _now()
+        )
+        create_file(Path(path), terms.to_dict())
+        return cls(path, data, fingerprint)
+
+    def terms(self) -> LedgerTerms:
+        """Read what was fixed when the ledger was made.
+
+        Returns
+        -------
+        LedgerTerms
+
+        Raises
+        ------
+        LedgerError
+            If the file is no ledger, or is that of another data set.
+        """
+        with read_only(Path(self.path)) as connection:
+            terms = LedgerTerms.from_record(read_first(connection))
+        for name in ("data", "fingerprint"):
+            wanted, found = getattr(self, name), getattr(terms, name)
+            if wanted is not None and wanted != found:
+                raise LedgerError(
+                    f"{name} must be that of the ledger {str(self.path)!r}, {found!r}, got "
+                    f"{wanted!r}"
+                )
+        return terms
+
+    def contents(self) -> LedgerContents:
+        """Read everything, at one moment.
+
+        Returns
+        -------
+        LedgerContents
+
+        Raises
+        ------
+        LedgerError
+            If the file is no ledger, or a record was changed or is missing.
+        """
+        with read_only(Path(self.path)) as connection:
+            return LedgerContents.from_records(read(connection))
+
+    def spend(
+        self,
+        event: Event,
+        adjacency: str,
+        *,
+        what: str,
+        delta: float | None = None,
+        key: str | None = None,
+    ) -> LedgerEntry:
+        """Record that something will be released; release it after this has returned.
+
+        Parameters
+        ----------
+        event : Event
+            What may be released.
+        adjacency : {"zero_out", "add_remove", "replace_one"}
+            The relation to which the event's noise multipliers refer: that of the ledger.
+        what : str
+            On what it is spent, in words.
+        delta : float, optional
+            The part of the ledger's delta that is meant for it; only a basic filter asks.
+        key : str, optional
+            The entry's id; default, a random one. If there is an entry of that id already, for
+            the same event, it is returned, and nothing is spent: for work that may be
+            interrupted, and that keeps its key, so that it is paid for once.
+
+        Returns
+        -------
+        LedgerEntry
+            The record, which is on the disk.
+
+        Raises
+        ------
+        BudgetExceededError
+            If it is too much; nothing is recorded.
+        LedgerError
+            If the ledger cannot be written or is damaged, or the key's entry is for another
+            event.
+        ValueError
+            If a parameter is invalid, or the ledger's filter has no price for the event.
+
+        Notes
+        -----
+        Privacy: the price is added up, compared and recorded in one transaction, which excludes
+        those of all other processes.
+        """
+        _text("what", what)
+        if delta is not None:
+            delta = check_real("delta", delta, least=0.0, below=1.0)
+        if not isinstance(event, Event):
+            raise ValueError(f"event must be an Event, got {event!r}")
+        own_id = secrets.token_hex(16) if key is None else _text("key", key)
+        who = _somebody() if self.who is None else _text("who", self.who)
+        terms = self.terms()
+        if check_one_of("adjacency", adjacency, list(Adjacency)) != terms.adjacency:
+            raise ValueError(
+                f"adjacency must be that of the ledger for {terms.data!r}, "
+                f"{terms.adjacency.value!r}, got {str(adjacency)!r}"
+            )
+        # Terms never change, so that nobody waits while this is priced.
+        charge = terms.rule.charge(event, terms.adjacency, delta)
+        with writing(Path(self.path)) as connection:
+            first, *records = read(connection)
+            if LedgerTerms.from_record(first) != terms:
+                raise LedgerError(f"the ledger {str(self.path)!r} was replaced by another one")
+            documents = [record.document for record in records]
+            for record, document in zip(records, documents, strict=True):
+                if document["id"] == own_id:
+                    return _paid(LedgerEntry.from_record(record), event)
+            before = [document["charge"] for document in documents]
+            if not terms.rule.allows([*before, charge]):
+                raise BudgetExceededError(_refusal(terms, before, charge))
+            entry = LedgerEntry(
+                number=len(records) + 1,
+                id=own_id,
+                time=_now(),
+                who=who,
+                what=what,
+                event=canonical(event),
+                delta=delta,
+                charge=charge,
+                version=own_version(),
+                digest="",
+            )
+            digest = append(connection, entry.to_dict()).digest
+        return dataclasses.replace(entry, digest=digest)
+
+    def export(self) -> dict[str, Any]:
+        """Return everything as plain JSON values, see ``LedgerContents.from_dict``."""
+        return self.contents().to_dict()
+
+    def verify(self, references: Iterable[LedgerReference] = ()) -> tuple[str, ...]:
+        """Recompute everything.
+
+        Parameters
+        ----------
+        references : iterable of LedgerReference
+            Those of certificates: their entries must be in the ledger.
+
+        Returns
+        -------
+        tuple of str
+            What is wrong; empty if nothing is.
+        """
+        try:
+            return self.contents().problems(references)
+        except LedgerError as error:
+            return (str(error),)
+
+
+def as_ledger(ledger: PrivacyLedger | str | os.PathLike[str] | None) -> PrivacyLedger | None:
+    """Read the parameter ``ledger`` of an estimator.
+
+    Parameters
+    ----------
+    ledger : PrivacyLedger, path-like or None
+        What was given.
+
+    Returns
+    -------
+    PrivacyLedger or None
+
+    Raises
+    ------
+    ValueError
+        If it is neither.
+    LedgerError
+        If the file is no ledger.
+    """
+    if ledger is None or isinstance(ledger, PrivacyLedger):
+        return ledger
+    if not isinstance(ledger, str | os.PathLike):
+        raise ValueError(f"ledger must be a PrivacyLedger, a path or None, got {ledger!r}")
+    return PrivacyLedger(ledger)
+
+
+def _paid(entry: LedgerEntry, event: Event) -> LedgerEntry:
+    if entry.event != canonical(event):
+        raise LedgerError(
+            f"key must be new, or that of an entry for {canonical(event)!r}, got {entry.id!r}, "
+            f"which is for {entry.event!r}"
+        )
+    return entry
+
+
+def _refusal(terms: LedgerTerms, before: Sequence[Charge], charge: Charge) -> str:
+    return (
+        f"event must cost at most what is left in the ledger for {terms.data!r}, "
+        f"{_numbers(terms.rule.left(before))}, of {terms.rule.budget!r}; it costs "
+        f"{_numbers(charge)}. Nothing was spent or released"
+    )
+
+
+def _numbers(values: Charge) -> str:
+    return ", ".join(f"{name} {value:.6g}" for name, value in values.items())
+
+
+def _text(name: str, value: object) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError(f"{name} must be text, not empty, got {value!r}")
+    return value
+
+
+def _somebody() -> str:
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds")

@@ -1,0 +1,222 @@
+"""The ledger's file: records that are written and synced one by one, whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import sqlite3
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+from dpglm.exceptions import LedgerError
+
+__all__ = [
+    "Record",
+    "append",
+    "canonical_json",
+    "check_chain",
+    "create_file",
+    "read",
+    "read_first",
+    "read_only",
+    "writing",
+]
+
+_SECONDS_TO_WAIT = 120.0
+_BEFORE_THE_FIRST = "0" * 64
+
+# A record is never changed. The end is named in a second table, so that a ledger that lost its last
+# records does not look whole.
+_TABLES = f"""
+CREATE TABLE records (number INTEGER PRIMARY KEY, text TEXT NOT NULL, digest TEXT NOT NULL);
+CREATE TABLE head (number INTEGER NOT NULL, digest TEXT NOT NULL);
+INSERT INTO head VALUES (-1, '{_BEFORE_THE_FIRST}');
+CREATE TRIGGER no_change BEFORE UPDATE ON records BEGIN SELECT RAISE(ABORT, 'never'); END;
+CREATE TRIGGER no_removal BEFORE DELETE ON records BEGIN SELECT RAISE(ABORT, 'never'); END;
+"""
+
+
+@final
+@dataclass(frozen=True)
+class Record:
+    """One record: a JSON object, and the digest of it and of all records before.
+
+    Parameters
+    ----------
+    text : str
+        The object, as ``canonical_json`` writes it.
+    digest : str
+        SHA-256, in hexadecimal digits, of the digest of the record before (64 zeros for the
+        first), a line feed, and the text.
+    """
+
+    text: str
+    digest: str
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The object as plain JSON values."""
+        document: dict[str, Any] = json.loads(self.text)
+        return document
+
+
+def canonical_json(document: dict[str, Any]) -> str:
+    """Write a JSON object in the one way that digests are made of."""
+    return json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def check_chain(records: Sequence[Record]) -> None:
+    """Check that records are those that were written, in order.
+
+    Raises
+    ------
+    LedgerError
+        If one was changed, or one before it is gone.
+    """
+    before = _BEFORE_THE_FIRST
+    for number, record in enumerate(records):
+        if record.digest != _digest(before, record.text):
+            raise LedgerError(
+                f"record {number} of the ledger was changed, or one before it is missing"
+            )
+        before = record.digest
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[sqlite3.Connection]:
+    """Open a transaction that no other process can write beside; synced when the block ends.
+
+    Parameters
+    ----------
+    path : Path
+        An existing file.
+
+    Yields
+    ------
+    sqlite3.Connection
+        For ``read`` and ``append``. If the block fails the file is as it was before.
+
+    Raises
+    ------
+    LedgerError
+        If the file cannot be written.
+    """
+    with _connected(path, "rw") as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield connection
+            connection.execute("COMMIT")
+        except BaseException:
+            # A process that is killed here, or a disk that is full, leaves this to the next opener.
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+
+
+@contextlib.contextmanager
+def read_only(path: Path) -> Iterator[sqlite3.Connection]:
+    """Open a transaction that sees one state of the file, whoever writes meanwhile."""
+    # Not mode=ro: what a killed process left half-written is rolled back by the next reader.
+    with _connected(path, "rw") as connection:
+        connection.execute("BEGIN")
+        yield connection
+        connection.execute("ROLLBACK")
+
+
+def create_file(path: Path, header: dict[str, Any]) -> None:
+    """Make a ledger's file with its first record.
+
+    Parameters
+    ----------
+    path : Path
+        Where; there must be no file.
+    header : dict
+        The first record.
+
+    Raises
+    ------
+    LedgerError
+        If there is a file, or it cannot be written.
+    """
+    with _connected(path, "rwc") as connection:
+        # One transaction: killed in the middle, this leaves an empty file, which may be reused.
+        connection.execute("BEGIN IMMEDIATE")
+        if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+            connection.execute("ROLLBACK")
+            raise LedgerError(f"path must be that of a new file, got {str(path)!r}, which exists")
+        for statement in _TABLES.strip().splitlines():
+            connection.execute(statement)
+        append(connection, header)
+        connection.execute("COMMIT")
+
+
+def read(connection: sqlite3.Connection) -> list[Record]:
+    """Read all records, and check that they are those that were written.
+
+    Raises
+    ------
+    LedgerError
+        If a record was changed or is missing.
+    """
+    rows = connection.execute("SELECT number, text, digest FROM records ORDER BY number").fetchall()
+    numbers = [number for number, _, _ in rows]
+    records = [Record(text, digest) for _, text, digest in rows]
+    ends = connection.execute("SELECT number, digest FROM head").fetchall()
+    if numbers != list(range(len(numbers))):
+        raise LedgerError("records of the ledger are missing")
+    if not records or ends != [(numbers[-1], records[-1].digest)]:
+        raise LedgerError("the last records of the ledger are missing, or were changed")
+    check_chain(records)
+    return records
+
+
+def read_first(connection: sqlite3.Connection) -> Record:
+    """Read the first record only, and check it.
+
+    Raises
+    ------
+    LedgerError
+        If it was changed or is missing.
+    """
+    row = connection.execute("SELECT text, digest FROM records WHERE number = 0").fetchone()
+    if row is None:
+        raise LedgerError("the first record of the ledger is missing")
+    record = Record(*row)
+    check_chain([record])
+    return record
+
+
+def append(connection: sqlite3.Connection, document: dict[str, Any]) -> Record:
+    """Add a record within a transaction; it is in the file when that has ended."""
+    number, before = connection.execute("SELECT number, digest FROM head").fetchone()
+    text = canonical_json(document)
+    record = Record(text, _digest(before, text))
+    connection.execute("INSERT INTO records VALUES (?, ?, ?)", (number + 1, text, record.digest))
+    connection.execute("UPDATE head SET number = ?, digest = ?", (number + 1, record.digest))
+    return record
+
+
+@contextlib.contextmanager
+def _connected(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
+    """Connect for one transaction, so that nothing is shared with threads or forked processes."""
+    uri = f"{path.absolute().as_uri()}?mode={mode}"
+    try:
+        with contextlib.closing(
+            sqlite3.connect(uri, uri=True, timeout=_SECONDS_TO_WAIT, isolation_level=None)
+        ) as connection:
+            # COMMIT returns when the records, and the removal of the journal, are on the disk.
+            connection.execute("PRAGMA synchronous = EXTRA")
+            connection.execute("PRAGMA fullfsync = ON")
+            (journal,) = connection.execute("PRAGMA journal_mode = DELETE").fetchone()
+            if journal != "delete":
+                raise LedgerError(f"the ledger {str(path)!r} must have journal mode 'delete'")
+            yield connection
+    except sqlite3.Error as error:
+        raise LedgerError(f"{str(path)!r} cannot be used as a ledger: {error}") from error
+
+
+def _digest(before: str, text: str) -> str:
+    return hashlib.sha256(f"{before}\n{text}".encode()).hexdigest()

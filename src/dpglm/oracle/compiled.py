@@ -1,0 +1,57 @@
+"""Which losses and clippings the compiled sums know."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from dpglm.data.kernels import Rule
+from dpglm.oracle.clipping import AutomaticClipping, Clipping, FlatClipping
+from dpglm.problem import Huber, Logistic, Loss, Squared, SquaredHinge
+
+__all__ = ["compiled_rule"]
+
+
+def compiled_rule(loss: Loss, clipping: Clipping) -> Rule | None:
+    """Say in C's terms how a row becomes its contribution.
+
+    Parameters
+    ----------
+    loss : Loss
+        The loss of one row.
+    clipping : Clipping
+        Bounds the gradient of each row.
+
+    Returns
+    -------
+    Rule or None
+        None for what only Python knows.
+
+    Notes
+    -----
+    Privacy: the compiled code clips as ``Clipping.scale`` does, in float64, and drops slopes
+    that are not finite, so its contributions have the same bound.
+    """
+    if type(loss) not in _LOSSES or type(clipping) not in _CLIPPINGS:
+        return None
+    code, parameter = _LOSSES[type(loss)](loss)
+    kind, stability = _CLIPPINGS[type(clipping)](clipping)
+    return Rule(code, kind, parameter, clipping.bound, stability)
+
+
+# The numbers are those of the enumerations in data/_kernels.c.
+_LOSSES: Mapping[type[Loss], Callable[[Any], tuple[int, float]]] = MappingProxyType(
+    {
+        Logistic: lambda loss: (0, 0.0),
+        Squared: lambda loss: (1, 0.0),
+        Huber: lambda loss: (2, loss.threshold),
+        SquaredHinge: lambda loss: (3, 0.0),
+    }
+)
+_CLIPPINGS: Mapping[type[Clipping], Callable[[Any], tuple[int, float]]] = MappingProxyType(
+    {
+        FlatClipping: lambda clipping: (0, 0.0),
+        AutomaticClipping: lambda clipping: (1, clipping.stability * clipping.bound),
+    }
+)

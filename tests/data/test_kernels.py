@@ -1,0 +1,206 @@
+"""The compiled sums: what NumPy gives, wherever a row stands and however rows are stored."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dpglm.data import kernels
+from dpglm.data.prepare import prepare_rows
+from dpglm.data.spec import DataSpec
+from dpglm.oracle.clipping import AutomaticClipping, FlatClipping
+from dpglm.oracle.compiled import compiled_rule
+from dpglm.oracle.gradients import clipped_gradient_sum
+from dpglm.problem import Huber, Logistic, Savage, Softmax, Squared, SquaredHinge
+
+LOSSES = (Logistic(), Squared(), Huber(0.7), SquaredHinge())
+CLIPPINGS = (FlatClipping(0.3), AutomaticClipping(0.3))
+ROOT = Path(__file__).parents[2]
+
+
+def test_compiled_code_is_there():
+    # The suite tests the compiled sums; a machine without a compiler should say so here.
+    assert kernels.COMPILED
+
+
+def _problem(n, d, dtype, order="C", seed=0):
+    rng = np.random.default_rng(seed)
+    X = np.asarray(rng.standard_normal((n, d)), dtype=dtype, order=order)
+    y = rng.choice([-1.0, 1.0], n).astype(dtype)
+    norms = np.linalg.norm(X.astype(float), axis=1).astype(dtype) + dtype(1e-3)
+    return X, y, norms, rng.standard_normal(d), rng.random(n).astype(dtype)
+
+
+def _reference(loss, clipping, X, y, norms, w, weights):
+    X, y, norms = X.astype(float), y.astype(float), norms.astype(float)
+    slopes = clipping.scale(loss.slope(X @ w, y), norms)
+    return (slopes * (1.0 if weights is None else weights.astype(float))) @ X
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=repr)
+@pytest.mark.parametrize("clipping", CLIPPINGS, ids=repr)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("shape", [(1, 1), (7, 3), (8, 8), (1029, 37), (130, 300), (9, 20000)])
+def test_sum_is_that_of_numpy(loss, clipping, dtype, order, shape):
+    X, y, norms, w, weights = _problem(*shape, dtype, order)
+    rule = compiled_rule(loss, clipping)
+    tolerance = 30 * np.finfo(dtype).eps * np.sqrt(sum(shape)) * max(1.0, np.linalg.norm(w))
+    for given in (None, weights):
+        total = kernels.bounded_sum(rule, X, None, w, 0.0, y, norms, given)
+        expected = _reference(loss, clipping, X, y, norms, w, given)
+        np.testing.assert_allclose(total, expected, atol=tolerance, rtol=0)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_intercept_and_chosen_rows(dtype):
+    X, y, norms, w, weights = _problem(300, 11, dtype)
+    rule = compiled_rule(Logistic(), FlatClipping(1.0))
+    which = np.array([5, 5, 299, 0, 17])
+    full = np.column_stack([X, np.full(300, 2.0, dtype)])
+    w = np.append(w, 0.4)
+    args = (y[which], norms[which], weights[which])
+    total = kernels.bounded_sum(rule, X, which, w, 2.0, *args)
+    expected = kernels.bounded_sum(rule, full[which], None, w, 0.0, *args)
+    np.testing.assert_allclose(total, expected, rtol=50 * np.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("columns", [1, 5, 8, 13, 100])
+def test_a_row_contributes_the_same_bits_wherever_it_stands(dtype, order, columns):
+    X, y, norms, w, weights = _problem(600, columns, dtype, order)
+    rule = compiled_rule(Logistic(), FlatClipping(0.5))
+    for place in (0, 3, 8, 511, 599):
+        others = np.zeros_like(X)
+        others[place] = X[7]
+        targets, lengths, importance = (np.full(600, v[7]) for v in (y, norms, weights))
+        moved = kernels.bounded_sum(rule, others, None, w, 0.0, targets, lengths, importance)
+        alone = np.zeros_like(X[:20])
+        alone[12] = X[7]
+        args = (targets[:20], lengths[:20], importance[:20])
+        assert (moved == kernels.bounded_sum(rule, alone, None, w, 0.0, *args)).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("loss", LOSSES, ids=repr)
+@pytest.mark.parametrize("clipping", CLIPPINGS, ids=repr)
+def test_no_row_contributes_more_than_the_bound_even_where_predictions_overflow(
+    dtype, loss, clipping
+):
+    rng = np.random.default_rng(1)
+    w = np.array([1e300, -1e300, 1e30, 1.0])
+    for scale in (1e-30, 1.0, 1e15):
+        X = (scale * rng.standard_normal((50, 4))).astype(dtype)
+        norms = (np.linalg.norm(X.astype(float), axis=1) * (1 + 1e-6)).astype(dtype)
+        for y in (-1.0, 1.0):
+            for i in range(50):
+                with np.errstate(over="ignore"):
+                    total = kernels.bounded_sum(
+                        compiled_rule(loss, clipping),
+                        X[i : i + 1],
+                        None,
+                        w,
+                        0.0,
+                        np.full(1, y, dtype),
+                        norms[i : i + 1],
+                        None,
+                    )
+                assert np.isfinite(total).all()
+                assert np.linalg.norm(total) <= clipping.bound * (1 + 20 * np.finfo(dtype).eps)
+
+
+def test_exponential_is_accurate_over_its_whole_range():
+    z = np.concatenate([np.linspace(-750, 750, 40001), np.linspace(-1, 1, 2001)])
+    one = np.ones((1, 1))
+    rule = compiled_rule(Logistic(), FlatClipping(10.0))
+    slopes = np.array(
+        [
+            kernels.bounded_sum(rule, one, None, np.array([v]), 0.0, one[0], one[0], None)[0]
+            for v in z
+        ]
+    )
+    expected = Logistic().slope(z, np.ones_like(z))
+    inside = np.abs(z) < 700
+    np.testing.assert_allclose(slopes[inside], expected[inside], rtol=4e-16 * 8)
+    np.testing.assert_allclose(slopes, expected, rtol=4e-16 * 8, atol=1e-300)
+
+
+def test_arrays_without_compiled_code_are_left_to_numpy():
+    X, y, norms, w, _ = _problem(20, 6, np.float64)
+    rule = compiled_rule(Squared(), FlatClipping(1.0))
+    assert kernels.bounded_sum(rule, X[:, ::2], None, w[::2], 0.0, y, norms, None) is None
+    assert kernels.bounded_sum(rule, X, None, w, 0.0, y.astype(np.float32), norms, None) is None
+    assert compiled_rule(Softmax(), FlatClipping(1.0)) is None
+    assert compiled_rule(Savage(), FlatClipping(1.0)) is None
+
+
+def test_shapes_that_do_not_fit_are_refused():
+    X, y, norms, w, _ = _problem(20, 6, np.float64)
+    rule = compiled_rule(Squared(), FlatClipping(1.0))
+    with pytest.raises(ValueError, match="shape"):
+        kernels.bounded_sum(rule, X, None, w, 0.0, y[:5], norms, None)
+    with pytest.raises(ValueError, match="w has shape"):
+        kernels.bounded_sum(rule, X, None, w, 1.0, y, norms, None)
+    rows = prepare_rows(X, y, DataSpec(n_rows=20, n_features=6, row_norm=9.0))
+    with pytest.raises(IndexError, match="negative"):
+        rows.take(np.array([-1]))
+    with pytest.raises(IndexError):
+        rows.take(np.array([20]))
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=repr)
+def test_without_the_library_numpy_gives_the_same(loss, monkeypatch):
+    X, y, _, w, weights = _problem(3000, 20, np.float64)
+    spec = DataSpec(n_rows=3000, n_features=20, row_norm=9.0, intercept=1.0)
+    rows = prepare_rows(X, y, spec, weights=weights)
+    w = np.append(w, 0.3)
+    fast = clipped_gradient_sum(rows, loss, FlatClipping(1.0), w)
+    monkeypatch.setattr(kernels, "_library", None)
+    slow = clipped_gradient_sum(rows, loss, FlatClipping(1.0), w)
+    np.testing.assert_allclose(fast, slow, atol=1e-10)
+    assert (fast != slow).any()
+
+
+def test_batches_are_not_copied():
+    X, y, _, w, _ = _problem(2000, 16, np.float64)
+    spec = DataSpec(n_rows=2000, n_features=16, row_norm=9.0)
+    rows = prepare_rows(X, y, spec)
+    batch = rows.take(np.arange(0, 2000, 2))
+    assert np.shares_memory(next(iter(batch.blocks()))._stored, next(iter(rows.blocks()))._stored)
+    direct = prepare_rows(X[::2].copy(), y[::2], spec)
+    args = (Logistic(), FlatClipping(1.0), w)
+    np.testing.assert_array_equal(
+        clipped_gradient_sum(batch, *args), clipped_gradient_sum(direct, *args)
+    )
+    np.testing.assert_array_equal(
+        clipped_gradient_sum(batch.take(np.array([3])), *args),
+        clipped_gradient_sum(rows.take(np.array([6])), *args),
+    )
+
+
+def test_a_wrong_bound_in_the_rule_is_seen():
+    # The neighbour tests go through ``compiled_rule``: a bound twice too large must show there.
+    X, y, norms, w, _ = _problem(1, 4, np.float64)
+    rule = compiled_rule(Squared(), FlatClipping(1e-3))
+    rule.bound *= 2.0
+    total = kernels.bounded_sum(rule, X, None, w, 0.0, y, norms, None)
+    assert np.linalg.norm(total) > 1e-3 * (1 + 1e-9)
+
+
+def test_an_old_library_is_not_used(tmp_path):
+    program = (
+        "import ctypes, dpglm.data.kernels as k; k._ABI = -1; assert k._load() is None; print('ok')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+    )
+    assert done.stdout == "ok\n", done.stderr

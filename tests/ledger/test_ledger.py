@@ -1,0 +1,338 @@
+"""The ledger: what it records, what it refuses, and what it sees when somebody changes it."""
+
+import copy
+import json
+import pickle
+import sqlite3
+import threading
+
+import pytest
+
+from dpglm import ApproximateDP, GaussianDP, PrivacyLedger
+from dpglm.exceptions import BudgetExceededError, LedgerError
+from dpglm.ledger import LedgerContents
+from dpglm.ledger.ledger import as_ledger
+from dpglm.ledger.store import canonical_json, writing
+from dpglm.privacy import Adjacency, Composed, Gaussian, PoissonSampled, Repeated, spent
+
+BUDGET = ApproximateDP(1.0, 1e-6)
+STEP = Repeated(Gaussian(80.0), 50)
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    return PrivacyLedger.create(tmp_path / "people.ledger", data="people", budget=BUDGET)
+
+
+@pytest.fixture
+def used(ledger):
+    for number in range(4):
+        ledger.spend(Gaussian(20.0 + number), "zero_out", what=f"question {number}")
+    return ledger
+
+
+class TestSpending:
+    def test_says_who_spent_what_on_which_event(self, ledger):
+        mine = PrivacyLedger(ledger.path, who="an analyst")
+        entry = mine.spend(STEP, Adjacency.ZERO_OUT, what="a model")
+        assert ledger.contents().entries == (entry,)
+        assert (entry.number, entry.who, entry.what) == (1, "an analyst", "a model")
+        assert entry.event == STEP
+        assert "@" in ledger.spend(STEP, "zero_out", what="another").who
+
+    def test_composes_exactly_over_everything(self, used):
+        whole = used.contents()
+        assert whole.event == Composed(tuple(Gaussian(20.0 + number) for number in range(4)))
+        expected = spent(whole.event, Adjacency.ZERO_OUT, BUDGET)["epsilon"]
+        assert whole.spent()["epsilon"] == pytest.approx(expected, rel=1e-12)
+
+    def test_refuses_to_go_over_and_records_nothing(self, ledger):
+        ledger.spend(Gaussian(5.0), "zero_out", what="most of it")
+        with pytest.raises(
+            BudgetExceededError, match=r"left in .* 'people', mu 0\.1.* costs mu 0\.2"
+        ):
+            ledger.spend(Gaussian(5.0), "zero_out", what="too much")
+        assert len(ledger.contents().entries) == 1
+        ledger.spend(Gaussian(10.0), "zero_out", what="a little")
+
+    def test_a_path_names_the_same_ledger(self, ledger, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        as_ledger("people.ledger").spend(STEP, "zero_out", what="by path")
+        assert len(ledger.contents().entries) == 1
+        assert as_ledger(ledger) is ledger
+        assert as_ledger(None) is None
+
+    def test_copies_and_threads_share_the_file(self, ledger):
+        several = [copy.deepcopy(ledger), pickle.loads(pickle.dumps(ledger)), ledger]
+        assert several[0] == several[1] == ledger
+        threads = [
+            threading.Thread(target=one.spend, args=(STEP, "zero_out"), kwargs={"what": "a thread"})
+            for one in several
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert [entry.number for entry in ledger.contents().entries] == [1, 2, 3]
+        assert ledger.verify() == ()
+
+    def test_odd_names_are_names(self, tmp_path):
+        odd = tmp_path / "100 % of a?b#c\u00e9.ledger"
+        made = PrivacyLedger.create(odd, data="\u00e9 'quoted'\n", budget=BUDGET, fingerprint="v1")
+        made.spend(STEP, "zero_out", what="\u00fc\ud7ff")
+        assert [path.name for path in tmp_path.iterdir()] == [odd.name]
+        assert PrivacyLedger(odd, "\u00e9 'quoted'\n", "v1").verify() == ()
+
+    def test_other_filters(self, tmp_path):
+        sgd = Repeated(PoissonSampled(0.01, Gaussian(3.0)), 100)
+        for name in ("renyi", "basic"):
+            made = PrivacyLedger.create(tmp_path / name, data="rows", budget=BUDGET, filter=name)
+            entry = made.spend(sgd, "zero_out", what="a sampled fit", delta=2e-7)
+            assert entry.delta == 2e-7
+            assert 0.0 < made.contents().spent()["epsilon"] < 0.6
+            assert made.verify() == ()
+
+
+class TestDurability:
+    def test_commits_are_synced(self, ledger):
+        with writing(ledger.path) as connection:
+            assert connection.execute("PRAGMA synchronous").fetchone() == (3,)
+            assert connection.execute("PRAGMA journal_mode").fetchone() == ("delete",)
+            assert connection.in_transaction
+
+    def test_a_block_that_fails_leaves_nothing(self, ledger):
+        def fail():
+            with writing(ledger.path) as connection:
+                connection.execute("UPDATE head SET number = 7")
+                raise RuntimeError
+
+        with pytest.raises(RuntimeError):
+            fail()
+        assert ledger.verify() == ()
+
+    def test_nothing_is_left_beside_the_file(self, used, tmp_path):
+        assert [path.name for path in tmp_path.iterdir()] == ["people.ledger"]
+
+    def test_a_full_disk_refuses_and_keeps_what_was_there(self, used, monkeypatch):
+        import dpglm.ledger.ledger as module
+
+        class Full:
+            def __init__(self, connection):
+                self.connection = connection
+
+            def execute(self, statement, *values):
+                if statement.startswith("UPDATE"):
+                    raise sqlite3.OperationalError("database or disk is full")
+                return self.connection.execute(statement, *values)
+
+        append = module.append
+        monkeypatch.setattr(
+            module, "append", lambda connection, document: append(Full(connection), document)
+        )
+        with pytest.raises(LedgerError, match="disk is full"):
+            used.spend(STEP, "zero_out", what="no room")
+        assert len(used.contents().entries) == 4
+        assert used.verify() == ()
+
+
+class TestKeys:
+    def test_the_same_key_pays_once(self, used):
+        first = used.spend(STEP, "zero_out", what="a fit", key="a fit")
+        again = PrivacyLedger(used.path).spend(Repeated(STEP, 1), "zero_out", what="x", key="a fit")
+        assert first == again
+        assert first.id == "a fit"
+        assert len(used.contents().entries) == 5
+
+    def test_even_when_nothing_is_left(self, ledger):
+        large = Gaussian(4.3)
+        first = ledger.spend(large, "zero_out", what="all of it", key="k")
+        assert ledger.spend(large, "zero_out", what="all of it", key="k") == first
+
+    def test_a_key_is_for_one_event(self, used):
+        used.spend(STEP, "zero_out", what="a fit", key="a fit")
+        with pytest.raises(LedgerError, match="key must be new, or that of an entry for Gaussian"):
+            used.spend(Gaussian(99.0), "zero_out", what="another", key="a fit")
+        assert len(used.contents().entries) == 5
+
+
+def forged(path, statement, *values):
+    """Change the file behind the ledger's back."""
+    connection = sqlite3.connect(path)
+    with connection:
+        connection.execute("DROP TRIGGER no_change")
+        connection.execute("DROP TRIGGER no_removal")
+        connection.execute(statement, values)
+    connection.close()
+
+
+class TestTampering:
+    @pytest.mark.parametrize(
+        ("statement", "values"),
+        [
+            ("DELETE FROM records WHERE number = 4", ()),
+            ("DELETE FROM records WHERE number = 2", ()),
+            ("DELETE FROM records", ()),
+            ("UPDATE records SET text = replace(text, '20.0', '90.0')", ()),
+            ("UPDATE records SET text = replace(text, 'question 3', 'question 4')", ()),
+            ("UPDATE records SET digest = ? WHERE number = 4", ("0" * 64,)),
+            ("UPDATE records SET number = 9 WHERE number = 4", ()),
+            ("UPDATE head SET number = 3", ()),
+            ("DELETE FROM head", ()),
+            ("UPDATE records SET text = replace(text, '1e-06', '1e-05') WHERE number = 0", ()),
+            ("UPDATE records SET text = 'no JSON' WHERE number = 4", ()),
+        ],
+    )
+    def test_is_seen_and_stops_spending(self, used, statement, values):
+        forged(used.path, statement, *values)
+        assert used.verify()
+        with pytest.raises(LedgerError, match=r"changed|missing"):
+            used.spend(Gaussian(90.0), "zero_out", what="one more")
+
+    @pytest.mark.parametrize("statement", ["DELETE FROM records", "UPDATE records SET text = ''"])
+    def test_accidents_are_stopped_by_the_file(self, used, statement):
+        connection = sqlite3.connect(used.path)
+        with pytest.raises(sqlite3.IntegrityError, match="never"):
+            connection.execute(statement)
+        connection.close()
+        assert used.verify() == ()
+
+    def test_a_lower_price_in_a_consistent_chain_is_seen(self, used):
+        document = used.export()
+        document["records"][1]["record"]["charge"]["mu"] *= 0.5
+        contents = LedgerContents.from_dict(rechained(document))
+        (problem,) = contents.problems()
+        assert problem.startswith("entry 1 was charged {'mu': 0.025")
+        assert "but costs {'mu': 0.05" in problem
+
+    def test_overspending_in_a_consistent_chain_is_seen(self, used):
+        document = used.export()
+        document["records"][0]["record"]["filter"]["budget"]["epsilon"] = 0.1
+        (problem,) = LedgerContents.from_dict(rechained(document)).problems()
+        assert problem.startswith("more was spent than the budget of ApproximateDP(epsilon=0.1")
+
+    def test_charges_that_are_no_charges_are_seen(self, used):
+        document = used.export()
+        document["records"][2]["record"]["charge"] = {"epsilon": 0.0}
+        assert "was charged" in LedgerContents.from_dict(rechained(document)).problems()[0]
+
+    def test_a_certificate_shows_that_all_was_replaced(self, used):
+        reference = used.terms().reference(used.contents().entries[3])
+        assert used.verify([reference]) == ()
+        document = used.export()
+        del document["records"][-1]
+        (problem,) = LedgerContents.from_dict(document).problems([reference])
+        assert problem.startswith("entry 4 with id")
+        document = used.export()
+        document["records"][1]["record"]["what"] = "something else"
+        assert LedgerContents.from_dict(rechained(document)).problems([reference])
+
+    def test_an_entry_of_another_ledger_is_seen(self, used, tmp_path):
+        other = PrivacyLedger.create(tmp_path / "other", data="others", budget=BUDGET)
+        entry = other.spend(STEP, "zero_out", what="elsewhere")
+        (problem,) = used.verify([other.terms().reference(entry)])
+        assert "of another ledger" in problem
+        assert "'others'" in problem
+
+
+def rechained(document):
+    """Give a changed export the digests that it should have."""
+    import hashlib
+
+    before = "0" * 64
+    for one in document["records"]:
+        text = f"{before}\n{canonical_json(one['record'])}"
+        before = one["digest"] = hashlib.sha256(text.encode()).hexdigest()
+    return document
+
+
+class TestExport:
+    def test_comes_back_equal(self, used):
+        document = json.loads(json.dumps(used.export()))
+        assert LedgerContents.from_dict(document) == used.contents()
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            lambda d: d["records"].pop(1),
+            lambda d: d["records"].pop(0),
+            lambda d: d["records"].clear(),
+            lambda d: d["records"][1]["record"].update(what="x"),
+            lambda d: d["records"][1].pop("digest"),
+            lambda d: d.update(records=3),
+            lambda d: d.update(format="x"),
+        ],
+    )
+    def test_a_changed_one_is_refused(self, used, change):
+        document = used.export()
+        change(document)
+        with pytest.raises(LedgerError):
+            LedgerContents.from_dict(document)
+
+
+class TestBadInput:
+    @pytest.mark.parametrize(
+        ("settings", "message"),
+        [
+            ({"data": ""}, "data must be text, not empty, got ''"),
+            ({"data": 3}, "data must be text"),
+            ({"fingerprint": " "}, "fingerprint must be text"),
+            ({"budget": 1.0}, "budget must be a PrivacyBudget, got 1.0"),
+            ({"adjacency": "rows"}, "adjacency must be one of"),
+            ({"filter": "pld"}, "filter must be one of"),
+            ({"filter": "renyi", "budget": GaussianDP(1.0)}, "budget must be ApproximateDP"),
+            ({"order": 8}, "order must be None"),
+        ],
+    )
+    def test_of_create(self, tmp_path, settings, message):
+        with pytest.raises(ValueError, match=message):
+            PrivacyLedger.create(
+                tmp_path / "new", **{"data": "people", "budget": BUDGET, **settings}
+            )
+        assert list(tmp_path.iterdir()) == []
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            ((1.0, "zero_out"), "event must be an Event, got 1.0"),
+            ((STEP, "rows"), "adjacency must be one of"),
+            (
+                (STEP, "replace_one"),
+                "adjacency must be that of the ledger for 'people', 'zero_out'",
+            ),
+            ((PoissonSampled(0.1, STEP.event), "zero_out"), "'renyi' or 'basic' takes others"),
+        ],
+    )
+    def test_of_spend(self, ledger, arguments, message):
+        with pytest.raises(ValueError, match=message):
+            ledger.spend(*arguments, what="a question")
+        with pytest.raises(ValueError, match="what must be text"):
+            ledger.spend(STEP, "zero_out", what="")
+        assert ledger.contents().entries == ()
+
+    def test_an_existing_file_is_kept(self, ledger, tmp_path):
+        other = tmp_path / "notes.txt"
+        other.write_text("not a ledger, but worth keeping, and longer than a header " * 9)
+        for path, message in ((ledger.path, "which exists"), (other, "not a database")):
+            before = path.read_bytes()
+            with pytest.raises(LedgerError, match=message):
+                PrivacyLedger.create(path, data="people", budget=BUDGET)
+            assert path.read_bytes() == before
+
+    def test_what_is_no_ledger_is_refused(self, tmp_path):
+        with pytest.raises(LedgerError, match="which is no file"):
+            PrivacyLedger(tmp_path / "nowhere")
+        (tmp_path / "empty").touch()
+        with pytest.raises(LedgerError, match="no such table"):
+            PrivacyLedger(tmp_path / "empty")
+        with pytest.raises(LedgerError, match="unable to open"):
+            PrivacyLedger.create(tmp_path / "no folder" / "new", data="people", budget=BUDGET)
+        with pytest.raises(
+            ValueError, match="ledger must be a PrivacyLedger, a path or None, got 3"
+        ):
+            as_ledger(3)
+
+    def test_a_ledger_of_other_data_is_refused(self, ledger):
+        with pytest.raises(LedgerError, match=r"data must be that of .* 'people', got 'others'"):
+            PrivacyLedger(ledger.path, data="others")
+        with pytest.raises(LedgerError, match=r"fingerprint must be that of .* None, got 'v2'"):
+            PrivacyLedger(ledger.path, fingerprint="v2")
