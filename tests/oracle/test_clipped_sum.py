@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+import torch
 from scipy import sparse
 
 from dpglm.data.prepare import column_scaling, prepare_rows
@@ -26,7 +27,7 @@ LOSSES: list[tuple[Loss, int]] = [
     (Softmax(), 3),
     (OneVsRest(Hinge(), 3), 3),
 ]
-LAYOUTS = ["C", "F", "csr"]
+LAYOUTS = ["C", "F", "csr", "tensor"]
 
 
 def make_targets(rng: np.random.Generator, loss: Loss, n: int, n_outputs: int) -> np.ndarray:
@@ -62,8 +63,10 @@ def make_rows(
         target_high=1.0,
     )
     matrix = X.astype(dtype)
-    stored = sparse.csr_array(matrix) if layout == "csr" else np.asarray(matrix, order=layout)
-    return prepare_rows(stored, y, spec, weights=weights)
+    store = {"csr": sparse.csr_array, "tensor": torch.as_tensor}.get(
+        layout, lambda values: np.asarray(values, order=layout)
+    )
+    return prepare_rows(store(matrix), y, spec, weights=weights)
 
 
 def row_by_row(rows_X, y, loss, clipping, w, row_norm, intercept, weights=None):
@@ -246,6 +249,21 @@ def test_prepared_rows_keep_the_norm_bound(layout):
         lengths = np.array([math.sqrt(math.fsum(v * v for v in row)) for row in values])
         assert (lengths <= 0.7).all()
         assert (block.norms >= lengths).all()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(("value", "row_norm"), [(1e31, 1e-8), (1e30, 1e-12), (3e37, 3e-8)])
+def test_rows_far_beyond_the_bound_are_not_scaled_by_a_factor_that_is_not_normal(
+    layout, value, row_norm
+):
+    # Such a factor has few digits: the row was up to 1.4 times longer than its declared norm.
+    rows = make_rows(
+        np.full((1, 1), value), np.ones(1), layout=layout, dtype="float32", row_norm=row_norm
+    )
+    assert abs(float(next(rows.blocks()).features()[0, 0])) <= row_norm
+    coarse = np.float32(row_norm / value)
+    assert 0.0 < coarse < np.finfo(np.float32).tiny
+    assert float(coarse * np.float32(value)) > row_norm * (1 + 1e-8)
 
 
 def test_bounds_are_not_misread():

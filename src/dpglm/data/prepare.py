@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias, final
@@ -10,16 +11,26 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from dpglm._arrays import like, namespace, rounded_up
 from dpglm.data.dense import DenseRows
-from dpglm.data.rows import Floats, Rows
+from dpglm.data.rows import SERIAL, Block, BlockMap, Floats, Rows
 from dpglm.data.sparse import SparseRows
 from dpglm.data.spec import LARGEST, SMALLEST, DataSpec
+from dpglm.data.tensors import TensorRows
 
-__all__ = ["ColumnScaling", "Matrix", "column_scaling", "largest_norm", "prepare_rows"]
+__all__ = [
+    "ColumnScaling",
+    "Matrix",
+    "column_scaling",
+    "derived_rows",
+    "largest_norm",
+    "prepare_rows",
+]
 
 Matrix: TypeAlias = "Floats | sparse.csr_array"
 
-_CHUNK_ENTRIES = 1 << 18
+# Copied to float64 at a time: tensors, or NumPy's arrays, for which the cache counts.
+_CHUNK_ENTRIES = (1 << 26, 1 << 18)
 
 
 @final
@@ -49,7 +60,9 @@ class ColumnScaling:
 
     def clip(self, X: Floats) -> Floats:
         """Return rows with every column clipped to its bounds, in a new array."""
-        return np.clip(X, self.low.astype(X.dtype), self.high.astype(X.dtype))
+        low, high = like(X, self.low, X.dtype), like(X, self.high, X.dtype)
+        clipped: Floats = namespace(X).clip(X, low, high)
+        return clipped
 
     def clip_sparse(self, X: sparse.csr_array) -> sparse.csr_array:
         """Return rows with every stored value clipped to its column's bounds."""
@@ -68,8 +81,8 @@ class ColumnScaling:
     def apply(self, X: Floats) -> Floats:
         """Return clipped, centred and scaled rows, in a new array of the same dtype."""
         scaled = self.clip(X)
-        scaled -= self.center.astype(X.dtype)
-        scaled /= self.scale.astype(X.dtype)
+        scaled -= like(X, self.center, X.dtype)
+        scaled /= like(X, self.scale, X.dtype)
         return scaled
 
     def apply_sparse(self, X: sparse.csr_array) -> sparse.csr_array:
@@ -142,20 +155,21 @@ def prepare_rows(
 
     Parameters
     ----------
-    X : ndarray or csr_array of shape (n, n_features), float32 or float64
+    X : ndarray, csr_array or tensor of shape (n, n_features), float32 or float64
         Finite values; never changed, and not copied unless they must be.
-    y : ndarray of shape (n,)
+    y : ndarray or tensor of shape (n,)
         Targets in the loss's convention, within the bounds of ``spec``.
     spec : DataSpec
         The public facts.
     scaling : ColumnScaling, optional
         Applied to the columns first.
-    weights : ndarray of shape (n,), optional
+    weights : ndarray or tensor of shape (n,), optional
         Weights; clipped to [0, ``spec.weight_bound``].
 
     Returns
     -------
     Rows
+        Where ``X`` is.
 
     Notes
     -----
@@ -166,23 +180,73 @@ def prepare_rows(
         X = X if scaling is None else scaling.apply_sparse(X)
     elif scaling is not None:
         X = scaling.apply(X)
-    norms = _norms(X)
+    xp, norms = namespace(X), _norms(X)
     too_long = norms > spec.row_norm
     if too_long.any():
+        limits = xp.finfo(X.dtype)
         # A relative margin, so that rounding cannot leave a row longer than the bound.
-        margin = 1.0 - 4.0 * float(np.finfo(X.dtype).eps)
-        factors = np.where(too_long, margin * spec.row_norm / np.where(too_long, norms, 1.0), 1.0)
-        X = _scale_rows(X, factors.astype(X.dtype))
-        norms = np.minimum(_norms(X), spec.row_norm)
-    lengths = np.hypot(norms, spec.intercept) * (1.0 + 8.0 * np.finfo(np.float64).eps)
-    lengths = np.nextafter(lengths.astype(X.dtype), np.inf, dtype=X.dtype)
+        margin = 1.0 - 4.0 * float(limits.eps)
+        factors = xp.where(too_long, margin * spec.row_norm / xp.where(too_long, norms, 1.0), 1.0)
+        # Below the normal range a factor is rounded by more than that; so far away counts as zero.
+        factors[factors < float(limits.tiny)] = 0.0
+        X = _scale_rows(X, xp.asarray(factors, dtype=X.dtype))
+        norms = xp.minimum(_norms(X), spec.row_norm)
+    lengths = xp.hypot(norms, spec.intercept) * (1.0 + 8.0 * np.finfo(np.float64).eps)
+    lengths = rounded_up(lengths, X.dtype)
     if weights is not None:
-        weights = np.clip(weights, 0.0, spec.weight_bound).astype(X.dtype)
-    if spec.n_outputs == 1:
-        y = y.astype(X.dtype, copy=False)
+        weights = like(norms, xp.clip(like(norms, weights), 0.0, spec.weight_bound), X.dtype)
+    y = like(norms, y, X.dtype if spec.n_outputs == 1 else None)
     if sparse.issparse(X):
         return SparseRows(X, y, lengths, spec, weights)
-    return DenseRows(X, y, lengths, spec, weights)
+    store = DenseRows if xp is np else TensorRows
+    return store(X, y, lengths, spec, weights)
+
+
+@functools.singledispatch
+def derived_rows(
+    rows: Rows,
+    function: Callable[[Block], Any],
+    spec: DataSpec,
+    map_blocks: BlockMap = SERIAL,
+) -> Rows:
+    """Make rows out of others, with the same targets and weights, block by block.
+
+    Parameters
+    ----------
+    rows : Rows
+        Prepared rows.
+    function : callable
+        From a block, of NumPy arrays or of tensors, to the new rows of shape
+        ``(rows, spec.n_features)``; each must depend on its own row alone.
+    spec : DataSpec
+        Public facts of the new rows.
+    map_blocks : callable, optional
+        ``map``, or a parallel one that keeps the order.
+
+    Returns
+    -------
+    Rows
+        Dense, in memory or where ``rows`` are, and prepared by ``prepare_rows``.
+    """
+
+    def derive(block: Block) -> Any:
+        return function(block), block.targets, block.weights
+
+    X, y, weights, start = np.empty((0, spec.n_features), spec.dtype), [], [], 0
+    for part, targets, row_weights in rows.map_native(derive, map_blocks):
+        xp = namespace(part)
+        if not start:
+            shape, dtype = (rows.n_rows, spec.n_features), getattr(xp, spec.dtype)
+            X = xp.empty(shape, dtype=dtype, device=part.device)
+        X[start : start + len(part)] = part
+        start += len(part)
+        y.append(targets)
+        if row_weights is not None:
+            weights.append(xp.asarray(row_weights, dtype=xp.float64))
+    concat = namespace(X).concat
+    return prepare_rows(
+        X, concat(y) if y else X[:, 0], spec, weights=concat(weights) if weights else None
+    )
 
 
 def _norms(X: Matrix) -> NDArray[np.float64]:
@@ -190,10 +254,11 @@ def _norms(X: Matrix) -> NDArray[np.float64]:
     if sparse.issparse(X):
         values = sparse.csr_array((X.data.astype(np.float64), X.indices, X.indptr), shape=X.shape)
         return _safe_norms(lambda rows: values[rows], _sparse_norms)
-    norms = np.empty(X.shape[0])
-    step = max(1, _CHUNK_ENTRIES // X.shape[1])
+    xp = namespace(X)
+    norms: NDArray[np.float64] = xp.empty(X.shape[0], dtype=xp.float64, device=X.device)
+    step = max(1, _CHUNK_ENTRIES[xp is np] // X.shape[1])
     for start in range(0, X.shape[0], step):
-        chunk = X[start : start + step].astype(np.float64)
+        chunk = xp.asarray(X[start : start + step], dtype=xp.float64)
         norms[start : start + step] = _safe_norms(chunk.__getitem__, _dense_norms)
     return norms
 
@@ -204,17 +269,20 @@ def _safe_norms(
     """Norms, computed again from scaled values where squares overflow."""
     with np.errstate(over="ignore", under="ignore"):
         norms = norms_of(take(slice(None)))
-    for row in np.flatnonzero(norms > 1e150):
+    xp = namespace(norms)
+    for row in xp.nonzero(norms > 1e150)[0].tolist():
         values = take(slice(row, row + 1))
         top = float(abs(values).max())
         norms[row] = top * norms_of(values / top)[0]
     # Squares of values below this underflow, but such values are no longer than this either.
-    return np.maximum(norms, 1e-149)
+    longer: NDArray[np.float64] = xp.maximum(norms, 1e-149)
+    return longer
 
 
 def _dense_norms(X: NDArray[np.float64]) -> NDArray[np.float64]:
-    squares: NDArray[np.float64] = np.einsum("ij,ij->i", X, X)
-    return np.sqrt(squares)
+    xp = namespace(X)
+    norms: NDArray[np.float64] = xp.sqrt(xp.einsum("ij,ij->i", X, X))
+    return norms
 
 
 def _sparse_norms(X: sparse.csr_array) -> NDArray[np.float64]:
@@ -226,4 +294,4 @@ def _scale_rows(X: Matrix, factors: Floats) -> Matrix:
     if sparse.issparse(X):
         data = X.data * np.repeat(factors, np.diff(X.indptr))
         return sparse.csr_array((data, X.indices, X.indptr), shape=X.shape)
-    return X * factors[:, np.newaxis]
+    return X * factors[:, None]

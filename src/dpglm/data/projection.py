@@ -6,17 +6,16 @@ import abc
 import dataclasses
 import functools
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, TypeAlias, final
+from typing import TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
 from dpglm._validation import check_integer
-from dpglm.data.prepare import prepare_rows
-from dpglm.data.rows import Floats, Rows
+from dpglm.data.prepare import derived_rows, prepare_rows
+from dpglm.data.rows import Rows
 from dpglm.data.sparse import BLOCK_ROWS, SparseRows
 from dpglm.data.spec import DataSpec, FloatType
 
@@ -137,6 +136,7 @@ def embedded_spec(data: DataSpec, dimension: int, dtype: FloatType) -> DataSpec:
     )
 
 
+@functools.singledispatch
 def embedded_rows(rows: Rows, transform: Transform, spec: DataSpec) -> Rows:
     """Replace each row x by ``Phi x``, shortened to the row norm again where it is longer.
 
@@ -161,41 +161,20 @@ def embedded_rows(rows: Rows, transform: Transform, spec: DataSpec) -> Rows:
     ``transform`` is, because ``prepare_rows`` shortens it. Nothing rests on norms being kept
     with high probability. Rounding in ``Phi x`` is harmless for the same reason.
     """
-    dtype = np.dtype(spec.dtype)
-    X = np.empty((rows.n_rows, spec.n_features), dtype)
-    y: list[NDArray[Any]] = [np.empty(0, dtype)] if rows.n_rows == 0 else []
-    weights: list[Floats] = []
-    start = 0
-    for products, targets, row_weights in _products(rows, transform):
-        X[start : start + len(products)] = products
-        start += len(products)
-        y.append(targets)
-        if row_weights is not None:
-            weights.append(row_weights)
-    kept = np.concatenate(weights).astype(np.float64) if weights else None
-    return prepare_rows(X, np.concatenate(y), spec, weights=kept)
-
-
-Products: TypeAlias = "tuple[NDArray[Any], NDArray[Any], Floats | None]"
-
-
-@functools.singledispatch
-def _products(rows: Rows, transform: Transform) -> Iterator[Products]:
-    """Yield block after block: rows times ``transform``, targets, weights."""
     matrix = transform.toarray() if sparse.issparse(transform) else transform
     if rows.spec.intercept:
         # The intercept's column keeps out of the embedding.
         matrix = np.vstack([matrix, np.zeros((1, matrix.shape[1]))])
-    for block in rows.blocks():
-        yield block.predict(matrix), block.targets, block.weights
+    return derived_rows(rows, lambda block: block.predict(matrix), spec)
 
 
-@_products.register
-def _(rows: SparseRows, transform: Transform) -> Iterator[Products]:
+@embedded_rows.register
+def _(rows: SparseRows, transform: Transform, spec: DataSpec) -> Rows:
     # Blocks only multiply by dense matrices, which would lose what a sparse one saves.
     matrix = transform.astype(rows.spec.dtype)
-    for number, block in enumerate(rows.blocks()):
-        start = number * BLOCK_ROWS
-        products = rows._X[start : start + BLOCK_ROWS] @ matrix
-        dense = products.toarray() if sparse.issparse(products) else products
-        yield dense, block.targets, block.weights
+    X = np.empty((rows.n_rows, spec.n_features), spec.dtype)
+    for start in range(0, rows.n_rows, BLOCK_ROWS):
+        block = rows._X[start : start + BLOCK_ROWS] @ matrix
+        X[start : start + BLOCK_ROWS] = block.toarray() if sparse.issparse(block) else block
+    weights = None if rows._weights is None else rows._weights.astype(np.float64)
+    return prepare_rows(X, rows._y, spec, weights=weights)

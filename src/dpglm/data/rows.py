@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeAlias
+from dataclasses import dataclass
+from typing import Any, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpglm.data.kernels import Rule
 from dpglm.data.spec import DataSpec
 
-__all__ = ["SERIAL", "Block", "BlockMap", "Floats", "Kernel", "Rows"]
+__all__ = [
+    "SERIAL",
+    "AnyArrays",
+    "Block",
+    "BlockMap",
+    "Floats",
+    "Kernel",
+    "Rows",
+    "compensated_sum",
+]
 
 Floats: TypeAlias = NDArray[np.floating[Any]]
 
@@ -38,11 +49,39 @@ class Block(abc.ABC):
     def weighted_sum(self, slopes: Floats) -> NDArray[np.float64]:
         """``sum_i slopes_i x_i`` in the shape of the parameter."""
 
+    def bounded_sum(
+        self, rule: Rule, w: NDArray[np.float64], targets: NDArray[Any], norms: Floats
+    ) -> NDArray[np.float64] | None:
+        """Sum of clipped, weighted slopes times rows in compiled code; None where there is none.
+
+        ``targets`` and ``norms`` are the block's own, or what a view puts in their place.
+        """
+        return None
+
 
 Kernel: TypeAlias = Callable[[Block], NDArray[np.float64]]
 BlockMap: TypeAlias = Callable[[Kernel, Iterable[Block]], Iterable[NDArray[np.float64]]]
 
 SERIAL: BlockMap = map
+
+
+@final
+@dataclass(frozen=True)
+class AnyArrays:
+    """A kernel that works on blocks of NumPy arrays and of tensors alike.
+
+    Parameters
+    ----------
+    kernel : callable
+        Returns float64 values of the block's own kind. Rows on a device give it blocks there;
+        to a kernel without this mark they give copies on the host.
+    """
+
+    kernel: Kernel
+
+    def __call__(self, block: Block) -> NDArray[np.float64]:
+        """Do what the kernel does."""
+        return self.kernel(block)
 
 
 class Rows(abc.ABC):
@@ -65,6 +104,25 @@ class Rows(abc.ABC):
     @abc.abstractmethod
     def blocks(self) -> Iterator[Block]:
         """All rows, in order, in blocks whose boundaries depend on their number only."""
+
+    def map_native(
+        self, function: Callable[[Block], Any], map_blocks: BlockMap = SERIAL
+    ) -> Iterable[Any]:
+        """Apply a function that works on any arrays to blocks of those that rows are stored in.
+
+        Parameters
+        ----------
+        function : callable
+            Takes a block.
+        map_blocks : callable, optional
+            ``map``, or a parallel one that keeps the order.
+
+        Returns
+        -------
+        iterable
+            What the function returned, in the order of the blocks.
+        """
+        return map_blocks(function, self.blocks())
 
     @abc.abstractmethod
     def take(self, indices: NDArray[np.intp]) -> Rows:
@@ -98,11 +156,30 @@ class Rows(abc.ABC):
         coordinate by coordinate: Ogita, Rump and Oishi, "Accurate sum and dot product", SIAM
         J. Sci. Comput. 26 (2005), Proposition 4.5.
         """
-        total = np.zeros(self.spec.coefficient_shape if shape is None else shape)
-        lost = np.zeros_like(total)
-        for part in map_blocks(kernel, self.blocks()):
-            new = total + part
-            shadow = new - total
-            lost += (total - (new - shadow)) + (part - shadow)
-            total = new
-        return total + lost
+        zero = np.zeros(self.spec.coefficient_shape if shape is None else shape)
+        return compensated_sum(map_blocks(kernel, self.blocks()), zero)
+
+
+def compensated_sum(
+    parts: Iterable[NDArray[np.float64]], zero: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Add up arrays, or tensors, in their order, with twice the precision of float64.
+
+    Parameters
+    ----------
+    parts : iterable of array
+        Float64, of one shape.
+    zero : array
+        Zeros of that shape; not changed.
+
+    Returns
+    -------
+    array
+    """
+    total, lost = zero, zero + 0.0
+    for part in parts:
+        new = total + part
+        shadow = new - total
+        lost += (total - (new - shadow)) + (part - shadow)
+        total = new
+    return total + lost

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import abc
 from dataclasses import dataclass
-from typing import final
+from typing import cast, final
 
 import numpy as np
 
+from dpglm._arrays import namespace
 from dpglm._validation import check_real
 from dpglm.data.rows import Floats
 
@@ -29,18 +30,18 @@ class Clipping(abc.ABC):
 
         Parameters
         ----------
-        slopes : ndarray of shape (rows,) or (rows, outputs)
-            Finite slopes.
-        row_norms : ndarray of shape (rows,)
+        slopes : array of shape (rows,) or (rows, outputs)
+            Finite slopes; NumPy's or a tensor.
+        row_norms : array of shape (rows,)
             Bounds on the norms of the rows.
 
         Returns
         -------
-        ndarray, shape of slopes
+        array, shape of slopes
         """
         factors = self.factor(_lengths(slopes) * row_norms)
         # Below the normal range a factor has lost the precision that the bound counts on.
-        factors[factors < np.finfo(factors.dtype).tiny] = 0.0
+        factors[factors < _tiny(factors)] = 0.0
         slopes *= factors if slopes.ndim == 1 else factors[:, np.newaxis]
         return slopes
 
@@ -73,18 +74,21 @@ class FlatClipping(Clipping):
         check_real("clip", self.bound, above=0.0)
 
     def factor(self, norms: Floats) -> Floats:
-        bound = norms.dtype.type(self.bound)
-        np.maximum(norms, bound, out=norms)
-        return np.divide(bound, norms, out=norms)
+        xp, bound = namespace(norms), float(self.bound)
+        xp.maximum(norms, bound, out=norms)
+        factors: Floats = xp.divide(bound, norms, out=norms)
+        return factors
 
     def scale(self, slopes: Floats, row_norms: Floats) -> Floats:
         if slopes.ndim > 1:
             return super().scale(slopes, row_norms)
         # The same thing in half as many passes over memory.
-        limits = np.divide(slopes.dtype.type(self.bound), row_norms)
-        np.minimum(slopes, limits, out=slopes)
-        np.negative(limits, out=limits)
-        return np.maximum(slopes, limits, out=slopes)
+        xp = namespace(slopes)
+        limits = xp.divide(float(self.bound), row_norms)
+        xp.minimum(slopes, limits, out=slopes)
+        xp.negative(limits, out=limits)
+        clipped: Floats = xp.maximum(slopes, limits, out=slopes)
+        return clipped
 
 
 @final
@@ -117,14 +121,21 @@ class AutomaticClipping(Clipping):
         check_real("stability", self.stability, above=0.0)
 
     def factor(self, norms: Floats) -> Floats:
-        norms += norms.dtype.type(self.stability * self.bound)
-        return np.divide(norms.dtype.type(self.bound), norms, out=norms)
+        norms += float(self.stability * self.bound)
+        factors: Floats = namespace(norms).divide(float(self.bound), norms, out=norms)
+        return factors
 
 
 def _lengths(slopes: Floats) -> Floats:
+    xp = namespace(slopes)
     if slopes.ndim == 1:
-        return np.abs(slopes)
-    squares: Floats = np.einsum("ij,ij->i", slopes, slopes)
+        return abs(slopes)
+    squares = xp.einsum("ij,ij->i", slopes, slopes)
     # At least what squares that underflowed may have added.
-    squares += slopes.dtype.type(slopes.shape[1]) * np.finfo(slopes.dtype).tiny
-    return np.sqrt(squares)
+    squares += slopes.shape[1] * _tiny(slopes)
+    return cast("Floats", xp.sqrt(squares))
+
+
+def _tiny(values: Floats) -> float:
+    """Smallest normal number of a type."""
+    return float(namespace(values).finfo(values.dtype).tiny)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm.data.rows import Block
+from dpglm._arrays import finite, namespace
+from dpglm.data.rows import AnyArrays, Block
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.rounding import sum_magnitude, sum_rounding
@@ -96,21 +97,19 @@ def choose_coordinate(
     its values and whatever ``w`` is; a slope that overflowed counts as zero. The scores are not
     released.
     """
+    loss = oracle.loss
 
     def block_sum(block: Block) -> NDArray[np.float64]:
         # Overflow is harmless: its slope is zeroed here.
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-            slopes = oracle.loss.slope(block.predict(w), block.targets)
-            # One pass that a NaN or an infinity anywhere cannot leave finite.
-            if not np.isfinite(slopes.sum()):
-                slopes = np.where(np.isfinite(slopes), slopes, slopes.dtype.type(0.0))
-            np.clip(slopes, -slope_clip, slope_clip, out=slopes)
+            slopes = finite(loss.slope(block.predict(w), block.targets))
+            namespace(slopes).clip(slopes, -slope_clip, slope_clip, out=slopes)
             if block.weights is not None:
                 slopes *= block.weights if slopes.ndim == 1 else block.weights[:, np.newaxis]
             return block.weighted_sum(slopes)
 
     shift = np.clip(offset, -offset_bound, offset_bound)
-    gradient = (oracle.rows.sum(block_sum, oracle.map_blocks) + shift).ravel()
+    gradient = (oracle.rows.sum(AnyArrays(block_sum), oracle.map_blocks) + shift).ravel()
     bound = score_bound(oracle.rows.spec, oracle.curator.adjacency, slope_clip, offset_bound)
     # Moving along e_j changes the loss by gradient_j, along -e_j by its negative.
     chosen = oracle.curator.choose_exponentially(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm.data.rows import SERIAL, Block, BlockMap, Floats, Rows
+from dpglm._arrays import finite
+from dpglm.data.rows import SERIAL, AnyArrays, Block, BlockMap, Floats, Rows
 from dpglm.oracle.clipping import Clipping, FlatClipping
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.rounding import sum_magnitude, sum_rounding
@@ -64,12 +65,12 @@ def clipped_difference_sum(
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
             slopes = _clipped_slopes(block, loss, clipping, w)
             slopes -= _clipped_slopes(block, loss, clipping, anchor)
-            slopes = difference_clipping.scale(_finite(slopes), block.norms)
+            slopes = difference_clipping.scale(finite(slopes), block.norms)
         if block.weights is not None:
             slopes *= block.weights if slopes.ndim == 1 else block.weights[:, np.newaxis]
         return block.weighted_sum(slopes)
 
-    return rows.sum(block_sum, map_blocks)
+    return rows.sum(AnyArrays(block_sum), map_blocks)
 
 
 def noisy_difference(
@@ -129,13 +130,5 @@ def noisy_difference(
 
 
 def _clipped_slopes(block: Block, loss: Loss, clipping: Clipping, w: NDArray[np.float64]) -> Floats:
-    slopes = _finite(loss.slope(block.predict(w), block.targets))
+    slopes = finite(loss.slope(block.predict(w), block.targets))
     return clipping.scale(slopes, block.norms)
-
-
-def _finite(slopes: Floats) -> Floats:
-    """``slopes``, with zero for what is not finite."""
-    # One pass that a NaN or an infinity anywhere cannot leave finite.
-    if not np.isfinite(slopes.sum()):
-        slopes = np.where(np.isfinite(slopes), slopes, slopes.dtype.type(0.0))
-    return slopes

@@ -8,8 +8,10 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm.data.rows import SERIAL, Block, BlockMap, Rows
+from dpglm._arrays import finite
+from dpglm.data.rows import SERIAL, AnyArrays, Block, BlockMap, Rows
 from dpglm.oracle.clipping import Clipping
+from dpglm.oracle.compiled import compiled_rule
 from dpglm.oracle.rounding import sum_magnitude, sum_rounding
 from dpglm.privacy.mechanisms import BoundedSum, Curator
 from dpglm.privacy.noise import bernoulli
@@ -53,20 +55,22 @@ def clipped_gradient_sum(
     Privacy: each row contributes at most ``clipping.bound * spec.weight_bound`` in L2 norm,
     whatever its values and whatever ``w`` is; a slope that overflowed counts as zero.
     """
+    rule = compiled_rule(loss, clipping)
 
     def block_sum(block: Block) -> NDArray[np.float64]:
+        if rule is not None:
+            total = block.bounded_sum(rule, w, block.targets, block.norms)
+            if total is not None:
+                return total
         # Overflow is harmless: its slope is zeroed here, or its factor below is.
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-            slopes = loss.slope(block.predict(w), block.targets)
-            # One pass that a NaN or an infinity anywhere cannot leave finite.
-            if not np.isfinite(slopes.sum()):
-                slopes = np.where(np.isfinite(slopes), slopes, slopes.dtype.type(0.0))
+            slopes = finite(loss.slope(block.predict(w), block.targets))
             slopes = clipping.scale(slopes, block.norms)
         if block.weights is not None:
             slopes *= block.weights if slopes.ndim == 1 else block.weights[:, np.newaxis]
         return block.weighted_sum(slopes)
 
-    return rows.sum(block_sum, map_blocks)
+    return rows.sum(AnyArrays(block_sum), map_blocks)
 
 
 @final

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm.data.rows import Block
+from dpglm._arrays import namespace
+from dpglm.data.rows import AnyArrays, Block
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.rounding import sum_magnitude, sum_rounding
 from dpglm.privacy.mechanisms import BoundedSum
@@ -55,11 +56,11 @@ def noisy_mean(oracle: Oracle, noise_multiplier: float) -> NDArray[np.float64]:
     spec, adjacency = oracle.rows.spec, oracle.curator.adjacency
 
     def block_sum(block: Block) -> NDArray[np.float64]:
-        ones = np.ones(len(block.norms), block.norms.dtype)
+        ones = namespace(block.norms).ones_like(block.norms)
         return block.weighted_sum(ones)[: spec.n_features]
 
     total = BoundedSum(
-        oracle.rows.sum(block_sum, oracle.map_blocks, (spec.n_features,)),
+        oracle.rows.sum(AnyArrays(block_sum), oracle.map_blocks, (spec.n_features,)),
         contribution_bound=spec.row_norm,
         magnitude=sum_magnitude(spec, adjacency, spec.row_norm),
         rounding=sum_rounding(spec, adjacency, spec.row_norm),

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm.data.rows import Block, Kernel
+from dpglm._arrays import like, namespace
+from dpglm.data.rows import AnyArrays, Block, Kernel
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.rounding import sum_magnitude, sum_rounding
@@ -42,12 +44,12 @@ def pack_symmetric(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
 
     Parameters
     ----------
-    matrix : ndarray of shape (size, size)
+    matrix : ndarray or tensor of shape (size, size)
         Symmetric; only the upper triangle is read.
 
     Returns
     -------
-    ndarray of shape (size * (size + 1) / 2,)
+    ndarray or tensor of shape (size * (size + 1) / 2,)
 
     Notes
     -----
@@ -62,7 +64,8 @@ def pack_symmetric(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
     [3.0, 1.4142, 2.0]
     """
     above = np.triu_indices(len(matrix))
-    return np.asarray(matrix[above] * np.where(above[0] == above[1], 1.0, math.sqrt(2.0)))
+    factors = np.where(above[0] == above[1], 1.0, math.sqrt(2.0))
+    return cast("NDArray[np.float64]", matrix[above] * like(matrix, factors))
 
 
 def unpack_symmetric(values: NDArray[np.float64], size: int) -> NDArray[np.float64]:
@@ -110,7 +113,17 @@ def dense_rows(block: Block, spec: DataSpec) -> NDArray[np.float64]:
     -----
     Privacy: products with the identity are exact, so each row depends on itself alone.
     """
-    return block.predict(np.eye(spec.n_columns)).astype(np.float64)
+    xp = namespace(block.norms)
+    rows: NDArray[np.float64] = xp.asarray(
+        block.predict(_identity(spec.n_columns)), dtype=xp.float64
+    )
+    return rows
+
+
+@functools.lru_cache(maxsize=1)
+def _identity(size: int) -> NDArray[np.float64]:
+    """One matrix for all blocks, which a device needs to be sent only once."""
+    return np.eye(size)
 
 
 def rows_in_basis(
@@ -135,7 +148,8 @@ def rows_in_basis(
     ndarray of shape (rows, columns)
     """
     rows = dense_rows(block, spec)
-    return row_by_row_product(rows, basis) if row_by_row else rows @ basis
+    there = like(rows, basis)
+    return row_by_row_product(rows, there) if row_by_row else rows @ there
 
 
 def row_by_row_product(X: NDArray[F], matrix: NDArray[F]) -> NDArray[F]:
@@ -153,9 +167,10 @@ def row_by_row_product(X: NDArray[F], matrix: NDArray[F]) -> NDArray[F]:
     ndarray of shape (n, columns)
         Products of matrices may add up in an order that depends on a row's place; this does not.
     """
-    product = np.zeros((len(X), matrix.shape[1]), X.dtype)
+    shape = (len(X), matrix.shape[1])
+    product: NDArray[F] = namespace(X).zeros(shape, dtype=X.dtype, device=X.device)
     for column, along in zip(X.T, matrix, strict=True):
-        product += column[:, np.newaxis] * along
+        product += column[:, None] * along
     return product
 
 
@@ -184,11 +199,12 @@ def normalized_second_moments(spec: DataSpec, constant: float) -> Kernel:
 
     def block_sum(block: Block) -> NDArray[np.float64]:
         rows = dense_rows(block, spec)[:, : spec.n_features]
-        rows = np.column_stack([rows, np.full(len(rows), constant)])
+        xp = namespace(rows)
+        rows = xp.concat([rows, xp.full_like(rows[:, :1], constant)], axis=1)
         squares = (rows * rows).sum(axis=1)
         return pack_symmetric(_weighted_products(rows, margin / squares * _weights(block, spec)))
 
-    return block_sum
+    return AnyArrays(block_sum)
 
 
 def noisy_second_moments(
@@ -217,7 +233,7 @@ def noisy_second_moments(
     ``spec.weight_bound``. Everything is computed in float64, in runs of 1024 rows, so that the
     error of a block's sum is below ``1200 u`` times the sum of its terms' norms, less than
     ``sum_rounding`` allows for: at least ``gamma_4096`` for sparse rows and ``gamma_16384`` for
-    dense ones.
+    dense ones; 2^16 rows of a block on a device have ``1200 * 2^16 < 16384 * 16384``.
 
     Examples
     --------
@@ -282,15 +298,18 @@ def clipped_moments(
 
     def block_sum(block: Block) -> NDArray[np.float64]:
         z = rows_in_basis(block, spec, basis, row_by_row)
-        targets = np.clip(block.targets.astype(np.float64), spec.target_low, spec.target_high)
+        xp = namespace(z)
+        targets = xp.asarray(block.targets, dtype=xp.float64)
+        targets = xp.clip(targets, spec.target_low, spec.target_high)
         residuals = target_weight * (targets - center)
         squares = (z * z).sum(axis=1)
-        lengths = np.sqrt(squares) * np.sqrt(squares + residuals * residuals)
-        factors = margin * clip / np.maximum(lengths, clip) * _weights(block, spec)
-        products = _weighted_products(np.column_stack([z, residuals]), factors)
-        return np.concatenate([pack_symmetric(products[:size, :size]), products[:size, size]])
+        lengths = xp.sqrt(squares) * xp.sqrt(squares + residuals * residuals)
+        factors = margin * clip / xp.maximum(lengths, clip) * _weights(block, spec)
+        products = _weighted_products(xp.concat([z, residuals[:, None]], axis=1), factors)
+        both = [pack_symmetric(products[:size, :size]), products[:size, size]]
+        return cast("NDArray[np.float64]", xp.concat(both))
 
-    return block_sum
+    return AnyArrays(block_sum)
 
 
 def noisy_moments(
@@ -357,15 +376,18 @@ def _weights(block: Block, spec: DataSpec) -> NDArray[np.float64] | float:
     if block.weights is None:
         return 1.0
     # A bound that is no float32 may have been rounded up when weights were stored.
-    return np.minimum(block.weights.astype(np.float64), spec.weight_bound)
+    xp = namespace(block.weights)
+    weights: NDArray[np.float64] = xp.asarray(block.weights, dtype=xp.float64)
+    return cast("NDArray[np.float64]", xp.minimum(weights, spec.weight_bound))
 
 
 def _weighted_products(
     rows: NDArray[np.float64], factors: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """``sum_i factors_i rows_i rows_i^T``, in runs whose length bounds the rounding error."""
-    total = np.zeros((rows.shape[1], rows.shape[1]))
+    shape = (rows.shape[1], rows.shape[1])
+    total: NDArray[np.float64] = namespace(rows).zeros(shape, dtype=rows.dtype, device=rows.device)
     for start in range(0, len(rows), _RUN_ROWS):
         run = slice(start, start + _RUN_ROWS)
-        total += (rows[run] * factors[run, np.newaxis]).T @ rows[run]
+        total += (rows[run] * factors[run, None]).T @ rows[run]
     return total

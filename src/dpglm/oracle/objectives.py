@@ -165,15 +165,15 @@ class Objective:
 
     def hessian(self, w: Vector) -> Vector:
         """Hessian of the smooth part, one output; no bound on its error is claimed."""
-        spec = self.rows.spec
+        spec, loss, clip = self.rows.spec, self.loss, self.clipping.bound
         identity = np.eye(spec.n_columns)
 
         def block_sum(block: Block) -> Vector:
             with np.errstate(all="ignore"):
                 z = block.predict(w)
-                slopes = np.abs(self.loss.slope(z, block.targets))
-                curvatures: Floats = self.loss.curvature(z, block.targets)
-            curvatures[slopes * block.norms > self.clipping.bound] = 0.0
+                slopes = np.abs(loss.slope(z, block.targets))
+                curvatures: Floats = loss.curvature(z, block.targets)
+            curvatures[slopes * block.norms > clip] = 0.0
             if block.weights is not None:
                 curvatures *= block.weights
             weighted = block.predict(identity)

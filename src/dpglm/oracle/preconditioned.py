@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm.data.prepare import prepare_rows
+from dpglm.data.prepare import derived_rows
 from dpglm.data.rows import Rows
 from dpglm.data.spec import LARGEST, SMALLEST
 from dpglm.oracle.clipping import FlatClipping
@@ -53,9 +52,10 @@ def noisy_preconditioned_gradient(
     Privacy: one ``Gaussian(noise_multiplier)``; the contribution bound is
     ``clip * spec.weight_bound``, whatever the rows, the basis and v are, as the rows that are
     clipped are the computed ``B^T x_i``. They are dense and in float64, where a block of at most
-    16384 of them is summed with an error below ``330 u`` times the sum of the norms: runs of 256
-    rows, and at most 64 runs. ``sum_rounding`` allows for more whatever the rows were stored as
-    (at least ``gamma_4096`` times 4096 rows for sparse ones).
+    16384 of them is summed with an error below ``330 u`` times the sum of the norms: runs of 64
+    rows, and at most 256 runs. ``sum_rounding`` allows for more whatever the rows were stored as
+    (at least ``gamma_4096`` times 4096 rows for sparse ones). For rows on a device see
+    ``dpglm.data.tensors``.
     """
     spec = oracle.rows.spec
     bound = clip * spec.weight_bound
@@ -86,16 +86,6 @@ def _kept_rows(oracle: Oracle, basis: NDArray[np.float64]) -> Rows:
 def _turned(oracle: Oracle, basis: NDArray[np.float64]) -> Rows:
     rows, spec = oracle.rows, oracle.rows.spec
     row_by_row = not oracle.curator.adjacency.n_is_public
-    parts: Iterable[NDArray[np.float64]] = oracle.map_blocks(
-        lambda block: rows_in_basis(block, spec, basis, row_by_row), rows.blocks()
-    )
-    turned = np.empty((rows.n_rows, basis.shape[1]))
-    start = 0
-    for part in parts:
-        turned[start : start + len(part)] = part
-        start += len(part)
-    blocks = list(rows.blocks())
-    weights = [block.weights for block in blocks if block.weights is not None]
     longest = 2.0 * spec.augmented_row_norm * float(np.linalg.norm(basis))
     facts = dataclasses.replace(
         spec,
@@ -105,9 +95,9 @@ def _turned(oracle: Oracle, basis: NDArray[np.float64]) -> Rows:
         dtype="float64",
         sparse=False,
     )
-    return prepare_rows(
-        turned,
-        np.concatenate([block.targets for block in blocks]),
+    return derived_rows(
+        rows,
+        lambda block: rows_in_basis(block, spec, basis, row_by_row),
         facts,
-        weights=np.concatenate(weights).astype(np.float64) if weights else None,
+        oracle.map_blocks,
     )

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
-from typing import final
+import functools
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm.data.rows import Block, Floats, Rows
+from dpglm._arrays import like, namespace, rounded_up
+from dpglm.data.kernels import Rule
+from dpglm.data.rows import SERIAL, AnyArrays, Block, BlockMap, Floats, Kernel, Rows
 from dpglm.data.spec import DataSpec
 
 __all__ = ["View", "view_spec"]
@@ -61,14 +64,39 @@ class View(Rows):
         n_outputs = rows.spec.n_outputs if positive_class is None else 1
         self.spec = view_spec(rows.spec, intercept_scale, n_outputs)
         self._rows, self._scale, self._class = rows, intercept_scale, positive_class
+        # Knows nothing of the rows, so that it can be sent to where they are.
+        self._seen = functools.partial(
+            _ViewBlock,
+            data=rows.spec,
+            intercept_scale=intercept_scale,
+            positive_class=positive_class,
+        )
 
     @property
     def n_rows(self) -> int:
         return self._rows.n_rows
 
     def blocks(self) -> Iterator[Block]:
-        for block in self._rows.blocks():
-            yield _ViewBlock(block, self._rows.spec, self._scale, self._class)
+        return map(self._seen, self._rows.blocks())
+
+    def map_native(
+        self, function: Callable[[Block], Any], map_blocks: BlockMap = SERIAL
+    ) -> Iterable[Any]:
+        seen = self._seen
+        return self._rows.map_native(lambda block: function(seen(block)), map_blocks)
+
+    def sum(
+        self, kernel: Kernel, map_blocks: BlockMap = SERIAL, shape: tuple[int, ...] | None = None
+    ) -> NDArray[np.float64]:
+        """Add up as the rows behind the view do it, so where they are."""
+        seen = self._seen
+
+        def block_sum(block: Block) -> NDArray[np.float64]:
+            return kernel(seen(block))
+
+        marked = AnyArrays(block_sum) if isinstance(kernel, AnyArrays) else block_sum
+        shape = self.spec.coefficient_shape if shape is None else shape
+        return self._rows.sum(marked, map_blocks, shape)
 
     def take(self, indices: NDArray[np.intp]) -> View:
         return self._of(self._rows.take(indices))
@@ -96,8 +124,8 @@ class _ViewBlock(Block):
             self.norms = _rescaled_norms(block.norms, data.intercept, intercept_scale)
         self.targets = block.targets
         if positive_class is not None:
-            signs = np.where(block.targets == positive_class, 1.0, -1.0)
-            self.targets = signs.astype(block.norms.dtype)
+            signs = namespace(block.norms).where(block.targets == positive_class, 1.0, -1.0)
+            self.targets = like(block.norms, signs, block.norms.dtype)
 
     def predict(self, w: NDArray[np.float64]) -> Floats:
         return self._block.predict(self._scaled(w))
@@ -108,10 +136,16 @@ class _ViewBlock(Block):
     def weighted_sum(self, slopes: Floats) -> NDArray[np.float64]:
         return self._scaled(self._block.weighted_sum(slopes))
 
+    def bounded_sum(
+        self, rule: Rule, w: NDArray[np.float64], targets: NDArray[Any], norms: Floats
+    ) -> NDArray[np.float64] | None:
+        total = self._block.bounded_sum(rule, self._scaled(w), targets, norms)
+        return None if total is None else self._scaled(total)
+
     def _scaled(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         if not self._has_intercept or self._scale == 1.0:
             return values
-        values = values.copy()
+        values = values + 0.0
         values[-1] *= self._scale
         return values
 
@@ -119,8 +153,10 @@ class _ViewBlock(Block):
 def _rescaled_norms(norms: Floats, intercept: float, scale: float) -> Floats:
     """Upper bounds on row norms after ``intercept`` has become ``scale * intercept``."""
     eps = float(np.finfo(np.float64).eps)
-    lengths = norms.astype(np.float64)
+    xp = namespace(norms)
+    lengths = like(norms, norms, xp.float64)
     # The difference loses what its terms were rounded by, so that much is added.
-    features = np.maximum(lengths**2 * (1.0 + 8.0 * eps) - intercept**2 * (1.0 - 8.0 * eps), 0.0)
-    rescaled = np.sqrt(features + (scale * intercept) ** 2) * (1.0 + 8.0 * eps)
-    return np.nextafter(rescaled.astype(norms.dtype), np.inf, dtype=norms.dtype)
+    features = xp.maximum(lengths**2 * (1.0 + 8.0 * eps) - intercept**2 * (1.0 - 8.0 * eps), 0.0)
+    rescaled = xp.sqrt(features + (scale * intercept) ** 2) * (1.0 + 8.0 * eps)
+    longer: Floats = rounded_up(rescaled, norms.dtype)
+    return longer

@@ -8,8 +8,9 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm.data.prepare import prepare_rows
-from dpglm.data.rows import Floats, Rows
+from dpglm._arrays import contiguous, like, namespace
+from dpglm.data.prepare import derived_rows
+from dpglm.data.rows import Block, Floats, Rows
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.moments import row_by_row_product
 
@@ -68,39 +69,34 @@ class RowMap:
         ``spec.row_norm``, whatever the map is: ``prepare_rows`` sees to it. Rows that overflowed,
         or nearly so, count as zeros.
         """
-        X = np.empty((rows.n_rows, spec.n_features), np.dtype(spec.dtype))
-        targets, weights, start = [np.empty(0, X.dtype)] if rows.n_rows == 0 else [], [], 0
-        for block in rows.blocks():
+
+        def mapped(block: Block) -> Floats:
             with np.errstate(over="ignore", invalid="ignore", under="ignore"):
                 # Row after row in memory, so that norms do not depend on where a row stands.
-                mapped = self.transform(np.ascontiguousarray(block.features()), row_by_row)
-                mapped[~(np.abs(mapped) <= _MOST).all(axis=1)] = 0.0
+                X = self.transform(contiguous(block.features()), row_by_row)
+                X[~namespace(X).all(abs(X) <= _MOST, axis=1)] = 0.0
             if self.lengthen:
-                _lengthen(mapped, spec.row_norm)
-            X[start : start + len(mapped)] = mapped
-            start += len(mapped)
-            targets.append(block.targets)
-            if block.weights is not None:
-                weights.append(block.weights.astype(np.float64))
-        kept = np.concatenate(weights) if weights else None
-        return prepare_rows(X, np.concatenate(targets), spec, weights=kept)
+                _lengthen(X, spec.row_norm)
+            return X
+
+        return derived_rows(rows, mapped, spec)
 
     def transform(self, X: Floats, row_by_row: bool = False) -> Floats:
         """Map rows as they are, without bounding their norms.
 
         Parameters
         ----------
-        X : ndarray of shape (n, features)
+        X : ndarray or tensor of shape (n, features)
             Rows.
         row_by_row : bool, default=False
             As for ``apply``. Predictions do not need it.
 
         Returns
         -------
-        ndarray of shape (n, new_features), of the dtype of ``X``
+        ndarray or tensor of shape (n, new_features), of the dtype of ``X``
         """
-        centered: Floats = X - self.center.astype(X.dtype)
-        matrix = self.matrix.astype(X.dtype)
+        centered: Floats = X - like(X, self.center, X.dtype)
+        matrix = like(X, self.matrix, X.dtype)
         if matrix.ndim == 1:
             centered *= matrix
             return centered
@@ -158,5 +154,8 @@ class RowMap:
 
 def _lengthen(X: Floats, length: float) -> None:
     """Scale every row to one length, in place; rows of zeros stay."""
-    norms = np.sqrt(np.einsum("ij,ij->i", X, X, dtype=np.float64))
-    X *= (length / np.maximum(norms, 1e-9 * length)).astype(X.dtype)[:, np.newaxis]
+    xp = namespace(X)
+    wide = X if xp is np else xp.asarray(X, dtype=xp.float64)
+    options = {"dtype": np.float64} if xp is np else {}
+    norms = xp.sqrt(xp.einsum("ij,ij->i", wide, wide, **options))
+    X *= xp.asarray(length / xp.maximum(norms, 1e-9 * length), dtype=X.dtype)[:, None]

@@ -7,6 +7,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from dpglm._arrays import namespace
+
 __all__ = ["check_class_indices", "require_dimension", "require_nonnegative", "require_positive"]
 
 
@@ -30,9 +32,9 @@ def require_dimension(dimension: int) -> None:
 
 def check_class_indices(y: NDArray[Any], n_classes: int) -> None:
     """Raise ValueError unless ``y`` holds integers in 0, ..., n_classes - 1."""
-    if y.dtype.kind not in "iu":
+    if not namespace(y).isdtype(y.dtype, "integral"):
         raise ValueError(f"y must hold integer class indices, got dtype {y.dtype}")
-    if y.size and not (y.min() >= 0 and y.max() < n_classes):
+    if len(y) and not (y.min() >= 0 and y.max() < n_classes):
         raise ValueError(
             f"y must lie in 0, ..., {n_classes - 1}, got values from {y.min()} to {y.max()}"
         )

@@ -8,6 +8,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dpglm._arrays import like, namespace
 from dpglm.problem._checks import require_positive
 from dpglm.problem.loss import ConvexScalarLoss, FloatArray, Loss, Target
 
@@ -123,8 +124,8 @@ def clipped_slope(
     ndarray of float, shape (n,)
     """
     g = loss.slope(z, y)
-    c = np.asarray(clip_slope, dtype=g.dtype)
-    np.clip(g, -c, c, out=g)
+    c = like(g, clip_slope, g.dtype)
+    namespace(g).clip(g, -c, c, out=g)
     return g
 
 

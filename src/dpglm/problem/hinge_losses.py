@@ -9,6 +9,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dpglm._arrays import namespace
 from dpglm.problem._checks import require_positive
 from dpglm.problem.loss import ConvexScalarLoss, FloatArray, Target, as_float
 
@@ -76,7 +77,7 @@ class SquaredHinge(ConvexScalarLoss):
         return result
 
     def _slope(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
-        result: FloatArray = np.maximum(1 - y * z, 0)
+        result: FloatArray = namespace(z).maximum(1 - y * z, 0)
         result *= -2 * y
         return result
 
@@ -137,7 +138,7 @@ class SmoothedHinge(ConvexScalarLoss):
 
     def _slope(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
         s: FloatArray = 1 - y * z
-        np.clip(s, 0, self.width, out=s)
+        namespace(z).clip(s, 0, self.width, out=s)
         s *= y
         s /= -self.width
         return s

@@ -12,6 +12,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dpglm._arrays import like, namespace
+
 __all__ = ["ConvexScalarLoss", "FloatArray", "Loss", "Target", "as_float", "sigmoid"]
 
 FloatArray: TypeAlias = NDArray[np.floating[Any]]
@@ -96,6 +98,9 @@ class Loss(abc.ABC):
     The results have the dtype of ``z`` (float32 or float64; anything else becomes float64).
     No method changes its arguments.
 
+    ``slope`` also takes tensors of torch, and returns one where they are. Its formula is written
+    once, with the functions of ``dpglm._arrays.namespace``.
+
     A loss is written by giving ``target``, ``convex``, ``nonnegative`` and the underscored
     methods, which may rely on checked arguments.
 
@@ -140,7 +145,7 @@ class Loss(abc.ABC):
         ValueError
             If the shapes do not match.
         """
-        return self._value(*self._inputs(z, y))
+        return self._value(*self._inputs(np.asarray(z), np.asarray(y)))
 
     def slope(self, z: ArrayLike, y: ArrayLike) -> FloatArray:
         """Differentiate the loss in z (at a kink: give one subgradient).
@@ -184,7 +189,7 @@ class Loss(abc.ABC):
         ValueError
             If the shapes do not match.
         """
-        return self._curvature(*self._inputs(z, y))
+        return self._curvature(*self._inputs(np.asarray(z), np.asarray(y)))
 
     @abc.abstractmethod
     def predict(self, z: ArrayLike) -> FloatArray:
@@ -274,12 +279,14 @@ class Loss(abc.ABC):
     def _smoothness_on(self, z_bound: float, y_low: float, y_high: float) -> float: ...
 
     def _inputs(self, z: ArrayLike, y: ArrayLike) -> tuple[FloatArray, NDArray[Any]]:
-        z, y = as_float(z), np.asarray(y)
-        if z.ndim != 1 or y.shape != z.shape:
+        z = as_float(z)
+        targets: NDArray[Any] = like(z, y)
+        if z.ndim != 1 or targets.shape != z.shape:
             raise ValueError(
-                f"z and y must both have shape (n,), got z of shape {z.shape} and y of {y.shape}"
+                f"z and y must both have shape (n,), got z of shape {z.shape} and y of "
+                f"{targets.shape}"
             )
-        return z, y.astype(z.dtype, copy=False)
+        return z, like(z, targets, z.dtype)
 
     def _check_range(self, z_bound: float, y_low: float, y_high: float) -> None:
         if not z_bound >= 0:
@@ -356,10 +363,12 @@ class ConvexScalarLoss(Loss):
 
 def as_float(z: ArrayLike) -> FloatArray:
     """``z`` itself if it is an array of float32 or float64, else as float64."""
-    array = np.asarray(z)
-    if array.dtype in (np.float32, np.float64):
+    xp = namespace(z)
+    array: FloatArray = xp.asarray(z)
+    if array.dtype in (xp.float32, xp.float64):
         return array
-    return array.astype(np.float64)
+    wide: FloatArray = xp.asarray(array, dtype=xp.float64)
+    return wide
 
 
 def sigmoid(m: FloatArray) -> FloatArray:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dpglm._arrays import like, namespace
 from dpglm.problem._checks import check_class_indices, require_positive
 from dpglm.problem.loss import ConvexScalarLoss, FloatArray, Loss, Target, as_float, sigmoid
 
@@ -50,12 +52,13 @@ class Logistic(ConvexScalarLoss):
         return result
 
     def _slope(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+        xp = namespace(z)
         g: FloatArray = y * z
         # Overflow to inf gives the right limit 0, to full relative precision on the way.
         with np.errstate(over="ignore", under="ignore"):
-            np.exp(g, out=g)
-            np.subtract(-1, g, out=g)
-            np.divide(y, g, out=g)
+            xp.exp(g, out=g)
+            xp.subtract(-1, g, out=g)
+            xp.divide(y, g, out=g)
         return g
 
     def _curvature(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
@@ -134,7 +137,7 @@ class Softmax(Loss):
 
     def _slope(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
         p = self._probabilities(z)
-        p[y, np.arange(y.size)] -= 1
+        p[y, namespace(z).arange(len(y), device=y.device)] -= 1
         return p.T
 
     def _curvature(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
@@ -149,24 +152,26 @@ class Softmax(Loss):
         return 0.5
 
     def _inputs(self, z: ArrayLike, y: ArrayLike) -> tuple[FloatArray, NDArray[Any]]:
-        z, y = as_float(z), np.asarray(y)
-        if z.ndim != 2 or z.shape[1] < 2 or y.shape != z.shape[:1]:
+        z = as_float(z)
+        classes: NDArray[Any] = like(z, y)
+        if z.ndim != 2 or z.shape[1] < 2 or classes.shape != z.shape[:1]:
             raise ValueError(
                 "z must have shape (n, K) with K >= 2 and y shape (n,), "
-                f"got z of shape {z.shape} and y of {y.shape}"
+                f"got z of shape {z.shape} and y of {classes.shape}"
             )
-        check_class_indices(y, z.shape[1])
-        return z, y
+        check_class_indices(classes, z.shape[1])
+        return z, classes
 
     @staticmethod
     def _probabilities(z: FloatArray) -> FloatArray:
-        # Class-major, as reductions over a short last axis cost NumPy more than the exponentials;
-        # this copy is the only n x K array made.
-        p: FloatArray = np.array(z.T, order="C")
-        p -= p.max(axis=0)
+        xp = namespace(z)
+        # NumPy: class-major, as reductions over a short last axis cost more than exponentials;
+        # this copy is the only n x K array made. Tensors stay row-major, which suits a GPU.
+        p: FloatArray = np.array(z.T, order="C") if xp is np else xp.asarray(z, copy=True).T
+        p -= xp.max(p, axis=0)
         with np.errstate(under="ignore"):
-            np.exp(p, out=p)
-            p /= p.sum(axis=0)
+            xp.exp(p, out=p)
+            p /= xp.sum(p, axis=0)
         return p
 
 
@@ -248,7 +253,7 @@ class Huber(ConvexScalarLoss):
 
     def _slope(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
         r: FloatArray = z - y
-        np.clip(r, -self.threshold, self.threshold, out=r)
+        namespace(z).clip(r, -self.threshold, self.threshold, out=r)
         return r
 
     def _curvature(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
@@ -267,8 +272,9 @@ class Huber(ConvexScalarLoss):
         return result
 
 
-# Above these exponents exp(z) is continued along its tangent: squares stay finite in that dtype.
-_EXPONENT_LIMIT = {np.dtype(np.float32): 40.0, np.dtype(np.float64): 300.0}
+# By bytes of a number. Above these exponents exp(z) is continued along its tangent, so that
+# squares stay finite.
+_EXPONENT_LIMIT = MappingProxyType({4: 40.0, 8: 300.0})
 
 
 @final
@@ -303,7 +309,7 @@ class Poisson(ConvexScalarLoss):
 
     def _value(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
         e = self._exp(z)
-        excess = np.maximum(z - _EXPONENT_LIMIT[z.dtype], 0)
+        excess = np.maximum(z - _EXPONENT_LIMIT[z.itemsize], 0)
         result: FloatArray = e * (1 + excess) - y * z
         return result
 
@@ -314,7 +320,7 @@ class Poisson(ConvexScalarLoss):
 
     def _curvature(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
         e = self._exp(z)
-        e *= z <= _EXPONENT_LIMIT[z.dtype]
+        e *= z <= _EXPONENT_LIMIT[z.itemsize]
         return e
 
     def _slope_bound_on(self, z_bound: float, y_low: float, y_high: float) -> float:
@@ -335,9 +341,10 @@ class Poisson(ConvexScalarLoss):
 
     @staticmethod
     def _exp(z: FloatArray) -> FloatArray:
-        e: FloatArray = np.minimum(z, _EXPONENT_LIMIT[z.dtype])
+        xp = namespace(z)
+        e: FloatArray = xp.minimum(z, _EXPONENT_LIMIT[z.itemsize])
         with np.errstate(under="ignore"):
-            np.exp(e, out=e)
+            xp.exp(e, out=e)
         return e
 
 

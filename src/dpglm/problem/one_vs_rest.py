@@ -9,6 +9,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dpglm._arrays import like, namespace
 from dpglm.problem._checks import check_class_indices
 from dpglm.problem.loss import FloatArray, Loss, Target, as_float, sigmoid
 
@@ -79,20 +80,22 @@ class OneVsRest(Loss):
         return self.loss.smoothness_on(z_bound, -1.0, 1.0)
 
     def _by_class(self, function: Any, z: FloatArray, y: NDArray[Any]) -> FloatArray:
-        signs = np.full(z.shape, -1.0, dtype=z.dtype)
-        signs[np.arange(len(y)), y] = 1.0
+        xp = namespace(z)
+        signs = xp.full_like(z, -1.0)
+        signs[xp.arange(len(y), device=y.device), y] = 1.0
         values: FloatArray = function(z.ravel(), signs.ravel()).reshape(z.shape)
         return values
 
     def _inputs(self, z: ArrayLike, y: ArrayLike) -> tuple[FloatArray, NDArray[Any]]:
-        z, y = as_float(z), np.asarray(y)
-        if z.ndim != 2 or z.shape[1] != self.n_classes or y.shape != z.shape[:1]:
+        z = as_float(z)
+        classes: NDArray[Any] = like(z, y)
+        if z.ndim != 2 or z.shape[1] != self.n_classes or classes.shape != z.shape[:1]:
             raise ValueError(
                 f"z and y must have shapes (n, {self.n_classes}) and (n,), got z of shape "
-                f"{z.shape} and y of {y.shape}"
+                f"{z.shape} and y of {classes.shape}"
             )
-        check_class_indices(y, self.n_classes)
-        return z, y
+        check_class_indices(classes, self.n_classes)
+        return z, classes
 
 
 def class_shares(z: ArrayLike) -> NDArray[np.float64]:

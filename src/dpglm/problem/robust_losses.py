@@ -11,6 +11,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dpglm._arrays import namespace
 from dpglm.problem.loss import FloatArray, Loss, Target, as_float, sigmoid
 
 __all__ = ["Savage", "Tangent", "Tempered"]
@@ -120,7 +121,7 @@ class Tangent(Loss):
 
     def _slope(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
         m = y * z
-        result: FloatArray = 4 * y * (2 * np.arctan(m) - 1) / (1 + m * m)
+        result: FloatArray = 4 * y * (2 * namespace(m).arctan(m) - 1) / (1 + m * m)
         return result
 
     def _curvature(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
@@ -244,11 +245,12 @@ def _probabilities(m: FloatArray) -> tuple[FloatArray, FloatArray]:
     From one exponential and without cancellation; margins above 80, where the second is below
     1e-34, count as 80, which keeps every factor finite in float32.
     """
-    p: FloatArray = np.minimum(m, 80)
+    xp = namespace(m)
+    p: FloatArray = xp.minimum(m, 80)
     with np.errstate(under="ignore"):
-        np.exp(p, out=p)
+        xp.exp(p, out=p)
         u: FloatArray = 1 + p
-        np.reciprocal(u, out=u)
+        xp.reciprocal(u, out=u)
         p *= u
     return p, u
 

@@ -1,0 +1,127 @@
+"""A private softmax step on the CPU or a GPU, beside the two matrix products that it needs.
+
+``python -m benchmarks.device --device cuda`` measures rows of 2048 numbers and 1000 classes, as
+ImageNet has through an embedding; ``--device cpu`` measures a small problem of the same shape.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+
+from dpglm.data.prepare import prepare_rows
+from dpglm.data.spec import DataSpec
+from dpglm.oracle.clipping import FlatClipping
+from dpglm.oracle.gradients import Oracle, clipped_gradient_sum
+from dpglm.privacy.mechanisms import Curator
+from dpglm.privacy.noise import SystemNoise
+from dpglm.privacy.unit import Adjacency
+from dpglm.problem import Softmax
+
+__all__ = ["Timing", "main", "measure", "table"]
+
+# Rows, columns, classes.
+_SIZES: Mapping[str, tuple[int, int, int]] = MappingProxyType(
+    {"cpu": (4096, 512, 100), "cuda": (1 << 18, 2048, 1000)}
+)
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds that one kind of work took in each round."""
+
+    name: str
+    seconds: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        """Median over the rounds."""
+        return float(np.median(self.seconds))
+
+
+def measure(
+    device: str, sizes: tuple[int, int, int], dtype: str = "float32", rounds: int = 15
+) -> list[Timing]:
+    """Time the products, the clipped sum and the whole step, one after the other, in rounds."""
+    if device == "cuda":
+        # cuBLAS reads it when it is first used.
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    import torch
+
+    n, d, K = sizes
+    number, options = getattr(torch, dtype), {"device": device}
+    generator = torch.Generator(device=device).manual_seed(0)
+    X = torch.randn((n, d), dtype=number, generator=generator, **options)
+    X /= torch.linalg.vector_norm(X, dim=1, keepdim=True)
+    slopes = torch.randn((n, K), dtype=number, generator=generator, **options)
+    y = torch.randint(0, K, (n,), generator=generator, **options)
+    spec = DataSpec(n, d, n_outputs=K, dtype=dtype)  # type: ignore[arg-type]
+    rows = prepare_rows(X, y, spec)
+    w = np.random.default_rng(0).normal(size=spec.coefficient_shape)
+    there = torch.as_tensor(w, dtype=number, **options)
+    oracle = Oracle(rows, Softmax(), Curator(Adjacency.ZERO_OUT, SystemNoise()))
+    clipping = FlatClipping(1.0)
+    work: Mapping[str, Callable[[], object]] = {
+        "X @ W and X.T @ S": lambda: (X @ there, X.T @ slopes),
+        "clipped gradient sum": lambda: clipped_gradient_sum(rows, Softmax(), clipping, w),
+        "private step, with noise": lambda: oracle.noisy_gradient(w, clipping, 1.0),
+    }
+    wait = torch.cuda.synchronize if device == "cuda" else lambda: None
+
+    def seconds(task: Callable[[], object]) -> float:
+        wait()
+        start = time.perf_counter()
+        task()
+        wait()
+        return time.perf_counter() - start
+
+    # The first round warms up.
+    all_rounds = [[seconds(task) for task in work.values()] for _ in range(rounds + 1)][1:]
+    columns = zip(*all_rounds, strict=True)
+    return [Timing(name, column) for name, column in zip(work, columns, strict=True)]
+
+
+def table(timings: Sequence[Timing]) -> str:
+    """Lines of a Markdown table: medians, quartiles, and ratios to the first row."""
+    lines = ["| work | median ms | quartiles | ratio |", "| --- | ---: | ---: | ---: |"]
+    for timing in timings:
+        low, high = np.quantile(timing.seconds, [0.25, 0.75])
+        ratio = np.median(np.divide(timing.seconds, timings[0].seconds))
+        lines.append(
+            f"| {timing.name} | {1e3 * timing.median:.2f} | {1e3 * low:.2f} to {1e3 * high:.2f} "
+            f"| {ratio:.2f} |"
+        )
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Read the command line, measure, print."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.device", description=__doc__)
+    parser.add_argument("--device", choices=tuple(_SIZES), default="cpu")
+    parser.add_argument("--dtype", choices=("float32", "float64"), default="float32")
+    for name in ("rows", "columns", "classes"):
+        parser.add_argument(f"--{name}", type=int)
+    parser.add_argument("--rounds", type=int, default=15)
+    options = parser.parse_args(arguments)
+    given = (options.rows, options.columns, options.classes)
+    rows, columns, classes = (
+        own or usual for own, usual in zip(given, _SIZES[options.device], strict=True)
+    )
+    import torch
+
+    where = torch.cuda.get_device_name() if options.device == "cuda" else "the CPU"
+    print(
+        f"{rows} rows, {columns} columns, {classes} classes, {options.dtype}, on {where}, "
+        f"torch {torch.__version__}, {options.rounds} rounds\n"
+    )
+    print(table(measure(options.device, (rows, columns, classes), options.dtype, options.rounds)))
+
+
+if __name__ == "__main__":
+    main()
