@@ -1,0 +1,118 @@
+"""What a Dask cluster adds to a step of a fit; ``python -m benchmarks.cluster`` prints a table."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.bar import Bar
+from dpglm.data.collection import as_collection
+from dpglm.data.spec import DataSpec
+from dpglm.oracle.clipping import FlatClipping
+from dpglm.oracle.gradients import Oracle
+from dpglm.privacy import Adjacency
+from dpglm.privacy.mechanisms import Curator
+from dpglm.privacy.noise import SystemNoise
+from dpglm.problem import Logistic
+
+__all__ = ["CLUSTER"]
+
+_ROWS_OF_A_WORKER, _FEATURES = 100_000, 100
+_STEPS = 50
+
+
+class _TimedRows:
+    """Rows whose sums also tell how long the slowest worker was inside kernels."""
+
+    def __init__(self, rows: Any, n_workers: int) -> None:
+        self.spec, self._rows, self._n_workers = rows.spec, rows, n_workers
+        self.slowest = 0.0
+
+    def sum(self, kernel: Any, map_blocks: Any = map) -> Any:
+        (size,), n_workers = self.spec.coefficient_shape, self._n_workers
+
+        def timed(block: Any) -> Any:
+            from distributed import get_worker
+
+            start = time.perf_counter()
+            result = np.zeros(size + n_workers)
+            result[:size] = kernel(block)
+            result[size + get_worker().name] = time.perf_counter() - start
+            return result
+
+        total = self._rows.sum(timed, shape=(size + n_workers,))
+        self.slowest = float(total[size:].max())
+        return total[:size]
+
+
+@contextmanager
+def _steps(n_workers: int, partitions: int) -> Iterator[Callable[[], tuple[float, float]]]:
+    """Yield what makes one step and returns its seconds, and those of the slowest worker."""
+    import dask.array as da
+    from distributed import Client, LocalCluster
+
+    n_rows = n_workers * _ROWS_OF_A_WORKER
+    with (
+        LocalCluster(n_workers=n_workers, threads_per_worker=1, dashboard_address=None) as cluster,
+        Client(cluster),
+    ):
+        chunks = n_rows // partitions
+        rng = da.random.default_rng(0)
+        X = rng.standard_normal((n_rows, _FEATURES), (chunks, _FEATURES), dtype=np.float32)
+        y = da.where(X[:, 0] > 0, 1.0, -1.0)
+        spec = DataSpec(n_rows=n_rows, n_features=_FEATURES, row_norm=20.0, dtype="float32")
+        collection = as_collection(X, y)
+        assert collection is not None
+        rows = _TimedRows(collection.prepared(spec, None, np.asarray), n_workers)
+        curator = Curator(Adjacency.ZERO_OUT, SystemNoise())
+        oracle = Oracle(rows, Logistic(), curator)  # type: ignore[arg-type]
+
+        def step() -> tuple[float, float]:
+            start = time.perf_counter()
+            oracle.noisy_gradient(np.zeros(_FEATURES), FlatClipping(1.0), 1.0)
+            return time.perf_counter() - start, rows.slowest
+
+        for _ in range(5):
+            step()
+        yield step
+
+
+def _milliseconds(n_workers: int, partitions: int) -> np.ndarray[Any, Any]:
+    """Whole step, slowest worker and the difference, one row for each of some steps."""
+    with _steps(n_workers, partitions) as step:
+        times = 1e3 * np.array([step() for _ in range(_STEPS)])
+    return np.column_stack([times, times[:, 0] - times[:, 1]])
+
+
+def overhead(splits: Path) -> Iterator[Bar]:
+    """Time of a step beyond that of the slowest of three workers."""
+    beyond = _milliseconds(3, 3)[:, 2]
+    name = "cluster of 3 workers, step beyond the slowest worker's compute"
+    yield Bar(name, float(np.median(beyond)), float(np.std(beyond)), 20.0, False, " ms")
+
+
+CLUSTER: Mapping[str, Callable[[Path], Iterator[Bar]]] = {"cluster": overhead}
+
+
+def main() -> None:
+    """Print medians, and quartiles of the difference, for several sizes."""
+    print("| workers | partitions | step (ms) | slowest worker (ms) | beyond it (ms) | quartiles |")
+    print("|---|---|---|---|---|---|")
+    for n_workers, partitions in ((1, 1), (2, 2), (3, 3), (3, 12), (3, 48), (6, 6)):
+        times = _milliseconds(n_workers, partitions)
+        step, slowest, beyond = np.median(times, axis=0)
+        low, high = np.quantile(times[:, 2], [0.25, 0.75])
+        print(
+            f"| {n_workers} | {partitions} | {step:.1f} | {slowest:.1f} | {beyond:.1f} "
+            f"| {low:.1f} to {high:.1f} |",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()

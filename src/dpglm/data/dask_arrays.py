@@ -1,0 +1,197 @@
+"""Collections of Dask, arrays and data frames, as rows that are prepared where they lie."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import uuid
+from dataclasses import dataclass, field
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpglm.data.collection import Collection, TargetMap
+from dpglm.data.distributed import Partition, arithmetic, rows_on
+from dpglm.data.prepare import ColumnScaling, prepare_rows
+from dpglm.data.rows import Rows
+from dpglm.data.spec import DataSpec, FloatType
+from dpglm.data.workers import current_workers
+
+__all__ = ["DaskArrays", "dask_arrays"]
+
+
+@final
+class DaskArrays(Collection):
+    """Rows in the chunks of a Dask array; each chunk is one partition.
+
+    Parameters
+    ----------
+    X : dask.array.Array of shape (n, n_features)
+        Real numbers, with known chunk sizes.
+    y : dask.array.Array of shape (n,)
+        Targets.
+    weights : dask.array.Array of shape (n,), optional
+        Weights.
+    feature_names : tuple of str, optional
+        Names of the columns.
+    """
+
+    def __init__(
+        self, X: Any, y: Any, weights: Any = None, feature_names: tuple[str, ...] | None = None
+    ) -> None:
+        if X.ndim != 2 or X.dtype.kind not in "biuf":
+            raise ValueError(
+                f"X must have two dimensions of real numbers, got {X.ndim} of {X.dtype}"
+            )
+        if np.isnan(X.shape).any():
+            raise ValueError(
+                "X must have chunks of known sizes: call X.compute_chunk_sizes() first"
+            )
+        self._X = X.rechunk({1: -1})
+        self._y = self._aligned("y", y)
+        self._weights = None if weights is None else self._aligned("sample_weight", weights)
+        self._names = feature_names
+
+    def _aligned(self, name: str, column: Any) -> Any:
+        if column.shape != self._X.shape[:1]:
+            raise ValueError(
+                f"{name} must have shape {self._X.shape[:1]}, as X has so many rows, got shape "
+                f"{column.shape}"
+            )
+        return column.rechunk(self._X.chunks[:1])
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return int(self._X.shape[0]), int(self._X.shape[1])
+
+    @property
+    def dtype(self) -> FloatType:
+        return "float32" if self._X.dtype == np.float32 else "float64"
+
+    @property
+    def is_weighted(self) -> bool:
+        return self._weights is not None
+
+    @property
+    def feature_names(self) -> tuple[str, ...] | None:
+        return self._names
+
+    def prepared(
+        self,
+        spec: DataSpec,
+        scaling: ColumnScaling | None,
+        targets: TargetMap,
+        weights: TargetMap | None = None,
+    ) -> Rows:
+        import dask
+
+        # Keys are new each time, so that rows of one fit never stand in for those of another.
+        token = uuid.uuid4().hex
+        preparation = dask.delayed(
+            _Preparation(spec, scaling, targets, weights, secrets.token_bytes(16)),
+            name=f"dpglm_settings-{token}",
+            traverse=False,
+        )
+        prepare = dask.delayed(_prepare, pure=False, traverse=False)
+        chunks = self._X.to_delayed()[:, 0]
+        columns = [
+            [None] * len(chunks) if column is None else column.to_delayed()
+            for column in (self._y, self._weights)
+        ]
+        workers = current_workers()
+        partitions = workers.start(
+            [
+                prepare(preparation, index, *parts, dask_key_name=f"dpglm_rows-{token}-{index}")
+                for index, parts in enumerate(zip(chunks, *columns, strict=True))
+            ]
+        )
+        return rows_on(workers, partitions, spec)
+
+
+def dask_arrays(X: Any, y: Any, weights: Any) -> Collection:
+    """Read the arguments of a fit.
+
+    Parameters
+    ----------
+    X : dask.array.Array or dask.dataframe.DataFrame
+        Rows.
+    y : dask.array.Array or dask.dataframe.Series
+        Targets.
+    weights : dask.array.Array or dask.dataframe.Series, optional
+        Weights.
+
+    Returns
+    -------
+    Collection
+
+    Raises
+    ------
+    ValueError
+        If they are not all of Dask, or their shapes do not go together.
+    """
+    names = tuple(map(str, X.columns)) if _is_frame(X) else None
+    weights = None if weights is None else _array("sample_weight", weights)
+    return DaskArrays(_array("X", X), _array("y", y), weights, names)
+
+
+def _is_frame(value: Any) -> bool:
+    return type(value).__module__.startswith("dask.dataframe")
+
+
+def _array(name: str, value: Any) -> Any:
+    kind = type(value)
+    if kind.__module__.partition(".")[0] != "dask":
+        raise ValueError(f"{name} must be of Dask, as X is, got {kind.__module__}.{kind.__name__}")
+    # The lengths of a data frame's partitions are not known before it is computed.
+    return value.to_dask_array(lengths=True) if _is_frame(value) else value
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class _Preparation:
+    """What all partitions are prepared with."""
+
+    spec: DataSpec
+    scaling: ColumnScaling | None
+    targets: TargetMap
+    weights: TargetMap | None
+    key: bytes = field(repr=False)
+
+
+def _prepare(preparation: _Preparation, index: int, X: Any, y: Any, weights: Any) -> Partition:
+    """Prepare one partition, on the worker that holds it."""
+    if not isinstance(X, np.ndarray):
+        raise ValueError(f"X must have chunks that are NumPy arrays, got {type(X).__name__}")
+    digest = _digest(preparation.key, X, y, weights)
+    X = X.astype(preparation.spec.dtype, copy=False)
+    if not np.isfinite(X).all():
+        raise ValueError("X must be finite, got NaN or infinity")
+    if weights is not None:
+        weights = weights.astype(np.float64)
+        if not (np.isfinite(weights).all() and (weights >= 0.0).all()):
+            raise ValueError("sample_weight must be finite and at least 0 in every row")
+    if preparation.weights is not None:
+        factors = preparation.weights(y)
+        weights = factors if weights is None else factors * weights
+    targets = preparation.targets(y)
+    if not np.isfinite(targets).all():
+        raise ValueError("y must be finite, got NaN or infinity")
+    rows = prepare_rows(X, targets, preparation.spec, preparation.scaling, weights)
+    return Partition(index, digest, rows, arithmetic())
+
+
+def _digest(key: bytes, *arrays: NDArray[Any] | None) -> str:
+    """Fingerprint of values, so that other ones are noticed; without the key it says nothing."""
+    code = hashlib.blake2b(key=key, digest_size=16)
+    for array in arrays:
+        if array is not None:
+            code.update(f"{array.dtype} {array.shape}".encode())
+            code.update(_bytes(array))
+    return code.hexdigest()
+
+
+def _bytes(array: NDArray[Any]) -> Any:
+    if array.dtype.hasobject:
+        return repr(array.tolist()).encode()
+    return np.ascontiguousarray(array).view(np.uint8).data
