@@ -6,6 +6,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dpglm.data.mapped import MappedRows as MappedRows
+    from dpglm.data.parquet import ParquetRows as ParquetRows
     from dpglm.estimators import ElasticNet as ElasticNet
     from dpglm.estimators import HuberRegressor as HuberRegressor
     from dpglm.estimators import Lasso as Lasso
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from dpglm.exceptions import LowSignalWarning as LowSignalWarning
     from dpglm.exceptions import PlanMismatchError as PlanMismatchError
     from dpglm.exceptions import PublicInformationWarning as PublicInformationWarning
+    from dpglm.ledger import PrivacyLedger as PrivacyLedger
     from dpglm.privacy import Adjacency as Adjacency
     from dpglm.privacy import ApproximateDP as ApproximateDP
     from dpglm.privacy import GaussianDP as GaussianDP
@@ -42,9 +45,12 @@ _HOME = {
     "LinearSVC": "dpglm.estimators",
     "LogisticRegression": "dpglm.estimators",
     "LowSignalWarning": "dpglm.exceptions",
+    "MappedRows": "dpglm.data.mapped",
     "NoisyGD": "dpglm.solvers",
+    "ParquetRows": "dpglm.data.parquet",
     "PlanMismatchError": "dpglm.exceptions",
     "PoissonRegressor": "dpglm.estimators",
+    "PrivacyLedger": "dpglm.ledger",
     "PrivateGridSearchCV": "dpglm.estimators",
     "PrivatePipeline": "dpglm.estimators",
     "PrivateRandomizedSearchCV": "dpglm.estimators",

@@ -11,7 +11,7 @@ import pytest
 import dpglm
 from dpglm.cli.app import app
 
-COMMANDS = ["demo", "schema", "plan", "fit", "verify", "predict"]
+COMMANDS = ["demo", "schema", "plan", "fit", "verify", "predict", "ledger"]
 MAIN = "from dpglm.cli import main; main()"
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(dpglm.__file__).parent.parent)}
 
@@ -51,7 +51,8 @@ def test_every_commands_help_explains_each_option_and_has_an_example(run, comman
 @pytest.mark.parametrize("command", COMMANDS)
 def test_examples_use_options_that_exist(command):
     text = app.commands[command].epilog
-    known = {flag for option in app.commands[command].params for flag in option.opts}
+    parts = getattr(app.commands[command], "commands", {command: app.commands[command]})
+    known = {flag for one in parts.values() for option in one.params for flag in option.opts}
     assert {word for word in text.split() if word.startswith("-")} <= known
 
 

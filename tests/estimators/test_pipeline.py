@@ -39,6 +39,7 @@ from dpglm import (
     PrivatePipeline,
     PublicInformationWarning,
 )
+from dpglm.data import prepare
 from dpglm.data.dense import DenseRows
 from dpglm.data.schema import Schema
 from dpglm.oracle.means import noisy_mean
@@ -48,7 +49,6 @@ from dpglm.preprocessing import (
     RandomFourierFeatures,
     RandomProjection,
     SchemaEncoder,
-    row_map,
 )
 from dpglm.preprocessing import center as center_module
 from dpglm.privacy import gdp
@@ -190,7 +190,7 @@ def test_mapped_rows_that_are_not_bounded_again_are_found_out(monkeypatch):
     def unbounded(X, y, spec, weights=None):
         return DenseRows(X, y, np.full(len(X), spec.augmented_row_norm), spec, weights)
 
-    monkeypatch.setattr(row_map, "prepare_rows", unbounded)
+    monkeypatch.setattr(prepare, "prepare_rows", unbounded)
     assert excess((Normalizer(), Center(row_norm=0.1), Center())) > 1.0
 
 

@@ -23,10 +23,10 @@ from dpglm import (
 )
 from dpglm.data import prepare
 from dpglm.data.spec import DataSpec
-from dpglm.oracle.clipping import FlatClipping
 from dpglm.problem import L2Ball
 from dpglm.solvers import UniformAverage
 from tests.audit.attack import scripted_releases
+from tests.planted import unclipped
 
 N, D, K = 30, 4, 11
 CLASSIFIERS = [
@@ -202,14 +202,10 @@ PLAIN = {
 }
 
 
-def unclipped(self, slopes, row_norms):
-    return slopes
-
-
 BUGS = {
-    "no clipping": (mock.patch.object(FlatClipping, "scale", unclipped), {}),
+    "no clipping": (unclipped(), {}),
     "no clipping without an intercept": (
-        mock.patch.object(FlatClipping, "scale", unclipped),
+        unclipped(),
         {"fit_intercept": False, "layout": "csr"},
     ),
     "rows keep their length": (

@@ -9,6 +9,7 @@ import click
 import dpglm
 from dpglm.cli.demo import demo
 from dpglm.cli.fit import fit
+from dpglm.cli.ledger import ledger
 from dpglm.cli.options import examples
 from dpglm.cli.plan import plan
 from dpglm.cli.predict import predict
@@ -49,10 +50,10 @@ def app() -> None:
 
     Tables are CSV files (UTF-8, with a header) or Parquet files.
 
-    Exit codes: 0 success; 1 a certificate does not hold (verify); 2 wrong options or input. After
-    an error no output file exists.
+    Exit codes: 0 success; 1 a certificate or a ledger does not hold (verify); 2 wrong options or
+    input. After an error no output file exists.
     """
 
 
-for command in (demo, schema, plan, fit, verify, predict):
+for command in (demo, schema, plan, fit, verify, predict, ledger):
     app.add_command(command)

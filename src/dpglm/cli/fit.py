@@ -9,7 +9,9 @@ import click
 from dpglm.cli.console import InputError, guarded, note, output, print_sections
 from dpglm.cli.fitting import fit_with_progress, planned, require_report, write_release
 from dpglm.cli.options import (
+    INPUT_DATA,
     INPUT_FILE,
+    INPUT_FOLDER,
     OUTPUT_FILE,
     budget_options,
     estimator_names,
@@ -19,8 +21,8 @@ from dpglm.cli.options import (
     make_estimator,
 )
 from dpglm.cli.outputs import all_or_none
+from dpglm.cli.reading import read_rows
 from dpglm.data.schema import Schema
-from dpglm.data.tables import named_errors, read_table, storage_types
 
 __all__ = ["fit"]
 
@@ -31,9 +33,11 @@ __all__ = ["fit"]
         "dpglm fit people.csv --schema schema.json --epsilon 1 --model model.json --report report",
         "dpglm fit people.csv --schema schema.json --epsilon 0.5 --delta 1e-6 \\",
         "    --estimator svm --set loss=hinge --set C=10 --model model.json",
+        "dpglm fit people.csv --schema schema.json --epsilon 0.5 --delta 1e-6 \\",
+        "    --ledger people.ledger --model model.json",
     ),
 )
-@click.argument("data", type=INPUT_FILE)
+@click.argument("data", type=INPUT_DATA)
 @click.option("--target", metavar="COLUMN", help="The column to predict, as the schema names it.")
 @click.option("--schema", "schema_file", type=INPUT_FILE, required=True, help="The public facts.")
 @budget_options(epsilon=None)
@@ -43,6 +47,30 @@ __all__ = ["fit"]
     help="A rough public number of rows; for --adjacency add_remove, where the true one is secret.",
 )
 @estimator_options(None)
+@click.option(
+    "--ledger",
+    type=INPUT_FILE,
+    help="The ledger of this data set, where the fit is recorded and paid for before it releases "
+    "anything.",
+)
+@click.option(
+    "--stream",
+    is_flag=True,
+    help="Read Parquet row by row at each step instead of into memory; large files (256 MiB) and "
+    "folders always are.",
+)
+@click.option(
+    "--cache",
+    type=INPUT_FOLDER,
+    metavar="FOLDER",
+    help="Where a streamed fit may keep a copy of the encoded rows while it lasts, to be faster.",
+)
+@click.option(
+    "--checkpoint",
+    type=OUTPUT_FILE,
+    help="Keep the state here after each step; if the fit is interrupted, the same command goes on "
+    "from there and spends nothing twice.",
+)
 @click.option("--model", type=OUTPUT_FILE, required=True, help="Where to write the model (JSON).")
 @click.option(
     "--report",
@@ -62,11 +90,17 @@ def fit(
     public_rows: int | None,
     estimator: str | None,
     settings: tuple[str, ...],
+    ledger: Path | None,
+    stream: bool,
+    cache: Path | None,
+    checkpoint: Path | None,
     model: Path,
     report: Path | None,
     force: bool,
 ) -> None:
     """Fit a model to the private table DATA and write what may be published.
+
+    DATA is a CSV or Parquet file, or a folder of Parquet files, which may be larger than memory.
 
     The model is differentially private: with epsilon 1, no row changes the probability of any
     outcome by more than a factor of e = 2.7 (and by delta). Every number that this rests on is in
@@ -77,10 +111,12 @@ def fit(
     rows it would be one more release. Measure it on rows that are public or set aside for it.
 
     Error messages are for you, the holder of the rows: they show a value that does not match the
-    schema. After an error nothing has been released and no file has been written.
+    schema. After an error nothing has been released and no file has been written; what a ledger
+    has recorded by then stays recorded.
     """
     from dpglm.report.coefficients import coefficient_table
     from dpglm.report.expectation import guidance
+    from dpglm.solvers.auto import Auto
 
     schema = Schema.from_json(schema_file)
     if target is not None and target != schema.target.name:
@@ -101,6 +137,7 @@ def fit(
         adjacency=adjacency,
         n_rows=public_rows,
         row_norm=schema.row_norm,
+        ledger=ledger,
         **schema.target.estimator_parameters(),
     )
     written = [model]
@@ -108,20 +145,21 @@ def fit(
         require_report()
         written += [report / "certificate.json", report / "report.html"]
     with all_or_none(written, force=force) as drafts:
-        table = read_table(data, [*schema.column_names, schema.target.name])
-        with named_errors(data):
-            y = schema.encode_target(table.pop(schema.target.name))
-            X = schema.encode(table)
-        plan = planned(fitted, public_rows or len(X), X.shape[1], schema.target.n_classes)
+        rows = read_rows(data, schema, stream=stream, cache=cache)
+        if rows.is_streamed and fitted.solver == "auto":
+            fitted.set_params(solver=Auto(may_copy=False))
+        n_rows, n_features = rows.X.shape
+        kind = str(rows.X.dtype)
+        plan = planned(fitted, public_rows or n_rows, n_features, schema.target.n_classes, kind)
         for caution in guidance(plan).cautions:
             note(f"Warning: {caution}")
-        fit_with_progress(fitted, plan, X, y, schema)
+        fit_with_progress(fitted, plan, rows.X, rows.y, schema, checkpoint)
         write_release(fitted, schema, drafts, model=model, report=report)
     print_sections(fitted.privacy_.sections())
     print_sections(guidance(plan, coefficient_table(fitted)).sections())
     for path in written:
         output().print(f"Wrote {path}")
-    unused = set(storage_types(data)) - {"", *schema.column_names, schema.target.name}
+    unused = set(rows.columns) - {"", *schema.column_names, schema.target.name}
     if unused:
         note(f"Not in the schema, hence not used: {', '.join(sorted(unused))}")
 

@@ -13,12 +13,14 @@ from dpglm.data.schema import Schema
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dpglm.solvers.base import Plan
+    from dpglm.solvers.base import Plan, StepInfo
 
 __all__ = ["fit_with_progress", "planned", "require_report", "write_release"]
 
 
-def planned(estimator: Any, n_rows: int, n_features: int, n_classes: int | None) -> Plan:
+def planned(
+    estimator: Any, n_rows: int, n_features: int, n_classes: int | None, dtype: str = "float64"
+) -> Plan:
     """Return the plan that an estimator will execute.
 
     Parameters
@@ -29,18 +31,25 @@ def planned(estimator: Any, n_rows: int, n_features: int, n_classes: int | None)
         Size of the data; ``n_rows`` is public.
     n_classes : int or None
         Number of classes; None for a regressor.
+    dtype : {"float64", "float32"}, default="float64"
+        Type of the rows.
 
     Returns
     -------
     Plan
     """
     classes = {} if n_classes is None else {"n_classes": n_classes}
-    plan: Plan = estimator.plan(n_rows, n_features, **classes)
+    plan: Plan = estimator.plan(n_rows, n_features, dtype=dtype, **classes)
     return plan
 
 
 def fit_with_progress(
-    estimator: Any, plan: Plan, X: NDArray[Any], y: NDArray[Any], schema: Schema
+    estimator: Any,
+    plan: Plan,
+    X: Any,
+    y: NDArray[Any] | None,
+    schema: Schema,
+    checkpoint: Path | None = None,
 ) -> None:
     """Fit an estimator, show how far it is, and put the schema among its public facts.
 
@@ -50,17 +59,28 @@ def fit_with_progress(
         To be fitted in place.
     plan : Plan
         What it will do.
-    X, y : ndarray
+    X, y : ndarray, or Collection and None
         Encoded rows and targets.
     schema : Schema
         What encoded them.
+    checkpoint : Path, optional
+        File that keeps the state; a fit that it holds goes on.
     """
     from dpglm.report.certificate import PublicFact
 
     with progress_bar("Private fit", plan.n_steps) as advance:
-        estimator.set_params(callback=lambda _: advance())
+        taken = 0
+
+        def show(info: StepInfo) -> None:
+            nonlocal taken
+            # A fit that goes on begins in the middle.
+            for _ in range(info.step - taken):
+                advance()
+            taken = info.step
+
+        estimator.set_params(callback=show)
         try:
-            estimator.fit(X, y)
+            estimator.fit(X, y, checkpoint=checkpoint)
         finally:
             estimator.set_params(callback=None)
     fact = PublicFact("schema", {"provenance": schema.provenance} | schema.to_dict(), "declared")

@@ -14,7 +14,9 @@ from dpglm.data.targets import TargetColumn
 
 __all__ = [
     "ESTIMATORS",
+    "INPUT_DATA",
     "INPUT_FILE",
+    "INPUT_FOLDER",
     "OUTPUT_FILE",
     "budget_options",
     "estimator_class",
@@ -43,6 +45,8 @@ ESTIMATORS: Mapping[str, str] = MappingProxyType(
 """Names on the command line of the classes in ``dpglm.estimators``."""
 
 INPUT_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+INPUT_DATA = click.Path(exists=True, path_type=Path)
+INPUT_FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 OUTPUT_FILE = click.Path(path_type=Path)
 
 _ADJACENCIES = ("zero_out", "add_remove", "replace_one")
@@ -57,6 +61,7 @@ _NOT_SETTABLE = frozenset(
         "delta",
         "epsilon",
         "feature_bounds",
+        "ledger",
         "n_rows",
         "regularizer",
         "row_norm",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import math
 import numbers
+import os
 import sys
 from collections.abc import Callable
 from typing import Any, Literal
@@ -16,12 +17,15 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpglm._validation import check_one_of, check_real
-from dpglm.data.prepare import ColumnScaling, Matrix, prepare_rows
+from dpglm.data.collection import Collection, TargetMap
+from dpglm.data.prepare import ColumnScaling, Matrix
 from dpglm.data.spec import DataSpec
 from dpglm.estimators._private import PrivateEstimator, PublicFacts, warn_of_noise
+from dpglm.ledger.ledger import PrivacyLedger
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.problem import Constraint, Problem, Regularizer
 from dpglm.report.certificate import certify
+from dpglm.solvers.auto import Auto
 from dpglm.solvers.base import Plan, Solver, StepInfo
 from dpglm.solvers.registry import SOLVERS
 from dpglm.solvers.run import run
@@ -42,6 +46,7 @@ class PrivateLinearModel(PrivateEstimator):
         epsilon: float,
         delta: float | Literal["auto"],
         budget: PrivacyBudget | None,
+        ledger: PrivacyLedger | str | os.PathLike[str] | None,
         adjacency: str,
         n_rows: int | None,
         solver: str | Solver,
@@ -59,6 +64,7 @@ class PrivateLinearModel(PrivateEstimator):
         self.epsilon = epsilon
         self.delta = delta
         self.budget = budget
+        self.ledger = ledger
         self.adjacency = adjacency
         self.n_rows = n_rows
         self.solver = solver
@@ -83,8 +89,10 @@ class PrivateLinearModel(PrivateEstimator):
     def _problem(self, spec: DataSpec) -> Problem:
         """State what is minimised, but for what ``_stated`` puts in its place."""
 
-    def _make_plan(self, spec: DataSpec, problem: Problem) -> Plan:
+    def _make_plan(self, spec: DataSpec, problem: Problem, *, may_copy: bool = True) -> Plan:
         solver, problem = self._solver(), self._stated(problem)
+        if self.solver == "auto" and not may_copy:
+            solver = Auto(may_copy=False)
         if self.callback is not None and not callable(self.callback):
             raise ValueError(f"callback must be callable or None, got {self.callback!r}")
         return solver.plan(problem, self._budget(spec.n_rows), spec, self._adjacency())
@@ -196,39 +204,51 @@ class PrivateLinearModel(PrivateEstimator):
         facts.from_data("weight_bound", bound, "Give weight_bound= a public bound on the weights.")
         return weights, bound
 
+    def _accept(self, rows: Collection, facts: PublicFacts) -> float:
+        """Note what a collection says of itself; return the declared bound on its weights."""
+        self.n_features_in_ = rows.shape[1]
+        if rows.feature_names is not None:
+            self.feature_names_in_ = np.array(rows.feature_names, dtype=object)
+        if self.weight_bound is not None:
+            facts.declared("weight_bound", self._weight_bound())
+        elif rows.is_weighted:
+            raise ValueError(
+                "weight_bound must be declared for weights that are not in memory, got None"
+            )
+        return self._weight_bound()
+
     def _fit(
         self,
-        X: Matrix,
-        y: NDArray[Any],
+        rows: Collection,
         facts: PublicFacts,
         problem_for: Callable[[DataSpec], Problem],
         *,
-        weights: NDArray[np.float64] | None,
+        targets: TargetMap,
+        weights: TargetMap | None = None,
         weight_bound: float,
+        checkpoint: str | os.PathLike[str] | None,
         n_outputs: int = 1,
         target_range: tuple[float, float] = (-math.inf, math.inf),
     ) -> NDArray[np.float64]:
         """Run the plan; return coefficients (columns, outputs) in the user's feature units."""
         self._adjacency(), self._budget(1), self._noise()
-        n_features = X.shape[1]
-        n_rows, row_norm, scaling = self._row_facts(X, facts)
+        ledger = self._ledger()
+        n_rows, row_norm, scaling = self._row_facts(rows, facts)
         spec = self._spec(
             n_rows,
-            n_features,
+            rows.shape[1],
             row_norm,
-            dtype=X.dtype.name,
-            is_sparse=sparse.issparse(X),
+            dtype=rows.dtype,
+            is_sparse=rows.is_sparse,
             weight_bound=weight_bound,
             n_outputs=n_outputs,
             target_range=target_range,
         )
-        plan = self._make_plan(spec, problem_for(spec))
+        plan = self._make_plan(spec, problem_for(spec), may_copy=rows.copies_cheaply)
         warn_of_noise(plan)
         noise = self._noise()
-        matrix = X.astype(spec.dtype, copy=False)
-        matrix = _csr(matrix) if sparse.issparse(matrix) else matrix
-        rows = prepare_rows(matrix, y, spec, scaling, weights)
-        solution = run(plan, rows, noise, self._progress())
+        prepared = rows.prepared(spec, scaling, targets, weights)
+        solution = run(plan, prepared, noise, self._progress(), ledger, checkpoint)
         self.solution_ = solution
         self.n_iter_ = solution.n_steps
         return self._to_user_units(solution.w.reshape(spec.n_columns, -1), spec, scaling)

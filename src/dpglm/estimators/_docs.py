@@ -17,6 +17,9 @@ delta : float or "auto", default="auto"
 budget : PrivacyBudget, optional
     Takes the place of ``epsilon`` and ``delta``: ``ApproximateDP``, ``GaussianDP`` or
     ``ZeroConcentratedDP``.
+ledger : PrivacyLedger or path-like, optional
+    Ledger of the data set, where every fit is recorded and paid for before it releases
+    anything; one that would go over the ledger's budget is refused.
 adjacency : {"zero_out", "add_remove", "replace_one"}, default="zero_out"
     Which data sets must be hard to tell apart: ``dpglm.privacy.Adjacency``.
 n_rows : int, optional

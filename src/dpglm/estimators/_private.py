@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 import warnings
 from dataclasses import dataclass, field
@@ -10,13 +11,14 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import sparse
 from sklearn.base import BaseEstimator
 
 from dpglm._validation import check_integer, check_one_of, check_real
-from dpglm.data.prepare import ColumnScaling, Matrix, column_scaling, largest_norm
+from dpglm.data.collection import Collection
+from dpglm.data.prepare import ColumnScaling, column_scaling
 from dpglm.data.spec import SMALLEST, FloatType
 from dpglm.exceptions import LowSignalWarning, PublicInformationWarning
+from dpglm.ledger.ledger import PrivacyLedger, as_ledger
 from dpglm.privacy.budget import ApproximateDP, PrivacyBudget, default_delta
 from dpglm.privacy.noise import NoiseSource, SeededNoise, SystemNoise
 from dpglm.privacy.unit import Adjacency
@@ -58,6 +60,7 @@ class PrivateEstimator(BaseEstimator):
     epsilon: float
     delta: float | Literal["auto"]
     budget: PrivacyBudget | None
+    ledger: PrivacyLedger | str | os.PathLike[str] | None
     adjacency: str
     n_rows: int | None
     row_norm: float | None
@@ -87,6 +90,10 @@ class PrivateEstimator(BaseEstimator):
                 f"(reproducible, NOT private), got {self.random_state!r}"
             )
         return SeededNoise(check_integer("random_state", self.random_state, least=0))
+
+    def _ledger(self) -> PrivacyLedger | None:
+        """Open the ledger that pays, if there is one."""
+        return as_ledger(self.ledger)
 
     def _public_n_rows(self, n_rows: int, facts: PublicFacts) -> int:
         """Return the n that plans and divisors use."""
@@ -132,21 +139,23 @@ class PrivateEstimator(BaseEstimator):
         coarse = dtype == "float32" and (is_sparse or self._adjacency().n_is_public)
         return "float32" if coarse else "float64"
 
-    def _row_facts(self, X: Matrix, facts: PublicFacts) -> tuple[int, float, ColumnScaling | None]:
+    def _row_facts(
+        self, rows: Collection, facts: PublicFacts
+    ) -> tuple[int, float, ColumnScaling | None]:
         """Return the public number of rows, bound on their norms and scaling of their columns."""
-        n_features = X.shape[1]
-        n_rows = self._public_n_rows(X.shape[0], facts)
+        n_features = rows.shape[1]
+        n_rows = self._public_n_rows(rows.shape[0], facts)
         scaling = self._scaling(n_features)
         row_norm = self._declared_row_norm(n_features)
         if row_norm is None:
-            largest = largest_norm(X)
+            largest = rows.longest_row()
             row_norm = largest if largest >= SMALLEST else 1.0
             cure = "Give row_norm= or feature_bounds= from public knowledge."
             facts.from_data("row_norm", row_norm, cure)
         elif self.row_norm is not None:
             facts.declared("row_norm", row_norm)
         if scaling is not None:
-            if sparse.issparse(X) and ((scaling.low > 0.0) | (scaling.high < 0.0)).any():
+            if rows.is_sparse and ((scaling.low > 0.0) | (scaling.high < 0.0)).any():
                 raise ValueError(
                     "feature_bounds must contain 0 in every column of a sparse X, as its "
                     f"missing entries are zeros, got {self.feature_bounds!r}"

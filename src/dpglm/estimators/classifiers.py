@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal, Self
@@ -15,10 +16,14 @@ from sklearn.utils import Tags
 from sklearn.utils.multiclass import check_classification_targets
 
 from dpglm._validation import check_integer, check_one_of, check_real
+from dpglm.data.collection import as_collection
+from dpglm.data.matrix import MatrixRows
 from dpglm.data.spec import DataSpec
 from dpglm.estimators._base import PrivateLinearModel
 from dpglm.estimators._docs import shared_parameters
 from dpglm.estimators._private import PublicFacts
+from dpglm.estimators._targets import ClassFactors, ClassTargets
+from dpglm.ledger.ledger import PrivacyLedger
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.problem import (
     L2,
@@ -120,17 +125,31 @@ class _PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         )
         return self._make_plan(spec, self._problem(spec))
 
-    def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: ArrayLike | None = None,
+        *,
+        checkpoint: str | os.PathLike[str] | None = None,
+    ) -> Self:
         """Fit the model under differential privacy.
 
         Parameters
         ----------
-        X : array_like or sparse matrix of shape (n, n_features)
+        X : array_like, sparse matrix or Collection of shape (n, n_features)
             Rows: NumPy, pandas, polars, or SciPy sparse (read as CSR); float32 stays float32.
+            Or rows that are not one matrix in memory, with all public facts declared: a large
+            memory-mapped array, a torch tensor, Dask, or ``ParquetRows`` and its like, which
+            have their own targets and weights.
         y : array_like of shape (n,)
             Labels, all among ``classes`` where these are declared.
         sample_weight : array_like of shape (n,), optional
             Weights in [0, ``weight_bound``]; larger ones count as ``weight_bound``.
+        checkpoint : path-like, optional
+            File in which the state is kept after each step. If the process is killed, the same
+            call goes on from there and spends nothing twice; after the end, it returns the same
+            model again until the file is deleted.
 
         Returns
         -------
@@ -145,25 +164,35 @@ class _PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         -----
         Privacy: ``privacy_`` says what was spent and which facts were treated as public.
         """
-        X, y = self._validated(X, y)
-        check_classification_targets(y)
         facts = PublicFacts()
-        self.classes_, indices = self._classes_of(y, facts)
-        weights, weight_bound = self._weights(sample_weight, X.shape[0], facts)
+        rows = as_collection(X, y, sample_weight)
+        if rows is None:
+            X, y = self._validated(X, y)
+            check_classification_targets(y)
+            self.classes_ = self._classes_of(y, facts)
+            own_weights, weight_bound = self._weights(sample_weight, X.shape[0], facts)
+            rows = MatrixRows(X, y, own_weights)
+        else:
+            if self.classes is None:
+                raise ValueError(
+                    "classes must be declared for rows that are not one matrix in memory, got None"
+                )
+            self.classes_ = self._classes_of(None, facts)
+            weight_bound = self._accept(rows, facts)
         weight_bound *= self._class_weight_bound()
+        weights = None
         if self.class_weight is not None:
             facts.declared("class_weight", {str(k): v for k, v in self.class_weight.items()})
-            factors = self._class_factors()[indices]
-            weights = factors if weights is None else factors * weights
+            weights = ClassFactors(self.classes_, self._class_factors())
         n_classes = len(self.classes_)
-        targets = indices if n_classes > 2 else 2 * indices - 1
         w = self._fit(
-            X,
-            targets,
+            rows,
             facts,
             self._problem,
+            targets=ClassTargets(self.classes_),
             weights=weights,
             weight_bound=weight_bound,
+            checkpoint=checkpoint,
             n_outputs=n_classes if n_classes > 2 else 1,
         )
         self.coef_ = np.ascontiguousarray(w[:-1].T)
@@ -171,12 +200,10 @@ class _PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         self._certify(facts)
         return self
 
-    def _classes_of(
-        self, y: NDArray[Any], facts: PublicFacts
-    ) -> tuple[NDArray[Any], NDArray[np.intp]]:
-        """Sorted classes, and the class index of every row."""
+    def _classes_of(self, y: Any, facts: PublicFacts) -> NDArray[Any]:
+        """Sorted classes: those declared, or else those in ``y``."""
         if self.classes is None:
-            classes, indices = np.unique(y, return_inverse=True)
+            classes = np.unique(y)
             if len(classes) > 1:
                 cure = "Give classes= the list of possible labels."
                 facts.from_data("classes", classes.tolist(), cure)
@@ -185,24 +212,13 @@ class _PrivateClassifier(ClassifierMixin, PrivateLinearModel):
             if classes.ndim != 1 or len(classes) == 0:
                 raise ValueError(f"classes must be a list of labels, got {self.classes!r}")
             classes = np.unique(classes)
-            try:
-                indices = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
-            except TypeError:
-                raise ValueError(
-                    f"y has labels of another type than classes={classes.tolist()}"
-                ) from None
-            if not (classes[indices] == y).all():
-                unknown = sorted(set(y.tolist()) - set(classes.tolist()))
-                raise ValueError(
-                    f"y has labels that are not in classes={classes.tolist()}: {unknown[:5]}"
-                )
             facts.declared("classes", classes.tolist())
         if len(classes) < 2:
             raise ValueError(
                 f"a classifier needs at least 2 classes, got {len(classes)} class: "
                 f"{classes.tolist()}; if y may lack some, give classes= all possible labels"
             )
-        return classes, indices
+        return classes
 
     def _class_weight_bound(self) -> float:
         if self.class_weight is None:
@@ -326,6 +342,7 @@ class LogisticRegression(_PrivateClassifier):
         epsilon: float = 1.0,
         delta: float | Literal["auto"] = "auto",
         budget: PrivacyBudget | None = None,
+        ledger: PrivacyLedger | str | os.PathLike[str] | None = None,
         adjacency: str = "zero_out",
         n_rows: int | None = None,
         solver: str | Solver = "auto",
@@ -349,6 +366,7 @@ class LogisticRegression(_PrivateClassifier):
             epsilon=epsilon,
             delta=delta,
             budget=budget,
+            ledger=ledger,
             adjacency=adjacency,
             n_rows=n_rows,
             solver=solver,
@@ -441,6 +459,7 @@ class LinearSVC(_PrivateClassifier):
         epsilon: float = 1.0,
         delta: float | Literal["auto"] = "auto",
         budget: PrivacyBudget | None = None,
+        ledger: PrivacyLedger | str | os.PathLike[str] | None = None,
         adjacency: str = "zero_out",
         n_rows: int | None = None,
         solver: str | Solver = "auto",
@@ -463,6 +482,7 @@ class LinearSVC(_PrivateClassifier):
             epsilon=epsilon,
             delta=delta,
             budget=budget,
+            ledger=ledger,
             adjacency=adjacency,
             n_rows=n_rows,
             solver=solver,
@@ -532,6 +552,7 @@ class RobustClassifier(_PrivateClassifier):
         epsilon: float = 1.0,
         delta: float | Literal["auto"] = "auto",
         budget: PrivacyBudget | None = None,
+        ledger: PrivacyLedger | str | os.PathLike[str] | None = None,
         adjacency: str = "zero_out",
         n_rows: int | None = None,
         solver: str | Solver = "auto",
@@ -554,6 +575,7 @@ class RobustClassifier(_PrivateClassifier):
             epsilon=epsilon,
             delta=delta,
             budget=budget,
+            ledger=ledger,
             adjacency=adjacency,
             n_rows=n_rows,
             solver=solver,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Self, final
 
@@ -19,6 +20,7 @@ from dpglm.estimators._base import PrivateLinearModel
 from dpglm.estimators._fitted import FittedModel
 from dpglm.estimators._fixed import check_alone, check_fixed, known_row_norm
 from dpglm.estimators._steps import NamedSteps, private_shares
+from dpglm.ledger.ledger import PrivacyLedger
 from dpglm.preprocessing.base import Preprocessor
 from dpglm.preprocessing.schema_encoder import SchemaEncoder
 from dpglm.privacy.budget import PrivacyBudget
@@ -28,7 +30,15 @@ from dpglm.solvers.preprocessed import Preprocessed
 
 __all__ = ["PrivatePipeline"]
 
-_OF_THE_PIPELINE = ("epsilon", "delta", "budget", "adjacency", "n_rows", "random_state")
+_OF_THE_PIPELINE = (
+    "epsilon",
+    "delta",
+    "budget",
+    "ledger",
+    "adjacency",
+    "n_rows",
+    "random_state",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,6 +74,8 @@ class PrivatePipeline(NamedSteps, FittedModel, BaseEstimator):
         Privacy budget delta, see ``LogisticRegression``.
     budget : PrivacyBudget, optional
         Takes the place of ``epsilon`` and ``delta``.
+    ledger : PrivacyLedger or path-like, optional
+        Where what ``fit`` releases is recorded and paid for, see ``LogisticRegression``.
     adjacency : {"zero_out", "add_remove", "replace_one"}, default="zero_out"
         Which data sets must be hard to tell apart: ``dpglm.privacy.Adjacency``.
     n_rows : int, optional
@@ -91,8 +103,8 @@ class PrivatePipeline(NamedSteps, FittedModel, BaseEstimator):
 
     Notes
     -----
-    What the steps say about budget, relation, number of rows and randomness is the pipeline's
-    to say: the estimator's own must be left at their defaults, or equal the pipeline's.
+    What the steps say about budget, ledger, relation, number of rows and randomness is the
+    pipeline's to say: the estimator's own must be left at their defaults, or equal the pipeline's.
 
     If the estimator has neither ``row_norm`` nor ``feature_bounds``, the row norm that the last
     fixed transformer's settings imply is used.
@@ -127,6 +139,7 @@ class PrivatePipeline(NamedSteps, FittedModel, BaseEstimator):
         epsilon: float = 1.0,
         delta: float | Literal["auto"] = "auto",
         budget: PrivacyBudget | None = None,
+        ledger: PrivacyLedger | str | os.PathLike[str] | None = None,
         adjacency: str = "zero_out",
         n_rows: int | None = None,
         shares: Mapping[str, float] | None = None,
@@ -136,6 +149,7 @@ class PrivatePipeline(NamedSteps, FittedModel, BaseEstimator):
         self.epsilon = epsilon
         self.delta = delta
         self.budget = budget
+        self.ledger = ledger
         self.adjacency = adjacency
         self.n_rows = n_rows
         self.shares = shares

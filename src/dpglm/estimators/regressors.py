@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import math
+import os
 from collections.abc import Callable
 from typing import Any, Literal, Self
 
@@ -13,10 +14,14 @@ from sklearn.base import RegressorMixin
 from sklearn.utils import Tags
 
 from dpglm._validation import check_real
+from dpglm.data.collection import as_collection
+from dpglm.data.matrix import MatrixRows
 from dpglm.data.spec import DataSpec
 from dpglm.estimators._base import PrivateLinearModel
 from dpglm.estimators._docs import shared_parameters
 from dpglm.estimators._private import PublicFacts
+from dpglm.estimators._targets import BoundedTargets
+from dpglm.ledger.ledger import PrivacyLedger
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.problem import (
     L1,
@@ -126,17 +131,31 @@ class _PrivateRegressor(RegressorMixin, PrivateLinearModel):
         center, scale = self._target_transform(low, high)
         return (low - center) / scale, (high - center) / scale
 
-    def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: ArrayLike | None = None,
+        *,
+        checkpoint: str | os.PathLike[str] | None = None,
+    ) -> Self:
         """Fit the model under differential privacy.
 
         Parameters
         ----------
-        X : array_like or sparse matrix of shape (n, n_features)
+        X : array_like, sparse matrix or Collection of shape (n, n_features)
             Rows: NumPy, pandas, polars, or SciPy sparse (read as CSR); float32 stays float32.
+            Or rows that are not one matrix in memory, with all public facts declared: a large
+            memory-mapped array, a torch tensor, Dask, or ``ParquetRows`` and its like, which
+            have their own targets and weights.
         y : array_like of shape (n,)
             Targets.
         sample_weight : array_like of shape (n,), optional
             Weights in [0, ``weight_bound``]; larger ones count as ``weight_bound``.
+        checkpoint : path-like, optional
+            File in which the state is kept after each step. If the process is killed, the same
+            call goes on from there and spends nothing twice; after the end, it returns the same
+            model again until the file is deleted.
 
         Returns
         -------
@@ -152,26 +171,37 @@ class _PrivateRegressor(RegressorMixin, PrivateLinearModel):
         Privacy: ``privacy_`` says what was spent and which facts were treated as public.
         """
         bounds = self._declared_target_bounds()
-        X, y = self._validated(X, y, y_numeric=True)
-        y = np.asarray(y, dtype=np.float64)
         facts = PublicFacts()
+        rows = as_collection(X, y, sample_weight)
+        if rows is None:
+            X, y = self._validated(X, y, y_numeric=True)
+            y = np.asarray(y, dtype=np.float64)
+        elif bounds is None:
+            raise ValueError(
+                "target_bounds must be declared for rows that are not one matrix in memory, got "
+                "None"
+            )
         if bounds is None:
             bounds = float(y.min()), float(y.max())
             cure = "Give target_bounds= from public knowledge."
             facts.from_data("target_bounds", list(bounds), cure)
         else:
             facts.declared("target_bounds", list(bounds))
-        weights, weight_bound = self._weights(sample_weight, X.shape[0], facts)
-        low, high = self._scaled_range(*bounds)
+        if rows is None:
+            weights, weight_bound = self._weights(sample_weight, X.shape[0], facts)
+            rows = MatrixRows(X, y, weights)
+        else:
+            weight_bound = self._accept(rows, facts)
+        scaled_range = self._scaled_range(*bounds)
         center, scale = self._target_transform(*bounds)
         w = self._fit(
-            X,
-            np.clip((np.clip(y, *bounds) - center) / scale, low, high),
+            rows,
             facts,
             lambda spec: self._scaled_problem(spec.n_rows, scale),
-            weights=weights,
+            targets=BoundedTargets(bounds, center, scale, scaled_range),
             weight_bound=weight_bound,
-            target_range=(low, high),
+            checkpoint=checkpoint,
+            target_range=scaled_range,
         )
         self.coef_, self.intercept_ = self._in_target_units(w[:-1, 0], float(w[-1, 0]), *bounds)
         self._certify(facts)
@@ -246,6 +276,7 @@ class LinearRegression(_PrivateRegressor):
         epsilon: float = 1.0,
         delta: float | Literal["auto"] = "auto",
         budget: PrivacyBudget | None = None,
+        ledger: PrivacyLedger | str | os.PathLike[str] | None = None,
         adjacency: str = "zero_out",
         n_rows: int | None = None,
         solver: str | Solver = "auto",
@@ -265,6 +296,7 @@ class LinearRegression(_PrivateRegressor):
             epsilon=epsilon,
             delta=delta,
             budget=budget,
+            ledger=ledger,
             adjacency=adjacency,
             n_rows=n_rows,
             solver=solver,
@@ -322,6 +354,7 @@ class Ridge(_PrivateRegressor):
         epsilon: float = 1.0,
         delta: float | Literal["auto"] = "auto",
         budget: PrivacyBudget | None = None,
+        ledger: PrivacyLedger | str | os.PathLike[str] | None = None,
         adjacency: str = "zero_out",
         n_rows: int | None = None,
         solver: str | Solver = "auto",
@@ -342,6 +375,7 @@ class Ridge(_PrivateRegressor):
             epsilon=epsilon,
             delta=delta,
             budget=budget,
+            ledger=ledger,
             adjacency=adjacency,
             n_rows=n_rows,
             solver=solver,
@@ -400,6 +434,7 @@ class Lasso(_PrivateRegressor):
         epsilon: float = 1.0,
         delta: float | Literal["auto"] = "auto",
         budget: PrivacyBudget | None = None,
+        ledger: PrivacyLedger | str | os.PathLike[str] | None = None,
         adjacency: str = "zero_out",
         n_rows: int | None = None,
         solver: str | Solver = "auto",
@@ -420,6 +455,7 @@ class Lasso(_PrivateRegressor):
             epsilon=epsilon,
             delta=delta,
             budget=budget,
+            ledger=ledger,
             adjacency=adjacency,
             n_rows=n_rows,
             solver=solver,
@@ -481,6 +517,7 @@ class ElasticNet(_PrivateRegressor):
         epsilon: float = 1.0,
         delta: float | Literal["auto"] = "auto",
         budget: PrivacyBudget | None = None,
+        ledger: PrivacyLedger | str | os.PathLike[str] | None = None,
         adjacency: str = "zero_out",
         n_rows: int | None = None,
         solver: str | Solver = "auto",
@@ -502,6 +539,7 @@ class ElasticNet(_PrivateRegressor):
             epsilon=epsilon,
             delta=delta,
             budget=budget,
+            ledger=ledger,
             adjacency=adjacency,
             n_rows=n_rows,
             solver=solver,
@@ -572,6 +610,7 @@ class HuberRegressor(_PrivateRegressor):
         epsilon: float = 1.0,
         delta: float | Literal["auto"] = "auto",
         budget: PrivacyBudget | None = None,
+        ledger: PrivacyLedger | str | os.PathLike[str] | None = None,
         adjacency: str = "zero_out",
         n_rows: int | None = None,
         solver: str | Solver = "auto",
@@ -593,6 +632,7 @@ class HuberRegressor(_PrivateRegressor):
             epsilon=epsilon,
             delta=delta,
             budget=budget,
+            ledger=ledger,
             adjacency=adjacency,
             n_rows=n_rows,
             solver=solver,
@@ -658,6 +698,7 @@ class PoissonRegressor(_PrivateRegressor):
         epsilon: float = 1.0,
         delta: float | Literal["auto"] = "auto",
         budget: PrivacyBudget | None = None,
+        ledger: PrivacyLedger | str | os.PathLike[str] | None = None,
         adjacency: str = "zero_out",
         n_rows: int | None = None,
         solver: str | Solver = "auto",
@@ -678,6 +719,7 @@ class PoissonRegressor(_PrivateRegressor):
             epsilon=epsilon,
             delta=delta,
             budget=budget,
+            ledger=ledger,
             adjacency=adjacency,
             n_rows=n_rows,
             solver=solver,

@@ -6,6 +6,7 @@ import abc
 import dataclasses
 import inspect
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Self
 
@@ -20,6 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 from dpglm._validation import check_integer, check_one_of, check_real
 from dpglm.data.spec import DataSpec
 from dpglm.estimators._base import PrivateLinearModel
+from dpglm.ledger.ledger import PrivacyLedger
 from dpglm.privacy.repetitions import NegativeBinomial
 from dpglm.problem import Problem
 from dpglm.report.facts import plain_json
@@ -28,7 +30,7 @@ from dpglm.solvers.base import Plan, Solver
 
 __all__ = ["PrivateGridSearchCV", "PrivateRandomizedSearchCV"]
 
-_SPENT = ("epsilon", "delta", "budget")
+_SPENT = ("epsilon", "delta", "budget", "ledger")
 _SHARED = (
     *_SPENT,
     "adjacency",
@@ -58,6 +60,7 @@ class _PrivateSearch(MetaEstimatorMixin, BaseEstimator):
     estimator: PrivateLinearModel
     epsilon: float
     delta: float | Literal["auto"]
+    ledger: PrivacyLedger | str | os.PathLike[str] | None
     method: Literal["repeated", "held_out"]
     choice_fraction: float
     repetitions: float | None
@@ -154,7 +157,7 @@ class _PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         """Make an estimator whose solver is the search."""
         self._check(parameters)
         solver = self._search([self._candidate(one, y) for one in parameters])
-        spent = {"epsilon": self.epsilon, "delta": self.delta}
+        spent = {"epsilon": self.epsilon, "delta": self.delta, "ledger": self.ledger}
         return clone(self.estimator).set_params(**spent, solver=solver)
 
     def _check(self, parameters: list[dict[str, Any]]) -> None:
@@ -263,7 +266,8 @@ class PrivateGridSearchCV(_PrivateSearch):
     Parameters
     ----------
     estimator : private linear model
-        With ``epsilon``, ``delta`` and ``budget`` at their defaults: the search has its own.
+        With ``epsilon``, ``delta``, ``budget`` and ``ledger`` at their defaults: the search has
+        its own.
         Relation, public facts and ``random_state`` are the estimator's.
     param_grid : dict or list of dict
         As for ``GridSearchCV``. Candidates may differ in solver, penalty, constraint and loss, not
@@ -272,6 +276,8 @@ class PrivateGridSearchCV(_PrivateSearch):
         Privacy budget epsilon of the whole search, above 0.
     delta : float or "auto", default="auto"
         Privacy budget delta, as for the estimators. 0 needs ``method="held_out"``.
+    ledger : PrivacyLedger or path-like, optional
+        Where the whole search is recorded and paid for, see ``LogisticRegression``.
     method : {"repeated", "held_out"}, default="repeated"
         "repeated" trains candidates drawn at random on all rows, a random and secret number of
         times, and keeps the one with the best noisy score. "held_out" trains every candidate
@@ -339,6 +345,7 @@ class PrivateGridSearchCV(_PrivateSearch):
         *,
         epsilon: float = 1.0,
         delta: float | Literal["auto"] = "auto",
+        ledger: PrivacyLedger | str | os.PathLike[str] | None = None,
         method: Literal["repeated", "held_out"] = "repeated",
         choice_fraction: float = 0.2,
         repetitions: float | None = None,
@@ -347,6 +354,7 @@ class PrivateGridSearchCV(_PrivateSearch):
         self.param_grid = param_grid
         self.epsilon = epsilon
         self.delta = delta
+        self.ledger = ledger
         self.method = method
         self.choice_fraction = choice_fraction
         self.repetitions = repetitions
@@ -370,6 +378,8 @@ class PrivateRandomizedSearchCV(_PrivateSearch):
         Privacy budget epsilon of the whole search, above 0.
     delta : float or "auto", default="auto"
         Privacy budget delta, as for the estimators. 0 needs ``method="held_out"``.
+    ledger : PrivacyLedger or path-like, optional
+        Where the whole search is recorded and paid for, see ``LogisticRegression``.
     method : {"repeated", "held_out"}, default="repeated"
         "repeated" trains candidates drawn at random on all rows, a random and secret number of
         times, and keeps the one with the best noisy score. "held_out" trains every candidate
@@ -416,6 +426,7 @@ class PrivateRandomizedSearchCV(_PrivateSearch):
         n_iter: int = 10,
         epsilon: float = 1.0,
         delta: float | Literal["auto"] = "auto",
+        ledger: PrivacyLedger | str | os.PathLike[str] | None = None,
         method: Literal["repeated", "held_out"] = "repeated",
         choice_fraction: float = 0.2,
         repetitions: float | None = None,
@@ -426,6 +437,7 @@ class PrivateRandomizedSearchCV(_PrivateSearch):
         self.n_iter = n_iter
         self.epsilon = epsilon
         self.delta = delta
+        self.ledger = ledger
         self.method = method
         self.choice_fraction = choice_fraction
         self.repetitions = repetitions

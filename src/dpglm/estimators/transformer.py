@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Self, final
 
@@ -14,11 +15,13 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, validate_data
 
 from dpglm._validation import check_real
+from dpglm.data.matrix import MatrixRows
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import Floats
 from dpglm.data.spec import DataSpec
 from dpglm.estimators._private import PrivateEstimator, PublicFacts
 from dpglm.estimators._steps import NamedSteps, private_shares
+from dpglm.ledger.ledger import PrivacyLedger
 from dpglm.preprocessing.base import Preprocessor
 from dpglm.preprocessing.row_map import RowMap
 from dpglm.privacy.accountants import GaussianAccountant
@@ -59,6 +62,8 @@ class PrivateTransformer(NamedSteps, TransformerMixin, PrivateEstimator):
         Privacy budget delta, see ``LogisticRegression``.
     budget : PrivacyBudget, optional
         Takes the place of ``epsilon`` and ``delta``.
+    ledger : PrivacyLedger or path-like, optional
+        Where what ``fit`` releases is recorded and paid for, see ``LogisticRegression``.
     adjacency : {"zero_out", "add_remove", "replace_one"}, default="zero_out"
         Which data sets must be hard to tell apart: ``dpglm.privacy.Adjacency``.
     n_rows : int, optional
@@ -131,6 +136,7 @@ class PrivateTransformer(NamedSteps, TransformerMixin, PrivateEstimator):
         epsilon: float = 1.0,
         delta: float | Literal["auto"] = "auto",
         budget: PrivacyBudget | None = None,
+        ledger: PrivacyLedger | str | os.PathLike[str] | None = None,
         adjacency: str = "zero_out",
         n_rows: int | None = None,
         shares: Mapping[str, float] | None = None,
@@ -142,6 +148,7 @@ class PrivateTransformer(NamedSteps, TransformerMixin, PrivateEstimator):
         self.epsilon = epsilon
         self.delta = delta
         self.budget = budget
+        self.ledger = ledger
         self.adjacency = adjacency
         self.n_rows = n_rows
         self.shares = shares
@@ -203,14 +210,15 @@ class PrivateTransformer(NamedSteps, TransformerMixin, PrivateEstimator):
         Privacy: ``privacy_`` says what was spent and which facts were treated as public.
         """
         self._private(), self._adjacency(), self._budget(1), self._noise()
+        ledger = self._ledger()
         X = self._dense(X, reset=True)
         facts = PublicFacts()
-        n_rows, row_norm, scaling = self._row_facts(X, facts)
+        n_rows, row_norm, scaling = self._row_facts(MatrixRows(X), facts)
         spec = self._spec(n_rows, X.shape[1], row_norm, X.dtype.name)
         plan, noise = self._make_plan(spec), self._noise()
         X = X.astype(spec.dtype, copy=False)
         rows = prepare_rows(X, np.zeros(len(X), X.dtype), spec, scaling)
-        self.solution_, state = run_to_state(plan, rows, noise)
+        self.solution_, state = run_to_state(plan, rows, noise, ledger=ledger)
         self.maps_: tuple[RowMap, ...] = state.maps
         self.row_norm_ = _method(plan).model.data.row_norm
         self.privacy_ = _certificate(self.solution_, self.maps_, noise, facts)

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpglm._validation import check_one_of, check_real
+from dpglm.ledger.entry import LedgerReference
 from dpglm.privacy.accountants import accountant_for
 from dpglm.privacy.budget import PrivacyBudget, budget_from_dict, default_delta
 from dpglm.privacy.events import Event, event_from_dict
@@ -30,7 +31,7 @@ from dpglm.solvers.base import Solution
 __all__ = ["Certificate", "PublicFact", "certify", "library_versions", "model_digest"]
 
 _FORMAT = "dpglm certificate"
-_VERSION = 2
+_VERSION = 3
 _LIBRARIES = ("dpglm", "numpy", "scikit-learn", "scipy")
 
 
@@ -71,6 +72,8 @@ class Certificate:
         Versions of the libraries that ran.
     model_digest : str
         ``model_digest`` of the coefficients that were released.
+    ledger : LedgerReference, optional
+        Where a budget ledger recorded the fit before it released anything; None without one.
 
     Notes
     -----
@@ -97,6 +100,7 @@ class Certificate:
     settings: Mapping[str, Any]
     versions: Mapping[str, str]
     model_digest: str
+    ledger: LedgerReference | None = None
 
     def __post_init__(self) -> None:
         check_real("epsilon", self.epsilon, least=0.0)
@@ -145,6 +149,7 @@ class Certificate:
             + (" (nobody can reproduce it)" if self.noise_is_private else " (can be reproduced)"),
             spending=self._spending_in_words(),
             facts=tuple((f.name, f.value, f.provenance) for f in self.public_facts),
+            record=None if self.ledger is None else self.ledger.describe(),
             caveats=self.caveats(),
         )
 
@@ -176,6 +181,7 @@ class Certificate:
             "event": self.event.to_dict(),
             "mechanisms": self.mechanisms.to_dict(),
             "public_facts": [dataclasses.asdict(fact) for fact in self.public_facts],
+            "ledger": None if self.ledger is None else dataclasses.asdict(self.ledger),
         }
 
     @classmethod
@@ -292,6 +298,7 @@ def certify(
         },
         versions=library_versions(),
         model_digest=model_digest(coef, intercept),
+        ledger=solution.ledger_entry,
     )
 
 
@@ -338,6 +345,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "mechanisms": event_from_dict,
     "releases": lambda releases: tuple(Release.from_dict(release) for release in releases),
     "public_facts": lambda facts: tuple(PublicFact.from_dict(fact) for fact in facts),
+    "ledger": lambda entry: None if entry is None else LedgerReference.from_dict(entry),
 }
 _KINDS: dict[str, type] = {
     "estimator": str,

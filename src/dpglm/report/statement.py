@@ -125,6 +125,7 @@ def sections(
     spending: Sequence[str],
     facts: Sequence[tuple[str, Any, str]],
     caveats: Sequence[str],
+    record: str | None = None,
 ) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """Return the guarantee as headings with their sentences.
 
@@ -146,6 +147,8 @@ def sections(
         What was treated as public.
     caveats : sequence of str
         What makes the claim weaker.
+    record : str, optional
+        Where a ledger recorded it.
 
     Returns
     -------
@@ -165,6 +168,7 @@ def sections(
     cost = (
         *(f"{sentence}." for sentence in describe_event(event)),
         f"Noise source: {noise_source}. Epsilon computed by: {accountant}.",
+        *(() if record is None else (record,)),
     )
     public = tuple(
         f"{name} = {value_in_words(value)}: {provenance_in_words(provenance)}"

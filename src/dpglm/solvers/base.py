@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec
+from dpglm.ledger.entry import LedgerReference
 from dpglm.oracle.gradients import Oracle
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.calibrate import spent
@@ -220,6 +221,8 @@ class Solution:
         Expected standard deviation of the noise in coefficients, see ``Method.noise_in``.
     chosen : int, optional
         Which of several models this is, see ``Method.chosen``.
+    ledger_entry : LedgerReference, optional
+        Where a ledger recorded the run before it released anything.
     """
 
     w: NDArray[np.float64]
@@ -228,6 +231,7 @@ class Solution:
     noise: str
     coefficient_noise: float | NDArray[np.float64]
     chosen: int | None = None
+    ledger_entry: LedgerReference | None = None
 
     @property
     def n_steps(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -15,16 +16,21 @@ from threadpoolctl import threadpool_limits
 
 from dpglm.data.rows import SERIAL, Block, BlockMap, Kernel, Rows
 from dpglm.exceptions import PlanMismatchError
+from dpglm.ledger.ledger import PrivacyLedger
 from dpglm.oracle.gradients import Oracle
-from dpglm.privacy.events import canonical
+from dpglm.privacy.events import Composed, canonical
 from dpglm.privacy.mechanisms import Curator
 from dpglm.privacy.noise import NoiseSource
 from dpglm.solvers.base import Plan, Solution, StepInfo
+from dpglm.solvers.checkpoint import Progress, opened
+from dpglm.solvers.recording import record_plan
 
 __all__ = ["run", "run_to_state"]
 
 _PARALLEL_ENTRIES = 1 << 20
-_BLOCKS_AT_ONCE = 8
+_MOST_BLOCKS_EACH = 8
+_MOST_BLOCKS = 32
+"""In memory at a time, where blocks are read from files, but for one for each thread."""
 
 
 def run(
@@ -32,6 +38,8 @@ def run(
     rows: Rows,
     noise: NoiseSource,
     progress: Callable[[StepInfo], None] | None = None,
+    ledger: PrivacyLedger | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
 ) -> Solution:
     """Execute a plan on rows.
 
@@ -46,6 +54,11 @@ def run(
     progress : callable, optional
         Called after each step with its public diagnostics. Not called where only the last
         iterate is paid for.
+    ledger : PrivacyLedger, optional
+        Where the plan's event is recorded, for good, before anything is released.
+    checkpoint : path-like, optional
+        File that keeps the state after each step. If there is one of this plan, the run goes on
+        from there and spends nothing twice: see ``dpglm.solvers.checkpoint.Checkpoint``.
 
     Returns
     -------
@@ -56,13 +69,18 @@ def run(
     ------
     PlanMismatchError
         If the rows are not those that were planned for, or the events that happened are not
-        those that were planned; nothing is returned then.
+        those that were planned; nothing is returned then. Also if the checkpoint is of another
+        plan.
+    LedgerError
+        If the ledger refuses; nothing is released or spent then.
+    ValueError
+        If the method's state cannot be kept in a checkpoint; nothing is released or spent then.
 
     Notes
     -----
     Privacy: ``plan.event``, under ``plan.adjacency``.
     """
-    return run_to_state(plan, rows, noise, progress)[0]
+    return run_to_state(plan, rows, noise, progress, ledger, checkpoint)[0]
 
 
 def run_to_state(
@@ -70,12 +88,14 @@ def run_to_state(
     rows: Rows,
     noise: NoiseSource,
     progress: Callable[[StepInfo], None] | None = None,
+    ledger: PrivacyLedger | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
 ) -> tuple[Solution, Any]:
     """Execute a plan as ``run`` does, for callers that need the method's last state too.
 
     Parameters
     ----------
-    plan, rows, noise, progress
+    plan, rows, noise, progress, ledger, checkpoint
         As for ``run``.
 
     Returns
@@ -93,20 +113,37 @@ def run_to_state(
         )
     method = plan.method
     curator = Curator(plan.adjacency, noise)
-    history: list[StepInfo] = []
-    with block_map(rows) as map_blocks:
-        seed = int(noise.words(1)[0])
-        oracle = Oracle(method.prepare(rows, seed), plan.problem.loss, curator, map_blocks)
-        state = method.init(seed)
-        for _ in range(method.n_steps):
+    with block_map(rows) as map_blocks, opened(checkpoint, plan, noise) as kept:
+        begun = None if kept is None else kept.load()
+        if begun is None:
+            seed = int(noise.words(1)[0])
+            begun = Progress(seed, method.init(seed))
+        oracle = Oracle(method.prepare(rows, begun.seed), plan.problem.loss, curator, map_blocks)
+        state, history, entry = begun.state, list(begun.history), begun.entry
+
+        def keep(steps: int) -> None:
+            if kept is not None:
+                event = canonical(Composed((begun.event, curator.event)))
+                kept.save(Progress(begun.seed, state, steps, event, tuple(history), entry))
+
+        # A state that cannot be kept is found out before anything is spent.
+        keep(begun.steps)
+        if ledger is not None:
+            # The last line before anything is released.
+            entry = record_plan(plan, ledger, noise, None if kept is None else begun.seed)
+            keep(begun.steps)
+        for steps in range(begun.steps + 1, method.n_steps + 1):
             state, info = method.step(state, oracle)
             if method.releases_iterates:
                 history.append(info)
-                if progress is not None:
-                    progress(info)
-    if curator.event != canonical(method.mechanisms):
+            # Before anybody hears of the step.
+            keep(steps)
+            if method.releases_iterates and progress is not None:
+                progress(info)
+    released = canonical(Composed((begun.event, curator.event)))
+    if released != canonical(method.mechanisms):
         raise PlanMismatchError(
-            f"planned to release {canonical(method.mechanisms)}, but released {curator.event}"
+            f"planned to release {canonical(method.mechanisms)}, but released {released}"
         )
     solution = Solution(
         method.finish(state),
@@ -115,6 +152,7 @@ def run_to_state(
         noise.name,
         method.noise_in(state),
         method.chosen(state),
+        entry,
     )
     return solution, state
 
@@ -131,7 +169,8 @@ def block_map(rows: Rows) -> Iterator[BlockMap]:
         def map_blocks(kernel: Kernel, blocks: Iterable[Block]) -> Iterator[NDArray[np.float64]]:
             # Threads that hand over the interpreter's lock once per block wait for each other.
             remaining = iter(blocks)
-            while wave := list(itertools.islice(remaining, threads * _BLOCKS_AT_ONCE)):
+            each = max(1, min(_MOST_BLOCKS_EACH, _MOST_BLOCKS // threads))
+            while wave := list(itertools.islice(remaining, threads * each)):
                 shares = [wave[first::threads] for first in range(threads)]
                 sums = list(pool.map(lambda share: [kernel(block) for block in share], shares))
                 for position in range(len(wave)):

@@ -1,0 +1,148 @@
+"""Rows that are not one matrix in memory: what estimators ask of them, and who brings them."""
+
+from __future__ import annotations
+
+import abc
+import importlib
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar, TypeAlias
+
+from numpy.typing import NDArray
+
+from dpglm.data.prepare import ColumnScaling
+from dpglm.data.rows import Rows
+from dpglm.data.spec import DataSpec, FloatType
+
+__all__ = ["Collection", "TargetMap", "as_collection"]
+
+TargetMap: TypeAlias = Callable[[NDArray[Any]], NDArray[Any]]
+"""From the user's targets of some rows to one number for each, row by row; can be pickled."""
+
+
+class Collection(abc.ABC):
+    """Rows with their targets and weights: streamed from files, on a device, or on a cluster.
+
+    Notes
+    -----
+    Nothing public is guessed from such rows: an estimator asks for every bound to be declared.
+    """
+
+    copies_cheaply: ClassVar[bool] = False
+    """Whether a solver may make copies of all rows in memory."""
+
+    @property
+    @abc.abstractmethod
+    def shape(self) -> tuple[int, int]:
+        """Rows and features; the number of rows is the true one, private under ``add_remove``."""
+
+    @property
+    @abc.abstractmethod
+    def dtype(self) -> FloatType:
+        """What the rows are stored as."""
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether prepared rows will be stored as CSR."""
+        return False
+
+    @property
+    def is_weighted(self) -> bool:
+        """Whether rows have weights of their own."""
+        return False
+
+    @property
+    def feature_names(self) -> tuple[str, ...] | None:
+        """Names of the features, where they have any."""
+        return None
+
+    def longest_row(self) -> float:
+        """Norm of the longest row, for estimators that were told no bound.
+
+        Raises
+        ------
+        ValueError
+            Unless the rows are one matrix in memory.
+        """
+        raise ValueError(
+            "row_norm or feature_bounds must be declared for rows that are not one matrix in "
+            "memory, got neither"
+        )
+
+    @abc.abstractmethod
+    def prepared(
+        self,
+        spec: DataSpec,
+        scaling: ColumnScaling | None,
+        targets: TargetMap,
+        weights: TargetMap | None = None,
+    ) -> Rows:
+        """Make rows satisfy the bounds of ``spec``; nothing is released here.
+
+        Parameters
+        ----------
+        spec : DataSpec
+            The public facts; its dtype may be finer than the stored one.
+        scaling : ColumnScaling, optional
+            Applied to the columns first.
+        targets : callable
+            From the user's targets to the loss's convention, within the bounds of ``spec``.
+        weights : callable, optional
+            From the user's targets to a factor on each row's weight (class weights).
+
+        Returns
+        -------
+        Rows
+            As ``dpglm.data.prepare.prepare_rows`` prepares them.
+
+        Raises
+        ------
+        ValueError
+            If a value is not a finite number, or a target is not allowed. All rows are looked at
+            before anything is returned.
+        """
+
+
+_BACKENDS: Mapping[str, str] = MappingProxyType(
+    {
+        # Package of type(X): module and function (X, y, weights) -> Collection or None.
+        "numpy": "dpglm.data.mapped:mapped_rows",
+        "dask": "dpglm.data.dask_arrays:dask_arrays",
+        "torch": "dpglm.data.tensor_collection:tensor_collection",
+    }
+)
+
+
+def as_collection(X: Any, y: Any = None, weights: Any = None) -> Collection | None:
+    """Return the collection that the arguments of a fit are.
+
+    Parameters
+    ----------
+    X : Collection, or an object of a package that has a backend
+        The rows.
+    y, weights : array_like, optional
+        Their targets and weights, of a kind that the backend takes; None for a ``Collection``,
+        which has its own.
+
+    Returns
+    -------
+    Collection or None
+        None for what is one matrix in memory.
+
+    Raises
+    ------
+    ValueError
+        If the arguments do not go together.
+    """
+    if isinstance(X, Collection):
+        if y is not None or weights is not None:
+            raise ValueError(
+                f"y and sample_weight must be None for {type(X).__name__}, which has its own"
+            )
+        return X
+    package = type(X).__module__.partition(".")[0]
+    if package not in _BACKENDS:
+        return None
+    module, _, function = _BACKENDS[package].partition(":")
+    found: Collection | None = getattr(importlib.import_module(module), function)(X, y, weights)
+    return found

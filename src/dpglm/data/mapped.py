@@ -1,0 +1,115 @@
+"""Memory-mapped arrays as a collection: rows are read where they lie."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+
+from dpglm.data.collection import Collection, TargetMap
+from dpglm.data.prepare import ColumnScaling
+from dpglm.data.source import ArraySource
+from dpglm.data.spec import DataSpec, FloatType
+from dpglm.data.streamed import StreamedRows, prepared_stream
+
+__all__ = ["STREAMED_BYTES", "MappedRows", "cache_folder", "mapped_rows"]
+
+STREAMED_BYTES = 1 << 27
+"""From this size on, a memory-mapped X is streamed without being asked to."""
+
+_KINDS = "biuf"
+
+
+@final
+class MappedRows(Collection):
+    """Rows of an array that need not fit into memory, such as a memory-mapped file.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, n_features)
+        Real numbers, as from ``numpy.load(path, mmap_mode="r")``. Never copied as a whole.
+    y : array_like of shape (n,)
+        Targets.
+    sample_weight : array_like of shape (n,), optional
+        Weights; the estimator's ``weight_bound`` must be declared.
+    cache : path-like, optional
+        Folder for a copy of the prepared rows while a fit lasts, which makes steps as fast as in
+        memory where rows have to be scaled or shortened. It holds private rows: keep it where
+        you keep X. It has no name, and vanishes with the process. By default there is none.
+
+    Raises
+    ------
+    ValueError
+        If shapes or types are not these, or the folder does not exist.
+
+    Notes
+    -----
+    Estimators take a large memory-mapped X (from 128 MiB) in this way by themselves.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rows = MappedRows(np.zeros((5, 2), np.float32), np.zeros(5))
+    >>> rows.shape, rows.dtype
+    ((5, 2), 'float32')
+    """
+
+    def __init__(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        cache: str | os.PathLike[str] | None = None,
+    ) -> None:
+        if not isinstance(X, np.ndarray) or X.ndim != 2 or X.dtype.kind not in _KINDS:
+            raise ValueError("X must be a NumPy array of real numbers with two axes")
+        if X.shape[1] == 0:
+            raise ValueError("X must have at least one column, got none")
+        y, sample_weight = (
+            None if one is None else np.asanyarray(one) for one in (y, sample_weight)
+        )
+        for name, given in (("y", y), ("sample_weight", sample_weight)):
+            if given is not None and given.shape != (len(X),):
+                raise ValueError(f"{name} must have shape ({len(X)},), got {given.shape}")
+        if y is None:
+            raise ValueError("y must be given, got None")
+        self._source = ArraySource(X, y, sample_weight)
+        self._cache = cache_folder(cache)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self._source.shape
+
+    @property
+    def dtype(self) -> FloatType:
+        return self._source.dtype
+
+    @property
+    def is_weighted(self) -> bool:
+        return self._source.is_weighted
+
+    def prepared(
+        self,
+        spec: DataSpec,
+        scaling: ColumnScaling | None,
+        targets: TargetMap,
+        weights: TargetMap | None = None,
+    ) -> StreamedRows:
+        return prepared_stream(self._source, spec, scaling, targets, weights, self._cache)
+
+
+def mapped_rows(X: Any, y: Any, sample_weight: Any) -> MappedRows | None:
+    """Return a large memory-mapped array as a collection, and None for any other."""
+    if not isinstance(X, np.memmap) or X.nbytes < STREAMED_BYTES:
+        return None
+    return MappedRows(X, y, sample_weight)
+
+
+def cache_folder(path: str | os.PathLike[str] | None) -> Path | None:
+    """Check the parameter ``cache``."""
+    if path is None or Path(path).is_dir():
+        return None if path is None else Path(path)
+    raise ValueError(f"cache must be an existing folder or None, got {path!r}")

@@ -1,0 +1,78 @@
+"""One matrix in memory as a collection, so that every fit takes the same way."""
+
+from __future__ import annotations
+
+from typing import Any, cast, final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from dpglm.data.collection import Collection, TargetMap
+from dpglm.data.prepare import ColumnScaling, Matrix, largest_norm, prepare_rows
+from dpglm.data.rows import Rows
+from dpglm.data.spec import DataSpec, FloatType
+
+__all__ = ["MatrixRows"]
+
+_NONE: NDArray[Any] = np.empty(0)
+
+
+@final
+class MatrixRows(Collection):
+    """Validated rows, targets and weights.
+
+    Parameters
+    ----------
+    X : ndarray or csr_array of shape (n, n_features), float32 or float64
+        Finite values.
+    y : ndarray of shape (n,), optional
+        Targets, where rows are to be prepared.
+    weights : ndarray of shape (n,), optional
+        Weights, finite and at least 0.
+    """
+
+    copies_cheaply = True
+
+    def __init__(
+        self,
+        X: Matrix,
+        y: NDArray[Any] = _NONE,
+        weights: NDArray[np.float64] | None = None,
+    ) -> None:
+        self._X, self._y, self._weights = X, y, weights
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        rows, features = self._X.shape
+        return int(rows), int(features)
+
+    @property
+    def dtype(self) -> FloatType:
+        return cast(FloatType, self._X.dtype.name)
+
+    @property
+    def is_sparse(self) -> bool:
+        return bool(sparse.issparse(self._X))
+
+    @property
+    def is_weighted(self) -> bool:
+        return self._weights is not None
+
+    def longest_row(self) -> float:
+        return largest_norm(self._X)
+
+    def prepared(
+        self,
+        spec: DataSpec,
+        scaling: ColumnScaling | None,
+        targets: TargetMap,
+        weights: TargetMap | None = None,
+    ) -> Rows:
+        own = self._weights
+        if weights is not None:
+            factors = weights(self._y)
+            own = factors if own is None else factors * own
+        X = self._X.astype(spec.dtype, copy=False)
+        X = sparse.csr_array(X) if sparse.issparse(X) else X
+        return prepare_rows(X, targets(self._y), spec, scaling, own)

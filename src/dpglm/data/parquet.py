@@ -1,0 +1,143 @@
+"""A Parquet file, or a folder of them, as a collection."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import final
+
+from dpglm._validation import check_one_of
+from dpglm.data.cells import check_unique
+from dpglm.data.collection import Collection, TargetMap
+from dpglm.data.mapped import cache_folder
+from dpglm.data.parquet_source import (
+    Decoder,
+    EncodedColumns,
+    NumberColumns,
+    ParquetFile,
+    ParquetSource,
+)
+from dpglm.data.prepare import ColumnScaling
+from dpglm.data.schema import Schema
+from dpglm.data.spec import DataSpec, FloatType
+from dpglm.data.streamed import StreamedRows, prepared_stream
+
+__all__ = ["ParquetRows"]
+
+
+@final
+class ParquetRows(Collection):
+    """Rows of a Parquet data set that need not fit into memory.
+
+    Parameters
+    ----------
+    path : path-like
+        A file, or a folder whose files ending in .parquet or .pq, also in its subfolders, are
+        read in the order of their names.
+    target : str, optional
+        Name of the target's column; with a schema, that of the schema.
+    columns : sequence of str, optional
+        Feature columns in order: numbers, true/false, or lists of numbers of one fixed length.
+        By default all but target and weights; with a schema, those of the schema.
+    schema : Schema, optional
+        Encodes the columns, as ``Schema.encode`` does; then declare the estimator's ``row_norm``
+        as ``schema.row_norm``, and its facts about the target as
+        ``schema.target.estimator_parameters()``.
+    sample_weight : str, optional
+        Name of a column of weights; the estimator's ``weight_bound`` must be declared.
+    dtype : {"float32", "float64"}, default="float32"
+        What features become.
+    cache : path-like, optional
+        Folder for a copy of the prepared rows while a fit lasts: decoding Parquet at every step
+        takes several times as long as reading this copy. It holds private rows: keep it where
+        you keep the file. It has no name, and vanishes with the process. By default there is
+        none.
+
+    Raises
+    ------
+    ValueError
+        If there is no file, a column is missing or of a type that is no number, or the folder
+        for the cache does not exist.
+    ImportError
+        If pyarrow is not installed.
+
+    Notes
+    -----
+    Nothing but schemas and numbers of rows is read before a fit. Memory holds a few chunks of 16
+    MiB, whatever the sizes of file and row groups. Rows can be visited in the order of the file
+    only, so solvers that shuffle rows need a cache.
+
+    Examples
+    --------
+    >>> import pyarrow as pa, pyarrow.parquet as pq, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     pq.write_table(pa.table({"a": [1.0, 2.0], "y": [0, 1]}), f"{folder}/part-0.parquet")
+    ...     rows = ParquetRows(folder, target="y")
+    >>> rows.shape, rows.feature_names
+    ((2, 1), ('a',))
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        target: str | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        schema: Schema | None = None,
+        sample_weight: str | None = None,
+        dtype: FloatType = "float32",
+        cache: str | os.PathLike[str] | None = None,
+    ) -> None:
+        check_one_of("dtype", dtype, ("float32", "float64"))
+        self._cache = cache_folder(cache)
+        files = ParquetFile.all_in(Path(path))
+        if schema is not None:
+            if target is not None or columns is not None:
+                raise ValueError("target and columns must be None where a schema= is given")
+            target, columns = schema.target.name, schema.column_names
+        if target is None:
+            raise ValueError("target must be the name of a column, got None")
+        others = [target] if sample_weight is None else [target, sample_weight]
+        if columns is None:
+            columns = [name for name in files[0].types if name not in others]
+        check_unique([*columns, *others], "column")
+        for file in files:
+            file.require([*columns, *others])
+        self._decoder: Decoder = (
+            NumberColumns(tuple(columns), files, dtype)
+            if schema is None
+            else EncodedColumns(schema, dtype)
+        )
+        self._stored_columns = tuple(files[0].types)
+        self._source = ParquetSource(files, self._decoder, target, sample_weight)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self._source.shape
+
+    @property
+    def dtype(self) -> FloatType:
+        return self._source.dtype
+
+    @property
+    def is_weighted(self) -> bool:
+        return self._source.is_weighted
+
+    @property
+    def feature_names(self) -> tuple[str, ...] | None:
+        return self._decoder.feature_names
+
+    @property
+    def stored_columns(self) -> tuple[str, ...]:
+        """Names of all columns of the first file."""
+        return self._stored_columns
+
+    def prepared(
+        self,
+        spec: DataSpec,
+        scaling: ColumnScaling | None,
+        targets: TargetMap,
+        weights: TargetMap | None = None,
+    ) -> StreamedRows:
+        return prepared_stream(self._source, spec, scaling, targets, weights, self._cache)

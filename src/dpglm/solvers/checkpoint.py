@@ -1,0 +1,319 @@
+"""The released state of a run in a file, from which an interrupted fit goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import sys
+import tempfile
+import typing
+import warnings
+import zipfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+import dpglm
+from dpglm.exceptions import PlanMismatchError
+from dpglm.ledger.entry import LedgerReference
+from dpglm.oracle.gradients import Oracle
+from dpglm.privacy.events import Composed, Event, event_from_dict
+from dpglm.privacy.noise import NoiseSource
+from dpglm.solvers.base import Plan, StepInfo
+
+__all__ = ["Checkpoint", "Progress", "opened"]
+
+_FORMAT = "dpglm checkpoint 1"
+_NOTHING = Composed(())
+_PLAIN = frozenset({type(None), bool, int, float, str})
+_INFO = tuple(field.name for field in dataclasses.fields(StepInfo))
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Progress:
+    """How far a run has come.
+
+    Parameters
+    ----------
+    seed : int
+        The run's public randomness.
+    state
+        The method's state.
+    steps : int, default=0
+        Steps that were taken.
+    event : Event, optional
+        What they released.
+    history : tuple of StepInfo, default=()
+        Their diagnostics.
+    entry : LedgerReference, optional
+        Where a ledger recorded the plan.
+    """
+
+    seed: int
+    state: Any
+    steps: int = 0
+    event: Event = _NOTHING
+    history: tuple[StepInfo, ...] = ()
+    entry: LedgerReference | None = None
+
+
+@final
+class Checkpoint:
+    """A file that holds the progress of one run of one plan.
+
+    Made by ``opened``.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    plan : Plan
+        What is run.
+
+    Notes
+    -----
+    Privacy: everything in the file is released: the state consists of released values, and the
+    methods that may be kept pay for each of them. No row, no noise and no secret of the noise
+    source is in it.
+
+    A run that goes on spends nothing twice. A step's noise is drawn, and its sum released, in
+    the memory of one process; nothing that depends on it leaves the process before the file is
+    on the disk under its name, since callbacks are called after that. If the process dies
+    earlier, then its noise is lost with it and nobody has seen the outcome; the step is taken
+    again with new noise, and the one outcome that anybody ever sees was paid for once. If the
+    process dies later, the outcome is in the file, and the next step builds on it. So all that
+    is seen of any number of interrupted runs is one run of the plan. A lock on the file keeps a
+    second process from going on from the same step, with which there would be two outcomes.
+    """
+
+    def __init__(self, path: Path, plan: Plan) -> None:
+        self._path, self._method = path, plan.method
+        self._facts = _facts(plan)
+
+    def load(self) -> Progress | None:
+        """Return what the file holds; None if there is no file.
+
+        Raises
+        ------
+        PlanMismatchError
+            If the file is of another plan or other public facts; the message names what differs.
+        ValueError
+            If it is no checkpoint.
+        """
+        if not self._path.exists():
+            return None
+        try:
+            with np.load(self._path, allow_pickle=False) as file:
+                arrays = {name: file[name] for name in file.files}
+            header = json.loads(arrays.pop("header").tobytes())
+            if header["format"] != _FORMAT:
+                raise ValueError(f"the format is {header['format']!r}")
+        except (ValueError, KeyError, AttributeError, EOFError, zipfile.BadZipFile) as error:
+            raise ValueError(
+                f"{self._path} is not a checkpoint of this version of dpglm"
+            ) from error
+        different = [k for k, v in self._facts.items() if header["facts"].get(k) != v]
+        if different:
+            raise PlanMismatchError(
+                f"{self._path} is the checkpoint of another fit: {', '.join(different)} differ. "
+                "Give another file, or delete this one to start anew (what was spent stays spent)"
+            )
+        if header["steps"] == self._method.n_steps:
+            warnings.warn(
+                f"{self._path} holds a fit that is complete: its model is returned again, whatever "
+                "the rows are. Delete the file to fit anew",
+                stacklevel=2,
+            )
+        columns = [arrays[f"info_{name}"].tolist() for name in _INFO]
+        entry = header["entry"]
+        return Progress(
+            int(header["seed"]),
+            _decode(header["state"], arrays, type(self._method).__module__.partition(".")[0]),
+            header["steps"],
+            event_from_dict(header["event"]),
+            tuple(StepInfo(*values) for values in zip(*columns, strict=True)),
+            None if entry is None else LedgerReference.from_dict(entry),
+        )
+
+    def save(self, progress: Progress) -> None:
+        """Put the file in place of the one before, or leave that one as it is.
+
+        Raises
+        ------
+        ValueError
+            If the state holds something that is neither a number, text, an array, nor made of
+            these.
+        OSError
+            If the file cannot be written.
+        """
+        arrays: dict[str, NDArray[Any]] = {}
+        header = {
+            "format": _FORMAT,
+            "facts": self._facts,
+            "seed": str(progress.seed),
+            "state": _encode(progress.state, arrays, {}),
+            "steps": progress.steps,
+            "event": progress.event.to_dict(),
+            "entry": None if progress.entry is None else dataclasses.asdict(progress.entry),
+        }
+        for name in _INFO:
+            arrays[f"info_{name}"] = np.array([getattr(info, name) for info in progress.history])
+        arrays["header"] = np.frombuffer(json.dumps(header).encode(), np.uint8)
+        _write_durably(self._path, arrays)
+
+
+@contextlib.contextmanager
+def opened(
+    path: str | os.PathLike[str] | None, plan: Plan, noise: NoiseSource
+) -> Iterator[Checkpoint | None]:
+    """Check that a run can be kept, and lock its file.
+
+    Parameters
+    ----------
+    path : path-like or None
+        The file, in a folder that exists; None to keep nothing.
+    plan : Plan
+        What will be run.
+    noise : NoiseSource
+        Where its noise will come from.
+
+    Yields
+    ------
+    Checkpoint or None
+
+    Raises
+    ------
+    ValueError
+        If the plan does not pay for iterates before the last, its method keeps rows in its
+        state, or noise can be reproduced.
+    OSError
+        If the folder does not exist, or another process is using the file.
+    """
+    if path is None:
+        yield None
+        return
+    algorithm = plan.method.settings()["algorithm"]
+    if not plan.method.releases_iterates:
+        raise ValueError(
+            f"checkpoint must be None for this plan of {algorithm}: its privacy rests on iterates "
+            "before the last that nobody sees, and a file would hold them"
+        )
+    if _mentions_oracle(typing.get_type_hints(type(plan.method).init).get("return")):
+        raise ValueError(
+            f"checkpoint must be None for {algorithm}: its state holds rows, which are not written "
+            "to a file"
+        )
+    if not noise.is_private:
+        raise ValueError(
+            "checkpoint must be None where noise can be reproduced (random_state): steps after an "
+            "interruption would get the noise of those before it"
+        )
+    path = Path(path)
+    with _locked(path.with_name(f".{path.name}.lock")):
+        yield Checkpoint(path, plan)
+
+
+def _facts(plan: Plan) -> dict[str, Any]:
+    """List what must be the same for a run to go on, as JSON gives it back."""
+    facts = {
+        "version": dpglm.__version__,
+        "method": f"{type(plan.method).__module__}.{type(plan.method).__qualname__}",
+        "settings": plan.method.settings(),
+        "event": plan.event.to_dict(),
+        "problem": plan.problem_settings(),
+        "data": plan.data.to_dict(),
+        "adjacency": plan.adjacency.value,
+        "budget": plan.budget.to_dict(),
+    }
+    read_back: dict[str, Any] = json.loads(json.dumps(facts))
+    return read_back
+
+
+def _mentions_oracle(hint: Any) -> bool:
+    """Whether values of a type may hold an oracle, and so rows."""
+    if hint is Oracle or any(map(_mentions_oracle, typing.get_args(hint))):
+        return True
+    if not dataclasses.is_dataclass(hint):
+        return False
+    return any(map(_mentions_oracle, typing.get_type_hints(hint).values()))
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold a lock that ends with the process, however that ends; none on Windows."""
+    with open(path, "w") as file:
+        with contextlib.suppress(ImportError):
+            import fcntl
+
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise OSError(f"{path}: another process is using this checkpoint") from None
+        yield
+
+
+def _write_durably(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
+    handle, draft = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            np.savez(file, allow_pickle=False, **arrays)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(draft, path)
+    except BaseException:
+        os.unlink(draft)
+        raise
+    if os.name == "posix":
+        # The name is durable once the folder is.
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def _encode(value: Any, arrays: dict[str, NDArray[Any]], names: dict[int, str]) -> Any:
+    """Turn a state into JSON values and arrays; what is one array stays one."""
+
+    def encoded(part: Any) -> Any:
+        return _encode(part, arrays, names)
+
+    if type(value) in _PLAIN:
+        return value
+    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        name = names.setdefault(id(value), f"array_{len(names)}")
+        arrays[name] = value
+        return {"array": name}
+    if isinstance(value, tuple):
+        return {"tuple": [encoded(part) for part in value]}
+    kind = type(value)
+    if not dataclasses.is_dataclass(kind):
+        raise ValueError(
+            f"checkpoint must be None for this solver: its state holds a {kind.__name__}, which "
+            "cannot be written to a file"
+        )
+    fields = {one.name: encoded(getattr(value, one.name)) for one in dataclasses.fields(kind)}
+    return {"module": kind.__module__, "class": kind.__qualname__, "fields": fields}
+
+
+def _decode(value: Any, arrays: Mapping[str, NDArray[Any]], package: str) -> Any:
+    """Read back what ``_encode`` wrote: dataclasses of one package, and nothing that runs."""
+    if not isinstance(value, dict):
+        return value
+    if "array" in value:
+        return arrays[value["array"]]
+    if "tuple" in value:
+        return tuple(_decode(part, arrays, package) for part in value["tuple"])
+    kind = getattr(sys.modules.get(value["module"]), value["class"], None)
+    known = value["module"].partition(".")[0] in (package, "dpglm")
+    if not (known and isinstance(kind, type) and dataclasses.is_dataclass(kind)):
+        raise ValueError(f"a checkpoint names an unknown state: {value['module']}.{value['class']}")
+    fields = {name: _decode(part, arrays, package) for name, part in value["fields"].items()}
+    return kind(**fields)

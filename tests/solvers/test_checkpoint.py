@@ -1,0 +1,325 @@
+"""An interrupted run goes on from its file: one outcome for each step, whatever happens."""
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from dpglm.data.prepare import prepare_rows
+from dpglm.data.spec import DataSpec
+from dpglm.exceptions import PlanMismatchError
+from dpglm.ledger import PrivacyLedger
+from dpglm.preprocessing import Center
+from dpglm.privacy.budget import ApproximateDP, GaussianDP
+from dpglm.privacy.events import canonical
+from dpglm.privacy.noise import SeededNoise, SystemNoise
+from dpglm.problem import L2, Logistic, Problem, Squared
+from dpglm.selection import BestIterate
+from dpglm.solvers import (
+    D2P2,
+    AcceleratedMirrorDescent,
+    Constant,
+    FrankWolfe,
+    JohnsonLindenstrauss,
+    LocalSGD,
+    Newton,
+    NoisyGD,
+    ObjectivePerturbation,
+    Preprocessed,
+    PureGD,
+    SufficientStatistics,
+    checkpoint,
+    run,
+)
+
+N, D = 400, 4
+DATA = DataSpec(
+    n_rows=N, n_features=D, intercept=1.0, entry_bound=1.0, target_low=-1.0, target_high=1.0
+)
+BUDGET = ApproximateDP(1.0, 1e-5)
+
+# A parent that kills its children at random moments until one of them has finished; children
+# write down, durably, what they hear of each step.
+KILLING = """
+import json, os, random, signal, sys, time
+sys.path[:0] = json.loads(sys.argv[1])
+folder = sys.argv[2]
+import numpy as np
+from dpglm.data.prepare import prepare_rows
+from dpglm.data.spec import DataSpec
+from dpglm.privacy.budget import ApproximateDP
+from dpglm.privacy.noise import SystemNoise
+from dpglm.problem import Logistic, Problem
+from dpglm.solvers import NoisyGD, run
+
+data = DataSpec(n_rows=400, n_features=4)
+X = np.random.default_rng(0).uniform(-0.5, 0.5, (400, 4))
+rows = prepare_rows(X, np.sign(X[:, 0]), data)
+plan = NoisyGD(n_steps=12).plan(Problem(Logistic()), ApproximateDP(1.0, 1e-5), data)
+
+def child():
+    heard = os.open(folder + "/heard", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+    def hear(info):
+        os.write(heard, f"{info.step} {info.gradient_norm!r}\\n".encode())
+        # Nobody comes to the end of the twelve steps at once.
+        time.sleep(0.01)
+    solution = run(plan, rows, SystemNoise(), hear, checkpoint=folder + "/kept")
+    with open(folder + "/done", "w") as file:
+        json.dump([info.gradient_norm for info in solution.history], file)
+
+kills = 0
+while True:
+    pid = os.fork()
+    if pid == 0:
+        child()
+        os._exit(0)
+    if kills < 12:
+        time.sleep(random.uniform(0.0, 0.08))
+        os.kill(pid, signal.SIGKILL)
+    if os.waitpid(pid, 0)[1] == 0:
+        break
+    kills += 1
+print(kills)
+"""
+
+
+def rows():
+    X = np.random.default_rng(0).uniform(-0.5, 0.5, (N, D))
+    return prepare_rows(X, np.sign(X[:, 0]), DATA)
+
+
+def plan_of(solver, loss=None, **budget):
+    problem = Problem(Logistic() if loss is None else loss, L2(0.01))
+    return solver.plan(problem, budget.get("budget", BUDGET), DATA)
+
+
+PLAN = plan_of(NoisyGD(n_steps=6))
+
+
+class InterruptionError(Exception):
+    pass
+
+
+def interrupt_after(step):
+    def hear(info):
+        if info.step == step:
+            raise InterruptionError
+
+    return hear
+
+
+def interrupted(path, plan=PLAN, after=3, **options):
+    with pytest.raises(InterruptionError):
+        run(plan, rows(), SystemNoise(), interrupt_after(after), checkpoint=path, **options)
+
+
+# Planted: what is written is always one step behind.
+LATE = """
+from dpglm.solvers.checkpoint import Checkpoint
+save, earlier = Checkpoint.save, []
+def late(self, progress):
+    earlier.append(progress)
+    save(self, earlier[-2:][0])
+Checkpoint.save = late
+"""
+
+
+def killed(folder, planted=""):
+    """Run until one process has not been killed; steps that were heard of, and their norms."""
+    script = KILLING.replace("kills = 0", planted + "kills = 0")
+    arguments = [sys.executable, "-c", script, json.dumps(sys.path), str(folder)]
+    done = subprocess.run(arguments, capture_output=True, check=True, text=True)
+    assert int(done.stdout) > 0
+    norms = json.loads((folder / "done").read_text())
+    assert len(norms) == 12
+    heard = [line.split() for line in (folder / "heard").read_text().splitlines()]
+    steps = [int(step) for step, _ in heard]
+    return steps, [float(norm) for _, norm in heard], [norms[step - 1] for step in steps]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_processes_that_are_killed_tell_of_one_outcome_of_each_step(tmp_path):
+    steps, heard, kept = killed(tmp_path)
+    assert steps == sorted(set(steps))
+    assert heard == kept
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_file_that_is_written_too_late_is_found_out(tmp_path):
+    steps, heard, kept = killed(tmp_path, LATE)
+    assert len(steps) > len(set(steps))
+    assert heard != kept
+
+
+@pytest.mark.parametrize(
+    ("solver", "loss"),
+    [
+        (NoisyGD(n_steps=6), None),
+        (NoisyGD(n_steps=6, compare=True), None),
+        (Newton(n_steps=4), None),
+        (PureGD(n_steps=4), None),
+        (FrankWolfe(n_steps=4), None),
+        (AcceleratedMirrorDescent(), None),
+        (D2P2(n_steps=4), None),
+        (JohnsonLindenstrauss(), None),
+        (BestIterate(n_steps=4), None),
+        (ObjectivePerturbation(), None),
+        (SufficientStatistics(), Squared()),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_states_of_all_kinds_are_kept(tmp_path, solver, loss):
+    plan = plan_of(solver, loss)
+    path = tmp_path / "kept"
+    if plan.n_steps > 1:
+        interrupted(path, plan, after=plan.n_steps // 2)
+    heard = []
+    solution = run(plan, rows(), SystemNoise(), heard.append, checkpoint=path)
+    assert len(solution.history) == plan.n_steps
+    assert [info.step for info in heard] == list(range(plan.n_steps // 2 + 1, plan.n_steps + 1))
+    with pytest.warns(UserWarning, match="complete"):
+        again = run(plan, rows(), SystemNoise(), heard.append, checkpoint=path)
+    np.testing.assert_array_equal(again.w, solution.w)
+    # As NaN is not NaN, compare what is written.
+    assert repr(again.history) == repr(solution.history)
+    assert again.chosen == solution.chosen
+    assert len(heard) == plan.n_steps - plan.n_steps // 2
+
+
+def test_all_runs_together_release_what_was_planned(tmp_path):
+    path = tmp_path / "kept"
+    interrupted(path)
+    with checkpoint.opened(path, PLAN, SystemNoise()) as kept:
+        progress = kept.load()
+    assert progress.steps == len(progress.history) == 3
+    (release,) = PLAN.method.releases
+    assert (progress.event.event, progress.event.count) == (release.event, 3)
+    run(PLAN, rows(), SystemNoise(), checkpoint=path)
+    with checkpoint.opened(path, PLAN, SystemNoise()) as kept, pytest.warns(match="complete"):
+        assert kept.load().event == canonical(PLAN.method.mechanisms)
+
+
+def test_an_event_that_is_lost_in_the_file_is_found_out(tmp_path):
+    path = tmp_path / "kept"
+    interrupted(path)
+    with checkpoint.opened(path, PLAN, SystemNoise()) as kept:
+        progress = kept.load()
+        kept.save(dataclasses.replace(progress, event=PLAN.method.releases[0].event))
+    with pytest.raises(PlanMismatchError, match="planned to release"):
+        run(PLAN, rows(), SystemNoise(), checkpoint=path)
+
+
+def test_nobody_hears_of_a_step_before_it_is_on_the_disk(tmp_path, monkeypatch):
+    path = tmp_path / "kept"
+    heard = []
+
+    def hear(info):
+        with np.load(path) as file:
+            assert json.loads(file["header"].tobytes())["steps"] == info.step
+        heard.append(info.step)
+
+    replace = os.replace
+
+    def fail_at_the_fifth(source, target):
+        if len(heard) == 4:
+            raise OSError("the disk is full")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", fail_at_the_fifth)
+    with pytest.raises(OSError, match="full"):
+        run(PLAN, rows(), SystemNoise(), hear, checkpoint=path)
+    assert heard == [1, 2, 3, 4]
+    assert sorted(os.listdir(tmp_path)) == [".kept.lock", "kept"]
+    monkeypatch.setattr(os, "replace", replace)
+    run(PLAN, rows(), SystemNoise(), hear, checkpoint=path)
+    assert heard == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_ledger_pays_once(tmp_path):
+    ledger = PrivacyLedger.create(tmp_path / "ledger.db", data="people", budget=BUDGET)
+    path = tmp_path / "kept"
+    interrupted(path, ledger=ledger)
+    interrupted(path, after=5, ledger=ledger)
+    solution = run(PLAN, rows(), SystemNoise(), ledger=ledger, checkpoint=path)
+    (entry,) = ledger.contents().entries
+    assert solution.ledger_entry.entry == entry.id
+
+
+def test_another_plan_is_refused(tmp_path):
+    path = tmp_path / "kept"
+    interrupted(path)
+    before = path.read_bytes()
+    for other, differs in (
+        (plan_of(NoisyGD(n_steps=7)), "settings"),
+        (plan_of(NoisyGD(n_steps=6), Squared()), "problem"),
+        (plan_of(NoisyGD(n_steps=6), budget=ApproximateDP(1.1, 1e-5)), "budget"),
+        (plan_of(PureGD()), "method"),
+    ):
+        with pytest.raises(PlanMismatchError, match=f"of another fit: .*{differs}"):
+            run(other, rows(), SystemNoise(), checkpoint=path)
+    data = dataclasses.replace(DATA, row_norm=2.0)
+    other = NoisyGD(n_steps=6).plan(PLAN.problem, BUDGET, data)
+    longer = prepare_rows(np.zeros((N, D)), np.ones(N), data)
+    with pytest.raises(PlanMismatchError, match=r"of another fit: .*data"):
+        run(other, longer, SystemNoise(), checkpoint=path)
+    assert path.read_bytes() == before
+
+
+def test_what_cannot_be_kept_is_refused_before_anything_is_spent(tmp_path):
+    ledger = PrivacyLedger.create(tmp_path / "ledger.db", data="people", budget=BUDGET)
+    path = tmp_path / "kept"
+    steady = NoisyGD(n_steps=40, clip=0.3, momentum=0.0, schedule=Constant(), step_size=1.0)
+    penalized = Problem(Logistic(), L2(0.5), penalize_intercept=True)
+    secret = steady.plan(penalized, GaussianDP(1.0), DATA)
+    assert not secret.method.releases_iterates
+    holding = plan_of(Preprocessed([Center()], NoisyGD(n_steps=6)))
+    for plan, noise, message in (
+        (secret, SystemNoise(), "iterates before the last that nobody sees"),
+        (holding, SystemNoise(), "its state holds rows"),
+        (plan_of(LocalSGD(), budget=BUDGET), SystemNoise(), "its state holds rows"),
+        (PLAN, SeededNoise(0), "noise can be reproduced"),
+    ):
+        with pytest.raises(ValueError, match=f"checkpoint must be None.*{message}"):
+            run(plan, rows(), noise, ledger=ledger, checkpoint=path)
+    with pytest.raises(FileNotFoundError):
+        run(PLAN, rows(), SystemNoise(), ledger=ledger, checkpoint=tmp_path / "nowhere" / "kept")
+    assert ledger.contents().entries == ()
+    assert not path.exists()
+
+
+def test_a_state_of_unknown_kind_is_refused_both_ways(tmp_path):
+    path = tmp_path / "kept"
+    with checkpoint.opened(path, PLAN, SystemNoise()) as kept:
+        for state in (object(), {"a": 1}, np.array([object()]), [1]):
+            with pytest.raises(ValueError, match="its state holds a"):
+                kept.save(checkpoint.Progress(1, state))
+        state = {"module": "subprocess", "class": "Popen", "fields": {"args": ["true"]}}
+        with pytest.raises(ValueError, match=r"names an unknown state: subprocess\.Popen"):
+            checkpoint._decode(state, {}, "dpglm")
+
+
+def test_files_that_are_no_checkpoints_are_left_alone(tmp_path):
+    path = tmp_path / "kept"
+    np.savez(tmp_path / "other.npz", a=np.zeros(1))
+    pickled = tmp_path / "pickled.npz"
+    np.savez(pickled, header=np.array([object()]))
+    for content in (b"", b"text", (tmp_path / "other.npz").read_bytes(), pickled.read_bytes()):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match="kept is not a checkpoint"):
+            run(PLAN, rows(), SystemNoise(), checkpoint=path)
+        assert path.read_bytes() == content
+
+
+def test_two_processes_cannot_go_on_at_once(tmp_path):
+    pytest.importorskip("fcntl")
+    path = tmp_path / "kept"
+    with (
+        checkpoint.opened(path, PLAN, SystemNoise()),
+        pytest.raises(OSError, match="another process is using"),
+    ):
+        run(PLAN, rows(), SystemNoise(), checkpoint=path)
+    run(PLAN, rows(), SystemNoise(), checkpoint=path)
