@@ -67,6 +67,40 @@ def test_sampled_calibration_is_tight_and_never_over(name, epsilon, delta, adjac
     assert not within_budget(make_event(multiplier * 0.995), adjacency, budget)
 
 
+# What earlier versions returned for q = 0.001 and T = 100000, found by many slow calls.
+FORMER = {
+    (0.01, 1e-5, Adjacency.ZERO_OUT): 77.56492,
+    (1.0, 1e-5, Adjacency.ADD_REMOVE): 1.369927,
+    (1.0, 1e-9, Adjacency.REPLACE_ONE): 1.791629,
+    (8.0, 1e-5, Adjacency.REPLACE_ONE): 0.365543,
+}
+
+
+@pytest.mark.parametrize(("epsilon", "delta", "adjacency"), FORMER)
+def test_many_rare_samples_take_no_more_noise_than_before(epsilon, delta, adjacency):
+    make_event = lambda s: Repeated(PoissonSampled(0.001, Gaussian(s)), 100_000)  # noqa: E731
+    multiplier = calibrate(make_event, ApproximateDP(epsilon, delta), adjacency)
+    event = make_event(multiplier)
+    assert multiplier <= 1.001 * FORMER[epsilon, delta, adjacency]
+    assert PLDAccountant().epsilon(event, adjacency, delta) <= epsilon
+    # Not optimistic: the other accountant, which is never below the truth, needs this much too.
+    too_little = make_event(0.99 * multiplier)
+    assert FourierAccountant().epsilon(too_little, adjacency, delta) > epsilon
+
+
+def test_renyi_accounting_of_dp_accounting_never_needs_less_noise():
+    from dp_accounting import dp_event, rdp
+
+    multiplier = calibrate(
+        lambda s: Repeated(PoissonSampled(0.001, Gaussian(s)), 100_000),
+        ApproximateDP(1.0, 1e-5),
+        Adjacency.ADD_REMOVE,
+    )
+    sampled = dp_event.PoissonSampledDpEvent(0.001, dp_event.GaussianDpEvent(multiplier))
+    accountant = rdp.RdpAccountant().compose(sampled, 100_000)
+    assert 1.0 < accountant.get_epsilon(1e-5) < 1.3
+
+
 @functools.cache
 def sampled_multiplier(epsilon, delta):
     return calibrate(SAMPLED["poisson"], ApproximateDP(epsilon, delta), Adjacency.ZERO_OUT)

@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from dpglm.privacy import gdp
+from dpglm.privacy import fourier, gdp
 from dpglm.privacy.accountants import PLDAccountant
-from dpglm.privacy.events import Composed, Gaussian, Laplace, PoissonSampled, Repeated
+from dpglm.privacy.events import BoundedRange, Composed, Gaussian, Laplace, PoissonSampled, Repeated
 from dpglm.privacy.fourier import FourierAccountant
 from dpglm.privacy.unit import Adjacency
 
@@ -29,6 +29,41 @@ def test_one_poisson_step_at_tiny_deltas(epsilon):
     exact = q * gdp.delta(math.log1p(math.expm1(epsilon) / q), 1.0 / sigma)
     bound = FOURIER.delta(PoissonSampled(q, Gaussian(sigma)), Adjacency.ZERO_OUT, epsilon)
     assert exact * (1.0 - 1e-9) <= bound <= exact * (1.0 + 2e-3)
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 0.1, 0.3])
+def test_a_single_rarely_sampled_step_has_no_convolution_error(epsilon):
+    # Nearly all of the loss is near zero, whatever the tilt: an FFT would drown the rest.
+    q, sigma = 0.001, 1.2
+    exact = q * gdp.delta(math.log1p(math.expm1(epsilon) / q), 1.0 / sigma)
+    bound = FOURIER.delta(PoissonSampled(q, Gaussian(sigma)), Adjacency.ZERO_OUT, epsilon)
+    assert exact * (1.0 - 1e-9) <= bound <= exact * (1.0 + 1e-3)
+
+
+@pytest.mark.parametrize("top", [0.01, 0.5, 5.0])
+@pytest.mark.parametrize("delta", [0.1, 1e-6, 1e-12])
+def test_a_single_choice_is_the_closed_form(top, delta):
+    found = FOURIER.epsilon(BoundedRange(top), Adjacency.ZERO_OUT, delta)
+    # delta is the square of exp(top/2) - exp(epsilon/2), over exp(top) - 1.
+    root = math.exp(0.5 * top) - math.sqrt(delta * math.expm1(top))
+    exact = 2.0 * math.log(max(root, 1.0))
+    assert exact * (1.0 - 1e-9) <= found <= exact * (1.0 + 2e-3) + 1e-9
+
+
+@pytest.mark.parametrize(("q", "sigma", "steps"), [(0.001, 0.7, 2000), (0.01, 0.5, 30)])
+def test_cells_that_grow_cost_nothing_and_never_make_a_bound_smaller(monkeypatch, q, sigma, steps):
+    event = Repeated(PoissonSampled(q, Gaussian(sigma)), steps)
+
+    def epsilon(every, growth):
+        monkeypatch.setattr(fourier, "_EVERY", every)
+        monkeypatch.setattr(fourier, "_GROWTH", growth)
+        fourier._orders.cache_clear()
+        return FOURIER.epsilon(event, Adjacency.ZERO_OUT, 1e-6)
+
+    even, growing, coarse = epsilon(10**6, 0.001), epsilon(1000, 0.001), epsilon(20, 0.05)
+    fourier._orders.cache_clear()
+    assert even * (1.0 - 1e-8) <= growing <= even * (1.0 + 1e-5)
+    assert even < coarse < 1.05 * even
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 
@@ -17,8 +18,10 @@ from dpglm.privacy.accountants import (
     TightestAccountant,
     accountant_for,
 )
+from dpglm.privacy.branches import branches
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import Event
+from dpglm.privacy.reduction import Pieces, reduce_event
 from dpglm.privacy.unit import Adjacency
 
 __all__ = ["calibrate", "spent", "within_budget"]
@@ -172,6 +175,7 @@ def _calibrate_by_delta(
         ),
         budget,
         tolerance=0.1 * _EXACT_TOLERANCE,
+        start=_central_limit(make_event, budget, adjacency),
     )
     return _round_up(root, make_event, budget, adjacency, nudge=0.1 * _EXACT_TOLERANCE)
 
@@ -192,48 +196,87 @@ def _calibrate_numerically(
         )
         return _round_up(root, make_event, budget, adjacency)
 
-    # A coarse grid finds the place; few calls of the slow accountant then settle it.
-    coarse: Accountant = FourierAccountant(cell_fraction=0.2, most_cells=4000)
+    # The grid of PLDAccountant, convolved faster, finds the place; a call or two of the slow
+    # accountant then settle it.
+    coarse: Accountant = FourierAccountant(cell_fraction=0.03, most_cells=50_000)
     if not coarse.supports(make_event(1.0), adjacency):
         coarse = exact
     if isinstance(exact, TightestAccountant):
         coarse = TightestAccountant((coarse, RenyiAccountant()))
 
-    def coarse_delta(multiplier: float) -> float:
-        return coarse.delta(make_event(multiplier), adjacency, limit.epsilon) / limit.delta
+    def coarse_share(multiplier: float, stretch: float = 1.0) -> float:
+        at = stretch * limit.epsilon
+        return coarse.delta(make_event(multiplier), adjacency, at) / limit.delta
 
-    def coarse_epsilon(multiplier: float) -> float:
-        return coarse.epsilon(make_event(multiplier), adjacency, limit.delta) / limit.epsilon
-
-    guess = _root(coarse_delta, budget, tolerance=1e-4)
-    slope = min((coarse_epsilon(1.01 * guess) - coarse_epsilon(0.99 * guess)) / 0.02, -0.1)
-    best = math.inf
-    for attempt in range(10):
+    start = _central_limit(make_event, budget, adjacency)
+    guess = _root(coarse_share, budget, tolerance=1e-4, start=start) * (1.0 + 2e-4)
+    # How fast log(epsilon) falls with the logarithm of the multiplier, at a fixed delta.
+    here = max(coarse_share(guess), 1e-300)
+    by_noise = math.log(max(coarse_share(1.01 * guess), 1e-300) / here)
+    by_epsilon = math.log(max(coarse_share(guess, 1.01), 1e-300) / here)
+    slope = min(-by_noise / min(by_epsilon, -1e-6), -0.1)
+    too_small, best = 0.0, math.inf
+    for attempt in range(12):
         epsilon = exact.epsilon(make_event(guess), adjacency, limit.delta)
-        if epsilon <= limit.epsilon:
+        over = epsilon / limit.epsilon - 1.0
+        if over <= 0.0:
             best = min(best, guess)
-            if epsilon / limit.epsilon - 1.0 > 0.5 * _NUMERICAL_TOLERANCE * slope:
-                break
+        else:
+            too_small = max(too_small, guess)
+        settled = best < too_small * (1.0 + 0.5 * _NUMERICAL_TOLERANCE)
+        if settled or 0.0 >= over > 0.5 * _NUMERICAL_TOLERANCE * slope:
+            break
         # Newton's step, aimed a little above the root, further after each failure.
-        newton = min(epsilon / limit.epsilon - 1.0, 1.0) / -slope
-        guess *= math.exp(newton + 1e-4 * 2.0**attempt)
+        guess *= math.exp(min(over, 1.0) / -slope + 1e-4 * 2.0**attempt)
+        if not too_small < guess < best:
+            guess = math.sqrt(max(too_small, 0.5 * best) * best)
     if math.isinf(best):
         raise ValueError(_OUT_OF_REACH.format(budget))
     return best
 
 
+def _central_limit(
+    make_event: Callable[[float], Event], budget: PrivacyBudget, adjacency: Adjacency
+) -> float:
+    """Guess a multiplier from the variance of the privacy losses, as if their sum were normal.
+
+    Only ever where a search starts: for sampled noise such a guess is too low. It is 1 for
+    events that are not sums of such losses.
+    """
+    if not FourierAccountant().supports(make_event(1.0), adjacency):
+        return 1.0
+
+    def mu(multiplier: float) -> float:
+        parts = [reduce_event(one, adjacency) for one in branches(make_event(multiplier))]
+        return max(part.rows * math.sqrt(_variance(part)) for part in parts)
+
+    try:
+        return _root(lambda multiplier: mu(multiplier) / budget.gdp_mu(), budget, tolerance=1e-3)
+    except ValueError:
+        return 1.0
+
+
+def _variance(pieces: Pieces) -> float:
+    return pieces.mu**2 + sum(one.count * one.variance() for one in pieces.others)
+
+
 def _root(
-    spent_share: Callable[[float], float], budget: PrivacyBudget, tolerance: float = 1e-11
+    spent_share: Callable[[float], float],
+    budget: PrivacyBudget,
+    tolerance: float = 1e-11,
+    start: float = 1.0,
 ) -> float:
     """Solve ``spent_share(multiplier) = 1`` for a decreasing function, in logarithms."""
 
+    @functools.cache
     def excess(log_multiplier: float) -> float:
         share = spent_share(math.exp(log_multiplier))
         return math.log(share) if share > 1e-300 else -700.0
 
-    step = math.log(2.0)
-    direction = 1.0 if excess(0.0) > 0.0 else -1.0
-    near, far = 0.0, direction * step
+    near = math.log(start)
+    direction = 1.0 if excess(near) > 0.0 else -1.0
+    step = 0.1
+    far = near + direction * step
     while direction * excess(far) > 0.0:
         step *= 2.0
         near, far = far, far + direction * step

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import math
 from collections.abc import Callable
@@ -9,8 +10,9 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.fft import irfft, next_fast_len, rfft
-from scipy.optimize import minimize_scalar
+from scipy.optimize import brentq, minimize_scalar
 
 from dpglm.privacy.accountant import Accountant, own_version
 from dpglm.privacy.events import Event, RandomlyRepeated
@@ -28,6 +30,10 @@ __all__ = ["FourierAccountant"]
 
 _UNIT_ROUNDOFF = 2.0**-53
 _LOG_WINDOW_MASS = math.log(1e-17)
+_LOG_NOTHING = -100.0
+_SHARP = 1e-6
+# Beyond 1000 cells from zero, cells grow with the loss: by a thousandth of it.
+_EVERY, _GROWTH = 1000, 0.001
 _LARGEST_LOSS = 690.0  # exp of it is still a float
 
 
@@ -39,19 +45,21 @@ class FourierAccountant(Accountant):
     Parameters
     ----------
     cell_fraction : float, default=0.02
-        Width of the grid of privacy losses over their standard deviation in one mechanism.
-        A coarser grid is faster; its bounds hold too, but are larger.
+        Width of the grid of privacy losses over their standard deviation in one mechanism, or,
+        below 100 mechanisms, over a tenth of that of their sum. A coarser grid is faster; its
+        bounds hold too, but are larger.
     most_cells : int, default=100_000
         The grid is made coarser until one mechanism's losses fit into about so many cells.
 
     Notes
     -----
     Privacy: the privacy loss of each mechanism is moved to a grid so that each cell keeps
-    its mass under both distributions, which can only raise delta; losses above the grid
-    count as infinite. The distributions are multiplied by ``exp(theta loss)`` and
-    renormalised before they are convolved, with theta the saddle point at the epsilon in
-    question: the rounding error of the FFT, bounded and added to delta, is then relative to
-    delta instead of absolute, so delta of 1e-18 is as good as 1e-5. Both orders of the
+    its mass under both distributions, which can only raise delta, whatever the cells; far from
+    zero they grow to a thousandth of the loss. Losses above the grid count as infinite. The
+    distributions are multiplied by ``exp(theta loss)`` and renormalised before they are
+    convolved, with theta the saddle point at the epsilon in question: the rounding error of the
+    FFT, bounded and added to delta, is then relative to delta instead of absolute, so delta of
+    1e-18 is as good as 1e-5. A single mechanism is not convolved at all. Both orders of the
     neighbouring data sets are computed and the larger delta is returned.
 
     References
@@ -84,27 +92,30 @@ class FourierAccountant(Accountant):
         return implied_epsilon(pieces, lambda: self._profile(pieces), delta)
 
     def _profile(self, pieces: Pieces) -> _FourierProfile:
-        return _FourierProfile(pieces, pieces.cell(self.cell_fraction, self.most_cells))
+        # Sums of few losses have few cells, and room for smaller ones.
+        fraction = self.cell_fraction * min(1.0, 0.1 * math.sqrt(pieces.count))
+        return _FourierProfile(pieces, pieces.cell(fraction, self.most_cells))
 
 
 @dataclass(frozen=True)
 class _Lattice:
-    """A privacy loss on the grid: ``exp(log_probs[k])`` is the mass at ``losses[k]``."""
+    """A privacy loss on the grid: ``exp(log_probs[k])`` is the mass at ``losses[k]``.
 
+    The losses are ``points`` times the width of the grid.
+    """
+
+    points: NDArray[np.int64]
     losses: Array
     log_probs: Array
     infinite: float
     count: int
+    roundings: int
 
 
 @final
 class _FourierProfile(Profile):
     def __init__(self, pieces: Pieces, width: float) -> None:
-        both = [gaussian_law(pieces.mu)] if pieces.mu > 0.0 else []
-        pairs = [piece.laws() for piece in pieces.others]
-        orders = (0, 1) if any(one is not other for one, other in pairs) else (0,)
-        laws = [[*both, *(pair[order] for pair in pairs)] for order in orders]
-        self._directions = [_Direction(one, width) for one in laws if one]
+        self._directions = [_Direction(one, width) for one in _orders(pieces, width)]
 
     def delta(self, epsilon: float) -> float:
         return max((one.delta(epsilon) for one in self._directions), default=0.0)
@@ -117,15 +128,15 @@ class _FourierProfile(Profile):
 class _Direction:
     """Composition of the mechanisms for one order of the two data sets."""
 
-    def __init__(self, laws: list[LossLaw], width: float) -> None:
+    def __init__(self, lattices: tuple[_Lattice, ...], width: float) -> None:
         self._width = width
-        self._lattices = [_on_lattice(law, width) for law in laws]
-        self._count = sum(law.count for law in laws)
+        self._lattices = lattices
+        self._count = sum(one.count for one in lattices)
         # Rounding in differences of tails moves some of the mass of each cell to its other end.
         self._drift = sum(
-            law.roundings * _UNIT_ROUNDOFF * one.losses.size * one.count
-            for law, one in zip(laws, self._lattices, strict=True)
+            one.roundings * _UNIT_ROUNDOFF * one.losses.size * one.count for one in lattices
         )
+        self._latest: _Tilted | None = None
         # Losses that mostly lie above the grid leave too little on it to work with.
         self._hopeless = any(one.infinite > 0.5 for one in self._lattices)
         self._infinite = -math.expm1(
@@ -137,7 +148,10 @@ class _Direction:
             return 1.0
         if epsilon >= self._support()[1]:
             return self._infinite
-        return self._tilted(self._saddle_point(epsilon)).delta(epsilon)
+        # Any tilt gives a bound; that of a nearby epsilon is as good until its error shows.
+        if self._latest is None or not self._latest.is_sharp(epsilon):
+            self._latest = self._tilted(self._saddle_point(epsilon))
+        return self._latest.delta(epsilon)
 
     def epsilon(self, delta: float) -> float:
         if self._hopeless or delta <= self._infinite:
@@ -150,29 +164,15 @@ class _Direction:
 
         # The theta at which the Chernoff bound (cumulant + goal) / theta on epsilon is least.
         largest = max(self._support()[1], 0.0)
-        found = min(self._solve(self._last_true(below), delta), largest)
+        tilted = self._tilted(self._last_true(below))
+        found = min(tilted.epsilon(delta, largest), largest)
         # Any theta gives a bound; the saddle point near the answer gives the sharpest one.
-        for _ in range(4):
-            sharper = self._solve(self._saddle_point(0.999 * found), delta)
-            found, settled = min(found, sharper), sharper > found * (1.0 - 1e-5)
-            if settled:
+        for _ in range(3):
+            if tilted.is_sharp(found):
                 break
+            tilted = self._tilted(self._saddle_point(0.999 * found))
+            found = min(found, tilted.epsilon(delta, largest))
         return found
-
-    def _solve(self, theta: float, delta: float) -> float:
-        tilted = self._tilted(theta)
-        if tilted.delta(0.0) <= delta:
-            return 0.0
-        highest = max(self._support()[1], 0.0) + 1.0
-        bad, good = 0.0, min(1.0, highest)
-        while tilted.delta(good) > delta:
-            bad, good = good, 2.0 * good
-            if bad > highest:
-                return math.inf
-        while good - bad > 1e-8 * good:
-            middle = 0.5 * (bad + good)
-            bad, good = (bad, middle) if tilted.delta(middle) <= delta else (middle, good)
-        return good
 
     def _saddle_point(self, epsilon: float) -> float:
         return self._last_true(lambda theta: self._cumulant(theta)[1] < epsilon)
@@ -232,6 +232,13 @@ class _Direction:
         return max(low, -best[0]), min(high, best[1])
 
     def _tilted(self, theta: float) -> _Tilted:
+        margin = 1e-12 + 8.0 * _UNIT_ROUNDOFF * self._count
+        if self._count == 1:
+            # Nothing to convolve, so no error to be tilted away: the law itself.
+            (only,) = self._lattices
+            probs, log_mass = _tilt(only, 0.0)
+            losses = only.losses + self._drift
+            return _Tilted(0.0, log_mass, losses, probs, 0.0, self._infinite, margin)
         low, high = self._window(theta)
         first = math.floor(low / self._width)
         size = next_fast_len(math.ceil(high / self._width) - first + 1, real=True)
@@ -242,21 +249,23 @@ class _Direction:
         shift = first
         for one in self._lattices:
             weights, _ = _tilt(one, theta)
-            padded = np.zeros(-(-weights.size // size) * size)
-            padded[: weights.size] = weights
-            single = rfft(padded.reshape(-1, size).sum(axis=0))
-            spectrum *= single**one.count
+            wrapped = np.bincount((one.points - one.points[0]) % size, weights, minlength=size)
+            single = rfft(wrapped)
             # Each entry is off by at most `stage`; so is a power, by the mean value theorem.
             modulus = np.minimum(np.abs(single) + stage, 1.0)
             log_bound += one.count * np.log(modulus)
             relative += one.count * (stage / modulus + 8.0 * _UNIT_ROUNDOFF)
-            shift -= one.count * round(one.losses[0] / self._width)
+            # Powers are slow, and most of the spectrum is left with nothing.
+            spectrum = np.where(log_bound > _LOG_NOTHING, spectrum, 0.0)
+            kept = np.flatnonzero(spectrum)
+            spectrum[kept] *= single[kept] ** one.count
+            shift -= one.count * int(one.points[0])
         bound = np.exp(log_bound)
         error = math.sqrt(2.0 * float(np.sum((bound * relative) ** 2)))
         error += 2.0 * stage * float(np.sum(bound)) + 2.0 * math.exp(_LOG_WINDOW_MASS)
+        error += size * math.exp(_LOG_NOTHING)
         probs = np.maximum(np.roll(irfft(spectrum, size), -(shift % size)), 0.0)
         losses = self._width * (first + np.arange(size, dtype=np.float64))
-        margin = 1e-12 + 8.0 * _UNIT_ROUNDOFF * self._count
         return _Tilted(
             theta,
             self._cumulant(theta)[0],
@@ -280,13 +289,37 @@ class _Tilted:
     infinite: float
     margin: float
 
+    def is_sharp(self, epsilon: float) -> bool:
+        """Whether the error is a small part of delta."""
+        return self.error <= _SHARP * self._mass(epsilon)
+
     def delta(self, epsilon: float) -> float:
+        exponent = self.cumulant - self.theta * epsilon
+        finite = math.exp(min(700.0, exponent)) * self._mass(epsilon) * (1.0 + self.margin)
+        return min(1.0, finite + self.infinite)
+
+    def epsilon(self, delta: float, largest: float) -> float:
+        """Bound epsilon; ``inf`` if it would be far above ``largest``."""
+
+        def excess(epsilon: float) -> float:
+            return math.log(max(self.delta(epsilon), 1e-300) / delta)
+
+        if excess(0.0) <= 0.0:
+            return 0.0
+        bad, good = 0.0, min(1.0, largest + 1.0)
+        while excess(good) > 0.0:
+            bad, good = good, 2.0 * good
+            if bad > largest + 1.0:
+                return math.inf
+        found, step = float(brentq(excess, bad, good, rtol=1e-9)), 1e-9
+        while excess(found) > 0.0:
+            found, step = min(good, found * (1.0 + step)), 2.0 * step
+        return found
+
+    def _mass(self, epsilon: float) -> float:
         above = int(np.searchsorted(self.losses, epsilon, side="right"))
         gap = epsilon - self.losses[above:]
-        mass = self.error - _dot(self.probs[above:] * np.exp(self.theta * gap), np.expm1(gap))
-        exponent = self.cumulant - self.theta * epsilon
-        finite = math.exp(min(700.0, exponent)) * mass * (1.0 + self.margin)
-        return min(1.0, finite + self.infinite)
+        return self.error - _dot(self.probs[above:] * np.exp(self.theta * gap), np.expm1(gap))
 
 
 def _dot(a: Array, b: Array) -> float:
@@ -306,20 +339,45 @@ def _tilt(lattice: _Lattice, theta: float) -> tuple[Array, float]:
     return weights, peak + math.log(total)
 
 
+# Calibration and reports ask about the same pieces several times.
+@functools.lru_cache(maxsize=4)
+def _orders(pieces: Pieces, width: float) -> tuple[tuple[_Lattice, ...], ...]:
+    """Put the losses on the grid, for each order of the data sets that there is."""
+    both = [gaussian_law(pieces.mu)] if pieces.mu > 0.0 else []
+    pairs = [piece.laws() for piece in pieces.others]
+    if not both and not pairs:
+        return ()
+    orders = (0, 1) if any(one is not other for one, other in pairs) else (0,)
+    laws = ([*both, *(pair[order] for pair in pairs)] for order in orders)
+    return tuple(tuple(_on_lattice(law, width) for law in one) for one in laws)
+
+
 def _on_lattice(law: LossLaw, width: float) -> _Lattice:
     # A law that lies beyond the largest loss still gets one cell; its mass counts as infinite.
-    first = math.floor(min(max(law.low, -_LARGEST_LOSS), _LARGEST_LOSS) / width)
-    last = max(math.ceil(min(law.high, _LARGEST_LOSS) / width), first + 1)
-    losses = width * np.arange(first, last + 1, dtype=np.float64)
+    low = min(max(law.low, -_LARGEST_LOSS), _LARGEST_LOSS)
+    points = _grid_points(low, max(low, min(law.high, _LARGEST_LOSS)), width)
+    losses = width * points.astype(np.float64)
     tail_p, tail_q = law.tail_p(losses), law.tail_q(losses)
     mass_p = np.maximum(tail_p[:-1] - tail_p[1:], 0.0)
     mass_q = np.maximum(tail_q[:-1] - tail_q[1:], 0.0)
     # Mass sent to the upper end of each cell so that both totals, P's and Q's, are kept.
-    upper = (mass_p - mass_q * np.exp(losses[:-1])) / -math.expm1(-width)
+    upper = (mass_p - mass_q * np.exp(losses[:-1])) / -np.expm1(-np.diff(losses))
     upper = np.clip(upper, 0.0, mass_p)
     probs = np.zeros(losses.size)
     probs[1:] += upper
     probs[:-1] += mass_p - upper
     probs[0] += max(0.0, 1.0 - float(tail_p[0]))
     with np.errstate(divide="ignore"):
-        return _Lattice(losses, np.log(probs), float(tail_p[-1]), law.count)
+        return _Lattice(points, losses, np.log(probs), float(tail_p[-1]), law.count, law.roundings)
+
+
+def _grid_points(low: float, high: float, width: float) -> NDArray[np.int64]:
+    """Multiples of the width around an interval: every one near zero and at the ends."""
+    first = math.floor(low / width)
+    last = max(math.ceil(high / width), first + 1)
+    farthest = max(abs(first), abs(last), _EVERY)
+    powers = np.arange(math.log(farthest / _EVERY) / math.log1p(_GROWTH) + 1.0)
+    growing = np.floor(_EVERY * (1.0 + _GROWTH) ** powers).astype(np.int64)
+    outward = np.concatenate((np.arange(_EVERY), growing))
+    points = np.concatenate((-outward, outward, (first, first + 1, last - 1, last)))
+    return np.unique(points[(points >= first) & (points <= last)])

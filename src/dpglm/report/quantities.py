@@ -73,6 +73,11 @@ def _clipped_gradient_sum(settings: Mapping[str, Any], data: DataSpec) -> Implie
     return Implied(canonical(event), bound, settings["n_steps"], data.n_coefficients)
 
 
+def _clipped_loss_difference_sum(settings: Mapping[str, Any], data: DataSpec) -> Implied:
+    bound = settings["comparison_bound"] * data.weight_bound
+    return Implied(Gaussian(settings["comparison_noise_multiplier"]), bound, 1, 1)
+
+
 def _shortest_gradient_sum(settings: Mapping[str, Any], data: DataSpec) -> Implied:
     return Implied(Pure(settings["choice_epsilon"]), settings["clip"] * data.weight_bound, 1, 1)
 
@@ -228,6 +233,10 @@ QUANTITIES: Mapping[str, Quantity] = MappingProxyType(
         "gradient difference sum": Quantity(_gradient_difference_sum),
         "clipped gradient sum": Quantity(_clipped_gradient_sum),
         "clipped gradient sum with L2 noise": Quantity(_gradient_sum_with_l2_noise),
+        "clipped loss difference sum": Quantity(_clipped_loss_difference_sum),
+        "clipped loss difference sum of embedded rows": Quantity(
+            _clipped_loss_difference_sum, is_row_sum=False
+        ),
         "clipped moment sum": Quantity(_clipped_moment_sum),
         "least clipped loss": Quantity(_least_loss, is_row_sum=False),
         "least clipped loss for its norm": Quantity(_least_loss_for_its_norm, is_row_sum=False),

@@ -26,7 +26,7 @@ from dpglm.privacy.events import (
 from dpglm.privacy.unit import Adjacency
 from dpglm.report.divergences import divergence_delta
 from dpglm.report.hockey_sticks import HockeySticks
-from dpglm.report.repetitions import price_of_tries
+from dpglm.report.repetitions import composed_tries, price_of_tries
 
 __all__ = ["Recomputation", "closed_form_delta", "gaussian_mu", "recompute"]
 
@@ -132,6 +132,12 @@ def recompute(
     only = canonical(event)
     if isinstance(only, RandomlyRepeated):
         yield _recompute_best(only, adjacency, epsilon, delta)
+        return
+    if any(isinstance(basic, RandomlyRepeated) for basic in leaves(event)):
+        known = composed_tries(event)
+        if known is not None:
+            own = _smallest_epsilon(lambda value: known(value) <= delta)
+            yield Recomputation("Renyi divergences", own, known(epsilon), _NUMERICAL)
         return
     mu = gaussian_mu(event)
     if mu is not None:

@@ -1,4 +1,4 @@
-"""Random repetitions recomputed: the best of several tries, from delta of a single one."""
+"""Random repetitions recomputed: from delta of a single try, or by Renyi divergences."""
 
 from __future__ import annotations
 
@@ -6,11 +6,26 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 
+from dpglm.privacy.events import (
+    BoundedRange,
+    Event,
+    Gaussian,
+    Laplace,
+    LastIterate,
+    Pure,
+    RandomlyRepeated,
+    canonical,
+)
 from dpglm.privacy.repetitions import NegativeBinomial, PoissonNumber, Repetitions
 
-__all__ = ["price_of_tries"]
+__all__ = ["composed_tries", "price_of_tries"]
+
+_Array = NDArray[np.float64]
+_ORDERS = 1.0 + np.geomspace(1e-3, 1e7, 20_001)
 
 
 def price_of_tries(law: Repetitions, delta: Callable[[float], float]) -> tuple[float, float]:
@@ -39,6 +54,81 @@ def price_of_tries(law: Repetitions, delta: Callable[[float], float]) -> tuple[f
     Koskela, Redberg and Wang, "Privacy profiles for private selection", ICML 2024.
     """
     return _LOG_RATIO[type(law)](law, delta), _MEAN[type(law)](law)
+
+
+def composed_tries(event: Event) -> Callable[[float], float] | None:
+    """Account for random repetitions together with other releases.
+
+    Parameters
+    ----------
+    event : Event
+        One without disjoint parts of the rows.
+
+    Returns
+    -------
+    callable or None
+        Bound on delta at an epsilon of at least 0; None if no divergence is known of some part.
+
+    Notes
+    -----
+    Privacy: divergences of every order add up. Shares no code with ``dpglm.privacy.rdp``.
+
+    References
+    ----------
+    Papernot and Steinke, ICLR 2022, Lemma 7. Canonne, Kamath and Steinke, NeurIPS 2020,
+    Proposition 12.
+    """
+    divergence = _divergence(event)
+    return None if divergence is None else lambda epsilon: _delta(divergence, epsilon)
+
+
+def _delta(divergence: _Array, epsilon: float) -> float:
+    logs = (_ORDERS - 1.0) * (divergence - epsilon + np.log1p(-1.0 / _ORDERS)) - np.log(_ORDERS)
+    return math.exp(min(0.0, float(np.min(logs))))
+
+
+def _divergence(event: Event) -> _Array | None:
+    total = np.zeros_like(_ORDERS)
+    for basic, count in canonical(event).terms():
+        one = _DIVERGENCE[type(basic)](basic) if type(basic) in _DIVERGENCE else None
+        if one is None:
+            return None
+        total += count * one
+    return total
+
+
+def _best_divergence(event: RandomlyRepeated) -> _Array | None:
+    found = [_divergence(one) for one in event.events]
+    known = [one for one in found if one is not None]
+    if len(known) < len(found):
+        return None
+    single = np.max(known, axis=0)
+    ratio, mean = price_of_tries(event.repetitions, lambda epsilon: _delta(single, epsilon))
+    excess = _ORDERS - 1.0
+    moment = math.log(mean) + excess * (single + ratio)
+    # Without any try the result is the same for both data sets.
+    none = math.exp(-mean) if isinstance(event.repetitions, PoissonNumber) else 0.0
+    return np.asarray(np.logaddexp(moment, math.log(none) if none else -math.inf) / excess)
+
+
+def _two_losses(upper: _Array, lower: _Array) -> _Array:
+    return np.asarray(np.logaddexp(upper, lower) / (_ORDERS - 1.0))
+
+
+_DIVERGENCE: dict[type[Event], Callable[[Any], _Array | None]] = {
+    Gaussian: lambda event: 0.5 * _ORDERS * event.noise_multiplier**-2,
+    LastIterate: lambda event: 0.5 * _ORDERS * event.mu**2,
+    BoundedRange: lambda event: np.minimum(0.125 * _ORDERS * event.epsilon**2, event.epsilon),
+    Pure: lambda event: _two_losses(
+        (_ORDERS - 1.0) * event.epsilon - math.log1p(math.exp(-event.epsilon)),
+        -(_ORDERS - 1.0) * event.epsilon - math.log1p(math.exp(event.epsilon)),
+    ),
+    Laplace: lambda event: _two_losses(
+        np.log(_ORDERS / (2.0 * _ORDERS - 1.0)) + (_ORDERS - 1.0) / event.noise_multiplier,
+        np.log((_ORDERS - 1.0) / (2.0 * _ORDERS - 1.0)) - _ORDERS / event.noise_multiplier,
+    ),
+    RandomlyRepeated: _best_divergence,
+}
 
 
 def _negative_binomial_ratio(law: NegativeBinomial, delta: Callable[[float], float]) -> float:
