@@ -1,6 +1,7 @@
 """Default settings at the edges, beside trivial and non-private models: a table for the docs.
 
-Run with ``python -m experiments.edges``. It rewrites the table in ``docs/edges.md``.
+Run with ``python -m experiments.edges``. It rewrites the table in ``docs/edges.md``. With
+``--only LinearSVC 5000`` it prints the lines that have both words, and writes nothing.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import numpy as np
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
 from scipy import sparse
+from sklearn import linear_model, svm
+from sklearn.base import clone
 
 import dpglm
 from dpglm.problem import (
@@ -36,6 +39,14 @@ WITHOUT_PRIVACY = 1e6
 TEST_ROWS = 2000
 PAGE = Path(__file__).parent.parent / "docs" / "edges.md"
 TARGET_BOUNDS = {"squares": (-4.0, 4.0), "counts": (0.0, 10.0)}
+# scikit-learn's models of the same kind, where there is one.
+REFERENCES: dict[str, Any] = {
+    "LogisticRegression": linear_model.LogisticRegression(max_iter=1000),
+    "LinearSVC": svm.LinearSVC(),
+    "LinearRegression": linear_model.LinearRegression(),
+    "Ridge": linear_model.Ridge(),
+    "PoissonRegressor": linear_model.PoissonRegressor(max_iter=1000),
+}
 ESTIMATORS: dict[str, tuple[str, Any, Loss, Loss]] = {
     # Kind of target, estimator, its loss for one output and for several.
     "LogisticRegression": ("classes", dpglm.LogisticRegression, Logistic(), Softmax()),
@@ -81,6 +92,7 @@ class Result:
     edge: Edge
     zero: float
     constant: float
+    reference: float
     non_private: float
     risks: list[list[float]]
     scores: list[list[float]]
@@ -117,6 +129,10 @@ def edges() -> list[Edge]:
         for n, d in ((500, 5), (5000, 100))
     ]
     found += [Edge("LinearRegression", 5000, 1000, signal=s) for s in (0.0, 2.0)]
+    found += [
+        Edge("LinearRegression", n, 10_000, "sparse", signal=s)
+        for n, s in itertools.product((500, 5000), (0.0, 2.0))
+    ]
     found += [Edge("Ridge", n, d) for n, d in sizes]
     found += [
         Edge(name, n, d, signal=s, delta=0.0)
@@ -219,21 +235,49 @@ def _fit(
         return risk_of(edge, z, test_y), float(model.score(test_X, test_y))
 
 
+def _fit_reference(edge: Edge, X: Any, y: NDArray[Any], facts: dict[str, Any]) -> float:
+    """Test risk of scikit-learn's model with the same penalty; NaN where there is none."""
+    if edge.estimator not in REFERENCES:
+        return math.nan
+    kind, estimator = ESTIMATORS[edge.estimator][:2]
+    model = clone(REFERENCES[edge.estimator])
+    settings = estimator(**facts).get_params()
+    same = {name: settings[name] for name in ("C", "alpha") if name in model.get_params()}
+    model.set_params(**same)
+    if edge.columns == "scales":
+        # Penalties are about columns between -1 and 1.
+        X = X / facts["feature_bounds"][1]
+    train, test = X[: edge.n_rows], X[edge.n_rows :]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit(train, y[: edge.n_rows])
+        if kind != "classes":
+            return risk_of(edge, test @ model.coef_ + model.intercept_, y[edge.n_rows :])
+        z = model.decision_function(test)
+        if edge.n_classes > 2:
+            # Classes without a row are as unlikely as the least likely one.
+            known, z = z, np.repeat(z.min(axis=1, keepdims=True), edge.n_classes, axis=1)
+            z[:, model.classes_] = known
+        return risk_of(edge, z, y[edge.n_rows :])
+
+
 def measure(edge: Edge, epsilons: Iterable[float], seeds: int) -> Result:
-    """Fit once for each epsilon and seed, and once per seed at an epsilon of a million."""
-    constants, limits = [], []
+    """Fit once for each epsilon and seed, once without privacy, once at an epsilon of a million."""
+    constants, references, limits = [], [], []
     risks: list[list[float]] = [[] for _ in epsilons]
     scores: list[list[float]] = [[] for _ in epsilons]
     for seed in range(seeds):
         X, y, facts = generate(edge, seed)
         constants.append(_constants(edge, y[: edge.n_rows], y[edge.n_rows :]))
+        references.append(_fit_reference(edge, X, y, facts))
         limits.append(_fit(edge, WITHOUT_PRIVACY, seed, X, y, facts)[0])
         for k, epsilon in enumerate(epsilons):
             risk, score = _fit(edge, epsilon, seed, X, y, facts)
             risks[k].append(risk)
             scores[k].append(score)
     zero, constant = np.mean(constants, axis=0).tolist()
-    return Result(edge, zero, constant, float(np.mean(limits)), risks, scores)
+    reference, limit = float(np.mean(references)), float(np.mean(limits))
+    return Result(edge, zero, constant, reference, limit, risks, scores)
 
 
 def is_worse(result: Result, k: int) -> bool:
@@ -247,13 +291,14 @@ def is_worse(result: Result, k: int) -> bool:
 def table(results: Iterable[Result]) -> str:
     """All results as Markdown; risks that are worse than the zero model's are bold."""
     lines = [
-        "| estimator | n | d | columns | signal | zero | constant | ε = 10⁶ | "
+        "| estimator | n | d | columns | signal | zero | constant | scikit-learn | ε = 10⁶ | "
         + " | ".join(f"ε = {e:g}" for e in EPSILONS)
         + " | scores |",
-        "|---|---:|---:|---|---|" + "---:|" * (len(EPSILONS) + 4),
+        "|---|---:|---:|---|---|" + "---:|" * (len(EPSILONS) + 5),
     ]
     for one in results:
-        cells = [f"{one.zero:.3g}", f"{one.constant:.3g}", f"{one.non_private:.3g}"]
+        reference = "-" if math.isnan(one.reference) else f"{one.reference:.3g}"
+        cells = [f"{one.zero:.3g}", f"{one.constant:.3g}", reference, f"{one.non_private:.3g}"]
         for k, risks in enumerate(one.risks):
             cell = f"{np.mean(risks):.3g}"
             cells.append(f"**{cell}**" if is_worse(one, k) else cell)
@@ -275,13 +320,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--only", nargs="+", metavar="WORD", help="words all of which a line has")
     options = parser.parse_args()
+    chosen = [edge for edge in edges() if all(word in edge.label for word in options.only or ())]
     results = Parallel(n_jobs=options.jobs)(
-        delayed(measure)(edge, EPSILONS, options.seeds) for edge in edges()
+        delayed(measure)(edge, EPSILONS, options.seeds) for edge in chosen
     )
     text = table(results)
     print(text, flush=True)
-    write(text)
+    if not options.only:
+        write(text)
 
 
 if __name__ == "__main__":

@@ -150,6 +150,7 @@ SOLVERS = {
     "noisy_gd": Case(NoisyGD(clip=10.0)),
     "noisy_gd, no momentum": Case(NoisyGD(momentum=0.0, n_steps=600, clip=10.0)),
     "noisy_gd, tail average": Case(NoisyGD(output=TailAverage(0.25), clip=10.0)),
+    "noisy_gd, compared": Case(NoisyGD(shrink=True, compare=True, clip=10.0)),
     "noisy_gd, Poisson": Case(NoisyGD(sampling_rate=0.5, n_steps=400, clip=10.0)),
     "noisy_gd, uniform average": Case(
         NoisyGD(output=UniformAverage(), schedule=Constant(), n_steps=1500, clip=10.0)

@@ -22,6 +22,8 @@ from dpglm.solvers.registry import SOLVERS
 SMALL = DataSpec(1000, 20, target_low=-1.0, target_high=1.0)
 BUDGET = ApproximateDP(1.0, 1e-5)
 CENTERED = Preprocessed([Center(intercept=0.25)], NoisyGD(shrink=True))
+COMPARED = NoisyGD(compare=True)
+ROBUST = NoisyGD(shrink=True, compare=True)
 WHITENED = Preprocessed([Center(intercept=0.25), Whiten(exponent=0.25)], NoisyGD(shrink=True))
 
 
@@ -32,16 +34,16 @@ WHITENED = Preprocessed([Center(intercept=0.25), Whiten(exponent=0.25)], NoisyGD
         (Logistic(), GaussianDP(0.5), SMALL, Newton()),
         (Softmax(), BUDGET, DataSpec(1000, 20, n_outputs=3), Newton()),
         (Squared(), BUDGET, SMALL, SufficientStatistics()),
-        (Savage(), BUDGET, SMALL, NoisyGD()),
-        (Logistic(), BUDGET, DataSpec(1000, 301), NoisyGD()),
+        (Savage(), BUDGET, SMALL, ROBUST),
+        (Logistic(), BUDGET, DataSpec(1000, 301), COMPARED),
         (Logistic(), BUDGET, DataSpec(1000, 299, intercept=1.0), Newton()),
         (Logistic(), BUDGET, DataSpec(1000, 300, intercept=1.0), CENTERED),
         (Softmax(), BUDGET, DataSpec(60_000, 784, n_outputs=10, intercept=1.0), WHITENED),
         (Softmax(), BUDGET, DataSpec(60_000, 1000, n_outputs=10, intercept=1.0), CENTERED),
-        (Logistic(), BUDGET, DataSpec(1000, 300, intercept=1.0, sparse=True), NoisyGD()),
-        (Logistic(), BUDGET, DataSpec(2**22, 300, intercept=1.0), NoisyGD()),
-        (Savage(), BUDGET, DataSpec(1000, 300, intercept=1.0), NoisyGD()),
-        (Squared(), BUDGET, DataSpec(2**26, 5, target_low=0.0, target_high=1.0), NoisyGD()),
+        (Logistic(), BUDGET, DataSpec(1000, 300, intercept=1.0, sparse=True), COMPARED),
+        (Logistic(), BUDGET, DataSpec(2**22, 300, intercept=1.0), COMPARED),
+        (Savage(), BUDGET, DataSpec(1000, 300, intercept=1.0), ROBUST),
+        (Squared(), BUDGET, DataSpec(2**26, 5, target_low=0.0, target_high=1.0), COMPARED),
         (Logistic(), ApproximateDP(1.0, 0.0), SMALL, PureGD()),
     ],
 )

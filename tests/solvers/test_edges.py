@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from unittest import mock
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
@@ -19,6 +21,7 @@ from dpglm.problem import (
     Logistic,
     Poisson,
     Problem,
+    Savage,
     Simplex,
     Softmax,
     Squared,
@@ -33,9 +36,9 @@ from dpglm.solvers import (
     newton,
     run,
     shrinkage,
-    sufficient_statistics,
 )
-from dpglm.solvers.shrinkage import is_neutral, kept_share
+from dpglm.solvers.defaults import slope_unit
+from dpglm.solvers.shrinkage import is_neutral, kept_share, shrunk
 
 
 def make_problem(n, d, loss, outputs, signal, seed, constraint=None):
@@ -54,10 +57,10 @@ def make_problem(n, d, loss, outputs, signal, seed, constraint=None):
     return problem, prepare_rows(X, y, data), data
 
 
-def excess(n, d, loss, outputs, epsilon, delta, signal=0.0, solver=None):
-    """Mean risk above the zero model's, over four draws."""
+def excess(n, d, loss, outputs, epsilon, delta, signal=0.0, solver=None, draws=4):
+    """Mean risk above the zero model's, over draws of rows and noise."""
     found = []
-    for seed in range(4):
+    for seed in range(draws):
         problem, rows, data = make_problem(n, d, loss, outputs, signal, seed)
         plan = (solver or Auto()).plan(problem, ApproximateDP(epsilon, delta), data)
         w = run(plan, rows, SeededNoise(seed)).w
@@ -96,11 +99,7 @@ def test_nothing_to_learn_is_no_worse_than_zero(corner):
 
 @pytest.mark.parametrize("corner", SHRUNK, ids=str)
 def test_without_shrinkage_they_would_be(corner):
-    with (
-        mock.patch.object(newton, "kept_share", return_value=1.0),
-        mock.patch.object(shrinkage, "kept_share", return_value=1.0),
-        mock.patch.object(sufficient_statistics, "kept_share", return_value=1.0),
-    ):
+    with mock.patch.object(shrinkage, "kept_share", return_value=1.0):
         assert excess(*corner) > 0.02
 
 
@@ -109,6 +108,93 @@ def test_many_columns_need_shrinkage_too(loss):
     corner = (500, 400, loss, 1, 0.3, 1e-5)
     assert excess(*corner) < 0.02
     assert excess(*corner, solver=Preprocessed([Center()], NoisyGD())) > 0.02
+
+
+def test_squared_hinge_is_not_flat_where_slopes_are_clipped():
+    corner = (5000, 100, SquaredHinge(), 1, 1.0, 1e-5)
+    assert excess(*corner) < 0.02
+    with mock.patch.object(newton, "_steepness", return_value=1.0):
+        assert excess(*corner) > 0.02
+
+
+@pytest.mark.parametrize(
+    "corner",
+    [
+        (500, 5, Savage(), 1, 0.05, 1e-5),
+        (500, 100, Savage(), 1, 1.0, 1e-5),
+        (2000, 50, Savage(), 1, 0.3, 1e-5),
+    ],
+    ids=str,
+)
+def test_losses_that_are_not_convex_are_shrunk_and_compared(corner):
+    assert excess(*corner, draws=2) < 0.02
+    assert excess(*corner, solver=NoisyGD(), draws=2) > 0.02
+
+
+def test_losses_that_are_not_convex_are_not_flat_at_zero():
+    corner = (2000, 5, Savage(), 1, 20.0, 1e-5)
+    data = DataSpec(2000, 5, row_norm=math.sqrt(5), intercept=math.sqrt(5))
+    small = 0.75 * slope_unit(Savage(), data) * data.row_norm
+    assert excess(*corner, solver=NoisyGD(), draws=1) < 0.002
+    assert excess(*corner, solver=NoisyGD(clip=small), draws=1) > 0.005
+
+
+def sparse_risks(signal, solver):
+    """Mean squared error over that of zero, where 2000 rows have 20 of 3000 words each."""
+    found = []
+    for seed in range(2):
+        rng = np.random.default_rng(seed)
+        frequency = 1.0 / np.arange(1, 3001) ** 1.1
+        words = rng.choice(3000, size=(2000, 20), p=frequency / frequency.sum())
+        places = np.repeat(np.arange(2000), 20), words.ravel()
+        X = sparse.csr_array((np.full(words.size, 0.15), places), shape=(2000, 3000))
+        y = np.clip(signal * X @ rng.normal(size=3000) + rng.uniform(-1.0, 1.0, size=2000), -4, 4)
+        bounds = {"target_low": -4.0, "target_high": 4.0}
+        data = DataSpec(2000, 3000, row_norm=1.5, intercept=1.5, sparse=True, **bounds)
+        plan = solver.plan(Problem(Squared()), ApproximateDP(1.0, 1e-5), data)
+        rows = prepare_rows(X, y, data)
+        w = run(plan, rows, SeededNoise(seed)).w
+        found.append(np.mean((X @ w[:-1] + 1.5 * w[-1] - y) ** 2) / np.mean(y**2))
+    return float(np.mean(found))
+
+
+def test_sparse_rows_are_compared_with_the_start():
+    assert sparse_risks(0.0, Auto()) < 1.02
+    assert sparse_risks(0.0, NoisyGD()) > 1.1
+    assert sparse_risks(6.0, Auto()) < sparse_risks(6.0, NoisyGD()) + 0.03 < 0.9
+
+
+def test_the_comparison_costs_less_where_rows_are_many():
+    shares = []
+    for n_rows in (1000, 100_000, 10_000_000):
+        data = DataSpec(n_rows, 20)
+        multipliers = [
+            NoisyGD(compare=compare, n_steps=100)
+            .plan(Problem(Logistic()), GaussianDP(0.5), data)
+            .method.noise_multiplier
+            for compare in (False, True)
+        ]
+        shares.append(1.0 - (multipliers[0] / multipliers[1]) ** 2)
+    assert shares[0] == pytest.approx(0.05, rel=1e-3)
+    assert shares == sorted(shares, reverse=True)
+    assert shares[-1] < 1e-3
+
+
+def test_a_rare_class_needs_its_intercept():
+    rng = np.random.default_rng(0)
+    problem, _, data = make_problem(5000, 100, Logistic(), 1, 0.0, 0)
+    X = rng.normal(size=(5000, 100))
+    rows = prepare_rows(X, np.where(rng.random(5000) < 0.01, 1.0, -1.0), data)
+    (block,) = rows.blocks()
+
+    def risk(**changes):
+        plan = Auto().plan(problem, ApproximateDP(0.05, 1e-5), data)
+        plan = dataclasses.replace(plan, method=dataclasses.replace(plan.method, **changes))
+        z = block.predict(run(plan, rows, SeededNoise(0)).w)
+        return float(np.mean(problem.loss.value(z, block.targets)))
+
+    assert risk() < 0.3
+    assert risk(intercept_pace=1.0) > 0.4
 
 
 def test_nothing_is_shrunk_where_data_damp_the_noise():
@@ -120,7 +206,7 @@ def test_nothing_is_shrunk_where_data_damp_the_noise():
 
 def test_steps_that_the_budget_cannot_carry_would_be_far_worse():
     corner = (500, 100, Logistic(), 1, 0.05, 1e-5)
-    with mock.patch.object(newton, "kept_share", return_value=1.0):
+    with mock.patch.object(shrinkage, "kept_share", return_value=1.0):
         assert excess(*corner, solver=Newton(step_size=2.0)) > 1.0
         assert excess(*corner) < 0.02
 
@@ -168,6 +254,37 @@ def test_noise_alone_is_mostly_shrunk_and_signal_is_not():
         # Twice as much signal as noise, and a bit, in each coordinate.
         seen = [kept_share(float(np.linalg.norm(b + 2.5)), 1.0, m, alike=True) for b in noise]
         assert np.mean(seen) > 0.9
+
+
+@pytest.mark.parametrize("outputs", [(), (3,)], ids=["one", "three"])
+@pytest.mark.parametrize("pace", [1.0, 4.0])
+@pytest.mark.parametrize("in_basis", [False, True])
+def test_intercepts_have_a_share_of_their_own(outputs, pace, in_basis):
+    rng = np.random.default_rng(0)
+    start = rng.normal(size=(21, *outputs))
+    noise = rng.normal(size=(21, *outputs))
+    inverse = rng.normal(size=(21, 21)) if in_basis else np.eye(21)
+    given = {"inverse": inverse if in_basis else None, "pace": pace}
+    way = np.linalg.solve(inverse, noise)
+    far = way.copy()
+    far[-1] += 20.0 * pace / np.linalg.norm(inverse[:, -1])
+    alone = shrunk(start + way, start, 1.0, **given, own_intercept=True)
+    np.testing.assert_allclose((alone - start)[:-1], 0.1 * way[:-1])
+    if pace == 1.0:
+        np.testing.assert_allclose(alone - start, 0.1 * way)
+    seen = shrunk(start + far, start, 1.0, **given, own_intercept=True) - start
+    share = seen[0] / far[0]
+    # Along the intercept all is kept, of what is orthogonal to it a share.
+    along = inverse[:, -1]
+    np.testing.assert_allclose(along @ (inverse @ seen), along @ (inverse @ far), rtol=0.02)
+    np.testing.assert_allclose(seen[:-1], share * far[:-1])
+
+
+def test_what_is_clear_is_returned_to_the_bit():
+    w = np.random.default_rng(0).normal(size=30)
+    for own_intercept in (False, True):
+        kept = shrunk(w, np.zeros(30), 0.01, inverse=np.eye(30), own_intercept=own_intercept)
+        assert np.array_equal(kept, w)
 
 
 def test_what_is_neutral():

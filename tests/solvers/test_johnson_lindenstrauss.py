@@ -11,8 +11,6 @@ import pytest
 from scipy import sparse
 
 from dpglm import LogisticRegression
-from dpglm.data import projection
-from dpglm.data.dense import DenseRows
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.projection import (
     GaussianEmbedding,
@@ -51,6 +49,7 @@ from dpglm.solvers import Constant, JohnsonLindenstrauss, NoisyGD, run
 from dpglm.solvers import johnson_lindenstrauss as module
 from dpglm.solvers.johnson_lindenstrauss import balanced_dimension
 from tests.audit.attack import released_sums
+from tests.planted import not_shortened
 
 BUDGET = ApproximateDP(1.0, 1e-5)
 LOGISTIC = Problem(Logistic())
@@ -345,14 +344,6 @@ def test_worst_neighbours_stay_within_the_declared_sensitivity(dtype, layout, ro
     assert most > 0.9
 
 
-def without_the_second_clip(rows, transform, spec):
-    """The planted bug: products as they are, with the norms that the rows had before."""
-    X = np.concatenate([product for product, _, _ in projection._products(rows, transform)])
-    norms = np.concatenate([block.norms for block in rows.blocks()])
-    targets = np.concatenate([block.targets for block in rows.blocks()])
-    return DenseRows(X, targets, norms, spec)
-
-
 def test_forgetting_to_shorten_embedded_rows_would_be_seen():
     spec = DataSpec(3, 2)
     X = np.zeros((3, 2))
@@ -372,7 +363,7 @@ def test_forgetting_to_shorten_embedded_rows_would_be_seen():
         )
 
     assert contribution(embedded_rows) <= 0.5 * (1.0 + 1e-9)
-    assert contribution(without_the_second_clip) > 0.7
+    assert contribution(not_shortened) > 0.7
 
 
 @pytest.mark.parametrize("adjacency", list(Adjacency))

@@ -48,6 +48,7 @@ from dpglm.solvers import (
 )
 from dpglm.solvers import variance_reduction as module
 from tests.audit.attack import planted_noise, released_sums, scripted_releases
+from tests.planted import pythonic
 
 BUDGET = ApproximateDP(1.0, 1e-5)
 BOTH = [SVRG, SVRGPlusPlus]
@@ -199,7 +200,7 @@ def test_gradient_evaluations_are_those_that_happen(kind):
         counted.append(len(z))
         return original(self, z, y)
 
-    with mock.patch.object(Logistic, "slope", counting):
+    with pythonic(), mock.patch.object(Logistic, "slope", counting):
         run(plan, rows, SeededNoise(0))
     assert sum(counted) == plan.method.gradient_evaluations
 

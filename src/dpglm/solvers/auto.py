@@ -41,6 +41,8 @@ def choose(
     budget: PrivacyBudget,
     data: DataSpec,
     adjacency: Adjacency = Adjacency.ZERO_OUT,
+    *,
+    may_copy: bool = True,
 ) -> Solver:
     """Choose a solver with default settings.
 
@@ -54,17 +56,19 @@ def choose(
         Public facts about the data.
     adjacency : Adjacency, default=Adjacency.ZERO_OUT
         The neighbouring relation.
+    may_copy : bool, default=True
+        Whether solvers that make a copy of all rows in memory come into question.
 
     Returns
     -------
     Solver
         ``PureGD`` for a delta of 0, which Gaussian noise cannot give. For at most 300 columns,
         and at most 2^28 entries of rows: ``SufficientStatistics`` for squared loss, ``Newton``
-        for other convex losses. Otherwise ``NoisyGD``; for convex losses and more than 300 dense
-        columns (at most 2^30 entries) with an intercept after ``Center``, and after ``Whiten`` too
-        where noise leaves something to see of
-        second moments and there is neither a constraint nor more of a penalty than L2 with
-        ``C = 1``.
+        for other convex losses. Otherwise ``NoisyGD`` with a paid comparison with its start;
+        for convex losses and more than 300 dense columns (at most 2^30 entries) with an
+        intercept without one, but after ``Center``, and after ``Whiten`` too where noise leaves
+        something to see of second moments and there is neither a constraint nor more of a
+        penalty than L2 with ``C = 1``.
 
     Examples
     --------
@@ -78,11 +82,13 @@ def choose(
         return PureGD()
     entries, wide = data.n_rows * data.n_columns, data.n_columns > _MOST_COLUMNS
     if not problem.loss.convex:
-        return NoisyGD()
+        return NoisyGD(shrink=True, compare=True)
     if not wide and entries <= _MOST_ENTRIES:
-        return SufficientStatistics() if isinstance(problem.loss, Squared) else Newton()
-    if not wide or data.sparse or not data.intercept or entries > _MOST_COPIED:
-        return NoisyGD()
+        if isinstance(problem.loss, Squared):
+            return SufficientStatistics()
+        return Newton() if may_copy else NoisyGD(compare=True)
+    if not may_copy or not wide or data.sparse or not data.intercept or entries > _MOST_COPIED:
+        return NoisyGD(compare=True)
     center = Center() if problem.penalize_intercept else Center(intercept=_INTERCEPT)
     steps: list[Preprocessor] = [center]
     mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.weight_bound)
@@ -107,6 +113,12 @@ def _can_whiten(problem: Problem, data: DataSpec, mu: float) -> bool:
 class Auto(Solver):
     """The solver that ``choose`` returns.
 
+    Parameters
+    ----------
+    may_copy : bool, default=True
+        Whether solvers that make a copy of all rows in memory come into question. Estimators
+        say no for rows that are not one matrix in memory.
+
     Notes
     -----
     Privacy: the choice depends on public facts only; the plan is that of the chosen solver.
@@ -120,6 +132,8 @@ class Auto(Solver):
     'sufficient statistics'
     """
 
+    may_copy: bool = True
+
     def plan(
         self,
         problem: Problem,
@@ -127,4 +141,5 @@ class Auto(Solver):
         data: DataSpec,
         adjacency: Adjacency = Adjacency.ZERO_OUT,
     ) -> Plan:
-        return choose(problem, budget, data, adjacency).plan(problem, budget, data, adjacency)
+        chosen = choose(problem, budget, data, adjacency, may_copy=self.may_copy)
+        return chosen.plan(problem, budget, data, adjacency)

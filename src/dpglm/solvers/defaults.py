@@ -8,7 +8,7 @@ from dpglm.data.spec import DataSpec
 from dpglm.problem.loss import Loss
 from dpglm.solvers.schedules import Schedule
 
-__all__ = ["clip", "slope_unit", "steps"]
+__all__ = ["clip", "curvature", "slope_unit", "steps"]
 
 # Chosen on validation parts of the training rows of Adult, ACS employment, MNIST and California
 # housing, then frozen; docs/defaults.md says what else was seen on the way.
@@ -49,6 +49,31 @@ def slope_unit(loss: Loss, data: DataSpec) -> float:
     return bound or 1.0
 
 
+def curvature(loss: Loss, data: DataSpec) -> float:
+    """Find the size of curvature that counts as large for a loss.
+
+    Parameters
+    ----------
+    loss : Loss
+        Pointwise loss.
+    data : DataSpec
+        Public facts.
+
+    Returns
+    -------
+    float
+        The loss's smoothness; where it has none, ``slope_unit``.
+
+    Examples
+    --------
+    >>> from dpglm.problem import Hinge, Logistic
+    >>> curvature(Logistic(), DataSpec(100, 3)), curvature(Hinge(), DataSpec(100, 3))
+    (0.25, 1.0)
+    """
+    smoothness = loss.smoothness_on(math.inf, *data.target_range(loss.target.bounds))
+    return smoothness if math.isfinite(smoothness) else slope_unit(loss, data)
+
+
 def clip(loss: Loss, data: DataSpec) -> float:
     """Choose the clip norm of a row's gradient.
 
@@ -62,7 +87,9 @@ def clip(loss: Loss, data: DataSpec) -> float:
     Returns
     -------
     float
-        ``slope_unit * row_norm`` times 0.75 for one output, times 0.15 for several.
+        ``slope_unit * row_norm`` times 0.75 for one output, times 0.15 for several. For losses
+        that are not convex twice the largest slope at the prediction zero stands in for
+        ``slope_unit``, if that is more.
 
     Notes
     -----
@@ -73,7 +100,12 @@ def clip(loss: Loss, data: DataSpec) -> float:
     further for the same noise.
     """
     fraction = _CLIP_SCALAR if data.n_outputs == 1 else _CLIP_VECTOR
-    return fraction * slope_unit(loss, data) * data.row_norm
+    unit = slope_unit(loss, data)
+    if not loss.convex:
+        # Slopes at zero are more than half of the unit.
+        at_zero = loss.slope_bound_on(0.0, *data.target_range(loss.target.bounds))
+        unit = max(unit, 2.0 * at_zero)
+    return fraction * unit * data.row_norm
 
 
 def steps(
@@ -126,14 +158,12 @@ def steps(
     bounds by itself how far a step can go, so steps grow as it shrinks below 0.75 of the unit.
     """
     unit = slope_unit(loss, data)
-    curvature = loss.smoothness_on(math.inf, *data.target_range(loss.target.bounds))
-    if not math.isfinite(curvature):
-        curvature = unit
+    bend = curvature(loss, data)
     noise = _NOISE_SCALAR if data.n_outputs == 1 else _NOISE_VECTOR
     noise *= min(1.0, math.sqrt(mu * data.n_rows / data.n_columns))
-    travel = noise * unit / curvature * mu * data.n_rows / data.row_norm
+    travel = noise * unit / bend * mu * data.n_rows / data.row_norm
     reach = max(1.0 / data.augmented_row_norm**2, 0.375 * unit / (data.row_norm * clip))
-    stable = _largest_step(loss, data) * (1.0 + momentum) / (1.0 - momentum) * reach / curvature
+    stable = _largest_step(loss, data) * (1.0 + momentum) / (1.0 - momentum) * reach / bend
     if n_steps is None:
         wanted = 2.0 * travel / (clip * (step_size or stable))
         n_steps = min(max(_LEAST_STEPS, math.ceil(wanted)), _MOST_STEPS)

@@ -21,7 +21,7 @@ from dpglm.privacy.events import Composed, Gaussian, Repeated
 from dpglm.privacy.mechanisms import Release
 from dpglm.privacy.unit import Adjacency
 from dpglm.problem import Problem
-from dpglm.problem.loss import Loss
+from dpglm.problem.loss import Loss, Target
 from dpglm.solvers.base import Method, Plan, Solver, StepInfo
 from dpglm.solvers.defaults import slope_unit
 from dpglm.solvers.feasible import feasible, n_penalized
@@ -35,13 +35,14 @@ from dpglm.solvers.preconditioner import (
     second_moment_release,
 )
 from dpglm.solvers.quadratic import minimize_quadratic
-from dpglm.solvers.shrinkage import is_neutral, kept_share
+from dpglm.solvers.shrinkage import is_neutral, shrunk
 
 __all__ = ["Newton", "NewtonMethod"]
 
 # Chosen on validation parts of the training rows of Adult, ACS employment and California housing,
 # and on generated rows; docs/solvers/newton.md says what else was seen on the way.
 _TRAVEL, _SAFE_SIGNAL, _FAR = 0.4, 5.0, 4.0
+_SAFE_FOR_INTERCEPT = 0.75
 _LEAST_STEPS, _MOST_STEPS = 10, 60
 _LEAST_CLIP, _USUAL_CLIP, _CLIP_GROWTH = 0.15, 0.75, 0.15
 _LARGEST_STEP = 2.0
@@ -140,9 +141,14 @@ class Newton(Solver):
             clip=clip * unit * math.sqrt(data.n_columns),
             curvature=curvature if math.isfinite(curvature) else unit,
             step_sizes=tuple(step_size * (1.0 - (k + 0.5) / n_steps) for k in range(n_steps)),
+            intercept_pace=1.0,
             first_noise_multiplier=1.0,
             noise_multiplier=1.0,
         )
+        if n_penalized(problem, data) < data.n_columns:
+            pace = (_SAFE_FOR_INTERCEPT / self._safe(problem.loss, mu, data)) ** 2
+            pace = min(pace, _LARGEST_STEP / step_size)
+            method = dataclasses.replace(method, intercept_pace=max(1.0, pace))
         # Penalties and constraints that do not fit the parameter fail here, not in the run.
         method.init(0)
         first, rest = self.first_share, (1.0 - self.first_share) / n_steps
@@ -163,18 +169,25 @@ class Newton(Solver):
         )
         return Plan(problem, data, budget, adjacency, method)
 
+    def _signal(self, mu: float, data: DataSpec) -> float:
+        return math.sqrt(1.0 - self.first_share) * mu * data.n_rows / data.n_columns
+
+    def _safe(self, loss: Loss, mu: float, data: DataSpec) -> float:
+        """Factor on how far descent goes, below 1 where columns are many for the budget."""
+        # Rows that all pull the start the same way are heard where others drown in noise.
+        if not is_neutral(loss, data):
+            return _FAR
+        return min(1.0, math.sqrt(self._signal(mu, data) / _SAFE_SIGNAL))
+
     def _clip_and_steps(self, loss: Loss, mu: float, data: DataSpec) -> tuple[float, int, float]:
         """Fill in clip, number of steps and step size; ``mu`` is the budget as Gaussian DP."""
-        signal = math.sqrt(1.0 - self.first_share) * mu * data.n_rows / data.n_columns
-        # Rows that all pull the start the same way are heard where others drown in noise.
-        safe = min(1.0, math.sqrt(signal / _SAFE_SIGNAL)) if is_neutral(loss, data) else _FAR
-        travel = _TRAVEL * signal * safe
+        travel = _TRAVEL * self._signal(mu, data) * self._safe(loss, mu, data)
         clip = self.clip
         if clip is None:
             # Sampling moves gradients as well; a small clip does not help where that is more.
             sampling = _CLIP_GROWTH * mu * math.sqrt(data.n_rows / data.n_columns)
             clip = min(max(travel / 25.0, sampling, _LEAST_CLIP), _USUAL_CLIP)
-            clip = max(clip, travel / 100.0)
+            clip = max(clip, travel / 100.0) * _steepness(loss, data)
         if not SMALLEST <= clip <= LARGEST:
             raise ValueError(f"clip must be {SMALLEST:g} to {LARGEST:g}, got {clip!r}")
         n_steps = self.n_steps
@@ -183,6 +196,20 @@ class Newton(Solver):
             n_steps = min(max(wanted, _LEAST_STEPS), _MOST_STEPS)
         step_size = self.step_size or min(_LARGEST_STEP, 2.0 * travel / (clip * n_steps))
         return clip, n_steps, step_size
+
+
+def _steepness(loss: Loss, data: DataSpec) -> float:
+    """Slopes at zero over half of the slope that counts as large, for smooth binary losses.
+
+    Half is what the logistic loss has there. A small clip makes a loss flat as far as slopes are
+    above it, and on flat ground neither noise nor the sampling of rows is damped.
+    """
+    low, high = data.target_range(loss.target.bounds)
+    if loss.target is not Target.BINARY or not math.isfinite(
+        loss.smoothness_on(math.inf, low, high)
+    ):
+        return 1.0
+    return max(1.0, 2.0 * loss.slope_bound_on(0.0, low, high) / slope_unit(loss, data))
 
 
 @final
@@ -211,6 +238,8 @@ class NewtonMethod(Method["NewtonState"]):
         that is infinite.
     step_sizes : tuple of float
         One for each step.
+    intercept_pace : float
+        Factor on steps along the intercept, at least 1.
     first_noise_multiplier, noise_multiplier : float
         Of second moments and of each gradient.
     """
@@ -221,6 +250,7 @@ class NewtonMethod(Method["NewtonState"]):
     clip: float
     curvature: float
     step_sizes: tuple[float, ...]
+    intercept_pace: float
     first_noise_multiplier: float
     noise_multiplier: float
 
@@ -278,7 +308,11 @@ class NewtonMethod(Method["NewtonState"]):
 
     def noise_in(self, state: NewtonState) -> NDArray[np.float64]:
         assert state.basis is not None
-        return self._noise_in_basis * state.basis.scales
+        noise = self._noise_in_basis * state.basis.scales
+        # What the intercept's larger steps add.
+        more = math.sqrt(self.intercept_pace**2 - 1.0) * self._noise_in_basis
+        noise[-1] = math.hypot(noise[-1], more / float(np.linalg.norm(state.basis.inverse[:, -1])))
+        return noise
 
     def init(self, seed: int) -> NewtonState:
         zero = np.zeros(self.data.coefficient_shape)
@@ -306,6 +340,9 @@ class NewtonMethod(Method["NewtonState"]):
             n_penalized(self.problem, self.data),
             np.zeros_like(v),
         )
+        if self.intercept_pace > 1.0:
+            along = basis.inverse[:, -1]
+            w[-1] -= (self.intercept_pace - 1.0) / bound * (along @ g) / (along @ along)
         noise_norm = self.noise_std * math.sqrt(self.data.n_coefficients)
         info = StepInfo(state.step + 1, eta, float(np.linalg.norm(g)), noise_norm)
         return NewtonState(state.step + 1, basis, w), info
@@ -317,9 +354,16 @@ class NewtonMethod(Method["NewtonState"]):
         if noise * math.sqrt(self.data.n_columns) < visible or not is_neutral(loss, self.data):
             return state.w
         start = self.init(0).w
-        length = float(np.linalg.norm(state.basis.inverse @ (state.w - start)))
-        share = kept_share(length, noise, self.data.n_coefficients, alike=True)
-        return start + share * (state.w - start)
+        own_intercept = n_penalized(self.problem, self.data) < self.data.n_columns
+        inverse = state.basis.inverse
+        return shrunk(
+            state.w,
+            start,
+            noise,
+            inverse=inverse,
+            own_intercept=own_intercept,
+            pace=self.intercept_pace,
+        )
 
     def settings(self) -> dict[str, Any]:
         return {
@@ -329,6 +373,7 @@ class NewtonMethod(Method["NewtonState"]):
             "last_step_size": self.step_sizes[-1],
             "clip": self.clip,
             "curvature": self.curvature,
+            "intercept_pace": self.intercept_pace,
             "first_noise_multiplier": self.first_noise_multiplier,
             "noise_multiplier": self.noise_multiplier,
         }

@@ -14,26 +14,41 @@ from dpglm._validation import check_integer, check_real
 from dpglm.data.spec import LARGEST, SMALLEST, DataSpec
 from dpglm.oracle.clipping import AutomaticClipping, Clipping, FlatClipping
 from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.rounding import sum_magnitude, sum_rounding
+from dpglm.oracle.loss_differences import noisy_loss_difference
+from dpglm.oracle.rounding import row_sum_noise, sum_magnitude, sum_rounding
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.calibrate import calibrate
-from dpglm.privacy.events import Event, Gaussian, LastIterate, PoissonSampled, canonical
+from dpglm.privacy.events import (
+    Composed,
+    Event,
+    Gaussian,
+    LastIterate,
+    PoissonSampled,
+    canonical,
+)
 from dpglm.privacy.mechanisms import NoiseScale, Release, noise_scale
 from dpglm.privacy.noise import grid_sensitivity
 from dpglm.privacy.unit import Adjacency
 from dpglm.problem import L2Ball, Problem
+from dpglm.problem.loss import Loss
 from dpglm.solvers import defaults
 from dpglm.solvers.amplification import Contraction, contraction
 from dpglm.solvers.base import Method, Plan, Solver, StepInfo
 from dpglm.solvers.feasible import feasible, n_penalized
 from dpglm.solvers.outputs import Last, Output
 from dpglm.solvers.schedules import LinearDecay, Schedule
-from dpglm.solvers.shrinkage import shrunk
+from dpglm.solvers.shrinkage import is_neutral, share_of_comparison, shrunk
 
 __all__ = ["NoisyGD", "NoisyGDMethod"]
 
 # Below so much budget times rows for each column, data damp little of the noise.
 _DAMPED = 5.0
+_COMPARED = "clipped loss difference sum"
+# Bound on differences of losses, in units of slope squared over curvature, about what a loss
+# changes by over the range in which slopes change. Where it flattens all of that must be seen.
+_COMPARISON_CLIP, _COMPARISON_CLIP_NONCONVEX = 0.25, 1.0
+# Noise in a mean difference, in these units, that is small enough.
+_COMPARISON_NOISE, _MOST_COMPARISON_SHARE = 5e-4, 0.05
 
 
 @final
@@ -67,11 +82,16 @@ class NoisyGD(Solver):
         Whether a result hardly longer than noise alone would make it is shrunk towards its
         start (``dpglm.solvers.shrinkage``), where ``mu n`` is below five times the columns, so
         that data damp little of the noise.
+    compare : bool, default=False
+        Whether part of the budget, at most 5 % of mu squared and less for many rows, goes to a
+        noisy comparison of the result with its start by their clipped losses. A result that does
+        not seem better is shrunk towards the start.
 
     Notes
     -----
     Privacy: full batch is T Gaussian releases, accounted exactly; with ``sampling_rate`` below
-    1 they are Poisson-sampled, accounted by privacy-loss distributions. With no momentum, the
+    1 they are Poisson-sampled, accounted by privacy-loss distributions. The comparison is one
+    more Gaussian release, of one number. With no momentum, the
     full batch, the last iterate returned and a strongly convex, smooth objective, the smaller
     bound for releasing only the last iterate is used (``dpglm.solvers.amplification``).
 
@@ -100,6 +120,7 @@ class NoisyGD(Solver):
     sampling_rate: float = 1.0
     output: Output = field(default_factory=Last)
     shrink: bool = False
+    compare: bool = False
 
     def __post_init__(self) -> None:
         if self.n_steps is not None:
@@ -129,6 +150,11 @@ class NoisyGD(Solver):
                 f"{data.augmented_row_norm!r}, got {clip!r}"
             )
         mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.weight_bound)
+        comparison = None
+        if self.compare:
+            bound, share = _comparison(problem.loss, data, mu)
+            comparison = Comparison(bound, 1.0 / (math.sqrt(share) * budget.gdp_mu()))
+            mu *= math.sqrt(1.0 - share)
         n_steps, step_size = defaults.steps(
             problem.loss,
             data,
@@ -150,6 +176,7 @@ class NoisyGD(Solver):
             output=self.output,
             noise_multiplier=1.0,
             shrink=self.shrink and mu * data.n_rows < _DAMPED * data.n_columns,
+            comparison=comparison,
         )
         # Penalties and constraints that do not fit the parameter fail here, not in the run.
         method.init(0)
@@ -171,16 +198,42 @@ class NoisyGD(Solver):
         return Plan(problem, data, budget, adjacency, method)
 
 
+def _comparison(loss: Loss, data: DataSpec, mu: float) -> tuple[float, float]:
+    """Bound on differences of losses, and the share of the budget for their sum."""
+    clip = _COMPARISON_CLIP if loss.convex else _COMPARISON_CLIP_NONCONVEX
+    scale = defaults.slope_unit(loss, data) ** 2 / defaults.curvature(loss, data)
+    enough = (clip / (_COMPARISON_NOISE * mu * data.n_rows)) ** 2
+    return clip * scale, min(enough, _MOST_COMPARISON_SHARE)
+
+
+@final
+@dataclass(frozen=True)
+class Comparison:
+    """How the result is compared with the start.
+
+    Parameters
+    ----------
+    bound : float
+        Bound on a row's difference of losses, weight excluded.
+    noise_multiplier : float
+        Noise standard deviation over the sensitivity of their sum.
+    """
+
+    bound: float
+    noise_multiplier: float
+
+
 @final
 @dataclass(frozen=True, eq=False)
 class NoisyGDState:
-    """Iterate and velocity after some steps, and the weighted sum of the iterates so far."""
+    """Iterate and velocity, weighted sum of the iterates so far, share of it that is returned."""
 
     step: int
     w: NDArray[np.float64]
     velocity: NDArray[np.float64]
     returned: NDArray[np.float64]
     weights: NDArray[np.float64]
+    share: float = 1.0
 
 
 @final
@@ -204,6 +257,8 @@ class NoisyGDMethod(Method["NoisyGDState"]):
         What makes amplification by iteration hold, where it does.
     shrink : bool, default=False
         Whether a result hardly longer than noise alone would make it is shrunk.
+    comparison : Comparison, optional
+        How the result is compared with the start, if it is.
     """
 
     problem: Problem
@@ -217,6 +272,7 @@ class NoisyGDMethod(Method["NoisyGDState"]):
     noise_multiplier: float
     amplified: Contraction | None = None
     shrink: bool = False
+    comparison: Comparison | None = None
 
     @property
     def n_steps(self) -> int:
@@ -224,23 +280,31 @@ class NoisyGDMethod(Method["NoisyGDState"]):
 
     @property
     def releases(self) -> tuple[Release, ...]:
-        return (
-            Release(
-                "clipped gradient sum",
-                canonical(PoissonSampled(self.sampling_rate, Gaussian(self.noise_multiplier))),
-                self.n_steps,
-                self.clipping.bound * self.data.weight_bound,
-                self.noise_multiplier,
-                self._scale(self._extra_rounding).std,
-                self.data.n_coefficients,
-            ),
+        gradients = Release(
+            "clipped gradient sum",
+            canonical(PoissonSampled(self.sampling_rate, Gaussian(self.noise_multiplier))),
+            self.n_steps,
+            self.clipping.bound * self.data.weight_bound,
+            self.noise_multiplier,
+            self._scale(self._extra_rounding).std,
+            self.data.n_coefficients,
         )
+        comparison = self.comparison
+        if comparison is None:
+            return (gradients,)
+        bound, multiplier = comparison.bound * self.data.weight_bound, comparison.noise_multiplier
+        scale = row_sum_noise(self.data, self.adjacency, bound, multiplier, 1)
+        event = Gaussian(multiplier)
+        return gradients, Release(_COMPARED, event, 1, bound, multiplier, scale.std, 1)
 
     @property
     def event(self) -> Event:
         if self.amplified is None:
             return super().event
-        return LastIterate(self.noise_multiplier, self.amplified.factor, self.n_steps)
+        last = LastIterate(self.noise_multiplier, self.amplified.factor, self.n_steps)
+        if self.comparison is None:
+            return last
+        return Composed((last, Gaussian(self.comparison.noise_multiplier)))
 
     @property
     def releases_iterates(self) -> bool:
@@ -248,7 +312,8 @@ class NoisyGDMethod(Method["NoisyGDState"]):
 
     @property
     def gradient_evaluations(self) -> float:
-        return self.n_steps * self.sampling_rate * self.data.n_rows
+        compared = 0 if self.comparison is None else self.data.n_rows
+        return self.n_steps * self.sampling_rate * self.data.n_rows + compared
 
     @property
     def noise_std(self) -> float:
@@ -311,7 +376,17 @@ class NoisyGDMethod(Method["NoisyGDState"]):
         returned = state.returned + state.weights[state.step] * w
         noise_norm = self.noise_std * math.sqrt(self.data.n_coefficients)
         info = StepInfo(state.step + 1, eta, float(np.linalg.norm(g)), noise_norm)
-        return NoisyGDState(state.step + 1, w, v, returned, state.weights), info
+        state = NoisyGDState(state.step + 1, w, v, returned, state.weights)
+        if self.comparison is not None and state.step == self.n_steps:
+            state = dataclasses.replace(state, share=self._compared(returned, oracle))
+        return state, info
+
+    def _compared(self, w: NDArray[np.float64], oracle: Oracle) -> float:
+        """Share of the way from the start to ``w`` that a paid comparison leaves."""
+        assert self.comparison is not None
+        bound, multiplier = self.comparison.bound, self.comparison.noise_multiplier
+        worse = noisy_loss_difference(oracle, w, self.init(0).w, bound, multiplier)
+        return share_of_comparison(worse, self.releases[1].noise_scale)
 
     def _onto_feasible(self, w: NDArray[np.float64], eta: float) -> NDArray[np.float64]:
         w = feasible(self.problem, n_penalized(self.problem, self.data), w, eta)
@@ -321,13 +396,19 @@ class NoisyGDMethod(Method["NoisyGDState"]):
         return L2Ball(self.amplified.radius).project(w).astype(np.float64, copy=False)
 
     def finish(self, state: NoisyGDState) -> NDArray[np.float64]:
-        if not self.shrink:
-            return state.returned
-        start = self.init(0).w
-        noise = self.coefficient_noise
-        return shrunk(state.returned, start, noise, self.problem.loss, self.data)
+        start, w = self.init(0).w, state.returned
+        if self.shrink and is_neutral(self.problem.loss, self.data):
+            own_intercept = n_penalized(self.problem, self.data) < self.data.n_columns
+            w = shrunk(w, start, self.coefficient_noise, own_intercept=own_intercept)
+        return w if state.share == 1.0 else start + state.share * (w - start)
 
     def settings(self) -> dict[str, Any]:
+        comparison = {}
+        if self.comparison is not None:
+            comparison = {
+                "comparison_bound": self.comparison.bound,
+                "comparison_noise_multiplier": self.comparison.noise_multiplier,
+            }
         return {
             "algorithm": "noisy gradient descent",
             "n_steps": self.n_steps,
@@ -340,4 +421,5 @@ class NoisyGDMethod(Method["NoisyGDState"]):
             "output": repr(self.output),
             "noise_multiplier": self.noise_multiplier,
             "shrink": self.shrink,
+            **comparison,
         }

@@ -26,9 +26,10 @@ from dpglm.problem.loss import Loss
 from dpglm.solvers import defaults
 from dpglm.solvers.base import Method, Plan, Solver, StepInfo
 from dpglm.solvers.descent import Descent, DescentState, clipping_for
+from dpglm.solvers.feasible import n_penalized
 from dpglm.solvers.outputs import Last, Output
 from dpglm.solvers.schedules import Constant, LinearDecay, Schedule
-from dpglm.solvers.shrinkage import shrunk
+from dpglm.solvers.shrinkage import is_neutral, shrunk
 
 __all__ = ["PureGD", "PureGDMethod"]
 
@@ -231,9 +232,12 @@ class PureGDMethod(Method["DescentState"]):
         return self.descent.step(state, g, self.noise_std)
 
     def finish(self, state: DescentState) -> NDArray[np.float64]:
-        data, start = self.descent.data, self.init(0).w
-        loss = self.descent.problem.loss
-        return shrunk(state.returned, start, self.coefficient_noise, loss, data)
+        problem, data = self.descent.problem, self.descent.data
+        if not is_neutral(problem.loss, data):
+            return state.returned
+        own_intercept = n_penalized(problem, data) < data.n_columns
+        start, noise = self.init(0).w, self.coefficient_noise
+        return shrunk(state.returned, start, noise, own_intercept=own_intercept)
 
     def settings(self) -> dict[str, Any]:
         return {

@@ -10,10 +10,12 @@ from numpy.typing import NDArray
 from dpglm.data.spec import LARGEST, DataSpec
 from dpglm.problem.loss import Loss
 
-__all__ = ["is_neutral", "kept_share", "shrunk"]
+__all__ = ["is_neutral", "kept_share", "share_of_comparison", "shrunk"]
 
 # Signs and ranks of predictions can be right where their size is lost in noise.
 _LEAST_SHARE = 0.1
+# Noise in a single number often is as long as 1.5 standard deviations, hardly ever as 2.5.
+_SURE = 1.6
 
 
 def is_neutral(loss: Loss, data: DataSpec) -> bool:
@@ -80,39 +82,94 @@ def kept_share(size: float, noise: float, coordinates: int, *, alike: bool) -> f
     return min(max((1.0 - least / squares) / (1.0 - least / enough), _LEAST_SHARE), 1.0)
 
 
+def share_of_comparison(worse: float, noise: float) -> float:
+    """Decide how much of a parameter to keep, from a noisy comparison with its start.
+
+    Parameters
+    ----------
+    worse : float
+        By how much more its loss is than that of the start, with noise.
+    noise : float
+        Standard deviation of that noise, above 0.
+
+    Returns
+    -------
+    float
+        ``1/2 - worse / (2 noise)``, but at least 0.1 and at most 1. Where noise decides it is
+        about a half: that leaves a quarter of the harm of a step that was all noise, and three
+        quarters of the gain of one that was right.
+
+    Notes
+    -----
+    Privacy: post-processing of a released value.
+
+    Examples
+    --------
+    >>> [share_of_comparison(worse, noise=2.0) for worse in (-2.0, -1.0, 0.0, 2.0)]
+    [1.0, 0.75, 0.5, 0.1]
+    """
+    return min(max(0.5 - 0.5 * worse / noise, _LEAST_SHARE), 1.0)
+
+
 def shrunk(
     w: NDArray[np.float64],
     start: NDArray[np.float64],
     noise: float,
-    loss: Loss,
-    data: DataSpec,
+    *,
+    inverse: NDArray[np.float64] | None = None,
+    own_intercept: bool,
+    pace: float = 1.0,
 ) -> NDArray[np.float64]:
     """Draw a noisy parameter towards where it started, if it has hardly got further than noise.
 
     Parameters
     ----------
-    w, start : ndarray of shape ``data.coefficient_shape``
+    w, start : ndarray of shape (columns,) or (columns, outputs)
         The parameter, and where descent started.
     noise : float
-        Bound on the standard deviation of the noise in each coefficient, above 0.
-    loss : Loss
-        Pointwise loss; nothing is done unless ``is_neutral``.
-    data : DataSpec
-        Public facts.
+        Bound on the standard deviation of the noise in each coordinate, above 0.
+    inverse : ndarray of shape (columns, columns), optional
+        ``inverse @ w`` are coordinates in which rows look alike in every direction, and in which
+        the noise is meant. By default coefficients themselves, in which rows may be anything.
+    own_intercept : bool
+        Whether the last row of ``w``, of intercepts that neither penalty nor constraint is
+        about, may have a share of its own. Few numbers that all rows agree on can stand far out of
+        noise in which the others drown, as where a class is rare.
+    pace : float, default=1.0
+        By how much the noise along the intercept is larger, at least 1.
 
     Returns
     -------
     ndarray, shape of w
-        ``start`` plus a share of the way to ``w``: ``kept_share`` for rows that may differ much
-        between directions.
+        ``start`` plus a share of the way to ``w``, by ``kept_share`` as if the pace were 1; of
+        the way's component along the intercept a share of its own, if that is more.
 
     Notes
     -----
     Privacy: post-processing of released values.
+
+    Examples
+    --------
+    >>> w = np.append(np.full(100, 0.8), 6.0)
+    >>> shrunk(w, np.zeros(101), noise=1.0, own_intercept=True)[[0, -1]]
+    array([0.08, 6.  ])
     """
-    if not is_neutral(loss, data):
-        return w
-    length = float(np.linalg.norm(w - start))
-    share = kept_share(length, noise, data.n_coefficients, alike=False)
-    moved: NDArray[np.float64] = start + share * (w - start)
+    way = w - start
+    v = way if inverse is None else inverse @ way
+    alike = inverse is not None
+    if not own_intercept:
+        share = kept_share(float(np.linalg.norm(v)), noise, v.size, alike=alike)
+        moved: NDArray[np.float64] = start + share * way
+        return moved
+    # In coordinates in which rows look alike, what is orthogonal to this predicts 0 on average.
+    along = np.append(np.zeros(len(v) - 1), 1.0) if inverse is None else inverse[:, -1]
+    intercept = along @ v / (along @ along)
+    level = np.multiply.outer(along, intercept / pace)
+    even = float(np.linalg.norm(v - (pace - 1.0) * level))
+    share = kept_share(even, noise, v.size, alike=alike)
+    moved = start + share * way
+    length = float(np.linalg.norm(level))
+    own = kept_share(length, _SURE * noise, intercept.size, alike=alike)
+    own = max((own - _LEAST_SHARE) / (1.0 - _LEAST_SHARE), share / pace)
+    moved[-1] += (own - share) * intercept
     return moved

@@ -31,7 +31,7 @@ from dpglm.solvers.preconditioner import (
     second_moment_release,
 )
 from dpglm.solvers.quadratic import minimize_quadratic
-from dpglm.solvers.shrinkage import kept_share
+from dpglm.solvers.shrinkage import shrunk
 
 __all__ = ["SufficientStatistics", "SufficientStatisticsMethod"]
 
@@ -287,10 +287,12 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
             constant,
         )
         start = feasible(self.problem, penalized, constant, 0.0)
-        length = float(np.linalg.norm(basis.inverse @ (w - start)))
+        # In coordinates whose squares are losses: noise where rows say little costs little there.
+        inverse = np.sqrt(raised)[:, np.newaxis] * (directions.T @ basis.inverse)
         noise = self.releases[1].noise_scale / self.target_weight
-        noise *= math.sqrt(float(np.mean(raised**-2.0)))
-        return start + kept_share(length, noise, len(matrix), alike=True) * (w - start)
+        noise *= math.sqrt(float(np.mean(1.0 / raised)))
+        own_intercept = penalized < self.data.n_columns
+        return shrunk(w, start, noise, inverse=inverse, own_intercept=own_intercept)
 
     def finish(self, state: SufficientStatisticsState) -> NDArray[np.float64]:
         return state.w
