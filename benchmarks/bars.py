@@ -12,9 +12,12 @@ import sys
 from pathlib import Path
 
 from benchmarks.accuracy import ACCURACY
+from benchmarks.cluster import CLUSTER
+from benchmarks.out_of_core import OUT_OF_CORE
+from benchmarks.planning import PLANNING
 from benchmarks.speed import SPEED
 
-MEASURES = {**ACCURACY, **SPEED}
+MEASURES = {**ACCURACY, **PLANNING, **SPEED, **OUT_OF_CORE, **CLUSTER}
 
 
 def main() -> int:

@@ -24,6 +24,7 @@ PUBLIC = [
     "dpglm.datasets",
     "dpglm.estimators",
     "dpglm.exceptions",
+    "dpglm.ledger",
     "dpglm.oracle.clipping",
     "dpglm.preprocessing",
     "dpglm.privacy",

@@ -29,8 +29,10 @@ CORE = {
     "threadpoolctl",
 }
 OPTIONAL = [
+    "array_api_compat",
     "click",
     "dask",
+    "distributed",
     "jinja2",
     "matplotlib",
     "opendp",
@@ -87,7 +89,7 @@ class TestDependencies:
         extras = PROJECT["optional-dependencies"]
         (requirement,) = map(Requirement, extras["all"])
         assert requirement.name == "dpglm"
-        assert requirement.extras == set(extras) - {"all", "dev"}
+        assert requirement.extras == set(extras) - {"all", "dask", "dev", "torch"}
 
 
 class TestConstraints:

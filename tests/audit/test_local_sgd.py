@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from dpglm.data.spec import DataSpec
-from dpglm.oracle.clipping import FlatClipping
 from dpglm.privacy import mechanisms
 from dpglm.privacy.budget import GaussianDP
 from dpglm.privacy.noise import SeededNoise
@@ -17,6 +16,7 @@ from dpglm.privacy.unit import Adjacency
 from dpglm.problem import Logistic, Problem
 from dpglm.solvers import LocalSGD, local_sgd, run
 from tests.audit.attack import mu_at_least, one_row, planted_noise
+from tests.planted import unclipped
 
 MU, CLIP = 2.0, 0.25
 HUGE = np.array([1e6, 0.0])
@@ -88,7 +88,7 @@ def test_a_factor_two_forgotten_for_replace_one_is_refuted():
 
 def test_no_clipping_is_refuted():
     plan = plan_of()
-    with mock.patch.object(FlatClipping, "scale", lambda self, slopes, norms: 4.0 * slopes):
+    with unclipped(4.0):
         assert attack(plan, FEW) > MU
 
 

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from dpglm.data.spec import DataSpec
-from dpglm.oracle import clipping as clipping_module
 from dpglm.privacy.accountants import accountant_for
 from dpglm.privacy.budget import ApproximateDP, GaussianDP
 from dpglm.privacy.mechanisms import Curator, SecretNoise
@@ -18,6 +17,7 @@ from dpglm.privacy.unit import Adjacency
 from dpglm.problem import Logistic, OneVsRest, Problem, Squared
 from dpglm.solvers import ObjectivePerturbation, OutputPerturbation, run
 from tests.audit.attack import delta_at_least, mu_at_least, one_row, planted_noise
+from tests.planted import unclipped
 
 MU, RUNS, FEW = 2.0, 400, 200
 HUGE = np.array([1e6, 0.0])
@@ -82,9 +82,7 @@ def test_a_factor_two_forgotten_for_replace_one_is_refuted():
 
 def test_no_clipping_is_refuted():
     plan = output_plan()
-    with mock.patch.object(
-        clipping_module.FlatClipping, "scale", lambda self, slopes, row_norms: slopes
-    ):
+    with unclipped():
         assert output_attack(plan, FEW) > MU
 
 

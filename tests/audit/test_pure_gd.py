@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from dpglm.data.spec import DataSpec
-from dpglm.oracle.clipping import FlatClipping
 from dpglm.privacy import mechanisms
 from dpglm.privacy.budget import ApproximateDP
 from dpglm.privacy.noise import SeededNoise
@@ -18,6 +17,7 @@ from dpglm.privacy.unit import Adjacency
 from dpglm.problem import Logistic, Problem
 from dpglm.solvers import PureGD, run
 from tests.audit.attack import one_row, rate_above
+from tests.planted import unclipped
 
 EPSILON = 2.0
 HUGE = np.array([1e6])
@@ -102,7 +102,7 @@ def test_a_budget_spent_in_every_step_is_refuted():
 
 def test_no_clipping_is_refuted():
     plan = plan_of()
-    with mock.patch.object(FlatClipping, "scale", lambda self, slopes, norms: slopes):
+    with unclipped():
         first, second = neighbours(plan)
         a, b = (
             sums(plan, rows, range(start, start + RUNS))[:, 0, 0]

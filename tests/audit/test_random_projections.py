@@ -10,8 +10,6 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from dpglm.data import projection
-from dpglm.data.dense import DenseRows
 from dpglm.data.projection import GaussianEmbedding
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.projection import GaussianMatrix
@@ -23,6 +21,7 @@ from dpglm.privacy.unit import Adjacency
 from dpglm.problem import Logistic, Problem
 from dpglm.solvers import D2P2, JohnsonLindenstrauss, NoisyGD, johnson_lindenstrauss, run
 from tests.audit.attack import delta_at_least, mu_at_least, one_row, planted_noise, views
+from tests.planted import not_shortened
 
 HUGE = np.array([1e6, 0.0])
 UNIT = DataSpec(n_rows=3, n_features=2)
@@ -82,13 +81,6 @@ def test_an_embedded_run_is_as_private_as_claimed_and_no_more(adjacency):
 def test_half_the_noise_on_embedded_rows_is_refuted():
     with planted_noise(half_noise):
         assert embedded_attack(embedded_plan(), range(FEW), range(FEW, 2 * FEW)) > MU
-
-
-def not_shortened(rows, transform, spec):
-    """Products as they are, with the norms that rows had before."""
-    X = np.concatenate([product for product, _, _ in projection._products(rows, transform)])
-    (block,) = rows.blocks()
-    return DenseRows(X, block.targets, block.norms, spec, block.weights)
 
 
 def test_embedded_rows_that_are_not_shortened_are_refuted():
