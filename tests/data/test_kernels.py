@@ -6,9 +6,11 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 from dpglm.data import kernels
 from dpglm.data.prepare import prepare_rows
@@ -204,3 +206,76 @@ def test_an_old_library_is_not_used(tmp_path):
         env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
     )
     assert done.stdout == "ok\n", done.stderr
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=repr)
+@pytest.mark.parametrize("clipping", CLIPPINGS, ids=repr)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("index", [np.int32, np.int64])
+def test_sparse_sum_is_that_of_numpy(loss, clipping, dtype, index):
+    _, y, _, w, weights = _problem(200, 50, dtype)
+    X = sparse.csr_array(
+        sparse.random_array((200, 50), density=0.1, format="csr", rng=np.random.default_rng(0)),
+        dtype=dtype,
+    )
+    X.indices, X.indptr = X.indices.astype(index), X.indptr.astype(index)
+    norms = np.sqrt((X.toarray() ** 2).sum(axis=1)) + dtype(1e-3)
+    rule = compiled_rule(loss, clipping)
+    tolerance = 100 * np.finfo(dtype).eps * np.linalg.norm(w)
+    full = np.column_stack([X.toarray(), np.full(200, 2.0)])
+    v = np.append(w, 0.4)
+    for given in (None, weights):
+        total = kernels.sparse_bounded_sum(rule, X, slice(0, 200), w, 0.0, y, norms, given)
+        expected = _reference(loss, clipping, full[:, :-1], y, norms, w, given)
+        np.testing.assert_allclose(total, expected, atol=tolerance, rtol=0)
+        total = kernels.sparse_bounded_sum(rule, X, slice(0, 200), v, 2.0, y, norms, given)
+        expected = _reference(loss, clipping, full, y, norms, v, given)
+        np.testing.assert_allclose(total, expected, atol=tolerance, rtol=0)
+
+
+def test_a_sparse_row_contributes_the_same_bits_wherever_it_stands():
+    _, y, norms, w, _ = _problem(100, 30, np.float64)
+    X = sparse.csr_array(
+        sparse.random_array((100, 30), density=0.4, format="csr", rng=np.random.default_rng(0))
+    )
+    rule = compiled_rule(Logistic(), FlatClipping(0.5))
+    for i in (0, 31, 32, 77):
+        own = slice(i, i + 1)
+        alone = kernels.sparse_bounded_sum(rule, X, own, w, 0.0, y[own], norms[own], None)
+        only = sparse.csr_array(X.multiply((np.arange(100) == i)[:, None]))
+        everywhere = kernels.sparse_bounded_sum(
+            rule, only, slice(0, 100), w, 0.0, np.full(100, y[i]), np.full(100, norms[i]), None
+        )
+        assert (alone == everywhere).all()
+
+
+def test_sparse_blocks_use_the_compiled_sum():
+    _, y, _, w, weights = _problem(9000, 40, np.float64)
+    X = sparse.csr_array(
+        sparse.random_array((9000, 40), density=0.2, format="csr", rng=np.random.default_rng(0))
+    )
+    spec = DataSpec(n_rows=9000, n_features=40, row_norm=3.0, intercept=1.0, sparse=True)
+    rows = prepare_rows(X, y, spec, weights=weights)
+    args = (Logistic(), FlatClipping(0.5), np.append(w, 0.3))
+    fast = clipped_gradient_sum(rows, *args)
+    with mock.patch.object(kernels, "_library", None):
+        slow = clipped_gradient_sum(rows, *args)
+    np.testing.assert_allclose(fast, slow, atol=1e-10)
+    assert (fast != slow).any()
+
+
+def test_sparse_rows_with_columns_out_of_range_are_refused():
+    X = sparse.csr_array(np.eye(4))
+    X.indices[2] = 9
+    with pytest.raises(ValueError, match="indices"):
+        prepare_rows(X, np.ones(4), DataSpec(n_rows=4, n_features=4, sparse=True))
+    rule = compiled_rule(Squared(), FlatClipping(1.0))
+    X = sparse.csr_array(np.eye(4))
+    with pytest.raises(ValueError, match="w has shape"):
+        kernels.sparse_bounded_sum(
+            rule, X, slice(0, 4), np.ones(3), 0.0, np.ones(4), np.ones(4), None
+        )
+    with pytest.raises(ValueError, match="shape"):
+        kernels.sparse_bounded_sum(
+            rule, X, slice(0, 4), np.ones(4), 0.0, np.ones(3), np.ones(4), None
+        )

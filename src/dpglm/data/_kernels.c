@@ -1,9 +1,9 @@
-/* Bounded sums over dense rows in one pass over memory: predict, slope, clip, add up.
+/* Bounded sums over rows in one pass over memory: predict, slope, clip, add up.
 
    Rows are taken in chunks that stay in the core's cache between their two uses. A row's
    prediction is computed by the same operations wherever the row stands, so one row more or less
-   never changes what another row contributes. Contributions are added up in the rows' own
-   precision in groups of at most GROUP rows, and the groups in double precision.
+   never changes what another row contributes. Contributions are added up in double precision,
+   those of dense rows in groups of at most GROUP rows in the rows' own precision before.
 
    Compile without -ffast-math: NaN and infinity must mean what IEEE 754 says. */
 
@@ -11,10 +11,11 @@
 #include <stdint.h>
 #include <string.h>
 
-#define ABI 1 /* as in kernels.py */
+#define ABI 2 /* as in kernels.py */
 #define GROUP 8
 #define CHUNK_ROWS 512
 #define CHUNK_BYTES (64 << 10)
+#define SPARSE_CHUNK_ROWS 32
 
 #if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__) && !defined(__clang__)
 #define EACH_PROCESSOR \
@@ -123,8 +124,20 @@ INLINE void clip_slopes(const rule *how, ptrdiff_t rows, const double *y, const 
 #define REAL float
 #define NAME(name) name##_float32
 #include "_kernels_of_type.h"
+#define INDEX int32_t
+#define SPARSE_NAME(name) name##_float32_int32
+#include "_sparse_kernels_of_type.h"
+#define INDEX int64_t
+#define SPARSE_NAME(name) name##_float32_int64
+#include "_sparse_kernels_of_type.h"
 #undef REAL
 #undef NAME
 #define REAL double
 #define NAME(name) name##_float64
 #include "_kernels_of_type.h"
+#define INDEX int32_t
+#define SPARSE_NAME(name) name##_float64_int32
+#include "_sparse_kernels_of_type.h"
+#define INDEX int64_t
+#define SPARSE_NAME(name) name##_float64_int64
+#include "_sparse_kernels_of_type.h"

@@ -1,4 +1,4 @@
-"""Compiled sums over dense rows, where the package was built with a C compiler."""
+"""Compiled sums over rows, where the package was built with a C compiler."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
-__all__ = ["COMPILED", "Rule", "bounded_sum"]
+__all__ = ["COMPILED", "Rule", "bounded_sum", "sparse_bounded_sum"]
 
-_ABI = 1
+_ABI = 2
 """Changes with the arguments of the C functions, so that an old library is not used."""
 
 
@@ -92,11 +93,8 @@ def bounded_sum(
         If shapes do not fit together.
     """
     n, columns = X.shape
-    rows = (n if which is None else len(which),)
-    if not all(v is None or v.shape == rows for v in (targets, norms, weights)):
-        raise ValueError(f"targets, norms and weights must have shape {rows}")
-    if w.shape != (columns + (intercept != 0.0),):
-        raise ValueError(f"w has shape {w.shape}, but rows have {columns} columns")
+    n_rows = n if which is None else len(which)
+    _check_shapes(n_rows, columns + (intercept != 0.0), w, targets, norms, weights)
     size = X.itemsize
     by_rows = X.strides[1] == size and X.strides[0] % size == 0
     by_columns = X.strides[0] == size and X.strides[1] % size == 0 and which is None
@@ -116,7 +114,7 @@ def bounded_sum(
         _pointer(X),
         _size(X.strides[0 if by_rows else 1] // size),
         *order,
-        _size(*rows),
+        _size(n_rows),
         _size(columns),
         _pointer(coarse),
         ctypes.c_double(offset),
@@ -124,13 +122,88 @@ def bounded_sum(
         *map(_pointer, packed),
         _pointer(total),
     )
-    if intercept:
-        total[-1] *= intercept
-        return total
-    return total[:-1]
+    return _with_intercept(total, intercept)
+
+
+def sparse_bounded_sum(
+    rule: Rule,
+    X: sparse.csr_array,
+    rows: slice,
+    w: NDArray[np.float64],
+    intercept: float,
+    targets: NDArray[Any],
+    norms: NDArray[Any],
+    weights: NDArray[Any] | None,
+) -> NDArray[np.float64] | None:
+    """Sum over sparse rows of the clipped slope times the row, reading each row once.
+
+    Parameters
+    ----------
+    rule : Rule
+        Loss and clipping.
+    X : csr_array of shape (n, columns), float32 or float64
+        Rows, with column numbers in range and none twice in a row.
+    rows : slice
+        The rows that count, one after the other.
+    w, intercept, targets, norms, weights
+        As for ``bounded_sum``.
+
+    Returns
+    -------
+    ndarray, shape of w, or None
+        The sum; None where there is no compiled code for such arrays.
+
+    Raises
+    ------
+    ValueError
+        If shapes do not fit together.
+    """
+    columns = X.shape[1]
+    pointers = X.indptr[rows.start : rows.stop + 1]
+    same_type = all(v is None or v.dtype == X.dtype for v in (targets, norms, weights))
+    packed_rows = X.data.flags.c_contiguous and X.indices.flags.c_contiguous
+    if _library is None or not same_type or not packed_rows or X.indices.dtype != pointers.dtype:
+        return None
+    n_rows = len(pointers) - 1
+    _check_shapes(n_rows, columns + (intercept != 0.0), w, targets, norms, weights)
+    total = np.zeros(columns + 1)
+    # Held by a name, as a pointer keeps nothing alive.
+    packed = [_packed(v) for v in (X.data, X.indices, pointers, targets, norms, weights, w)]
+    data, indices, ends, *facts, parameter = map(_pointer, packed)
+    _library[f"bounded_sum_{X.dtype.name}_{X.indices.dtype.name}"](
+        data,
+        indices,
+        ends,
+        _size(n_rows),
+        _size(columns),
+        parameter,
+        ctypes.c_double(intercept * float(w[-1]) if intercept else 0.0),
+        ctypes.byref(rule),
+        *facts,
+        _pointer(total),
+    )
+    return _with_intercept(total, intercept)
 
 
 _size = ctypes.c_ssize_t
+
+
+def _check_shapes(
+    n_rows: int, n_columns: int, w: NDArray[Any], *facts: NDArray[Any] | None
+) -> None:
+    """Check what the C code relies on."""
+    if not all(values is None or values.shape == (n_rows,) for values in facts):
+        raise ValueError(f"targets, norms and weights must have shape {(n_rows,)}")
+    if w.shape != (n_columns,):
+        raise ValueError(f"w has shape {w.shape}, but rows have {n_columns} columns")
+
+
+def _with_intercept(total: NDArray[np.float64], intercept: float) -> NDArray[np.float64]:
+    """Turn the sum of the slopes, which comes last, into the intercept column's, or drop it."""
+    if not intercept:
+        return total[:-1]
+    total[-1] *= intercept
+    return total
 
 
 def _packed(values: NDArray[Any] | None) -> NDArray[Any] | None:

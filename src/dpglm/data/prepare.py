@@ -177,6 +177,8 @@ def prepare_rows(
     than ``spec.row_norm`` is scaled down to it. Norms are computed in float64 and rounded up.
     """
     if sparse.issparse(X):
+        # Compiled sums go where column numbers say.
+        X.check_format(full_check=True)
         X = X if scaling is None else scaling.apply_sparse(X)
     elif scaling is not None:
         X = scaling.apply(X)

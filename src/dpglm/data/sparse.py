@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterator
 from typing import Any, final
 
@@ -10,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from dpglm.data import kernels
 from dpglm.data.rows import Block, Floats, Rows
 from dpglm.data.spec import DataSpec
 
@@ -48,14 +50,10 @@ class SparseRows(Rows):
 
     def blocks(self) -> Iterator[Block]:
         for start in range(0, self.n_rows, BLOCK_ROWS):
-            rows = slice(start, start + BLOCK_ROWS)
+            rows = slice(start, min(start + BLOCK_ROWS, self.n_rows))
             weights = None if self._weights is None else self._weights[rows]
             yield _SparseBlock(
-                _row_slice(self._X, rows),
-                self._y[rows],
-                self._norms[rows],
-                weights,
-                self.spec.intercept,
+                self._X, rows, self._y[rows], self._norms[rows], weights, self.spec.intercept
             )
 
     def take(self, indices: NDArray[np.intp]) -> SparseRows:
@@ -79,40 +77,53 @@ class _SparseBlock(Block):
     def __init__(
         self,
         X: sparse.csr_array,
+        rows: slice,
         targets: NDArray[Any],
         norms: Floats,
         weights: Floats | None,
         intercept: float,
     ) -> None:
-        self._X, self._intercept = X, intercept
+        self._stored, self._which, self._intercept = X, rows, intercept
         self.targets, self.norms, self.weights = targets, norms, weights
+
+    @functools.cached_property
+    def _rows(self) -> sparse.csr_array:
+        return _row_slice(self._stored, self._which)
 
     def predict(self, w: NDArray[np.float64]) -> Floats:
         if self._intercept == 0.0:
-            return np.asarray(self._X @ w)
-        z: Floats = np.asarray(self._X @ w[:-1])
+            return np.asarray(self._rows @ w)
+        z: Floats = np.asarray(self._rows @ w[:-1])
         z += self._intercept * w[-1]
         return z
 
     def features(self) -> Floats:
-        dense: Floats = self._X.toarray()
+        dense: Floats = self._rows.toarray()
         return dense
 
     def weighted_sum(self, slopes: Floats) -> NDArray[np.float64]:
         slopes = slopes.astype(np.float64, copy=False)
-        total = np.asarray(self._X.T @ slopes, dtype=np.float64)
+        total = np.asarray(self._rows.T @ slopes, dtype=np.float64)
         if self._intercept == 0.0:
             return total
         return np.concatenate([total, self._intercept * slopes.sum(axis=0, keepdims=True)])
 
+    def bounded_sum(
+        self, rule: kernels.Rule, w: NDArray[np.float64], targets: NDArray[Any], norms: Floats
+    ) -> NDArray[np.float64] | None:
+        if w.ndim > 1:
+            return None
+        return kernels.sparse_bounded_sum(
+            rule, self._stored, self._which, w, self._intercept, targets, norms, self.weights
+        )
+
 
 def _row_slice(X: sparse.csr_array, rows: slice) -> sparse.csr_array:
     """``X[rows]`` as views of its data, which SciPy's own slicing would copy."""
-    stop = min(rows.stop, X.shape[0])
-    pointers = X.indptr[rows.start : stop + 1]
+    pointers = X.indptr[rows.start : rows.stop + 1]
     entries = slice(pointers[0], pointers[-1])
     return sparse.csr_array(
         (X.data[entries], X.indices[entries], pointers - pointers[0]),
-        shape=(stop - rows.start, X.shape[1]),
+        shape=(rows.stop - rows.start, X.shape[1]),
         copy=False,
     )
