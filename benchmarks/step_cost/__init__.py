@@ -1,0 +1,1 @@
+"""How fast a clipped gradient and a fit are: workloads, one process per library, tables, plots."""

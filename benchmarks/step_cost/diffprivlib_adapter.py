@@ -1,0 +1,9 @@
+"""diffprivlib: whole fits only; it has no private gradients."""
+
+from benchmarks.peers import diffprivlib_adapter as peer
+from benchmarks.step_cost.protocol import Adapter, serve
+
+DIFFPRIVLIB = Adapter(peer.DIFFPRIVLIB.version, fits={"diffprivlib": peer.fit})
+
+if __name__ == "__main__":
+    serve(DIFFPRIVLIB)
