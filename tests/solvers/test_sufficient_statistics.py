@@ -333,3 +333,23 @@ def test_settings_are_json_and_plans_are_values():
             for one in (budget, other)
         )
         assert less.coefficient_noise > more.coefficient_noise
+
+
+def test_a_column_that_says_little_does_not_cost_the_others():
+    # Noise in its coefficient is hundreds of times that in the first, and hardly matters.
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, size=(5000, 3)) * [1.0, 0.1, 0.01]
+    y = X @ [1.0, 5.0, 0.0] + 0.1 * rng.normal(size=5000)
+    scores = [
+        dpglm.Ridge(
+            epsilon=1.0,
+            solver="sufficient_statistics",
+            feature_bounds=(-1, 1),
+            target_bounds=(-2, 2),
+            random_state=seed,
+        )
+        .fit(X, y)
+        .score(X, y)
+        for seed in range(20)
+    ]
+    assert min(scores) > 0.95
