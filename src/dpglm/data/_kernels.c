@@ -14,7 +14,8 @@
 #define ABI 2 /* as in kernels.py */
 #define GROUP 8
 #define CHUNK_ROWS 512
-#define CHUNK_BYTES (64 << 10)
+#define CHUNK_BYTES (8 << 10)
+#define SHORT_ROW_BYTES 1024 /* longer rows are fetched ahead by the processor itself */
 #define SPARSE_CHUNK_ROWS 32
 
 #if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__) && !defined(__clang__)

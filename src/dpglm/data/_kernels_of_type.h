@@ -108,6 +108,7 @@ NAME(bounded_sum)(const REAL *X, ptrdiff_t stride, const int64_t *which, ptrdiff
                   ptrdiff_t columns, const REAL *w, double offset, const rule *how,
                   const REAL *targets, const REAL *norms, const REAL *weights, double *total) {
     const ptrdiff_t chunk = NAME(chunk_rows)(columns);
+    const ptrdiff_t row_bytes = columns * (ptrdiff_t)sizeof(REAL);
     const REAL *x[CHUNK_ROWS];
     double z[CHUNK_ROWS];
     for (ptrdiff_t start = 0; start < rows; start += chunk) {
@@ -124,7 +125,12 @@ NAME(bounded_sum)(const REAL *X, ptrdiff_t stride, const int64_t *which, ptrdiff
         NAME(chunk_slopes)(how, here, offset, targets + start, norms + start,
                            weights ? weights + start : NULL, z);
         for (ptrdiff_t i = here; i < padded; i++) z[i] = 0.0;
-        for (ptrdiff_t i = 0; i < padded; i += GROUP) NAME(add)(x + i, z + i, columns, total);
+        for (ptrdiff_t i = 0; i < padded; i += GROUP) {
+            NAME(add)(x + i, z + i, columns, total);
+            if (row_bytes <= SHORT_ROW_BYTES && !which)
+                for (ptrdiff_t b = 0; b < GROUP * row_bytes; b += 64)
+                    __builtin_prefetch((void *)((uintptr_t)x[i] + chunk * stride * sizeof(REAL) + b));
+        }
         for (ptrdiff_t i = 0; i < here; i++) total[columns] += (REAL)z[i];
     }
 }
