@@ -144,7 +144,6 @@ def test_arrays_without_compiled_code_are_left_to_numpy():
     rule = compiled_rule(Squared(), FlatClipping(1.0))
     assert kernels.bounded_sum(rule, X[:, ::2], None, w[::2], 0.0, y, norms, None) is None
     assert kernels.bounded_sum(rule, X, None, w, 0.0, y.astype(np.float32), norms, None) is None
-    assert compiled_rule(Softmax(), FlatClipping(1.0)) is None
     assert compiled_rule(Savage(), FlatClipping(1.0)) is None
 
 
@@ -212,6 +211,132 @@ def test_an_old_library_is_not_used():
         env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
     )
     assert done.stdout == "ok\n", done.stderr
+
+
+def _classes(n, d, n_classes, dtype, seed=0):
+    X, _, norms, _, weights = _problem(n, d, dtype, seed=seed)
+    rng = np.random.default_rng(seed + 1)
+    return X, rng.integers(0, n_classes, n), norms, rng.standard_normal((d, n_classes)), weights
+
+
+@pytest.mark.parametrize("clipping", CLIPPINGS, ids=repr)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n_classes", [2, 3, 4, 5, 10, 16])
+@pytest.mark.parametrize("shape", [(1, 1), (2, 4), (7, 9), (65, 8), (131, 37), (9, 3000)])
+def test_sum_of_classes_is_that_of_numpy(clipping, dtype, n_classes, shape):
+    X, y, norms, w, weights = _classes(*shape, n_classes, dtype)
+    rule = compiled_rule(Softmax(), clipping)
+    tolerance = 30 * np.finfo(dtype).eps * np.sqrt(sum(shape)) * max(1.0, np.linalg.norm(w))
+    for given in (None, weights):
+        total = kernels.softmax_sum(rule, X, None, w, 0.0, y, norms, given)
+        slopes = clipping.scale(Softmax().slope(X.astype(float) @ w, y), norms.astype(float))
+        slopes *= 1.0 if given is None else given.astype(float)[:, np.newaxis]
+        np.testing.assert_allclose(total, X.astype(float).T @ slopes, atol=tolerance, rtol=0)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_intercept_and_chosen_rows_of_classes(dtype):
+    X, y, norms, w, weights = _classes(300, 11, 7, dtype)
+    rule = compiled_rule(Softmax(), FlatClipping(1.0))
+    which = np.array([5, 5, 299, 0, 17])
+    full = np.column_stack([X, np.full(300, 2.0, dtype)])
+    w = np.vstack([w, 0.4 * np.ones(7)])
+    args = (y[which], norms[which], weights[which])
+    total = kernels.softmax_sum(rule, X, which, w, 2.0, *args)
+    expected = kernels.softmax_sum(rule, full[which], None, w, 0.0, *args)
+    np.testing.assert_allclose(
+        total, expected, rtol=50 * np.finfo(dtype).eps, atol=np.finfo(dtype).eps
+    )
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("columns", [1, 8, 13, 100])
+@pytest.mark.parametrize("n_classes", [3, 10])
+def test_a_row_of_a_class_contributes_the_same_bits_wherever_it_stands(dtype, columns, n_classes):
+    X, y, norms, w, weights = _classes(200, columns, n_classes, dtype)
+    rule = compiled_rule(Softmax(), FlatClipping(0.5))
+    sums = []
+    for n, place in ((200, 0), (200, 63), (200, 64), (200, 199), (1, 0), (35, 34)):
+        alone = np.zeros((n, columns), dtype)
+        alone[place] = X[7]
+        facts = [np.full(n, v[7]) for v in (y, norms)]
+        importance = np.zeros(n, dtype)
+        importance[place] = weights[7]
+        sums.append(kernels.softmax_sum(rule, alone, None, w, 0.0, *facts, importance))
+    assert all((one == sums[0]).all() for one in sums)
+    assert np.abs(sums[0]).max() > 0.0
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("clipping", CLIPPINGS, ids=repr)
+def test_no_row_of_a_class_contributes_more_than_the_bound(dtype, clipping):
+    rng = np.random.default_rng(1)
+    rule = compiled_rule(Softmax(), clipping)
+    largest = 0.0
+    for size in (1.0, 1e30, 1e300):
+        w = size * rng.standard_normal((4, 3))
+        for scale in (1e-30, 1.0, 1e15):
+            X = (scale * rng.standard_normal((20, 4))).astype(dtype)
+            norms = (np.linalg.norm(X.astype(float), axis=1) * (1 + 1e-6)).astype(dtype)
+            for i in range(20):
+                one = slice(i, i + 1)
+                with np.errstate(over="ignore"):
+                    total = kernels.softmax_sum(
+                        rule, X[one], None, w, 0.0, np.array([i % 3]), norms[one], None
+                    )
+                assert np.isfinite(total).all()
+                largest = max(largest, np.linalg.norm(total))
+    assert 0.9 * clipping.bound <= largest <= clipping.bound * (1 + 20 * np.finfo(dtype).eps)
+
+
+def test_what_has_no_compiled_sum_of_classes_is_left_to_numpy():
+    X, y, norms, w, _ = _classes(20, 6, 17, np.float64)
+    rule = compiled_rule(Softmax(), FlatClipping(1.0))
+    assert kernels.softmax_sum(rule, X, None, w, 0.0, y, norms, None) is None
+    few = w[:, :4]
+    assert kernels.softmax_sum(rule, X, None, few, 0.0, y % 4, norms, None) is not None
+    columns = np.asfortranarray(X)
+    assert kernels.softmax_sum(rule, columns, None, few, 0.0, y % 4, norms, None) is None
+    narrow = (y % 4).astype(np.int32)
+    assert kernels.softmax_sum(rule, X, None, few, 0.0, narrow, norms, None) is None
+    with pytest.raises(ValueError, match="shape"):
+        kernels.softmax_sum(rule, X, None, few, 0.0, (y % 4)[:5], norms, None)
+    with pytest.raises(ValueError, match="w has shape"):
+        kernels.softmax_sum(rule, X, None, few, 1.0, y % 4, norms, None)
+    # A rule for classes is nothing for one output: no slope passes unclipped.
+    assert not kernels.bounded_sum(rule, X, None, w[:, 0], 0.0, norms, norms, None).any()
+
+
+def test_rows_of_classes_use_the_compiled_sum():
+    X, y, _, w, weights = _classes(3000, 20, 4, np.float32)
+    spec = DataSpec(
+        n_rows=3000, n_features=20, n_outputs=4, row_norm=9.0, intercept=1.0, dtype="float32"
+    )
+    rows = prepare_rows(X, y, spec, weights=weights)
+    args = (Softmax(), FlatClipping(1.0), np.vstack([w, w[:1]]))
+    fast = clipped_gradient_sum(rows, *args)
+    with mock.patch.object(kernels, "_library", None):
+        slow = clipped_gradient_sum(rows, *args)
+    np.testing.assert_allclose(fast, slow, atol=1e-2)
+    assert (fast != slow).any()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_slopes_below_the_normal_range_count_as_zero(dtype):
+    # They would lose the precision on which the bound of a contribution counts.
+    tiny = float(np.finfo(dtype).tiny)
+    one = np.ones((1, 1), dtype)
+    for part, expected in ((0.3, 0.0), (3.0, 3.0 * tiny)):
+        clipping = FlatClipping(part * tiny)
+        total = kernels.bounded_sum(
+            compiled_rule(Squared(), clipping), one, None, np.ones(1), 0.0, -one[0], one[0], None
+        )
+        assert total[0] == pytest.approx(expected, rel=1e-6, abs=0.0)
+        total = kernels.softmax_sum(
+            compiled_rule(Softmax(), clipping),
+            *(one, None, np.zeros((1, 2)), 0.0, np.zeros(1, np.int64), one[0], None),
+        )
+        assert total[0, 1] == pytest.approx(expected / np.sqrt(2), rel=1e-6, abs=0.0)
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)

@@ -11,12 +11,13 @@
 #include <stdint.h>
 #include <string.h>
 
-#define ABI 2 /* as in kernels.py */
+#define ABI 3 /* as in kernels.py */
 #define GROUP 8
 #define CHUNK_ROWS 512
 #define CHUNK_BYTES (8 << 10)
 #define SHORT_ROW_BYTES 1024 /* longer rows are fetched ahead by the processor itself */
 #define SPARSE_CHUNK_ROWS 32
+#define CLASS_ROWS 64 /* as RUN_ROWS in dense.py: added up in the rows' own precision */
 
 #if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__) && !defined(__clang__)
 #define EACH_PROCESSOR \
@@ -29,7 +30,7 @@
 int64_t kernels_abi(void) { return ABI; }
 
 /* As in oracle/compiled.py. */
-enum loss { LOGISTIC, SQUARED, HUBER, SQUARED_HINGE };
+enum loss { LOGISTIC, SQUARED, HUBER, SQUARED_HINGE, SOFTMAX };
 enum clipping { FLAT, AUTOMATIC };
 
 /* What happens to a row between its prediction and its contribution. */
@@ -118,24 +119,57 @@ INLINE void clip_slopes(const rule *how, ptrdiff_t rows, const double *y, const 
         CASE(SQUARED)
         CASE(HUBER)
         CASE(SQUARED_HINGE)
+    default: /* not a loss of one output */
+        memset(z, 0, rows * sizeof *z);
     }
 #undef CASE
 }
 
+/* The predictions of one row for all classes become its clipped slopes. */
+INLINE void softmax_slopes(const rule *how, ptrdiff_t classes, int64_t target, double norm,
+                           double weight, double *z) {
+    double most = z[0], sum = 0.0, squares = classes * 0x1p-1022; /* of squares that underflow */
+    for (ptrdiff_t c = 1; c < classes; c++) most = z[c] > most ? z[c] : most;
+#pragma omp simd reduction(+ : sum)
+    for (ptrdiff_t c = 0; c < classes; c++) {
+        z[c] = exponential(z[c] - most);
+        sum += z[c];
+    }
+    const double share = 1.0 / sum;
+#pragma omp simd reduction(+ : squares)
+    for (ptrdiff_t c = 0; c < classes; c++) {
+        z[c] = z[c] * share - (c == target ? 1.0 : 0.0);
+        squares += z[c] * z[c];
+    }
+    const double length = __builtin_sqrt(squares) * norm;
+    double factor = how->clipping == FLAT ? (length > how->bound ? how->bound / length : 1.0)
+                                          : how->bound / (length + how->stability);
+    factor = factor < 0x1p-1022 ? 0.0 : factor * weight;
+    const int finite = length - length == 0.0; /* slopes that overflowed count as zero */
+#pragma omp simd
+    for (ptrdiff_t c = 0; c < classes; c++) z[c] = finite ? z[c] * factor : 0.0;
+}
+
 #define REAL float
+#define SMALLEST 0x1p-126
 #define NAME(name) name##_float32
 #include "_kernels_of_type.h"
+#include "_class_kernels_of_type.h"
 #define INDEX int32_t
 #define SPARSE_NAME(name) name##_float32_int32
 #include "_sparse_kernels_of_type.h"
 #define INDEX int64_t
 #define SPARSE_NAME(name) name##_float32_int64
 #include "_sparse_kernels_of_type.h"
+#undef LANES
+#undef SMALLEST
 #undef REAL
 #undef NAME
 #define REAL double
+#define SMALLEST 0x1p-1022
 #define NAME(name) name##_float64
 #include "_kernels_of_type.h"
+#include "_class_kernels_of_type.h"
 #define INDEX int32_t
 #define SPARSE_NAME(name) name##_float64_int32
 #include "_sparse_kernels_of_type.h"

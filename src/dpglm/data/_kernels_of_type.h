@@ -1,5 +1,14 @@
 /* Kernels for rows whose entries are of type REAL. */
 
+#define LANES (32 / (ptrdiff_t)sizeof(REAL))
+typedef REAL NAME(lanes) __attribute__((vector_size(32), aligned(sizeof(REAL)), may_alias));
+
+/* A slope, or zero if REAL would lose the precision that the slope's bound counts on. */
+INLINE double NAME(held)(double slope) {
+    REAL s = slope, size = s < 0 ? -s : s;
+    return size >= SMALLEST && s - s == 0 ? slope : 0.0;
+}
+
 #define ROWS_OF(x) \
     const REAL *x0 = x[0], *x1 = x[1], *x2 = x[2], *x3 = x[3], *x4 = x[4], *x5 = x[5], \
                *x6 = x[6], *x7 = x[7];
@@ -43,13 +52,13 @@ INLINE void NAME(add)(const REAL *const *x, const double *s, ptrdiff_t columns,
 }
 
 /* z += columns times their entries of the parameter. */
-INLINE void NAME(add_columns)(const REAL *const *x, const double *v, ptrdiff_t rows,
+INLINE void NAME(add_columns)(const REAL *const *x, const REAL *v, ptrdiff_t rows,
                               double *restrict z) {
     ROWS_OF(x)
-    double v0 = v[0], v1 = v[1], v2 = v[2], v3 = v[3], v4 = v[4], v5 = v[5], v6 = v[6], v7 = v[7];
+    REAL v0 = v[0], v1 = v[1], v2 = v[2], v3 = v[3], v4 = v[4], v5 = v[5], v6 = v[6], v7 = v[7];
 #pragma omp simd
     for (ptrdiff_t i = 0; i < rows; i++) {
-        double t = x0[i] * v0;
+        REAL t = x0[i] * v0;
         t += x1[i] * v1;
         t += x2[i] * v2;
         t += x3[i] * v3;
@@ -61,23 +70,22 @@ INLINE void NAME(add_columns)(const REAL *const *x, const double *v, ptrdiff_t r
     }
 }
 
-INLINE void NAME(dot_columns)(const REAL *const *x, const double *z, ptrdiff_t rows, double *sums) {
-    ROWS_OF(x)
-    double s0 = 0, s1 = 0, s2 = 0, s3 = 0, s4 = 0, s5 = 0, s6 = 0, s7 = 0;
-#pragma omp simd reduction(+ : s0, s1, s2, s3, s4, s5, s6, s7)
-    for (ptrdiff_t i = 0; i < rows; i++) {
-        double v = z[i];
-        s0 += x0[i] * v;
-        s1 += x1[i] * v;
-        s2 += x2[i] * v;
-        s3 += x3[i] * v;
-        s4 += x4[i] * v;
-        s5 += x5[i] * v;
-        s6 += x6[i] * v;
-        s7 += x7[i] * v;
+/* Sums of columns times z: one sum in the rows' precision for each of LANES lanes, so that it has at
+   most CHUNK_ROWS / LANES = RUN_ROWS terms, and their sum in double precision. */
+INLINE void NAME(dot_columns)(const REAL *const *x, const REAL *z, ptrdiff_t rows, double *sums) {
+    NAME(lanes) partial[GROUP] = {{0}};
+    ptrdiff_t i = 0;
+    for (; i + LANES <= rows; i += LANES) {
+        const NAME(lanes) v = *(const NAME(lanes) *)(z + i);
+#pragma GCC unroll 8
+        for (int k = 0; k < GROUP; k++) partial[k] += *(const NAME(lanes) *)(x[k] + i) * v;
     }
-    sums[0] = s0, sums[1] = s1, sums[2] = s2, sums[3] = s3;
-    sums[4] = s4, sums[5] = s5, sums[6] = s6, sums[7] = s7;
+    for (int k = 0; k < GROUP; k++) {
+        double sum = 0;
+        for (int l = 0; l < LANES; l++) sum += partial[k][l];
+        for (ptrdiff_t rest = i; rest < rows; rest++) sum += (double)x[k][rest] * z[rest];
+        sums[k] = sum;
+    }
 }
 #undef ROWS_OF
 
@@ -86,7 +94,8 @@ INLINE ptrdiff_t NAME(chunk_rows)(ptrdiff_t columns) {
     return rows < GROUP ? GROUP : (rows > CHUNK_ROWS ? CHUNK_ROWS : rows);
 }
 
-/* Slopes of a chunk, clipped; on entry z holds predictions without the intercept's part. */
+/* Slopes of a chunk, clipped, those that REAL cannot hold dropped; on entry z holds predictions
+   without the intercept's part. */
 INLINE void NAME(chunk_slopes)(const rule *how, ptrdiff_t rows, double offset,
                                const REAL *targets, const REAL *norms, const REAL *weights,
                                double *z) {
@@ -98,6 +107,7 @@ INLINE void NAME(chunk_slopes)(const rule *how, ptrdiff_t rows, double offset,
         importance[i] = weights ? weights[i] : 1.0;
     }
     clip_slopes(how, rows, y, lengths, importance, z);
+    for (ptrdiff_t i = 0; i < rows; i++) z[i] = NAME(held)(z[i]);
 }
 
 /* Sum of clipped slope times row over rows in C order; the last entry of `total` becomes the sum
@@ -147,7 +157,7 @@ NAME(bounded_sum_by_columns)(const REAL *X, ptrdiff_t stride, ptrdiff_t rows, pt
         for (ptrdiff_t i = 0; i < here; i++) z[i] = 0.0;
         for (ptrdiff_t j = 0; j < columns; j += GROUP) {
             const REAL *x[GROUP];
-            double v[GROUP];
+            REAL v[GROUP];
             for (ptrdiff_t k = 0; k < GROUP; k++) {
                 x[k] = first + (j + k < columns ? j + k : j) * stride;
                 v[k] = j + k < columns ? w[j + k] : 0.0;
@@ -156,14 +166,16 @@ NAME(bounded_sum_by_columns)(const REAL *X, ptrdiff_t stride, ptrdiff_t rows, pt
         }
         NAME(chunk_slopes)(how, here, offset, targets + start, norms + start,
                            weights ? weights + start : NULL, z);
+        REAL s[CHUNK_ROWS];
+        for (ptrdiff_t i = 0; i < here; i++) s[i] = z[i];
         for (ptrdiff_t j = 0; j < columns; j += GROUP) {
             const REAL *x[GROUP];
             double sums[GROUP];
             for (ptrdiff_t k = 0; k < GROUP; k++)
                 x[k] = first + (j + k < columns ? j + k : j) * stride;
-            NAME(dot_columns)(x, z, here, sums);
+            NAME(dot_columns)(x, s, here, sums);
             for (ptrdiff_t k = 0; k < GROUP && j + k < columns; k++) total[j + k] += sums[k];
         }
-        for (ptrdiff_t i = 0; i < here; i++) total[columns] += z[i];
+        for (ptrdiff_t i = 0; i < here; i++) total[columns] += s[i];
     }
 }

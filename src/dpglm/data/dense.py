@@ -132,9 +132,8 @@ class _DenseBlock(Block):
     def bounded_sum(
         self, rule: kernels.Rule, w: NDArray[np.float64], targets: NDArray[Any], norms: Floats
     ) -> NDArray[np.float64] | None:
-        if w.ndim > 1:
-            return None
-        return kernels.bounded_sum(
+        compiled = kernels.bounded_sum if w.ndim == 1 else kernels.softmax_sum
+        return compiled(
             rule, self._stored, self._which, w, self._intercept, targets, norms, self.weights
         )
 

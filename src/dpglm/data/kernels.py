@@ -10,10 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-__all__ = ["COMPILED", "Rule", "bounded_sum", "sparse_bounded_sum"]
+__all__ = ["COMPILED", "Rule", "bounded_sum", "softmax_sum", "sparse_bounded_sum"]
 
-_ABI = 2
+_ABI = 3
 """Changes with the arguments of the C functions, so that an old library is not used."""
+_CLASS_ROWS = 64
+"""As in ``_kernels.c``."""
+_MOST_CLASSES = 16
+"""With more of them a BLAS is faster."""
 
 
 @final
@@ -109,8 +113,7 @@ def bounded_sum(
     # Held by a name, as a pointer keeps nothing alive.
     packed = [_packed(values) for values in (targets, norms, weights)]
     order = [_pointer(which)] if by_rows else []
-    name = "bounded_sum" if by_rows else "bounded_sum_by_columns"
-    _library[f"{name}_{X.dtype.name}"](
+    _function("bounded_sum" if by_rows else "bounded_sum_by_columns", X)(
         _pointer(X),
         _size(X.strides[0 if by_rows else 1] // size),
         *order,
@@ -123,6 +126,72 @@ def bounded_sum(
         _pointer(total),
     )
     return _with_intercept(total, intercept)
+
+
+def softmax_sum(
+    rule: Rule,
+    X: NDArray[Any],
+    which: NDArray[np.int64] | None,
+    w: NDArray[np.float64],
+    intercept: float,
+    targets: NDArray[Any],
+    norms: NDArray[Any],
+    weights: NDArray[Any] | None,
+) -> NDArray[np.float64] | None:
+    """Sum over rows of the clipped slopes of all classes times the row, in one pass over memory.
+
+    Parameters
+    ----------
+    rule : Rule
+        Clipping, with softmax for the loss.
+    X, which, intercept, norms, weights
+        As for ``bounded_sum``.
+    w : ndarray of shape (columns, classes), or (columns + 1, classes) with an intercept
+        The parameter.
+    targets : ndarray of int64, shape (rows,)
+        Numbers of classes.
+
+    Returns
+    -------
+    ndarray, shape of w, or None
+        The sum; None where there is no compiled code for such arrays.
+
+    Raises
+    ------
+    ValueError
+        If shapes do not fit together.
+    """
+    columns, classes = X.shape[1], w.shape[1]
+    n_rows = len(X) if which is None else len(which)
+    _check_shapes(n_rows, columns + (intercept != 0.0), w[:, 0], targets, norms, weights)
+    size = X.itemsize
+    by_rows = X.strides[1] == size and X.strides[0] % size == 0
+    same_type = all(v is None or v.dtype == X.dtype for v in (norms, weights))
+    if _library is None or not same_type or not by_rows or targets.dtype != np.int64:
+        return None
+    if classes > _MOST_CLASSES:
+        return None
+    with np.errstate(over="ignore", under="ignore"):
+        coarse = np.ascontiguousarray(w[:columns].T, dtype=X.dtype)
+    offsets = intercept * w[-1] if intercept else np.zeros(classes)
+    total = np.zeros((classes, columns + 1))
+    # As much as the C code asks for.
+    space = np.empty(_CLASS_ROWS * (classes + 3))
+    slopes = np.empty(space.shape, X.dtype)
+    packed = [_packed(values) for values in (targets, norms, weights)]
+    _function("softmax_sum", X)(
+        _pointer(X),
+        _size(X.strides[0] // size),
+        _pointer(which),
+        _size(n_rows),
+        _size(columns),
+        _size(classes),
+        _pointer(coarse),
+        _pointer(offsets),
+        ctypes.byref(rule),
+        *map(_pointer, (*packed, space, slopes, total)),
+    )
+    return np.ascontiguousarray(_with_intercept(total.T, intercept))
 
 
 def sparse_bounded_sum(
@@ -170,7 +239,7 @@ def sparse_bounded_sum(
     # Held by a name, as a pointer keeps nothing alive.
     packed = [_packed(v) for v in (X.data, X.indices, pointers, targets, norms, weights, w)]
     data, indices, ends, *facts, parameter = map(_pointer, packed)
-    _library[f"bounded_sum_{X.dtype.name}_{X.indices.dtype.name}"](
+    _function("bounded_sum", X.data, X.indices)(
         data,
         indices,
         ends,
@@ -186,6 +255,17 @@ def sparse_bounded_sum(
 
 
 _size = ctypes.c_ssize_t
+_TYPES = {("f", 4): "float32", ("f", 8): "float64", ("i", 4): "int32", ("i", 8): "int64"}
+
+
+def _function(name: str, *arrays: NDArray[Any]) -> Any:
+    """Find the C function for arrays of these types."""
+    # Looked up by attribute, which keeps it for the next time.
+    return getattr(_library, "_".join([name, *(_TYPES[_kind(v)] for v in arrays)]))
+
+
+def _kind(values: NDArray[Any]) -> tuple[str, int]:
+    return values.dtype.kind, values.dtype.itemsize
 
 
 def _check_shapes(
@@ -211,4 +291,4 @@ def _packed(values: NDArray[Any] | None) -> NDArray[Any] | None:
 
 
 def _pointer(values: NDArray[Any] | None) -> ctypes.c_void_p:
-    return ctypes.c_void_p(None if values is None else values.ctypes.data)
+    return ctypes.c_void_p(None if values is None else values.__array_interface__["data"][0])

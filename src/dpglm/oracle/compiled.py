@@ -8,7 +8,7 @@ from typing import Any
 
 from dpglm.data.kernels import Rule
 from dpglm.oracle.clipping import AutomaticClipping, Clipping, FlatClipping
-from dpglm.problem import Huber, Logistic, Loss, Squared, SquaredHinge
+from dpglm.problem import Huber, Logistic, Loss, Softmax, Squared, SquaredHinge
 
 __all__ = ["compiled_rule"]
 
@@ -47,6 +47,7 @@ _LOSSES: Mapping[type[Loss], Callable[[Any], tuple[int, float]]] = MappingProxyT
         Squared: lambda loss: (1, 0.0),
         Huber: lambda loss: (2, loss.threshold),
         SquaredHinge: lambda loss: (3, 0.0),
+        Softmax: lambda loss: (4, 0.0),
     }
 )
 _CLIPPINGS: Mapping[type[Clipping], Callable[[Any], tuple[int, float]]] = MappingProxyType(
