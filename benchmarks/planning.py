@@ -1,18 +1,26 @@
-"""How long a first plan takes and how much memory, each solver in a fresh interpreter."""
+"""How long plans and their verification take, and how much memory, in fresh interpreters.
+
+Run with ``make planning`` (a few minutes on one core), which rewrites the table of
+``docs/privacy.md``. ``--only TEXT`` prints the lines whose name has the text, and writes nothing.
+"""
 
 from __future__ import annotations
 
-import itertools
+import argparse
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.bar import Bar
+from benchmarks.peers.table import write
+from benchmarks.step_cost.__main__ import about_machine
 
-__all__ = ["PLANNING"]
+__all__ = ["CASES", "PLANNING", "Case", "Measured", "main", "measure", "table"]
 
+PAGE = Path(__file__).parent.parent / "docs" / "privacy.md"
 # Milliseconds of processor time, so that other work on the machine does not count: for events
 # that are Gaussian throughout, and for all others.
 _GAUSSIAN, _OTHER = 50.0, 2000.0
@@ -21,68 +29,206 @@ _MEMORY = 500.0
 _PROGRAM = """
 import json, resource, sys, time
 from dpglm.data.spec import DataSpec
-from dpglm.privacy import Adjacency, ApproximateDP
+from dpglm.preprocessing import Center, Scale
+from dpglm.privacy import Adjacency, ApproximateDP, spent
+from dpglm.privacy.repetitions import NegativeBinomial
 from dpglm.problem import L1Ball, L2, L2Ball, Logistic, Problem, Squared
+from dpglm.report.recompute import recompute
+from dpglm.selection.search import Candidate, HeldOutSearch, RepeatedSearch
+from dpglm.solvers import *
 from dpglm.solvers.registry import SOLVERS
 
-name, settings, problem, budgets = json.loads(sys.argv[1])
+def candidate(l2, settings):
+    return Candidate({"l2": l2}, NoisySGD(**settings), lambda data: Problem(Logistic(), L2(l2)))
+
+def candidates(**settings):
+    return tuple(candidate(l2, settings) for l2 in (1e-4, 1e-3, 1e-2, 1e-1))
+
+solver, problem, intercept = (eval(part) for part in sys.argv[1:4])
 data = DataSpec(
-    n_rows=200_000, n_features=100, intercept=float(name == "dpsgd_f"),
-    target_low=-1.0, target_high=1.0,
+    n_rows=200_000, n_features=100, intercept=intercept, target_low=-1.0, target_high=1.0
 )
-problem = eval(problem)
-times = []
-for epsilon, delta, adjacency in budgets:
+planned, verified, claims = [], [], []
+for relation in json.loads(sys.argv[4]):
+    for epsilon in (0.01, 0.1, 1.0, 8.0):
+        budget, adjacency = ApproximateDP(epsilon, 1e-5), Adjacency(relation)
+        start = time.process_time()
+        plan = solver.plan(problem, budget, data, adjacency)
+        planned.append(1e3 * (time.process_time() - start))
+        if epsilon == 1.0:
+            claims.append((plan.event, adjacency, budget))
+memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+for event, adjacency, budget in claims:
+    claim = spent(event, adjacency, budget)
     start = time.process_time()
-    SOLVERS[name](**settings).plan(
-        problem, ApproximateDP(epsilon, delta), data, Adjacency(adjacency)
-    )
-    times.append(1e3 * (time.process_time() - start))
-print(json.dumps([times, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024]))
+    list(recompute(event, adjacency, claim["epsilon"], claim["delta"]))
+    verified.append(1e3 * (time.process_time() - start))
+print(json.dumps([planned, verified, memory]))
 """
 
-_LOGISTIC, _RIDGE = "Problem(Logistic())", "Problem(Logistic(), L2(0.1), L2Ball(5.0))"
-_LARGE = {"n_steps": 100_000, "sampling_rate": 0.001}
-# One row per way to plan: solver, settings, problem, and the bar on its time.
-_CASES: tuple[tuple[str, dict[str, float], str, float], ...] = (
-    ("accelerated_mirror_descent", {}, "Problem(Logistic(), constraint=L2Ball(5.0))", _GAUSSIAN),
-    ("auto", {}, _LOGISTIC, _GAUSSIAN),
-    ("d2p2", {}, _LOGISTIC, _OTHER),
-    ("d2p2", _LARGE, _LOGISTIC, _OTHER),
-    ("dpsgd_f", {}, _LOGISTIC, _GAUSSIAN),
-    ("frank_wolfe", {}, "Problem(Logistic(), constraint=L1Ball(5.0))", _OTHER),
-    ("johnson_lindenstrauss", {}, _LOGISTIC, _GAUSSIAN),
-    ("local_sgd", {}, _LOGISTIC, _GAUSSIAN),
-    ("newton", {}, _LOGISTIC, _GAUSSIAN),
-    ("noisy_gd", {}, _LOGISTIC, _GAUSSIAN),
-    ("noisy_gd", {}, _RIDGE, _GAUSSIAN),
-    ("noisy_sgd", {}, _LOGISTIC, _OTHER),
-    ("noisy_sgd", _LARGE, _LOGISTIC, _OTHER),
-    ("objective_perturbation", {}, "Problem(Logistic(), L2(0.1))", _OTHER),
-    ("output_perturbation", {}, _RIDGE, _GAUSSIAN),
-    ("pure_gd", {}, _LOGISTIC, _OTHER),
-    ("sufficient_statistics", {}, "Problem(Squared(), L2(0.1))", _GAUSSIAN),
-    ("svrg", {}, _LOGISTIC, _OTHER),
-    ("svrg_plus_plus", {}, _LOGISTIC, _OTHER),
+
+@dataclass(frozen=True)
+class Case:
+    """One way to plan: solver and problem as expressions, and the bar on its time, if any.
+
+    Parameters
+    ----------
+    name : str
+        As in the table.
+    solver, problem : str
+        Python expressions.
+    bar : float or None
+        Milliseconds.
+    relations : tuple of str
+        Neighbouring relations that are planned for.
+    intercept : float
+        As in ``DataSpec``.
+    """
+
+    name: str
+    solver: str
+    problem: str = "Problem(Logistic())"
+    bar: float | None = _GAUSSIAN
+    relations: tuple[str, ...] = ("zero_out", "add_remove", "replace_one")
+    intercept: float = 0.0
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Milliseconds of every plan and of every verification of its claim, and megabytes."""
+
+    case: Case
+    planned: tuple[float, ...]
+    verified: tuple[float, ...]
+    memory: float
+
+
+def _default(name: str, problem: str = "Problem(Logistic())", bar: float = _GAUSSIAN) -> Case:
+    return Case(f"`{name}`", f"SOLVERS[{name!r}]()", problem, bar)
+
+
+_RIDGE = "Problem(Logistic(), L2(0.1), L2Ball(5.0))"
+_LARGE = "n_steps=100_000, sampling_rate=0.001"
+_COUNTED = ("zero_out", "replace_one")  # relations under which the number of rows is public
+CASES = (
+    _default("accelerated_mirror_descent", "Problem(Logistic(), constraint=L2Ball(5.0))"),
+    _default("auto"),
+    _default("d2p2", bar=_OTHER),
+    Case("`d2p2`, large", f"D2P2({_LARGE})", bar=_OTHER),
+    Case("`dpsgd_f`", "SOLVERS['dpsgd_f']()", intercept=1.0),
+    _default("frank_wolfe", "Problem(Logistic(), constraint=L1Ball(5.0))", _OTHER),
+    _default("johnson_lindenstrauss"),
+    Case("`local_sgd`", "SOLVERS['local_sgd']()", relations=_COUNTED),
+    _default("newton"),
+    _default("noisy_gd"),
+    Case("`noisy_gd`, last iterate", "NoisyGD()", _RIDGE),
+    _default("noisy_sgd", bar=_OTHER),
+    Case("`noisy_sgd`, large", f"NoisySGD({_LARGE})", bar=_OTHER),
+    _default("objective_perturbation", "Problem(Logistic(), L2(0.1))", _OTHER),
+    _default("output_perturbation", _RIDGE),
+    _default("pure_gd", bar=_OTHER),
+    _default("sufficient_statistics", "Problem(Squared(), L2(0.1))"),
+    _default("svrg", bar=_OTHER),
+    Case(
+        "`svrg`, large",
+        "SVRG(n_epochs=5, inner_steps=20_000, sampling_rate=0.001)",
+        bar=_OTHER,
+    ),
+    _default("svrg_plus_plus", bar=_OTHER),
+    Case(
+        "`svrg_plus_plus`, large",
+        "SVRGPlusPlus(n_epochs=4, inner_steps=6_666, sampling_rate=0.001)",
+        bar=_OTHER,
+    ),
+    Case(
+        "pipeline of two steps and `noisy_sgd`, large",
+        f"Preprocessed([Center(), Scale()], NoisySGD({_LARGE}))",
+        bar=None,
+        intercept=1.0,
+    ),
+    Case(
+        "search over four `noisy_sgd`, large, rows held out",
+        f"HeldOutSearch(candidates({_LARGE}), 0.2)",
+        bar=None,
+        relations=("zero_out",),
+    ),
+    Case(
+        "search over four `noisy_sgd`, large, repeated",
+        f"RepeatedSearch(candidates({_LARGE}), NegativeBinomial(1 / 12), 0.1)",
+        bar=None,
+        relations=("zero_out",),
+    ),
 )
-_RELATIONS = ("zero_out", "add_remove", "replace_one")
+
+
+def measure(case: Case) -> Measured:
+    """Plan for epsilons from 0.01 to 8, every relation, in a new interpreter.
+
+    Parameters
+    ----------
+    case : Case
+        What is planned; the first plan also pays for imports.
+    """
+    arguments = case.solver, case.problem, repr(case.intercept), json.dumps(case.relations)
+    found = subprocess.run(
+        [sys.executable, "-c", _PROGRAM, *arguments], stdout=subprocess.PIPE, check=True
+    )
+    planned, verified, memory = json.loads(found.stdout)
+    return Measured(case, tuple(planned), tuple(verified), memory)
+
+
+def table(measured: Iterable[Measured]) -> str:
+    """Write the measurements as a table.
+
+    Parameters
+    ----------
+    measured : iterable of Measured
+        One for each line.
+    """
+    lines = [
+        "| plan of | first, ms | slowest after it, ms | bar, ms | verify at ε = 1, ms | peak, MB |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    for one in measured:
+        bar = "" if one.case.bar is None else f"{one.case.bar:.0f}"
+        lines.append(
+            f"| {one.case.name} | {one.planned[0]:.0f} | {max(one.planned[1:]):.0f} | {bar} "
+            f"| {max(one.verified):.0f} | {one.memory:.0f} |"
+        )
+    return "\n".join(lines)
 
 
 def planning(splits: Path) -> Iterator[Bar]:
     """Slowest plan of each solver, imports included, and the most memory."""
     most = 0.0
-    for name, settings, problem, bar in _CASES:
-        relations = [one for one in _RELATIONS if (name, one) != ("local_sgd", "add_remove")]
-        budgets = [*itertools.product((0.01, 0.1, 1.0, 8.0), (1e-5,), relations)]
-        program = json.dumps((name, settings, problem, budgets))
-        found = subprocess.run(
-            [sys.executable, "-c", _PROGRAM, program], capture_output=True, check=True
-        )
-        times, memory = json.loads(found.stdout)
-        most = max(most, memory)
-        steps = ", q = 0.001, T = 100000" if settings else ""
-        yield Bar(f"plan of {name}{steps}, slowest", max(times), 0.0, bar, False, "ms")
+    for case in CASES:
+        if case.bar is not None:
+            found = measure(case)
+            most = max(most, found.memory)
+            yield Bar(f"plan of {case.name}", max(found.planned), 0.0, case.bar, False, "ms")
     yield Bar("planning, peak memory", most, 0.0, _MEMORY, False, "MB")
 
 
 PLANNING: Mapping[str, Callable[[Path], Iterator[Bar]]] = {"planning": planning}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, print, and write the table into the docs."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.planning", description=__doc__)
+    parser.add_argument("--only", help="part of the names of what is measured")
+    options = parser.parse_args(arguments)
+    cases = [one for one in CASES if options.only is None or options.only in one.name]
+    machine = about_machine()
+    text = "\n\n".join(
+        (
+            f"{machine['processor']}, one thread, Python {machine['python']}.",
+            table(measure(one) for one in cases),
+        )
+    )
+    print(text)
+    if options.only is None:
+        write(PAGE, text)
+
+
+if __name__ == "__main__":
+    main()

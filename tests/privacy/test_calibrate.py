@@ -2,13 +2,14 @@
 
 import functools
 import math
+from collections import Counter
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpglm.privacy import gdp
-from dpglm.privacy.accountants import GaussianAccountant, PLDAccountant
+from dpglm.privacy.accountants import GaussianAccountant, MixtureAccountant, PLDAccountant
 from dpglm.privacy.budget import ApproximateDP, GaussianDP, ZeroConcentratedDP
 from dpglm.privacy.calibrate import calibrate, spent, within_budget
 from dpglm.privacy.events import (
@@ -18,6 +19,7 @@ from dpglm.privacy.events import (
     LastIterate,
     ObjectivePerturbation,
     PoissonSampled,
+    ProjectedGaussian,
     Repeated,
 )
 from dpglm.privacy.fourier import FourierAccountant
@@ -86,6 +88,51 @@ def test_many_rare_samples_take_no_more_noise_than_before(epsilon, delta, adjace
     # Not optimistic: the other accountant, which is never below the truth, needs this much too.
     too_little = make_event(0.99 * multiplier)
     assert FourierAccountant().epsilon(too_little, adjacency, delta) > epsilon
+
+
+def evaluations(monkeypatch, make_event, adjacency):
+    """Count how often each accountant computes a delta in one calibration."""
+    counts = Counter()
+
+    def counted(accountant, compute):
+        def wrapper(self, *arguments):
+            counts[accountant, getattr(self, "cell_fraction", None)] += 1
+            return compute(self, *arguments)
+
+        return wrapper
+
+    for accountant in (FourierAccountant, MixtureAccountant, PLDAccountant):
+        monkeypatch.setattr(accountant, "_delta", counted(accountant, accountant._delta))
+    for epsilon in (0.01, 1.0, 8.0):
+        counts.clear()
+        calibrate(make_event, ApproximateDP(epsilon, 1e-5), adjacency)
+        yield dict(counts)
+
+
+@pytest.mark.parametrize("adjacency", [Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE])
+def test_a_search_asks_slow_accountants_once_or_twice(monkeypatch, adjacency):
+    make_event = lambda s: Repeated(PoissonSampled(0.001, Gaussian(s)), 100_000)  # noqa: E731
+    for counts in evaluations(monkeypatch, make_event, adjacency):
+        assert 1 <= counts[PLDAccountant, None] <= 2
+        assert counts[FourierAccountant, 0.03] <= 3
+        assert counts[FourierAccountant, 0.25] <= 9
+
+
+def test_levels_of_noise_are_composed_on_a_fine_grid_three_times_at_most(monkeypatch):
+    def make_event(s):
+        step = lambda level: PoissonSampled(0.01, ProjectedGaussian(s * 0.8**level, 20))  # noqa: E731
+        return Composed(tuple(Repeated(step(level), 100) for level in range(4)))
+
+    for counts in evaluations(monkeypatch, make_event, Adjacency.REPLACE_ONE):
+        assert 1 <= counts[FourierAccountant, 0.02] <= 3
+        assert counts[FourierAccountant, 0.25] <= 9
+
+
+@pytest.mark.parametrize("adjacency", [Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE])
+def test_exact_searches_take_few_integrals(monkeypatch, adjacency):
+    for counts in evaluations(monkeypatch, SAMPLED["objective"], adjacency):
+        assert counts.keys() == {(MixtureAccountant, None)}
+        assert counts[MixtureAccountant, None] <= 16
 
 
 def test_renyi_accounting_of_dp_accounting_never_needs_less_noise():

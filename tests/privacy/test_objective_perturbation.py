@@ -200,11 +200,11 @@ def test_tail_of_two_rows_in_a_plane(angle):
     tail_first = 2.0 * ndtr(-v / math.cos(angle))
     tail_second = 2.0 * ndtr(-v / math.sin(angle)) if angle else np.zeros_like(v)
     exact = tail_first + first * tail_second
-    used = law.tail_p(v + 0.5)
+    used = law.tails(v + 0.5)[0]
     assert np.all(used >= exact * (1.0 - 1e-12))
     assert used[-1] == pytest.approx(2.0 * float(ndtr(-12.0)), rel=1e-12)
     # Planted bug: the half-normal tail everywhere.
-    wrong = line_law(0.0, 1.0, 1).tail_p(v + 0.5)
+    wrong = line_law(0.0, 1.0, 1).tails(v + 0.5)[0]
     assert np.all(wrong >= exact * (1.0 - 1e-12)) == (angle == 0.0)
 
 
@@ -214,7 +214,7 @@ def test_both_tails_belong_together(make, slope):
     # Q has density exp(-loss) relative to P: dQ = exp(-t) dP on a fine grid.
     law = make(0.1, slope, 1)
     t = np.linspace(law.low, law.low + 9.0 * slope, 200_001)
-    p, q = -np.diff(law.tail_p(t)), -np.diff(law.tail_q(t))
+    p, q = (-np.diff(tail) for tail in law.tails(t))
     assert np.all(p >= -1e-15)
     assert np.allclose(q, np.exp(-0.5 * (t[:-1] + t[1:])) * p, rtol=1e-4, atol=1e-13)
 

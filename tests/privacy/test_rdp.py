@@ -75,7 +75,7 @@ def test_objective_perturbation_is_the_moment_of_its_loss(replaced, order):
     piece = PerturbedPiece(0.1, 0.4, replaced, 1)
     law = piece.laws()[0]
     t = np.linspace(law.low, law.high, 400_001)
-    tail = law.tail_p(t)
+    tail = law.tails(t)[0]
     excess = order - 1.0
     # E exp(excess Z) = exp(excess low) + integral of excess exp(excess t) P(Z > t).
     moment = math.exp(excess * law.low) + np.trapezoid(excess * np.exp(excess * t) * tail, t)

@@ -23,6 +23,7 @@ from dpglm.privacy.events import (
 )
 from dpglm.privacy.repetitions import NegativeBinomial, PoissonNumber
 from dpglm.privacy.unit import Adjacency
+from dpglm.report import hockey_sticks
 from dpglm.report.divergences import divergence_delta
 from dpglm.report.hockey_sticks import HockeySticks
 from dpglm.report.recompute import gaussian_mu, recompute
@@ -191,3 +192,19 @@ def test_words_for_every_event_are_words(event, count):
     for sentence in describe_event(event):
         assert "of the form" not in sentence
         assert "=" not in sentence.replace("epsilon = ", "")
+
+
+def test_a_quiet_release_beside_loud_ones_sets_no_grid(monkeypatch):
+    loud = Repeated(PoissonSampled(0.01, ProjectedGaussian(2.0, 5)), 1000)
+    quiet = PoissonSampled(0.01, ProjectedGaussian(1e5, 5))
+    widths, dots = [], hockey_sticks._dots
+
+    def noted(curve, reach, width):
+        widths.append(width)
+        return dots(curve, reach, width)
+
+    monkeypatch.setattr(hockey_sticks, "_dots", noted)
+    alone = HockeySticks(loud, Adjacency.ZERO_OUT).delta(1.0)
+    together = HockeySticks(Composed((quiet, loud)), Adjacency.ZERO_OUT).delta(1.0)
+    assert max(widths) < 1.01 * min(widths)
+    assert together == pytest.approx(alone, rel=1e-2)

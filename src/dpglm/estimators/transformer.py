@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import numbers
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Self, final
@@ -26,7 +27,9 @@ from dpglm.preprocessing.base import Preprocessor
 from dpglm.preprocessing.row_map import RowMap
 from dpglm.privacy.accountants import GaussianAccountant
 from dpglm.privacy.budget import ApproximateDP, PrivacyBudget
-from dpglm.privacy.calibrate import within_budget
+from dpglm.privacy.calibrate import excess
+from dpglm.privacy.fill import largest_share
+from dpglm.privacy.noise import NoiseSource
 from dpglm.problem import Problem, Squared
 from dpglm.report.certificate import Certificate, certify
 from dpglm.report.verify import NO_TARGET
@@ -42,7 +45,7 @@ _PROBLEM = Problem(Squared())
 # Shares must leave something, however little, to the model that is not there.
 _ALL = 1.0 - 1e-9
 # An exponential mechanism spends down to a fifth of what its mu is worth.
-_MOST_FILLING, _HALVINGS = 5.0, 6
+_MOST_FILLING = 5.0
 
 
 @final
@@ -76,9 +79,9 @@ class PrivateTransformer(NamedSteps, TransformerMixin, PrivateEstimator):
     feature_bounds : pair of float or array_like, optional
         Public lower and upper bounds of the columns. Values are clipped to them, in ``fit`` and
         in ``transform``, and columns mapped to [-1, 1] before the steps.
-    random_state : int, optional
+    random_state : int or NoiseSource, optional
         None: noise from the operating system. An integer makes the fit reproducible and NOT
-        private.
+        private. See ``LogisticRegression``.
 
     Attributes
     ----------
@@ -142,7 +145,7 @@ class PrivateTransformer(NamedSteps, TransformerMixin, PrivateEstimator):
         shares: Mapping[str, float] | None = None,
         row_norm: float | None = None,
         feature_bounds: tuple[ArrayLike, ArrayLike] | None = None,
-        random_state: int | None = None,
+        random_state: int | NoiseSource | None = None,
     ) -> None:
         self.steps = steps
         self.epsilon = epsilon
@@ -160,7 +163,7 @@ class PrivateTransformer(NamedSteps, TransformerMixin, PrivateEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        tags.non_deterministic = self.random_state is None
+        tags.non_deterministic = not isinstance(self.random_state, numbers.Integral)
         return tags
 
     def plan(self, n_rows: int, n_features: int, dtype: str = "float64") -> Plan:
@@ -323,16 +326,15 @@ def _filled(plan: Plan, planned: Callable[[PrivacyBudget], Plan]) -> Plan:
     """
     if GaussianAccountant().supports(plan.event, plan.adjacency):
         return plan
-    limit, best = plan.budget.as_approximate_dp(), plan
-    low, high = 1.0, _MOST_FILLING
-    for _ in range(_HALVINGS):
-        middle = math.sqrt(low * high)
-        larger = planned(ApproximateDP(middle * limit.epsilon, limit.delta))
-        if within_budget(larger.event, plan.adjacency, limit):
-            best, low = larger, middle
-        else:
-            high = middle
-    return dataclasses.replace(best, budget=limit)
+    limit = plan.budget.as_approximate_dp()
+    over = excess(plan.event, plan.adjacency, limit)
+    larger = largest_share(
+        lambda share: planned(ApproximateDP(share * limit.epsilon, limit.delta)),
+        lambda one: excess(one.event, plan.adjacency, limit),
+        start=math.exp(min(-over, math.log(_MOST_FILLING))),
+        most=_MOST_FILLING,
+    )
+    return dataclasses.replace(larger or plan, budget=limit)
 
 
 def _divided(given: Sequence[float | None], wanted: Sequence[float]) -> list[float | None]:

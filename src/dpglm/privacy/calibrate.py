@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 
 from scipy.optimize import brentq
+from scipy.special import ndtri_exp
 
 from dpglm.privacy.accountant import check_parallel_parts
 from dpglm.privacy.accountants import (
@@ -14,21 +15,28 @@ from dpglm.privacy.accountants import (
     FourierAccountant,
     GaussianAccountant,
     MixtureAccountant,
+    PLDAccountant,
     RenyiAccountant,
     TightestAccountant,
     accountant_for,
 )
 from dpglm.privacy.branches import branches
-from dpglm.privacy.budget import PrivacyBudget
+from dpglm.privacy.budget import ApproximateDP, PrivacyBudget
 from dpglm.privacy.events import Event
 from dpglm.privacy.reduction import Pieces, reduce_event
 from dpglm.privacy.unit import Adjacency
 
-__all__ = ["calibrate", "spent", "within_budget"]
+__all__ = ["calibrate", "excess", "spent", "within_budget"]
 
 # A tenth of a per cent of noise is far below what a user can notice.
 _NUMERICAL_TOLERANCE = 1e-3
 _EXACT_TOLERANCE = 1e-6
+# The grid of PLDAccountant, convolved faster.
+_LIKE_PLD = FourierAccountant(cell_fraction=0.03, most_cells=50_000)
+# Of delta; the search for an epsilon may end a little above it.
+_MARGIN = 1.0 - 2e-6
+# So coarse a grid asks for up to two per cent more noise, at a tenth of the work.
+_ROUGH = FourierAccountant(cell_fraction=0.25, most_cells=50_000, even_cells=100)
 
 
 def calibrate(
@@ -74,12 +82,50 @@ def calibrate(
     >>> round(calibrate(lambda s: Repeated(Gaussian(s), 100), budget, Adjacency.ZERO_OUT), 3)
     37.306
     """
-    check_parallel_parts(make_event(1.0), adjacency)
-    if GaussianAccountant().supports(make_event(1.0), adjacency):
+    example = make_event(1.0)
+    check_parallel_parts(example, adjacency)
+    if GaussianAccountant().supports(example, adjacency):
         return _calibrate_exactly(make_event, budget, adjacency)
-    if MixtureAccountant().supports(make_event(1.0), adjacency):
-        return _calibrate_by_delta(make_event, budget, adjacency)
-    return _calibrate_numerically(make_event, budget, adjacency)
+    limit = budget.as_approximate_dp()
+    if limit.delta == 0.0:
+        if math.isinf(accountant_for(example, adjacency).epsilon(example, adjacency, 0.0)):
+            budget.gdp_mu()  # raises: Gaussian noise and a delta of 0
+        return _calibrate_exactly(make_event, limit, adjacency)
+    start = _central_limit(make_event, limit, adjacency)
+    if MixtureAccountant().supports(example, adjacency):
+        return _calibrate_exactly(make_event, limit, adjacency, start, _EXACT_TOLERANCE)
+    return _calibrate_numerically(make_event, limit, adjacency, start)
+
+
+def excess(event: Event, adjacency: Adjacency, budget: PrivacyBudget) -> float:
+    """Compare what an event spends with a budget.
+
+    Parameters
+    ----------
+    event, adjacency, budget
+        As for ``within_budget``.
+
+    Returns
+    -------
+    float
+        At most 0 only if the event is within the budget. The logarithm of the ratio of what is
+        spent to what may be spent, in mu or in epsilon of pure differential privacy; for other
+        events of two mu that belong to the deltas, roughly. So it falls by about as much as the
+        logarithm of a noise multiplier grows.
+
+    Raises
+    ------
+    ValueError
+        As for ``within_budget``.
+    """
+    exact = GaussianAccountant()
+    if exact.supports(event, adjacency):
+        return _log_ratio(exact.mu(event, adjacency), budget.gdp_mu())
+    limit = budget.as_approximate_dp()
+    accountant = accountant_for(event, adjacency)
+    if limit.delta == 0.0:
+        return _log_ratio(accountant.epsilon(event, adjacency, 0.0), limit.epsilon)
+    return _excess_of_delta(event, adjacency, limit, accountant)
 
 
 def within_budget(event: Event, adjacency: Adjacency, budget: PrivacyBudget) -> bool:
@@ -112,7 +158,7 @@ def within_budget(event: Event, adjacency: Adjacency, budget: PrivacyBudget) -> 
         return budget.allows_mu(exact.mu(event, adjacency))
     limit = budget.as_approximate_dp()
     accountant = accountant_for(event, adjacency)
-    return accountant.epsilon(event, adjacency, limit.delta) <= limit.epsilon
+    return accountant.delta(event, adjacency, limit.epsilon) <= limit.delta
 
 
 def spent(event: Event, adjacency: Adjacency, budget: PrivacyBudget) -> dict[str, float | str]:
@@ -152,73 +198,58 @@ def spent(event: Event, adjacency: Adjacency, budget: PrivacyBudget) -> dict[str
 
 
 def _calibrate_exactly(
-    make_event: Callable[[float], Event], budget: PrivacyBudget, adjacency: Adjacency
+    make_event: Callable[[float], Event],
+    budget: PrivacyBudget,
+    adjacency: Adjacency,
+    start: float = 1.0,
+    tolerance: float = 1e-9,
 ) -> float:
-    accountant = GaussianAccountant()
-    largest_mu = budget.gdp_mu()
-    root = _root(
-        lambda multiplier: accountant.mu(make_event(multiplier), adjacency) / largest_mu, budget
+    multiplier = _root(
+        lambda s: excess(make_event(s), adjacency, budget), budget, 0.01 * tolerance, start
     )
-    return _round_up(root, make_event, budget, adjacency)
-
-
-def _calibrate_by_delta(
-    make_event: Callable[[float], Event], budget: PrivacyBudget, adjacency: Adjacency
-) -> float:
-    limit = budget.as_approximate_dp()
-    if limit.delta == 0.0:
-        budget.gdp_mu()  # raises: Gaussian noise and a delta of 0
-    accountant = MixtureAccountant()
-    root = _root(
-        lambda multiplier: (
-            accountant.delta(make_event(multiplier), adjacency, limit.epsilon) / limit.delta
-        ),
-        budget,
-        tolerance=0.1 * _EXACT_TOLERANCE,
-        start=_central_limit(make_event, budget, adjacency),
-    )
-    return _round_up(root, make_event, budget, adjacency, nudge=0.1 * _EXACT_TOLERANCE)
+    nudge = 1e-6 * tolerance
+    while not within_budget(make_event(multiplier), adjacency, budget):
+        multiplier *= 1.0 + nudge
+        nudge *= 2.0
+    return multiplier
 
 
 def _calibrate_numerically(
-    make_event: Callable[[float], Event], budget: PrivacyBudget, adjacency: Adjacency
+    make_event: Callable[[float], Event],
+    limit: ApproximateDP,
+    adjacency: Adjacency,
+    start: float,
 ) -> float:
-    limit = budget.as_approximate_dp()
-    exact = accountant_for(make_event(1.0), adjacency)
-    if limit.delta == 0.0:
-        if math.isinf(exact.epsilon(make_event(1.0), adjacency, 0.0)):
-            budget.gdp_mu()  # raises: Gaussian noise and a delta of 0
-        root = _root(
-            lambda multiplier: (
-                exact.epsilon(make_event(multiplier), adjacency, 0.0) / limit.epsilon
-            ),
-            budget,
-        )
-        return _round_up(root, make_event, budget, adjacency)
+    """Find the place on a rough grid; a call or two of the slow accountant then settle it."""
+    example = make_event(1.0)
+    accountant = accountant_for(example, adjacency)
+    rough: Accountant = _ROUGH if _ROUGH.supports(example, adjacency) else accountant
+    if isinstance(accountant, TightestAccountant):
+        rough = TightestAccountant((rough, RenyiAccountant()))
 
-    # The grid of PLDAccountant, convolved faster, finds the place; a call or two of the slow
-    # accountant then settle it.
-    coarse: Accountant = FourierAccountant(cell_fraction=0.03, most_cells=50_000)
-    if not coarse.supports(make_event(1.0), adjacency):
-        coarse = exact
-    if isinstance(exact, TightestAccountant):
-        coarse = TightestAccountant((coarse, RenyiAccountant()))
+    def over_by(accountant: Accountant, multiplier: float) -> float:
+        return _excess_of_delta(make_event(multiplier), adjacency, limit, accountant)
 
-    def coarse_share(multiplier: float, stretch: float = 1.0) -> float:
-        at = stretch * limit.epsilon
-        return coarse.delta(make_event(multiplier), adjacency, at) / limit.delta
+    found = _root(functools.partial(over_by, rough), limit, _NUMERICAL_TOLERANCE, start)
+    slope = (over_by(rough, 1.02 * found) - over_by(rough, found)) / math.log(1.02)
+    fine = (_LIKE_PLD, accountant) if isinstance(accountant, PLDAccountant) else (accountant,)
+    for one in fine:
+        found = _settled(functools.partial(over_by, one), found, slope)
+        if math.isinf(found):
+            raise ValueError(_OUT_OF_REACH.format(limit))
+    return found
 
-    start = _central_limit(make_event, budget, adjacency)
-    guess = _root(coarse_share, budget, tolerance=1e-4, start=start) * (1.0 + 2e-4)
-    # How fast log(epsilon) falls with the logarithm of the multiplier, at a fixed delta.
-    here = max(coarse_share(guess), 1e-300)
-    by_noise = math.log(max(coarse_share(1.01 * guess), 1e-300) / here)
-    by_epsilon = math.log(max(coarse_share(guess, 1.01), 1e-300) / here)
-    slope = min(-by_noise / min(by_epsilon, -1e-6), -0.1)
+
+def _settled(over_by: Callable[[float], float], guess: float, slope: float) -> float:
+    """Find a multiplier that is within a budget, and hardly, from a guess near it.
+
+    The slope is that of ``over_by`` by the logarithm of the multiplier. What is returned is
+    ``inf`` if nothing was within.
+    """
+    slope = min(slope, -0.1)
     too_small, best = 0.0, math.inf
     for attempt in range(12):
-        epsilon = exact.epsilon(make_event(guess), adjacency, limit.delta)
-        over = epsilon / limit.epsilon - 1.0
+        over = over_by(guess)
         if over <= 0.0:
             best = min(best, guess)
         else:
@@ -230,28 +261,46 @@ def _calibrate_numerically(
         guess *= math.exp(min(over, 1.0) / -slope + 1e-4 * 2.0**attempt)
         if not too_small < guess < best:
             guess = math.sqrt(max(too_small, 0.5 * best) * best)
-    if math.isinf(best):
-        raise ValueError(_OUT_OF_REACH.format(budget))
     return best
 
 
+def _excess_of_delta(
+    event: Event, adjacency: Adjacency, limit: ApproximateDP, accountant: Accountant
+) -> float:
+    delta, most = accountant.delta(event, adjacency, limit.epsilon), _MARGIN * limit.delta
+    found = _log_ratio(_rough_mu(delta, limit.epsilon), _rough_mu(most, limit.epsilon))
+    return min(found, 0.0) if delta <= most else max(found, math.ulp(1.0))
+
+
+def _log_ratio(spent: float, most: float) -> float:
+    return math.log(spent / most) if spent > 0.0 else -math.inf
+
+
+def _rough_mu(delta: float, epsilon: float) -> float:
+    """Solve ``delta = Phi(mu/2 - epsilon/mu)``, the larger part of the formula for a mu."""
+    x = float(ndtri_exp(math.log(min(max(delta, 1e-300), _ALMOST_ONE))))
+    root = math.hypot(x, math.sqrt(2.0 * epsilon))
+    return x + root if x > 0.0 else 2.0 * epsilon / (root - x)
+
+
 def _central_limit(
-    make_event: Callable[[float], Event], budget: PrivacyBudget, adjacency: Adjacency
+    make_event: Callable[[float], Event], limit: ApproximateDP, adjacency: Adjacency
 ) -> float:
     """Guess a multiplier from the variance of the privacy losses, as if their sum were normal.
 
     Only ever where a search starts: for sampled noise such a guess is too low. It is 1 for
     events that are not sums of such losses.
     """
-    if not FourierAccountant().supports(make_event(1.0), adjacency):
+    if not _ROUGH.supports(make_event(1.0), adjacency):
         return 1.0
+    largest = limit.gdp_mu()
 
-    def mu(multiplier: float) -> float:
+    def over_by(multiplier: float) -> float:
         parts = [reduce_event(one, adjacency) for one in branches(make_event(multiplier))]
-        return max(part.rows * math.sqrt(_variance(part)) for part in parts)
+        return math.log(max(part.rows * math.sqrt(_variance(part)) for part in parts) / largest)
 
     try:
-        return _root(lambda multiplier: mu(multiplier) / budget.gdp_mu(), budget, tolerance=1e-3)
+        return _root(over_by, limit, tolerance=1e-2, start=1.0)
     except ValueError:
         return 1.0
 
@@ -261,44 +310,31 @@ def _variance(pieces: Pieces) -> float:
 
 
 def _root(
-    spent_share: Callable[[float], float],
+    over_by: Callable[[float], float],
     budget: PrivacyBudget,
-    tolerance: float = 1e-11,
-    start: float = 1.0,
+    tolerance: float,
+    start: float,
 ) -> float:
-    """Solve ``spent_share(multiplier) = 1`` for a decreasing function, in logarithms."""
+    """Solve ``over_by(multiplier) = 0``: it falls, in the logarithm about as fast as that grows."""
 
     @functools.cache
-    def excess(log_multiplier: float) -> float:
-        share = spent_share(math.exp(log_multiplier))
-        return math.log(share) if share > 1e-300 else -700.0
+    def at(log_multiplier: float) -> float:
+        return over_by(math.exp(log_multiplier))
 
     near = math.log(start)
-    direction = 1.0 if excess(near) > 0.0 else -1.0
-    step = 0.1
+    direction = math.copysign(1.0, at(near))
+    step = min(max(1.1 * abs(at(near)), 10.0 * tolerance), 3.0)
     far = near + direction * step
-    while direction * excess(far) > 0.0:
+    while direction * at(far) > 0.0:
         step *= 2.0
         near, far = far, far + direction * step
         if abs(near) > _FARTHEST:
             raise ValueError((_OUT_OF_REACH if direction > 0.0 else _NO_NOISE).format(budget))
-    return math.exp(float(brentq(excess, near, far, xtol=tolerance)))
-
-
-def _round_up(
-    multiplier: float,
-    make_event: Callable[[float], Event],
-    budget: PrivacyBudget,
-    adjacency: Adjacency,
-    nudge: float = 1e-15,
-) -> float:
-    while not within_budget(make_event(multiplier), adjacency, budget):
-        multiplier *= 1.0 + nudge
-        nudge *= 2.0
-    return multiplier
+    return math.exp(float(brentq(at, near, far, xtol=tolerance)))
 
 
 _FARTHEST = 40.0  # in logarithms
+_ALMOST_ONE = 1.0 - 1e-12
 _OUT_OF_REACH = (
     "budget {!r} cannot be met by any noise multiplier: parts of the event that do not depend on "
     "it cost too much, or delta is too small for numerical accounting"

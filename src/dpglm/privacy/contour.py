@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
-from scipy.optimize import brentq, minimize_scalar
+from scipy.optimize import brentq
 
 from dpglm.privacy.loss_laws import Array
 from dpglm.privacy.moments import Complex, Moments
@@ -78,10 +79,10 @@ class ContourProfile(Profile):
     def log_delta(self, epsilon: float) -> float:
         """Bound the logarithm of delta."""
         theta = self._saddle_point(epsilon)
-        peak = self._exponent(theta, epsilon)
         step = 0.01 * min(theta, self._limit - theta)
-        bent = self._exponent(theta + step, epsilon) + self._exponent(theta - step, epsilon)
-        curvature = max((bent - 2.0 * peak) / step**2, 0.1 / theta**2)
+        around = np.array([theta - step, theta, theta + step])
+        left, peak, right = map(float, self._exponents(around, epsilon))
+        curvature = max((left + right - 2.0 * peak) / step**2, 0.1 / theta**2)
         about = min(0.0, peak - 0.5 * math.log(2.0 * math.pi * curvature))
         spacing = 2.0 * math.pi / self._period(theta, epsilon, about, curvature)
         count = self._nodes(theta, epsilon, spacing, about)
@@ -112,48 +113,45 @@ class ContourProfile(Profile):
             roundings += own_roundings + np.abs(own)
         return logs, roundings
 
-    def _exponent(self, theta: float, epsilon: float) -> float:
-        return self._cumulant(theta) - theta * epsilon - math.log(theta) - math.log1p(theta)
+    def _exponents(self, thetas: Array, epsilon: float) -> Array:
+        return self._cumulants(thetas) - thetas * epsilon - np.log(thetas) - np.log1p(thetas)
 
-    def _cumulant(self, theta: float) -> float:
-        z = np.array([theta], dtype=np.complex128)
+    def _cumulants(self, thetas: Array) -> Array:
+        z = thetas.astype(np.complex128)
         with np.errstate(over="ignore", invalid="ignore"):
-            value = sum(float(part.logarithm(z)[0][0].real) for part in self._parts)
-        return value if value < _HUGE else _HUGE
+            values = sum(part.logarithm(z)[0].real for part in self._parts)
+            return np.where(values < _HUGE, values, _HUGE)
 
     def _saddle_point(self, epsilon: float) -> float:
-        found = minimize_scalar(
-            lambda log_theta: self._exponent(math.exp(log_theta), epsilon),
-            bounds=(math.log(_SMALLEST), math.log(self._limit)),
-            method="bounded",
-            options={"xatol": 1e-3},
-        )
-        return math.exp(float(found.x))
+        return self._least(lambda thetas: self._exponents(thetas, epsilon))[0]
 
     def _chernoff(self, log_delta: float) -> float:
         """Find an epsilon that is certainly enough."""
-        found = minimize_scalar(
-            lambda log_theta: (
-                (self._cumulant(math.exp(log_theta)) - log_delta) / math.exp(log_theta)
-            ),
-            bounds=(math.log(_SMALLEST), math.log(self._limit)),
-            method="bounded",
-            options={"xatol": 1e-3},
-        )
-        return max(0.0, float(found.fun)) * (1.0 + 1e-6)
+        least = self._least(lambda thetas: (self._cumulants(thetas) - log_delta) / thetas)[1]
+        return max(0.0, least) * (1.0 + 1e-6)
+
+    def _least(self, function: Callable[[Array], Array]) -> tuple[float, float]:
+        """Where a function with one minimum is least, to two per cent, and its value there."""
+        # Not the limit itself: there must be room on both sides.
+        logs = np.linspace(math.log(_SMALLEST), math.log(0.999 * self._limit), 65)
+        for _ in range(3):
+            best = int(np.argmin(function(np.exp(logs))))
+            logs = np.linspace(logs[max(best - 1, 0)], logs[min(best + 1, logs.size - 1)], 17)
+        thetas = np.exp(logs)
+        values = function(thetas)
+        best = int(np.argmin(values))
+        return float(thetas[best]), float(values[best])
 
     def _period(self, theta: float, epsilon: float, about: float, curvature: float) -> float:
         """Find a W for which the other terms of Poisson's sum are negligible."""
         room = -_LOG_FOLDED - about
         below = room / theta
-        steps = [0.5 * (self._limit - theta) * 2.0**-j for j in range(5)]
-        steps += [2.0**j / math.sqrt(curvature) for j in range(5)]
-        steps = [step for step in steps if theta + step < self._limit]
+        halves, doubles = 0.5 ** np.arange(1.0, 6.0), 2.0 ** np.arange(5.0)
+        steps = np.append((self._limit - theta) * halves, doubles / math.sqrt(curvature))
+        steps = steps[theta + steps < self._limit]
         # delta(e + W) <= M(x) exp(-x (e + W)) for every x, here theta + step.
-        above = min(
-            (room + self._cumulant(theta + step) - (theta + step) * epsilon) / step
-            for step in steps
-        )
+        logs = self._cumulants(theta + steps) - (theta + steps) * epsilon
+        above = float(np.min((room + logs) / steps))
         return max(below, above)
 
     def _nodes(self, theta: float, epsilon: float, spacing: float, about: float) -> int:

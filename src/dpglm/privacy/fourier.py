@@ -32,8 +32,8 @@ _UNIT_ROUNDOFF = 2.0**-53
 _LOG_WINDOW_MASS = math.log(1e-17)
 _LOG_NOTHING = -100.0
 _SHARP = 1e-6
-# Beyond 1000 cells from zero, cells grow with the loss: by a thousandth of it.
-_EVERY, _GROWTH = 1000, 0.001
+# Laws of fewer points are transformed term by term.
+_FEW = 32
 _LARGEST_LOSS = 690.0  # exp of it is still a float
 
 
@@ -50,12 +50,15 @@ class FourierAccountant(Accountant):
         bounds hold too, but are larger.
     most_cells : int, default=100_000
         The grid is made coarser until one mechanism's losses fit into about so many cells.
+    even_cells : int, default=800
+        So many cells on each side of zero have the grid's width; further out they grow with the
+        loss.
 
     Notes
     -----
     Privacy: the privacy loss of each mechanism is moved to a grid so that each cell keeps
     its mass under both distributions, which can only raise delta, whatever the cells; far from
-    zero they grow to a thousandth of the loss. Losses above the grid count as infinite. The
+    zero they grow with the loss. Losses above the grid count as infinite. The
     distributions are multiplied by ``exp(theta loss)`` and renormalised before they are
     convolved, with theta the saddle point at the epsilon in question: the rounding error of the
     FFT, bounded and added to delta, is then relative to delta instead of absolute, so delta of
@@ -71,6 +74,7 @@ class FourierAccountant(Accountant):
 
     cell_fraction: float = 0.02
     most_cells: int = 100_000
+    even_cells: int = 800
 
     @property
     def name(self) -> str:
@@ -94,7 +98,10 @@ class FourierAccountant(Accountant):
     def _profile(self, pieces: Pieces) -> _FourierProfile:
         # Sums of few losses have few cells, and room for smaller ones.
         fraction = self.cell_fraction * min(1.0, 0.1 * math.sqrt(pieces.count))
-        return _FourierProfile(pieces, pieces.cell(fraction, self.most_cells))
+        width = pieces.cell(fraction, self.most_cells)
+        return _FourierProfile(
+            [_Direction(one, width) for one in _orders(pieces, width, self.even_cells)]
+        )
 
 
 @dataclass(frozen=True)
@@ -114,8 +121,8 @@ class _Lattice:
 
 @final
 class _FourierProfile(Profile):
-    def __init__(self, pieces: Pieces, width: float) -> None:
-        self._directions = [_Direction(one, width) for one in _orders(pieces, width)]
+    def __init__(self, directions: list[_Direction]) -> None:
+        self._directions = directions
 
     def delta(self, epsilon: float) -> float:
         return max((one.delta(epsilon) for one in self._directions), default=0.0)
@@ -130,7 +137,8 @@ class _Direction:
 
     def __init__(self, lattices: tuple[_Lattice, ...], width: float) -> None:
         self._width = width
-        self._lattices = lattices
+        # The widest laws first: they leave the least of the spectrum to the others.
+        self._lattices = sorted(lattices, key=lambda one: -one.losses.size)
         self._count = sum(one.count for one in lattices)
         # Rounding in differences of tails moves some of the mass of each cell to its other end.
         self._drift = sum(
@@ -242,28 +250,30 @@ class _Direction:
         low, high = self._window(theta)
         first = math.floor(low / self._width)
         size = next_fast_len(math.ceil(high / self._width) - first + 1, real=True)
-        stage = 4.0 * _UNIT_ROUNDOFF * (math.log2(size) + 2.0)
-        spectrum = np.ones(size // 2 + 1, dtype=np.complex128)
-        log_bound = np.zeros(spectrum.size)
-        relative = np.zeros(spectrum.size)
+        # By FFT; of few points, term by term, 64 units of roundoff are enough.
+        stage = 4.0 * _UNIT_ROUNDOFF * max(math.log2(size) + 2.0, 16.0)
+        # Most of the spectrum is soon left with nothing; powers are taken of the rest.
+        kept = np.arange(size // 2 + 1)
+        product = np.ones(kept.size, dtype=np.complex128)
+        log_bound, relative = np.zeros(kept.size), np.zeros(kept.size)
         shift = first
         for one in self._lattices:
             weights, _ = _tilt(one, theta)
-            wrapped = np.bincount((one.points - one.points[0]) % size, weights, minlength=size)
-            single = rfft(wrapped)
+            single = _transform((one.points - one.points[0]) % size, weights, size, kept)
             # Each entry is off by at most `stage`; so is a power, by the mean value theorem.
             modulus = np.minimum(np.abs(single) + stage, 1.0)
             log_bound += one.count * np.log(modulus)
             relative += one.count * (stage / modulus + 8.0 * _UNIT_ROUNDOFF)
-            # Powers are slow, and most of the spectrum is left with nothing.
-            spectrum = np.where(log_bound > _LOG_NOTHING, spectrum, 0.0)
-            kept = np.flatnonzero(spectrum)
-            spectrum[kept] *= single[kept] ** one.count
+            some = log_bound > _LOG_NOTHING
+            kept, log_bound, relative = kept[some], log_bound[some], relative[some]
+            product = product[some] * single[some] ** one.count
             shift -= one.count * int(one.points[0])
         bound = np.exp(log_bound)
         error = math.sqrt(2.0 * float(np.sum((bound * relative) ** 2)))
         error += 2.0 * stage * float(np.sum(bound)) + 2.0 * math.exp(_LOG_WINDOW_MASS)
         error += size * math.exp(_LOG_NOTHING)
+        spectrum = np.zeros(size // 2 + 1, dtype=np.complex128)
+        spectrum[kept] = product
         probs = np.maximum(np.roll(irfft(spectrum, size), -(shift % size)), 0.0)
         losses = self._width * (first + np.arange(size, dtype=np.float64))
         return _Tilted(
@@ -322,6 +332,16 @@ class _Tilted:
         return self.error - _dot(self.probs[above:] * np.exp(self.theta * gap), np.expm1(gap))
 
 
+def _transform(
+    points: NDArray[np.int64], weights: Array, size: int, frequencies: NDArray[np.int64]
+) -> NDArray[np.complex128]:
+    """Return some frequencies of the Fourier transform of weights at points of a circle."""
+    if points.size <= _FEW and points.size * frequencies.size <= size:
+        angles = (-2.0 * math.pi / size) * (np.outer(frequencies, points) % size)
+        return np.asarray(np.exp(1j * angles) @ weights)
+    return np.asarray(rfft(np.bincount(points, weights, minlength=size))[frequencies])
+
+
 def _dot(a: Array, b: Array) -> float:
     # Threads of the linear algebra library cost more here than the product itself.
     return float(np.sum(a * b))
@@ -341,7 +361,7 @@ def _tilt(lattice: _Lattice, theta: float) -> tuple[Array, float]:
 
 # Calibration and reports ask about the same pieces several times.
 @functools.lru_cache(maxsize=4)
-def _orders(pieces: Pieces, width: float) -> tuple[tuple[_Lattice, ...], ...]:
+def _orders(pieces: Pieces, width: float, even_cells: int) -> tuple[tuple[_Lattice, ...], ...]:
     """Put the losses on the grid, for each order of the data sets that there is."""
     both = [gaussian_law(pieces.mu)] if pieces.mu > 0.0 else []
     pairs = [piece.laws() for piece in pieces.others]
@@ -349,15 +369,15 @@ def _orders(pieces: Pieces, width: float) -> tuple[tuple[_Lattice, ...], ...]:
         return ()
     orders = (0, 1) if any(one is not other for one, other in pairs) else (0,)
     laws = ([*both, *(pair[order] for pair in pairs)] for order in orders)
-    return tuple(tuple(_on_lattice(law, width) for law in one) for one in laws)
+    return tuple(tuple(_on_lattice(law, width, even_cells) for law in one) for one in laws)
 
 
-def _on_lattice(law: LossLaw, width: float) -> _Lattice:
+def _on_lattice(law: LossLaw, width: float, even_cells: int) -> _Lattice:
     # A law that lies beyond the largest loss still gets one cell; its mass counts as infinite.
     low = min(max(law.low, -_LARGEST_LOSS), _LARGEST_LOSS)
-    points = _grid_points(low, max(low, min(law.high, _LARGEST_LOSS)), width)
+    points = _grid_points(low, max(low, min(law.high, _LARGEST_LOSS)), width, even_cells)
     losses = width * points.astype(np.float64)
-    tail_p, tail_q = law.tail_p(losses), law.tail_q(losses)
+    tail_p, tail_q = law.tails(losses)
     mass_p = np.maximum(tail_p[:-1] - tail_p[1:], 0.0)
     mass_q = np.maximum(tail_q[:-1] - tail_q[1:], 0.0)
     # Mass sent to the upper end of each cell so that both totals, P's and Q's, are kept.
@@ -371,13 +391,13 @@ def _on_lattice(law: LossLaw, width: float) -> _Lattice:
         return _Lattice(points, losses, np.log(probs), float(tail_p[-1]), law.count, law.roundings)
 
 
-def _grid_points(low: float, high: float, width: float) -> NDArray[np.int64]:
+def _grid_points(low: float, high: float, width: float, even_cells: int) -> NDArray[np.int64]:
     """Multiples of the width around an interval: every one near zero and at the ends."""
     first = math.floor(low / width)
     last = max(math.ceil(high / width), first + 1)
-    farthest = max(abs(first), abs(last), _EVERY)
-    powers = np.arange(math.log(farthest / _EVERY) / math.log1p(_GROWTH) + 1.0)
-    growing = np.floor(_EVERY * (1.0 + _GROWTH) ** powers).astype(np.int64)
-    outward = np.concatenate((np.arange(_EVERY), growing))
+    farthest = max(abs(first), abs(last), even_cells)
+    powers = np.arange(math.log(farthest / even_cells) / math.log1p(1.0 / even_cells) + 1.0)
+    growing = np.floor(even_cells * (1.0 + 1.0 / even_cells) ** powers).astype(np.int64)
+    outward = np.concatenate((np.arange(even_cells), growing))
     points = np.concatenate((-outward, outward, (first, first + 1, last - 1, last)))
     return np.unique(points[(points >= first) & (points <= last)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 
@@ -99,6 +100,8 @@ def delta(epsilon: float, mu: float) -> float:
     return math.exp(log_delta(epsilon, mu))
 
 
+# Plans and certificates ask for the epsilon of one release again and again.
+@functools.lru_cache(maxsize=64)
 def epsilon(delta: float, mu: float) -> float:
     """Compute the smallest epsilon for which a mu-GDP release is (epsilon, delta)-DP.
 
@@ -136,6 +139,8 @@ def epsilon(delta: float, mu: float) -> float:
     return _bisect(lambda value: log_delta(value, mu) <= target, bad=0.0, good=high)
 
 
+# Planning asks for the mu of one budget again and again.
+@functools.lru_cache(maxsize=64)
 def mu(epsilon: float, delta: float) -> float:
     """Compute the largest mu for which every mu-GDP release is (epsilon, delta)-DP.
 

@@ -14,6 +14,7 @@ __all__ = [
     "REACH",
     "Array",
     "LossLaw",
+    "Tails",
     "add_law",
     "bounded_range_law",
     "gaussian_law",
@@ -25,6 +26,7 @@ __all__ = [
 ]
 
 Array = NDArray[np.float64]
+Tails = tuple[Array, Array]
 # Standard deviations of noise beyond which losses count as infinite: Phi(-13) is about 6e-39.
 REACH = 13.0
 # Grids end a little above a greatest loss that has mass, wherever rounding puts their points.
@@ -37,7 +39,7 @@ class LossLaw:
 
     Parameters
     ----------
-    tail_p, tail_q : callable
+    tails : callable
         ``P(loss > t)`` and ``Q(loss > t)`` for an array of t.
     low, high : float
         Where the grid may end: mass below ``low`` is rounded up, mass above ``high`` counts
@@ -48,8 +50,7 @@ class LossLaw:
         The tails are right to so many units of roundoff.
     """
 
-    tail_p: Callable[[Array], Array]
-    tail_q: Callable[[Array], Array]
+    tails: Callable[[Array], Tails]
     low: float
     high: float
     count: int
@@ -60,8 +61,7 @@ def gaussian_law(mu: float) -> LossLaw:
     """P is ``N(mu, 1)``, Q is ``N(0, 1)``."""
     half = 0.5 * mu * mu
     return LossLaw(
-        tail_p=lambda t: ndtr((half - t) / mu),
-        tail_q=lambda t: ndtr((-half - t) / mu),
+        tails=lambda t: (ndtr((half - t) / mu), ndtr((-half - t) / mu)),
         low=half - REACH * mu,
         high=half + REACH * mu,
         count=1,
@@ -72,30 +72,22 @@ def laplace_law(scale: float, count: int) -> LossLaw:
     """P is Laplace noise of this scale around 0, Q around 1."""
     top = 1.0 / scale
 
-    def tail_p(t: Array) -> Array:
-        inside = 1.0 - 0.5 * np.exp(0.5 * np.minimum(t - top, 0.0))
-        return np.where(t < -top, 1.0, np.where(t < top, inside, 0.0))
+    def tails(t: Array) -> Tails:
+        p = 1.0 - 0.5 * np.exp(0.5 * np.minimum(t - top, 0.0))
+        q = 0.5 * np.exp(-0.5 * np.maximum(t + top, 0.0))
+        return _within(top, t, p), _within(top, t, q)
 
-    def tail_q(t: Array) -> Array:
-        inside = 0.5 * np.exp(-0.5 * np.maximum(t + top, 0.0))
-        return np.where(t < -top, 1.0, np.where(t < top, inside, 0.0))
-
-    return LossLaw(tail_p, tail_q, low=-top, high=_ABOVE * top, count=count)
+    return LossLaw(tails, low=-top, high=_ABOVE * top, count=count)
 
 
 def pure_law(epsilon: float, count: int) -> LossLaw:
     """P and Q are the two answers of randomised response: the loss is plus or minus epsilon."""
 
-    def tail(t: Array, above: float) -> Array:
-        return np.where(t < -epsilon, 1.0, np.where(t < epsilon, above, 0.0))
+    def tails(t: Array) -> Tails:
+        p, q = float(expit(epsilon)), float(expit(-epsilon))
+        return _within(epsilon, t, p), _within(epsilon, t, q)
 
-    return LossLaw(
-        tail_p=lambda t: tail(t, float(expit(epsilon))),
-        tail_q=lambda t: tail(t, float(expit(-epsilon))),
-        low=-epsilon,
-        high=_ABOVE * epsilon,
-        count=count,
-    )
+    return LossLaw(tails, low=-epsilon, high=_ABOVE * epsilon, count=count)
 
 
 def bounded_range_law(epsilon: float, count: int) -> LossLaw:
@@ -121,28 +113,24 @@ def bounded_range_law(epsilon: float, count: int) -> LossLaw:
     """
 
     # Both are divided by exp(epsilon), so that nothing overflows.
-    def tail_p(t: Array) -> Array:
+    def tails(t: Array) -> Tails:
         inside = np.clip(t, -epsilon, epsilon)
-        return np.asarray(np.expm1(0.5 * (inside - epsilon)) / np.expm1(-epsilon))
+        p = np.expm1(0.5 * (inside - epsilon)) / np.expm1(-epsilon)
+        return p, np.exp(-0.5 * (inside + epsilon)) * p
 
-    def tail_q(t: Array) -> Array:
-        inside = np.clip(t, -epsilon, epsilon)
-        lower = np.exp(-0.5 * (inside + epsilon)) * np.expm1(0.5 * (inside - epsilon))
-        return np.asarray(lower / np.expm1(-epsilon))
-
-    return LossLaw(tail_p, tail_q, low=-epsilon, high=_ABOVE * epsilon, count=count)
+    return LossLaw(tails, low=-epsilon, high=_ABOVE * epsilon, count=count)
 
 
 def remove_law(rate: float, sigma: float, count: int) -> LossLaw:
     """P is ``(1-q) N(0, s^2) + q N(1, s^2)``, Q is ``N(0, s^2)``; the loss grows with x."""
 
-    def tail_p(t: Array) -> Array:
+    def tails(t: Array) -> Tails:
         x = sampled_position(t, rate, sigma)
-        return (1.0 - rate) * ndtr(-x / sigma) + rate * ndtr((1.0 - x) / sigma)
+        q = ndtr(-x / sigma)
+        return (1.0 - rate) * q + rate * ndtr((1.0 - x) / sigma), q
 
     return LossLaw(
-        tail_p,
-        tail_q=lambda t: ndtr(-sampled_position(t, rate, sigma) / sigma),
+        tails,
         low=sampled_loss(-REACH * sigma, rate, sigma),
         high=sampled_loss(1.0 + REACH * sigma, rate, sigma),
         count=count,
@@ -152,13 +140,13 @@ def remove_law(rate: float, sigma: float, count: int) -> LossLaw:
 def add_law(rate: float, sigma: float, count: int) -> LossLaw:
     """P is ``N(0, s^2)``, Q is ``(1-q) N(0, s^2) + q N(1, s^2)``; the loss falls with x."""
 
-    def tail_q(t: Array) -> Array:
+    def tails(t: Array) -> Tails:
         x = sampled_position(-t, rate, sigma)
-        return (1.0 - rate) * ndtr(x / sigma) + rate * ndtr((x - 1.0) / sigma)
+        p = ndtr(x / sigma)
+        return p, (1.0 - rate) * p + rate * ndtr((x - 1.0) / sigma)
 
     return LossLaw(
-        tail_p=lambda t: ndtr(sampled_position(-t, rate, sigma) / sigma),
-        tail_q=tail_q,
+        tails,
         low=-sampled_loss(1.0 + REACH * sigma, rate, sigma),
         high=-sampled_loss(-REACH * sigma, rate, sigma),
         count=count,
@@ -180,3 +168,8 @@ def sampled_position(t: Array, rate: float, sigma: float) -> Array:
             t < 1.0, np.log1p(near), far - math.log(rate) + np.log1p((rate - 1.0) * np.exp(-far))
         )
     return np.asarray(sigma**2 * logarithm + 0.5)
+
+
+def _within(top: float, t: Array, tail: Array | float) -> Array:
+    """Tail of a loss that is between minus and plus top, given what it is in between."""
+    return np.where(t < -top, 1.0, np.where(t < top, tail, 0.0))

@@ -13,6 +13,7 @@ from dpglm.privacy.loss_laws import (
     REACH,
     Array,
     LossLaw,
+    Tails,
     sampled_loss,
     sampled_position,
 )
@@ -38,8 +39,8 @@ _ROOT_2PI = math.sqrt(2.0 * math.pi)
 # Distance of the nodes of a chi variable over its root mean square, and at most.
 _SPACING, _WIDEST, _FEWEST_CELLS = 0.03, 0.1, 16
 _BELOW, _BEYOND = 1e-9, 1e-30
-# Phi of the first is 1 in floating point, Phi of minus the second is below 1e-80.
-_CERTAIN, _NEVER = 8.5, 20.0
+# Phi of the first is 1 in floating point, Phi of minus the second is below 1e-38.
+_CERTAIN, _NEVER = 8.5, 13.0
 
 
 def line_law(shift: float, slope: float, count: int) -> LossLaw:
@@ -52,12 +53,13 @@ def line_law(shift: float, slope: float, count: int) -> LossLaw:
     """
     least = shift + 0.5 * slope * slope
 
-    def position(t: Array) -> Array:
-        return np.maximum((t - least) / slope, 0.0)
+    def tails(t: Array) -> Tails:
+        u = np.maximum((t - least) / slope, 0.0)
+        p = np.where(t < least, 1.0, 2.0 * ndtr(-u))
+        return p, 2.0 * math.exp(-shift) * ndtr(-u - slope)
 
     return LossLaw(
-        tail_p=lambda t: np.where(t < least, 1.0, 2.0 * ndtr(-position(t))),
-        tail_q=lambda t: 2.0 * math.exp(-shift) * ndtr(-position(t) - slope),
+        tails,
         low=least,
         high=least + REACH * slope,
         count=count,
@@ -84,21 +86,17 @@ def plane_law(shift: float, slope: float, count: int) -> LossLaw:
         normal = ndtr(-(root * v + slope / root)) * math.exp(0.5 * slope**2 * (1.0 / decay - 1.0))
         return np.asarray(at_v - slope * _ROOT_2PI / root * normal)
 
-    def tail_p(t: Array) -> Array:
+    def tails(t: Array) -> Tails:
         v = np.maximum((t - least) / slope, 0.0)
         far = np.maximum(v, bend)
         beyond = 2.0 * ndtr(-far) + PLANE_STEP * np.exp(0.5 * PLANE_DECAY * (bend**2 - far**2))
-        return np.where(v < bend, np.exp(-0.5 * v * v), beyond)
-
-    def tail_q(t: Array) -> Array:
-        v = np.maximum((t - least) / slope, 0.0)
-        far = np.maximum(v, bend)
+        p = np.where(v < bend, np.exp(-0.5 * v * v), beyond)
         scale = PLANE_STEP * math.exp(0.5 * PLANE_DECAY * bend**2)
         beyond = 2.0 * ndtr(-(far + slope)) + scale * steep(far, PLANE_DECAY)
         near = steep(np.minimum(v, bend), 1.0) - steep(np.full_like(v, bend), 1.0)
-        return factor * (beyond + near)
+        return p, factor * (beyond + near)
 
-    return LossLaw(tail_p, tail_q, low=least, high=least + REACH * slope, count=count)
+    return LossLaw(tails, low=least, high=least + REACH * slope, count=count)
 
 
 @dataclass(frozen=True)
@@ -120,7 +118,7 @@ class ChiNodes:
     beyond: float
 
     def mean_tail(self, x: Array, offset: float) -> Array:
-        """Mean of ``Phi(-x/mu - offset mu)``; what is below 1e-80 counts as 0.
+        """Mean of ``Phi(-x/mu - offset mu)``; what is below 1e-38 counts as 0.
 
         Parameters
         ----------
@@ -131,17 +129,20 @@ class ChiNodes:
         """
         order = np.argsort(x, kind="stable")
         ordered = x[order]
-        total = np.zeros(x.size)
-        # Weights of the nodes for which Phi is 1 up to and including each place.
-        certain = np.zeros(x.size + 1)
         starts = np.searchsorted(ordered, -self.mus * (_CERTAIN + offset * self.mus))
         ends = np.searchsorted(ordered, self.mus * (_NEVER - offset * self.mus))
+        # Weights of the nodes for which Phi is 1 up to and including each place.
+        certain = np.bincount(starts, self.weights, minlength=x.size + 1)
+        total = np.cumsum(certain[::-1])[::-1][1:]
         for mu, weight, start, end in zip(self.mus, self.weights, starts, ends, strict=True):
-            certain[start] += weight
-            inside = slice(start, end)
-            total[inside] += weight * ndtr(-ordered[inside] / mu - offset * mu)
+            # In place: there are many nodes and few numbers in each of these arrays.
+            terms = ordered[start:end] * (-1.0 / mu)
+            terms -= offset * mu
+            ndtr(terms, out=terms)
+            terms *= weight
+            total[start:end] += terms
         result = np.empty(x.size)
-        result[order] = total + np.cumsum(certain[::-1])[::-1][1:]
+        result[order] = total
         return result
 
 
@@ -189,7 +190,8 @@ def chi_nodes(dimension: int, noise_multiplier: float) -> ChiNodes:
     weights[1:] += upper
     weights[:-1] += masses - upper
     weights[0] += float(gammainc(half, 0.5 * first**2))
-    return ChiNodes(edges / (root * noise_multiplier), weights, beyond=_BEYOND)
+    # Twice: the second time for what tails leave out.
+    return ChiNodes(edges / (root * noise_multiplier), weights, beyond=2.0 * _BEYOND)
 
 
 def projected_law(dimension: int, noise_multiplier: float, count: int) -> LossLaw:
@@ -202,8 +204,7 @@ def projected_law(dimension: int, noise_multiplier: float, count: int) -> LossLa
     largest = float(nodes.mus[-1])
     most = _reach(lambda t: tail(t, 1.0), 0.5 * largest**2 + REACH * largest)
     return LossLaw(
-        tail_p=lambda t: tail(t, 1.0) + nodes.beyond,
-        tail_q=lambda t: tail(t, -1.0),
+        tails=lambda t: (tail(t, 1.0) + nodes.beyond, tail(t, -1.0)),
         low=-most,
         high=most,
         count=count,
@@ -219,48 +220,32 @@ def sampled_projected_laws(
     loudest = 1.0 / float(nodes.mus[-1])
     quietest = 1.0 / float(nodes.mus[0])
 
-    def plain(t: Array) -> Array:
-        """Give the probability of a loss of removing above t, the row not being drawn."""
-        return nodes.mean_tail(sampled_position(t, rate, 1.0) - 0.5, 0.5)
+    def position(t: Array) -> Array:
+        return sampled_position(t, rate, 1.0) - 0.5
 
-    def drawn(t: Array) -> Array:
-        """Give the same for a row that is drawn."""
-        return nodes.mean_tail(sampled_position(t, rate, 1.0) - 0.5, -0.5)
-
-    def mixed(t: Array) -> Array:
-        return (1.0 - rate) * plain(t) + rate * drawn(t)
+    def removing(t: Array) -> Tails:
+        x = position(t)
+        absent, drawn = nodes.mean_tail(x, 0.5), nodes.mean_tail(x, -0.5)
+        return (1.0 - rate) * absent + rate * drawn + nodes.beyond, absent
 
     # Losses of adding are those of removing with the sign changed; so are their tails, by the
     # symmetry of the normal law about the middle between its two centres.
-    def below(t: Array) -> Array:
-        return nodes.mean_tail(0.5 - sampled_position(-t, rate, 1.0), -0.5)
-
-    def below_drawn(t: Array) -> Array:
-        return nodes.mean_tail(0.5 - sampled_position(-t, rate, 1.0), 0.5)
+    def adding(t: Array) -> Tails:
+        x = -position(-t)
+        absent, drawn = nodes.mean_tail(x, -0.5), nodes.mean_tail(x, 0.5)
+        return absent + nodes.beyond, (1.0 - rate) * absent + rate * drawn
 
     most = max(
         sampled_loss(1.0 + REACH * loudest, rate, loudest),
         sampled_loss(1.0 + REACH * quietest, rate, quietest),
     )
-    most = _reach(mixed, most)
+    most = _reach(lambda t: nodes.mean_tail(position(t), -0.5), most)
     least = sampled_loss(-REACH * loudest, rate, loudest)
-    removing = LossLaw(
-        tail_p=lambda t: mixed(t) + nodes.beyond,
-        tail_q=plain,
-        low=least,
-        high=most,
-        count=count,
-        roundings=4 + nodes.mus.size,
+    roundings = 4 + nodes.mus.size
+    return (
+        LossLaw(removing, low=least, high=most, count=count, roundings=roundings),
+        LossLaw(adding, low=-most, high=-least, count=count, roundings=roundings),
     )
-    adding = LossLaw(
-        tail_p=lambda t: below(t) + nodes.beyond,
-        tail_q=lambda t: (1.0 - rate) * below(t) + rate * below_drawn(t),
-        low=-most,
-        high=-least,
-        count=count,
-        roundings=4 + nodes.mus.size,
-    )
-    return removing, adding
 
 
 def _edges(dimension: int) -> Array:

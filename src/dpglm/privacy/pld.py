@@ -98,8 +98,9 @@ class _PLDProfile(Profile):
             return float(self._pld.get_epsilon_for_delta(room))
 
 
-# Calibration, the final check and the report ask about the same event.
-@functools.lru_cache(maxsize=4)
+# Calibration, the final check and the report ask about the same event, and a search about those of
+# all its candidates in turn.
+@functools.lru_cache(maxsize=16)
 def _compose(pieces: Pieces, adjacency: Adjacency) -> Any:
     # dp_accounting takes over half a second to import.
     from dp_accounting import NeighboringRelation

@@ -105,8 +105,13 @@ def _composition(branch: Event, stretch: float, replaced: bool) -> Any:
 
     curves = [(_curve(basic, stretch, replaced), count) for basic, count in branch.terms()]
     reaches = [_reach(curve) for curve, _ in curves]
-    narrow = min(_width(curve, reach) for (curve, _), reach in zip(curves, reaches, strict=True))
-    width = max(narrow, max(reaches) / _MOST_POINTS)
+    # Squares of roundings add up as variances do: the quietest of many curves sets no pace.
+    squares = sum(
+        count * _width(curve, reach) ** 2
+        for (curve, count), reach in zip(curves, reaches, strict=True)
+    )
+    mean = math.sqrt(squares / sum(count for _, count in curves))
+    width = max(mean, max(reaches) / _MOST_POINTS)
     composed = pld.identity(value_discretization_interval=width)
     for (curve, count), reach in zip(curves, reaches, strict=True):
         single = pld.PrivacyLossDistribution(

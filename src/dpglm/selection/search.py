@@ -14,10 +14,12 @@ from numpy.typing import NDArray
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.loss_choices import choose_least_loss, loss_noise, noisy_loss
+from dpglm.privacy import gdp
 from dpglm.privacy.accountants import GaussianAccountant
 from dpglm.privacy.budget import ApproximateDP, GaussianDP, PrivacyBudget
-from dpglm.privacy.calibrate import calibrate, within_budget
+from dpglm.privacy.calibrate import calibrate, excess
 from dpglm.privacy.events import Composed, Event, Gaussian, RandomlyRepeated
+from dpglm.privacy.fill import largest_share
 from dpglm.privacy.mechanisms import Release
 from dpglm.privacy.repetitions import Repetitions, uniform
 from dpglm.privacy.unit import Adjacency
@@ -32,7 +34,6 @@ from dpglm.solvers.base import Method, Plan, Solver, StepInfo
 __all__ = ["Candidate", "HeldOutSearch", "RepeatedSearch"]
 
 _MARGIN = 1.0 - 1e-12
-_HALVINGS = 7
 
 
 @final
@@ -195,17 +196,14 @@ class RepeatedSearch(_Search):
                 "adjacency must be 'zero_out' or 'replace_one' for a score that counts rows, "
                 f"got {adjacency.value!r}"
             )
+        noise = calibrate(
+            lambda sigma: RandomlyRepeated((Gaussian(sigma),), self.repetitions), budget, adjacency
+        )
+        training = GaussianDP(math.sqrt(1.0 - self.score_share) * _MARGIN / noise)
         if self._gaussian(budget, data, adjacency):
-            noise = calibrate(
-                lambda sigma: RandomlyRepeated((Gaussian(sigma),), self.repetitions),
-                budget,
-                adjacency,
-            )
-            shares = GaussianDP(math.sqrt(1.0 - self.score_share) * _MARGIN / noise), noise
-            return Plan(
-                problem, data, budget, adjacency, self._method(problem, data, adjacency, *shares)
-            )
-        return self._largest(problem, budget, data, adjacency)
+            method = self._method(problem, data, adjacency, training, noise)
+            return Plan(problem, data, budget, adjacency, method)
+        return self._largest(problem, budget, data, adjacency, training.mu)
 
     def _method(
         self,
@@ -227,23 +225,27 @@ class RepeatedSearch(_Search):
         )
 
     def _largest(
-        self, problem: Problem, budget: PrivacyBudget, data: DataSpec, adjacency: Adjacency
+        self,
+        problem: Problem,
+        budget: PrivacyBudget,
+        data: DataSpec,
+        adjacency: Adjacency,
+        mu: float,
     ) -> Plan:
-        """Find the largest budget of a training, by halving, where no formula gives it."""
+        """Find the largest budget of a training from what it would be if it were Gaussian."""
         limit = budget.as_approximate_dp()
-        if limit.delta == 0.0:
-            raise ValueError("delta must be above 0 for noisy scores, got 0.0")
         delta = (1.0 - self.score_share) * limit.delta / self.repetitions.mean
-        best, low, high = None, 0.0, 1.0
-        for _ in range(_HALVINGS):
-            middle = 0.5 * (low + high)
-            training = ApproximateDP(middle * limit.epsilon, delta)
+
+        def method_for(share: float) -> RepeatedSearchMethod:
+            training = ApproximateDP(share * limit.epsilon, delta)
             noise = math.sqrt(1.0 - self.score_share) / training.gdp_mu()
-            method = self._method(problem, data, adjacency, training, noise)
-            if within_budget(method.event, adjacency, budget):
-                best, low = method, middle
-            else:
-                high = middle
+            return self._method(problem, data, adjacency, training, noise)
+
+        best = largest_share(
+            method_for,
+            lambda method: excess(method.event, adjacency, limit),
+            start=gdp.epsilon(delta, mu) / limit.epsilon,
+        )
         if best is None:
             raise ValueError(f"budget must allow for {self.repetitions!r}, got {budget!r}")
         return Plan(problem, data, budget, adjacency, best)

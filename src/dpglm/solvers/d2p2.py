@@ -19,7 +19,15 @@ from dpglm.oracle.projection import GaussianMatrix, noisy_projected_gradient, pr
 from dpglm.oracle.rounding import sum_magnitude, sum_rounding
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.calibrate import calibrate
-from dpglm.privacy.events import Gaussian, PoissonSampled, ProjectedGaussian, canonical
+from dpglm.privacy.events import (
+    Composed,
+    Event,
+    Gaussian,
+    PoissonSampled,
+    ProjectedGaussian,
+    Repeated,
+    canonical,
+)
 from dpglm.privacy.mechanisms import NoiseScale, Release, noise_scale
 from dpglm.privacy.unit import Adjacency
 from dpglm.problem import Problem
@@ -185,8 +193,14 @@ class D2P2(Solver):
         )
         # Penalties and constraints that do not fit the parameter fail here, not in the run.
         method.init(0)
+        unscaled = method.releases
         noise_multiplier = calibrate(
-            lambda sigma: dataclasses.replace(method, noise_multiplier=sigma).event,
+            lambda sigma: Composed(
+                tuple(
+                    Repeated(method.seen(sigma * one.noise_multiplier), one.count)
+                    for one in unscaled
+                )
+            ),
             budget,
             adjacency,
         )
@@ -277,20 +291,29 @@ class D2P2Method(Method["D2P2State"]):
         return len(self.step_sizes)
 
     @property
+    def levels(self) -> tuple[tuple[float, int], ...]:
+        """Each factor on the noise and for how many steps it serves."""
+        return tuple(Counter(self.noise_factors).items())
+
+    @property
     def releases(self) -> tuple[Release, ...]:
-        levels = Counter(self.noise_factors).items()
-        return tuple(self._release(place, *level) for place, level in enumerate(levels, 1))
+        return tuple(self._release(place, *level) for place, level in enumerate(self.levels, 1))
+
+    def seen(self, multiplier: float) -> Event:
+        """Event of a step with this noise multiplier."""
+        event = (
+            Gaussian(multiplier)
+            if self.dimension is None
+            else ProjectedGaussian(multiplier, self.dimension)
+        )
+        return canonical(PoissonSampled(self.sampling_rate, event))
 
     def _release(self, place: int, factor: float, count: int) -> Release:
         multiplier = self.noise_multiplier * factor
-        quantity, event = (
-            ("clipped", Gaussian(multiplier))
-            if self.dimension is None
-            else ("projected", ProjectedGaussian(multiplier, self.dimension))
-        )
+        quantity = "clipped" if self.dimension is None else "projected"
         return Release(
             f"{quantity} gradient sum at noise level {place}",
-            canonical(PoissonSampled(self.sampling_rate, event)),
+            self.seen(multiplier),
             count,
             self._bound,
             multiplier,
@@ -384,7 +407,7 @@ class D2P2Method(Method["D2P2State"]):
             "clip": self.clipping.bound,
             "dimension": self.dimension,
             "lift": repr(self.lift),
-            "noise_levels": [list(level) for level in Counter(self.noise_factors).items()],
+            "noise_levels": [list(level) for level in self.levels],
             "sampling_rate": self.sampling_rate,
             "output": repr(self.output),
             "noise_multiplier": self.noise_multiplier,

@@ -1,0 +1,22 @@
+"""The benchmark of planning: it plans every solver, and writes what it measured."""
+
+from benchmarks.planning import CASES, Case, Measured, measure, table
+from dpglm.solvers.registry import SOLVERS
+
+
+def test_every_solver_is_planned():
+    planned = " ".join(one.name for one in CASES)
+    assert [name for name in SOLVERS if f"`{name}`" not in planned] == []
+
+
+def test_a_plan_is_measured_in_an_interpreter_of_its_own():
+    ridge = "Problem(Logistic(), L2(0.1), L2Ball(5.0))"
+    found = measure(Case("x", "OutputPerturbation()", ridge, relations=("zero_out",)))
+    assert (len(found.planned), len(found.verified)) == (4, 1)
+    assert min(found.planned) > 0.0
+    assert 20.0 < found.memory < 2000.0
+
+
+def test_the_first_plan_stands_by_itself():
+    lines = table([Measured(Case("x", "", bar=None), (9.0, 1.0, 2.0), (3.0, 4.0), 5.0)])
+    assert lines.splitlines()[2] == "| x | 9 | 2 |  | 4 | 5 |"
