@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["as_host", "contiguous", "finite", "like", "namespace", "rounded_up"]
+__all__ = ["as_host", "contiguous", "finite", "like", "namespace", "rounded_up", "weighted"]
 
 
 def namespace(x: Any) -> Any:
@@ -80,6 +80,31 @@ def finite(values: NDArray[Any]) -> NDArray[Any]:
     if not xp.isfinite(values.sum()):
         values = xp.where(xp.isfinite(values), values, 0.0)
     return values
+
+
+def weighted(slopes: NDArray[Any], weights: NDArray[Any] | None) -> NDArray[Any]:
+    """Multiply clipped slopes by weights; in place where nothing overflows.
+
+    Parameters
+    ----------
+    slopes : array of shape (rows,) or (rows, outputs)
+        Finite slopes.
+    weights : array of shape (rows,), optional
+        Finite weights; ones by default.
+
+    Returns
+    -------
+    array, shape of slopes
+
+    Notes
+    -----
+    Privacy: a slope that overflows counts as zero, so that its row contributes nothing. It could
+    be within its bound only if the row were so short that the product fits again.
+    """
+    if weights is None:
+        return slopes
+    slopes *= weights if slopes.ndim == 1 else weights[:, np.newaxis]
+    return finite(slopes)
 
 
 def rounded_up(values: Any, dtype: Any) -> Any:

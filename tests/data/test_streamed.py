@@ -267,7 +267,6 @@ def test_only_large_mapped_arrays_are_collections_by_themselves(tmp_path):
         (np.zeros(3), np.zeros(3), {}, "two axes"),
         (np.zeros((3, 1), complex), np.zeros(3), {}, "real numbers"),
         (np.zeros((3, 0)), np.zeros(3), {}, "at least one column"),
-        (np.zeros((3, 1)), None, {}, "y must be given"),
         (np.zeros((3, 1)), np.zeros((3, 1)), {}, r"y must have shape \(3,\), got \(3, 1\)"),
         (np.zeros((3, 1)), np.zeros(3), {"sample_weight": [1.0]}, "sample_weight must have"),
         (np.zeros((3, 1)), np.zeros(3), {"cache": "nowhere"}, "cache must be an existing folder"),

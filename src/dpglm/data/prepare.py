@@ -15,7 +15,7 @@ from dpglm._arrays import like, namespace, rounded_up
 from dpglm.data.dense import DenseRows
 from dpglm.data.rows import SERIAL, Block, BlockMap, Floats, Rows
 from dpglm.data.sparse import SparseRows
-from dpglm.data.spec import LARGEST, SMALLEST, DataSpec
+from dpglm.data.spec import LARGEST, SMALLEST, DataSpec, FloatType
 from dpglm.data.tensors import TensorRows
 
 __all__ = [
@@ -164,7 +164,7 @@ def prepare_rows(
     scaling : ColumnScaling, optional
         Applied to the columns first.
     weights : ndarray or tensor of shape (n,), optional
-        Weights; clipped to [0, ``spec.weight_bound``].
+        Weights, 1 by default; clipped to [0, ``spec.weight_bound``].
 
     Returns
     -------
@@ -175,13 +175,15 @@ def prepare_rows(
     -----
     Privacy: every repair depends on its own row only: columns are clipped, then a row longer
     than ``spec.row_norm`` is scaled down to it. Norms are computed in float64 and rounded up.
+    Scaling one row makes a new array, whose memory is ordered as before, so that the sums over
+    all other rows are computed in the same way.
     """
     if sparse.issparse(X):
         # Compiled sums go where column numbers say.
         X.check_format(full_check=True)
         X = X if scaling is None else scaling.apply_sparse(X)
-    elif scaling is not None:
-        X = scaling.apply(X)
+    else:
+        X = _in_order(X) if scaling is None else scaling.apply(_in_order(X))
     xp, norms = namespace(X), _norms(X)
     too_long = norms > spec.row_norm
     if too_long.any():
@@ -195,8 +197,11 @@ def prepare_rows(
         norms = xp.minimum(_norms(X), spec.row_norm)
     lengths = xp.hypot(norms, spec.intercept) * (1.0 + 8.0 * np.finfo(np.float64).eps)
     lengths = rounded_up(lengths, X.dtype)
+    if weights is None and spec.weight_bound < 1.0:
+        weights = xp.ones_like(norms)
     if weights is not None:
-        weights = like(norms, xp.clip(like(norms, weights), 0.0, spec.weight_bound), X.dtype)
+        heaviest = _rounded_down(spec.weight_bound, spec.dtype)
+        weights = like(norms, xp.clip(like(norms, weights), 0.0, heaviest), X.dtype)
     y = like(norms, y, X.dtype if spec.n_outputs == 1 else None)
     if sparse.issparse(X):
         return SparseRows(X, y, lengths, spec, weights)
@@ -249,6 +254,24 @@ def derived_rows(
     return prepare_rows(
         X, concat(y) if y else X[:, 0], spec, weights=concat(weights) if weights else None
     )
+
+
+def _in_order(X: Any) -> Any:
+    """Dense rows in C or Fortran order; tensors as they are."""
+    if not isinstance(X, np.ndarray):
+        return X
+    if X.shape[1] == 1:
+        # One column is in both orders, with strides of either.
+        return np.ascontiguousarray(X[:, 0]).reshape(-1, 1)
+    ordered = X.flags.c_contiguous or X.flags.f_contiguous
+    return X if ordered and X.flags.aligned else X.copy(order="C")
+
+
+def _rounded_down(value: float, dtype: FloatType) -> float:
+    """Largest number of a type that is not above a value."""
+    coarse = np.dtype(dtype).type
+    nearest = coarse(value)
+    return float(nearest if float(nearest) <= value else np.nextafter(nearest, coarse(0.0)))
 
 
 def _norms(X: Matrix) -> NDArray[np.float64]:

@@ -216,7 +216,8 @@ class _Store:
     def __init__(self, recipe: _Recipe, spec: DataSpec, cache: Path | None) -> None:
         n_rows = recipe.source.shape[0]
         types: list[str] = [spec.dtype if spec.n_outputs == 1 else "intp", spec.dtype]
-        types += [spec.dtype] * (recipe.source.is_weighted or recipe.weights is not None)
+        weighted = recipe.source.is_weighted or recipe.weights is not None
+        types += [spec.dtype] * (weighted or spec.weight_bound < 1.0)
         size = sum(np.dtype(dtype).itemsize for dtype in types)
         self.is_open = cache is not None or n_rows * size <= _FACT_BYTES
         self._facts = [Spool(cache, (n_rows,), dtype) for dtype in types] if self.is_open else []

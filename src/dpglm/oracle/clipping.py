@@ -40,8 +40,9 @@ class Clipping(abc.ABC):
         array, shape of slopes
         """
         factors = self.factor(_lengths(slopes) * row_norms)
-        # Below the normal range a factor has lost the precision that the bound counts on.
-        factors[factors < _tiny(factors)] = 0.0
+        # Below the normal range a factor has lost the precision that the bound counts on; NaN, of
+        # a bound that underflowed, is not above it either.
+        factors[~(factors >= _tiny(factors))] = 0.0
         slopes *= factors if slopes.ndim == 1 else factors[:, np.newaxis]
         return slopes
 

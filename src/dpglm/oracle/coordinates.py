@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm._arrays import finite, namespace
+from dpglm._arrays import finite, namespace, weighted
 from dpglm.data.rows import AnyArrays, Block
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
@@ -104,8 +104,7 @@ def choose_coordinate(
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
             slopes = finite(loss.slope(block.predict(w), block.targets))
             namespace(slopes).clip(slopes, -slope_clip, slope_clip, out=slopes)
-            if block.weights is not None:
-                slopes *= block.weights if slopes.ndim == 1 else block.weights[:, np.newaxis]
+            slopes = weighted(slopes, block.weights)
             return block.weighted_sum(slopes)
 
     shift = np.clip(offset, -offset_bound, offset_bound)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm._arrays import finite
+from dpglm._arrays import finite, weighted
 from dpglm.data.rows import SERIAL, AnyArrays, Block, BlockMap, Floats, Rows
 from dpglm.oracle.clipping import Clipping, FlatClipping
 from dpglm.oracle.gradients import Oracle
@@ -66,8 +66,7 @@ def clipped_difference_sum(
             slopes = _clipped_slopes(block, loss, clipping, w)
             slopes -= _clipped_slopes(block, loss, clipping, anchor)
             slopes = difference_clipping.scale(finite(slopes), block.norms)
-        if block.weights is not None:
-            slopes *= block.weights if slopes.ndim == 1 else block.weights[:, np.newaxis]
+            slopes = weighted(slopes, block.weights)
         return block.weighted_sum(slopes)
 
     return rows.sum(AnyArrays(block_sum), map_blocks)

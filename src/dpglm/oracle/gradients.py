@@ -8,7 +8,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm._arrays import finite
+from dpglm._arrays import finite, weighted
 from dpglm.data.rows import SERIAL, AnyArrays, Block, BlockMap, Rows
 from dpglm.oracle.clipping import Clipping
 from dpglm.oracle.compiled import compiled_rule
@@ -66,8 +66,7 @@ def clipped_gradient_sum(
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
             slopes = finite(loss.slope(block.predict(w), block.targets))
             slopes = clipping.scale(slopes, block.norms)
-        if block.weights is not None:
-            slopes *= block.weights if slopes.ndim == 1 else block.weights[:, np.newaxis]
+            slopes = weighted(slopes, block.weights)
         return block.weighted_sum(slopes)
 
     return rows.sum(AnyArrays(block_sum), map_blocks)

@@ -202,7 +202,7 @@ def normalized_second_moments(spec: DataSpec, constant: float) -> Kernel:
         xp = namespace(rows)
         rows = xp.concat([rows, xp.full_like(rows[:, :1], constant)], axis=1)
         squares = (rows * rows).sum(axis=1)
-        return pack_symmetric(_weighted_products(rows, margin / squares * _weights(block, spec)))
+        return pack_symmetric(_weighted_products(rows, margin / squares * _weights(block)))
 
     return AnyArrays(block_sum)
 
@@ -304,7 +304,7 @@ def clipped_moments(
         residuals = target_weight * (targets - center)
         squares = (z * z).sum(axis=1)
         lengths = xp.sqrt(squares) * xp.sqrt(squares + residuals * residuals)
-        factors = margin * clip / xp.maximum(lengths, clip) * _weights(block, spec)
+        factors = margin * clip / xp.maximum(lengths, clip) * _weights(block)
         products = _weighted_products(xp.concat([z, residuals[:, None]], axis=1), factors)
         both = [pack_symmetric(products[:size, :size]), products[:size, size]]
         return cast("NDArray[np.float64]", xp.concat(both))
@@ -372,13 +372,12 @@ def _margin(size: int) -> float:
     return 1.0 - 4.0 * (size + 16) * float(np.finfo(np.float64).eps)
 
 
-def _weights(block: Block, spec: DataSpec) -> NDArray[np.float64] | float:
+def _weights(block: Block) -> NDArray[np.float64] | float:
     if block.weights is None:
         return 1.0
-    # A bound that is no float32 may have been rounded up when weights were stored.
     xp = namespace(block.weights)
     weights: NDArray[np.float64] = xp.asarray(block.weights, dtype=xp.float64)
-    return cast("NDArray[np.float64]", xp.minimum(weights, spec.weight_bound))
+    return weights
 
 
 def _weighted_products(

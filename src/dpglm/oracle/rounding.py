@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from dpglm.data import dense, sparse
@@ -91,7 +93,7 @@ def sum_rounding(spec: DataSpec, adjacency: Adjacency, bound: float) -> float:
     ------
     ValueError
         For dense float32 rows under ``add_remove``, where one row more shifts all others and
-        no useful bound exists.
+        no useful bound exists; or if sums of such contributions could overflow.
 
     Notes
     -----
@@ -106,15 +108,19 @@ def sum_rounding(spec: DataSpec, adjacency: Adjacency, bound: float) -> float:
     whose error over all n terms enters for both data sets. Casacuberta et al. (CCS 2022) show
     what happens to libraries that leave this out.
 
+    Below the normal range errors are absolute: each operation on a slope or a product errs by at
+    most the smallest normal number, even where results are flushed to zero.
+
     The compiled sums (``data/_kernels.c``) compute a row's contribution by the same operations
-    wherever the row stands. Not covered: what they do not know (softmax, other losses, other
-    solvers' sums) goes through BLAS, which under ``add_remove`` may round a row's prediction by
+    wherever the row stands. Not covered: what they do not know (more than 16 classes, other
+    losses, other solvers' sums) goes through BLAS, which under ``add_remove`` may round a row's prediction by
     the row's place in its block, so that one row more could change the last bits of other rows'
     contributions.
     """
     contribution = bound * (1.0 + contribution_rounding(spec))
     fine = float(np.finfo(np.float64).eps) / 2
     n_rows = spec.n_rows if adjacency.n_is_public else MOST_ROWS
+    _check_overflow(spec, bound)
     if spec.sparse:
         affected = min(sparse.BLOCK_ROWS, n_rows) if adjacency.n_is_public else n_rows
         block_error = _gamma(sparse.BLOCK_ROWS + 1, fine) * affected
@@ -131,7 +137,7 @@ def sum_rounding(spec: DataSpec, adjacency: Adjacency, bound: float) -> float:
         block_error = _gamma(dense.RUN_ROWS + 1, unit) * run + within
     blocks = n_rows // min(dense.RUN_ROWS, sparse.BLOCK_ROWS) + _TREE
     across = (fine + _gamma(blocks, fine) ** 2) * n_rows
-    excess = bound * contribution_rounding(spec)
+    excess = bound * contribution_rounding(spec) + _underflow(spec, affected)
     return excess + 2.0 * (block_error + across) * contribution
 
 
@@ -165,6 +171,26 @@ def row_sum_noise(
         coordinates,
         sum_magnitude(data, adjacency, bound),
     )
+
+
+def _check_overflow(spec: DataSpec, bound: float) -> None:
+    """Refuse contributions of which as many as are added up in one precision could overflow."""
+    single = spec.dtype == "float32" and not spec.sparse
+    limits = np.finfo(np.float32 if single else np.float64)
+    terms = dense.RUN_ROWS if single else MOST_ROWS
+    if 4.0 * terms * bound > float(limits.max):
+        raise ValueError(
+            f"the bound on a row's contribution (clip times weight_bound), {bound:g}, must be at "
+            f"most {float(limits.max) / (4.0 * terms):.2g} for sums in {limits.dtype}: give a "
+            "smaller clip, or rows, targets or weights in other units"
+        )
+
+
+def _underflow(spec: DataSpec, affected: int) -> float:
+    """Bound what operations below the normal range can add, for two sums."""
+    tiny = float(np.finfo(spec.dtype).tiny)
+    slopes = 8.0 * math.sqrt(spec.n_outputs) * spec.augmented_row_norm
+    return tiny * (slopes + 4.0 * (affected + 1) * math.sqrt(spec.n_coefficients))
 
 
 def _gamma(terms: int, unit: float) -> float:

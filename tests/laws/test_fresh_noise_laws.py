@@ -1,0 +1,153 @@
+"""No two things that are released share noise: steps, classes, fits, copies, workers."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import multiprocessing
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+from unittest import mock
+
+import dask
+import numpy as np
+import pytest
+from joblib import Parallel, delayed
+from sklearn.base import clone
+
+from dpglm import LogisticRegression, NoisyGD, PrivatePipeline, PrivateTransformer
+from dpglm.data.prepare import prepare_rows
+from dpglm.preprocessing import Center
+from dpglm.privacy import ApproximateDP, mechanisms
+from dpglm.privacy.noise import SeededNoise, SystemNoise
+from dpglm.solvers import run
+from tests.laws.test_solver_laws import PROBLEMS, SOLVERS, make_data
+from tests.laws.transcripts import listening
+
+LEAST, MOST_ASKED = 4, 8
+"""So many numbers no other release equals by chance; so many releases of a run are compared."""
+
+
+def plan_of(name):
+    """With several classes where the solver takes them."""
+    problem = [one for one in PROBLEMS if SOLVERS[name].takes(one)]
+    problem = next((one for one in problem if one.loss.target.value == "class"), problem[0])
+    X, y, spec = make_data(problem, n=130)
+    plan = SOLVERS[name].solver.plan(problem, ApproximateDP(1.0, 1e-5), spec)
+    return plan, prepare_rows(X, y, spec)
+
+
+def noises(plan, rows, source):
+    """Noise in each release of a run, class by class."""
+    with listening(most=MOST_ASKED, own_noise=True) as seen:
+        run(plan, rows, source)
+    drawn = [one.answer - one.exact for one in seen.asked if one.kind.startswith("release")]
+    columns = [column for noise in drawn for column in np.atleast_2d(noise.T)]
+    # Five digits are enough, and those that values have cut off do not matter.
+    return [
+        (column / abs(column).max()).round(5).tobytes()
+        for column in columns
+        if len(column) >= LEAST
+    ]
+
+
+def repeats(pieces):
+    return len(set(pieces)) < len(pieces)
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_steps_classes_and_runs_of_every_solver_have_noise_of_their_own(name):
+    plan, rows = plan_of(name)
+    first, second = (noises(plan, rows, SystemNoise()) for _ in range(2))
+    assert not repeats(first + second)
+    if not first:
+        return
+    # What a fixed seed, and a draw that all classes or steps share, would look like.
+    assert repeats(noises(plan, rows, SeededNoise(1)) + noises(plan, rows, SeededNoise(1)))
+
+
+def test_noise_that_steps_or_classes_share_is_caught():
+    plan, rows = plan_of("noisy_gd")
+    add = mechanisms.add_gaussian
+
+    def same_key(value, std, k, source):
+        return add(value, std, k, SeededNoise(1))
+
+    def same_for_classes(value, std, k, source):
+        return value + add(np.zeros_like(value[:, :1]), std, k, source)
+
+    for bug in (same_key, same_for_classes):
+        with mock.patch.object(mechanisms, "add_gaussian", bug):
+            assert repeats(noises(plan, rows, SystemNoise()))
+
+
+# Whole fits, by whoever does them.
+
+SHORT = NoisyGD(n_steps=2, clip=0.5, step_size=1.0)
+MODELS = {
+    "estimator": LogisticRegression(classes=[0, 1, 2], row_norm=2.0, solver=SHORT),
+    "pipeline": PrivatePipeline(
+        [Center(), LogisticRegression(classes=[0, 1, 2], row_norm=2.0, solver=SHORT)]
+    ),
+    "transformer": PrivateTransformer([Center()], row_norm=2.0),
+}
+X = np.random.default_rng(0).uniform(-1.0, 1.0, size=(60, 3))
+Y = np.arange(60) % 3
+
+
+def shown(model):
+    """What a fit shows, as bytes."""
+    fitted = model.fit(X, Y)
+    maps = getattr(fitted, "maps_", None)
+    return (fitted.coef_ if maps is None else maps[0].center).tobytes()
+
+
+def fitted_again(model):
+    return [shown(model) for _ in range(2)]
+
+
+def copies(model):
+    return [shown(make(model)) for make in (clone, copy.deepcopy, repickled) for _ in range(2)]
+
+
+def repickled(model):
+    return pickle.loads(pickle.dumps(model))
+
+
+def on_threads(model):
+    with ThreadPoolExecutor(4) as pool:
+        return list(pool.map(lambda _: shown(clone(model)), range(8)))
+
+
+def in_forks(model):
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        return pool.map(shown, [model] * 4, chunksize=1)
+
+
+def by_joblib(model):
+    return Parallel(n_jobs=2, backend="multiprocessing")(delayed(shown)(model) for _ in range(4))
+
+
+def by_dask(model):
+    tasks = [dask.delayed(shown, pure=False)(clone(model)) for _ in range(4)]
+    return list(dask.compute(*tasks, scheduler="threads"))
+
+
+HERE = [fitted_again, copies, on_threads]
+ELSEWHERE = [in_forks, by_joblib, by_dask]
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+@pytest.mark.parametrize(
+    ("way", "model"),
+    [*itertools.product(HERE, MODELS), *((way, "estimator") for way in ELSEWHERE)],
+    ids=lambda one: getattr(one, "__name__", one),
+)
+def test_no_two_fits_share_noise(way, model):
+    assert not repeats([*way(MODELS[model]), *way(MODELS[model])])
+
+
+def test_fits_that_share_noise_are_caught():
+    seeded = clone(MODELS["estimator"]).set_params(random_state=1)
+    for way in (*HERE, by_dask):
+        assert repeats(way(seeded))
