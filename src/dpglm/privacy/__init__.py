@@ -33,6 +33,7 @@ from dpglm.privacy.events import Repeated as Repeated
 from dpglm.privacy.events import canonical as canonical
 from dpglm.privacy.events import event_from_dict as event_from_dict
 from dpglm.privacy.fourier import FourierAccountant as FourierAccountant
+from dpglm.privacy.opendp_noise import OpenDPNoise as OpenDPNoise
 from dpglm.privacy.repetitions import NegativeBinomial as NegativeBinomial
 from dpglm.privacy.repetitions import PoissonNumber as PoissonNumber
 from dpglm.privacy.unit import Adjacency as Adjacency

@@ -46,15 +46,18 @@ class NoiseSource(abc.ABC):
         Name in reports.
     is_private : bool
         Whether what it draws may protect anybody.
+    libraries : tuple of str
+        Distributions that it rests on, beside those of every fit; a certificate lists versions.
 
     Notes
     -----
-    Privacy: a subclass supplies uniform bits only; everything else is one exact function of
-    these bits, the same for every source.
+    Privacy: a subclass supplies uniform bits; everything else is one exact function of these
+    bits. Only ``rounded_gaussian`` may be taken from elsewhere, by a source that proves its law.
     """
 
     name: ClassVar[str]
     is_private: ClassVar[bool]
+    libraries: ClassVar[tuple[str, ...]] = ()
 
     @abc.abstractmethod
     def words(self, count: int) -> NDArray[np.uint64]:
@@ -98,15 +101,6 @@ class NoiseSource(abc.ABC):
         ValueError
             If an argument is out of range.
 
-        Notes
-        -----
-        Privacy: the law is exact, whatever the rounding errors of the machine's logarithm,
-        sine and cosine, as long as these stay below 16 units in the last place.
-
-        References
-        ----------
-        Theorem 1 of ``docs/proofs/exact-gaussian-noise.md``.
-
         Examples
         --------
         >>> m = SeededNoise(0).gaussian((2, 3), granularity_exponent(1.0), 1.0)
@@ -115,7 +109,33 @@ class NoiseSource(abc.ABC):
         """
         scale = cells_per_scale("std", std, granularity_exponent)
         size = int(np.prod(shape, dtype=np.int64))
-        return rounded_gaussian(self.words, size, scale).reshape(shape)
+        return self.rounded_gaussian(size, scale).reshape(shape)
+
+    def rounded_gaussian(self, size: int, scale: float) -> NDArray[np.int64]:
+        """Draw the integers of ``gaussian``, whose arguments have been checked.
+
+        Parameters
+        ----------
+        size : int
+            How many, at least 0.
+        scale : float
+            Standard deviation before rounding, in [1, 2^32).
+
+        Returns
+        -------
+        ndarray of int64, shape (size,)
+            Independent, each the nearest integer to an ideal normal variate.
+
+        Notes
+        -----
+        Privacy: the law is exact, whatever the rounding errors of the machine's logarithm,
+        sine and cosine, as long as these stay below 16 units in the last place.
+
+        References
+        ----------
+        Theorem 1 of ``docs/proofs/exact-gaussian-noise.md``.
+        """
+        return rounded_gaussian(self.words, size, scale)
 
     @final
     def uniform(self) -> float:

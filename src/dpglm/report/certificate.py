@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import importlib.metadata
 import os
@@ -296,7 +297,7 @@ def certify(
             "data": plan.data.to_dict(),
             "problem": plan.problem_settings(),
         },
-        versions=library_versions(),
+        versions=library_versions(*noise.libraries),
         model_digest=model_digest(coef, intercept),
         ledger=solution.ledger_entry,
     )
@@ -328,15 +329,19 @@ def model_digest(coef: ArrayLike, intercept: ArrayLike) -> str:
     return digest.hexdigest()
 
 
-def library_versions() -> dict[str, str]:
-    """Return the versions of Python and of the libraries that a fit rests on."""
-    versions = {"python": platform.python_version()}
-    for name in _LIBRARIES:
-        try:
-            versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            versions[name] = "not installed"
-    return versions
+def library_versions(*others: str) -> dict[str, str]:
+    """Return the versions of Python and of the libraries that a fit rests on, and of others."""
+    versions = {name: _version(name) for name in (*_LIBRARIES, *others)}
+    return {"python": platform.python_version(), **versions}
+
+
+# Looking one up takes milliseconds.
+@functools.cache
+def _version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
 
 
 _READERS: dict[str, Callable[[Any], Any]] = {

@@ -28,6 +28,7 @@ from dpglm.privacy.events import (
 )
 from dpglm.privacy.mechanisms import noise_scale
 from dpglm.privacy.noise import SystemNoise
+from dpglm.privacy.opendp_noise import OpenDPNoise
 from dpglm.problem import Target
 from dpglm.report.certificate import Certificate, library_versions
 from dpglm.report.quantities import QUANTITIES
@@ -377,9 +378,9 @@ def _check_facts(certificate: Certificate) -> str | None:
 
 
 def _check_source(certificate: Certificate) -> str | None:
-    is_system = certificate.noise_source == SystemNoise().name
-    if certificate.noise_is_private and not is_system:
-        return f"{certificate.noise_source!r} is called private, but can be reproduced"
+    known = (SystemNoise.name, OpenDPNoise.name)
+    if certificate.noise_is_private and certificate.noise_source not in known:
+        return f"{certificate.noise_source!r} is called private, and is none of {known}"
     return None
 
 

@@ -40,8 +40,9 @@ def record_plan(
     """
     if not noise.is_private:
         raise ValueError(
-            "random_state must be None for a fit that a ledger records: what it releases with "
-            f"noise that can be reproduced ({noise.name}) is not private, and no budget pays for it"
+            "random_state must be None or a private NoiseSource for a fit that a ledger records: "
+            f"what it releases with noise that can be reproduced ({noise.name}) is not private, "
+            "and no budget pays for it"
         )
     entry = ledger.spend(
         plan.event,
