@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -27,7 +28,11 @@ _STEPS = 50
 
 
 class _TimedRows:
-    """Rows whose sums also tell how long the slowest worker was inside kernels."""
+    """Rows whose sums also tell how long the slowest worker was inside kernels.
+
+    That is time on the clock: where there are more workers than processors, it has in it what a
+    worker waits for others to compute.
+    """
 
     def __init__(self, rows: Any, n_workers: int) -> None:
         self.spec, self._rows, self._n_workers = rows.spec, rows, n_workers
@@ -50,66 +55,76 @@ class _TimedRows:
         return total[:size]
 
 
-@contextmanager
-def _steps(n_workers: int, partitions: int) -> Iterator[Callable[[], tuple[float, float]]]:
-    """Yield what makes one step and returns its seconds, and those of the slowest worker."""
+def _step_over(n_workers: int, partitions: int, n_rows: int) -> Callable[[], tuple[float, float]]:
+    """Return what makes one step, and returns its seconds and those of the slowest worker."""
     import dask.array as da
+
+    rng = da.random.default_rng(0)
+    X = rng.standard_normal((n_rows, _FEATURES), (n_rows // partitions, -1), dtype=np.float32)
+    y = da.where(X[:, 0] > 0, 1.0, -1.0)
+    spec = DataSpec(n_rows=n_rows, n_features=_FEATURES, row_norm=20.0, dtype="float32")
+    collection = as_collection(X, y)
+    assert collection is not None
+    rows = _TimedRows(collection.prepared(spec, None, np.asarray), n_workers)
+    curator = Curator(Adjacency.ZERO_OUT, SystemNoise())
+    oracle = Oracle(rows, Logistic(), curator)  # type: ignore[arg-type]
+
+    def step() -> tuple[float, float]:
+        start = time.perf_counter()
+        oracle.noisy_gradient(np.zeros(_FEATURES), FlatClipping(1.0), 1.0)
+        return time.perf_counter() - start, rows.slowest
+
+    for _ in range(5):
+        step()
+    return step
+
+
+@contextmanager
+def _cluster(n_workers: int) -> Iterator[None]:
     from distributed import Client, LocalCluster
 
-    n_rows = n_workers * _ROWS_OF_A_WORKER
-    with (
-        LocalCluster(n_workers=n_workers, threads_per_worker=1, dashboard_address=None) as cluster,
-        Client(cluster),
-    ):
-        chunks = n_rows // partitions
-        rng = da.random.default_rng(0)
-        X = rng.standard_normal((n_rows, _FEATURES), (chunks, _FEATURES), dtype=np.float32)
-        y = da.where(X[:, 0] > 0, 1.0, -1.0)
-        spec = DataSpec(n_rows=n_rows, n_features=_FEATURES, row_norm=20.0, dtype="float32")
-        collection = as_collection(X, y)
-        assert collection is not None
-        rows = _TimedRows(collection.prepared(spec, None, np.asarray), n_workers)
-        curator = Curator(Adjacency.ZERO_OUT, SystemNoise())
-        oracle = Oracle(rows, Logistic(), curator)  # type: ignore[arg-type]
-
-        def step() -> tuple[float, float]:
-            start = time.perf_counter()
-            oracle.noisy_gradient(np.zeros(_FEATURES), FlatClipping(1.0), 1.0)
-            return time.perf_counter() - start, rows.slowest
-
-        for _ in range(5):
-            step()
-        yield step
+    options = {"threads_per_worker": 1, "dashboard_address": None}
+    with LocalCluster(n_workers=n_workers, **options) as cluster, Client(cluster):
+        yield
 
 
 def _milliseconds(n_workers: int, partitions: int) -> np.ndarray[Any, Any]:
-    """Whole step, slowest worker and the difference, one row for each of some steps."""
-    with _steps(n_workers, partitions) as step:
-        times = 1e3 * np.array([step() for _ in range(_STEPS)])
-    return np.column_stack([times, times[:, 0] - times[:, 1]])
+    """Time steps in turn over many rows, and over so few that nothing but messages is left.
+
+    Returns
+    -------
+    ndarray of shape (steps, 4)
+        Whole step, slowest worker, the difference, and whole step over few rows.
+    """
+    with _cluster(n_workers):
+        step = _step_over(n_workers, partitions, n_workers * _ROWS_OF_A_WORKER)
+        empty = _step_over(n_workers, partitions, partitions)
+        times = 1e3 * np.array([(*step(), empty()[0]) for _ in range(_STEPS)])
+    return np.column_stack([times[:, :2], times[:, 0] - times[:, 1], times[:, 2]])
 
 
 def overhead(splits: Path) -> Iterator[Bar]:
-    """Time of a step beyond that of the slowest of three workers."""
-    beyond = _milliseconds(3, 3)[:, 2]
-    name = "cluster of 3 workers, step beyond the slowest worker's compute"
-    yield Bar(name, float(np.median(beyond)), float(np.std(beyond)), 20.0, False, " ms")
+    """Time of a step beyond that of the slowest of three workers; spread is half the quartiles'."""
+    low, median, high = np.quantile(_milliseconds(3, 3)[:, 2], [0.25, 0.5, 0.75])
+    name = f"cluster of 3 workers on {os.cpu_count()} processors, step beyond the slowest's compute"
+    yield Bar(name, float(median), float(high - low) / 2.0, 20.0, False, " ms")
 
 
 CLUSTER: Mapping[str, Callable[[Path], Iterator[Bar]]] = {"cluster": overhead}
 
 
 def main() -> None:
-    """Print medians, and quartiles of the difference, for several sizes."""
-    print("| workers | partitions | step (ms) | slowest worker (ms) | beyond it (ms) | quartiles |")
-    print("|---|---|---|---|---|---|")
+    """Print medians, and quartiles of what is beyond compute, for several sizes."""
+    print(f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}; milliseconds\n")
+    print("| workers | partitions | step | slowest worker | beyond it | quartiles | messages |")
+    print("|---|---|---|---|---|---|---|")
     for n_workers, partitions in ((1, 1), (2, 2), (3, 3), (3, 12), (3, 48), (6, 6)):
         times = _milliseconds(n_workers, partitions)
-        step, slowest, beyond = np.median(times, axis=0)
+        step, slowest, beyond, messages = np.median(times, axis=0)
         low, high = np.quantile(times[:, 2], [0.25, 0.75])
         print(
             f"| {n_workers} | {partitions} | {step:.1f} | {slowest:.1f} | {beyond:.1f} "
-            f"| {low:.1f} to {high:.1f} |",
+            f"| {low:.1f} to {high:.1f} | {messages:.1f} |",
             flush=True,
         )
 

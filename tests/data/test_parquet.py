@@ -161,7 +161,7 @@ def test_files_and_columns_that_are_no_rows_are_refused(tmp_path):
         ({"target": "y", "schema": SCHEMA}, "must be None where a schema= is given"),
         ({"schema": SCHEMA}, "there is no column 'age'"),
         ({"target": "y", "dtype": "float16"}, "dtype must be one of"),
-        ({"target": "y", "cache": tmp_path / "nowhere"}, "cache must be an existing folder"),
+        ({"target": "y", "columns": ["x"], "cache": tmp_path / "no"}, "cache must be an existing"),
     ):
         with pytest.raises(ValueError, match=message):
             ParquetRows(path, **options)

@@ -1,15 +1,27 @@
 """Estimators on rows that are not one matrix in memory."""
 
+import dask
+import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from sklearn.base import clone, is_regressor
+from sklearn.preprocessing import Normalizer
 
-from dpglm import HuberRegressor, LogisticRegression, PoissonRegressor, Ridge
-from dpglm.data import mapped
+from dpglm import (
+    HuberRegressor,
+    LogisticRegression,
+    PoissonRegressor,
+    PrivateGridSearchCV,
+    PrivatePipeline,
+    Ridge,
+)
+from dpglm.data import mapped, stored, tensor_collection
 from dpglm.data.mapped import MappedRows
 from dpglm.data.parquet import ParquetRows
 from dpglm.ledger import PrivacyLedger
+from dpglm.preprocessing import Center
 from dpglm.privacy.budget import ApproximateDP
 from dpglm.solvers import Auto, NoisyGD, NoisySGD
 
@@ -171,3 +183,125 @@ def test_a_fit_goes_on_from_its_checkpoint(tmp_path):
     ridge = declared(Ridge(), solver=NoisyGD(n_steps=3)).set_params(random_state=None)
     ridge.fit(MappedRows(*data(Ridge())), checkpoint=tmp_path / "ridge")
     assert (tmp_path / "ridge").exists()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("rows")
+
+
+def kinds(folder, X, y, weights):
+    """The same rows, targets and weights in each kind of collection, by name."""
+    frame = pd.DataFrame(X, columns=["u", "v", "w"]).assign(target=y, weight=weights)
+    frame.to_parquet(folder / "rows.parquet", row_group_size=250)
+    made = {
+        "mapped": (MappedRows(X, y, weights),),
+        "parquet": (ParquetRows(folder / "rows.parquet", "target", sample_weight="weight"),),
+    }
+    made["dask"] = tuple(da.from_array(one, chunks=250) for one in (X, y, weights))
+    made["torch"] = (torch.as_tensor(X), y, weights)
+    return made
+
+
+def on_the_host(result):
+    return np.asarray(result.compute() if hasattr(result, "compute") else result)
+
+
+class TestPredictions:
+    @pytest.mark.parametrize(
+        ("estimator", "options"),
+        [
+            (LogisticRegression(), {}),
+            (LogisticRegression(), {"classes": ["a", "b"]}),
+            (LogisticRegression(), {"multi_class": "ovr", "feature_bounds": (-0.5, [1, 2, 3])}),
+            (Ridge(), {"feature_bounds": (-0.5, 0.5)}),
+            (PoissonRegressor(), {}),
+        ],
+        ids=["softmax", "two classes", "ovr, clipped columns", "ridge, clipped", "counts"],
+    )
+    def test_are_those_of_the_same_rows_in_memory(self, folder, monkeypatch, estimator, options):
+        # Several parts, the last one shorter.
+        monkeypatch.setattr(stored, "_PART_BYTES", 70 * 12)
+        monkeypatch.setattr(tensor_collection, "_PART_BYTES", 170 * 24)
+        X, y = data(estimator)
+        if len(options.get("classes", ())) == 2:
+            y = np.where(y == "c", "a", y)
+        weights = np.random.default_rng(1).uniform(0, 1, N)
+        model = declared(estimator, solver="noisy_gd").set_params(**options).fit(X, y)
+        methods = ["predict", "decision_function", "predict_proba"]
+        with dask.config.set(scheduler="synchronous"):
+            for rows in kinds(folder, X, y, weights).values():
+                for method in methods if not is_regressor(model) else methods[:1]:
+                    expected = getattr(model, method)(X)
+                    result = on_the_host(getattr(model, method)(rows[0]))
+                    assert result.shape == expected.shape
+                    if expected.dtype.kind == "U":
+                        np.testing.assert_array_equal(result, expected)
+                    else:
+                        np.testing.assert_allclose(result, expected, rtol=1e-10, atol=1e-12)
+                score = model.score(*rows)
+                assert score == pytest.approx(model.score(X, y, weights), abs=1e-10)
+
+    def test_are_of_the_kind_of_the_rows(self):
+        X, _ = data(Ridge())
+        y = np.arange(N) % 3
+        model = declared(LogisticRegression(), solver="noisy_gd").set_params(classes=[0, 1, 2])
+        model.fit(X, y)
+        tensor = torch.as_tensor(X).requires_grad_()
+        for method in ("predict", "predict_proba", "decision_function"):
+            result = getattr(model, method)(tensor)
+            assert isinstance(result, torch.Tensor)
+            assert result.device == tensor.device
+        rows, computed = da.from_array(X, chunks=200), []
+        lazy = rows.map_blocks(lambda chunk: computed.append(1) or chunk, meta=X[:0])
+        result = model.predict_proba(lazy)
+        assert computed == []
+        assert (result.shape, result.chunks[0], result.dtype) == ((N, 3), rows.chunks[0], float)
+        assert model.predict(lazy).chunks == rows.chunks[:1]
+
+    def test_need_no_targets_but_scores_and_fits_do(self, folder):
+        X, y = data(Ridge())
+        model = declared(Ridge(), solver="noisy_gd").fit(X, y)
+        pd.DataFrame(X, columns=["u", "v", "w"]).to_parquet(folder / "features.parquet")
+        files = ParquetRows(folder / "features.parquet", columns=["u", "v", "w"])
+        for rows in (MappedRows(X), files):
+            np.testing.assert_allclose(model.predict(rows), model.predict(X))
+            for use in (model.score, clone(model).fit):
+                with pytest.raises(ValueError, match="y must be given, got None"):
+                    use(rows)
+
+    def test_refuse_other_columns_and_numbers_that_are_not_finite(self, folder):
+        X, y = data(Ridge())
+        files = kinds(folder, X, y, np.ones(N))["parquet"][0]
+        model = declared(Ridge(), solver="noisy_gd").fit(files)
+        with pytest.raises(ValueError, match="2 features, but Ridge is expecting 3"):
+            model.predict(MappedRows(X[:, :2]))
+        swapped = ParquetRows(folder / "rows.parquet", columns=["v", "u", "w"])
+        with pytest.raises(ValueError, match="must have the features that were fitted"):
+            model.predict(swapped)
+        X[N // 2, 1] = np.nan
+        for rows in (MappedRows(X), da.from_array(X, chunks=200)):
+            with pytest.raises(ValueError, match="X must be finite"):
+                on_the_host(model.predict(rows))
+
+    def test_of_constant_targets_score_as_in_memory(self):
+        X, _ = data(Ridge())
+        model = declared(Ridge(), solver="noisy_gd").fit(*data(Ridge()))
+        y = np.full(N, 2.0)
+        assert model.score(MappedRows(X, y)) == model.score(X, y) == 0.0
+
+
+def test_pipelines_and_searches_take_collections_but_for_fixed_transformers(folder):
+    X, y = data(LogisticRegression())
+    model = LogisticRegression(classes=["a", "b", "c"], row_norm=2.0, weight_bound=1.0)
+    pipeline = PrivatePipeline([("center", Center()), ("model", model)])
+    model.set_params(solver=NoisyGD(n_steps=3))
+    search = PrivateGridSearchCV(model, {"C": [0.1, 1.0]}, method="held_out")
+    stored_rows = kinds(folder, X, y, np.ones(N))["parquet"][0]
+    for made, rows in ((pipeline, stored_rows), (search, MappedRows(X, y))):
+        assert made.fit(rows).predict(rows).shape == (N,)
+        assert 0.0 < made.score(rows) < 1.0
+    fixed = PrivatePipeline([("normalizer", Normalizer()), ("model", model)])
+    for rows in (MappedRows(X, y), da.from_array(X)):
+        with pytest.raises(ValueError, match=r"no fixed transformers for .*, got 'normalizer'"):
+            fixed.fit(rows)

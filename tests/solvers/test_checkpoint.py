@@ -13,7 +13,7 @@ from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
 from dpglm.exceptions import PlanMismatchError
 from dpglm.ledger import PrivacyLedger
-from dpglm.preprocessing import Center
+from dpglm.preprocessing import Center, Scale, Whiten
 from dpglm.privacy.budget import ApproximateDP, GaussianDP
 from dpglm.privacy.events import canonical
 from dpglm.privacy.noise import SeededNoise, SystemNoise
@@ -47,21 +47,22 @@ BUDGET = ApproximateDP(1.0, 1e-5)
 KILLING = """
 import json, os, random, signal, sys, time
 sys.path[:0] = json.loads(sys.argv[1])
-folder = sys.argv[2]
 import numpy as np
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
 from dpglm.privacy.budget import ApproximateDP
 from dpglm.privacy.noise import SystemNoise
 from dpglm.problem import Logistic, Problem
-from dpglm.solvers import NoisyGD, run
+from dpglm.preprocessing import Center
+from dpglm.solvers import NoisyGD, Preprocessed, run
 
-data = DataSpec(n_rows=400, n_features=4)
+data = DataSpec(n_rows=400, n_features=4, intercept=1.0)
 X = np.random.default_rng(0).uniform(-0.5, 0.5, (400, 4))
 rows = prepare_rows(X, np.sign(X[:, 0]), data)
-plan = NoisyGD(n_steps=12).plan(Problem(Logistic()), ApproximateDP(1.0, 1e-5), data)
 
-def child():
+def child(folder, solver, planted):
+    plan = eval(solver).plan(Problem(Logistic()), ApproximateDP(1.0, 1e-5), data)
+    exec(planted, globals())
     heard = os.open(folder + "/heard", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
     def hear(info):
         os.write(heard, f"{info.step} {info.gradient_norm!r}\\n".encode())
@@ -71,19 +72,22 @@ def child():
     with open(folder + "/done", "w") as file:
         json.dump([info.gradient_norm for info in solution.history], file)
 
-kills = 0
-while True:
-    pid = os.fork()
-    if pid == 0:
-        child()
-        os._exit(0)
-    if kills < 12:
-        time.sleep(random.uniform(0.0, 0.08))
-        os.kill(pid, signal.SIGKILL)
-    if os.waitpid(pid, 0)[1] == 0:
-        break
-    kills += 1
-print(kills)
+for folder, solver, planted in json.loads(sys.argv[2]):
+    # Planning is done once, before anybody is killed.
+    eval(solver).plan(Problem(Logistic()), ApproximateDP(1.0, 1e-5), data)
+    kills = 0
+    while True:
+        pid = os.fork()
+        if pid == 0:
+            child(folder, solver, planted)
+            os._exit(0)
+        if kills < 12:
+            time.sleep(random.uniform(0.0, 0.08))
+            os.kill(pid, signal.SIGKILL)
+        if os.waitpid(pid, 0)[1] == 0:
+            break
+        kills += 1
+    print(kills)
 """
 
 
@@ -128,29 +132,44 @@ Checkpoint.save = late
 """
 
 
-def killed(folder, planted=""):
-    """Run until one process has not been killed; steps that were heard of, and their norms."""
-    script = KILLING.replace("kills = 0", planted + "kills = 0")
-    arguments = [sys.executable, "-c", script, json.dumps(sys.path), str(folder)]
+KILLED = {
+    "descent": ("NoisyGD(n_steps=12)", ""),
+    "preprocessed": ("Preprocessed([Center()], NoisyGD(n_steps=11))", ""),
+    "late": ("NoisyGD(n_steps=12)", LATE),
+}
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory):
+    """Run each until one process has not been killed; steps that were heard of, and norms."""
+    if not hasattr(os, "fork"):
+        pytest.skip("needs fork")
+    folders = {name: tmp_path_factory.mktemp(name) for name in KILLED}
+    jobs = [[str(folders[name]), *job] for name, job in KILLED.items()]
+    arguments = [sys.executable, "-c", KILLING, json.dumps(sys.path), json.dumps(jobs)]
     done = subprocess.run(arguments, capture_output=True, check=True, text=True)
-    assert int(done.stdout) > 0
-    norms = json.loads((folder / "done").read_text())
-    assert len(norms) == 12
-    heard = [line.split() for line in (folder / "heard").read_text().splitlines()]
-    steps = [int(step) for step, _ in heard]
-    return steps, [float(norm) for _, norm in heard], [norms[step - 1] for step in steps]
+    assert all(int(kills) > 0 for kills in done.stdout.split())
+    results = {}
+    for name, folder in folders.items():
+        norms = json.loads((folder / "done").read_text())
+        assert len(norms) == 12
+        heard = [line.split() for line in (folder / "heard").read_text().splitlines()]
+        steps = [int(step) for step, _ in heard]
+        # As text: a step that learns a map has no gradient, so NaN for its norm.
+        kept = [repr(norms[step - 1]) for step in steps]
+        results[name] = steps, [norm for _, norm in heard], kept
+    return results
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_processes_that_are_killed_tell_of_one_outcome_of_each_step(tmp_path):
-    steps, heard, kept = killed(tmp_path)
+@pytest.mark.parametrize("name", ["descent", "preprocessed"])
+def test_processes_that_are_killed_tell_of_one_outcome_of_each_step(killed, name):
+    steps, heard, kept = killed[name]
     assert steps == sorted(set(steps))
     assert heard == kept
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_file_that_is_written_too_late_is_found_out(tmp_path):
-    steps, heard, kept = killed(tmp_path, LATE)
+def test_a_file_that_is_written_too_late_is_found_out(killed):
+    steps, heard, kept = killed["late"]
     assert len(steps) > len(set(steps))
     assert heard != kept
 
@@ -169,6 +188,9 @@ def test_a_file_that_is_written_too_late_is_found_out(tmp_path):
         (BestIterate(n_steps=4), None),
         (ObjectivePerturbation(), None),
         (SufficientStatistics(), Squared()),
+        (Preprocessed([Center()], NoisyGD(n_steps=5)), None),
+        (Preprocessed([Center(), Whiten()], Newton(n_steps=3)), None),
+        (Preprocessed([Center(), Scale(), Whiten()], NoisyGD(n_steps=1)), None),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -188,6 +210,23 @@ def test_states_of_all_kinds_are_kept(tmp_path, solver, loss):
     assert repr(again.history) == repr(solution.history)
     assert again.chosen == solution.chosen
     assert len(heard) == plan.n_steps - plan.n_steps // 2
+
+
+@pytest.mark.parametrize("after", range(1, 6))
+def test_mapped_rows_are_made_again(tmp_path, monkeypatch, after):
+    # Where noise repeats, so does the model: all that a file lacks can be made again.
+    monkeypatch.setattr(SeededNoise, "is_private", True)
+    plan = plan_of(Preprocessed([Center(), Whiten()], NoisyGD(n_steps=4)))
+    expected = run(plan, rows(), SeededNoise(5))
+    path, noise = tmp_path / "kept", SeededNoise(5)
+    with pytest.raises(InterruptionError):
+        run(plan, rows(), noise, interrupt_after(after), checkpoint=path)
+    with np.load(path) as file:
+        assert max(file[name].size for name in file.files if name != "header") < N
+        assert "Oracle" not in file["header"].tobytes().decode()
+    solution = run(plan, rows(), noise, checkpoint=path)
+    np.testing.assert_array_equal(solution.w, expected.w)
+    np.testing.assert_array_equal(solution.coefficient_noise, expected.coefficient_noise)
 
 
 def test_all_runs_together_release_what_was_planned(tmp_path):
@@ -276,11 +315,12 @@ def test_what_cannot_be_kept_is_refused_before_anything_is_spent(tmp_path):
     penalized = Problem(Logistic(), L2(0.5), penalize_intercept=True)
     secret = steady.plan(penalized, GaussianDP(1.0), DATA)
     assert not secret.method.releases_iterates
-    holding = plan_of(Preprocessed([Center()], NoisyGD(n_steps=6)))
+    holding = "whose releases count once only if one run records all of them"
+    wrapped = plan_of(Preprocessed([Center()], LocalSGD(n_blocks=3)))
     for plan, noise, message in (
         (secret, SystemNoise(), "iterates before the last that nobody sees"),
-        (holding, SystemNoise(), "its state holds rows"),
-        (plan_of(LocalSGD(), budget=BUDGET), SystemNoise(), "its state holds rows"),
+        (plan_of(LocalSGD(n_blocks=3)), SystemNoise(), holding),
+        (wrapped, SystemNoise(), holding),
         (PLAN, SeededNoise(0), "noise can be reproduced"),
     ):
         with pytest.raises(ValueError, match=f"checkpoint must be None.*{message}"):

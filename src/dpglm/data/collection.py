@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import abc
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 from numpy.typing import NDArray
 
+from dpglm._arrays import namespace
 from dpglm.data.prepare import ColumnScaling
 from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec, FloatType
 
-__all__ = ["Collection", "TargetMap", "as_collection"]
+__all__ = ["NO_TARGETS", "Collection", "TargetMap", "as_collection", "check_finite"]
+
+T = TypeVar("T")
+
+NO_TARGETS = "y must be given, got None: rows without targets can only be predicted"
 
 TargetMap: TypeAlias = Callable[[NDArray[Any]], NDArray[Any]]
 """From the user's targets of some rows to one number for each, row by row; can be pickled."""
@@ -102,6 +107,48 @@ class Collection(abc.ABC):
             before anything is returned.
         """
 
+    @abc.abstractmethod
+    def apply(self, function: Callable[[Any], NDArray[Any]]) -> Any:
+        """Apply a function to the features of each row.
+
+        Parameters
+        ----------
+        function : callable
+            From the features of some rows, where these are, to an array on the host with one
+            entry or row for each; row by row; can be pickled.
+
+        Returns
+        -------
+        array
+            The results of all rows, of the kind that the rows are of: an array of Dask is
+            computed when it is asked for, and numbers about a tensor are where that is.
+
+        Raises
+        ------
+        ValueError
+            If a value is not a finite number.
+        """
+
+    @abc.abstractmethod
+    def parts(self, function: Callable[[Any, Any, Any], T]) -> Iterable[T]:
+        """Call a function for some rows at a time, where they are.
+
+        Parameters
+        ----------
+        function : callable
+            Of features, targets and weights, or None for weights; can be pickled.
+
+        Returns
+        -------
+        iterable
+            One result for each part of the rows, in order.
+
+        Raises
+        ------
+        ValueError
+            If there are no targets, or a value is not a finite number.
+        """
+
 
 _BACKENDS: Mapping[str, str] = MappingProxyType(
     {
@@ -113,8 +160,16 @@ _BACKENDS: Mapping[str, str] = MappingProxyType(
 )
 
 
+def check_finite(X: Any) -> Any:
+    """Return features, all of which are finite numbers."""
+    xp = namespace(X)
+    if not xp.all(xp.isfinite(X)):
+        raise ValueError("X must be finite, got NaN or infinity")
+    return X
+
+
 def as_collection(X: Any, y: Any = None, weights: Any = None) -> Collection | None:
-    """Return the collection that the arguments of a fit are.
+    """Return the collection that the arguments of a fit are, or the rows of a prediction.
 
     Parameters
     ----------
@@ -122,7 +177,7 @@ def as_collection(X: Any, y: Any = None, weights: Any = None) -> Collection | No
         The rows.
     y, weights : array_like, optional
         Their targets and weights, of a kind that the backend takes; None for a ``Collection``,
-        which has its own.
+        which has its own, and where nothing but features is asked for.
 
     Returns
     -------

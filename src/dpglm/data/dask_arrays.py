@@ -5,20 +5,24 @@ from __future__ import annotations
 import hashlib
 import secrets
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, final
+from typing import Any, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm.data.collection import Collection, TargetMap
-from dpglm.data.distributed import Partition, arithmetic, rows_on
+from dpglm.data.arithmetic import arithmetic
+from dpglm.data.collection import Collection, TargetMap, check_finite
+from dpglm.data.distributed import Partition, rows_on
 from dpglm.data.prepare import ColumnScaling, prepare_rows
 from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec, FloatType
 from dpglm.data.workers import current_workers
 
 __all__ = ["DaskArrays", "dask_arrays"]
+
+T = TypeVar("T")
 
 
 @final
@@ -29,8 +33,8 @@ class DaskArrays(Collection):
     ----------
     X : dask.array.Array of shape (n, n_features)
         Real numbers, with known chunk sizes.
-    y : dask.array.Array of shape (n,)
-        Targets.
+    y : dask.array.Array of shape (n,), optional
+        Targets; not needed for predictions.
     weights : dask.array.Array of shape (n,), optional
         Weights.
     feature_names : tuple of str, optional
@@ -38,7 +42,11 @@ class DaskArrays(Collection):
     """
 
     def __init__(
-        self, X: Any, y: Any, weights: Any = None, feature_names: tuple[str, ...] | None = None
+        self,
+        X: Any,
+        y: Any = None,
+        weights: Any = None,
+        feature_names: tuple[str, ...] | None = None,
     ) -> None:
         if X.ndim != 2 or X.dtype.kind not in "biuf":
             raise ValueError(
@@ -49,7 +57,7 @@ class DaskArrays(Collection):
                 "X must have chunks of known sizes: call X.compute_chunk_sizes() first"
             )
         self._X = X.rechunk({1: -1})
-        self._y = self._aligned("y", y)
+        self._y = None if y is None else self._aligned("y", y)
         self._weights = None if weights is None else self._aligned("sample_weight", weights)
         self._names = feature_names
 
@@ -94,19 +102,40 @@ class DaskArrays(Collection):
             traverse=False,
         )
         prepare = dask.delayed(_prepare, pure=False, traverse=False)
-        chunks = self._X.to_delayed()[:, 0]
-        columns = [
-            [None] * len(chunks) if column is None else column.to_delayed()
-            for column in (self._y, self._weights)
-        ]
         workers = current_workers()
         partitions = workers.start(
             [
                 prepare(preparation, index, *parts, dask_key_name=f"dpglm_rows-{token}-{index}")
-                for index, parts in enumerate(zip(chunks, *columns, strict=True))
+                for index, parts in enumerate(self._chunks())
             ]
         )
         return rows_on(workers, partitions, spec)
+
+    def apply(self, function: Callable[[Any], NDArray[Any]]) -> Any:
+        like = function(np.zeros((1, self.shape[1]), self.dtype))
+        is_column = like.ndim == 1
+        return self._X.map_blocks(
+            _applied,
+            function=function,
+            drop_axis=[1] if is_column else [],
+            chunks=self._X.chunks[:1] if is_column else (self._X.chunks[0], like.shape[1:]),
+            dtype=like.dtype,
+            meta=like[:0],
+        )
+
+    def parts(self, function: Callable[[Any, Any, Any], T]) -> list[T]:
+        import dask
+
+        call = dask.delayed(_called, pure=False, traverse=False)
+        return list(dask.compute(*(call(function, *parts) for parts in self._chunks())))
+
+    def _chunks(self) -> list[tuple[Any, ...]]:
+        """Features, targets and weights of each chunk, as Dask's delayed values."""
+        if self._y is None:
+            raise ValueError("y must be of Dask, as X is, got None")
+        X = self._X.to_delayed()[:, 0]
+        weights = [None] * len(X) if self._weights is None else self._weights.to_delayed()
+        return list(zip(X, self._y.to_delayed(), weights, strict=True))
 
 
 def dask_arrays(X: Any, y: Any, weights: Any) -> Collection:
@@ -116,7 +145,7 @@ def dask_arrays(X: Any, y: Any, weights: Any) -> Collection:
     ----------
     X : dask.array.Array or dask.dataframe.DataFrame
         Rows.
-    y : dask.array.Array or dask.dataframe.Series
+    y : dask.array.Array or dask.dataframe.Series, optional
         Targets.
     weights : dask.array.Array or dask.dataframe.Series, optional
         Weights.
@@ -131,8 +160,9 @@ def dask_arrays(X: Any, y: Any, weights: Any) -> Collection:
         If they are not all of Dask, or their shapes do not go together.
     """
     names = tuple(map(str, X.columns)) if _is_frame(X) else None
+    y = None if y is None else _array("y", y)
     weights = None if weights is None else _array("sample_weight", weights)
-    return DaskArrays(_array("X", X), _array("y", y), weights, names)
+    return DaskArrays(_array("X", X), y, weights, names)
 
 
 def _is_frame(value: Any) -> bool:
@@ -159,14 +189,20 @@ class _Preparation:
     key: bytes = field(repr=False)
 
 
+def _applied(X: NDArray[Any], function: Callable[[Any], NDArray[Any]]) -> NDArray[Any]:
+    return function(check_finite(X))
+
+
+def _called(function: Callable[[Any, Any, Any], T], X: Any, y: Any, weights: Any) -> T:
+    return function(check_finite(X), y, weights)
+
+
 def _prepare(preparation: _Preparation, index: int, X: Any, y: Any, weights: Any) -> Partition:
     """Prepare one partition, on the worker that holds it."""
     if not isinstance(X, np.ndarray):
         raise ValueError(f"X must have chunks that are NumPy arrays, got {type(X).__name__}")
     digest = _digest(preparation.key, X, y, weights)
-    X = X.astype(preparation.spec.dtype, copy=False)
-    if not np.isfinite(X).all():
-        raise ValueError("X must be finite, got NaN or infinity")
+    X = check_finite(X.astype(preparation.spec.dtype, copy=False))
     if weights is not None:
         weights = weights.astype(np.float64)
         if not (np.isfinite(weights).all() and (weights >= 0.0).all()):

@@ -8,24 +8,22 @@ import itertools
 import math
 import operator
 import pickle
-import platform
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn, TypeAlias, final
+from typing import Any, NoReturn, final
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_info
 
-from dpglm.data.kernels import COMPILED
+from dpglm.data.arithmetic import arithmetic
+from dpglm.data.partials import Partial, add, joined
 from dpglm.data.prepare import derived_rows
 from dpglm.data.rows import SERIAL, Block, BlockMap, Kernel, Rows
 from dpglm.data.spec import DataSpec
-from dpglm.data.workers import Workers
+from dpglm.data.workers import Placement, Workers, here
 
-__all__ = ["MOST_PARTITIONS", "DaskRows", "Partition", "arithmetic", "rows_on"]
+__all__ = ["MOST_PARTITIONS", "DaskRows", "Partition", "rows_on"]
 
 MOST_PARTITIONS = 2**14
 """More are refused; the bound on the rounding of ``DaskRows.sum`` counts on it."""
@@ -40,8 +38,6 @@ _SUMS_ONLY = (
     "settings do, where rows are on a cluster; got something that needs rows themselves"
 )
 _ALIKE = "workers must have the same processors, NumPy, SciPy and BLAS, as these round alike"
-
-_Pair: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 @final
@@ -59,12 +55,29 @@ class Partition:
         The rows.
     arithmetic : str
         Of the worker that prepared them; see ``arithmetic``.
+
+    Notes
+    -----
+    Arrays that travel beside a message may come to lie at any address. Where that is no multiple
+    of their items' size, NumPy sums them in another order and so to other bits. A partition
+    travels as one string of bytes, out of which arrays are copied.
     """
 
     index: int
     digest: str
     rows: Rows
     arithmetic: str
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        import cloudpickle
+
+        fields = (self.index, self.digest, self.rows, self.arithmetic)
+        # The last protocol in which NumPy's arrays are not views of what they are read from.
+        return _unpacked, (cloudpickle.dumps(fields, protocol=4),)
+
+
+def _unpacked(message: bytes) -> Partition:
+    return Partition(*pickle.loads(message))
 
 
 @final
@@ -80,11 +93,11 @@ class _Facts:
 
 @final
 @dataclass(frozen=True, eq=False)
-class _Partial:
-    """A sum over some partitions: which ones, its value, and what rounding took from that."""
+class _Answer:
+    """What one task found: on which worker, and sums over partitions."""
 
-    indices: tuple[int, ...]
-    pair: _Pair
+    where: str
+    partials: tuple[Partial, ...]
 
 
 @final
@@ -109,11 +122,11 @@ class DaskRows(Rows):
     What is sent to a worker is a function of blocks; what comes back is a sum. The driver draws
     the noise, once, after every partition has answered.
 
-    The sum of a partition is a pure function of the partition and of what was sent, in a task
-    that is named after this sum and this partition. Run again, elsewhere, or twice at a time, it
-    replaces its result. The driver takes one result for each partition and nothing else, so no
-    row counts twice; where it cannot have that, the fit ends before anything is drawn for the
-    sum.
+    The sum of a partition is a pure function of the partition and of what was sent. One task
+    computes those of the partitions that lie together, and is named after this sum and them. Run
+    again, elsewhere, or twice at a time, it replaces its result. The driver takes one result for
+    each partition and nothing else, so no row counts twice; where it cannot have that, the fit
+    ends before anything is drawn for the sum.
 
     Dask prepares the partitions of a lost worker again from their source. Every task compares
     the digest of the values with the first one, so a source that gives other rows the second
@@ -133,10 +146,12 @@ class DaskRows(Rows):
         facts: Sequence[_Facts],
         spec: DataSpec,
         chosen: Sequence[NDArray[Any] | None],
+        placement: Placement | None = None,
     ) -> None:
         self.spec = spec
         self._workers, self._partitions = workers, tuple(partitions)
         self._facts, self._chosen = tuple(facts), tuple(chosen)
+        self._placement = placement or Placement(workers, self._partitions)
         self._token, self._asked = uuid.uuid4().hex, itertools.count()
 
     @property
@@ -171,14 +186,21 @@ class DaskRows(Rows):
         ):
             local = share - (end - length)
             chosen.append(local.astype(np.uint32) if before is None else before[local])
-        return DaskRows(self._workers, self._partitions, self._facts, spec, chosen)
+        return DaskRows(self._workers, self._partitions, self._facts, spec, chosen, self._placement)
 
     def clip_entries(self, bound: float) -> DaskRows:
         return self._changed(operator.methodcaller("clip_entries", bound), self.spec)
 
     def _changed(self, change: Callable[[Rows], Rows], spec: DataSpec) -> DaskRows:
         """Change rows one by one where they lie; the changed ones are kept there too."""
-        partitions = self._ask(_change, "dpglm_change", self._sent(change))
+        partitions = self._workers.map(
+            _change,
+            self._name("dpglm_change"),
+            self._partitions,
+            self._facts,
+            self._chosen,
+            [self._sent(change)] * len(self._partitions),
+        )
         facts = [
             dataclasses.replace(facts, n_rows=length)
             for facts, length in zip(self._facts, self._lengths, strict=True)
@@ -217,26 +239,35 @@ class DaskRows(Rows):
         than some thousand terms one after the other.
         """
         array_shape = self.spec.coefficient_shape if shape is None else shape
-        count = len(self._partitions)
-        partials = self._ask(_sum, "dpglm_sum", self._sent(kernel), array_shape)
-        size = 16 * math.prod(array_shape)
-        while len(partials) > _FAN_IN and size * len(partials) > _DRIVER_BYTES:
-            groups = itertools.zip_longest(*[iter(partials)] * _FAN_IN)
-            partials = self._workers.map(
-                _add_partials, self._name("dpglm_add"), *map(list, zip(*groups, strict=True))
-            )
-        collected = _add_partials(*self._workers.collect(partials))
-        if collected.indices != tuple(range(count)):
-            raise RuntimeError(f"{count} partitions must answer once each, got {collected.indices}")
-        total, lost = collected.pair
-        return total + lost
-
-    def _ask(self, function: Callable[..., Any], name: str, *constants: Any) -> list[Any]:
-        """Have a task for each partition, which checks that it is still the same."""
-        repeated = ([constant] * len(self._partitions) for constant in constants)
-        return self._workers.map(
-            function, self._name(name), self._partitions, self._facts, self._chosen, *repeated
+        count, size = len(self._partitions), 16 * math.prod(array_shape)
+        few = count <= _FAN_IN or size * count <= _DRIVER_BYTES
+        groups = self._placement.groups() if few else [[place] for place in range(count)]
+        answers = self._workers.map(
+            _sums,
+            self._name("dpglm_sum"),
+            *(
+                [[column[place] for place in group] for group in groups]
+                for column in (self._partitions, self._facts, self._chosen)
+            ),
+            [self._sent(kernel)] * len(groups),
+            [array_shape] * len(groups),
         )
+        while not few and len(answers) > _FAN_IN and size * len(answers) > _DRIVER_BYTES:
+            neighbours = itertools.zip_longest(*[iter(answers)] * _FAN_IN)
+            answers = self._workers.map(
+                _add_answers, self._name("dpglm_add"), *map(list, zip(*neighbours, strict=True))
+            )
+        self._placement.hold(answers)
+        collected = self._workers.collect(answers)
+        partials = [partial for answer in collected for partial in answer.partials]
+        answered = [index for partial in partials for index in partial.indices]
+        asked = list(itertools.chain.from_iterable(groups))
+        if answered != asked or sorted(answered) != list(range(count)):
+            raise RuntimeError(f"{count} partitions must answer once each, got {answered}")
+        if few:
+            self._placement.answered([answer.where for answer in collected])
+        total, lost = joined(sorted(partials, key=lambda partial: partial.indices)).pair
+        return total + lost
 
     def _name(self, name: str) -> str:
         return f"{name}-{self._token}-{next(self._asked)}"
@@ -303,31 +334,6 @@ def _facts(partition: Partition) -> _Facts:
     return _Facts(partition.index, partition.digest, n_rows, partition.arithmetic)
 
 
-@functools.cache
-def arithmetic() -> str:
-    """Name everything that the last bits of a sum may depend on beside its terms.
-
-    Returns
-    -------
-    str
-        The same wherever rounding is the same.
-    """
-    built = np.show_config(mode="dicts")
-    blas = built["Build Dependencies"]["blas"]
-    # SciPy's own BLAS is loaded by its linear algebra, so that is imported here.
-    kernels = {str(library.get("architecture")) for library in threadpool_info()}
-    parts = (
-        "compiled sums" if COMPILED else "no compiled sums",
-        f"NumPy {np.__version__}",
-        f"SciPy {scipy.__version__}",
-        f"{blas['name']} {blas['version']} for {' and '.join(sorted(kernels - {'None'}))}",
-        " ".join(
-            (*platform.libc_ver(), platform.machine(), *built["SIMD Extensions"].get("found", ()))
-        ),
-    )
-    return ", ".join(parts)
-
-
 def _checked(partition: Partition, facts: _Facts, chosen: NDArray[Any] | None) -> Rows:
     if (partition.index, partition.digest) != (facts.index, facts.digest):
         raise RuntimeError(
@@ -339,19 +345,28 @@ def _checked(partition: Partition, facts: _Facts, chosen: NDArray[Any] | None) -
     return partition.rows if chosen is None else partition.rows.take(chosen)
 
 
-def _sum(
-    partition: Partition,
-    facts: _Facts,
-    chosen: NDArray[Any] | None,
+def _sums(
+    partitions: Sequence[Partition],
+    facts: Sequence[_Facts],
+    chosen: Sequence[NDArray[Any] | None],
     message: bytes,
     shape: tuple[int, ...],
-) -> _Partial:
+) -> _Answer:
     kernel: Kernel = pickle.loads(message)
     zero = np.zeros(shape)
-    pair = zero, zero
-    for block in _checked(partition, facts, chosen).blocks():
-        pair = _add(pair, (kernel(block), zero))
-    return _Partial((partition.index,), pair)
+    partials = []
+    for partition, known, some in zip(partitions, facts, chosen, strict=True):
+        pair = zero, zero
+        for block in _checked(partition, known, some).blocks():
+            pair = add(pair, (kernel(block), zero))
+        partials.append(Partial((partition.index,), pair))
+    return _Answer(here(), tuple(partials))
+
+
+def _add_answers(*answers: _Answer | None) -> _Answer:
+    """Add neighbours; None stands for what is not there."""
+    some = [partial for answer in answers if answer is not None for partial in answer.partials]
+    return _Answer(here(), (joined(some),))
 
 
 def _change(
@@ -359,24 +374,3 @@ def _change(
 ) -> Partition:
     rows = _checked(partition, facts, chosen)
     return dataclasses.replace(partition, rows=pickle.loads(message)(rows))
-
-
-def _add_partials(*partials: _Partial | None) -> _Partial:
-    """Add neighbours, then neighbours of these, and so on; None stands for what is not there."""
-    some = [partial for partial in partials if partial is not None]
-    while len(some) > 1:
-        alone = some[len(some) // 2 * 2 :]
-        some = [_join(*two) for two in zip(some[::2], some[1::2], strict=False)] + alone
-    return some[0]
-
-
-def _join(first: _Partial, second: _Partial) -> _Partial:
-    return _Partial(first.indices + second.indices, _add(first.pair, second.pair))
-
-
-def _add(first: _Pair, second: _Pair) -> _Pair:
-    """Add two pairs; the error of the rounded sum is exact (Knuth's TwoSum)."""
-    total = first[0] + second[0]
-    shadow = total - first[0]
-    error = (first[0] - (total - shadow)) + (second[0] - shadow)
-    return total, (first[1] + second[1]) + error

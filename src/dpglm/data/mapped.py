@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any, final
 
 import numpy as np
 
-from dpglm.data.collection import Collection, TargetMap
-from dpglm.data.prepare import ColumnScaling
 from dpglm.data.source import ArraySource
-from dpglm.data.spec import DataSpec, FloatType
-from dpglm.data.streamed import StreamedRows, prepared_stream
+from dpglm.data.stored import StoredRows
 
-__all__ = ["STREAMED_BYTES", "MappedRows", "cache_folder", "mapped_rows"]
+__all__ = ["STREAMED_BYTES", "MappedRows", "mapped_rows"]
 
 STREAMED_BYTES = 1 << 27
 """From this size on, a memory-mapped X is streamed without being asked to."""
@@ -23,15 +19,15 @@ _KINDS = "biuf"
 
 
 @final
-class MappedRows(Collection):
+class MappedRows(StoredRows):
     """Rows of an array that need not fit into memory, such as a memory-mapped file.
 
     Parameters
     ----------
     X : ndarray of shape (n, n_features)
         Real numbers, as from ``numpy.load(path, mmap_mode="r")``. Never copied as a whole.
-    y : array_like of shape (n,)
-        Targets.
+    y : array_like of shape (n,), optional
+        Targets; not needed for predictions.
     sample_weight : array_like of shape (n,), optional
         Weights; the estimator's ``weight_bound`` must be declared.
     cache : path-like, optional
@@ -59,7 +55,7 @@ class MappedRows(Collection):
     def __init__(
         self,
         X: Any,
-        y: Any,
+        y: Any = None,
         sample_weight: Any = None,
         *,
         cache: str | os.PathLike[str] | None = None,
@@ -74,31 +70,8 @@ class MappedRows(Collection):
         for name, given in (("y", y), ("sample_weight", sample_weight)):
             if given is not None and given.shape != (len(X),):
                 raise ValueError(f"{name} must have shape ({len(X)},), got {given.shape}")
-        if y is None:
-            raise ValueError("y must be given, got None")
-        self._source = ArraySource(X, y, sample_weight)
-        self._cache = cache_folder(cache)
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self._source.shape
-
-    @property
-    def dtype(self) -> FloatType:
-        return self._source.dtype
-
-    @property
-    def is_weighted(self) -> bool:
-        return self._source.is_weighted
-
-    def prepared(
-        self,
-        spec: DataSpec,
-        scaling: ColumnScaling | None,
-        targets: TargetMap,
-        weights: TargetMap | None = None,
-    ) -> StreamedRows:
-        return prepared_stream(self._source, spec, scaling, targets, weights, self._cache)
+        source = ArraySource(X, y, sample_weight)
+        super().__init__(source, cache, has_targets=y is not None)
 
 
 def mapped_rows(X: Any, y: Any, sample_weight: Any) -> MappedRows | None:
@@ -106,10 +79,3 @@ def mapped_rows(X: Any, y: Any, sample_weight: Any) -> MappedRows | None:
     if not isinstance(X, np.memmap) or X.nbytes < STREAMED_BYTES:
         return None
     return MappedRows(X, y, sample_weight)
-
-
-def cache_folder(path: str | os.PathLike[str] | None) -> Path | None:
-    """Check the parameter ``cache``."""
-    if path is None or Path(path).is_dir():
-        return None if path is None else Path(path)
-    raise ValueError(f"cache must be an existing folder or None, got {path!r}")

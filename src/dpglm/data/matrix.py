@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, cast, final
+from collections.abc import Callable
+from typing import Any, TypeVar, cast, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,8 @@ from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec, FloatType
 
 __all__ = ["MatrixRows"]
+
+T = TypeVar("T")
 
 _NONE: NDArray[Any] = np.empty(0)
 
@@ -76,3 +79,9 @@ class MatrixRows(Collection):
         X = self._X.astype(spec.dtype, copy=False)
         X = sparse.csr_array(X) if sparse.issparse(X) else X
         return prepare_rows(X, targets(self._y), spec, scaling, own)
+
+    def apply(self, function: Callable[[Any], NDArray[Any]]) -> NDArray[Any]:
+        return function(self._X)
+
+    def parts(self, function: Callable[[Any, Any, Any], T]) -> list[T]:
+        return [function(self._X, self._y, self._weights)]

@@ -9,8 +9,6 @@ from typing import final
 
 from dpglm._validation import check_one_of
 from dpglm.data.cells import check_unique
-from dpglm.data.collection import Collection, TargetMap
-from dpglm.data.mapped import cache_folder
 from dpglm.data.parquet_source import (
     Decoder,
     EncodedColumns,
@@ -18,16 +16,15 @@ from dpglm.data.parquet_source import (
     ParquetFile,
     ParquetSource,
 )
-from dpglm.data.prepare import ColumnScaling
 from dpglm.data.schema import Schema
-from dpglm.data.spec import DataSpec, FloatType
-from dpglm.data.streamed import StreamedRows, prepared_stream
+from dpglm.data.spec import FloatType
+from dpglm.data.stored import StoredRows
 
 __all__ = ["ParquetRows"]
 
 
 @final
-class ParquetRows(Collection):
+class ParquetRows(StoredRows):
     """Rows of a Parquet data set that need not fit into memory.
 
     Parameters
@@ -36,7 +33,8 @@ class ParquetRows(Collection):
         A file, or a folder whose files ending in .parquet or .pq, also in its subfolders, are
         read in the order of their names.
     target : str, optional
-        Name of the target's column; with a schema, that of the schema.
+        Name of the target's column; with a schema, that of the schema. Rows that are only predicted
+        need none: give ``columns``, or a schema.
     columns : sequence of str, optional
         Feature columns in order: numbers, true/false, or lists of numbers of one fixed length.
         By default all but target and weights; with a schema, those of the schema.
@@ -90,15 +88,19 @@ class ParquetRows(Collection):
         cache: str | os.PathLike[str] | None = None,
     ) -> None:
         check_one_of("dtype", dtype, ("float32", "float64"))
-        self._cache = cache_folder(cache)
         files = ParquetFile.all_in(Path(path))
         if schema is not None:
             if target is not None or columns is not None:
                 raise ValueError("target and columns must be None where a schema= is given")
             target, columns = schema.target.name, schema.column_names
-        if target is None:
-            raise ValueError("target must be the name of a column, got None")
-        others = [target] if sample_weight is None else [target, sample_weight]
+            if not any(target in file.types for file in files):
+                target = None
+        elif target is None and columns is None:
+            raise ValueError(
+                "target must be the name of a column, or columns= the features of rows that are "
+                "only predicted, got neither"
+            )
+        others = [name for name in (target, sample_weight) if name is not None]
         if columns is None:
             columns = [name for name in files[0].types if name not in others]
         check_unique([*columns, *others], "column")
@@ -110,19 +112,8 @@ class ParquetRows(Collection):
             else EncodedColumns(schema, dtype)
         )
         self._stored_columns = tuple(files[0].types)
-        self._source = ParquetSource(files, self._decoder, target, sample_weight)
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self._source.shape
-
-    @property
-    def dtype(self) -> FloatType:
-        return self._source.dtype
-
-    @property
-    def is_weighted(self) -> bool:
-        return self._source.is_weighted
+        source = ParquetSource(files, self._decoder, target, sample_weight)
+        super().__init__(source, cache, has_targets=target is not None)
 
     @property
     def feature_names(self) -> tuple[str, ...] | None:
@@ -132,12 +123,3 @@ class ParquetRows(Collection):
     def stored_columns(self) -> tuple[str, ...]:
         """Names of all columns of the first file."""
         return self._stored_columns
-
-    def prepared(
-        self,
-        spec: DataSpec,
-        scaling: ColumnScaling | None,
-        targets: TargetMap,
-        weights: TargetMap | None = None,
-    ) -> StreamedRows:
-        return prepared_stream(self._source, spec, scaling, targets, weights, self._cache)

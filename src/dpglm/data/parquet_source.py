@@ -227,8 +227,8 @@ class ParquetSource(Source):
         At least one.
     decoder : Decoder
         Makes features and targets of their columns.
-    target : str
-        Name of the target's column.
+    target : str or None
+        Name of the target's column; None where only features are asked for.
     weight : str or None
         Name of the column of weights, if there is one.
     """
@@ -236,7 +236,11 @@ class ParquetSource(Source):
     is_view = False
 
     def __init__(
-        self, files: Sequence[ParquetFile], decoder: Decoder, target: str, weight: str | None
+        self,
+        files: Sequence[ParquetFile],
+        decoder: Decoder,
+        target: str | None,
+        weight: str | None,
     ) -> None:
         self.shape = (sum(file.n_rows for file in files), len(decoder.names))
         self.dtype = decoder.dtype
@@ -254,7 +258,7 @@ class ParquetSource(Source):
             )
         columns = list(self._decoder.columns)
         if not features_only:
-            columns += [self._target, *([] if self._weight is None else [self._weight])]
+            columns += [name for name in (self._target, self._weight) if name is not None]
         start = 0
         for file in self._files:
             wanted = None
@@ -269,6 +273,7 @@ class ParquetSource(Source):
                 yield X, y[part] if len(y) else y, None if weights is None else weights[part]
 
     def _facts(self, batch: Any) -> tuple[NDArray[Any], NDArray[Any] | None]:
+        assert self._target is not None
         column = _plain(batch.column(self._target))
         _require_values(column, self._target)
         y = self._decoder.targets(column)

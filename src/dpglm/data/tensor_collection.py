@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, final
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm._arrays import as_host, namespace
-from dpglm.data.collection import Collection, TargetMap
+from dpglm._arrays import as_host, like, namespace
+from dpglm.data.collection import NO_TARGETS, Collection, TargetMap, check_finite
 from dpglm.data.prepare import ColumnScaling, prepare_rows
 from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec, FloatType
 from dpglm.data.tensors import check_exact
 
 __all__ = ["TensorCollection", "tensor_collection"]
+
+T = TypeVar("T")
+
+_PART_BYTES = 1 << 27
 
 
 @final
@@ -25,8 +30,9 @@ class TensorCollection(Collection):
     ----------
     X : torch.Tensor of shape (n, n_features)
         Real numbers, on the CPU or on an NVIDIA GPU.
-    y : torch.Tensor or array_like of shape (n,)
-        Targets, on any device; copied to the host once, where labels are read.
+    y : torch.Tensor or array_like of shape (n,), optional
+        Targets, on any device; copied to the host once, where labels are read. Not needed for
+        predictions.
     weights : torch.Tensor or array_like of shape (n,), optional
         Weights.
 
@@ -38,7 +44,7 @@ class TensorCollection(Collection):
 
     copies_cheaply: ClassVar[bool] = True
 
-    def __init__(self, X: Any, y: Any, weights: Any = None) -> None:
+    def __init__(self, X: Any, y: Any = None, weights: Any = None) -> None:
         import torch
 
         if X.ndim != 2 or X.layout is not torch.strided or X.is_complex():
@@ -46,9 +52,8 @@ class TensorCollection(Collection):
                 f"X must be a dense tensor of real numbers of shape (n, n_features), got "
                 f"{X.dtype} of shape {tuple(X.shape)} in layout {X.layout}"
             )
-        check_exact(X.device)
         self._X = X.detach()
-        self._y = self._column("y", y)
+        self._y = None if y is None else self._column("y", y)
         self._weights = None if weights is None else self._column("sample_weight", weights)
         narrow = X.dtype in (torch.float32, torch.float16, torch.bfloat16)
         self._dtype: FloatType = "float32" if narrow else "float64"
@@ -81,15 +86,36 @@ class TensorCollection(Collection):
         targets: TargetMap,
         weights: TargetMap | None = None,
     ) -> Rows:
-        xp = namespace(self._X)
-        X = xp.asarray(self._X, dtype=getattr(xp, spec.dtype))
-        if not xp.all(xp.isfinite(X)):
-            raise ValueError("X must be finite, got NaN or infinity")
+        check_exact(self._X.device)
+        xp, given = namespace(self._X), self._targets()
+        X = check_finite(xp.asarray(self._X, dtype=getattr(xp, spec.dtype)))
         row_weights = self._row_weights(weights)
-        y = targets(self._y)
+        y = targets(given)
         if not np.isfinite(y).all():
             raise ValueError("y must be finite, got NaN or infinity")
         return prepare_rows(X, y, spec, scaling, row_weights)
+
+    def apply(self, function: Callable[[Any], NDArray[Any]]) -> Any:
+        results = [function(check_finite(self._X[rows])) for rows in self._slices()]
+        together = np.concatenate(results)
+        # Labels that are text have no place in a tensor.
+        return like(self._X, together) if together.dtype.kind in "biuf" else together
+
+    def parts(self, function: Callable[[Any, Any, Any], T]) -> Iterator[T]:
+        y, weights = self._targets(), self._weights
+        for rows in self._slices():
+            some = None if weights is None else weights[rows]
+            yield function(check_finite(self._X[rows]), y[rows], some)
+
+    def _slices(self) -> list[slice]:
+        n_rows, n_features = self.shape
+        size = max(1, _PART_BYTES // (8 * n_features))
+        return [slice(start, start + size) for start in range(0, n_rows, size)] or [slice(0)]
+
+    def _targets(self) -> NDArray[Any]:
+        if self._y is None:
+            raise ValueError(NO_TARGETS)
+        return self._y
 
     def _row_weights(self, factors: TargetMap | None) -> NDArray[np.float64] | None:
         weights = None if self._weights is None else self._weights.astype(np.float64)
@@ -97,7 +123,8 @@ class TensorCollection(Collection):
             raise ValueError("sample_weight must be finite and at least 0 in every row")
         if factors is None:
             return weights
-        return factors(self._y) if weights is None else factors(self._y) * weights
+        own = factors(self._targets())
+        return own if weights is None else own * weights
 
 
 def tensor_collection(X: Any, y: Any, weights: Any) -> Collection:

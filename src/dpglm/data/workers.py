@@ -10,7 +10,7 @@ from typing import Any, final
 
 from threadpoolctl import ThreadpoolController
 
-__all__ = ["Workers", "current_workers"]
+__all__ = ["Placement", "Workers", "current_workers", "here"]
 
 
 class Workers(abc.ABC):
@@ -25,8 +25,12 @@ class Workers(abc.ABC):
         """Bring a value to everybody once; return what stands for it in ``map``."""
 
     @abc.abstractmethod
+    def groups(self, handles: Sequence[Any]) -> list[list[int]]:
+        """Cut the places of handles into groups, in each what one thread has at hand."""
+
+    @abc.abstractmethod
     def map(self, function: Callable[..., Any], name: str, *columns: Sequence[Any]) -> list[Any]:
-        """Call a pure function for each place of the columns, of values and handles.
+        """Call a pure function for each place of the columns, of values, handles and lists of them.
 
         ``name`` is never given twice: with the place it is the name of a result, so that what is
         computed twice replaces itself.
@@ -49,6 +53,20 @@ class _Cluster(Workers):
         # Copies on all workers outlive the death of some.
         return self._client.scatter(value, broadcast=True, hash=False)
 
+    def groups(self, handles: Sequence[Any]) -> list[list[int]]:
+        holders, threads = self._client.who_has(list(handles)), self._client.nthreads()
+        places: dict[str, list[int]] = {}
+        for place, handle in enumerate(handles):
+            # What nobody has at the moment will be made again, on any worker.
+            found = holders.get(handle.key) or [handle.key]
+            least = min(found, key=lambda worker: len(places.get(worker, ())))
+            places.setdefault(least, []).append(place)
+        return [
+            some[thread :: threads.get(worker, 1)]
+            for worker, some in places.items()
+            for thread in range(min(threads.get(worker, 1), len(some)))
+        ]
+
     def map(self, function: Callable[..., Any], name: str, *columns: Sequence[Any]) -> list[Any]:
         names = [f"{name}-{place}" for place in range(len(columns[0]))]
         task = functools.partial(_with_one_blas_thread, function)
@@ -68,12 +86,63 @@ class _ThisProcess(Workers):
     def share(self, value: bytes) -> Any:
         return value
 
+    def groups(self, handles: Sequence[Any]) -> list[list[int]]:
+        return [[place] for place in range(len(handles))]
+
     def map(self, function: Callable[..., Any], name: str, *columns: Sequence[Any]) -> list[Any]:
         with _blas_libraries().limit(limits=1, user_api="blas"):
             return list(map(function, *columns))
 
     def collect(self, handles: Sequence[Any]) -> list[Any]:
         return list(handles)
+
+
+@final
+class Placement:
+    """Which partitions one task adds up; shared by all rows that lie in the same partitions.
+
+    Parameters
+    ----------
+    workers : Workers
+        Who computes.
+    partitions : sequence
+        Handles of the partitions.
+    """
+
+    def __init__(self, workers: Workers, partitions: Sequence[Any]) -> None:
+        self._workers, self._partitions = workers, partitions
+        self._groups: list[list[int]] = []
+        self._where: list[str] = []
+        self._held: list[Any] = []
+
+    def groups(self) -> list[list[int]]:
+        """Return places of partitions, together where a task finds them together."""
+        if not self._groups:
+            self._groups, self._where = self._workers.groups(self._partitions), []
+        return self._groups
+
+    def hold(self, handles: list[Any]) -> None:
+        """Keep the handles of a sum that is under way, and let go of those of the one before.
+
+        That is a message, behind which the next one would have to wait.
+        """
+        self._held = handles
+
+    def answered(self, where: list[str]) -> None:
+        """Note who answered; where that is not who answered before, partitions have moved."""
+        if self._where and self._where != where:
+            self._groups = []
+        self._where = where
+
+
+def here() -> str:
+    """Name the worker that runs this task; empty in a process that is no worker."""
+    try:
+        from distributed import get_worker
+
+        return str(get_worker().address)
+    except (ImportError, ValueError):
+        return ""
 
 
 def current_workers() -> Workers:

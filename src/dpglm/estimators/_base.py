@@ -17,12 +17,14 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpglm._validation import check_one_of, check_real
-from dpglm.data.collection import Collection, TargetMap
+from dpglm.data.collection import Collection, TargetMap, as_collection
 from dpglm.data.prepare import ColumnScaling, Matrix
 from dpglm.data.spec import DataSpec
+from dpglm.estimators._prediction import Link, RowPrediction
 from dpglm.estimators._private import PrivateEstimator, PublicFacts, warn_of_noise
 from dpglm.ledger.ledger import PrivacyLedger
 from dpglm.privacy.budget import PrivacyBudget
+from dpglm.privacy.noise import NoiseSource
 from dpglm.problem import Constraint, Problem, Regularizer
 from dpglm.report.certificate import certify
 from dpglm.solvers.auto import Auto
@@ -57,7 +59,7 @@ class PrivateLinearModel(PrivateEstimator):
         penalize_intercept: bool,
         regularizer: Regularizer | None,
         constraint: Constraint | None,
-        random_state: int | None,
+        random_state: int | NoiseSource | None,
         callback: Callable[[StepInfo], None] | None,
         verbose: int,
     ) -> None:
@@ -82,7 +84,7 @@ class PrivateLinearModel(PrivateEstimator):
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
-        tags.non_deterministic = self.random_state is None
+        tags.non_deterministic = not isinstance(self.random_state, numbers.Integral)
         return tags
 
     @abc.abstractmethod
@@ -285,14 +287,33 @@ class PrivateLinearModel(PrivateEstimator):
         w = w / scaling.scale[:, np.newaxis]
         return np.vstack([w, intercept - scaling.center @ w])
 
-    def _linear_prediction(self, X: Any) -> NDArray[np.float64]:
+    def _row_prediction(self, link: Link) -> RowPrediction:
         check_is_fitted(self)
-        X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
         scaling = self._scaling(self.n_features_in_)
-        if scaling is not None:
-            X = scaling.clip_matrix(X)
-        z: NDArray[np.float64] = np.asarray(X @ self.coef_.T) + self.intercept_
-        return z
+        return RowPrediction(self.coef_, self.intercept_, scaling, link)
+
+    def _predicted(self, X: Any, link: Link) -> Any:
+        """Predict rows of any kind; the result is of the same kind."""
+        function = self._row_prediction(link)
+        rows = as_collection(X)
+        if rows is None:
+            options = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}
+            return function(validate_data(self, X, reset=False, **options))
+        self._check_features(rows)
+        return rows.apply(function)
+
+    def _check_features(self, rows: Collection) -> None:
+        """Check that a collection has the columns that were fitted."""
+        if rows.shape[1] != self.n_features_in_:
+            raise ValueError(
+                f"X has {rows.shape[1]} features, but {type(self).__name__} is expecting "
+                f"{self.n_features_in_} features as input"
+            )
+        names, fitted = rows.feature_names, getattr(self, "feature_names_in_", None)
+        if names is not None and fitted is not None and list(names) != list(fitted):
+            raise ValueError(
+                f"X must have the features that were fitted, {list(fitted)}, got {list(names)}"
+            )
 
 
 def _csr(X: Any) -> sparse.csr_array:

@@ -37,7 +37,8 @@ feature_bounds : pair of float or array_like, optional
     ``predict``, and columns mapped to [-1, 1] (sparse ones scaled, not shifted); coefficients
     are reported in the units of X.
 weight_bound : float, optional
-    Public bound on ``sample_weight``; default 1, or the largest weight with a warning.
+    Public bound on ``sample_weight``; default 1, or the largest weight with a warning. Rows
+    without weights have weight 1, or this where it is less.
 fit_intercept : bool, default=True
     Whether to fit an intercept.
 penalize_intercept : bool, default=False
@@ -47,9 +48,9 @@ regularizer : Regularizer, optional
     coefficients of the scaled columns.
 constraint : Constraint, optional
     Set in which the coefficients of the scaled columns are held.
-random_state : int, optional
-    None: noise from the operating system. An integer makes the fit reproducible and NOT
-    private, and ``privacy_`` says so.
+random_state : int or NoiseSource, optional
+    None: noise from the operating system. ``OpenDPNoise()``: Gaussian noise from OpenDP. An
+    integer makes the fit reproducible and NOT private, and ``privacy_`` says so.
 callback : callable, optional
     Called after each step with a public ``dpglm.solvers.StepInfo``.
 verbose : int, default=0

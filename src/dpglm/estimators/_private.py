@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
+import numbers
 import os
 import sys
 import warnings
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 
@@ -65,7 +65,7 @@ class PrivateEstimator(BaseEstimator):
     n_rows: int | None
     row_norm: float | None
     feature_bounds: tuple[ArrayLike, ArrayLike] | None
-    random_state: int | None
+    random_state: int | NoiseSource | None
 
     def _adjacency(self) -> Adjacency:
         return Adjacency(check_one_of("adjacency", self.adjacency, tuple(Adjacency)))
@@ -84,10 +84,12 @@ class PrivateEstimator(BaseEstimator):
     def _noise(self) -> NoiseSource:
         if self.random_state is None:
             return SystemNoise()
-        if isinstance(self.random_state, np.random.RandomState | np.random.Generator):
+        if isinstance(self.random_state, NoiseSource):
+            return self.random_state
+        if not isinstance(self.random_state, numbers.Integral):
             raise ValueError(
-                "random_state must be None (noise from the operating system) or an integer "
-                f"(reproducible, NOT private), got {self.random_state!r}"
+                "random_state must be None (noise from the operating system), a NoiseSource or an "
+                f"integer (reproducible, NOT private), got {self.random_state!r}"
             )
         return SeededNoise(check_integer("random_state", self.random_state, least=0))
 

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.utils import Tags
 from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted
 
 from dpglm._validation import check_integer, check_one_of, check_real
 from dpglm.data.collection import as_collection
@@ -21,10 +22,18 @@ from dpglm.data.matrix import MatrixRows
 from dpglm.data.spec import DataSpec
 from dpglm.estimators._base import PrivateLinearModel
 from dpglm.estimators._docs import shared_parameters
+from dpglm.estimators._prediction import (
+    AccuracyTally,
+    ClassLabels,
+    accuracy,
+    class_probabilities,
+    scores,
+)
 from dpglm.estimators._private import PublicFacts
 from dpglm.estimators._targets import ClassFactors, ClassTargets
 from dpglm.ledger.ledger import PrivacyLedger
 from dpglm.privacy.budget import PrivacyBudget
+from dpglm.privacy.noise import NoiseSource
 from dpglm.problem import (
     L2,
     Constraint,
@@ -245,38 +254,61 @@ class _PrivateClassifier(ClassifierMixin, PrivateLinearModel):
             )
         return np.array([float(self.class_weight.get(c, 1.0)) for c in self.classes_.tolist()])
 
-    def decision_function(self, X: ArrayLike) -> NDArray[np.float64]:
+    def decision_function(self, X: Any) -> Any:
         """Predict the linear scores.
 
         Parameters
         ----------
-        X : array_like or sparse matrix of shape (n, n_features)
-            Rows.
+        X : array_like, sparse matrix or Collection of shape (n, n_features)
+            Rows, of all kinds that ``fit`` takes.
 
         Returns
         -------
-        ndarray of shape (n,) for two classes, (n, n_classes) for more
-            For two classes, above 0 means ``classes_[1]``.
+        array of shape (n,) for two classes, (n, n_classes) for more
+            For two classes, above 0 means ``classes_[1]``. Of NumPy; for rows of Dask, of Dask
+            and not yet computed; for a tensor, a tensor where that is.
         """
-        z = self._linear_prediction(X)
-        return z.ravel() if z.shape[1] == 1 else z
+        return self._predicted(X, scores)
 
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
+    def predict(self, X: Any) -> Any:
         """Predict labels.
 
         Parameters
         ----------
-        X : array_like or sparse matrix of shape (n, n_features)
-            Rows.
+        X : array_like, sparse matrix or Collection of shape (n, n_features)
+            Rows, of all kinds that ``fit`` takes.
 
         Returns
         -------
-        ndarray of shape (n,)
+        array of shape (n,)
+            Of the kind that ``decision_function`` returns; labels that are text are never in a
+            tensor.
         """
-        z = self.decision_function(X)
-        indices = (z > 0.0).astype(np.intp) if z.ndim == 1 else z.argmax(axis=1)
-        labels: NDArray[Any] = self.classes_[indices]
-        return labels
+        check_is_fitted(self)
+        return self._predicted(X, ClassLabels(self.classes_))
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Return the share of rows whose label is predicted.
+
+        Parameters
+        ----------
+        X : array_like, sparse matrix or Collection of shape (n, n_features)
+            Rows, of all kinds that ``fit`` takes; of public rows, or the score is one more release.
+        y : array_like of shape (n,)
+            Labels; None for a ``Collection`` that has its own.
+        sample_weight : array_like of shape (n,), optional
+            Weights.
+
+        Returns
+        -------
+        float
+        """
+        rows = as_collection(X, y, sample_weight)
+        if rows is None:
+            return float(super().score(X, y, sample_weight))
+        check_is_fitted(self)
+        self._check_features(rows)
+        return accuracy(rows.parts(AccuracyTally(self._row_prediction(ClassLabels(self.classes_)))))
 
 
 @shared_parameters
@@ -358,7 +390,7 @@ class LogisticRegression(_PrivateClassifier):
         penalize_intercept: bool = False,
         regularizer: Regularizer | None = None,
         constraint: Constraint | None = None,
-        random_state: int | None = None,
+        random_state: int | NoiseSource | None = None,
         callback: Callable[[StepInfo], None] | None = None,
         verbose: int = 0,
     ) -> None:
@@ -396,25 +428,23 @@ class LogisticRegression(_PrivateClassifier):
     def _penalty(self, n_rows: int) -> Regularizer:
         return _penalty(self.C, self.l1_ratio, n_rows)
 
-    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
+    def predict_proba(self, X: Any) -> Any:
         """Predict class probabilities.
 
         Parameters
         ----------
-        X : array_like or sparse matrix of shape (n, n_features)
-            Rows.
+        X : array_like, sparse matrix or Collection of shape (n, n_features)
+            Rows, of all kinds that ``fit`` takes.
 
         Returns
         -------
-        ndarray of shape (n, n_classes)
-            Columns in the order of ``classes_``; rows add up to 1.
+        array of shape (n, n_classes)
+            Columns in the order of ``classes_``; rows add up to 1. Of the kind that
+            ``decision_function`` returns.
         """
-        z = self.decision_function(X)
-        if z.ndim == 2 and self.multi_class == "ovr":
-            return class_shares(z)
-        if z.ndim == 2:
-            return np.asarray(Softmax().predict(z), dtype=np.float64)
-        return np.column_stack([Logistic().predict(-z), Logistic().predict(z)])
+        check_is_fitted(self)
+        one_by_one = len(self.classes_) > 2 and self.multi_class == "ovr"
+        return self._predicted(X, class_shares if one_by_one else class_probabilities)
 
 
 @shared_parameters
@@ -474,7 +504,7 @@ class LinearSVC(_PrivateClassifier):
         penalize_intercept: bool = False,
         regularizer: Regularizer | None = None,
         constraint: Constraint | None = None,
-        random_state: int | None = None,
+        random_state: int | NoiseSource | None = None,
         callback: Callable[[StepInfo], None] | None = None,
         verbose: int = 0,
     ) -> None:
@@ -567,7 +597,7 @@ class RobustClassifier(_PrivateClassifier):
         penalize_intercept: bool = False,
         regularizer: Regularizer | None = None,
         constraint: Constraint | None = None,
-        random_state: int | None = None,
+        random_state: int | NoiseSource | None = None,
         callback: Callable[[StepInfo], None] | None = None,
         verbose: int = 0,
     ) -> None:

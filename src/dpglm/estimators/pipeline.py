@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import numbers
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Self, final
 
-import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils import Bunch, Tags, get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from dpglm.data.collection import Collection
 from dpglm.data.schema import Schema
 from dpglm.estimators._base import PrivateLinearModel
 from dpglm.estimators._fitted import FittedModel
@@ -24,6 +25,7 @@ from dpglm.ledger.ledger import PrivacyLedger
 from dpglm.preprocessing.base import Preprocessor
 from dpglm.preprocessing.schema_encoder import SchemaEncoder
 from dpglm.privacy.budget import PrivacyBudget
+from dpglm.privacy.noise import NoiseSource
 from dpglm.report.certificate import PublicFact
 from dpglm.solvers.base import Plan
 from dpglm.solvers.preprocessed import Preprocessed
@@ -84,9 +86,9 @@ class PrivatePipeline(NamedSteps, FittedModel, BaseEstimator):
         Share of the budget (of mu squared, if the budget is seen as mu-GDP) for private steps by
         name, each in (0, 1), together below 1. A step that is not named takes what its own rule
         says, a function of public facts. The estimator gets the rest.
-    random_state : int, optional
+    random_state : int or NoiseSource, optional
         None: noise from the operating system. An integer makes the fit reproducible and NOT
-        private.
+        private. See ``LogisticRegression``.
 
     Attributes
     ----------
@@ -143,7 +145,7 @@ class PrivatePipeline(NamedSteps, FittedModel, BaseEstimator):
         adjacency: str = "zero_out",
         n_rows: int | None = None,
         shares: Mapping[str, float] | None = None,
-        random_state: int | None = None,
+        random_state: int | NoiseSource | None = None,
     ) -> None:
         self.steps = steps
         self.epsilon = epsilon
@@ -157,7 +159,7 @@ class PrivatePipeline(NamedSteps, FittedModel, BaseEstimator):
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        tags.non_deterministic = self.random_state is None
+        tags.non_deterministic = not isinstance(self.random_state, numbers.Integral)
         steps = [step for _, step in self._named()]
         if not steps or not isinstance(steps[-1], PrivateLinearModel):
             return tags  # fit says what is wrong
@@ -198,15 +200,15 @@ class PrivatePipeline(NamedSteps, FittedModel, BaseEstimator):
         plan: Plan = self._configured(self._parts()).plan(n_rows, n_features, **options)
         return plan
 
-    def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> Self:
         """Fit all steps under one budget.
 
         Parameters
         ----------
         X : table or matrix
-            What the first step takes.
+            What the first step takes; without fixed transformers, all that the estimator takes.
         y : array_like of shape (n,)
-            Targets, for the estimator only.
+            Targets, for the estimator only; None for a ``Collection`` that has its own.
         sample_weight : array_like of shape (n,), optional
             Weights, for the estimator only.
 
@@ -225,7 +227,8 @@ class PrivatePipeline(NamedSteps, FittedModel, BaseEstimator):
         """
         parts = self._parts()
         estimator = self._configured(parts)
-        transformers = []
+        transformers: list[tuple[str, Any]] = []
+        _check_transformable(X, parts.transformers)
         for name, step in parts.transformers:
             transformer = clone(step).fit(X, None)
             transformed = transformer.transform(X)
@@ -284,11 +287,12 @@ class PrivatePipeline(NamedSteps, FittedModel, BaseEstimator):
 
     def _transformed(self, X: Any) -> Any:
         check_is_fitted(self)
+        _check_transformable(X, self.transformers_)
         for _, transformer in self.transformers_:
             X = transformer.transform(X)
         return X
 
-    def predict(self, X: Any) -> NDArray[Any]:
+    def predict(self, X: Any) -> Any:
         """Predict labels or targets.
 
         Parameters
@@ -301,11 +305,10 @@ class PrivatePipeline(NamedSteps, FittedModel, BaseEstimator):
         ndarray of shape (n,)
         """
         X = self._transformed(X)
-        labels: NDArray[Any] = self.estimator_.predict(X)
-        return labels
+        return self.estimator_.predict(X)
 
     @_final_has("decision_function")  # type: ignore[untyped-decorator]
-    def decision_function(self, X: Any) -> NDArray[np.float64]:
+    def decision_function(self, X: Any) -> Any:
         """Predict the linear scores of a classifier.
 
         Parameters
@@ -318,11 +321,10 @@ class PrivatePipeline(NamedSteps, FittedModel, BaseEstimator):
         ndarray of shape (n,) for two classes, (n, n_classes) for more
         """
         X = self._transformed(X)
-        scores: NDArray[np.float64] = self.estimator_.decision_function(X)
-        return scores
+        return self.estimator_.decision_function(X)
 
     @_final_has("predict_proba")  # type: ignore[untyped-decorator]
-    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+    def predict_proba(self, X: Any) -> Any:
         """Predict class probabilities.
 
         Parameters
@@ -335,10 +337,9 @@ class PrivatePipeline(NamedSteps, FittedModel, BaseEstimator):
         ndarray of shape (n, n_classes)
         """
         X = self._transformed(X)
-        shares: NDArray[np.float64] = self.estimator_.predict_proba(X)
-        return shares
+        return self.estimator_.predict_proba(X)
 
-    def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the estimator's score: accuracy, or R squared.
 
         Parameters
@@ -421,3 +422,14 @@ class PrivatePipeline(NamedSteps, FittedModel, BaseEstimator):
         """Names of the columns that the first step saw, where they had any."""
         names: NDArray[Any] = self._first.feature_names_in_
         return names
+
+
+def _check_transformable(X: Any, transformers: Sequence[tuple[str, Any]]) -> None:
+    """Refuse rows that transformers would read as one table in memory."""
+    is_elsewhere = isinstance(X, Collection) or type(X).__module__.partition(".")[0] == "dask"
+    if transformers and is_elsewhere:
+        raise ValueError(
+            f"steps must have no fixed transformers for {type(X).__name__}, got "
+            f"{transformers[0][0]!r}: transform the rows beforehand (each by itself, as in "
+            "dask.array.map_blocks), or encode a table by ParquetRows(..., schema=)"
+        )

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin
 from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted
 
 from dpglm._validation import check_real
 from dpglm.data.collection import as_collection
@@ -19,10 +20,12 @@ from dpglm.data.matrix import MatrixRows
 from dpglm.data.spec import DataSpec
 from dpglm.estimators._base import PrivateLinearModel
 from dpglm.estimators._docs import shared_parameters
+from dpglm.estimators._prediction import Link, SquaredErrorTally, r_squared, scores
 from dpglm.estimators._private import PublicFacts
 from dpglm.estimators._targets import BoundedTargets
 from dpglm.ledger.ledger import PrivacyLedger
 from dpglm.privacy.budget import PrivacyBudget
+from dpglm.privacy.noise import NoiseSource
 from dpglm.problem import (
     L1,
     L2,
@@ -213,19 +216,48 @@ class _PrivateRegressor(RegressorMixin, PrivateLinearModel):
         center, scale = self._target_transform(low, high)
         return scale * coef, scale * intercept + center
 
-    def predict(self, X: ArrayLike) -> NDArray[np.float64]:
+    def _link(self) -> Link:
+        """From linear scores to targets, row by row."""
+        return scores
+
+    def predict(self, X: Any) -> Any:
         """Predict the target.
 
         Parameters
         ----------
-        X : array_like or sparse matrix of shape (n, n_features)
-            Rows.
+        X : array_like, sparse matrix or Collection of shape (n, n_features)
+            Rows, of all kinds that ``fit`` takes.
 
         Returns
         -------
-        ndarray of shape (n,)
+        array of shape (n,)
+            Of NumPy; for rows of Dask, of Dask and not yet computed; for a tensor, a tensor where
+            that is.
         """
-        return self._linear_prediction(X)
+        return self._predicted(X, self._link())
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Return R squared.
+
+        Parameters
+        ----------
+        X : array_like, sparse matrix or Collection of shape (n, n_features)
+            Rows, of all kinds that ``fit`` takes; of public rows, or the score is one more release.
+        y : array_like of shape (n,)
+            Targets; None for a ``Collection`` that has its own.
+        sample_weight : array_like of shape (n,), optional
+            Weights.
+
+        Returns
+        -------
+        float
+        """
+        rows = as_collection(X, y, sample_weight)
+        if rows is None:
+            return float(super().score(X, y, sample_weight))
+        check_is_fitted(self)
+        self._check_features(rows)
+        return r_squared(rows.parts(SquaredErrorTally(self._row_prediction(self._link()))))
 
 
 @shared_parameters
@@ -288,7 +320,7 @@ class LinearRegression(_PrivateRegressor):
         penalize_intercept: bool = False,
         regularizer: Regularizer | None = None,
         constraint: Constraint | None = None,
-        random_state: int | None = None,
+        random_state: int | NoiseSource | None = None,
         callback: Callable[[StepInfo], None] | None = None,
         verbose: int = 0,
     ) -> None:
@@ -367,7 +399,7 @@ class Ridge(_PrivateRegressor):
         penalize_intercept: bool = False,
         regularizer: Regularizer | None = None,
         constraint: Constraint | None = None,
-        random_state: int | None = None,
+        random_state: int | NoiseSource | None = None,
         callback: Callable[[StepInfo], None] | None = None,
         verbose: int = 0,
     ) -> None:
@@ -447,7 +479,7 @@ class Lasso(_PrivateRegressor):
         penalize_intercept: bool = False,
         regularizer: Regularizer | None = None,
         constraint: Constraint | None = None,
-        random_state: int | None = None,
+        random_state: int | NoiseSource | None = None,
         callback: Callable[[StepInfo], None] | None = None,
         verbose: int = 0,
     ) -> None:
@@ -531,7 +563,7 @@ class ElasticNet(_PrivateRegressor):
         penalize_intercept: bool = False,
         regularizer: Regularizer | None = None,
         constraint: Constraint | None = None,
-        random_state: int | None = None,
+        random_state: int | NoiseSource | None = None,
         callback: Callable[[StepInfo], None] | None = None,
         verbose: int = 0,
     ) -> None:
@@ -624,7 +656,7 @@ class HuberRegressor(_PrivateRegressor):
         penalize_intercept: bool = False,
         regularizer: Regularizer | None = None,
         constraint: Constraint | None = None,
-        random_state: int | None = None,
+        random_state: int | NoiseSource | None = None,
         callback: Callable[[StepInfo], None] | None = None,
         verbose: int = 0,
     ) -> None:
@@ -711,7 +743,7 @@ class PoissonRegressor(_PrivateRegressor):
         penalize_intercept: bool = False,
         regularizer: Regularizer | None = None,
         constraint: Constraint | None = None,
-        random_state: int | None = None,
+        random_state: int | NoiseSource | None = None,
         callback: Callable[[StepInfo], None] | None = None,
         verbose: int = 0,
     ) -> None:
@@ -746,6 +778,10 @@ class PoissonRegressor(_PrivateRegressor):
         # Dividing counts by s divides loss and penalty by s.
         return Problem(Poisson(), L2(check_real("alpha", self.alpha, least=0.0) / scale))
 
+    def _link(self) -> Link:
+        # The mean count, exp(z).
+        return Poisson().predict
+
     def _declared_target_bounds(self) -> tuple[float, float] | None:
         bounds = super()._declared_target_bounds()
         if bounds is not None and bounds[0] < 0.0:
@@ -762,17 +798,3 @@ class PoissonRegressor(_PrivateRegressor):
     ) -> tuple[NDArray[np.float64], float]:
         # exp(z) predicts y / s, so z + log(s) predicts y.
         return coef, intercept + math.log(high or 1.0)
-
-    def predict(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Predict the mean count, ``exp(X w)``.
-
-        Parameters
-        ----------
-        X : array_like or sparse matrix of shape (n, n_features)
-            Rows.
-
-        Returns
-        -------
-        ndarray of shape (n,)
-        """
-        return np.asarray(Poisson().predict(self._linear_prediction(X)))

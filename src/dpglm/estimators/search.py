@@ -103,15 +103,15 @@ class _PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         plan: Plan = model.plan(n_rows, n_features, **options)
         return plan
 
-    def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> Self:
         """Search under differential privacy.
 
         Parameters
         ----------
-        X : array_like or sparse matrix of shape (n, n_features)
-            Rows.
+        X : array_like, sparse matrix or Collection of shape (n, n_features)
+            Rows, of all kinds that the estimator takes.
         y : array_like of shape (n,)
-            Labels or targets.
+            Labels or targets; None for a ``Collection`` that has its own.
         sample_weight : array_like of shape (n,), optional
             Weights of the rows, in training and in scores.
 
@@ -232,24 +232,24 @@ class _PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         names: NDArray[Any] = self.best_estimator_.feature_names_in_
         return names
 
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
+    def predict(self, X: Any) -> Any:
         """Predict with the best model."""
         check_is_fitted(self)
-        return np.asarray(self.best_estimator_.predict(X))
+        return self.best_estimator_.predict(X)
 
     @available_if(_has("decision_function"))  # type: ignore[untyped-decorator]
-    def decision_function(self, X: ArrayLike) -> NDArray[np.float64]:
+    def decision_function(self, X: Any) -> Any:
         """Predict the linear scores of the best model."""
         check_is_fitted(self)
-        return np.asarray(self.best_estimator_.decision_function(X))
+        return self.best_estimator_.decision_function(X)
 
     @available_if(_has("predict_proba"))  # type: ignore[untyped-decorator]
-    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
+    def predict_proba(self, X: Any) -> Any:
         """Predict class probabilities with the best model."""
         check_is_fitted(self)
-        return np.asarray(self.best_estimator_.predict_proba(X))
+        return self.best_estimator_.predict_proba(X)
 
-    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Score the best model on rows that were not searched: accuracy, or R^2."""
         check_is_fitted(self)
         return float(self.best_estimator_.score(X, y, sample_weight))

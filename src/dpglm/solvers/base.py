@@ -113,6 +113,22 @@ class Method(abc.ABC, Generic[S]):
     def step(self, state: S, oracle: Oracle) -> tuple[S, StepInfo]:
         """One step. Everything it learns about rows comes from ``oracle``'s releases."""
 
+    @property
+    def wrapped(self) -> Method[Any] | None:
+        """A method whose state is part of this one's, if there is one."""
+        return None
+
+    def without_rows(self, state: S) -> S:
+        """Take rows out of a state that holds some, so that it can be kept in a checkpoint.
+
+        What is left must be released values only, from which ``with_rows`` makes the state again.
+        """
+        return state
+
+    def with_rows(self, state: S, oracle: Oracle) -> S:
+        """Undo ``without_rows`` in another process; ``oracle`` is that of ``step``."""
+        return state
+
     @abc.abstractmethod
     def finish(self, state: S) -> NDArray[np.float64]:
         """Extract the parameter to return."""

@@ -25,7 +25,7 @@ from dpglm.ledger.entry import LedgerReference
 from dpglm.oracle.gradients import Oracle
 from dpglm.privacy.events import Composed, Event, event_from_dict
 from dpglm.privacy.noise import NoiseSource
-from dpglm.solvers.base import Plan, StepInfo
+from dpglm.solvers.base import Method, Plan, StepInfo
 
 __all__ = ["Checkpoint", "Progress", "opened"]
 
@@ -205,11 +205,18 @@ def opened(
             f"checkpoint must be None for this plan of {algorithm}: its privacy rests on iterates "
             "before the last that nobody sees, and a file would hold them"
         )
-    if _mentions_oracle(typing.get_type_hints(type(plan.method).init).get("return")):
-        raise ValueError(
-            f"checkpoint must be None for {algorithm}: its state holds rows, which are not written "
-            "to a file"
-        )
+    method: Method[Any] | None = plan.method
+    while method is not None:
+        if type(method).without_rows is Method.without_rows and _mentions_oracle(
+            typing.get_type_hints(type(method).init).get("return")
+        ):
+            raise ValueError(
+                f"checkpoint must be None for {algorithm}: its state holds curators of disjoint "
+                "parts of the rows, whose releases count once only if one run records all of them"
+            )
+        # What a wrapped method's state cannot hold must not be found out after others have spent.
+        _encode(method.without_rows(method.init(0)), {}, {})
+        method = method.wrapped
     if not noise.is_private:
         raise ValueError(
             "checkpoint must be None where noise can be reproduced (random_state): steps after an "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from dataclasses import dataclass
 from typing import Any, final
@@ -258,7 +259,8 @@ class NewtonMethod(Method["NewtonState"]):
     def n_steps(self) -> int:
         return len(self.step_sizes)
 
-    @property
+    # Every step asks for the noise in it.
+    @functools.cached_property
     def releases(self) -> tuple[Release, ...]:
         bound = self.clip * self.data.weight_bound
         size = self.data.n_coefficients

@@ -18,8 +18,9 @@ from dpglm.preprocessing.base import PlannedStep, Preprocessor
 from dpglm.preprocessing.row_map import RowMap
 from dpglm.privacy.accountants import GaussianAccountant
 from dpglm.privacy.budget import ApproximateDP, GaussianDP, PrivacyBudget
-from dpglm.privacy.calibrate import calibrate, within_budget
+from dpglm.privacy.calibrate import calibrate, excess, within_budget
 from dpglm.privacy.events import Composed, Event, Gaussian, Repeated, canonical
+from dpglm.privacy.fill import largest_share
 from dpglm.privacy.mechanisms import Release
 from dpglm.privacy.unit import Adjacency
 from dpglm.problem import Problem
@@ -30,7 +31,6 @@ from dpglm.solvers.seeds import stage_seed
 __all__ = ["Preprocessed", "PreprocessedMethod"]
 
 _MODEL = "model"
-_HALVINGS = 8
 # What rounding could add up to.
 _MARGIN = 1.0 - 1e-12
 
@@ -137,8 +137,8 @@ class Preprocessed(Solver):
         """Plan the solver with what steps have left of the budget."""
         gaussian = GaussianAccountant()
 
-        def fits(plan: Plan) -> bool:
-            return within_budget(canonical(Composed((spent, plan.event))), adjacency, budget)
+        def together(plan: Plan) -> Event:
+            return canonical(Composed((spent, plan.event)))
 
         full = self.solver.plan(problem, budget, data, adjacency)
         if gaussian.supports(full.event, adjacency):
@@ -147,18 +147,18 @@ class Preprocessed(Solver):
                 sigma = calibrate(lambda s: Composed((spent, Gaussian(s))), budget, adjacency)
                 mu = gaussian.mu(Gaussian(sigma), adjacency) * _MARGIN
             plan = self.solver.plan(problem, GaussianDP(mu), data, adjacency)
-            if fits(plan):
+            if within_budget(together(plan), adjacency, budget):
                 return plan
         limit = budget.as_approximate_dp()
-        best, low, high = None, 0.0, 1.0
-        for _ in range(_HALVINGS):
-            middle = (low + high) / 2.0
-            part = ApproximateDP(middle * limit.epsilon, limit.delta)
-            plan = self.solver.plan(problem, part, data, adjacency)
-            if fits(plan):
-                best, low = plan, middle
-            else:
-                high = middle
+        left = (mu / budget.gdp_mu()) ** 2
+        best = largest_share(
+            lambda share: self.solver.plan(
+                problem, ApproximateDP(share * limit.epsilon, limit.delta), data, adjacency
+            ),
+            lambda plan: excess(together(plan), adjacency, budget),
+            start=math.sqrt(left),
+            slope=left,
+        )
         if best is None:
             raise ValueError(f"shares must leave something to the solver, got {self.shares!r}")
         return best
@@ -255,30 +255,45 @@ class PreprocessedMethod(Method["PreprocessedState"]):
         current = oracle if state.oracle is None else state.oracle
         number = len(state.maps)
         if number < len(self.steps):
-            planned = self.steps[number]
-            learned = planned.learn(current, stage_seed(state.seed, number))
-            row_by_row = not current.curator.adjacency.n_is_public
-            rows = learned.apply(current.rows, planned.output, row_by_row)
-            maps = (*state.maps, learned)
+            learned = self.steps[number].learn(current, stage_seed(state.seed, number))
             state = dataclasses.replace(
                 state,
                 step=state.step + 1,
-                maps=maps,
-                oracle=dataclasses.replace(current, rows=rows),
+                maps=(*state.maps, learned),
+                oracle=self._mapped(current, state.seed, number, learned),
             )
-            return self._begun(state) if len(maps) == len(self.steps) else state, StepInfo(
-                state.step, math.nan
-            )
+            if len(state.maps) == len(self.steps):
+                model = self.model.method.init(stage_seed(state.seed, len(self.steps)))
+                state = dataclasses.replace(state, model=model)
+            return state, StepInfo(state.step, math.nan)
         model, info = self.model.method.step(state.model, current)
         state = dataclasses.replace(state, step=state.step + 1, model=model)
         return state, dataclasses.replace(info, step=state.step)
 
-    def _begun(self, state: PreprocessedState) -> PreprocessedState:
-        assert state.oracle is not None
-        seed = stage_seed(state.seed, len(self.steps))
-        method = self.model.method
-        oracle = dataclasses.replace(state.oracle, rows=method.prepare(state.oracle.rows, seed))
-        return dataclasses.replace(state, oracle=oracle, model=method.init(seed))
+    def _mapped(self, oracle: Oracle, seed: int, number: int, learned: RowMap) -> Oracle:
+        """Ask about rows that the step of this number has mapped; the last ones are the model's."""
+        row_by_row = not oracle.curator.adjacency.n_is_public
+        rows = learned.apply(oracle.rows, self.steps[number].output, row_by_row)
+        if number + 1 == len(self.steps):
+            rows = self.model.method.prepare(rows, stage_seed(seed, len(self.steps)))
+        return dataclasses.replace(oracle, rows=rows)
+
+    @property
+    def wrapped(self) -> Method[Any]:
+        return self.model.method
+
+    def without_rows(self, state: PreprocessedState) -> PreprocessedState:
+        # Maps are released, and the rows that they make are made again from them.
+        model = None if state.model is None else self.wrapped.without_rows(state.model)
+        return dataclasses.replace(state, oracle=None, model=model)
+
+    def with_rows(self, state: PreprocessedState, oracle: Oracle) -> PreprocessedState:
+        if not state.maps:
+            return state
+        for number, learned in enumerate(state.maps):
+            oracle = self._mapped(oracle, state.seed, number, learned)
+        model = None if state.model is None else self.wrapped.with_rows(state.model, oracle)
+        return dataclasses.replace(state, oracle=oracle, model=model)
 
     def finish(self, state: PreprocessedState) -> NDArray[np.float64]:
         w = self.model.method.finish(state.model)

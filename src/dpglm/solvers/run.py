@@ -119,12 +119,14 @@ def run_to_state(
             seed = int(noise.words(1)[0])
             begun = Progress(seed, method.init(seed))
         oracle = Oracle(method.prepare(rows, begun.seed), plan.problem.loss, curator, map_blocks)
-        state, history, entry = begun.state, list(begun.history), begun.entry
+        state = method.with_rows(begun.state, oracle)
+        history, entry = list(begun.history), begun.entry
 
         def keep(steps: int) -> None:
             if kept is not None:
                 event = canonical(Composed((begun.event, curator.event)))
-                kept.save(Progress(begun.seed, state, steps, event, tuple(history), entry))
+                public = method.without_rows(state)
+                kept.save(Progress(begun.seed, public, steps, event, tuple(history), entry))
 
         # A state that cannot be kept is found out before anything is spent.
         keep(begun.steps)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import Any, final
@@ -195,7 +196,8 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
     def n_steps(self) -> int:
         return 2
 
-    @property
+    # Asked for time and again: for noise, for reports and for the plan.
+    @functools.cached_property
     def releases(self) -> tuple[Release, ...]:
         bound = self.clip * self.data.weight_bound
         size = n_symmetric(self.data.n_columns) + self.data.n_columns

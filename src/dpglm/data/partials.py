@@ -1,0 +1,52 @@
+"""Partial sums that lose almost nothing to rounding, and the one binary tree that adds them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Pair", "Partial", "add", "joined"]
+
+Pair: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]
+"""A rounded sum, and what rounding took from it."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Partial:
+    """A sum over some partitions.
+
+    Parameters
+    ----------
+    indices : tuple of int
+        Which ones, in order.
+    pair : pair of ndarray
+        Its value.
+    """
+
+    indices: tuple[int, ...]
+    pair: Pair
+
+
+def add(first: Pair, second: Pair) -> Pair:
+    """Add two pairs; the error of the rounded sum is exact (Knuth's TwoSum)."""
+    total = first[0] + second[0]
+    shadow = total - first[0]
+    error = (first[0] - (total - shadow)) + (second[0] - shadow)
+    return total, (first[1] + second[1]) + error
+
+
+def joined(partials: list[Partial]) -> Partial:
+    """Add neighbours, then neighbours of these, and so on."""
+    while len(partials) > 1:
+        alone = partials[len(partials) // 2 * 2 :]
+        pairs = zip(partials[::2], partials[1::2], strict=False)
+        partials = [_join(*two) for two in pairs] + alone
+    return partials[0]
+
+
+def _join(first: Partial, second: Partial) -> Partial:
+    return Partial(first.indices + second.indices, add(first.pair, second.pair))
