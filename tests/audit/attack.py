@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from unittest import mock
 
 import numpy as np
-from scipy.stats import beta, norm
 
+from dpglm.audit.bounds import error_bounds
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec
@@ -19,8 +19,8 @@ from dpglm.privacy.noise import SeededNoise
 from dpglm.solvers.base import Plan
 from dpglm.solvers.run import run
 
-CONFIDENCE = 0.999
-"""Of each bound on an error rate."""
+CONFIDENCE = 0.998
+"""That both bounds on error rates hold."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,32 +31,19 @@ class View:
     w: np.ndarray
 
 
-def rate_above(successes: int, trials: int) -> float:
-    """Clopper-Pearson upper confidence bound on a probability."""
-    if successes == trials:
-        return 1.0
-    return float(beta.ppf(CONFIDENCE, successes + 1, trials - successes))
-
-
 def mu_at_least(guesses: np.ndarray, guesses_other: np.ndarray) -> float:
-    """Lower confidence bound on mu from guesses "first data set" on both of two data sets.
-
-    Every mu-GDP mechanism has Phi^-1(1 - FPR) - Phi^-1(FNR) <= mu for every test (Dong, Roth
-    and Su 2022, Definition 3), so this needs no law of the statistic; only the rule for
-    guessing must not have been chosen on the runs that are counted.
-    """
-    missed = rate_above(int(len(guesses) - guesses.sum()), len(guesses))
-    false = rate_above(int(guesses_other.sum()), len(guesses_other))
-    return float(norm.ppf(1.0 - false) - norm.ppf(missed))
+    """Lower confidence bound on mu from guesses "first data set" on both of two data sets."""
+    return error_bounds(guesses, guesses_other, CONFIDENCE).mu()
 
 
 def delta_at_least(guesses: np.ndarray, guesses_other: np.ndarray, epsilon: float) -> float:
     """Lower confidence bound on delta at ``epsilon``, in either direction."""
-    missed = rate_above(int(len(guesses) - guesses.sum()), len(guesses))
-    false = rate_above(int(guesses_other.sum()), len(guesses_other))
-    one_way = (1.0 - missed) - np.exp(epsilon) * false
-    other_way = (1.0 - false) - np.exp(epsilon) * missed
-    return max(float(one_way), float(other_way), 0.0)
+    return error_bounds(guesses, guesses_other, CONFIDENCE).delta(epsilon)
+
+
+def epsilon_at_least(guesses: np.ndarray, guesses_other: np.ndarray) -> float:
+    """Lower confidence bound on a pure epsilon, in either direction."""
+    return error_bounds(guesses, guesses_other, CONFIDENCE).epsilon(0.0)
 
 
 def one_row(

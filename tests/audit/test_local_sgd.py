@@ -8,6 +8,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
+from dpglm.audit import planted
 from dpglm.data.spec import DataSpec
 from dpglm.privacy import mechanisms
 from dpglm.privacy.budget import GaussianDP
@@ -15,7 +16,7 @@ from dpglm.privacy.noise import SeededNoise
 from dpglm.privacy.unit import Adjacency
 from dpglm.problem import Logistic, Problem
 from dpglm.solvers import LocalSGD, local_sgd, run
-from tests.audit.attack import mu_at_least, one_row, planted_noise
+from tests.audit.attack import mu_at_least, one_row
 from tests.planted import unclipped
 
 MU, CLIP = 2.0, 0.25
@@ -76,13 +77,13 @@ def test_a_block_shows_less_than_a_message():
 
 
 def test_half_the_noise_is_refuted():
-    with planted_noise(lambda add: lambda value, std, k, source: add(value, std / 2.0, k, source)):
+    with planted("half_noise"):
         assert attack(plan_of(), FEW) > MU
 
 
 def test_a_factor_two_forgotten_for_replace_one_is_refuted():
     plan = plan_of(Adjacency.REPLACE_ONE)
-    with mock.patch.object(Adjacency, "sum_sensitivity", lambda self, bound: bound):
+    with planted("wrong_relation"):
         assert attack(plan, FEW) > MU
 
 

@@ -8,6 +8,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
+from dpglm.audit import planted
 from dpglm.data.spec import DataSpec
 from dpglm.privacy.accountants import accountant_for
 from dpglm.privacy.budget import ApproximateDP, GaussianDP
@@ -16,7 +17,7 @@ from dpglm.privacy.noise import SeededNoise
 from dpglm.privacy.unit import Adjacency
 from dpglm.problem import Logistic, OneVsRest, Problem, Squared
 from dpglm.solvers import ObjectivePerturbation, OutputPerturbation, run
-from tests.audit.attack import delta_at_least, mu_at_least, one_row, planted_noise
+from tests.audit.attack import delta_at_least, mu_at_least, one_row
 from tests.planted import unclipped
 
 MU, RUNS, FEW = 2.0, 400, 200
@@ -65,18 +66,14 @@ def test_output_perturbation_is_as_private_as_claimed_and_no_more(adjacency):
     assert 0.7 * MU <= output_attack(output_plan(adjacency), RUNS) <= MU
 
 
-def half_noise(add):
-    return lambda value, std, k, source: add(value, std / 2.0, k, source)
-
-
 def test_half_the_noise_is_refuted():
-    with planted_noise(half_noise):
+    with planted("half_noise"):
         assert output_attack(output_plan(), FEW) > MU
 
 
 def test_a_factor_two_forgotten_for_replace_one_is_refuted():
     plan = output_plan(Adjacency.REPLACE_ONE)
-    with mock.patch.object(Adjacency, "sum_sensitivity", lambda self, bound: bound):
+    with planted("wrong_relation"):
         assert output_attack(plan, FEW) > MU
 
 

@@ -7,6 +7,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
+from dpglm.audit import planted
 from dpglm.oracle import clipped_means, magnitudes
 from dpglm.oracle import means as means_module
 from dpglm.oracle.quantiles import noisy_radius, radii
@@ -15,7 +16,7 @@ from dpglm.preprocessing import Center, InstanceOptimalCenter, Scale
 from dpglm.privacy import Adjacency, rank_choices
 from dpglm.privacy.noise import SeededNoise
 from dpglm.privacy.rank_choices import first_above
-from tests.audit.attack import delta_at_least, mu_at_least, planted_noise
+from tests.audit.attack import delta_at_least, mu_at_least
 from tests.preprocessing.support import make_rows, oracle_of
 
 MU = 2.0
@@ -53,10 +54,7 @@ def test_a_mean_under_replacement_too():
 
 
 def test_half_the_noise_in_a_mean_is_refuted():
-    def half(add):
-        return lambda value, std, k, source: add(value, std / 2.0, k, source)
-
-    with planted_noise(half):
+    with planted("half_noise"):
         assert mean_attack(FEW) > MU
 
 

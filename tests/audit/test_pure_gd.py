@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from unittest import mock
 
 import numpy as np
 import pytest
 
+from dpglm.audit import planted
 from dpglm.data.spec import DataSpec
 from dpglm.privacy import mechanisms
 from dpglm.privacy.budget import ApproximateDP
@@ -16,7 +16,7 @@ from dpglm.privacy.noise import SeededNoise
 from dpglm.privacy.unit import Adjacency
 from dpglm.problem import Logistic, Problem
 from dpglm.solvers import PureGD, run
-from tests.audit.attack import one_row, rate_above
+from tests.audit.attack import epsilon_at_least, one_row
 from tests.planted import unclipped
 
 EPSILON = 2.0
@@ -52,13 +52,6 @@ def sums(plan, rows, seeds):
     return np.reshape(seen, (len(seeds), plan.n_steps, -1))
 
 
-def epsilon_at_least(guesses, guesses_other):
-    """Lower confidence bound on epsilon: a pure guarantee bounds the ratio of any event."""
-    hit = 1.0 - rate_above(int(len(guesses) - guesses.sum()), len(guesses))
-    false = rate_above(int(guesses_other.sum()), len(guesses_other))
-    return math.log(max(hit, 1e-9) / false)
-
-
 def attack(plan, runs=RUNS):
     """Guess "present" where the sum of the step lies beyond that of the row alone."""
     first, second = neighbours(plan)
@@ -79,18 +72,14 @@ def test_two_steps_share_the_budget():
     assert attack(plan_of(n_steps=2)) <= EPSILON
 
 
-def half_noise(value, scale, exponent, source, original=mechanisms.add_l2_noise):
-    return original(value, 0.5 * scale, exponent, source)
-
-
 def test_half_the_noise_is_refuted():
-    with mock.patch.object(mechanisms, "add_l2_noise", half_noise):
+    with planted("half_noise"):
         assert attack(plan_of()) > EPSILON
 
 
 def test_a_factor_two_forgotten_for_replace_one_is_refuted():
     plan = plan_of(Adjacency.REPLACE_ONE)
-    with mock.patch.object(Adjacency, "sum_sensitivity", lambda self, bound: bound):
+    with planted("wrong_relation"):
         assert attack(plan) > EPSILON
 
 

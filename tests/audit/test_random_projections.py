@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from dpglm.audit import planted
 from dpglm.data.projection import GaussianEmbedding
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.projection import GaussianMatrix
@@ -20,7 +21,7 @@ from dpglm.privacy.noise import SeededNoise
 from dpglm.privacy.unit import Adjacency
 from dpglm.problem import Logistic, Problem
 from dpglm.solvers import D2P2, JohnsonLindenstrauss, NoisyGD, johnson_lindenstrauss, run
-from tests.audit.attack import delta_at_least, mu_at_least, one_row, planted_noise, views
+from tests.audit.attack import delta_at_least, mu_at_least, one_row, views
 from tests.planted import not_shortened
 
 HUGE = np.array([1e6, 0.0])
@@ -36,10 +37,6 @@ def neighbours(plan):
     if plan.adjacency is Adjacency.REPLACE_ONE:
         return first, one_row(plan.data, -HUGE, 1.0)
     return first, one_row(plan.data, HUGE, 1.0, present=False)
-
-
-def half_noise(add):
-    return lambda value, std, k, source: add(value, std / 2.0, k, source)
 
 
 def first_word(seed):
@@ -79,7 +76,7 @@ def test_an_embedded_run_is_as_private_as_claimed_and_no_more(adjacency):
 
 
 def test_half_the_noise_on_embedded_rows_is_refuted():
-    with planted_noise(half_noise):
+    with planted("half_noise"):
         assert embedded_attack(embedded_plan(), range(FEW), range(FEW, 2 * FEW)) > MU
 
 
@@ -171,7 +168,7 @@ def test_a_projected_run_stays_under_its_claim_and_comes_near(adjacency, rate, s
 
 def test_half_the_noise_on_projections_is_refuted():
     plan = projected_plan()
-    with planted_noise(half_noise):
+    with planted("half_noise"):
         assert projected_attack(plan, FEW) > claimed_delta(plan)
 
 

@@ -7,6 +7,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
+from dpglm.audit import planted
 from dpglm.data.spec import DataSpec
 from dpglm.oracle import moments as moments_module
 from dpglm.oracle import preconditioned as preconditioned_module
@@ -118,10 +119,7 @@ def test_as_private_as_claimed_and_no_more(name):
 
 @pytest.mark.parametrize("name", PLANS)
 def test_half_the_noise_is_refuted(name):
-    def half(add):
-        return lambda value, std, k, source: add(value, std / 2.0, k, source)
-
-    with planted_noise(half):
+    with planted("half_noise"):
         assert attack(PLANS[name], name, FEW) > MU
 
 

@@ -8,6 +8,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
+from dpglm.audit import planted
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
 from dpglm.oracle import loss_choices
@@ -21,7 +22,7 @@ from dpglm.selection import BestIterate, ConfidenceBoosting, NormGridSearch
 from dpglm.selection import grid_search as grid_search_module
 from dpglm.selection import method as method_module
 from dpglm.solvers import Constant, NoisyGD, run
-from tests.audit.attack import mu_at_least, one_row, planted_noise, rate_above
+from tests.audit.attack import epsilon_at_least, mu_at_least, one_row
 
 EPSILON = 2.0
 BUDGET = ApproximateDP(EPSILON, 1e-5)
@@ -31,13 +32,6 @@ HUGE = np.array([1e6])
 RUNS, FEW = 300, 100
 ZERO_OUT, REPLACE_ONE = Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE
 SMALL_STEPS = NoisyGD(n_steps=2, step_size=1e-3, clip=0.25, momentum=0.0, schedule=Constant())
-
-
-def epsilon_at_least(often, seldom):
-    """Lower confidence bound on a pure epsilon, from how often the same thing was seen."""
-    least = 1.0 - rate_above(int(len(often) - often.sum()), len(often))
-    most = rate_above(int(seldom.sum()), len(seldom))
-    return math.log(max(least, 1e-9) / most)
 
 
 def fixed_parts(*parts):
@@ -217,5 +211,5 @@ def test_the_steps_of_best_iterate_cost_what_the_choice_leaves():
     own = math.sqrt(3) / plan.method.descent.noise_multiplier
     assert own < MU
     assert 0.7 * own <= training_attack(plan, RUNS, 3) <= own
-    with planted_noise(lambda add: lambda v, std, k, source: add(v, std / 2.0, k, source)):
+    with planted("half_noise"):
         assert training_attack(plan, RUNS, 3) > MU

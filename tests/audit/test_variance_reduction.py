@@ -8,6 +8,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
+from dpglm.audit import planted
 from dpglm.data.spec import DataSpec
 from dpglm.oracle import differences as differences_module
 from dpglm.oracle.clipping import Clipping
@@ -55,12 +56,8 @@ def test_anchors_are_as_private_as_claimed_and_no_more(adjacency):
     assert 0.7 * MU <= anchor_attack(anchors_only(adjacency), RUNS) <= MU
 
 
-def half_noise(add):
-    return lambda value, std, k, source: add(value, std / 2.0, k, source)
-
-
 def test_half_the_noise_of_anchors_is_refuted():
-    with planted_noise(half_noise):
+    with planted("half_noise"):
         assert anchor_attack(anchors_only(), FEW) > MU
 
 
@@ -120,7 +117,7 @@ def test_differences_are_as_private_as_claimed_and_no_more(kind):
 
 
 def test_half_the_noise_of_differences_is_refuted():
-    with planted_noise(half_noise):
+    with planted("half_noise"):
         assert difference_attack(differences_plan(), FEW) > MU
 
 

@@ -11,7 +11,7 @@ import pytest
 import dpglm
 from dpglm.cli.app import app
 
-COMMANDS = ["demo", "schema", "plan", "fit", "verify", "predict", "ledger"]
+COMMANDS = ["demo", "schema", "plan", "fit", "verify", "predict", "ledger", "audit"]
 MAIN = "from dpglm.cli import main; main()"
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(dpglm.__file__).parent.parent)}
 

@@ -7,6 +7,7 @@ from typing import final
 import click
 
 import dpglm
+from dpglm.cli.audit import audit
 from dpglm.cli.demo import demo
 from dpglm.cli.fit import fit
 from dpglm.cli.ledger import ledger
@@ -50,10 +51,10 @@ def app() -> None:
 
     Tables are CSV files (UTF-8, with a header) or Parquet files.
 
-    Exit codes: 0 success; 1 a certificate or a ledger does not hold (verify); 2 wrong options or
-    input. After an error no output file exists.
+    Exit codes: 0 success; 1 a certificate or a ledger does not hold (verify), or a claim is refuted
+    (audit); 2 wrong options or input. After an error no output file exists.
     """
 
 
-for command in (demo, schema, plan, fit, verify, predict, ledger):
+for command in (demo, schema, plan, fit, verify, predict, ledger, audit):
     app.add_command(command)

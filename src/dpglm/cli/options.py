@@ -25,6 +25,7 @@ __all__ = [
     "examples",
     "force_option",
     "make_estimator",
+    "value_of_setting",
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -198,11 +199,12 @@ def make_estimator(name: str, settings: Sequence[str], **parameters: Any) -> Any
             raise ValueError(
                 f"--set {setting}: must be NAME=VALUE with a name among {', '.join(allowed)}"
             )
-        parameters[key] = _value(text)
+        parameters[key] = value_of_setting(text)
     return made.set_params(**parameters)
 
 
-def _value(text: str) -> Any:
+def value_of_setting(text: str) -> Any:
+    """Read the value of a setting: JSON, or else plain text."""
     try:
         return json.loads(text)
     except json.JSONDecodeError:

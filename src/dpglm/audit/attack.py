@@ -1,0 +1,233 @@
+"""The audit: many runs on two neighbouring data sets, guessed at and counted."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, final
+
+import numpy as np
+from joblib import Parallel, delayed
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator
+
+from dpglm._validation import check_integer, check_one_of, check_real
+from dpglm.audit.claims import Claim
+from dpglm.audit.games import FunctionGame, Game, PlanGame, pays_for_all
+from dpglm.audit.guessing import choose_guess, first_unless_beaten, ratio_to
+from dpglm.audit.listening import listening
+from dpglm.audit.neighbours import Neighbours, worst_neighbours
+from dpglm.audit.planted import planted
+from dpglm.audit.report import AuditReport, described
+from dpglm.audit.scores import Observation
+from dpglm.audit.targets import estimator_neighbours
+from dpglm.privacy.noise import NoiseSource, SeededNoise, SystemNoise
+from dpglm.solvers.base import Plan
+
+__all__ = ["audit"]
+
+_LEAST_PILOT = 100
+_CHUNK = 25
+
+
+def audit(
+    target: Plan | BaseEstimator | Callable[[Any], ArrayLike],
+    *,
+    n_rows: int = 3,
+    n_features: int = 2,
+    n_classes: int = 2,
+    claim: Claim | None = None,
+    neighbours: Sequence[Neighbours] | None = None,
+    release: Literal["all", "model"] = "all",
+    runs: int = 500,
+    pilot_runs: int | None = None,
+    confidence: float = 0.95,
+    seed: int | None = None,
+    planted_bug: str | None = None,
+    n_jobs: int = 1,
+) -> AuditReport:
+    """Attack a mechanism on worst-case neighbours, and bound its privacy loss from below.
+
+    Parameters
+    ----------
+    target : Plan, estimator, or callable
+        A plan of any solver; an estimator of dpglm that is not fitted; or any function from rows
+        to an array of numbers, which draws its own noise and comes with ``claim`` and
+        ``neighbours``.
+    n_rows, n_features, n_classes : int
+        Size of the made-up table on which an estimator is attacked. Few rows are as good as
+        many: what one row may change does not depend on their number.
+    claim : Claim, optional
+        What to refute. By default what a certificate would say.
+    neighbours : sequence of Neighbours, optional
+        Pairs of data sets to try: prepared rows for plans, anything for a function. By default
+        those of ``worst_neighbours``.
+    release : {"all", "model"}, default="all"
+        What the attacker sees: everything that the claim pays for, or the returned model. Where
+        the claim is about the model only, both are the same.
+    runs : int, default=500
+        Runs on each of both data sets that are counted.
+    pilot_runs : int, optional
+        Held-out runs on each data set of each pair, which choose the pair, the statistic and the
+        thresholds. By default a quarter of ``runs``, at least 100.
+    confidence : float, default=0.95
+        With which everything that the report says holds together.
+    seed : int, optional
+        Makes the runs of a plan repeatable, for tests. By default they draw their noise as real
+        fits do, as a rule from the operating system, which is then attacked too.
+    planted_bug : str, optional
+        One of ``dpglm.audit.planted.PLANTED``: everything runs within that bug.
+    n_jobs : int, default=1
+        Processes.
+
+    Returns
+    -------
+    AuditReport
+
+    Raises
+    ------
+    ValueError
+        If a parameter is invalid.
+
+    Notes
+    -----
+    The pair of data sets, the statistic and two thresholds are chosen on held-out runs; then they
+    are fixed, and fresh runs are counted. So the counts are binomial, and Clopper-Pearson bounds
+    on two error rates at two thresholds hold together by Bonferroni's inequality, whatever the
+    statistic is. A claim is refuted where these bounds lie below its trade-off curve.
+
+    A right claim is refuted by chance with probability at most ``1 - confidence``.
+
+    Examples
+    --------
+    >>> from dpglm import LogisticRegression, NoisyGD
+    >>> model = LogisticRegression(epsilon=8.0, row_norm=1.0, solver=NoisyGD(n_steps=2))
+    >>> report = audit(model, runs=100)
+    >>> report.refuted
+    False
+    """
+    runs = check_integer("runs", runs, least=10)
+    if pilot_runs is None:
+        pilot_runs = max(_LEAST_PILOT, runs // 4)
+    pilot_runs = check_integer("pilot_runs", pilot_runs, least=10)
+    confidence = check_real("confidence", confidence, above=0.0, below=1.0)
+    check_one_of("release", release, ("all", "model"))
+    noise: NoiseSource = SystemNoise()
+    sees_all = release == "all"
+    with planted(planted_bug):
+        if isinstance(target, BaseEstimator):
+            if neighbours is not None:
+                raise ValueError(
+                    "neighbours must be None for an estimator, which is attacked on tables made "
+                    f"for it, got {neighbours!r}"
+                )
+            estimated, pairs, noise = estimator_neighbours(target, n_rows, n_features, n_classes)
+            games = _games(estimated, pairs, sees_all)
+        else:
+            games = _games(target, neighbours, sees_all)
+    plan = games[0].plan
+    if claim is None:
+        if plan is None:
+            raise ValueError("claim must be given for a function, got None")
+        claim = Claim.of(plan)
+    watch = _Watch(noise, seed, planted_bug, n_jobs)
+
+    pilots = [watch.play(game, pilot_runs) for game in games]
+    guesses = [choose_guess(*pilot, claim, confidence, runs) for pilot in pilots]
+    best = first_unless_beaten([guess.promise for guess in guesses])
+    guess, game = guesses[best], games[best]
+    bounds = guess.bounds(*watch.play(game, runs), confidence)
+
+    found = max(bounds, key=lambda one: ratio_to(claim, one))
+    return AuditReport(
+        target=_described(target, plan),
+        claim=claim,
+        release="all" if game.sees_all else "model",
+        method=guess.score.name,
+        neighbours=game.neighbours.name,
+        runs=runs,
+        pilot_runs=pilot_runs,
+        confidence=confidence,
+        epsilon=max(one.epsilon(claim.delta) for one in bounds),
+        mu=found.mu(),
+        ratio=ratio_to(claim, found),
+        refuted=any(one.missed < claim.least_missed(one.false) for one in bounds),
+        noise="the function's own" if plan is None else watch.noise_name,
+        planted_bug=planted_bug,
+    )
+
+
+def _games(target: Any, neighbours: Sequence[Neighbours] | None, sees_all: bool) -> list[Game]:
+    if isinstance(target, Plan):
+        sees_all = sees_all and pays_for_all(target)
+        pairs = worst_neighbours(target) if neighbours is None else neighbours
+        return [PlanGame(pair, sees_all, target) for pair in pairs]
+    if not callable(target):
+        raise ValueError(f"target must be a plan, an estimator or a function, got {target!r}")
+    if not neighbours:
+        raise ValueError(f"neighbours must be given for a function, got {neighbours!r}")
+    return [FunctionGame(pair, False, None, target) for pair in neighbours]
+
+
+def _described(target: Any, plan: Plan | None) -> str:
+    if plan is None:
+        return repr(target)
+    return described(plan) if target is plan else f"{type(target).__name__}: {described(plan)}"
+
+
+@final
+@dataclass
+class _Watch:
+    """Plays games, each time with fresh noise.
+
+    Parameters
+    ----------
+    noise : NoiseSource
+        Where runs draw from, unless there is a seed.
+    seed : int or None
+        Of seeded noise.
+    planted_bug : str or None
+        Within which everything runs.
+    n_jobs : int
+        Processes.
+    """
+
+    noise: NoiseSource
+    seed: int | None
+    planted_bug: str | None
+    n_jobs: int
+    _played: int = 0
+
+    @property
+    def noise_name(self) -> str:
+        return self.noise.name if self.seed is None else SeededNoise.name
+
+    def play(self, game: Game, runs: int) -> tuple[list[Observation], list[Observation]]:
+        """Run on the first and on the second data set."""
+        return self._play(game, runs, first=True), self._play(game, runs, first=False)
+
+    def _play(self, game: Game, runs: int, *, first: bool) -> list[Observation]:
+        numbers = range(self._played, self._played + runs)
+        self._played += runs
+        chunks = [numbers[start : start + _CHUNK] for start in range(0, runs, _CHUNK)]
+        played = Parallel(n_jobs=self.n_jobs)(
+            delayed(_play)(
+                game, first, [self._source(number) for number in chunk], self.planted_bug
+            )
+            for chunk in chunks
+        )
+        return list(itertools.chain.from_iterable(played))
+
+    def _source(self, number: int) -> NoiseSource:
+        if self.seed is None:
+            return self.noise
+        state = np.random.SeedSequence([self.seed, number]).generate_state(1, np.uint64)
+        return SeededNoise(int(state[0]))
+
+
+def _play(
+    game: Game, first: bool, sources: Sequence[NoiseSource], planted_bug: str | None
+) -> list[Observation]:
+    with planted(planted_bug), listening():
+        return [game.play(first, source) for source in sources]

@@ -1,0 +1,236 @@
+"""Bugs of the kind that libraries have had, to plant on purpose: an audit must refute them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, final
+from unittest import mock
+
+import numpy as np
+
+from dpglm.data import prepare
+from dpglm.oracle import gradients
+from dpglm.oracle.clipping import Clipping
+from dpglm.oracle.gradients import Oracle, clipped_gradient_sum
+from dpglm.privacy import mechanisms
+from dpglm.privacy.noise import NoiseSource, SeededNoise
+from dpglm.privacy.unit import Adjacency
+
+__all__ = ["PLANTED", "PlantedBug", "planted"]
+
+Function = Callable[..., Any]
+
+
+@final
+@dataclass(frozen=True)
+class PlantedBug:
+    """A bug, and how to plant it.
+
+    Parameters
+    ----------
+    name : str
+        On the command line.
+    summary : str
+        What is wrong, in one sentence.
+    plant : callable
+        Returns a context manager within which the library has the bug.
+    """
+
+    name: str
+    summary: str
+    plant: Callable[[], AbstractContextManager[Any]]
+
+
+def planted(name: str | None) -> AbstractContextManager[Any]:
+    """Have a bug in the library for a while.
+
+    Parameters
+    ----------
+    name : str or None
+        One of ``PLANTED``; None for no bug.
+
+    Returns
+    -------
+    context manager
+
+    Notes
+    -----
+    Privacy: fits within it are not private, in all threads of the process. For audits and tests
+    on generated rows only.
+
+    Examples
+    --------
+    >>> with planted("half_noise"):
+    ...     pass
+    """
+    if name is None:
+        return contextlib.nullcontext()
+    if name not in PLANTED:
+        raise ValueError(f"planted_bug must be one of {sorted(PLANTED)}, got {name!r}")
+    return PLANTED[name].plant()
+
+
+@contextlib.contextmanager
+def _in_mechanisms(**changes: Callable[[Function], Function]) -> Iterator[None]:
+    """Replace functions that curators call; each change makes the new one from the old."""
+    with contextlib.ExitStack() as stack:
+        for name, change in changes.items():
+            changed = change(getattr(mechanisms, name))
+            stack.enter_context(mock.patch.object(mechanisms, name, changed))
+        yield
+
+
+def _with_scale(factor: float) -> Callable[[Function], Function]:
+    """Noise of another scale."""
+    return lambda add: lambda value, scale, k, source: add(value, factor * scale, k, source)
+
+
+def _with_epsilon(position: int, factor: float) -> Callable[[Function], Function]:
+    """Return a choice that costs more than is recorded; its epsilon is at ``position``."""
+
+    def change(choose: Function) -> Function:
+        def changed(*arguments: Any) -> Any:
+            given = list(arguments)
+            given[position] = factor * given[position]
+            return choose(*given)
+
+        return changed
+
+    return change
+
+
+_CHOICES = {
+    "exponential_mechanism": 2,
+    "exponential_mechanism_in_runs": 3,
+    "first_above": 2,
+    "generalized_exponential_mechanism": 2,
+    "permute_and_flip": 2,
+}
+
+
+def _weaker(scale: float, epsilon: float) -> AbstractContextManager[None]:
+    noise = {name: _with_scale(scale) for name in ("add_gaussian", "add_l2_noise")}
+    choices = {name: _with_epsilon(at, epsilon) for name, at in _CHOICES.items()}
+    return _in_mechanisms(**noise, **choices)
+
+
+def _changed_secret(change: Function) -> AbstractContextManager[Any]:
+    """Change the noise that enters a perturbed objective."""
+    original = mechanisms.Curator.objective_noise
+
+    def changed(*arguments: Any) -> mechanisms.SecretNoise:
+        secret = original(*arguments)
+        return mechanisms.SecretNoise(change(secret.value), secret.rounding)
+
+    return mock.patch.object(mechanisms.Curator, "objective_noise", changed)
+
+
+@contextlib.contextmanager
+def _half_noise() -> Iterator[None]:
+    with _weaker(0.5, 2.0), _changed_secret(lambda value: 0.5 * value):
+        yield
+
+
+@contextlib.contextmanager
+def _forgotten_event() -> Iterator[None]:
+    # The mean of two releases has the noise of one over sqrt(2); the sum of two choices' scores
+    # is chosen by with twice the epsilon.
+    with _weaker(0.5**0.5, 2.0), _changed_secret(lambda value: 0.5**0.5 * value):
+        yield
+
+
+@contextlib.contextmanager
+def _no_clipping() -> Iterator[None]:
+    def scale(self: Clipping, slopes: Any, row_norms: Any) -> Any:
+        return slopes
+
+    norms = prepare._norms
+    # Rows are left thirty times too long; far more would only stop at the noise's own checks.
+    with (
+        mock.patch.object(Clipping, "scale", scale),
+        mock.patch.object(gradients, "compiled_rule", return_value=None),
+        mock.patch.object(prepare, "_norms", lambda X: norms(X) / 30.0),
+    ):
+        yield
+
+
+def _wrong_relation() -> AbstractContextManager[Any]:
+    return mock.patch.object(Adjacency, "sum_sensitivity", lambda self, bound: bound)
+
+
+def _fixed_seed() -> AbstractContextManager[None]:
+    def seeded(original: Function) -> Function:
+        return lambda *arguments: original(*arguments[:-1], SeededNoise(1))
+
+    names = ("add_gaussian", "add_l2_noise", *_CHOICES)
+    return _in_mechanisms(**dict.fromkeys(names, seeded))
+
+
+def _unnoised_step_size() -> AbstractContextManager[Any]:
+    original = Oracle.noisy_gradient
+
+    def planted_gradient(self: Oracle, w: Any, clipping: Clipping, *rest: Any, **more: Any) -> Any:
+        exact = clipped_gradient_sum(self.rows, self.loss, clipping, w)
+        length = float(np.linalg.norm(exact)) / clipping.bound
+        return original(self, w, clipping, *rest, **more) / (1.0 + length)
+
+    return mock.patch.object(Oracle, "noisy_gradient", planted_gradient)
+
+
+def _intercept_without_noise() -> AbstractContextManager[None]:
+    def but_the_last(add: Function) -> Function:
+        def changed(value: Any, std: float, k: int, source: NoiseSource) -> Any:
+            noisy = add(value, std, k, source)
+            noisy[-1] = value[-1]
+            return noisy
+
+        return changed
+
+    return _in_mechanisms(add_gaussian=but_the_last, add_l2_noise=but_the_last)
+
+
+@contextlib.contextmanager
+def _reused_across_classes() -> Iterator[None]:
+    def reused(add: Function) -> Function:
+        def changed(value: Any, std: float, k: int, source: NoiseSource) -> Any:
+            return value + _first_column(add(np.zeros_like(value), std, k, source))
+
+        return changed
+
+    noise = _in_mechanisms(add_gaussian=reused, add_l2_noise=reused)
+    with noise, _changed_secret(lambda value: np.zeros_like(value) + _first_column(value)):
+        yield
+
+
+def _first_column(value: Any) -> Any:
+    return value[:, :1] if value.ndim == 2 else value
+
+
+_BUGS = (
+    PlantedBug("half_noise", "Half of the noise that is claimed.", _half_noise),
+    PlantedBug("no_clipping", "Rows and gradients keep their length.", _no_clipping),
+    PlantedBug(
+        "wrong_relation",
+        "Under replace-one, noise for a row that is erased: a factor 2 is missing.",
+        _wrong_relation,
+    ),
+    PlantedBug("fixed_seed", "Noise from a seed that is written in the code.", _fixed_seed),
+    PlantedBug("forgotten_event", "All is released twice and recorded once.", _forgotten_event),
+    PlantedBug(
+        "unnoised_step_size",
+        "Steps are divided by the exact length of the gradient.",
+        _unnoised_step_size,
+    ),
+    PlantedBug("intercept_without_noise", "The intercept gets no noise.", _intercept_without_noise),
+    PlantedBug(
+        "noise_reused_across_classes",
+        "All classes get the same noise; needs three or more of them.",
+        _reused_across_classes,
+    ),
+)
+PLANTED: Mapping[str, PlantedBug] = MappingProxyType({bug.name: bug for bug in _BUGS})
+"""All planted bugs by name."""

@@ -1,0 +1,174 @@
+"""What an estimator hands to the solver: its plan, and rows as it prepared them."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, final
+from unittest import mock
+
+import numpy as np
+from sklearn.base import BaseEstimator, clone
+
+from dpglm._validation import check_integer
+from dpglm.audit.neighbours import Neighbours, Table, neighbouring_tables, target_ends
+from dpglm.data.dense import DenseRows
+from dpglm.data.rows import Rows
+from dpglm.estimators import _base, transformer
+from dpglm.exceptions import LowSignalWarning, PublicInformationWarning
+from dpglm.privacy.noise import NoiseSource
+from dpglm.privacy.unit import Adjacency
+from dpglm.problem.loss import Target
+from dpglm.solvers.base import Plan
+
+__all__ = ["captured", "estimator_neighbours"]
+
+
+@final
+class _StoppedError(Exception):
+    def __init__(self, plan: Plan, rows: Rows, noise: NoiseSource) -> None:
+        super().__init__()
+        self.plan, self.rows, self.noise = plan, rows, noise
+
+
+def captured(estimator: BaseEstimator, table: Table) -> tuple[Plan, Rows, NoiseSource]:
+    """Fit an estimator up to the moment at which it would run its plan.
+
+    Parameters
+    ----------
+    estimator : estimator of dpglm
+        Not changed.
+    table : Table
+        What to fit to; its weights are put on the prepared rows.
+
+    Returns
+    -------
+    plan : Plan
+        What would run; nothing has been released.
+    rows : Rows
+        On which: exactly as the estimator encoded, scaled and clipped them.
+    noise : NoiseSource
+        Where the run would draw from.
+
+    Notes
+    -----
+    What follows the run in ``fit`` works on what was released and on public facts alone.
+    """
+
+    def stop(plan: Plan, rows: Rows, noise: NoiseSource, *_: Any, **__: Any) -> Any:
+        raise _StoppedError(plan, rows, noise)
+
+    with (
+        warnings.catch_warnings(),
+        mock.patch.object(_base, "run", stop),
+        mock.patch.object(transformer, "run_to_state", stop),
+    ):
+        # The rows are made up; what a plan reads off them is for the caller to find out.
+        warnings.simplefilter("ignore", LowSignalWarning)
+        warnings.simplefilter("ignore", PublicInformationWarning)
+        try:
+            clone(estimator).fit(table.X, table.y)
+        except _StoppedError as stopped:
+            return stopped.plan, _weighted(stopped.rows, table), stopped.noise
+    raise ValueError(f"target must be an estimator of dpglm, got {estimator!r}")
+
+
+def estimator_neighbours(
+    estimator: BaseEstimator, n_rows: int, n_features: int, n_classes: int
+) -> tuple[Plan, tuple[Neighbours, ...], NoiseSource]:
+    """Make the neighbouring data sets on which an estimator is attacked.
+
+    Parameters
+    ----------
+    estimator : estimator of dpglm
+        With its public bounds; classes or bounds of targets are declared where they are not.
+    n_rows, n_features : int
+        Size of the table.
+    n_classes : int
+        Number of classes, where these are not declared.
+
+    Returns
+    -------
+    plan : Plan
+        What the estimator runs on all of them.
+    neighbours : tuple of Neighbours
+        Of prepared rows.
+    noise : NoiseSource
+        Where its fits draw from.
+
+    Raises
+    ------
+    ValueError
+        If the plan depends on the rows, or the noise is not private.
+    """
+    check_integer("n_rows", n_rows, least=2)
+    check_integer("n_features", n_features, least=1)
+    check_integer("n_classes", n_classes, least=2)
+    if "adjacency" not in estimator.get_params(deep=False):
+        raise ValueError(f"target must be an estimator of dpglm, got {estimator!r}")
+    estimator = clone(estimator)
+    adjacency = Adjacency(estimator.get_params(deep=False)["adjacency"])
+    targets = _declare(estimator, adjacency, n_rows, n_classes)
+    parameters = estimator.get_params()
+    tables = neighbouring_tables(
+        adjacency,
+        n_rows,
+        n_features,
+        targets=targets,
+        intercept=bool(_first_named(parameters, "fit_intercept")),
+    )
+    plans, noises, pairs = [], [], []
+    for name, *both in tables:
+        found = [captured(estimator, table) for table in both]
+        plans += [plan for plan, _, _ in found]
+        noises += [noise for _, _, noise in found]
+        first, second = (rows for _, rows, _ in found)
+        pairs.append(Neighbours(name, first, second, bool(both[0].weights[1:].any())))
+    plan, noise = plans[0], noises[0]
+    if not noise.is_private:
+        raise ValueError(
+            "random_state must be None for an audit, or a source of private noise: a fit with "
+            f"{noise.name} noise is not private"
+        )
+    if any((other.event, other.data) != (plan.event, plan.data) for other in plans):
+        raise ValueError(
+            "target must not depend on private rows, but its plan does: declare row_norm= or "
+            "feature_bounds=, and bounds on targets"
+        )
+    return plan, tuple(pairs), noise
+
+
+def _declare(estimator: Any, adjacency: Adjacency, n_rows: int, n_classes: int) -> tuple[Any, Any]:
+    """Declare what is public about the made-up table; return the targets to use."""
+    parameters = estimator.get_params()
+    if not adjacency.n_is_public and parameters.get("n_rows", 0) is None:
+        estimator.set_params(n_rows=n_rows)
+    for key in parameters:
+        if key.split("__")[-1] == "classes":
+            if parameters[key] is None:
+                estimator.set_params(**{key: list(range(n_classes))})
+            classes = sorted(estimator.get_params()[key])
+            return classes[-1], classes[0]
+    for key in parameters:
+        if key.split("__")[-1] == "target_bounds":
+            if parameters[key] is None:
+                estimator.set_params(**{key: (0.0, 1.0)})
+            return target_ends(Target.REAL, 1, *estimator.get_params()[key])
+    # A transformer looks at no targets.
+    return 0.0, 0.0
+
+
+def _first_named(parameters: dict[str, Any], name: str) -> Any:
+    return next((v for key, v in parameters.items() if key.split("__")[-1] == name), None)
+
+
+def _weighted(rows: Rows, table: Table) -> Rows:
+    """Put a table's weights on prepared rows."""
+    blocks = list(rows.blocks())
+    weights = [np.ones(len(b.norms)) if b.weights is None else b.weights for b in blocks]
+    return DenseRows(
+        np.concatenate([block.features() for block in blocks]),
+        np.concatenate([block.targets for block in blocks]),
+        np.concatenate([block.norms for block in blocks]),
+        rows.spec,
+        np.concatenate(weights) * table.weights.astype(rows.spec.dtype),
+    )
