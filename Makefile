@@ -18,7 +18,7 @@ ARGS ?=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test slow lint format bars peers speed table edges rates lock clean
+.PHONY: help demo test laws slow lint format bars peers speed noise planning table edges rates audit lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):.*## /\1|/' \
@@ -32,6 +32,9 @@ test: $(VENV)/.installed-dev ## run all tests but the slow ones, on two processe
 
 slow: $(VENV)/.installed-dev ## run the slow tests
 	$(PYTEST) -n $(JOBS) -m slow $(ARGS) || [ $$? -eq 5 ]  # 5: there is none
+
+laws: $(VENV)/.installed-dev ## try the laws of privacy on many more examples than the tests do
+	$(PYTEST) -n $(JOBS) tests/laws tests/oracle/test_exact_sums.py --hypothesis-profile=long $(ARGS)
 
 lint: $(VENV)/.installed-dev ## check style, formatting and types
 	$(RUN) -m ruff check .
@@ -51,6 +54,12 @@ peers: $(VENV)/.installed-dev $(PEERS:%=$(PEER_VENVS)/%/.installed) ## compare w
 speed: $(VENV)/.installed-dev $(PEERS:%=$(PEER_VENVS)/%/.installed) ## measure speed beside other libraries: rewrites docs/speed.md
 	$(RUN) -m benchmarks.step_cost --environments $(PEER_VENVS) $(ARGS)
 
+noise: $(VENV)/.installed-dev ## measure noise and its low bits: rewrites docs/noise.md
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(RUN) -m benchmarks.noise $(ARGS)
+
+planning: $(VENV)/.installed-dev ## measure how long plans take: rewrites the table of docs/privacy.md
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(RUN) -m benchmarks.planning $(ARGS)
+
 table: $(VENV)/.installed-dev ## compare all solvers on four problems: rewrites docs/comparison.md
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(RUN) -m experiments.solver_table $(ARGS)
 
@@ -59,6 +68,9 @@ edges: $(VENV)/.installed-dev ## try default settings at the edges: rewrites doc
 
 rates: $(VENV)/.installed-dev ## measure the theorems' rates and draw them into the docs
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(RUN) -m experiments.rates $(ARGS)
+
+audit: $(VENV)/.installed-dev ## attack everything, and planted bugs: rewrites docs/audit_table.md
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(RUN) -m experiments.audits --jobs $(JOBS) $(ARGS)
 
 lock: ## write constraints.txt anew with the newest versions that fit
 	rm -rf $(VENV)

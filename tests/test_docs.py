@@ -19,6 +19,7 @@ PAGES = [
 ]
 PUBLIC = [
     "dpglm",
+    "dpglm.audit",
     "dpglm.data.schema",
     "dpglm.data.spec",
     "dpglm.datasets",

@@ -89,7 +89,7 @@ class TestDependencies:
         extras = PROJECT["optional-dependencies"]
         (requirement,) = map(Requirement, extras["all"])
         assert requirement.name == "dpglm"
-        assert requirement.extras == set(extras) - {"all", "dask", "dev", "torch"}
+        assert requirement.extras == set(extras) - {"all", "dask", "dev", "opendp", "torch"}
 
 
 class TestConstraints:

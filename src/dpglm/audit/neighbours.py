@@ -69,9 +69,10 @@ class Table:
         """Return the rows with the first one erased in place, or removed."""
         if not erased:
             return Table(self.X[1:], self.y[1:], self.weights[1:])
-        weights = self.weights.copy()
-        weights[0] = 0.0
-        return dataclasses.replace(self, weights=weights)
+        # Zeros too, as preprocessing does not look at weights.
+        X, weights = self.X.copy(), self.weights.copy()
+        X[0] = weights[0] = 0.0
+        return dataclasses.replace(self, X=X, weights=weights)
 
 
 def target_ends(target: Target, n_outputs: int, low: float, high: float) -> tuple[Any, Any]:

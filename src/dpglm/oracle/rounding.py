@@ -113,9 +113,9 @@ def sum_rounding(spec: DataSpec, adjacency: Adjacency, bound: float) -> float:
 
     The compiled sums (``data/_kernels.c``) compute a row's contribution by the same operations
     wherever the row stands. Not covered: what they do not know (more than 16 classes, other
-    losses, other solvers' sums) goes through BLAS, which under ``add_remove`` may round a row's prediction by
-    the row's place in its block, so that one row more could change the last bits of other rows'
-    contributions.
+    losses, other solvers' sums) goes through BLAS, which under ``add_remove`` may round a row's
+    prediction by the row's place in its block, so that one row more could change the last bits of
+    other rows' contributions.
     """
     contribution = bound * (1.0 + contribution_rounding(spec))
     fine = float(np.finfo(np.float64).eps) / 2

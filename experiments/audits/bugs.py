@@ -1,0 +1,350 @@
+"""Planted bugs: what other libraries had, and what the campaign must catch in every part."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+from unittest import mock
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpglm.audit import Claim, Neighbours
+from dpglm.data.dense import DenseRows
+from dpglm.data.spec import DataSpec
+from dpglm.oracle import clipping, gradients
+from dpglm.privacy import NegativeBinomial, gdp, mechanisms
+from dpglm.privacy.noise import SeededNoise, SystemNoise, add_gaussian
+from dpglm.problem import Logistic, Problem, Squared
+from dpglm.solvers import (
+    NoisyGD,
+)
+from experiments.audits import selectors, solvers, steps
+from experiments.audits.case import (
+    BUDGET,
+    REPLACE_ONE,
+    ZERO_OUT,
+    Case,
+    Setup,
+    of_plan,
+)
+from experiments.audits.estimators import CASES as ESTIMATORS
+from experiments.audits.solvers import LOGISTIC, STEPS, UNIT
+
+__all__ = ["CASES"]
+
+Under = Callable[[], AbstractContextManager[Any]]
+SOUND = [*solvers.CASES, *steps.CASES, *selectors.CASES, *ESTIMATORS]
+
+
+def sound(subject: str, variant: str = "", relation: Any = ZERO_OUT) -> Case:
+    """Find a line of the campaign."""
+    return next(
+        case
+        for case in SOUND
+        if (case.subject, case.variant, case.relation) == (subject, variant, relation)
+    )
+
+
+def listed(name: str, bug: str, *cases: Case, runs: float = 1.0) -> list[Case]:
+    """Plant a bug of ``dpglm.audit.PLANTED`` in some subjects."""
+    return [
+        dataclasses.replace(case, bug=bug, planted_bug=name, why="", runs=runs) for case in cases
+    ]
+
+
+def within(bug: str, under: Under, case: Case, runs: float = 1.0) -> Case:
+    """Plant another bug."""
+
+    def make() -> Setup:
+        setup = case.make()
+
+        @contextlib.contextmanager
+        def both() -> Iterator[None]:
+            with setup.under(), under():
+                yield
+
+        return dataclasses.replace(setup, under=both)
+
+    return dataclasses.replace(case, make=make, bug=bug, why="", runs=runs)
+
+
+def made(
+    bug: str, subject: str, make: Callable[[], Setup], relation: Any = ZERO_OUT, runs: float = 1.0
+) -> Case:
+    """Attack what was built wrongly, with the claim of what was meant."""
+    return Case("bugs", subject, make, relation, bug=bug, runs=runs)
+
+
+def in_mechanisms(name: str, change: Callable[[Any], Any]) -> Under:
+    """Replace what a curator draws with."""
+    return lambda: mock.patch.object(mechanisms, name, change(getattr(mechanisms, name)))
+
+
+def repeated(add: Any) -> Any:
+    """Use the key of the first draw of a run in all others."""
+    drawn: list[Any] = []
+
+    def changed(value: Any, std: float, k: int, source: Any) -> Any:
+        # Every other call is the first of a run of two steps.
+        if len(drawn) % 2 == 0:
+            drawn.append(add(np.zeros_like(value), std, k, source))
+        else:
+            drawn.append(drawn[-1])
+        return value + drawn[-1]
+
+    return changed
+
+
+def tenth_of_the_linear_term() -> AbstractContextManager[Any]:
+    """Shrink what makes the minimiser of a perturbed objective private."""
+    original = mechanisms.Curator.objective_noise
+
+    def changed(*arguments: Any) -> mechanisms.SecretNoise:
+        secret = original(*arguments)
+        return mechanisms.SecretNoise(0.1 * secret.value, secret.rounding)
+
+    return mock.patch.object(mechanisms.Curator, "objective_noise", changed)
+
+
+@contextlib.contextmanager
+def too_short() -> Iterator[None]:
+    """Take the least slope of a row for the length of all of them."""
+    with (
+        mock.patch.object(clipping, "_lengths", lambda slopes: np.abs(slopes).min(axis=1)),
+        mock.patch.object(gradients, "compiled_rule", return_value=None),
+    ):
+        yield
+
+
+def everybody(source: Any, size: int, rate: float) -> NDArray[np.bool_]:
+    """Let every row into every sample."""
+    return np.ones(size, dtype=bool)
+
+
+def best(scores: Any, *_: Any) -> int:
+    """Choose without noise: the last of the best."""
+    return len(scores) - 1 - int(np.argmin(scores[::-1]))
+
+
+def four_steps_for_one() -> Setup:
+    """Noise and claim of one step; four are taken."""
+    one = dataclasses.replace(STEPS, n_steps=1).plan(LOGISTIC, BUDGET, UNIT)
+    four = dataclasses.replace(STEPS, n_steps=4).plan(LOGISTIC, BUDGET, UNIT)
+    method = dataclasses.replace(four.method, noise_multiplier=one.method.noise_multiplier)
+    setup = of_plan(dataclasses.replace(four, method=method))
+    return dataclasses.replace(setup, claim=Claim.of(one))
+
+
+def iterates_for_the_last() -> Setup:
+    """Pay for the last iterate and show all of them."""
+    plan = plan_of(dataclasses.replace(solvers.CONTRACTION, n_steps=12), solvers.STRONGLY_CONVEX)
+    shown = dataclasses.replace(plan, method=dataclasses.replace(plan.method, amplified=None))
+    return dataclasses.replace(of_plan(shown), claim=Claim.of(plan))
+
+
+def faded() -> Setup:
+    """Give the second step a fifth of the noise that its event claims."""
+    plan = sound("d2p2").make().target
+    method = dataclasses.replace(plan.method, noise_factors=(1.0, 0.2))
+    setup = of_plan(dataclasses.replace(plan, method=method))
+    return dataclasses.replace(setup, claim=Claim.of(plan))
+
+
+def long_row() -> Setup:
+    """Make a row a thousand times as long as promised, as if rows were trusted."""
+    setup = sound("frank_wolfe").make()
+    assert setup.neighbours is not None
+    setup.neighbours[0].first._X[0] = 1e3
+    return setup
+
+
+def best_of_many() -> Setup:
+    """Claim for the best of a random number of tries what holds for a single one."""
+    tries = NegativeBinomial(0.02)
+    claim = Claim(gdp.epsilon(1e-2, 1.0), 1e-2, 1.0)
+
+    def release(mean: float) -> list[float]:
+        return [float(RNG.normal(mean, 1.0, tries.draw(SystemNoise())).max())]
+
+    return Setup(release, [Neighbours("means", 1.0, 0.0)], claim=claim)
+
+
+def sampled_by_a_limit_theorem() -> Setup:
+    """One sampled release whose claim is that of the central limit theorem."""
+    rate, noise = 0.05, 0.5
+    mu = rate * math.sqrt(math.expm1(1.0 / noise**2))
+    data = DataSpec(n_rows=3, n_features=1)
+    plan = NoisyGD(n_steps=1, step_size=1e-3, clip=0.25, sampling_rate=rate).plan(
+        LOGISTIC, BUDGET, data
+    )
+    pairs = of_plan(plan).neighbours
+    rule = clipping.FlatClipping(0.25)
+
+    def release(rows: Any) -> list[float]:
+        oracle = gradients.Oracle(rows, Logistic(), mechanisms.Curator(ZERO_OUT, SystemNoise()))
+        total = 3 * rate * oracle.noisy_gradient(np.zeros(1), rule, noise, rate)[0]
+        # The theorem errs in the tails: only what noise alone hardly ever does is looked at.
+        return [float(-total > 3.3 * noise * rule.bound)]
+
+    return Setup(release, pairs, claim=Claim(gdp.epsilon(1e-3, mu), 1e-3, mu))
+
+
+def one_byte_of_entropy() -> Setup:
+    """Noise from one of 256 seeds, all of which an attacker can try."""
+    claim = Claim(gdp.epsilon(1e-2, 2.0), 1e-2, 2.0)
+    table = np.array([add_gaussian([0.0], 0.5, -25, SeededNoise(seed))[0] for seed in range(256)])
+
+    def release(value: float) -> list[float]:
+        seed = int(SystemNoise().words(1)[0] % np.uint64(256))
+        noisy = add_gaussian([value], 0.5, -25, SeededNoise(seed))[0]
+        return [float(np.isin(noisy - 1.0, table))]
+
+    return Setup(release, [Neighbours("values", 1.0, 0.0)], claim=claim)
+
+
+RNG = np.random.default_rng()
+SQUARES = DataSpec(n_rows=3, n_features=2, target_low=0.0, target_high=1.0)
+REPEATED = NoisyGD(n_steps=2, step_size=0.5, clip=5.0, momentum=0.0)
+OF_ONE_STEP = dataclasses.replace(STEPS, n_steps=1)
+
+
+def plan_of(
+    solver: Any, problem: Any = LOGISTIC, data: DataSpec = UNIT, relation: Any = ZERO_OUT
+) -> Any:
+    return solver.plan(problem, BUDGET, data, relation)
+
+
+GD = sound("noisy_gd", "every iterate")
+CASES: list[Case] = [
+    *listed(
+        "half_noise",
+        "half the noise",
+        GD,
+        sound("newton"),
+        sound("frank_wolfe"),
+        sound("pure_gd"),
+        sound("output_perturbation"),
+        sound("d2p2"),
+        sound("Center"),
+        sound("ClipToQuantile"),
+        sound("LogisticRegression", "Poisson samples"),
+    ),
+    *listed(
+        "half_noise",
+        "half the noise",
+        sound("BestIterate", "the choice"),
+        sound("PrivateGridSearchCV", "held out"),
+        runs=4.0,
+    ),
+    within(
+        "a tenth of the linear term",
+        tenth_of_the_linear_term,
+        sound("objective_perturbation"),
+    ),
+    *listed(
+        "no_clipping",
+        "no clipping",
+        GD,
+        sound("noisy_gd", "three classes, softmax"),
+        sound("accelerated_mirror_descent"),
+        sound("Center"),
+    ),
+    *listed(
+        "wrong_relation",
+        "noise of an erased row for a replaced one",
+        sound("noisy_gd", "every iterate", REPLACE_ONE),
+        sound("frank_wolfe", "", REPLACE_ONE),
+        sound("Center", "", REPLACE_ONE),
+        sound("LogisticRegression", "with an intercept", REPLACE_ONE),
+    ),
+    *listed("fixed_seed", "a fixed seed", GD, sound("pure_gd")),
+    *listed(
+        "forgotten_event",
+        "a forgotten event",
+        GD,
+        sound("sufficient_statistics"),
+        runs=3.0,
+    ),
+    *listed("unnoised_step_size", "a step size without noise", GD),
+    *listed(
+        "intercept_without_noise",
+        "an intercept without noise",
+        sound("LogisticRegression", "with an intercept"),
+    ),
+    *listed(
+        "noise_reused_across_classes",
+        "one noise for all classes",
+        sound("noisy_gd", "three classes, softmax"),
+        sound("LogisticRegression", "three classes"),
+    ),
+    within(
+        "one noise for all steps",
+        in_mechanisms("add_gaussian", repeated),
+        made("", "noisy_gd", lambda: of_plan(plan_of(REPEATED, Problem(Squared()), SQUARES))),
+    ),
+    made("four steps for the price of one", "noisy_gd", four_steps_for_one),
+    made("all iterates for the price of the last", "noisy_gd", iterates_for_the_last),
+    within(
+        "every row in every sample",
+        lambda: mock.patch.object(gradients, "bernoulli", everybody),
+        made(
+            "",
+            "noisy_gd",
+            lambda: of_plan(plan_of(dataclasses.replace(STEPS, sampling_rate=0.2))),
+        ),
+    ),
+    made(
+        "the central limit theorem under sampling",
+        "noisy_gd",
+        sampled_by_a_limit_theorem,
+        runs=50.0,
+    ),
+    within(
+        "the least of a row's slopes as their length",
+        too_short,
+        sound("noisy_gd", "three classes, softmax"),
+    ),
+    within(
+        "noise divided by the number of rows twice",
+        in_mechanisms(
+            "add_gaussian", lambda add: lambda v, std, k, source: add(v, std / 3.0, k, source)
+        ),
+        sound("noisy_gd", "every iterate"),
+    ),
+    within(
+        "a row that is longer than its bound",
+        lambda: mock.patch.object(DenseRows, "clip_entries", lambda self, bound: self),
+        made("", "frank_wolfe", long_row),
+    ),
+    within(
+        "a choice without noise",
+        in_mechanisms("permute_and_flip", lambda _: best),
+        sound("PrivateGridSearchCV", "held out"),
+        runs=4.0,
+    ),
+    within(
+        "a score without noise",
+        in_mechanisms("add_gaussian", lambda _: lambda value, *rest: np.array(value)),
+        sound("PrivateGridSearchCV", "repeated", REPLACE_ONE),
+    ),
+    made("the cost of repetition forgotten", "RandomlyRepeated", best_of_many, runs=8.0),
+    within(
+        "a mean without noise",
+        in_mechanisms(
+            "add_gaussian", lambda add: lambda v, std, k, source: add(v, 1e-6 * std, k, source)
+        ),
+        sound("Center"),
+    ),
+    made("noise that fades, accounted as constant", "d2p2", faded),
+    made("one byte of entropy", "add_gaussian", one_byte_of_entropy),
+    made(
+        "noise of floating point",
+        "NumPy's normal numbers",
+        lambda: selectors.last_bits(lambda v: v + RNG.normal()),
+    ),
+]

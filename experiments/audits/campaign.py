@@ -1,0 +1,18 @@
+"""All lines of the campaign, in the order of the page."""
+
+from __future__ import annotations
+
+from experiments.audits import bugs, estimators, local, selectors, solvers, steps
+from experiments.audits.case import Case
+
+__all__ = ["CAMPAIGN"]
+
+CAMPAIGN: list[Case] = [
+    *solvers.CASES,
+    *estimators.CASES,
+    *selectors.CASES,
+    *steps.CASES,
+    *local.CASES,
+    *bugs.CASES,
+    *local.BUGS,
+]

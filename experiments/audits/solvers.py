@@ -1,0 +1,318 @@
+"""Every solver of the registry, under every relation that it takes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from dpglm.data.spec import DataSpec
+from dpglm.privacy import Adjacency, ApproximateDP, PrivacyBudget
+from dpglm.problem import L2, L1Ball, Logistic, Problem, Softmax, Squared
+from dpglm.solvers import (
+    D2P2,
+    SVRG,
+    AcceleratedMirrorDescent,
+    Auto,
+    Constant,
+    FrankWolfe,
+    JohnsonLindenstrauss,
+    LocalSGD,
+    Newton,
+    NoisyGD,
+    NoisySGD,
+    ObjectivePerturbation,
+    OutputPerturbation,
+    Plan,
+    PureGD,
+    Solver,
+    SufficientStatistics,
+    SVRGPlusPlus,
+    TailAverage,
+    dpsgd_f,
+    dpsgd_f_theoretical,
+)
+from experiments.audits.case import (
+    ADD_REMOVE,
+    BUDGET,
+    PURE,
+    RELATIONS,
+    REPLACE_ONE,
+    ZERO_OUT,
+    Case,
+    Setup,
+    of_plan,
+)
+
+__all__ = ["AT_ONCE", "CASES", "OPPOSITE", "SAMPLED", "STEPS"]
+
+LOGISTIC, SQUARED = Problem(Logistic()), Problem(Squared())
+UNIT = DataSpec(n_rows=3, n_features=2)
+ONE_COLUMN = DataSpec(n_rows=3, n_features=1)
+WITH_INTERCEPT = DataSpec(n_rows=3, n_features=2, intercept=1.0)
+THREE_CLASSES = DataSpec(n_rows=3, n_features=2, n_outputs=3)
+BOUNDED = DataSpec(n_rows=3, n_features=1, target_low=-1.0, target_high=1.0)
+LONG = DataSpec(n_rows=3, n_features=2, row_norm=10.0)
+LEAST_SQUARES = DataSpec(3, 2, row_norm=10.0, target_low=-1.0, target_high=1.0)
+STEPS = NoisyGD(n_steps=2, step_size=1e-3, clip=0.25, momentum=0.0)
+"""Few small steps: slopes stay beyond the clip, so each step shows all that it may."""
+CONTRACTION = dataclasses.replace(STEPS, step_size=0.8, n_steps=5, schedule=Constant())
+STRONGLY_CONVEX = Problem(Logistic(), L2(1.0))
+OPPOSITE = "What two rows add is never opposite, so a replaced row moves it by less than twice."
+ONLY_ANCHORS = "Slopes beyond the clip do not change, so what differences cost is not used."
+IN_A_SUM = "The claim is about a message seen by itself; in a sum others' noise hides it too."
+AT_ONCE = "One row does not move medians, radius, mean and gradients as far as it may all at once."
+UNREACHED = "The claim allows for curvature and for a position of the minimiser that no row has."
+SEVERAL = "Epsilons add up, though several draws of noise are seldom all at their worst."
+SAMPLED = "Sampling hides the row in most steps, and few runs tell much: bounds on rates cost more."
+
+
+def solver_cases(
+    name: str,
+    solver: Solver,
+    problem: Problem = LOGISTIC,
+    data: DataSpec = UNIT,
+    *,
+    relations: tuple[Adjacency, ...] = RELATIONS,
+    budget: PrivacyBudget = BUDGET,
+    variant: str = "",
+    why: str = "",
+    runs: float = 1.0,
+    setup: Callable[..., Setup] = of_plan,
+    **neighbours: Any,
+) -> list[Case]:
+    """Make one case for each relation."""
+
+    def make(relation: Adjacency) -> Callable[[], Setup]:
+        return lambda: setup(solver.plan(problem, budget, data, relation), **neighbours)
+
+    return [
+        Case("solvers", name, make(relation), relation, variant, why, runs)
+        for relation in relations
+    ]
+
+
+def returned(plan: Plan, **rest: Any) -> Setup:
+    """Attack what is returned, where no more is released."""
+    return dataclasses.replace(of_plan(plan, **rest), release="model")
+
+
+def exact(plan: Plan) -> Setup:
+    """Compare the laws of the only release."""
+    return Setup(plan, attack="exact")
+
+
+def in_one_run(plan: Plan) -> Setup:
+    """Guess at many rows of interest in a single run."""
+    return Setup(plan, attack="one run")
+
+
+ONE_STEP = dataclasses.replace(STEPS, n_steps=1)
+CASES: list[Case] = [
+    *solver_cases("noisy_gd", STEPS, variant="every iterate", runs=4.0),
+    *solver_cases(
+        "noisy_gd", ONE_STEP, data=ONE_COLUMN, variant="exact laws of one step", setup=exact
+    ),
+    *solver_cases(
+        "noisy_gd",
+        ONE_STEP,
+        data=DataSpec(n_rows=1000, n_features=1000),
+        relations=(ZERO_OUT,),
+        budget=ApproximateDP(8.0, 1e-9),
+        variant="one run with 1000 canaries",
+        setup=in_one_run,
+        why="A single run on canaries says less than many runs on one row.",
+    ),
+    *solver_cases(
+        "noisy_gd",
+        CONTRACTION,
+        STRONGLY_CONVEX,
+        variant="the last iterate of a contraction",
+        relations=(ZERO_OUT, REPLACE_ONE),
+        setup=returned,
+    ),
+    *solver_cases(
+        "noisy_gd",
+        dataclasses.replace(STEPS, sampling_rate=0.7),
+        variant="Poisson samples",
+        why=SAMPLED,
+    ),
+    *solver_cases(
+        "noisy_gd",
+        dataclasses.replace(STEPS, momentum=0.9, output=TailAverage(0.5), automatic_clipping=True),
+        relations=(ZERO_OUT,),
+        variant="momentum, averaging, automatic clipping",
+    ),
+    *solver_cases(
+        "noisy_gd",
+        dataclasses.replace(STEPS, shrink=True, compare=True),
+        relations=(ZERO_OUT, REPLACE_ONE),
+        variant="shrunk and compared",
+    ),
+    *solver_cases(
+        "noisy_gd",
+        STEPS,
+        data=WITH_INTERCEPT,
+        row=(0.0, 0.0),
+        variant="seen through its intercept alone",
+        relations=(ZERO_OUT,),
+    ),
+    *solver_cases(
+        "noisy_gd",
+        dataclasses.replace(STEPS, clip=0.5),
+        Problem(Softmax()),
+        THREE_CLASSES,
+        variant="three classes, softmax",
+    ),
+    *solver_cases(
+        "auto",
+        Auto(),
+        SQUARED,
+        LEAST_SQUARES,
+        variant="least squares",
+        relations=(ZERO_OUT, ADD_REMOVE),
+    ),
+    *solver_cases(
+        "auto", Auto(), budget=PURE, data=ONE_COLUMN, variant="delta 0", relations=(ZERO_OUT,)
+    ),
+    *solver_cases(
+        "noisy_sgd", NoisySGD(n_steps=3, sampling_rate=0.5, step_size=1e-3, clip=0.25), why=SAMPLED
+    ),
+    *solver_cases(
+        "accelerated_mirror_descent", AcceleratedMirrorDescent(n_steps=2, step_size=1e-3, clip=0.25)
+    ),
+    *solver_cases(
+        "d2p2",
+        D2P2(dimension=3, n_steps=2, noise_levels=2, step_size=1e-4, clip=0.25, normalize=False),
+    ),
+    *solver_cases(
+        "johnson_lindenstrauss", JohnsonLindenstrauss(dimension=2, gradient_descent=STEPS)
+    ),
+    *solver_cases(
+        "local_sgd",
+        LocalSGD(n_blocks=3, step_size=1e-3, clip=0.25),
+        relations=(ZERO_OUT, REPLACE_ONE),
+        variant="messages seen one by one",
+    ),
+    *solver_cases(
+        "local_sgd",
+        LocalSGD(n_blocks=1, step_size=1e-3, clip=0.25),
+        relations=(ZERO_OUT,),
+        variant="three messages in a sum",
+        why=IN_A_SUM,
+    ),
+    *solver_cases("newton", Newton(n_steps=2), data=LONG),
+    *solver_cases(
+        "sufficient_statistics", SufficientStatistics(), SQUARED, LEAST_SQUARES, why=OPPOSITE
+    ),
+    *solver_cases(
+        "frank_wolfe",
+        FrankWolfe(n_steps=4, slope_clip=0.25),
+        Problem(Logistic(), constraint=L1Ball(1e-3)),
+        ONE_COLUMN,
+    ),
+    *solver_cases(
+        "pure_gd", PureGD(n_steps=1, step_size=1e-3, clip=0.25), data=ONE_COLUMN, budget=PURE
+    ),
+    *solver_cases(
+        "pure_gd",
+        PureGD(n_steps=1, step_size=1e-3, clip=0.25),
+        data=ONE_COLUMN,
+        budget=PURE,
+        variant="exact laws of one step",
+        setup=exact,
+    ),
+    *solver_cases(
+        "pure_gd",
+        PureGD(n_steps=3, step_size=1e-3, clip=0.25),
+        budget=PURE,
+        variant="three steps, two columns",
+        why=SEVERAL,
+        relations=(ZERO_OUT,),
+    ),
+    *solver_cases(
+        "output_perturbation",
+        OutputPerturbation(clip=0.5, strength=0.2),
+        SQUARED,
+        dataclasses.replace(LEAST_SQUARES, row_norm=1.0, target_low=-40.0, target_high=40.0),
+        target=40.0,
+    ),
+    *solver_cases(
+        "objective_perturbation",
+        ObjectivePerturbation(clip=0.5, strength=30.0),
+        SQUARED,
+        dataclasses.replace(BOUNDED, target_low=-40.0, target_high=40.0),
+        target=40.0,
+        setup=returned,
+        why=UNREACHED,
+    ),
+    *solver_cases(
+        "svrg", SVRG(n_epochs=2, inner_steps=1, clip=0.25, step_size=1e-3), variant="anchors"
+    ),
+    *solver_cases(
+        "svrg",
+        SVRG(
+            n_epochs=2,
+            inner_steps=3,
+            clip=100.0,
+            step_size=0.02,
+            sampling_rate=1.0,
+            anchor_share=0.02,
+        ),
+        SQUARED,
+        BOUNDED,
+        row=(1.0,),
+        target=0.5,
+        relations=(ZERO_OUT, ADD_REMOVE),
+        variant="differences",
+    ),
+    *solver_cases(
+        "svrg",
+        SVRG(
+            n_epochs=1,
+            inner_steps=3,
+            clip=100.0,
+            step_size=0.02,
+            sampling_rate=0.5,
+            anchor_share=0.02,
+        ),
+        SQUARED,
+        BOUNDED,
+        row=(1.0,),
+        target=0.5,
+        relations=(ZERO_OUT,),
+        variant="differences of Poisson samples",
+        why=SAMPLED,
+    ),
+    *solver_cases(
+        "svrg_plus_plus",
+        SVRGPlusPlus(n_epochs=1, inner_steps=2, clip=0.25, step_size=1e-3),
+        variant="anchors",
+        why=ONLY_ANCHORS,
+    ),
+    *solver_cases(
+        "svrg_plus_plus",
+        SVRGPlusPlus(
+            n_epochs=2,
+            inner_steps=3,
+            clip=100.0,
+            step_size=0.02,
+            sampling_rate=1.0,
+            anchor_share=0.02,
+        ),
+        SQUARED,
+        BOUNDED,
+        row=(1.0,),
+        target=0.5,
+        relations=(ZERO_OUT,),
+        variant="differences",
+    ),
+    *solver_cases("dpsgd_f", dpsgd_f(STEPS, share=0.3), data=WITH_INTERCEPT, why=OPPOSITE),
+    *solver_cases(
+        "dpsgd_f",
+        dpsgd_f_theoretical(STEPS),
+        data=WITH_INTERCEPT,
+        variant="its theoretical form",
+        why=AT_ONCE,
+    ),
+]

@@ -1,0 +1,136 @@
+"""The audit campaign: nothing is left out, and its lines say what they measured."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+
+import dpglm.estimators
+import dpglm.preprocessing
+import dpglm.selection
+from dpglm.audit import PLANTED
+from dpglm.privacy import choices, l2_noise, rank_choices
+from dpglm.solvers.registry import SOLVERS
+from experiments.audits import __main__ as command
+from experiments.audits import local, table
+from experiments.audits.campaign import CAMPAIGN
+from experiments.audits.case import Line
+
+# Types that others are made of, and mappings of rows without a choice of their own.
+ABSTRACT = {"PlannedStep", "Preprocessor", "generalized_scores"}
+# A pipeline runs the solver `Preprocessed`, which DPSGD-F is.
+SOUND = [case for case in CAMPAIGN if not case.bug]
+BUGS = [case for case in CAMPAIGN if case.bug]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        SOLVERS,
+        dpglm.preprocessing.__all__,
+        dpglm.selection.__all__,
+        dpglm.estimators.__all__,
+        choices.__all__,
+        rank_choices.__all__,
+        l2_noise.__all__,
+        ["add_gaussian"],
+    ],
+    ids=["solvers", "preprocessing", "selection", "estimators", "choices", "ranks", "L2", "noise"],
+)
+def test_everything_is_attacked(names):
+    # Whoever adds something public adds a line to the campaign.
+    assert set(names) - ABSTRACT <= {case.subject for case in SOUND}
+
+
+def test_every_listed_bug_is_planted():
+    assert set(PLANTED) == {case.planted_bug for case in BUGS if case.planted_bug}
+
+
+def test_lines_differ():
+    assert len({case.key for case in CAMPAIGN}) == len(CAMPAIGN)
+
+
+def only(**wanted):
+    return next(
+        case
+        for case in CAMPAIGN
+        if all(getattr(case, name) == value for name, value in wanted.items())
+    )
+
+
+def measured(case, runs):
+    line = case.measure(runs, 0.99, seed=1)
+    assert line.key == case.key
+    return line
+
+
+def test_sound_code_stays_under_its_claim():
+    line = measured(only(subject="accelerated_mirror_descent"), 100)
+    assert 0.0 < line.share < 1.0
+    assert not line.refuted
+
+
+def test_half_the_noise_is_caught():
+    line = measured(only(subject="Center", planted_bug="half_noise"), 120)
+    assert line.share > 1.0
+    assert line.refuted
+
+
+def test_maps_that_mix_rows_are_caught():
+    assert not any(case.measure(0, 0.99).refuted for case in local.CASES)
+    assert all(case.measure(0, 0.99).refuted for case in local.BUGS)
+
+
+def test_a_page_is_written_from_what_was_measured(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(command, "CAMPAIGN", [*local.CASES, *local.BUGS])
+    (tmp_path / "audit_table.md").write_text("before\n" + "\n".join(command.MARKS) + "\nafter\n")
+    assert command.main(["--docs", str(tmp_path)]) == 0
+    page = (tmp_path / "audit_table.md").read_text()
+    assert page.startswith("before")
+    assert page.endswith("after\n")
+    assert "| `SchemaEncoder` | zero_out |" in page
+    assert page.count("| yes |") == len(local.BUGS)
+    assert (tmp_path / "figures" / "audits.svg").exists()
+    # One line anew; the others are kept.
+    kept = json.loads((tmp_path / "figures" / "audits.json").read_text())
+    assert command.main(["--docs", str(tmp_path), "--only", "SchemaEncoder"]) == 0
+    assert json.loads((tmp_path / "figures" / "audits.json").read_text()) == kept
+    assert capsys.readouterr().out.count("SchemaEncoder") == 2
+
+
+def test_a_map_that_mixes_rows_fails_the_command(tmp_path, monkeypatch, capsys):
+    wrong = dataclasses.replace(local.BUGS[0], bug="")
+    monkeypatch.setattr(command, "CAMPAIGN", [wrong])
+    (tmp_path / "audit_table.md").write_text("\n".join(command.MARKS))
+    assert command.main(["--docs", str(tmp_path)]) == 1
+    assert "REFUTED" in capsys.readouterr().out
+
+
+LINE = Line(
+    "solvers",
+    "noisy_gd",
+    "",
+    "zero_out",
+    "all releases",
+    4.0,
+    0.01,
+    1.0,
+    0.5,
+    10,
+    "x",
+    False,
+    "Why.",
+)
+
+
+def test_weak_bounds_have_a_reason_and_strong_ones_none():
+    assert "50% (1)" in table.subject_table([LINE])
+    assert "1. Why." in table.subject_table([LINE])
+    assert "Why." not in table.subject_table([dataclasses.replace(LINE, share=0.9)])
+
+
+def test_what_goes_wrong_stands_out():
+    assert "refuted**" in table.subject_table([dataclasses.replace(LINE, refuted=True, share=1.5)])
+    assert "**no**" in table.bug_table([dataclasses.replace(LINE, bug="half the noise")])
