@@ -137,9 +137,10 @@ def fit(splits: Path) -> Iterator[Bar]:
 def _warm_seconds(work: Callable[[], object]) -> float:
     """Seconds of the third call in a row, as in a fit's many steps.
 
-    BLAS threads spin for some 30 ms after their last product and would slow down what follows.
+    BLAS threads spin for a while after their last product (0.1 s is not enough) and would slow
+    down what follows.
     """
-    time.sleep(0.1)
+    time.sleep(0.3)
     work()
     work()
     start = time.perf_counter()

@@ -32,8 +32,8 @@ class Pace:
     """What the calls of one method may take, if there is more than one."""
     warm_below: float = 0.1
     """Two calls in a row come before the one that counts, unless a call takes longer than this."""
-    quiet: float = 0.1
-    """Seconds before these: threads of another library's BLAS spin for 30 ms after a product."""
+    quiet: float = 0.3
+    """Seconds before these: threads of another library's BLAS spin for a while after a product."""
 
     def rounds_for(self, seconds: float) -> int:
         """Choose the rounds for a method whose calls take so long."""

@@ -136,7 +136,7 @@ def error_bounds(guesses: ArrayLike, guesses_other: ArrayLike, confidence: float
     --------
     >>> found = error_bounds([True] * 100, [False] * 100, 0.95)
     >>> round(found.mu(), 2), round(found.epsilon(1e-5), 2)
-    (3.58, 3.27)
+    (3.59, 3.28)
     """
     first, second = np.asarray(guesses, dtype=bool), np.asarray(guesses_other, dtype=bool)
     each = 0.5 + 0.5 * check_real("confidence", confidence, above=0.0, below=1.0)

@@ -145,14 +145,16 @@ NAME(bounded_sum)(const REAL *X, ptrdiff_t stride, const int64_t *which, ptrdiff
     }
 }
 
-/* The same over rows in Fortran order: entry (i, j) is at X[i + j * stride]. */
+/* The same over rows in Fortran order: entry (i, j) is at X[i + j * stride]. Chunks are longer, as
+   memory is slow where many short pieces of columns are read. */
 EACH_PROCESSOR void
 NAME(bounded_sum_by_columns)(const REAL *X, ptrdiff_t stride, ptrdiff_t rows, ptrdiff_t columns,
                              const REAL *w, double offset, const rule *how, const REAL *targets,
                              const REAL *norms, const REAL *weights, double *total) {
-    double z[CHUNK_ROWS];
-    for (ptrdiff_t start = 0; start < rows; start += CHUNK_ROWS) {
-        ptrdiff_t here = rows - start < CHUNK_ROWS ? rows - start : CHUNK_ROWS;
+    double z[COLUMN_ROWS];
+    REAL s[COLUMN_ROWS];
+    for (ptrdiff_t start = 0; start < rows; start += COLUMN_ROWS) {
+        ptrdiff_t here = rows - start < COLUMN_ROWS ? rows - start : COLUMN_ROWS;
         const REAL *first = X + start;
         for (ptrdiff_t i = 0; i < here; i++) z[i] = 0.0;
         for (ptrdiff_t j = 0; j < columns; j += GROUP) {
@@ -164,18 +166,20 @@ NAME(bounded_sum_by_columns)(const REAL *X, ptrdiff_t stride, ptrdiff_t rows, pt
             }
             NAME(add_columns)(x, v, here, z);
         }
-        NAME(chunk_slopes)(how, here, offset, targets + start, norms + start,
-                           weights ? weights + start : NULL, z);
-        REAL s[CHUNK_ROWS];
+        for (ptrdiff_t i = 0; i < here; i += CHUNK_ROWS)
+            NAME(chunk_slopes)(how, here - i < CHUNK_ROWS ? here - i : CHUNK_ROWS, offset,
+                               targets + start + i, norms + start + i,
+                               weights ? weights + start + i : NULL, z + i);
         for (ptrdiff_t i = 0; i < here; i++) s[i] = z[i];
-        for (ptrdiff_t j = 0; j < columns; j += GROUP) {
-            const REAL *x[GROUP];
-            double sums[GROUP];
-            for (ptrdiff_t k = 0; k < GROUP; k++)
-                x[k] = first + (j + k < columns ? j + k : j) * stride;
-            NAME(dot_columns)(x, s, here, sums);
-            for (ptrdiff_t k = 0; k < GROUP && j + k < columns; k++) total[j + k] += sums[k];
-        }
+        for (ptrdiff_t j = 0; j < columns; j += GROUP)
+            for (ptrdiff_t i = 0; i < here; i += CHUNK_ROWS) {
+                const REAL *x[GROUP];
+                double sums[GROUP];
+                for (ptrdiff_t k = 0; k < GROUP; k++)
+                    x[k] = first + i + (j + k < columns ? j + k : j) * stride;
+                NAME(dot_columns)(x, s + i, here - i < CHUNK_ROWS ? here - i : CHUNK_ROWS, sums);
+                for (ptrdiff_t k = 0; k < GROUP && j + k < columns; k++) total[j + k] += sums[k];
+            }
         for (ptrdiff_t i = 0; i < here; i++) total[columns] += s[i];
     }
 }

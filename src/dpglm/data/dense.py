@@ -19,6 +19,8 @@ __all__ = ["BLOCK_ROWS", "RUN_ROWS", "DenseRows"]
 RUN_ROWS = 64
 """Rows that are summed in the rows' own precision; runs are added up in float64."""
 _BLOCK_BYTES = 1 << 23
+_COLUMN_BLOCKS = 4
+"""Rows in Fortran order have about as many blocks, if ``BLOCK_ROWS`` allows."""
 BLOCK_ROWS = 16384
 """The most rows in a block."""
 
@@ -56,7 +58,10 @@ class DenseRows(Rows):
         self._X, self._y, self._norms, self._weights = X, y, norms, weights
         self._which = which
         rows = _BLOCK_BYTES // (X.itemsize * X.shape[1])
-        self._block_rows = min(max(RUN_ROWS, rows // RUN_ROWS * RUN_ROWS), BLOCK_ROWS)
+        if which is None and not X.flags.c_contiguous and X.flags.f_contiguous:
+            # Long pieces of columns are read faster than what few of them could save in cache.
+            rows = max(rows, -(-len(y) // _COLUMN_BLOCKS))
+        self._block_rows = min(max(RUN_ROWS, -(-rows // RUN_ROWS) * RUN_ROWS), BLOCK_ROWS)
 
     @property
     def n_rows(self) -> int:
