@@ -154,6 +154,12 @@ def test_the_step_on_the_l1_ball_is_what_a_general_method_finds():
     np.testing.assert_allclose(step, found.x[:4] - found.x[4:], atol=1e-5)
 
 
+@pytest.mark.parametrize("size", [1e10, 1e20, 1e100])
+def test_a_huge_step_on_the_l1_ball_ends_in_a_corner(size):
+    z = PNormMap(radius=0.3).step(np.zeros(4), np.array([1.0, -2.0, 0.5, 0.0]), size)
+    np.testing.assert_allclose(z, [0.0, 0.3, 0.0, 0.0], atol=1e-6)
+
+
 def test_geometries_by_constraint():
     def chosen(constraint, regularizer=None):
         return mirror_map_for(Problem(Logistic(), regularizer or NoPenalty(), constraint))

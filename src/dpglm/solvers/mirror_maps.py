@@ -167,6 +167,9 @@ class PNormMap(MirrorMap):
         if excess(0.0) <= 0.0:
             return primal(0.0)
         v = primal(brentq(excess, 0.0, largest, xtol=1e-15 * largest, rtol=1e-14))
+        if not v.any():
+            # All but the largest entries of a huge dual vanish to its last bit.
+            v = np.where(np.abs(dual) == largest, np.sign(dual), 0.0)
         result: Array = self.radius * (v / np.abs(v).sum())
         return result
 
