@@ -11,7 +11,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define ABI 3 /* as in kernels.py */
+#define ABI 4 /* as in kernels.py */
 #define GROUP 8
 #define CHUNK_ROWS 512
 #define COLUMN_ROWS 2048
@@ -19,6 +19,7 @@
 #define SHORT_ROW_BYTES 1024 /* longer rows are fetched ahead by the processor itself */
 #define SPARSE_CHUNK_ROWS 32
 #define CLASS_ROWS 64 /* as RUN_ROWS in dense.py: added up in the rows' own precision */
+#define MOST_CLASSES 16 /* as in kernels.py */
 
 #if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__) && !defined(__clang__)
 #define EACH_PROCESSOR \
@@ -126,29 +127,52 @@ INLINE void clip_slopes(const rule *how, ptrdiff_t rows, const double *y, const 
 #undef CASE
 }
 
-/* The predictions of one row for all classes become its clipped slopes. */
-INLINE void softmax_slopes(const rule *how, ptrdiff_t classes, int64_t target, double norm,
-                           double weight, double *z) {
-    double most = z[0], sum = 0.0, squares = classes * 0x1p-1022; /* of squares that underflow */
-    for (ptrdiff_t c = 1; c < classes; c++) most = z[c] > most ? z[c] : most;
-#pragma omp simd reduction(+ : sum)
-    for (ptrdiff_t c = 0; c < classes; c++) {
-        z[c] = exponential(z[c] - most);
-        sum += z[c];
+/* What is known of CLASS_ROWS rows. */
+typedef struct {
+    int64_t targets[CLASS_ROWS];
+    double norms[CLASS_ROWS], weights[CLASS_ROWS];
+} class_facts;
+
+/* The predictions of CLASS_ROWS rows for all classes, offsets apart, become clipped slopes. */
+INLINE void softmax_slopes(const rule *how, ptrdiff_t classes, const double *offsets,
+                           const class_facts *facts, double (*z)[CLASS_ROWS]) {
+    double most[CLASS_ROWS], sums[CLASS_ROWS], squares[CLASS_ROWS], factors[CLASS_ROWS];
+    const double bound = how->bound, stability = how->stability;
+    const int flat = how->clipping == FLAT;
+    for (int i = 0; i < CLASS_ROWS; i++) {
+        most[i] = z[0][i] + offsets[0];
+        sums[i] = 0.0;
+        squares[i] = classes * 0x1p-1022; /* of squares that underflow */
     }
-    const double share = 1.0 / sum;
-#pragma omp simd reduction(+ : squares)
-    for (ptrdiff_t c = 0; c < classes; c++) {
-        z[c] = z[c] * share - (c == target ? 1.0 : 0.0);
-        squares += z[c] * z[c];
-    }
-    const double length = __builtin_sqrt(squares) * norm;
-    double factor = how->clipping == FLAT ? (length > how->bound ? how->bound / length : 1.0)
-                                          : how->bound / (length + how->stability);
-    factor = factor < 0x1p-1022 ? 0.0 : factor * weight;
-    const int finite = length - length == 0.0; /* slopes that overflowed count as zero */
+    for (ptrdiff_t c = 0; c < classes; c++)
 #pragma omp simd
-    for (ptrdiff_t c = 0; c < classes; c++) z[c] = finite ? z[c] * factor : 0.0;
+        for (int i = 0; i < CLASS_ROWS; i++) {
+            z[c][i] += offsets[c];
+            most[i] = z[c][i] > most[i] ? z[c][i] : most[i];
+        }
+    for (ptrdiff_t c = 0; c < classes; c++)
+#pragma omp simd
+        for (int i = 0; i < CLASS_ROWS; i++) {
+            z[c][i] = exponential(z[c][i] - most[i]);
+            sums[i] += z[c][i];
+        }
+    for (ptrdiff_t c = 0; c < classes; c++)
+#pragma omp simd
+        for (int i = 0; i < CLASS_ROWS; i++) {
+            z[c][i] = z[c][i] / sums[i] - (c == facts->targets[i] ? 1.0 : 0.0);
+            squares[i] += z[c][i] * z[c][i];
+        }
+#pragma omp simd
+    for (int i = 0; i < CLASS_ROWS; i++) {
+        const double length = __builtin_sqrt(squares[i]) * facts->norms[i];
+        const double limited = length > bound ? bound / length : 1.0;
+        double factor = flat ? limited : bound / (length + stability);
+        factor = factor < 0x1p-1022 ? 0.0 : factor * facts->weights[i];
+        factors[i] = length - length == 0.0 ? factor : 0.0; /* overflowed slopes count as zero */
+    }
+    for (ptrdiff_t c = 0; c < classes; c++)
+#pragma omp simd
+        for (int i = 0; i < CLASS_ROWS; i++) z[c][i] = factors[i] == 0.0 ? 0.0 : z[c][i] * factors[i];
 }
 
 #define REAL float

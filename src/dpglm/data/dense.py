@@ -93,6 +93,12 @@ class DenseRows(Rows):
         X = taken._X[taken._which]
         return DenseRows(X, taken._y, taken._norms, spec, taken._weights)
 
+    def room_for(self, shape: tuple[int, int], dtype: Any) -> Floats:
+        """Return memory for an array: that of the rows, which are given up, if it fits exactly."""
+        old = self._X
+        fits = self._which is None and old.shape == shape and old.dtype == dtype
+        return old if fits and old.flags.c_contiguous else np.empty(shape, dtype)
+
     def clip_entries(self, bound: float) -> DenseRows:
         X = np.clip(self._X, -bound, bound, dtype=self._X.dtype)
         return DenseRows(X, self._y, self._norms, self.spec, self._weights, self._which)

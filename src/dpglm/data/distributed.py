@@ -290,7 +290,9 @@ def _(
     function: Callable[[Block], Any],
     spec: DataSpec,
     map_blocks: BlockMap = SERIAL,
+    overwrite: bool = False,
 ) -> DaskRows:
+    # A partition is never written to: a task may be run again.
     return rows._changed(functools.partial(derived_rows, function=function, spec=spec), spec)
 
 

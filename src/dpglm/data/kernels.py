@@ -12,12 +12,14 @@ from scipy import sparse
 
 __all__ = ["COMPILED", "Rule", "bounded_sum", "softmax_sum", "sparse_bounded_sum"]
 
-_ABI = 3
+_ABI = 4
 """Changes with the arguments of the C functions, so that an old library is not used."""
-_CLASS_ROWS = 64
-"""As in ``_kernels.c``."""
 _MOST_CLASSES = 16
-"""With more of them a BLAS is faster."""
+"""As in ``_kernels.c``; with more of them a BLAS is faster."""
+_CLASSES_AT_ONCE = 5
+"""As in ``_class_kernels_of_type.h``."""
+_CACHE_LINE = 64
+"""Bytes; vectors that straddle two are read at half the speed."""
 
 
 @final
@@ -171,13 +173,10 @@ def softmax_sum(
         return None
     if classes > _MOST_CLASSES:
         return None
-    with np.errstate(over="ignore", under="ignore"):
-        coarse = np.ascontiguousarray(w[:columns].T, dtype=X.dtype)
-    offsets = intercept * w[-1] if intercept else np.zeros(classes)
+    parameter = _by_classes(w[:columns], X.dtype)
+    offsets = np.ascontiguousarray(intercept * w[-1]) if intercept else np.zeros(classes)
     total = np.zeros((classes, columns + 1))
-    # As much as the C code asks for.
-    space = np.empty(_CLASS_ROWS * (classes + 3))
-    slopes = np.empty(space.shape, X.dtype)
+    # Held by a name, as a pointer keeps nothing alive.
     packed = [_packed(values) for values in (targets, norms, weights)]
     _function("softmax_sum", X)(
         _pointer(X),
@@ -186,10 +185,11 @@ def softmax_sum(
         _size(n_rows),
         _size(columns),
         _size(classes),
-        _pointer(coarse),
+        _pointer(parameter),
+        _size(parameter.shape[1]),
         _pointer(offsets),
         ctypes.byref(rule),
-        *map(_pointer, (*packed, space, slopes, total)),
+        *map(_pointer, (*packed, total)),
     )
     return np.ascontiguousarray(_with_intercept(total.T, intercept))
 
@@ -284,6 +284,21 @@ def _with_intercept(total: NDArray[np.float64], intercept: float) -> NDArray[np.
         return total[:-1]
     total[-1] *= intercept
     return total
+
+
+def _by_classes(w: NDArray[np.float64], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Lay out coefficients as compiled sums over classes want them: see ``softmax_sum`` in C."""
+    columns, classes = w.shape
+    entries = _CACHE_LINE // dtype.itemsize
+    padded = -(-columns // entries) * entries
+    rows = -(-classes // _CLASSES_AT_ONCE) * _CLASSES_AT_ONCE
+    space = np.zeros(rows * padded + entries, dtype)
+    start = -space.__array_interface__["data"][0] % _CACHE_LINE // dtype.itemsize
+    aligned = space[start : start + rows * padded].reshape(rows, padded)
+    # What overflows here makes slopes that are dropped.
+    with np.errstate(over="ignore", under="ignore"):
+        aligned[:classes, :columns] = w.T
+    return aligned
 
 
 def _packed(values: NDArray[Any] | None) -> NDArray[Any] | None:

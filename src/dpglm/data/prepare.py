@@ -184,17 +184,87 @@ def prepare_rows(
         X = X if scaling is None else scaling.apply_sparse(X)
     else:
         X = _in_order(X) if scaling is None else scaling.apply(_in_order(X))
+    X, norms = _within(X, spec.row_norm)
+    return _stored(X, y, norms, spec, weights)
+
+
+@functools.singledispatch
+def derived_rows(
+    rows: Rows,
+    function: Callable[[Block], Any],
+    spec: DataSpec,
+    map_blocks: BlockMap = SERIAL,
+    overwrite: bool = False,
+) -> Rows:
+    """Make rows out of others, with the same targets and weights, block by block.
+
+    Parameters
+    ----------
+    rows : Rows
+        Prepared rows.
+    function : callable
+        From a block, of NumPy arrays or of tensors, to the new rows of shape
+        ``(rows, spec.n_features)``, in memory of their own; each must depend on its own row alone.
+    spec : DataSpec
+        Public facts of the new rows.
+    map_blocks : callable, optional
+        ``map``, or a parallel one that keeps the order.
+    overwrite : bool, default=False
+        Whether the new rows may take the memory of ``rows``, which nobody may use any more then.
+
+    Returns
+    -------
+    Rows
+        Dense, in memory or where ``rows`` are, and within the bounds of ``spec``, as those of
+        ``prepare_rows``.
+    """
+
+    def derive(block: Block) -> Any:
+        part = function(block)
+        part = namespace(part).asarray(part, dtype=getattr(namespace(part), spec.dtype))
+        return *_within(part, spec.row_norm, in_place=True), block.targets, block.weights
+
+    X, start = np.empty((0, spec.n_features), spec.dtype), 0
+    facts: list[list[Any]] = []
+    for part, *of_part in rows.map_native(derive, map_blocks):
+        if not start:
+            xp, shape = namespace(part), (rows.n_rows, spec.n_features)
+            if overwrite and isinstance(rows, DenseRows):
+                X = rows.room_for(shape, part.dtype)
+            else:
+                X = xp.empty(shape, dtype=part.dtype, device=part.device)
+        X[start : start + len(part)] = part
+        start += len(part)
+        facts.append(of_part)
+    norms, y, weights = zip(*facts, strict=True) if facts else ([X[:, 0]], [X[:, 0]], [None])
+    concat = namespace(X).concat
+    every = None if weights[0] is None else concat(weights)
+    return _stored(X, concat(y), concat(norms), spec, every)
+
+
+def _within(X: Matrix, row_norm: float, in_place: bool = False) -> tuple[Matrix, Any]:
+    """Shorten rows that are longer than a bound; return all rows and their norms."""
     xp, norms = namespace(X), _norms(X)
-    too_long = norms > spec.row_norm
-    if too_long.any():
-        limits = xp.finfo(X.dtype)
-        # A relative margin, so that rounding cannot leave a row longer than the bound.
-        margin = 1.0 - 4.0 * float(limits.eps)
-        factors = xp.where(too_long, margin * spec.row_norm / xp.where(too_long, norms, 1.0), 1.0)
-        # Below the normal range a factor is rounded by more than that; so far away counts as zero.
-        factors[factors < float(limits.tiny)] = 0.0
-        X = _scale_rows(X, xp.asarray(factors, dtype=X.dtype))
-        norms = xp.minimum(_norms(X), spec.row_norm)
+    too_long = norms > row_norm
+    if not too_long.any():
+        return X, norms
+    limits = xp.finfo(X.dtype)
+    # A relative margin, so that rounding cannot leave a row longer than the bound.
+    margin = 1.0 - 4.0 * float(limits.eps)
+    factors = xp.where(too_long, margin * row_norm / xp.where(too_long, norms, 1.0), 1.0)
+    # Below the normal range a factor is rounded by more than that; so far away counts as zero.
+    factors[factors < float(limits.tiny)] = 0.0
+    factors = xp.asarray(factors, dtype=X.dtype)
+    if in_place:
+        X *= factors[:, None]
+    else:
+        X = _scale_rows(X, factors)
+    return X, xp.minimum(_norms(X), row_norm)
+
+
+def _stored(X: Matrix, y: Any, norms: Any, spec: DataSpec, weights: Any) -> Rows:
+    """Make rows of what is within the bounds of ``spec`` but for the types and the weights."""
+    xp = namespace(norms)
     lengths = xp.hypot(norms, spec.intercept) * (1.0 + 8.0 * np.finfo(np.float64).eps)
     lengths = rounded_up(lengths, X.dtype)
     if weights is None and spec.weight_bound < 1.0:
@@ -207,53 +277,6 @@ def prepare_rows(
         return SparseRows(X, y, lengths, spec, weights)
     store = DenseRows if xp is np else TensorRows
     return store(X, y, lengths, spec, weights)
-
-
-@functools.singledispatch
-def derived_rows(
-    rows: Rows,
-    function: Callable[[Block], Any],
-    spec: DataSpec,
-    map_blocks: BlockMap = SERIAL,
-) -> Rows:
-    """Make rows out of others, with the same targets and weights, block by block.
-
-    Parameters
-    ----------
-    rows : Rows
-        Prepared rows.
-    function : callable
-        From a block, of NumPy arrays or of tensors, to the new rows of shape
-        ``(rows, spec.n_features)``; each must depend on its own row alone.
-    spec : DataSpec
-        Public facts of the new rows.
-    map_blocks : callable, optional
-        ``map``, or a parallel one that keeps the order.
-
-    Returns
-    -------
-    Rows
-        Dense, in memory or where ``rows`` are, and prepared by ``prepare_rows``.
-    """
-
-    def derive(block: Block) -> Any:
-        return function(block), block.targets, block.weights
-
-    X, y, weights, start = np.empty((0, spec.n_features), spec.dtype), [], [], 0
-    for part, targets, row_weights in rows.map_native(derive, map_blocks):
-        xp = namespace(part)
-        if not start:
-            shape, dtype = (rows.n_rows, spec.n_features), getattr(xp, spec.dtype)
-            X = xp.empty(shape, dtype=dtype, device=part.device)
-        X[start : start + len(part)] = part
-        start += len(part)
-        y.append(targets)
-        if row_weights is not None:
-            weights.append(xp.asarray(row_weights, dtype=xp.float64))
-    concat = namespace(X).concat
-    return prepare_rows(
-        X, concat(y) if y else X[:, 0], spec, weights=concat(weights) if weights else None
-    )
 
 
 def _in_order(X: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any, TypeVar, cast
 
@@ -111,19 +110,20 @@ def dense_rows(block: Block, spec: DataSpec) -> NDArray[np.float64]:
 
     Notes
     -----
-    Privacy: products with the identity are exact, so each row depends on itself alone.
+    Privacy: each row depends on itself alone.
     """
-    xp = namespace(block.norms)
-    rows: NDArray[np.float64] = xp.asarray(
-        block.predict(_identity(spec.n_columns)), dtype=xp.float64
-    )
+    return _beside_constant(block, spec.intercept)
+
+
+def _beside_constant(block: Block, constant: float) -> NDArray[np.float64]:
+    """Features of a block in float64, and a constant column if it is not zero."""
+    features = block.features()
+    xp, (n_rows, d) = namespace(features), features.shape
+    shape = (n_rows, d + (constant != 0.0))
+    rows: NDArray[np.float64] = xp.empty(shape, dtype=xp.float64, device=features.device)
+    rows[:, :d] = features
+    rows[:, d:] = constant
     return rows
-
-
-@functools.lru_cache(maxsize=1)
-def _identity(size: int) -> NDArray[np.float64]:
-    """One matrix for all blocks, which a device needs to be sent only once."""
-    return np.eye(size)
 
 
 def rows_in_basis(
@@ -198,9 +198,7 @@ def normalized_second_moments(spec: DataSpec, constant: float) -> Kernel:
     margin = _margin(spec.n_features + 1)
 
     def block_sum(block: Block) -> NDArray[np.float64]:
-        rows = dense_rows(block, spec)[:, : spec.n_features]
-        xp = namespace(rows)
-        rows = xp.concat([rows, xp.full_like(rows[:, :1], constant)], axis=1)
+        rows = _beside_constant(block, constant)
         squares = (rows * rows).sum(axis=1)
         return pack_symmetric(_weighted_products(rows, margin / squares * _weights(block)))
 
@@ -384,9 +382,11 @@ def _weighted_products(
     rows: NDArray[np.float64], factors: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """``sum_i factors_i rows_i rows_i^T``, in runs whose length bounds the rounding error."""
+    # A product of a matrix with its own transpose costs half as much as another.
+    rows = rows * namespace(rows).sqrt(factors)[:, None]
     shape = (rows.shape[1], rows.shape[1])
     total: NDArray[np.float64] = namespace(rows).zeros(shape, dtype=rows.dtype, device=rows.device)
     for start in range(0, len(rows), _RUN_ROWS):
-        run = slice(start, start + _RUN_ROWS)
-        total += (rows[run] * factors[run, None]).T @ rows[run]
+        run = rows[start : start + _RUN_ROWS]
+        total += run.T @ run
     return total

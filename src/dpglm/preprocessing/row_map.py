@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dpglm._arrays import contiguous, like, namespace
 from dpglm.data.prepare import derived_rows
-from dpglm.data.rows import Block, Floats, Rows
+from dpglm.data.rows import SERIAL, Block, BlockMap, Floats, Rows
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.moments import row_by_row_product
 
@@ -44,7 +44,14 @@ class RowMap:
     matrix: NDArray[np.float64]
     lengthen: bool = False
 
-    def apply(self, rows: Rows, spec: DataSpec, row_by_row: bool) -> Rows:
+    def apply(
+        self,
+        rows: Rows,
+        spec: DataSpec,
+        row_by_row: bool,
+        map_blocks: BlockMap = SERIAL,
+        overwrite: bool = False,
+    ) -> Rows:
         """Map rows for training.
 
         Parameters
@@ -56,6 +63,10 @@ class RowMap:
         row_by_row : bool
             Whether the last bits of a row must not depend on where it stands, as under
             ``add_remove``, where a row more shifts all others; slower for a matrix.
+        map_blocks : callable, optional
+            ``map``, or a parallel one that keeps the order.
+        overwrite : bool, default=False
+            Whether the rows' memory may be used again, as for ``derived_rows``.
 
         Returns
         -------
@@ -66,7 +77,7 @@ class RowMap:
         Notes
         -----
         Privacy: neighbours stay neighbours, and no row of the result is longer than
-        ``spec.row_norm``, whatever the map is: ``prepare_rows`` sees to it. Rows that overflowed,
+        ``spec.row_norm``, whatever the map is: ``derived_rows`` sees to it. Rows that overflowed,
         or nearly so, count as zeros.
         """
 
@@ -79,7 +90,7 @@ class RowMap:
                 _lengthen(X, spec.row_norm)
             return X
 
-        return derived_rows(rows, mapped, spec)
+        return derived_rows(rows, mapped, spec, map_blocks, overwrite)
 
     def transform(self, X: Floats, row_by_row: bool = False) -> Floats:
         """Map rows as they are, without bounding their norms.

@@ -273,7 +273,10 @@ class PreprocessedMethod(Method["PreprocessedState"]):
     def _mapped(self, oracle: Oracle, seed: int, number: int, learned: RowMap) -> Oracle:
         """Ask about rows that the step of this number has mapped; the last ones are the model's."""
         row_by_row = not oracle.curator.adjacency.n_is_public
-        rows = learned.apply(oracle.rows, self.steps[number].output, row_by_row)
+        spec = self.steps[number].output
+        # The rows of an earlier step are copies, and nobody's but this one's.
+        own = number > 0
+        rows = learned.apply(oracle.rows, spec, row_by_row, oracle.map_blocks, overwrite=own)
         if number + 1 == len(self.steps):
             rows = self.model.method.prepare(rows, stage_seed(seed, len(self.steps)))
         return dataclasses.replace(oracle, rows=rows)
