@@ -114,7 +114,7 @@ def fit(splits: Path) -> Iterator[Bar]:
     adult = load_adult_split(splits)
     cases = (
         ("Adult fixed split", adult.X_train, adult.y_train, adult.row_norm, 5),
-        ("Fashion-MNIST pixels", pixels[images.train], images.target[images.train], length, 1),
+        ("Fashion-MNIST pixels", pixels[images.train], images.target[images.train], length, 3),
     )
     for name, X, y, row_norm, repeats in cases:
         private = LogisticRegression(

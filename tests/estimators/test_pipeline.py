@@ -9,6 +9,8 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
+from numpy.linalg import _umath_linalg
+from scipy import special
 from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.compose import ColumnTransformer
 from sklearn.decomposition import PCA
@@ -40,7 +42,6 @@ from dpglm import (
     PublicInformationWarning,
 )
 from dpglm.data import prepare
-from dpglm.data.dense import DenseRows
 from dpglm.data.schema import Schema
 from dpglm.oracle.means import noisy_mean
 from dpglm.preprocessing import (
@@ -187,16 +188,17 @@ def test_one_huge_row_stays_within_the_noise_s_sensitivity(steps):
 
 
 def test_mapped_rows_that_are_not_bounded_again_are_found_out(monkeypatch):
-    def unbounded(X, y, spec, weights=None):
-        return DenseRows(X, y, np.full(len(X), spec.augmented_row_norm), spec, weights)
+    def unbounded(X, row_norm, in_place=False):
+        return X, np.full(len(X), row_norm)
 
-    monkeypatch.setattr(prepare, "prepare_rows", unbounded)
+    monkeypatch.setattr(prepare, "_within", unbounded)
     assert excess((Normalizer(), Center(row_norm=0.1), Center())) > 1.0
 
 
 # Steps
 
 
+RUNNING: list[object] = []
 LEARNERS = [
     StandardScaler(),
     PCA(2),
@@ -213,7 +215,10 @@ LEARNERS = [
     FunctionTransformer(np.add),
     ColumnTransformer([("scale", StandardScaler(), [0])]),
     LogisticRegression(),
-    "passthrough",
+    FunctionTransformer(_umath_linalg.inv),
+    FunctionTransformer(np.frompyfunc(RUNNING.append, 1, 1)),
+    FunctionTransformer(np.log1p, kw_args={"where": False}),
+    "somestep",
     None,
     object,
 ]
@@ -224,6 +229,22 @@ def test_transformers_that_would_learn_are_refused(step):
     X, y = rows()
     with pytest.raises(ValueError, match="nobody paid for"):
         pipeline(("step", step)).fit(X, y)
+
+
+def test_what_is_passed_through_is_not_there():
+    X, y = rows()
+    skipping = pipeline(
+        ("fixed", "passthrough"), Normalizer(), ("a", "passthrough"), Center(), random_state=1
+    )
+    plain = pipeline(Normalizer(), Center(), random_state=1)
+    assert skipping.fit(X, y).privacy_ == plain.fit(X, y).privacy_
+    np.testing.assert_array_equal(skipping.predict(X), plain.predict(X))
+    alone = clone(plain).set_params(normalizer="passthrough", center="passthrough").fit(X, y)
+    np.testing.assert_array_equal(alone.coef_, classifier(random_state=1).fit(X, y).coef_)
+    with pytest.raises(ValueError, match="shares must be a mapping from names of private steps"):
+        pipeline(("center", "passthrough"), shares={"center": 0.1}).plan(N, 4)
+    with pytest.raises(ValueError, match="must end with an estimator"):
+        PrivatePipeline([Center(), "passthrough"]).plan(N, 4)
 
 
 def test_a_subclass_of_a_fixed_transformer_is_another_class():
@@ -241,6 +262,7 @@ FIXED = [
     Binarizer(threshold=1.0),
     FunctionTransformer(),
     FunctionTransformer(np.log1p),
+    FunctionTransformer(special.expit),
     PolynomialFeatures(2, include_bias=False),
     RBFSampler(gamma=0.5, n_components=7, random_state=0),
     GaussianRandomProjection(3, random_state=0),

@@ -19,7 +19,7 @@ from dpglm import LogisticRegression, NoisyGD, PrivatePipeline, PrivateTransform
 from dpglm.data.prepare import prepare_rows
 from dpglm.preprocessing import Center
 from dpglm.privacy import ApproximateDP, mechanisms
-from dpglm.privacy.noise import SeededNoise, SystemNoise
+from dpglm.privacy.noise import NoiseSource, SeededNoise, SystemNoise
 from dpglm.solvers import run
 from tests.laws.test_solver_laws import PROBLEMS, SOLVERS, make_data
 from tests.laws.transcripts import listening
@@ -151,3 +151,34 @@ def test_fits_that_share_noise_are_caught():
     seeded = clone(MODELS["estimator"]).set_params(random_state=1)
     for way in (*HERE, by_dask):
         assert repeats(way(seeded))
+
+
+class Generator(NoiseSource):
+    """A user's own generator, with a state."""
+
+    name = "generator"
+    is_private = True
+
+    def __init__(self):
+        self.bits = np.random.PCG64()
+
+    def words(self, count):
+        return np.asarray(self.bits.random_raw(count), dtype=np.uint64)
+
+
+class Seeding(Generator):
+    """One that pickles to another of its kind, with a state of its own."""
+
+    def __reduce__(self):
+        return (Seeding, ())
+
+
+def test_copies_of_a_source_with_a_state_do_not_repeat_its_noise():
+    model = clone(MODELS["estimator"]).set_params(random_state=Generator())
+    copied = [make(model) for make in (clone, copy.copy, copy.deepcopy) for _ in range(2)]
+    assert not repeats([shown(one) for one in (model, *copied)])
+    with pytest.raises(TypeError, match=r"Generator has a state.*__reduce__"):
+        pickle.dumps(model)
+    model.set_params(random_state=Seeding())
+    assert not repeats([shown(one) for one in (model, repickled(model), repickled(model))])
+    assert isinstance(repickled(SystemNoise()), SystemNoise)

@@ -130,19 +130,19 @@ class Fit:
             options.pop("classes", None)
             options.pop("class_weight", None)
         model = clone(self.estimator).set_params(**options)
-        shared = {name: options[name] for name in ("epsilon", "delta", "random_state")}
+        shared = {name: options[name] for name in ("epsilon", "delta")}
+        own = {name: options[name] for name in ("adjacency", "n_rows", "random_state")}
+        solver = "solver"
+        if STEPS[self.steps]:
+            model.set_params(adjacency="zero_out", n_rows=None, random_state=None)
+            model.set_params(epsilon=1.0, delta="auto")
+            model = PrivatePipeline([*STEPS[self.steps], ("model", model)], **own)
+            solver = "model__solver"
         if self.search:
             model.set_params(epsilon=1.0, delta="auto")
-            grid = {"solver": [model.solver, NoisyGD(n_steps=2)]}
-            return PrivateGridSearchCV(
-                model, grid, epsilon=5.0, delta=1e-3, method=self.search, ledger=ledger
-            )
-        if STEPS[self.steps]:
-            model.set_params(epsilon=1.0, delta="auto", adjacency="zero_out", n_rows=None)
-            model.set_params(random_state=None)
-            own = {"adjacency": options["adjacency"], "n_rows": options["n_rows"]}
-            return PrivatePipeline([*STEPS[self.steps], model], ledger=ledger, **shared, **own)
-        return model.set_params(ledger=ledger)
+            grid = {solver: [self.solver, NoisyGD(n_steps=2)]}
+            return PrivateGridSearchCV(model, grid, method=self.search, ledger=ledger, **shared)
+        return model.set_params(ledger=ledger, **shared)
 
     def tables(self):
         """Rows, targets and weights of two neighbours; the row is the last one."""
@@ -218,7 +218,7 @@ def fits(draw, rows=ROWS, solvers=ALL_SOLVERS):
         container=container,
         dtype=draw(st.sampled_from(["float32", "float64"])),
         steps=steps,
-        search="" if STEPS[steps] else draw(st.sampled_from(["", "", "repeated", "held_out"])),
+        search=draw(st.sampled_from(["", "", "repeated", "held_out"])),
         n=draw(st.sampled_from([40, 2, 3, 1])),
         options=options,
         row=draw(st.sampled_from(rows)),

@@ -131,9 +131,10 @@ def listening(
     """Write down what is asked, at most so often; answer what ``earlier`` says, if it is given.
 
     Samples are the same in every run, but for the row at ``missing`` among ``n``, which is in all
-    of them, and which a run that has one row less lacks. Noisy sums are multiplied by ``reach``,
-    so that iterates go where slopes saturate or overflow. Unless a run has its ``own_noise``, that
-    of answers is drawn elsewhere, so that all else that is random is the same in all runs.
+    of them, and which a run that has one row less lacks; of a part of the rows, all are in them.
+    Noisy sums are multiplied by ``reach``, so that iterates go where slopes saturate or overflow.
+    Unless a run has its ``own_noise``, that of answers is drawn elsewhere, so that all else that
+    is random is the same in all runs.
     """
     seen = Transcript()
     answers = None if own_noise else SeededNoise(11)
@@ -170,6 +171,9 @@ def listening(
         return honest(self, *args)
 
     def entered(source: Any, size: int, probability: float) -> np.ndarray:
+        if size not in (n, n - 1):
+            # A part of the rows, with who knows which row where.
+            return np.ones(size, dtype=bool)
         mask = np.random.default_rng(next(samples)).random(n) < probability
         if missing is not None:
             mask[missing] = True

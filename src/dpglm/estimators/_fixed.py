@@ -102,13 +102,22 @@ def _unknown(transformer: Any) -> str:
 
 
 def _unless_ufunc(transformer: Any) -> str | None:
-    func = transformer.func
-    if func is None or (isinstance(func, np.ufunc) and func.nin == 1):
+    if transformer.func is None or (_is_known_ufunc(transformer.func) and not transformer.kw_args):
         return None
     return (
-        "its function may look at several rows; give a NumPy ufunc such as numpy.log1p, or wrap "
-        "it in sklearn.frozen.FrozenEstimator to declare that it does not"
+        "its function may look at several rows; give a ufunc of NumPy or SciPy such as "
+        "numpy.log1p without kw_args, or wrap it in sklearn.frozen.FrozenEstimator to declare that "
+        "it does not"
     )
+
+
+def _is_known_ufunc(func: Any) -> bool:
+    """Whether a function maps each number by itself: others can make ufuncs that keep a state."""
+    from scipy import special
+
+    if not isinstance(func, np.ufunc) or func.nin != 1 or func.signature is not None:
+        return False
+    return any(getattr(module, func.__name__, None) is func for module in (np, special))
 
 
 def _if_set(name: str, allowed: str, is_fixed: Callable[[Any], bool]) -> _Reason:

@@ -41,6 +41,7 @@ _OF_THE_PIPELINE = (
     "n_rows",
     "random_state",
 )
+_SKIPPED = "passthrough"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +70,8 @@ class PrivatePipeline(NamedSteps, FittedModel, BaseEstimator):
         In this order: any number of fixed transformers, which learn nothing from rows
         (``SchemaEncoder``, scikit-learn's ``Normalizer``, ``PolynomialFeatures``, a
         ``FrozenEstimator`` that was fitted on public data, ...); any number of private steps
-        (``dpglm.preprocessing.Center``, ...); an estimator of dpglm.
+        (``dpglm.preprocessing.Center``, ...); an estimator of dpglm. ``"passthrough"`` in the
+        place of a step leaves it out.
     epsilon : float, default=1.0
         Privacy budget epsilon of the whole pipeline, above 0.
     delta : float or "auto", default="auto"
@@ -252,6 +254,8 @@ class PrivatePipeline(NamedSteps, FittedModel, BaseEstimator):
         transformers: list[tuple[str, Any]] = []
         private: list[tuple[str, Preprocessor]] = []
         for name, step in before:
+            if isinstance(step, str) and step == _SKIPPED:
+                continue
             if isinstance(step, Preprocessor):
                 private.append((name, step))
                 continue

@@ -21,6 +21,8 @@ from sklearn.utils.validation import check_is_fitted
 from dpglm._validation import check_integer, check_one_of, check_real
 from dpglm.data.spec import DataSpec
 from dpglm.estimators._base import PrivateLinearModel
+from dpglm.estimators._subjects import Subject, subject_of
+from dpglm.estimators.pipeline import PrivatePipeline
 from dpglm.ledger.ledger import PrivacyLedger
 from dpglm.privacy.repetitions import NegativeBinomial
 from dpglm.problem import Problem
@@ -31,21 +33,6 @@ from dpglm.solvers.base import Plan, Solver
 __all__ = ["PrivateGridSearchCV", "PrivateRandomizedSearchCV"]
 
 _SPENT = ("epsilon", "delta", "budget", "ledger")
-_SHARED = (
-    *_SPENT,
-    "adjacency",
-    "callback",
-    "class_weight",
-    "classes",
-    "feature_bounds",
-    "fit_intercept",
-    "n_rows",
-    "random_state",
-    "row_norm",
-    "target_bounds",
-    "verbose",
-    "weight_bound",
-)
 _SCORE_SHARE = 0.1
 _TRIES_PER_CANDIDATE = 3.0
 
@@ -57,7 +44,7 @@ def _has(name: str) -> Callable[[_PrivateSearch], bool]:
 class _PrivateSearch(MetaEstimatorMixin, BaseEstimator):
     """Everything but where candidates come from."""
 
-    estimator: PrivateLinearModel
+    estimator: PrivateLinearModel | PrivatePipeline
     epsilon: float
     delta: float | Literal["auto"]
     ledger: PrivacyLedger | str | os.PathLike[str] | None
@@ -85,7 +72,7 @@ class _PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         Parameters
         ----------
         n_rows, n_features : int
-            Size of the data.
+            Size of the data, after the fixed transformers of a pipeline.
         **options
             As for ``plan`` of the estimator: ``n_classes``, ``dtype``, ``sparse``.
 
@@ -99,8 +86,9 @@ class _PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         ValueError
             If a parameter is invalid, or a public fact is missing.
         """
-        model = self._model(self._parameters(), None)
-        plan: Plan = model.plan(n_rows, n_features, **options)
+        subject = self._subject()
+        solver = self._solver(subject, self._parameters(), None)
+        plan: Plan = subject.searching(solver).plan(n_rows, n_features, **options)
         return plan
 
     def fit(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> Self:
@@ -129,8 +117,9 @@ class _PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         -----
         Privacy: ``privacy_`` is about the whole search.
         """
-        parameters = self._parameters()
-        model = self._model(parameters, y).fit(X, y, sample_weight)
+        parameters, subject = self._parameters(), self._subject()
+        best = subject.searching(self._solver(subject, parameters, y)).fit(X, y, sample_weight)
+        model: Any = subject.model_in(best)
         self.candidates_ = parameters
         self.best_index_ = int(model.solution_.chosen)
         self.best_params_ = parameters[self.best_index_]
@@ -147,25 +136,16 @@ class _PrivateSearch(MetaEstimatorMixin, BaseEstimator):
             loss=repr(chosen.problem.loss),
             settings={**model.privacy_.settings, "problem": chosen.problem_settings()},
         )
-        model.set_params(**{"solver": self.estimator.solver, **self.best_params_})
-        self.best_estimator_ = model
+        subject.settle(best, self.best_params_)
+        self.best_estimator_ = best
         self.privacy_ = model.privacy_
         self.solution_ = model.solution_
         return self
 
-    def _model(self, parameters: list[dict[str, Any]], y: Any) -> Any:
-        """Make an estimator whose solver is the search."""
-        self._check(parameters)
-        solver = self._search([self._candidate(one, y) for one in parameters])
+    def _subject(self) -> Subject[Any]:
+        """Give the estimator the search's budget, and check that it has none of its own."""
         spent = {"epsilon": self.epsilon, "delta": self.delta, "ledger": self.ledger}
-        return clone(self.estimator).set_params(**spent, solver=solver)
-
-    def _check(self, parameters: list[dict[str, Any]]) -> None:
-        if not isinstance(self.estimator, PrivateLinearModel):
-            raise ValueError(
-                "estimator must be a private linear model of dpglm (steps that learn nothing from "
-                f"rows go before the search in a pipeline), got {self.estimator!r}"
-            )
+        subject = subject_of(self.estimator, spent)
         defaults = inspect.signature(type(self.estimator)).parameters
         for name in _SPENT:
             value = getattr(self.estimator, name)
@@ -174,17 +154,18 @@ class _PrivateSearch(MetaEstimatorMixin, BaseEstimator):
                     f"{name} must be left to the search, which spends it once for all candidates, "
                     f"got {name}={value!r} of the estimator"
                 )
+        return subject
+
+    def _solver(self, subject: Subject[Any], parameters: list[dict[str, Any]], y: Any) -> Solver:
+        """Make the search, of candidates that have been checked."""
         if not parameters:
             raise ValueError("there must be at least one candidate, got none")
         for one in parameters:
-            if shared := sorted(set(one) & set(_SHARED)):
-                raise ValueError(
-                    f"candidates must not differ in {shared[0]!r}, which is the same for all of "
-                    f"them; got {one!r}"
-                )
+            subject.check(one)
+        return self._search([self._candidate(subject, one, y) for one in parameters])
 
-    def _candidate(self, parameters: dict[str, Any], y: Any) -> Candidate:
-        model: PrivateLinearModel = clone(self.estimator).set_params(**parameters)
+    def _candidate(self, subject: Subject[Any], parameters: dict[str, Any], y: Any) -> Candidate:
+        model = subject.candidate(parameters)
 
         def problem(spec: DataSpec) -> Problem:
             # Bounds that nobody declared are those that `fit` takes from the data, and warns.
@@ -265,13 +246,15 @@ class PrivateGridSearchCV(_PrivateSearch):
 
     Parameters
     ----------
-    estimator : private linear model
+    estimator : private linear model or PrivatePipeline
         With ``epsilon``, ``delta``, ``budget`` and ``ledger`` at their defaults: the search has
         its own.
         Relation, public facts and ``random_state`` are the estimator's.
     param_grid : dict or list of dict
-        As for ``GridSearchCV``. Candidates may differ in solver, penalty, constraint and loss, not
-        in what is public about the rows.
+        As for ``GridSearchCV``, with names such as ``"center__row_norm"`` for a pipeline.
+        Candidates may differ in solver, penalty, constraint and loss, and in a pipeline's private
+        steps (``"center": [Center(), "passthrough"]``), their settings and ``shares``; not in
+        fixed transformers, nor in what is public about the rows.
     epsilon : float, default=1.0
         Privacy budget epsilon of the whole search, above 0.
     delta : float or "auto", default="auto"
@@ -292,7 +275,7 @@ class PrivateGridSearchCV(_PrivateSearch):
     Attributes
     ----------
     best_estimator_ : estimator
-        The best model, fitted. Save this one.
+        The best model or pipeline, fitted. Save this one.
     best_params_ : dict
         Its candidate's parameters.
     best_index_ : int
@@ -311,7 +294,8 @@ class PrivateGridSearchCV(_PrivateSearch):
     Notes
     -----
     Privacy: there is no ``cv_results_`` and no ``best_score_``: scores stay private, that of the
-    winner too, and so does the number of trainings. "repeated" is ``RandomlyRepeated``: the best
+    winner too, and so does the number of trainings. Private steps of a pipeline are learned anew
+    in each training, from its rows and its budget. "repeated" is ``RandomlyRepeated``: the best
     of a random number of tries costs little more than one of them, however many candidates there
     are. "held_out" is ``Parallel``: candidates share the budget, so each gets a K-th of it, or
     ``1 / sqrt(K)`` of its mu where trainings are Gaussian. Both need a public number of rows. How
@@ -340,7 +324,7 @@ class PrivateGridSearchCV(_PrivateSearch):
 
     def __init__(
         self,
-        estimator: PrivateLinearModel,
+        estimator: PrivateLinearModel | PrivatePipeline,
         param_grid: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Sequence[Any]]],
         *,
         epsilon: float = 1.0,
@@ -368,10 +352,11 @@ class PrivateRandomizedSearchCV(_PrivateSearch):
 
     Parameters
     ----------
-    estimator : private linear model
+    estimator : private linear model or PrivatePipeline
         As for ``PrivateGridSearchCV``.
     param_distributions : dict or list of dict
-        As for ``RandomizedSearchCV``: lists, or distributions with a method ``rvs``.
+        As for ``RandomizedSearchCV``: lists, or distributions with a method ``rvs``; names as
+        for ``PrivateGridSearchCV``.
     n_iter : int, default=10
         Number of candidates drawn.
     epsilon : float, default=1.0
@@ -397,7 +382,7 @@ class PrivateRandomizedSearchCV(_PrivateSearch):
     Attributes
     ----------
     best_estimator_ : estimator
-        The best model, fitted. Save this one.
+        The best model or pipeline, fitted. Save this one.
     best_params_ : dict
         Its candidate's parameters.
     best_index_ : int
@@ -420,7 +405,7 @@ class PrivateRandomizedSearchCV(_PrivateSearch):
 
     def __init__(
         self,
-        estimator: PrivateLinearModel,
+        estimator: PrivateLinearModel | PrivatePipeline,
         param_distributions: Mapping[str, Any] | Sequence[Mapping[str, Any]],
         *,
         n_iter: int = 10,

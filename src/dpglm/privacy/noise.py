@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import os
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import Any, ClassVar, Self, SupportsIndex, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -53,11 +53,33 @@ class NoiseSource(abc.ABC):
     -----
     Privacy: a subclass supplies uniform bits; everything else is one exact function of these
     bits. Only ``rounded_gaussian`` may be taken from elsewhere, by a source that proves its law.
+
+    A copy of a private source's state would repeat its noise. So copies, and what
+    ``sklearn.base.clone`` makes, are the source itself; and a private source with a state cannot
+    be pickled, unless its class has a ``__reduce__`` that answers for it. A process that forks
+    must not use such a source on both sides.
     """
 
     name: ClassVar[str]
     is_private: ClassVar[bool]
     libraries: ClassVar[tuple[str, ...]] = ()
+
+    def __sklearn_clone__(self) -> Self:
+        return self
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
+        if self.is_private and self.__getstate__() and type(self).__reduce__ is object.__reduce__:
+            raise TypeError(
+                f"{type(self).__name__} has a state, and a copy of it would repeat its noise: it "
+                "cannot be pickled unless its class has a __reduce__ that prevents this"
+            )
+        return super().__reduce_ex__(protocol)
 
     @abc.abstractmethod
     def words(self, count: int) -> NDArray[np.uint64]:

@@ -138,10 +138,8 @@ def _stages(
     of_stages, of_choice = by_stage(releases, settings)
     for name, own in of_stages.items():
         stage = settings["stages"][name]
-        if divided:
-            yield f"{name}, part {stage['part'] + 1}", tuple(own), happened(own, stage)
-        else:
-            yield from _stages(own, stage, f"{lead}: {name}" if lead else name)
+        part = f", part {stage['part'] + 1}" if divided else ""
+        yield from _stages(own, stage, f"{lead}: {name}" if lead else f"{name}{part}")
     if of_choice:
         part = f", part {len(settings['part_sizes'])}" if divided else ""
         yield f"{_CHOICE}{part}", tuple(of_choice), happened(of_choice, {})

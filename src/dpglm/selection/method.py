@@ -47,7 +47,7 @@ class Training:
 @final
 @dataclass(frozen=True, eq=False)
 class SelectionState:
-    """Models trained so far, the training in progress, and whom to ask.
+    """Models trained so far, the noise in each, the training in progress, and whom to ask.
 
     The oracles are as in the run's own: they answer with releases only.
     """
@@ -56,6 +56,7 @@ class SelectionState:
     step: int = 0
     parts: tuple[Oracle, ...] = ()
     models: tuple[NDArray[np.float64], ...] = ()
+    noises: tuple[float | NDArray[np.float64], ...] = ()
     stage: _Stage | None = None
     chosen: NDArray[np.float64] | None = None
 
@@ -185,7 +186,8 @@ class SelectionMethod(Method["SelectionState"]):
             stage = _Stage(stage.step + 1, inner, stage.oracle)
             return dataclasses.replace(state, stage=stage), info
         models = (*state.models, method.finish(inner))
-        return dataclasses.replace(state, stage=None, models=models), info
+        noises = (*state.noises, method.noise_in(inner))
+        return dataclasses.replace(state, stage=None, models=models, noises=noises), info
 
     def finish(self, state: SelectionState) -> NDArray[np.float64]:
         assert state.chosen is not None
@@ -193,6 +195,10 @@ class SelectionMethod(Method["SelectionState"]):
 
     def chosen(self, state: SelectionState) -> int | None:
         return next((j for j, w in enumerate(state.models) if w is state.chosen), None)
+
+    def noise_in(self, state: SelectionState) -> float | NDArray[np.float64]:
+        number = self.chosen(state)
+        return self.coefficient_noise if number is None else state.noises[number]
 
     def settings(self) -> dict[str, Any]:
         return {

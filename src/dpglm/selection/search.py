@@ -254,10 +254,11 @@ class RepeatedSearch(_Search):
 @final
 @dataclass(frozen=True, eq=False)
 class RepeatedSearchState:
-    """The best model so far and its candidate's number, from 0."""
+    """The best model so far, the noise in it, and its candidate's number, from 0."""
 
     w: NDArray[np.float64] | None = None
     chosen: int | None = None
+    noise: float | NDArray[np.float64] | None = None
 
 
 @final
@@ -356,11 +357,11 @@ class RepeatedSearchMethod(Method["RepeatedSearchState"]):
         for curator in oracle.curator.tries(self.mechanisms):
             number = uniform(curator.noise, len(self.trainings))
             asked = dataclasses.replace(oracle, curator=curator)
-            w = _train(self.trainings[number].plan, asked)
+            w, noise = _train(self.trainings[number].plan, asked)
             score = noisy_loss(asked, w, self.score, self.score.bound, self.score_noise_multiplier)
             # Of equal ones the first: which one came first says nothing about the rows.
             if score < least:
-                least, state = score, RepeatedSearchState(w, number)
+                least, state = score, RepeatedSearchState(w, number, noise)
         return state, StepInfo(1, math.nan)
 
     def finish(self, state: RepeatedSearchState) -> NDArray[np.float64]:
@@ -369,6 +370,9 @@ class RepeatedSearchMethod(Method["RepeatedSearchState"]):
 
     def chosen(self, state: RepeatedSearchState) -> int | None:
         return state.chosen
+
+    def noise_in(self, state: RepeatedSearchState) -> float | NDArray[np.float64]:
+        return self.coefficient_noise if state.noise is None else state.noise
 
     def settings(self) -> dict[str, Any]:
         return {
@@ -388,8 +392,11 @@ class RepeatedSearchMethod(Method["RepeatedSearchState"]):
         }
 
 
-def _train(plan: Plan, oracle: Oracle) -> NDArray[np.float64]:
-    """Run a plan to its end; ``oracle.curator`` records what it releases."""
+def _train(plan: Plan, oracle: Oracle) -> tuple[NDArray[np.float64], float | NDArray[np.float64]]:
+    """Run a plan to its end, for the model and the noise in it.
+
+    ``oracle.curator`` records what is released.
+    """
     method = plan.method
     seed = int(oracle.curator.noise.words(1)[0])
     rows = method.prepare(oracle.rows, seed)
@@ -397,7 +404,7 @@ def _train(plan: Plan, oracle: Oracle) -> NDArray[np.float64]:
     state = method.init(seed)
     for _ in range(method.n_steps):
         state, _ = method.step(state, asked)
-    return method.finish(state)
+    return method.finish(state), method.noise_in(state)
 
 
 def _described(parameters: tuple[Mapping[str, Any], ...], score: Score) -> dict[str, Any]:
