@@ -11,7 +11,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define ABI 4 /* as in kernels.py */
+#define ABI 5 /* as in kernels.py */
 #define GROUP 8
 #define CHUNK_ROWS 512
 #define COLUMN_ROWS 2048
@@ -19,7 +19,7 @@
 #define SHORT_ROW_BYTES 1024 /* longer rows are fetched ahead by the processor itself */
 #define SPARSE_CHUNK_ROWS 32
 #define CLASS_ROWS 64 /* as RUN_ROWS in dense.py: added up in the rows' own precision */
-#define MOST_CLASSES 16 /* as in kernels.py */
+#define MOST_CLASSES 64 /* as in kernels.py */
 
 #if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__) && !defined(__clang__)
 #define EACH_PROCESSOR \

@@ -12,9 +12,9 @@ from scipy import sparse
 
 __all__ = ["COMPILED", "Rule", "bounded_sum", "softmax_sum", "sparse_bounded_sum"]
 
-_ABI = 4
+_ABI = 5
 """Changes with the arguments of the C functions, so that an old library is not used."""
-_MOST_CLASSES = 16
+_MOST_CLASSES = 64
 """As in ``_kernels.c``; with more of them a BLAS is faster."""
 _CLASSES_AT_ONCE = 5
 """As in ``_class_kernels_of_type.h``."""

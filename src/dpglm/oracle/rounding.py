@@ -112,7 +112,7 @@ def sum_rounding(spec: DataSpec, adjacency: Adjacency, bound: float) -> float:
     most the smallest normal number, even where results are flushed to zero.
 
     The compiled sums (``data/_kernels.c``) compute a row's contribution by the same operations
-    wherever the row stands. Not covered: what they do not know (more than 16 classes, other
+    wherever the row stands. Not covered: what they do not know (more than 64 classes, other
     losses, other solvers' sums) goes through BLAS, which under ``add_remove`` may round a row's
     prediction by the row's place in its block, so that one row more could change the last bits of
     other rows' contributions.
