@@ -23,6 +23,7 @@ from dpglm.problem import Logistic, Problem, Squared
 from dpglm.solvers import (
     NoisyGD,
 )
+from dpglm.solvers.strongly_convex import PlannedObjective
 from experiments.audits import selectors, solvers, steps
 from experiments.audits.case import (
     BUDGET,
@@ -147,6 +148,12 @@ def iterates_for_the_last() -> Setup:
     return dataclasses.replace(of_plan(shown), claim=Claim.of(plan))
 
 
+def unpaid_curvature() -> Setup:
+    """Leave the logarithm out of what a perturbed minimiser with L2 noise costs."""
+    with mock.patch.object(PlannedObjective, "curvature_ratio", 1e-12):
+        return solvers.where_slope_and_curvature_are_worst(10.0)
+
+
 def faded() -> Setup:
     """Give the second step a fifth of the noise that its event claims."""
     plan = sound("d2p2").make().target
@@ -245,6 +252,16 @@ CASES: list[Case] = [
         "a tenth of the linear term",
         tenth_of_the_linear_term,
         sound("objective_perturbation"),
+    ),
+    within(
+        "a tenth of the linear term",
+        tenth_of_the_linear_term,
+        sound("objective_perturbation", "L2 noise"),
+    ),
+    made(
+        "curvature that is not paid for",
+        "objective_perturbation",
+        unpaid_curvature,
     ),
     *listed(
         "no_clipping",

@@ -6,8 +6,10 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+from dpglm.audit import Claim
 from dpglm.data.spec import DataSpec
 from dpglm.privacy import Adjacency, ApproximateDP, PrivacyBudget
+from dpglm.privacy.noise import SystemNoise
 from dpglm.problem import L2, L1Ball, Logistic, Problem, Softmax, Squared
 from dpglm.solvers import (
     D2P2,
@@ -31,6 +33,7 @@ from dpglm.solvers import (
     TailAverage,
     dpsgd_f,
     dpsgd_f_theoretical,
+    run,
 )
 from experiments.audits.case import (
     ADD_REMOVE,
@@ -42,9 +45,17 @@ from experiments.audits.case import (
     Case,
     Setup,
     of_plan,
+    pair,
 )
 
-__all__ = ["AT_ONCE", "CASES", "OPPOSITE", "SAMPLED", "STEPS"]
+__all__ = [
+    "AT_ONCE",
+    "CASES",
+    "OPPOSITE",
+    "SAMPLED",
+    "STEPS",
+    "where_slope_and_curvature_are_worst",
+]
 
 LOGISTIC, SQUARED = Problem(Logistic()), Problem(Squared())
 UNIT = DataSpec(n_rows=3, n_features=2)
@@ -63,6 +74,7 @@ ONLY_ANCHORS = "Slopes beyond the clip do not change, so what differences cost i
 IN_A_SUM = "The claim is about a message seen by itself; in a sum others' noise hides it too."
 AT_ONCE = "One row does not move medians, radius, mean and gradients as far as it may all at once."
 UNREACHED = "The claim allows for curvature and for a position of the minimiser that no row has."
+ONE_POINT = "They are at their worst at one point only; a window around it sees less."
 SEVERAL = "Epsilons add up, though several draws of noise are seldom all at their worst."
 SAMPLED = "Sampling hides the row in most steps, and few runs tell much: bounds on rates cost more."
 
@@ -105,6 +117,25 @@ def exact(plan: Plan) -> Setup:
 def in_one_run(plan: Plan) -> Setup:
     """Guess at many rows of interest in a single run."""
     return Setup(plan, attack="one run")
+
+
+def where_slope_and_curvature_are_worst(ratio: float) -> Setup:
+    """Look whether a perturbed minimiser is just beyond where the slope of the row is clipped.
+
+    There its curvature counts in full, and its slope as well: without the row the linear term is
+    one clip long, with it zero. ``ratio`` is the row's curvature over the strength.
+    """
+    clip, data = 0.5, dataclasses.replace(BOUNDED, n_rows=1, target_low=-9.0, target_high=9.0)
+    solver = ObjectivePerturbation(clip=clip, strength=1.0 / ratio)
+    plan = solver.plan(SQUARED, PURE, data)
+    low = clip * ratio
+    high = low + plan.coefficient_noise / (1.0 + ratio)
+
+    def seen(rows: Any) -> list[float]:
+        (w,) = run(plan, rows, SystemNoise()).w
+        return [float(low < w < high)]
+
+    return Setup(seen, pair(plan, [1.0], clip + clip * ratio), claim=Claim.of(plan))
 
 
 ONE_STEP = dataclasses.replace(STEPS, n_steps=1)
@@ -245,6 +276,25 @@ CASES: list[Case] = [
         target=40.0,
         setup=returned,
         why=UNREACHED,
+    ),
+    *solver_cases(
+        "objective_perturbation",
+        ObjectivePerturbation(clip=0.5, strength=30.0),
+        SQUARED,
+        dataclasses.replace(BOUNDED, target_low=-40.0, target_high=40.0),
+        budget=PURE,
+        target=40.0,
+        variant="L2 noise",
+        setup=returned,
+        why=UNREACHED,
+    ),
+    Case(
+        "solvers",
+        "objective_perturbation",
+        lambda: where_slope_and_curvature_are_worst(1.0),
+        variant="L2 noise, slope and curvature at their worst",
+        why=ONE_POINT,
+        runs=2.0,
     ),
     *solver_cases(
         "svrg", SVRG(n_epochs=2, inner_steps=1, clip=0.25, step_size=1e-3), variant="anchors"

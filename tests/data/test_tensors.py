@@ -450,7 +450,7 @@ def test_every_solver_gives_the_same_result_on_tensors(name, dtype):
     whitened = Preprocessed([Center(lengthen=True), Whiten(exponent=0.25)])
     others = {"center and whiten": whitened, "noisy_sgd": NoisySGD(n_steps=50)}
     solver = others[name] if name in others else SOLVERS[name]()
-    dtype = "float64" if solver.needs_float64 else dtype
+    dtype = "float64" if solver.needs_float64(ApproximateDP(1.0, 1e-5)) else dtype
     loss = Squared() if name == "sufficient_statistics" else Logistic()
     constraint = L1Ball(3.0) if name == "frank_wolfe" else Unconstrained()
     rng = np.random.default_rng(6)

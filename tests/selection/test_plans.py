@@ -216,12 +216,14 @@ def test_bad_settings_are_named(make, message):
 
 def test_wrappers_take_the_rows_that_their_solver_takes():
     class Fine(type(GD)):  # type: ignore[misc]
-        needs_float64 = True
+        def needs_float64(self, budget):
+            return True
 
-    assert not NormGridSearch(GD).needs_float64
+    budget = ApproximateDP(1.0, 1e-5)
+    assert not NormGridSearch(GD).needs_float64(budget)
     for wrapper in (NormGridSearch, ConfidenceBoosting):
-        assert wrapper(Fine()).needs_float64
-        assert ConfidenceBoosting(wrapper(Fine())).needs_float64
+        assert wrapper(Fine()).needs_float64(budget)
+        assert ConfidenceBoosting(wrapper(Fine())).needs_float64(budget)
 
 
 def test_default_steps_are_those_of_the_theorem_and_as_many_as_the_budget_pays_for():

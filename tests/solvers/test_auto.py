@@ -12,6 +12,7 @@ from dpglm.solvers import (
     Auto,
     Newton,
     NoisyGD,
+    ObjectivePerturbation,
     Preprocessed,
     PureGD,
     SufficientStatistics,
@@ -44,7 +45,8 @@ WHITENED = Preprocessed([Center(intercept=0.25), Whiten(exponent=0.25)], NoisyGD
         (Logistic(), BUDGET, DataSpec(2**22, 300, intercept=1.0), COMPARED),
         (Savage(), BUDGET, DataSpec(1000, 300, intercept=1.0), ROBUST),
         (Squared(), BUDGET, DataSpec(2**26, 5, target_low=0.0, target_high=1.0), COMPARED),
-        (Logistic(), ApproximateDP(1.0, 0.0), SMALL, PureGD()),
+        (Logistic(), ApproximateDP(1.0, 0.0), SMALL, ObjectivePerturbation()),
+        (Softmax(), ApproximateDP(1.0, 0.0), DataSpec(1000, 20, n_outputs=3), PureGD()),
     ],
 )
 def test_choice(loss, budget, data, expected):
@@ -98,3 +100,13 @@ def test_a_delta_of_zero_is_pure_differential_privacy():
     assert model.privacy_.delta == 0.0
     assert model.privacy_.epsilon <= 2.0
     assert model.score(X, (X[:, 0] > 0).astype(int)) > 0.9
+
+
+def test_single_precision_is_no_reason_for_a_lesser_solver_where_delta_is_zero():
+    X = np.random.default_rng(0).uniform(-1, 1, size=(5000, 2)).astype(np.float32)
+    y = (X[:, 0] > 0).astype(int)
+    model = LogisticRegression(epsilon=2.0, delta=0.0, classes=[0, 1], feature_bounds=(-1, 1))
+    plan = model.fit(X, y).solution_.plan
+    assert plan.method.settings()["algorithm"] == "objective perturbation with L2 noise"
+    assert plan.data.dtype == "float64"
+    assert model.set_params(delta=1e-5).fit(X, y).solution_.plan.data.dtype == "float32"

@@ -34,6 +34,7 @@ from dpglm.solvers import (
     Preprocessed,
     SufficientStatistics,
     newton,
+    pure_objective_perturbation,
     run,
     shrinkage,
 )
@@ -79,12 +80,13 @@ SHRUNK = [
     (2000, 50, Logistic(), 1, 1.0, 1e-5),
     (500, 5, Softmax(), 20, 0.05, 1e-5),
     (500, 5, Squared(), 1, 0.05, 1e-5),
-    (500, 100, Logistic(), 1, 1.0, 0.0),
-    (500, 100, Squared(), 1, 1.0, 0.0),
     (500, 30, Softmax(), 10, 1.0, 0.0),
 ]
+# Where a strong penalty or shrinkage does.
+PENALIZED = [(500, 100, Logistic(), 1, 1.0, 0.0), (500, 100, Squared(), 1, 1.0, 0.0)]
 CORNERS = [
     *SHRUNK,
+    *PENALIZED,
     (500, 100, Logistic(), 1, 0.05, 1e-5),
     (500, 100, SquaredHinge(), 1, 0.05, 1e-5),
     (500, 30, Softmax(), 10, 0.3, 1e-5),
@@ -101,6 +103,23 @@ def test_nothing_to_learn_is_no_worse_than_zero(corner):
 def test_without_shrinkage_they_would_be(corner):
     with mock.patch.object(shrinkage, "kept_share", return_value=1.0):
         assert excess(*corner) > 0.02
+
+
+@pytest.mark.parametrize("corner", PENALIZED, ids=str)
+def test_without_a_strong_penalty_and_shrinkage_they_would_be(corner):
+    with (
+        mock.patch.object(pure_objective_perturbation, "_bearable", return_value=0.0),
+        mock.patch.object(shrinkage, "kept_share", return_value=1.0),
+    ):
+        assert excess(*corner) > 0.02
+
+
+@pytest.mark.parametrize("loss", [Logistic(), Squared()], ids=str)
+def test_shrinkage_keeps_a_weak_penalty_at_zero(loss):
+    corner = (500, 5, loss, 1, 0.05, 0.0)
+    shrunken = excess(*corner)
+    with mock.patch.object(shrinkage, "kept_share", return_value=1.0):
+        assert shrunken < 0.2 * excess(*corner)
 
 
 @pytest.mark.parametrize("loss", [Logistic(), Squared()], ids=str)

@@ -20,6 +20,7 @@ from dpglm.privacy.events import ObjectivePerturbation, RandomlyRepeated
 from dpglm.privacy.noise import NoiseSource
 from dpglm.privacy.unit import Adjacency
 from dpglm.solvers.base import Plan
+from dpglm.solvers.pure_objective_perturbation import PURE_MINIMISER
 from dpglm.solvers.run import run
 
 __all__ = ["FunctionGame", "Game", "PlanGame", "left_out", "pays_for_all"]
@@ -32,6 +33,8 @@ def pays_for_all(plan: Plan) -> bool:
     """Whether a plan's claim covers every single release, not only the returned model."""
     secret = (ObjectivePerturbation, RandomlyRepeated)
     is_secret = any(isinstance(basic, secret) for basic in leaves(plan.event))
+    # Its event alone does not tell; stages put their names in front.
+    is_secret |= any(one.quantity.endswith(PURE_MINIMISER) for one in plan.method.releases)
     return plan.method.releases_iterates and not is_secret
 
 

@@ -18,7 +18,10 @@ __all__ = ["BLOCK_ROWS", "RUN_ROWS", "DenseRows"]
 
 RUN_ROWS = 64
 """Rows that are summed in the rows' own precision; runs are added up in float64."""
-_BLOCK_BYTES = 1 << 23
+_LEAST_BYTES, _MOST_BYTES = 1 << 23, 1 << 25
+"""Of a block. Large ones are handed out less often; but all cores should have some."""
+_BLOCKS = 16
+"""About as many blocks there are between these sizes."""
 _COLUMN_BLOCKS = 4
 """Rows in Fortran order have about as many blocks, if ``BLOCK_ROWS`` allows."""
 BLOCK_ROWS = 16384
@@ -57,7 +60,10 @@ class DenseRows(Rows):
         self.spec = spec
         self._X, self._y, self._norms, self._weights = X, y, norms, weights
         self._which = which
-        rows = _BLOCK_BYTES // (X.itemsize * X.shape[1])
+        row_bytes = X.itemsize * X.shape[1]
+        # Neighbours, which have the same spec, are cut alike.
+        size = min(max(_LEAST_BYTES, spec.n_rows * row_bytes // _BLOCKS), _MOST_BYTES)
+        rows = size // row_bytes
         if which is None and not X.flags.c_contiguous and X.flags.f_contiguous:
             # Long pieces of columns are read faster than what few of them could save in cache.
             rows = max(rows, -(-len(y) // _COLUMN_BLOCKS))

@@ -135,13 +135,14 @@ class PrivateLinearModel(PrivateEstimator):
     ) -> DataSpec:
         # Some solvers bound rounding for double precision only.
         stored = self._stored_type(dtype, is_sparse=is_sparse)
+        strict = self._solver().needs_float64(self._budget(n_rows))
         return DataSpec(
             n_rows=n_rows,
             n_features=n_features,
             n_outputs=n_outputs,
             row_norm=row_norm,
             intercept=row_norm if self.fit_intercept else 0.0,
-            dtype="float64" if self._solver().needs_float64 else stored,
+            dtype="float64" if strict else stored,
             sparse=is_sparse,
             weight_bound=weight_bound,
             target_low=target_range[0],

@@ -9,11 +9,22 @@ from numpy.typing import NDArray
 
 from dpglm.oracle.minimizers import certified_minimizer
 from dpglm.oracle.objectives import Objective
-from dpglm.privacy.mechanisms import BoundedSum, Curator, NoiseScale, noise_scale
+from dpglm.privacy.mechanisms import (
+    BoundedSum,
+    Curator,
+    NoiseScale,
+    l2_noise_scale,
+    noise_scale,
+)
 from dpglm.privacy.unit import Adjacency
 from dpglm.problem import L2Ball
 
-__all__ = ["minimizer_noise", "noisy_minimizer"]
+__all__ = [
+    "minimizer_noise",
+    "noisy_minimizer",
+    "pure_minimizer_noise",
+    "pure_noisy_minimizer",
+]
 
 
 def minimizer_noise(
@@ -94,6 +105,87 @@ def noisy_minimizer(
         rounding=_rounding(w.size, norm),
     )
     return curator.release_gaussian(total, noise_multiplier)
+
+
+def pure_minimizer_noise(
+    adjacency: Adjacency, contribution_bound: float, epsilon: float, size: int, norm: float
+) -> NoiseScale:
+    """Noise that ``pure_noisy_minimizer`` adds.
+
+    Parameters
+    ----------
+    adjacency : Adjacency
+        The neighbouring relation.
+    contribution_bound, epsilon, norm
+        As there.
+    size : int
+        Number of coefficients.
+
+    Returns
+    -------
+    NoiseScale
+    """
+    rounding = _rounding(size, norm)
+    return l2_noise_scale(adjacency, contribution_bound + rounding, epsilon, size, 2.0 * norm)
+
+
+def pure_noisy_minimizer(
+    curator: Curator,
+    objectives: list[Objective],
+    *,
+    tolerance: float,
+    contribution_bound: float,
+    epsilon: float,
+    norm: float,
+) -> NDArray[np.float64]:
+    """Release minimisers, projected onto balls, of one objective or of one for each class.
+
+    Parameters
+    ----------
+    curator : Curator
+        Adds L2 noise and records the event.
+    objectives : list of Objective
+        One, or one for each column of the parameter; all terms smooth.
+    tolerance : float
+        Bound on the distance of each computed minimiser to the exact one, after both are
+        projected onto the ball; at most half of that ball's radius.
+    contribution_bound : float
+        What pays for: twice the bound on the distance between all projected computed minimisers
+        and what they would be without error.
+    epsilon : float
+        What the release costs.
+    norm : float
+        Public: all columns together are within a ball of this radius, each within one of radius
+        ``norm / sqrt(their number)``. It need not bound any minimiser.
+
+    Returns
+    -------
+    ndarray, shape of the parameter
+
+    Raises
+    ------
+    CertificateError
+        If a certificate was not met; nothing is released then. For a tolerance that Lemma 5 of
+        ``docs/proofs/objective-perturbation.md`` allows it always is, whatever the linear terms.
+
+    Notes
+    -----
+    Each minimiser is certified to ``tolerance max(1, |w| / (2 r))``, where r is the radius of its
+    ball: beyond ``2 r`` projecting shrinks distances by ``2 r / |w|`` or more.
+
+    Privacy: ``Pure(epsilon)``.
+    """
+    each = norm / math.sqrt(len(objectives))
+    ball, far = L2Ball(each), 2.0 * each
+    found = [ball.project(certified_minimizer(one, tolerance, far, far)) for one in objectives]
+    w = found[0] if len(found) == 1 else np.column_stack(found)
+    total = BoundedSum(
+        w.astype(np.float64, copy=False),
+        contribution_bound=contribution_bound,
+        magnitude=2.0 * norm,
+        rounding=_rounding(w.size, norm),
+    )
+    return curator.release_l2(total, epsilon)
 
 
 def _rounding(size: int, norm: float) -> float:

@@ -101,7 +101,9 @@ def certify(objective: Objective, w: Vector, gradient: Vector) -> Certified:
     return Certified(point, subgradient / strength * (1.0 + 1e-9) + error)
 
 
-def certified_minimizer(objective: Objective, tolerance: float, norm: float) -> Vector:
+def certified_minimizer(
+    objective: Objective, tolerance: float, norm: float, radius: float = math.inf
+) -> Vector:
     """Find a point within ``tolerance`` of the exact minimiser. Private.
 
     Parameters
@@ -111,7 +113,11 @@ def certified_minimizer(objective: Objective, tolerance: float, norm: float) -> 
     tolerance : float
         Bound on the L2 distance; at least ``attainable`` for this norm.
     norm : float
-        Bound on the norm of every point at which the objective is no larger than at zero.
+        Bound on the norm of every point at which the objective is no larger than at zero. With
+        a finite ``radius``, and nothing but smooth terms, that radius.
+    radius : float, optional
+        At points w beyond it the tolerance is ``tolerance |w| / radius``. What is promised is
+        then in Lemma 5 of ``docs/proofs/objective-perturbation.md``.
 
     Returns
     -------
@@ -141,7 +147,8 @@ def certified_minimizer(objective: Objective, tolerance: float, norm: float) -> 
             for found in search(objective, start):
                 if found.distance < nearest.distance:
                     nearest = found
-                if nearest.distance <= tolerance:
+                far = max(1.0, float(np.linalg.norm(nearest.w)) / radius)
+                if nearest.distance <= tolerance * far:
                     return nearest.w
     raise CertificateError(
         "no minimiser was certified within the tolerance that the plan promised; nothing was "

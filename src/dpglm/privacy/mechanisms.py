@@ -45,6 +45,7 @@ __all__ = [
     "SecretNoise",
     "l2_noise_scale",
     "noise_scale",
+    "pure_objective_epsilon",
 ]
 
 MOST_SENDERS = 2**13
@@ -168,6 +169,34 @@ def l2_noise_scale(
     """
     scale = noise_scale(adjacency, contribution, 1.0 / epsilon, size, magnitude)
     return NoiseScale(scale.std * (1.0 + 2.0**-50), scale.exponent)
+
+
+def pure_objective_epsilon(noise_multiplier: float, curvature_ratio: float) -> float:
+    """Add up what the exact minimiser of an objective with an L2 linear term costs.
+
+    Parameters
+    ----------
+    noise_multiplier : float
+        Scale s of the term over the sensitivity of the gradient sum, above 0.
+    curvature_ratio : float
+        Bound on one row's curvature over the strength of the quadratic penalty, above 0.
+
+    Returns
+    -------
+    float
+        ``1 / noise_multiplier + log(1 + curvature_ratio)``, rounded up.
+
+    References
+    ----------
+    Theorem 2 of ``docs/proofs/objective-perturbation.md``; compare Chaudhuri, Monteleoni and
+    Sarwate, JMLR 2011, Theorem 9.
+
+    Examples
+    --------
+    >>> round(pure_objective_epsilon(2.0, 1.0), 6)
+    1.193147
+    """
+    return (1.0 / noise_multiplier + math.log1p(curvature_ratio)) * (1.0 + 2.0**-50)
 
 
 @final
@@ -638,6 +667,7 @@ class Curator:
         gradient_bound: float,
         noise_multiplier: float,
         curvature_ratio: float,
+        pure: bool = False,
     ) -> SecretNoise:
         """Draw the linear term of a perturbed objective; the minimiser may then be released.
 
@@ -648,9 +678,12 @@ class Curator:
         gradient_bound : float
             Bound on the norm of any one row's gradient, everywhere, above 0.
         noise_multiplier : float
-            Standard deviation of the term over the relation's sensitivity for that bound.
+            Standard deviation of the term over the relation's sensitivity for that bound; of L2
+            noise the scale.
         curvature_ratio : float
             Bound on a row's curvature over the strength of the quadratic penalty.
+        pure : bool, default=False
+            Whether the term is L2 noise and not Gaussian.
 
         Returns
         -------
@@ -660,8 +693,17 @@ class Curator:
 
         Notes
         -----
-        Privacy: ``ObjectivePerturbation(noise_multiplier, curvature_ratio)``.
+        Privacy: ``ObjectivePerturbation(noise_multiplier, curvature_ratio)``; of L2 noise
+        ``Pure(pure_objective_epsilon(noise_multiplier, curvature_ratio))``.
         """
+        if pure:
+            epsilon = pure_objective_epsilon(noise_multiplier, curvature_ratio)
+            self._records.append(Pure(epsilon))
+            scale = noise_multiplier * self._adjacency.sum_sensitivity(gradient_bound)
+            scale *= 1.0 + 2.0**-50
+            exponent = granularity_exponent(scale)
+            value = add_l2_noise(np.zeros(shape), scale, exponent, self._noise)
+            return SecretNoise(value, grid_sensitivity(value.size, exponent))
         self._records.append(ObjectivePerturbation(noise_multiplier, curvature_ratio))
         std = noise_multiplier * self._adjacency.sum_sensitivity(gradient_bound)
         exponent = granularity_exponent(std)

@@ -22,6 +22,8 @@ from dpglm.privacy.events import (
     Pure,
     canonical,
 )
+from dpglm.privacy.mechanisms import pure_objective_epsilon
+from dpglm.solvers.pure_objective_perturbation import PURE_MINIMISER
 from dpglm.solvers.schedules import MOST_LEVELS
 
 __all__ = ["QUANTITIES", "Implied", "Quantity"]
@@ -125,6 +127,17 @@ def _perturbed_minimiser(settings: Mapping[str, Any], data: DataSpec) -> Implied
     event = ObjectivePerturbation(settings["noise_multiplier"], ratio)
     bound = settings["clip"] * data.weight_bound
     return Implied(event, bound, settings["n_objectives"], data.n_columns)
+
+
+def _purely_perturbed_minimiser(settings: Mapping[str, Any], data: DataSpec) -> Implied:
+    implied = _perturbed_minimiser(settings, data)
+    assert isinstance(implied.event, ObjectivePerturbation)
+    multiplier, ratio = implied.event.noise_multiplier, implied.event.curvature_ratio
+    return dataclasses.replace(implied, event=Pure(pure_objective_epsilon(multiplier, ratio)))
+
+
+def _pure_minimiser_error(settings: Mapping[str, Any], data: DataSpec) -> Implied:
+    return Implied(Pure(settings["error_epsilon"]), 2.0 * settings["error"], 1, data.n_coefficients)
 
 
 def _minimiser_error(settings: Mapping[str, Any], data: DataSpec) -> Implied:
@@ -241,9 +254,11 @@ QUANTITIES: Mapping[str, Quantity] = MappingProxyType(
         "least clipped loss": Quantity(_least_loss, is_row_sum=False),
         "least clipped loss for its norm": Quantity(_least_loss_for_its_norm, is_row_sum=False),
         "counts of magnitudes": Quantity(_counts_of_magnitudes),
+        "error of a minimiser, with L2 noise": Quantity(_pure_minimiser_error, is_row_sum=False),
         "error of a minimiser": Quantity(_minimiser_error, is_row_sum=False),
         "median along a direction": Quantity(_median, is_row_sum=False),
         "minimiser": Quantity(_minimiser, is_row_sum=False),
+        PURE_MINIMISER: Quantity(_purely_perturbed_minimiser, is_row_sum=False),
         "minimiser of a perturbed objective": Quantity(_perturbed_minimiser, is_row_sum=False),
         "noisy score": Quantity(_noisy_score, is_row_sum=False),
         "normalised second-moment sum": Quantity(_normalized_second_moment_sum),

@@ -75,8 +75,9 @@ class ConfidenceBoosting(Solver):
         check_real("choice_fraction", self.choice_fraction, above=0.0, below=1.0)
         if self.loss_bound is not None:
             check_real("loss_bound", self.loss_bound, above=0.0)
-        # What rows the wrapped solver can take, this one can.
-        object.__setattr__(self, "needs_float64", self.solver.needs_float64)
+
+    def needs_float64(self, budget: PrivacyBudget) -> bool:
+        return self.solver.needs_float64(budget)
 
     def plan(
         self,

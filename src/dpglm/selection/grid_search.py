@@ -94,8 +94,9 @@ class NormGridSearch(Solver):
         if self.loss_bound is not None:
             check_real("loss_bound", self.loss_bound, above=0.0)
         check_real("failure", self.failure, least=1e-9, below=1.0)
-        # What rows the wrapped solver can take, these can.
-        object.__setattr__(self, "needs_float64", self.solver.needs_float64)
+
+    def needs_float64(self, budget: PrivacyBudget) -> bool:
+        return self.solver.needs_float64(budget)
 
     def plan(
         self,

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,13 +63,10 @@ class Candidate:
 class _Search(Solver):
     """Candidates, and rows that every one of them can take."""
 
-    needs_float64: ClassVar[bool] = False
-
     candidates: tuple[Candidate, ...]
 
-    def __post_init__(self) -> None:
-        strict = any(one.solver.needs_float64 for one in self.candidates)
-        object.__setattr__(self, "needs_float64", strict)
+    def needs_float64(self, budget: PrivacyBudget) -> bool:
+        return any(one.solver.needs_float64(budget) for one in self.candidates)
 
     @property
     def _parameters(self) -> tuple[Mapping[str, Any], ...]:

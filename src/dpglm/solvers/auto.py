@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from dataclasses import dataclass
 from typing import final
@@ -15,6 +16,7 @@ from dpglm.problem import L2, NoPenalty, Problem, Squared, Unconstrained
 from dpglm.solvers.base import Plan, Solver
 from dpglm.solvers.newton import Newton
 from dpglm.solvers.noisy_gd import NoisyGD
+from dpglm.solvers.objective_perturbation import ObjectivePerturbation
 from dpglm.solvers.preprocessed import Preprocessed
 from dpglm.solvers.pure_gd import PureGD
 from dpglm.solvers.sufficient_statistics import SufficientStatistics
@@ -25,6 +27,8 @@ __all__ = ["Auto", "choose"]
 # double precision are 2 GiB.
 _MOST_COLUMNS = 300
 _MOST_ENTRIES = 2**28
+# With L2 noise objective perturbation was the better one wherever it was tried, up to 784.
+_MOST_PERTURBED = 1000
 # Centred rows are copies.
 _MOST_COPIED = 2**30
 # Noise in second moments that whitening can bear, against a row's squared length.
@@ -62,13 +66,16 @@ def choose(
     Returns
     -------
     Solver
-        ``PureGD`` for a delta of 0, which Gaussian noise cannot give. For at most 300 columns,
-        and at most 2^28 entries of rows: ``SufficientStatistics`` for squared loss, ``Newton``
-        for other convex losses. Otherwise ``NoisyGD`` with a paid comparison with its start;
-        for convex losses and more than 300 dense columns (at most 2^30 entries) with an
-        intercept without one, but after ``Center``, and after ``Whiten`` too where noise leaves
-        something to see of second moments and there is neither a constraint nor more of a
-        penalty than L2 with ``C = 1``.
+        For a delta of 0, which Gaussian noise cannot give: ``ObjectivePerturbation``, which then
+        has L2 noise, if it takes the problem and there are at most 1000 columns and 2^28 entries
+        of rows; ``PureGD`` otherwise.
+
+        For other budgets, at most 300 columns and at most 2^28 entries of rows:
+        ``SufficientStatistics`` for squared loss, ``Newton`` for other convex losses. Otherwise
+        ``NoisyGD`` with a paid comparison with its start; for convex losses and more than 300
+        dense columns (at most 2^30 entries) with an intercept without one, but after ``Center``,
+        and after ``Whiten`` too where noise leaves something to see of second moments and there is
+        neither a constraint nor more of a penalty than L2 with ``C = 1``.
 
     Examples
     --------
@@ -78,8 +85,8 @@ def choose(
     >>> choose(Problem(Logistic()), ApproximateDP(1.0, 1e-5), data) == Newton()
     True
     """
-    if budget.to_dict().get("delta") == 0.0:
-        return PureGD()
+    if _is_pure(budget):
+        return _without_delta(problem, budget, data, adjacency, may_copy)
     entries, wide = data.n_rows * data.n_columns, data.n_columns > _MOST_COLUMNS
     if not problem.loss.convex:
         return NoisyGD(shrink=True, compare=True)
@@ -95,6 +102,25 @@ def choose(
     if _can_whiten(problem, data, mu):
         steps.append(_WHITEN)
     return Preprocessed(steps, NoisyGD(shrink=True))
+
+
+def _is_pure(budget: PrivacyBudget) -> bool:
+    return budget.to_dict().get("delta") == 0.0
+
+
+def _without_delta(
+    problem: Problem, budget: PrivacyBudget, data: DataSpec, adjacency: Adjacency, may_copy: bool
+) -> Solver:
+    """Choose a solver for a delta of 0."""
+    small = data.n_columns <= _MOST_PERTURBED and data.n_rows * data.n_columns <= _MOST_ENTRIES
+    if small and may_copy:
+        perturbed = ObjectivePerturbation()
+        # Losses, penalties and constraints that it cannot have, single precision, and rows so many
+        # that rounding could not be bounded.
+        with contextlib.suppress(ValueError):
+            perturbed.plan(problem, budget, data, adjacency)
+            return perturbed
+    return PureGD()
 
 
 def _can_whiten(problem: Problem, data: DataSpec, mu: float) -> bool:
@@ -133,6 +159,10 @@ class Auto(Solver):
     """
 
     may_copy: bool = True
+
+    def needs_float64(self, budget: PrivacyBudget) -> bool:
+        # ``choose`` takes objective perturbation where it can.
+        return self.may_copy and _is_pure(budget)
 
     def plan(
         self,

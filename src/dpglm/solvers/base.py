@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar, final
+from typing import Any, Generic, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -258,8 +258,9 @@ class Solution:
 class Solver(abc.ABC):
     """Public settings of an algorithm; what is left open is decided by ``plan``."""
 
-    needs_float64: ClassVar[bool] = False
-    """Whether its rounding bounds hold for rows in double precision only."""
+    def needs_float64(self, budget: PrivacyBudget) -> bool:
+        """Whether its bounds on rounding, for this budget, ask for rows in double precision."""
+        return False
 
     @abc.abstractmethod
     def plan(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from dpglm.privacy.unit import Adjacency
 from dpglm.problem import ConvexScalarLoss, OneVsRest, Problem, Unconstrained
 from dpglm.problem.loss import Loss
 from dpglm.solvers.base import Method, Plan, Solver, StepInfo
+from dpglm.solvers.pure_objective_perturbation import PURE_INTERCEPT, pure_method
 from dpglm.solvers.strongly_convex import (
     PlannedObjective,
     check_settings,
@@ -46,23 +47,24 @@ _TYPICAL_PASSES = 30
 class ObjectivePerturbation(Solver):
     """The minimiser of clipped losses plus a quadratic and a random linear term.
 
-    The objective is ``sum of clipped losses + n penalty + n strength/2 |w|^2 + <b, w>``; b,
-    Gaussian, is what makes its minimiser private. ``OneVsRest`` losses give one objective, with
-    a b of its own, for each class.
+    The objective is ``sum of clipped losses + n penalty + n strength/2 |w|^2 + <b, w>``; b is what
+    makes its minimiser private. It is Gaussian, or L2 noise for budgets with a delta of 0.
+    ``OneVsRest`` losses give one objective, with a b of its own, for each class.
 
     Parameters
     ----------
     strength : float, optional
         Strength of the added quadratic, at least 0; above 0 unless the problem's own penalty is
         strongly convex in all coefficients, the intercept included. By default what that penalty
-        lacks of the strength at which the curvature term takes 0.22 of epsilon.
+        lacks of the strength at which the curvature term takes 0.22 of epsilon. With a delta of
+        0 it takes 0.12, or less where noise or rounding ask for more strength.
     clip : float, optional
         Bound C on a row's gradient, above 0; each row's loss goes on along its tangent beyond
         it. The loss's largest slope times the row norm takes its place if that is less. By
         default half of that.
     intercept_scale : float, optional
-        Factor on the intercept column, from 1e-3 to 1e3. By default 1/4; 1, and then no other
-        value is allowed, where the penalty acts on the intercept.
+        Factor on the intercept column, from 1e-3 to 1e3. By default 1/4, with a delta of 0 1/2; 1,
+        and then no other value is allowed, where the penalty acts on the intercept.
 
     Notes
     -----
@@ -71,9 +73,10 @@ class ObjectivePerturbation(Solver):
     their slope, so the map from minimisers to b is bi-Lipschitz and differentiable almost
     everywhere, which is enough for the change of variables (Federer 1969, Theorem 3.2.5).
 
-    Privacy: the exact minimiser is paid for by ``ObjectivePerturbation(noise_multiplier,
-    curvature_ratio)``, once for each class: given a class, rows are binary, and each row's
-    gradient and curvature are bounded as they are for two classes. The ratio is a row's
+    Privacy, delta above 0: the exact minimiser is paid for by
+    ``ObjectivePerturbation(noise_multiplier, curvature_ratio)``, once for each class: given a
+    class, rows are binary, and each row's gradient and curvature are bounded as they are for two
+    classes. The ratio is a row's
     curvature ``weight * curvature * |x|^2``, with the SQUARE of the row norm, over the strength
     in all coefficients (``privacy.events.ObjectivePerturbation`` has the proof). What is released
     is not that minimiser but a computed one, from a b rounded to a grid. Given the exact
@@ -86,6 +89,12 @@ class ObjectivePerturbation(Solver):
     set must not have more than 16 times as many rows, which is refused. The tolerance is promised
     for ``|b| <= std (sqrt(d) + 20)``, which fails with probability below 1e-86. How long a fit
     takes depends on the rows.
+
+    Privacy, delta 0: b has a density proportional to ``exp(-|b| / s)``, and each exact minimiser
+    costs ``Pure(D / s + log(1 + ratio))``, with D the relation's sensitivity of the gradient sum.
+    Its error is covered by L2 noise in the same way, after projection onto a public ball, and for
+    EVERY b: certificates are checked in the run (``docs/proofs/objective-perturbation.md``,
+    Theorem 2 and Lemma 5).
 
     References
     ----------
@@ -103,14 +112,15 @@ class ObjectivePerturbation(Solver):
     ObjectivePerturbation(noise_multiplier=4..., curvature_ratio=0.246...)
     """
 
-    needs_float64: ClassVar[bool] = True
-
     strength: float | None = None
     clip: float | None = None
     intercept_scale: float | None = None
 
     def __post_init__(self) -> None:
         check_settings(self.strength, self.clip, self.intercept_scale)
+
+    def needs_float64(self, budget: PrivacyBudget) -> bool:
+        return True
 
     def plan(
         self,
@@ -125,8 +135,14 @@ class ObjectivePerturbation(Solver):
             raise ValueError(f"regularizer must be L2 or NoPenalty, got {penalty!r}")
         if not isinstance(problem.constraint, Unconstrained):
             raise ValueError(f"constraint must be Unconstrained, got {problem.constraint!r}")
-        epsilon = budget.as_approximate_dp().epsilon
-        planned = plan_objective(problem, data, adjacency, loss, self.clip, self.intercept_scale)
+        limit = budget.as_approximate_dp()
+        epsilon = limit.epsilon
+        settings = (self.clip, self.intercept_scale)
+        if limit.delta == 0.0:
+            planned = plan_objective(problem, data, adjacency, loss, *settings, PURE_INTERCEPT)
+            pure = pure_method(planned, data, budget, n_objectives, self.strength)
+            return Plan(problem, data, budget, adjacency, pure)
+        planned = plan_objective(problem, data, adjacency, loss, *settings)
         share = min(_CURVATURE_SHARE * epsilon / n_objectives, math.log1p(_LARGEST_RATIO))
         wanted = data.weight_bound * planned.curvature / math.expm1(share)
         planned = with_strength(planned, self.strength, wanted)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -95,14 +95,15 @@ class OutputPerturbation(Solver):
     Gaussian(noise_multiplier=3.73...)
     """
 
-    needs_float64: ClassVar[bool] = True
-
     strength: float | None = None
     clip: float | None = None
     intercept_scale: float | None = None
 
     def __post_init__(self) -> None:
         check_settings(self.strength, self.clip, self.intercept_scale)
+
+    def needs_float64(self, budget: PrivacyBudget) -> bool:
+        return True
 
     def plan(
         self,

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,8 +75,6 @@ class Preprocessed(Solver):
     ['center: row sum', 'model: clipped gradient sum']
     """
 
-    needs_float64: ClassVar[bool] = False
-
     steps: Sequence[Preprocessor]
     solver: Solver = field(default_factory=NoisyGD)
     shares: Sequence[float | None] | None = None
@@ -96,8 +94,9 @@ class Preprocessed(Solver):
             for share in self.shares:
                 if share is not None:
                     check_real("shares", share, above=0.0, below=1.0)
-        # What rows the wrapped solver can take, these can.
-        object.__setattr__(self, "needs_float64", self.solver.needs_float64)
+
+    def needs_float64(self, budget: PrivacyBudget) -> bool:
+        return self.solver.needs_float64(budget)
 
     def plan(
         self,

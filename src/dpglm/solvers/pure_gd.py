@@ -64,9 +64,10 @@ class PureGD(Solver):
     -----
     With a delta of 0 each step costs ``epsilon / T``, so noise grows with T; and its standard
     deviation in each coordinate is ``s sqrt(m + 1)`` for m coefficients. So there are few steps
-    by default, and few columns are better. Where a delta above 0 will do, ``NoisyGD`` is better.
-    What is returned is shrunk towards the start where it is no longer than noise alone would make
-    it (``dpglm.solvers.shrinkage``).
+    by default, and few columns are better. ``ObjectivePerturbation`` is better for the problems
+    that it takes, and ``NoisyGD`` where a delta above 0 will do. What is returned is shrunk
+    towards the start where it is no longer than noise alone would make it
+    (``dpglm.solvers.shrinkage``).
 
     Privacy: T releases, each ``Pure(e)``, exactly; with a delta above 0 their composition is
     accounted for numerically.

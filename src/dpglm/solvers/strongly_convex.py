@@ -150,15 +150,35 @@ class PlannedObjective:
         ValueError
             If rounding does not allow ``largest``.
         """
-        accuracy = Accuracy(
+        reached = attainable(self._accuracy(self.linear_norm), self.strength, self.norm)
+        return self.checked_tolerance(reached, wanted, largest)
+
+    def reach_within(self, radius: float) -> float:
+        """Bound the tolerance that is reached within a radius, whatever the linear term.
+
+        Notes
+        -----
+        Lemma 5 of ``docs/proofs/objective-perturbation.md``: at a computed minimiser w beyond the
+        radius it is this bound times ``|w| / radius``. Where the minimiser is within the radius,
+        the linear term is no longer than the largest gradient of all else there.
+        """
+        rows = self.most_rows * self.data.weight_bound
+        longest = rows * self.clip + float(self.ridge.max()) * radius
+        accuracy = self._accuracy(longest * (1.0 + 1e-6))
+        return 2.0 * attainable(accuracy, self.strength, 2.0 * radius * (1.0 + 1e-6))
+
+    def _accuracy(self, linear_norm: float) -> Accuracy:
+        return Accuracy(
             data=self.data,
             n_rows=self.most_rows,
             clip=self.clip,
             curvature=self.curvature,
             ridge=float(self.ridge.max()),
-            linear_norm=self.linear_norm,
+            linear_norm=linear_norm,
         )
-        reached = attainable(accuracy, self.strength, self.norm)
+
+    def checked_tolerance(self, reached: float, wanted: float, largest: float) -> float:
+        """Choose a tolerance as ``tolerance`` does, given what rounding allows."""
         if not reached <= largest * self.movement:
             raise ValueError(
                 f"n_rows must be smaller, or strength larger, than {self.data.n_rows!r} and "
@@ -257,6 +277,7 @@ def plan_objective(
     loss: Loss,
     clip: float | None,
     intercept_scale: float | None,
+    free_intercept: float = _INTERCEPT,
 ) -> PlannedObjective:
     """Decide everything but the strength, which is 1 until ``with_strength`` sets it.
 
@@ -275,8 +296,10 @@ def plan_objective(
         half of ``slope_unit`` times the row norm with one output, and with several outputs, where
         it must not bind, the largest gradient there is.
     intercept_scale : float, optional
-        Factor on the intercept column. By default 1/4, which makes rows with an intercept almost
-        as short as without; 1 where penalty and constraint act on the intercept.
+        Factor on the intercept column. By default ``free_intercept``; 1 where penalty and
+        constraint act on the intercept.
+    free_intercept : float, default=1/4
+        Small, so that rows with an intercept are almost as short as without.
 
     Returns
     -------
@@ -293,7 +316,8 @@ def plan_objective(
     if not loss.convex:
         raise ValueError(f"loss must be convex, got {loss!r}")
     if intercept_scale is None:
-        intercept_scale = 1.0 if problem.penalize_intercept or not data.intercept else _INTERCEPT
+        fixed = problem.penalize_intercept or not data.intercept
+        intercept_scale = 1.0 if fixed else free_intercept
     if problem.penalize_intercept and intercept_scale != 1.0:
         raise ValueError(
             "intercept_scale must be 1 where penalty and constraint act on the intercept, got "
