@@ -169,13 +169,27 @@ def block_map(rows: Rows) -> Iterator[BlockMap]:
     with ThreadPoolExecutor(threads) as pool, threadpool_limits(1, user_api="blas"):
 
         def map_blocks(kernel: Kernel, blocks: Iterable[Block]) -> Iterator[NDArray[np.float64]]:
-            # Threads that hand over the interpreter's lock once per block wait for each other.
             remaining = iter(blocks)
             each = max(1, min(_MOST_BLOCKS_EACH, _MOST_BLOCKS // threads))
             while wave := list(itertools.islice(remaining, threads * each)):
-                shares = [wave[first::threads] for first in range(threads)]
-                sums = list(pool.map(lambda share: [kernel(block) for block in share], shares))
-                for position in range(len(wave)):
-                    yield sums[position % threads][position // threads]
+                yield from _on_threads(pool, threads, kernel, wave)
 
         yield map_blocks
+
+
+def _on_threads(
+    pool: ThreadPoolExecutor, threads: int, kernel: Kernel, blocks: list[Block]
+) -> list[NDArray[np.float64]]:
+    """Apply a kernel to blocks; whichever thread is free takes the next."""
+    sums: list[Any] = [None] * len(blocks)
+    # One iterator for all threads, which go on by themselves: handing out single blocks from
+    # here would make them wait for each other at the interpreter's lock.
+    positions = iter(range(len(blocks)))
+
+    def work(_: int) -> None:
+        for position in positions:
+            sums[position] = kernel(blocks[position])
+
+    for _ in pool.map(work, range(threads)):
+        pass
+    return sums
