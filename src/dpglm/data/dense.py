@@ -19,7 +19,8 @@ __all__ = ["BLOCK_ROWS", "RUN_ROWS", "DenseRows"]
 RUN_ROWS = 64
 """Rows that are summed in the rows' own precision; runs are added up in float64."""
 _LEAST_BYTES, _MOST_BYTES = 1 << 23, 1 << 25
-"""Of a block. Large ones are handed out less often; but all cores should have some."""
+"""Of a block; of one with several outputs the least is a quarter, as there is more to do with it.
+Large ones are handed out less often, but all cores should have some."""
 _BLOCKS = 16
 """About as many blocks there are between these sizes."""
 _COLUMN_BLOCKS = 4
@@ -62,7 +63,8 @@ class DenseRows(Rows):
         self._which = which
         row_bytes = X.itemsize * X.shape[1]
         # Neighbours, which have the same spec, are cut alike.
-        size = min(max(_LEAST_BYTES, spec.n_rows * row_bytes // _BLOCKS), _MOST_BYTES)
+        least = _LEAST_BYTES if spec.n_outputs == 1 else _LEAST_BYTES // 4
+        size = min(max(least, spec.n_rows * row_bytes // _BLOCKS), _MOST_BYTES)
         rows = size // row_bytes
         if which is None and not X.flags.c_contiguous and X.flags.f_contiguous:
             # Long pieces of columns are read faster than what few of them could save in cache.
