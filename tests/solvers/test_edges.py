@@ -314,3 +314,22 @@ def test_what_is_neutral():
     assert is_neutral(Squared(), DataSpec(100, 2, target_low=-1.0, target_high=2.0))
     assert not is_neutral(Poisson(), counts)
     assert not is_neutral(Squared(), counts)
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 0.3])
+def test_least_squares_by_newton_keeps_what_is_far_out_of_noise(epsilon):
+    def risks(w, rows):
+        (block,) = rows.blocks()
+        return float(np.mean((block.predict(w) - block.targets) ** 2))
+
+    data = DataSpec(10_000, 8, row_norm=3.0, intercept=3.0, target_low=-1.0, target_high=1.0)
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(10_000, 8))
+    y = np.clip(X @ rng.normal(size=8) * 0.1 + rng.normal(0.0, 0.3, 10_000), -1.0, 1.0)
+    rows = prepare_rows(X, y, data)
+    plan = Newton().plan(Problem(Squared()), ApproximateDP(epsilon, 1e-5), data)
+    w = run(plan, rows, SeededNoise(0)).w
+    with mock.patch.object(newton.NewtonMethod, "_noise_damped_by", return_value=1.0):
+        lost = run(plan, rows, SeededNoise(0)).w
+    zero = risks(np.zeros_like(w), rows)
+    assert risks(w, rows) < 0.7 * zero < risks(lost, rows)

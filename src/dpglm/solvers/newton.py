@@ -21,7 +21,7 @@ from dpglm.privacy.calibrate import calibrate
 from dpglm.privacy.events import Composed, Gaussian, Repeated
 from dpglm.privacy.mechanisms import Release
 from dpglm.privacy.unit import Adjacency
-from dpglm.problem import Problem
+from dpglm.problem import Problem, Squared
 from dpglm.problem.loss import Loss, Target
 from dpglm.solvers.base import Method, Plan, Solver, StepInfo
 from dpglm.solvers.defaults import slope_unit
@@ -50,6 +50,8 @@ _LARGEST_STEP = 2.0
 # Share of the bound on curvature that damps noise, where the clip is twice the slopes at zero;
 # none where it is below them, as the clipped loss is flat there.
 _DAMPING = 0.25
+# The same for squared errors, whose curvature is what it is: as if half of the rows were clipped.
+_DAMPING_OF_SQUARES, _HARDLY = 0.5, 0.25
 # Noise in a prediction, over the range in which slopes change, that does no harm.
 _VISIBLE = 0.05
 
@@ -299,10 +301,19 @@ class NewtonMethod(Method["NewtonState"]):
     @property
     def _noise_left(self) -> float:
         """Standard deviation of the noise in each coordinate, as far as the loss damps it."""
-        loss = self.problem.loss
+        loss, longest = self.problem.loss, math.sqrt(self.data.n_columns)
+        # A row of usual length is clipped where its slope is larger.
+        reach = self.clip / longest
+        if isinstance(loss, Squared):
+            left = self._noise_damped_by(_DAMPING_OF_SQUARES)
+            # So little noise that it takes hardly any row to where the clipped loss is straight.
+            if left * longest * self.curvature <= _HARDLY * reach:
+                return left
         largest = loss.slope_bound_on(0.0, *self.data.target_range(loss.target.bounds))
-        relative = self.clip / (largest * math.sqrt(self.data.n_columns)) if largest else 1.0
-        damping = _DAMPING * min(max(relative - 1.0, 0.0), 1.0)
+        relative = reach / largest if largest else 1.0
+        return self._noise_damped_by(_DAMPING * min(max(relative - 1.0, 0.0), 1.0))
+
+    def _noise_damped_by(self, damping: float) -> float:
         variance = 0.0
         for eta in self.step_sizes:
             variance = (1.0 - damping * eta) ** 2 * variance + eta**2
