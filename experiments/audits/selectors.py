@@ -26,9 +26,9 @@ from dpglm.privacy.choices import (
     permute_and_flip,
 )
 from dpglm.privacy.l2_noise import add_l2_noise, add_laplace
-from dpglm.privacy.mechanisms import Release
 from dpglm.privacy.noise import SystemNoise, add_gaussian, granularity_exponent
 from dpglm.privacy.rank_choices import exponential_mechanism_in_runs, first_above
+from dpglm.privacy.releases import Release
 from dpglm.problem import Problem, Squared
 from dpglm.selection import BestIterate, ConfidenceBoosting, NormGridSearch, method
 from dpglm.solvers import Constant, Method, NoisyGD, Plan, Solver, StepInfo

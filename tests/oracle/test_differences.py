@@ -14,8 +14,9 @@ from dpglm.oracle.differences import clipped_difference_sum, noisy_difference
 from dpglm.oracle.gradients import Oracle, clipped_gradient_sum
 from dpglm.oracle.rounding import sum_magnitude, sum_rounding
 from dpglm.privacy.events import Gaussian, PoissonSampled
-from dpglm.privacy.mechanisms import Curator, noise_scale
+from dpglm.privacy.mechanisms import Curator
 from dpglm.privacy.noise import SeededNoise
+from dpglm.privacy.noise_scales import noise_scale
 from dpglm.privacy.unit import Adjacency
 from dpglm.problem import Logistic, OneVsRest, Poisson, Softmax, Squared, SquaredHinge
 from tests.audit.attack import released_sums

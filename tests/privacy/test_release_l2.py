@@ -11,14 +11,9 @@ from scipy.stats import chisquare, gamma, kstest
 
 from dpglm.privacy import mechanisms
 from dpglm.privacy.events import Composed, Gaussian, Pure
-from dpglm.privacy.mechanisms import (
-    MOST_SENDERS,
-    BoundedSum,
-    Curator,
-    l2_noise_scale,
-    noise_scale,
-)
+from dpglm.privacy.mechanisms import MOST_SENDERS, BoundedSum, Curator
 from dpglm.privacy.noise import SeededNoise, grid_sensitivity
+from dpglm.privacy.noise_scales import l2_noise_scale, noise_scale
 from dpglm.privacy.unit import Adjacency
 
 RUNS = 3000

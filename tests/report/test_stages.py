@@ -9,7 +9,7 @@ import pytest
 from dpglm import NoisyGD, RobustClassifier
 from dpglm.data.spec import DataSpec
 from dpglm.privacy.events import Composed, Gaussian, Parallel, Pure, Repeated
-from dpglm.privacy.mechanisms import Release
+from dpglm.privacy.releases import Release
 from dpglm.report import Certificate, verify
 from dpglm.report.stages import check_parts, happened, plain_settings, stage_of
 from dpglm.selection import BestIterate, ConfidenceBoosting, NormGridSearch

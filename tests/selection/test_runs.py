@@ -18,8 +18,9 @@ from dpglm.oracle.clipping import FlatClipping
 from dpglm.privacy import Adjacency, ApproximateDP
 from dpglm.privacy import mechanisms as mechanisms_module
 from dpglm.privacy.events import Gaussian
-from dpglm.privacy.mechanisms import Curator, Release
+from dpglm.privacy.mechanisms import Curator
 from dpglm.privacy.noise import SeededNoise
+from dpglm.privacy.releases import Release
 from dpglm.problem import L2, Logistic, Problem, Savage, Softmax, Squared, Tangent
 from dpglm.selection import BestIterate, ConfidenceBoosting, NormGridSearch
 from dpglm.selection.partition import partition

@@ -19,8 +19,9 @@ from dpglm.oracle.minimizers import CertificateError, certified_minimizer
 from dpglm.privacy.accountants import accountant_for
 from dpglm.privacy.budget import ApproximateDP
 from dpglm.privacy.events import Composed, Pure, Repeated, canonical
-from dpglm.privacy.mechanisms import Curator, SecretNoise, pure_objective_epsilon
+from dpglm.privacy.mechanisms import Curator, SecretNoise
 from dpglm.privacy.noise import SeededNoise
+from dpglm.privacy.noise_scales import pure_objective_epsilon
 from dpglm.privacy.unit import Adjacency
 from dpglm.problem import L1, L2, Hinge, Huber, L2Ball, Logistic, OneVsRest, Problem, Squared
 from dpglm.report import verify

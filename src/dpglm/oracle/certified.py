@@ -9,13 +9,8 @@ from numpy.typing import NDArray
 
 from dpglm.oracle.minimizers import certified_minimizer
 from dpglm.oracle.objectives import Objective
-from dpglm.privacy.mechanisms import (
-    BoundedSum,
-    Curator,
-    NoiseScale,
-    l2_noise_scale,
-    noise_scale,
-)
+from dpglm.privacy.mechanisms import BoundedSum, Curator
+from dpglm.privacy.noise_scales import NoiseScale, l2_noise_scale, noise_scale
 from dpglm.privacy.unit import Adjacency
 from dpglm.problem import L2Ball
 

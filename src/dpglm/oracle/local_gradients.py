@@ -11,7 +11,8 @@ from dpglm.data.spec import DataSpec
 from dpglm.oracle.clipping import Clipping
 from dpglm.oracle.gradients import Oracle, clipped_gradient_sum
 from dpglm.oracle.rounding import sum_magnitude, sum_rounding
-from dpglm.privacy.mechanisms import BoundedSum, NoiseScale, noise_scale
+from dpglm.privacy.mechanisms import BoundedSum
+from dpglm.privacy.noise_scales import NoiseScale, noise_scale
 from dpglm.privacy.unit import Adjacency
 
 __all__ = ["locally_noised_gradient", "message_noise"]

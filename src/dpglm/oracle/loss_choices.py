@@ -12,7 +12,8 @@ from dpglm.data import dense, sparse
 from dpglm.data.rows import SERIAL, Block, BlockMap, Rows
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
-from dpglm.privacy.mechanisms import BoundedSum, noise_scale
+from dpglm.privacy.mechanisms import BoundedSum
+from dpglm.privacy.noise_scales import noise_scale
 from dpglm.privacy.unit import Adjacency
 
 __all__ = [

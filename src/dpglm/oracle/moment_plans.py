@@ -11,7 +11,7 @@ from dpglm.data.spec import DataSpec
 from dpglm.oracle.moments import n_symmetric
 from dpglm.oracle.rounding import row_sum_noise, sum_rounding
 from dpglm.privacy.events import Gaussian
-from dpglm.privacy.mechanisms import Release
+from dpglm.privacy.releases import Release
 from dpglm.privacy.unit import Adjacency
 
 __all__ = [

@@ -8,7 +8,7 @@ import numpy as np
 
 from dpglm.data import dense, sparse
 from dpglm.data.spec import DataSpec
-from dpglm.privacy.mechanisms import NoiseScale, noise_scale
+from dpglm.privacy.noise_scales import NoiseScale, noise_scale
 from dpglm.privacy.unit import Adjacency
 
 __all__ = [

@@ -18,7 +18,7 @@ from dpglm.oracle.rounding import row_sum_noise
 from dpglm.preprocessing.base import PlannedStep, Preprocessor, dense_spec
 from dpglm.preprocessing.row_map import RowMap
 from dpglm.privacy.events import Gaussian
-from dpglm.privacy.mechanisms import Release
+from dpglm.privacy.releases import Release
 from dpglm.privacy.unit import Adjacency
 
 __all__ = ["Center", "PlannedCenter", "check_intercept", "nearest_mean"]

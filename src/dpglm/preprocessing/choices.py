@@ -6,7 +6,7 @@ from scipy.special import log_ndtr
 
 from dpglm.data.spec import DataSpec
 from dpglm.privacy.events import BoundedRange, Pure
-from dpglm.privacy.mechanisms import Release
+from dpglm.privacy.releases import Release
 from dpglm.privacy.unit import Adjacency
 
 __all__ = ["bounded_range_epsilon", "choice_release", "pure_epsilon", "quantile_share"]

@@ -21,7 +21,7 @@ from dpglm.preprocessing.choices import (
 )
 from dpglm.preprocessing.row_map import RowMap
 from dpglm.privacy.events import BoundedRange, Pure
-from dpglm.privacy.mechanisms import Release
+from dpglm.privacy.releases import Release
 from dpglm.privacy.unit import Adjacency
 
 __all__ = ["ClipToQuantile", "PlannedClipToQuantile"]

@@ -22,7 +22,7 @@ from dpglm.preprocessing.center import check_intercept, nearest_mean
 from dpglm.preprocessing.choices import bounded_range_epsilon, choice_release
 from dpglm.preprocessing.row_map import RowMap
 from dpglm.privacy.events import BoundedRange, Gaussian
-from dpglm.privacy.mechanisms import Release
+from dpglm.privacy.releases import Release
 from dpglm.privacy.unit import Adjacency
 
 __all__ = ["InstanceOptimalCenter", "PlannedInstanceOptimalCenter"]

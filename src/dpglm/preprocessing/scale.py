@@ -17,7 +17,8 @@ from dpglm.oracle.rounding import row_sum_noise
 from dpglm.preprocessing.base import PlannedStep, Preprocessor, dense_spec
 from dpglm.preprocessing.row_map import RowMap
 from dpglm.privacy.events import Gaussian
-from dpglm.privacy.mechanisms import NoiseScale, Release
+from dpglm.privacy.noise_scales import NoiseScale
+from dpglm.privacy.releases import Release
 from dpglm.privacy.unit import Adjacency
 
 __all__ = ["PlannedScale", "Scale"]

@@ -20,7 +20,7 @@ from dpglm.oracle.moment_plans import (
 from dpglm.oracle.moments import noisy_second_moments
 from dpglm.preprocessing.base import PlannedStep, Preprocessor, dense_spec
 from dpglm.preprocessing.row_map import RowMap
-from dpglm.privacy.mechanisms import Release
+from dpglm.privacy.releases import Release
 from dpglm.privacy.unit import Adjacency
 
 __all__ = ["PlannedWhiten", "Whiten"]

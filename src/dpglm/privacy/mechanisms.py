@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
-from typing import Any, Self, final
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm._validation import check_integer, check_real
+from dpglm._validation import check_integer
 from dpglm.exceptions import PlanMismatchError
 from dpglm.privacy.choices import (
     exponential_mechanism,
@@ -29,10 +29,10 @@ from dpglm.privacy.events import (
     Pure,
     RandomlyRepeated,
     canonical,
-    event_from_dict,
 )
 from dpglm.privacy.l2_noise import add_l2_noise
 from dpglm.privacy.noise import NoiseSource, add_gaussian, granularity_exponent, grid_sensitivity
+from dpglm.privacy.noise_scales import l2_noise_scale, noise_scale, pure_objective_epsilon
 from dpglm.privacy.rank_choices import exponential_mechanism_in_runs, first_above
 from dpglm.privacy.unit import Adjacency
 
@@ -40,12 +40,7 @@ __all__ = [
     "MOST_SENDERS",
     "BoundedSum",
     "Curator",
-    "NoiseScale",
-    "Release",
     "SecretNoise",
-    "l2_noise_scale",
-    "noise_scale",
-    "pure_objective_epsilon",
 ]
 
 MOST_SENDERS = 2**13
@@ -90,173 +85,6 @@ class BoundedSum:
             f"contribution_bound={self.contribution_bound!r}, rounding={self.rounding!r}, "
             f"sampling_rate={self.sampling_rate!r})"
         )
-
-
-@final
-@dataclass(frozen=True)
-class NoiseScale:
-    """Size of noise and the grid it lives on.
-
-    Parameters
-    ----------
-    std : float
-        Standard deviation of Gaussian noise in each coordinate, or scale of L2 noise.
-    exponent : int
-        Released values and noise are multiples of ``2**exponent``.
-    """
-
-    std: float
-    exponent: int
-
-
-def noise_scale(
-    adjacency: Adjacency, contribution: float, noise_multiplier: float, size: int, magnitude: float
-) -> NoiseScale:
-    """Work out the noise that a bounded sum needs.
-
-    Parameters
-    ----------
-    adjacency : Adjacency
-        The neighbouring relation.
-    contribution : float
-        Bound on what erasing one row does to the computed sum in L2 norm, rounding included.
-    noise_multiplier : float
-        Noise standard deviation, or scale, over sensitivity, above 0.
-    size : int
-        Number of coordinates released.
-    magnitude : float
-        Public bound on the norm of the sum.
-
-    Returns
-    -------
-    NoiseScale
-        The grid is fine against the noise, yet coarse enough that no sum within the bound runs
-        out of the integers that a float64 holds.
-
-    Notes
-    -----
-    Privacy: the sensitivity includes what snapping ``size`` coordinates to the grid adds. The
-    relation's factor multiplies all of it, as the group-privacy proof for sampled replace-one
-    releases asks (``PLDAccountant``).
-    """
-    finest = granularity_exponent(noise_multiplier * adjacency.sum_sensitivity(contribution))
-    exponent = max(finest, math.frexp(magnitude)[1] - 51)
-    snapped = contribution + grid_sensitivity(size, exponent)
-    return NoiseScale(noise_multiplier * adjacency.sum_sensitivity(snapped), exponent)
-
-
-def l2_noise_scale(
-    adjacency: Adjacency, contribution: float, epsilon: float, size: int, magnitude: float
-) -> NoiseScale:
-    """Work out the L2 noise that a bounded sum needs.
-
-    Parameters
-    ----------
-    adjacency, contribution, size, magnitude
-        As for ``noise_scale``.
-    epsilon : float
-        What the release costs, above 0.
-
-    Returns
-    -------
-    NoiseScale
-        Its ``std`` is the scale s of a density proportional to ``exp(-|b| / s)``.
-
-    Notes
-    -----
-    Privacy: the sensitivity over epsilon, rounded up, as pure differential privacy has no room
-    for a last digit.
-    """
-    scale = noise_scale(adjacency, contribution, 1.0 / epsilon, size, magnitude)
-    return NoiseScale(scale.std * (1.0 + 2.0**-50), scale.exponent)
-
-
-def pure_objective_epsilon(noise_multiplier: float, curvature_ratio: float) -> float:
-    """Add up what the exact minimiser of an objective with an L2 linear term costs.
-
-    Parameters
-    ----------
-    noise_multiplier : float
-        Scale s of the term over the sensitivity of the gradient sum, above 0.
-    curvature_ratio : float
-        Bound on one row's curvature over the strength of the quadratic penalty, above 0.
-
-    Returns
-    -------
-    float
-        ``1 / noise_multiplier + log(1 + curvature_ratio)``, rounded up.
-
-    References
-    ----------
-    Theorem 2 of ``docs/proofs/objective-perturbation.md``; compare Chaudhuri, Monteleoni and
-    Sarwate, JMLR 2011, Theorem 9.
-
-    Examples
-    --------
-    >>> round(pure_objective_epsilon(2.0, 1.0), 6)
-    1.193147
-    """
-    return (1.0 / noise_multiplier + math.log1p(curvature_ratio)) * (1.0 + 2.0**-50)
-
-
-@final
-@dataclass(frozen=True)
-class Release:
-    """One kind of thing that a run will release: what its privacy rests on, planned before data.
-
-    Parameters
-    ----------
-    quantity : str
-        What is released, in words, such as ``"clipped gradient sum"``.
-    event : Event
-        The basic event of each release.
-    count : int
-        How often, at least 1.
-    contribution_bound : float
-        The largest change of the exact quantity, in L2 norm, when one row is erased (of scores:
-        of any one score). Where it shrinks along a run the noise shrinks with it, and this is
-        the largest.
-    noise_multiplier : float
-        Scale of the noise (standard deviation of Gaussian noise) over the sensitivity.
-    noise_scale : float
-        Scale of the noise that goes with ``contribution_bound``. It is at least
-        ``noise_multiplier`` times the relation's sensitivity for that bound; the excess is what
-        floating point asks for.
-    coordinates : int
-        Number of values in each release, at least 1.
-    """
-
-    quantity: str
-    event: Event
-    count: int
-    contribution_bound: float
-    noise_multiplier: float
-    noise_scale: float
-    coordinates: int
-
-    def __post_init__(self) -> None:
-        check_integer("count", self.count, least=1)
-        check_integer("coordinates", self.coordinates, least=1)
-        for name in ("contribution_bound", "noise_multiplier", "noise_scale"):
-            check_real(name, getattr(self, name), least=0.0)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON values from which ``from_dict`` makes an equal release."""
-        return {**vars(self), "event": self.event.to_dict()}
-
-    @classmethod
-    def from_dict(cls, document: Any) -> Self:
-        """Read back what ``to_dict`` returned.
-
-        Raises
-        ------
-        ValueError
-            If a key is missing or unknown, or a value is not allowed.
-        """
-        names = {field.name for field in fields(cls)}
-        if not isinstance(document, Mapping) or set(document) != names:
-            raise ValueError(f"a release must have the keys {sorted(names)}, got {document!r}")
-        return cls(**{**document, "event": event_from_dict(document["event"])})
 
 
 @final

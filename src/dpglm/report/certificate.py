@@ -20,8 +20,8 @@ from dpglm.ledger.entry import LedgerReference
 from dpglm.privacy.accountants import accountant_for
 from dpglm.privacy.budget import PrivacyBudget, budget_from_dict, default_delta
 from dpglm.privacy.events import Event, event_from_dict
-from dpglm.privacy.mechanisms import Release
 from dpglm.privacy.noise import NoiseSource
+from dpglm.privacy.releases import Release
 from dpglm.privacy.unit import Adjacency
 from dpglm.report import statement
 from dpglm.report._files import read_json, write_json

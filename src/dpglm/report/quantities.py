@@ -22,7 +22,7 @@ from dpglm.privacy.events import (
     Pure,
     canonical,
 )
-from dpglm.privacy.mechanisms import pure_objective_epsilon
+from dpglm.privacy.noise_scales import pure_objective_epsilon
 from dpglm.solvers.pure_objective_perturbation import PURE_MINIMISER
 from dpglm.solvers.schedules import MOST_LEVELS
 

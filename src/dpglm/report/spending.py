@@ -19,7 +19,7 @@ from dpglm.privacy.events import (
     Repeated,
     canonical,
 )
-from dpglm.privacy.mechanisms import Release
+from dpglm.privacy.releases import Release
 from dpglm.privacy.unit import Adjacency
 from dpglm.report.stages import by_stage, happened
 from dpglm.report.words import plain_number, rounded_up

@@ -30,7 +30,7 @@ from dpglm.privacy.events import (
     Repeated,
     canonical,
 )
-from dpglm.privacy.mechanisms import Release
+from dpglm.privacy.releases import Release
 from dpglm.privacy.repetitions import repetitions_from_dict
 
 __all__ = [

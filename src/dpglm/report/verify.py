@@ -26,8 +26,8 @@ from dpglm.privacy.events import (
     Repeated,
     canonical,
 )
-from dpglm.privacy.mechanisms import noise_scale
 from dpglm.privacy.noise import SystemNoise
+from dpglm.privacy.noise_scales import noise_scale
 from dpglm.privacy.opendp_noise import OpenDPNoise
 from dpglm.problem import Target
 from dpglm.report.certificate import Certificate, library_versions

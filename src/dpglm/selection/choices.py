@@ -20,7 +20,7 @@ from dpglm.oracle.loss_choices import (
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.calibrate import calibrate
 from dpglm.privacy.events import BoundedRange, Pure
-from dpglm.privacy.mechanisms import Release
+from dpglm.privacy.releases import Release
 from dpglm.privacy.unit import Adjacency
 
 __all__ = ["MOST_EPSILON", "Choice", "LeastLoss", "LeastLossByNorm", "epsilon_of_choice"]

@@ -14,7 +14,7 @@ from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.parts import part_oracles
 from dpglm.privacy.events import Composed, Event, Parallel, canonical
-from dpglm.privacy.mechanisms import Release
+from dpglm.privacy.releases import Release
 from dpglm.privacy.unit import Adjacency
 from dpglm.selection.choices import Choice
 from dpglm.selection.partition import partition

@@ -20,7 +20,7 @@ from dpglm.privacy.budget import ApproximateDP, GaussianDP, PrivacyBudget
 from dpglm.privacy.calibrate import calibrate, excess
 from dpglm.privacy.events import Composed, Event, Gaussian, RandomlyRepeated
 from dpglm.privacy.fill import largest_share
-from dpglm.privacy.mechanisms import Release
+from dpglm.privacy.releases import Release
 from dpglm.privacy.repetitions import Repetitions, uniform
 from dpglm.privacy.unit import Adjacency
 from dpglm.problem import Problem

@@ -18,7 +18,8 @@ from dpglm.oracle.rounding import sum_magnitude, sum_rounding
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.calibrate import calibrate
 from dpglm.privacy.events import Gaussian
-from dpglm.privacy.mechanisms import Release, noise_scale
+from dpglm.privacy.noise_scales import noise_scale
+from dpglm.privacy.releases import Release
 from dpglm.privacy.unit import Adjacency
 from dpglm.problem import L2Ball, Problem
 from dpglm.solvers import defaults

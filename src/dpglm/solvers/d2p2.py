@@ -28,7 +28,8 @@ from dpglm.privacy.events import (
     Repeated,
     canonical,
 )
-from dpglm.privacy.mechanisms import NoiseScale, Release, noise_scale
+from dpglm.privacy.noise_scales import NoiseScale, noise_scale
+from dpglm.privacy.releases import Release
 from dpglm.privacy.unit import Adjacency
 from dpglm.problem import Problem
 from dpglm.solvers import defaults

@@ -19,7 +19,7 @@ from dpglm.oracle.views import View, view_spec
 from dpglm.privacy.budget import ApproximateDP, PrivacyBudget
 from dpglm.privacy.calibrate import calibrate
 from dpglm.privacy.events import BoundedRange
-from dpglm.privacy.mechanisms import Release
+from dpglm.privacy.releases import Release
 from dpglm.privacy.unit import Adjacency
 from dpglm.problem import L1Ball, Problem, Unconstrained
 from dpglm.solvers import defaults

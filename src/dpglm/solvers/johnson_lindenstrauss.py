@@ -23,7 +23,7 @@ from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import Event
-from dpglm.privacy.mechanisms import Release
+from dpglm.privacy.releases import Release
 from dpglm.privacy.unit import Adjacency
 from dpglm.problem import L2, Constraint, L2Ball, NoPenalty, Problem, Unconstrained
 from dpglm.problem.loss import Loss

@@ -18,7 +18,8 @@ from dpglm.oracle.parts import part_oracles
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.calibrate import calibrate
 from dpglm.privacy.events import Event, Gaussian, Parallel, canonical
-from dpglm.privacy.mechanisms import MOST_SENDERS, Release
+from dpglm.privacy.mechanisms import MOST_SENDERS
+from dpglm.privacy.releases import Release
 from dpglm.privacy.unit import Adjacency
 from dpglm.problem import Problem
 from dpglm.solvers import defaults

@@ -19,7 +19,7 @@ from dpglm.oracle.preconditioned import noisy_preconditioned_gradient
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.calibrate import calibrate
 from dpglm.privacy.events import Composed, Gaussian, Repeated
-from dpglm.privacy.mechanisms import Release
+from dpglm.privacy.releases import Release
 from dpglm.privacy.unit import Adjacency
 from dpglm.problem import Problem, Squared
 from dpglm.problem.loss import Loss, Target

@@ -26,8 +26,9 @@ from dpglm.privacy.events import (
     PoissonSampled,
     canonical,
 )
-from dpglm.privacy.mechanisms import NoiseScale, Release, noise_scale
 from dpglm.privacy.noise import grid_sensitivity
+from dpglm.privacy.noise_scales import NoiseScale, noise_scale
+from dpglm.privacy.releases import Release
 from dpglm.privacy.unit import Adjacency
 from dpglm.problem import L2Ball, Problem
 from dpglm.problem.loss import Loss

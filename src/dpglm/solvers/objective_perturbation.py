@@ -17,8 +17,8 @@ from dpglm.privacy import events
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.calibrate import calibrate
 from dpglm.privacy.events import Composed, Event, Gaussian, Repeated
-from dpglm.privacy.mechanisms import Release
 from dpglm.privacy.noise import granularity_exponent, grid_sensitivity
+from dpglm.privacy.releases import Release
 from dpglm.privacy.unit import Adjacency
 from dpglm.problem import ConvexScalarLoss, OneVsRest, Problem, Unconstrained
 from dpglm.problem.loss import Loss

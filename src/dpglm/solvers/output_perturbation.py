@@ -15,7 +15,7 @@ from dpglm.oracle.gradients import Oracle
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.calibrate import calibrate
 from dpglm.privacy.events import Gaussian
-from dpglm.privacy.mechanisms import Release
+from dpglm.privacy.releases import Release
 from dpglm.privacy.unit import Adjacency
 from dpglm.problem import L2Ball, Problem, Unconstrained
 from dpglm.solvers.base import Method, Plan, Solver, StepInfo

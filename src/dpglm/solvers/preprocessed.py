@@ -21,7 +21,7 @@ from dpglm.privacy.budget import ApproximateDP, GaussianDP, PrivacyBudget
 from dpglm.privacy.calibrate import calibrate, excess, within_budget
 from dpglm.privacy.events import Composed, Event, Gaussian, Repeated, canonical
 from dpglm.privacy.fill import largest_share
-from dpglm.privacy.mechanisms import Release
+from dpglm.privacy.releases import Release
 from dpglm.privacy.unit import Adjacency
 from dpglm.problem import Problem
 from dpglm.solvers.base import Method, Plan, Solver, StepInfo

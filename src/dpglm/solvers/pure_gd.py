@@ -19,7 +19,8 @@ from dpglm.oracle.rounding import sum_magnitude, sum_rounding
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.calibrate import calibrate
 from dpglm.privacy.events import Pure
-from dpglm.privacy.mechanisms import Release, l2_noise_scale
+from dpglm.privacy.noise_scales import l2_noise_scale
+from dpglm.privacy.releases import Release
 from dpglm.privacy.unit import Adjacency
 from dpglm.problem import Problem
 from dpglm.problem.loss import Loss

@@ -16,8 +16,9 @@ from dpglm.oracle.gradients import Oracle
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.calibrate import calibrate
 from dpglm.privacy.events import Composed, Event, Pure, Repeated
-from dpglm.privacy.mechanisms import Release, pure_objective_epsilon
 from dpglm.privacy.noise import granularity_exponent, grid_sensitivity
+from dpglm.privacy.noise_scales import pure_objective_epsilon
+from dpglm.privacy.releases import Release
 from dpglm.solvers.base import Method, StepInfo
 from dpglm.solvers.defaults import slope_unit
 from dpglm.solvers.feasible import n_penalized

@@ -17,7 +17,7 @@ from dpglm.oracle.moments import n_symmetric, noisy_moments, noisy_second_moment
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.calibrate import calibrate
 from dpglm.privacy.events import Composed, Gaussian
-from dpglm.privacy.mechanisms import Release
+from dpglm.privacy.releases import Release
 from dpglm.privacy.unit import Adjacency
 from dpglm.problem import Problem, Squared
 from dpglm.solvers.base import Method, Plan, Solver, StepInfo
