@@ -35,6 +35,13 @@ WHITENED = Preprocessed([Center(intercept=0.25), Whiten(exponent=0.25)], NoisyGD
         (Logistic(), GaussianDP(0.5), SMALL, Newton()),
         (Softmax(), BUDGET, DataSpec(1000, 20, n_outputs=3), Newton()),
         (Squared(), BUDGET, SMALL, SufficientStatistics()),
+        (
+            Squared(),
+            BUDGET,
+            DataSpec(1000, 64, target_low=0.0, target_high=1.0),
+            SufficientStatistics(),
+        ),
+        (Squared(), BUDGET, DataSpec(1000, 65, target_low=0.0, target_high=1.0), Newton()),
         (Savage(), BUDGET, SMALL, ROBUST),
         (Logistic(), BUDGET, DataSpec(1000, 301), COMPARED),
         (Logistic(), BUDGET, DataSpec(1000, 299, intercept=1.0), Newton()),

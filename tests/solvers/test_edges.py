@@ -114,9 +114,15 @@ def test_without_a_strong_penalty_and_shrinkage_they_would_be(corner):
         assert excess(*corner) > 0.02
 
 
-@pytest.mark.parametrize("loss", [Logistic(), Squared()], ids=str)
-def test_shrinkage_keeps_a_weak_penalty_at_zero(loss):
-    corner = (500, 5, loss, 1, 0.05, 0.0)
+WEAK = [
+    (500, 5, Logistic(), 1, 0.05, 0.0),
+    (500, 5, Squared(), 1, 0.05, 0.0),
+    (5000, 70, Squared(), 1, 0.3, 1e-5),
+]
+
+
+@pytest.mark.parametrize("corner", WEAK, ids=str)
+def test_shrinkage_takes_most_of_little_noise(corner):
     shrunken = excess(*corner)
     with mock.patch.object(shrinkage, "kept_share", return_value=1.0):
         assert shrunken < 0.2 * excess(*corner)

@@ -26,6 +26,8 @@ __all__ = ["Auto", "choose"]
 # Newton's steps in all directions of more columns than these drown in noise; 2^28 entries in
 # double precision are 2 GiB.
 _MOST_COLUMNS = 300
+# Least squares from a matrix whose noise grows faster with columns than that of Newton's steps.
+_FEW_COLUMNS = 64
 _MOST_ENTRIES = 2**28
 # With L2 noise objective perturbation was the better one wherever it was tried, up to 784.
 _MOST_PERTURBED = 1000
@@ -71,11 +73,12 @@ def choose(
         of rows; ``PureGD`` otherwise.
 
         For other budgets, at most 300 columns and at most 2^28 entries of rows:
-        ``SufficientStatistics`` for squared loss, ``Newton`` for other convex losses. Otherwise
-        ``NoisyGD`` with a paid comparison with its start; for convex losses and more than 300
-        dense columns (at most 2^30 entries) with an intercept without one, but after ``Center``,
-        and after ``Whiten`` too where noise leaves something to see of second moments and there is
-        neither a constraint nor more of a penalty than L2 with ``C = 1``.
+        ``SufficientStatistics`` for squared loss and at most 64 columns, ``Newton`` for other
+        convex losses and more of them. Otherwise ``NoisyGD`` with a paid comparison with its
+        start; for convex losses and more than 300 dense columns (at most 2^30 entries) with an
+        intercept without one, but after ``Center``, and after ``Whiten`` too where noise leaves
+        something to see of second moments and there is neither a constraint nor more of a
+        penalty than L2 with ``C = 1``.
 
     Examples
     --------
@@ -91,7 +94,8 @@ def choose(
     if not problem.loss.convex:
         return NoisyGD(shrink=True, compare=True)
     if not wide and entries <= _MOST_ENTRIES:
-        if isinstance(problem.loss, Squared):
+        few = data.n_columns <= _FEW_COLUMNS
+        if isinstance(problem.loss, Squared) and (few or not may_copy):
             return SufficientStatistics()
         return Newton() if may_copy else NoisyGD(compare=True)
     if not may_copy or not wide or data.sparse or not data.intercept or entries > _MOST_COPIED:

@@ -50,8 +50,9 @@ _LARGEST_STEP = 2.0
 # Share of the bound on curvature that damps noise, where the clip is twice the slopes at zero;
 # none where it is below them, as the clipped loss is flat there.
 _DAMPING = 0.25
-# The same for squared errors, whose curvature is what it is: as if half of the rows were clipped.
-_DAMPING_OF_SQUARES, _HARDLY = 0.5, 0.25
+# The same for squared errors, whose curvature is what it is: the share of rows that are not clipped
+# if errors are spread evenly over what targets allow, at most this.
+_MOST_DAMPING, _LITTLE = 0.5, 0.5
 # Noise in a prediction, over the range in which slopes change, that does no harm.
 _VISIBLE = 0.05
 
@@ -302,15 +303,15 @@ class NewtonMethod(Method["NewtonState"]):
     def _noise_left(self) -> float:
         """Standard deviation of the noise in each coordinate, as far as the loss damps it."""
         loss, longest = self.problem.loss, math.sqrt(self.data.n_columns)
+        largest = loss.slope_bound_on(0.0, *self.data.target_range(loss.target.bounds))
         # A row of usual length is clipped where its slope is larger.
         reach = self.clip / longest
-        if isinstance(loss, Squared):
-            left = self._noise_damped_by(_DAMPING_OF_SQUARES)
-            # So little noise that it takes hardly any row to where the clipped loss is straight.
-            if left * longest * self.curvature <= _HARDLY * reach:
-                return left
-        largest = loss.slope_bound_on(0.0, *self.data.target_range(loss.target.bounds))
         relative = reach / largest if largest else 1.0
+        if isinstance(loss, Squared):
+            left = self._noise_damped_by(min(relative, _MOST_DAMPING))
+            # So little noise that few rows go where the clipped loss is straight because of it.
+            if left * longest * self.curvature <= _LITTLE * reach:
+                return left
         return self._noise_damped_by(_DAMPING * min(max(relative - 1.0, 0.0), 1.0))
 
     def _noise_damped_by(self, damping: float) -> float:
