@@ -221,7 +221,7 @@ def _classes(n, d, n_classes, dtype, seed=0):
 
 @pytest.mark.parametrize("clipping", CLIPPINGS, ids=repr)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("n_classes", [2, 3, 5, 10, 64])
+@pytest.mark.parametrize("n_classes", [2, 3, 4, 5, 10, 16, 64])
 @pytest.mark.parametrize("shape", [(1, 1), (2, 4), (7, 9), (65, 8), (131, 37), (9, 3000)])
 def test_sum_of_classes_is_that_of_numpy(clipping, dtype, n_classes, shape):
     X, y, norms, w, weights = _classes(*shape, n_classes, dtype)
