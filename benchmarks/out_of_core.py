@@ -27,10 +27,10 @@ from dpglm.data.collection import Collection
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec
+from dpglm.data.threads import block_map
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import clipped_gradient_sum
 from dpglm.problem import Logistic
-from dpglm.solvers.run import block_map
 
 __all__ = ["OUT_OF_CORE"]
 

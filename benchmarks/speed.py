@@ -22,6 +22,7 @@ from dpglm import LogisticRegression, NoisyGD
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec
+from dpglm.data.threads import block_map
 from dpglm.datasets import load_fashion_mnist
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import Oracle, clipped_gradient_sum
@@ -29,7 +30,6 @@ from dpglm.privacy.budget import ApproximateDP
 from dpglm.privacy.noise import SystemNoise
 from dpglm.problem import Logistic, Loss, Problem, Softmax
 from dpglm.solvers import run
-from dpglm.solvers.run import block_map
 
 __all__ = ["SPEED"]
 

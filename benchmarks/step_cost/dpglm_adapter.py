@@ -12,13 +12,13 @@ from benchmarks.step_cost.protocol import CLIP, Adapter, Work, Workload, make_ro
 from dpglm.data.kernels import COMPILED
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
+from dpglm.data.threads import block_map
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import Oracle, clipped_gradient_sum
 from dpglm.privacy.mechanisms import Curator
 from dpglm.privacy.noise import SystemNoise, add_gaussian, granularity_exponent
 from dpglm.privacy.unit import Adjacency
 from dpglm.problem import Logistic, Loss, Softmax
-from dpglm.solvers.run import block_map
 
 CLIPPING = FlatClipping(CLIP)
 

@@ -8,12 +8,12 @@ import pytest
 
 from dpglm.data.prepare import derived_rows, prepare_rows
 from dpglm.data.spec import DataSpec
+from dpglm.data.threads import block_map
 from dpglm.preprocessing import Center, Whiten
 from dpglm.privacy.budget import ApproximateDP
 from dpglm.privacy.noise import SeededNoise
 from dpglm.problem import Logistic, Problem
 from dpglm.solvers import NoisyGD, Preprocessed, run
-from dpglm.solvers.run import block_map
 
 SPEC = DataSpec(6000, 200, row_norm=20.0, intercept=1.0, weight_bound=2.0, dtype="float32")
 

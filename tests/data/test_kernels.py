@@ -123,9 +123,13 @@ def test_no_row_contributes_more_than_the_bound_even_where_predictions_overflow(
                 assert np.linalg.norm(total) <= clipping.bound * (1 + 20 * np.finfo(dtype).eps)
 
 
-def test_exponential_is_accurate_over_its_whole_range():
-    z = np.concatenate([np.linspace(-750, 750, 40001), np.linspace(-1, 1, 2001)])
-    one = np.ones((1, 1))
+@pytest.mark.parametrize(
+    ("dtype", "largest", "tiny"), [(np.float64, 700.0, 1e-300), (np.float32, 86.0, 1e-37)]
+)
+def test_exponential_is_accurate_over_its_whole_range(dtype, largest, tiny):
+    far = 1.07 * largest
+    z = np.concatenate([np.linspace(-far, far, 40001), np.linspace(-1, 1, 2001)]).astype(dtype)
+    one = np.ones((1, 1), dtype)
     rule = compiled_rule(Logistic(), FlatClipping(10.0))
     slopes = np.array(
         [
@@ -133,10 +137,10 @@ def test_exponential_is_accurate_over_its_whole_range():
             for v in z
         ]
     )
-    expected = Logistic().slope(z, np.ones_like(z))
-    inside = np.abs(z) < 700
-    np.testing.assert_allclose(slopes[inside], expected[inside], rtol=4e-16 * 8)
-    np.testing.assert_allclose(slopes, expected, rtol=4e-16 * 8, atol=1e-300)
+    expected = Logistic().slope(z.astype(np.float64), np.ones(len(z)))
+    inside, rtol = np.abs(z) < largest, 16 * np.finfo(dtype).eps
+    np.testing.assert_allclose(slopes[inside], expected[inside], rtol=rtol)
+    np.testing.assert_allclose(slopes, expected, rtol=rtol, atol=tiny)
 
 
 def test_arrays_without_compiled_code_are_left_to_numpy():

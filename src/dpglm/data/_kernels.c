@@ -14,7 +14,7 @@
 #define ABI 5 /* as in kernels.py */
 #define GROUP 8
 #define CHUNK_ROWS 512
-#define COLUMN_ROWS 2048
+#define COLUMN_ROWS 1024
 #define CHUNK_BYTES (8 << 10)
 #define SHORT_ROW_BYTES 1024 /* longer rows are fetched ahead by the processor itself */
 #define SPARSE_CHUNK_ROWS 32
@@ -42,7 +42,7 @@ typedef struct {
 } rule;
 
 /* e^x to a few units in the last place for |x| <= 708; beyond, e^708 or e^-708. */
-INLINE double exponential(double x) {
+INLINE double exponential_float64(double x) {
     const double to_integer = 0x1.8p52; /* adding it rounds to an integer, kept in the low bits */
     double bounded = x < -708.0 ? -708.0 : x;
     bounded = bounded > 708.0 ? 708.0 : bounded;
@@ -71,60 +71,28 @@ INLINE double exponential(double x) {
     return p * power;
 }
 
-INLINE double slope_of(int64_t loss, double parameter, double z, double y) {
-    double r = z - y, margin = 1.0 - y * z;
-    switch (loss) {
-    case LOGISTIC:
-        return -y / (1.0 + exponential(y * z));
-    case SQUARED:
-        return r;
-    case HUBER:
-        r = r < -parameter ? -parameter : r;
-        return r > parameter ? parameter : r;
-    default:
-        return (margin < 0.0 ? 0.0 : margin) * (-2.0 * y);
-    }
-}
-
-/* Predictions become clipped slopes; `norms` bounds each row's length. */
-INLINE void clipped(int64_t loss, int64_t clipping, const rule *how, ptrdiff_t rows,
-                    const double *y, const double *norms, const double *weights, double *z) {
-    const double parameter = how->parameter, bound = how->bound, stability = how->stability;
-#pragma omp simd
-    for (ptrdiff_t i = 0; i < rows; i++) {
-        double s = slope_of(loss, parameter, z[i], y[i]);
-        s = s - s == 0.0 ? s : 0.0; /* a slope that overflowed counts as zero */
-        if (clipping == FLAT) {
-            double limit = bound / norms[i];
-            s = s > limit ? limit : s;
-            s = s < -limit ? -limit : s;
-        } else {
-            double length = (s < 0.0 ? -s : s) * norms[i];
-            double factor = bound / (length + stability);
-            s *= factor < 0x1p-1022 ? 0.0 : factor;
-        }
-        z[i] = s * weights[i];
-    }
-}
-
-INLINE void clip_slopes(const rule *how, ptrdiff_t rows, const double *y, const double *norms,
-                        const double *weights, double *z) {
-#define CASE(loss) \
-    case loss: \
-        if (how->clipping == FLAT) \
-            clipped(loss, FLAT, how, rows, y, norms, weights, z); \
-        else \
-            clipped(loss, AUTOMATIC, how, rows, y, norms, weights, z); \
-        break;
-    switch (how->loss) {
-        CASE(LOGISTIC)
-        CASE(SQUARED)
-        CASE(HUBER)
-        CASE(SQUARED_HINGE)
-    default: /* not a loss of one output */
-        memset(z, 0, rows * sizeof *z);
-    }
-#undef CASE
+/* The same for |x| <= 87. */
+INLINE float exponential_float32(float x) {
+    const float to_integer = 0x1.8p23f;
+    float bounded = x < -87.0f ? -87.0f : x;
+    bounded = bounded > 87.0f ? 87.0f : bounded;
+    float shifted = bounded * 0x1.715476p0f + to_integer;
+    float k = shifted - to_integer;
+    float r = (bounded - k * 0x1.62e4p-1f) - k * 0x1.7f7d1cp-20f;
+    float p = 1.0f / 5040.0f;
+    p = p * r + 1.0f / 720.0f;
+    p = p * r + 1.0f / 120.0f;
+    p = p * r + 1.0f / 24.0f;
+    p = p * r + 1.0f / 6.0f;
+    p = p * r + 0.5f;
+    p = p * r + 1.0f;
+    p = p * r + 1.0f;
+    uint32_t bits;
+    memcpy(&bits, &shifted, sizeof bits);
+    bits = (bits + 127) << 23;
+    float power;
+    memcpy(&power, &bits, sizeof power);
+    return p * power;
 }
 
 /* What is known of CLASS_ROWS rows. */
@@ -153,7 +121,7 @@ INLINE void softmax_slopes(const rule *how, ptrdiff_t classes, const double *off
     for (ptrdiff_t c = 0; c < classes; c++)
 #pragma omp simd
         for (int i = 0; i < CLASS_ROWS; i++) {
-            z[c][i] = exponential(z[c][i] - most[i]);
+            z[c][i] = exponential_float64(z[c][i] - most[i]);
             sums[i] += z[c][i];
         }
     for (ptrdiff_t c = 0; c < classes; c++)

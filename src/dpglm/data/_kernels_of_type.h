@@ -4,9 +4,24 @@
 typedef REAL NAME(lanes) __attribute__((vector_size(32), aligned(sizeof(REAL)), may_alias));
 
 /* A slope, or zero if REAL would lose the precision that the slope's bound counts on. */
-INLINE double NAME(held)(double slope) {
+INLINE REAL NAME(held)(double slope) {
     REAL s = slope, size = s < 0 ? -s : s;
-    return size >= SMALLEST && s - s == 0 ? slope : 0.0;
+    return size >= SMALLEST && s - s == 0 ? s : 0;
+}
+
+INLINE REAL NAME(slope_of)(int64_t loss, REAL parameter, REAL z, REAL y) {
+    REAL r = z - y, margin = 1 - y * z;
+    switch (loss) {
+    case LOGISTIC:
+        return -y / (1 + NAME(exponential)(y * z));
+    case SQUARED:
+        return r;
+    case HUBER:
+        r = r < -parameter ? -parameter : r;
+        return r > parameter ? parameter : r;
+    default:
+        return (margin < 0 ? 0 : margin) * (-2 * y);
+    }
 }
 
 #define ROWS_OF(x) \
@@ -33,7 +48,7 @@ INLINE void NAME(predict)(const REAL *const *x, const REAL *w, ptrdiff_t columns
 }
 
 /* total += sum of slope times row over a group. */
-INLINE void NAME(add)(const REAL *const *x, const double *s, ptrdiff_t columns,
+INLINE void NAME(add)(const REAL *const *x, const REAL *s, ptrdiff_t columns,
                       double *restrict total) {
     ROWS_OF(x)
     REAL s0 = s[0], s1 = s[1], s2 = s[2], s3 = s[3], s4 = s[4], s5 = s[5], s6 = s[6], s7 = s[7];
@@ -53,7 +68,7 @@ INLINE void NAME(add)(const REAL *const *x, const double *s, ptrdiff_t columns,
 
 /* z += columns times their entries of the parameter. */
 INLINE void NAME(add_columns)(const REAL *const *x, const REAL *v, ptrdiff_t rows,
-                              double *restrict z) {
+                              REAL *restrict z) {
     ROWS_OF(x)
     REAL v0 = v[0], v1 = v[1], v2 = v[2], v3 = v[3], v4 = v[4], v5 = v[5], v6 = v[6], v7 = v[7];
 #pragma omp simd
@@ -70,44 +85,85 @@ INLINE void NAME(add_columns)(const REAL *const *x, const REAL *v, ptrdiff_t row
     }
 }
 
-/* Sums of columns times z: one sum in the rows' precision for each of LANES lanes, so that it has at
-   most CHUNK_ROWS / LANES = RUN_ROWS terms, and their sum in double precision. */
-INLINE void NAME(dot_columns)(const REAL *const *x, const REAL *z, ptrdiff_t rows, double *sums) {
-    NAME(lanes) partial[GROUP] = {{0}};
-    ptrdiff_t i = 0;
-    for (; i + LANES <= rows; i += LANES) {
-        const NAME(lanes) v = *(const NAME(lanes) *)(z + i);
+/* sums += columns times z, for each of LANES lanes: of at most CLASS_ROWS products in the rows' own
+   precision, of such sums in double precision. */
+INLINE void NAME(dot_columns)(const REAL *const *x, const REAL *z, ptrdiff_t rows,
+                              double (*sums)[LANES]) {
+    const ptrdiff_t whole = rows / LANES * LANES, run = CLASS_ROWS * LANES;
+    for (ptrdiff_t start = 0; start < whole; start += run) {
+        const ptrdiff_t end = whole - start < run ? whole : start + run;
+        NAME(lanes) partial[GROUP] = {{0}};
+        for (ptrdiff_t i = start; i < end; i += LANES) {
+            const NAME(lanes) v = *(const NAME(lanes) *)(z + i);
 #pragma GCC unroll 8
-        for (int k = 0; k < GROUP; k++) partial[k] += *(const NAME(lanes) *)(x[k] + i) * v;
+            for (int k = 0; k < GROUP; k++) partial[k] += *(const NAME(lanes) *)(x[k] + i) * v;
+        }
+#pragma GCC unroll 8
+        for (int k = 0; k < GROUP; k++)
+#pragma GCC unroll 8
+            for (int l = 0; l < LANES; l++) sums[k][l] += partial[k][l];
     }
-    for (int k = 0; k < GROUP; k++) {
-        double sum = 0;
-        for (int l = 0; l < LANES; l++) sum += partial[k][l];
-        for (ptrdiff_t rest = i; rest < rows; rest++) sum += (double)x[k][rest] * z[rest];
-        sums[k] = sum;
-    }
+    for (ptrdiff_t i = whole; i < rows; i++)
+        for (int k = 0; k < GROUP; k++) sums[k][0] += (double)x[k][i] * z[i];
 }
 #undef ROWS_OF
+
+INLINE double NAME(sum)(const REAL *values, ptrdiff_t count) {
+    double sum = 0.0;
+#pragma omp simd reduction(+ : sum)
+    for (ptrdiff_t i = 0; i < count; i++) sum += values[i];
+    return sum;
+}
 
 INLINE ptrdiff_t NAME(chunk_rows)(ptrdiff_t columns) {
     ptrdiff_t rows = CHUNK_BYTES / (columns * (ptrdiff_t)sizeof(REAL)) / GROUP * GROUP;
     return rows < GROUP ? GROUP : (rows > CHUNK_ROWS ? CHUNK_ROWS : rows);
 }
 
-/* Slopes of a chunk, clipped, those that REAL cannot hold dropped; on entry z holds predictions
-   without the intercept's part. */
-INLINE void NAME(chunk_slopes)(const rule *how, ptrdiff_t rows, double offset,
-                               const REAL *targets, const REAL *norms, const REAL *weights,
-                               double *z) {
-    double y[CHUNK_ROWS], lengths[CHUNK_ROWS], importance[CHUNK_ROWS];
+/* Predictions without the intercept's part become clipped slopes; `norms` bounds each row's length. */
+INLINE void NAME(clipped)(int64_t loss, int64_t clipping, const rule *how, ptrdiff_t rows,
+                          double offset, const REAL *targets, const REAL *norms,
+                          const REAL *weights, REAL *z) {
+    const double bound = how->bound, stability = how->stability;
+    const REAL parameter = how->parameter, shift = offset;
+#pragma omp simd
     for (ptrdiff_t i = 0; i < rows; i++) {
-        z[i] += offset;
-        y[i] = targets[i];
-        lengths[i] = norms[i];
-        importance[i] = weights ? weights[i] : 1.0;
+        double s = NAME(slope_of)(loss, parameter, z[i] + shift, targets[i]);
+        s = s - s == 0.0 ? s : 0.0; /* a slope that overflowed counts as zero */
+        if (clipping == FLAT) {
+            double limit = bound / norms[i];
+            s = s > limit ? limit : s;
+            s = s < -limit ? -limit : s;
+        } else {
+            double length = (s < 0.0 ? -s : s) * norms[i];
+            double factor = bound / (length + stability);
+            s *= factor < 0x1p-1022 ? 0.0 : factor;
+        }
+        z[i] = NAME(held)(s);
     }
-    clip_slopes(how, rows, y, lengths, importance, z);
-    for (ptrdiff_t i = 0; i < rows; i++) z[i] = NAME(held)(z[i]);
+    if (weights)
+#pragma omp simd
+        for (ptrdiff_t i = 0; i < rows; i++) z[i] = NAME(held)((double)z[i] * weights[i]);
+}
+
+INLINE void NAME(clip_slopes)(const rule *how, ptrdiff_t rows, double offset, const REAL *targets,
+                              const REAL *norms, const REAL *weights, REAL *z) {
+#define CASE(loss) \
+    case loss: \
+        if (how->clipping == FLAT) \
+            NAME(clipped)(loss, FLAT, how, rows, offset, targets, norms, weights, z); \
+        else \
+            NAME(clipped)(loss, AUTOMATIC, how, rows, offset, targets, norms, weights, z); \
+        break;
+    switch (how->loss) {
+        CASE(LOGISTIC)
+        CASE(SQUARED)
+        CASE(HUBER)
+        CASE(SQUARED_HINGE)
+    default: /* not a loss of one output */
+        memset(z, 0, rows * sizeof *z);
+    }
+#undef CASE
 }
 
 /* Sum of clipped slope times row over rows in C order; the last entry of `total` becomes the sum
@@ -120,43 +176,39 @@ NAME(bounded_sum)(const REAL *X, ptrdiff_t stride, const int64_t *which, ptrdiff
     const ptrdiff_t chunk = NAME(chunk_rows)(columns);
     const ptrdiff_t row_bytes = columns * (ptrdiff_t)sizeof(REAL);
     const REAL *x[CHUNK_ROWS];
-    double z[CHUNK_ROWS];
+    REAL z[CHUNK_ROWS];
     for (ptrdiff_t start = 0; start < rows; start += chunk) {
         ptrdiff_t here = rows - start < chunk ? rows - start : chunk;
         for (ptrdiff_t i = 0; i < here; i++)
             x[i] = X + (which ? which[start + i] : start + i) * stride;
         ptrdiff_t padded = here;
         for (; padded % GROUP; padded++) x[padded] = x[here - 1];
-        for (ptrdiff_t i = 0; i < padded; i += GROUP) {
-            REAL group[GROUP];
-            NAME(predict)(x + i, w, columns, group);
-            for (int k = 0; k < GROUP; k++) z[i + k] = group[k];
-        }
-        NAME(chunk_slopes)(how, here, offset, targets + start, norms + start,
-                           weights ? weights + start : NULL, z);
-        for (ptrdiff_t i = here; i < padded; i++) z[i] = 0.0;
+        for (ptrdiff_t i = 0; i < padded; i += GROUP) NAME(predict)(x + i, w, columns, z + i);
+        NAME(clip_slopes)(how, here, offset, targets + start, norms + start,
+                          weights ? weights + start : NULL, z);
+        for (ptrdiff_t i = here; i < padded; i++) z[i] = 0;
         for (ptrdiff_t i = 0; i < padded; i += GROUP) {
             NAME(add)(x + i, z + i, columns, total);
             if (row_bytes <= SHORT_ROW_BYTES && !which)
                 for (ptrdiff_t b = 0; b < GROUP * row_bytes; b += 64)
                     __builtin_prefetch((void *)((uintptr_t)x[i] + chunk * stride * sizeof(REAL) + b));
         }
-        for (ptrdiff_t i = 0; i < here; i++) total[columns] += (REAL)z[i];
+        total[columns] += NAME(sum)(z, here);
     }
 }
 
 /* The same over rows in Fortran order: entry (i, j) is at X[i + j * stride]. Chunks are longer, as
-   memory is slow where many short pieces of columns are read. */
+   memory is slow where many short pieces of columns are read; the last columns read, which the
+   core's cache still has, are added up first. */
 EACH_PROCESSOR void
 NAME(bounded_sum_by_columns)(const REAL *X, ptrdiff_t stride, ptrdiff_t rows, ptrdiff_t columns,
                              const REAL *w, double offset, const rule *how, const REAL *targets,
                              const REAL *norms, const REAL *weights, double *total) {
-    double z[COLUMN_ROWS];
-    REAL s[COLUMN_ROWS];
+    REAL z[COLUMN_ROWS];
     for (ptrdiff_t start = 0; start < rows; start += COLUMN_ROWS) {
         ptrdiff_t here = rows - start < COLUMN_ROWS ? rows - start : COLUMN_ROWS;
         const REAL *first = X + start;
-        for (ptrdiff_t i = 0; i < here; i++) z[i] = 0.0;
+        for (ptrdiff_t i = 0; i < here; i++) z[i] = 0;
         for (ptrdiff_t j = 0; j < columns; j += GROUP) {
             const REAL *x[GROUP];
             REAL v[GROUP];
@@ -166,20 +218,17 @@ NAME(bounded_sum_by_columns)(const REAL *X, ptrdiff_t stride, ptrdiff_t rows, pt
             }
             NAME(add_columns)(x, v, here, z);
         }
-        for (ptrdiff_t i = 0; i < here; i += CHUNK_ROWS)
-            NAME(chunk_slopes)(how, here - i < CHUNK_ROWS ? here - i : CHUNK_ROWS, offset,
-                               targets + start + i, norms + start + i,
-                               weights ? weights + start + i : NULL, z + i);
-        for (ptrdiff_t i = 0; i < here; i++) s[i] = z[i];
-        for (ptrdiff_t j = 0; j < columns; j += GROUP)
-            for (ptrdiff_t i = 0; i < here; i += CHUNK_ROWS) {
-                const REAL *x[GROUP];
-                double sums[GROUP];
-                for (ptrdiff_t k = 0; k < GROUP; k++)
-                    x[k] = first + i + (j + k < columns ? j + k : j) * stride;
-                NAME(dot_columns)(x, s + i, here - i < CHUNK_ROWS ? here - i : CHUNK_ROWS, sums);
-                for (ptrdiff_t k = 0; k < GROUP && j + k < columns; k++) total[j + k] += sums[k];
-            }
-        for (ptrdiff_t i = 0; i < here; i++) total[columns] += s[i];
+        NAME(clip_slopes)(how, here, offset, targets + start, norms + start,
+                          weights ? weights + start : NULL, z);
+        for (ptrdiff_t j = (columns - 1) / GROUP * GROUP; j >= 0; j -= GROUP) {
+            const REAL *x[GROUP];
+            double sums[GROUP][LANES] = {{0}};
+            for (ptrdiff_t k = 0; k < GROUP; k++)
+                x[k] = first + (j + k < columns ? j + k : j) * stride;
+            NAME(dot_columns)(x, z, here, sums);
+            for (ptrdiff_t k = 0; k < GROUP && j + k < columns; k++)
+                for (int l = 0; l < LANES; l++) total[j + k] += sums[k][l];
+        }
+        total[columns] += NAME(sum)(z, here);
     }
 }

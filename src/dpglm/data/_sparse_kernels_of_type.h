@@ -7,7 +7,7 @@ SPARSE_NAME(bounded_sum)(const REAL *data, const INDEX *indices, const INDEX *po
                          ptrdiff_t rows, ptrdiff_t columns, const double *w, double offset,
                          const rule *how, const REAL *targets, const REAL *norms,
                          const REAL *weights, double *total) {
-    double z[CHUNK_ROWS];
+    REAL z[SPARSE_CHUNK_ROWS];
     for (ptrdiff_t start = 0; start < rows; start += SPARSE_CHUNK_ROWS) {
         ptrdiff_t here = rows - start < SPARSE_CHUNK_ROWS ? rows - start : SPARSE_CHUNK_ROWS;
         for (ptrdiff_t i = 0; i < here; i++) {
@@ -17,11 +17,11 @@ SPARSE_NAME(bounded_sum)(const REAL *data, const INDEX *indices, const INDEX *po
                 sum += data[k] * w[indices[k]];
             z[i] = sum;
         }
-        NAME(chunk_slopes)(how, here, offset, targets + start, norms + start,
-                           weights ? weights + start : NULL, z);
+        NAME(clip_slopes)(how, here, offset, targets + start, norms + start,
+                          weights ? weights + start : NULL, z);
         for (ptrdiff_t i = 0; i < here; i++) {
             for (INDEX k = pointers[start + i]; k < pointers[start + i + 1]; k++)
-                total[indices[k]] += data[k] * z[i];
+                total[indices[k]] += (double)data[k] * z[i];
             total[columns] += z[i];
         }
     }

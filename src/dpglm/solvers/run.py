@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-from joblib import cpu_count
-from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
-
-from dpglm.data.rows import SERIAL, Block, BlockMap, Kernel, Rows
+from dpglm.data.rows import Rows
+from dpglm.data.threads import block_map
 from dpglm.exceptions import PlanMismatchError
 from dpglm.ledger.ledger import PrivacyLedger
 from dpglm.oracle.gradients import Oracle
@@ -26,11 +19,6 @@ from dpglm.solvers.checkpoint import Progress, opened
 from dpglm.solvers.recording import record_plan
 
 __all__ = ["run", "run_to_state"]
-
-_PARALLEL_ENTRIES = 1 << 20
-_MOST_BLOCKS_EACH = 8
-_MOST_BLOCKS = 32
-"""In memory at a time, where blocks are read from files, but for one for each thread."""
 
 
 def run(
@@ -157,39 +145,3 @@ def run_to_state(
         entry,
     )
     return solution, state
-
-
-@contextlib.contextmanager
-def block_map(rows: Rows) -> Iterator[BlockMap]:
-    """Threads over blocks, each with a single-threaded BLAS, where there is enough to do."""
-    threads = cpu_count()
-    if threads == 1 or rows.n_rows * rows.spec.n_columns < _PARALLEL_ENTRIES:
-        yield SERIAL
-        return
-    with ThreadPoolExecutor(threads) as pool, threadpool_limits(1, user_api="blas"):
-
-        def map_blocks(kernel: Kernel, blocks: Iterable[Block]) -> Iterator[NDArray[np.float64]]:
-            remaining = iter(blocks)
-            each = max(1, min(_MOST_BLOCKS_EACH, _MOST_BLOCKS // threads))
-            while wave := list(itertools.islice(remaining, threads * each)):
-                yield from _on_threads(pool, threads, kernel, wave)
-
-        yield map_blocks
-
-
-def _on_threads(
-    pool: ThreadPoolExecutor, threads: int, kernel: Kernel, blocks: list[Block]
-) -> list[NDArray[np.float64]]:
-    """Apply a kernel to blocks; whichever thread is free takes the next."""
-    sums: list[Any] = [None] * len(blocks)
-    # One iterator for all threads, which go on by themselves: handing out single blocks from
-    # here would make them wait for each other at the interpreter's lock.
-    positions = iter(range(len(blocks)))
-
-    def work(_: int) -> None:
-        for position in positions:
-            sums[position] = kernel(blocks[position])
-
-    for _ in pool.map(work, range(threads)):
-        pass
-    return sums

@@ -1,0 +1,98 @@
+"""Threads over blocks: all blocks once, in order, on processors of their own where all are used."""
+
+import os
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from dpglm.data import threads
+from dpglm.data.prepare import prepare_rows
+from dpglm.data.spec import DataSpec
+from dpglm.data.threads import block_map
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="processors are chosen on Linux only")
+SPEC = DataSpec(n_rows=120_000, n_features=50, row_norm=10.0)
+
+
+@pytest.fixture
+def rows():
+    X = np.random.default_rng(0).standard_normal((SPEC.n_rows, SPEC.n_features))
+    return prepare_rows(X, np.ones(SPEC.n_rows), SPEC)
+
+
+def _both_threads(monkeypatch, usable):
+    """Pretend that two threads are wanted and that these processors may be used."""
+    monkeypatch.setattr(threads, "cpu_count", lambda: 2)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: usable)
+
+
+def _used(rows):
+    """Return, thread by thread, what it asked the system for, once both threads have a block."""
+    both = threading.Barrier(2, timeout=60)
+    names = set()
+
+    def kernel(block):
+        name = threading.current_thread().name
+        if name not in names:
+            names.add(name)
+            both.wait()
+        return np.array([float(len(block.targets))])
+
+    with block_map(rows) as map_blocks:
+        sums = [int(value[0]) for value in map_blocks(kernel, rows.blocks())]
+    assert sums == [len(block.targets) for block in rows.blocks()]
+    assert len(sums) > 2
+    return names
+
+
+@linux
+def test_each_thread_has_a_processor_of_its_own_where_all_are_used(rows, monkeypatch):
+    asked = {}
+    monkeypatch.setattr(
+        os,
+        "sched_setaffinity",
+        lambda pid, cpus: asked.update({threading.current_thread().name: (pid, cpus)}),
+    )
+    _both_threads(monkeypatch, {3, 7})
+    names = _used(rows)
+    assert set(asked) == names
+    assert sorted(asked.values(), key=repr) == [(0, {3}), (0, {7})]
+
+
+@linux
+def test_where_there_are_more_processors_than_threads_the_system_chooses(rows, monkeypatch):
+    def never(pid, cpus):
+        raise AssertionError("no thread may be kept on a processor")
+
+    monkeypatch.setattr(os, "sched_setaffinity", never)
+    _both_threads(monkeypatch, {0, 1, 2})
+    assert len(_used(rows)) == 2
+
+
+@linux
+def test_a_processor_that_was_taken_away_stops_nothing(rows, monkeypatch):
+    _both_threads(monkeypatch, {0, 10**4})
+    assert len(_used(rows)) == 2
+
+
+@linux
+def test_the_calling_thread_stays_free(rows):
+    before = os.sched_getaffinity(0)
+    with block_map(rows) as map_blocks:
+        list(map_blocks(lambda block: np.zeros(1), rows.blocks()))
+    assert os.sched_getaffinity(0) == before
+
+
+def test_an_error_in_a_block_is_raised(rows, monkeypatch):
+    monkeypatch.setattr(threads, "cpu_count", lambda: 2)
+
+    def kernel(block):
+        raise ZeroDivisionError("in a block")
+
+    with (
+        block_map(rows) as map_blocks,
+        pytest.raises(ZeroDivisionError, match="in a block"),
+    ):
+        list(map_blocks(kernel, rows.blocks()))
