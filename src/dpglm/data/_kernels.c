@@ -14,7 +14,7 @@
 #define ABI 5 /* as in kernels.py */
 #define GROUP 8
 #define CHUNK_ROWS 512
-#define COLUMN_ROWS 1024
+#define COLUMN_ROWS 768
 #define CHUNK_BYTES (8 << 10)
 #define SHORT_ROW_BYTES 1024 /* longer rows are fetched ahead by the processor itself */
 #define SPARSE_CHUNK_ROWS 32

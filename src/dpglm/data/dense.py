@@ -65,11 +65,14 @@ class DenseRows(Rows):
         # Neighbours, which have the same spec, are cut alike.
         least = _LEAST_BYTES if spec.n_outputs == 1 else _LEAST_BYTES // 4
         size = min(max(least, spec.n_rows * row_bytes // _BLOCKS), _MOST_BYTES)
-        rows = size // row_bytes
+        blocks = -(-spec.n_rows * row_bytes // size)
         if which is None and not X.flags.c_contiguous and X.flags.f_contiguous:
             # Long pieces of columns are read faster than what few of them could save in cache.
-            rows = max(rows, -(-len(y) // _COLUMN_BLOCKS))
-        self._block_rows = min(max(RUN_ROWS, -(-rows // RUN_ROWS) * RUN_ROWS), BLOCK_ROWS)
+            blocks = min(blocks, _COLUMN_BLOCKS)
+        blocks = max(blocks, -(-spec.n_rows // BLOCK_ROWS))
+        # As many for each thread, where their number is a power of two as well.
+        rows = -(-spec.n_rows // (1 << (blocks - 1).bit_length()))
+        self._block_rows = -(-rows // RUN_ROWS) * RUN_ROWS
 
     @property
     def n_rows(self) -> int:
