@@ -223,6 +223,12 @@ def _classes(n, d, n_classes, dtype, seed=0):
     return X, rng.integers(0, n_classes, n), norms, rng.standard_normal((d, n_classes)), weights
 
 
+@pytest.fixture(params=["by classes", "by panels"])
+def layout(request, monkeypatch):
+    monkeypatch.setattr(kernels, "_panels_are_better", lambda *_: request.param == "by panels")
+
+
+@pytest.mark.usefixtures("layout")
 @pytest.mark.parametrize("clipping", CLIPPINGS, ids=repr)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("n_classes", [2, 3, 4, 5, 10, 16, 64])
@@ -238,6 +244,7 @@ def test_sum_of_classes_is_that_of_numpy(clipping, dtype, n_classes, shape):
         np.testing.assert_allclose(total, X.astype(float).T @ slopes, atol=tolerance, rtol=0)
 
 
+@pytest.mark.usefixtures("layout")
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_intercept_and_chosen_rows_of_classes(dtype):
     X, y, norms, w, weights = _classes(300, 11, 7, dtype)
@@ -253,6 +260,7 @@ def test_intercept_and_chosen_rows_of_classes(dtype):
     )
 
 
+@pytest.mark.usefixtures("layout")
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("columns", [1, 8, 13, 100])
 @pytest.mark.parametrize("n_classes", [3, 10, 61])
@@ -271,6 +279,7 @@ def test_a_row_of_a_class_contributes_the_same_bits_wherever_it_stands(dtype, co
     assert np.abs(sums[0]).max() > 0.0
 
 
+@pytest.mark.usefixtures("layout")
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("clipping", CLIPPINGS, ids=repr)
 def test_no_row_of_a_class_contributes_more_than_the_bound(dtype, clipping):
@@ -291,6 +300,22 @@ def test_no_row_of_a_class_contributes_more_than_the_bound(dtype, clipping):
                 assert np.isfinite(total).all()
                 largest = max(largest, np.linalg.norm(total))
     assert 0.9 * clipping.bound <= largest <= clipping.bound * (1 + 20 * np.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_both_layouts_of_classes_are_used_and_agree(dtype, monkeypatch):
+    size = np.dtype(dtype).itemsize
+    for shape, n_classes, better in (((50, 2000), 10, False), ((50, 10), 64, True)):
+        assert kernels._panels_are_better(shape[1], n_classes, size) is better
+        X, y, norms, w, weights = _classes(*shape, n_classes, dtype)
+        args = (compiled_rule(Softmax(), FlatClipping(1.0)), X, None, w, 0.0, y, norms, weights)
+        chosen = kernels.softmax_sum(*args)
+        with monkeypatch.context() as patch:
+            patch.setattr(kernels, "_panels_are_better", lambda *_, choice=not better: choice)
+            other = kernels.softmax_sum(*args)
+        assert chosen.shape == w.shape
+        assert chosen.flags.c_contiguous
+        np.testing.assert_allclose(chosen, other, atol=100 * np.finfo(dtype).eps)
 
 
 def test_what_has_no_compiled_sum_of_classes_is_left_to_numpy():

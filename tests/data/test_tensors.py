@@ -126,10 +126,16 @@ def test_kernels_for_numpy_get_copies_on_the_host_in_blocks_of_the_usual_size(dt
     spec = DataSpec(n, 2, n_outputs=3, dtype=dtype, weight_bound=2.0)
     X, y, weights = rng.normal(size=(n, 2)), rng.integers(0, 3, n), rng.uniform(0, 2, n)
     stored, moved = both(X, y, spec, weights=weights)
-    for expected, got in zip(stored.blocks(), moved.blocks(), strict=True):
-        for name in ("targets", "weights"):
-            np.testing.assert_array_equal(getattr(got, name), getattr(expected, name))
-        assert isinstance(got.features(), np.ndarray)
+    copies = list(moved.blocks())
+    assert len(copies) > 1
+    assert max(len(block.targets) for block in copies) <= dense.BLOCK_ROWS
+    assert all(isinstance(block.features(), np.ndarray) for block in copies)
+    for name in ("targets", "weights"):
+        expected, got = (
+            np.concatenate([getattr(block, name) for block in blocks])
+            for blocks in (stored.blocks(), copies)
+        )
+        np.testing.assert_array_equal(got, expected)
     sums = [
         rows.sum(lambda block: block.features().sum(axis=0), shape=(2,)) for rows in (stored, moved)
     ]

@@ -11,7 +11,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define ABI 5 /* as in kernels.py */
+#define ABI 6 /* as in kernels.py */
 #define GROUP 8
 #define CHUNK_ROWS 512
 #define COLUMN_ROWS 768
@@ -93,54 +93,6 @@ INLINE float exponential_float32(float x) {
     float power;
     memcpy(&power, &bits, sizeof power);
     return p * power;
-}
-
-/* What is known of CLASS_ROWS rows. */
-typedef struct {
-    int64_t targets[CLASS_ROWS];
-    double norms[CLASS_ROWS], weights[CLASS_ROWS];
-} class_facts;
-
-/* The predictions of CLASS_ROWS rows for all classes, offsets apart, become clipped slopes. */
-INLINE void softmax_slopes(const rule *how, ptrdiff_t classes, const double *offsets,
-                           const class_facts *facts, double (*z)[CLASS_ROWS]) {
-    double most[CLASS_ROWS], sums[CLASS_ROWS], squares[CLASS_ROWS], factors[CLASS_ROWS];
-    const double bound = how->bound, stability = how->stability;
-    const int flat = how->clipping == FLAT;
-    for (int i = 0; i < CLASS_ROWS; i++) {
-        most[i] = z[0][i] + offsets[0];
-        sums[i] = 0.0;
-        squares[i] = classes * 0x1p-1022; /* of squares that underflow */
-    }
-    for (ptrdiff_t c = 0; c < classes; c++)
-#pragma omp simd
-        for (int i = 0; i < CLASS_ROWS; i++) {
-            z[c][i] += offsets[c];
-            most[i] = z[c][i] > most[i] ? z[c][i] : most[i];
-        }
-    for (ptrdiff_t c = 0; c < classes; c++)
-#pragma omp simd
-        for (int i = 0; i < CLASS_ROWS; i++) {
-            z[c][i] = exponential_float64(z[c][i] - most[i]);
-            sums[i] += z[c][i];
-        }
-    for (ptrdiff_t c = 0; c < classes; c++)
-#pragma omp simd
-        for (int i = 0; i < CLASS_ROWS; i++) {
-            z[c][i] = z[c][i] / sums[i] - (c == facts->targets[i] ? 1.0 : 0.0);
-            squares[i] += z[c][i] * z[c][i];
-        }
-#pragma omp simd
-    for (int i = 0; i < CLASS_ROWS; i++) {
-        const double length = __builtin_sqrt(squares[i]) * facts->norms[i];
-        const double limited = length > bound ? bound / length : 1.0;
-        double factor = flat ? limited : bound / (length + stability);
-        factor = factor < 0x1p-1022 ? 0.0 : factor * facts->weights[i];
-        factors[i] = length - length == 0.0 ? factor : 0.0; /* overflowed slopes count as zero */
-    }
-    for (ptrdiff_t c = 0; c < classes; c++)
-#pragma omp simd
-        for (int i = 0; i < CLASS_ROWS; i++) z[c][i] = factors[i] == 0.0 ? 0.0 : z[c][i] * factors[i];
 }
 
 #define REAL float

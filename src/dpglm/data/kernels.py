@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from pathlib import Path
 from typing import Any, final
 
@@ -12,12 +13,14 @@ from scipy import sparse
 
 __all__ = ["COMPILED", "Rule", "bounded_sum", "softmax_sum", "sparse_bounded_sum"]
 
-_ABI = 5
+_ABI = 6
 """Changes with the arguments of the C functions, so that an old library is not used."""
 _MOST_CLASSES = 64
 """As in ``_kernels.c``; with more of them a BLAS is faster."""
 _CLASSES_AT_ONCE = 5
 """As in ``_class_kernels_of_type.h``."""
+_VECTOR = 32
+"""Bytes in ``lanes`` there; a panel of classes is two of them."""
 _CACHE_LINE = 64
 """Bytes; vectors that straddle two are read at half the speed."""
 
@@ -173,12 +176,12 @@ def softmax_sum(
         return None
     if classes > _MOST_CLASSES:
         return None
-    parameter = _by_classes(w[:columns], X.dtype)
+    layout = _by_panels if _panels_are_better(columns, classes, size) else _by_classes
+    name, extra, parameter, total, by_columns = layout(w[:columns], X.dtype)
     offsets = np.ascontiguousarray(intercept * w[-1]) if intercept else np.zeros(classes)
-    total = np.zeros((classes, columns + 1))
     # Held by a name, as a pointer keeps nothing alive.
     packed = [_packed(values) for values in (targets, norms, weights)]
-    _function("softmax_sum", X)(
+    _function(name, X)(
         _pointer(X),
         _size(X.strides[0] // size),
         _pointer(which),
@@ -186,12 +189,13 @@ def softmax_sum(
         _size(columns),
         _size(classes),
         _pointer(parameter),
-        _size(parameter.shape[1]),
+        *map(_size, extra),
         _pointer(offsets),
         ctypes.byref(rule),
         *map(_pointer, (*packed, total)),
     )
-    return np.ascontiguousarray(_with_intercept(total.T, intercept))
+    released = np.ascontiguousarray(by_columns.reshape(columns + 1, -1)[:, :classes])
+    return _with_intercept(released, intercept)
 
 
 def sparse_bounded_sum(
@@ -286,19 +290,61 @@ def _with_intercept(total: NDArray[np.float64], intercept: float) -> NDArray[np.
     return total
 
 
-def _by_classes(w: NDArray[np.float64], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Lay out coefficients as compiled sums over classes want them: see ``softmax_sum`` in C."""
+def _panels_are_better(columns: int, classes: int, size: int) -> bool:
+    """Say which layout of classes is faster.
+
+    Each fills up the classes to a whole number of what it takes at once, and costs for each row and
+    class about as much as some more columns would; how many was measured.
+    """
+    lanes = _VECTOR // size
+    by_panels = _whole(classes, 2 * lanes) * (columns + 4 * lanes)
+    by_classes = _whole(classes, _CLASSES_AT_ONCE) * (columns + 3.5 * lanes**2)
+    return by_panels < by_classes
+
+
+_Layout = tuple[str, tuple[int, ...], NDArray[Any], NDArray[np.float64], NDArray[np.float64]]
+"""The C function, its own arguments, the parameter, the sum, a view of it by columns."""
+
+
+def _by_classes(w: NDArray[np.float64], dtype: np.dtype[Any]) -> _Layout:
+    """Give each class a row: see ``softmax_sum`` in C."""
     columns, classes = w.shape
-    entries = _CACHE_LINE // dtype.itemsize
-    padded = -(-columns // entries) * entries
-    rows = -(-classes // _CLASSES_AT_ONCE) * _CLASSES_AT_ONCE
-    space = np.zeros(rows * padded + entries, dtype)
-    start = -space.__array_interface__["data"][0] % _CACHE_LINE // dtype.itemsize
-    aligned = space[start : start + rows * padded].reshape(rows, padded)
+    padded = _whole(columns, _CACHE_LINE // dtype.itemsize)
+    parameter = _aligned((_whole(classes, _CLASSES_AT_ONCE), padded), dtype)
+    _fill(parameter[:classes, :columns], w.T)
+    total = np.zeros((classes, columns + 1))
+    return "softmax_sum", (padded,), parameter, total, total.T
+
+
+def _by_panels(w: NDArray[np.float64], dtype: np.dtype[Any]) -> _Layout:
+    """Give each column a row in panels of classes: see ``softmax_sum_by_panels`` in C."""
+    columns, classes = w.shape
+    panel = 2 * _VECTOR // dtype.itemsize
+    filled = np.zeros((columns, _whole(classes, panel)))
+    filled[:, :classes] = w
+    parameter = _aligned((filled.shape[1] // panel, columns, panel), dtype)
+    _fill(parameter, filled.reshape(columns, -1, panel).transpose(1, 0, 2))
+    total = np.zeros((len(parameter), columns + 1, panel))
+    return "softmax_sum_by_panels", (), parameter, total, total.transpose(1, 0, 2)
+
+
+def _fill(parameter: NDArray[Any], w: NDArray[np.float64]) -> None:
     # What overflows here makes slopes that are dropped.
     with np.errstate(over="ignore", under="ignore"):
-        aligned[:classes, :columns] = w.T
-    return aligned
+        parameter[...] = w
+
+
+def _whole(count: int, unit: int) -> int:
+    """Round up to a multiple."""
+    return -(-count // unit) * unit
+
+
+def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return zeros that begin with a cache line."""
+    entries, n = _CACHE_LINE // dtype.itemsize, math.prod(shape)
+    space = np.zeros(n + entries, dtype)
+    start = -space.__array_interface__["data"][0] % _CACHE_LINE // dtype.itemsize
+    return space[start : start + n].reshape(shape)
 
 
 def _packed(values: NDArray[Any] | None) -> NDArray[Any] | None:
