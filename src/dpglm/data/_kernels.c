@@ -3,7 +3,7 @@
    Rows are taken in chunks that stay in the core's cache between their two uses. A row's
    prediction is computed by the same operations wherever the row stands, so one row more or less
    never changes what another row contributes. Contributions are added up in double precision,
-   those of dense rows in groups of at most GROUP rows in the rows' own precision before.
+   those of dense rows in runs of at most RUN_ROWS rows in the rows' own precision before.
 
    Compile without -ffast-math: NaN and infinity must mean what IEEE 754 says. */
 
@@ -18,7 +18,8 @@
 #define CHUNK_BYTES (8 << 10)
 #define SHORT_ROW_BYTES 1024 /* longer rows are fetched ahead by the processor itself */
 #define SPARSE_CHUNK_ROWS 32
-#define CLASS_ROWS 64 /* as RUN_ROWS in dense.py: added up in the rows' own precision */
+#define RUN_ROWS 64 /* as in dense.py */
+#define CLASS_ROWS RUN_ROWS
 #define MOST_CLASSES 64 /* as in kernels.py */
 
 #if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__) && !defined(__clang__)

@@ -85,11 +85,11 @@ INLINE void NAME(add_columns)(const REAL *const *x, const REAL *v, ptrdiff_t row
     }
 }
 
-/* sums += columns times z, for each of LANES lanes: of at most CLASS_ROWS products in the rows' own
+/* sums += columns times z, for each of LANES lanes: of at most RUN_ROWS products in the rows' own
    precision, of such sums in double precision. */
 INLINE void NAME(dot_columns)(const REAL *const *x, const REAL *z, ptrdiff_t rows,
                               double (*sums)[LANES]) {
-    const ptrdiff_t whole = rows / LANES * LANES, run = CLASS_ROWS * LANES;
+    const ptrdiff_t whole = rows / LANES * LANES, run = RUN_ROWS * LANES;
     for (ptrdiff_t start = 0; start < whole; start += run) {
         const ptrdiff_t end = whole - start < run ? whole : start + run;
         NAME(lanes) partial[GROUP] = {{0}};
