@@ -7,6 +7,7 @@ everything on small problems with few repetitions and writes nothing unless ``--
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import platform
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
@@ -93,6 +94,20 @@ QUICK = Plan(
 )
 
 
+PARTS = ("noise", "step", "n", "d", "K", "fit")
+
+
+def chosen(plan: Plan, parts: Sequence[str]) -> Plan:
+    """Leave out of a plan what is not to be measured; ``parts`` are those of measurements."""
+    return dataclasses.replace(
+        plan,
+        draws=plan.draws if "noise" in parts else 0,
+        steps=plan.steps if "step" in parts else (),
+        growth={part: cases for part, cases in plan.growth.items() if part in parts},
+        problems=plan.problems if "fit" in parts else (),
+    )
+
+
 def measure(
     plan: Plan, environments: Path, only: Sequence[str]
 ) -> tuple[dict[str, str], list[Measurement]]:
@@ -118,9 +133,9 @@ def measure(
             machine[name], its_steps, its_fits = worker.ask("about")
             steps |= dict.fromkeys(its_steps, name)
             fits |= dict.fromkeys(its_fits, name)
-        noise = Workload(1, plan.draws, dtype="float64")
-        if "noise" in steps:
-            noise_method = {"noise": steps.pop("noise")}
+        noise_method = {"noise": steps.pop("noise")} if "noise" in steps else {}
+        if noise_method and plan.draws:
+            noise = Workload(1, plan.draws, dtype="float64")
             note(measure_steps(workers, "noise", noise, noise_method, plan.pace))
         for workload in plan.steps:
             able = {
@@ -171,13 +186,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--only", nargs="*", choices=LIBRARIES, default=list(LIBRARIES), metavar="LIBRARY"
     )
     parser.add_argument("--stored", action="store_true", help="write the stored results anew")
+    parser.add_argument(
+        "--parts", nargs="*", choices=PARTS, default=PARTS, help="measure these, keep the others"
+    )
     options = parser.parse_args(arguments)
     docs = options.docs or (None if options.quick else ROOT / "docs")
     if options.stored:
         machine, found = load(STORE)
     else:
         plan = QUICK if options.quick else FULL
+        plan = chosen(plan, options.parts)
         machine, found = measure(plan, options.environments, options.only)
+        if docs is not None and set(options.parts) < set(PARTS):
+            stored = load(docs / "figures" / STORE.name)[1]
+            found += [one for one in stored if one.part not in options.parts]
     text = page_text(machine, found)
     if docs is None:
         print(text)

@@ -226,6 +226,27 @@ class TestDriver:
         for name in ("steps", "growth"):
             assert (tmp_path / "figures" / f"speed_{name}.svg").stat().st_size > 0
 
+    def test_parts_are_measured_again_and_the_others_kept(self, tmp_path, monkeypatch):
+        (tmp_path / "speed.md").write_text(f"{BEGIN}\n{END}\n")
+        (tmp_path / "figures").mkdir()
+        store = tmp_path / "figures" / "speed.json"
+        before = load(driver.STORE)
+        save(store, *before)
+        plans = []
+
+        def measure(plan, environments, only):
+            plans.append(plan)
+            return before[0], [one for one in before[1] if one.part == "K"][:6]
+
+        monkeypatch.setattr(driver, "measure", measure)
+        driver.main(["--docs", str(tmp_path), "--parts", "K"])
+        assert list(plans[0].growth) == ["K"]
+        assert (plans[0].steps, plans[0].problems, plans[0].draws) == ((), (), 0)
+        _, after = load(store)
+        kept = [len([one for one in found if one.part != "K"]) for found in (before[1], after)]
+        assert kept[0] == kept[1]
+        assert len([one for one in after if one.part == "K"]) == 6
+
     def test_environment_of_jax_is_pinned(self):
         lines = (ROOT / "benchmarks" / "peers" / "jax.txt").read_text().splitlines()
         pins = [Requirement(line) for line in lines if not line.startswith("#")]
