@@ -134,6 +134,7 @@ def _from_sizes(
 
 
 def _tell(plan: Plan, estimator: str) -> None:
+    from dpglm.report.cautions import SCOPE
     from dpglm.report.expectation import guidance
     from dpglm.report.words import describe_event, plain_number, rounded_up
 
@@ -155,7 +156,7 @@ def _tell(plan: Plan, estimator: str) -> None:
         },
     )
     output().print()
-    print_sections(guidance(plan).sections())
+    print_sections([*guidance(plan).sections(), ("What no certificate can know", (SCOPE,))])
 
 
 def _draw(plan: Plan, target: Path, *, force: bool) -> None:

@@ -25,6 +25,7 @@ from dpglm.privacy.releases import Release
 from dpglm.privacy.unit import Adjacency
 from dpglm.report import statement
 from dpglm.report._files import read_json, write_json
+from dpglm.report.cautions import cautions
 from dpglm.report.facts import PublicFact, plain_json
 from dpglm.report.spending import Spending, spending, spending_in_words
 from dpglm.solvers.base import Solution
@@ -122,10 +123,12 @@ class Certificate:
         return next((fact for fact in self.public_facts if fact.name == name), None)
 
     def caveats(self) -> tuple[str, ...]:
-        """Say what makes the guarantee weaker than its epsilon; empty if nothing does."""
-        seeded = () if self.noise_is_private else (statement.seeded(self.noise_source),)
-        leaked = [fact.name for fact in self.public_facts if fact.provenance == "from the data"]
-        return (*seeded, *((statement.leaked(leaked),) if leaked else ()))
+        """Say what makes the claim less than it seems; empty if no rule of ``CAUTIONS`` applies.
+
+        The rules, with their reasons: seeded noise, facts taken from the data, an epsilon above
+        10, a delta of at least 1/n or 0.01.
+        """
+        return cautions(self)
 
     def spending(self) -> tuple[Spending, ...]:
         """Say what each stage of the fit spent: see ``dpglm.report.Spending``.

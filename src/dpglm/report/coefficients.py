@@ -8,10 +8,10 @@ from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils.validation import check_is_fitted
 
 from dpglm.data.prepare import column_scaling
 from dpglm.problem import Target
+from dpglm.report.subject import subject
 
 __all__ = ["TARGET", "CoefficientTable", "coefficient_table"]
 
@@ -72,10 +72,10 @@ def coefficient_table(
 
     Parameters
     ----------
-    estimator : fitted estimator of dpglm
-        Not a pipeline, but its last step.
+    estimator : fitted estimator of dpglm, or pipeline
+        See ``dpglm.report.subject.subject``.
     feature_names : sequence of str, optional
-        Default: the names the estimator saw, else ``x0``, ``x1``, ...
+        Default: the names the pipeline makes or the estimator saw, else ``x0``, ``x1``, ...
 
     Returns
     -------
@@ -84,16 +84,19 @@ def coefficient_table(
     Raises
     ------
     ValueError
-        If there are more or fewer names than features.
+        If there are more or fewer names than features, or there is no private estimator.
 
     Notes
     -----
     Privacy: the noise is that of the plan, a function of public facts only. It is an upper
     estimate, since the curvature of the data damps noise that was added early.
     """
-    check_is_fitted(estimator, "privacy_")
+    about = subject(estimator)
+    estimator = about.estimator
     values = np.atleast_2d(np.asarray(estimator.coef_, dtype=np.float64))
     n_features = values.shape[1]
+    if feature_names is None:
+        feature_names = about.feature_names
     if feature_names is None:
         default = [f"x{column}" for column in range(n_features)]
         feature_names = getattr(estimator, "feature_names_in_", default)

@@ -11,6 +11,7 @@ import numpy as np
 from dpglm.privacy import gdp
 from dpglm.privacy.budget import ApproximateDP, default_delta
 from dpglm.problem import Target
+from dpglm.report.cautions import LARGEST_EPSILON, weak_delta, weak_epsilon
 from dpglm.report.coefficients import CoefficientTable
 from dpglm.report.words import plain_number
 from dpglm.solvers.base import Plan
@@ -34,8 +35,6 @@ _HOPELESS, _GOOD = 2.0, 30.0
 _REAL_FACTOR = 3.0
 # L2 noise in several steps costs so many times more than one release of that length.
 _PURE_FACTOR = 5.0
-# Above it hardly anything is protected, so that it is not advised.
-_LARGEST_EPSILON = 10.0
 _BOUNDS = (
     "tighter bounds, if public knowledge has them: noise is made for rows as long as row_norm, so "
     "rows far shorter than that (a tenth and less) drown in it"
@@ -61,7 +60,7 @@ class Guidance:
     cures : tuple of str
         What would make a good model, each by itself; empty where it is expected anyway.
     cautions : tuple of str
-        Where the budget protects too little.
+        Where the budget protects too little; of a fitted model its certificate says so.
 
     Notes
     -----
@@ -149,7 +148,7 @@ def guidance(plan: Plan, coefficients: CoefficientTable | None = None) -> Guidan
         next(text for bound, text in _VERDICTS if signal < bound),
         _noise_in_plan(plan) if coefficients is None else _noise_in_model(coefficients),
         _cures(plan, _GOOD / signal) if signal < _GOOD else (),
-        tuple(_cautions(plan)),
+        _cautions(plan) if coefficients is None else (),
     )
 
 
@@ -226,21 +225,18 @@ def _larger_budget(plan: Plan, lack: float) -> list[str]:
         mu = budget.gdp_mu() * lack
         epsilon = gdp.epsilon(default_delta(plan.data.n_rows), mu)
         said = f"a mu of {mu:.2g}"
-    return [f"{said}, which protects less"] if epsilon <= _LARGEST_EPSILON else []
+    return [f"{said}, which protects less"] if epsilon <= LARGEST_EPSILON else []
 
 
-def _cautions(plan: Plan) -> list[str]:
-    if not isinstance(plan.budget, ApproximateDP):
-        return []
-    budget, rows, found = plan.budget, plan.data.n_rows, []
-    if budget.epsilon > _LARGEST_EPSILON:
-        found.append(f"epsilon {budget.epsilon:g} protects hardly anything; 1 is a usual choice.")
-    if budget.delta * rows >= 1.0:
-        found.append(
-            f"delta {budget.delta:g} is at least 1/{rows}: publishing a row at random would be "
-            "allowed. Choose it far below, or 'auto'."
-        )
-    return found
+def _cautions(plan: Plan) -> tuple[str, ...]:
+    budget, n_rows = plan.budget, plan.data.n_rows
+    delta = default_delta(n_rows)
+    if isinstance(budget, ApproximateDP):
+        epsilon, delta = budget.epsilon, budget.delta
+    else:
+        epsilon = gdp.epsilon(delta, budget.gdp_mu())
+    said = (weak_epsilon(epsilon), weak_delta(delta, n_rows))
+    return tuple(sentence for sentence in said if sentence is not None)
 
 
 def _is_pure(plan: Plan) -> bool:

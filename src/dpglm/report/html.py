@@ -17,6 +17,8 @@ from dpglm.report.certificate import Certificate
 from dpglm.report.coefficients import CoefficientTable, coefficient_table
 from dpglm.report.expectation import guidance
 from dpglm.report.statement import provenance_in_words, relation_in_words, value_in_words
+from dpglm.report.subject import subject
+from dpglm.report.verdict import verdict
 from dpglm.report.verify import verify
 from dpglm.report.words import plain_number, rounded_up
 
@@ -41,8 +43,9 @@ def report_page(
 
     Parameters
     ----------
-    estimator : fitted estimator of dpglm, or PrivatePipeline
-        Not a pipeline of scikit-learn, but its last step.
+    estimator : fitted estimator of dpglm, PrivatePipeline, or Pipeline of scikit-learn
+        A pipeline of scikit-learn must end with one of the others; the page warns of its steps
+        that may have learned from the rows.
     title : str, optional
         Heading; by default the estimator's name.
     feature_names : sequence of str, optional
@@ -62,24 +65,21 @@ def report_page(
     ------
     ImportError
         If Jinja2 or Matplotlib is not installed (``pip install 'dpglm[report,plot]'``).
+    ValueError
+        If there is no private estimator.
 
     Notes
     -----
     Privacy: the page shows what was released, public facts, and what the caller passes in
     ``scores`` and ``figures``, which the guarantee does not cover.
     """
-    # Here, as estimators know certificates.
-    from dpglm.estimators.pipeline import PrivatePipeline
-
     jinja2 = require("jinja2", "report")
-    if isinstance(estimator, PrivatePipeline):
-        names = estimator.coefficient_names()
-        if feature_names is None and names is not None:
-            feature_names = names.tolist()
-        estimator = estimator.estimator_
-    certificate: Certificate = estimator.privacy_
+    about = subject(estimator)
     table = coefficient_table(estimator, feature_names)
+    estimator = about.estimator
+    certificate: Certificate = estimator.privacy_
     pictures = {**(figures or {}), **_pictures(estimator, table.features)}
+    verification = verify(certificate)
     source = (resources.files("dpglm.report") / "templates" / _TEMPLATE).read_text("utf-8")
     environment = jinja2.Environment(
         autoescape=True,
@@ -99,7 +99,8 @@ def report_page(
         ],
         spending=certificate.spending(),
         relation=relation_in_words(certificate.adjacency),
-        verification=verify(certificate),
+        verification=verification,
+        verdict=verdict(verification, about.cautions),
         expected=guidance(estimator.solution_.plan, table).sections(),
         scores=scores or {},
         pictures=[(text, as_data_uri(figure)) for text, figure in pictures.items()],
@@ -116,8 +117,9 @@ def write_report(estimator: Any, path: str | os.PathLike[str], **options: Any) -
 
     Parameters
     ----------
-    estimator : fitted estimator of dpglm, or PrivatePipeline
-        Not a pipeline of scikit-learn, but its last step.
+    estimator : fitted estimator of dpglm, PrivatePipeline, or Pipeline of scikit-learn
+        A pipeline of scikit-learn must end with one of the others; the page warns of its steps
+        that may have learned from the rows.
     path : path-like
         The file.
     **options
@@ -127,6 +129,8 @@ def write_report(estimator: Any, path: str | os.PathLike[str], **options: Any) -
     ------
     ImportError
         If Jinja2 or Matplotlib is not installed (``pip install 'dpglm[report,plot]'``).
+    ValueError
+        If there is no private estimator.
     OSError
         If the file cannot be written.
     """

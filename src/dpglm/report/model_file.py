@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_array, check_is_fitted
 
 from dpglm._validation import check_one_of
@@ -208,8 +209,9 @@ def save_model(estimator: Any, path: str | os.PathLike[str], schema: Schema | No
     Raises
     ------
     ValueError
-        If the schema has another number of features, the labels cannot be written as JSON, or
-        the pipeline has transformers that a model file cannot hold.
+        If it is a pipeline of scikit-learn, the schema has another number of features, the
+        labels cannot be written as JSON, or the pipeline has transformers that a model file
+        cannot hold.
     OSError
         If the file cannot be written.
 
@@ -221,6 +223,11 @@ def save_model(estimator: Any, path: str | os.PathLike[str], schema: Schema | No
     # Here, as estimators know certificates.
     from dpglm.estimators.pipeline import PrivatePipeline
 
+    if type(estimator) is Pipeline:
+        raise ValueError(
+            "estimator must be a linear model of dpglm or a PrivatePipeline, as a model file holds "
+            "no other steps and its certificate pays for none, got a Pipeline of scikit-learn"
+        )
     check_is_fitted(estimator, "privacy_")
     if isinstance(estimator, PrivatePipeline):
         estimator, own = estimator.linear_model()

@@ -218,10 +218,10 @@ def coefficients(
 
     Parameters
     ----------
-    estimator : fitted estimator of dpglm
-        Not a pipeline, but its last step.
+    estimator : fitted estimator of dpglm, or pipeline that ends with one
+        A PrivatePipeline, a private search, or a Pipeline of scikit-learn.
     feature_names : sequence of str, optional
-        Default: the names the estimator saw.
+        Default: the names the pipeline makes or the estimator saw.
     most : int, optional
         How many features are drawn for each output, at least 1; by default 20 for one output
         and 8 for several. Of more than 12 outputs the first 12 are drawn.

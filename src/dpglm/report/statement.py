@@ -8,14 +8,13 @@ from typing import Any
 
 from dpglm.privacy.events import Event
 from dpglm.privacy.unit import Adjacency
+from dpglm.report.cautions import SCOPE
 from dpglm.report.words import describe_event, plain_number, rounded_up
 
 __all__ = [
-    "leaked",
     "provenance_in_words",
     "relation_in_words",
     "sections",
-    "seeded",
     "value_in_words",
 ]
 
@@ -42,29 +41,12 @@ _COMPOSITION = (
     "cost comes on top."
 )
 _NOT_COVERED = (
+    SCOPE,
     "The public facts listed above: whoever sees the model may know them.",
     _GENERAL,
     "A person with several rows: with k rows, epsilon grows to k times its value, delta by more.",
     _COMPOSITION,
 )
-
-
-def seeded(noise_source: str) -> str:
-    """Say that the noise can be reproduced."""
-    return (
-        f"NOT PRIVATE: the noise came from a seeded generator ({noise_source}). Whoever learns or "
-        "guesses the seed can subtract it. The guarantee would hold with noise from the operating "
-        "system (random_state=None)."
-    )
-
-
-def leaked(names: Sequence[str]) -> str:
-    """Say that facts were taken from the private rows."""
-    return (
-        f"WEAKER THAN STATED, because of what came from the private data: {', '.join(names)}. The "
-        "guarantee holds only if that reveals nothing about any one row; declare it from public "
-        "knowledge instead."
-    )
 
 
 def provenance_in_words(provenance: str) -> str:

@@ -1,0 +1,139 @@
+"""What a page or a picture is about: a private estimator, alone or at the end of a pipeline."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, final
+
+from sklearn.pipeline import Pipeline
+from sklearn.utils.validation import check_is_fitted
+
+from dpglm.report.words import rounded_up
+
+__all__ = ["Subject", "subject"]
+
+
+@final
+@dataclass(frozen=True)
+class Subject:
+    """A fitted private estimator, with what is known of the steps before it.
+
+    Parameters
+    ----------
+    estimator : fitted estimator of dpglm
+        Has coefficients and a certificate.
+    feature_names : tuple of str or None
+        Names of its columns, where the steps before it make them.
+    cautions : tuple of str
+        What its certificate cannot know, and what the steps before it did: one sentence for each
+        step that may have learned from the rows.
+    """
+
+    estimator: Any
+    feature_names: tuple[str, ...] | None = None
+    cautions: tuple[str, ...] = ()
+
+
+def subject(estimator: Any) -> Subject:
+    """Find the private estimator, and what was done before it.
+
+    Parameters
+    ----------
+    estimator : fitted linear model, PrivatePipeline, private search, or scikit-learn's Pipeline
+        The last is looked through: its last step must be one of the others.
+
+    Returns
+    -------
+    Subject
+
+    Raises
+    ------
+    ValueError
+        If there is no private estimator.
+    NotFittedError
+        If it was not fitted.
+
+    Notes
+    -----
+    Privacy: a certificate is about one fit. In a pipeline of scikit-learn, a step that learns
+    (``StandardScaler``, say) learned from the same rows, and nobody paid for it; it can be seen
+    here, though not in ``fit``.
+    """
+    return _readers().get(type(estimator), _alone)(estimator)
+
+
+@functools.cache
+def _readers() -> Mapping[type, Callable[[Any], Subject]]:
+    # Here, as estimators know certificates.
+    from dpglm.estimators.pipeline import PrivatePipeline
+    from dpglm.estimators.search import PrivateGridSearchCV, PrivateRandomizedSearchCV
+
+    return MappingProxyType(
+        {
+            PrivatePipeline: _in_private_pipeline,
+            PrivateGridSearchCV: _found,
+            PrivateRandomizedSearchCV: _found,
+            Pipeline: _in_pipeline,
+        }
+    )
+
+
+def _alone(estimator: Any) -> Subject:
+    from dpglm.estimators._base import PrivateLinearModel
+
+    if not isinstance(estimator, PrivateLinearModel):
+        raise ValueError(
+            "estimator must be a fitted linear model of dpglm, a PrivatePipeline or private search "
+            f"of one, or a Pipeline that ends with one, got {type(estimator).__name__}"
+        )
+    check_is_fitted(estimator, "privacy_")
+    return Subject(estimator)
+
+
+def _in_private_pipeline(pipeline: Any) -> Subject:
+    check_is_fitted(pipeline)
+    names = pipeline.coefficient_names()
+    return Subject(pipeline.estimator_, None if names is None else tuple(map(str, names)))
+
+
+def _found(search: Any) -> Subject:
+    check_is_fitted(search, "best_estimator_")
+    return subject(search.best_estimator_)
+
+
+def _in_pipeline(pipeline: Pipeline) -> Subject:
+    *before, (_, last) = pipeline.steps
+    found = subject(last)
+    said = (_said(name, step) for name, step in before)
+    return dataclasses.replace(
+        found, cautions=(*(one for one in said if one is not None), *found.cautions)
+    )
+
+
+def _said(name: str, step: Any) -> str | None:
+    """Say that a step may have learned from the rows, unless it is known not to."""
+    from dpglm.estimators._fixed import check_fixed
+    from dpglm.estimators.transformer import PrivateTransformer
+
+    if step is None or step == "passthrough":
+        return None
+    if isinstance(step, PrivateTransformer):
+        certificate = step.privacy_
+        return (
+            f"MORE WAS SPENT: the step {name!r} learned from the same rows, privately, for "
+            f"epsilon {rounded_up(certificate.epsilon)} and delta {rounded_up(certificate.delta)} "
+            "of its own, which come on top. A PrivatePipeline has one certificate for the whole."
+        )
+    try:
+        check_fixed(name, step)
+    except ValueError:
+        return (
+            f"NOT COVERED: the step {name!r} ({type(step).__name__}) before the model learned from "
+            "the same rows, or may have, and nobody paid for that. The guarantee is about the "
+            "model's own fit only. In a PrivatePipeline, every step learns nothing or pays."
+        )
+    return None
