@@ -321,7 +321,9 @@ def _safe_norms(
     for row in xp.nonzero(norms > 1e150)[0].tolist():
         values = take(slice(row, row + 1))
         top = float(abs(values).max())
-        norms[row] = top * norms_of(values / top)[0]
+        # A norm that overflows is infinite: a row so long becomes zero.
+        with np.errstate(over="ignore", under="ignore"):
+            norms[row] = top * norms_of(values / top)[0]
     # Squares of values below this underflow, but such values are no longer than this either.
     longer: NDArray[np.float64] = xp.maximum(norms, 1e-149)
     return longer

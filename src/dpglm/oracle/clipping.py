@@ -8,7 +8,7 @@ from typing import cast, final
 
 import numpy as np
 
-from dpglm._arrays import namespace
+from dpglm._arrays import finite, namespace
 from dpglm._validation import check_real
 from dpglm.data.rows import Floats
 
@@ -38,12 +38,23 @@ class Clipping(abc.ABC):
         Returns
         -------
         array, shape of slopes
+
+        Notes
+        -----
+        Privacy: lengths and factors are computed in float64, whatever the types of slopes and
+        rows are. A length that overflows there has the factor 0, and a scaled slope that
+        overflows in its own type counts as zero.
         """
-        factors = self.factor(_lengths(slopes) * row_norms)
+        factors = self.factor(_in_float64(_lengths(slopes)) * row_norms)
+        limits = namespace(slopes).finfo(slopes.dtype)
         # Below the normal range a factor has lost the precision that the bound counts on; NaN, of
         # a bound that underflowed, is not above it either.
-        factors[~(factors >= _tiny(factors))] = 0.0
+        factors[~(factors >= float(limits.tiny))] = 0.0
+        factors[factors > float(limits.max)] = float(limits.max)
+        factors = namespace(slopes).asarray(factors, dtype=slopes.dtype)
         slopes *= factors if slopes.ndim == 1 else factors[:, np.newaxis]
+        if (factors > 1.0).any():
+            slopes = finite(slopes)
         return slopes
 
 
@@ -83,9 +94,12 @@ class FlatClipping(Clipping):
     def scale(self, slopes: Floats, row_norms: Floats) -> Floats:
         if slopes.ndim > 1:
             return super().scale(slopes, row_norms)
-        # The same thing in half as many passes over memory.
+        # The same thing in half as many passes over memory. The quotient is float64: in float32
+        # it may be infinite for a slope in float64 that is longer. Rounded to the slopes' own type
+        # it is infinite only where every slope of that type is shorter.
         xp = namespace(slopes)
-        limits = xp.divide(float(self.bound), row_norms)
+        limits = xp.divide(float(self.bound), _in_float64(row_norms))
+        limits = xp.asarray(limits, dtype=slopes.dtype)
         xp.minimum(slopes, limits, out=slopes)
         xp.negative(limits, out=limits)
         clipped: Floats = xp.maximum(slopes, limits, out=slopes)
@@ -133,10 +147,11 @@ def _lengths(slopes: Floats) -> Floats:
         return abs(slopes)
     squares = xp.einsum("ij,ij->i", slopes, slopes)
     # At least what squares that underflowed may have added.
-    squares += slopes.shape[1] * _tiny(slopes)
+    squares += slopes.shape[1] * float(xp.finfo(slopes.dtype).tiny)
     return cast("Floats", xp.sqrt(squares))
 
 
-def _tiny(values: Floats) -> float:
-    """Smallest normal number of a type."""
-    return float(namespace(values).finfo(values.dtype).tiny)
+def _in_float64(values: Floats) -> Floats:
+    xp = namespace(values)
+    exact: Floats = xp.asarray(values, dtype=xp.float64)
+    return exact
