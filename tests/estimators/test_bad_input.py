@@ -123,7 +123,12 @@ def test_values_that_are_not_finite_are_refused(estimator, kind, bad, dtype, no_
     X = X.astype(dtype)
     X[4, 1] = bad
     stored = sparse.csr_array(X) if kind == "csr" else X
-    refused(declared(estimator), stored, y, "X contains (NaN|infinity)")
+    refused(
+        declared(estimator),
+        stored,
+        y,
+        r"X must be finite, got (NaN|-?infinity) in row 5, column 2\.",
+    )
 
 
 @every_estimator
@@ -132,7 +137,7 @@ def test_sparse_duplicates_that_add_up_to_infinity_are_refused(estimator, no_rel
     big = np.finfo(np.float64).max
     X = sparse.csr_array(([big, big, 1.0], [0, 0, 1], [0, 2, *[3] * 11]), shape=(12, 2))
     with np.errstate(over="ignore"):
-        refused(declared(estimator), X, y, "X contains infinity")
+        refused(declared(estimator), X, y, "X must be finite, got infinity in row 1, column 1")
 
 
 @every_regressor

@@ -11,7 +11,9 @@ from typing import Any, TypeAlias, final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Entry", "Vocabulary", "as_cells", "as_numbers", "check_unique"]
+from dpglm.data.finite import MISSING_CURE
+
+__all__ = ["Entry", "Vocabulary", "as_cells", "as_numbers", "check_unique", "is_missing"]
 
 Entry: TypeAlias = str | int | float | bool
 """A value that JSON can hold and a cell can equal."""
@@ -91,9 +93,7 @@ def as_numbers(values: ArrayLike, what: str, missing: float | None = None) -> ND
     if gaps.any():
         if missing is None:
             raise ValueError(
-                f"{what}, row {int(gaps.argmax()) + 1}: the value is missing. Fill it with a fixed "
-                'number chosen without looking at the data (in a schema column: "missing": '
-                "NUMBER), or leave such rows out"
+                f"{what}, row {int(gaps.argmax()) + 1}: the value is missing. {MISSING_CURE}"
             )
         numbers[gaps] = missing
     infinite = np.isinf(numbers)
@@ -185,7 +185,7 @@ class Vocabulary:
 
     def _respelled(self, cell: Any, known: dict[Hashable, int]) -> int | None:
         """Position of a cell that equals an entry only once its spelling is set aside."""
-        if _is_missing(cell):
+        if is_missing(cell):
             return known.get("")
         if not isinstance(cell, str):
             return None
@@ -205,7 +205,7 @@ class Vocabulary:
 
     def _unknown(self, cell: Any, row: int, what: str) -> str:
         where = f"{what}, row {row + 1}"
-        if _is_missing(cell):
+        if is_missing(cell):
             return f"{where}: the value is missing"
         if (
             isinstance(self._sample, str)
@@ -246,7 +246,7 @@ def _numbered(cells: NDArray[Any]) -> list[tuple[int, Any]]:
 
 
 def _number(cell: Any, row: int, what: str) -> float:
-    if _is_missing(cell):
+    if is_missing(cell):
         return math.nan
     try:
         return float(cell)
@@ -257,7 +257,18 @@ def _number(cell: Any, row: int, what: str) -> float:
         ) from None
 
 
-def _is_missing(cell: Any) -> bool:
+def is_missing(cell: Any) -> bool:
+    """Say whether a cell stands for no value: None, NaN, NaT, pandas.NA or blank text.
+
+    Parameters
+    ----------
+    cell : object
+        What a column holds.
+
+    Returns
+    -------
+    bool
+    """
     if isinstance(cell, str):
         return not cell.strip()
     # NaN, NaT and pandas.NA are the values that do not equal themselves.

@@ -10,12 +10,11 @@ from typing import Any, ClassVar, TypeAlias, TypeVar
 
 from numpy.typing import NDArray
 
-from dpglm._arrays import namespace
 from dpglm.data.prepare import ColumnScaling
 from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec, FloatType
 
-__all__ = ["NO_TARGETS", "Collection", "TargetMap", "as_collection", "check_finite"]
+__all__ = ["NO_TARGETS", "Collection", "TargetMap", "as_collection"]
 
 T = TypeVar("T")
 
@@ -158,14 +157,6 @@ _BACKENDS: Mapping[str, str] = MappingProxyType(
         "torch": "dpglm.data.tensor_collection:tensor_collection",
     }
 )
-
-
-def check_finite(X: Any) -> Any:
-    """Return features, all of which are finite numbers."""
-    xp = namespace(X)
-    if not xp.all(xp.isfinite(X)):
-        raise ValueError("X must be finite, got NaN or infinity")
-    return X
 
 
 def as_collection(X: Any, y: Any = None, weights: Any = None) -> Collection | None:

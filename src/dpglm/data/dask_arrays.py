@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import secrets
 import uuid
@@ -13,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm.data.arithmetic import arithmetic
-from dpglm.data.collection import Collection, TargetMap, check_finite
+from dpglm.data.collection import Collection, TargetMap
 from dpglm.data.distributed import Partition, rows_on
+from dpglm.data.finite import check_finite, column_in_words
 from dpglm.data.prepare import ColumnScaling, prepare_rows
 from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec, FloatType
@@ -85,6 +87,10 @@ class DaskArrays(Collection):
     def feature_names(self) -> tuple[str, ...] | None:
         return self._names
 
+    @property
+    def _name(self) -> Callable[[int], str]:
+        return functools.partial(column_in_words, self._names)
+
     def prepared(
         self,
         spec: DataSpec,
@@ -97,7 +103,7 @@ class DaskArrays(Collection):
         # Keys are new each time, so that rows of one fit never stand in for those of another.
         token = uuid.uuid4().hex
         preparation = dask.delayed(
-            _Preparation(spec, scaling, targets, weights, secrets.token_bytes(16)),
+            _Preparation(spec, scaling, targets, weights, self._name, secrets.token_bytes(16)),
             name=f"dpglm_settings-{token}",
             traverse=False,
         )
@@ -117,6 +123,7 @@ class DaskArrays(Collection):
         return self._X.map_blocks(
             _applied,
             function=function,
+            name_of=self._name,
             drop_axis=[1] if is_column else [],
             chunks=self._X.chunks[:1] if is_column else (self._X.chunks[0], like.shape[1:]),
             dtype=like.dtype,
@@ -127,7 +134,8 @@ class DaskArrays(Collection):
         import dask
 
         call = dask.delayed(_called, pure=False, traverse=False)
-        return list(dask.compute(*(call(function, *parts) for parts in self._chunks())))
+        calls = [call(function, self._name, *parts) for parts in self._chunks()]
+        return list(dask.compute(*calls))
 
     def _chunks(self) -> list[tuple[Any, ...]]:
         """Features, targets and weights of each chunk, as Dask's delayed values."""
@@ -186,15 +194,26 @@ class _Preparation:
     scaling: ColumnScaling | None
     targets: TargetMap
     weights: TargetMap | None
+    name: Callable[[int], str]
     key: bytes = field(repr=False)
 
 
-def _applied(X: NDArray[Any], function: Callable[[Any], NDArray[Any]]) -> NDArray[Any]:
-    return function(check_finite(X))
+def _applied(
+    X: NDArray[Any],
+    function: Callable[[Any], NDArray[Any]],
+    name_of: Callable[[int], str],
+) -> NDArray[Any]:
+    return function(check_finite(X, name_of, None))
 
 
-def _called(function: Callable[[Any, Any, Any], T], X: Any, y: Any, weights: Any) -> T:
-    return function(check_finite(X), y, weights)
+def _called(
+    function: Callable[[Any, Any, Any], T],
+    name_of: Callable[[int], str],
+    X: Any,
+    y: Any,
+    weights: Any,
+) -> T:
+    return function(check_finite(X, name_of, None), y, weights)
 
 
 def _prepare(preparation: _Preparation, index: int, X: Any, y: Any, weights: Any) -> Partition:
@@ -202,7 +221,7 @@ def _prepare(preparation: _Preparation, index: int, X: Any, y: Any, weights: Any
     if not isinstance(X, np.ndarray):
         raise ValueError(f"X must have chunks that are NumPy arrays, got {type(X).__name__}")
     digest = _digest(preparation.key, X, y, weights)
-    X = check_finite(X.astype(preparation.spec.dtype, copy=False))
+    X = check_finite(X.astype(preparation.spec.dtype, copy=False), preparation.name, None)
     if weights is not None:
         weights = weights.astype(np.float64)
         if not (np.isfinite(weights).all() and (weights >= 0.0).all()):

@@ -11,6 +11,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from dpglm.data.finite import MISSING_CURE, column_in_words
 from dpglm.data.rows import Floats
 from dpglm.data.schema import Schema
 from dpglm.data.source import Piece, Source
@@ -280,7 +281,7 @@ class ParquetSource(Source):
         return y, None if self._weight is None else _numbers(batch, self._weight, "float64")
 
     def column_name(self, column: int) -> str:
-        return f"column {self._decoder.names[column]!r}"
+        return column_in_words(self._decoder.names, column)
 
 
 def _opened(path: Path) -> Any:
@@ -337,7 +338,7 @@ def _numbers(batch: Any, name: str, dtype: FloatType) -> NDArray[Any]:
 def _require_values(column: Any, name: str) -> None:
     if column.null_count:
         row = int(np.argmin(column.is_valid().to_numpy(zero_copy_only=False)))
-        raise ValueError(f"column {name!r}, row {row + 1}: the value is missing")
+        raise ValueError(f"column {name!r}, row {row + 1}: the value is missing. {MISSING_CURE}")
 
 
 def _plain(column: Any) -> Any:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.lib.array_utils import byte_bounds
 from numpy.typing import NDArray
 
+from dpglm.data.finite import column_in_words
 from dpglm.data.rows import Floats
 from dpglm.data.spec import FloatType
 
@@ -64,7 +65,7 @@ class Source(abc.ABC):
 
     def column_name(self, column: int) -> str:
         """Say how messages call a feature, by its number from 0."""
-        return f"column {column + 1}"
+        return column_in_words(None, column)
 
 
 @final

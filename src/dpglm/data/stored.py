@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm.data.collection import NO_TARGETS, Collection, TargetMap, check_finite
+from dpglm.data.collection import NO_TARGETS, Collection, TargetMap
+from dpglm.data.finite import check_finite
 from dpglm.data.prepare import ColumnScaling
 from dpglm.data.source import Source
 from dpglm.data.spec import DataSpec, FloatType
@@ -72,14 +73,18 @@ class StoredRows(Collection):
         results = np.empty((n_rows, *like.shape[1:]), like.dtype)
         start = 0
         for X, _, _ in self._source.pieces(self._part_rows, features_only=True):
-            results[start : start + len(X)] = function(check_finite(X))
+            results[start : start + len(X)] = function(
+                check_finite(X, self._source.column_name, start)
+            )
             start += len(X)
         return results
 
     def parts(self, function: Callable[[Any, Any, Any], T]) -> Iterator[T]:
         self._require_targets()
+        start = 0
         for X, y, weights in self._source.pieces(self._part_rows):
-            yield function(check_finite(X), y, weights)
+            yield function(check_finite(X, self._source.column_name, start), y, weights)
+            start += len(X)
 
     @property
     def _part_rows(self) -> int:

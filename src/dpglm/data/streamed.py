@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from dpglm.data.collection import TargetMap
 from dpglm.data.dense import RUN_ROWS, DenseRows
+from dpglm.data.finite import check_finite
 from dpglm.data.prepare import ColumnScaling, prepare_rows
 from dpglm.data.rows import Block, Floats, Rows
 from dpglm.data.source import ArraySource, Piece, Source
@@ -251,13 +252,7 @@ def _checked(recipe: _Recipe, spec: DataSpec) -> Generator[tuple[Rows, bool]]:
     start, source = 0, recipe.source
     for X, y, weights in _chunks(source, spec):
         where = f"rows {start + 1} to {start + len(X)}"
-        finite = np.isfinite(X)
-        if not finite.all():
-            row, column = np.argwhere(~finite)[0]
-            raise ValueError(
-                f"row {start + row + 1}, {source.column_name(column)}: the value must be a finite "
-                f"number, got {X[row, column]}"
-            )
+        check_finite(X, source.column_name, start)
         if weights is not None and not (np.isfinite(weights) & (weights >= 0.0)).all():
             raise ValueError(f"{where}: weights must be finite and at least 0")
         try:

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm._arrays import as_host, like, namespace
-from dpglm.data.collection import NO_TARGETS, Collection, TargetMap, check_finite
+from dpglm.data.collection import NO_TARGETS, Collection, TargetMap
+from dpglm.data.finite import check_finite
 from dpglm.data.prepare import ColumnScaling, prepare_rows
 from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec, FloatType
@@ -96,7 +97,7 @@ class TensorCollection(Collection):
         return prepare_rows(X, y, spec, scaling, row_weights)
 
     def apply(self, function: Callable[[Any], NDArray[Any]]) -> Any:
-        results = [function(check_finite(self._X[rows])) for rows in self._slices()]
+        results = [function(self._finite(rows)) for rows in self._slices()]
         together = np.concatenate(results)
         # Labels that are text have no place in a tensor.
         return like(self._X, together) if together.dtype.kind in "biuf" else together
@@ -105,12 +106,15 @@ class TensorCollection(Collection):
         y, weights = self._targets(), self._weights
         for rows in self._slices():
             some = None if weights is None else weights[rows]
-            yield function(check_finite(self._X[rows]), y[rows], some)
+            yield function(self._finite(rows), y[rows], some)
+
+    def _finite(self, rows: slice) -> Any:
+        return check_finite(self._X[rows], first_row=rows.start)
 
     def _slices(self) -> list[slice]:
         n_rows, n_features = self.shape
         size = max(1, _PART_BYTES // (8 * n_features))
-        return [slice(start, start + size) for start in range(0, n_rows, size)] or [slice(0)]
+        return [slice(start, start + size) for start in range(0, n_rows, size)] or [slice(0, 0)]
 
     def _targets(self) -> NDArray[Any]:
         if self._y is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import functools
 import math
 import numbers
 import os
@@ -12,7 +13,6 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import sparse
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -20,6 +20,7 @@ from dpglm._validation import check_one_of, check_real
 from dpglm.data.collection import Collection, TargetMap, as_collection
 from dpglm.data.prepare import ColumnScaling, Matrix
 from dpglm.data.spec import DataSpec
+from dpglm.data.user_matrix import finite_matrix
 from dpglm.estimators._prediction import Link, RowPrediction
 from dpglm.estimators._private import PrivateEstimator, PublicFacts, warn_of_noise
 from dpglm.ledger.ledger import PrivacyLedger
@@ -166,17 +167,8 @@ class PrivateLinearModel(PrivateEstimator):
         )
 
     def _validated(self, X: Any, y: Any, **options: Any) -> tuple[Matrix, NDArray[Any]]:
-        X, y = validate_data(
-            self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], **options
-        )
-        if sparse.issparse(X):
-            X = _csr(X)
-            if not X.has_canonical_format:
-                X = X.copy()
-                X.sum_duplicates()
-            if not np.isfinite(X.data).all():
-                raise ValueError("X contains infinity after duplicate entries were added up")
-        return X, y
+        read = functools.partial(validate_data, self, X, y, **options)
+        return finite_matrix(X, read)
 
     def _weights(
         self, sample_weight: Any, n_rows: int, facts: PublicFacts
@@ -298,10 +290,17 @@ class PrivateLinearModel(PrivateEstimator):
         function = self._row_prediction(link)
         rows = as_collection(X)
         if rows is None:
-            options = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}
-            return function(validate_data(self, X, reset=False, **options))
+            return function(self._features(X))
         self._check_features(rows)
         return rows.apply(function)
+
+    def _features(self, X: Any) -> Matrix:
+        """Check rows in memory against those that were fitted."""
+
+        def read(**options: Any) -> tuple[Matrix, None]:
+            return validate_data(self, X, reset=False, **options), None
+
+        return finite_matrix(X, read)[0]  # type: ignore[no-any-return]
 
     def _check_features(self, rows: Collection) -> None:
         """Check that a collection has the columns that were fitted."""
@@ -315,10 +314,6 @@ class PrivateLinearModel(PrivateEstimator):
             raise ValueError(
                 f"X must have the features that were fitted, {list(fitted)}, got {list(names)}"
             )
-
-
-def _csr(X: Any) -> sparse.csr_array:
-    return sparse.csr_array(X)
 
 
 def _print_step(info: StepInfo) -> None:

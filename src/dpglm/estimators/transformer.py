@@ -11,6 +11,7 @@ from typing import Any, Literal, Self, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
 from sklearn.base import TransformerMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, validate_data
@@ -20,6 +21,7 @@ from dpglm.data.matrix import MatrixRows
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import Floats
 from dpglm.data.spec import DataSpec
+from dpglm.data.user_matrix import finite_matrix
 from dpglm.estimators._private import PrivateEstimator, PublicFacts
 from dpglm.estimators._steps import NamedSteps, private_shares
 from dpglm.ledger.ledger import PrivacyLedger
@@ -271,10 +273,12 @@ class PrivateTransformer(NamedSteps, TransformerMixin, PrivateEstimator):
         return np.array([f"privatetransformer{i}" for i in range(count)], dtype=object)
 
     def _dense(self, X: Any, *, reset: bool) -> Floats:
-        X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=reset)
-        dense: Floats = X.toarray() if hasattr(X, "toarray") else X
-        if not np.isfinite(dense).all():
-            raise ValueError("X contains infinity after duplicate entries were added up")
+        def read(**options: Any) -> tuple[Any, None]:
+            return validate_data(self, X, reset=reset, **options), None
+
+        rows, _ = finite_matrix(X, read)
+        is_sparse: bool = sparse.issparse(rows)
+        dense: Floats = rows.toarray() if is_sparse else rows
         return dense
 
     def _spec(self, n_rows: int, n_features: int, row_norm: float, dtype: str) -> DataSpec:

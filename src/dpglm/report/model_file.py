@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_array, check_is_fitted
 from dpglm._validation import check_one_of
 from dpglm.data.prepare import column_scaling
 from dpglm.data.schema import Schema
+from dpglm.data.user_matrix import finite_matrix
 from dpglm.problem import Logistic, Loss, OneVsRest, Poisson, Softmax, Target, class_shares
 from dpglm.report._files import read_json, write_json
 from dpglm.report.certificate import Certificate, model_digest
@@ -187,7 +188,7 @@ class LinearModel:
                     f"X must have the columns {list(self.feature_names)} in this order, got "
                     f"{list(names)}"
                 )
-        X = check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32])
+        X, _ = finite_matrix(X, lambda **options: (check_array(X, **options), None))
         if X.shape[1] != self.n_features:
             raise ValueError(f"X must have {self.n_features} columns, got {X.shape[1]}")
         return X

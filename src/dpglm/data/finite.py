@@ -1,0 +1,135 @@
+"""Features that are no finite numbers: where they are, and what is safe to do about them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from dpglm._arrays import as_host, namespace
+
+__all__ = ["MISSING_CURE", "check_finite", "column_in_words", "not_finite"]
+
+MISSING_CURE = (
+    "Put a fixed number in the place of what is missing, chosen without looking at the data (in a "
+    'schema column: "missing": NUMBER), list "" as a category of its own (SchemaEncoder), or leave '
+    "such rows out by a rule that looks at each row alone. An imputer that was fitted to private "
+    "rows would leak what it learned"
+)
+"""What costs no privacy where a value is missing."""
+
+_INFINITE_CURE = "Replace it by a finite number, by a rule that looks at each row alone"
+
+_CHECKED_AT_ONCE = 1 << 20
+"""Entries."""
+
+
+def column_in_words(names: Sequence[str] | None, column: int) -> str:
+    """Say how messages call a column: by its name, or by its number from 1.
+
+    Parameters
+    ----------
+    names : sequence of str or None
+        Names of all columns, where they have any.
+    column : int
+        Its number from 0.
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> column_in_words(["age", "pay"], 1), column_in_words(None, 1)
+    ("column 'pay'", 'column 2')
+    """
+    return f"column {column + 1}" if names is None else f"column {str(names[column])!r}"
+
+
+_BY_NUMBER = functools.partial(column_in_words, None)
+
+
+def not_finite(value: float, row: int | None, column: str) -> ValueError:
+    """Return the error about a feature that is NaN or infinite.
+
+    Parameters
+    ----------
+    value : float
+        The feature.
+    row : int or None
+        Its row from 0, where that is known.
+    column : str
+        How messages call its column.
+
+    Returns
+    -------
+    ValueError
+    """
+    where = column if row is None else f"row {row + 1}, {column}"
+    if np.isnan(value):
+        return ValueError(f"X must be finite, got NaN in {where}. {MISSING_CURE}")
+    what = "infinity" if value > 0.0 else "-infinity"
+    return ValueError(f"X must be finite, got {what} in {where}. {_INFINITE_CURE}")
+
+
+def check_finite(
+    X: Any,
+    name: Callable[[int], str] = _BY_NUMBER,
+    first_row: int | None = 0,
+) -> Any:
+    """Return features, all of which are finite numbers.
+
+    Parameters
+    ----------
+    X : ndarray, tensor or csr_array of shape (n, n_features)
+        Features.
+    name : callable, optional
+        From the number of a column, from 0, to what messages call it.
+    first_row : int or None, default=0
+        Number of the first row, from 0; None where it is not known.
+
+    Returns
+    -------
+    X
+
+    Raises
+    ------
+    ValueError
+        If one is not; the message names the row, the column, and what is safe to do.
+
+    Notes
+    -----
+    Privacy: nothing is released, but whether there is an error, and its message, depend on rows:
+    they are for their holder only.
+    """
+    is_sparse: bool = sparse.issparse(X)
+    if is_sparse:
+        where = np.flatnonzero(~np.isfinite(X.data))[:1]
+        row, column = np.searchsorted(X.indptr, where, side="right") - 1, X.indices[where]
+        values = X.data[where]
+    else:
+        row, column, values = _first_in_dense(X)
+    if not len(values):
+        return X
+    at = None if first_row is None else first_row + int(row[0])
+    raise not_finite(float(values[0]), at, name(int(column[0])))
+
+
+def _first_in_dense(X: Any) -> tuple[Any, Any, Any]:
+    """Row, column and value of the first entry that is not finite, or none of them."""
+    xp = namespace(X)
+    # One pass that a NaN or an infinity anywhere cannot leave finite; finite values may.
+    with np.errstate(over="ignore", invalid="ignore"):
+        if xp.isfinite(xp.sum(X)):
+            return (), (), ()
+    step = max(1, _CHECKED_AT_ONCE // X.shape[1])
+    for start in range(0, X.shape[0], step):
+        block = X[start : start + step]
+        finite = xp.isfinite(block)
+        if not xp.all(finite):
+            row, column = np.argwhere(~as_host(finite))[0]
+            return (start + row,), (column,), (float(block[int(row), int(column)]),)
+    return (), (), ()

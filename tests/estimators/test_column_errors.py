@@ -1,0 +1,149 @@
+"""An error about a column names it, and says nothing that would leak: a law over containers."""
+
+from __future__ import annotations
+
+import dask.dataframe
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from sklearn.base import clone
+
+from dpglm import LinearRegression, LogisticRegression, PrivateTransformer
+from dpglm.data.finite import check_finite, column_in_words
+from dpglm.data.mapped import MappedRows
+from dpglm.data.parquet import ParquetRows
+from dpglm.preprocessing import Center
+from dpglm.report import load_model, save_model
+from dpglm.solvers import NoisyGD
+
+NAMES = ["age", "pay", "years"]
+N = 40
+MISPLACED = ("HistGradient", "imputer transformer", "SimpleImputer", "https://")
+
+
+def rows():
+    X = np.random.default_rng(0).uniform(-1.0, 1.0, size=(N, 3))
+    return X, (X[:, 0] > 0.0).astype(int)
+
+
+def classifier(**settings):
+    return LogisticRegression(
+        classes=[0, 1], row_norm=2.0, n_rows=N, solver=NoisyGD(n_steps=2), **settings
+    )
+
+
+def frame(X):
+    return pd.DataFrame(X, columns=NAMES)
+
+
+def with_cell(value):
+    """Rows as objects, one of which is something else."""
+    cells = frame(rows()[0]).astype(object)
+    cells.loc[4, "pay"] = value
+    return cells
+
+
+def in_parquet(X, folder):
+    frame(X).assign(y=rows()[1]).to_parquet(folder / "rows.parquet")
+    return ParquetRows(folder / "rows.parquet", columns=NAMES, target="y")
+
+
+NAMED = {
+    "pandas": lambda X, folder: (frame(X), rows()[1]),
+    "pandas of float32": lambda X, folder: (frame(X).astype(np.float32), rows()[1]),
+    "polars": lambda X, folder: (pl.DataFrame(frame(X)), rows()[1]),
+    "dask": lambda X, folder: (
+        dask.dataframe.from_pandas(frame(X), npartitions=2),
+        dask.dataframe.from_pandas(pd.Series(rows()[1]), npartitions=2),
+    ),
+    "parquet": lambda X, folder: (in_parquet(X, folder),),
+}
+
+
+def refusal(call, *arguments):
+    with pytest.raises((ValueError, TypeError)) as caught:
+        call(*arguments)
+    text = str(caught.value)
+    assert "\n" not in text
+    assert not any(words in text for words in MISPLACED)
+    return text
+
+
+class TestACellThatIsNoFiniteNumber:
+    @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+    @pytest.mark.parametrize("container", NAMED.values(), ids=NAMED)
+    def test_is_named_by_its_column_in_a_fit_and_a_prediction(self, container, value, tmp_path):
+        X, _ = rows()
+        model = classifier().fit(*container(X, tmp_path))
+        X[4, 1] = value
+        broken = container(X, tmp_path)
+        for text in (
+            refusal(classifier().fit, *broken),
+            refusal(lambda: np.asarray(model.predict(broken[0]))),
+            refusal(model.score, *broken),
+        ):
+            assert "X must be finite, got" in text or "the value is missing. Put" in text
+            assert "column 'pay'" in text
+            # Partitions of Dask do not know how many rows come before them.
+            assert "row 5" in text or "dask" in type(broken[0]).__module__
+            assert ("An imputer" in text) == np.isnan(value)
+
+    @pytest.mark.parametrize("value", [np.nan, np.inf])
+    def test_is_named_by_steps_and_by_model_files(self, value, tmp_path):
+        X, y = rows()
+        center = PrivateTransformer([Center()], row_norm=2.0).fit(frame(X))
+        save_model(classifier().fit(frame(X), y), tmp_path / "model.json")
+        model = load_model(tmp_path / "model.json")
+        X[4, 1] = value
+        for call in (clone(center).fit, center.transform, model.predict, model.predict_proba):
+            assert "row 5, column 'pay'" in refusal(call, frame(X))
+
+    @pytest.mark.parametrize("missing", [None, pd.NA, pd.NaT, ""], ids=repr)
+    def test_of_a_table_of_objects_counts_as_missing(self, missing):
+        text = refusal(classifier().fit, with_cell(missing), rows()[1])
+        assert text.startswith("X must be finite, got NaN in row 5, column 'pay'. Put a fixed")
+
+    @pytest.mark.parametrize("cell", ["much", {"a": 1}, [1, 2], b"x", 10**400], ids=type)
+    def test_that_is_no_number_at_all_is_named_too(self, cell):
+        cells = with_cell(0.0)
+        cells.at[4, "pay"] = cell
+        text = refusal(classifier().fit, cells, rows()[1])
+        assert text.startswith("X must hold numbers: row 5, column 'pay': ")
+        assert "column 2" in refusal(classifier().fit, cells.to_numpy(), rows()[1])
+
+    def test_of_an_array_is_named_by_its_place(self):
+        X, y = rows()
+        X[4, 1] = np.nan
+        for given in (X, np.asfortranarray(X), X.astype(np.float32), X.tolist(), MappedRows(X, y)):
+            arguments = (given,) if isinstance(given, MappedRows) else (given, y)
+            assert "got NaN in row 5, column 2." in refusal(classifier().fit, *arguments)
+
+    def test_does_not_hide_that_columns_are_others(self):
+        X, y = rows()
+        model = classifier().fit(frame(X), y)
+        X[4, 1] = np.nan
+        with pytest.raises(ValueError, match="feature names should match"):
+            model.predict(frame(X)[["age", "years", "pay"]])
+
+    def test_is_found_behind_finite_sums_that_overflow(self):
+        X = np.full((4, 2), 1e308)
+        assert check_finite(X) is X
+        X[3, 1] = np.inf
+        with pytest.raises(ValueError, match="got infinity in row 4, column 2"):
+            check_finite(X)
+
+    def test_by_another_name_is_found_out(self):
+        # The planted bug: names that are not those of the columns.
+        X = np.array([[1.0, np.nan]])
+        with pytest.raises(ValueError, match="column 'a'"):
+            check_finite(X, lambda column: column_in_words(["b", "a"], column))
+
+
+def test_a_regressor_says_the_same():
+    X, _ = rows()
+    model = LinearRegression(row_norm=2.0, target_bounds=(0.0, 1.0), solver=NoisyGD(n_steps=2))
+    y = X[:, 0]
+    X = X.copy()
+    X[4, 1] = np.nan
+    assert "row 5, column 'pay'" in refusal(model.fit, frame(X), y)
