@@ -293,17 +293,20 @@ def test_another_plan_is_refused(tmp_path):
     interrupted(path)
     before = path.read_bytes()
     for other, differs in (
-        (plan_of(NoisyGD(n_steps=7)), "settings"),
-        (plan_of(NoisyGD(n_steps=6), Squared()), "problem"),
-        (plan_of(NoisyGD(n_steps=6), budget=ApproximateDP(1.1, 1e-5)), "budget"),
-        (plan_of(PureGD()), "method"),
+        (plan_of(NoisyGD(n_steps=7)), r"plan\.method\.step_sizes was"),
+        (plan_of(NoisyGD(n_steps=6), Squared()), r"plan\.problem\.loss was .*Logistic.*Squared"),
+        (
+            plan_of(NoisyGD(n_steps=6), budget=ApproximateDP(1.1, 1e-5)),
+            r"plan\.budget\.epsilon was 1\.0, is 1\.1",
+        ),
+        (plan_of(PureGD()), r"plan\.method was .*NoisyGDMethod.*PureGDMethod"),
     ):
         with pytest.raises(PlanMismatchError, match=f"of another fit: .*{differs}"):
             run(other, rows(), SystemNoise(), checkpoint=path)
     data = dataclasses.replace(DATA, row_norm=2.0)
     other = NoisyGD(n_steps=6).plan(PLAN.problem, BUDGET, data)
     longer = prepare_rows(np.zeros((N, D)), np.ones(N), data)
-    with pytest.raises(PlanMismatchError, match=r"of another fit: .*data"):
+    with pytest.raises(PlanMismatchError, match=r"plan\.data\.row_norm was 1\.0, is 2\.0"):
         run(other, longer, SystemNoise(), checkpoint=path)
     assert path.read_bytes() == before
 

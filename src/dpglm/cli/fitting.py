@@ -67,7 +67,10 @@ def fit_with_progress(
         File that keeps the state; a fit that it holds goes on.
     """
     from dpglm.report.certificate import PublicFact
+    from dpglm.solvers.checkpoint import CheckpointFile
 
+    # Rows in memory do not say what encoded them.
+    kept = None if checkpoint is None else CheckpointFile(checkpoint, {"table": schema})
     with progress_bar("Private fit", plan.n_steps) as advance:
         taken = 0
 
@@ -80,7 +83,7 @@ def fit_with_progress(
 
         estimator.set_params(callback=show)
         try:
-            estimator.fit(X, y, checkpoint=checkpoint)
+            estimator.fit(X, y, checkpoint=kept)
         finally:
             estimator.set_params(callback=None)
     fact = PublicFact("schema", {"provenance": schema.provenance} | schema.to_dict(), "declared")

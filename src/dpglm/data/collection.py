@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from dpglm.data.prepare import ColumnScaling
 from dpglm.data.rows import Rows
+from dpglm.data.schema import Schema
 from dpglm.data.spec import DataSpec, FloatType
 
 __all__ = ["NO_TARGETS", "Collection", "TargetMap", "as_collection"]
@@ -58,6 +59,11 @@ class Collection(abc.ABC):
     @property
     def feature_names(self) -> tuple[str, ...] | None:
         """Names of the features, where they have any."""
+        return None
+
+    @property
+    def schema(self) -> Schema | None:
+        """What encoded a table's columns as these features, where that is known."""
         return None
 
     def longest_row(self) -> float:

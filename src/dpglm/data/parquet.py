@@ -111,13 +111,17 @@ class ParquetRows(StoredRows):
             if schema is None
             else EncodedColumns(schema, dtype)
         )
-        self._stored_columns = tuple(files[0].types)
+        self._schema, self._stored_columns = schema, tuple(files[0].types)
         source = ParquetSource(files, self._decoder, target, sample_weight)
         super().__init__(source, cache, has_targets=target is not None)
 
     @property
     def feature_names(self) -> tuple[str, ...] | None:
         return self._decoder.feature_names
+
+    @property
+    def schema(self) -> Schema | None:
+        return self._schema
 
     @property
     def stored_columns(self) -> tuple[str, ...]:

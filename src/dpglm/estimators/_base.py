@@ -21,6 +21,7 @@ from dpglm.data.collection import Collection, TargetMap, as_collection
 from dpglm.data.prepare import ColumnScaling, Matrix
 from dpglm.data.spec import DataSpec
 from dpglm.data.user_matrix import finite_matrix
+from dpglm.estimators._identity import identity
 from dpglm.estimators._prediction import Link, RowPrediction
 from dpglm.estimators._private import PrivateEstimator, PublicFacts, warn_of_noise
 from dpglm.ledger.ledger import PrivacyLedger
@@ -30,6 +31,7 @@ from dpglm.problem import Constraint, Problem, Regularizer
 from dpglm.report.certificate import certify
 from dpglm.solvers.auto import Auto
 from dpglm.solvers.base import Plan, Solver, StepInfo
+from dpglm.solvers.checkpoint import CheckpointFile
 from dpglm.solvers.registry import SOLVERS
 from dpglm.solvers.run import run
 
@@ -221,7 +223,7 @@ class PrivateLinearModel(PrivateEstimator):
         targets: TargetMap,
         weights: TargetMap | None = None,
         weight_bound: float,
-        checkpoint: str | os.PathLike[str] | None,
+        checkpoint: str | os.PathLike[str] | CheckpointFile | None,
         n_outputs: int = 1,
         target_range: tuple[float, float] = (-math.inf, math.inf),
     ) -> NDArray[np.float64]:
@@ -243,6 +245,9 @@ class PrivateLinearModel(PrivateEstimator):
         warn_of_noise(plan)
         noise = self._noise()
         prepared = rows.prepared(spec, scaling, targets, weights)
+        if checkpoint is not None:
+            known = identity(self, rows, facts, scaling=scaling, targets=targets, weights=weights)
+            checkpoint = CheckpointFile.of(checkpoint, known)
         solution = run(plan, prepared, noise, self._progress(), ledger, checkpoint)
         self.solution_ = solution
         self.n_iter_ = solution.n_steps

@@ -33,6 +33,7 @@ from dpglm.problem import (
     Regularizer,
 )
 from dpglm.solvers.base import Plan
+from dpglm.solvers.checkpoint import CheckpointFile
 
 __all__ = ["PrivateClassifier"]
 
@@ -111,7 +112,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         y: Any = None,
         sample_weight: ArrayLike | None = None,
         *,
-        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint: str | os.PathLike[str] | CheckpointFile | None = None,
     ) -> Self:
         """Fit the model under differential privacy.
 
@@ -126,10 +127,11 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
             Labels, all among ``classes`` where these are declared.
         sample_weight : array_like of shape (n,), optional
             Weights in [0, ``weight_bound``]; larger ones count as ``weight_bound``.
-        checkpoint : path-like, optional
+        checkpoint : path-like or CheckpointFile, optional
             File in which the state is kept after each step. If the process is killed, the same
             call goes on from there and spends nothing twice; after the end, it returns the same
-            model again until the file is deleted.
+            model again until the file is deleted. One of a fit with other parameters or public
+            facts is refused.
 
         Returns
         -------
@@ -139,6 +141,8 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         ------
         ValueError
             If a parameter or the data are invalid; nothing is released or spent then.
+        PlanMismatchError
+            If the checkpoint is of another fit; the message names the fact that differs.
 
         Notes
         -----

@@ -24,6 +24,7 @@ from dpglm.problem import (
     Problem,
 )
 from dpglm.solvers.base import Plan
+from dpglm.solvers.checkpoint import CheckpointFile
 
 __all__ = ["PrivateRegressor"]
 
@@ -119,7 +120,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         y: Any = None,
         sample_weight: ArrayLike | None = None,
         *,
-        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint: str | os.PathLike[str] | CheckpointFile | None = None,
     ) -> Self:
         """Fit the model under differential privacy.
 
@@ -134,10 +135,11 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
             Targets.
         sample_weight : array_like of shape (n,), optional
             Weights in [0, ``weight_bound``]; larger ones count as ``weight_bound``.
-        checkpoint : path-like, optional
+        checkpoint : path-like or CheckpointFile, optional
             File in which the state is kept after each step. If the process is killed, the same
             call goes on from there and spends nothing twice; after the end, it returns the same
-            model again until the file is deleted.
+            model again until the file is deleted. One of a fit with other parameters or public
+            facts is refused.
 
         Returns
         -------
@@ -147,6 +149,8 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         ------
         ValueError
             If a parameter or the data are invalid; nothing is released or spent then.
+        PlanMismatchError
+            If the checkpoint is of another fit; the message names the fact that differs.
 
         Notes
         -----

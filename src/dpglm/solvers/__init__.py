@@ -4,6 +4,7 @@ from dpglm.data.projection import Embedding, GaussianEmbedding, SparseEmbedding
 from dpglm.solvers.accelerated_mirror_descent import AcceleratedMirrorDescent
 from dpglm.solvers.auto import Auto, choose
 from dpglm.solvers.base import Method, Plan, Solution, Solver, StepInfo
+from dpglm.solvers.checkpoint import CheckpointFile
 from dpglm.solvers.d2p2 import D2P2
 from dpglm.solvers.frank_wolfe import FrankWolfe
 from dpglm.solvers.johnson_lindenstrauss import JohnsonLindenstrauss
@@ -48,6 +49,7 @@ __all__ = [
     "Arora2022Lipschitz",
     "Arora2022Smooth",
     "Auto",
+    "CheckpointFile",
     "Constant",
     "Embedding",
     "Exponential",

@@ -12,9 +12,9 @@ import typing
 import warnings
 import zipfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,13 +26,52 @@ from dpglm.oracle.gradients import Oracle
 from dpglm.privacy.events import Composed, Event, event_from_dict
 from dpglm.privacy.noise import NoiseSource
 from dpglm.solvers.base import Method, Plan, StepInfo
+from dpglm.solvers.description import described, differences
 
-__all__ = ["Checkpoint", "Progress", "opened"]
+__all__ = ["Checkpoint", "CheckpointFile", "Progress", "opened"]
 
-_FORMAT = "dpglm checkpoint 1"
+_FORMAT = "dpglm checkpoint 2"
 _NOTHING = Composed(())
 _PLAIN = frozenset({type(None), bool, int, float, str})
 _INFO = tuple(field.name for field in dataclasses.fields(StepInfo))
+
+
+_NAMED = 4
+
+
+@final
+@dataclass(frozen=True)
+class CheckpointFile:
+    """Where a run is kept, and what else must be the same for it to go on.
+
+    Parameters
+    ----------
+    path : path-like
+        The file, in a folder that exists.
+    facts : mapping from str to object, default={}
+        Public values that the plan does not have: how a table became rows, and how coefficients
+        become a model. Made of numbers, text, arrays, dataclasses and containers of these.
+
+    Notes
+    -----
+    Estimators note all their parameters and public facts here. Add what you did to the rows before
+    them: ``fit(X, y, checkpoint=CheckpointFile("kept", {"encoding": "2026-03"}))``.
+
+    Privacy: facts are written to the file as they are, so they must be public.
+    """
+
+    path: str | os.PathLike[str]
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, given: str | os.PathLike[str] | CheckpointFile, facts: Mapping[str, Any]) -> Self:
+        """Add facts to a file that was given by its path, or with facts of its own."""
+        if not isinstance(given, CheckpointFile):
+            return cls(given, facts)
+        twice = sorted(set(given.facts) & set(facts))
+        if twice:
+            raise ValueError(f"checkpoint must have facts of other names than {twice}")
+        return cls(given.path, {**facts, **given.facts})
 
 
 @final
@@ -74,8 +113,10 @@ class Checkpoint:
     ----------
     path : Path
         The file.
-    plan : Plan
+    method : Method
         What is run.
+    identity : mapping from str to JSON value
+        What must be the same for a run to go on.
 
     Notes
     -----
@@ -93,9 +134,8 @@ class Checkpoint:
     second process from going on from the same step, with which there would be two outcomes.
     """
 
-    def __init__(self, path: Path, plan: Plan) -> None:
-        self._path, self._method = path, plan.method
-        self._facts = _facts(plan)
+    def __init__(self, path: Path, method: Method[Any], identity: Mapping[str, Any]) -> None:
+        self._path, self._method, self._identity = path, method, identity
 
     def load(self) -> Progress | None:
         """Return what the file holds; None if there is no file.
@@ -119,11 +159,13 @@ class Checkpoint:
             raise ValueError(
                 f"{self._path} is not a checkpoint of this version of dpglm"
             ) from error
-        different = [k for k, v in self._facts.items() if header["facts"].get(k) != v]
+        different = differences(header["identity"], self._identity)
         if different:
+            more = f"; and {len(different) - _NAMED} more" if len(different) > _NAMED else ""
             raise PlanMismatchError(
-                f"{self._path} is the checkpoint of another fit: {', '.join(different)} differ. "
-                "Give another file, or delete this one to start anew (what was spent stays spent)"
+                f"{self._path} is the checkpoint of another fit: {'; '.join(different[:_NAMED])}"
+                f"{more}. Give another file, or delete this one to start anew (what was spent "
+                "stays spent)"
             )
         if header["steps"] == self._method.n_steps:
             warnings.warn(
@@ -156,7 +198,7 @@ class Checkpoint:
         arrays: dict[str, NDArray[Any]] = {}
         header = {
             "format": _FORMAT,
-            "facts": self._facts,
+            "identity": self._identity,
             "seed": str(progress.seed),
             "state": _encode(progress.state, arrays, {}),
             "steps": progress.steps,
@@ -171,13 +213,13 @@ class Checkpoint:
 
 @contextlib.contextmanager
 def opened(
-    path: str | os.PathLike[str] | None, plan: Plan, noise: NoiseSource
+    file: str | os.PathLike[str] | CheckpointFile | None, plan: Plan, noise: NoiseSource
 ) -> Iterator[Checkpoint | None]:
     """Check that a run can be kept, and lock its file.
 
     Parameters
     ----------
-    path : path-like or None
+    file : path-like, CheckpointFile or None
         The file, in a folder that exists; None to keep nothing.
     plan : Plan
         What will be run.
@@ -192,13 +234,14 @@ def opened(
     ------
     ValueError
         If the plan does not pay for iterates before the last, its method keeps rows in its
-        state, or noise can be reproduced.
+        state, noise can be reproduced, or plan or facts cannot be told from others in a file.
     OSError
         If the folder does not exist, or another process is using the file.
     """
-    if path is None:
+    if file is None:
         yield None
         return
+    kept = CheckpointFile.of(file, {})
     algorithm = plan.method.settings()["algorithm"]
     if not plan.method.releases_iterates:
         raise ValueError(
@@ -222,25 +265,16 @@ def opened(
             "checkpoint must be None where noise can be reproduced (random_state): steps after an "
             "interruption would get the noise of those before it"
         )
-    path = Path(path)
-    with _locked(path.with_name(f".{path.name}.lock")):
-        yield Checkpoint(path, plan)
-
-
-def _facts(plan: Plan) -> dict[str, Any]:
-    """List what must be the same for a run to go on, as JSON gives it back."""
-    facts = {
-        "version": dpglm.__version__,
-        "method": f"{type(plan.method).__module__}.{type(plan.method).__qualname__}",
-        "settings": plan.method.settings(),
-        "event": plan.event.to_dict(),
-        "problem": plan.problem_settings(),
-        "data": plan.data.to_dict(),
-        "adjacency": plan.adjacency.value,
-        "budget": plan.budget.to_dict(),
+    path = Path(kept.path)
+    identity = {
+        "version of dpglm": dpglm.__version__,
+        **{f"fact {name}": described(fact) for name, fact in kept.facts.items()},
+        # With all that it is made of, so that no setting can be left out.
+        "plan": described(plan),
+        "noise": noise.name,
     }
-    read_back: dict[str, Any] = json.loads(json.dumps(facts))
-    return read_back
+    with _locked(path.with_name(f".{path.name}.lock")):
+        yield Checkpoint(path, plan.method, identity)
 
 
 def _mentions_oracle(hint: Any) -> bool:

@@ -15,7 +15,7 @@ from dpglm.privacy.events import Composed, canonical
 from dpglm.privacy.mechanisms import Curator
 from dpglm.privacy.noise import NoiseSource
 from dpglm.solvers.base import Plan, Solution, StepInfo
-from dpglm.solvers.checkpoint import Progress, opened
+from dpglm.solvers.checkpoint import CheckpointFile, Progress, opened
 from dpglm.solvers.recording import record_plan
 
 __all__ = ["run", "run_to_state"]
@@ -27,7 +27,7 @@ def run(
     noise: NoiseSource,
     progress: Callable[[StepInfo], None] | None = None,
     ledger: PrivacyLedger | None = None,
-    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint: str | os.PathLike[str] | CheckpointFile | None = None,
 ) -> Solution:
     """Execute a plan on rows.
 
@@ -44,9 +44,10 @@ def run(
         iterate is paid for.
     ledger : PrivacyLedger, optional
         Where the plan's event is recorded, for good, before anything is released.
-    checkpoint : path-like, optional
-        File that keeps the state after each step. If there is one of this plan, the run goes on
-        from there and spends nothing twice: see ``dpglm.solvers.checkpoint.Checkpoint``.
+    checkpoint : path-like or CheckpointFile, optional
+        File that keeps the state after each step. If there is one of this plan and with these
+        facts, the run goes on from there and spends nothing twice: see
+        ``dpglm.solvers.checkpoint.Checkpoint``.
 
     Returns
     -------
@@ -58,7 +59,7 @@ def run(
     PlanMismatchError
         If the rows are not those that were planned for, or the events that happened are not
         those that were planned; nothing is returned then. Also if the checkpoint is of another
-        plan.
+        plan or other facts.
     LedgerError
         If the ledger refuses; nothing is released or spent then.
     ValueError
@@ -77,7 +78,7 @@ def run_to_state(
     noise: NoiseSource,
     progress: Callable[[StepInfo], None] | None = None,
     ledger: PrivacyLedger | None = None,
-    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint: str | os.PathLike[str] | CheckpointFile | None = None,
 ) -> tuple[Solution, Any]:
     """Execute a plan as ``run`` does, for callers that need the method's last state too.
 

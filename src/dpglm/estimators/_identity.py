@@ -1,0 +1,64 @@
+"""What must be the same for an interrupted fit to go on: the way of a table to a model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sklearn.base import BaseEstimator
+
+from dpglm.data.collection import Collection, TargetMap
+from dpglm.data.prepare import ColumnScaling
+from dpglm.estimators._private import PublicFacts
+
+__all__ = ["identity"]
+
+# The plan has what these decide, and is compared as a whole.
+_IN_THE_PLAN = frozenset({"adjacency", "budget", "delta", "epsilon", "solver"})
+# These change nothing in a model; where noise comes from is compared beside the plan.
+_OF_NO_CONSEQUENCE = frozenset({"callback", "ledger", "random_state", "verbose"})
+
+
+def identity(
+    estimator: BaseEstimator,
+    rows: Collection,
+    facts: PublicFacts,
+    *,
+    scaling: ColumnScaling | None,
+    targets: TargetMap,
+    weights: TargetMap | None,
+) -> dict[str, Any]:
+    """List what a checkpoint must know of a fit beyond its plan.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Every parameter of it counts, but for those that are known not to.
+    rows : Collection
+        What is public of how a table became these is noted.
+    facts : PublicFacts
+        All that was declared, or taken from the data.
+    scaling : ColumnScaling or None
+        What columns are held to.
+    targets, weights : callable
+        What targets, and weights of rows, become.
+
+    Returns
+    -------
+    dict
+        Public values by name.
+    """
+    noted = {fact.name: (fact.value, fact.provenance) for fact in facts.facts}
+    parameters = estimator.get_params(deep=False)
+    kept = sorted(set(parameters) - _IN_THE_PLAN - _OF_NO_CONSEQUENCE)
+    names = getattr(estimator, "feature_names_in_", None)
+    return {
+        "estimator": type(estimator),
+        **{name: parameters[name] for name in kept},
+        **{f"{name} in use": value for name, value in noted.items()},
+        "feature names": None if names is None else list(names),
+        "schema": rows.schema,
+        "weighted rows": rows.is_weighted,
+        "columns": scaling,
+        "targets": targets,
+        "weights": weights,
+    }
