@@ -6,10 +6,10 @@ import dataclasses
 import json
 import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, final
 
 from dpglm.audit.claims import Claim
+from dpglm.report._files import write_text
 from dpglm.solvers.base import Plan
 
 __all__ = ["AuditReport", "described"]
@@ -147,8 +147,15 @@ class AuditReport:
         ----------
         path : path-like, optional
             Where to.
+
+        Raises
+        ------
+        ValueError
+            If a budget ledger is there.
+        OSError
+            If the file cannot be written.
         """
         text = json.dumps(self.to_dict(), indent=2) + "\n"
         if path is not None:
-            Path(path).write_text(text, encoding="utf-8")
+            write_text(path, text)
         return text

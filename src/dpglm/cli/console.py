@@ -14,6 +14,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
+from dpglm.cli.paths import refuse_twice_named
+
 __all__ = [
     "InputError",
     "guarded",
@@ -91,12 +93,13 @@ def note(text: str) -> None:
 
 
 def guarded(command: Callable[P, R]) -> Callable[P, R]:
-    """Turn a command's errors about its input into one readable message and exit code 2.
+    """Run a command whose paths are apart, and say what is wrong in one message, exit code 2.
 
     Parameters
     ----------
     command : callable
-        The command. ValueError, OSError and ImportError (a missing extra) are such errors;
+        The command, which is not begun if two of its paths are one file (``refuse_twice_named``).
+        ValueError, OSError and ImportError (a missing extra) are such errors;
         anything else is a defect and is shown in full.
 
     Returns
@@ -111,6 +114,7 @@ def guarded(command: Callable[P, R]) -> Callable[P, R]:
             warnings.simplefilter("always", UserWarning)
             warnings.showwarning = _show_warning
             try:
+                refuse_twice_named(click.get_current_context())
                 return command(*args, **kwargs)
             except BrokenPipeError:
                 raise

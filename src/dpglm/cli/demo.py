@@ -20,7 +20,7 @@ from dpglm.cli.console import (
     progress_bar,
 )
 from dpglm.cli.fitting import fit_with_progress, planned, require_report, write_release
-from dpglm.cli.options import OUTPUT_FILE, examples, force_option
+from dpglm.cli.options import examples, force_option, output_folder
 from dpglm.cli.outputs import all_or_none
 from dpglm.data.schema import Schema
 
@@ -31,6 +31,7 @@ __all__ = ["demo"]
 
 _FOLDER = Path("dpglm-demo")
 _PICTURE = "accuracy_against_epsilon.png"
+_OUT = output_folder("model.json", "certificate.json", "report.html", _PICTURE)
 _EPSILONS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 _RUNS = 3
 
@@ -50,7 +51,7 @@ _RUNS = 3
 )
 @click.option(
     "--out",
-    type=OUTPUT_FILE,
+    type=_OUT,
     metavar="FOLDER",
     help=f"Where to write.  [default: {_FOLDER}, replacing what an earlier demo wrote]",
 )
@@ -67,8 +68,7 @@ def demo(epsilon: float, delta: float, out: Path | None, force: bool) -> None:
 
     require_report()
     folder = out or _FOLDER
-    names = ("model.json", "certificate.json", "report.html", _PICTURE)
-    targets = [folder / name for name in names]
+    targets = list(_OUT.files(folder))
     console = output()
     with all_or_none(targets, force=force or out is None) as drafts:
         schema, train, test = _adult()

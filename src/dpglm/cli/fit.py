@@ -9,9 +9,11 @@ import click
 from dpglm.cli.console import InputError, guarded, note, output, print_sections
 from dpglm.cli.fitting import fit_with_progress, planned, require_report, write_release
 from dpglm.cli.options import (
+    CHECKPOINT,
     INPUT_DATA,
     INPUT_FILE,
     INPUT_FOLDER,
+    LEDGER,
     OUTPUT_FILE,
     budget_options,
     estimator_names,
@@ -19,12 +21,15 @@ from dpglm.cli.options import (
     examples,
     force_option,
     make_estimator,
+    output_folder,
 )
 from dpglm.cli.outputs import all_or_none
 from dpglm.cli.reading import read_rows
 from dpglm.data.schema import Schema
 
 __all__ = ["fit"]
+
+REPORT_FOLDER = output_folder("certificate.json", "report.html")
 
 
 @click.command(
@@ -49,7 +54,7 @@ __all__ = ["fit"]
 @estimator_options(None)
 @click.option(
     "--ledger",
-    type=INPUT_FILE,
+    type=LEDGER,
     help="The ledger of this data set, where the fit is recorded and paid for before it releases "
     "anything.",
 )
@@ -67,14 +72,14 @@ __all__ = ["fit"]
 )
 @click.option(
     "--checkpoint",
-    type=OUTPUT_FILE,
+    type=CHECKPOINT,
     help="Keep the state here after each step; if the fit is interrupted, the same command goes on "
     "from there and spends nothing twice.",
 )
 @click.option("--model", type=OUTPUT_FILE, required=True, help="Where to write the model (JSON).")
 @click.option(
     "--report",
-    type=OUTPUT_FILE,
+    type=REPORT_FOLDER,
     metavar="FOLDER",
     help="Where to write certificate.json and report.html.",
 )
@@ -143,7 +148,7 @@ def fit(
     written = [model]
     if report is not None:
         require_report()
-        written += [report / "certificate.json", report / "report.html"]
+        written += REPORT_FOLDER.files(report)
     with all_or_none(written, force=force) as drafts:
         rows = read_rows(data, schema, stream=stream, cache=cache)
         if rows.is_streamed and fitted.solver == "auto":

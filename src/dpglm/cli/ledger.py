@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 import click
 
 from dpglm.cli.console import guarded, output, print_pairs, print_table
-from dpglm.cli.options import INPUT_FILE, OUTPUT_FILE, budget_options, examples, force_option
+from dpglm.cli.options import (
+    INPUT_FILE,
+    INPUT_LEDGER,
+    OUTPUT_FILE,
+    budget_options,
+    examples,
+    force_option,
+)
 from dpglm.cli.outputs import all_or_none
 
 if TYPE_CHECKING:
@@ -89,7 +96,7 @@ def create(
 
 
 @ledger.command(short_help="Show what was spent.", epilog=examples("dpglm ledger show FILE"))
-@click.argument("file", type=INPUT_FILE)
+@click.argument("file", type=INPUT_LEDGER)
 @guarded
 def show(file: Path) -> None:
     """Show who spent what, and what is left, in a ledger or an export of one."""
@@ -124,7 +131,7 @@ def show(file: Path) -> None:
     short_help="Write a ledger as JSON.",
     epilog=examples("dpglm ledger export people.ledger -o people.json"),
 )
-@click.argument("file", type=INPUT_FILE)
+@click.argument("file", type=INPUT_LEDGER)
 @click.option("-o", "--output", "target", type=OUTPUT_FILE, required=True, help="Where to write.")
 @force_option
 @guarded
@@ -148,7 +155,7 @@ def export(file: Path, target: Path, force: bool) -> None:
         "dpglm ledger verify people.json --certificate report/certificate.json",
     ),
 )
-@click.argument("file", type=INPUT_FILE)
+@click.argument("file", type=INPUT_LEDGER)
 @click.option(
     "--certificate",
     "certificates",

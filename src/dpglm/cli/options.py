@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 import click
 
+from dpglm.cli.paths import CommandPath, Use
 from dpglm.data.targets import TargetColumn
 
 __all__ = [
+    "CHECKPOINT",
     "ESTIMATORS",
     "INPUT_DATA",
     "INPUT_FILE",
     "INPUT_FOLDER",
+    "INPUT_LEDGER",
+    "LEDGER",
     "OUTPUT_FILE",
     "budget_options",
     "estimator_class",
@@ -25,6 +29,7 @@ __all__ = [
     "examples",
     "force_option",
     "make_estimator",
+    "output_folder",
     "value_of_setting",
 ]
 
@@ -45,10 +50,32 @@ ESTIMATORS: Mapping[str, str] = MappingProxyType(
 )
 """Names on the command line of the classes in ``dpglm.estimators``."""
 
-INPUT_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-INPUT_DATA = click.Path(exists=True, path_type=Path)
-INPUT_FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
-OUTPUT_FILE = click.Path(path_type=Path)
+
+def _data_files(path: Path) -> Iterable[Path]:
+    from dpglm.data.parquet_source import parquet_files
+
+    return [path, *parquet_files(path)]
+
+
+def _ledger_files(path: Path) -> Iterable[Path]:
+    from dpglm.ledger.store import files_of
+
+    return files_of(path)
+
+
+def _checkpoint_files(path: Path) -> Iterable[Path]:
+    from dpglm.solvers.checkpoint import files_of
+
+    return files_of(path)
+
+
+INPUT_FILE = CommandPath(Use.READ, exists=True, dir_okay=False)
+INPUT_DATA = CommandPath(Use.READ, _data_files, closed=True, exists=True)
+INPUT_FOLDER = CommandPath(Use.READ, exists=True, file_okay=False)
+INPUT_LEDGER = CommandPath(Use.READ, _ledger_files, exists=True, dir_okay=False)
+LEDGER = CommandPath(Use.KEPT, _ledger_files, exists=True, dir_okay=False)
+CHECKPOINT = CommandPath(Use.KEPT, _checkpoint_files, dir_okay=False)
+OUTPUT_FILE = CommandPath(Use.WRITTEN)
 
 _ADJACENCIES = ("zero_out", "add_remove", "replace_one")
 # Other options decide these, or they take Python objects.
@@ -71,6 +98,11 @@ _NOT_SETTABLE = frozenset(
         "verbose",
     }
 )
+
+
+def output_folder(*names: str) -> CommandPath:
+    """Return the type of an option that names a folder for files of these names."""
+    return CommandPath(Use.WRITTEN, lambda folder: [folder / name for name in names])
 
 
 def _delta(_: click.Context, __: click.Parameter, value: str) -> float | str:

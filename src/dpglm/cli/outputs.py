@@ -9,6 +9,11 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+import click
+
+from dpglm._paths import file_identity
+from dpglm.cli.paths import refuse_taken
+
 __all__ = ["all_or_none"]
 
 
@@ -33,7 +38,9 @@ def all_or_none(targets: Sequence[Path], *, force: bool) -> Iterator[Mapping[Pat
     Raises
     ------
     ValueError
-        Before anything is done, if a target exists, is a folder, or is named twice.
+        Before anything is done, if a target exists, is a folder, or is named twice; and, whatever
+        ``force`` says, if it is a file that the running command was given to read or keep, or any
+        budget ledger.
     OSError
         Before anything is done, if a folder cannot be written to.
     """
@@ -61,20 +68,22 @@ def all_or_none(targets: Sequence[Path], *, force: bool) -> Iterator[Mapping[Pat
 
 
 def _check(targets: Sequence[Path], force: bool) -> None:
+    from dpglm.ledger.store import refuse_ledger
+
+    refuse_taken(click.get_current_context(silent=True), targets)
     for i, target in enumerate(targets):
         blocking = [one for one in target.parents if one.exists() and not one.is_dir()]
         if blocking:
             raise ValueError(f"{blocking[0]} is a file: give the name of a folder")
         if target.is_dir():
             raise ValueError(f"{target} is a folder: give the name of a file")
-        if target.exists() and not force:
+        if target.exists() and not target.is_file():
+            raise ValueError(f"{target} is no regular file: give the name of one, or a new name")
+        refuse_ledger(target)
+        if not force and (os.path.lexists(target) or os.path.exists(os.path.realpath(target))):
             raise ValueError(f"{target} exists already: choose another name, or add --force")
-        if any(_same(target, other) for other in targets[:i]):
+        if file_identity(target) in map(file_identity, targets[:i]):
             raise ValueError(f"{target} is named for two outputs: give each its own name")
-
-
-def _same(one: Path, other: Path) -> bool:
-    return os.path.abspath(one) == os.path.abspath(other)
 
 
 def _make_folder(folder: Path) -> list[Path]:

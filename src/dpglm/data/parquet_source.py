@@ -18,7 +18,14 @@ from dpglm.data.source import Piece, Source
 from dpglm.data.spec import FloatType
 from dpglm.data.tables import named_errors
 
-__all__ = ["Decoder", "EncodedColumns", "NumberColumns", "ParquetFile", "ParquetSource"]
+__all__ = [
+    "Decoder",
+    "EncodedColumns",
+    "NumberColumns",
+    "ParquetFile",
+    "ParquetSource",
+    "parquet_files",
+]
 
 # Columns are read in pieces of this size, so that row groups may have any size.
 _BUFFER_BYTES = 1 << 18
@@ -48,13 +55,7 @@ class ParquetFile:
     @classmethod
     def all_in(cls, path: Path) -> list[ParquetFile]:
         """Read the footers of a file, or of all files in a folder, in the order of names."""
-        if not path.is_dir():
-            return [cls.of(path)]
-        found = sorted(
-            one
-            for one in path.rglob("*")
-            if one.suffix.lower() in _SUFFIXES and not one.name.startswith((".", "_"))
-        )
+        found = parquet_files(path)
         if not found:
             raise ValueError(f"{path}: the folder has no file whose name ends in .parquet or .pq")
         return [cls.of(one) for one in found]
@@ -282,6 +283,17 @@ class ParquetSource(Source):
 
     def column_name(self, column: int) -> str:
         return column_in_words(self._decoder.names, column)
+
+
+def parquet_files(path: Path) -> list[Path]:
+    """Return the files that are read as one data set: a file, or those in a folder, by name."""
+    if not path.is_dir():
+        return [path]
+    return sorted(
+        one
+        for one in path.rglob("*")
+        if one.suffix.lower() in _SUFFIXES and not one.name.startswith((".", "_"))
+    )
 
 
 def _opened(path: Path) -> Any:

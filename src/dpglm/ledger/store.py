@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,12 +20,16 @@ __all__ = [
     "canonical_json",
     "check_chain",
     "create_file",
+    "files_of",
     "read",
     "read_first",
     "read_only",
+    "refuse_ledger",
     "writing",
 ]
 
+_MAGIC = b"SQLite format 3\x00"
+_BESIDE = ("-journal", "-wal", "-shm")
 _SECONDS_TO_WAIT = 120.0
 _BEFORE_THE_FIRST = "0" * 64
 
@@ -83,6 +88,43 @@ def check_chain(records: Sequence[Record]) -> None:
                 f"record {number} of the ledger was changed, or one before it is missing"
             )
         before = record.digest
+
+
+def files_of(path: Path) -> tuple[Path, ...]:
+    """Return a ledger's file and those that SQLite may put beside it, whether or not they exist."""
+    # SQLite follows links before it names a journal.
+    real = Path(os.path.realpath(path))
+    return (path, *(real.with_name(real.name + suffix) for suffix in _BESIDE))
+
+
+def refuse_ledger(path: Path) -> None:
+    """Refuse to replace a ledger, or the journal of one, by another file.
+
+    Parameters
+    ----------
+    path : Path
+        A file that will be written.
+
+    Raises
+    ------
+    ValueError
+        If it is a ledger, or lies where SQLite keeps a ledger's journal.
+    OSError
+        If the file that is there cannot be read.
+    """
+    for suffix in ("", *_BESIDE):
+        if path.name.endswith(suffix):
+            owner = path.with_name(path.name.removesuffix(suffix) or path.name)
+            if owner.is_file() and _begins_as_database(owner):
+                raise ValueError(
+                    f"{os.fspath(path)!r} must not be an SQLite file, as budget ledgers are, nor "
+                    f"one that belongs to {os.fspath(owner)!r}: a ledger is never replaced"
+                )
+
+
+def _begins_as_database(path: Path) -> bool:
+    with path.open("rb") as stream:
+        return stream.read(len(_MAGIC)) == _MAGIC
 
 
 @contextlib.contextmanager

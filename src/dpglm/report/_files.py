@@ -8,6 +8,8 @@ import secrets
 from pathlib import Path
 from typing import Any
 
+from dpglm.ledger.store import refuse_ledger
+
 __all__ = ["read_json", "write_json", "write_text"]
 
 
@@ -23,10 +25,13 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
 
     Raises
     ------
+    ValueError
+        If a budget ledger is there: none is ever replaced.
     OSError
         If the file cannot be written; nothing is left behind then.
     """
     target = Path(path)
+    refuse_ledger(target)
     # In the same folder, because a rename is atomic only within a file system.
     draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
     try:

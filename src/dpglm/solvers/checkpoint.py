@@ -20,15 +20,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 import dpglm
+from dpglm._paths import file_identity
 from dpglm.exceptions import PlanMismatchError
 from dpglm.ledger.entry import LedgerReference
+from dpglm.ledger.store import files_of as files_of_ledger
 from dpglm.oracle.gradients import Oracle
 from dpglm.privacy.events import Composed, Event, event_from_dict
 from dpglm.privacy.noise import NoiseSource
 from dpglm.solvers.base import Method, Plan, StepInfo
 from dpglm.solvers.description import described, differences
 
-__all__ = ["Checkpoint", "CheckpointFile", "Progress", "opened"]
+__all__ = ["Checkpoint", "CheckpointFile", "Progress", "files_of", "opened"]
 
 _FORMAT = "dpglm checkpoint 2"
 _NOTHING = Composed(())
@@ -213,7 +215,10 @@ class Checkpoint:
 
 @contextlib.contextmanager
 def opened(
-    file: str | os.PathLike[str] | CheckpointFile | None, plan: Plan, noise: NoiseSource
+    file: str | os.PathLike[str] | CheckpointFile | None,
+    plan: Plan,
+    noise: NoiseSource,
+    ledger: str | os.PathLike[str] | None = None,
 ) -> Iterator[Checkpoint | None]:
     """Check that a run can be kept, and lock its file.
 
@@ -225,6 +230,8 @@ def opened(
         What will be run.
     noise : NoiseSource
         Where its noise will come from.
+    ledger : path-like, optional
+        The file of the ledger that pays for it.
 
     Yields
     ------
@@ -234,7 +241,8 @@ def opened(
     ------
     ValueError
         If the plan does not pay for iterates before the last, its method keeps rows in its
-        state, noise can be reproduced, or plan or facts cannot be told from others in a file.
+        state, noise can be reproduced, plan or facts cannot be told from others in a file;
+        or if the file is one of the ledger's.
     OSError
         If the folder does not exist, or another process is using the file.
     """
@@ -273,8 +281,24 @@ def opened(
         "plan": described(plan),
         "noise": noise.name,
     }
-    with _locked(path.with_name(f".{path.name}.lock")):
+    if ledger is not None:
+        _check_apart(path, Path(ledger))
+    with _locked(files_of(path)[1]):
         yield Checkpoint(path, plan.method, identity)
+
+
+def files_of(path: Path) -> tuple[Path, Path]:
+    """Return a checkpoint's file and that of its lock, whether or not they exist."""
+    return path, path.with_name(f".{path.name}.lock")
+
+
+def _check_apart(path: Path, ledger: Path) -> None:
+    theirs = set(map(file_identity, files_of_ledger(ledger)))
+    if not theirs.isdisjoint(map(file_identity, files_of(path))):
+        raise ValueError(
+            f"checkpoint must be another file than those of the ledger, {os.fspath(ledger)!r}, got "
+            f"{os.fspath(path)!r}"
+        )
 
 
 def _mentions_oracle(hint: Any) -> bool:
@@ -289,7 +313,8 @@ def _mentions_oracle(hint: Any) -> bool:
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
     """Hold a lock that ends with the process, however that ends; none on Windows."""
-    with open(path, "w") as file:
+    # Whatever file it is, nothing in it is touched.
+    with open(path, "a") as file:
         with contextlib.suppress(ImportError):
             import fcntl
 

@@ -63,7 +63,8 @@ def run(
     LedgerError
         If the ledger refuses; nothing is released or spent then.
     ValueError
-        If the method's state cannot be kept in a checkpoint; nothing is released or spent then.
+        If the method's state cannot be kept in a checkpoint, or that is the ledger's file; nothing
+        is released or spent then.
 
     Notes
     -----
@@ -102,7 +103,8 @@ def run_to_state(
         )
     method = plan.method
     curator = Curator(plan.adjacency, noise)
-    with block_map(rows) as map_blocks, opened(checkpoint, plan, noise) as kept:
+    paying = None if ledger is None else ledger.path
+    with block_map(rows) as map_blocks, opened(checkpoint, plan, noise, paying) as kept:
         begun = None if kept is None else kept.load()
         if begun is None:
             seed = int(noise.words(1)[0])
