@@ -14,6 +14,7 @@ import pytest
 from dpglm.estimators import LogisticRegression
 from dpglm.exceptions import PublicInformationWarning
 from dpglm.report import html, plots
+from dpglm.report.coefficients import coefficient_table
 from tests.report.conftest import fit_classifier, make_rows
 
 pytest.importorskip("matplotlib")
@@ -137,7 +138,7 @@ def test_has_every_coefficient_with_its_noise(page, binary):
     text = Page(page).text
     for name in ("age", "height", "weight", "(intercept)"):
         assert name in text
-    table = plots.coefficient_table(binary)
+    table = coefficient_table(binary)
     decimals = 1 - int(np.floor(np.log10(table.noise[0])))
     for value in binary.coef_[0]:
         assert f"{value:.{decimals}f}" in text

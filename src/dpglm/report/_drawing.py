@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from dpglm.report._extras import require
+from dpglm.report._text import wrapped
 from dpglm.report.words import plain_number
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "new_figure",
     "quiet",
     "spread",
+    "whole_numbers",
 ]
 
 # Okabe and Ito's palette, told apart by every kind of colour vision.
@@ -33,17 +35,18 @@ CYCLE = (BLUE, ORANGE, GREEN, PURPLE, YELLOW)
 INK, GREY, LIGHT = "#1F2933", "#6B7785", "#E4E8EC"
 _TITLE, _SUBTITLE = 14.0, 10.0
 _MARGIN = 0.16
+_LEADING = 1.35
 
 
-def new_figure(width: float, height: float, title: str, subtitle: str) -> Any:
-    """Make a figure with a title and a line below it; axes fill the rest.
+def new_figure(width: float, body: float, title: str, subtitle: str) -> Any:
+    """Make a figure with a title and lines below it; axes fill the rest.
 
     Parameters
     ----------
-    width, height : float
-        Inches.
+    width, body : float
+        Inches: of the figure, and of its height what the axes get.
     title, subtitle : str
-        Plain words; line breaks are allowed in the subtitle.
+        Plain words, wrapped to the width.
 
     Returns
     -------
@@ -55,21 +58,24 @@ def new_figure(width: float, height: float, title: str, subtitle: str) -> Any:
     ImportError
         If Matplotlib is not installed.
     """
-    figure = require("matplotlib.figure", "plot").Figure(
-        figsize=(width, height), dpi=150, facecolor="white", layout="constrained"
-    )
-    lines = subtitle.count("\n") + 1 if subtitle else 0
-    head = _MARGIN + 1.35 * (_TITLE + lines * _SUBTITLE) / 72.0 + 0.08
-    figure.get_layout_engine().set(
-        rect=(0.0, 0.0, 1.0, 1.0 - head / height), w_pad=_MARGIN, h_pad=0.08
-    )
+    require("matplotlib.figure", "plot")
+    from dpglm.report._picture import Picture
+
+    room = width - 2.0 * _MARGIN
+    heading = wrapped(title, _TITLE, room, bold=True)
+    below = wrapped(subtitle, _SUBTITLE, room)
+    # Lines of type with the space between them, in inches.
+    tall = _LEADING * _TITLE / 72.0 * len(heading)
+    head = _MARGIN + tall + _LEADING * _SUBTITLE / 72.0 * len(below) + 0.08
+    height = body + head
+    figure = Picture(figsize=(width, height), dpi=150, facecolor="white", layout="constrained")
+    figure.get_layout_engine().set(rect=(0.0, 0.0, 1.0, body / height), w_pad=_MARGIN, h_pad=0.08)
     left, top = _MARGIN / width, 1.0 - _MARGIN / height
-    figure.text(left, top, title, size=_TITLE, weight="bold", color=INK, va="top", ha="left")
-    below = top - 1.35 * _TITLE / 72.0 / height
-    shared = {"va": "top", "ha": "left", "parse_math": False}
-    figure.text(left, top, title, size=_TITLE, weight="bold", color=INK, **shared)
-    below = top - 1.35 * _TITLE / 72.0 / height
-    figure.text(left, below, subtitle, size=_SUBTITLE, color=GREY, linespacing=1.3, **shared)
+    shared: dict[str, Any] = {"va": "top", "ha": "left", "parse_math": False}
+    shared |= {"linespacing": 1.3, "in_layout": False}
+    figure.text(left, top, "\n".join(heading), size=_TITLE, weight="bold", color=INK, **shared)
+    top -= tall / height
+    figure.text(left, top, "\n".join(below), size=_SUBTITLE, color=GREY, **shared)
     return figure
 
 
@@ -96,12 +102,17 @@ def log_scale(axes: Any) -> None:
     axes.yaxis.set_minor_locator(ticker.NullLocator())
 
 
+def whole_numbers(axes: Any) -> None:
+    """Put ticks of the x axis at whole numbers only."""
+    ticker = require("matplotlib.ticker", "plot")
+    axes.xaxis.set_major_locator(ticker.MaxNLocator(nbins=9, integer=True, min_n_ticks=1))
+
+
 def label_at_end(
-    axes: Any, ys: Sequence[float], texts: Sequence[str], colors: Sequence[str]
+    axes: Any, ys: Sequence[float], texts: Sequence[str], colors: Sequence[str], height: float
 ) -> None:
-    """Write labels to the right of the axes at the heights of their lines, moved apart."""
+    """Write labels to the right of axes so many inches high, at their lines, moved apart."""
     low, high = axes.get_ylim()
-    height = axes.figure.get_figheight() * 0.62
     # Two lines of type in units of the y axis.
     gap = (high - low) * 2.0 * 1.3 * 9.5 / 72.0 / height
     for y, text, color in zip(spread(ys, gap), texts, colors, strict=True):

@@ -156,7 +156,7 @@ CAUTIONS = (
         "weak epsilon",
         "Above 10 the formal guarantee alone says next to nothing: a guess that is right with "
         "probability 1 % may become right with more than 99 % (Ponomareva et al., 'How to DP-fy "
-        "ML', JAIR 77 (2023), section 5.2.1: up to 1 is strong, up to 10 reasonable, above 10 "
+        "ML', JAIR 77 (2023): up to 1 is strong, up to 10 reasonable, above 10 "
         "weak).",
         _weak_epsilon,
     ),

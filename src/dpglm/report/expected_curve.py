@@ -79,7 +79,8 @@ class ExpectedCurve:
         """
         from dpglm.report.plots import accuracy_against_epsilon
 
-        runs = f"Line: mean of {self.scores.shape[1]} fits. Shaded: their range."
+        fits = self.scores.shape[1]
+        runs = f"Line: mean of {fits} fits. Shaded: their range." if fits > 1 else "Line: one fit."
         return accuracy_against_epsilon(
             self.epsilons,
             self.scores,

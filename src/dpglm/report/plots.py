@@ -9,17 +9,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpglm._validation import check_integer
 from dpglm.problem import ClippedLoss, ConvexScalarLoss, Target
 from dpglm.report import _drawing as draw
-from dpglm.report.coefficients import TARGET, CoefficientTable, coefficient_table
+from dpglm.report._coefficient_picture import coefficients
+from dpglm.report._text import shortened
+from dpglm.report._training_picture import training_history
 from dpglm.report.words import plain_number
-from dpglm.solvers.base import Solution
 
 __all__ = ["accuracy_against_epsilon", "clipped_loss", "coefficients", "training_history"]
 
-_MOST_PANELS = 12
-_WIDE_RANGE = 8.0
+_BODY, _AXIS = 3.7, 10.5
 _CURVE_TARGET = {Target.BINARY: 1.0, Target.REAL: 0.0, Target.COUNT: 2.0}
 _CURVE_REACH = {Target.BINARY: 5.0, Target.COUNT: 3.0}
 _CURVE_AXIS = {
@@ -94,7 +93,7 @@ def accuracy_against_epsilon(
         shading = f" Line: mean of {runs.shape[1]} runs. Shaded: their range."
         subtitle = "Further left is more private." + (shading if runs.shape[1] > 1 else "")
 
-    figure = draw.new_figure(7.2, 4.4, title, subtitle)
+    figure = draw.new_figure(7.2, _BODY, title, subtitle)
     axes = figure.add_subplot()
     labels: list[tuple[float, str, str]] = [(mean[-1], "with privacy", draw.BLUE)]
     for value, text, dashes in (
@@ -116,7 +115,7 @@ def accuracy_against_epsilon(
             (chosen, value),
             xytext=(0, -22),
             textcoords="offset points",
-            ha="center",
+            ha=_towards_the_middle(chosen, eps),
             color=draw.ORANGE,
             size=10,
             weight="bold",
@@ -125,158 +124,11 @@ def accuracy_against_epsilon(
     axes.set_xticks(*_epsilon_ticks(eps), minor=False)
     axes.set_xticks([], minor=True)
     axes.set_xlabel("epsilon (privacy loss; smaller protects more)")
-    axes.set_ylabel(metric, parse_math=False)
+    axes.set_ylabel(shortened(metric, _AXIS, _BODY - 0.9), parse_math=False)
     axes.margins(x=0.04, y=0.14)
     draw.quiet(axes)
     heights, texts, colors = zip(*labels, strict=True)
-    draw.label_at_end(axes, heights, texts, colors)
-    return figure
-
-
-def training_history(solution: Solution) -> Any:
-    """Draw the noisy gradient of each step against what noise alone would look like.
-
-    Parameters
-    ----------
-    solution : Solution
-        ``solution_`` of a fitted estimator.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-
-    Raises
-    ------
-    ImportError
-        If Matplotlib is not installed (``pip install 'dpglm[plot]'``).
-    ValueError
-        If no step released a gradient: where only the last iterate is paid for, steps stay
-        secret.
-
-    Notes
-    -----
-    Privacy: all that is drawn was released, and paid for, by the fit itself.
-    """
-    history = [info for info in solution.history if math.isfinite(info.gradient_norm)]
-    if not history:
-        raise ValueError(
-            "solution must have a history, got an empty one: no gradient of this fit was released, "
-            "so what its steps looked like stays secret"
-        )
-    steps = [info.step for info in history]
-    norms = [info.gradient_norm for info in history]
-    floors = [info.noise_norm for info in history]
-    figure = draw.new_figure(
-        7.2,
-        5.0,
-        "How training went",
-        "While the noisy gradient is longer than noise alone, steps still follow the data.",
-    )
-    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3.0, 1.0])
-    few = len(steps) <= 60
-    upper.plot(
-        steps,
-        norms,
-        color=draw.BLUE,
-        linewidth=1.6,
-        marker="o" if few else None,
-        markersize=4,
-        label="this run, with noise",
-    )
-    upper.plot(
-        steps,
-        floors,
-        color=draw.INK,
-        linewidth=1.4,
-        dashes=(6, 3),
-        label="noise alone (expected)",
-    )
-    if max(norms) > _WIDE_RANGE * min(*norms, *floors):
-        draw.log_scale(upper)
-    else:
-        upper.set_ylim(0.0, 1.15 * max(*norms, *floors))
-    upper.set_ylabel("length of the gradient")
-    upper.legend(frameon=False, fontsize=9.5, labelcolor=draw.INK, loc="upper right")
-    sizes = [info.step_size for info in history]
-    lower.plot(
-        steps, sizes, color=draw.INK, linewidth=1.6, drawstyle="steps-mid" if few else "default"
-    )
-    lower.set_ylim(0.0, 1.15 * max(sizes))
-    lower.set_ylabel("step size")
-    lower.set_xlabel("step")
-    for axes in (upper, lower):
-        draw.quiet(axes)
-        axes.margins(x=0.01)
-    figure.align_ylabels([upper, lower])
-    return figure
-
-
-def coefficients(
-    estimator: Any, feature_names: Sequence[str] | None = None, most: int | None = None
-) -> Any:
-    """Draw the largest coefficients with the noise expected in each.
-
-    Parameters
-    ----------
-    estimator : fitted estimator of dpglm, or pipeline that ends with one
-        A PrivatePipeline, a private search, or a Pipeline of scikit-learn.
-    feature_names : sequence of str, optional
-        Default: the names the pipeline makes or the estimator saw.
-    most : int, optional
-        How many features are drawn for each output, at least 1; by default 20 for one output
-        and 8 for several. Of more than 12 outputs the first 12 are drawn.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-
-    Raises
-    ------
-    ImportError
-        If Matplotlib is not installed (``pip install 'dpglm[plot]'``).
-    ValueError
-        If names or ``most`` do not fit.
-
-    Notes
-    -----
-    Where feature bounds were declared, coefficients are drawn per half of a feature's range, so
-    that features of different units can be compared.
-
-    Privacy: everything drawn is released or public.
-    """
-    table = coefficient_table(estimator, feature_names)
-    n_outputs = min(len(table.outputs), _MOST_PANELS)
-    most = (20 if n_outputs == 1 else 8) if most is None else check_integer("most", most, least=1)
-    shown = min(most, len(table.features))
-    n_columns = min(2, n_outputs)
-    n_rows = math.ceil(n_outputs / n_columns)
-    of = f"The {shown} largest of {len(table.features)}. " if shown < len(table.features) else ""
-    subtitle = (
-        f"{of}Bars: 2 standard deviations of the privacy noise each way (at most).\n"
-        "Hollow: could be noise alone."
-    )
-    figure = draw.new_figure(
-        7.2,
-        1.5 + n_rows * (0.45 + 0.235 * shown),
-        "What the model learned",
-        subtitle,
-    )
-    unit = "coefficient for half of the feature's range" if table.has_reach else "coefficient"
-    if n_outputs == 1 and table.outputs != (TARGET,):
-        unit += f" (right: towards {table.outputs[0]!r})"
-    grid = figure.subplots(n_rows, n_columns, squeeze=False, sharex=n_outputs > 1).ravel()
-    for output, axes in enumerate(grid[:n_outputs]):
-        _draw_coefficients(axes, table, output, shown)
-        axes.tick_params(labelbottom=output + n_columns >= n_outputs)
-        if n_outputs > 1:
-            name = f"class {table.outputs[output]}"
-            axes.set_title(
-                name, loc="left", size=10.5, weight="bold", color=draw.INK, parse_math=False
-            )
-        if output + n_columns >= n_outputs:
-            axes.set_xlabel(unit, parse_math=False)
-    for axes in grid[n_outputs:]:
-        axes.set_visible(False)
+    draw.label_at_end(axes, heights, texts, colors, 0.74 * _BODY)
     return figure
 
 
@@ -326,7 +178,7 @@ def clipped_loss(
     y = np.full_like(z, target)
     figure = draw.new_figure(
         7.2,
-        3.8,
+        3.1,
         "What clipping does to the loss",
         f"{type(loss).__name__}: where its slope is steeper than the clip, it goes on straight.",
     )
@@ -354,30 +206,12 @@ def clipped_loss(
     return figure
 
 
-def _draw_coefficients(axes: Any, table: CoefficientTable, output: int, most: int) -> None:
-    which = table.largest(output, most)[::-1]
-    values = (table.values[output] * table.reach)[which]
-    bars = 2.0 * (table.noise * table.reach)[which]
-    clear = table.above_noise()[output][which]
-    rows = np.arange(len(which))
-    axes.axvline(0.0, color=draw.GREY, linewidth=1.0)
-    for chosen, color, fill in ((clear, draw.BLUE, draw.BLUE), (~clear, draw.GREY, "white")):
-        axes.errorbar(
-            values[chosen],
-            rows[chosen],
-            xerr=bars[chosen],
-            fmt="o",
-            markersize=6,
-            color=color,
-            markerfacecolor=fill,
-            elinewidth=2.6,
-            ecolor=(color, 0.35),
-        )
-    axes.set_yticks(rows, [_short(table.features[column]) for column in which], parse_math=False)
-    axes.set_ylim(-0.7, len(which) - 0.3)
-    draw.quiet(axes, grid="x")
-    axes.spines["left"].set_visible(False)
-    axes.tick_params(labelsize=9)
+def _towards_the_middle(chosen: float, eps: NDArray[np.float64]) -> str:
+    """Say where text at one epsilon is anchored, so that it stays within the axes."""
+    place = math.log(chosen / eps[0]) / (math.log(eps[-1] / eps[0]) or math.inf)
+    if eps.size == 1 or 0.2 < place < 0.8:
+        return "center"
+    return "left" if place <= 0.2 else "right"
 
 
 def _epsilon_ticks(eps: NDArray[np.float64]) -> tuple[list[float], list[str]]:
@@ -398,7 +232,3 @@ def _touching_points(
     edges = np.flatnonzero(binds[1:] != binds[:-1])
     middle: NDArray[np.float64] = 0.5 * (z[edges] + z[edges + 1])
     return middle
-
-
-def _short(name: str, most: int = 34) -> str:
-    return name if len(name) <= most else f"{name[: most - 3]}..."

@@ -1,0 +1,123 @@
+"""Text in pictures: shown as it is, on one line or wrapped, and never wider than its place."""
+
+from __future__ import annotations
+
+import functools
+import unicodedata
+from typing import Any
+
+from dpglm.report._extras import require
+
+__all__ = ["one_line", "shortened", "width_of", "wrapped"]
+
+_ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
+_BLANK = "(blank)"
+# Letters fitted to pixels are wider than their outlines.
+_HINTING = 1.04
+# More characters than any place has room for.
+_LONGEST = 400
+_UNKNOWN = "\N{REPLACEMENT CHARACTER}"
+
+
+def one_line(text: str) -> str:
+    r"""Put text on one line: white space becomes a space, what cannot be shown a mark.
+
+    Examples
+    --------
+    >>> one_line("100 %\nof it"), one_line(" "), one_line("\x07bell") == "\ufffdbell"
+    ('100 % of it', '(blank)', True)
+    """
+    spaced = " ".join(text.split())
+    return "".join(map(_visible, spaced)) or _BLANK
+
+
+def width_of(text: str, size: float, *, bold: bool = False) -> float:
+    """Return the width of one line of text in inches, at most; ``size`` is in points."""
+    width, _, _ = _paths().get_text_width_height_descent(text, _font(size, bold), ismath=False)
+    return _HINTING * float(width) / 72.0
+
+
+def shortened(text: str, size: float, most: float, *, bold: bool = False) -> str:
+    """Put text on one line that is at most so many inches wide, and mark what was left out.
+
+    Parameters
+    ----------
+    text : str
+        Any text.
+    size : float
+        Points.
+    most : float
+        Inches.
+    bold : bool
+        Whether it is bold.
+
+    Returns
+    -------
+    str
+        The text, or its beginning and its end with an ellipsis between them: names that begin
+        alike stay different.
+    """
+    text = one_line(text)
+    if len(text) <= _LONGEST and width_of(text, size, bold=bold) <= most:
+        return text
+    fits, misses = 0, min(len(text), _LONGEST)
+    while misses - fits > 1:
+        middle = (fits + misses) // 2
+        if width_of(_with_gap(text, middle), size, bold=bold) <= most:
+            fits = middle
+        else:
+            misses = middle
+    return _with_gap(text, fits)
+
+
+def wrapped(text: str, size: float, most: float, *, bold: bool = False) -> list[str]:
+    """Break text into lines at most so many inches wide, at spaces, and where it has breaks.
+
+    Parameters
+    ----------
+    text : str
+        Any text.
+    size : float
+        Points.
+    most : float
+        Inches.
+    bold : bool
+        Whether it is bold.
+
+    Returns
+    -------
+    list of str
+        The lines; a word too long for a line is shortened. None for no text.
+    """
+    lines: list[str] = []
+    for paragraph in text.splitlines():
+        line = ""
+        for word in paragraph.split():
+            longer = f"{line} {word}".lstrip()
+            if line and width_of(one_line(longer), size, bold=bold) > most:
+                lines.append(line)
+                longer = word
+            line = shortened(longer, size, most, bold=bold)
+        lines += [line] if line else []
+    return lines
+
+
+def _with_gap(text: str, kept: int) -> str:
+    end = kept * 2 // 5
+    return f"{text[: kept - end].rstrip()}{_ELLIPSIS}{text[len(text) - end :].lstrip()}"
+
+
+def _visible(character: str) -> str:
+    # Control, format (such as a change of direction), surrogate, private and unassigned ones.
+    return _UNKNOWN if unicodedata.category(character)[0] == "C" else character
+
+
+@functools.cache
+def _paths() -> Any:
+    return require("matplotlib.textpath", "plot").TextToPath()
+
+
+@functools.lru_cache(maxsize=32)
+def _font(size: float, bold: bool) -> Any:
+    fonts = require("matplotlib.font_manager", "plot")
+    return fonts.FontProperties(size=size, weight="bold" if bold else "normal")
