@@ -58,7 +58,7 @@ def new_figure(width: float, body: float, title: str, subtitle: str) -> Any:
     ImportError
         If Matplotlib is not installed.
     """
-    require("matplotlib.figure", "plot")
+    require("matplotlib", "plot")
     from dpglm.report._picture import Picture
 
     room = width - 2.0 * _MARGIN
@@ -68,8 +68,10 @@ def new_figure(width: float, body: float, title: str, subtitle: str) -> Any:
     tall = _LEADING * _TITLE / 72.0 * len(heading)
     head = _MARGIN + tall + _LEADING * _SUBTITLE / 72.0 * len(below) + 0.08
     height = body + head
-    figure = Picture(figsize=(width, height), dpi=150, facecolor="white", layout="constrained")
-    figure.get_layout_engine().set(rect=(0.0, 0.0, 1.0, body / height), w_pad=_MARGIN, h_pad=0.08)
+    layout = require("matplotlib.layout_engine", "plot").ConstrainedLayoutEngine(
+        rect=(0.0, 0.0, 1.0, body / height), w_pad=_MARGIN, h_pad=0.08
+    )
+    figure = Picture(figsize=(width, height), dpi=150, facecolor="white", layout=layout)
     left, top = _MARGIN / width, 1.0 - _MARGIN / height
     shared: dict[str, Any] = {"va": "top", "ha": "left", "parse_math": False}
     shared |= {"linespacing": 1.3, "in_layout": False}
