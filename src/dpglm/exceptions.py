@@ -6,6 +6,7 @@ __all__ = [
     "LowSignalWarning",
     "PlanMismatchError",
     "PublicInformationWarning",
+    "RowsChangedError",
 ]
 
 
@@ -27,3 +28,7 @@ class PlanMismatchError(RuntimeError):
 
 class PublicInformationWarning(UserWarning):
     """A fact that privacy rests on was taken from the private data and treated as public."""
+
+
+class RowsChangedError(OSError):
+    """A file of rows changed while a fit or a prediction was reading it."""

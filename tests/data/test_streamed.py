@@ -17,6 +17,7 @@ from dpglm.data.parquet import ParquetRows
 from dpglm.data.prepare import column_scaling, prepare_rows
 from dpglm.data.source import ArraySource
 from dpglm.data.spec import DataSpec
+from dpglm.exceptions import RowsChangedError
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import clipped_gradient_sum
 from dpglm.problem import Logistic
@@ -243,7 +244,7 @@ def test_a_reader_that_is_not_needed_any_more_stops(tmp_path):
     next(blocks)
     blocks.close()
     os.remove(tmp_path / "rows.parquet")
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(RowsChangedError, match="cannot be found any more"):
         next(rows.blocks())
 
 

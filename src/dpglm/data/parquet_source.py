@@ -17,6 +17,7 @@ from dpglm.data.schema import Schema
 from dpglm.data.source import Piece, Source
 from dpglm.data.spec import FloatType
 from dpglm.data.tables import named_errors
+from dpglm.data.unchanged import FileMark, Watch
 
 __all__ = [
     "Decoder",
@@ -46,11 +47,14 @@ class ParquetFile:
         Its columns.
     starts : ndarray of int
         First row of each row group, and the number of rows.
+    mark : FileMark
+        What the system said of the file before its footer was read.
     """
 
     path: Path
     types: Mapping[str, Any]
     starts: NDArray[np.intp]
+    mark: FileMark
 
     @classmethod
     def all_in(cls, path: Path) -> list[ParquetFile]:
@@ -63,11 +67,12 @@ class ParquetFile:
     @classmethod
     def of(cls, path: Path) -> ParquetFile:
         """Read the footer of a file."""
+        mark = FileMark.of(path)
         with named_errors(path), _opened(path) as file:
             groups = file.metadata.num_row_groups
             sizes = [file.metadata.row_group(i).num_rows for i in range(groups)]
             types = {field.name: field.type for field in file.schema_arrow}
-            return cls(path, types, np.cumsum([0, *sizes]))
+            return cls(path, types, np.cumsum([0, *sizes]), mark)
 
     @property
     def n_rows(self) -> int:
@@ -273,6 +278,10 @@ class ParquetSource(Source):
                     X = self._decoder.features(batch)[part]
                     y, weights = (_NONE, None) if features_only else self._facts(batch)
                 yield X, y[part] if len(y) else y, None if weights is None else weights[part]
+
+    def watch(self) -> Watch:
+        # From when their footers were read, which say where rows are.
+        return Watch(tuple(file.mark for file in self._files))
 
     def _facts(self, batch: Any) -> tuple[NDArray[Any], NDArray[Any] | None]:
         assert self._target is not None

@@ -122,7 +122,17 @@ class Rows(abc.ABC):
         iterable
             What the function returned, in the order of the blocks.
         """
-        return map_blocks(function, self.blocks())
+        yield from map_blocks(function, self.blocks())
+        self.check_unchanged()
+
+    def check_unchanged(self) -> None:
+        """Check, after a pass and before its result is used, that the rows are what they were.
+
+        Raises
+        ------
+        RowsChangedError
+            If they lie in files and one of these has changed.
+        """
 
     @abc.abstractmethod
     def take(self, indices: NDArray[np.intp]) -> Rows:
@@ -157,7 +167,9 @@ class Rows(abc.ABC):
         J. Sci. Comput. 26 (2005), Proposition 4.5.
         """
         zero = np.zeros(self.spec.coefficient_shape if shape is None else shape)
-        return compensated_sum(map_blocks(kernel, self.blocks()), zero)
+        total = compensated_sum(map_blocks(kernel, self.blocks()), zero)
+        self.check_unchanged()
+        return total
 
 
 def compensated_sum(

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from dpglm.data.finite import column_in_words
 from dpglm.data.rows import Floats
 from dpglm.data.spec import FloatType
+from dpglm.data.unchanged import Watch, check_length, memory_maps
 
 __all__ = ["ArraySource", "Piece", "Source"]
 
@@ -60,8 +61,12 @@ class Source(abc.ABC):
         ValueError
             If a value is not of the right kind, or rows cannot be had in this order.
         OSError
-            If they cannot be read.
+            If they cannot be read; among mapped files, also if one has become shorter.
         """
+
+    @abc.abstractmethod
+    def watch(self) -> Watch:
+        """Return what notices that the rows change; anew for each use of them."""
 
     def column_name(self, column: int) -> str:
         """Say how messages call a feature, by its number from 0."""
@@ -110,6 +115,8 @@ class ArraySource(Source):
         self, rows: int, indices: NDArray[np.intp] | None = None, *, features_only: bool = False
     ) -> Iterator[Piece]:
         for start in range(0, self.shape[0] if indices is None else len(indices), rows):
+            for array in (self._X, self._y, self._weights):
+                check_length(array)
             which: Any = slice(start, start + rows)
             if indices is None:
                 self._announce(start + rows, start + 2 * rows)
@@ -124,6 +131,9 @@ class ArraySource(Source):
             if self._mapping is not None and _FORGET is not None:
                 self._mapping.madvise(_FORGET)
 
+    def watch(self) -> Watch:
+        return Watch.over((self._X, self._y, self._weights))
+
     def _announce(self, start: int, stop: int) -> None:
         if self._mapping is None or _ANNOUNCE is None or not self._X.flags.c_contiguous:
             return
@@ -136,12 +146,8 @@ class ArraySource(Source):
 
 def _mapping_of(array: NDArray[Any]) -> mmap.mmap | None:
     """Return the mapping in which an array lies, if its pages may be dropped."""
-    base: Any = array
-    modes = set()
-    while isinstance(base, np.ndarray):
-        if isinstance(base, np.memmap):
-            modes.add(base.mode)
-        base = base.base
+    maps = list(memory_maps(array))
     # Pages that belong to no file, or to this process alone, would lose what was written to them.
-    is_shared = bool(modes) and modes <= {"r", "r+", "w+"}
-    return base if is_shared and isinstance(base, mmap.mmap) else None
+    is_shared = bool(maps) and {one.mode for one in maps} <= {"r", "r+", "w+"}
+    base: Any = maps[-1].base if is_shared else None
+    return base if isinstance(base, mmap.mmap) else None

@@ -71,20 +71,22 @@ class StoredRows(Collection):
         n_rows, n_features = self.shape
         like = function(np.zeros((1, n_features), self.dtype))
         results = np.empty((n_rows, *like.shape[1:]), like.dtype)
-        start = 0
+        start, watch = 0, self._source.watch()
         for X, _, _ in self._source.pieces(self._part_rows, features_only=True):
             results[start : start + len(X)] = function(
                 check_finite(X, self._source.column_name, start)
             )
             start += len(X)
+        watch.check()
         return results
 
     def parts(self, function: Callable[[Any, Any, Any], T]) -> Iterator[T]:
         self._require_targets()
-        start = 0
+        start, watch = 0, self._source.watch()
         for X, y, weights in self._source.pieces(self._part_rows):
             yield function(check_finite(X, self._source.column_name, start), y, weights)
             start += len(X)
+        watch.check()
 
     @property
     def _part_rows(self) -> int:

@@ -22,6 +22,7 @@ from dpglm.data.rows import Block, Floats, Rows
 from dpglm.data.source import ArraySource, Piece, Source
 from dpglm.data.spec import DataSpec
 from dpglm.data.spool import Spool
+from dpglm.data.unchanged import Watch, changed
 
 __all__ = ["StreamedRows", "prepared_stream"]
 
@@ -42,14 +43,19 @@ class _Recipe:
     scaling: ColumnScaling | None
     targets: TargetMap
     weights: TargetMap | None
+    watch: Watch
 
     def prepare(self, piece: Piece, spec: DataSpec) -> Rows:
         """Do to some rows what ``prepare_rows`` does to a matrix."""
         X, y, weights = piece
+        _check_weights(weights)
         if self.weights is not None:
             factors = self.weights(y)
             weights = factors if weights is None else factors * weights
-        return prepare_rows(X, self.targets(y), spec, self.scaling, weights)
+        targets = self.targets(y)
+        if not np.isfinite(targets).all():
+            raise ValueError("targets must be finite numbers")
+        return prepare_rows(X, targets, spec, self.scaling, weights)
 
 
 @final
@@ -63,8 +69,14 @@ class _Facts:
 
     def about(self, X: Floats, rows: Any, spec: DataSpec) -> Rows:
         """Put features together with the facts about them."""
-        weights = None if self.weights is None else self.weights[rows]
-        return DenseRows(X, self.targets[rows], self.norms[rows], spec, weights)
+        return DenseRows(X, self.targets[rows], self.norms[rows], spec, self._weights_of(rows))
+
+    def bounding(self, X: Floats, rows: Any, spec: DataSpec) -> Rows:
+        """Do the same, with norms of the very features given: they bind whatever was read."""
+        return prepare_rows(X, self.targets[rows], spec, None, self._weights_of(rows))
+
+    def _weights_of(self, rows: Any) -> Floats | None:
+        return None if self.weights is None else self.weights[rows]
 
 
 @final
@@ -92,6 +104,12 @@ class StreamedRows(Rows):
     each chunk is cut into the blocks of ``DenseRows``; so neighbouring data sets of equal length
     are cut alike. While one chunk is in use, a thread reads and prepares the next ones. In memory
     there are never more than these few chunks and the blocks that are being summed.
+
+    Privacy: chunks that are in memory of their own are checked, and shortened where need be, each
+    time they were read, so that a contribution is within its bound even if a file changes. Views
+    of a mapped file, which cost nothing, have the norms that the first pass found. In both cases
+    the size, time and identity of each file are compared before each pass and after it, before
+    anything that was computed from it is used.
     """
 
     def __init__(
@@ -116,6 +134,9 @@ class StreamedRows(Rows):
             for chunk in chunks:
                 yield from chunk.blocks()
 
+    def check_unchanged(self) -> None:
+        self._recipe.watch.check()
+
     def take(self, indices: NDArray[np.intp]) -> Rows:
         return self._taken(indices, self.spec)
 
@@ -128,11 +149,13 @@ class StreamedRows(Rows):
 
     @property
     def _costs_nothing(self) -> bool:
-        """Whether chunks are views of what is stored."""
+        """Whether chunks are used as views of what is stored."""
+        return self._facts is not None and self._entry_bound == np.inf and self._are_views
+
+    @property
+    def _are_views(self) -> bool:
         source = self._recipe.source
-        as_stored = self._facts is not None and self._entry_bound == np.inf
-        views = source.is_view and source.dtype == self.spec.dtype and self._indices is None
-        return as_stored and views
+        return source.is_view and source.dtype == self.spec.dtype and self._indices is None
 
     def _taken(self, indices: NDArray[np.intp], spec: DataSpec) -> Rows:
         indices = indices if self._indices is None else self._indices[indices]
@@ -140,19 +163,33 @@ class StreamedRows(Rows):
         if len(indices) > _chunk_rows(self._recipe.source, spec):
             return taken
         # What fits into one chunk is read once, and not at each pass.
-        return next(taken._chunks(), taken)
+        chunk = next(taken._chunks(), taken)
+        self.check_unchanged()
+        return chunk
 
     def _chunks(self) -> Generator[Rows]:
+        self.check_unchanged()
         start, source, facts = 0, self._recipe.source, self._facts
-        for piece in _chunks(source, self.spec, self._indices, features_only=facts is not None):
-            rows = slice(start, start + len(piece[0]))
-            if facts is None:
-                chunk = self._recipe.prepare(piece, self.spec)
-            else:
-                which = rows if self._indices is None else self._indices[rows]
-                chunk = facts.about(piece[0], which, self.spec)
-            yield chunk if self._entry_bound == np.inf else chunk.clip_entries(self._entry_bound)
+        for X, y, weights in _chunks(
+            source, self.spec, self._indices, features_only=facts is not None
+        ):
+            rows = slice(start, start + len(X))
+            which: Any = rows if self._indices is None else self._indices[rows]
             start = rows.stop
+            if facts is not None and self._costs_nothing:
+                yield facts.about(X, which, self.spec)
+                continue
+            own = X.copy(order="K") if self._are_views else X
+            if not np.isfinite(own).all():
+                raise changed("a value that was a finite number is none")
+            if facts is None:
+                chunk = self._recipe.prepare((own, y, weights), self.spec)
+            else:
+                chunk = facts.bounding(own, which, self.spec)
+            yield chunk if self._entry_bound == np.inf else chunk.clip_entries(self._entry_bound)
+        n_rows = source.shape[0] if self._indices is None else len(self._indices)
+        if start != n_rows:
+            raise changed(f"there were {n_rows} rows and now there are {start}")
 
 
 def prepared_stream(
@@ -191,12 +228,12 @@ def prepared_stream(
 
     Notes
     -----
-    Privacy: nothing is released. The rows must not change while they are in use, as what was
-    found to be within bounds is not looked at again.
+    Privacy: nothing is released. The rows must not change while they are in use, which is
+    checked as ``StreamedRows`` says.
     """
     if source.shape[0] == 0:
         raise ValueError("there must be at least one row, got none")
-    recipe = _Recipe(source, scaling, targets, weights)
+    recipe = _Recipe(source, scaling, targets, weights, source.watch())
     unchanged = True
     with contextlib.ExitStack() as closing:
         store = closing.enter_context(contextlib.closing(_Store(recipe, spec, cache)))
@@ -204,8 +241,11 @@ def prepared_stream(
         for rows, as_stored in chunks:
             unchanged = unchanged and as_stored
             store.append(rows)
+        recipe.watch.check()
         if cache is not None:
-            recipe = dataclasses.replace(recipe, source=ArraySource(store.features()))
+            # A file without a name, to which nobody else writes.
+            kept = ArraySource(store.features())
+            recipe = dataclasses.replace(recipe, source=kept, watch=kept.watch())
         ready = store.is_open and (unchanged or cache is not None)
         return StreamedRows(recipe, store.facts() if ready else None, spec)
 
@@ -253,19 +293,20 @@ def _checked(recipe: _Recipe, spec: DataSpec) -> Generator[tuple[Rows, bool]]:
     for X, y, weights in _chunks(source, spec):
         where = f"rows {start + 1} to {start + len(X)}"
         check_finite(X, source.column_name, start)
-        if weights is not None and not (np.isfinite(weights) & (weights >= 0.0)).all():
-            raise ValueError(f"{where}: weights must be finite and at least 0")
         try:
             rows = recipe.prepare((X, y, weights), spec)
         except ValueError as error:
             raise ValueError(f"{where}: {error}") from error
         blocks = list(rows.blocks())
-        if not all(np.isfinite(block.targets).all() for block in blocks):
-            raise ValueError(f"{where}: targets must be finite numbers")
         yield rows, all(np.may_share_memory(block.features(), X) for block in blocks)
         start += len(X)
     if start != source.shape[0]:
         raise ValueError(f"{source.shape[0]} rows were announced, but there are {start}")
+
+
+def _check_weights(weights: NDArray[Any] | None) -> None:
+    if weights is not None and not (np.isfinite(weights) & (weights >= 0.0)).all():
+        raise ValueError("weights must be finite and at least 0")
 
 
 def _chunk_rows(source: Source, spec: DataSpec) -> int:

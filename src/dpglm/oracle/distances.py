@@ -42,5 +42,6 @@ def distances(oracle: Oracle, center: NDArray[np.float64]) -> NDArray[np.float64
     def block_distances(block: Block) -> NDArray[np.float64]:
         return row_lengths(centered_rows(block, center))
 
-    parts = oracle.map_blocks(block_distances, oracle.rows.blocks())
+    parts = list(oracle.map_blocks(block_distances, oracle.rows.blocks()))
+    oracle.rows.check_unchanged()
     return np.concatenate([np.empty(0), *parts])

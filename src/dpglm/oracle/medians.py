@@ -77,5 +77,6 @@ def cells_along(oracle: Oracle, basis: NDArray[np.float64], width: float) -> NDA
         along = row_by_row_product(X, basis) if row_by_row else X @ basis
         return np.clip(np.floor((along + row_norm) / width), 0.0, _CELLS - 1.0).T
 
-    parts = oracle.map_blocks(block_cells, oracle.rows.blocks())
+    parts = list(oracle.map_blocks(block_cells, oracle.rows.blocks()))
+    oracle.rows.check_unchanged()
     return np.concatenate([np.empty((basis.shape[1], 0)), *parts], axis=1).astype(np.int64)

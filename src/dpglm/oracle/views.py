@@ -98,6 +98,9 @@ class View(Rows):
         shape = self.spec.coefficient_shape if shape is None else shape
         return self._rows.sum(marked, map_blocks, shape)
 
+    def check_unchanged(self) -> None:
+        self._rows.check_unchanged()
+
     def take(self, indices: NDArray[np.intp]) -> View:
         return self._of(self._rows.take(indices))
 
