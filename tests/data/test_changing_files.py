@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 from scipy import sparse
+from sklearn.utils import check_array
 
 from dpglm import LogisticRegression, MappedRows, ParquetRows, PrivacyLedger
 from dpglm.data import streamed
@@ -17,6 +18,7 @@ from dpglm.data.matrix import MatrixRows
 from dpglm.data.prepare import column_scaling
 from dpglm.data.spec import DataSpec
 from dpglm.data.unchanged import FileMark, Watch
+from dpglm.data.user_matrix import finite_matrix
 from dpglm.exceptions import RowsChangedError
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import clipped_gradient_sum
@@ -291,7 +293,8 @@ def test_small_mapped_arrays_are_copied_before_they_are_checked(tmp_path, kind):
         given = np.load(tmp_path / "rows.npy", mmap_mode="r")
         given = np.asarray(given)[:, :] if kind == "view" else given
     spec = spec_of(row_norm=2.0, sparse=kind == "csr")
-    rows = MatrixRows(given, y).prepared(spec, None, as_they_are)
+    read, _ = finite_matrix(given, lambda **options: (check_array(given, **options), None))
+    rows = MatrixRows(read, y).prepared(spec, None, as_they_are)
     expected = sum_of(rows)
     with (tmp_path / "rows.npy").open("r+b") as file:
         file.seek(200)

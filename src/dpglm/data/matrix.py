@@ -13,7 +13,6 @@ from dpglm.data.collection import Collection, TargetMap
 from dpglm.data.prepare import ColumnScaling, Matrix, largest_norm, prepare_rows
 from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec, FloatType
-from dpglm.data.unchanged import in_memory
 
 __all__ = ["MatrixRows"]
 
@@ -44,9 +43,7 @@ class MatrixRows(Collection):
         y: NDArray[Any] = _NONE,
         weights: NDArray[np.float64] | None = None,
     ) -> None:
-        # Steps read the rows again and again, and what they were checked for must stay true.
-        self._X: Matrix = in_memory(X)
-        self._y, self._weights = y, weights
+        self._X, self._y, self._weights = X, y, weights
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -48,7 +48,7 @@ class ParquetFile:
     starts : ndarray of int
         First row of each row group, and the number of rows.
     mark : FileMark
-        What the system said of the file before its footer was read.
+        What the system said of the file when its footer had been read.
     """
 
     path: Path
@@ -67,12 +67,11 @@ class ParquetFile:
     @classmethod
     def of(cls, path: Path) -> ParquetFile:
         """Read the footer of a file."""
-        mark = FileMark.of(path)
         with named_errors(path), _opened(path) as file:
             groups = file.metadata.num_row_groups
             sizes = [file.metadata.row_group(i).num_rows for i in range(groups)]
             types = {field.name: field.type for field in file.schema_arrow}
-            return cls(path, types, np.cumsum([0, *sizes]), mark)
+            return cls(path, types, np.cumsum([0, *sizes]), FileMark.of(path))
 
     @property
     def n_rows(self) -> int:

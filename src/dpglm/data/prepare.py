@@ -149,7 +149,7 @@ def prepare_rows(
     y: NDArray[Any],
     spec: DataSpec,
     scaling: ColumnScaling | None = None,
-    weights: NDArray[np.float64] | None = None,
+    weights: Floats | None = None,
 ) -> Rows:
     """Make rows satisfy the bounds of ``spec``.
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from dpglm.data.kernels import Rule
 from dpglm.data.spec import DataSpec
+from dpglm.data.unchanged import Watch
 
 __all__ = [
     "SERIAL",
@@ -95,6 +96,8 @@ class Rows(abc.ABC):
     """
 
     spec: DataSpec
+    watch: Watch = Watch()
+    """Files in which the rows lie, to be checked after a pass and before its result is used."""
 
     @property
     @abc.abstractmethod
@@ -123,16 +126,7 @@ class Rows(abc.ABC):
             What the function returned, in the order of the blocks.
         """
         yield from map_blocks(function, self.blocks())
-        self.check_unchanged()
-
-    def check_unchanged(self) -> None:
-        """Check, after a pass and before its result is used, that the rows are what they were.
-
-        Raises
-        ------
-        RowsChangedError
-            If they lie in files and one of these has changed.
-        """
+        self.watch.check()
 
     @abc.abstractmethod
     def take(self, indices: NDArray[np.intp]) -> Rows:
@@ -168,7 +162,7 @@ class Rows(abc.ABC):
         """
         zero = np.zeros(self.spec.coefficient_shape if shape is None else shape)
         total = compensated_sum(map_blocks(kernel, self.blocks()), zero)
-        self.check_unchanged()
+        self.watch.check()
         return total
 
 

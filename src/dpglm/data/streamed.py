@@ -120,7 +120,7 @@ class StreamedRows(Rows):
         indices: NDArray[np.intp] | None = None,
         entry_bound: float = np.inf,
     ) -> None:
-        self.spec = spec
+        self.spec, self.watch = spec, recipe.watch
         self._recipe, self._facts = recipe, facts
         self._indices, self._entry_bound = indices, entry_bound
 
@@ -133,9 +133,6 @@ class StreamedRows(Rows):
         with contextlib.closing(chunks):
             for chunk in chunks:
                 yield from chunk.blocks()
-
-    def check_unchanged(self) -> None:
-        self._recipe.watch.check()
 
     def take(self, indices: NDArray[np.intp]) -> Rows:
         return self._taken(indices, self.spec)
@@ -164,11 +161,11 @@ class StreamedRows(Rows):
             return taken
         # What fits into one chunk is read once, and not at each pass.
         chunk = next(taken._chunks(), taken)
-        self.check_unchanged()
+        self.watch.check()
         return chunk
 
     def _chunks(self) -> Generator[Rows]:
-        self.check_unchanged()
+        self.watch.check()
         start, source, facts = 0, self._recipe.source, self._facts
         for X, y, weights in _chunks(
             source, self.spec, self._indices, features_only=facts is not None

@@ -140,12 +140,12 @@ def in_memory(X: Any) -> Any:
     ndarray or csr_array
         The same object if nothing is.
     """
-    if sparse.issparse(X):
-        parts = (X.data, X.indices, X.indptr)
-        own = tuple(map(_own, parts))
-        same = all(one is other for one, other in zip(own, parts, strict=True))
-        return X if same else sparse.csr_array(own, shape=X.shape)
-    return _own(X)
+    if isinstance(X, np.ndarray):
+        return _own(X)
+    parts = (X.data, X.indices, X.indptr)
+    own = tuple(map(_own, parts))
+    same = all(one is other for one, other in zip(own, parts, strict=True))
+    return X if same else sparse.csr_array(own, shape=X.shape)
 
 
 def _own(array: NDArray[Any]) -> NDArray[Any]:

@@ -12,6 +12,7 @@ from sklearn.utils.validation import _get_feature_names
 
 from dpglm.data.cells import is_missing
 from dpglm.data.finite import check_finite, column_in_words, not_finite
+from dpglm.data.unchanged import in_memory
 
 __all__ = ["finite_matrix"]
 
@@ -30,7 +31,7 @@ def finite_matrix(X: Any, read: Callable[..., tuple[Any, Any]]) -> tuple[Any, An
     Returns
     -------
     X : ndarray or csr_array of shape (n, n_features), float32 or float64
-        Sparse rows have each entry once.
+        Sparse rows have each entry once. Not mapped from a file: such rows are copied.
     other : object
         What else was read.
 
@@ -49,6 +50,8 @@ def finite_matrix(X: Any, read: Callable[..., tuple[Any, Any]]) -> tuple[Any, An
     except (TypeError, ValueError, OverflowError):
         _name_the_cell(X, name)
         raise
+    # Steps read the rows again and again, and what they are checked for here must stay true.
+    numbers = in_memory(numbers)
     if sparse.issparse(numbers):
         numbers = _without_duplicates(numbers)
     return check_finite(numbers, name), other

@@ -43,5 +43,5 @@ def distances(oracle: Oracle, center: NDArray[np.float64]) -> NDArray[np.float64
         return row_lengths(centered_rows(block, center))
 
     parts = list(oracle.map_blocks(block_distances, oracle.rows.blocks()))
-    oracle.rows.check_unchanged()
+    oracle.rows.watch.check()
     return np.concatenate([np.empty(0), *parts])

@@ -78,5 +78,5 @@ def cells_along(oracle: Oracle, basis: NDArray[np.float64], width: float) -> NDA
         return np.clip(np.floor((along + row_norm) / width), 0.0, _CELLS - 1.0).T
 
     parts = list(oracle.map_blocks(block_cells, oracle.rows.blocks()))
-    oracle.rows.check_unchanged()
+    oracle.rows.watch.check()
     return np.concatenate([np.empty((basis.shape[1], 0)), *parts], axis=1).astype(np.int64)

@@ -63,6 +63,7 @@ class View(Rows):
     ) -> None:
         n_outputs = rows.spec.n_outputs if positive_class is None else 1
         self.spec = view_spec(rows.spec, intercept_scale, n_outputs)
+        self.watch = rows.watch
         self._rows, self._scale, self._class = rows, intercept_scale, positive_class
         # Knows nothing of the rows, so that it can be sent to where they are.
         self._seen = functools.partial(
@@ -97,9 +98,6 @@ class View(Rows):
         marked = AnyArrays(block_sum) if isinstance(kernel, AnyArrays) else block_sum
         shape = self.spec.coefficient_shape if shape is None else shape
         return self._rows.sum(marked, map_blocks, shape)
-
-    def check_unchanged(self) -> None:
-        self._rows.check_unchanged()
 
     def take(self, indices: NDArray[np.intp]) -> View:
         return self._of(self._rows.take(indices))
