@@ -78,8 +78,9 @@ class Watch:
     @classmethod
     def over(cls, arrays: Iterable[Any]) -> Watch:
         """Watch the files, as far as they have names, that arrays are mapped from."""
-        names = {mapped.filename for array in arrays for mapped in memory_maps(array)}
-        return cls(tuple(FileMark.of(Path(name)) for name in sorted(names - {None}, key=str)))
+        maps = (mapped for array in arrays for mapped in memory_maps(array))
+        names = {Path(mapped.filename) for mapped in maps if mapped.filename is not None}
+        return cls(tuple(map(FileMark.of, sorted(names))))
 
     def check(self) -> None:
         """Check that nothing has changed.
