@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import abc
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, TypeAlias, final
 
+from dpglm._json import Reader, integer, nullable, tagged
 from dpglm._validation import check_integer, check_one_of, check_real
 from dpglm.ledger.dominating import dominating_mu
 from dpglm.privacy.accountants import accountant_for
@@ -334,23 +335,17 @@ def filter_from_dict(mapping: Any) -> PrivacyFilter:
     ValueError
         If the type is unknown, a key is missing or unknown, or a value is not allowed.
     """
-    kind = mapping.get("type") if isinstance(mapping, Mapping) else None
-    if not isinstance(kind, str) or kind not in _READERS:
-        raise ValueError(f"filter type must be one of {list(FILTERS)}, got {kind!r}")
-    fields, build = _READERS[kind]
-    if set(mapping) != {"type", *fields}:
-        raise ValueError(
-            f"a {kind!r} filter must have the keys {['type', *fields]}, got {sorted(mapping)}"
-        )
-    budget = budget_from_dict(mapping["budget"])
-    return build(budget, *(mapping[field] for field in fields[1:]))
+    return _read(mapping)
 
 
-_READERS: dict[str, tuple[tuple[str, ...], Callable[..., PrivacyFilter]]] = {
-    "gaussian": (("budget",), GaussianFilter),
-    "renyi": (("budget", "order"), RenyiFilter),
-    "basic": (("budget",), BasicFilter),
-}
+_read: Reader[PrivacyFilter] = tagged(
+    "filter",
+    {
+        "gaussian": ({"budget": budget_from_dict}, GaussianFilter),
+        "renyi": ({"budget": budget_from_dict, "order": nullable(integer)}, RenyiFilter),
+        "basic": ({"budget": budget_from_dict}, BasicFilter),
+    },
+)
 
 
 def _checked(budget: object, name: str) -> ApproximateDP:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import abc
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
+from dpglm._json import Reader, number, tagged
 from dpglm._validation import check_integer, check_real
 from dpglm.privacy import gdp
 
@@ -216,17 +217,7 @@ def budget_from_dict(mapping: Mapping[str, Any]) -> PrivacyBudget:
     >>> budget_from_dict({"type": "gaussian_dp", "mu": 0.5})
     GaussianDP(mu=0.5)
     """
-    if not isinstance(mapping, Mapping):
-        raise ValueError(f"a budget must be a JSON object, got {mapping!r}")
-    kind = mapping.get("type")
-    if not isinstance(kind, str) or kind not in _READERS:
-        raise ValueError(f"budget type must be one of {sorted(_READERS)}, got {kind!r}")
-    fields, build = _READERS[kind]
-    if set(mapping) != {"type", *fields}:
-        raise ValueError(
-            f"a {kind!r} budget must have the keys {['type', *fields]}, got {sorted(mapping)}"
-        )
-    return build(*(mapping[field] for field in fields))
+    return _read(mapping)
 
 
 def default_delta(n_rows: int) -> float:
@@ -268,8 +259,11 @@ _GIVE_EPSILON_DELTA = (
     "(not Gaussian throughout), got {!r}"
 )
 
-_READERS: dict[str, tuple[tuple[str, ...], Callable[..., PrivacyBudget]]] = {
-    "approximate_dp": (("epsilon", "delta"), ApproximateDP),
-    "gaussian_dp": (("mu",), GaussianDP),
-    "zero_concentrated_dp": (("rho",), ZeroConcentratedDP),
-}
+_read: Reader[PrivacyBudget] = tagged(
+    "budget",
+    {
+        "approximate_dp": ({"epsilon": number, "delta": number}, ApproximateDP),
+        "gaussian_dp": ({"mu": number}, GaussianDP),
+        "zero_concentrated_dp": ({"rho": number}, ZeroConcentratedDP),
+    },
+)

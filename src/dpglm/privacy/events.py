@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
+from dpglm._json import Reader, integer, items, number, tagged
 from dpglm._validation import check_integer
 from dpglm.privacy.basic_events import (
     BoundedRange,
@@ -262,17 +263,7 @@ def event_from_dict(mapping: Mapping[str, Any]) -> Event:
     >>> event_from_dict({"type": "gaussian", "noise_multiplier": 0.1})
     Gaussian(noise_multiplier=0.1)
     """
-    if not isinstance(mapping, Mapping):
-        raise ValueError(f"an event must be a JSON object, got {mapping!r}")
-    kind = mapping.get("type")
-    if not isinstance(kind, str) or kind not in _READERS:
-        raise ValueError(f"event type must be one of {sorted(_READERS)}, got {kind!r}")
-    fields, build = _READERS[kind]
-    if set(mapping) != {"type", *fields}:
-        raise ValueError(
-            f"a {kind!r} event must have the keys {['type', *fields]}, got {sorted(mapping)}"
-        )
-    return build(*(mapping[field] for field in fields))
+    return _read(mapping)
 
 
 def _without_full_sampling(event: Event) -> Event:
@@ -287,44 +278,36 @@ def _sorted(event: Event) -> Event:
     return canonical(Composed(tuple(Repeated(basic, count) for basic, count in terms)))
 
 
-def _read_poisson_sampled(sampling_rate: float, event: Mapping[str, Any]) -> PoissonSampled:
-    inner = event_from_dict(event)
-    if not isinstance(inner, Gaussian | ProjectedGaussian):
-        raise ValueError(f"event must be Gaussian or ProjectedGaussian, got {inner!r}")
-    return PoissonSampled(sampling_rate, inner)
-
-
-def _read_repeated(event: Mapping[str, Any], count: int) -> Repeated:
-    return Repeated(event_from_dict(event), count)
-
-
-def _read_parallel(events: Sequence[Mapping[str, Any]]) -> Parallel:
-    return Parallel(_read_composed(events).events)
-
-
-def _read_randomly_repeated(
-    events: Sequence[Mapping[str, Any]], repetitions: Mapping[str, Any]
-) -> RandomlyRepeated:
-    return RandomlyRepeated(_read_composed(events).events, repetitions_from_dict(repetitions))
-
-
-def _read_composed(events: Sequence[Mapping[str, Any]]) -> Composed:
-    if not isinstance(events, list | tuple):
-        raise ValueError(f"events must be a list of events, got {events!r}")
-    return Composed(tuple(event_from_dict(event) for event in events))
-
-
-_READERS: dict[str, tuple[tuple[str, ...], Callable[..., Event]]] = {
-    "gaussian": (("noise_multiplier",), Gaussian),
-    "laplace": (("noise_multiplier",), Laplace),
-    "poisson_sampled": (("sampling_rate", "event"), _read_poisson_sampled),
-    "last_iterate": (("noise_multiplier", "contraction", "steps"), LastIterate),
-    "pure": (("epsilon",), Pure),
-    "bounded_range": (("epsilon",), BoundedRange),
-    "objective_perturbation": (("noise_multiplier", "curvature_ratio"), ObjectivePerturbation),
-    "projected_gaussian": (("noise_multiplier", "dimension"), ProjectedGaussian),
-    "parallel": (("events",), _read_parallel),
-    "randomly_repeated": (("events", "repetitions"), _read_randomly_repeated),
-    "repeated": (("event", "count"), _read_repeated),
-    "composed": (("events",), _read_composed),
-}
+_EVENTS = items(event_from_dict)
+_read: Reader[Event] = tagged(
+    "event",
+    {
+        "gaussian": ({"noise_multiplier": number}, Gaussian),
+        "laplace": ({"noise_multiplier": number}, Laplace),
+        "poisson_sampled": (
+            {"sampling_rate": number, "event": event_from_dict},
+            PoissonSampled,
+        ),
+        "last_iterate": (
+            {"noise_multiplier": number, "contraction": number, "steps": integer},
+            LastIterate,
+        ),
+        "pure": ({"epsilon": number}, Pure),
+        "bounded_range": ({"epsilon": number}, BoundedRange),
+        "objective_perturbation": (
+            {"noise_multiplier": number, "curvature_ratio": number},
+            ObjectivePerturbation,
+        ),
+        "projected_gaussian": (
+            {"noise_multiplier": number, "dimension": integer},
+            ProjectedGaussian,
+        ),
+        "parallel": ({"events": _EVENTS}, Parallel),
+        "randomly_repeated": (
+            {"events": _EVENTS, "repetitions": repetitions_from_dict},
+            RandomlyRepeated,
+        ),
+        "repeated": ({"event": event_from_dict, "count": integer}, Repeated),
+        "composed": ({"events": _EVENTS}, Composed),
+    },
+)

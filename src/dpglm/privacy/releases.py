@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Self, final
 
+from dpglm._json import integer, number, object_with, text
 from dpglm._validation import check_integer, check_real
 from dpglm.privacy.events import Event, event_from_dict
 
@@ -66,7 +66,18 @@ class Release:
         ValueError
             If a key is missing or unknown, or a value is not allowed.
         """
-        names = {field.name for field in fields(cls)}
-        if not isinstance(document, Mapping) or set(document) != names:
-            raise ValueError(f"a release must have the keys {sorted(names)}, got {document!r}")
-        return cls(**{**document, "event": event_from_dict(document["event"])})
+        return cls(**_FIELDS(document))
+
+
+_FIELDS = object_with(
+    {
+        "quantity": text,
+        "event": event_from_dict,
+        "count": integer,
+        "contribution_bound": number,
+        "noise_multiplier": number,
+        "noise_scale": number,
+        "coordinates": integer,
+    },
+    "a release",
+)

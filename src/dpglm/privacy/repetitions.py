@@ -10,6 +10,7 @@ from typing import Any, final
 
 from scipy.optimize import brentq
 
+from dpglm._json import Reader, integer, number, tagged
 from dpglm._validation import check_integer, check_real
 from dpglm.privacy._exact_choice import uniform_indices
 from dpglm.privacy.noise import NoiseSource, bernoulli
@@ -207,21 +208,16 @@ def repetitions_from_dict(mapping: Mapping[str, Any]) -> Repetitions:
     >>> repetitions_from_dict({"type": "poisson", "rate": 5.0})
     PoissonNumber(rate=5.0)
     """
-    if not isinstance(mapping, Mapping):
-        raise ValueError(f"repetitions must be a JSON object, got {mapping!r}")
-    kind = mapping.get("type")
-    if not isinstance(kind, str) or kind not in _READERS:
-        raise ValueError(f"repetitions must be one of {sorted(_READERS)}, got {kind!r}")
-    fields, build = _READERS[kind]
-    if set(mapping) != {"type", *fields}:
-        raise ValueError(f"repetitions must have the keys {['type', *fields]}, got {mapping!r}")
-    return build(*(mapping[field] for field in fields))
+    return _read(mapping)
 
 
-_READERS: dict[str, tuple[tuple[str, ...], Callable[..., Repetitions]]] = {
-    "negative_binomial": (("success", "shape"), NegativeBinomial),
-    "poisson": (("rate",), PoissonNumber),
-}
+_read: Reader[Repetitions] = tagged(
+    "repetitions",
+    {
+        "negative_binomial": ({"success": number, "shape": integer}, NegativeBinomial),
+        "poisson": ({"rate": number}, PoissonNumber),
+    },
+)
 
 
 def _coins(noise: NoiseSource, chance: float) -> Iterator[bool]:
