@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import enum
 import json
 import math
 import os
@@ -18,14 +19,18 @@ __all__ = [
     "at",
     "boolean",
     "canonical_json",
+    "check_kind",
     "check_text",
+    "choice",
     "in_file",
     "integer",
     "items",
     "load",
     "mapping",
+    "mapping_of",
     "nullable",
     "number",
+    "numbers",
     "object_with",
     "parse",
     "shown",
@@ -34,6 +39,7 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+E = TypeVar("E", bound=enum.StrEnum)
 Reader: TypeAlias = Callable[[Any], T]
 """Turns a JSON value into what it stands for, or raises ValueError."""
 
@@ -145,11 +151,21 @@ def parse(content: str | bytes) -> Any:
     except UnicodeDecodeError as error:
         raise ValueError(f"is not text in UTF-8 (byte {error.start})") from None
     except json.JSONDecodeError as error:
-        raise ValueError(f"is not valid JSON: {error}") from None
+        raise ValueError(f"is not a JSON file: {error}") from None
     except RecursionError:
         raise ValueError(f"must be nested at most {_DEEPEST} levels deep") from None
     _check(value, 0)
     return value
+
+
+def check_kind(document: Any, kind: str, version: int) -> dict[str, Any]:
+    """Return an object that says it is of a kind and version; ValueError if it does not."""
+    found = mapping(document)
+    if found.get("format") != kind:
+        raise ValueError(f"must be a {kind}, with the format {kind!r}")
+    if found.get("version") != version:
+        raise ValueError(f"must have version {version}, got {shown(found.get('version'))}")
+    return found
 
 
 def canonical_json(document: Mapping[str, Any]) -> str:
@@ -215,11 +231,41 @@ def number(value: Any) -> float:
     return float(value)
 
 
+def numbers(value: Any) -> list[float]:
+    """Read an array of finite numbers, as floats."""
+    if not isinstance(value, list):
+        raise ValueError(f"must be an array of numbers, got {shown(value)}")
+    if set(map(type, value)) <= {float, int} and all(map(math.isfinite, value)):
+        return list(map(float, value))
+    return list(items(number)(value))
+
+
+def choice(kind: type[E]) -> Reader[E]:
+    """Return a reader of the members of an enumeration of texts."""
+
+    def read_member(value: Any) -> E:
+        if not isinstance(value, str) or value not in list(kind):
+            raise ValueError(f"must be one of {[str(one) for one in kind]}, got {shown(value)}")
+        return kind(value)
+
+    return read_member
+
+
 def mapping(value: Any) -> dict[str, Any]:
     """Read an object with any keys."""
     if not isinstance(value, Mapping):
         raise ValueError(f"must be an object, got {shown(value)}")
     return dict(value)
+
+
+def mapping_of(read: Reader[T]) -> Reader[dict[str, T]]:
+    """Return a reader of objects with any keys, each value by one reader."""
+
+    def read_values(value: Any) -> dict[str, T]:
+        found = mapping(value)
+        return object_with(dict.fromkeys(found, read))(found)
+
+    return read_values
 
 
 def nullable(read: Reader[T]) -> Reader[T | None]:

@@ -136,9 +136,9 @@ class TestJson:
     @pytest.mark.parametrize(
         ("text", "says"),
         [
-            ("{", "s.json is not valid JSON"),
+            ("{", "s.json: is not a JSON file"),
             ("[]", "s.json: a schema must be a JSON object"),
-            ('{"columns": {"a": 1, "a": 2}}', "each key must have its own name, but 'a'"),
+            ('{"columns": {"a": 1, "a": 2}}', "columns must have each key once, but 'a'"),
         ],
     )
     def test_errors_of_a_file_name_it(self, tmp_path, text, says):

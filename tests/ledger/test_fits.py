@@ -227,7 +227,8 @@ class TestCertificate:
         ],
     )
     def test_a_bad_reference_is_refused(self, bad):
-        with pytest.raises(ValueError, match="a ledger's entry must have the keys"):
+        message = "a ledger's entry must have the keys|number must be an integer|be an object"
+        with pytest.raises(ValueError, match=message):
             LedgerReference.from_dict(bad)
 
     def test_says_what_was_fitted(self, ledger):

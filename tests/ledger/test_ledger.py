@@ -9,10 +9,11 @@ import threading
 import pytest
 
 from dpglm import ApproximateDP, GaussianDP, PrivacyLedger
+from dpglm._json import canonical_json
 from dpglm.exceptions import BudgetExceededError, LedgerError
 from dpglm.ledger import LedgerContents
 from dpglm.ledger.ledger import as_ledger
-from dpglm.ledger.store import canonical_json, writing
+from dpglm.ledger.store import writing
 from dpglm.privacy import Adjacency, Composed, Gaussian, PoissonSampled, Repeated, spent
 
 BUDGET = ApproximateDP(1.0, 1e-6)

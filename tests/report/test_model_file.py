@@ -183,6 +183,7 @@ class TestFile:
             "intercept",
             "schema",
             "certificate",
+            "digest",
         }
 
     def test_can_be_read_by_whom_the_umask_allows(self, binary, path):
@@ -231,7 +232,7 @@ class TestForgeries:
             (lambda d: {**d, "coef": [[c + 1e-15 for c in d["coef"][0]]]}, "not those that its"),
             (lambda d: {**d, "intercept": [0.0]}, "not those that its"),
             (lambda d: {**d, "coef": d["coef"][0]}, "do not fit"),
-            (replace(coef=[["a"]]), "coef must be an array of numbers"),
+            (replace(coef=[["a"]]), r"coef\[0\]\[0\] must be a finite number"),
             (replace(classes=[0, 1, 2]), "3 classes"),
             (replace(link="eval"), "link"),
             (replace(version=99), "version"),

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeAlias, TypeVar, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dpglm._json import in_file, load
 from dpglm._validation import check_one_of
 from dpglm.data.cells import as_cells, check_unique
 from dpglm.data.columns import Column, column_from_dict
@@ -147,13 +146,8 @@ class Schema:
         OSError
             If the file cannot be read.
         """
-        try:
-            text = Path(path).read_text(encoding="utf-8")
-            return cls.from_dict(json.loads(text, object_pairs_hook=_no_duplicates))
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{os.fspath(path)} is not valid JSON: {error}") from error
-        except ValueError as error:
-            raise ValueError(f"{os.fspath(path)}: {error}") from error
+        with in_file(path):
+            return cls.from_dict(load(path))
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values from which ``from_dict`` makes an equal schema."""
@@ -280,11 +274,6 @@ def _collect(problems: list[str], what: str, read: Callable[[], T]) -> T | None:
     except ValueError as error:
         problems.append(f"\n  {what}: {error}")
         return None
-
-
-def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    check_unique([key for key, _ in pairs], "key")
-    return dict(pairs)
 
 
 def _listed(names: Sequence[str]) -> str:

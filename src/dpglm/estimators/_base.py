@@ -230,6 +230,9 @@ class PrivateLinearModel(PrivateEstimator):
         """Run the plan; return coefficients (columns, outputs) in the user's feature units."""
         self._adjacency(), self._budget(1), self._noise()
         ledger = self._ledger()
+        names = getattr(self, "feature_names_in_", None)
+        if names is not None:
+            facts.declared("feature_names", list(names))
         n_rows, row_norm, scaling = self._row_facts(rows, facts)
         spec = self._spec(
             n_rows,

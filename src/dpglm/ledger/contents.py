@@ -6,17 +6,25 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self, final
 
+from dpglm._json import canonical_json, check_kind, integer, items, mapping, object_with, text
 from dpglm.exceptions import LedgerError
 from dpglm.ledger.entry import LedgerEntry, LedgerReference, LedgerTerms
 from dpglm.ledger.filters import Charge
-from dpglm.ledger.store import Record, canonical_json, check_chain
+from dpglm.ledger.store import Record, check_chain
 from dpglm.privacy.events import Composed, Event, canonical
 
 __all__ = ["LedgerContents"]
 
 # A recomputed price may differ in its last digits between machines and versions.
 _SAME_PRICE = 1e-6
-_EXPORT = {"format": "dpglm ledger export", "version": 1}
+_FORMAT, _VERSION = "dpglm ledger export", 1
+_READ = object_with(
+    {
+        "format": text,
+        "version": integer,
+        "records": items(object_with({"record": mapping, "digest": text})),
+    }
+)
 
 
 @final
@@ -49,11 +57,8 @@ class LedgerContents:
         """
         if not records:
             raise LedgerError("a ledger must have a first record, got none")
-        try:
-            entries = tuple(map(LedgerEntry.from_record, records[1:]))
-        except (KeyError, TypeError, ValueError) as error:
-            raise LedgerError(f"an entry is not that of a ledger: {error}") from error
-        return cls(LedgerTerms.from_record(records[0]), entries, tuple(records))
+        terms = LedgerTerms.from_record(records[0])
+        return cls(terms, tuple(map(LedgerEntry.from_record, records[1:])), tuple(records))
 
     @property
     def event(self) -> Event:
@@ -62,8 +67,10 @@ class LedgerContents:
 
     @property
     def charges(self) -> list[Charge]:
-        """What each entry was charged."""
-        return [entry.charge for entry in self.entries]
+        """What each entry was charged; LedgerError if the filter adds up something else."""
+        charges = [entry.charge for entry in self.entries]
+        self.terms.check_charges(charges)
+        return charges
 
     def spent(self) -> dict[str, float]:
         """Say in the budget's currency what was spent."""
@@ -76,7 +83,7 @@ class LedgerContents:
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values from which ``from_dict`` makes equal contents."""
         records = [{"record": one.document, "digest": one.digest} for one in self.records]
-        return {**_EXPORT, "records": records}
+        return {"format": _FORMAT, "version": _VERSION, "records": records}
 
     @classmethod
     def from_dict(cls, document: Any) -> Self:
@@ -87,14 +94,11 @@ class LedgerContents:
         LedgerError
             If it is no export of a ledger, or was changed.
         """
-        if not isinstance(document, dict) or any(document.get(k) != v for k, v in _EXPORT.items()):
-            raise LedgerError(f"an export of a ledger must have {_EXPORT}")
         try:
-            records = [
-                Record(canonical_json(one["record"]), one["digest"]) for one in document["records"]
-            ]
-        except (KeyError, TypeError, ValueError) as error:
-            raise LedgerError(f"this is no export of a ledger: {error!r}") from error
+            listed = _READ(check_kind(document, _FORMAT, _VERSION))["records"]
+            records = [Record(canonical_json(one["record"]), one["digest"]) for one in listed]
+        except ValueError as error:
+            raise LedgerError(f"this is no export of a ledger: {error}") from error
         check_chain(records)
         return cls.from_records(records)
 

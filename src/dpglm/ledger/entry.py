@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self, final
 
+from dpglm._json import (
+    at,
+    check_kind,
+    choice,
+    integer,
+    mapping_of,
+    nullable,
+    number,
+    object_with,
+    text,
+)
+from dpglm._validation import check_real
 from dpglm.exceptions import LedgerError
 from dpglm.ledger.filters import PrivacyFilter, filter_from_dict
 from dpglm.ledger.store import Record
 from dpglm.privacy.events import Event, event_from_dict
 from dpglm.privacy.unit import Adjacency
 
-__all__ = ["LedgerEntry", "LedgerReference", "LedgerTerms"]
+__all__ = ["LedgerEntry", "LedgerReference", "LedgerTerms", "spent_by"]
 
 _FORMAT, _VERSION = "dpglm ledger", 1
+_LARGEST = 1e100
 
 
 @final
@@ -63,6 +76,21 @@ class LedgerTerms:
         """Say where an entry stands, for a certificate."""
         return LedgerReference(self.data, self.id, entry.number, entry.id, entry.digest)
 
+    def check_charges(self, charges: Iterable[Mapping[str, float]]) -> None:
+        """Check that charges are in the quantities that the filter adds up.
+
+        Raises
+        ------
+        LedgerError
+            If one is not.
+        """
+        quantities = set(self.rule.left([]))
+        for place, charge in enumerate(charges, start=1):
+            if set(charge) != quantities:
+                raise LedgerError(
+                    f"entry {place} must be charged in {sorted(quantities)}, got {sorted(charge)}"
+                )
+
     @classmethod
     def from_record(cls, record: Record) -> Self:
         """Read back the ledger's first record.
@@ -72,19 +100,12 @@ class LedgerTerms:
         LedgerError
             If it is not that of a ledger.
         """
-        document = record.document
-        kind = (document.pop("format", None), document.pop("version", None))
-        if kind != (_FORMAT, _VERSION):
-            raise LedgerError(
-                f"format and version must be {_FORMAT!r} and {_VERSION}, got {kind[0]!r} and "
-                f"{kind[1]!r}"
-            )
         try:
-            document["rule"] = filter_from_dict(document.pop("filter"))
-            document["adjacency"] = Adjacency(document["adjacency"])
-            return cls(**document)
-        except (KeyError, TypeError, ValueError) as error:
+            fields = _TERMS(check_kind(record.document, _FORMAT, _VERSION))
+        except ValueError as error:
             raise LedgerError(f"the first record is not that of a ledger: {error}") from error
+        del fields["format"], fields["version"]
+        return cls(rule=fields.pop("filter"), **fields)
 
 
 @final
@@ -135,10 +156,17 @@ class LedgerEntry:
 
     @classmethod
     def from_record(cls, record: Record) -> Self:
-        """Read back a record."""
-        values = record.document
-        values["event"] = event_from_dict(values["event"])
-        return cls(**values, digest=record.digest)
+        """Read back a record.
+
+        Raises
+        ------
+        LedgerError
+            If it is not that of an entry.
+        """
+        try:
+            return cls(**_ENTRY(record.document), digest=record.digest)
+        except ValueError as error:
+            raise LedgerError(f"an entry is not that of a ledger: {error}") from error
 
 
 @final
@@ -175,17 +203,7 @@ class LedgerReference:
         ValueError
             If a key is missing or unknown, or a value is not of its kind.
         """
-        kinds = {"data": str, "ledger": str, "number": int, "entry": str, "digest": str}
-        if (
-            not isinstance(document, Mapping)
-            or set(document) != set(kinds)
-            or not all(isinstance(document[name], kind) for name, kind in kinds.items())
-        ):
-            raise ValueError(
-                f"a ledger's entry must have the keys {list(kinds)}, all strings but the number, "
-                f"got {document!r}"
-            )
-        return cls(**document)
+        return cls(**_REFERENCE(document))
 
     def describe(self) -> str:
         """One plain-English sentence saying where the fit is recorded."""
@@ -193,3 +211,58 @@ class LedgerReference:
             f"Recorded before anything was released: entry {self.number} of the ledger for "
             f"{self.data!r}, digest {self.digest}."
         )
+
+
+def spent_by(record: Record) -> tuple[str, dict[str, float]]:
+    """Read id and charge of an entry, and nothing else of it.
+
+    Raises
+    ------
+    LedgerError
+        If it is not that of an entry.
+    """
+    document = record.document
+    try:
+        with at("id"):
+            own_id = text(document.get("id"))
+        with at("charge"):
+            return own_id, _CHARGE(document.get("charge"))
+    except ValueError as error:
+        raise LedgerError(f"an entry is not that of a ledger: {error}") from error
+
+
+def _amount(value: Any) -> float:
+    """Read a charge, whose square is a number too."""
+    return check_real("charge", number(value), least=0.0, most=_LARGEST)
+
+
+_CHARGE = mapping_of(_amount)
+_TERMS = object_with(
+    {
+        "format": text,
+        "version": integer,
+        "data": text,
+        "fingerprint": nullable(text),
+        "adjacency": choice(Adjacency),
+        "filter": filter_from_dict,
+        "id": text,
+        "created": text,
+    }
+)
+_ENTRY = object_with(
+    {
+        "number": integer,
+        "id": text,
+        "time": text,
+        "who": text,
+        "what": text,
+        "event": event_from_dict,
+        "delta": nullable(number),
+        "charge": _CHARGE,
+        "version": text,
+    }
+)
+_REFERENCE = object_with(
+    {"data": text, "ledger": text, "number": integer, "entry": text, "digest": text},
+    "a ledger's entry",
+)

@@ -16,7 +16,7 @@ from typing import Any, Self, final
 from dpglm._validation import check_one_of, check_real
 from dpglm.exceptions import BudgetExceededError, LedgerError
 from dpglm.ledger.contents import LedgerContents
-from dpglm.ledger.entry import LedgerEntry, LedgerReference, LedgerTerms
+from dpglm.ledger.entry import LedgerEntry, LedgerReference, LedgerTerms, spent_by
 from dpglm.ledger.filters import Charge, make_filter
 from dpglm.ledger.store import append, create_file, read, read_first, read_only, writing
 from dpglm.privacy.accountant import own_version
@@ -252,11 +252,12 @@ class PrivacyLedger:
             first, *records = read(connection)
             if LedgerTerms.from_record(first) != terms:
                 raise LedgerError(f"the ledger {str(self.path)!r} was replaced by another one")
-            documents = [record.document for record in records]
-            for record, document in zip(records, documents, strict=True):
-                if document["id"] == own_id:
+            spent = [spent_by(record) for record in records]
+            for record, (paid_id, _) in zip(records, spent, strict=True):
+                if paid_id == own_id:
                     return _paid(LedgerEntry.from_record(record), event)
-            before = [document["charge"] for document in documents]
+            before = [paid for _, paid in spent]
+            terms.check_charges(before)
             if not terms.rule.allows([*before, charge]):
                 raise BudgetExceededError(_refusal(terms, before, charge))
             entry = LedgerEntry(

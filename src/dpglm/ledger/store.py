@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
@@ -12,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
+from dpglm._json import canonical_json, mapping, parse
 from dpglm.exceptions import LedgerError
 
 __all__ = [
     "Record",
     "append",
-    "canonical_json",
     "check_chain",
     "create_file",
     "files_of",
@@ -42,6 +41,7 @@ INSERT INTO head VALUES (-1, '{_BEFORE_THE_FIRST}');
 CREATE TRIGGER no_change BEFORE UPDATE ON records BEGIN SELECT RAISE(ABORT, 'never'); END;
 CREATE TRIGGER no_removal BEFORE DELETE ON records BEGIN SELECT RAISE(ABORT, 'never'); END;
 """
+_STATEMENTS = {line.removesuffix(";") for line in _TABLES.splitlines() if line.startswith("CREATE")}
 
 
 @final
@@ -63,14 +63,17 @@ class Record:
 
     @property
     def document(self) -> dict[str, Any]:
-        """The object as plain JSON values."""
-        document: dict[str, Any] = json.loads(self.text)
-        return document
+        """The object as plain JSON values.
 
-
-def canonical_json(document: dict[str, Any]) -> str:
-    """Write a JSON object in the one way that digests are made of."""
-    return json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        Raises
+        ------
+        LedgerError
+            If it is none.
+        """
+        try:
+            return mapping(parse(self.text))
+        except ValueError as error:
+            raise LedgerError(f"a record is not that of a ledger: {error}") from error
 
 
 def check_chain(records: Sequence[Record]) -> None:
@@ -203,9 +206,10 @@ def read(connection: sqlite3.Connection) -> list[Record]:
     LedgerError
         If a record was changed or is missing.
     """
+    _check_tables(connection)
     rows = connection.execute("SELECT number, text, digest FROM records ORDER BY number").fetchall()
     numbers = [number for number, _, _ in rows]
-    records = [Record(text, digest) for _, text, digest in rows]
+    records = [_record(text, digest) for _, text, digest in rows]
     ends = connection.execute("SELECT number, digest FROM head").fetchall()
     if numbers != list(range(len(numbers))):
         raise LedgerError("records of the ledger are missing")
@@ -223,10 +227,11 @@ def read_first(connection: sqlite3.Connection) -> Record:
     LedgerError
         If it was changed or is missing.
     """
+    _check_tables(connection)
     row = connection.execute("SELECT text, digest FROM records WHERE number = 0").fetchone()
     if row is None:
         raise LedgerError("the first record of the ledger is missing")
-    record = Record(*row)
+    record = _record(*row)
     check_chain([record])
     return record
 
@@ -258,6 +263,20 @@ def _connected(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
             yield connection
     except sqlite3.Error as error:
         raise LedgerError(f"{str(path)!r} cannot be used as a ledger: {error}") from error
+
+
+def _check_tables(connection: sqlite3.Connection) -> None:
+    """Check that tables are tables: a view in the place of one may compute without end."""
+    found = {sql for (sql,) in connection.execute("SELECT sql FROM sqlite_master")}
+    if not found <= _STATEMENTS:
+        raise LedgerError("the tables are not those of a ledger")
+
+
+def _record(text: Any, digest: Any) -> Record:
+    # SQLite keeps any type in any column.
+    if not isinstance(text, str) or not isinstance(digest, str):
+        raise LedgerError("a record of the ledger is not text")
+    return Record(text, digest)
 
 
 def _digest(before: str, text: str) -> str:

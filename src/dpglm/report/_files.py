@@ -10,7 +10,7 @@ from typing import Any
 
 from dpglm.ledger.store import refuse_ledger
 
-__all__ = ["read_json", "write_json", "write_text"]
+__all__ = ["write_json", "write_text"]
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
@@ -48,45 +48,3 @@ def write_json(path: str | os.PathLike[str], document: Any) -> None:
     """Write a JSON file as ``write_text`` does; floats come back bit for bit."""
     text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
     write_text(path, text + "\n")
-
-
-def read_json(path: str | os.PathLike[str], kind: str, version: int) -> dict[str, Any]:
-    """Read a JSON file that says which kind of file it is.
-
-    Parameters
-    ----------
-    path : path-like
-        The file.
-    kind : str
-        What its key ``"format"`` must say.
-    version : int
-        The only value of its key ``"version"`` that this library reads.
-
-    Returns
-    -------
-    dict
-        The whole document.
-
-    Raises
-    ------
-    ValueError
-        If it is not JSON, not of that kind, or of another version.
-    OSError
-        If it cannot be read.
-    """
-    with open(path, encoding="utf-8") as stream:
-        try:
-            document = json.load(stream, parse_constant=_refuse_constant)
-        except ValueError as error:
-            raise ValueError(f"{os.fspath(path)!r} is not a JSON file: {error}") from None
-    if not isinstance(document, dict) or document.get("format") != kind:
-        raise ValueError(f"{os.fspath(path)!r} is not a {kind}: it must have format {kind!r}")
-    if document.get("version") != version:
-        raise ValueError(
-            f"version of {os.fspath(path)!r} must be {version}, got {document.get('version')!r}"
-        )
-    return document
-
-
-def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is not a JSON number")

@@ -8,14 +8,29 @@ import hashlib
 import importlib.metadata
 import os
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self, final
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dpglm._validation import check_one_of, check_real
+from dpglm._json import (
+    boolean,
+    check_kind,
+    choice,
+    in_file,
+    integer,
+    items,
+    load,
+    mapping,
+    mapping_of,
+    nullable,
+    number,
+    object_with,
+    text,
+)
+from dpglm._validation import check_real
 from dpglm.ledger.entry import LedgerReference
 from dpglm.privacy.accountants import accountant_for
 from dpglm.privacy.budget import PrivacyBudget, budget_from_dict, default_delta
@@ -24,7 +39,7 @@ from dpglm.privacy.noise import NoiseSource
 from dpglm.privacy.releases import Release
 from dpglm.privacy.unit import Adjacency
 from dpglm.report import statement
-from dpglm.report._files import read_json, write_json
+from dpglm.report._files import write_json
 from dpglm.report.cautions import cautions
 from dpglm.report.facts import PublicFact, plain_json
 from dpglm.report.spending import Spending, spending, spending_in_words
@@ -207,26 +222,9 @@ class Certificate:
             If a key is missing or unknown, or a value is not of its kind. Whether the values
             belong together is for ``dpglm.report.verify`` to say.
         """
-        names = {field.name for field in dataclasses.fields(cls)}
-        if set(document) != {"format", "version", *names}:
-            odd = sorted(set(document) ^ {"format", "version", *names})
-            raise ValueError(f"a certificate has missing or unknown keys: {odd}")
-        if (document["format"], document["version"]) != (_FORMAT, _VERSION):
-            raise ValueError(
-                f"format and version must be {_FORMAT!r} and {_VERSION}, got "
-                f"{document['format']!r} and {document['version']!r}"
-            )
-        values = {name: document[name] for name in names}
-        for name, kind in _KINDS.items():
-            if not isinstance(values[name], kind):
-                raise ValueError(f"{name} must be a JSON {_JSON_NAME[kind]}, got {values[name]!r}")
-        check_one_of("adjacency", values["adjacency"], [one.value for one in Adjacency])
-        for name, read in _READERS.items():
-            try:
-                values[name] = read(values[name])
-            except ValueError as error:
-                raise ValueError(f"{name}: {error}") from None
-        return cls(**values)
+        fields = _READ(check_kind(document, _FORMAT, _VERSION))
+        del fields["format"], fields["version"]
+        return cls(**fields)
 
     def to_json(self, path: str | os.PathLike[str]) -> None:
         """Write the certificate as a JSON file, whole or not at all."""
@@ -241,7 +239,8 @@ class Certificate:
         ValueError
             If the file is not a certificate, or a value in it is not of its kind.
         """
-        return cls.from_dict(read_json(path, _FORMAT, _VERSION))
+        with in_file(path):
+            return cls.from_dict(load(path))
 
 
 def certify(
@@ -347,26 +346,28 @@ def _version(name: str) -> str:
         return "not installed"
 
 
-_READERS: dict[str, Callable[[Any], Any]] = {
-    "budget": budget_from_dict,
-    "event": event_from_dict,
-    "mechanisms": event_from_dict,
-    "releases": lambda releases: tuple(Release.from_dict(release) for release in releases),
-    "public_facts": lambda facts: tuple(PublicFact.from_dict(fact) for fact in facts),
-    "ledger": lambda entry: None if entry is None else LedgerReference.from_dict(entry),
-}
-_KINDS: dict[str, type] = {
-    "estimator": str,
-    "loss": str,
-    "accountant": str,
-    "accountant_version": str,
-    "noise_source": str,
-    "noise_is_private": bool,
-    "adjacency": str,
-    "releases": list,
-    "public_facts": list,
-    "settings": dict,
-    "versions": dict,
-    "model_digest": str,
-}
-_JSON_NAME: dict[type, str] = {str: "string", bool: "boolean", dict: "object", list: "array"}
+_READ = object_with(
+    {
+        "format": text,
+        "version": integer,
+        "estimator": text,
+        "loss": text,
+        "budget": budget_from_dict,
+        "epsilon": number,
+        "delta": number,
+        "adjacency": choice(Adjacency),
+        "event": event_from_dict,
+        "mechanisms": event_from_dict,
+        "accountant": text,
+        "accountant_version": text,
+        "noise_source": text,
+        "noise_is_private": boolean,
+        "releases": items(Release.from_dict),
+        "public_facts": items(PublicFact.from_dict),
+        "settings": mapping,
+        "versions": mapping_of(text),
+        "model_digest": text,
+        "ledger": nullable(LedgerReference.from_dict),
+    },
+    "a certificate",
+)

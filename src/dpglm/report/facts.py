@@ -9,6 +9,7 @@ from typing import Any, Literal, Self, final
 
 import numpy as np
 
+from dpglm._json import object_with, text
 from dpglm._validation import check_one_of
 
 __all__ = ["Provenance", "PublicFact", "plain_json"]
@@ -57,11 +58,7 @@ class PublicFact:
         ValueError
             If a key is missing or unknown, or the provenance is.
         """
-        if not isinstance(document, Mapping) or set(document) != {"name", "value", "provenance"}:
-            raise ValueError(
-                f"a public fact must have the keys name, value and provenance, got {document!r}"
-            )
-        return cls(document["name"], document["value"], document["provenance"])
+        return cls(**_READ(document))
 
 
 def plain_json(value: Any) -> Any:
@@ -77,3 +74,8 @@ def plain_json(value: Any) -> Any:
     if value is None or isinstance(value, str | bool | int | float):
         return value
     return str(value)
+
+
+_READ = object_with(
+    {"name": text, "value": lambda value: value, "provenance": text}, "a public fact"
+)

@@ -2,61 +2,45 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Any, Literal, TypeAlias, final
+from typing import Any, cast, final
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_array, check_is_fitted
 
-from dpglm._validation import check_one_of
+from dpglm._json import (
+    canonical_json,
+    check_kind,
+    in_file,
+    integer,
+    items,
+    load,
+    nullable,
+    number,
+    numbers,
+    object_with,
+    shown,
+    text,
+)
 from dpglm.data.prepare import column_scaling
 from dpglm.data.schema import Schema
 from dpglm.data.user_matrix import finite_matrix
-from dpglm.problem import Logistic, Loss, OneVsRest, Poisson, Softmax, Target, class_shares
-from dpglm.report._files import read_json, write_json
-from dpglm.report.certificate import Certificate, model_digest
+from dpglm.problem import Target
+from dpglm.report._files import write_json
+from dpglm.report.certificate import Certificate
+from dpglm.report.links import MEAN, PROBABILISTIC, Link, link_of
+from dpglm.report.model_checks import check_shapes, disagreements
 
-__all__ = ["LinearModel", "Link", "load_model", "save_model"]
+__all__ = ["FORMAT", "LinearModel", "Link", "load_model", "read_model", "save_model"]
 
-_FORMAT = "dpglm model"
-_VERSION = 1
-
-Link: TypeAlias = Literal["identity", "exp", "logistic", "ovr", "softmax"]
-"""What turns linear predictions into means or probabilities; ``"identity"`` leaves them."""
-
-_LINK_OF_LOSS: Mapping[type[Loss], Callable[[Any], Link]] = MappingProxyType(
-    {
-        Logistic: lambda loss: "logistic",
-        Softmax: lambda loss: "softmax",
-        Poisson: lambda loss: "exp",
-        OneVsRest: lambda loss: "ovr" if type(loss.loss) is Logistic else "identity",
-    }
-)
-_MEAN: Mapping[str, Callable[[NDArray[np.float64]], Any]] = MappingProxyType(
-    {
-        "identity": lambda z: z,
-        "exp": Poisson().predict,
-        "logistic": lambda z: np.column_stack([Logistic().predict(-z), Logistic().predict(z)]),
-        "ovr": class_shares,
-        "softmax": Softmax().predict,
-    }
-)
-_PROBABILISTIC = ("logistic", "ovr", "softmax")
-_FIELDS = (
-    "estimator",
-    "classes",
-    "link",
-    "feature_names",
-    "coef",
-    "intercept",
-    "schema",
-    "certificate",
-)
+FORMAT = "dpglm model"
+"""What a model file says that it is."""
+_VERSION = 2
 
 
 @final
@@ -141,9 +125,9 @@ class LinearModel:
         ValueError
             If the model gives none, or ``X`` does not match it.
         """
-        if self.link not in _PROBABILISTIC:
+        if self.link not in PROBABILISTIC:
             raise ValueError(f"{self.estimator} does not model probabilities")
-        return np.asarray(_MEAN[self.link](self._scores(X)), dtype=np.float64)
+        return np.asarray(MEAN[self.link](self._scores(X)), dtype=np.float64)
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Predict labels, or means of the target.
@@ -164,7 +148,7 @@ class LinearModel:
         """
         z = self._scores(X)
         if self.classes_ is None:
-            return np.asarray(_MEAN[self.link](z))
+            return np.asarray(MEAN[self.link](z))
         indices = (z > 0.0).astype(np.intp) if z.ndim == 1 else z.argmax(axis=1)
         labels: NDArray[Any] = self.classes_[indices]
         return labels
@@ -210,9 +194,10 @@ def save_model(estimator: Any, path: str | os.PathLike[str], schema: Schema | No
     Raises
     ------
     ValueError
-        If it is a pipeline of scikit-learn, the schema has another number of features, the
-        labels cannot be written as JSON, or the pipeline has transformers that a model file
-        cannot hold.
+from dpglm.data.user_matrix import finite_matrix
+        If the schema has another number of features or is not the one of the fit, the labels
+        cannot be written as JSON, the loss is of numbers and not of ``dpglm.problem``, or the
+        pipeline has transformers that a model file cannot hold.
     OSError
         If the file cannot be written.
 
@@ -243,21 +228,20 @@ def save_model(estimator: Any, path: str | os.PathLike[str], schema: Schema | No
                 f"{len(names)}"
             )
     is_classifier = loss.target in (Target.BINARY, Target.CLASS)
-    write_json(
-        path,
-        {
-            "format": _FORMAT,
-            "version": _VERSION,
-            "estimator": type(estimator).__name__,
-            "classes": _labels(estimator.classes_) if is_classifier else None,
-            "link": _LINK_OF_LOSS.get(type(loss), lambda loss: "identity")(loss),
-            "feature_names": None if names is None else [str(name) for name in names],
-            "coef": np.asarray(estimator.coef_, dtype=np.float64).tolist(),
-            "intercept": np.asarray(estimator.intercept_, dtype=np.float64).tolist(),
-            "schema": None if schema is None else schema.to_dict(),
-            "certificate": estimator.privacy_.to_dict(),
-        },
+    model = LinearModel(
+        estimator=type(estimator).__name__,
+        coef_=np.asarray(estimator.coef_, dtype=np.float64),
+        intercept_=np.asarray(estimator.intercept_, dtype=np.float64),
+        classes_=estimator.classes_ if is_classifier else None,
+        link=link_of(loss),
+        feature_names=None if names is None else tuple(str(name) for name in names),
+        schema=schema,
+        certificate=estimator.privacy_,
     )
+    document = _document(model)
+    if found := disagreements(model):
+        raise ValueError(f"the model cannot be written: {'; '.join(found)}")
+    write_json(path, document | {"digest": _digest(document)})
 
 
 def load_model(path: str | os.PathLike[str]) -> LinearModel:
@@ -275,54 +259,79 @@ def load_model(path: str | os.PathLike[str]) -> LinearModel:
     Raises
     ------
     ValueError
-        If the file is not a model file, a part of it is missing or wrong, or the coefficients
-        are not those that the certificate was written for.
+        If the file is not a model file, a part of it is missing or wrong, it was changed after
+        it was written, or labels, names, schema, link or coefficients are not those that the
+        certificate was written for.
     OSError
         If it cannot be read.
     """
-    document = read_json(path, _FORMAT, _VERSION)
-    where = repr(os.fspath(path))
-    odd = sorted(set(document) ^ {"format", "version", *_FIELDS})
-    if odd:
-        raise ValueError(f"{where} has missing or unknown keys: {odd}")
-    check_one_of("link", document["link"], tuple(_MEAN))
-    coef = _numbers("coef", document["coef"])
-    intercept = _numbers("intercept", document["intercept"])
-    classes = None if document["classes"] is None else np.asarray(document["classes"])
-    names, schema = document["feature_names"], document["schema"]
-    certificate = Certificate.from_dict(document["certificate"])
-    if coef.shape[:-1] != intercept.shape or coef.ndim not in (1, 2):
-        raise ValueError(
-            f"coef and intercept of {where} do not fit: shapes {coef.shape}, {intercept.shape}"
-        )
-    if classes is not None and (len(classes), coef.shape[0]) not in _class_shapes(coef):
-        raise ValueError(f"{where} has {len(classes)} classes, but coef of shape {coef.shape}")
-    if model_digest(coef, intercept) != certificate.model_digest:
-        raise ValueError(
-            f"the coefficients in {where} are not those that its certificate was written for"
-        )
-    return LinearModel(
-        estimator=str(document["estimator"]),
-        coef_=coef,
-        intercept_=intercept,
-        classes_=classes,
-        link=document["link"],
-        feature_names=None if names is None else tuple(names),
-        schema=None if schema is None else Schema.from_dict(schema),
-        certificate=certificate,
+    with in_file(path):
+        model, found = read_model(load(path))
+        if found:
+            raise ValueError("; ".join(found))
+        return model
+
+
+def read_model(document: Any) -> tuple[LinearModel, tuple[str, ...]]:
+    """Read a model and say what in it does not belong together.
+
+    Parameters
+    ----------
+    document : JSON value
+        What ``save_model`` wrote.
+
+    Returns
+    -------
+    model : LinearModel
+    findings : tuple of str
+        In what it is not the model of its certificate, or not as it was written; empty if all
+        is well.
+
+    Raises
+    ------
+    ValueError
+        If it is no model; the message names the place.
+    """
+    fields = _READ(check_kind(document, FORMAT, _VERSION))
+    names = fields["feature_names"]
+    model = LinearModel(
+        estimator=fields["estimator"],
+        coef_=fields["coef"],
+        intercept_=fields["intercept"],
+        classes_=None if fields["classes"] is None else np.asarray(fields["classes"]),
+        link=fields["link"],
+        feature_names=names,
+        schema=fields["schema"],
+        certificate=fields["certificate"],
     )
+    check_shapes(model)
+    found = disagreements(model)
+    without = {key: value for key, value in document.items() if key != "digest"}
+    if fields["digest"] != _digest(without):
+        found += ("the file was changed after it was written: its digest is another one",)
+    return model, found
 
 
-def _class_shapes(coef: NDArray[np.float64]) -> set[tuple[int, int]]:
-    """Pairs of (classes, rows of coef) that belong together."""
-    return {(2, 1), (coef.shape[0], coef.shape[0])} if coef.ndim == 2 else set()
+def _document(model: LinearModel) -> dict[str, Any]:
+    """Return all of a model file but its digest."""
+    schema = model.schema
+    return {
+        "format": FORMAT,
+        "version": _VERSION,
+        "estimator": model.estimator,
+        "classes": None if model.classes_ is None else _labels(model.classes_),
+        "link": model.link,
+        "feature_names": None if model.feature_names is None else list(model.feature_names),
+        "coef": model.coef_.tolist(),
+        "intercept": model.intercept_.tolist(),
+        "schema": None if schema is None else schema.to_dict(),
+        "certificate": model.certificate.to_dict(),
+    }
 
 
-def _numbers(name: str, value: Any) -> NDArray[np.float64]:
-    try:
-        return np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise ValueError(f"{name} must be an array of numbers, got {value!r}") from None
+def _digest(document: Mapping[str, Any]) -> str:
+    """SHA-256 of a document, however it is laid out."""
+    return hashlib.sha256(canonical_json(document).encode()).hexdigest()
 
 
 def _labels(classes: NDArray[Any]) -> list[Any]:
@@ -330,3 +339,47 @@ def _labels(classes: NDArray[Any]) -> list[Any]:
     if not all(isinstance(label, str | bool | int | float) for label in labels):
         raise ValueError(f"classes must be strings or numbers to be written, got {labels!r}")
     return labels
+
+
+def _label(value: Any) -> Any:
+    if not isinstance(value, str | bool | int | float):
+        raise ValueError(f"must be text, a number or true or false, got {shown(value)}")
+    return value
+
+
+def _link(value: Any) -> Link:
+    if not isinstance(value, str) or value not in MEAN:
+        raise ValueError(f"must be one of {list(MEAN)}, got {shown(value)}")
+    return cast(Link, value)
+
+
+def _coefficients(value: Any) -> NDArray[np.float64]:
+    """Read rows of numbers of equal length, or one row."""
+    if isinstance(value, list) and value and isinstance(value[0], list):
+        rows = items(numbers)(value)
+        if len(set(map(len, rows))) > 1:
+            raise ValueError("must have rows of equal length")
+        return np.array(rows)
+    return np.array(numbers(value))
+
+
+def _intercept(value: Any) -> NDArray[np.float64]:
+    return np.array(numbers(value) if isinstance(value, list) else number(value))
+
+
+_READ = object_with(
+    {
+        "format": text,
+        "version": integer,
+        "estimator": text,
+        "classes": nullable(items(_label)),
+        "link": _link,
+        "feature_names": nullable(items(text)),
+        "coef": _coefficients,
+        "intercept": _intercept,
+        "schema": nullable(Schema.from_dict),
+        "certificate": Certificate.from_dict,
+        "digest": text,
+    },
+    "a model file",
+)
