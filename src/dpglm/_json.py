@@ -24,7 +24,9 @@ __all__ = [
     "choice",
     "in_file",
     "integer",
+    "is_kind",
     "items",
+    "line",
     "load",
     "mapping",
     "mapping_of",
@@ -61,7 +63,7 @@ class DocumentError(ValueError):
     place : str
         Where it is, such as ``releases[2].event``; empty for the whole.
     problem : str
-        What is wrong, beginning with "must" where it follows on the place.
+        What is wrong, beginning with "must" or "is" where it follows on the place.
     """
 
     def __init__(self, place: str, problem: str) -> None:
@@ -69,7 +71,7 @@ class DocumentError(ValueError):
         self.place, self.problem = place, problem
 
     def __str__(self) -> str:
-        joint = " " if self.problem.startswith("must ") else ": "
+        joint = " " if self.problem.startswith(("must ", "is ")) else ": "
         return f"{self.place}{joint}{self.problem}" if self.place else self.problem
 
 
@@ -93,7 +95,7 @@ def in_file(path: str | os.PathLike[str]) -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        raise ValueError(f"{os.fspath(path)}: {error}") from error
+        raise DocumentError(os.fspath(path), str(error)) from error
 
 
 def load(path: str | os.PathLike[str]) -> Any:
@@ -158,11 +160,16 @@ def parse(content: str | bytes) -> Any:
     return value
 
 
+def is_kind(document: Any, kind: str) -> bool:
+    """Whether a document says that it is of a kind."""
+    return isinstance(document, Mapping) and document.get("format") == kind
+
+
 def check_kind(document: Any, kind: str, version: int) -> dict[str, Any]:
     """Return an object that says it is of a kind and version; ValueError if it does not."""
-    found = mapping(document)
-    if found.get("format") != kind:
-        raise ValueError(f"must be a {kind}, with the format {kind!r}")
+    if not is_kind(document, kind):
+        raise ValueError(f"is not a {kind}: it must be an object with the format {kind!r}")
+    found = dict(document)
     if found.get("version") != version:
         raise ValueError(f"must have version {version}, got {shown(found.get('version'))}")
     return found
@@ -208,6 +215,13 @@ def text(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError(f"must be text, got {shown(value)}")
     return check_text(value)
+
+
+def line(value: Any) -> str:
+    """Read text of one line: a name, which must not look like lines of what shows it."""
+    if len(text(value).splitlines()) > 1:
+        raise ValueError(f"must be one line of text, got {shown(value)}")
+    return text(value)
 
 
 def boolean(value: Any) -> bool:

@@ -76,7 +76,7 @@ def test_from_a_shell(files):
     assert done.stdout.startswith("Plan for LogisticRegression: 400 rows, 3 features\n")
     done = shell(MAIN, "plan", "--schema", "people.csv", "--rows", "400")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("Error: people.csv is not valid JSON")
+    assert done.stderr.startswith("Error: people.csv is not a JSON file")
 
 
 def test_help_does_not_wait_for_heavy_packages():

@@ -95,7 +95,7 @@ class TestExportAndVerify:
         connection.close()
         done = run("ledger", "verify", "people.ledger")
         assert done.exit_code == 1
-        assert "WRONG: record 1 of the ledger was changed" in done.stdout
+        assert "WRONG: people.ledger: record 1 of the ledger was changed" in done.stdout
 
     def test_a_certificate_of_another_ledger(self, made, fit, run):
         fit_paid(fit, "--report", "report")

@@ -69,9 +69,9 @@ def test_a_seeded_model_is_noted(run, fit):
     ("text", "says"),
     [
         ("nothing", "is not a JSON file"),
-        ("[1]", "holds no certificate of dpglm"),
-        ("{}", "holds no certificate of dpglm"),
-        ('{"certificate": {}}', "holds no certificate of dpglm"),
+        ("[1]", "is not a dpglm certificate"),
+        ("{}", "is not a dpglm certificate"),
+        ('{"certificate": {}}', "is not a dpglm certificate"),
     ],
 )
 def test_other_files_are_no_certificates(run, fails, tmp_path, text, says):

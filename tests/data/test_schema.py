@@ -136,7 +136,7 @@ class TestJson:
     @pytest.mark.parametrize(
         ("text", "says"),
         [
-            ("{", "s.json: is not a JSON file"),
+            ("{", "s.json is not a JSON file"),
             ("[]", "s.json: a schema must be a JSON object"),
             ('{"columns": {"a": 1, "a": 2}}', "columns must have each key once, but 'a'"),
         ],

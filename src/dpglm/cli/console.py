@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 import textwrap
+import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar, final
 
 import click
+from click.exceptions import Exit
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from dpglm.cli.paths import refuse_twice_named
+from dpglm.exceptions import PlanMismatchError
 
 __all__ = [
     "InputError",
     "guarded",
     "note",
     "output",
+    "plain",
     "print_pairs",
     "print_sections",
     "print_table",
@@ -31,6 +36,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 _LINES_OF_A_LOG = 4
 _WIDEST = 100
+_STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 @final
@@ -39,17 +45,66 @@ class InputError(click.ClickException):
 
     exit_code = 2
 
+    def __init__(self, message: str) -> None:
+        super().__init__(plain(message))
 
-def output() -> Console:
-    """Return the console for results."""
-    return Console(highlight=False, markup=False, soft_wrap=True)
+
+@final
+class Defect(click.ClickException):
+    """Something that must not happen; shown in full, with an exit code that claims nothing."""
+
+    exit_code = 2
+
+
+def plain(text: str) -> str:
+    r"""Return text that cannot steer a terminal, whatever file it came from.
+
+    Parameters
+    ----------
+    text : str
+        Anything.
+
+    Returns
+    -------
+    str
+        The same, but for control characters other than tabs and line feeds, marks that turn the
+        direction of text, and lone surrogates: these are written as JSON writes them.
+
+    Examples
+    --------
+    >>> plain("\x1b[2Jwiped")
+    '\\u001b[2Jwiped'
+    """
+    return _STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+@final
+class Output:
+    """Where results go; all that is printed is plain."""
+
+    def __init__(self) -> None:
+        self._console = Console(highlight=False, markup=False, soft_wrap=True)
+
+    @property
+    def width(self) -> int:
+        """Characters in a line."""
+        return self._console.width
+
+    def print(self, text: str = "", *, style: str = "") -> None:
+        """Print a line, or several."""
+        self._console.print(Text(plain(text), style=style))
+
+
+def output() -> Output:
+    """Return where results go."""
+    return Output()
 
 
 def print_sections(sections: Iterable[tuple[str, Sequence[str]]]) -> None:
     """Print headings with their sentences, each sentence with a dash."""
     console = output()
     for heading, sentences in sections:
-        console.print(Text(heading, style="bold"))
+        console.print(heading, style="bold")
         for sentence in sentences:
             _print_hanging(console, "  - ", sentence)
         console.print()
@@ -58,7 +113,7 @@ def print_sections(sections: Iterable[tuple[str, Sequence[str]]]) -> None:
 def print_pairs(heading: str, pairs: Mapping[str, str]) -> None:
     """Print names with their values in two columns."""
     console = output()
-    console.print(Text(heading, style="bold"))
+    console.print(heading, style="bold")
     width = max(map(len, pairs))
     for name, value in pairs.items():
         _print_hanging(console, f"  {name:<{width}}  ", value)
@@ -66,7 +121,7 @@ def print_pairs(heading: str, pairs: Mapping[str, str]) -> None:
 
 def print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print rows in columns; all but the first are aligned to the right."""
-    table = [header, *rows]
+    table = [[" ".join(cell.splitlines()) for cell in row] for row in (header, *rows)]
     widths = [max(len(row[i]) for row in table) for i in range(len(header))]
     console = output()
     for number, row in enumerate(table):
@@ -74,22 +129,22 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
             f"{cell:<{width}}" if i == 0 else f"{cell:>{width}}"
             for i, (cell, width) in enumerate(zip(row, widths, strict=True))
         )
-        console.print(Text("  " + "  ".join([first, *rest]), style="" if number else "bold"))
+        console.print("  " + "  ".join([first, *rest]), style="" if number else "bold")
 
 
-def _print_hanging(console: Console, lead: str, text: str) -> None:
+def _print_hanging(console: Output, lead: str, text: str) -> None:
     """Print text with a lead, its further lines indented as far."""
     width = min(console.width, _WIDEST)
     blank = " " * len(lead)
     wrapped = textwrap.wrap(
         text, width, initial_indent=lead, subsequent_indent=blank, break_on_hyphens=False
     )
-    console.print(Text("\n".join(wrapped)))
+    console.print("\n".join(wrapped))
 
 
 def note(text: str) -> None:
     """Print a remark that is not a result."""
-    click.echo(text, err=True)
+    click.echo(plain(text), err=True)
 
 
 def guarded(command: Callable[P, R]) -> Callable[P, R]:
@@ -99,8 +154,9 @@ def guarded(command: Callable[P, R]) -> Callable[P, R]:
     ----------
     command : callable
         The command, which is not begun if two of its paths are one file (``refuse_twice_named``).
-        ValueError, OSError and ImportError (a missing extra) are such errors;
-        anything else is a defect and is shown in full.
+        ValueError, OSError, PlanMismatchError (a checkpoint of another fit), ImportError (a
+        missing extra) and MemoryError are such errors; anything else is a defect and is shown in
+        full, with exit code 2 as well.
 
     Returns
     -------
@@ -116,10 +172,18 @@ def guarded(command: Callable[P, R]) -> Callable[P, R]:
             try:
                 refuse_twice_named(click.get_current_context())
                 return command(*args, **kwargs)
-            except BrokenPipeError:
+            except (click.ClickException, click.Abort, Exit):
                 raise
-            except (ValueError, OSError, ImportError) as error:
+            except (BrokenPipeError, SystemExit):
+                # Nobody reads on (rich says so by SystemExit): this is no verdict either.
+                raise SystemExit(2) from None
+            except MemoryError as error:
+                raise InputError(f"not enough memory {error}".rstrip()) from error
+            except (ValueError, OSError, ImportError, PlanMismatchError) as error:
                 raise InputError(str(error)) from error
+            except Exception as error:
+                message = f"this is a defect of dpglm:\n{traceback.format_exc()}"
+                raise Defect(plain(message)) from error
 
     return run
 

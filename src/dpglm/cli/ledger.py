@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -199,15 +198,16 @@ def verify(context: click.Context, file: Path, certificates: tuple[Path, ...]) -
 
 def _contents(path: Path) -> LedgerContents:
     """Read a ledger, or an export of one."""
+    from dpglm._json import load
     from dpglm.exceptions import LedgerError
     from dpglm.ledger import LedgerContents, PrivacyLedger
 
     with path.open("rb") as stream:
         is_export = stream.read(1) == b"{"
-    if not is_export:
-        return PrivacyLedger(path).contents()
     try:
-        return LedgerContents.from_dict(json.loads(path.read_text(encoding="utf-8")))
+        if is_export:
+            return LedgerContents.from_dict(load(path))
+        return PrivacyLedger(path).contents()
     except ValueError as error:
         raise LedgerError(f"{path}: {error}") from error
 

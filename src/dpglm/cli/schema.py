@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from dpglm.cli.console import InputError, guarded, note
+from dpglm.cli.console import InputError, guarded, note, plain
 from dpglm.cli.options import INPUT_FILE, OUTPUT_FILE, examples, force_option
 from dpglm.cli.outputs import all_or_none
 from dpglm.data.schema import HELP_KEY
@@ -80,7 +80,8 @@ def schema(data: Path, target: str, output: Path | None, force: bool) -> None:
         raise InputError(f"--target: {data} has no column {target!r}, but {', '.join(types)}")
     text = _dumps(template(types, target))
     if output is None:
-        click.echo(text, nl=False)
+        # An escaped character stands for itself in JSON, too.
+        click.echo(plain(text), nl=False)
         return
     with all_or_none([output], force=force) as drafts:
         drafts[output].write_text(text, encoding="utf-8")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,20 +36,20 @@ def verify(context: click.Context, certificate: Path) -> None:
     A certificate says what its author recorded; that the recorded program ran on the rows cannot
     be seen from a file.
 
-    Exit code: 0 if the claim holds, 1 if it does not, 2 if the file is no certificate.
+    Exit code: 0 if the claim holds (and, of a model file, the model is the one that it is about);
+    1 if it does not; 2 if the file is no certificate, or the check could not be made.
     """
     from dpglm.report.verify import verify as check
 
-    claim, is_model = _read(certificate)
+    claim, problems = _read(certificate)
     found = check(claim)
-    problem = _problem_of_model(certificate) if is_model else None
-    if problem is not None:
+    for problem in problems:
         output().print(f"THE MODEL IS NOT THE ONE OF THE CERTIFICATE: {problem}")
     output().print(found.summary())
     if found.ok:
         output().print()
         _print_spending(claim)
-    context.exit(0 if found.ok and problem is None else 1)
+    context.exit(0 if found.ok and not problems else 1)
 
 
 def _print_spending(claim: Certificate) -> None:
@@ -70,26 +69,15 @@ def _print_spending(claim: Certificate) -> None:
     print_table(header, rows)
 
 
-def _read(path: Path) -> tuple[Certificate, bool]:
-    """Return the certificate in a file, and whether that is a model file."""
+def _read(path: Path) -> tuple[Certificate, tuple[str, ...]]:
+    """Return the certificate in a file, and in what a model there is not the one it is about."""
+    from dpglm._json import in_file, is_kind, load
     from dpglm.report.certificate import Certificate
+    from dpglm.report.model_file import FORMAT, read_model
 
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is not a JSON file: {error}") from error
-    is_model = isinstance(document, dict) and isinstance(document.get("certificate"), dict)
-    try:
-        return Certificate.from_dict(document["certificate"] if is_model else document), is_model
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{path} holds no certificate of dpglm: {error}") from error
-
-
-def _problem_of_model(path: Path) -> str | None:
-    from dpglm.report.model_file import load_model
-
-    try:
-        load_model(path)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        return str(error)
-    return None
+    with in_file(path):
+        document = load(path)
+        if not is_kind(document, FORMAT):
+            return Certificate.from_dict(document), ()
+        model, problems = read_model(document)
+        return model.certificate, problems

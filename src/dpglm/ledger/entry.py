@@ -12,11 +12,11 @@ from dpglm._json import (
     check_kind,
     choice,
     integer,
+    line,
     mapping_of,
     nullable,
     number,
     object_with,
-    text,
 )
 from dpglm._validation import check_real
 from dpglm.exceptions import LedgerError
@@ -224,7 +224,7 @@ def spent_by(record: Record) -> tuple[str, dict[str, float]]:
     document = record.document
     try:
         with at("id"):
-            own_id = text(document.get("id"))
+            own_id = line(document.get("id"))
         with at("charge"):
             return own_id, _CHARGE(document.get("charge"))
     except ValueError as error:
@@ -239,30 +239,30 @@ def _amount(value: Any) -> float:
 _CHARGE = mapping_of(_amount)
 _TERMS = object_with(
     {
-        "format": text,
+        "format": line,
         "version": integer,
-        "data": text,
-        "fingerprint": nullable(text),
+        "data": line,
+        "fingerprint": nullable(line),
         "adjacency": choice(Adjacency),
         "filter": filter_from_dict,
-        "id": text,
-        "created": text,
+        "id": line,
+        "created": line,
     }
 )
 _ENTRY = object_with(
     {
         "number": integer,
-        "id": text,
-        "time": text,
-        "who": text,
-        "what": text,
+        "id": line,
+        "time": line,
+        "who": line,
+        "what": line,
         "event": event_from_dict,
         "delta": nullable(number),
         "charge": _CHARGE,
-        "version": text,
+        "version": line,
     }
 )
 _REFERENCE = object_with(
-    {"data": text, "ledger": text, "number": integer, "entry": text, "digest": text},
+    {"data": line, "ledger": line, "number": integer, "entry": line, "digest": line},
     "a ledger's entry",
 )

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, final
 
+from dpglm._json import at, line
 from dpglm._validation import check_one_of, check_real
 from dpglm.exceptions import BudgetExceededError, LedgerError
 from dpglm.ledger.contents import LedgerContents
@@ -348,7 +349,8 @@ def _numbers(values: Charge) -> str:
 def _text(name: str, value: object) -> str:
     if not isinstance(value, str) or not value.strip():
         raise ValueError(f"{name} must be text, not empty, got {value!r}")
-    return value
+    with at(name):
+        return line(value)
 
 
 def _somebody() -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Self, final
 
-from dpglm._json import integer, number, object_with, text
+from dpglm._json import integer, line, number, object_with
 from dpglm._validation import check_integer, check_real
 from dpglm.privacy.events import Event, event_from_dict
 
@@ -71,7 +71,7 @@ class Release:
 
 _FIELDS = object_with(
     {
-        "quantity": text,
+        "quantity": line,
         "event": event_from_dict,
         "count": integer,
         "contribution_bound": number,

@@ -9,7 +9,7 @@ from typing import Any, Literal, Self, final
 
 import numpy as np
 
-from dpglm._json import object_with, text
+from dpglm._json import line, object_with
 from dpglm._validation import check_one_of
 
 __all__ = ["Provenance", "PublicFact", "plain_json"]
@@ -77,5 +77,5 @@ def plain_json(value: Any) -> Any:
 
 
 _READ = object_with(
-    {"name": text, "value": lambda value: value, "provenance": text}, "a public fact"
+    {"name": line, "value": lambda value: value, "provenance": line}, "a public fact"
 )

@@ -19,6 +19,7 @@ from dpglm._json import (
     in_file,
     integer,
     items,
+    line,
     load,
     nullable,
     number,
@@ -194,7 +195,6 @@ def save_model(estimator: Any, path: str | os.PathLike[str], schema: Schema | No
     Raises
     ------
     ValueError
-from dpglm.data.user_matrix import finite_matrix
         If the schema has another number of features or is not the one of the fit, the labels
         cannot be written as JSON, the loss is of numbers and not of ``dpglm.problem``, or the
         pipeline has transformers that a model file cannot hold.
@@ -369,9 +369,9 @@ def _intercept(value: Any) -> NDArray[np.float64]:
 
 _READ = object_with(
     {
-        "format": text,
+        "format": line,
         "version": integer,
-        "estimator": text,
+        "estimator": line,
         "classes": nullable(items(_label)),
         "link": _link,
         "feature_names": nullable(items(text)),
@@ -379,7 +379,7 @@ _READ = object_with(
         "intercept": _intercept,
         "schema": nullable(Schema.from_dict),
         "certificate": Certificate.from_dict,
-        "digest": text,
+        "digest": line,
     },
     "a model file",
 )

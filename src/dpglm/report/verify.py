@@ -95,11 +95,11 @@ class Verification:
         return tuple(f"{one.name}: {one.detail}" for one in self.checks if not one.passed)
 
     def summary(self) -> str:
-        """Return the verdict and every check as text."""
+        """Return the verdict and every check as text, each in one line."""
         lines = ["The certificate holds." if self.ok else "THE CERTIFICATE DOES NOT HOLD."]
         lines += [f"  {'ok  ' if c.passed else 'FAIL'}  {c.name}: {c.detail}" for c in self.checks]
         lines += [f"  note  {caveat}" for caveat in self.caveats]
-        return "\n".join(lines)
+        return "\n".join(" ".join(one.splitlines()) for one in lines)
 
 
 def verify(certificate: Certificate) -> Verification:

@@ -44,10 +44,11 @@ def record_plan(
             f"what it releases with noise that can be reproduced ({noise.name}) is not private, "
             "and no budget pays for it"
         )
+    what = f"{plan.method.settings()['algorithm']} for {plan.problem.loss!r}"
     entry = ledger.spend(
         plan.event,
         plan.adjacency,
-        what=f"{plan.method.settings()['algorithm']} for {plan.problem.loss!r}",
+        what=" ".join(what.split()),
         delta=plan.budget.to_dict().get("delta"),
         key=None if seed is None else f"{seed:016x}",
     )
