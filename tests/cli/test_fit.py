@@ -153,7 +153,7 @@ class TestNothingIsReleased:
             (("--model", "people.csv/m.json"), "people.csv is a file"),
             (("--model", "report/certificate.json"), "named for two outputs"),
             (("--report", "people.csv"), "people.csv is a file"),
-            (("--schema", "people.csv"), "people.csv is not valid JSON"),
+            (("--schema", "people.csv"), "people.csv is not a JSON file"),
             (("--epsilon", "0"), "epsilon must be a finite number above 0"),
         ],
         ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
