@@ -252,6 +252,7 @@ class PrivateLinearModel(PrivateEstimator):
             known = identity(self, rows, facts, scaling=scaling, targets=targets, weights=weights)
             checkpoint = CheckpointFile.of(checkpoint, known)
         solution = run(plan, prepared, noise, self._progress(), ledger, checkpoint)
+        self._keep_scaling(scaling)
         self.solution_ = solution
         self.n_iter_ = solution.n_steps
         return self._to_user_units(solution.w.reshape(spec.n_columns, -1), spec, scaling)
@@ -290,8 +291,7 @@ class PrivateLinearModel(PrivateEstimator):
 
     def _row_prediction(self, link: Link) -> RowPrediction:
         check_is_fitted(self)
-        scaling = self._scaling(self.n_features_in_)
-        return RowPrediction(self.coef_, self.intercept_, scaling, link)
+        return RowPrediction(self.coef_, self.intercept_, self._fitted_scaling(), link)
 
     def _predicted(self, X: Any, link: Link) -> Any:
         """Predict rows of any kind; the result is of the same kind."""

@@ -14,6 +14,7 @@ from sklearn.utils import Tags
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
+from dpglm._all_or_nothing import all_or_nothing
 from dpglm._validation import check_integer, check_real
 from dpglm.data.collection import as_collection
 from dpglm.data.matrix import MatrixRows
@@ -106,6 +107,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         )
         return self._make_plan(spec, self._problem(spec))
 
+    @all_or_nothing
     def fit(
         self,
         X: Any,

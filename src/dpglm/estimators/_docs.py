@@ -59,6 +59,8 @@ verbose : int, default=0
 _ATTRIBUTES = """\
 intercept_ : float or ndarray
     Intercepts.
+feature_bounds_ : ndarray of shape (2, n_features) or None
+    Lower and upper bounds of the columns, as they were used.
 n_features_in_ : int
     Number of features.
 feature_names_in_ : ndarray of str

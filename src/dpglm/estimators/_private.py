@@ -10,6 +10,7 @@ import warnings
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 
@@ -117,6 +118,14 @@ class PrivateEstimator(BaseEstimator):
         if self.feature_bounds is None:
             return None
         return column_scaling(self.feature_bounds, n_features)
+
+    def _keep_scaling(self, scaling: ColumnScaling | None) -> None:
+        """Note what columns were held to, for predictions."""
+        self.feature_bounds_ = None if scaling is None else np.stack([scaling.low, scaling.high])
+
+    def _fitted_scaling(self) -> ColumnScaling | None:
+        """Return what columns were held to, whatever the parameters say by now."""
+        return None if self.feature_bounds_ is None else ColumnScaling(*self.feature_bounds_)
 
     def _declared_row_norm(self, n_features: int) -> float | None:
         """Return the row norm that follows from declared facts, if any does."""

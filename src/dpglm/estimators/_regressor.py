@@ -13,6 +13,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
+from dpglm._all_or_nothing import all_or_nothing
 from dpglm.data.collection import as_collection
 from dpglm.data.matrix import MatrixRows
 from dpglm.data.spec import DataSpec
@@ -114,6 +115,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         center, scale = self._target_transform(low, high)
         return (low - center) / scale, (high - center) / scale
 
+    @all_or_nothing
     def fit(
         self,
         X: Any,

@@ -183,7 +183,7 @@ class LogisticRegression(PrivateClassifier):
             ``decision_function`` returns.
         """
         check_is_fitted(self)
-        one_by_one = len(self.classes_) > 2 and self.multi_class == "ovr"
+        one_by_one = isinstance(self.solution_.plan.problem.loss, OneVsRest)
         return self._predicted(X, class_shares if one_by_one else class_probabilities)
 
 

@@ -15,6 +15,7 @@ from sklearn.utils import Bunch, Tags, get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from dpglm._all_or_nothing import all_or_nothing
 from dpglm.data.collection import Collection
 from dpglm.data.schema import Schema
 from dpglm.estimators._base import PrivateLinearModel
@@ -54,7 +55,7 @@ class _Parts:
 def _final_has(method: str) -> Any:
     def has_it(self: PrivatePipeline) -> bool:
         # Raises AttributeError where there is none, which is what scikit-learn expects.
-        getattr(self._parts().estimator, method)
+        getattr(vars(self).get("estimator_") or self._parts().estimator, method)
         return True
 
     return available_if(has_it)
@@ -202,6 +203,7 @@ class PrivatePipeline(NamedSteps, FittedModel, BaseEstimator):
         plan: Plan = self._configured(self._parts()).plan(n_rows, n_features, **options)
         return plan
 
+    @all_or_nothing
     def fit(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> Self:
         """Fit all steps under one budget.
 

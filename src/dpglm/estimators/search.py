@@ -18,6 +18,7 @@ from sklearn.utils import Tags, get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from dpglm._all_or_nothing import all_or_nothing
 from dpglm._validation import check_integer, check_one_of, check_real
 from dpglm.data.spec import DataSpec
 from dpglm.estimators._base import PrivateLinearModel
@@ -38,7 +39,7 @@ _TRIES_PER_CANDIDATE = 3.0
 
 
 def _has(name: str) -> Callable[[_PrivateSearch], bool]:
-    return lambda search: hasattr(search.estimator, name)
+    return lambda search: hasattr(vars(search).get("best_estimator_", search.estimator), name)
 
 
 class _PrivateSearch(MetaEstimatorMixin, BaseEstimator):
@@ -57,7 +58,8 @@ class _PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         """List the parameters of each candidate."""
 
     def __sklearn_tags__(self) -> Tags:
-        tags, inner = super().__sklearn_tags__(), get_tags(self.estimator)
+        inner = get_tags(vars(self).get("best_estimator_", self.estimator))
+        tags = super().__sklearn_tags__()
         tags.estimator_type = inner.estimator_type
         tags.classifier_tags = inner.classifier_tags
         tags.regressor_tags = inner.regressor_tags
@@ -91,6 +93,7 @@ class _PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         plan: Plan = subject.searching(solver).plan(n_rows, n_features, **options)
         return plan
 
+    @all_or_nothing
     def fit(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> Self:
         """Search under differential privacy.
 

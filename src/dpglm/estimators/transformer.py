@@ -16,6 +16,7 @@ from sklearn.base import TransformerMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, validate_data
 
+from dpglm._all_or_nothing import all_or_nothing
 from dpglm._validation import check_real
 from dpglm.data.matrix import MatrixRows
 from dpglm.data.prepare import prepare_rows
@@ -92,6 +93,8 @@ class PrivateTransformer(NamedSteps, TransformerMixin, PrivateEstimator):
     row_norm_ : float
         Public: the bound to which rows were held while fitting, after the last step, and the
         natural ``row_norm`` of an estimator that comes next.
+    feature_bounds_ : ndarray of shape (2, n_features) or None
+        Lower and upper bounds of the columns, as they were used.
     n_features_in_ : int
         Number of columns.
     feature_names_in_ : ndarray of str
@@ -191,6 +194,7 @@ class PrivateTransformer(NamedSteps, TransformerMixin, PrivateEstimator):
         row_norm = self._planned_row_norm(n_rows, n_features)
         return self._make_plan(self._spec(n_rows, n_features, row_norm, dtype))
 
+    @all_or_nothing
     def fit(self, X: Any, y: object = None) -> Self:
         """Learn the maps under differential privacy.
 
@@ -225,6 +229,7 @@ class PrivateTransformer(NamedSteps, TransformerMixin, PrivateEstimator):
         rows = prepare_rows(X, np.zeros(len(X), X.dtype), spec, scaling)
         self.solution_, state = run_to_state(plan, rows, noise, ledger=ledger)
         self.maps_: tuple[RowMap, ...] = state.maps
+        self._keep_scaling(scaling)
         self.row_norm_ = _method(plan).model.data.row_norm
         self.privacy_ = _certificate(self.solution_, self.maps_, noise, facts)
         return self
@@ -244,7 +249,7 @@ class PrivateTransformer(NamedSteps, TransformerMixin, PrivateEstimator):
         """
         check_is_fitted(self, "maps_")
         rows = self._dense(X, reset=False)
-        scaling = self._scaling(self.n_features_in_)
+        scaling = self._fitted_scaling()
         if scaling is not None:
             rows = scaling.apply(rows)
         for learned in self.maps_:

@@ -13,6 +13,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import validate_data
 
+from dpglm._all_or_nothing import all_or_nothing
 from dpglm._validation import check_integer
 from dpglm.data.rows import Floats
 
@@ -22,6 +23,35 @@ __all__ = ["OrientedGradients"]
 _SMOOTHING = 0.17
 _ENERGY_FLOOR = 0.1
 _BLOCK_ENTRIES = 1 << 19
+
+
+@final
+@dataclass(frozen=True)
+class _Settings:
+    image_shape: tuple[int, int] | None
+    n_orientations: int
+    cells: tuple[int, ...]
+
+    @property
+    def n_features_out(self) -> int:
+        return self.n_orientations * sum(cells * cells for cells in self.cells)
+
+    def shape(self, n_pixels: int) -> tuple[int, int]:
+        """Check that images have this many pixels, and cells of them some; return their shape."""
+        side = math.isqrt(n_pixels)
+        shape: Sequence[int] = (side, side) if self.image_shape is None else self.image_shape
+        if not _is_sequence(shape) or len(shape) != 2 or math.prod(shape) != n_pixels:
+            raise ValueError(
+                f"image_shape must be (height, width) with height * width = {n_pixels}, the number "
+                f"of columns of X, got {self.image_shape!r}"
+            )
+        height, width = (check_integer("image_shape", side, least=2) for side in shape)
+        if max(self.cells) > min(height, width):
+            raise ValueError(
+                f"cells must be at most {min(height, width)}, the shorter side of the images, "
+                f"got {self.cells!r}"
+            )
+        return height, width
 
 
 @final
@@ -48,6 +78,8 @@ class OrientedGradients(TransformerMixin, BaseEstimator):
         Bound on the L2 norm of every row of features, for an estimator's ``row_norm``: 1.
     n_features_in_ : int
         Number of pixels.
+    settings_ : object
+        The parameters that were fitted.
 
     Notes
     -----
@@ -89,6 +121,7 @@ class OrientedGradients(TransformerMixin, BaseEstimator):
         self.n_orientations = n_orientations
         self.cells = cells
 
+    @all_or_nothing
     def fit(self, X: ArrayLike, y: object = None) -> Self:
         """Check the settings and the number of pixels.
 
@@ -109,7 +142,8 @@ class OrientedGradients(TransformerMixin, BaseEstimator):
             If a setting is out of range, or ``X`` is no matrix of finite numbers of that width.
         """
         rows = validate_data(self, X, dtype=(np.float32, np.float64))
-        self._checked_shape(rows.shape[1])
+        self.settings_ = self._checked()
+        self.settings_.shape(rows.shape[1])
         self.row_norm_ = 1.0
         return self
 
@@ -132,15 +166,16 @@ class OrientedGradients(TransformerMixin, BaseEstimator):
             If a setting is out of range, or ``X`` is no matrix of finite numbers of that width.
         """
         rows = validate_data(self, X, reset=False, dtype=(np.float32, np.float64))
-        shape = self._checked_shape(rows.shape[1])
-        features = np.empty((len(rows), self._n_features_out), rows.dtype)
-        step = max(1, _BLOCK_ENTRIES // (rows.shape[1] * self.n_orientations))
-        grids = [_Grid.make(shape, cells, rows.dtype) for cells in self.cells]
+        settings = self._settings()
+        shape, count = settings.shape(rows.shape[1]), settings.n_orientations
+        features = np.empty((len(rows), settings.n_features_out), rows.dtype)
+        step = max(1, _BLOCK_ENTRIES // (rows.shape[1] * count))
+        grids = [_Grid.make(shape, cells, rows.dtype) for cells in settings.cells]
         for start in range(0, len(rows), step):
             across, down = _differences(rows[start : start + step].reshape(-1, *shape))
             stop = 0
             for grid in grids:
-                found = grid.features(across, down, self.n_orientations)
+                found = grid.features(across, down, count)
                 begin, stop = stop, stop + found.shape[1]
                 features[start : start + step, begin:stop] = found
         features /= math.sqrt(len(grids))
@@ -159,12 +194,12 @@ class OrientedGradients(TransformerMixin, BaseEstimator):
         ndarray of str
             Such as ``grid4_90deg_row0_column3``; 90 degrees is "brighter further down".
         """
-        self._check()
+        settings = self._settings()
         return np.array(
             [
-                f"grid{cells}_{360.0 * k / self.n_orientations:g}deg_row{row}_column{column}"
-                for cells in self.cells
-                for k in range(self.n_orientations)
+                f"grid{cells}_{360.0 * k / settings.n_orientations:g}deg_row{row}_column{column}"
+                for cells in settings.cells
+                for k in range(settings.n_orientations)
                 for row in range(cells)
                 for column in range(cells)
             ],
@@ -173,31 +208,20 @@ class OrientedGradients(TransformerMixin, BaseEstimator):
 
     @property
     def _n_features_out(self) -> int:
-        return self.n_orientations * sum(cells * cells for cells in self.cells)
+        return self._settings().n_features_out
 
-    def _check(self) -> None:
-        check_integer("n_orientations", self.n_orientations, least=3)
+    def _settings(self) -> _Settings:
+        """Return the settings of ``fit``, or before it those that were given."""
+        return vars(self).get("settings_") or self._checked()
+
+    def _checked(self) -> _Settings:
         if not _is_sequence(self.cells) or len(self.cells) == 0:
             raise ValueError(f"cells must be a sequence of integers, got {self.cells!r}")
-        for cells in self.cells:
-            check_integer("cells", cells, least=2)
-
-    def _checked_shape(self, n_pixels: int) -> tuple[int, int]:
-        self._check()
-        side = math.isqrt(n_pixels)
-        shape: Sequence[int] = (side, side) if self.image_shape is None else self.image_shape
-        if not _is_sequence(shape) or len(shape) != 2 or math.prod(shape) != n_pixels:
-            raise ValueError(
-                f"image_shape must be (height, width) with height * width = {n_pixels}, the number "
-                f"of columns of X, got {self.image_shape!r}"
-            )
-        height, width = (check_integer("image_shape", side, least=2) for side in shape)
-        if max(self.cells) > min(height, width):
-            raise ValueError(
-                f"cells must be at most {min(height, width)}, the shorter side of the images, "
-                f"got {self.cells!r}"
-            )
-        return height, width
+        return _Settings(
+            self.image_shape,
+            check_integer("n_orientations", self.n_orientations, least=3),
+            tuple(check_integer("cells", cells, least=2) for cells in self.cells),
+        )
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

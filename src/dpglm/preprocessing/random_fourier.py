@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any, Self, final
 
 import numpy as np
@@ -11,6 +12,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils import Tags
 from sklearn.utils.validation import validate_data
 
+from dpglm._all_or_nothing import all_or_nothing
 from dpglm._validation import check_integer, check_real
 from dpglm.data.spec import LARGEST, SMALLEST
 
@@ -21,6 +23,14 @@ _BLOCK_ENTRIES = 1 << 20
 _LARGEST_ENTRY = 1e6
 # A part of the largest length of rows with columns in [-1, 1]; docs/features.md has the figures.
 _DEFAULT_WIDTH = 0.25
+
+
+@final
+@dataclass(frozen=True)
+class _Settings:
+    n_directions: int
+    length_scale: float | None
+    seed: int
 
 
 @final
@@ -49,6 +59,8 @@ class RandomFourierFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         Bound on the L2 norm of every mapped row, for an estimator's ``row_norm``: 1.
     n_features_in_ : int
         Number of columns seen by ``fit``.
+    settings_ : object
+        The parameters that were fitted.
 
     Notes
     -----
@@ -85,6 +97,7 @@ class RandomFourierFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         self.length_scale = length_scale
         self.seed = seed
 
+    @all_or_nothing
     def fit(self, X: ArrayLike, y: object = None) -> Self:
         """Check the settings and count the columns.
 
@@ -104,7 +117,7 @@ class RandomFourierFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         ValueError
             If a setting is out of range, or ``X`` is no matrix of finite numbers.
         """
-        self._check()
+        self.settings_ = self._checked()
         validate_data(self, X, dtype=(np.float64, np.float32))
         self.row_norm_ = 1.0
         return self
@@ -127,13 +140,14 @@ class RandomFourierFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         ValueError
             If a setting is out of range, or ``X`` is no matrix of finite numbers.
         """
-        self._check()
+        settings = self._settings()
         rows = validate_data(self, X, reset=False, dtype=(np.float64, np.float32), order="C")
         n_rows, n_features = rows.shape
-        length_scale = self.length_scale or _DEFAULT_WIDTH * math.sqrt(n_features)
-        directions = _directions(n_features, self.n_directions, self.seed).astype(rows.dtype)
-        mapped = np.empty((n_rows, 2, self.n_directions), rows.dtype)
-        step = max(1, _BLOCK_ENTRIES // max(n_features, self.n_directions))
+        length_scale = settings.length_scale or _DEFAULT_WIDTH * math.sqrt(n_features)
+        count = settings.n_directions
+        directions = _directions(n_features, count, settings.seed).astype(rows.dtype)
+        mapped = np.empty((n_rows, 2, count), rows.dtype)
+        step = max(1, _BLOCK_ENTRIES // max(n_features, count))
         for start in range(0, n_rows, step):
             with np.errstate(over="ignore"):
                 block = rows[start : start + step] / length_scale
@@ -143,18 +157,26 @@ class RandomFourierFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
             angles = np.matmul(block[:, np.newaxis], directions)[:, 0]
             np.cos(angles, out=mapped[start : start + step, 0])
             np.sin(angles, out=mapped[start : start + step, 1])
-        mapped /= math.sqrt(self.n_directions)
-        return mapped.reshape(n_rows, self._n_features_out)
+        mapped /= math.sqrt(count)
+        return mapped.reshape(n_rows, 2 * count)
 
     @property
     def _n_features_out(self) -> int:
-        return 2 * self.n_directions
+        return 2 * self._settings().n_directions
 
-    def _check(self) -> None:
-        check_integer("n_directions", self.n_directions, least=1)
-        if self.length_scale is not None:
-            check_real("length_scale", self.length_scale, least=SMALLEST, most=LARGEST)
-        check_integer("seed", self.seed, least=0)
+    def _settings(self) -> _Settings:
+        """Return the settings of ``fit``, or before it those that were given."""
+        return vars(self).get("settings_") or self._checked()
+
+    def _checked(self) -> _Settings:
+        scale = self.length_scale
+        return _Settings(
+            check_integer("n_directions", self.n_directions, least=1),
+            None
+            if scale is None
+            else check_real("length_scale", scale, least=SMALLEST, most=LARGEST),
+            check_integer("seed", self.seed, least=0),
+        )
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import Tags
 
+from dpglm._all_or_nothing import all_or_nothing
 from dpglm.data.schema import Schema, Table
 
 __all__ = ["SchemaEncoder", "parsed_schema"]
@@ -33,6 +34,8 @@ class SchemaEncoder(TransformerMixin, BaseEstimator):
     ----------
     schema_ : Schema
         The schema in use.
+    dtype_ : str
+        The type in use.
     row_norm_ : float
         Public bound on the L2 norm of every encoded row, for an estimator's ``row_norm``.
     n_features_in_ : int
@@ -63,6 +66,7 @@ class SchemaEncoder(TransformerMixin, BaseEstimator):
         self.schema = schema
         self.dtype = dtype
 
+    @all_or_nothing
     def fit(self, X: Table, y: object = None) -> Self:
         """Check that the table has the schema's columns.
 
@@ -86,6 +90,7 @@ class SchemaEncoder(TransformerMixin, BaseEstimator):
         schema = parsed_schema(self.schema)
         schema.check_columns(X)
         self.schema_ = schema
+        self.dtype_ = self.dtype
         self.row_norm_ = schema.row_norm
         self.n_features_in_ = len(schema.columns)
         self.feature_names_in_ = np.array(schema.column_names, dtype=object)
@@ -109,7 +114,7 @@ class SchemaEncoder(TransformerMixin, BaseEstimator):
             If a column is missing or a cell does not match the schema; the message names the
             column, the row (counted from 1) and the cure.
         """
-        return parsed_schema(self.schema).encode(X, self.dtype)
+        return self._schema().encode(X, vars(self).get("dtype_", self.dtype))
 
     def get_feature_names_out(self, input_features: object = None) -> NDArray[Any]:
         """Name the encoded features.
@@ -124,7 +129,11 @@ class SchemaEncoder(TransformerMixin, BaseEstimator):
         ndarray of str
             ``column`` for a numeric column, ``column=category`` for each category of another.
         """
-        return np.array(parsed_schema(self.schema).feature_names, dtype=object)
+        return np.array(self._schema().feature_names, dtype=object)
+
+    def _schema(self) -> Schema:
+        """Return the schema of ``fit``, or before it the one that was given."""
+        return vars(self).get("schema_") or parsed_schema(self.schema)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

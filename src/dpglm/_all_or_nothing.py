@@ -1,0 +1,72 @@
+"""A fit changes an estimator once, when it has succeeded, or not at all."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Callable
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+__all__ = ["all_or_nothing"]
+
+E = TypeVar("E")
+P = ParamSpec("P")
+
+# Not settings but things that a fit uses: copies would hear, spend and draw apart from them.
+_LIVE = frozenset({"callback", "ledger", "random_state"})
+
+
+def all_or_nothing(fit: Callable[Concatenate[E, P], E]) -> Callable[Concatenate[E, P], E]:
+    """Let ``fit`` work on a draft of the estimator, and install what it learned in one step.
+
+    Parameters
+    ----------
+    fit : callable
+        Method that sets fitted attributes of its estimator.
+
+    Returns
+    -------
+    callable
+        The method. Whatever it raises, at whatever point, the estimator is as it was before.
+
+    Notes
+    -----
+    The draft has copies of all parameters, and nothing that was learned before. So what is fitted
+    shares no object with parameters, and changing these afterwards, in place or by ``set_params``,
+    changes nothing that a method reads from fitted attributes. Taking over what the draft has
+    learned is one assignment, which no signal interrupts.
+    """
+
+    @functools.wraps(fit)
+    def fit_whole(self: E, /, *args: P.args, **kwargs: P.kwargs) -> E:
+        draft = _draft(self)
+        given = frozenset(vars(draft))
+        fit(draft, *args, **kwargs)
+        learned = {name: value for name, value in vars(draft).items() if name not in given}
+        kept = {name: value for name, value in vars(self).items() if not _is_learned(name)}
+        self.__dict__ = kept | learned
+        return self
+
+    return fit_whole
+
+
+def _is_learned(name: str) -> bool:
+    """Whether an attribute is what a fit sets, by scikit-learn's convention."""
+    return name.endswith("_") and not name.startswith("_")
+
+
+def _draft(estimator: E) -> E:
+    """Copy an estimator with its parameters, but without what it has learned."""
+    draft = object.__new__(type(estimator))
+    attributes = vars(estimator)
+    live = [attributes[name] for name in _LIVE & set(attributes)]
+    # Objects that deepcopy finds here it takes as they are, also where they are parts of others.
+    copies: dict[int, Any] = {id(value): value for value in live}
+    for name, value in attributes.items():
+        if _is_learned(name):
+            continue
+        try:
+            setattr(draft, name, copy.deepcopy(value, copies))
+        except TypeError as error:
+            raise ValueError(f"{name} must be of a kind that can be copied: {error}") from None
+    return draft
