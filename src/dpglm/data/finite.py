@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 from dpglm._arrays import as_host, namespace
@@ -27,7 +28,7 @@ _CHECKED_AT_ONCE = 1 << 20
 """Entries."""
 
 
-def column_in_words(names: Sequence[str] | None, column: int) -> str:
+def column_in_words(names: Sequence[str] | NDArray[Any] | None, column: int) -> str:
     """Say how messages call a column: by its name, or by its number from 1.
 
     Parameters

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.utils.validation import _get_feature_names
 
@@ -17,7 +18,11 @@ from dpglm.data.unchanged import in_memory
 __all__ = ["finite_matrix"]
 
 
-def finite_matrix(X: Any, read: Callable[..., tuple[Any, Any]]) -> tuple[Any, Any]:
+def finite_matrix(
+    X: Any,
+    read: Callable[..., tuple[Any, Any]],
+    names: Sequence[str] | NDArray[Any] | None = None,
+) -> tuple[Any, Any]:
     """Read rows in memory as finite numbers.
 
     Parameters
@@ -27,6 +32,8 @@ def finite_matrix(X: Any, read: Callable[..., tuple[Any, Any]]) -> tuple[Any, An
     read : callable
         Reads them with the options of ``sklearn.utils.check_array`` that it is given, and
         returns them and something else.
+    names : sequence of str, optional
+        Names of the columns; by default those that X has, if any.
 
     Returns
     -------
@@ -42,7 +49,7 @@ def finite_matrix(X: Any, read: Callable[..., tuple[Any, Any]]) -> tuple[Any, An
     ValueError or TypeError
         If a cell is no number, likewise; or what ``read`` raises.
     """
-    names = _get_feature_names(X)
+    names = _get_feature_names(X) if names is None else names
     name = functools.partial(column_in_words, None if names is None else tuple(names))
     dtypes = [np.float64, np.float32]
     try:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import math
+import numbers
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, TypeAlias
@@ -10,13 +12,19 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from dpglm.estimators._composed import children, leaves
 from dpglm.preprocessing.oriented_gradients import OrientedGradients
 from dpglm.preprocessing.random_fourier import RandomFourierFeatures
 from dpglm.preprocessing.schema_encoder import SchemaEncoder, parsed_schema
 
-__all__ = ["check_alone", "check_fixed", "known_row_norm"]
+__all__ = ["check_alone", "check_fixed", "in_words", "known_row_norm", "ready"]
 
 _Reason: TypeAlias = Callable[[Any], str | None]
+
+_SHOWN = 160
+_WORDS = ("drop", "passthrough")
+_DENSE_IF_BELOW = 0.3
+"""scikit-learn's default: its users have not asked for it."""
 
 
 def check_fixed(name: str, transformer: Any) -> None:
@@ -37,20 +45,59 @@ def check_fixed(name: str, transformer: Any) -> None:
     Notes
     -----
     Privacy: a list of classes whose source was read, not a tag or a promise; a subclass is
-    another class. ``FrozenEstimator`` is the way for the caller to declare that a transformer
-    was fitted on public data.
+    another class. What puts transformers together (``ColumnTransformer``, ``FeatureUnion``,
+    ``Pipeline``) maps each row by itself if each of its parts does, and if nothing else in it looks
+    at rows: not the choice of columns, nor that between dense and sparse. ``FrozenEstimator`` is
+    the way for the caller to declare that a transformer was fitted on public data.
     """
-    reason = _fixed().get(type(transformer), _unknown)(transformer)
+    reason = _why_it_learns(transformer)
     if reason is not None:
         raise ValueError(
-            f"step {name!r}, {transformer!r}, would learn from private rows what nobody paid "
-            f"for: {reason}"
+            f"step {name!r}, {in_words(transformer)}, would learn from private rows what nobody "
+            f"paid for: {reason}"
         )
+
+
+def ready(transformer: Any) -> Any:
+    """Return a copy of a fixed transformer that can be fitted, and learns nothing then.
+
+    Parameters
+    ----------
+    transformer : object
+        As ``check_fixed`` has let it pass.
+
+    Returns
+    -------
+    object
+        Without the one question that a ``ColumnTransformer`` asks all rows, how many entries are
+        not zero: its output is dense. Functions of single numbers keep the names of columns.
+    """
+    from sklearn.base import clone
+    from sklearn.compose import ColumnTransformer
+    from sklearn.preprocessing import FunctionTransformer
+
+    copy = clone(transformer)
+    for one in leaves(copy, inner=True):
+        if type(one) is ColumnTransformer:
+            one.sparse_threshold = 0.0
+        if type(one) is FunctionTransformer and one.feature_names_out is None:
+            one.feature_names_out = "one-to-one"
+    return copy
+
+
+def in_words(value: Any) -> str:
+    """Show a transformer, or a setting of one, in one line."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 def known_row_norm(transformer: Any) -> float | None:
     """Return the bound on the L2 norm of its rows that a transformer's settings imply, if any."""
     return _row_norms().get(type(transformer), _never)(transformer)
+
+
+def _why_it_learns(transformer: Any) -> str | None:
+    return _fixed().get(type(transformer), _unknown)(transformer)
 
 
 def check_alone(name: str, transformer: Any, X: Any, transformed: Any) -> None:
@@ -73,15 +120,16 @@ def check_alone(name: str, transformer: Any, X: Any, transformed: Any) -> None:
     from sklearn.frozen import FrozenEstimator
     from sklearn.utils import _safe_indexing
 
-    if type(transformer) is not FrozenEstimator or not transformed.shape[0]:
+    is_declared = any(type(one) is FrozenEstimator for one in leaves(transformer))
+    if not is_declared or not transformed.shape[0]:
         return
     alone = _dense(transformer.transform(_safe_indexing(X, [0])))
     among = _dense(_safe_indexing(transformed, [0]))
     scale = 1e-4 * max(float(np.abs(alone).max(initial=0.0)), 1e-30)
     if alone.shape != among.shape or not np.allclose(alone, among, rtol=0.0, atol=scale):
         raise ValueError(
-            f"step {name!r}, {transformer!r}, maps a row alone to something else than among "
-            "others: it looks at several rows, which nobody paid for"
+            f"step {name!r}, {in_words(transformer)}, maps a row alone to something else than "
+            "among others: it looks at several rows, which nobody paid for"
         )
 
 
@@ -141,11 +189,73 @@ def _unless_categories(transformer: Any) -> str | None:
     return None
 
 
+def _unless_parts_are_fixed(transformer: Any) -> str | None:
+    try:
+        parts = children(transformer)
+    except (TypeError, ValueError):
+        return "its steps must be a list, of steps with their names (and columns)"
+    for name, step in parts:
+        if isinstance(step, str) and step in _WORDS:
+            continue
+        reason = _why_it_learns(step)
+        if reason is not None:
+            return f"its step {name!r}, {in_words(step)}: {reason}"
+    return None
+
+
+def _unless_weights_are_numbers(transformer: Any) -> str | None:
+    weights = transformer.transformer_weights
+    values = weights.values() if isinstance(weights, Mapping) else [weights]
+    if all(weight is None or isinstance(weight, numbers.Real) for weight in values):
+        return _unless_parts_are_fixed(transformer)
+    return f"transformer_weights must be a dict of numbers or None, got {in_words(weights)}"
+
+
+def _unless_columns_are_listed(transformer: Any) -> str | None:
+    reason = _unless_weights_are_numbers(transformer)
+    if reason is not None:
+        return reason
+    for name, _, columns in transformer.transformers:
+        if not _is_list_of_columns(columns):
+            return (
+                f"its step {name!r} must list its columns, by names or numbers, got "
+                f"{in_words(columns)}: a function would look at the rows, and even at the types "
+                "of columns only (make_column_selector), which one cell can change"
+            )
+    if transformer.sparse_threshold not in (0.0, _DENSE_IF_BELOW):
+        return (
+            "sparse_threshold must be 0 or left at its default, which counts as 0, got "
+            f"{in_words(transformer.sparse_threshold)}: it asks how many entries are not zero"
+        )
+    return None
+
+
+def _is_list_of_columns(columns: Any) -> bool:
+    if isinstance(columns, str | numbers.Integral | slice):
+        return True
+    if not isinstance(columns, list | tuple | np.ndarray):
+        return False
+    return all(isinstance(one, str | numbers.Integral | np.bool_) for one in columns)
+
+
+def _unless_steps_are_fixed(transformer: Any) -> str | None:
+    if transformer.memory is not None:
+        return "memory must be None: a cache on disk would keep private rows"
+    return _unless_parts_are_fixed(transformer)
+
+
 @functools.cache
 def _fixed() -> Mapping[type, _Reason]:
     """For each known class, what makes an object of it learn from rows."""
     # Imported when first needed: most of scikit-learn is slow to load.
-    from sklearn import feature_extraction, kernel_approximation, preprocessing, random_projection
+    from sklearn import (
+        compose,
+        feature_extraction,
+        kernel_approximation,
+        pipeline,
+        preprocessing,
+        random_projection,
+    )
     from sklearn.frozen import FrozenEstimator
 
     components = _if_set("n_components", "a number", _is_number)
@@ -155,11 +265,14 @@ def _fixed() -> Mapping[type, _Reason]:
             OrientedGradients: _never,
             RandomFourierFeatures: _never,
             SchemaEncoder: _never,
+            compose.ColumnTransformer: _unless_columns_are_listed,
             feature_extraction.FeatureHasher: _never,
             kernel_approximation.AdditiveChi2Sampler: _never,
             kernel_approximation.PolynomialCountSketch: _never,
             kernel_approximation.RBFSampler: _if_set("gamma", "a number", _is_number),
             kernel_approximation.SkewedChi2Sampler: _never,
+            pipeline.FeatureUnion: _unless_weights_are_numbers,
+            pipeline.Pipeline: _unless_steps_are_fixed,
             preprocessing.Binarizer: _never,
             preprocessing.FunctionTransformer: _unless_ufunc,
             preprocessing.Normalizer: _never,
@@ -173,14 +286,40 @@ def _fixed() -> Mapping[type, _Reason]:
     )
 
 
+def _norm_of_parts(transformer: Any) -> float | None:
+    """Norm of rows that stand side by side, each times its weight."""
+    weights = transformer.transformer_weights or {}
+    squares = 0.0
+    for name, step in children(transformer):
+        if isinstance(step, str) and step == "drop":
+            continue
+        norm, weight = known_row_norm(step), weights.get(name)
+        if norm is None:
+            return None
+        squares += (norm * (1.0 if weight is None else float(weight))) ** 2
+    return math.sqrt(squares) or None
+
+
+def _norm_of_last(transformer: Any) -> float | None:
+    steps = [step for _, step in children(transformer) if step != "passthrough"]
+    return known_row_norm(steps[-1]) if steps else None
+
+
 @functools.cache
 def _row_norms() -> Mapping[type, Callable[[Any], float | None]]:
-    from sklearn.preprocessing import Normalizer
+    from sklearn.compose import ColumnTransformer
+    from sklearn.pipeline import FeatureUnion, Pipeline
+    from sklearn.preprocessing import Normalizer, OneHotEncoder
 
     return MappingProxyType(
         {
+            ColumnTransformer: _norm_of_parts,
+            FeatureUnion: _norm_of_parts,
             Normalizer: lambda transformer: None if transformer.norm == "max" else 1.0,
+            # At most one 1 for each column.
+            OneHotEncoder: lambda transformer: math.sqrt(len(transformer.categories)),
             OrientedGradients: lambda transformer: 1.0,
+            Pipeline: _norm_of_last,
             RandomFourierFeatures: lambda transformer: 1.0,
             SchemaEncoder: lambda transformer: parsed_schema(transformer.schema).row_norm,
         }

@@ -19,8 +19,9 @@ from dpglm._all_or_nothing import all_or_nothing
 from dpglm.data.collection import Collection
 from dpglm.data.schema import Schema
 from dpglm.estimators._base import PrivateLinearModel
+from dpglm.estimators._composed import named_error, named_numbers, names_after
 from dpglm.estimators._fitted import FittedModel
-from dpglm.estimators._fixed import check_alone, check_fixed, known_row_norm
+from dpglm.estimators._fixed import check_alone, check_fixed, in_words, known_row_norm, ready
 from dpglm.estimators._steps import NamedSteps, private_shares
 from dpglm.ledger.ledger import PrivacyLedger
 from dpglm.preprocessing.base import Preprocessor
@@ -69,8 +70,9 @@ class PrivatePipeline(NamedSteps, FittedModel, BaseEstimator):
     ----------
     steps : list of step, or of (str, step)
         In this order: any number of fixed transformers, which learn nothing from rows
-        (``SchemaEncoder``, scikit-learn's ``Normalizer``, ``PolynomialFeatures``, a
-        ``FrozenEstimator`` that was fitted on public data, ...); any number of private steps
+        (``SchemaEncoder``, scikit-learn's ``Normalizer``, ``OneHotEncoder(categories=[...])``, a
+        ``FrozenEstimator`` that was fitted on public data, ``ColumnTransformer`` of such steps
+        with listed columns, ...); any number of private steps
         (``dpglm.preprocessing.Center``, ...); an estimator of dpglm. ``"passthrough"`` in the
         place of a step leaves it out.
     epsilon : float, default=1.0
@@ -234,14 +236,15 @@ class PrivatePipeline(NamedSteps, FittedModel, BaseEstimator):
         transformers: list[tuple[str, Any]] = []
         _check_transformable(X, parts.transformers)
         for name, step in parts.transformers:
-            transformer = clone(step).fit(X, None)
-            transformed = transformer.transform(X)
+            transformer = ready(step)
+            transformed = _applied(name, transformer, X, fit=True)
             check_alone(name, transformer, X, transformed)
             transformers.append((name, transformer))
             X = transformed
-        estimator.fit(X, y, sample_weight)
+        estimator.fit(named_numbers(X, transformers), y, sample_weight)
         if transformers:
-            fact = PublicFact("transformers", [repr(step) for _, step in transformers], "declared")
+            steps = [repr(step) for _, step in parts.transformers]
+            fact = PublicFact("transformers", steps, "declared")
             facts = (*estimator.privacy_.public_facts, fact)
             estimator.privacy_ = dataclasses.replace(estimator.privacy_, public_facts=facts)
         self.transformers_ = transformers
@@ -294,9 +297,9 @@ class PrivatePipeline(NamedSteps, FittedModel, BaseEstimator):
     def _transformed(self, X: Any) -> Any:
         check_is_fitted(self)
         _check_transformable(X, self.transformers_)
-        for _, transformer in self.transformers_:
-            X = transformer.transform(X)
-        return X
+        for name, transformer in self.transformers_:
+            X = _applied(name, transformer, X)
+        return named_numbers(X, self.transformers_)
 
     def predict(self, X: Any) -> Any:
         """Predict labels or targets.
@@ -372,11 +375,9 @@ class PrivatePipeline(NamedSteps, FittedModel, BaseEstimator):
         ndarray of str, or None where a step does not name its columns
         """
         check_is_fitted(self)
-        names: NDArray[Any] | None = getattr(self, "feature_names_in_", None)
-        for _, transformer in self.transformers_:
-            naming = getattr(transformer, "get_feature_names_out", None)
-            names = None if naming is None else naming(names)
-        return names
+        if not self.transformers_:
+            return getattr(self, "feature_names_in_", None)
+        return names_after(self.transformers_)
 
     def linear_model(self) -> tuple[PrivateLinearModel, Schema | None]:
         """Return what a model file can hold of the fitted pipeline.
@@ -400,8 +401,8 @@ class PrivatePipeline(NamedSteps, FittedModel, BaseEstimator):
             schema = others.pop(0).schema_
         if others:
             raise ValueError(
-                f"a model file cannot hold {others[0]!r}: save estimator_ for the columns that "
-                "come out of transformers_, and apply these before it"
+                f"a model file cannot hold {in_words(others[0])}: save estimator_ for the columns "
+                "that come out of transformers_, and apply these before it"
             )
         return self.estimator_, schema
 
@@ -428,6 +429,13 @@ class PrivatePipeline(NamedSteps, FittedModel, BaseEstimator):
         """Names of the columns that the first step saw, where they had any."""
         names: NDArray[Any] = self._first.feature_names_in_
         return names
+
+
+def _applied(name: str, transformer: Any, X: Any, *, fit: bool = False) -> Any:
+    try:
+        return (transformer.fit(X, None) if fit else transformer).transform(X)
+    except (TypeError, ValueError) as error:
+        raise named_error(name, transformer, X, error) from error
 
 
 def _check_transformable(X: Any, transformers: Sequence[tuple[str, Any]]) -> None:
