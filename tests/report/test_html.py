@@ -217,6 +217,15 @@ def test_names_cannot_smuggle_in_markup():
     assert names[0] in Page(text).text
 
 
+def test_names_that_cannot_be_seen_or_written_are_marked(binary, tmp_path):
+    """A lone surrogate could not be written; a change of direction would turn words around."""
+    names = ["\ud800 age", "\u202eheight", "we\x00ight\nx"]
+    html.write_report(binary, tmp_path / "page.html", title="\udfff", feature_names=names)
+    text = Page((tmp_path / "page.html").read_text("utf-8")).text
+    for name in ("\ufffd age", "\ufffdheight", "we\ufffdight x"):
+        assert name in text
+
+
 @pytest.mark.usefixtures("no_pictures")
 def test_many_classes_and_features_stay_readable():
     X, y = make_rows(n_features=60, n_classes=15)

@@ -8,6 +8,7 @@ import os
 from dataclasses import dataclass
 from typing import Any, final
 
+from dpglm._html import card
 from dpglm.audit.claims import Claim
 from dpglm.report._files import write_text
 from dpglm.solvers.base import Plan
@@ -93,6 +94,9 @@ class AuditReport:
 
     def __str__(self) -> str:
         return "\n".join(f"{name + ':':<12} {text}" for name, text in self.lines())
+
+    def _repr_html_(self) -> str:
+        return card("Audit", self.lines())
 
     def lines(self) -> list[tuple[str, str]]:
         """Say it in words, each with a heading."""

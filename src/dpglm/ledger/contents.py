@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self, final
 
+from dpglm._html import card
 from dpglm._json import canonical_json, check_kind, integer, items, mapping, object_with, text
 from dpglm.exceptions import LedgerError
 from dpglm.ledger.entry import LedgerEntry, LedgerReference, LedgerTerms
@@ -13,10 +14,11 @@ from dpglm.ledger.filters import Charge
 from dpglm.ledger.store import Record, check_chain
 from dpglm.privacy.events import Composed, Event, canonical
 
-__all__ = ["LedgerContents"]
+__all__ = ["LedgerContents", "numbers_in_words"]
 
 # A recomputed price may differ in its last digits between machines and versions.
 _SAME_PRICE = 1e-6
+_MOST_SHOWN = 20
 _FORMAT, _VERSION = "dpglm ledger export", 1
 _READ = object_with(
     {
@@ -79,6 +81,26 @@ class LedgerContents:
     def left(self) -> dict[str, float]:
         """Say in the filter's own quantities what may still be spent: mu, for example."""
         return self.terms.rule.left(self.charges)
+
+    def _repr_html_(self) -> str:
+        terms, latest = self.terms, self.entries[-_MOST_SHOWN:]
+        left_out = len(self.entries) - len(latest)
+        lines = [f"({left_out} before these)"] if left_out else []
+        lines += [
+            f"{one.number}. {one.what} ({one.who}, {one.time[:19]}): {numbers_in_words(one.charge)}"
+            for one in latest
+        ]
+        return card(
+            f"Privacy ledger for {terms.data}",
+            [
+                ("budget", terms.rule.budget),
+                ("spent", numbers_in_words(self.spent())),
+                ("left", numbers_in_words(self.left())),
+                ("relation", terms.adjacency.value),
+                ("entries", len(self.entries)),
+            ],
+            sections=[("Entries", lines)] if lines else [],
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values from which ``from_dict`` makes equal contents."""
@@ -149,3 +171,8 @@ class LedgerContents:
         if any(self.terms.reference(entry) == reference for entry in self.entries):
             return None
         return f"entry {reference.number} with id {reference.entry} is not here, or was changed"
+
+
+def numbers_in_words(values: Mapping[str, float]) -> str:
+    """Write named numbers, such as a charge, on one line."""
+    return ", ".join(f"{name} {value:.6g}" for name, value in values.items())

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, final
 
+from dpglm._html import card
 from dpglm._json import at, line
 from dpglm._validation import check_one_of, check_real
 from dpglm.exceptions import BudgetExceededError, LedgerError
-from dpglm.ledger.contents import LedgerContents
+from dpglm.ledger.contents import LedgerContents, numbers_in_words
 from dpglm.ledger.entry import LedgerEntry, LedgerReference, LedgerTerms, spent_by
 from dpglm.ledger.filters import Charge, make_filter
 from dpglm.ledger.store import append, create_file, read, read_first, read_only, writing
@@ -276,6 +277,12 @@ class PrivacyLedger:
             digest = append(connection, entry.to_dict()).digest
         return dataclasses.replace(entry, digest=digest)
 
+    def _repr_html_(self) -> str:
+        try:
+            return self.contents()._repr_html_()
+        except LedgerError as error:
+            return card(f"Privacy ledger {self.path}", [], warnings=[str(error)])
+
     def export(self) -> dict[str, Any]:
         """Return everything as plain JSON values, see ``LedgerContents.from_dict``."""
         return self.contents().to_dict()
@@ -337,13 +344,9 @@ def _paid(entry: LedgerEntry, event: Event) -> LedgerEntry:
 def _refusal(terms: LedgerTerms, before: Sequence[Charge], charge: Charge) -> str:
     return (
         f"event must cost at most what is left in the ledger for {terms.data!r}, "
-        f"{_numbers(terms.rule.left(before))}, of {terms.rule.budget!r}; it costs "
-        f"{_numbers(charge)}. Nothing was spent or released"
+        f"{numbers_in_words(terms.rule.left(before))}, of {terms.rule.budget!r}; it costs "
+        f"{numbers_in_words(charge)}. Nothing was spent or released"
     )
-
-
-def _numbers(values: Charge) -> str:
-    return ", ".join(f"{name} {value:.6g}" for name, value in values.items())
 
 
 def _text(name: str, value: object) -> str:

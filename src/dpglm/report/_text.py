@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
-import unicodedata
 from typing import Any
 
+from dpglm._html import visible
 from dpglm.report._extras import require
 
 __all__ = ["one_line", "shortened", "width_of", "wrapped"]
@@ -16,7 +16,6 @@ _BLANK = "(blank)"
 _HINTING = 1.04
 # More characters than any place has room for.
 _LONGEST = 400
-_UNKNOWN = "\N{REPLACEMENT CHARACTER}"
 
 
 def one_line(text: str) -> str:
@@ -28,7 +27,7 @@ def one_line(text: str) -> str:
     ('100 % of it', '(blank)', True)
     """
     spaced = " ".join(text.split())
-    return "".join(map(_visible, spaced)) or _BLANK
+    return visible(spaced) or _BLANK
 
 
 def width_of(text: str, size: float, *, bold: bool = False) -> float:
@@ -105,11 +104,6 @@ def wrapped(text: str, size: float, most: float, *, bold: bool = False) -> list[
 def _with_gap(text: str, kept: int) -> str:
     end = kept * 2 // 5
     return f"{text[: kept - end].rstrip()}{_ELLIPSIS}{text[len(text) - end :].lstrip()}"
-
-
-def _visible(character: str) -> str:
-    # Control, format (such as a change of direction), surrogate, private and unassigned ones.
-    return _UNKNOWN if unicodedata.category(character)[0] == "C" else character
 
 
 @functools.cache

@@ -15,6 +15,7 @@ from typing import Any, Self, final
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dpglm._html import card
 from dpglm._json import (
     boolean,
     check_kind,
@@ -44,6 +45,8 @@ from dpglm.report._files import write_json
 from dpglm.report.cautions import cautions
 from dpglm.report.facts import PublicFact, plain_json
 from dpglm.report.spending import Spending, spending, spending_in_words
+from dpglm.report.statement import relation_in_words
+from dpglm.report.words import rounded_up
 from dpglm.solvers.base import Solution
 
 __all__ = ["Certificate", "PublicFact", "certify", "library_versions", "model_digest"]
@@ -184,6 +187,19 @@ class Certificate:
         return "\n\n".join(
             "\n".join([heading, *(f"  - {sentence}" for sentence in sentences)])
             for heading, sentences in self.sections()
+        )
+
+    def _repr_html_(self) -> str:
+        return card(
+            f"Privacy of {self.estimator}",
+            [
+                ("epsilon", rounded_up(self.epsilon)),
+                ("delta", rounded_up(self.delta)),
+                ("relation", f"{self.adjacency.value}: {relation_in_words(self.adjacency)}"),
+                ("noise", self.noise_source),
+            ],
+            warnings=self.caveats(),
+            sections=[one for one in self.sections() if one[0] != "Warning"],
         )
 
     def to_dict(self) -> dict[str, Any]:

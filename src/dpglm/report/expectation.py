@@ -8,6 +8,7 @@ from typing import final
 
 import numpy as np
 
+from dpglm._html import card
 from dpglm.privacy import gdp
 from dpglm.privacy.budget import ApproximateDP, default_delta
 from dpglm.problem import Target
@@ -90,6 +91,16 @@ class Guidance:
             ("Caution", self.cautions),
         )
         return tuple((heading, sentences) for heading, sentences in parts if sentences)
+
+    def _repr_html_(self) -> str:
+        cures = [("What would help", self.cures)] if self.cures else []
+        pairs = (("for", self.sizes), ("expect", self.verdict), ("noise", self.noise))
+        return card(
+            "What to expect (a rule of thumb, not a promise)",
+            pairs,
+            warnings=self.cautions,
+            sections=cures,
+        )
 
     def __str__(self) -> str:
         return "\n".join(

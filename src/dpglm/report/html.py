@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any, TypeAlias
 
+from dpglm._html import visible
 from dpglm.problem import ConvexScalarLoss
 from dpglm.report import plots
 from dpglm.report._drawing import as_data_uri
@@ -87,6 +88,8 @@ def report_page(
         lstrip_blocks=True,
         keep_trailing_newline=True,
         undefined=jinja2.StrictUndefined,
+        # What is marked as safe is of another type.
+        finalize=lambda value: visible(value) if type(value) is str else value,
     )
     environment.filters.update(number=_number, up=rounded_up, value=value_in_words)
     page: str = environment.from_string(source).render(

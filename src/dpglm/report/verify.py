@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
+from dpglm._html import card
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.rounding import sum_magnitude, sum_rounding
 from dpglm.privacy.events import (
@@ -93,6 +94,15 @@ class Verification:
     def findings(self) -> tuple[str, ...]:
         """What is wrong, one sentence each; empty if nothing is."""
         return tuple(f"{one.name}: {one.detail}" for one in self.checks if not one.passed)
+
+    def _repr_html_(self) -> str:
+        holds = "The certificate holds." if self.ok else "THE CERTIFICATE DOES NOT HOLD."
+        return card(
+            holds,
+            [(f"epsilon by {one.accountant}", f"{one.epsilon:.6g}") for one in self.recomputed],
+            warnings=(*self.findings, *self.caveats),
+            sections=[("Every check", [f"{one.name}: {one.detail}" for one in self.checks])],
+        )
 
     def summary(self) -> str:
         """Return the verdict and every check as text, each in one line."""

@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar, final
 import numpy as np
 from numpy.typing import NDArray
 
+from dpglm._html import card
 from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec
 from dpglm.ledger.entry import LedgerReference
@@ -213,6 +214,24 @@ class Plan:
             **{name: bound for name, bound in bounds.items() if math.isfinite(bound)},
         }
 
+    def _repr_html_(self) -> str:
+        data, method = self.data, self.method
+        sizes = f"{data.n_rows} rows, {data.n_features} columns"
+        sizes += f", {data.n_outputs} outputs" if data.n_outputs > 1 else ""
+        return card(
+            "Plan of a private fit",
+            [
+                ("minimises", self.problem.loss),
+                ("on", sizes),
+                ("budget", self.budget),
+                ("relation", self.adjacency.value),
+                ("by", method.settings()["algorithm"]),
+                ("steps", self.n_steps),
+                ("noise in a coefficient, at most", f"{self.coefficient_noise:.3g} (prepared)"),
+            ],
+            sections=[("What will be released", list(map(_in_words, method.releases)))],
+        )
+
     def privacy(self) -> dict[str, Any]:
         """Say what is spent: epsilon, delta, accountant and its version."""
         return spent(self.event, self.adjacency, self.budget)
@@ -253,6 +272,27 @@ class Solution:
     def n_steps(self) -> int:
         """Number of steps taken."""
         return self.plan.n_steps
+
+    def _repr_html_(self) -> str:
+        entry = self.ledger_entry
+        return card(
+            "Result of a private fit",
+            [
+                ("parameter", f"{self.w.size} numbers, in prepared coordinates"),
+                ("steps", self.n_steps),
+                ("steps shown in history", len(self.history)),
+                ("noise from", self.noise),
+                ("ledger", "none" if entry is None else entry.describe()),
+            ],
+        )
+
+
+def _in_words(release: Release) -> str:
+    times = "" if release.count == 1 else f", {release.count} times"
+    return (
+        f"{release.quantity}{times}: noise multiplier {release.noise_multiplier:.4g} on "
+        f"{release.coordinates} values"
+    )
 
 
 class Solver(abc.ABC):

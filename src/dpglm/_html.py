@@ -1,0 +1,81 @@
+"""Short descriptions of objects as HTML, for notebooks; whatever is in them, it is only text."""
+
+from __future__ import annotations
+
+import html
+import unicodedata
+from collections.abc import Iterable, Sequence
+
+__all__ = ["card", "visible"]
+
+_UNKNOWN = "\N{REPLACEMENT CHARACTER}"
+
+
+def visible(text: str) -> str:
+    r"""Replace what no reader sees: control characters, changes of direction, lone surrogates.
+
+    Examples
+    --------
+    >>> visible("a\tb"), visible("\u202ea") == "\ufffda"
+    ('a b', True)
+    """
+    if text.isprintable():
+        return text
+    return "".join(" " if one.isspace() else _shown(one) for one in text)
+
+
+def card(
+    title: str,
+    pairs: Iterable[tuple[str, object]],
+    *,
+    warnings: Iterable[str] = (),
+    sections: Iterable[tuple[str, Sequence[str]]] = (),
+) -> str:
+    """Return a heading, a table of names and values, and sections to unfold, as HTML.
+
+    Parameters
+    ----------
+    title : str
+        The heading.
+    pairs : iterable of (str, object)
+        What the table holds.
+    warnings : iterable of str
+        Sentences to be seen first.
+    sections : iterable of (str, sequence of str)
+        Headings, each with sentences that are hidden until it is clicked.
+
+    Returns
+    -------
+    str
+        One element without scripts, classes or references; every text is escaped.
+
+    Examples
+    --------
+    >>> card("<b>", [("a", 1)])
+    '<div><strong>&lt;b&gt;</strong><table><tr><th ...>a</th><td ...>1</td></tr></table></div>'
+    """
+    rows = "".join(
+        f'<tr><th style="text-align:left">{_text(name)}</th>'
+        f'<td style="text-align:left">{_text(value)}</td></tr>'
+        for name, value in pairs
+    )
+    said = "".join(
+        f'<p style="color:#b04200;font-weight:600;margin:.3em 0">{_text(one)}</p>'
+        for one in warnings
+    )
+    hidden = "".join(
+        f"<details><summary>{_text(heading)}</summary><ul>"
+        + "".join(f"<li>{_text(sentence)}</li>" for sentence in sentences)
+        + "</ul></details>"
+        for heading, sentences in sections
+    )
+    return f"<div><strong>{_text(title)}</strong>{said}<table>{rows}</table>{hidden}</div>"
+
+
+def _text(value: object) -> str:
+    return html.escape(visible(str(value)))
+
+
+def _shown(character: str) -> str:
+    # Control, format (such as a change of direction), surrogate, private and unassigned ones.
+    return _UNKNOWN if unicodedata.category(character)[0] == "C" else character
