@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import typing
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,10 @@ from dpglm.cli.options import (
     examples,
     force_option,
     make_estimator,
-    value_of_setting,
+    read_settings,
 )
 from dpglm.cli.outputs import all_or_none
+from dpglm.cli.settings import settings_of
 
 __all__ = ["BUGS", "audit"]
 
@@ -165,13 +167,7 @@ def _solver(name: str, settings: tuple[str, ...]) -> Any:
     if name not in SOLVERS:
         raise InputError(f"--solver {name}: must be one of {', '.join(SOLVERS)}")
     solver: Any = SOLVERS[name]()
-    allowed = sorted(one.name for one in dataclasses.fields(solver))
-    changes: dict[str, Any] = {"n_steps": _STEPS} if "n_steps" in allowed else {}
-    for setting in settings:
-        key, equals, text = setting.partition("=")
-        if not equals or key not in allowed:
-            raise InputError(
-                f"--solver-set {setting}: must be NAME=VALUE with a name among {', '.join(allowed)}"
-            )
-        changes[key] = value_of_setting(text)
-    return dataclasses.replace(solver, **changes)
+    allowed = settings_of(typing.get_type_hints(type(solver)))
+    few = {"n_steps": _STEPS} if "n_steps" in allowed else {}
+    given = read_settings("--solver-set", settings, allowed)
+    return dataclasses.replace(solver, **few | given)

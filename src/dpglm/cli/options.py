@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -11,6 +12,7 @@ from typing import Any, TypeVar
 import click
 
 from dpglm.cli.paths import CommandPath, Use
+from dpglm.cli.settings import Setting, settings_of
 from dpglm.data.targets import TargetColumn
 
 __all__ = [
@@ -30,7 +32,7 @@ __all__ = [
     "force_option",
     "make_estimator",
     "output_folder",
-    "value_of_setting",
+    "read_settings",
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -170,8 +172,9 @@ def estimator_options(default: str | None) -> Callable[[F], F]:
             "settings",
             multiple=True,
             metavar="NAME=VALUE",
-            help="A setting of the estimator as in Python, such as C=0.5, alpha=10 or loss=hinge. "
-            "May be repeated.",
+            help="A setting of the estimator as in Python, such as C=0.5, loss=hinge or "
+            "fit_intercept=false: a number, text, true, false, none, or a JSON object. May be "
+            "repeated.",
         ),
     )
 
@@ -210,7 +213,7 @@ def make_estimator(name: str, settings: Sequence[str], **parameters: Any) -> Any
     name : str
         One of ``ESTIMATORS``.
     settings : sequence of str
-        What was given with --set: ``NAME=VALUE``, the value as JSON or as plain text.
+        What was given with --set: ``NAME=VALUE``.
     **parameters
         Parameters that other options decide.
 
@@ -221,23 +224,60 @@ def make_estimator(name: str, settings: Sequence[str], **parameters: Any) -> Any
     Raises
     ------
     ValueError
-        If a setting is unknown, or is not for --set to decide.
+        If a setting is unknown, is not for --set to decide, or does not take its value.
     """
-    made = estimator_class(name)()
-    allowed = sorted(set(made.get_params()) - _NOT_SETTABLE)
+    kind = estimator_class(name)
+    allowed = {
+        key: one
+        for key, one in settings_of(typing.get_type_hints(kind.__init__)).items()
+        if key not in _NOT_SETTABLE
+    }
+    given = read_settings("--set", settings, allowed)
+    if "class_weight" in given:
+        given["class_weight"] = _by_label(given["class_weight"], parameters.get("classes"))
+    return kind().set_params(**parameters | given)
+
+
+def read_settings(
+    option: str, settings: Sequence[str], allowed: Mapping[str, Setting]
+) -> dict[str, Any]:
+    """Read what was given with an option that sets parameters.
+
+    Parameters
+    ----------
+    option : str
+        Its name, such as ``--set``.
+    settings : sequence of str
+        What was given: ``NAME=VALUE``.
+    allowed : mapping from str to Setting
+        The parameters that it may set.
+
+    Returns
+    -------
+    dict
+        Values by name.
+
+    Raises
+    ------
+    ValueError
+        If a name is unknown, or its parameter does not take the value.
+    """
+    values = {}
     for setting in settings:
         key, equals, text = setting.partition("=")
         if not equals or key not in allowed:
             raise ValueError(
-                f"--set {setting}: must be NAME=VALUE with a name among {', '.join(allowed)}"
+                f"{option} {setting}: must be NAME=VALUE with a name among "
+                f"{', '.join(allowed) or 'none, as there are no settings'}"
             )
-        parameters[key] = value_of_setting(text)
-    return made.set_params(**parameters)
+        try:
+            values[key] = allowed[key].value(text)
+        except ValueError as error:
+            raise ValueError(f"{option} {setting}: {error}") from None
+    return values
 
 
-def value_of_setting(text: str) -> Any:
-    """Read the value of a setting: JSON, or else plain text."""
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError:
-        return text
+def _by_label(weights: Mapping[str, Any] | None, classes: Sequence[Any] | None) -> Any:
+    """Give weights to labels as the schema has them: JSON's keys are always text."""
+    labels = {text: label for label in classes or () for text in (str(label), json.dumps(label))}
+    return weights and {labels.get(key, key): weight for key, weight in weights.items()}
