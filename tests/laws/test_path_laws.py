@@ -20,6 +20,7 @@ TEXTS = {
     "fit": {"target", "settings", "delta"},
     "ledger create": {"data", "fingerprint", "delta"},
     "plan": {"settings", "delta"},
+    "predict": {"keep"},
     "schema": {"target"},
 }
 # A valid value of each option that must be given, and is no path.

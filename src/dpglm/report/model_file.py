@@ -88,6 +88,11 @@ class LinearModel:
         """Number of features after encoding."""
         return int(self.coef_.shape[-1])
 
+    @property
+    def has_probabilities(self) -> bool:
+        """Whether ``predict_proba`` gives any: for models of logistic and softmax losses."""
+        return self.link in PROBABILISTIC
+
     def decision_function(self, X: Any) -> NDArray[np.float64]:
         """Predict the linear scores of a classifier.
 
@@ -126,7 +131,7 @@ class LinearModel:
         ValueError
             If the model gives none, or ``X`` does not match it.
         """
-        if self.link not in PROBABILISTIC:
+        if not self.has_probabilities:
             raise ValueError(f"{self.estimator} does not model probabilities")
         return np.asarray(MEAN[self.link](self._scores(X)), dtype=np.float64)
 
