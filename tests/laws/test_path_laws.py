@@ -17,7 +17,7 @@ SAYS = ("must be another file than", "must be outside of", "is named for two out
 # Options whose value is free text and no path. Whoever adds one says so here.
 TEXTS = {
     "audit": {"settings", "solver", "solver_settings", "delta"},
-    "fit": {"target", "settings", "delta"},
+    "fit": {"target", "settings", "delta", "label"},
     "ledger create": {"data", "fingerprint", "delta"},
     "plan": {"settings", "delta"},
     "predict": {"keep"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -27,6 +28,9 @@ from dpglm.cli.outputs import all_or_none
 from dpglm.cli.reading import read_rows
 from dpglm.data.schema import Schema
 
+if TYPE_CHECKING:
+    from dpglm.ledger import PrivacyLedger
+
 __all__ = ["fit"]
 
 REPORT_FOLDER = output_folder("certificate.json", "report.html")
@@ -39,7 +43,7 @@ REPORT_FOLDER = output_folder("certificate.json", "report.html")
         "dpglm fit people.csv --schema schema.json --epsilon 0.5 --delta 1e-6 \\",
         "    --estimator svm --set loss=hinge --set C=10 --model model.json",
         "dpglm fit people.csv --schema schema.json --epsilon 0.5 --delta 1e-6 \\",
-        "    --ledger people.ledger --model model.json",
+        "    --ledger people.ledger --label 'income by region' --model model.json",
     ),
 )
 @click.argument("data", type=INPUT_DATA)
@@ -57,6 +61,11 @@ REPORT_FOLDER = output_folder("certificate.json", "report.html")
     type=LEDGER,
     help="The ledger of this data set, where the fit is recorded and paid for before it releases "
     "anything.",
+)
+@click.option(
+    "--label",
+    metavar="TEXT",
+    help="What to call this analysis in the ledger, such as 'income by region'.",
 )
 @click.option(
     "--stream",
@@ -96,6 +105,7 @@ def fit(
     estimator: str | None,
     settings: tuple[str, ...],
     ledger: Path | None,
+    label: str | None,
     stream: bool,
     cache: Path | None,
     checkpoint: Path | None,
@@ -142,7 +152,7 @@ def fit(
         adjacency=adjacency,
         n_rows=public_rows,
         row_norm=schema.row_norm,
-        ledger=ledger,
+        ledger=_ledger(ledger, label),
         **schema.target.estimator_parameters(),
     )
     written = [model]
@@ -167,6 +177,16 @@ def fit(
     unused = set(rows.columns) - {"", *schema.column_names, schema.target.name}
     if unused:
         note(f"Not in the schema, hence not used: {', '.join(sorted(unused))}")
+
+
+def _ledger(path: Path | None, label: str | None) -> PrivacyLedger | None:
+    if path is None:
+        if label is not None:
+            raise InputError(f"--label {label}: needs --ledger, whose entry it names")
+        return None
+    from dpglm.ledger import PrivacyLedger
+
+    return PrivacyLedger(path, label=label)
 
 
 def _estimator_for(name: str | None, schema: Schema) -> str:

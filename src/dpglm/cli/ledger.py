@@ -118,9 +118,16 @@ def show(file: Path) -> None:
     )
     output().print()
     print_table(
-        ("what", "number", "who", "when", "charge"),
+        ("what", "number", "label", "who", "when", "charge"),
         (
-            (entry.what, str(entry.number), entry.who, entry.time[:19], _numbers(entry.charge))
+            (
+                entry.what,
+                str(entry.number),
+                entry.label or "-",
+                entry.who,
+                entry.time[:19],
+                _numbers(entry.charge),
+            )
             for entry in contents.entries
         ),
     )

@@ -135,6 +135,8 @@ class LedgerEntry:
         Version of the library that priced it.
     digest : str
         SHA-256 of this entry and all before.
+    label : str, optional
+        What the analysis is called.
     """
 
     number: int
@@ -147,11 +149,14 @@ class LedgerEntry:
     charge: Mapping[str, float]
     version: str
     digest: str
+    label: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the record, without the digest."""
+        """Return the record, without the digest; without the label, if there is none."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         del fields["digest"]
+        if self.label is None:
+            del fields["label"]
         return {**fields, "event": self.event.to_dict(), "charge": dict(self.charge)}
 
     @classmethod

@@ -45,9 +45,13 @@ class PrivacyLedger:
         Public mark of its version; if given, a ledger of another one is refused.
     who : str, optional
         Whom to name in entries; default, the user and the machine. Nobody checks it.
+    label : str, optional
+        What to call the analysis in entries, such as "income by region"; printable.
 
     Raises
     ------
+    ValueError
+        If the label is no printable text.
     LedgerError
         If the file is no ledger, or is that of another data set.
 
@@ -86,8 +90,11 @@ class PrivacyLedger:
     data: str | None = None
     fingerprint: str | None = None
     who: str | None = None
+    label: str | None = None
 
     def __post_init__(self) -> None:
+        if self.label is not None and not _text("label", self.label).isprintable():
+            raise ValueError(f"label must be printable text, got {self.label!r}")
         object.__setattr__(self, "path", Path(self.path).absolute())
         if not Path(self.path).is_file():
             raise LedgerError(
@@ -273,6 +280,7 @@ class PrivacyLedger:
                 charge=charge,
                 version=own_version(),
                 digest="",
+                label=self.label,
             )
             digest = append(connection, entry.to_dict()).digest
         return dataclasses.replace(entry, digest=digest)
