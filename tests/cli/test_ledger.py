@@ -41,6 +41,21 @@ class TestFit:
         assert not (files / "other.json").exists()
         assert len(made.contents().entries) == 1
 
+    def test_has_a_label_if_it_is_given_one(self, made, fit, run):
+        assert fit_paid(fit, "--label", "illness by age", epsilon=1).exit_code == 0
+        assert fit_paid(fit, epsilon=1, model="other.json").exit_code == 0
+        assert [one.label for one in made.contents().entries] == ["illness by age", None]
+        shown = run("ledger", "show", "people.ledger").stdout
+        header, first, second = shown.splitlines()[-3:]
+        assert header.split()[:3] == ["what", "number", "label"]
+        assert " 1  illness by age  " in first
+        assert " 2               -  " in second
+
+    def test_a_label_names_an_entry(self, fit, fails, files, listing):
+        before = listing(files)
+        assert "--label mine: needs --ledger" in fails(fit("--label", "mine"))
+        assert listing(files) == before
+
     def test_needs_a_ledger(self, fit, files):
         (files / "people.ledger").write_text("no ledger")
         done = fit_paid(fit)

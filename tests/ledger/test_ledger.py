@@ -94,6 +94,77 @@ class TestSpending:
             assert made.verify() == ()
 
 
+# What `export` gave before entries had labels.
+OLD = {
+    "format": "dpglm ledger export",
+    "version": 1,
+    "records": [
+        {
+            "record": {
+                "adjacency": "zero_out",
+                "created": "2026-11-22T15:29:29.301129+00:00",
+                "data": "people",
+                "filter": {
+                    "budget": {"delta": 1e-06, "epsilon": 1.0, "type": "approximate_dp"},
+                    "type": "gaussian",
+                },
+                "fingerprint": None,
+                "format": "dpglm ledger",
+                "id": "58d57291f62c4fd167fa6decc10b931c",
+                "version": 1,
+            },
+            "digest": "699911916bd3a24fb669690cb6be05ce75eefdffe8da5c332863c6f03ae90026",
+        },
+        {
+            "record": {
+                "charge": {"mu": 0.05000000000000006},
+                "delta": None,
+                "event": {"noise_multiplier": 20.0, "type": "gaussian"},
+                "id": "4abc8b591c316f00e32dbb4967f4e9d8",
+                "number": 1,
+                "time": "2026-11-22T15:29:29.306078+00:00",
+                "version": "dpglm 0.1.0",
+                "what": "a model",
+                "who": "an analyst",
+            },
+            "digest": "8b4d1b2fd205c793d3690f11a72af73b563b05b88dd92a2eeccd115e45920f65",
+        },
+    ],
+}
+
+
+class TestLabels:
+    def test_name_an_analysis_in_its_entries(self, ledger, used):
+        named = PrivacyLedger(ledger.path, label="income by region")
+        entry = named.spend(STEP, "zero_out", what="a model")
+        *before, last = ledger.contents().entries
+        assert last == entry
+        assert [one.label for one in (*before, last)] == [None] * 4 + ["income by region"]
+        assert LedgerContents.from_dict(ledger.export()) == ledger.contents()
+        assert ledger.verify([ledger.terms().reference(entry)]) == ()
+
+    def test_entries_without_one_are_as_they_always_were(self, used):
+        assert all("label" not in one["record"] for one in used.export()["records"])
+
+    def test_ledgers_from_before_there_were_labels_are_read(self):
+        contents = LedgerContents.from_dict(OLD)
+        assert contents.problems() == ()
+        assert [entry.label for entry in contents.entries] == [None]
+        assert [entry.to_dict() for entry in contents.entries] == [OLD["records"][1]["record"]]
+
+    def test_are_covered_by_the_digest(self, ledger):
+        PrivacyLedger(ledger.path, label="mine").spend(STEP, "zero_out", what="a model")
+        document = ledger.export()
+        document["records"][1]["record"]["label"] = "yours"
+        with pytest.raises(LedgerError, match="was changed"):
+            LedgerContents.from_dict(document)
+
+    @pytest.mark.parametrize("label", ["", " ", "two\nlines", 3, "caf\udce9"])
+    def test_are_one_line_of_text(self, ledger, label):
+        with pytest.raises(ValueError, match="label must be"):
+            PrivacyLedger(ledger.path, label=label)
+
+
 class TestDurability:
     def test_commits_are_synced(self, ledger):
         with writing(ledger.path) as connection:

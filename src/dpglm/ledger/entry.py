@@ -169,7 +169,8 @@ class LedgerEntry:
             If it is not that of an entry.
         """
         try:
-            return cls(**_ENTRY(record.document), digest=record.digest)
+            # Entries that nobody named have no label, as in ledgers from before there were any.
+            return cls(**_ENTRY({"label": None, **record.document}), digest=record.digest)
         except ValueError as error:
             raise LedgerError(f"an entry is not that of a ledger: {error}") from error
 
@@ -265,6 +266,7 @@ _ENTRY = object_with(
         "delta": nullable(number),
         "charge": _CHARGE,
         "version": line,
+        "label": nullable(line),
     }
 )
 _REFERENCE = object_with(

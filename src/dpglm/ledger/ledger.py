@@ -46,12 +46,12 @@ class PrivacyLedger:
     who : str, optional
         Whom to name in entries; default, the user and the machine. Nobody checks it.
     label : str, optional
-        What to call the analysis in entries, such as "income by region"; printable.
+        What to call the analysis in entries, such as "income by region"; one line.
 
     Raises
     ------
     ValueError
-        If the label is no printable text.
+        If the label is no text of one line.
     LedgerError
         If the file is no ledger, or is that of another data set.
 
@@ -93,8 +93,8 @@ class PrivacyLedger:
     label: str | None = None
 
     def __post_init__(self) -> None:
-        if self.label is not None and not _text("label", self.label).isprintable():
-            raise ValueError(f"label must be printable text, got {self.label!r}")
+        if self.label is not None:
+            _text("label", self.label)
         object.__setattr__(self, "path", Path(self.path).absolute())
         if not Path(self.path).is_file():
             raise LedgerError(
