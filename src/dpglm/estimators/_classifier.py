@@ -15,11 +15,12 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from dpglm._all_or_nothing import all_or_nothing
-from dpglm._validation import check_integer, check_real
+from dpglm._validation import check_integer
 from dpglm.data.collection import as_collection
 from dpglm.data.matrix import MatrixRows
 from dpglm.data.spec import DataSpec
 from dpglm.estimators._base import PrivateLinearModel
+from dpglm.estimators._class_weights import class_factors, heaviest_class, weights_by_text
 from dpglm.estimators._prediction import (
     AccuracyTally,
     ClassLabels,
@@ -96,7 +97,9 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
             If a parameter is invalid, or neither ``row_norm`` nor ``feature_bounds`` is given.
         """
         check_integer("n_classes", n_classes, least=2)
-        weight_bound = self._class_weight_bound() * self._weight_bound()
+        if self.classes is not None:
+            class_factors(self.class_weight, np.unique(np.asarray(self.classes)))
+        weight_bound = heaviest_class(self.class_weight) * self._weight_bound()
         spec = self._planned_spec(
             n_rows,
             n_features,
@@ -165,11 +168,11 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
                 )
             self.classes_ = self._classes_of(None, facts)
             weight_bound = self._accept(rows, facts)
-        weight_bound *= self._class_weight_bound()
+        weight_bound *= heaviest_class(self.class_weight)
         weights = None
         if self.class_weight is not None:
-            facts.declared("class_weight", {str(k): v for k, v in self.class_weight.items()})
-            weights = ClassFactors(self.classes_, self._class_factors())
+            weights = ClassFactors(self.classes_, class_factors(self.class_weight, self.classes_))
+            facts.declared("class_weight", weights_by_text(self.class_weight, self.classes_))
         n_classes = len(self.classes_)
         w = self._fit(
             rows,
@@ -205,31 +208,6 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
                 f"{classes.tolist()}; if y may lack some, give classes= all possible labels"
             )
         return classes
-
-    def _class_weight_bound(self) -> float:
-        if self.class_weight is None:
-            return 1.0
-        if not isinstance(self.class_weight, Mapping):
-            raise ValueError(
-                "class_weight must be a dict from label to weight or None, got "
-                f"{self.class_weight!r}; 'balanced' would read private class counts"
-            )
-        weights = [
-            check_real(f"class_weight[{label!r}]", weight, least=0.0)
-            for label, weight in self.class_weight.items()
-        ]
-        # Classes that are not named have weight 1.
-        return max([1.0, *weights]) if len(weights) else 1.0
-
-    def _class_factors(self) -> NDArray[np.float64]:
-        assert self.class_weight is not None
-        unknown = [label for label in self.class_weight if label not in self.classes_]
-        if unknown:
-            raise ValueError(
-                f"class_weight has labels {unknown} that are not in classes "
-                f"{self.classes_.tolist()}"
-            )
-        return np.array([float(self.class_weight.get(c, 1.0)) for c in self.classes_.tolist()])
 
     def decision_function(self, X: Any) -> Any:
         """Predict the linear scores.

@@ -71,7 +71,8 @@ class LogisticRegression(PrivateClassifier):
     classes : sequence, optional
         All possible labels, public. Default: those in the data, with a warning.
     class_weight : dict, optional
-        Public weight of each label.
+        Public weight of each label, at least 0; 1 for those that are not named. Labels that are
+        no text may be written as text, as in JSON.
     <parameters>
 
     Attributes
@@ -203,7 +204,8 @@ class LinearSVC(PrivateClassifier):
     classes : sequence, optional
         All possible labels, public. Default: those in the data, with a warning.
     class_weight : dict, optional
-        Public weight of each label.
+        Public weight of each label, at least 0; 1 for those that are not named. Labels that are
+        no text may be written as text, as in JSON.
     <parameters>
 
     Attributes
@@ -295,7 +297,8 @@ class RobustClassifier(PrivateClassifier):
     classes : sequence, optional
         All possible labels, public. Default: those in the data, with a warning.
     class_weight : dict, optional
-        Public weight of each label.
+        Public weight of each label, at least 0; 1 for those that are not named. Labels that are
+        no text may be written as text, as in JSON.
     <parameters>
 
     Attributes

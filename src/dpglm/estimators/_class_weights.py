@@ -1,0 +1,116 @@
+"""Public weights of classes, by their labels."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpglm._validation import check_real
+
+__all__ = ["class_factors", "heaviest_class", "weights_by_text"]
+
+
+def heaviest_class(class_weight: Any) -> float:
+    """Return the public bound on the weight of a class; one that is not named has weight 1.
+
+    Parameters
+    ----------
+    class_weight : mapping from label to float, or None
+        As the estimator has it.
+
+    Returns
+    -------
+    float
+        At least 1.
+
+    Raises
+    ------
+    ValueError
+        If it is no such mapping, or a weight is not a finite number of at least 0.
+    """
+    return max([1.0, *_checked(class_weight).values()])
+
+
+def class_factors(class_weight: Any, classes: NDArray[Any]) -> NDArray[np.float64]:
+    """Return the weight of each class.
+
+    Parameters
+    ----------
+    class_weight : mapping from label to float, or None
+        A label is one of ``classes``, of any type that equals it; where these are no text, it may
+        also be written as text, as JSON has it.
+    classes : ndarray of shape (n_classes,)
+        All labels, sorted.
+
+    Returns
+    -------
+    ndarray of shape (n_classes,)
+
+    Raises
+    ------
+    ValueError
+        If a key is not one of the labels, two are the same, or no class has a weight above 0.
+
+    Examples
+    --------
+    >>> class_factors({"1": 5.0}, np.array([0, 1])).tolist()
+    [1.0, 5.0]
+    """
+    factors, labels = np.ones(len(classes)), classes.tolist()
+    given: dict[int, Any] = {}
+    for key, weight in _checked(class_weight).items():
+        found = [i for i, label in enumerate(labels) if _is_label(key, label)]
+        if not found:
+            raise ValueError(f"class_weight must have keys among the classes {labels}, got {key!r}")
+        if found[0] in given:
+            raise ValueError(
+                "class_weight must name each class once, got "
+                f"{given[found[0]]!r} and {key!r} for {labels[found[0]]!r}"
+            )
+        given[found[0]] = key
+        factors[found[0]] = weight
+    if not factors.any():
+        raise ValueError(
+            f"class_weight must be above 0 for at least one class, got {class_weight!r}"
+        )
+    return factors
+
+
+def weights_by_text(class_weight: Any, classes: NDArray[Any]) -> dict[str, float]:
+    """Write the weights of all classes as JSON can hold them, in the order of the classes.
+
+    Parameters
+    ----------
+    class_weight, classes
+        As for ``class_factors``, which reads the result back.
+
+    Returns
+    -------
+    dict of str to float
+    """
+    factors = class_factors(class_weight, classes)
+    return dict(zip(map(str, classes.tolist()), factors.tolist(), strict=True))
+
+
+def _checked(class_weight: Any) -> dict[Any, float]:
+    if class_weight is None:
+        return {}
+    if not isinstance(class_weight, Mapping):
+        raise ValueError(
+            f"class_weight must be a dict from label to weight or None, got {class_weight!r}; "
+            "'balanced' would read private class counts"
+        )
+    return {
+        label: check_real(f"class_weight[{label!r}]", weight, least=0.0)
+        for label, weight in class_weight.items()
+    }
+
+
+def _is_label(key: Any, label: Any) -> bool:
+    if isinstance(key, str) and not isinstance(label, str):
+        return key.strip() in (str(label), json.dumps(label, default=str))
+    return bool(key == label)
