@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import numbers
 from collections.abc import Sequence
+from typing import Any
 
-__all__ = ["check_integer", "check_one_of", "check_real"]
+import numpy as np
+
+__all__ = ["check_bool", "check_bools", "check_integer", "check_one_of", "check_real"]
+
+
+def check_bool(name: str, value: object) -> bool:
+    """Return ``value`` as a bool, or raise ValueError if it is neither Python's nor NumPy's."""
+    if not isinstance(value, bool | np.bool_):
+        raise ValueError(f"{name} must be True or False, got {value!r}")
+    return bool(value)
+
+
+def check_bools(settings: Any) -> None:
+    """Check every field of a frozen dataclass that is declared as ``bool``, and make it one."""
+    for field in dataclasses.fields(settings):
+        if field.type == "bool":
+            value = check_bool(field.name, getattr(settings, field.name))
+            object.__setattr__(settings, field.name, value)
 
 
 def check_integer(name: str, value: object, *, least: int) -> int:

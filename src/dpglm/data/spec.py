@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal, final
 
-from dpglm._validation import check_integer, check_one_of, check_real
+from dpglm._validation import check_bools, check_integer, check_one_of, check_real
 
 __all__ = ["LARGEST", "SMALLEST", "DataSpec", "FloatType"]
 
@@ -67,6 +67,7 @@ class DataSpec:
     entry_bound: float = math.inf
 
     def __post_init__(self) -> None:
+        check_bools(self)
         check_integer("n_rows", self.n_rows, least=1)
         check_integer("n_features", self.n_features, least=1)
         check_integer("n_outputs", self.n_outputs, least=1)

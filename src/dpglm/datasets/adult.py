@@ -6,6 +6,7 @@ from typing import Any, Literal, overload
 
 import numpy as np
 
+from dpglm._validation import check_bool
 from dpglm.datasets.dataset import Columns, Dataset
 from dpglm.datasets.files_io import read_csv, read_schema, to_frame
 
@@ -64,6 +65,7 @@ def load_adult(as_frame: bool = False) -> Dataset[Any]:
     >>> adult.schema["columns"]["hours-per-week"]
     {'type': 'numeric', 'low': 1, 'high': 99}
     """
+    check_bool("as_frame", as_frame)
     schema = read_schema("adult.schema.json")
     table = read_csv("adult.csv.gz")
     target = table.pop(schema["target"]["name"])

@@ -7,6 +7,7 @@ from typing import Any, Literal, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from dpglm._validation import check_bool
 from dpglm.datasets.dataset import Columns, Dataset, split_by_index
 from dpglm.datasets.files_io import read_csv, read_schema, to_frame
 
@@ -63,6 +64,7 @@ def load_california_housing(as_frame: bool = False) -> Dataset[Any]:
     >>> housing.data.shape, housing.target[:2].tolist()
     ((20640, 8), [4.526, 3.585])
     """
+    check_bool("as_frame", as_frame)
     schema = read_schema("california_housing.schema.json")
     raw = {
         name: texts.astype(np.float64)

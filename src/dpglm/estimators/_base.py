@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dpglm._validation import check_one_of, check_real
+from dpglm._validation import check_bool, check_integer, check_one_of, check_real
 from dpglm.data.collection import Collection, TargetMap, as_collection
 from dpglm.data.prepare import ColumnScaling, Matrix
 from dpglm.data.spec import DataSpec
@@ -100,6 +100,8 @@ class PrivateLinearModel(PrivateEstimator):
             solver = Auto(may_copy=False)
         if self.callback is not None and not callable(self.callback):
             raise ValueError(f"callback must be callable or None, got {self.callback!r}")
+        if not isinstance(self.verbose, bool | np.bool_):
+            check_integer("verbose", self.verbose, least=0)
         return solver.plan(problem, self._budget(spec.n_rows), spec, self._adjacency())
 
     def _stated(self, problem: Problem) -> Problem:
@@ -112,7 +114,7 @@ class PrivateLinearModel(PrivateEstimator):
             problem.loss,
             problem.regularizer if self.regularizer is None else self.regularizer,
             problem.constraint if self.constraint is None else self.constraint,
-            penalize_intercept=bool(self.penalize_intercept),
+            penalize_intercept=check_bool("penalize_intercept", self.penalize_intercept),
         )
 
     def _solver(self) -> Solver:
@@ -144,7 +146,7 @@ class PrivateLinearModel(PrivateEstimator):
             n_features=n_features,
             n_outputs=n_outputs,
             row_norm=row_norm,
-            intercept=row_norm if self.fit_intercept else 0.0,
+            intercept=row_norm if check_bool("fit_intercept", self.fit_intercept) else 0.0,
             dtype="float64" if strict else stored,
             sparse=is_sparse,
             weight_bound=weight_bound,

@@ -10,7 +10,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm._validation import check_real
+from dpglm._validation import check_bools, check_real
 from dpglm.data.spec import LARGEST, SMALLEST, DataSpec
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.means import noisy_mean
@@ -68,6 +68,7 @@ class Center(Preprocessor):
     intercept: float = 1.0
 
     def __post_init__(self) -> None:
+        check_bools(self)
         check_real("intercept", self.intercept, least=SMALLEST, most=1.0)
         if self.row_norm is not None:
             check_real("row_norm", self.row_norm, least=SMALLEST, most=LARGEST)

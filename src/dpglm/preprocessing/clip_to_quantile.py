@@ -7,7 +7,7 @@ from typing import Any, final
 
 import numpy as np
 
-from dpglm._validation import check_real
+from dpglm._validation import check_bools, check_real
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.quantiles import noisy_radius
@@ -66,6 +66,7 @@ class ClipToQuantile(Preprocessor):
     unbounded: bool = False
 
     def __post_init__(self) -> None:
+        check_bools(self)
         check_real("quantile", self.quantile, above=0.0, below=1.0)
 
     def share(self, data: DataSpec, mu: float) -> float:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm._arrays import contiguous, like, namespace
+from dpglm._validation import check_bools
 from dpglm.data.prepare import derived_rows
 from dpglm.data.rows import SERIAL, Block, BlockMap, Floats, Rows
 from dpglm.data.spec import DataSpec
@@ -43,6 +44,9 @@ class RowMap:
     center: NDArray[np.float64]
     matrix: NDArray[np.float64]
     lengthen: bool = False
+
+    def __post_init__(self) -> None:
+        check_bools(self)
 
     def apply(
         self,

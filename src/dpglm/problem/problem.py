@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import final
 
+from dpglm._validation import check_bools
 from dpglm.problem.constraints import Constraint, Unconstrained
 from dpglm.problem.loss import Loss
 from dpglm.problem.regularizers import NoPenalty, Regularizer
@@ -50,3 +51,6 @@ class Problem:
     regularizer: Regularizer = field(default_factory=NoPenalty)
     constraint: Constraint = field(default_factory=Unconstrained)
     penalize_intercept: bool = False
+
+    def __post_init__(self) -> None:
+        check_bools(self)

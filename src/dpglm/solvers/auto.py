@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import final
 
+from dpglm._validation import check_bools
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.moment_plans import MOST_COLUMNS
 from dpglm.preprocessing import Center, Preprocessor, Whiten
@@ -163,6 +164,9 @@ class Auto(Solver):
     """
 
     may_copy: bool = True
+
+    def __post_init__(self) -> None:
+        check_bools(self)
 
     def needs_float64(self, budget: PrivacyBudget) -> bool:
         # ``choose`` takes objective perturbation where it can.

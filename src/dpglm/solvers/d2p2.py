@@ -11,7 +11,7 @@ from typing import Any, Self, final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm._validation import check_integer, check_real
+from dpglm._validation import check_bools, check_integer, check_real
 from dpglm.data.spec import LARGEST, SMALLEST, DataSpec
 from dpglm.oracle.clipping import AutomaticClipping, Clipping, FlatClipping
 from dpglm.oracle.gradients import Oracle
@@ -122,6 +122,7 @@ class D2P2(Solver):
     output: Output = field(default_factory=Last)
 
     def __post_init__(self) -> None:
+        check_bools(self)
         if self.dimension is not None:
             check_integer("dimension", self.dimension, least=2)
         check_real(

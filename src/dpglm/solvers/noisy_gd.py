@@ -10,7 +10,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm._validation import check_integer, check_real
+from dpglm._validation import check_bools, check_integer, check_real
 from dpglm.data.spec import LARGEST, SMALLEST, DataSpec
 from dpglm.oracle.clipping import AutomaticClipping, Clipping, FlatClipping
 from dpglm.oracle.gradients import Oracle
@@ -124,6 +124,7 @@ class NoisyGD(Solver):
     compare: bool = False
 
     def __post_init__(self) -> None:
+        check_bools(self)
         if self.n_steps is not None:
             check_integer("n_steps", self.n_steps, least=1)
         if self.step_size is not None:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import final
 
-from dpglm._validation import check_integer, check_real
+from dpglm._validation import check_bools, check_integer, check_real
 from dpglm.data.spec import DataSpec
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.unit import Adjacency
@@ -87,6 +87,7 @@ class NoisySGD(Solver):
     output: Output = field(default_factory=Last)
 
     def __post_init__(self) -> None:
+        check_bools(self)
         check_integer("n_steps", self.n_steps, least=1)
         if self.sampling_rate is not None:
             check_real("sampling_rate", self.sampling_rate, above=0.0, most=1.0)
