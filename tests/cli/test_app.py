@@ -12,8 +12,17 @@ import dpglm
 from dpglm.cli.app import app
 
 COMMANDS = ["demo", "schema", "plan", "fit", "verify", "predict", "ledger", "audit"]
+REQUIRED = {"--epsilon": "1", "--rows": "9", "--target": "ill", "--data": "people"}
 MAIN = "from dpglm.cli import main; main()"
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(dpglm.__file__).parent.parent)}
+
+
+def leaves(command, name=()):
+    if not isinstance(command, click.Group):
+        yield name, command
+        return
+    for part, one in command.commands.items():
+        yield from leaves(one, (*name, part))
 
 
 def shell(code, *arguments):
@@ -68,6 +77,31 @@ def test_wrong_usage_ends_with_2_and_a_word_on_standard_error(run, arguments):
     assert done.exit_code == 2
     assert "Error: " in done.stderr
     assert done.stdout == ""
+
+
+def test_an_option_that_must_be_given_is_asked_for(run, files):
+    """`dpglm fit` without --epsilon was told that None is not a number."""
+    for name, command in leaves(app):
+        required = [one for one in command.params if one.required]
+        for lacking in required:
+            words = list(name)
+            for option in required:
+                if isinstance(option, click.Argument) and option is not lacking:
+                    words.append("people.csv")
+                elif option is not lacking:
+                    words += [option.opts[-1], REQUIRED.get(option.opts[-1], "schema.json")]
+            done = run(*words)
+            assert done.exit_code == 2
+            kind = "argument" if isinstance(lacking, click.Argument) else "option"
+            flags = " / ".join(f"'{flag}'" for flag in lacking.opts)
+            shown = f"'{lacking.human_readable_name}'" if kind == "argument" else flags
+            assert f"Missing {kind} {shown}" in done.stderr, done.stderr
+
+
+def test_a_fit_must_be_given_epsilon(run, files):
+    done = run("fit", "people.csv", "--schema", "schema.json", "--model", "model.json")
+    assert done.exit_code == 2
+    assert "Missing option '--epsilon'" in done.stderr
 
 
 def test_from_a_shell(files):

@@ -12,6 +12,15 @@ _NEEDED = ("click", "pyarrow", "rich")
 
 def main() -> None:
     """Run the command line; installed as the script ``dpglm``."""
+    try:
+        _run()
+    except KeyboardInterrupt:
+        # While packages are loaded, or a message is printed.
+        sys.stderr.write("Interrupted.\n")
+        raise SystemExit(130) from None
+
+
+def _run() -> None:
     lacking = [name for name in _NEEDED if not _is_installed(name)]
     if lacking:
         sys.stderr.write(

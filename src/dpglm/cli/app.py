@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import final
+from typing import Any, final
 
 import click
 
 import dpglm
 from dpglm.cli.audit import audit
+from dpglm.cli.console import Interrupted
 from dpglm.cli.demo import demo
 from dpglm.cli.fit import fit
 from dpglm.cli.ledger import ledger
@@ -26,6 +27,13 @@ class _InOrderOfUse(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            # No command had begun.
+            raise Interrupted("Interrupted.") from None
 
 
 @click.group(
@@ -52,7 +60,8 @@ def app() -> None:
     Tables are CSV files (UTF-8, with a header) or Parquet files.
 
     Exit codes: 0 success; 1 a certificate or a ledger does not hold (verify), or a claim is refuted
-    (audit); 2 wrong options or input. After an error no output file exists.
+    (audit); 2 wrong options or input; 130 interrupted (Ctrl-C). After an error no output file
+    exists.
     """
 
 

@@ -9,7 +9,7 @@ import textwrap
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ParamSpec, TypeVar, final
+from typing import IO, Any, ParamSpec, TypeVar, final
 
 import click
 from click.exceptions import Exit
@@ -22,6 +22,7 @@ from dpglm.exceptions import PlanMismatchError
 
 __all__ = [
     "InputError",
+    "Interrupted",
     "guarded",
     "note",
     "output",
@@ -30,12 +31,14 @@ __all__ = [
     "print_sections",
     "print_table",
     "progress_bar",
+    "when_interrupted",
 ]
 
 P = ParamSpec("P")
 R = TypeVar("R")
 _LINES_OF_A_LOG = 4
 _WIDEST = 100
+_INTERRUPTED = "dpglm.interrupted"
 _STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
@@ -47,6 +50,16 @@ class InputError(click.ClickException):
 
     def __init__(self, message: str) -> None:
         super().__init__(plain(message))
+
+
+@final
+class Interrupted(click.ClickException):
+    """Somebody pressed Ctrl-C; ends the program as shells expect."""
+
+    exit_code = 130
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        click.echo(plain(self.message), file=file, err=True)
 
 
 @final
@@ -147,6 +160,21 @@ def note(text: str) -> None:
     click.echo(plain(text), err=True)
 
 
+def when_interrupted(say: Callable[[], str]) -> None:
+    """Have the running command say something of its own when it is interrupted.
+
+    Parameters
+    ----------
+    say : callable
+        Called then; returns the message.
+    """
+    click.get_current_context().meta[_INTERRUPTED] = say
+
+
+def _any_interruption() -> str:
+    return "Interrupted. A file that was to be written is there whole, or as it was before."
+
+
 def guarded(command: Callable[P, R]) -> Callable[P, R]:
     """Run a command whose paths are apart, and say what is wrong in one message, exit code 2.
 
@@ -156,7 +184,8 @@ def guarded(command: Callable[P, R]) -> Callable[P, R]:
         The command, which is not begun if two of its paths are one file (``refuse_twice_named``).
         ValueError, OSError, PlanMismatchError (a checkpoint of another fit), ImportError (a
         missing extra) and MemoryError are such errors; anything else is a defect and is shown in
-        full, with exit code 2 as well.
+        full, with exit code 2 as well. Ctrl-C ends it with exit code 130 and what
+        ``when_interrupted`` was told to say.
 
     Returns
     -------
@@ -166,12 +195,15 @@ def guarded(command: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        context = click.get_current_context()
         with warnings.catch_warnings():
             warnings.simplefilter("always", UserWarning)
             warnings.showwarning = _show_warning
             try:
-                refuse_twice_named(click.get_current_context())
+                refuse_twice_named(context)
                 return command(*args, **kwargs)
+            except KeyboardInterrupt:
+                raise Interrupted(context.meta.get(_INTERRUPTED, _any_interruption)()) from None
             except (click.ClickException, click.Abort, Exit):
                 raise
             except (BrokenPipeError, SystemExit):

@@ -7,8 +7,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dpglm.cli.console import InputError, guarded, note, output, print_sections
+from dpglm.cli.console import (
+    InputError,
+    guarded,
+    note,
+    output,
+    print_sections,
+    when_interrupted,
+)
 from dpglm.cli.fitting import fit_with_progress, planned, require_report, write_release
+from dpglm.cli.interruption import FitWatch
 from dpglm.cli.options import (
     CHECKPOINT,
     INPUT_DATA,
@@ -127,12 +135,14 @@ def fit(
 
     Error messages are for you, the holder of the rows: they show a value that does not match the
     schema. After an error nothing has been released and no file has been written; what a ledger
-    has recorded by then stays recorded.
+    has recorded by then stays recorded. Ctrl-C says what was spent, and how to go on.
     """
     from dpglm.report.coefficients import coefficient_table
     from dpglm.report.expectation import guidance
     from dpglm.solvers.auto import Auto
 
+    watch = FitWatch(checkpoint)
+    when_interrupted(watch.message)
     schema = Schema.from_json(schema_file)
     if target is not None and target != schema.target.name:
         raise InputError(
@@ -144,6 +154,8 @@ def fit(
             "--adjacency add_remove keeps the number of rows secret: say roughly how many there "
             "are, from public knowledge, with --public-rows"
         )
+    account = _ledger(ledger, label)
+    watch.opened(account)
     fitted = make_estimator(
         _estimator_for(estimator, schema),
         settings,
@@ -152,7 +164,7 @@ def fit(
         adjacency=adjacency,
         n_rows=public_rows,
         row_norm=schema.row_norm,
-        ledger=_ledger(ledger, label),
+        ledger=account,
         **schema.target.estimator_parameters(),
     )
     written = [model]
@@ -168,8 +180,10 @@ def fit(
         plan = planned(fitted, public_rows or n_rows, n_features, schema.target.n_classes, kind)
         for caution in guidance(plan).cautions:
             note(f"Warning: {caution}")
-        fit_with_progress(fitted, plan, rows.X, rows.y, schema, checkpoint)
+        watch.begins(plan)
+        fit_with_progress(fitted, plan, rows.X, rows.y, schema, checkpoint, watch.stepped)
         write_release(fitted, schema, drafts, model=model, report=report)
+    watch.wrote(written)
     print_sections(fitted.privacy_.sections())
     print_sections(guidance(plan, coefficient_table(fitted)).sections())
     for path in written:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +50,7 @@ def fit_with_progress(
     y: NDArray[Any] | None,
     schema: Schema,
     checkpoint: Path | None = None,
+    heard: Callable[[StepInfo], None] = lambda info: None,
 ) -> None:
     """Fit an estimator, show how far it is, and put the schema among its public facts.
 
@@ -65,6 +66,8 @@ def fit_with_progress(
         What encoded them.
     checkpoint : Path, optional
         File that keeps the state; a fit that it holds goes on.
+    heard : callable, optional
+        Called after each step that is shown.
     """
     from dpglm.report.certificate import PublicFact
     from dpglm.solvers.checkpoint import CheckpointFile
@@ -80,6 +83,7 @@ def fit_with_progress(
             for _ in range(info.step - taken):
                 advance()
             taken = info.step
+            heard(info)
 
         estimator.set_params(callback=show)
         try:

@@ -130,13 +130,15 @@ def _several(*options: Callable[[F], F]) -> Callable[[F], F]:
 
 def budget_options(*, epsilon: float | None) -> Callable[[F], F]:
     """Add --epsilon, --delta, --adjacency; epsilon must be given where it has no default."""
+    # A default of None would count as given.
+    given: dict[str, Any] = (
+        {"required": True} if epsilon is None else {"default": epsilon, "show_default": True}
+    )
     return _several(
         click.option(
             "--epsilon",
             type=float,
-            default=epsilon,
-            required=epsilon is None,
-            show_default=epsilon is not None,
+            **given,
             help="How much one row may matter. 1 is a usual choice; smaller is more private.",
         ),
         click.option(

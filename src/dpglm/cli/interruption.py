@@ -1,0 +1,111 @@
+"""What a fit says when it is interrupted: what was spent, and how to go on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, final
+
+if TYPE_CHECKING:
+    from dpglm.ledger import LedgerEntry, PrivacyLedger
+    from dpglm.solvers.base import Plan, StepInfo
+
+__all__ = ["FitWatch"]
+
+
+@final
+@dataclass
+class FitWatch:
+    """Follows a fit, so that at any moment it can be said what an interruption leaves.
+
+    What was spent is read from the ledger: an interruption may come between its record and the
+    first step. What else is left of a run is what is in files, as a command shows no value that
+    was computed from rows before it has ended.
+
+    Parameters
+    ----------
+    checkpoint : Path or None
+        The file that keeps the state.
+    """
+
+    checkpoint: Path | None
+    _ledger: PrivacyLedger | None = None
+    _known: frozenset[str] = frozenset()
+    _plan: Plan | None = None
+    _steps: int = 0
+    _written: list[Path] = field(default_factory=list)
+
+    def opened(self, ledger: PrivacyLedger | None) -> None:
+        """Note the ledger, and what is in it before anything is spent."""
+        self._ledger = ledger
+        if ledger is not None:
+            self._known = frozenset(entry.id for entry in ledger.contents().entries)
+
+    def begins(self, plan: Plan) -> None:
+        """Note that from now on releases may happen."""
+        self._plan = plan
+
+    def stepped(self, info: StepInfo) -> None:
+        """Note a step."""
+        self._steps = info.step
+
+    def wrote(self, files: list[Path]) -> None:
+        """Note that everything is in its place."""
+        self._written = files
+
+    def message(self) -> str:
+        """Say what was spent and how to go on; one line for each."""
+        if self._written:
+            written = ", ".join(map(str, self._written))
+            return f"Interrupted after the fit was complete; it is written: {written}"
+        if self._plan is None:
+            return "Interrupted before anything was released: nothing was spent or written."
+        return "\n".join([self._progress(self._plan), *self._spending(), self._way_on()])
+
+    def _progress(self, plan: Plan) -> str:
+        releases = sum(release.count for release in plan.method.releases)
+        taken = f"after {self._steps} of" if self._steps else "in a fit of"
+        return (
+            f"Interrupted {taken} {plan.n_steps} steps, which make {releases} releases together. "
+            "No model was written, and nothing that was computed from the rows was shown."
+        )
+
+    def _spending(self) -> list[str]:
+        if self._ledger is None:
+            return ["No ledger was given, so nothing was recorded as spent."]
+        name = self._ledger.path
+        try:
+            new = self._new_entries(self._ledger)
+        except (ValueError, OSError) as error:
+            return [f"What was spent cannot be read: {error}. See `dpglm ledger show {name}`."]
+        if not new:
+            return [f"Nothing more was spent: the ledger {name} has no new entry."]
+        return [
+            f"Spent: entry {entry.number} of the ledger {name}, {_charge(entry)}; it stays."
+            for entry in new
+        ]
+
+    def _new_entries(self, ledger: PrivacyLedger) -> list[LedgerEntry]:
+        """List what was recorded since, for this plan; all of it may be this fit's."""
+        from dpglm.privacy.events import canonical
+
+        assert self._plan is not None
+        event = canonical(self._plan.event)
+        entries = ledger.contents().entries
+        return [one for one in entries if one.id not in self._known and one.event == event]
+
+    def _way_on(self) -> str:
+        if self.checkpoint is not None and self.checkpoint.exists():
+            return (
+                f"To go on: the same command continues from {self.checkpoint}, which holds what "
+                "was released so far, and spends nothing twice."
+            )
+        again = "" if self._ledger is None else ", and is charged again if it was charged"
+        return (
+            f"The same command starts anew{again}. With --checkpoint FILE, one that is "
+            "interrupted can go on."
+        )
+
+
+def _charge(entry: LedgerEntry) -> str:
+    return ", ".join(f"{name} {value:.6g}" for name, value in entry.charge.items())
