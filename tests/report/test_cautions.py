@@ -205,7 +205,7 @@ class TestSteps:
         inner = make_pipeline(
             StandardScaler(), LogisticRegression(classes=[0, 1], row_norm=1.0, solver="noisy_gd")
         )
-        outer = make_pipeline(make_pipeline(Normalizer()), inner).fit(X, y)
+        outer = make_pipeline(make_pipeline(Normalizer(), StandardScaler()), inner).fit(X, y)
         first, second = subject(outer).cautions
         assert "'pipeline-1' (Pipeline)" in first
         assert "'standardscaler'" in second

@@ -107,7 +107,7 @@ def named_error(
 def _names_out(transformer: Any, names: Names) -> Names:
     try:
         found: Names = transformer.get_feature_names_out(names)
-    except AttributeError:
+    except (AttributeError, ValueError):
         return None
     return found
 

@@ -17,7 +17,7 @@ from dpglm.preprocessing.oriented_gradients import OrientedGradients
 from dpglm.preprocessing.random_fourier import RandomFourierFeatures
 from dpglm.preprocessing.schema_encoder import SchemaEncoder, parsed_schema
 
-__all__ = ["check_alone", "check_fixed", "in_words", "known_row_norm", "ready"]
+__all__ = ["check_alone", "check_fixed", "counts_entries", "in_words", "known_row_norm", "ready"]
 
 _Reason: TypeAlias = Callable[[Any], str | None]
 
@@ -83,6 +83,25 @@ def ready(transformer: Any) -> Any:
         if type(one) is FunctionTransformer and one.feature_names_out is None:
             one.feature_names_out = "one-to-one"
     return copy
+
+
+def counts_entries(transformer: Any) -> bool:
+    """Whether, outside a ``PrivatePipeline``, all rows decide what it stores them as.
+
+    Parameters
+    ----------
+    transformer : object
+        As ``check_fixed`` has let it pass.
+
+    Returns
+    -------
+    bool
+        True for a ``ColumnTransformer`` with a ``sparse_threshold`` above 0, at any depth.
+    """
+    from sklearn.compose import ColumnTransformer
+
+    every = leaves(transformer, inner=True)
+    return any(type(one) is ColumnTransformer and one.sparse_threshold > 0.0 for one in every)
 
 
 def in_words(value: Any) -> str:

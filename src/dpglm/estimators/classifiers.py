@@ -39,6 +39,7 @@ from dpglm.problem import (
     Tempered,
     class_shares,
 )
+from dpglm.problem.log_probabilities import class_log_probabilities, log_class_shares
 from dpglm.solvers.base import Solver, StepInfo
 
 __all__ = ["LinearSVC", "LogisticRegression", "RobustClassifier"]
@@ -184,8 +185,28 @@ class LogisticRegression(PrivateClassifier):
             ``decision_function`` returns.
         """
         check_is_fitted(self)
-        one_by_one = isinstance(self.solution_.plan.problem.loss, OneVsRest)
-        return self._predicted(X, class_shares if one_by_one else class_probabilities)
+        return self._predicted(X, class_shares if self._is_one_by_one else class_probabilities)
+
+    def predict_log_proba(self, X: Any) -> Any:
+        """Predict logarithms of class probabilities.
+
+        Parameters
+        ----------
+        X : array_like, sparse matrix or Collection of shape (n, n_features)
+            Rows, of all kinds that ``fit`` takes.
+
+        Returns
+        -------
+        array of shape (n, n_classes)
+            As ``predict_proba`` returns them, and finite where these underflow to 0.
+        """
+        check_is_fitted(self)
+        link = log_class_shares if self._is_one_by_one else class_log_probabilities
+        return self._predicted(X, link)
+
+    @property
+    def _is_one_by_one(self) -> bool:
+        return isinstance(self.solution_.plan.problem.loss, OneVsRest)
 
 
 @shared_parameters

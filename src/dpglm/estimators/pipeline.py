@@ -348,6 +348,22 @@ class PrivatePipeline(NamedSteps, FittedModel, BaseEstimator):
         X = self._transformed(X)
         return self.estimator_.predict_proba(X)
 
+    @_final_has("predict_log_proba")  # type: ignore[untyped-decorator]
+    def predict_log_proba(self, X: Any) -> Any:
+        """Predict logarithms of class probabilities.
+
+        Parameters
+        ----------
+        X : table or matrix
+            What the first step takes.
+
+        Returns
+        -------
+        ndarray of shape (n, n_classes)
+        """
+        X = self._transformed(X)
+        return self.estimator_.predict_log_proba(X)
+
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the estimator's score: accuracy, or R squared.
 

@@ -233,6 +233,12 @@ class _PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         check_is_fitted(self)
         return self.best_estimator_.predict_proba(X)
 
+    @available_if(_has("predict_log_proba"))  # type: ignore[untyped-decorator]
+    def predict_log_proba(self, X: Any) -> Any:
+        """Predict logarithms of class probabilities with the best model."""
+        check_is_fitted(self)
+        return self.best_estimator_.predict_log_proba(X)
+
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Score the best model on rows that were not searched: accuracy, or R^2."""
         check_is_fitted(self)

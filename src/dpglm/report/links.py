@@ -28,6 +28,7 @@ from dpglm.problem import (
     Tempered,
     class_shares,
 )
+from dpglm.problem.log_probabilities import class_log_probabilities, log_class_shares
 
 __all__ = ["MEAN", "PROBABILISTIC", "Link", "link_of", "link_of_words"]
 
@@ -45,8 +46,16 @@ MEAN: Mapping[str, Callable[[NDArray[np.float64]], Any]] = MappingProxyType(
 )
 """The function of each link."""
 
-PROBABILISTIC = ("logistic", "ovr", "softmax")
-"""Links that give probabilities of classes."""
+PROBABILISTIC: Mapping[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = (
+    MappingProxyType(
+        {
+            "logistic": class_log_probabilities,
+            "ovr": log_class_shares,
+            "softmax": class_log_probabilities,
+        }
+    )
+)
+"""Links that give probabilities of classes, with the function for their logarithms."""
 
 _LINKS: Mapping[type[Loss], Link] = MappingProxyType(
     {

@@ -131,9 +131,33 @@ class LinearModel:
         ValueError
             If the model gives none, or ``X`` does not match it.
         """
+        self._require_probabilities()
+        return np.asarray(MEAN[self.link](self._scores(X)), dtype=np.float64)
+
+    def predict_log_proba(self, X: Any) -> NDArray[np.float64]:
+        """Predict logarithms of class probabilities.
+
+        Parameters
+        ----------
+        X : table or matrix
+            See the class.
+
+        Returns
+        -------
+        ndarray of shape (n, n_classes)
+            Finite where probabilities underflow to 0.
+
+        Raises
+        ------
+        ValueError
+            If the model gives none, or ``X`` does not match it.
+        """
+        self._require_probabilities()
+        return PROBABILISTIC[self.link](self._scores(X))
+
+    def _require_probabilities(self) -> None:
         if not self.has_probabilities:
             raise ValueError(f"{self.estimator} does not model probabilities")
-        return np.asarray(MEAN[self.link](self._scores(X)), dtype=np.float64)
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Predict labels, or means of the target.

@@ -106,17 +106,24 @@ def _found(search: Any) -> Subject:
 
 
 def _in_pipeline(pipeline: Pipeline) -> Subject:
+    from dpglm.estimators._composed import names_after
+
     *before, (_, last) = pipeline.steps
     found = subject(last)
     said = (_said(name, step) for name, step in before)
-    return dataclasses.replace(
-        found, cautions=(*(one for one in said if one is not None), *found.cautions)
-    )
+    cautions = (*(one for one in said if one is not None), *found.cautions)
+    steps = [(name, step) for name, step in before if step is not None and step != "passthrough"]
+    if found.feature_names is None and steps:
+        names = names_after(steps)
+        found = dataclasses.replace(
+            found, feature_names=None if names is None else tuple(map(str, names))
+        )
+    return dataclasses.replace(found, cautions=cautions)
 
 
 def _said(name: str, step: Any) -> str | None:
     """Say that a step may have learned from the rows, unless it is known not to."""
-    from dpglm.estimators._fixed import check_fixed
+    from dpglm.estimators._fixed import check_fixed, counts_entries
     from dpglm.estimators.transformer import PrivateTransformer
 
     if step is None or step == "passthrough":
@@ -135,5 +142,11 @@ def _said(name: str, step: Any) -> str | None:
             f"NOT COVERED: the step {name!r} ({type(step).__name__}) before the model learned from "
             "the same rows, or may have, and nobody paid for that. The guarantee is about the "
             "model's own fit only. In a PrivatePipeline, every step learns nothing or pays."
+        )
+    if counts_entries(step):
+        return (
+            f"NOT COVERED: the step {name!r} ({type(step).__name__}) asked how many entries of all "
+            "rows are not zero, to choose between dense and sparse. Give it sparse_threshold=0, or "
+            "put it into a PrivatePipeline, which asks nothing."
         )
     return None
