@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from dpglm.exceptions import LowSignalWarning as LowSignalWarning
     from dpglm.exceptions import PlanMismatchError as PlanMismatchError
     from dpglm.exceptions import PublicInformationWarning as PublicInformationWarning
+    from dpglm.exceptions import SlowSumsWarning as SlowSumsWarning
     from dpglm.ledger import PrivacyLedger as PrivacyLedger
     from dpglm.privacy import Adjacency as Adjacency
     from dpglm.privacy import ApproximateDP as ApproximateDP
@@ -58,6 +59,7 @@ _HOME = {
     "PublicInformationWarning": "dpglm.exceptions",
     "Ridge": "dpglm.estimators",
     "RobustClassifier": "dpglm.estimators",
+    "SlowSumsWarning": "dpglm.exceptions",
     "ZeroConcentratedDP": "dpglm.privacy",
 }
 

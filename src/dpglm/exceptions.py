@@ -7,6 +7,7 @@ __all__ = [
     "PlanMismatchError",
     "PublicInformationWarning",
     "RowsChangedError",
+    "SlowSumsWarning",
 ]
 
 
@@ -32,3 +33,7 @@ class PublicInformationWarning(UserWarning):
 
 class RowsChangedError(OSError):
     """A file of rows changed while a fit or a prediction was reading it."""
+
+
+class SlowSumsWarning(UserWarning):
+    """Sums over rows were not compiled when dpglm was installed: fits are the same, but slower."""

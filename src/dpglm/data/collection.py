@@ -35,6 +35,8 @@ class Collection(abc.ABC):
 
     copies_cheaply: ClassVar[bool] = False
     """Whether a solver may make copies of all rows in memory."""
+    is_numpy: ClassVar[bool] = True
+    """Whether sums over rows are NumPy's, or compiled for its arrays."""
 
     @property
     @abc.abstractmethod

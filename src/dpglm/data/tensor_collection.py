@@ -44,6 +44,7 @@ class TensorCollection(Collection):
     """
 
     copies_cheaply: ClassVar[bool] = True
+    is_numpy: ClassVar[bool] = False
 
     def __init__(self, X: Any, y: Any = None, weights: Any = None) -> None:
         import torch

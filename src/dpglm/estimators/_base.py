@@ -23,7 +23,12 @@ from dpglm.data.spec import DataSpec
 from dpglm.data.user_matrix import finite_matrix
 from dpglm.estimators._identity import identity
 from dpglm.estimators._prediction import Link, RowPrediction
-from dpglm.estimators._private import PrivateEstimator, PublicFacts, warn_of_noise
+from dpglm.estimators._private import (
+    PrivateEstimator,
+    PublicFacts,
+    warn_of_noise,
+    warn_of_slow_sums,
+)
 from dpglm.ledger.ledger import PrivacyLedger
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.noise import NoiseSource
@@ -248,6 +253,8 @@ class PrivateLinearModel(PrivateEstimator):
         )
         plan = self._make_plan(spec, problem_for(spec), may_copy=rows.copies_cheaply)
         warn_of_noise(plan)
+        if rows.is_numpy:
+            warn_of_slow_sums()
         noise = self._noise()
         prepared = rows.prepared(spec, scaling, targets, weights)
         if checkpoint is not None:

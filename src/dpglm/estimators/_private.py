@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import numbers
 import os
@@ -16,9 +17,10 @@ from sklearn.base import BaseEstimator
 
 from dpglm._validation import check_integer, check_one_of, check_real
 from dpglm.data.collection import Collection
+from dpglm.data.kernels import COMPILED
 from dpglm.data.prepare import ColumnScaling, column_scaling
 from dpglm.data.spec import SMALLEST, FloatType
-from dpglm.exceptions import LowSignalWarning, PublicInformationWarning
+from dpglm.exceptions import LowSignalWarning, PublicInformationWarning, SlowSumsWarning
 from dpglm.ledger.ledger import PrivacyLedger, as_ledger
 from dpglm.privacy.budget import ApproximateDP, PrivacyBudget, default_delta
 from dpglm.privacy.noise import NoiseSource, SeededNoise, SystemNoise
@@ -27,7 +29,7 @@ from dpglm.report.certificate import PublicFact
 from dpglm.report.expectation import guidance
 from dpglm.solvers.base import Plan
 
-__all__ = ["PrivateEstimator", "PublicFacts", "warn_of_noise"]
+__all__ = ["PrivateEstimator", "PublicFacts", "warn_of_noise", "warn_of_slow_sums"]
 
 
 @dataclass
@@ -184,6 +186,27 @@ def warn_of_noise(plan: Plan) -> None:
             LowSignalWarning,
             stacklevel=_frames_to_the_user(),
         )
+
+
+@functools.cache
+def warn_of_slow_sums() -> None:
+    """Warn, once in a process, that sums over NumPy's rows were not compiled."""
+    if COMPILED:
+        return
+    cure = "There are no compiled ones for Windows."
+    if sys.platform != "win32":
+        cure = (
+            "Install a C compiler (Debian or Ubuntu: apt-get install gcc libc6-dev; macOS: "
+            "xcode-select --install), then dpglm again, with pip's options --force-reinstall, "
+            "--no-deps and --no-cache-dir."
+        )
+    warnings.warn(
+        "dpglm was installed without its compiled sums over rows: results are as good and as "
+        f"private, but fits take longer. {cure} To silence this: "
+        "warnings.simplefilter('ignore', dpglm.SlowSumsWarning)",
+        SlowSumsWarning,
+        stacklevel=_frames_to_the_user(),
+    )
 
 
 def _frames_to_the_user() -> int:
