@@ -154,6 +154,7 @@ class TestNothingIsReleased:
             (("--model", "report/certificate.json"), "named for two outputs"),
             (("--report", "people.csv"), "people.csv is a file"),
             (("--schema", "people.csv"), "people.csv is not a JSON file"),
+            (("--checkpoint", "no/kept"), "--checkpoint no/kept: must lie in a folder that exists"),
             (("--epsilon", "0"), "epsilon must be a finite number above 0"),
         ],
         ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",

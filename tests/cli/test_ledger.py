@@ -97,7 +97,7 @@ class TestExportAndVerify:
         fit_paid(fit, "--report", "report")
         done = run("ledger", "verify", "people.ledger", "--certificate", "report/certificate.json")
         assert done.exit_code == 0, done.output
-        assert "is whole: 1 entries" in done.stdout
+        assert "is whole: 1 entry, " in done.stdout
 
     def test_a_tampered_one(self, made, fit, run):
         fit_paid(fit)
@@ -148,6 +148,17 @@ class TestCreate:
         assert done.exit_code == 2
         assert message in done.stderr
         assert not (files / "a.ledger").exists()
+
+    def test_delta_must_be_given(self, run, files):
+        """It said 'auto' by default, which it does not take."""
+        done = run("ledger", "create", "a.ledger", "--data", "rows", "--epsilon", "1")
+        assert done.exit_code == 2
+        assert "Missing option '--delta'" in done.stderr
+
+    def test_any_existing_file_is_kept_and_said_to_exist(self, run, fails, files):
+        options = ("--data", "rows", "--epsilon", "1", "--delta", "1e-6")
+        said = fails(run("ledger", "create", "people.csv", *options))
+        assert "must be that of a new file, got 'people.csv', which exists" in said
 
     def test_an_existing_file_is_kept(self, made, run):
         before = made.path.read_bytes()

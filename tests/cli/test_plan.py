@@ -115,3 +115,16 @@ def test_a_delta_of_zero_is_planned_with_l2_noise(run):
     assert "delta 0" in done.stdout
     assert "L2 noise" in done.stdout
     assert "A delta above 0: it allows Gaussian noise" in " ".join(done.stdout.split())
+
+
+class TestPictures:
+    """What is wrong with --plot is said before anything is computed or printed."""
+
+    def test_of_another_kind(self, run, fails, files):
+        said = fails(run("plan", "--rows", 400, "--columns", 3, "--plot", "x.txt"))
+        assert "--plot x.txt: must end in .png, .svg, .pdf" in said
+
+    def test_that_exist_already(self, run, fails, files):
+        (files / "x.png").write_text("precious")
+        said = fails(run("plan", "--rows", 400, "--columns", 3, "--plot", "x.png"))
+        assert "x.png exists already" in said

@@ -30,6 +30,12 @@ def test_only_parquet_is_streamed(files, run):
     assert not (files / "model.json").exists()
 
 
+def test_a_cache_that_is_not_used_is_said_to_be(files, run):
+    done = run("fit", "people.csv", *OPTIONS, "--cache", ".")
+    assert done.exit_code == 0, done.stderr
+    assert "--cache . is not used" in done.stderr
+
+
 def test_the_same_command_goes_on_after_an_interruption(files, run, monkeypatch):
     save, saved = Checkpoint.save, []
 

@@ -384,7 +384,7 @@ class TestBadInput:
     def test_an_existing_file_is_kept(self, ledger, tmp_path):
         other = tmp_path / "notes.txt"
         other.write_text("not a ledger, but worth keeping, and longer than a header " * 9)
-        for path, message in ((ledger.path, "which exists"), (other, "not a database")):
+        for path, message in ((ledger.path, "which exists"), (other, "which exists")):
             before = path.read_bytes()
             with pytest.raises(LedgerError, match=message):
                 PrivacyLedger.create(path, data="people", budget=BUDGET)

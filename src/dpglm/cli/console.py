@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import re
 import textwrap
 import traceback
@@ -211,13 +212,22 @@ def guarded(command: Callable[P, R]) -> Callable[P, R]:
                 raise SystemExit(2) from None
             except MemoryError as error:
                 raise InputError(f"not enough memory {error}".rstrip()) from error
-            except (ValueError, OSError, ImportError, PlanMismatchError) as error:
+            except OSError as error:
+                raise InputError(_of_system(error)) from error
+            except (ValueError, ImportError, PlanMismatchError) as error:
                 raise InputError(str(error)) from error
             except Exception as error:
                 message = f"this is a defect of dpglm:\n{traceback.format_exc()}"
                 raise Defect(plain(message)) from error
 
     return run
+
+
+def _of_system(error: OSError) -> str:
+    """Say which file it is about, and in words what is wrong with it."""
+    if error.filename is None or error.strerror is None:
+        return str(error)
+    return f"{os.fsdecode(error.filename)}: {error.strerror}"
 
 
 @contextlib.contextmanager

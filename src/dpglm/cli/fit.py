@@ -124,6 +124,7 @@ def fit(
     """Fit a model to the private table DATA and write what may be published.
 
     DATA is a CSV or Parquet file, or a folder of Parquet files, which may be larger than memory.
+    Nothing that is read or kept is ever replaced, and nothing is written into a folder of rows.
 
     The model is differentially private: with epsilon 1, no row changes the probability of any
     outcome by more than a factor of e = 2.7 (and by delta). Every number that this rests on is in
@@ -154,6 +155,8 @@ def fit(
             "--adjacency add_remove keeps the number of rows secret: say roughly how many there "
             "are, from public knowledge, with --public-rows"
         )
+    if checkpoint is not None and not checkpoint.parent.is_dir():
+        raise InputError(f"--checkpoint {checkpoint}: must lie in a folder that exists")
     account = _ledger(ledger, label)
     watch.opened(account)
     fitted = make_estimator(
@@ -175,6 +178,8 @@ def fit(
         rows = read_rows(data, schema, stream=stream, cache=cache)
         if rows.is_streamed and fitted.solver == "auto":
             fitted.set_params(solver=Auto(may_copy=False))
+        elif cache is not None and not rows.is_streamed:
+            note(f"--cache {cache} is not used: the rows are not streamed, but fit into memory")
         n_rows, n_features = rows.X.shape
         kind = str(rows.X.dtype)
         plan = planned(fitted, public_rows or n_rows, n_features, schema.target.n_classes, kind)

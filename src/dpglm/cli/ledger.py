@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,14 +13,14 @@ from dpglm.cli.options import (
     INPUT_FILE,
     INPUT_LEDGER,
     OUTPUT_FILE,
-    budget_options,
     examples,
     force_option,
+    total_budget_options,
 )
 from dpglm.cli.outputs import all_or_none
 
 if TYPE_CHECKING:
-    from dpglm.ledger import LedgerContents
+    from dpglm.ledger import LedgerContents, LedgerEntry
 
 __all__ = ["ledger"]
 
@@ -54,7 +54,7 @@ def ledger() -> None:
 @click.argument("file", type=OUTPUT_FILE)
 @click.option("--data", required=True, metavar="NAME", help="Public name of the data set.")
 @click.option("--fingerprint", metavar="TEXT", help="Public mark of the data set's version.")
-@budget_options(epsilon=None)
+@total_budget_options()
 @click.option(
     "--filter",
     "rule",
@@ -197,10 +197,14 @@ def verify(context: click.Context, file: Path, certificates: tuple[Path, ...]) -
         output().print(f"WRONG: {problem}")
     if contents is not None and not problems:
         output().print(
-            f"The ledger for {contents.terms.data} is whole: {len(contents.entries)} entries, "
+            f"The ledger for {contents.terms.data} is whole: {_counted(contents.entries)}, "
             f"{_numbers(contents.spent())} spent."
         )
     context.exit(1 if problems else 0)
+
+
+def _counted(entries: Sequence[LedgerEntry]) -> str:
+    return "1 entry" if len(entries) == 1 else f"{len(entries)} entries"
 
 
 def _contents(path: Path) -> LedgerContents:

@@ -33,6 +33,7 @@ __all__ = [
     "make_estimator",
     "output_folder",
     "read_settings",
+    "total_budget_options",
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -130,24 +131,40 @@ def _several(*options: Callable[[F], F]) -> Callable[[F], F]:
 
 def budget_options(*, epsilon: float | None) -> Callable[[F], F]:
     """Add --epsilon, --delta, --adjacency; epsilon must be given where it has no default."""
-    # A default of None would count as given.
-    given: dict[str, Any] = (
-        {"required": True} if epsilon is None else {"default": epsilon, "show_default": True}
+    return _budget_options(
+        epsilon,
+        "auto",
+        "How much one row may matter. 1 is a usual choice; smaller is more private.",
+        "Probability with which epsilon may not hold. 'auto': far below 1/rows.",
     )
+
+
+def total_budget_options() -> Callable[[F], F]:
+    """Add --epsilon, --delta, --adjacency for what all fits together may spend."""
+    return _budget_options(
+        None,
+        None,
+        "How much one row may matter, in all fits together.",
+        "Probability with which epsilon may not hold: a number far below 1/rows.",
+    )
+
+
+def _default(value: Any) -> dict[str, Any]:
+    # A default of None would count as given.
+    return {"required": True} if value is None else {"default": value, "show_default": True}
+
+
+def _budget_options(
+    epsilon: float | None, delta: str | None, of_epsilon: str, of_delta: str
+) -> Callable[[F], F]:
     return _several(
-        click.option(
-            "--epsilon",
-            type=float,
-            **given,
-            help="How much one row may matter. 1 is a usual choice; smaller is more private.",
-        ),
+        click.option("--epsilon", type=float, **_default(epsilon), help=of_epsilon),
         click.option(
             "--delta",
             callback=_delta,
-            default="auto",
-            metavar="FLOAT|auto",
-            show_default=True,
-            help="Probability with which epsilon may not hold. 'auto': far below 1/rows.",
+            metavar="FLOAT" if delta is None else f"FLOAT|{delta}",
+            **_default(delta),
+            help=of_delta,
         ),
         click.option(
             "--adjacency",
@@ -166,7 +183,7 @@ def estimator_options(default: str | None) -> Callable[[F], F]:
             "--estimator",
             type=click.Choice(list(ESTIMATORS)),
             default=default,
-            show_default=default or "by the target's type",
+            show_default="by the target's type" if default is None else True,
             help="What to fit.",
         ),
         click.option(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -83,6 +84,7 @@ def plan(
     taken to lie in [-1, 1] and a numeric target in [0, 1]; one column with k categories is k
     features.
     """
+    _check_picture(plot)
     name, parameters, n_features, n_classes = (
         _from_sizes(columns, classes, estimator)
         if schema_file is None
@@ -99,9 +101,10 @@ def plan(
         **parameters,
     )
     decided = planned(made, rows, n_features, n_classes)
-    _tell(decided, type(made).__name__)
-    if plot is not None:
-        _draw(decided, plot, force=force)
+    with all_or_none([] if plot is None else [plot], force=force) as drafts:
+        _tell(decided, type(made).__name__)
+        remarks = {target: _draw(decided, draft) for target, draft in drafts.items()}
+    print_sections((f"Wrote {target}", said) for target, said in remarks.items())
 
 
 def _from_schema(
@@ -159,17 +162,23 @@ def _tell(plan: Plan, estimator: str) -> None:
     print_sections([*guidance(plan).sections(), ("What no certificate can know", (SCOPE,))])
 
 
-def _draw(plan: Plan, target: Path, *, force: bool) -> None:
+def _check_picture(plot: Path | None) -> None:
     from dpglm.report._extras import require
+
+    if plot is None:
+        return
+    if plot.suffix not in _PICTURES:
+        raise InputError(f"--plot {plot}: must end in {', '.join(_PICTURES)}")
+    require("matplotlib", "plot")
+
+
+def _draw(plan: Plan, draft: Path) -> Sequence[str]:
+    """Draw a plan's curve; return what must be said about it."""
     from dpglm.report.expected_curve import default_epsilons, expected_curve
 
-    require("matplotlib", "plot")
-    if target.suffix not in _PICTURES:
-        raise InputError(f"--plot {target}: must end in {', '.join(_PICTURES)}")
-    with all_or_none([target], force=force) as drafts:
-        epsilons = default_epsilons(plan)
-        with progress_bar("Fits to generated rows", len(epsilons) * _RUNS + 1) as advance:
-            # With a seed, the same plan gives the same picture.
-            curve = expected_curve(plan, epsilons, n_runs=_RUNS, random_state=0, progress=advance)
-        curve.figure().savefig(drafts[target])
-    print_sections([(f"Wrote {target}", curve.remarks)])
+    epsilons = default_epsilons(plan)
+    with progress_bar("Fits to generated rows", len(epsilons) * _RUNS + 1) as advance:
+        # With a seed, the same plan gives the same picture.
+        curve = expected_curve(plan, epsilons, n_runs=_RUNS, random_state=0, progress=advance)
+    curve.figure().savefig(draft)
+    return curve.remarks

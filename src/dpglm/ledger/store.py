@@ -186,12 +186,14 @@ def create_file(path: Path, header: dict[str, Any]) -> None:
     LedgerError
         If there is a file, or it cannot be written.
     """
+    if path.exists() and (not path.is_file() or path.stat().st_size):
+        raise _exists(path)
     with _connected(path, "rwc") as connection:
         # One transaction: killed in the middle, this leaves an empty file, which may be reused.
         connection.execute("BEGIN IMMEDIATE")
         if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
             connection.execute("ROLLBACK")
-            raise LedgerError(f"path must be that of a new file, got {str(path)!r}, which exists")
+            raise _exists(path)
         for statement in _TABLES.strip().splitlines():
             connection.execute(statement)
         append(connection, header)
@@ -244,6 +246,10 @@ def append(connection: sqlite3.Connection, document: dict[str, Any]) -> Record:
     connection.execute("INSERT INTO records VALUES (?, ?, ?)", (number + 1, text, record.digest))
     connection.execute("UPDATE head SET number = ?, digest = ?", (number + 1, record.digest))
     return record
+
+
+def _exists(path: Path) -> LedgerError:
+    return LedgerError(f"path must be that of a new file, got {str(path)!r}, which exists")
 
 
 @contextlib.contextmanager
