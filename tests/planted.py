@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Iterator
 from typing import Any
 from unittest import mock
@@ -14,8 +15,9 @@ from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec
 from dpglm.oracle import gradients
 from dpglm.oracle.clipping import FlatClipping
+from dpglm.solvers import Plan
 
-__all__ = ["not_shortened", "pythonic", "unclipped"]
+__all__ = ["not_shortened", "pythonic", "unchecked", "unclipped"]
 
 
 @contextlib.contextmanager
@@ -44,3 +46,11 @@ def not_shortened(rows: Rows, transform: Any, spec: DataSpec) -> DenseRows:
     targets = np.concatenate([block.targets for block in blocks])
     weights = [block.weights for block in blocks if block.weights is not None]
     return DenseRows(X, targets, norms, spec, np.concatenate(weights) if weights else None)
+
+
+def unchecked(plan: Plan, **changes: Any) -> Plan:
+    """Change a plan without asking what a plan is asked when it is made: for bugs only."""
+    changed = copy.copy(plan)
+    for name, value in changes.items():
+        object.__setattr__(changed, name, value)
+    return changed

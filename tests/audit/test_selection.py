@@ -19,9 +19,10 @@ from dpglm.privacy.choices import permute_and_flip
 from dpglm.privacy.noise import SeededNoise
 from dpglm.problem import Logistic, Problem, Squared
 from dpglm.selection import BestIterate, ConfidenceBoosting, NormGridSearch
-from dpglm.selection import grid_search as grid_search_module
 from dpglm.selection import method as method_module
+from dpglm.selection import shares as shares_module
 from dpglm.solvers import Constant, NoisyGD, run
+from dpglm.solvers import base as base_module
 from tests.audit.attack import epsilon_at_least, mu_at_least, one_row
 
 EPSILON = 2.0
@@ -113,7 +114,11 @@ def test_a_row_in_two_parts_is_refused_and_would_be_refuted():
 
 def test_trainings_that_each_spend_the_whole_budget_on_the_same_rows_are_refuted():
     solver = NormGridSearch(SMALL_STEPS, (1.0, 2.0, 4.0, 8.0))
-    with mock.patch.object(grid_search_module, "shared_budget", lambda budget, *_, **__: budget):
+    with (
+        mock.patch.object(shares_module, "shared_budget", lambda budget, *_, **__: budget),
+        mock.patch.object(shares_module, "within_budget", return_value=True),
+        mock.patch.object(base_module, "within_budget", return_value=True),
+    ):
         plan = solver.plan(Problem(Logistic()), GAUSSIAN_BUDGET, DataSpec(3, 1))
     with fixed_parts([0, 1], [2]):
         assert training_attack(plan, FEW, 8) > MU

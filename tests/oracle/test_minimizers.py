@@ -219,9 +219,15 @@ def test_the_minimiser_is_scipys(layout):
 
 def test_rounding_is_declared_by_public_facts():
     data = DataSpec(n_rows=1000, n_features=10, weight_bound=2.0)
-    accuracy = Accuracy(data, 1000, clip=1.0, curvature=0.25, ridge=1.0, linear_norm=1.0)
+    accuracy = Accuracy(data, 1000, 1000, clip=1.0, curvature=0.25, ridge=1.0, linear_norm=1.0)
     assert accuracy.smoothness == 2000 * 0.25 + 1.0
-    for change in ({"n_rows": 2000}, {"clip": 2.0}, {"curvature": 1.0}, {"linear_norm": 1e9}):
+    for change in (
+        {"n_rows": 2000},
+        {"block_rows": 2000},
+        {"clip": 2.0},
+        {"curvature": 1.0},
+        {"linear_norm": 1e9},
+    ):
         assert dataclasses.replace(accuracy, **change).gradient(1.0) > accuracy.gradient(1.0)
     assert accuracy.gradient(2.0) > accuracy.gradient(1.0)
     assert 0.0 < accuracy.prox(1.0) < 1e-13

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dpglm.privacy import gdp
 from dpglm.privacy.accountants import GaussianAccountant, MixtureAccountant, PLDAccountant
 from dpglm.privacy.budget import ApproximateDP, GaussianDP, ZeroConcentratedDP
-from dpglm.privacy.calibrate import calibrate, spent, within_budget
+from dpglm.privacy.calibrate import _delta, calibrate, spent, within_budget
 from dpglm.privacy.events import (
     Composed,
     Gaussian,
@@ -105,6 +105,7 @@ def evaluations(monkeypatch, make_event, adjacency):
         monkeypatch.setattr(accountant, "_delta", counted(accountant, accountant._delta))
     for epsilon in (0.01, 1.0, 8.0):
         counts.clear()
+        _delta.cache_clear()
         calibrate(make_event, ApproximateDP(epsilon, 1e-5), adjacency)
         yield dict(counts)
 

@@ -72,7 +72,11 @@ class Scripted(Method[int]):
 def scripted(script, declared=None):
     declared = Repeated(Gaussian(2.0), 2) if declared is None else declared
     return Plan(
-        Problem(Logistic()), SPEC, GaussianDP(1.0), Adjacency.ZERO_OUT, Scripted(script, declared)
+        Problem(Logistic()),
+        SPEC,
+        ApproximateDP(5.0, 1e-5),
+        Adjacency.ZERO_OUT,
+        Scripted(script, declared),
     )
 
 

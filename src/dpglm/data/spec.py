@@ -13,6 +13,8 @@ __all__ = ["LARGEST", "SMALLEST", "DataSpec", "FloatType"]
 SMALLEST, LARGEST = 1e-15, 1e15
 """Range of bounds within which float32 arithmetic neither overflows nor underflows."""
 
+_LARGEST_TARGET = 1e100
+
 _NO_BOUNDS = (-math.inf, math.inf)
 
 FloatType = Literal["float32", "float64"]
@@ -46,7 +48,8 @@ class DataSpec:
     weight_bound : float, default=1.0
         Bound on the weight of any row.
     target_low, target_high : float, optional
-        Bounds on the prepared targets, where the loss has real-valued targets.
+        Bounds on the prepared targets, where the loss has real-valued targets; up to 1e100, and
+        equal or at least 1e-100 apart.
 
     Examples
     --------
@@ -82,6 +85,15 @@ class DataSpec:
             raise ValueError(
                 f"target_low must not exceed target_high, got {self.target_low!r} and "
                 f"{self.target_high!r}"
+            )
+        finite = [abs(end) for end in (self.target_low, self.target_high) if math.isfinite(end)]
+        width = self.target_high - self.target_low
+        if max(finite, default=0.0) > _LARGEST_TARGET or 0.0 < width < 1.0 / _LARGEST_TARGET:
+            raise ValueError(
+                f"bounds on targets must be at most {_LARGEST_TARGET:g} in magnitude, and equal or "
+                f"at least {1.0 / _LARGEST_TARGET:g} apart, so that squares do not overflow or "
+                f"vanish, got {self.target_low!r} and {self.target_high!r}: give targets in other "
+                "units"
             )
 
     def to_dict(self) -> dict[str, Any]:

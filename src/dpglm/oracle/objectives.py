@@ -17,7 +17,7 @@ from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import clipped_gradient_sum
 from dpglm.problem.loss import Loss
 
-__all__ = ["Accuracy", "Objective", "Prox", "Terms"]
+__all__ = ["Accuracy", "Objective", "Prox", "Terms", "block_rows"]
 
 Vector = NDArray[np.float64]
 Prox = Callable[[Vector, float], Vector]
@@ -33,8 +33,10 @@ class Accuracy:
     ----------
     data : DataSpec
         Public facts of the rows.
-    n_rows : int
-        Number of rows, or more.
+    n_rows : float
+        Number of rows times the share with which each counts, or more.
+    block_rows : int
+        Number of rows in a block, or more.
     clip : float
         Bound on the norm of a row's gradient.
     curvature : float
@@ -43,6 +45,9 @@ class Accuracy:
         Largest coefficient of the quadratic penalty.
     linear_norm : float
         Norm of the linear term, or more.
+    strength : float, default=0.0
+        Strong convexity of the whole objective. A step is no longer than its inverse, even where
+        all of it is the penalty's that is not smooth.
 
     Notes
     -----
@@ -55,16 +60,19 @@ class Accuracy:
     """
 
     data: DataSpec
-    n_rows: int
+    n_rows: float
+    block_rows: int
     clip: float
     curvature: float
     ridge: float
     linear_norm: float
+    strength: float = 0.0
 
     @property
     def smoothness(self) -> float:
-        """Lipschitz constant of the smooth part's gradient."""
-        return self.n_rows * self.data.weight_bound * self.curvature + self.ridge
+        """Lipschitz constant of the smooth part's gradient, or more: at least ``strength``."""
+        own = self.n_rows * self.data.weight_bound * self.curvature + self.ridge
+        return max(own, self.strength)
 
     def gradient(self, norm: float) -> float:
         """Bound the error of the smooth part's gradient at a parameter of this L2 norm."""
@@ -72,12 +80,11 @@ class Accuracy:
         low, high = data.target_low, data.target_high
         target = max(abs(low), abs(high)) if math.isfinite(high - low) else 1.0
         slope = self.clip + data.augmented_row_norm * target
-        block = min(max(dense.BLOCK_ROWS, sparse.BLOCK_ROWS), self.n_rows)
-        within = 2 * (block + 8) * self.clip
+        within = 2 * (self.block_rows + 8) * self.clip
         argument = norm + (1.0 + target) / data.augmented_row_norm
         row = self.curvature * 2 * (data.n_columns + 10) * argument
         row += (64 + 4 * data.n_outputs) * slope + within
-        rest = 8 * (self.ridge * norm + self.linear_norm + total * self.clip)
+        rest = 9 * (self.ridge * norm + self.linear_norm + total * self.clip)
         return _UNIT * (total * row + rest)
 
     def prox(self, norm: float) -> float:
@@ -86,6 +93,11 @@ class Accuracy:
 
 
 _UNIT = float(np.finfo(np.float64).eps) / 2
+
+
+def block_rows(n_rows: int) -> int:
+    """Bound the number of rows in a block of so many rows."""
+    return min(max(dense.BLOCK_ROWS, sparse.BLOCK_ROWS), n_rows)
 
 
 @final
@@ -136,6 +148,8 @@ class Objective:
         What is added.
     map_blocks : callable, optional
         How blocks are mapped.
+    share : float, default=1.0
+        What each row's loss is multiplied with, in (0, 1].
     """
 
     def __init__(
@@ -146,22 +160,25 @@ class Objective:
         curvature: float,
         terms: Terms,
         map_blocks: BlockMap = SERIAL,
+        share: float = 1.0,
     ) -> None:
         self.rows, self.loss, self.clipping, self.terms = rows, loss, clipping, terms
-        self._map_blocks = map_blocks
+        self._map_blocks, self._share = map_blocks, share
         self.accuracy = Accuracy(
             data=rows.spec,
-            n_rows=rows.n_rows,
+            n_rows=rows.n_rows * share,
+            block_rows=block_rows(rows.n_rows),
             clip=clipping.bound,
             curvature=curvature,
             ridge=float(terms.ridge.max()),
             linear_norm=float(np.linalg.norm(terms.linear)) * (1.0 + 1e-9),
+            strength=terms.strength,
         )
 
     def gradient(self, w: Vector) -> Vector:
         """Gradient of the smooth part, up to ``accuracy.gradient(|w|)``."""
         g = clipped_gradient_sum(self.rows, self.loss, self.clipping, w, self._map_blocks)
-        return g + _columns(self.terms.ridge, w) * w + self.terms.linear
+        return self._share * g + _columns(self.terms.ridge, w) * w + self.terms.linear
 
     def hessian(self, w: Vector) -> Vector:
         """Hessian of the smooth part, one output; no bound on its error is claimed."""
@@ -181,7 +198,8 @@ class Objective:
             return block.weighted_sum(weighted)
 
         shape = (spec.n_columns, spec.n_columns)
-        return self.rows.sum(block_sum, self._map_blocks, shape) + np.diag(self.terms.ridge)
+        curvature = self.rows.sum(block_sum, self._map_blocks, shape)
+        return self._share * curvature + np.diag(self.terms.ridge)
 
     def prox(self, w: Vector, step: float) -> Vector:
         """Prox of what is not smooth, up to ``accuracy.prox``."""

@@ -118,6 +118,11 @@ def excess(event: Event, adjacency: Adjacency, budget: PrivacyBudget) -> float:
     ValueError
         As for ``within_budget``.
     """
+    check_parallel_parts(event, adjacency)
+    return max(_excess(one, adjacency, budget) for one in branches(event))
+
+
+def _excess(event: Event, adjacency: Adjacency, budget: PrivacyBudget) -> float:
     exact = GaussianAccountant()
     if exact.supports(event, adjacency):
         return _log_ratio(exact.mu(event, adjacency), budget.gdp_mu())
@@ -153,12 +158,18 @@ def within_budget(event: Event, adjacency: Adjacency, budget: PrivacyBudget) -> 
         parts of it are about disjoint parts of the rows, under add/remove.
     """
     check_parallel_parts(event, adjacency)
+    # What a row can meet, one by one and in canonical form: so each is held to the budget as it
+    # was when its noise was calibrated, to the last bit.
+    return all(_within(one, adjacency, budget) for one in branches(event))
+
+
+def _within(event: Event, adjacency: Adjacency, budget: PrivacyBudget) -> bool:
     exact = GaussianAccountant()
     if exact.supports(event, adjacency):
         return budget.allows_mu(exact.mu(event, adjacency))
     limit = budget.as_approximate_dp()
     accountant = accountant_for(event, adjacency)
-    return accountant.delta(event, adjacency, limit.epsilon) <= limit.delta
+    return _delta(accountant, event, adjacency, limit.epsilon) <= limit.delta
 
 
 def spent(event: Event, adjacency: Adjacency, budget: PrivacyBudget) -> dict[str, float | str]:
@@ -267,9 +278,16 @@ def _settled(over_by: Callable[[float], float], guess: float, slope: float) -> f
 def _excess_of_delta(
     event: Event, adjacency: Adjacency, limit: ApproximateDP, accountant: Accountant
 ) -> float:
-    delta, most = accountant.delta(event, adjacency, limit.epsilon), _MARGIN * limit.delta
+    delta = max(_delta(accountant, one, adjacency, limit.epsilon) for one in branches(event))
+    most = _MARGIN * limit.delta
     found = _log_ratio(_rough_mu(delta, limit.epsilon), _rough_mu(most, limit.epsilon))
     return min(found, 0.0) if delta <= most else max(found, math.ulp(1.0))
+
+
+@functools.lru_cache(maxsize=1024)
+def _delta(accountant: Accountant, event: Event, adjacency: Adjacency, epsilon: float) -> float:
+    """Ask an accountant once: what a search has just settled on is asked about again by a plan."""
+    return accountant.delta(event, adjacency, epsilon)
 
 
 def _log_ratio(spent: float, most: float) -> float:

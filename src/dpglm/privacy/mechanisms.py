@@ -32,7 +32,12 @@ from dpglm.privacy.events import (
 )
 from dpglm.privacy.l2_noise import add_l2_noise
 from dpglm.privacy.noise import NoiseSource, add_gaussian, granularity_exponent, grid_sensitivity
-from dpglm.privacy.noise_scales import l2_noise_scale, noise_scale, pure_objective_epsilon
+from dpglm.privacy.noise_scales import (
+    NoiseScale,
+    l2_noise_scale,
+    noise_scale,
+    pure_objective_epsilon,
+)
 from dpglm.privacy.rank_choices import exponential_mechanism_in_runs, first_above
 from dpglm.privacy.unit import Adjacency
 
@@ -343,8 +348,8 @@ class Curator:
             total.magnitude,
         )
         # Few enough senders that the sum's noise fits on the grid of one message.
-        std = math.sqrt(senders) * scale.std
-        return add_gaussian(total.value, std, scale.exponent, self._noise)
+        summed = NoiseScale(math.sqrt(senders) * scale.std, scale.exponent)
+        return add_gaussian(total.value, summed.std, summed.exponent, self._noise)
 
     def choose_least(
         self, scores: NDArray[np.float64], contribution_bound: float, epsilon: float

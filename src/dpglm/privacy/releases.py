@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Self, final
 
 from dpglm._json import integer, line, number, object_with
 from dpglm._validation import check_integer, check_real
 from dpglm.privacy.events import Event, event_from_dict
+from dpglm.privacy.noise_scales import check_scale
 
-__all__ = ["Release"]
+__all__ = ["Release", "check_can_be_asked"]
 
 
 @final
@@ -81,3 +83,28 @@ _FIELDS = object_with(
     },
     "a release",
 )
+
+
+def check_can_be_asked(releases: Iterable[Release]) -> None:
+    """Raise ValueError for a release whose noise floats cannot hold.
+
+    Parameters
+    ----------
+    releases : iterable of Release
+        As they are planned.
+
+    Raises
+    ------
+    ValueError
+        As ``check_scale`` does.
+
+    Examples
+    --------
+    >>> from dpglm.privacy.events import Gaussian
+    >>> check_can_be_asked([Release("sum", Gaussian(2.0), 1, 0.0, 2.0, 0.0, 1)])
+    Traceback (most recent call last):
+    ...
+    ValueError: the release 'sum' must have a scale from ...
+    """
+    for release in releases:
+        check_scale(f"the release {release.quantity!r}", release.noise_scale)

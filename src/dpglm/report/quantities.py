@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any, final
 
 from dpglm.data.spec import DataSpec
+from dpglm.oracle.counts import NUMBER_OF_ROWS
 from dpglm.oracle.magnitudes import LEVELS, magnitude_bound
 from dpglm.oracle.moments import n_symmetric
 from dpglm.privacy.events import (
@@ -25,6 +26,7 @@ from dpglm.privacy.events import (
 from dpglm.privacy.noise_scales import pure_objective_epsilon
 from dpglm.solvers.pure_objective_perturbation import PURE_MINIMISER
 from dpglm.solvers.schedules import MOST_LEVELS
+from dpglm.solvers.strongly_convex import COUNT_MULTIPLIER
 
 __all__ = ["QUANTITIES", "Implied", "Quantity"]
 
@@ -145,6 +147,10 @@ def _minimiser_error(settings: Mapping[str, Any], data: DataSpec) -> Implied:
     return Implied(event, 2.0 * settings["error"], 1, data.n_coefficients)
 
 
+def _number_of_rows(settings: Mapping[str, Any], data: DataSpec) -> Implied:
+    return Implied(Gaussian(COUNT_MULTIPLIER * settings["noise_multiplier"]), 1.0, 1, 1)
+
+
 def _normalized_second_moment_sum(settings: Mapping[str, Any], data: DataSpec) -> Implied:
     event = Gaussian(settings["first_noise_multiplier"])
     return Implied(event, data.weight_bound, 1, n_symmetric(data.n_features + 1))
@@ -262,6 +268,7 @@ QUANTITIES: Mapping[str, Quantity] = MappingProxyType(
         "minimiser of a perturbed objective": Quantity(_perturbed_minimiser, is_row_sum=False),
         "noisy score": Quantity(_noisy_score, is_row_sum=False),
         "normalised second-moment sum": Quantity(_normalized_second_moment_sum),
+        NUMBER_OF_ROWS: Quantity(_number_of_rows, is_row_sum=False),
         "preconditioned gradient sum": Quantity(_preconditioned_gradient_sum),
         "radius around medians": Quantity(_radius_around_medians, is_row_sum=False),
         "radius of rows": Quantity(_radius, is_row_sum=False),

@@ -12,18 +12,19 @@ from typing import final
 from dpglm._validation import check_real
 from dpglm.data.spec import DataSpec
 from dpglm.privacy.accountants import GaussianAccountant
-from dpglm.privacy.budget import ApproximateDP, GaussianDP, PrivacyBudget
+from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.unit import Adjacency
 from dpglm.problem import L2Ball, Loss, Problem, Unconstrained
 from dpglm.selection.choices import LeastLossByNorm, epsilon_of_choice
 from dpglm.selection.loss_bounds import default_loss_bound, largest_at_zero, largest_within
 from dpglm.selection.method import SelectionMethod, Training
 from dpglm.selection.partition import part_sizes
+from dpglm.selection.shares import within_shares
 from dpglm.solvers import defaults
 from dpglm.solvers.base import Plan, Solver
 from dpglm.solvers.noisy_gd import NoisyGD
 
-__all__ = ["NormGridSearch", "shared_budget"]
+__all__ = ["NormGridSearch"]
 
 _DEFAULT_POWERS = range(-1, 5)
 
@@ -57,8 +58,8 @@ class NormGridSearch(Solver):
     Privacy: rows are divided by public randomness, so training and choice each spend the whole
     budget on their own rows. Trainings share theirs: exactly in mu-GDP if the solver releases
     Gaussian sums over all rows, each with ``mu / sqrt(K)``; else each has a K-th of epsilon and
-    of delta. The choice is the generalised exponential mechanism on losses clipped to
-    ``Delta(B)``, so their sensitivities hold always. Needs a relation with a public number of
+    of delta, less where accountants do not show the whole within the budget. The choice is the
+    generalised exponential mechanism on losses clipped to ``Delta(B)``, so their sensitivities hold always. Needs a relation with a public number of
     rows and an (epsilon, delta) budget. The losses of the models are not released.
 
     References
@@ -114,34 +115,39 @@ class NormGridSearch(Solver):
         bounds = default_bounds(problem.loss, data) if self.bounds is None else self.bounds
         full = self.solver.plan(problem, budget, training_data, adjacency)
         gaussian = GaussianAccountant().supports(full.event, adjacency)
-        shared = shared_budget(budget, len(bounds), gaussian=gaussian)
-        trainings = tuple(
-            Training(
-                f"candidate {number}",
-                0,
-                self.solver.plan(
-                    dataclasses.replace(problem, constraint=L2Ball(bound)),
-                    shared,
-                    training_data,
-                    adjacency,
-                ),
+        choice = LeastLossByNorm(
+            self._loss_bounds(problem.loss, data, bounds),
+            largest_at_zero(problem.loss, data),
+            epsilon_of_choice(budget, adjacency),
+            self.failure,
+        )
+
+        def method(shared: PrivacyBudget) -> SelectionMethod:
+            return SelectionMethod(
+                algorithm="private grid search over the norm of the coefficients",
+                data=data,
+                adjacency=adjacency,
+                trainings=self._trainings(problem, bounds, shared, training_data, adjacency),
+                part_sizes=sizes,
+                choice=choice,
             )
-            for number, bound in enumerate(bounds, start=1)
+
+        within = within_shares(method, budget, adjacency, len(bounds), gaussian=gaussian)
+        return Plan(problem, data, budget, adjacency, within)
+
+    def _trainings(
+        self,
+        problem: Problem,
+        bounds: Sequence[float],
+        budget: PrivacyBudget,
+        data: DataSpec,
+        adjacency: Adjacency,
+    ) -> tuple[Training, ...]:
+        problems = [dataclasses.replace(problem, constraint=L2Ball(bound)) for bound in bounds]
+        return tuple(
+            Training(f"candidate {number}", 0, self.solver.plan(one, budget, data, adjacency))
+            for number, one in enumerate(problems, start=1)
         )
-        method = SelectionMethod(
-            algorithm="private grid search over the norm of the coefficients",
-            data=data,
-            adjacency=adjacency,
-            trainings=trainings,
-            part_sizes=sizes,
-            choice=LeastLossByNorm(
-                self._loss_bounds(problem.loss, data, bounds),
-                largest_at_zero(problem.loss, data),
-                epsilon_of_choice(budget, adjacency),
-                self.failure,
-            ),
-        )
-        return Plan(problem, data, budget, adjacency, method)
 
     def _loss_bounds(
         self, loss: Loss, data: DataSpec, bounds: Sequence[float]
@@ -175,28 +181,3 @@ def default_bounds(loss: Loss, data: DataSpec) -> tuple[float, ...]:
     curvature = loss.smoothness_on(math.inf, *data.target_range(loss.target.bounds))
     scale = unit / curvature if math.isfinite(curvature) else 1.0
     return tuple(2.0**power * scale / data.row_norm for power in _DEFAULT_POWERS)
-
-
-def shared_budget(budget: PrivacyBudget, count: int, *, gaussian: bool) -> PrivacyBudget:
-    """Budget of one of several trainings on the same rows.
-
-    Parameters
-    ----------
-    budget : PrivacyBudget
-        What all of them may spend together.
-    count : int
-        How many there are, at least 1.
-    gaussian : bool
-        Whether all of them are Gaussian throughout, so that their mu add in squares.
-
-    Returns
-    -------
-    PrivacyBudget
-    """
-    if count == 1:
-        return budget
-    if gaussian:
-        # The margin is what rounding could add up to.
-        return GaussianDP(budget.gdp_mu() / math.sqrt(count) * (1.0 - 1e-13))
-    limit = budget.as_approximate_dp()
-    return ApproximateDP(limit.epsilon / count, limit.delta / count * (1.0 - 1e-13))

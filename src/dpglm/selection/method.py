@@ -18,7 +18,7 @@ from dpglm.privacy.releases import Release
 from dpglm.privacy.unit import Adjacency
 from dpglm.selection.choices import Choice
 from dpglm.selection.partition import partition
-from dpglm.solvers.base import Method, Plan, StepInfo
+from dpglm.solvers.base import Method, Plan, StepInfo, finished
 from dpglm.solvers.seeds import stage_seed
 
 __all__ = ["SelectionMethod", "SelectionState", "Training"]
@@ -185,7 +185,7 @@ class SelectionMethod(Method["SelectionState"]):
         if stage.step + 1 < method.n_steps:
             stage = _Stage(stage.step + 1, inner, stage.oracle)
             return dataclasses.replace(state, stage=stage), info
-        models = (*state.models, method.finish(inner))
+        models = (*state.models, finished(method, inner))
         noises = (*state.noises, method.noise_in(inner))
         return dataclasses.replace(state, stage=None, models=models, noises=noises), info
 

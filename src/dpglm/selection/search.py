@@ -25,11 +25,11 @@ from dpglm.privacy.repetitions import Repetitions, uniform
 from dpglm.privacy.unit import Adjacency
 from dpglm.problem import Problem
 from dpglm.selection.choices import Choice, LeastLoss, epsilon_of_choice
-from dpglm.selection.grid_search import shared_budget
 from dpglm.selection.method import SelectionMethod, Training
 from dpglm.selection.partition import part_sizes
 from dpglm.selection.scores import Score, score_for
-from dpglm.solvers.base import Method, Plan, Solver, StepInfo
+from dpglm.selection.shares import within_shares
+from dpglm.solvers.base import Method, Plan, Solver, StepInfo, finished
 
 __all__ = ["Candidate", "HeldOutSearch", "RepeatedSearch"]
 
@@ -124,7 +124,8 @@ class HeldOutSearch(_Search):
     Notes
     -----
     Privacy: as for ``SelectionMethod``. The trainings share the budget, exactly in mu-GDP where
-    they are all Gaussian; the choice spends all of it on its own rows.
+    they are all Gaussian, and so that the whole is shown to be within it (``within_shares``); the
+    choice spends all of it on its own rows.
     """
 
     candidates: tuple[Candidate, ...]
@@ -140,18 +141,21 @@ class HeldOutSearch(_Search):
         sizes = part_sizes(data.n_rows, 1, self.choice_fraction, adjacency)
         part = dataclasses.replace(data, n_rows=sizes[0])
         gaussian = self._gaussian(budget, part, adjacency)
-        shared = shared_budget(budget, len(self.candidates), gaussian=gaussian)
         epsilon = epsilon_of_choice(budget, adjacency)
         choice = _LeastScore(score_for(problem.loss, data), self._parameters, epsilon)
-        method = SelectionMethod(
-            algorithm="private search with a choice on rows held out",
-            data=data,
-            adjacency=adjacency,
-            trainings=self._trainings(shared, part, adjacency),
-            part_sizes=sizes,
-            choice=choice,
-        )
-        return Plan(problem, data, budget, adjacency, method)
+
+        def method(shared: PrivacyBudget) -> SelectionMethod:
+            return SelectionMethod(
+                algorithm="private search with a choice on rows held out",
+                data=data,
+                adjacency=adjacency,
+                trainings=self._trainings(shared, part, adjacency),
+                part_sizes=sizes,
+                choice=choice,
+            )
+
+        within = within_shares(method, budget, adjacency, len(self.candidates), gaussian=gaussian)
+        return Plan(problem, data, budget, adjacency, within)
 
 
 @final
@@ -401,7 +405,7 @@ def _train(plan: Plan, oracle: Oracle) -> tuple[NDArray[np.float64], float | NDA
     state = method.init(seed)
     for _ in range(method.n_steps):
         state, _ = method.step(state, asked)
-    return method.finish(state), method.noise_in(state)
+    return finished(method, state), method.noise_in(state)
 
 
 def _described(parameters: tuple[Mapping[str, Any], ...], score: Score) -> dict[str, Any]:

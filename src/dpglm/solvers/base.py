@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import math
+import warnings
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, final
 
@@ -16,13 +17,13 @@ from dpglm.data.spec import DataSpec
 from dpglm.ledger.entry import LedgerReference
 from dpglm.oracle.gradients import Oracle
 from dpglm.privacy.budget import PrivacyBudget
-from dpglm.privacy.calibrate import spent
+from dpglm.privacy.calibrate import spent, within_budget
 from dpglm.privacy.events import Composed, Event, Repeated, canonical
-from dpglm.privacy.releases import Release
+from dpglm.privacy.releases import Release, check_can_be_asked
 from dpglm.privacy.unit import Adjacency
 from dpglm.problem import Problem
 
-__all__ = ["Method", "Plan", "Solution", "Solver", "StepInfo"]
+__all__ = ["Method", "Plan", "Solution", "Solver", "StepInfo", "finished"]
 
 
 S = TypeVar("S")
@@ -169,9 +170,17 @@ class Plan:
     method : Method
         The algorithm with all its settings.
 
+    Raises
+    ------
+    ValueError
+        If the whole event is not within the budget, a release cannot be asked, or the loss does not
+        fit the outputs.
+
     Notes
     -----
-    Privacy: ``event`` is within ``budget`` under ``adjacency``; solvers only make such plans.
+    Privacy: ``event`` is within ``budget`` under ``adjacency``: there is no other plan, whoever
+    made it. And what a plan releases can be asked, whatever the rows are: all that could be in
+    the way is public, and looked at here.
     """
 
     problem: Problem
@@ -179,6 +188,18 @@ class Plan:
     budget: PrivacyBudget
     adjacency: Adjacency
     method: Method[Any]
+
+    def __post_init__(self) -> None:
+        # Raises where the loss has another number of predictions than there are outputs.
+        one = np.zeros((1, *self.data.coefficient_shape[1:]))
+        self.problem.loss.slope(one, np.zeros(1, dtype=np.intp))
+        # Reading them works out their noise, which raises where none of that size can be drawn.
+        check_can_be_asked(self.method.releases)
+        if not within_budget(self.event, self.adjacency, self.budget):
+            raise ValueError(
+                f"budget must be at least what all releases cost together, got {self.budget!r}, "
+                f"which {self.event!r} exceeds under {self.adjacency.value}"
+            )
 
     @property
     def event(self) -> Event:
@@ -293,6 +314,37 @@ def _in_words(release: Release) -> str:
         f"{release.quantity}{times}: noise multiplier {release.noise_multiplier:.4g} on "
         f"{release.coordinates} values"
     )
+
+
+def finished(method: Method[S], state: S) -> NDArray[np.float64]:
+    """Return what a method returns, or the zero model, with a warning, where steps overflowed.
+
+    Parameters
+    ----------
+    method : Method
+        Whose steps have been taken.
+    state : object
+        Its last state.
+
+    Returns
+    -------
+    ndarray
+        Finite.
+
+    Notes
+    -----
+    Privacy: post-processing of released values. What was paid for is always returned.
+    """
+    w = method.finish(state)
+    if np.isfinite(w).all():
+        return w
+    warnings.warn(
+        "steps overflowed, so that the zero model takes the place of what was released: give a "
+        "smaller step_size, or bounds in other units",
+        RuntimeWarning,
+        stacklevel=3,
+    )
+    return np.zeros_like(w)
 
 
 class Solver(abc.ABC):

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.certified import minimizer_noise, noisy_minimizer
+from dpglm.oracle.counts import CountedRows
 from dpglm.oracle.gradients import Oracle
 from dpglm.privacy import events
 from dpglm.privacy.budget import PrivacyBudget
@@ -25,8 +26,10 @@ from dpglm.problem.loss import Loss
 from dpglm.solvers.base import Method, Plan, Solver, StepInfo
 from dpglm.solvers.pure_objective_perturbation import PURE_INTERCEPT, pure_method
 from dpglm.solvers.strongly_convex import (
+    COUNT_MULTIPLIER,
     PlannedObjective,
     check_settings,
+    counted_rows,
     plan_objective,
     with_strength,
 )
@@ -85,10 +88,13 @@ class ObjectivePerturbation(Solver):
     sets, and Gaussian noise for twice that, composed with the first event, covers it. That noise
     is far below what b does.
 
-    With n private the sum has no mean: n in the penalties is the public stand-in, and the data
-    set must not have more than 16 times as many rows, which is refused. The tolerance is promised
-    for ``|b| <= std (sqrt(d) + 20)``, which fails with probability below 1e-86. How long a fit
-    takes depends on the rows.
+    With n private the sum has no mean: n in the penalties is the public stand-in. The number of
+    rows is then released first, by another ``Gaussian(20 noise_multiplier)``; given it, rows that
+    are far more than 16 times the stand-in count with a share below 1, so that rounding is bounded
+    however many there are. A row that counts for less has smaller slopes and less curvature, in
+    its own direction still, so the event stays as it is. The tolerance is promised for
+    ``|b| <= std (sqrt(d) + 20)``, which fails with probability below 1e-86. How long a fit takes
+    depends on the rows.
 
     Privacy, delta 0: b has a density proportional to ``exp(-|b| / s)``, and each exact minimiser
     costs ``Pure(D / s + log(1 + ratio))``, with D the relation's sensitivity of the gradient sum.
@@ -148,20 +154,25 @@ class ObjectivePerturbation(Solver):
         planned = with_strength(planned, self.strength, wanted)
         method = ObjectivePerturbationMethod(
             objective=planned,
+            counted=None,
             original=data,
             n_objectives=n_objectives,
             tolerance=0.0,
             noise_multiplier=1.0,
         )
         noise_multiplier = calibrate(
-            lambda sigma: _event(sigma, planned.curvature_ratio, n_objectives), budget, adjacency
+            lambda sigma: _event(sigma, planned.curvature_ratio, n_objectives, adjacency),
+            budget,
+            adjacency,
         )
+        planned, counted = counted_rows(planned, noise_multiplier)
         method = dataclasses.replace(method, noise_multiplier=noise_multiplier)
         longest = method.std * (math.sqrt(data.n_columns) + 20.0)
         planned = dataclasses.replace(planned, linear_norm=longest)
         method = dataclasses.replace(
             method,
             objective=planned,
+            counted=counted,
             tolerance=planned.tolerance(_TOLERANCE, _LARGEST_TOLERANCE),
         )
         return Plan(problem, data, budget, adjacency, method)
@@ -184,6 +195,8 @@ class ObjectivePerturbationMethod(Method["ObjectivePerturbationState"]):
     ----------
     objective : PlannedObjective
         What is minimised, linear term apart.
+    counted : CountedRows, optional
+        How the number of rows is found first, where it is private.
     original : DataSpec
         Facts of the rows as they are given.
     n_objectives : int
@@ -195,6 +208,7 @@ class ObjectivePerturbationMethod(Method["ObjectivePerturbationState"]):
     """
 
     objective: PlannedObjective
+    counted: CountedRows | None
     original: DataSpec
     n_objectives: int
     tolerance: float
@@ -237,7 +251,9 @@ class ObjectivePerturbationMethod(Method["ObjectivePerturbationState"]):
             self.original.n_coefficients,
             self.norm,
         )
+        counted = () if self.counted is None else (self.counted.release,)
         return (
+            *counted,
             Release(
                 "minimiser of a perturbed objective",
                 events.ObjectivePerturbation(self.noise_multiplier, ratio),
@@ -273,6 +289,7 @@ class ObjectivePerturbationMethod(Method["ObjectivePerturbationState"]):
     def step(
         self, state: ObjectivePerturbationState, oracle: Oracle
     ) -> tuple[ObjectivePerturbationState, StepInfo]:
+        share = 1.0 if self.counted is None else self.counted.share(oracle)
         classes = range(self.n_objectives) if self.n_objectives > 1 else [None]
         objectives = []
         for positive_class in classes:
@@ -288,6 +305,7 @@ class ObjectivePerturbationMethod(Method["ObjectivePerturbationState"]):
                     oracle.map_blocks,
                     linear=b.value,
                     positive_class=positive_class,
+                    share=share,
                 )
             )
         w = noisy_minimizer(
@@ -315,10 +333,15 @@ class ObjectivePerturbationMethod(Method["ObjectivePerturbationState"]):
         }
 
 
-def _event(noise_multiplier: float, curvature_ratio: float, n_objectives: int) -> Event:
+def _event(
+    noise_multiplier: float, curvature_ratio: float, n_objectives: int, adjacency: Adjacency
+) -> Event:
     one = events.ObjectivePerturbation(noise_multiplier, curvature_ratio)
     error = Gaussian(_ERROR_MULTIPLIER * noise_multiplier)
-    return Composed((Repeated(one, n_objectives), error))
+    minimisers = Composed((Repeated(one, n_objectives), error))
+    if adjacency.n_is_public:
+        return minimisers
+    return Composed((Gaussian(COUNT_MULTIPLIER * noise_multiplier), minimisers))
 
 
 def _binary(loss: Loss) -> tuple[Loss, int]:

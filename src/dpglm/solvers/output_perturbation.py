@@ -11,18 +11,21 @@ from numpy.typing import NDArray
 
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.certified import minimizer_noise, noisy_minimizer
+from dpglm.oracle.counts import CountedRows
 from dpglm.oracle.gradients import Oracle
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.calibrate import calibrate
-from dpglm.privacy.events import Gaussian
+from dpglm.privacy.events import Composed, Event, Gaussian
 from dpglm.privacy.releases import Release
 from dpglm.privacy.unit import Adjacency
 from dpglm.problem import L2Ball, Problem, Unconstrained
 from dpglm.solvers.base import Method, Plan, Solver, StepInfo
 from dpglm.solvers.defaults import slope_unit
 from dpglm.solvers.strongly_convex import (
+    COUNT_MULTIPLIER,
     PlannedObjective,
     check_settings,
+    counted_rows,
     plan_objective,
     with_strength,
 )
@@ -76,8 +79,10 @@ class OutputPerturbation(Solver):
     constraint and a penalty change nothing, being the same in F and F'. The computed minimisers
     are within the tolerance of the exact ones, so erasing a row moves them by at most
     ``C v / m + 2 tolerance``; under replace-one by twice that. Under add_remove n in the mean is
-    the public stand-in, and the data set must not have more than 16 times as many rows, which
-    is refused: rounding could then not be bounded. How long a fit takes depends on the rows.
+    the public stand-in, and the number of rows is released first, by another
+    ``Gaussian(20 noise_multiplier)``: given it, rows that are far more than 16 times the stand-in
+    count with a share below 1, so that rounding is bounded however many there are. How long a fit
+    takes depends on the rows.
 
     References
     ----------
@@ -117,14 +122,16 @@ class OutputPerturbation(Solver):
                 "constraint must be an L2Ball or none for output perturbation, got "
                 f"{problem.constraint!r}"
             )
-        multiplier = calibrate(Gaussian, budget, adjacency)
+        multiplier = calibrate(lambda sigma: _event(sigma, adjacency), budget, adjacency)
         planned = plan_objective(
             problem, data, adjacency, problem.loss, self.clip, self.intercept_scale
         )
         moved = multiplier * adjacency.sum_sensitivity(planned.clip * data.weight_bound)
         planned = with_strength(planned, self.strength, _default_strength(planned, moved))
+        planned, counted = counted_rows(planned, multiplier)
         method = OutputPerturbationMethod(
             objective=planned,
+            counted=counted,
             original=data,
             tolerance=planned.tolerance(_TOLERANCE, _LARGEST_TOLERANCE),
             noise_multiplier=multiplier,
@@ -149,6 +156,8 @@ class OutputPerturbationMethod(Method["OutputPerturbationState"]):
     ----------
     objective : PlannedObjective
         What is minimised.
+    counted : CountedRows, optional
+        How the number of rows is found first, where it is private.
     original : DataSpec
         Facts of the rows as they are given.
     tolerance : float
@@ -158,6 +167,7 @@ class OutputPerturbationMethod(Method["OutputPerturbationState"]):
     """
 
     objective: PlannedObjective
+    counted: CountedRows | None
     original: DataSpec
     tolerance: float
     noise_multiplier: float
@@ -182,17 +192,16 @@ class OutputPerturbationMethod(Method["OutputPerturbationState"]):
 
     @property
     def releases(self) -> tuple[Release, ...]:
-        return (
-            Release(
-                "minimiser",
-                Gaussian(self.noise_multiplier),
-                1,
-                self._contribution,
-                self.noise_multiplier,
-                self._noise_std,
-                self.original.n_coefficients,
-            ),
+        minimiser = Release(
+            "minimiser",
+            Gaussian(self.noise_multiplier),
+            1,
+            self._contribution,
+            self.noise_multiplier,
+            self._noise_std,
+            self.original.n_coefficients,
         )
+        return (minimiser,) if self.counted is None else (self.counted.release, minimiser)
 
     @property
     def gradient_evaluations(self) -> float:
@@ -209,9 +218,10 @@ class OutputPerturbationMethod(Method["OutputPerturbationState"]):
     def step(
         self, state: OutputPerturbationState, oracle: Oracle
     ) -> tuple[OutputPerturbationState, StepInfo]:
+        share = 1.0 if self.counted is None else self.counted.share(oracle)
         w = noisy_minimizer(
             oracle.curator,
-            [self.objective.build(oracle.rows, oracle.map_blocks)],
+            [self.objective.build(oracle.rows, oracle.map_blocks, share=share)],
             tolerance=self.tolerance,
             contribution_bound=self._contribution,
             noise_multiplier=self.noise_multiplier,
@@ -229,6 +239,14 @@ class OutputPerturbationMethod(Method["OutputPerturbationState"]):
             "tolerance": self.tolerance,
             "noise_multiplier": self.noise_multiplier,
         }
+
+
+def _event(noise_multiplier: float, adjacency: Adjacency) -> Event:
+    """Say what the minimiser costs, and the number of rows where that is private."""
+    minimiser = Gaussian(noise_multiplier)
+    if adjacency.n_is_public:
+        return minimiser
+    return Composed((Gaussian(COUNT_MULTIPLIER * noise_multiplier), minimiser))
 
 
 def _default_strength(planned: PlannedObjective, moved: float) -> float:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.certified import pure_minimizer_noise, pure_noisy_minimizer
+from dpglm.oracle.counts import shrinking_share
 from dpglm.oracle.gradients import Oracle
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.calibrate import calibrate
@@ -111,6 +112,10 @@ def _without_tolerance(
     planned: PlannedObjective, data: DataSpec, budget: PrivacyBudget, n_objectives: int
 ) -> tuple[PureObjectivePerturbationMethod, float]:
     """Decide noise and radius, and say which tolerance can be promised."""
+    if not planned.adjacency.n_is_public:
+        # Theorem 3 of the proofs asks for no fewer than columns.
+        most = max(planned.most_rows, planned.data.n_columns)
+        planned = dataclasses.replace(planned, most_rows=most)
     noise_multiplier = calibrate(
         lambda sigma: _event(sigma, planned.curvature_ratio, n_objectives),
         budget,
@@ -162,8 +167,9 @@ class PureObjectivePerturbationMethod(Method["PureObjectivePerturbationState"]):
 
     Notes
     -----
-    Privacy: ``docs/proofs/objective-perturbation.md``, Theorem 2 for the exact minimiser and
-    Lemma 5 for what is computed. No bound on b or on a minimiser is supposed anywhere.
+    Privacy: ``docs/proofs/objective-perturbation.md``, Theorem 2 for the exact minimiser (Theorem 3
+    where the number of rows is private) and Lemma 5 for what is computed. No bound on b, on a
+    minimiser or on a private number of rows is supposed anywhere.
     """
 
     objective: PlannedObjective
@@ -260,6 +266,9 @@ class PureObjectivePerturbationMethod(Method["PureObjectivePerturbationState"]):
     def step(
         self, state: PureObjectivePerturbationState, oracle: Oracle
     ) -> tuple[PureObjectivePerturbationState, StepInfo]:
+        counted = not oracle.curator.adjacency.n_is_public
+        n_rows, most = oracle.rows.n_rows, self.objective.most_rows
+        share = shrinking_share(n_rows, most) if counted else 1.0
         classes = range(self.n_objectives) if self.n_objectives > 1 else [None]
         objectives = []
         for positive_class in classes:
@@ -276,6 +285,7 @@ class PureObjectivePerturbationMethod(Method["PureObjectivePerturbationState"]):
                     oracle.map_blocks,
                     linear=b.value,
                     positive_class=positive_class,
+                    share=share,
                 )
             )
         w = pure_noisy_minimizer(

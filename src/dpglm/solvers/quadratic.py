@@ -56,7 +56,7 @@ def minimize_quadratic(
     """
     strength = problem.regularizer.strong_convexity
     acted_on = basis.vectors[:penalized]
-    v = np.linalg.solve(
+    v = _solved(
         matrix + strength * acted_on.T @ acted_on,
         vector - strength * acted_on.T @ center[:penalized],
     )
@@ -80,3 +80,12 @@ def minimize_quadratic(
         if np.linalg.norm(moved) <= _TOLERANCE * np.linalg.norm(w):
             break
     return w
+
+
+def _solved(matrix: NDArray[np.float64], vector: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Solve for v; along directions that rounding hides, which is no reason to fail, v is zero."""
+    try:
+        solution = np.linalg.solve(matrix, vector)
+    except np.linalg.LinAlgError:
+        solution = np.linalg.lstsq(matrix, vector, rcond=None)[0]
+    return np.asarray(solution, dtype=np.float64)

@@ -6,6 +6,8 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from dpglm.data.rows import Rows
 from dpglm.data.threads import block_map
 from dpglm.exceptions import PlanMismatchError
@@ -14,7 +16,7 @@ from dpglm.oracle.gradients import Oracle
 from dpglm.privacy.events import Composed, canonical
 from dpglm.privacy.mechanisms import Curator
 from dpglm.privacy.noise import NoiseSource
-from dpglm.solvers.base import Plan, Solution, StepInfo
+from dpglm.solvers.base import Plan, Solution, StepInfo, finished
 from dpglm.solvers.checkpoint import CheckpointFile, Progress, opened
 from dpglm.solvers.recording import record_plan
 
@@ -104,7 +106,9 @@ def run_to_state(
     method = plan.method
     curator = Curator(plan.adjacency, noise)
     paying = None if ledger is None else ledger.path
-    with block_map(rows) as map_blocks, opened(checkpoint, plan, noise, paying) as kept:
+    # Whether arithmetic overflows depends on the rows, and must not end what has been paid for.
+    quiet = np.errstate(all="ignore")
+    with quiet, block_map(rows) as map_blocks, opened(checkpoint, plan, noise, paying) as kept:
         begun = None if kept is None else kept.load()
         if begun is None:
             seed = int(noise.words(1)[0])
@@ -139,7 +143,7 @@ def run_to_state(
             f"planned to release {canonical(method.mechanisms)}, but released {released}"
         )
     solution = Solution(
-        method.finish(state),
+        finished(method, state),
         plan,
         tuple(history),
         noise.name,

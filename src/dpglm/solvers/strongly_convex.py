@@ -14,8 +14,10 @@ from dpglm._validation import check_real
 from dpglm.data.rows import BlockMap, Rows
 from dpglm.data.spec import LARGEST, SMALLEST, DataSpec
 from dpglm.oracle.clipping import FlatClipping
+from dpglm.oracle.counts import CountedRows
 from dpglm.oracle.minimizers import attainable
-from dpglm.oracle.objectives import Accuracy, Objective, Prox, Terms
+from dpglm.oracle.objectives import Accuracy, Objective, Prox, Terms, block_rows
+from dpglm.oracle.rounding import MOST_ROWS
 from dpglm.oracle.views import View, view_spec
 from dpglm.privacy.unit import Adjacency
 from dpglm.problem import ClippedLoss, ConvexScalarLoss, Problem, Target, Unconstrained
@@ -23,9 +25,11 @@ from dpglm.problem.loss import Loss
 from dpglm.solvers.defaults import slope_unit
 
 __all__ = [
+    "COUNT_MULTIPLIER",
     "ROOM",
     "PlannedObjective",
     "check_settings",
+    "counted_rows",
     "own_strength",
     "plan_objective",
     "with_strength",
@@ -34,7 +38,10 @@ __all__ = [
 Vector = NDArray[np.float64]
 
 ROOM = 16
-"""Under add_remove there may be this many times as many rows as the public stand-in says."""
+"""Under add_remove this many times as many rows as the public stand-in says count in full."""
+
+COUNT_MULTIPLIER = 20.0
+"""The noise in the number of rows, where that is private: it costs 1/400 of mu squared."""
 
 # Chosen on validation parts of the training rows of Adult and ACS employment, then frozen.
 _CLIP, _INTERCEPT = 0.5, 0.25
@@ -66,6 +73,9 @@ class PlannedObjective:
         The quadratic's strength that is added in all coefficients, in units of a sum over rows.
     linear_norm : float
         Bound on the norm of the linear term.
+    most_rows : int
+        Bound on the number of rows times the share with which each counts (``oracle.counts``):
+        for so many the tolerance can be promised.
 
     Notes
     -----
@@ -82,6 +92,7 @@ class PlannedObjective:
     curvature: float
     intercept_scale: float
     added: float
+    most_rows: int
     linear_norm: float = 0.0
 
     @property
@@ -117,11 +128,6 @@ class PlannedObjective:
         return self.clip * self.data.weight_bound / self.strength
 
     @property
-    def most_rows(self) -> int:
-        """The most rows for which the tolerance can be promised."""
-        return self.data.n_rows * (1 if self.adjacency.n_is_public else ROOM)
-
-    @property
     def norm(self) -> float:
         """Bound on the norm of each point at which the objective is no larger than at zero.
 
@@ -138,7 +144,8 @@ class PlannedObjective:
             bound = min(bound, tilt + math.sqrt(tilt * tilt + at_zero))
         if _covers_all(self.problem, self.data):
             bound = min(bound, self.problem.constraint.norm_bound(self.data.n_coefficients))
-        return bound * (1.0 + 1e-9)
+        # Where no loss pulls away from zero, as for targets that are all zero, a ball is still one.
+        return max(bound, self.movement) * (1.0 + 1e-9)
 
     def tolerance(self, wanted: float, largest: float) -> float:
         """Distance to the minimiser that can be promised: ``wanted``, or what rounding allows.
@@ -171,10 +178,13 @@ class PlannedObjective:
         return Accuracy(
             data=self.data,
             n_rows=self.most_rows,
+            # Of a number of rows that is private blocks are bounded by nothing else.
+            block_rows=block_rows(self.most_rows if self.adjacency.n_is_public else MOST_ROWS),
             clip=self.clip,
             curvature=self.curvature,
             ridge=float(self.ridge.max()),
             linear_norm=linear_norm,
+            strength=self.strength,
         )
 
     def checked_tolerance(self, reached: float, wanted: float, largest: float) -> float:
@@ -194,20 +204,12 @@ class PlannedObjective:
         *,
         linear: Vector | None = None,
         positive_class: int | None = None,
+        share: float = 1.0,
     ) -> Objective:
         """Put rows, and a linear term if there is one, into the objective. Private.
 
-        Raises
-        ------
-        ValueError
-            Under add_remove, if there are more than ``most_rows`` rows: that there are not is a
-            public fact that the caller declares with the stand-in.
+        Each row's loss is multiplied by ``share``, in (0, 1].
         """
-        if rows.n_rows > self.most_rows:
-            raise ValueError(
-                f"n_rows must be at least 1/{ROOM} of the true number of rows under adjacency "
-                f"'add_remove', got {self.data.n_rows!r}"
-            )
         shape = self.data.coefficient_shape
         terms = Terms(
             ridge=self.ridge,
@@ -222,6 +224,7 @@ class PlannedObjective:
             self.curvature,
             terms,
             map_blocks,
+            share,
         )
 
     def unscaled(self, w: Vector) -> Vector:
@@ -359,6 +362,7 @@ def plan_objective(
         curvature=max(curvature, 1e-9 * clip / norm) * norm**2 * (1.0 + 1e-9),
         intercept_scale=intercept_scale,
         added=1.0,
+        most_rows=data.n_rows if adjacency.n_is_public else ROOM * data.n_rows,
     )
     # Penalties that do not fit the parameter fail here, not in the run.
     zero = np.zeros(seen.coefficient_shape)
@@ -399,6 +403,31 @@ def with_strength(
             f"the intercept included, got {strength!r}"
         )
     return dataclasses.replace(planned, added=added)
+
+
+def counted_rows(
+    planned: PlannedObjective, noise_multiplier: float
+) -> tuple[PlannedObjective, CountedRows | None]:
+    """Plan to count the rows first, with little of the budget, where their number is private.
+
+    Parameters
+    ----------
+    planned : PlannedObjective
+        What is to be minimised.
+    noise_multiplier : float
+        Of the main release.
+
+    Returns
+    -------
+    PlannedObjective
+        For all numbers of rows.
+    CountedRows or None
+        None where the number is public.
+    """
+    if planned.adjacency.n_is_public:
+        return planned, None
+    counted = CountedRows(ROOM * planned.data.n_rows, COUNT_MULTIPLIER * noise_multiplier)
+    return dataclasses.replace(planned, most_rows=counted.most), counted
 
 
 def own_strength(problem: Problem, data: DataSpec) -> float:

@@ -1,0 +1,119 @@
+"""How many rows there are, where that is private, and how each counts so that none are too many."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from dpglm.oracle.gradients import Oracle
+from dpglm.oracle.rounding import MOST_ROWS
+from dpglm.privacy.events import Event, Gaussian
+from dpglm.privacy.mechanisms import BoundedSum
+from dpglm.privacy.noise_scales import noise_scale
+from dpglm.privacy.releases import Release
+from dpglm.privacy.unit import Adjacency
+
+__all__ = ["NUMBER_OF_ROWS", "CountedRows", "shrinking_share"]
+
+NUMBER_OF_ROWS = "number of rows"
+"""What is released, in words."""
+
+# Noise is beyond so many standard deviations less often than floats can say: Phi(-40) < 1e-349.
+_FARTHEST = 40.0
+# What rounding a share may add to what it must not exceed.
+_LESS = 1.0 - 2.0**-18
+
+
+@final
+@dataclass(frozen=True)
+class CountedRows:
+    """A noisy number of rows, and the share with which each row then counts.
+
+    Parameters
+    ----------
+    usual : int
+        So many rows are always admitted in full.
+    noise_multiplier : float
+        Standard deviation of the noise in the number.
+
+    Notes
+    -----
+    Privacy: ``Gaussian(noise_multiplier)``, for a relation under which the number of rows is
+    private: one row more or less changes it by 1. The share is a function of what was released,
+    so a row that counts with it contributes no more than one that counts in full, whatever is
+    asked next.
+    """
+
+    usual: int
+    noise_multiplier: float
+
+    @property
+    def event(self) -> Event:
+        """What the number costs."""
+        return Gaussian(self.noise_multiplier)
+
+    @property
+    def most(self) -> int:
+        """Bound on the number of rows times their share.
+
+        Notes
+        -----
+        It is missed only if the noise is below -40 standard deviations. Where there are no more
+        than ``usual`` rows, the share is 1 unless the noise is above 40.
+        """
+        wanted = self.usual + 2.0 * _FARTHEST * self.noise_multiplier
+        return min(math.ceil(wanted), MOST_ROWS)
+
+    @property
+    def release(self) -> Release:
+        """The release of the number."""
+        sigma = self.noise_multiplier
+        scale = noise_scale(Adjacency.ADD_REMOVE, 1.0, sigma, 1, 2.0 * MOST_ROWS)
+        return Release(NUMBER_OF_ROWS, self.event, 1, 1.0, sigma, scale.std, 1)
+
+    def share(self, oracle: Oracle) -> float:
+        """Release the number and say with which share each row counts, at most 1."""
+        total = BoundedSum(
+            np.array([float(min(oracle.rows.n_rows, MOST_ROWS))]),
+            contribution_bound=1.0,
+            magnitude=2.0 * MOST_ROWS,
+        )
+        noisy = float(oracle.curator.release_gaussian(total, self.noise_multiplier)[0])
+        largest = noisy + _FARTHEST * self.noise_multiplier
+        return min(1.0, _LESS * self.most / max(largest, 1.0))
+
+
+def shrinking_share(n_rows: int, most: int) -> float:
+    """Share of each row that falls with the true number of rows, for pure differential privacy.
+
+    Parameters
+    ----------
+    n_rows : int
+        True number of rows. Private.
+    most : int
+        Bound on the number of rows times their share, public.
+
+    Returns
+    -------
+    float
+        ``1 - n / (4 most)`` up to ``2 most`` rows, ``most / n`` beyond; less by a little.
+
+    Notes
+    -----
+    Privacy: let G be a sum over n rows of vectors no longer than C, c the share for n rows and c'
+    that for n + 1. One row more moves ``c G`` to ``c' (G + g)``, by at most
+    ``c' C + (c - c') n C``. Up to 2 most rows that is ``(1 - 1 / (4 most)) C``, beyond
+    ``2 most C / (n + 1)``, so at most C throughout. Shares that are rounded add at most
+    ``2^-52 n C``, times the share, which is below ``2^-20 C`` for ``most`` up to ``MOST_ROWS``,
+    and every share is smaller by ``2^-18`` of it.
+
+    Examples
+    --------
+    >>> [round(shrinking_share(n, 1000), 4) for n in (100, 2000, 10_000)]
+    [0.975, 0.5, 0.1]
+    """
+    exact = 1.0 - n_rows / (4.0 * most) if n_rows <= 2 * most else most / n_rows
+    return _LESS * exact

@@ -1,0 +1,342 @@
+"""Generated settings of every solver, and hostile rows within the types that were declared."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+from scipy import sparse
+
+from dpglm.data.prepare import prepare_rows
+from dpglm.data.rows import Rows
+from dpglm.data.spec import DataSpec
+from dpglm.preprocessing import (
+    Center,
+    ClipToQuantile,
+    InstanceOptimalCenter,
+    RandomProjection,
+    Scale,
+    Whiten,
+)
+from dpglm.privacy import (
+    Adjacency,
+    ApproximateDP,
+    GaussianDP,
+    PrivacyBudget,
+    ZeroConcentratedDP,
+)
+from dpglm.privacy.repetitions import NegativeBinomial, PoissonNumber
+from dpglm.problem import (
+    L1,
+    L2,
+    Box,
+    ElasticNet,
+    GroupLasso,
+    Hinge,
+    Huber,
+    L1Ball,
+    L2Ball,
+    Logistic,
+    NoPenalty,
+    OneVsRest,
+    Poisson,
+    Problem,
+    Savage,
+    Simplex,
+    SmoothedHinge,
+    Softmax,
+    Squared,
+    SquaredHinge,
+    Tangent,
+    Target,
+    Tempered,
+    Unconstrained,
+)
+from dpglm.selection import BestIterate, ConfidenceBoosting, NormGridSearch
+from dpglm.selection.search import Candidate, HeldOutSearch, RepeatedSearch
+from dpglm.solvers import (
+    D2P2,
+    SVRG,
+    AcceleratedMirrorDescent,
+    Arora2022Lipschitz,
+    Arora2022Smooth,
+    Auto,
+    Constant,
+    FrankWolfe,
+    JohnsonLindenstrauss,
+    LinearDecay,
+    LocalSGD,
+    Newton,
+    NoisyGD,
+    NoisySGD,
+    ObjectivePerturbation,
+    OutputPerturbation,
+    Plan,
+    Preprocessed,
+    PureGD,
+    RandomIterate,
+    Solver,
+    Song2021,
+    SufficientStatistics,
+    SVRGPlusPlus,
+    TailAverage,
+    UniformAverage,
+    Wang2017NonConvex,
+    Wang2017PolyakLojasiewicz,
+    dpsgd_f,
+    dpsgd_f_theoretical,
+)
+
+__all__ = ["Setting", "settings_and_rows"]
+
+FEW = NoisyGD(n_steps=3)
+LOSSES = (
+    Logistic(),
+    Squared(),
+    Huber(0.5),
+    Hinge(),
+    SmoothedHinge(0.5),
+    SquaredHinge(),
+    Poisson(),
+    Softmax(),
+    Savage(),
+    Tangent(),
+    Tempered(),
+    OneVsRest(Logistic(), 3),
+)
+PENALTIES = (
+    NoPenalty(),
+    L2(0.1),
+    L2(1e-12),
+    L2(1e12),
+    L1(0.1),
+    ElasticNet(0.1, 0.5),
+    GroupLasso(0.1, ((0,), (1,))),
+)
+CONSTRAINTS = (
+    Unconstrained(),
+    L2Ball(1.0),
+    L2Ball(1e-12),
+    L2Ball(1e12),
+    L1Ball(1.0),
+    L1Ball(1e-9),
+    Box(-1.0, 1.0),
+    Simplex(1.0),
+)
+BUDGETS: tuple[PrivacyBudget, ...] = (
+    *(ApproximateDP(1.0, delta) for delta in (1e-5, 0.0, 1e-12, 1e-300, 0.5)),
+    *(ApproximateDP(epsilon, 1e-5) for epsilon in (1e-6, 1e-3, 0.1, 8.0, 1e3, 1e6)),
+    *(ApproximateDP(epsilon, 0.0) for epsilon in (1e-6, 1e-3, 8.0, 1e6)),
+    GaussianDP(1e-6),
+    GaussianDP(0.5),
+    GaussianDP(1e6),
+    ZeroConcentratedDP(0.1),
+)
+ROW_NORMS = (1.0, 1e-15, 1e-6, 1e3, 1e15)
+TARGETS = (
+    (0.0, 1.0),
+    (-1.0, 1.0),
+    (0.0, 0.0),
+    (5.0, 5.0),
+    (0.0, 1e-200),
+    (0.0, 5e-324),
+    (-1e-15, 1e-15),
+    (1e15, 1e15),
+    (-1e15, 1e15),
+    (-1e150, 1e300),
+    (-math.inf, math.inf),
+)
+TINY_AND_HUGE = (1e-15, 1e-6, 1.0, 1e6, 1e15)
+
+
+def _candidates(one: Solver, other: Solver) -> tuple[Candidate, ...]:
+    def problem(data: DataSpec) -> Problem:
+        if data.n_outputs > 1:
+            return Problem(Softmax())
+        return Problem(Logistic() if math.isinf(data.target_high) else Squared())
+
+    return tuple(Candidate({"solver": j}, s, problem) for j, s in enumerate((one, other)))
+
+
+SOLVERS: tuple[Solver, ...] = (
+    Auto(),
+    Auto(may_copy=False),
+    FEW,
+    NoisyGD(),
+    NoisyGD(n_steps=3, sampling_rate=0.05, momentum=0.0),
+    NoisyGD(n_steps=3, automatic_clipping=True),
+    NoisyGD(n_steps=3, shrink=True, compare=True),
+    NoisyGD(n_steps=3, output=TailAverage(0.5), schedule=LinearDecay()),
+    NoisyGD(n_steps=3, output=RandomIterate()),
+    NoisyGD(n_steps=40, step_size=0.1, momentum=0.0, schedule=Constant(), clip=1.0),
+    NoisyGD(n_steps=3, step_size=1e300),
+    NoisyGD(n_steps=3, step_size=1e-300),
+    *(NoisyGD(n_steps=2, clip=clip) for clip in (1e-300, 1e-15, 1e15, 1e300)),
+    NoisySGD(n_steps=3, sampling_rate=1e-6),
+    NoisySGD(n_steps=5),
+    PureGD(n_steps=3),
+    PureGD(),
+    FrankWolfe(n_steps=3),
+    FrankWolfe(n_steps=2, radius=1e12),
+    FrankWolfe(n_steps=2, slope_clip=1e-15),
+    Newton(n_steps=3),
+    Newton(),
+    SufficientStatistics(),
+    OutputPerturbation(),
+    OutputPerturbation(strength=1e-12),
+    OutputPerturbation(strength=1e12, clip=1e-9),
+    ObjectivePerturbation(),
+    ObjectivePerturbation(strength=1e12),
+    ObjectivePerturbation(clip=1e-12),
+    JohnsonLindenstrauss(),
+    JohnsonLindenstrauss(dimension=2, gradient_descent=FEW),
+    D2P2(n_steps=3),
+    D2P2(n_steps=3, dimension=2),
+    D2P2.dp2_sgd(dimension=2, normalize=False, clip=10.0, n_steps=3, sampling_rate=0.5),
+    LocalSGD(),
+    LocalSGD(n_blocks=2, step_size=1.0),
+    SVRG(),
+    SVRG(inner_steps=3, sampling_rate=1.0, averaging=UniformAverage()),
+    SVRGPlusPlus(),
+    AcceleratedMirrorDescent(n_steps=3),
+    dpsgd_f(),
+    dpsgd_f_theoretical(FEW),
+    Song2021(rank=1, n_steps=3),
+    Arora2022Smooth(n_steps=3),
+    Arora2022Lipschitz(n_steps=3),
+    Wang2017NonConvex(n_steps=3),
+    Wang2017PolyakLojasiewicz(),
+    *(
+        Preprocessed(steps, solver)
+        for steps, solver in (
+            ([Center()], FEW),
+            ([Scale()], FEW),
+            ([ClipToQuantile(), Center()], Newton(n_steps=2)),
+            ([Whiten()], FEW),
+            ([InstanceOptimalCenter()], FEW),
+            ([RandomProjection(2)], FEW),
+            ([Center(), Scale()], NoisySGD(n_steps=3)),
+            ([Center()], OutputPerturbation()),
+            ([ClipToQuantile()], PureGD(n_steps=2)),
+        )
+    ),
+    BestIterate(n_steps=3),
+    BestIterate(),
+    NormGridSearch(FEW, bounds=(1.0, 2.0)),
+    NormGridSearch(PureGD(n_steps=2)),
+    ConfidenceBoosting(FEW, n_models=2),
+    ConfidenceBoosting(OutputPerturbation(), n_models=2, choice_fraction=0.5),
+    HeldOutSearch(_candidates(FEW, Newton(n_steps=2)), 0.2),
+    HeldOutSearch(_candidates(NoisySGD(n_steps=3), PureGD(n_steps=2)), 0.5),
+    RepeatedSearch(_candidates(FEW, Newton(n_steps=2)), NegativeBinomial(0.5), 0.1),
+    RepeatedSearch(_candidates(FEW, OutputPerturbation()), PoissonNumber(2.0), 0.2),
+    RepeatedSearch(_candidates(NoisySGD(n_steps=3), FEW), NegativeBinomial(0.5), 0.1),
+)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is planned, and the rows that come then."""
+
+    solver: Solver
+    problem: Problem
+    budget: PrivacyBudget
+    facts: dict[str, Any]
+    adjacency: Adjacency
+    n: int
+    kind: str
+    seed: int
+
+    def plan(self) -> Plan:
+        """Plan, or raise ValueError, before a row is seen."""
+        return self.solver.plan(self.problem, self.budget, DataSpec(**self.facts), self.adjacency)
+
+    def rows(self) -> Rows:
+        """Rows within the types, however hostile."""
+        rng, data = np.random.default_rng(self.seed), DataSpec(**self.facts)
+        X = KINDS[self.kind](rng, self.n, data.n_features).astype(data.dtype)
+        if data.sparse:
+            X = sparse.csr_array(X)
+        weights = None
+        if data.weight_bound != 1.0:
+            weights = rng.choice([1e300, 1.0, 5e-324], self.n)
+        return prepare_rows(X, self._targets(rng, data), data, weights=weights)
+
+    def _targets(self, rng: np.random.Generator, data: DataSpec) -> Any:
+        one = rng.random() < 0.3
+        if self.problem.loss.target is Target.BINARY:
+            return np.full(self.n, 1.0) if one else rng.choice([-1.0, 1.0], self.n)
+        if self.problem.loss.target is Target.CLASS:
+            classes = data.n_outputs
+            return np.full(self.n, classes - 1) if one else rng.integers(0, classes, self.n)
+        low, high = data.target_range(self.problem.loss.target.bounds)
+        low, high = max(low, -1e300), min(high, 1e300)
+        if self.problem.loss.target is Target.COUNT:
+            return np.full(self.n, math.floor(min(high, 1e300)), dtype=float)
+        return np.full(self.n, high) if one else rng.choice([low, high], self.n)
+
+
+def _mixed(rng: np.random.Generator, n: int, d: int) -> Any:
+    scales = rng.choice([1e30, 1e-30, 1.0, 0.0, 5e-324, 1e-308], (n, 1))
+    return rng.normal(size=(n, d)) * scales
+
+
+KINDS = {
+    "usual": lambda rng, n, d: rng.normal(size=(n, d)),
+    "zero": lambda rng, n, d: np.zeros((n, d)),
+    "equal": lambda rng, n, d: np.full((n, d), 0.3),
+    "huge": lambda rng, n, d: rng.choice([-1e38, 1e38], (n, d)),
+    "tiny": lambda rng, n, d: rng.choice([-5e-324, 1e-40, 0.0], (n, d)),
+    "mixed": _mixed,
+    "one column": lambda rng, n, d: np.eye(1, d) * rng.normal(size=(n, 1)),
+}
+
+
+@st.composite
+def settings_and_rows(draw: Any, solvers: tuple[Solver, ...] = SOLVERS) -> Setting:
+    """Draw a setting: at most three things about it are out of the ordinary."""
+    strange = draw(st.sets(st.integers(0, 7), max_size=3))
+
+    def pick(number: int, usual: Any, others: tuple[Any, ...]) -> Any:
+        return draw(st.sampled_from(others)) if number in strange else usual
+
+    solver = draw(st.sampled_from(solvers))
+    loss = draw(st.sampled_from(LOSSES))
+    real = loss.target in (Target.REAL, Target.COUNT)
+    low, high = pick(0, (0.0, 1.0), TARGETS) if real else (-math.inf, math.inf)
+    problem = Problem(
+        loss,
+        draw(st.sampled_from(PENALTIES)),
+        pick(1, Unconstrained(), CONSTRAINTS),
+        penalize_intercept=draw(st.booleans()),
+    )
+    row_norm = pick(2, 1.0, ROW_NORMS)
+    n_rows = draw(st.sampled_from((40, 1, 2, 3, 300)))
+    adjacency = draw(st.sampled_from(list(Adjacency)))
+    facts: dict[str, Any] = dict(  # noqa: C408
+        n_rows=n_rows,
+        n_features=pick(3, 3, (1, 2, 40, 300)),
+        n_outputs=3 if loss.target is Target.CLASS else 1,
+        row_norm=row_norm,
+        intercept=draw(st.sampled_from((0.0, row_norm, 1.0))),
+        dtype=draw(st.sampled_from(("float64", "float64", "float32"))),
+        sparse=draw(st.booleans()),
+        weight_bound=pick(4, 1.0, TINY_AND_HUGE),
+        target_low=low,
+        target_high=high,
+        entry_bound=pick(5, math.inf, TINY_AND_HUGE),
+    )
+    n = n_rows if adjacency.n_is_public else draw(st.sampled_from((n_rows, 1, 40 * n_rows + 7)))
+    return Setting(
+        solver=solver,
+        problem=problem,
+        budget=pick(6, BUDGETS[0], BUDGETS),
+        facts=facts,
+        adjacency=adjacency,
+        n=n,
+        kind=draw(st.sampled_from(list(KINDS))),
+        seed=draw(st.integers(0, 2**16)),
+    )
