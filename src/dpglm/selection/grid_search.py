@@ -59,8 +59,9 @@ class NormGridSearch(Solver):
     budget on their own rows. Trainings share theirs: exactly in mu-GDP if the solver releases
     Gaussian sums over all rows, each with ``mu / sqrt(K)``; else each has a K-th of epsilon and
     of delta, less where accountants do not show the whole within the budget. The choice is the
-    generalised exponential mechanism on losses clipped to ``Delta(B)``, so their sensitivities hold always. Needs a relation with a public number of
-    rows and an (epsilon, delta) budget. The losses of the models are not released.
+    generalised exponential mechanism on losses clipped to ``Delta(B)``, so their sensitivities
+    hold always. Needs a relation with a public number of rows and an (epsilon, delta) budget. The
+    losses of the models are not released.
 
     References
     ----------
