@@ -10,7 +10,24 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["check_bool", "check_bools", "check_integer", "check_one_of", "check_real"]
+__all__ = [
+    "check_bool",
+    "check_bools",
+    "check_integer",
+    "check_one_of",
+    "check_real",
+    "in_one_line",
+]
+
+
+_SHOWN = 160
+"""Characters."""
+
+
+def in_one_line(value: object) -> str:
+    """Show an estimator, a step or a setting of one in one line, shortened where it is long."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 def check_bool(name: str, value: object) -> bool:

@@ -243,7 +243,7 @@ def test_what_is_passed_through_is_not_there():
     np.testing.assert_array_equal(alone.coef_, classifier(random_state=1).fit(X, y).coef_)
     with pytest.raises(ValueError, match="shares must be a mapping from names of private steps"):
         pipeline(("center", "passthrough"), shares={"center": 0.1}).plan(N, 4)
-    with pytest.raises(ValueError, match="must end with an estimator"):
+    with pytest.raises(ValueError, match="must end with a linear model"):
         PrivatePipeline([Center(), "passthrough"]).plan(N, 4)
 
 
@@ -313,8 +313,8 @@ def test_a_frozen_transformer_that_looks_at_several_rows_is_found_out():
     [
         ([], "steps must be a list"),
         ("center", "steps must be a list"),
-        ([Center()], "must end with an estimator"),
-        ([Center(), StandardScaler()], "must end with an estimator"),
+        ([Center()], "must end with a linear model"),
+        ([Center(), StandardScaler()], "must end with a linear model"),
         ([Center(), Normalizer(), LogisticRegression()], "fixed transformers first"),
         ([("a", Center()), ("a", LogisticRegression())], "names that differ"),
         ([("a__b", Center()), LogisticRegression()], "names that differ"),

@@ -461,7 +461,7 @@ def test_candidates_that_mean_nothing_are_refused_before_anything_is_spent(tmp_p
         ({"logisticregression__delta": 1e-7}, "delta is for the pipeline to say"),
         ({"adjacency": "add_remove", "n_rows": N}, "adjacency must be"),
         ({"steps": []}, "steps must be a list"),
-        ({"steps": [Center()]}, "steps must end with an estimator"),
+        ({"steps": [Center()]}, "steps must end with a linear model"),
         ({"steps": [searching(), LAST]}, "would learn from private rows"),
     ],
 )

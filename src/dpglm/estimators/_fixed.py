@@ -12,16 +12,18 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from dpglm._validation import in_one_line
 from dpglm.estimators._composed import children, leaves
+from dpglm.estimators.transformer import PrivateTransformer
+from dpglm.preprocessing.base import Preprocessor
 from dpglm.preprocessing.oriented_gradients import OrientedGradients
 from dpglm.preprocessing.random_fourier import RandomFourierFeatures
 from dpglm.preprocessing.schema_encoder import SchemaEncoder, parsed_schema
 
-__all__ = ["check_alone", "check_fixed", "counts_entries", "in_words", "known_row_norm", "ready"]
+__all__ = ["check_alone", "check_fixed", "counts_entries", "known_row_norm", "ready"]
 
 _Reason: TypeAlias = Callable[[Any], str | None]
 
-_SHOWN = 160
 _WORDS = ("drop", "passthrough")
 _DENSE_IF_BELOW = 0.3
 """scikit-learn's default: its users have not asked for it."""
@@ -53,7 +55,7 @@ def check_fixed(name: str, transformer: Any) -> None:
     reason = _why_it_learns(transformer)
     if reason is not None:
         raise ValueError(
-            f"step {name!r}, {in_words(transformer)}, would learn from private rows what nobody "
+            f"step {name!r}, {in_one_line(transformer)}, would learn from private rows what nobody "
             f"paid for: {reason}"
         )
 
@@ -104,12 +106,6 @@ def counts_entries(transformer: Any) -> bool:
     return any(type(one) is ColumnTransformer and one.sparse_threshold > 0.0 for one in every)
 
 
-def in_words(value: Any) -> str:
-    """Show a transformer, or a setting of one, in one line."""
-    text = " ".join(repr(value).split())
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
-
-
 def known_row_norm(transformer: Any) -> float | None:
     """Return the bound on the L2 norm of its rows that a transformer's settings imply, if any."""
     return _row_norms().get(type(transformer), _never)(transformer)
@@ -147,7 +143,7 @@ def check_alone(name: str, transformer: Any, X: Any, transformed: Any) -> None:
     scale = 1e-4 * max(float(np.abs(alone).max(initial=0.0)), 1e-30)
     if alone.shape != among.shape or not np.allclose(alone, among, rtol=0.0, atol=scale):
         raise ValueError(
-            f"step {name!r}, {in_words(transformer)}, maps a row alone to something else than "
+            f"step {name!r}, {in_one_line(transformer)}, maps a row alone to something else than "
             "among others: it looks at several rows, which nobody paid for"
         )
 
@@ -161,10 +157,22 @@ def _never(transformer: Any) -> None:
 
 
 def _unknown(transformer: Any) -> str:
+    if isinstance(transformer, Preprocessor):
+        return (
+            "it is a private step, which learns from whole rows: put it after the fixed "
+            "transformers in a PrivatePipeline, not into one of them"
+        )
     return (
         "it is not among the transformers that are known to learn nothing; put a private step "
         "(dpglm.preprocessing) in its place, or fit it on public data and wrap it in "
         "sklearn.frozen.FrozenEstimator"
+    )
+
+
+def _has_its_own_budget(transformer: Any) -> str:
+    return (
+        "it spends a budget of its own; list its private steps in the PrivatePipeline, which pays "
+        "for all of them"
     )
 
 
@@ -218,7 +226,7 @@ def _unless_parts_are_fixed(transformer: Any) -> str | None:
             continue
         reason = _why_it_learns(step)
         if reason is not None:
-            return f"its step {name!r}, {in_words(step)}: {reason}"
+            return f"its step {name!r}, {in_one_line(step)}: {reason}"
     return None
 
 
@@ -227,7 +235,7 @@ def _unless_weights_are_numbers(transformer: Any) -> str | None:
     values = weights.values() if isinstance(weights, Mapping) else [weights]
     if all(weight is None or isinstance(weight, numbers.Real) for weight in values):
         return _unless_parts_are_fixed(transformer)
-    return f"transformer_weights must be a dict of numbers or None, got {in_words(weights)}"
+    return f"transformer_weights must be a dict of numbers or None, got {in_one_line(weights)}"
 
 
 def _unless_columns_are_listed(transformer: Any) -> str | None:
@@ -238,13 +246,13 @@ def _unless_columns_are_listed(transformer: Any) -> str | None:
         if not _is_list_of_columns(columns):
             return (
                 f"its step {name!r} must list its columns, by names or numbers, got "
-                f"{in_words(columns)}: a function would look at the rows, and even at the types "
+                f"{in_one_line(columns)}: a function would look at the rows, and even at the types "
                 "of columns only (make_column_selector), which one cell can change"
             )
     if transformer.sparse_threshold not in (0.0, _DENSE_IF_BELOW):
         return (
             "sparse_threshold must be 0 or left at its default, which counts as 0, got "
-            f"{in_words(transformer.sparse_threshold)}: it asks how many entries are not zero"
+            f"{in_one_line(transformer.sparse_threshold)}: it asks how many entries are not zero"
         )
     return None
 
@@ -282,6 +290,7 @@ def _fixed() -> Mapping[type, _Reason]:
         {
             FrozenEstimator: _never,
             OrientedGradients: _never,
+            PrivateTransformer: _has_its_own_budget,
             RandomFourierFeatures: _never,
             SchemaEncoder: _never,
             compose.ColumnTransformer: _unless_columns_are_listed,

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from sklearn.utils import Bunch
 
+from dpglm._validation import in_one_line
 from dpglm.preprocessing.base import Preprocessor
 
 __all__ = ["NamedSteps", "private_shares"]
@@ -42,7 +43,9 @@ class NamedSteps:
         """Name the steps, so that they can be told apart."""
         named = self._named()
         if not named:
-            raise ValueError(f"steps must be a list of at least one step, got {self.steps!r}")
+            raise ValueError(
+                f"steps must be a list of at least one step, got {in_one_line(self.steps)}"
+            )
         names = [name for name, _ in named]
         taken = set(super().get_params(deep=False))  # type: ignore[misc]
         if len(set(names)) < len(names) or taken & set(names) or any("__" in n for n in names):

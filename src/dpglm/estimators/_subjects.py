@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar, final
 
 from sklearn.base import clone
 
+from dpglm._validation import in_one_line
 from dpglm.estimators._base import PrivateLinearModel
 from dpglm.estimators.pipeline import PrivatePipeline
 from dpglm.solvers.base import Solver
@@ -141,7 +142,7 @@ class _Pipeline(Subject[PrivatePipeline]):
         if [name for name, _ in parts.transformers] != self._fixed:
             raise ValueError(
                 f"candidates must have the fixed transformers {self._fixed!r}, and private steps "
-                f"or 'passthrough' in other places, got {dict(parameters)!r}"
+                f"or 'passthrough' in other places, got {in_one_line(dict(parameters))}"
             )
         return pipeline._configured(parts)
 
@@ -188,5 +189,6 @@ def subject_of(estimator: Any, spent: Mapping[str, Any]) -> Subject[Any]:
         if isinstance(estimator, kind):
             return subject(estimator, spent)
     raise ValueError(
-        f"estimator must be a private linear model or a PrivatePipeline of dpglm, got {estimator!r}"
+        "estimator must be a private linear model or a PrivatePipeline of dpglm, which takes the "
+        f"steps that scikit-learn's Pipeline does, got {in_one_line(estimator)}"
     )

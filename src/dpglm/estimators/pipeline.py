@@ -16,12 +16,13 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from dpglm._all_or_nothing import all_or_nothing
+from dpglm._validation import in_one_line
 from dpglm.data.collection import Collection
 from dpglm.data.schema import Schema
 from dpglm.estimators._base import PrivateLinearModel
 from dpglm.estimators._composed import named_error, named_numbers, names_after
 from dpglm.estimators._fitted import FittedModel
-from dpglm.estimators._fixed import check_alone, check_fixed, in_words, known_row_norm, ready
+from dpglm.estimators._fixed import check_alone, check_fixed, known_row_norm, ready
 from dpglm.estimators._steps import NamedSteps, private_shares
 from dpglm.ledger.ledger import PrivacyLedger
 from dpglm.preprocessing.base import Preprocessor
@@ -255,7 +256,9 @@ class PrivatePipeline(NamedSteps, FittedModel, BaseEstimator):
         """Check the steps and their order."""
         *before, (_, estimator) = self._checked()
         if not isinstance(estimator, PrivateLinearModel):
-            raise ValueError(f"steps must end with an estimator of dpglm, got {estimator!r}")
+            raise ValueError(
+                f"steps must end with a linear model of dpglm, got {in_one_line(estimator)}"
+            )
         transformers: list[tuple[str, Any]] = []
         private: list[tuple[str, Preprocessor]] = []
         for name, step in before:
@@ -417,8 +420,8 @@ class PrivatePipeline(NamedSteps, FittedModel, BaseEstimator):
             schema = others.pop(0).schema_
         if others:
             raise ValueError(
-                f"a model file cannot hold {in_words(others[0])}: save estimator_ for the columns "
-                "that come out of transformers_, and apply these before it"
+                f"a model file cannot hold {in_one_line(others[0])}: save estimator_ for the "
+                "columns that come out of transformers_, and apply these before it"
             )
         return self.estimator_, schema
 

@@ -34,6 +34,10 @@ from dpglm.solvers.base import Plan, Solver
 __all__ = ["PrivateGridSearchCV", "PrivateRandomizedSearchCV"]
 
 _SPENT = ("epsilon", "delta", "budget", "ledger")
+_UNPAID = (
+    "there is no {}: scores of private rows stay private, that of the winner too; score "
+    "best_estimator_ on public rows"
+)
 _SCORE_SHARE = 0.1
 _TRIES_PER_CANDIDATE = 3.0
 
@@ -195,6 +199,16 @@ class _PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         # With two successes few tries are rare; the success with this mean.
         success = 0.5 * (math.sqrt(1.0 + 8.0 / mean) - 1.0)
         return RepeatedSearch(tuple(candidates), NegativeBinomial(success, 2), _SCORE_SHARE)
+
+    @property
+    def cv_results_(self) -> Any:
+        """There is none: it would show scores of private rows that nobody paid for."""
+        raise AttributeError(_UNPAID.format("cv_results_"))
+
+    @property
+    def best_score_(self) -> Any:
+        """There is none: it would show a score of private rows that nobody paid for."""
+        raise AttributeError(_UNPAID.format("best_score_"))
 
     @property
     def classes_(self) -> NDArray[Any]:

@@ -17,7 +17,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, validate_data
 
 from dpglm._all_or_nothing import all_or_nothing
-from dpglm._validation import check_real
+from dpglm._validation import check_real, in_one_line
 from dpglm.data.matrix import MatrixRows
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import Floats
@@ -300,7 +300,9 @@ class PrivateTransformer(NamedSteps, TransformerMixin, PrivateEstimator):
         steps = self._checked()
         for name, step in steps:
             if not isinstance(step, Preprocessor):
-                raise ValueError(f"steps must be Preprocessors, got {step!r} as {name!r}")
+                raise ValueError(
+                    f"steps must be Preprocessors, got {in_one_line(step)} as {name!r}"
+                )
         return steps
 
     def _make_plan(self, spec: DataSpec) -> Plan:
