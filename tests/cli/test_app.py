@@ -12,7 +12,13 @@ import dpglm
 from dpglm.cli.app import app
 
 COMMANDS = ["demo", "schema", "plan", "fit", "verify", "predict", "ledger", "audit"]
-REQUIRED = {"--epsilon": "1", "--delta": "1e-6", "--rows": "9", "--target": "ill", "--data": "people"}
+REQUIRED = {
+    "--epsilon": "1",
+    "--delta": "1e-6",
+    "--rows": "9",
+    "--target": "ill",
+    "--data": "people",
+}
 MAIN = "from dpglm.cli import main; main()"
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(dpglm.__file__).parent.parent)}
 

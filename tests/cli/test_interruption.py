@@ -1,6 +1,5 @@
 """Ctrl-C says what was spent and how to go on, with exit code 130, whenever it comes."""
 
-import contextlib
 import os
 import re
 import subprocess
@@ -13,6 +12,7 @@ import pytest
 import dpglm
 from dpglm import ApproximateDP, PrivacyLedger
 from dpglm.cli.app import app
+from dpglm.cli.interruption import FitWatch
 from dpglm.solvers.checkpoint import Checkpoint
 
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(dpglm.__file__).parent.parent)}
@@ -39,11 +39,6 @@ def after(calls, function):
         return function(*arguments, **options)
 
     return called
-
-
-@contextlib.contextmanager
-def _interrupted_bar(label, total):
-    yield after(7, lambda: None)
 
 
 def said(done):
@@ -91,7 +86,7 @@ def test_right_after_the_record(fit, ledger, monkeypatch):
 
 
 def test_between_steps_without_a_checkpoint(fit, files, listing, monkeypatch):
-    monkeypatch.setattr("dpglm.cli.fitting.progress_bar", _interrupted_bar)
+    monkeypatch.setattr(FitWatch, "stepped", after(7, FitWatch.stepped))
     before = listing(files)
     text = said(fit())
     assert re.search(r"after 7 of \d+ steps, which make \d+ releases together", text)

@@ -24,7 +24,13 @@ TEXTS = {
     "schema": {"target"},
 }
 # A valid value of each option that must be given, and is no path.
-REQUIRED = {"--epsilon": "1", "--delta": "1e-6", "--rows": "10", "--target": "y", "--data": "people"}
+REQUIRED = {
+    "--epsilon": "1",
+    "--delta": "1e-6",
+    "--rows": "10",
+    "--target": "y",
+    "--data": "people",
+}
 
 
 def leaves(command, name=()):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, final
@@ -12,6 +11,7 @@ from joblib import Parallel, delayed
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 
+from dpglm._progress import stage
 from dpglm._validation import check_integer, check_one_of, check_real
 from dpglm.audit.claims import Claim
 from dpglm.audit.games import FunctionGame, Game, PlanGame, pays_for_all
@@ -133,11 +133,12 @@ def audit(
         claim = Claim.of(plan)
     watch = _Watch(noise, seed, planted_bug, n_jobs)
 
-    pilots = [watch.play(game, pilot_runs) for game in games]
-    guesses = [choose_guess(*pilot, claim, confidence, runs) for pilot in pilots]
-    best = first_unless_beaten([guess.promise for guess in guesses])
-    guess, game = guesses[best], games[best]
-    bounds = guess.bounds(*watch.play(game, runs), confidence)
+    with stage("Runs of the attack", 2 * (len(games) * pilot_runs + runs)) as advance:
+        pilots = [watch.play(game, pilot_runs, advance) for game in games]
+        guesses = [choose_guess(*pilot, claim, confidence, runs) for pilot in pilots]
+        best = first_unless_beaten([guess.promise for guess in guesses])
+        guess, game = guesses[best], games[best]
+        bounds = guess.bounds(*watch.play(game, runs, advance), confidence)
 
     found = max(bounds, key=lambda one: ratio_to(claim, one))
     return AuditReport(
@@ -203,21 +204,30 @@ class _Watch:
     def noise_name(self) -> str:
         return self.noise.name if self.seed is None else SeededNoise.name
 
-    def play(self, game: Game, runs: int) -> tuple[list[Observation], list[Observation]]:
-        """Run on the first and on the second data set."""
-        return self._play(game, runs, first=True), self._play(game, runs, first=False)
+    def play(
+        self, game: Game, runs: int, advance: Callable[[int], None]
+    ) -> tuple[list[Observation], list[Observation]]:
+        """Run on the first and on the second data set; tell how many runs are done."""
+        on_first = self._play(game, runs, advance, first=True)
+        return on_first, self._play(game, runs, advance, first=False)
 
-    def _play(self, game: Game, runs: int, *, first: bool) -> list[Observation]:
+    def _play(
+        self, game: Game, runs: int, advance: Callable[[int], None], *, first: bool
+    ) -> list[Observation]:
         numbers = range(self._played, self._played + runs)
         self._played += runs
         chunks = [numbers[start : start + _CHUNK] for start in range(0, runs, _CHUNK)]
-        played = Parallel(n_jobs=self.n_jobs)(
+        played = Parallel(n_jobs=self.n_jobs, return_as="generator")(
             delayed(_play)(
                 game, first, [self._source(number) for number in chunk], self.planted_bug
             )
             for chunk in chunks
         )
-        return list(itertools.chain.from_iterable(played))
+        seen: list[Observation] = []
+        for chunk_played in played:
+            seen += chunk_played
+            advance(len(chunk_played))
+        return seen
 
     def _source(self, number: int) -> NoiseSource:
         if self.seed is None:

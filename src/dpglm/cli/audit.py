@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from dpglm._progress_shown import shown
 from dpglm.cli.console import InputError, guarded, note, print_pairs
 from dpglm.cli.options import (
     OUTPUT_FILE,
@@ -143,17 +144,18 @@ def audit(
         note(f"Planted bug: {PLANTED[planted_bug].summary}")
     written = [] if json_file is None else [json_file]
     with all_or_none(written, force=force) as drafts:
-        report = attack(
-            made,
-            n_rows=rows,
-            n_features=columns,
-            n_classes=classes,
-            release=release,
-            runs=runs,
-            confidence=confidence,
-            planted_bug=planted_bug,
-            n_jobs=jobs,
-        )
+        with shown():
+            report = attack(
+                made,
+                n_rows=rows,
+                n_features=columns,
+                n_classes=classes,
+                release=release,
+                runs=runs,
+                confidence=confidence,
+                planted_bug=planted_bug,
+                n_jobs=jobs,
+            )
         for path in written:
             report.to_json(drafts[path])
     print_pairs("Audit", dict(report.lines()))

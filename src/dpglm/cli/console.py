@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import re
 import textwrap
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import IO, Any, ParamSpec, TypeVar, final
 
 import click
 from click.exceptions import Exit
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from dpglm.cli.paths import refuse_twice_named
@@ -31,13 +29,11 @@ __all__ = [
     "print_pairs",
     "print_sections",
     "print_table",
-    "progress_bar",
     "when_interrupted",
 ]
 
 P = ParamSpec("P")
 R = TypeVar("R")
-_LINES_OF_A_LOG = 4
 _WIDEST = 100
 _INTERRUPTED = "dpglm.interrupted"
 _STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -228,45 +224,6 @@ def _of_system(error: OSError) -> str:
     if error.filename is None or error.strerror is None:
         return str(error)
     return f"{os.fsdecode(error.filename)}: {error.strerror}"
-
-
-@contextlib.contextmanager
-def progress_bar(label: str, total: int) -> Iterator[Callable[[], None]]:
-    """Show how far some work has come.
-
-    Parameters
-    ----------
-    label : str
-        What is being done.
-    total : int
-        Number of its steps.
-
-    Yields
-    ------
-    callable
-        To be called after each step. On a terminal it moves a bar; in a log it writes a line
-        after each quarter.
-    """
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield _log_lines(label, total)
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TimeElapsedColumn(), console=console) as progress:
-        task = progress.add_task(label, total=total)
-        yield lambda: progress.update(task, advance=1)
-
-
-def _log_lines(label: str, total: int) -> Callable[[], None]:
-    done = 0
-
-    def advance() -> None:
-        nonlocal done
-        before, done = done, done + 1
-        if before * _LINES_OF_A_LOG // total < done * _LINES_OF_A_LOG // total:
-            note(f"{label}: {done} of {total}")
-
-    return advance
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:

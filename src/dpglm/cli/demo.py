@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Any, final
 import click
 import numpy as np
 
+from dpglm._progress import stage
+from dpglm._progress_shown import shown
 from dpglm.cli.console import (
     guarded,
     output,
     print_pairs,
     print_sections,
     print_table,
-    progress_bar,
 )
-from dpglm.cli.fitting import fit_with_progress, planned, require_report, write_release
+from dpglm.cli.fitting import fit_with_progress, require_report, write_release
 from dpglm.cli.options import examples, force_option, output_folder
 from dpglm.cli.outputs import all_or_none
 from dpglm.data.schema import Schema
@@ -82,8 +83,7 @@ def demo(epsilon: float, delta: float, out: Path | None, force: bool) -> None:
             **schema.target.estimator_parameters(),
         }
         model = LogisticRegression(epsilon=epsilon, **parameters)
-        plan = planned(model, len(train.y), train.X.shape[1], schema.target.n_classes)
-        fit_with_progress(model, plan, train.X, train.y, schema)
+        fit_with_progress(model, train.X, train.y, schema)
         private = _score(model, test)
         reference = _score(_without_privacy(train), test)
         constant = _Score(float(np.mean(test.y == _largest_class(train))), 0.5)
@@ -182,9 +182,9 @@ def _without_privacy(rows: _Rows) -> Any:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        with progress_bar("Fit without privacy", 1) as advance:
+        with shown(), stage("Fit without privacy", 1) as advance:
             model = LogisticRegression(max_iter=1000).fit(rows.X, rows.y)
-            advance()
+            advance(1)
         return model
 
 
@@ -203,13 +203,13 @@ def _curve(
     X, tests = train.X.astype(np.float32), _Rows(test.X.astype(np.float32), test.y)
     epsilons = sorted({*_EPSILONS, chosen})
     curve: dict[float, Sequence[float]] = {}
-    with progress_bar("Fits for the picture", len(epsilons) * _RUNS - 1) as advance:
+    with shown(), stage("Fits for the picture", len(epsilons) * _RUNS - 1) as advance:
         for epsilon in epsilons:
             accuracies = [accuracy] if epsilon == chosen else []
             while len(accuracies) < _RUNS:
                 model = LogisticRegression(epsilon=epsilon, **parameters).fit(X, train.y)
                 accuracies.append(_score(model, tests).accuracy)
-                advance()
+                advance(1)
             curve[epsilon] = accuracies
     return curve
 

@@ -186,7 +186,7 @@ def fit(
         for caution in guidance(plan).cautions:
             note(f"Warning: {caution}")
         watch.begins(plan)
-        fit_with_progress(fitted, plan, rows.X, rows.y, schema, checkpoint, watch.stepped)
+        fit_with_progress(fitted, rows.X, rows.y, schema, checkpoint, watch.stepped)
         write_release(fitted, schema, drafts, model=model, report=report)
     watch.wrote(written)
     print_sections(fitted.privacy_.sections())

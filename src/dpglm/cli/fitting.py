@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpglm.cli.console import progress_bar
+from dpglm._progress_shown import shown
 from dpglm.data.schema import Schema
 
 if TYPE_CHECKING:
@@ -45,7 +45,6 @@ def planned(
 
 def fit_with_progress(
     estimator: Any,
-    plan: Plan,
     X: Any,
     y: NDArray[Any] | None,
     schema: Schema,
@@ -58,8 +57,6 @@ def fit_with_progress(
     ----------
     estimator : estimator of dpglm
         To be fitted in place.
-    plan : Plan
-        What it will do.
     X, y : ndarray, or Collection and None
         Encoded rows and targets.
     schema : Schema
@@ -74,22 +71,12 @@ def fit_with_progress(
 
     # Rows in memory do not say what encoded them.
     kept = None if checkpoint is None else CheckpointFile(checkpoint, {"table": schema})
-    with progress_bar("Private fit", plan.n_steps) as advance:
-        taken = 0
-
-        def show(info: StepInfo) -> None:
-            nonlocal taken
-            # A fit that goes on begins in the middle.
-            for _ in range(info.step - taken):
-                advance()
-            taken = info.step
-            heard(info)
-
-        estimator.set_params(callback=show)
-        try:
+    estimator.set_params(callback=heard)
+    try:
+        with shown():
             estimator.fit(X, y, checkpoint=kept)
-        finally:
-            estimator.set_params(callback=None)
+    finally:
+        estimator.set_params(callback=None)
     fact = PublicFact("schema", {"provenance": schema.provenance} | schema.to_dict(), "declared")
     estimator.privacy_ = dataclasses.replace(
         estimator.privacy_, public_facts=(*estimator.privacy_.public_facts, fact)

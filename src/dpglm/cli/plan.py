@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dpglm._progress_shown import shown
 from dpglm.cli.console import (
     InputError,
     guarded,
     output,
     print_pairs,
     print_sections,
-    progress_bar,
 )
 from dpglm.cli.fitting import planned
 from dpglm.cli.options import (
@@ -100,7 +100,8 @@ def plan(
         n_rows=public_rows,
         **parameters,
     )
-    decided = planned(made, rows, n_features, n_classes)
+    with shown():
+        decided = planned(made, rows, n_features, n_classes)
     with all_or_none([] if plot is None else [plot], force=force) as drafts:
         _tell(decided, type(made).__name__)
         remarks = {target: _draw(decided, draft) for target, draft in drafts.items()}
@@ -177,8 +178,8 @@ def _draw(plan: Plan, draft: Path) -> Sequence[str]:
     from dpglm.report.expected_curve import default_epsilons, expected_curve
 
     epsilons = default_epsilons(plan)
-    with progress_bar("Fits to generated rows", len(epsilons) * _RUNS + 1) as advance:
+    with shown():
         # With a seed, the same plan gives the same picture.
-        curve = expected_curve(plan, epsilons, n_runs=_RUNS, random_state=0, progress=advance)
+        curve = expected_curve(plan, epsilons, n_runs=_RUNS, random_state=0)
     curve.figure().savefig(draft)
     return curve.remarks

@@ -14,6 +14,7 @@ from typing import Any, TypeVar, cast, final
 import numpy as np
 from numpy.typing import NDArray
 
+from dpglm._progress import tenths
 from dpglm.data.collection import TargetMap
 from dpglm.data.dense import RUN_ROWS, DenseRows
 from dpglm.data.finite import check_finite
@@ -131,7 +132,7 @@ class StreamedRows(Rows):
     def blocks(self) -> Iterator[Block]:
         chunks = self._chunks() if self._costs_nothing else _read_ahead(self._chunks())
         with contextlib.closing(chunks):
-            for chunk in chunks:
+            for chunk in tenths("Pass over the rows", chunks, _n_rows, self.n_rows):
                 yield from chunk.blocks()
 
     def take(self, indices: NDArray[np.intp]) -> Rows:
@@ -235,7 +236,8 @@ def prepared_stream(
     with contextlib.ExitStack() as closing:
         store = closing.enter_context(contextlib.closing(_Store(recipe, spec, cache)))
         chunks = closing.enter_context(contextlib.closing(_read_ahead(_checked(recipe, spec))))
-        for rows, as_stored in chunks:
+        size = source.shape[0]
+        for rows, as_stored in tenths("Checking the rows", chunks, lambda one: one[0].n_rows, size):
             unchanged = unchanged and as_stored
             store.append(rows)
         recipe.watch.check()
@@ -282,6 +284,10 @@ class _Store:
     def features(self) -> NDArray[Any]:
         assert self._features is not None
         return self._features.array()
+
+
+def _n_rows(rows: Rows) -> int:
+    return rows.n_rows
 
 
 def _checked(recipe: _Recipe, spec: DataSpec) -> Generator[tuple[Rows, bool]]:

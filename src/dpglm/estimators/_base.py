@@ -7,7 +7,6 @@ import functools
 import math
 import numbers
 import os
-import sys
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -16,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from dpglm._progress import stage
 from dpglm._validation import check_bool, check_integer, check_one_of, check_real
 from dpglm.data.collection import Collection, TargetMap, as_collection
 from dpglm.data.prepare import ColumnScaling, Matrix
@@ -29,6 +29,7 @@ from dpglm.estimators._private import (
     warn_of_noise,
     warn_of_slow_sums,
 )
+from dpglm.estimators._watching import heard, showing
 from dpglm.ledger.ledger import PrivacyLedger
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.noise import NoiseSource
@@ -107,7 +108,8 @@ class PrivateLinearModel(PrivateEstimator):
             raise ValueError(f"callback must be callable or None, got {self.callback!r}")
         if not isinstance(self.verbose, bool | np.bool_):
             check_integer("verbose", self.verbose, least=0)
-        return solver.plan(problem, self._budget(spec.n_rows), spec, self._adjacency())
+        with showing(self.verbose), stage("Planning"):
+            return solver.plan(problem, self._budget(spec.n_rows), spec, self._adjacency())
 
     def _stated(self, problem: Problem) -> Problem:
         """Put the penalty and the constraint that were given in place of the problem's own."""
@@ -256,11 +258,15 @@ class PrivateLinearModel(PrivateEstimator):
         if rows.is_numpy:
             warn_of_slow_sums()
         noise = self._noise()
-        prepared = rows.prepared(spec, scaling, targets, weights)
-        if checkpoint is not None:
-            known = identity(self, rows, facts, scaling=scaling, targets=targets, weights=weights)
-            checkpoint = CheckpointFile.of(checkpoint, known)
-        solution = run(plan, prepared, noise, self._progress(), ledger, checkpoint)
+        with showing(self.verbose, plan):
+            prepared = rows.prepared(spec, scaling, targets, weights)
+            if checkpoint is not None:
+                known = identity(
+                    self, rows, facts, scaling=scaling, targets=targets, weights=weights
+                )
+                checkpoint = CheckpointFile.of(checkpoint, known)
+            hearer = heard(self.callback, self.verbose)
+            solution = run(plan, prepared, noise, hearer, ledger, checkpoint)
         self._keep_scaling(scaling)
         self.solution_ = solution
         self.n_iter_ = solution.n_steps
@@ -275,11 +281,6 @@ class PrivateLinearModel(PrivateEstimator):
             self.coef_,
             self.intercept_,
         )
-
-    def _progress(self) -> Callable[[StepInfo], None] | None:
-        if self.callback is not None:
-            return self.callback
-        return _print_step if self.verbose else None
 
     @staticmethod
     def _to_user_units(
@@ -331,10 +332,3 @@ class PrivateLinearModel(PrivateEstimator):
             raise ValueError(
                 f"X must have the features that were fitted, {list(fitted)}, got {list(names)}"
             )
-
-
-def _print_step(info: StepInfo) -> None:
-    sys.stderr.write(
-        f"step {info.step}: step size {info.step_size:.3g}, "
-        f"noisy gradient norm {info.gradient_norm:.3g}\n"
-    )

@@ -54,7 +54,9 @@ random_state : int or NoiseSource, optional
 callback : callable, optional
     Called after each step with a public ``dpglm.solvers.StepInfo``.
 verbose : int, default=0
-    1 writes a line for each step to standard error."""
+    1 shows how far the fit is and how long it will take: a bar in a terminal (with rich
+    installed) or a notebook, else a line for each step on standard error. 2 writes the lines in any
+    case. Where only the last iterate is paid for, lines hold counts only."""
 
 _ATTRIBUTES = """\
 intercept_ : float or ndarray

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from dpglm._progress import stage
 from dpglm._validation import check_integer, check_real
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
@@ -168,16 +169,20 @@ def expected_curve(
     def score(solver: Solver, budget: ApproximateDP | GaussianDP) -> float:
         fit = solver.plan(plan.problem, budget, data, plan.adjacency)
         w = run(fit, rows, SeededNoise(int(rng.integers(2**63)))).w
+        advance(1)
         if progress is not None:
             progress()
         return made.score(w)
 
     solver = Auto() if solver is None else solver
     budgets = [_stretched(ApproximateDP(one, budget.delta), stretch) for one in eps]
+    with stage("Fits to generated rows", len(eps) * n_runs + 1) as advance:
+        scores = np.array([[score(solver, one) for _ in range(n_runs)] for one in budgets])
+        without_noise = score(Auto(), _NO_NOISE)
     return ExpectedCurve(
         epsilons=tuple(eps),
-        scores=np.array([[score(solver, one) for _ in range(n_runs)] for one in budgets]),
-        without_noise=score(Auto(), _NO_NOISE),
+        scores=scores,
+        without_noise=without_noise,
         without_features=made.constant_score,
         chosen=_rounded(budget.epsilon),
         metric=METRIC[plan.problem.loss.target],

@@ -11,6 +11,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from dpglm._progress import silent
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.loss_choices import choose_least_loss, loss_noise, noisy_loss
@@ -358,8 +359,12 @@ class RepeatedSearchMethod(Method["RepeatedSearchState"]):
         for curator in oracle.curator.tries(self.mechanisms):
             number = uniform(curator.noise, len(self.trainings))
             asked = dataclasses.replace(oracle, curator=curator)
-            w, noise = _train(self.trainings[number].plan, asked)
-            score = noisy_loss(asked, w, self.score, self.score.bound, self.score_noise_multiplier)
+            # Passes over rows would count the tries, whose number stays secret.
+            with silent():
+                w, noise = _train(self.trainings[number].plan, asked)
+                score = noisy_loss(
+                    asked, w, self.score, self.score.bound, self.score_noise_multiplier
+                )
             # Of equal ones the first: which one came first says nothing about the rows.
             if score < least:
                 least, state = score, RepeatedSearchState(w, number, noise)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from dpglm._progress import stage
 from dpglm.data.rows import Rows
 from dpglm.data.threads import block_map
 from dpglm.exceptions import PlanMismatchError
@@ -107,8 +108,12 @@ def run_to_state(
     curator = Curator(plan.adjacency, noise)
     paying = None if ledger is None else ledger.path
     # Whether arithmetic overflows depends on the rows, and must not end what has been paid for.
-    quiet = np.errstate(all="ignore")
-    with quiet, block_map(rows) as map_blocks, opened(checkpoint, plan, noise, paying) as kept:
+    with (
+        np.errstate(all="ignore"),
+        block_map(rows) as map_blocks,
+        opened(checkpoint, plan, noise, paying) as kept,
+        stage("Private fit", method.n_steps) as advance,
+    ):
         begun = None if kept is None else kept.load()
         if begun is None:
             seed = int(noise.words(1)[0])
@@ -129,6 +134,7 @@ def run_to_state(
             # The last line before anything is released.
             entry = record_plan(plan, ledger, noise, None if kept is None else begun.seed)
             keep(begun.steps)
+        advance(begun.steps)
         for steps in range(begun.steps + 1, method.n_steps + 1):
             state, info = method.step(state, oracle)
             if method.releases_iterates:
@@ -137,6 +143,7 @@ def run_to_state(
             keep(steps)
             if method.releases_iterates and progress is not None:
                 progress(info)
+            advance(1)
     released = canonical(Composed((begun.event, curator.event)))
     if released != canonical(method.mechanisms):
         raise PlanMismatchError(

@@ -1,0 +1,372 @@
+"""How far work has come: what is told, to whom, and how it is shown."""
+
+import io
+import re
+import sys
+import types
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpglm import LogisticRegression, NoisyGD, PrivateGridSearchCV, _progress_shown
+from dpglm._progress import Stage, is_listening, listening, silent, stage, tenths
+from dpglm._progress_shown import Bars, Lines, NotebookBars, shown
+from dpglm.audit import audit
+from dpglm.data.mapped import MappedRows
+from dpglm.estimators import _watching
+from dpglm.report import expected_curve
+from tests.report.conftest import LAST_ITERATE, fit_classifier, fit_last_iterate, make_rows
+
+
+@pytest.fixture
+def told():
+    """Everything that is told in a test."""
+    found = []
+    with listening(found.append):
+        yield found
+
+
+def mapped(folder, n_rows=400):
+    """Rows that are read from a file at each pass."""
+    X, y = make_rows()
+    path = folder / f"{n_rows}.npy"
+    np.save(path, X[:n_rows])
+    return MappedRows(np.load(path, mmap_mode="r"), y[:n_rows])
+
+
+def of(name, told):
+    return [one for one in told if one.name == name]
+
+
+class TestTelling:
+    def test_nobody_is_told_unless_somebody_listens(self):
+        assert not is_listening()
+        with stage("work", 2) as advance:
+            advance(1)
+
+    def test_stages_say_how_far_they_are_and_lie_in_each_other(self, told):
+        with stage("outer", 2) as advance:
+            advance(1)
+            with stage("inner") as further:
+                further(3)
+        assert told == [
+            Stage("outer", 0, 2, 0),
+            Stage("outer", 1, 2, 0),
+            Stage("inner", 0, None, 1),
+            Stage("inner", 3, None, 1),
+            Stage("inner", 3, None, 1, is_over=True),
+            Stage("outer", 1, 2, 0, is_over=True),
+        ]
+
+    def test_a_stage_that_fails_is_over(self, told):
+        with pytest.raises(KeyError), stage("work", 2):
+            raise KeyError
+        assert told[-1].is_over
+        with stage("next", 1):
+            pass
+        assert told[-1].depth == 0
+
+    def test_what_shows_progress_cannot_end_what_was_paid_for(self):
+        seen = []
+
+        def broken(one):
+            seen.append(one)
+            raise OSError("the terminal is gone")
+
+        with listening(broken), stage("work", 3) as advance:
+            advance(1)
+            advance(1)
+        assert len(seen) == 1
+
+    def test_an_interruption_goes_through(self):
+        def interrupting(one):
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt), listening(interrupting), stage("work", 1):
+            pass
+
+    def test_what_is_secret_is_told_to_nobody(self, told):
+        with silent(), stage("a secret number of times", 5):
+            pass
+        assert told == []
+        assert is_listening()
+
+    @given(st.lists(st.integers(0, 50), max_size=30), st.integers(0, 900))
+    def test_the_same_tenths_are_told_whatever_the_number_of_rows_is(self, sizes, declared):
+        """Neither their number nor how they are cut shows in what is told."""
+        found = []
+        with listening(found.append):
+            assert list(tenths("pass", sizes, lambda size: size, sum(sizes))) == sizes
+        reached = [one.done for one in found if not one.is_over]
+        assert reached == list(range(11 if sum(sizes) else 1))
+        assert {one.total for one in found} == {10}
+
+    def test_a_pass_that_is_left_early_is_over(self, told):
+        for _ in tenths("pass", range(5), lambda _: 1, 5):
+            break
+        assert told[-1].is_over
+
+
+class TestWhatTells:
+    def test_a_fit_tells_its_steps(self, told):
+        model = fit_classifier()
+        steps = of("Private fit", told)
+        assert [one.done for one in steps] == [*range(model.n_iter_ + 1), model.n_iter_]
+        assert {one.total for one in steps} == {model.n_iter_}
+        assert of("Planning", told)
+
+    def test_a_fit_whose_steps_are_secret_tells_how_many_only(self, told):
+        model = fit_last_iterate()
+        assert not model.solution_.history
+        assert [one.done for one in of("Private fit", told)][:-1] == list(range(41))
+
+    def test_a_streamed_fit_tells_tenths_of_each_pass(self, told, tmp_path):
+        rows = mapped(tmp_path)
+        LogisticRegression(classes=[0, 1], feature_bounds=(-1, 1), solver=NoisyGD(n_steps=2)).fit(
+            rows
+        )
+        assert [one.done for one in of("Checking the rows", told)][:-1] == list(range(11))
+        passes = of("Pass over the rows", told)
+        assert [one.done for one in passes if not one.is_over] == 2 * list(range(11))
+        assert {one.depth for one in passes} == {1}
+
+    def test_what_is_told_of_a_pass_does_not_depend_on_a_private_number_of_rows(self, tmp_path):
+        def messages(n_rows):
+            rows, found = mapped(tmp_path, n_rows), []
+            with listening(found.append):
+                LogisticRegression(
+                    classes=[0, 1],
+                    feature_bounds=(-1, 1),
+                    adjacency="add_remove",
+                    n_rows=350,
+                    solver=NoisyGD(n_steps=2),
+                ).fit(rows)
+            return found
+
+        assert messages(390) == messages(311)
+
+    def test_a_search_with_a_secret_number_of_tries_tells_none(self, tmp_path):
+        model = LogisticRegression(
+            classes=[0, 1], feature_bounds=(-1, 1), solver=NoisyGD(n_steps=2)
+        )
+        found = []
+        with listening(found.append):
+            PrivateGridSearchCV(model, {"solver": [NoisyGD(n_steps=2)]}, epsilon=8.0).fit(
+                mapped(tmp_path)
+            )
+        assert not of("Pass over the rows", found)
+        assert {one.total for one in of("Private fit", found)} == {1}
+
+    def test_an_audit_tells_its_runs(self, told):
+        model = LogisticRegression(epsilon=8.0, row_norm=1.0, solver=NoisyGD(n_steps=1))
+        audit(model, runs=20, pilot_runs=10, seed=0)
+        runs = [one for one in told if one.name == "Runs of the attack"]
+        assert runs[-1].done == runs[-1].total
+        assert {one.depth for one in of("Private fit", told)} <= {1}
+
+    def test_a_curve_tells_its_fits(self, told):
+        plan = LogisticRegression(row_norm=2.0).plan(n_rows=200, n_features=2)
+        expected_curve(plan, [1.0], n_runs=2, random_state=0)
+        fits = of("Fits to generated rows", told)
+        assert [one.done for one in fits] == [0, 1, 2, 3, 3]
+
+
+class Clock:
+    """Seconds that pass when they are told to."""
+
+    def __init__(self):
+        self.now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+def work(listener, clock, seconds):
+    """Ten steps that take so many seconds each, with a pass in each."""
+    with listening(listener), stage("Private fit", 10) as advance:
+        for _ in range(10):
+            with stage("Pass over the rows", 2) as further:
+                for _ in range(2):
+                    clock.now += seconds / 2
+                    further(1)
+            advance(1)
+
+
+class TestLines:
+    def test_a_line_after_each_quarter_of_the_outermost_stage(self):
+        lines = []
+        work(Lines(lines.append), Clock(), 1.0)
+        assert lines == [f"Private fit: {done} of 10" for done in (3, 5, 8, 10)]
+
+    def test_a_next_stage_begins_anew(self):
+        said = []
+        lines = Lines(said.append)
+        for _ in range(2):
+            with listening(lines), stage("work", 1) as advance:
+                advance(1)
+        assert said == ["work: 1 of 1"] * 2
+
+    def test_what_has_no_end_makes_no_line(self):
+        said = []
+        with listening(Lines(said.append)), stage("Planning") as advance:
+            advance(1)
+        assert said == []
+
+
+class TestBars:
+    def bars(self, clock):
+        from rich.console import Console
+
+        rich = pytest.importorskip("rich.progress")
+        out = io.StringIO()
+        console = Console(file=out, force_terminal=True, width=100, color_system=None)
+        columns = _progress_shown._columns()
+        bars = rich.Progress(
+            *columns,
+            console=console,
+            auto_refresh=False,
+            transient=True,
+            get_time=clock,
+            **_progress_shown._SPEED,
+        )
+        return bars, out
+
+    def test_a_bar_with_the_time_that_is_left(self):
+        clock = Clock()
+        bars, out = self.bars(clock)
+        with bars, listening(Bars(bars, clock)), stage("Private fit", 10) as advance:
+            for _ in range(5):
+                clock.now += 60.0
+                advance(1)
+            bars.refresh()
+            text = out.getvalue()
+        assert "Private fit" in text
+        assert "5/10" in text
+        assert "0:05:00" in text
+
+    def test_long_passes_have_a_bar_and_quick_ones_have_none(self):
+        for seconds, seen in ((10.0, True), (0.01, False)):
+            clock, tasks = Clock(), []
+            bars = types.SimpleNamespace(
+                add_task=lambda name, tasks=tasks, **_: tasks.append(name) or len(tasks),
+                update=lambda task, completed: None,
+                remove_task=lambda task: None,
+            )
+            work(Bars(bars, clock), clock, seconds)
+            assert tasks[0] == "Private fit"
+            assert ("  Pass over the rows" in tasks) == seen
+
+    def test_many_quick_steps_are_drawn_a_few_times(self):
+        clock, drawn = Clock(), []
+        bars = types.SimpleNamespace(
+            add_task=lambda name, **_: 0,
+            update=lambda task, completed: drawn.append(completed),
+            remove_task=lambda task: None,
+        )
+        with listening(Bars(bars, clock)), stage("Private fit", 10_000) as advance:
+            for _ in range(10_000):
+                clock.now += 1e-4
+                advance(1)
+        assert len(drawn) < 20
+        assert drawn[-1] == 10_000
+
+
+class TestNotebooks:
+    def test_one_output_that_is_empty_at_the_end(self):
+        clock, shown_texts, updates = Clock(), [], []
+        handle = types.SimpleNamespace(update=lambda one: updates.append(one._repr_html_()))
+        listener = NotebookBars(lambda text: shown_texts.append(text) or handle, clock)
+        work(listener, clock, 60.0)
+        assert len(shown_texts) == 1
+        assert any("Pass over the rows" in text for text in updates)
+        assert any("5 of 10, 5:00 left" in text for text in updates)
+        assert updates[-1] == ""
+
+    def test_names_are_only_text(self):
+        texts = []
+        listener = NotebookBars(lambda text: texts.append(text), Clock())
+        with listening(listener), stage("<script>"):
+            pass
+        assert "<script>" not in texts[0]
+
+    def test_a_kernel_is_known_without_importing_ipython(self, monkeypatch):
+        class ZMQInteractiveShell:
+            pass
+
+        kernel = types.SimpleNamespace(get_ipython=ZMQInteractiveShell)
+        monkeypatch.setitem(sys.modules, "IPython", kernel)
+        assert _progress_shown.is_watched()
+        monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: None))
+        assert not _progress_shown.is_watched()
+
+    def test_shown_in_a_notebook_uses_its_display(self, monkeypatch):
+        displayed = []
+
+        class ZMQInteractiveShell:
+            pass
+
+        display = types.SimpleNamespace(
+            HTML=str,
+            display=lambda text, display_id: (
+                displayed.append(text) or types.SimpleNamespace(update=lambda one: None)
+            ),
+        )
+        kernel = types.SimpleNamespace(get_ipython=ZMQInteractiveShell, display=display)
+        monkeypatch.setitem(sys.modules, "IPython", kernel)
+        monkeypatch.setitem(sys.modules, "IPython.display", display)
+        with shown(), stage("Private fit", 2):
+            pass
+        assert "Private fit" in displayed[0]
+
+
+class TestVerbose:
+    def test_without_a_terminal_a_line_for_each_step(self, capfd):
+        model = fit_classifier(verbose=1, solver=NoisyGD(n_steps=5))
+        lines = capfd.readouterr().err.splitlines()
+        assert len(lines) == 5
+        assert lines[0].startswith("step 1: step size ")
+        assert f"{model.solution_.history[4].gradient_norm:.3g}" in lines[4]
+
+    def test_of_secret_steps_counts_only(self, capfd):
+        fit_last_iterate(verbose=1)
+        lines = capfd.readouterr().err.splitlines()
+        assert lines == [f"Private fit: {done} of 40" for done in (10, 20, 30, 40)]
+
+    def test_nothing_without_it(self, capfd):
+        fit_classifier(solver=NoisyGD(n_steps=5))
+        assert capfd.readouterr() == ("", "")
+
+    def test_a_callback_is_heard_beside_it(self, capfd):
+        heard = []
+        fit_classifier(verbose=1, callback=heard.append, solver=NoisyGD(n_steps=3))
+        assert len(heard) == 3
+        assert len(capfd.readouterr().err.splitlines()) == 3
+
+    @pytest.mark.parametrize(("verbose", "n_lines"), [(1, 0), (2, 3)])
+    def test_where_somebody_watches_a_bar_and_lines_if_more_is_asked(
+        self, monkeypatch, capfd, verbose, n_lines
+    ):
+        bars = []
+
+        def listener():
+            import contextlib
+
+            return contextlib.nullcontext(bars.append)
+
+        monkeypatch.setattr(_watching, "is_watched", lambda: True)
+        monkeypatch.setattr(_progress_shown, "_listener", listener)
+        fit_classifier(verbose=verbose, solver=NoisyGD(n_steps=3))
+        assert len(of("Private fit", bars)) == 5
+        assert len(re.findall("noisy gradient norm", capfd.readouterr().err)) == n_lines
+
+    def test_a_secret_step_s_gradient_is_never_shown(self, monkeypatch, capfd):
+        """Planted: were it released, the line would be there."""
+        fit_last_iterate(verbose=2)
+        assert "gradient" not in capfd.readouterr().err
+        monkeypatch.setattr(
+            type(fit_last_iterate().solution_.plan.method), "releases_iterates", True
+        )
+        fit_last_iterate(verbose=2, solver=LAST_ITERATE)
+        assert "gradient" in capfd.readouterr().err
