@@ -25,6 +25,7 @@ from dpglm import (
     PrivateTransformer,
 )
 from dpglm.preprocessing import Center
+from dpglm.report import load_model, save_model
 
 N = 200
 
@@ -113,6 +114,17 @@ def test_models_can_be_copied_pickled_calibrated_and_put_into_plain_pipelines(ma
     swapped = columns("passthrough", verbose_feature_names_out=False)
     outer = make_pipeline(swapped, make()).set_output(transform="pandas")
     assert outer.fit(X[["kids", "pay", "age"]], y)[-1].feature_names_in_.tolist() == list(X)
+
+
+@pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
+def test_what_a_model_file_can_hold_is_written_and_read_whoever_fitted_it(make, tmp_path):
+    X, y = rows()
+    model = make().fit(X, y)
+    linear = getattr(model, "best_estimator_", getattr(model, "estimator_", model))
+    save_model(linear, tmp_path / "model.json")
+    loaded = load_model(tmp_path / "model.json")
+    np.testing.assert_array_equal(loaded.coef_, linear.coef_)
+    assert loaded.certificate == model.privacy_
 
 
 def columns_of_names():

@@ -66,7 +66,7 @@ def disagreements(model: LinearModel) -> tuple[str, ...]:
 def _disagreements(model: LinearModel, certificate: Certificate) -> Iterator[str]:
     if model_digest(model.coef_, model.intercept_) != certificate.model_digest:
         yield "the coefficients are not those that its certificate was written for"
-    if model.estimator != certificate.estimator:
+    if model.estimator != _class_fitted(certificate.estimator):
         yield f"estimator is {model.estimator!r}, but its certificate's {certificate.estimator!r}"
     if link_of_words(certificate.loss) not in (None, model.link):
         yield f"link {model.link!r} is not that of its certificate's loss, {certificate.loss}"
@@ -79,6 +79,11 @@ def _disagreements(model: LinearModel, certificate: Certificate) -> Iterator[str
         yield from _differs("schema", schema, certificate)
     elif schema is None:
         yield from _differs("feature_names", names, certificate)
+
+
+def _class_fitted(estimator: str) -> str:
+    """Return the class of a fit that may have been a search: ``Search(Class)``."""
+    return estimator.rpartition("(")[2].removesuffix(")")
 
 
 def _differs(name: str, own: Any, certificate: Certificate) -> Iterator[str]:
