@@ -2,6 +2,7 @@
 
 __all__ = [
     "BudgetExceededError",
+    "EqualBoundsWarning",
     "LedgerError",
     "LowSignalWarning",
     "PlanMismatchError",
@@ -17,6 +18,10 @@ class LedgerError(ValueError):
 
 class BudgetExceededError(LedgerError):
     """A budget ledger refuses to spend more than it has; nothing was spent or released."""
+
+
+class EqualBoundsWarning(UserWarning):
+    """A lower bound equals its upper bound, so that all rows are given one and the same value."""
 
 
 class LowSignalWarning(UserWarning):

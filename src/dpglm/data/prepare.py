@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, final
 
@@ -13,6 +13,7 @@ from scipy import sparse
 
 from dpglm._arrays import like, namespace, rounded_up
 from dpglm.data.dense import DenseRows
+from dpglm.data.finite import column_in_words
 from dpglm.data.rows import SERIAL, Block, BlockMap, Floats, Rows
 from dpglm.data.sparse import SparseRows
 from dpglm.data.spec import LARGEST, SMALLEST, DataSpec, FloatType
@@ -98,8 +99,12 @@ class ColumnScaling:
         return np.where(reach > 0.0, reach, 1.0)
 
 
-def column_scaling(bounds: tuple[ArrayLike, ArrayLike], n_features: int) -> ColumnScaling:
-    """Read ``feature_bounds``.
+def column_scaling(
+    bounds: tuple[ArrayLike, ArrayLike],
+    n_features: int,
+    names: Sequence[str] | NDArray[Any] | None = None,
+) -> ColumnScaling:
+    """Check lower and upper bounds of columns.
 
     Parameters
     ----------
@@ -107,6 +112,8 @@ def column_scaling(bounds: tuple[ArrayLike, ArrayLike], n_features: int) -> Colu
         Public lower and upper bounds.
     n_features : int
         Number of columns.
+    names : sequence of str, optional
+        Names of the columns, for errors.
 
     Returns
     -------
@@ -125,17 +132,26 @@ def column_scaling(bounds: tuple[ArrayLike, ArrayLike], n_features: int) -> Colu
             "feature_bounds must be a pair (low, high) of numbers or of arrays of shape "
             f"({n_features},), got {bounds!r}"
         ) from None
-    finite = np.isfinite(low).all() and np.isfinite(high).all()
-    if not (finite and (low <= high).all() and max(abs(low).max(), abs(high).max()) <= LARGEST):
-        raise ValueError(
-            f"feature_bounds must be within +-{LARGEST:g} with low <= high in every column, got "
-            f"{bounds!r}"
-        )
-    if ((low < high) & (high - low < SMALLEST)).any():
-        raise ValueError(
-            f"feature_bounds must be at least {SMALLEST:g} apart, or equal, got {bounds!r}"
-        )
+    within = (low <= high) & (np.maximum(abs(low), abs(high)) <= LARGEST)
+    _require(within, f"within +-{LARGEST:g} with low <= high", low, high, names)
+    apart = (low == high) | (high - low >= SMALLEST)
+    _require(apart, f"at least {SMALLEST:g} apart, or equal,", low, high, names)
     return ColumnScaling(low, high)
+
+
+def _require(
+    allowed: NDArray[np.bool_],
+    what: str,
+    low: NDArray[np.float64],
+    high: NDArray[np.float64],
+    names: Sequence[str] | NDArray[Any] | None,
+) -> None:
+    if not allowed.all():
+        first = int(np.argmin(allowed))
+        raise ValueError(
+            f"feature_bounds must be {what} in every column, got {float(low[first])!r} and "
+            f"{float(high[first])!r} for {column_in_words(names, first)}"
+        )
 
 
 def largest_norm(X: Matrix) -> float:

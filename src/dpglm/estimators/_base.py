@@ -11,13 +11,14 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpglm._progress import stage
 from dpglm._validation import check_bool, check_integer, check_one_of, check_real
 from dpglm.data.collection import Collection, TargetMap, as_collection
+from dpglm.data.feature_bounds import FeatureBounds
 from dpglm.data.prepare import ColumnScaling, Matrix
 from dpglm.data.spec import DataSpec
 from dpglm.data.user_matrix import finite_matrix
@@ -62,7 +63,7 @@ class PrivateLinearModel(PrivateEstimator):
         n_rows: int | None,
         solver: str | Solver,
         row_norm: float | None,
-        feature_bounds: tuple[ArrayLike, ArrayLike] | None,
+        feature_bounds: FeatureBounds | None,
         weight_bound: float | None,
         fit_intercept: bool,
         penalize_intercept: bool,

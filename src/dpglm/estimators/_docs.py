@@ -32,8 +32,10 @@ row_norm : float, optional
     Public bound R on the L2 norm of a row (after ``feature_bounds`` are applied), above 0.
     Longer rows are scaled down to it. Default: the square root of the number of features if
     ``feature_bounds`` are given; else the largest norm in the data, with a warning.
-feature_bounds : pair of float or array_like, optional
-    Public lower and upper bounds of the columns. Values are clipped to them, in ``fit`` and in
+feature_bounds : mapping, pair of float or array_like, or sequence of pairs, optional
+    Public lower and upper bounds of the columns: ``{"age": (18, 90), "pay": (0, 1e5)}`` by name
+    (or by number from 0, for a matrix), ``(low, high)`` for all columns or as two arrays, or one
+    pair ``(low, high)`` for each column. Values are clipped to them, in ``fit`` and in
     ``predict``, and columns mapped to [-1, 1] (sparse ones scaled, not shifted); coefficients
     are reported in the units of X.
 weight_bound : float, optional

@@ -12,15 +12,26 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 
 from dpglm._validation import check_integer, check_one_of, check_real
 from dpglm.data.collection import Collection
+from dpglm.data.feature_bounds import (
+    FeatureBounds,
+    check_feature_bounds,
+    read_feature_bounds,
+    warn_of_equal_bounds,
+)
+from dpglm.data.finite import column_in_words
 from dpglm.data.kernels import COMPILED
-from dpglm.data.prepare import ColumnScaling, column_scaling
+from dpglm.data.prepare import ColumnScaling
 from dpglm.data.spec import SMALLEST, FloatType
-from dpglm.exceptions import LowSignalWarning, PublicInformationWarning, SlowSumsWarning
+from dpglm.exceptions import (
+    EqualBoundsWarning,
+    LowSignalWarning,
+    PublicInformationWarning,
+    SlowSumsWarning,
+)
 from dpglm.ledger.ledger import PrivacyLedger, as_ledger
 from dpglm.privacy.budget import ApproximateDP, PrivacyBudget, default_delta
 from dpglm.privacy.noise import NoiseSource, SeededNoise, SystemNoise
@@ -29,7 +40,13 @@ from dpglm.report.certificate import PublicFact
 from dpglm.report.expectation import guidance
 from dpglm.solvers.base import Plan
 
-__all__ = ["PrivateEstimator", "PublicFacts", "warn_of_noise", "warn_of_slow_sums"]
+__all__ = [
+    "PrivateEstimator",
+    "PublicFacts",
+    "warn_of_equal_targets",
+    "warn_of_noise",
+    "warn_of_slow_sums",
+]
 
 
 @dataclass
@@ -67,7 +84,7 @@ class PrivateEstimator(BaseEstimator):
     adjacency: str
     n_rows: int | None
     row_norm: float | None
-    feature_bounds: tuple[ArrayLike, ArrayLike] | None
+    feature_bounds: FeatureBounds | None
     random_state: int | NoiseSource | None
 
     def _adjacency(self) -> Adjacency:
@@ -117,9 +134,11 @@ class PrivateEstimator(BaseEstimator):
         return n_rows
 
     def _scaling(self, n_features: int) -> ColumnScaling | None:
+        """Read the bounds of columns, by the names that the rows have."""
         if self.feature_bounds is None:
             return None
-        return column_scaling(self.feature_bounds, n_features)
+        names = getattr(self, "feature_names_in_", None)
+        return read_feature_bounds(self.feature_bounds, n_features, names)
 
     def _keep_scaling(self, scaling: ColumnScaling | None) -> None:
         """Note what columns were held to, for predictions."""
@@ -144,6 +163,8 @@ class PrivateEstimator(BaseEstimator):
             raise ValueError(
                 "row_norm or feature_bounds must be given to plan before data, got neither"
             )
+        if self.feature_bounds is not None:
+            check_feature_bounds(self.feature_bounds, n_features)
         return row_norm
 
     def _stored_type(self, dtype: str, *, is_sparse: bool = False) -> FloatType:
@@ -168,13 +189,28 @@ class PrivateEstimator(BaseEstimator):
         elif self.row_norm is not None:
             facts.declared("row_norm", row_norm)
         if scaling is not None:
-            if rows.is_sparse and ((scaling.low > 0.0) | (scaling.high < 0.0)).any():
+            names = getattr(self, "feature_names_in_", None)
+            without_zero = np.flatnonzero((scaling.low > 0.0) | (scaling.high < 0.0))
+            if rows.is_sparse and len(without_zero):
+                first = int(without_zero[0])
                 raise ValueError(
-                    "feature_bounds must contain 0 in every column of a sparse X, as its "
-                    f"missing entries are zeros, got {self.feature_bounds!r}"
+                    "feature_bounds must contain 0 in every column of a sparse X, as its missing "
+                    f"entries are zeros, got {float(scaling.low[first])!r} to "
+                    f"{float(scaling.high[first])!r} for {column_in_words(names, first)}"
                 )
+            warn_of_equal_bounds(scaling, names, stacklevel=_frames_to_the_user())
             facts.declared("feature_bounds", [scaling.low.tolist(), scaling.high.tolist()])
         return n_rows, row_norm, scaling
+
+
+def warn_of_equal_targets(bounds: tuple[float, float]) -> None:
+    """Warn of declared bounds between which there is nothing to predict."""
+    if bounds[0] == bounds[1]:
+        warnings.warn(
+            f"target_bounds has low equal to high, {bounds[0]!r}: every target is given this value",
+            EqualBoundsWarning,
+            stacklevel=_frames_to_the_user(),
+        )
 
 
 def warn_of_noise(plan: Plan) -> None:

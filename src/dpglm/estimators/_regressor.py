@@ -19,7 +19,7 @@ from dpglm.data.matrix import MatrixRows
 from dpglm.data.spec import DataSpec
 from dpglm.estimators._base import PrivateLinearModel
 from dpglm.estimators._prediction import Link, SquaredErrorTally, r_squared, scores
-from dpglm.estimators._private import PublicFacts
+from dpglm.estimators._private import PublicFacts, warn_of_equal_targets
 from dpglm.estimators._targets import BoundedTargets
 from dpglm.problem import (
     Problem,
@@ -175,6 +175,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
             facts.from_data("target_bounds", list(bounds), cure)
         else:
             facts.declared("target_bounds", list(bounds))
+            warn_of_equal_targets(bounds)
         if rows is None:
             weights, weight_bound = self._weights(sample_weight, X.shape[0], facts)
             rows = MatrixRows(X, y, weights)

@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal
 
-from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from dpglm._validation import check_one_of, check_real
+from dpglm.data.feature_bounds import FeatureBounds
 from dpglm.estimators._classifier import PrivateClassifier
 from dpglm.estimators._docs import shared_parameters
 from dpglm.estimators._prediction import (
@@ -126,7 +126,7 @@ class LogisticRegression(PrivateClassifier):
         classes: Sequence[Any] | None = None,
         class_weight: Mapping[Any, float] | None = None,
         row_norm: float | None = None,
-        feature_bounds: tuple[ArrayLike, ArrayLike] | None = None,
+        feature_bounds: FeatureBounds | None = None,
         weight_bound: float | None = None,
         fit_intercept: bool = True,
         penalize_intercept: bool = False,
@@ -261,7 +261,7 @@ class LinearSVC(PrivateClassifier):
         classes: Sequence[Any] | None = None,
         class_weight: Mapping[Any, float] | None = None,
         row_norm: float | None = None,
-        feature_bounds: tuple[ArrayLike, ArrayLike] | None = None,
+        feature_bounds: FeatureBounds | None = None,
         weight_bound: float | None = None,
         fit_intercept: bool = True,
         penalize_intercept: bool = False,
@@ -355,7 +355,7 @@ class RobustClassifier(PrivateClassifier):
         classes: Sequence[Any] | None = None,
         class_weight: Mapping[Any, float] | None = None,
         row_norm: float | None = None,
-        feature_bounds: tuple[ArrayLike, ArrayLike] | None = None,
+        feature_bounds: FeatureBounds | None = None,
         weight_bound: float | None = None,
         fit_intercept: bool = True,
         penalize_intercept: bool = False,

@@ -6,9 +6,8 @@ import os
 from collections.abc import Callable
 from typing import Literal
 
-from numpy.typing import ArrayLike
-
 from dpglm._validation import check_real
+from dpglm.data.feature_bounds import FeatureBounds
 from dpglm.estimators._docs import shared_parameters
 from dpglm.estimators._regressor import PrivateRegressor
 from dpglm.ledger.ledger import PrivacyLedger
@@ -82,7 +81,7 @@ class LinearRegression(PrivateRegressor):
         solver: str | Solver = "auto",
         target_bounds: tuple[float, float] | None = None,
         row_norm: float | None = None,
-        feature_bounds: tuple[ArrayLike, ArrayLike] | None = None,
+        feature_bounds: FeatureBounds | None = None,
         weight_bound: float | None = None,
         fit_intercept: bool = True,
         penalize_intercept: bool = False,
@@ -161,7 +160,7 @@ class Ridge(PrivateRegressor):
         alpha: float = 1.0,
         target_bounds: tuple[float, float] | None = None,
         row_norm: float | None = None,
-        feature_bounds: tuple[ArrayLike, ArrayLike] | None = None,
+        feature_bounds: FeatureBounds | None = None,
         weight_bound: float | None = None,
         fit_intercept: bool = True,
         penalize_intercept: bool = False,
@@ -241,7 +240,7 @@ class Lasso(PrivateRegressor):
         alpha: float = 1.0,
         target_bounds: tuple[float, float] | None = None,
         row_norm: float | None = None,
-        feature_bounds: tuple[ArrayLike, ArrayLike] | None = None,
+        feature_bounds: FeatureBounds | None = None,
         weight_bound: float | None = None,
         fit_intercept: bool = True,
         penalize_intercept: bool = False,
@@ -325,7 +324,7 @@ class ElasticNet(PrivateRegressor):
         l1_ratio: float = 0.5,
         target_bounds: tuple[float, float] | None = None,
         row_norm: float | None = None,
-        feature_bounds: tuple[ArrayLike, ArrayLike] | None = None,
+        feature_bounds: FeatureBounds | None = None,
         weight_bound: float | None = None,
         fit_intercept: bool = True,
         penalize_intercept: bool = False,

@@ -8,10 +8,11 @@ from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from sklearn.utils import Tags
 
 from dpglm._validation import check_real
+from dpglm.data.feature_bounds import FeatureBounds
 from dpglm.estimators._docs import shared_parameters
 from dpglm.estimators._prediction import Link
 from dpglm.estimators._regressor import PrivateRegressor
@@ -81,7 +82,7 @@ class HuberRegressor(PrivateRegressor):
         alpha: float = 0.0001,
         target_bounds: tuple[float, float] | None = None,
         row_norm: float | None = None,
-        feature_bounds: tuple[ArrayLike, ArrayLike] | None = None,
+        feature_bounds: FeatureBounds | None = None,
         weight_bound: float | None = None,
         fit_intercept: bool = True,
         penalize_intercept: bool = False,
@@ -168,7 +169,7 @@ class PoissonRegressor(PrivateRegressor):
         alpha: float = 1.0,
         target_bounds: tuple[float, float] | None = None,
         row_norm: float | None = None,
-        feature_bounds: tuple[ArrayLike, ArrayLike] | None = None,
+        feature_bounds: FeatureBounds | None = None,
         weight_bound: float | None = None,
         fit_intercept: bool = True,
         penalize_intercept: bool = False,

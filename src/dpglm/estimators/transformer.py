@@ -18,6 +18,7 @@ from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, v
 
 from dpglm._all_or_nothing import all_or_nothing
 from dpglm._validation import check_real, in_one_line
+from dpglm.data.feature_bounds import FeatureBounds
 from dpglm.data.matrix import MatrixRows
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import Floats
@@ -79,9 +80,10 @@ class PrivateTransformer(NamedSteps, TransformerMixin, PrivateEstimator):
         1. The other steps divide the rest in the proportion of their own rules.
     row_norm : float, optional
         Public bound on the L2 norm of a row, see ``LogisticRegression``.
-    feature_bounds : pair of float or array_like, optional
-        Public lower and upper bounds of the columns. Values are clipped to them, in ``fit`` and
-        in ``transform``, and columns mapped to [-1, 1] before the steps.
+    feature_bounds : mapping, pair of float or array_like, or sequence of pairs, optional
+        Public lower and upper bounds of the columns, written as for ``LogisticRegression``.
+        Values are clipped to them, in ``fit`` and in ``transform``, and columns mapped to
+        [-1, 1] before the steps.
     random_state : int or NoiseSource, optional
         None: noise from the operating system. An integer makes the fit reproducible and NOT
         private. See ``LogisticRegression``.
@@ -149,7 +151,7 @@ class PrivateTransformer(NamedSteps, TransformerMixin, PrivateEstimator):
         n_rows: int | None = None,
         shares: Mapping[str, float] | None = None,
         row_norm: float | None = None,
-        feature_bounds: tuple[ArrayLike, ArrayLike] | None = None,
+        feature_bounds: FeatureBounds | None = None,
         random_state: int | NoiseSource | None = None,
     ) -> None:
         self.steps = steps

@@ -1,0 +1,182 @@
+"""``feature_bounds``: the ways in which bounds of columns can be written, and how each is read."""
+
+from __future__ import annotations
+
+import textwrap
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpglm.data.finite import column_in_words
+from dpglm.data.prepare import ColumnScaling, column_scaling
+from dpglm.exceptions import EqualBoundsWarning
+
+__all__ = ["FeatureBounds", "check_feature_bounds", "read_feature_bounds", "warn_of_equal_bounds"]
+
+FeatureBounds: TypeAlias = (
+    tuple[ArrayLike, ArrayLike]
+    | Sequence[tuple[float, float]]
+    | Mapping[str, tuple[float, float]]
+    | Mapping[int, tuple[float, float]]
+)
+"""Bounds of columns, as users write them: see ``read_feature_bounds``."""
+
+_SHOWN = 5
+_LONGEST = 200
+
+
+def read_feature_bounds(
+    bounds: FeatureBounds, n_features: int, names: Sequence[str] | NDArray[Any] | None = None
+) -> ColumnScaling:
+    """Read bounds of columns.
+
+    Parameters
+    ----------
+    bounds : mapping, pair or sequence of pairs
+        A mapping from the name of each column, or its number from 0, to its (low, high); a pair
+        (low, high) of numbers for all columns, or of arrays with one number for each; or a
+        sequence with one pair (low, high) for each column.
+    n_features : int
+        Number of columns.
+    names : sequence of str, optional
+        Names of the columns, where they have any.
+
+    Returns
+    -------
+    ColumnScaling
+
+    Raises
+    ------
+    ValueError
+        If bounds are missing, of unknown columns, not finite or the wrong way round, or can be
+        read in two ways: of two columns ``[(0, 1), (0, 5)]`` may be lows and highs, or pairs. Two
+        arrays of NumPy, or series of pandas, are lows and highs.
+    """
+    if isinstance(bounds, Mapping):
+        return column_scaling(_by_column(bounds, n_features, names), n_features, names)
+    # A matrix is read as the list of its rows.
+    rows = bounds if isinstance(bounds, list | tuple) else np.asarray(bounds).tolist()
+    rows = rows if isinstance(rows, list | tuple) else ()
+    is_pair = len(rows) == 2 and all(_shape(row) in ((), (1,), (n_features,)) for row in rows)
+    is_by_column = len(rows) == n_features and all(_shape(row) == (2,) for row in rows)
+    if not is_pair and not is_by_column:
+        raise ValueError(
+            "feature_bounds must be a mapping from column to (low, high), a pair (low, high) of "
+            f"numbers or of arrays of shape ({n_features},), or a sequence of {n_features} such "
+            f"pairs, got {_shortly(bounds)}"
+        )
+    if is_pair and is_by_column and all(isinstance(row, list | tuple) for row in rows):
+        square = np.asarray(rows, dtype=np.float64)
+        if not np.array_equal(square, square.T):
+            raise ValueError(
+                "feature_bounds of two columns can be read as (lows, highs) or as one (low, high) "
+                f"for each column, got {_shortly(bounds)}; write {{0: (low, high), 1: (low, high)}}, "
+                "with names in place of numbers where columns have them, or (numpy.array(lows), "
+                "numpy.array(highs))"
+            )
+    if is_pair:
+        return column_scaling((rows[0], rows[1]), n_features, names)
+    low, high = np.asarray(rows, dtype=np.float64).T
+    return column_scaling((low, high), n_features, names)
+
+
+def check_feature_bounds(bounds: FeatureBounds, n_features: int) -> None:
+    """Check bounds of rows that nobody has seen yet, whose columns may have any names.
+
+    Parameters
+    ----------
+    bounds : mapping, pair or sequence of pairs
+        As for ``read_feature_bounds``.
+    n_features : int
+        Number of columns.
+
+    Raises
+    ------
+    ValueError
+        If no rows of so many columns can have such bounds.
+    """
+    keys = list(bounds) if isinstance(bounds, Mapping) else []
+    names = [str(key) for key in keys if isinstance(key, str)]
+    if names and len(keys) != n_features:
+        raise ValueError(
+            f"feature_bounds must have one (low, high) for each of {n_features} columns, got "
+            f"{len(keys)}"
+        )
+    read_feature_bounds(bounds, n_features, names or None)
+
+
+def warn_of_equal_bounds(
+    scaling: ColumnScaling,
+    names: Sequence[str] | NDArray[Any] | None = None,
+    *,
+    stacklevel: int = 2,
+) -> None:
+    """Warn of columns whose bounds are equal, so that every row has the same value there.
+
+    Parameters
+    ----------
+    scaling : ColumnScaling
+        The bounds.
+    names : sequence of str, optional
+        Names of the columns.
+    stacklevel : int, default=2
+        As for ``warnings.warn``.
+    """
+    equal = np.flatnonzero(scaling.low == scaling.high).tolist()
+    if equal:
+        shown = ", ".join(column_in_words(names, column) for column in equal[:_SHOWN])
+        more = f" and {len(equal) - _SHOWN} more" if len(equal) > _SHOWN else ""
+        warnings.warn(
+            f"feature_bounds has low equal to high for {shown}{more}: every row is given this one "
+            "value there, whatever it holds",
+            EqualBoundsWarning,
+            stacklevel=stacklevel + 1,
+        )
+
+
+def _by_column(
+    bounds: Mapping[Any, Any], n_features: int, names: Sequence[str] | NDArray[Any] | None
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Put the pairs of a mapping into the order of the columns."""
+    by_number = all(isinstance(key, int | np.integer) for key in bounds)
+    if names is None and not by_number:
+        raise ValueError(
+            f"feature_bounds must have the numbers 0 to {n_features - 1} of columns as keys where "
+            f"X has no names of columns, got {list(bounds)[:_SHOWN]!r}"
+        )
+    columns = list(range(n_features)) if by_number or names is None else list(names)
+    missing = [column for column in columns if column not in bounds]
+    unknown = [key for key in bounds if key not in set(columns)]
+    if missing or unknown:
+        raise ValueError(
+            "feature_bounds must have one (low, high) for each column; "
+            + "; ".join(
+                f"{what}: {keys[:_SHOWN]!r}" + (" and others" if len(keys) > _SHOWN else "")
+                for what, keys in (("without bounds", missing), ("not in X", unknown))
+                if keys
+            )
+        )
+    for column in columns:
+        if _shape(bounds[column]) != (2,):
+            raise ValueError(
+                f"feature_bounds[{column!r}] must be a pair (low, high) of numbers, got "
+                f"{_shortly(bounds[column])}"
+            )
+    low, high = np.array([bounds[column] for column in columns], dtype=np.float64).T
+    return low, high
+
+
+def _shortly(value: Any) -> str:
+    """Return a representation on one line, and not a long one."""
+    return textwrap.shorten(repr(value), _LONGEST, placeholder=" ...")
+
+
+def _shape(value: Any) -> tuple[int, ...] | None:
+    """Shape of what can be read as numbers; None of anything else."""
+    try:
+        return np.asarray(value, dtype=np.float64).shape
+    except (TypeError, ValueError):
+        return None
