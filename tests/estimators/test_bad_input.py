@@ -381,6 +381,7 @@ def test_targets_outside_their_bounds_are_clipped_to_them(estimator):
     assert far.intercept_ == near.intercept_
 
 
+@pytest.mark.filterwarnings("ignore::dpglm.exceptions.EqualBoundsWarning")
 @every_regressor
 @pytest.mark.parametrize("bounds", [(1.0, 1.0), (0.0, 0.0), (0.0, 1e-300), (0.0, 1e300)], ids=str)
 def test_strange_but_valid_target_bounds(estimator, bounds):
@@ -467,6 +468,7 @@ def test_odd_columns_without_declared_bounds(estimator, change, dtype):
     assert_finite(model, X)
 
 
+@pytest.mark.filterwarnings("ignore::dpglm.exceptions.EqualBoundsWarning")
 @every_estimator
 def test_bounds_of_zero_width_and_next_to_zero(estimator):
     X, y = data()

@@ -73,7 +73,7 @@ def read_feature_bounds(
         if not np.array_equal(square, square.T):
             raise ValueError(
                 "feature_bounds of two columns can be read as (lows, highs) or as one (low, high) "
-                f"for each column, got {_shortly(bounds)}; write {{0: (low, high), 1: (low, high)}}, "
+                f"for each, got {_shortly(bounds)}; write {{0: (low, high), 1: (low, high)}} "
                 "with names in place of numbers where columns have them, or (numpy.array(lows), "
                 "numpy.array(highs))"
             )
