@@ -102,9 +102,7 @@ def test_pairs_of_two_columns_are_not_read_as_low_and_high(bounds):
         lambda: Ridge(feature_bounds=bounds, target_bounds=(0, 1)).fit(np.zeros((9, 2)), [0.0] * 9),
         lambda: PrivateTransformer([Center()], feature_bounds=bounds).plan(100, 2),
     ):
-        with pytest.raises(
-            ValueError, match=r"read as \(lows, highs\) or as one.*write \{0: \(low"
-        ):
+        with pytest.raises(ValueError, match=r"\(lows, highs\) or as one.*write \{0: \(low"):
             read()
     by_number = read_feature_bounds({0: (0, 1), 1: (0, 1)}, 2)
     assert (by_number.low.tolist(), by_number.high.tolist()) == ([0, 0], [1, 1])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import inspect
 import pickle
 import sys
 
@@ -153,7 +154,9 @@ def interruption(at):
 
     def trace(frame, event, argument):
         nonlocal count
-        if frame.f_globals.get("__name__", "").startswith("dpglm."):
+        # What is raised while a generator is closed is lost.
+        generates = frame.f_code.co_flags & inspect.CO_GENERATOR
+        if frame.f_globals.get("__name__", "").startswith("dpglm.") and not generates:
             count += 1
             if count == at:
                 raise StopError
@@ -176,8 +179,10 @@ def test_a_fit_that_is_interrupted_anywhere_changes_nothing(name, tmp_path):
     others, labels = X.iloc[:, ::-1].copy(), 1 - y
     if "Schema" not in repr(model):
         others.columns = [f"other{i}" for i in range(D)]
-    with interruption(None) as counted:
-        clone(model).fit(others, labels)
+    for _ in range(2):
+        # The second one finds plans in caches, as those after it do.
+        with interruption(None) as counted:
+            clone(model).fit(others, labels)
     for at in np.unique(np.linspace(1, 0.9 * counted(), 12).astype(int)):
         with pytest.raises(StopError), interruption(at):
             model.fit(others, labels)
