@@ -21,6 +21,7 @@ __all__ = [
     "canonical_json",
     "check_kind",
     "check_text",
+    "check_writable",
     "choice",
     "in_file",
     "integer",
@@ -197,6 +198,25 @@ def check_text(value: str) -> str:
             f"must be Unicode text without lone surrogates, got {shown(value)}"
         ) from None
     return value
+
+
+def check_writable(value: Any) -> None:
+    """Check that ``parse`` would read back a JSON value, once written.
+
+    Raises
+    ------
+    ValueError
+        If text in it holds a lone surrogate, a number is not finite or an integer beyond 64 bits,
+        or it is nested too deeply; the message names the place.
+
+    Examples
+    --------
+    >>> check_writable({"sizes": [1.0, float("inf")]})
+    Traceback (most recent call last):
+    ...
+    dpglm._json.DocumentError: sizes[1] must be a finite number
+    """
+    _check(value, 0)
 
 
 def shown(value: Any) -> str:
@@ -408,6 +428,11 @@ def _check_float(value: float, _: int) -> None:
         raise ValueError("must be a finite number")
 
 
+def _check_integer(value: int, _: int) -> None:
+    if value not in _INTEGERS:
+        raise ValueError("must be an integer of at most 64 bits")
+
+
 def _check_list(value: list[Any], depth: int) -> None:
     for position, entry in enumerate(value):
         _check_entry(position, entry, depth)
@@ -434,6 +459,7 @@ def _raise_refused(value: _Refused, _: int) -> None:
 
 _CHECKS: dict[type, Callable[[Any, int], object]] = {
     float: _check_float,
+    int: _check_integer,
     str: lambda value, _: check_text(value),
     list: _check_list,
     dict: _check_dict,

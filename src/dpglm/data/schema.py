@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, TypeVar, final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpglm._json import in_file, load
+from dpglm._json import check_writable, in_file, load
 from dpglm._validation import check_one_of
 from dpglm.data.cells import as_cells, check_unique
 from dpglm.data.columns import Column, column_from_dict
@@ -78,6 +78,8 @@ class Schema:
     provenance: str
 
     def __post_init__(self) -> None:
+        # A schema is part of what is written after the budget was spent.
+        check_writable(self.to_dict())
         names = [*self.column_names, self.target.name]
         if len(names) < 2:
             raise ValueError('the schema\'s "columns" must name at least one column')

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, final
 
+from dpglm._json import in_file
 from dpglm.data.cells import check_unique
 
 __all__ = [
@@ -239,17 +240,33 @@ def write_table(columns: Mapping[str, Any], path: str | os.PathLike[str]) -> Non
 
 @contextlib.contextmanager
 def named_errors(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Say in every ValueError of a block which file is meant.
+    """Say in every error about a file's content which file is meant, as a ValueError.
 
     Parameters
     ----------
     path : path-like
         The file.
     """
-    try:
-        yield
-    except ValueError as error:
-        raise ValueError(f"{os.fspath(path)}: {error}") from error
+    with in_file(path):
+        try:
+            yield
+        except OSError as error:
+            # Of a damaged file pyarrow says so without an errno; all else is about the disk.
+            if error.errno is not None:
+                raise
+            raise ValueError(_in_one_line(error)) from error
+        except (csv.Error, *_arrow_errors()) as error:
+            raise ValueError(_in_one_line(error)) from error
+
+
+def _arrow_errors() -> tuple[type[Exception], ...]:
+    import pyarrow as pa
+
+    return (pa.ArrowException,)
+
+
+def _in_one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
 
 
 def _arrow_type(kind: Any) -> StorageType:

@@ -9,7 +9,7 @@ from typing import Any, Literal, Self, final
 
 import numpy as np
 
-from dpglm._json import line, object_with
+from dpglm._json import at, check_writable, line, object_with
 from dpglm._validation import check_one_of
 
 __all__ = ["Provenance", "PublicFact", "plain_json"]
@@ -48,6 +48,8 @@ class PublicFact:
     def __post_init__(self) -> None:
         check_one_of("provenance", self.provenance, _PROVENANCES)
         object.__setattr__(self, "value", plain_json(self.value))
+        with at(self.name):
+            check_writable(self.value)
 
     @classmethod
     def from_dict(cls, document: Any) -> Self:

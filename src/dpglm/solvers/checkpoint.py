@@ -6,11 +6,8 @@ import contextlib
 import dataclasses
 import json
 import os
-import sys
-import tempfile
 import typing
 import warnings
-import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +17,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 import dpglm
+from dpglm._json import (
+    DocumentError,
+    at,
+    check_kind,
+    in_file,
+    integer,
+    line,
+    nullable,
+    object_with,
+    parse,
+    text,
+)
 from dpglm._paths import file_identity
 from dpglm.exceptions import PlanMismatchError
 from dpglm.ledger.entry import LedgerReference
@@ -28,17 +37,28 @@ from dpglm.oracle.gradients import Oracle
 from dpglm.privacy.events import Composed, Event, event_from_dict
 from dpglm.privacy.noise import NoiseSource
 from dpglm.solvers.base import Method, Plan, StepInfo
+from dpglm.solvers.checkpoint_file import decode, encode, read_arrays, same_kind, write_durably
 from dpglm.solvers.description import described, differences
 
 __all__ = ["Checkpoint", "CheckpointFile", "Progress", "files_of", "opened"]
 
-_FORMAT = "dpglm checkpoint 2"
+_FORMAT, _VERSION = "dpglm checkpoint", 3
 _NOTHING = Composed(())
-_PLAIN = frozenset({type(None), bool, int, float, str})
 _INFO = tuple(field.name for field in dataclasses.fields(StepInfo))
-
-
 _NAMED = 4
+_HEADER = object_with(
+    {
+        "format": line,
+        "version": integer,
+        "identity": text,
+        "seed": integer,
+        "state": lambda value: value,
+        "steps": integer,
+        "event": event_from_dict,
+        "entry": nullable(LedgerReference.from_dict),
+    },
+    "a checkpoint",
+)
 
 
 @final
@@ -151,17 +171,29 @@ class Checkpoint:
         """
         if not self._path.exists():
             return None
+        with in_file(self._path):
+            arrays = read_arrays(self._path)
+            if "header" not in arrays:
+                raise ValueError("is not a checkpoint of this version of dpglm")
+            header = _HEADER(check_kind(parse(arrays.pop("header").tobytes()), _FORMAT, _VERSION))
+            self._check_identity(header["identity"])
+            progress = self._progress(header, arrays)
+        if progress.steps == self._method.n_steps:
+            warnings.warn(
+                f"{self._path} holds a fit that is complete: its model is returned again, whatever "
+                "the rows are. Delete the file to fit anew",
+                stacklevel=2,
+            )
+        return progress
+
+    def _check_identity(self, written: str) -> None:
+        if written == json.dumps(self._identity):
+            return
+        # Infinities are among the facts, so this is not read as the rest is.
         try:
-            with np.load(self._path, allow_pickle=False) as file:
-                arrays = {name: file[name] for name in file.files}
-            header = json.loads(arrays.pop("header").tobytes())
-            if header["format"] != _FORMAT:
-                raise ValueError(f"the format is {header['format']!r}")
-        except (ValueError, KeyError, AttributeError, EOFError, zipfile.BadZipFile) as error:
-            raise ValueError(
-                f"{self._path} is not a checkpoint of this version of dpglm"
-            ) from error
-        different = differences(header["identity"], self._identity)
+            different = differences(json.loads(written), self._identity)
+        except (ValueError, RecursionError) as error:
+            raise DocumentError("identity", str(error)) from error
         if different:
             more = f"; and {len(different) - _NAMED} more" if len(different) > _NAMED else ""
             raise PlanMismatchError(
@@ -169,22 +201,19 @@ class Checkpoint:
                 f"{more}. Give another file, or delete this one to start anew (what was spent "
                 "stays spent)"
             )
-        if header["steps"] == self._method.n_steps:
-            warnings.warn(
-                f"{self._path} holds a fit that is complete: its model is returned again, whatever "
-                "the rows are. Delete the file to fit anew",
-                stacklevel=2,
-            )
-        columns = [arrays[f"info_{name}"].tolist() for name in _INFO]
-        entry = header["entry"]
-        return Progress(
-            int(header["seed"]),
-            _decode(header["state"], arrays, type(self._method).__module__.partition(".")[0]),
-            header["steps"],
-            event_from_dict(header["event"]),
-            tuple(StepInfo(*values) for values in zip(*columns, strict=True)),
-            None if entry is None else LedgerReference.from_dict(entry),
-        )
+
+    def _progress(self, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Progress:
+        steps, seed, state = header["steps"], header["seed"], header["state"]
+        columns = [arrays.get(f"info_{name}") for name in _INFO]
+        if not all(column is not None and column.shape == (steps,) for column in columns):
+            raise DocumentError("steps", f"must be what the arrays of each step show, got {steps}")
+        infos = zip(*(column.tolist() for column in columns if column is not None), strict=True)
+        with at("state"):
+            found = decode(state, arrays, type(self._method).__module__.partition(".")[0])
+            if not same_kind(found, self._method.without_rows(self._method.init(seed))):
+                raise ValueError("is not a state of this fit")
+        history = tuple(StepInfo(*values) for values in infos)
+        return Progress(seed, found, steps, header["event"], history, header["entry"])
 
     def save(self, progress: Progress) -> None:
         """Put the file in place of the one before, or leave that one as it is.
@@ -200,9 +229,10 @@ class Checkpoint:
         arrays: dict[str, NDArray[Any]] = {}
         header = {
             "format": _FORMAT,
-            "identity": self._identity,
-            "seed": str(progress.seed),
-            "state": _encode(progress.state, arrays, {}),
+            "version": _VERSION,
+            "identity": json.dumps(self._identity),
+            "seed": progress.seed,
+            "state": encode(progress.state, arrays, {}),
             "steps": progress.steps,
             "event": progress.event.to_dict(),
             "entry": None if progress.entry is None else dataclasses.asdict(progress.entry),
@@ -210,7 +240,7 @@ class Checkpoint:
         for name in _INFO:
             arrays[f"info_{name}"] = np.array([getattr(info, name) for info in progress.history])
         arrays["header"] = np.frombuffer(json.dumps(header).encode(), np.uint8)
-        _write_durably(self._path, arrays)
+        write_durably(self._path, arrays)
 
 
 @contextlib.contextmanager
@@ -266,7 +296,7 @@ def opened(
                 "parts of the rows, whose releases count once only if one run records all of them"
             )
         # What a wrapped method's state cannot hold must not be found out after others have spent.
-        _encode(method.without_rows(method.init(0)), {}, {})
+        encode(method.without_rows(method.init(0)), {}, {})
         method = method.wrapped
     if not noise.is_private:
         raise ValueError(
@@ -323,63 +353,3 @@ def _locked(path: Path) -> Iterator[None]:
             except BlockingIOError:
                 raise OSError(f"{path}: another process is using this checkpoint") from None
         yield
-
-
-def _write_durably(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
-    handle, draft = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            np.savez(file, allow_pickle=False, **arrays)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(draft, path)
-    except BaseException:
-        os.unlink(draft)
-        raise
-    if os.name == "posix":
-        # The name is durable once the folder is.
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-
-
-def _encode(value: Any, arrays: dict[str, NDArray[Any]], names: dict[int, str]) -> Any:
-    """Turn a state into JSON values and arrays; what is one array stays one."""
-
-    def encoded(part: Any) -> Any:
-        return _encode(part, arrays, names)
-
-    if type(value) in _PLAIN:
-        return value
-    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
-        name = names.setdefault(id(value), f"array_{len(names)}")
-        arrays[name] = value
-        return {"array": name}
-    if isinstance(value, tuple):
-        return {"tuple": [encoded(part) for part in value]}
-    kind = type(value)
-    if not dataclasses.is_dataclass(kind):
-        raise ValueError(
-            f"checkpoint must be None for this solver: its state holds a {kind.__name__}, which "
-            "cannot be written to a file"
-        )
-    fields = {one.name: encoded(getattr(value, one.name)) for one in dataclasses.fields(kind)}
-    return {"module": kind.__module__, "class": kind.__qualname__, "fields": fields}
-
-
-def _decode(value: Any, arrays: Mapping[str, NDArray[Any]], package: str) -> Any:
-    """Read back what ``_encode`` wrote: dataclasses of one package, and nothing that runs."""
-    if not isinstance(value, dict):
-        return value
-    if "array" in value:
-        return arrays[value["array"]]
-    if "tuple" in value:
-        return tuple(_decode(part, arrays, package) for part in value["tuple"])
-    kind = getattr(sys.modules.get(value["module"]), value["class"], None)
-    known = value["module"].partition(".")[0] in (package, "dpglm")
-    if not (known and isinstance(kind, type) and dataclasses.is_dataclass(kind)):
-        raise ValueError(f"a checkpoint names an unknown state: {value['module']}.{value['class']}")
-    fields = {name: _decode(part, arrays, package) for name, part in value["fields"].items()}
-    return kind(**fields)
