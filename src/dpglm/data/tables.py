@@ -255,14 +255,14 @@ def named_errors(path: str | os.PathLike[str]) -> Iterator[None]:
             if error.errno is not None:
                 raise
             raise ValueError(_in_one_line(error)) from error
-        except (csv.Error, *_arrow_errors()) as error:
+        except _damages() as error:
             raise ValueError(_in_one_line(error)) from error
 
 
-def _arrow_errors() -> tuple[type[Exception], ...]:
+def _damages() -> tuple[type[Exception], ...]:
     import pyarrow as pa
 
-    return (pa.ArrowException,)
+    return (csv.Error, pa.ArrowException)
 
 
 def _in_one_line(error: Exception) -> str:
