@@ -88,3 +88,51 @@ def test_a_certificate_with_a_part_of_the_wrong_kind_is_none(run, released, fail
         done = run("verify", path)
         assert done.exit_code in (1, 2), key
         assert "Traceback" not in done.output
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "status", "says"),
+    [
+        ("model.json", {"classes": ["yes", "no"]}, 1, "classes of the model are not those"),
+        ("model.json", {"link": "identity"}, 1, "link 'identity' is not that of"),
+        ("model.json", {"digest": "0" * 64}, 1, "changed after it was written"),
+        ("model.json", {"classes": 3}, 2, "model.json: classes must be an array, got 3"),
+        ("model.json", {"coef": [[None]]}, 2, "coef[0][0] must be a finite number, got None"),
+        ("model.json", {"certificate": None}, 2, "certificate is not a dpglm certificate"),
+        ("certificate.json", {"epsilon": 1.0}, 1, "DOES NOT HOLD"),
+        ("certificate.json", {"settings": {}}, 1, "cannot be checked from what is recorded"),
+        ("certificate.json", {"settings": {"data": []}}, 1, "cannot be checked"),
+        ("certificate.json", {"settings": {"stages": [1]}}, 1, "cannot be checked"),
+        ("certificate.json", {"epsilon": "1"}, 2, "epsilon must be a finite number, got '1'"),
+        ("certificate.json", {"event": []}, 2, "certificate.json: event: event type must be one"),
+        ("certificate.json", {"releases": [{}]}, 2, "releases[0]: a release must have the keys"),
+        ("certificate.json", {"versions": {"numpy": 2}}, 2, "versions.numpy must be text, got 2"),
+    ],
+)
+def test_one_means_that_it_does_not_hold_and_two_that_it_is_no_claim(
+    run, released, name, change, status, says
+):
+    tamper(released / name, **change)
+    done = run("verify", name)
+    assert done.exit_code == status, done.output
+    assert says in done.output
+    assert "Traceback" not in done.output
+    assert status == 1 or done.stdout == ""
+
+
+def test_a_defect_is_no_verdict(run, released, monkeypatch):
+    def broken(certificate):
+        raise AttributeError("no such thing")
+
+    monkeypatch.setattr("dpglm.report.verify.verify", broken)
+    done = run("verify", "certificate.json")
+    assert done.exit_code == 2
+    assert "this is a defect of dpglm" in done.stderr
+
+
+def test_too_little_memory_is_no_verdict(run, released, monkeypatch, fails):
+    def hungry(certificate):
+        raise MemoryError
+
+    monkeypatch.setattr("dpglm.report.verify.verify", hungry)
+    assert fails(run("verify", "certificate.json")) == "Error: not enough memory"

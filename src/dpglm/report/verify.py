@@ -178,7 +178,7 @@ def _guarded(name: str, check: Callable[[Certificate], str | None], which: Certi
     """Run a check; a record that cannot even be read fails it."""
     try:
         finding = check(which)
-    except (LookupError, TypeError, ValueError, OverflowError, ZeroDivisionError) as error:
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         finding = f"cannot be checked from what is recorded ({type(error).__name__}: {error})"
     return Check(name, finding is None, finding or "as it should be")
 
