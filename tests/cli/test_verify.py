@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 
 import pytest
 
@@ -124,7 +125,7 @@ def test_a_defect_is_no_verdict(run, released, monkeypatch):
     def broken(certificate):
         raise AttributeError("no such thing")
 
-    monkeypatch.setattr("dpglm.report.verify.verify", broken)
+    monkeypatch.setattr(sys.modules["dpglm.report.verify"], "verify", broken)
     done = run("verify", "certificate.json")
     assert done.exit_code == 2
     assert "this is a defect of dpglm" in done.stderr
@@ -134,5 +135,5 @@ def test_too_little_memory_is_no_verdict(run, released, monkeypatch, fails):
     def hungry(certificate):
         raise MemoryError
 
-    monkeypatch.setattr("dpglm.report.verify.verify", hungry)
+    monkeypatch.setattr(sys.modules["dpglm.report.verify"], "verify", hungry)
     assert fails(run("verify", "certificate.json")) == "Error: not enough memory"
