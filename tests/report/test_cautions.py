@@ -144,6 +144,7 @@ class TestVerdict:
     def test_what_no_certificate_can_know_is_said_everywhere(self, binary):
         assert SCOPE in binary.privacy_.statement()
         assert verdict(verify(binary.privacy_)).scope == SCOPE
+        assert SCOPE in verify(binary.privacy_).summary()
         assert "another step learned from the same rows" in SCOPE
 
 

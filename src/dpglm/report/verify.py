@@ -31,6 +31,7 @@ from dpglm.privacy.noise import SystemNoise
 from dpglm.privacy.noise_scales import noise_scale
 from dpglm.privacy.opendp_noise import OpenDPNoise
 from dpglm.problem import Target
+from dpglm.report.cautions import SCOPE
 from dpglm.report.certificate import Certificate, library_versions
 from dpglm.report.quantities import QUANTITIES
 from dpglm.report.recompute import Recomputation, gaussian_mu, recompute
@@ -108,7 +109,7 @@ class Verification:
         """Return the verdict and every check as text, each in one line."""
         lines = ["The certificate holds." if self.ok else "THE CERTIFICATE DOES NOT HOLD."]
         lines += [f"  {'ok  ' if c.passed else 'FAIL'}  {c.name}: {c.detail}" for c in self.checks]
-        lines += [f"  note  {caveat}" for caveat in self.caveats]
+        lines += [f"  note  {remark}" for remark in (*self.caveats, SCOPE)]
         return "\n".join(" ".join(one.splitlines()) for one in lines)
 
 
