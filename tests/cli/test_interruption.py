@@ -89,7 +89,7 @@ def test_between_steps_without_a_checkpoint(fit, files, listing, monkeypatch):
     monkeypatch.setattr(FitWatch, "stepped", after(7, FitWatch.stepped))
     before = listing(files)
     text = said(fit())
-    assert re.search(r"after 7 of \d+ steps, which make \d+ releases together", text)
+    assert re.search(r"after at least 7 of \d+ steps, which make \d+ releases together", text)
     assert "No ledger was given" in text
     assert "The same command starts anew. With --checkpoint FILE" in text
     assert listing(files) == before
@@ -100,7 +100,7 @@ def test_the_same_command_goes_on_from_a_checkpoint(fit, files, ledger, monkeypa
     with monkeypatch.context() as patched:
         patched.setattr(Checkpoint, "save", after(10, Checkpoint.save))
         text = said(fit(*options))
-    assert re.search(r"Interrupted after \d+ of \d+ steps", text)
+    assert re.search(r"Interrupted after at least \d+ of \d+ steps", text)
     assert "Spent: entry 1 of the ledger" in text
     assert "the same command continues from kept" in text
     with monkeypatch.context() as patched:

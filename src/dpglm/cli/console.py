@@ -56,6 +56,7 @@ class Interrupted(click.ClickException):
     exit_code = 130
 
     def show(self, file: IO[Any] | None = None) -> None:
+        """Print the message, which is no error's."""
         click.echo(plain(self.message), file=file, err=True)
 
 

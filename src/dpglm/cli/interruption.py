@@ -64,7 +64,8 @@ class FitWatch:
 
     def _progress(self, plan: Plan) -> str:
         releases = sum(release.count for release in plan.method.releases)
-        taken = f"after {self._steps} of" if self._steps else "in a fit of"
+        # One that nobody has heard of yet may be in the checkpoint.
+        taken = f"after at least {self._steps} of" if self._steps else "in a fit of"
         return (
             f"Interrupted {taken} {plan.n_steps} steps, which make {releases} releases together. "
             "No model was written, and nothing that was computed from the rows was shown."
