@@ -148,6 +148,29 @@ def test_an_unknown_category_is_found_by_name(names, column, nested):
     assert f"column {names[column]!r}" in str(caught.value)
 
 
+WRONG_BOUNDS = {
+    "the wrong way round": (1.0, 0.0),
+    "not finite": (0.0, np.inf),
+    "too close": (0.0, 1e-300),
+    "no pair": 3.0,
+    "no numbers": ("a", "b"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG_BOUNDS.values(), ids=WRONG_BOUNDS)
+@settings(max_examples=8)
+@given(names=NAMES, column=st.integers(0, 2), private_step=st.booleans())
+def test_wrong_bounds_of_a_column_are_found_by_name(wrong, names, column, private_step):
+    bounds = dict.fromkeys(names, (0.0, 1.0)) | {names[column]: wrong}
+    model = classifier(row_norm=None, feature_bounds=bounds)
+    if private_step:
+        model = PrivateTransformer([Center()], feature_bounds=bounds)
+    with pytest.raises(ValueError, match="feature_bounds") as caught:
+        model.fit(frame(names), labels())
+    assert repr(names[column]) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
 @settings(max_examples=12)
 @given(names=NAMES, column=st.integers(0, 2))
 def test_a_column_that_is_not_there_is_named(names, column):
