@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
 import shutil
 from dataclasses import dataclass
 
@@ -25,12 +27,18 @@ from dpglm import (
 )
 from dpglm.data.mapped import MappedRows
 from dpglm.data.parquet import ParquetRows
+from dpglm.data.prepare import prepare_rows
 from dpglm.data.schema import Schema
+from dpglm.data.spec import DataSpec
 from dpglm.estimators import _identity
 from dpglm.exceptions import PlanMismatchError
+from dpglm.preprocessing import Center
+from dpglm.privacy.budget import ApproximateDP
 from dpglm.privacy.noise import NoiseSource, SystemNoise
-from dpglm.problem import L1, L2Ball, SmoothedHinge, Tangent
-from dpglm.solvers import CheckpointFile
+from dpglm.problem import L1, L2, L2Ball, Logistic, Problem, SmoothedHinge, Squared, Tangent
+from dpglm.selection import BestIterate
+from dpglm.solvers import D2P2, SOLVERS, CheckpointFile, NoisySGD, Preprocessed, run
+from dpglm.solvers.noisy_gd import NoisyGDMethod
 
 N, D = 200, 3
 STEPS = NoisyGD(n_steps=4)
@@ -264,6 +272,75 @@ def test_facts_of_the_user_are_part_of_a_checkpoint(tmp_path):
     with pytest.raises(ValueError, match=r"facts of other names than \['classes'\]"):
         model.fit(X, y, checkpoint=CheckpointFile(path, {"classes": 2}))
     model.fit(X, y, checkpoint=CheckpointFile(path, {"encoding": 1}))
+
+
+def tried(tmp_path, plan, noise=None):
+    """Run a plan that is kept and paid for; whether it was refused, and what was spent."""
+    rng = np.random.default_rng(0)
+    data = plan.data
+    target = np.sign if plan.problem.loss.target.value == "binary" else np.asarray
+    X = rng.uniform(-0.5, 0.5, (data.n_rows, data.n_features))
+    rows = prepare_rows(X, target(X[:, 0]), data)
+    ledger = PrivacyLedger.create(
+        tmp_path / "ledger.db", data="people", budget=ApproximateDP(9.0, 0.1), filter="basic"
+    )
+    try:
+        run(plan, rows, SystemNoise(), ledger=ledger, checkpoint=tmp_path / "kept")
+    except ValueError:
+        refused = True
+    else:
+        refused = False
+    return refused, len(ledger.contents().entries)
+
+
+def spends_for_nothing(outcome):
+    return outcome not in ((True, 0), (False, 1))
+
+
+def plan_of(solver):
+    data = DataSpec(
+        n_rows=N, n_features=D, intercept=1.0, entry_bound=1.0, target_low=-1.0, target_high=1.0
+    )
+    last = None
+    for loss in (Logistic(), Squared()):
+        try:
+            return solver.plan(Problem(loss, L2(0.05)), ApproximateDP(1.0, 1e-5), data)
+        except ValueError as error:
+            last = error
+    raise AssertionError(last)
+
+
+SHORT = {
+    "noisy_sgd": NoisySGD(n_steps=3),
+    "d2p2": D2P2(n_steps=3),
+    "best_iterate": BestIterate(n_steps=3),
+}
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+@pytest.mark.parametrize("name", [*SOLVERS, "best_iterate"])
+def test_a_state_that_cannot_be_kept_is_found_out_before_anything_is_spent(
+    tmp_path, monkeypatch, name, wrapped
+):
+    # Only time would be lost by waiting for the disk.
+    monkeypatch.setattr(os, "fsync", lambda file: None)
+    solver = SHORT[name] if name in SHORT else SOLVERS[name]()
+    plan = plan_of(Preprocessed([Center()], solver) if wrapped else solver)
+    assert not spends_for_nothing(tried(tmp_path, plan))
+
+
+def test_a_state_that_cannot_be_kept_later_is_found_out(tmp_path, monkeypatch):
+    # Planted: the state after the second step holds what no file can.
+    step = NoisyGDMethod.step
+
+    def late(self, state, oracle):
+        state, info = step(self, state, oracle)
+        if info.step == 2:
+            state = dataclasses.replace(state, velocity={"not": "an array"})
+        return state, info
+
+    monkeypatch.setattr(NoisyGDMethod, "step", late)
+    assert spends_for_nothing(tried(tmp_path, plan_of(STEPS)))
 
 
 def test_what_cannot_be_told_apart_is_refused_before_anything_is_spent(tmp_path):

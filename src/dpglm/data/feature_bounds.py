@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
@@ -10,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dpglm._validation import in_one_line
 from dpglm.data.finite import column_in_words
 from dpglm.data.prepare import ColumnScaling, column_scaling
 from dpglm.exceptions import EqualBoundsWarning
@@ -25,7 +25,6 @@ FeatureBounds: TypeAlias = (
 """Bounds of columns, as users write them: see ``read_feature_bounds``."""
 
 _SHOWN = 5
-_LONGEST = 200
 
 
 def read_feature_bounds(
@@ -66,14 +65,14 @@ def read_feature_bounds(
         raise ValueError(
             "feature_bounds must be a mapping from column to (low, high), a pair (low, high) of "
             f"numbers or of arrays of shape ({n_features},), or a sequence of {n_features} such "
-            f"pairs, got {_shortly(bounds)}"
+            f"pairs, got {in_one_line(bounds)}"
         )
     if is_pair and is_by_column and all(isinstance(row, list | tuple) for row in rows):
         square = np.asarray(rows, dtype=np.float64)
         if not np.array_equal(square, square.T):
             raise ValueError(
                 "feature_bounds of two columns can be read as (lows, highs) or as one (low, high) "
-                f"for each, got {_shortly(bounds)}; write {{0: (low, high), 1: (low, high)}} "
+                f"for each, got {in_one_line(bounds)}; write {{0: (low, high), 1: (low, high)}} "
                 "with names in place of numbers where columns have them, or (numpy.array(lows), "
                 "numpy.array(highs))"
             )
@@ -163,15 +162,10 @@ def _by_column(
         if _shape(bounds[column]) != (2,):
             raise ValueError(
                 f"feature_bounds[{column!r}] must be a pair (low, high) of numbers, got "
-                f"{_shortly(bounds[column])}"
+                f"{in_one_line(bounds[column])}"
             )
     low, high = np.array([bounds[column] for column in columns], dtype=np.float64).T
     return low, high
-
-
-def _shortly(value: Any) -> str:
-    """Return a representation on one line, and not a long one."""
-    return textwrap.shorten(repr(value), _LONGEST, placeholder=" ...")
 
 
 def _shape(value: Any) -> tuple[int, ...] | None:
