@@ -412,8 +412,12 @@ def test_what_is_no_dense_matrix_of_numbers_is_refused():
     for wrong in (torch.ones(3), X.to_sparse(), X.to(torch.complex64)):
         with pytest.raises(ValueError, match="X must be a dense tensor"):
             as_collection(wrong, y)
-    for name, arguments in (("y", (y[:2],)), ("y", (y[:, None],)), ("sample_weight", (y, y[:1]))):
-        with pytest.raises(ValueError, match=f"{name} must have shape \\(3,\\)"):
+    for arguments, match in (
+        ((y[:2],), r"inconsistent numbers of samples: \[3, 2\]"),
+        ((torch.ones((3, 2)),), "y should be a 1d array"),
+        ((y, y[:1]), r"sample_weight must have shape \(3,\), got shape \(1,\)"),
+    ):
+        with pytest.raises(ValueError, match=match):
             as_collection(X, *arguments)
 
 

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpglm.data.finite import MISSING_CURE
+from dpglm.data.finite import MISSING_CURE, unmasked
 
 __all__ = ["Entry", "Vocabulary", "as_cells", "as_numbers", "check_unique", "is_missing"]
 
@@ -43,7 +43,7 @@ def as_cells(values: ArrayLike, what: str) -> NDArray[Any]:
     ValueError
         If there is not exactly one axis.
     """
-    cells = np.asarray(values)
+    cells = np.asarray(unmasked(what, values))
     if cells.ndim != 1:
         raise ValueError(f"{what} must hold one value for each row, got shape {cells.shape}")
     return cells
@@ -55,7 +55,8 @@ def as_numbers(values: ArrayLike, what: str, missing: float | None = None) -> ND
     Parameters
     ----------
     values : array_like of shape (n,)
-        Numbers, or text that spells numbers.
+        Numbers, or text that spells them with digits 0 to 9 (``1_0`` is no number); ``nan`` is
+        missing, ``inf`` infinite.
     what : str
         How messages call the column.
     missing : float, optional
@@ -81,7 +82,7 @@ def as_numbers(values: ArrayLike, what: str, missing: float | None = None) -> ND
         numbers = cells.astype(np.float64)
     elif cells.dtype.kind in _OBJECT_KINDS:
         try:
-            numbers = cells.astype(object).astype(np.float64)
+            numbers = _plain(cells).astype(np.float64)
         except (TypeError, ValueError, OverflowError):
             numbers = np.array([_number(cell, row, what) for row, cell in _numbered(cells)])
     else:
@@ -195,7 +196,7 @@ class Vocabulary:
         if text.lower() in _TRUTH and isinstance(self._sample, bool):
             return known.get(_TRUTH[text.lower()])
         try:
-            return None if isinstance(self._sample, str) else known.get(float(text))
+            return None if isinstance(self._sample, str) else known.get(_float(text))
         except ValueError:
             return None
 
@@ -245,11 +246,32 @@ def _numbered(cells: NDArray[Any]) -> list[tuple[int, Any]]:
     return list(enumerate(cells.tolist()))
 
 
+def _plain(cells: NDArray[Any]) -> NDArray[Any]:
+    """Return cells as objects, if all that are text can be read as ``_float`` reads them."""
+    plain = cells.astype(object)
+    found: list[Any] = [cell for cell in plain.tolist() if isinstance(cell, (str, bytes))]
+    texts = "".join(found)
+    if "_" in texts or not texts.isascii():
+        raise ValueError("digits of other kinds, or between underscores")
+    return plain
+
+
+def _float(text: str | bytes) -> float:
+    """Read a number as files spell it: Python's underscores and digits of other scripts are none.
+
+    NaN and infinity can be spelled out, and are then missing and infinite.
+    """
+    spelled = text if isinstance(text, str) else text.decode("ascii")
+    if "_" in spelled or not spelled.isascii():
+        raise ValueError
+    return float(spelled)
+
+
 def _number(cell: Any, row: int, what: str) -> float:
     if is_missing(cell):
         return math.nan
     try:
-        return float(cell)
+        return _float(cell) if isinstance(cell, (str, bytes)) else float(cell)
     except (TypeError, ValueError, OverflowError):
         raise ValueError(
             f"{what}, row {row + 1}: {cell!r} is not a number, but the schema says that the column "

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from dpglm.data.arithmetic import arithmetic
 from dpglm.data.collection import Collection, TargetMap
 from dpglm.data.distributed import Partition, rows_on
-from dpglm.data.finite import check_finite, column_in_words
+from dpglm.data.finite import check_finite, column_in_words, unmasked
+from dpglm.data.given import as_weights, check_shape
 from dpglm.data.prepare import ColumnScaling, prepare_rows
 from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec, FloatType
@@ -64,12 +65,8 @@ class DaskArrays(Collection):
         self._names = feature_names
 
     def _aligned(self, name: str, column: Any) -> Any:
-        if column.shape != self._X.shape[:1]:
-            raise ValueError(
-                f"{name} must have shape {self._X.shape[:1]}, as X has so many rows, got shape "
-                f"{column.shape}"
-            )
-        return column.rechunk(self._X.chunks[:1])
+        check_shape(name, column.shape, int(self._X.shape[0]))
+        return column.reshape(-1).rechunk(self._X.chunks[:1])
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -143,7 +140,7 @@ class DaskArrays(Collection):
             raise ValueError("y must be of Dask, as X is, got None")
         X = self._X.to_delayed()[:, 0]
         weights = [None] * len(X) if self._weights is None else self._weights.to_delayed()
-        return list(zip(X, self._y.to_delayed(), weights, strict=True))
+        return list(zip(self._X.chunks[0], X, self._y.to_delayed(), weights, strict=True))
 
 
 def dask_arrays(X: Any, y: Any, weights: Any) -> Collection:
@@ -209,31 +206,52 @@ def _applied(
 def _called(
     function: Callable[[Any, Any, Any], T],
     name_of: Callable[[int], str],
+    length: int,
     X: Any,
     y: Any,
     weights: Any,
 ) -> T:
+    _check_chunk(length, X, y, weights)
     return function(check_finite(X, name_of, None), y, weights)
 
 
-def _prepare(preparation: _Preparation, index: int, X: Any, y: Any, weights: Any) -> Partition:
-    """Prepare one partition, on the worker that holds it."""
+def _check_chunk(length: int, X: Any, *columns: Any) -> None:
+    """Check that a chunk holds what the collection declares."""
     if not isinstance(X, np.ndarray):
         raise ValueError(f"X must have chunks that are NumPy arrays, got {type(X).__name__}")
+    unmasked("X", X)
+    if X.dtype.kind not in "biuf":
+        raise ValueError(f"X must have chunks of real numbers, got the type {X.dtype}")
+    for name, one in zip(("X", "y", "sample_weight"), (X, *columns), strict=True):
+        if one is not None and len(one) != length:
+            raise ValueError(
+                f"{name} must have chunks as long as it declares, got one of {len(one)} rows where "
+                f"{length} are declared"
+            )
+
+
+def _prepare(
+    preparation: _Preparation, index: int, length: int, X: Any, y: Any, weights: Any
+) -> Partition:
+    """Prepare one partition, on the worker that holds it."""
+    _check_chunk(length, X, y, weights)
+    if X.shape[1] != preparation.spec.n_features:
+        raise ValueError(
+            "X must have chunks with as many columns as it declares, "
+            f"{preparation.spec.n_features}, got {X.shape[1]}"
+        )
     digest = _digest(preparation.key, X, y, weights)
     X = check_finite(X.astype(preparation.spec.dtype, copy=False), preparation.name, None)
+    weigh_something = True
     if weights is not None:
-        weights = weights.astype(np.float64)
-        if not (np.isfinite(weights).all() and (weights >= 0.0).all()):
-            raise ValueError("sample_weight must be finite and at least 0 in every row")
+        weights = as_weights(weights, len(X))
+        weigh_something = bool(weights.any())
     if preparation.weights is not None:
         factors = preparation.weights(y)
         weights = factors if weights is None else factors * weights
     targets = preparation.targets(y)
-    if not np.isfinite(targets).all():
-        raise ValueError("y must be finite, got NaN or infinity")
     rows = prepare_rows(X, targets, preparation.spec, preparation.scaling, weights)
-    return Partition(index, digest, rows, arithmetic())
+    return Partition(index, digest, rows, arithmetic(), weigh_something)
 
 
 def _digest(key: bytes, *arrays: NDArray[Any] | None) -> str:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm.data.arithmetic import arithmetic
+from dpglm.data.given import NO_WEIGHT
 from dpglm.data.partials import Partial, add, joined
 from dpglm.data.prepare import derived_rows
 from dpglm.data.rows import SERIAL, Block, BlockMap, Kernel, Rows
@@ -55,6 +56,8 @@ class Partition:
         The rows.
     arithmetic : str
         Of the worker that prepared them; see ``arithmetic``.
+    weigh_something : bool, default=True
+        Whether some row has a weight above 0.
 
     Notes
     -----
@@ -67,11 +70,12 @@ class Partition:
     digest: str
     rows: Rows
     arithmetic: str
+    weigh_something: bool = True
 
     def __reduce__(self) -> tuple[Any, ...]:
         import cloudpickle
 
-        fields = (self.index, self.digest, self.rows, self.arithmetic)
+        fields = (self.index, self.digest, self.rows, self.arithmetic, self.weigh_something)
         # The last protocol in which NumPy's arrays are not views of what they are read from.
         return _unpacked, (cloudpickle.dumps(fields, protocol=4),)
 
@@ -89,6 +93,7 @@ class _Facts:
     digest: str
     n_rows: int
     arithmetic: str
+    weigh_something: bool
 
 
 @final
@@ -315,7 +320,7 @@ def rows_on(workers: Workers, partitions: Sequence[Any], spec: DataSpec) -> Dask
     Raises
     ------
     ValueError
-        If there are more than ``MOST_PARTITIONS``.
+        If there are more than ``MOST_PARTITIONS``, or no row has a weight above 0.
     RuntimeError
         If workers do not all round alike.
     """
@@ -328,12 +333,19 @@ def rows_on(workers: Workers, partitions: Sequence[Any], spec: DataSpec) -> Dask
     kinds = sorted({each.arithmetic for each in facts})
     if len(kinds) > 1:
         raise RuntimeError(f"{_ALIKE}, got {' and '.join(kinds)}")
+    if not any(each.weigh_something for each in facts):
+        raise ValueError(NO_WEIGHT)
     return DaskRows(workers, partitions, facts, spec, (None,) * len(facts))
 
 
 def _facts(partition: Partition) -> _Facts:
-    n_rows = partition.rows.n_rows
-    return _Facts(partition.index, partition.digest, n_rows, partition.arithmetic)
+    return _Facts(
+        partition.index,
+        partition.digest,
+        partition.rows.n_rows,
+        partition.arithmetic,
+        partition.weigh_something,
+    )
 
 
 def _checked(partition: Partition, facts: _Facts, chosen: NDArray[Any] | None) -> Rows:

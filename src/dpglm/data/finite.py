@@ -12,7 +12,7 @@ from scipy import sparse
 
 from dpglm._arrays import as_host, namespace
 
-__all__ = ["MISSING_CURE", "check_finite", "column_in_words", "not_finite"]
+__all__ = ["MISSING_CURE", "check_finite", "column_in_words", "not_finite", "unmasked"]
 
 MISSING_CURE = (
     "Put a fixed number in the place of what is missing, chosen without looking at the data (in a "
@@ -26,6 +26,37 @@ _INFINITE_CURE = "Replace it by a finite number, by a rule that looks at each ro
 
 _CHECKED_AT_ONCE = 1 << 20
 """Entries."""
+
+
+def unmasked(name: str, values: Any) -> Any:
+    """Return values that are in no masked array, from which a mask would be lost.
+
+    Parameters
+    ----------
+    name : str
+        What messages call the values.
+    values : object
+        What a user gave.
+
+    Returns
+    -------
+    object
+        The same object; a plain array of a masked one in which nothing is masked.
+
+    Raises
+    ------
+    ValueError
+        If an entry is masked.
+    """
+    if not isinstance(values, np.ma.MaskedArray):
+        return values
+    masked = int(np.ma.getmaskarray(values).sum())
+    if masked:
+        raise ValueError(
+            f"{name} must have no masked entries, got {masked}: put a fixed number in their place, "
+            "or leave such rows out, by a rule that looks at each row alone"
+        )
+    return np.asarray(values)
 
 
 def column_in_words(names: Sequence[str] | NDArray[Any] | None, column: int) -> str:

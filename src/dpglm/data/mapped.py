@@ -7,6 +7,8 @@ from typing import Any, final
 
 import numpy as np
 
+from dpglm.data.finite import unmasked
+from dpglm.data.given import as_column, as_weights
 from dpglm.data.source import ArraySource
 from dpglm.data.stored import StoredRows
 
@@ -64,12 +66,10 @@ class MappedRows(StoredRows):
             raise ValueError("X must be a NumPy array of real numbers with two axes")
         if X.shape[1] == 0:
             raise ValueError("X must have at least one column, got none")
-        y, sample_weight = (
-            None if one is None else np.asanyarray(one) for one in (y, sample_weight)
-        )
-        for name, given in (("y", y), ("sample_weight", sample_weight)):
-            if given is not None and given.shape != (len(X),):
-                raise ValueError(f"{name} must have shape ({len(X)},), got {given.shape}")
+        X = unmasked("X", X)
+        y = None if y is None else as_column(y, len(X))
+        if sample_weight is not None:
+            sample_weight = as_weights(sample_weight, len(X))
         source = ArraySource(X, y, sample_weight)
         super().__init__(source, cache, has_targets=y is not None)
 

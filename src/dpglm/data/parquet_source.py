@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm.data.finite import MISSING_CURE, column_in_words
+from dpglm.data.given import as_floats
 from dpglm.data.rows import Floats
 from dpglm.data.schema import Schema
 from dpglm.data.source import Piece, Source
@@ -287,7 +288,11 @@ class ParquetSource(Source):
         column = _plain(batch.column(self._target))
         _require_values(column, self._target)
         y = self._decoder.targets(column)
-        return y, None if self._weight is None else _numbers(batch, self._weight, "float64")
+        if self._weight is None:
+            return y, None
+        weights = batch.column(self._weight)
+        _require_values(weights, self._weight)
+        return y, as_floats("sample_weight", weights.to_numpy(zero_copy_only=False))
 
     def column_name(self, column: int) -> str:
         return column_in_words(self._decoder.names, column)

@@ -187,6 +187,11 @@ def prepare_rows(
     Rows
         Where ``X`` is.
 
+    Raises
+    ------
+    ValueError
+        If a target is not finite.
+
     Notes
     -----
     Privacy: every repair depends on its own row only: columns are clipped, then a row longer
@@ -194,6 +199,8 @@ def prepare_rows(
     Scaling one row makes a new array, whose memory is ordered as before, so that the sums over
     all other rows are computed in the same way.
     """
+    if not namespace(y).all(namespace(y).isfinite(y)):
+        raise ValueError("y must be finite, but y contains NaN or infinity")
     if sparse.issparse(X):
         # Compiled sums go where column numbers say.
         X.check_format(full_check=True)

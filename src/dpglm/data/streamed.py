@@ -18,6 +18,7 @@ from dpglm._progress import tenths
 from dpglm.data.collection import TargetMap
 from dpglm.data.dense import RUN_ROWS, DenseRows
 from dpglm.data.finite import check_finite
+from dpglm.data.given import NO_WEIGHT, as_weights
 from dpglm.data.prepare import ColumnScaling, prepare_rows
 from dpglm.data.rows import Block, Floats, Rows
 from dpglm.data.source import ArraySource, Piece, Source
@@ -49,14 +50,11 @@ class _Recipe:
     def prepare(self, piece: Piece, spec: DataSpec) -> Rows:
         """Do to some rows what ``prepare_rows`` does to a matrix."""
         X, y, weights = piece
-        _check_weights(weights)
+        weights = None if weights is None else as_weights(weights, len(X))
         if self.weights is not None:
             factors = self.weights(y)
             weights = factors if weights is None else factors * weights
-        targets = self.targets(y)
-        if not np.isfinite(targets).all():
-            raise ValueError("targets must be finite numbers")
-        return prepare_rows(X, targets, spec, self.scaling, weights)
+        return prepare_rows(X, self.targets(y), spec, self.scaling, weights)
 
 
 @final
@@ -292,7 +290,7 @@ def _n_rows(rows: Rows) -> int:
 
 def _checked(recipe: _Recipe, spec: DataSpec) -> Generator[tuple[Rows, bool]]:
     """Prepare chunk after chunk; say of each whether its features could stay as they are."""
-    start, source = 0, recipe.source
+    start, source, weigh_something = 0, recipe.source, False
     for X, y, weights in _chunks(source, spec):
         where = f"rows {start + 1} to {start + len(X)}"
         check_finite(X, source.column_name, start)
@@ -300,16 +298,14 @@ def _checked(recipe: _Recipe, spec: DataSpec) -> Generator[tuple[Rows, bool]]:
             rows = recipe.prepare((X, y, weights), spec)
         except ValueError as error:
             raise ValueError(f"{where}: {error}") from error
+        weigh_something = weigh_something or weights is None or bool(np.any(weights))
         blocks = list(rows.blocks())
         yield rows, all(np.may_share_memory(block.features(), X) for block in blocks)
         start += len(X)
     if start != source.shape[0]:
         raise ValueError(f"{source.shape[0]} rows were announced, but there are {start}")
-
-
-def _check_weights(weights: NDArray[Any] | None) -> None:
-    if weights is not None and not (np.isfinite(weights) & (weights >= 0.0)).all():
-        raise ValueError("weights must be finite and at least 0")
+    if not weigh_something:
+        raise ValueError(NO_WEIGHT)
 
 
 def _chunk_rows(source: Source, spec: DataSpec) -> int:

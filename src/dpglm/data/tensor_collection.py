@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from dpglm._arrays import as_host, like, namespace
 from dpglm.data.collection import NO_TARGETS, Collection, TargetMap
 from dpglm.data.finite import check_finite
+from dpglm.data.given import NO_WEIGHT, as_column, as_weights
 from dpglm.data.prepare import ColumnScaling, prepare_rows
 from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec, FloatType
@@ -55,19 +56,11 @@ class TensorCollection(Collection):
                 f"{X.dtype} of shape {tuple(X.shape)} in layout {X.layout}"
             )
         self._X = X.detach()
-        self._y = None if y is None else self._column("y", y)
-        self._weights = None if weights is None else self._column("sample_weight", weights)
+        n_rows = len(self._X)
+        self._y = None if y is None else as_column(_host_column(y), n_rows)
+        self._weights = None if weights is None else as_weights(_host_column(weights), n_rows)
         narrow = X.dtype in (torch.float32, torch.float16, torch.bfloat16)
         self._dtype: FloatType = "float32" if narrow else "float64"
-
-    def _column(self, name: str, values: Any) -> NDArray[Any]:
-        column = _host_column(values)
-        if column.shape != (len(self._X),):
-            raise ValueError(
-                f"{name} must have shape ({len(self._X)},), as X has so many rows, got shape "
-                f"{column.shape}"
-            )
-        return column
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -92,10 +85,7 @@ class TensorCollection(Collection):
         xp, given = namespace(self._X), self._targets()
         X = check_finite(xp.asarray(self._X, dtype=getattr(xp, spec.dtype)))
         row_weights = self._row_weights(weights)
-        y = targets(given)
-        if not np.isfinite(y).all():
-            raise ValueError("y must be finite, got NaN or infinity")
-        return prepare_rows(X, y, spec, scaling, row_weights)
+        return prepare_rows(X, targets(given), spec, scaling, row_weights)
 
     def apply(self, function: Callable[[Any], NDArray[Any]]) -> Any:
         results = [function(self._finite(rows)) for rows in self._slices()]
@@ -123,9 +113,9 @@ class TensorCollection(Collection):
         return self._y
 
     def _row_weights(self, factors: TargetMap | None) -> NDArray[np.float64] | None:
-        weights = None if self._weights is None else self._weights.astype(np.float64)
-        if weights is not None and not (np.isfinite(weights).all() and (weights >= 0.0).all()):
-            raise ValueError("sample_weight must be finite and at least 0 in every row")
+        weights = self._weights
+        if weights is not None and not weights.any():
+            raise ValueError(NO_WEIGHT)
         if factors is None:
             return weights
         own = factors(self._targets())
@@ -137,9 +127,10 @@ def tensor_collection(X: Any, y: Any, weights: Any) -> Collection:
     return TensorCollection(X, y, weights)
 
 
-def _host_column(values: Any) -> NDArray[Any]:
+def _host_column(values: Any) -> Any:
+    """Bring tensors to the host; what else there is stays as it is."""
     if namespace(values) is np:
-        return np.asarray(values)
+        return values
     import torch
 
     values = values.detach()

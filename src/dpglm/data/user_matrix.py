@@ -12,7 +12,7 @@ from scipy import sparse
 from sklearn.utils.validation import _get_feature_names
 
 from dpglm.data.cells import is_missing
-from dpglm.data.finite import check_finite, column_in_words, not_finite
+from dpglm.data.finite import check_finite, column_in_words, not_finite, unmasked
 from dpglm.data.unchanged import in_memory
 
 __all__ = ["finite_matrix"]
@@ -45,10 +45,12 @@ def finite_matrix(
     Raises
     ------
     ValueError
-        If a cell is missing or infinite; the message names the row and the column.
+        If a cell is missing, infinite, masked or text that spells a number; the message names the
+        row and the column.
     ValueError or TypeError
         If a cell is no number, likewise; or what ``read`` raises.
     """
+    unmasked("X", X)
     names = _get_feature_names(X) if names is None else names
     name = functools.partial(column_in_words, None if names is None else tuple(names))
     dtypes = [np.float64, np.float32]
@@ -57,6 +59,7 @@ def finite_matrix(
     except (TypeError, ValueError, OverflowError):
         _name_the_cell(X, name)
         raise
+    _refuse_text(X, name)
     # Steps read the rows again and again, and what they are checked for here must stay true.
     numbers = in_memory(numbers)
     if sparse.issparse(numbers):
@@ -90,3 +93,23 @@ def _name_the_cell(X: Any, name: Callable[[int], str]) -> None:
                     "categories by a public list of them: SchemaEncoder, "
                     "OneHotEncoder(categories=...)"
                 ) from None
+
+
+def _refuse_text(X: Any, name: Callable[[int], str]) -> None:
+    """Refuse text that was read because it spells numbers: no other container would take it."""
+    if sparse.issparse(X) or (isinstance(X, np.ndarray) and X.dtype.kind not in "OUST"):
+        return
+    types = () if isinstance(X, (np.ndarray, list, tuple)) else getattr(X, "dtypes", ())
+    if len(types) and not any(str(kind).lower().startswith(_MAY_BE_TEXT) for kind in types):
+        return
+    cells = np.asarray(X)
+    for column, values in enumerate(cells.T if cells.dtype.kind in "OUST" else ()):
+        for row, cell in enumerate(values.tolist()):
+            if isinstance(cell, (str, bytes)):
+                raise ValueError(
+                    f"X must hold numbers: row {row + 1}, {name(column)}: {cell!r} is text. Turn "
+                    "it into a number, or encode it by a public list of categories"
+                )
+
+
+_MAY_BE_TEXT = ("object", "str", "large_string", "category", "categorical", "enum")

@@ -12,13 +12,16 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils import Tags
+from sklearn.utils import Tags, column_or_1d
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpglm._progress import stage
 from dpglm._validation import check_bool, check_integer, check_one_of, check_real
 from dpglm.data.collection import Collection, TargetMap, as_collection
 from dpglm.data.feature_bounds import FeatureBounds
+from dpglm.data.finite import unmasked
+from dpglm.data.given import NO_WEIGHT, as_weights, check_not_missing
+from dpglm.data.matrix import MatrixRows
 from dpglm.data.prepare import ColumnScaling, Matrix
 from dpglm.data.spec import DataSpec
 from dpglm.data.user_matrix import finite_matrix
@@ -179,8 +182,21 @@ class PrivateLinearModel(PrivateEstimator):
         )
 
     def _validated(self, X: Any, y: Any, **options: Any) -> tuple[Matrix, NDArray[Any]]:
+        if y is not None:
+            y = check_not_missing(column_or_1d(unmasked("y", y), warn=True))
         read = functools.partial(validate_data, self, X, y, **options)
         return finite_matrix(X, read)
+
+    def _scored(self, X: Any, y: Any, sample_weight: Any) -> Collection:
+        """Return rows of any kind with their targets, for a score."""
+        check_is_fitted(self)
+        rows = as_collection(X, y, sample_weight)
+        if rows is None:
+            X, y = self._validated(X, y, reset=False)
+            own = None if sample_weight is None else as_weights(sample_weight, X.shape[0])
+            return MatrixRows(X, y, own)
+        self._check_features(rows)
+        return rows
 
     def _weights(
         self, sample_weight: Any, n_rows: int, facts: PublicFacts
@@ -190,20 +206,9 @@ class PrivateLinearModel(PrivateEstimator):
             if self.weight_bound is not None:
                 facts.declared("weight_bound", self._weight_bound())
             return None, self._weight_bound()
-        try:
-            weights = np.asarray(sample_weight, dtype=np.float64)
-        except (TypeError, ValueError):
-            raise ValueError("sample_weight must be numbers, one for each row") from None
-        if isinstance(sample_weight, numbers.Real):
-            weights = np.full(n_rows, float(sample_weight))
-        if weights.shape != (n_rows,):
-            raise ValueError(
-                f"sample_weight must have shape ({n_rows},), got shape {weights.shape}"
-            )
-        if not (np.isfinite(weights).all() and (weights >= 0.0).all()):
-            raise ValueError("sample_weight must be finite and at least 0 in every row")
+        weights = as_weights(sample_weight, n_rows)
         if not weights.any():
-            raise ValueError("sample_weight must not be zero in every row")
+            raise ValueError(NO_WEIGHT)
         if self.weight_bound is not None:
             facts.declared("weight_bound", self._weight_bound())
             return weights, self._weight_bound()
@@ -213,6 +218,7 @@ class PrivateLinearModel(PrivateEstimator):
 
     def _accept(self, rows: Collection, facts: PublicFacts) -> float:
         """Note what a collection says of itself; return the declared bound on its weights."""
+        self._check_rows(rows)
         self.n_features_in_ = rows.shape[1]
         if rows.feature_names is not None:
             self.feature_names_in_ = np.array(rows.feature_names, dtype=object)
@@ -321,8 +327,17 @@ class PrivateLinearModel(PrivateEstimator):
 
         return finite_matrix(X, read)[0]  # type: ignore[no-any-return]
 
+    def _check_rows(self, rows: Collection) -> None:
+        """Check that a collection has rows."""
+        if rows.shape[0] == 0:
+            raise ValueError(
+                f"Found array with 0 sample(s) (shape={rows.shape}) while a minimum of 1 is "
+                f"required by {type(self).__name__}."
+            )
+
     def _check_features(self, rows: Collection) -> None:
-        """Check that a collection has the columns that were fitted."""
+        """Check that a collection has rows, and the columns that were fitted."""
+        self._check_rows(rows)
         if rows.shape[1] != self.n_features_in_:
             raise ValueError(
                 f"X has {rows.shape[1]} features, but {type(self).__name__} is expecting "

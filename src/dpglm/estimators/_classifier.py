@@ -157,7 +157,8 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         rows = as_collection(X, y, sample_weight)
         if rows is None:
             X, y = self._validated(X, y)
-            check_classification_targets(y)
+            if self.classes is None:
+                check_classification_targets(y)
             self.classes_ = self._classes_of(y, facts)
             own_weights, weight_bound = self._weights(sample_weight, X.shape[0], facts)
             rows = MatrixRows(X, y, own_weights)
@@ -258,9 +259,6 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         -------
         float
         """
-        rows = as_collection(X, y, sample_weight)
-        if rows is None:
-            return float(super().score(X, y, sample_weight))
-        check_is_fitted(self)
-        self._check_features(rows)
-        return accuracy(rows.parts(AccuracyTally(self._row_prediction(ClassLabels(self.classes_)))))
+        rows = self._scored(X, y, sample_weight)
+        predict = self._row_prediction(ClassLabels(self.classes_))
+        return accuracy(rows.parts(AccuracyTally(predict, self.classes_)))

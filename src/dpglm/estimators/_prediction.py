@@ -10,7 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm._arrays import as_host, like, namespace
+from dpglm.data.given import NO_WEIGHT, as_floats, as_weights, check_not_missing
 from dpglm.data.prepare import ColumnScaling
+from dpglm.estimators._targets import check_labels
 from dpglm.problem import Logistic, Softmax
 
 __all__ = [
@@ -106,19 +108,25 @@ class AccuracyTally:
     ----------
     predict : RowPrediction
         Predicts labels.
+    classes : ndarray of shape (n_classes,)
+        All that it may predict.
     """
 
     predict: RowPrediction
+    classes: NDArray[Any]
 
     def __call__(self, X: Any, y: NDArray[Any], weights: Any) -> tuple[float, float]:
         """Compare labels."""
-        weights = np.ones(len(y)) if weights is None else weights
+        y = check_labels(self.classes, y)
+        weights = np.ones(len(y)) if weights is None else as_weights(weights, len(y))
         return float(weights[self.predict(X) == y].sum()), float(weights.sum())
 
 
 def accuracy(parts: Iterable[tuple[float, float]]) -> float:
     """Return the share of right labels among the rows of all parts."""
     right, total = np.sum(list(parts), axis=0)
+    if total == 0.0:
+        raise ValueError(NO_WEIGHT)
     return float(right / total)
 
 
@@ -137,8 +145,8 @@ class SquaredErrorTally:
 
     def __call__(self, X: Any, y: NDArray[Any], weights: Any) -> tuple[float, ...]:
         """Add up."""
-        y = y.astype(np.float64)
-        weights = np.ones(len(y)) if weights is None else weights
+        y = check_not_missing(as_floats("y", y))
+        weights = np.ones(len(y)) if weights is None else as_weights(weights, len(y))
         total = float(weights.sum())
         mean = float(weights @ y) / total if total else 0.0
         errors = y - self.predict(X)
@@ -148,6 +156,8 @@ class SquaredErrorTally:
 def r_squared(parts: Iterable[tuple[float, ...]]) -> float:
     """Return R squared of the rows of all parts; for constant targets 1 or 0, as scikit-learn."""
     totals, means, squares, errors = np.array(list(parts)).T
+    if totals.sum() == 0.0:
+        raise ValueError(NO_WEIGHT)
     mean = totals @ means / totals.sum()
     about = float(squares.sum() + totals @ (means - mean) ** 2)
     if about == 0.0:

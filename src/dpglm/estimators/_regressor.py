@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin
 from sklearn.utils import Tags
-from sklearn.utils.validation import check_is_fitted
 
 from dpglm._all_or_nothing import all_or_nothing
 from dpglm.data.collection import as_collection
+from dpglm.data.given import as_floats, check_not_missing
 from dpglm.data.matrix import MatrixRows
 from dpglm.data.spec import DataSpec
 from dpglm.estimators._base import PrivateLinearModel
@@ -162,8 +162,8 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         facts = PublicFacts()
         rows = as_collection(X, y, sample_weight)
         if rows is None:
-            X, y = self._validated(X, y, y_numeric=True)
-            y = np.asarray(y, dtype=np.float64)
+            X, y = self._validated(X, y)
+            y = check_not_missing(as_floats("y", y))
         elif bounds is None:
             raise ValueError(
                 "target_bounds must be declared for rows that are not one matrix in memory, got "
@@ -238,9 +238,5 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         -------
         float
         """
-        rows = as_collection(X, y, sample_weight)
-        if rows is None:
-            return float(super().score(X, y, sample_weight))
-        check_is_fitted(self)
-        self._check_features(rows)
+        rows = self._scored(X, y, sample_weight)
         return r_squared(rows.parts(SquaredErrorTally(self._row_prediction(self._link()))))

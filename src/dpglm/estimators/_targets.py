@@ -8,7 +8,9 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["BoundedTargets", "ClassFactors", "ClassTargets"]
+from dpglm.data.given import as_floats, check_not_missing, is_text
+
+__all__ = ["BoundedTargets", "ClassFactors", "ClassTargets", "check_labels"]
 
 _SHOWN = 5
 
@@ -75,19 +77,41 @@ class BoundedTargets:
 
     def __call__(self, y: NDArray[Any]) -> NDArray[np.float64]:
         """Map numbers."""
-        try:
-            numbers = np.asarray(y, dtype=np.float64)
-        except (TypeError, ValueError):
-            raise ValueError(f"y must hold numbers, got the type {np.asarray(y).dtype}") from None
+        numbers = check_not_missing(as_floats("y", y))
         scaled = (np.clip(numbers, *self.bounds) - self.center) / self.scale
-        return np.clip(scaled, *self.scaled_bounds)
+        clipped: NDArray[np.float64] = np.clip(scaled, *self.scaled_bounds)
+        return clipped
+
+
+def check_labels(classes: NDArray[Any], y: NDArray[Any]) -> NDArray[Any]:
+    """Return labels that can be compared with classes.
+
+    Parameters
+    ----------
+    classes : ndarray of shape (n_classes,)
+        All labels.
+    y : ndarray of shape (n,)
+        Labels of some rows.
+
+    Returns
+    -------
+    ndarray of shape (n,)
+
+    Raises
+    ------
+    ValueError
+        If some are missing or infinite, or text where the classes are numbers or the other way
+        round.
+    """
+    y = check_not_missing(y)
+    if len(y) and (is_text(y) is None or is_text(y) != is_text(classes)):
+        raise ValueError(f"y has labels of another type than classes={classes.tolist()}")
+    return y
 
 
 def _indices(classes: NDArray[Any], y: NDArray[Any]) -> NDArray[np.intp]:
-    try:
-        indices = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
-    except TypeError:
-        raise ValueError(f"y has labels of another type than classes={classes.tolist()}") from None
+    y = check_labels(classes, y)
+    indices = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
     if not (classes[indices] == y).all():
         unknown = sorted(set(y.tolist()) - set(classes.tolist()))
         raise ValueError(
