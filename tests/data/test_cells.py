@@ -67,6 +67,20 @@ class TestNumbers:
             as_numbers(values, COLUMN)
         assert as_numbers(values, COLUMN, missing=7.0).tolist() == [1.0, 7.0]
 
+    @pytest.mark.parametrize("cell", ["1_0", "\uff11\uff12", "\u0661", "0x10", b"1_0", "1,5"])
+    def test_text_that_only_python_takes_for_a_number_is_none(self, cell):
+        values = np.array(["1", cell], dtype=object)
+        with pytest.raises(ValueError, match="'x', row 2: .* is not a number"):
+            as_numbers(values, "column 'x'")
+
+    def test_a_list_of_numbers_knows_no_spelling_of_python(self):
+        with pytest.raises(ValueError, match="row 1: '1_0' is not in the schema's list"):
+            Vocabulary((10, 2)).positions(["1_0"], "column 'x'", "Mend it")
+
+    def test_masked_cells_are_refused(self):
+        with pytest.raises(ValueError, match="column 'x' must have no masked entries, got 1"):
+            as_numbers(np.ma.array([1.0, 2.0], mask=[0, 1]), "column 'x'")
+
     @pytest.mark.parametrize("values", [["1", "inf"], [1.0, -np.inf]])
     def test_infinity_is_an_error_even_where_missing_values_are_not(self, values):
         with pytest.raises(ValueError, match="'x', row 2: the value is infinite"):

@@ -200,7 +200,7 @@ def _applied(
     function: Callable[[Any], NDArray[Any]],
     name_of: Callable[[int], str],
 ) -> NDArray[Any]:
-    return function(check_finite(X, name_of, None))
+    return function(check_finite(unmasked("X", X), name_of, None))
 
 
 def _called(
@@ -211,15 +211,15 @@ def _called(
     y: Any,
     weights: Any,
 ) -> T:
-    _check_chunk(length, X, y, weights)
+    X = _checked_chunk(length, X, y, weights)
     return function(check_finite(X, name_of, None), y, weights)
 
 
-def _check_chunk(length: int, X: Any, *columns: Any) -> None:
-    """Check that a chunk holds what the collection declares."""
+def _checked_chunk(length: int, X: Any, *columns: Any) -> NDArray[Any]:
+    """Return the features of a chunk that holds what the collection declares."""
     if not isinstance(X, np.ndarray):
         raise ValueError(f"X must have chunks that are NumPy arrays, got {type(X).__name__}")
-    unmasked("X", X)
+    features: NDArray[Any] = unmasked("X", X)
     if X.dtype.kind not in "biuf":
         raise ValueError(f"X must have chunks of real numbers, got the type {X.dtype}")
     for name, one in zip(("X", "y", "sample_weight"), (X, *columns), strict=True):
@@ -228,13 +228,14 @@ def _check_chunk(length: int, X: Any, *columns: Any) -> None:
                 f"{name} must have chunks as long as it declares, got one of {len(one)} rows where "
                 f"{length} are declared"
             )
+    return features
 
 
 def _prepare(
     preparation: _Preparation, index: int, length: int, X: Any, y: Any, weights: Any
 ) -> Partition:
     """Prepare one partition, on the worker that holds it."""
-    _check_chunk(length, X, y, weights)
+    X = _checked_chunk(length, X, y, weights)
     if X.shape[1] != preparation.spec.n_features:
         raise ValueError(
             "X must have chunks with as many columns as it declares, "

@@ -136,7 +136,8 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         y : array_like of shape (n,)
             Targets.
         sample_weight : array_like of shape (n,), optional
-            Weights in [0, ``weight_bound``]; larger ones count as ``weight_bound``.
+            Weights in [0, ``weight_bound``]; larger ones count as ``weight_bound``. Not all zero:
+            such rows are refused before anything is spent.
         checkpoint : path-like or CheckpointFile, optional
             File in which the state is kept after each step. If the process is killed, the same
             call goes on from there and spends nothing twice; after the end, it returns the same
