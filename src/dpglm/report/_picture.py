@@ -2,31 +2,45 @@
 
 from __future__ import annotations
 
+import functools
 import io
 from typing import Any, final
 
-from matplotlib.figure import Figure
-
-__all__ = ["Picture"]
+__all__ = ["Picture"]  # noqa: F822
 
 _DOTS_PER_INCH = 72.0
 
 
-@final
-class Picture(Figure):
-    """A Matplotlib figure that is not registered with pyplot and shows itself in notebooks.
+def __getattr__(name: str) -> Any:
+    # Matplotlib need not be installed, and kept figures are found by this name.
+    if name == "Picture":
+        return _picture_class()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
-    Notes
-    -----
-    IPython knows how to show a plain ``Figure`` only after pyplot was set up for it, which other
-    code may or may not have done. Where it was, that way is taken, and this one is not: an output
-    has one image in any case.
-    """
 
-    def _repr_png_(self) -> tuple[bytes, dict[str, Any]]:
-        stream = io.BytesIO()
-        self.savefig(stream, format="png")
-        width, height = self.get_size_inches()
-        # As large as on paper, whatever the resolution.
-        size = {"width": round(width * _DOTS_PER_INCH), "height": round(height * _DOTS_PER_INCH)}
-        return stream.getvalue(), size
+@functools.cache
+def _picture_class() -> Any:
+    from matplotlib.figure import Figure
+
+    @final
+    class Picture(Figure):
+        """A Matplotlib figure that is not registered with pyplot and shows itself in notebooks.
+
+        Notes
+        -----
+        IPython knows how to show a plain ``Figure`` only after pyplot was set up for it, which
+        other code may or may not have done. Where it was, that way is taken, and this one is not:
+        an output has one image in any case.
+        """
+
+        __qualname__ = "Picture"
+
+        def _repr_png_(self) -> tuple[bytes, dict[str, Any]]:
+            stream = io.BytesIO()
+            self.savefig(stream, format="png")
+            width, height = self.get_size_inches()
+            # As large as on paper, whatever the resolution.
+            points = [round(inches * _DOTS_PER_INCH) for inches in (width, height)]
+            return stream.getvalue(), {"width": points[0], "height": points[1]}
+
+    return Picture
