@@ -70,7 +70,7 @@ class TestNumbers:
     @pytest.mark.parametrize("cell", ["1_0", "\uff11\uff12", "\u0661", "0x10", b"1_0", "1,5"])
     def test_text_that_only_python_takes_for_a_number_is_none(self, cell):
         values = np.array(["1", cell], dtype=object)
-        with pytest.raises(ValueError, match="'x', row 2: .* is not a number"):
+        with pytest.raises(ValueError, match=r"'x', row 2: .* is not a number"):
             as_numbers(values, "column 'x'")
 
     def test_a_list_of_numbers_knows_no_spelling_of_python(self):
