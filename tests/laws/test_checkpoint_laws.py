@@ -31,7 +31,7 @@ from dpglm.data.prepare import prepare_rows
 from dpglm.data.schema import Schema
 from dpglm.data.spec import DataSpec
 from dpglm.estimators import _identity
-from dpglm.exceptions import PlanMismatchError
+from dpglm.exceptions import BudgetExceededError, PlanMismatchError
 from dpglm.preprocessing import Center
 from dpglm.privacy.budget import ApproximateDP
 from dpglm.privacy.noise import NoiseSource, SystemNoise
@@ -226,6 +226,19 @@ def test_facts_taken_from_other_data_are_refused(tmp_path):
     interrupted(LogisticRegression(solver=STEPS, row_norm=2.0), path, X, y)
     model = LogisticRegression(solver=STEPS, row_norm=2.0)
     assert "fact classes in use" in taken_up(model, path, X, np.where(y, "yes", "no"))
+
+
+def test_what_a_refused_fit_leaves_behind_stands_in_no_way(tmp_path):
+    path, (X, y) = tmp_path / "kept", data()
+    poor = PrivacyLedger.create(tmp_path / "ledger.db", data="people", budget=GaussianDP(0.1))
+    model = declared(Ridge()).set_params(ledger=poor)
+    with pytest.raises(BudgetExceededError):
+        model.fit(X, y, checkpoint=path)
+    model.set_params(budget=GaussianDP(0.05)).fit(X, y, checkpoint=path)
+    assert len(poor.contents().entries) == 1
+    # What was paid for is another matter.
+    with pytest.raises(PlanMismatchError, match="of another fit"):
+        model.set_params(budget=GaussianDP(0.04)).fit(X, y, checkpoint=path)
 
 
 def test_names_of_columns_and_weights_of_rows_are_part_of_a_checkpoint(tmp_path):

@@ -160,7 +160,7 @@ class Checkpoint:
         self._path, self._method, self._identity = path, method, identity
 
     def load(self) -> Progress | None:
-        """Return what the file holds; None if there is no file.
+        """Return what the file holds; None if there is no file, or none that released anything.
 
         Raises
         ------
@@ -176,7 +176,11 @@ class Checkpoint:
             if "header" not in arrays:
                 raise ValueError("is not a checkpoint of this version of dpglm")
             header = _HEADER(check_kind(parse(arrays.pop("header").tobytes()), _FORMAT, _VERSION))
-            self._check_identity(header["identity"])
+            different = self._differences(header["identity"])
+            if different and header["steps"] == 0 and header["entry"] is None:
+                # Of a fit that was refused, as by a ledger: nothing was released.
+                return None
+            self._require_none(different)
             progress = self._progress(header, arrays)
         if progress.steps == self._method.n_steps:
             warnings.warn(
@@ -186,14 +190,16 @@ class Checkpoint:
             )
         return progress
 
-    def _check_identity(self, written: str) -> None:
+    def _differences(self, written: str) -> list[str]:
         if written == json.dumps(self._identity):
-            return
+            return []
         # Infinities are among the facts, so this is not read as the rest is.
         try:
-            different = differences(json.loads(written), self._identity)
+            return differences(json.loads(written), self._identity)
         except (ValueError, RecursionError) as error:
             raise DocumentError("identity", str(error)) from error
+
+    def _require_none(self, different: list[str]) -> None:
         if different:
             more = f"; and {len(different) - _NAMED} more" if len(different) > _NAMED else ""
             raise PlanMismatchError(
