@@ -207,7 +207,7 @@ def asked(setting: Setting) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:steps overflowed:RuntimeWarning")
-@examples(60)
+@examples(150)
 @given(setting=settings_and_rows())
 def test_what_a_plan_releases_can_be_asked_whatever_the_rows_are(setting):
     asked(setting)
