@@ -25,7 +25,7 @@ from dpglm.privacy.calibrate import within_budget
 from dpglm.privacy.events import Composed, Event
 from dpglm.privacy.noise import SeededNoise, SystemNoise
 from dpglm.privacy.repetitions import NegativeBinomial
-from dpglm.problem import L2, L1Ball, Logistic, Problem, Squared
+from dpglm.problem import L2, ElasticNet, L1Ball, Logistic, Problem, Squared
 from dpglm.selection import BestIterate, ConfidenceBoosting, NormGridSearch
 from dpglm.selection import shares as shares_module
 from dpglm.selection.search import Candidate, HeldOutSearch, RepeatedSearch
@@ -33,6 +33,7 @@ from dpglm.solvers import (
     D2P2,
     FrankWolfe,
     Method,
+    Newton,
     NoisyGD,
     ObjectivePerturbation,
     OutputPerturbation,
@@ -131,7 +132,7 @@ COMPOSITES = {
 # The whole is within the budget.
 
 
-@examples(25)
+@examples(15)
 @given(
     composite=st.sampled_from(list(COMPOSITES)),
     first=st.sampled_from(PARTS),
@@ -207,7 +208,7 @@ def asked(setting: Setting) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:steps overflowed:RuntimeWarning")
-@examples(150)
+@examples(60)
 @given(setting=settings_and_rows())
 def test_what_a_plan_releases_can_be_asked_whatever_the_rows_are(setting):
     asked(setting)
@@ -353,6 +354,23 @@ def test_coefficients_that_are_not_finite_are_caught_and_never_returned():
         pytest.raises(AssertionError),
     ):
         asked(far)
+
+
+@pytest.mark.parametrize("solver", [NoisyGD(n_steps=2, shrink=True), Newton(), PureGD(n_steps=2)])
+def test_penalties_that_leave_no_noise_end_nothing_that_has_been_paid_for(solver):
+    for penalty in (L2(1e300), ElasticNet(1e300, 0.5)):
+        asked(
+            Setting(
+                solver,
+                Problem(Logistic(), penalty),
+                BUDGET,
+                facts(2, intercept=0.0),
+                Adjacency.ZERO_OUT,
+                2,
+                "usual",
+                1,
+            )  # fmt: skip
+        )
 
 
 def test_arithmetic_that_overflows_ends_nothing_that_has_been_paid_for():

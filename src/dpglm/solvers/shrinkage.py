@@ -16,6 +16,8 @@ __all__ = ["is_neutral", "kept_share", "share_of_comparison", "shrunk"]
 _LEAST_SHARE = 0.1
 # Noise in a single number often is as long as 1.5 standard deviations, hardly ever as 2.5.
 _SURE = 1.6
+# Signal beyond so much noise is kept in full in any case; its square does not overflow below.
+_FAR = 1e9
 
 
 def is_neutral(loss: Loss, data: DataSpec) -> bool:
@@ -44,7 +46,7 @@ def kept_share(size: float, noise: float, coordinates: int, *, alike: bool) -> f
     size : float
         Euclidean length of the vector, at least 0.
     noise : float
-        Standard deviation of the noise in each coordinate, above 0.
+        Standard deviation of the noise in each coordinate, at least 0.
     coordinates : int
         Number of coordinates m, at least 1.
     alike : bool
@@ -75,6 +77,9 @@ def kept_share(size: float, noise: float, coordinates: int, *, alike: bool) -> f
     >>> [kept_share(size, noise=1.0, coordinates=2, alike=True) for size in (1.0, 2.0, 2.5, 3.0)]
     [0.1, 0.1, 0.72, 1.0]
     """
+    if size >= _FAR * noise:
+        # Where there is no noise in a coefficient, as under a huge penalty, all of it is signal.
+        return 1.0
     spread = math.sqrt(2.0 / coordinates)
     least = 1.0 + spread
     enough = 2.0 * least if alike else 1.0 + 3.0 * spread
