@@ -25,7 +25,7 @@ from dpglm.privacy.calibrate import within_budget
 from dpglm.privacy.events import Composed, Event
 from dpglm.privacy.noise import SeededNoise, SystemNoise
 from dpglm.privacy.repetitions import NegativeBinomial
-from dpglm.problem import L2, ElasticNet, L1Ball, Logistic, Problem, Squared
+from dpglm.problem import L2, ElasticNet, L1Ball, Logistic, Problem, Softmax, Squared
 from dpglm.selection import BestIterate, ConfidenceBoosting, NormGridSearch
 from dpglm.selection import shares as shares_module
 from dpglm.selection.search import Candidate, HeldOutSearch, RepeatedSearch
@@ -214,6 +214,13 @@ def test_what_a_plan_releases_can_be_asked_whatever_the_rows_are(setting):
     asked(setting)
 
 
+def test_a_search_for_a_multiplier_may_pass_sizes_that_no_grid_holds():
+    # What is refused is a plan, not what a calibration tries on the way to one.
+    data = DataSpec(n_rows=100, n_features=3, n_outputs=5, intercept=1.0)
+    for mu in (1e-3, 1e-2):
+        assert NoisyGD().plan(Problem(Softmax()), GaussianDP(mu), data).method.noise_std > 0.0
+
+
 def facts(n_rows=40, **changes):
     return {"n_rows": n_rows, "n_features": 3, "intercept": 1.0, **changes}
 
@@ -321,8 +328,8 @@ MANY = Setting(
 def test_a_grid_that_is_only_looked_at_in_the_run_is_caught():
     asked(HARD)
     with (
-        mock.patch("dpglm.privacy.noise_scales.NoiseScale.__post_init__", return_value=None),
-        pytest.raises(ValueError, match="must be from"),
+        mock.patch("dpglm.solvers.base.check_can_be_asked", return_value=None),
+        pytest.raises(ValueError, match="std must be a finite number above 0, got inf"),
     ):
         asked(HARD)
 
@@ -358,19 +365,10 @@ def test_coefficients_that_are_not_finite_are_caught_and_never_returned():
 
 @pytest.mark.parametrize("solver", [NoisyGD(n_steps=2, shrink=True), Newton(), PureGD(n_steps=2)])
 def test_penalties_that_leave_no_noise_end_nothing_that_has_been_paid_for(solver):
+    few = facts(2, intercept=0.0)
     for penalty in (L2(1e300), ElasticNet(1e300, 0.5)):
-        asked(
-            Setting(
-                solver,
-                Problem(Logistic(), penalty),
-                BUDGET,
-                facts(2, intercept=0.0),
-                Adjacency.ZERO_OUT,
-                2,
-                "usual",
-                1,
-            )  # fmt: skip
-        )
+        problem = Problem(Logistic(), penalty)
+        asked(Setting(solver, problem, BUDGET, few, Adjacency.ZERO_OUT, 2, "usual", 1))
 
 
 def test_arithmetic_that_overflows_ends_nothing_that_has_been_paid_for():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,13 +42,16 @@ def message_noise(
     NoiseScale
     """
     block = dataclasses.replace(data, n_rows=most_rows)
-    return noise_scale(
+    scale = noise_scale(
         adjacency,
         bound + sum_rounding(block, adjacency, bound),
         noise_multiplier,
         data.n_coefficients,
         sum_magnitude(block, adjacency, bound),
     )
+    # The grid of one message holds the noise of all of them.
+    summed = scale.times(math.sqrt(most_rows))
+    return scale if math.isfinite(summed.std) else summed
 
 
 def locally_noised_gradient(

@@ -33,7 +33,6 @@ from dpglm.privacy.events import (
 from dpglm.privacy.l2_noise import add_l2_noise
 from dpglm.privacy.noise import NoiseSource, add_gaussian, granularity_exponent, grid_sensitivity
 from dpglm.privacy.noise_scales import (
-    NoiseScale,
     l2_noise_scale,
     noise_scale,
     pure_objective_epsilon,
@@ -348,7 +347,7 @@ class Curator:
             total.magnitude,
         )
         # Few enough senders that the sum's noise fits on the grid of one message.
-        summed = NoiseScale(math.sqrt(senders) * scale.std, scale.exponent)
+        summed = scale.times(math.sqrt(senders))
         return add_gaussian(total.value, summed.std, summed.exponent, self._noise)
 
     def choose_least(

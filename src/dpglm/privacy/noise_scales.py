@@ -9,39 +9,10 @@ from typing import final
 from dpglm.privacy.noise import granularity_exponent, grid_sensitivity
 from dpglm.privacy.unit import Adjacency
 
-__all__ = ["NoiseScale", "check_scale", "l2_noise_scale", "noise_scale", "pure_objective_epsilon"]
+__all__ = ["NoiseScale", "l2_noise_scale", "noise_scale", "pure_objective_epsilon"]
 
 _MOST_CELLS = 2.0**32
 _LEAST_SCALE, _SCALES_BELOW = 2.0**-1050, 2.0**995
-
-
-def check_scale(name: str, scale: float) -> float:
-    """Return a scale of noise, or raise ValueError if grids of floats cannot hold it.
-
-    Parameters
-    ----------
-    name : str
-        What it is the scale of.
-    scale : float
-        Must be from 2^-1050 to below 2^995.
-
-    Returns
-    -------
-    float
-
-    Examples
-    --------
-    >>> check_scale("noise", 0.0)
-    Traceback (most recent call last):
-    ...
-    ValueError: noise must have a scale from 8.3e-317 to 3.3e+299, got 0.0: give bounds in ...
-    """
-    if not _LEAST_SCALE <= scale < _SCALES_BELOW:
-        raise ValueError(
-            f"{name} must have a scale from {_LEAST_SCALE:.2g} to {_SCALES_BELOW:.2g}, got "
-            f"{scale!r}: give bounds in other units, or another budget"
-        )
-    return scale
 
 
 @final
@@ -52,28 +23,24 @@ class NoiseScale:
     Parameters
     ----------
     std : float
-        Standard deviation of Gaussian noise in each coordinate, or scale of L2 noise.
+        Standard deviation of Gaussian noise in each coordinate, or scale of L2 noise; ``inf`` if
+        no noise of that size can be drawn on a grid that holds the sum. Searches for a multiplier
+        may pass such sizes; a plan with one is refused (``check_can_be_asked``).
     exponent : int
         Released values and noise are multiples of ``2**exponent``.
-
-    Raises
-    ------
-    ValueError
-        If no noise of this size can be drawn on this grid. Both are public, and a plan works
-        them out, so this is found out before any row is seen.
     """
 
     std: float
     exponent: int
 
-    def __post_init__(self) -> None:
-        cells = self.std / math.ldexp(1.0, self.exponent)
-        if not 1.0 <= cells < _MOST_CELLS:
-            raise ValueError(
-                f"noise of scale {self.std:g} must be from 1 to {_MOST_CELLS:g} cells of a grid "
-                f"that holds the sum, got {cells:g} cells of {math.ldexp(1.0, self.exponent):g}: "
-                "give a larger budget, fewer columns or steps, or bounds in other units"
-            )
+    def times(self, factor: float) -> NoiseScale:
+        """Return noise that is so many times as large, on the same grid, if it holds that."""
+        return _on_grid(factor * self.std, self.exponent)
+
+
+def _on_grid(std: float, exponent: int) -> NoiseScale:
+    fits = 1.0 <= std / math.ldexp(1.0, exponent) < _MOST_CELLS
+    return NoiseScale(std if fits else math.inf, exponent)
 
 
 def noise_scale(
@@ -100,12 +67,6 @@ def noise_scale(
         The grid is fine against the noise, yet coarse enough that no sum within the bound runs
         out of the integers that a float64 holds.
 
-    Raises
-    ------
-    ValueError
-        If no noise of that size can be drawn, or no grid holds it and the sum: which is found
-        out here, before any row is seen, as all of it is public.
-
     Notes
     -----
     Privacy: the sensitivity includes what snapping ``size`` coordinates to the grid adds. The
@@ -113,10 +74,12 @@ def noise_scale(
     releases asks (``PLDAccountant``).
     """
     wanted = noise_multiplier * adjacency.sum_sensitivity(contribution)
-    finest = granularity_exponent(check_scale("noise", wanted))
+    if not _LEAST_SCALE <= wanted < _SCALES_BELOW:
+        return NoiseScale(math.inf, 0)
+    finest = granularity_exponent(wanted)
     exponent = max(finest, math.frexp(magnitude)[1] - 51)
     snapped = contribution + grid_sensitivity(size, exponent)
-    return NoiseScale(noise_multiplier * adjacency.sum_sensitivity(snapped), exponent)
+    return _on_grid(noise_multiplier * adjacency.sum_sensitivity(snapped), exponent)
 
 
 def l2_noise_scale(
@@ -142,7 +105,7 @@ def l2_noise_scale(
     for a last digit.
     """
     scale = noise_scale(adjacency, contribution, 1.0 / epsilon, size, magnitude)
-    return NoiseScale(scale.std * (1.0 + 2.0**-50), scale.exponent)
+    return scale.times(1.0 + 2.0**-50)
 
 
 def pure_objective_epsilon(noise_multiplier: float, curvature_ratio: float) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Self, final
@@ -9,7 +10,6 @@ from typing import Any, Self, final
 from dpglm._json import integer, line, number, object_with
 from dpglm._validation import check_integer, check_real
 from dpglm.privacy.events import Event, event_from_dict
-from dpglm.privacy.noise_scales import check_scale
 
 __all__ = ["Release", "check_can_be_asked"]
 
@@ -36,7 +36,8 @@ class Release:
     noise_scale : float
         Scale of the noise that goes with ``contribution_bound``. It is at least
         ``noise_multiplier`` times the relation's sensitivity for that bound; the excess is what
-        floating point asks for.
+        floating point asks for. ``inf`` where floating point has no such noise; no plan has such a
+        release.
     coordinates : int
         Number of values in each release, at least 1.
     """
@@ -52,8 +53,11 @@ class Release:
     def __post_init__(self) -> None:
         check_integer("count", self.count, least=1)
         check_integer("coordinates", self.coordinates, least=1)
-        for name in ("contribution_bound", "noise_multiplier", "noise_scale"):
+        for name in ("contribution_bound", "noise_multiplier"):
             check_real(name, getattr(self, name), least=0.0)
+        # A search may pass sizes that no grid holds; a plan does not.
+        if self.noise_scale != math.inf:
+            check_real("noise_scale", self.noise_scale, least=0.0)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values from which ``from_dict`` makes an equal release."""
@@ -96,7 +100,8 @@ def check_can_be_asked(releases: Iterable[Release]) -> None:
     Raises
     ------
     ValueError
-        As ``check_scale`` does.
+        If a scale of noise is below 2^-1050, or 2^995 or more: ``inf`` where no grid holds both
+        the noise and what it is added to (``noise_scale``).
 
     Examples
     --------
@@ -104,7 +109,13 @@ def check_can_be_asked(releases: Iterable[Release]) -> None:
     >>> check_can_be_asked([Release("sum", Gaussian(2.0), 1, 0.0, 2.0, 0.0, 1)])
     Traceback (most recent call last):
     ...
-    ValueError: the release 'sum' must have a scale from ...
+    ValueError: noise of the release 'sum' must have a scale from ...
     """
     for release in releases:
-        check_scale(f"the release {release.quantity!r}", release.noise_scale)
+        if not 2.0**-1050 <= release.noise_scale < 2.0**995:
+            raise ValueError(
+                f"noise of the release {release.quantity!r} must have a scale from 8.3e-317 to "
+                "3.3e+299, and at most 2^32 cells of a grid that holds what it is added to, got "
+                f"{release.noise_scale!r} (inf: no grid does): give a larger budget, fewer columns "
+                "or steps, or bounds in other units"
+            )
