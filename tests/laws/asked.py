@@ -113,7 +113,6 @@ PENALTIES = (
     L2(1e-12),
     L2(1e12),
     L2(1e300),
-    ElasticNet(1e300, 0.5),
     L1(0.1),
     ElasticNet(0.1, 0.5),
     GroupLasso(0.1, ((0,), (1,))),

@@ -100,8 +100,9 @@ def check_can_be_asked(releases: Iterable[Release]) -> None:
     Raises
     ------
     ValueError
-        If a scale of noise is below 2^-1050, or 2^995 or more: ``inf`` where no grid holds both
-        the noise and what it is added to (``noise_scale``).
+        If a scale of noise is below 2^-460, or 2^460 or more: ``inf`` where no grid holds both
+        the noise and what it is added to (``noise_scale``). Within that range choices can be made,
+        too, whose sensitivities must be from 2^-500 to 2^500.
 
     Examples
     --------
@@ -112,10 +113,10 @@ def check_can_be_asked(releases: Iterable[Release]) -> None:
     ValueError: noise of the release 'sum' must have a scale from ...
     """
     for release in releases:
-        if not 2.0**-1050 <= release.noise_scale < 2.0**995:
+        if not 2.0**-460 <= release.noise_scale < 2.0**460:
             raise ValueError(
-                f"noise of the release {release.quantity!r} must have a scale from 8.3e-317 to "
-                "3.3e+299, and at most 2^32 cells of a grid that holds what it is added to, got "
+                f"noise of the release {release.quantity!r} must have a scale from 3.4e-139 to "
+                "3e+138, and at most 2^32 cells of a grid that holds what it is added to, got "
                 f"{release.noise_scale!r} (inf: no grid does): give a larger budget, fewer columns "
                 "or steps, or bounds in other units"
             )
