@@ -72,14 +72,20 @@ def check_real(
         )
         if math.isfinite(bound)
     )
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, numbers.Real)
-        or not math.isfinite(value)
-        or not (above < float(value) < below and least <= float(value) <= most)
-    ):
+    found = _as_float(value)
+    if not (math.isfinite(found) and above < found < below and least <= found <= most):
         raise ValueError(f"{name} must be a finite number {allowed}".rstrip() + f", got {value!r}")
-    return float(value)
+    return found
+
+
+def _as_float(value: object) -> float:
+    """Return a number as a float, infinite where it is beyond them; NaN for all else."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
 
 
 def check_one_of(name: str, value: object, allowed: Sequence[str]) -> str:

@@ -5,6 +5,7 @@ import hashlib
 import json
 import sqlite3
 import warnings
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -17,10 +18,11 @@ from dpglm.data.schema import Schema
 from dpglm.exceptions import PlanMismatchError
 from dpglm.ledger import LedgerContents, PrivacyLedger
 from dpglm.privacy.budget import ApproximateDP
-from dpglm.report import load_model, save_model
+from dpglm.report import load_model, model_file, save_model
 from dpglm.report.certificate import Certificate
+from dpglm.report.verify import verify
 from dpglm.solvers import NoisyGD
-from tests.laws.hostile import damaged, mutated
+from tests.laws.hostile import HOSTILE, damaged, mutated, written
 
 FEW = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 MANY = settings(max_examples=1500, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -70,8 +72,8 @@ def use_model(path):
 
 def use_certificate(path):
     certificate = Certificate.from_json(path)
-    certificate.statement()
-    return certificate
+    verify(certificate).summary()
+    return certificate.statement()
 
 
 def use_export(path):
@@ -112,7 +114,10 @@ def check(name, path, content):
     path.write_bytes(content)
     try:
         return read(name, path)
-    except (ValueError, PlanMismatchError) as error:
+    except PlanMismatchError:
+        # The whole run was compared with its plan, and nothing is read.
+        return None
+    except ValueError as error:
         message = str(error)
         assert path.name in message, message
         assert "\n" not in message or "the schema is not complete" in message, message
@@ -207,3 +212,32 @@ def test_changed_files_are_refused_in_one_line(law, name, folder, tmp_path, data
 @given(data=st.data())
 def test_thousands_of_changed_files(law, name, folder, tmp_path, data):
     law(name, folder, tmp_path / name, data)
+
+
+def plant_trust(monkeypatch):
+    monkeypatch.setattr(model_file, "disagreements", lambda model: ())
+    monkeypatch.setattr(model_file, "_digest", lambda document: mock.ANY)
+
+
+def plant_no_names(monkeypatch):
+    monkeypatch.setattr(model_file, "in_file", lambda path: contextlib.nullcontext())
+
+
+@pytest.mark.parametrize("plant", [plant_trust, plant_no_names], ids=lambda one: one.__name__)
+def test_a_reader_that_is_not_strict_is_found_out(plant, folder, tmp_path, monkeypatch):
+    tree, expected = (
+        json.loads((folder / "model.json").read_text()),
+        use_model(folder / "model.json"),
+    )
+
+    def law():
+        for text in HOSTILE:
+            content = written(tree, ("intercept", 0), text).encode()
+            found = check("model.json", tmp_path / "model.json", content)
+            if found is not None:
+                np.testing.assert_array_equal(found, expected)
+
+    law()
+    plant(monkeypatch)
+    with pytest.raises(AssertionError):
+        law()

@@ -7,8 +7,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dpglm import LogisticRegression, Ridge
+from dpglm import ApproximateDP, LogisticRegression, PrivacyLedger, Ridge
 from dpglm._json import canonical_json
+from dpglm.data.columns import NumericColumn
+from dpglm.data.schema import Schema
+from dpglm.data.targets import NumericTarget
 from dpglm.report import load_model, save_model
 from dpglm.report.certificate import Certificate
 from tests.report.conftest import make_rows
@@ -104,3 +107,29 @@ def test_old_versions_are_named(path):
 def test_a_layout_of_ones_own_is_the_same_file(path):
     path.write_text("\ufeff" + json.dumps(json.loads(path.read_text()), indent=7))
     np.testing.assert_array_equal(load_model(path).classes_, [0, 1])
+
+
+@pytest.mark.parametrize(
+    ("labels", "names"), [(["a", "b\ud800"], ["x", "y", "z"]), (["a", "b"], ["x", "y\udfff", "z"])]
+)
+def test_what_cannot_be_written_is_refused_before_anything_is_spent(tmp_path, labels, names):
+    ledger = PrivacyLedger.create(tmp_path / "l", data="people", budget=ApproximateDP(9.0, 1e-4))
+    X, y = make_rows()
+    frame = pd.DataFrame(X, columns=names)
+    model = LogisticRegression(classes=labels, row_norm=2.0, ledger=ledger)
+    with pytest.raises(ValueError, match="must be Unicode text without lone surrogates"):
+        model.fit(frame, np.array(labels, dtype=object)[y])
+    assert ledger.contents().entries == ()
+
+
+def test_a_schema_with_a_lone_surrogate_cannot_be_made():
+    columns = (NumericColumn("age\ud800", 0, 1),)
+    with pytest.raises(ValueError, match=r"must be Unicode text without lone surrogates"):
+        Schema(columns, NumericTarget("y", 0, 1), "known")
+    with pytest.raises(ValueError, match=r"provenance must be Unicode text"):
+        Schema((NumericColumn("age", 0, 1),), NumericTarget("y", 0, 1), "known\ud800")
+
+
+def test_numbers_beyond_all_floats_are_refused_as_numbers():
+    with pytest.raises(ValueError, match="epsilon must be a finite number"):
+        ApproximateDP(10**400, 1e-6)

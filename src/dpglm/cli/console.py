@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import IO, Any, ParamSpec, TypeVar, final
 
 import click
-from click.exceptions import Exit
 from rich.console import Console
 from rich.text import Text
 
@@ -202,7 +201,7 @@ def guarded(command: Callable[P, R]) -> Callable[P, R]:
                 return command(*args, **kwargs)
             except KeyboardInterrupt:
                 raise Interrupted(context.meta.get(_INTERRUPTED, _any_interruption)()) from None
-            except (click.ClickException, click.Abort, Exit):
+            except (click.ClickException, click.Abort, click.exceptions.Exit):
                 raise
             except (BrokenPipeError, SystemExit):
                 # Nobody reads on (rich says so by SystemExit): this is no verdict either.

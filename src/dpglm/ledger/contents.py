@@ -154,7 +154,7 @@ class LedgerContents:
         terms = self.terms
         try:
             price = terms.rule.charge(entry.event, terms.adjacency, entry.delta)
-        except ValueError as error:
+        except (ArithmeticError, ValueError) as error:
             return f"entry {entry.number} has no price: {error}"
         if set(price) == set(entry.charge) and all(
             entry.charge[name] >= value * (1.0 - _SAME_PRICE) for name, value in price.items()
