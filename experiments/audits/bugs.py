@@ -161,7 +161,7 @@ def faded() -> Setup:
     """Give the second step a fifth of the noise that its event claims."""
     plan = sound("d2p2").make().target
     method = dataclasses.replace(plan.method, noise_factors=(1.0, 0.2))
-    setup = of_plan(dataclasses.replace(plan, method=method))
+    setup = of_plan(dataclasses.replace(plan, method=method, budget=GENEROUS))
     return dataclasses.replace(setup, claim=Claim.of(plan))
 
 
