@@ -84,13 +84,17 @@ class TestRules:
     def test_budgets_in_other_currencies_are_judged_by_their_epsilon(self):
         assert "epsilon" in fit_classifier(budget=GaussianDP(4.0)).privacy_.caveats()[0]
 
-    @pytest.mark.parametrize("value", [10**400, 1.5, True, None, "400", [400], {"n": 1}, -1, 0])
+    @pytest.mark.parametrize("value", [2**64 - 1, 1.5, True, None, "400", [400], {"n": 1}, -1, 0])
     def test_a_number_of_rows_that_is_none_breaks_nothing(self, binary, value):
         fact = PublicFact("n_rows", value, "declared")
         odd = changed(binary.privacy_, public_facts=(fact,), settings={"data": {"n_rows": value}})
-        assert len(cautions(odd)) == (value == 10**400)
+        assert len(cautions(odd)) == (value == 2**64 - 1)
         assert cautions(changed(odd, settings={"data": value})) == cautions(odd)
         assert cautions(changed(odd, settings={}, public_facts=())) == ()
+
+    def test_a_number_that_no_certificate_can_hold_is_no_fact(self):
+        with pytest.raises(ValueError, match="n_rows must be an integer of at most 64 bits"):
+            PublicFact("n_rows", 10**400, "declared")
 
 
 def private_by_definition(certificate):
