@@ -9,6 +9,7 @@ __all__ = [
     "PublicInformationWarning",
     "RowsChangedError",
     "SlowSumsWarning",
+    "TooCostlyError",
 ]
 
 
@@ -42,3 +43,7 @@ class RowsChangedError(OSError):
 
 class SlowSumsWarning(UserWarning):
     """Sums over rows were not compiled when dpglm was installed: fits are the same, but slower."""
+
+
+class TooCostlyError(ValueError):
+    """A computation would take more time or memory than it is allowed."""

@@ -137,3 +137,13 @@ def test_too_little_memory_is_no_verdict(run, released, monkeypatch, fails):
 
     monkeypatch.setattr(sys.modules["dpglm.report.verify"], "verify", hungry)
     assert fails(run("verify", "certificate.json")) == "Error: not enough memory"
+
+
+def test_what_is_too_costly_to_check_neither_holds_nor_fails(run, released, monkeypatch):
+    monkeypatch.setattr("dpglm.report.cost._MOST_LAWS", 0)
+    done = run("verify", "certificate.json")
+    assert done.exit_code == 2
+    assert done.stdout.startswith("THE CERTIFICATE IS TOO COSTLY TO CHECK.")
+    # What can be seen without recomputing it still counts.
+    tamper(released / "certificate.json", model_digest="x")
+    assert run("verify", "certificate.json").exit_code != 0

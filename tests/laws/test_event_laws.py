@@ -190,3 +190,54 @@ def test_replace_one_costs_more_for_the_same_noise(make, accountant, adjacency):
     if adjacency is Adjacency.REPLACE_ONE:
         replaced = epsilon(accountant, Repeated(make(1.5), 6), adjacency)
         assert replaced > 1.5 * epsilon(accountant, Repeated(make(3.0), 6), Adjacency.ZERO_OUT)
+
+
+EXTREMES = (1e-48, 1e-20, 1e-5, 1e12, 1e20, 1e48)
+
+
+@pytest.mark.parametrize("adjacency", Adjacency)
+@pytest.mark.parametrize("multiplier", EXTREMES)
+@pytest.mark.parametrize("name", EVENTS)
+def test_no_finite_noise_is_free_and_none_overflows(name, multiplier, adjacency):
+    event = Repeated(EVENTS[name](multiplier), 3)
+    if "parallel" in name and adjacency is Adjacency.ADD_REMOVE:
+        return
+    accountant = accountant_for(event, adjacency)
+    assert accountant.epsilon(event, adjacency, 0.0) > 0.0
+    assert accountant.epsilon(event, adjacency, 1e-6) >= 0.0
+    assert 0.0 <= accountant.delta(event, adjacency, 1.0) <= 1.0
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        Gaussian,
+        Laplace,
+        Pure,
+        BoundedRange,
+        lambda s: LastIterate(s, 0.5, 3),
+        lambda s: ObjectivePerturbation(s, 0.1),
+        lambda s: ObjectivePerturbation(1.0, s),
+        lambda s: ProjectedGaussian(s, 3),
+        lambda s: PoissonSampled(1e-60, Gaussian(s)),
+    ],
+)
+@pytest.mark.parametrize("value", [1e162, 1e51, 1e-51, 1e-200])
+def test_multipliers_whose_powers_leave_the_floats_are_refused(make, value):
+    # Gaussian(1e162) used to cost nothing at delta 0: the square of its mu is 0 in floating point.
+    with pytest.raises(ValueError, match=r"1e-50"):
+        make(value)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda n: Repeated(Gaussian(1.0), n),
+        lambda n: LastIterate(1.0, 0.5, n),
+        lambda n: ProjectedGaussian(1.0, n),
+    ],
+)
+def test_counts_that_are_no_floats_are_refused(make):
+    make(2**53)
+    with pytest.raises(ValueError, match="must be at most"):
+        make(10**400)

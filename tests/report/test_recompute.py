@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from dpglm.exceptions import TooCostlyError
 from dpglm.privacy import gdp
 from dpglm.privacy.accountants import accountant_for
 from dpglm.privacy.events import (
@@ -24,6 +25,7 @@ from dpglm.privacy.events import (
 from dpglm.privacy.repetitions import NegativeBinomial, PoissonNumber
 from dpglm.privacy.unit import Adjacency
 from dpglm.report import hockey_sticks
+from dpglm.report.cost import check_cost
 from dpglm.report.divergences import divergence_delta
 from dpglm.report.hockey_sticks import HockeySticks
 from dpglm.report.recompute import gaussian_mu, recompute
@@ -208,3 +210,29 @@ def test_a_quiet_release_beside_loud_ones_sets_no_grid(monkeypatch):
     together = HockeySticks(Composed((quiet, loud)), Adjacency.ZERO_OUT).delta(1.0)
     assert max(widths) < 1.01 * min(widths)
     assert together == pytest.approx(alone, rel=1e-2)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        Repeated(PoissonSampled(1e-7, ProjectedGaussian(0.5, 50)), 100),
+        Repeated(PoissonSampled(1e-6, Gaussian(0.5)), 1000),
+        Repeated(PoissonSampled(1e-6, Gaussian(0.3)), 100_000),
+        Repeated(PoissonSampled(1e-5, Gaussian(0.5)), 100),
+    ],
+    ids=["projected", "95 seconds once", "8 GB once", "rejected once"],
+)
+def test_honest_claims_under_sparse_sampling_hold(event):
+    epsilon = accountant_for(event, ZERO_OUT).epsilon(event, ZERO_OUT, 1e-7)
+    found = list(recompute(event, ZERO_OUT, epsilon, 1e-7))
+    assert found
+    assert all(one.delta <= 1e-7 * (1.0 + one.tolerance) for one in found)
+
+
+def test_what_is_too_costly_is_refused_before_anything_is_computed():
+    many = Composed(tuple(PoissonSampled(1e-3 + 1e-6 * i, Gaussian(1.0)) for i in range(49)))
+    with pytest.raises(TooCostlyError, match="at most 48"):
+        check_cost(many)
+    with pytest.raises(TooCostlyError, match="at most 48"):
+        check_cost(RandomlyRepeated((many,), NegativeBinomial(0.1)))
+    check_cost(Composed(many.events[:48]))

@@ -37,7 +37,8 @@ def verify(context: click.Context, certificate: Path) -> None:
     be seen from a file.
 
     Exit code: 0 if the claim holds (and, of a model file, the model is the one that it is about);
-    1 if it does not; 2 if the file is no certificate, or the check could not be made.
+    1 if it does not; 2 if the file is no certificate, or the check could not be made, or would
+    take more than about a minute or 2 GB.
     """
     from dpglm.report.verify import verify as check
 
@@ -49,7 +50,8 @@ def verify(context: click.Context, certificate: Path) -> None:
     if found.ok:
         output().print()
         _print_spending(claim)
-    context.exit(0 if found.ok and not problems else 1)
+    undecided = found.too_costly is not None and len(found.findings) == 1
+    context.exit(0 if found.ok and not problems else 2 if undecided and not problems else 1)
 
 
 def _print_spending(claim: Certificate) -> None:

@@ -8,6 +8,7 @@ import math
 
 from dpglm.privacy.branches import branches, has_parallel_parts, leaves
 from dpglm.privacy.events import Event, canonical
+from dpglm.privacy.groups import grouped_delta, grouped_epsilon, pure_group
 from dpglm.privacy.unit import Adjacency
 
 __all__ = ["Accountant", "check_parallel_parts", "own_version"]
@@ -77,7 +78,9 @@ class Accountant(abc.ABC):
         """
         if not 0.0 <= epsilon < math.inf:
             raise ValueError(f"epsilon must be finite and at least 0, got {epsilon!r}")
-        return max(self._delta(one, adjacency, epsilon) for one in self._branches(event, adjacency))
+        return max(
+            self._least_delta(one, adjacency, epsilon) for one in self._branches(event, adjacency)
+        )
 
     def epsilon(self, event: Event, adjacency: Adjacency, delta: float) -> float:
         """Bound epsilon from above.
@@ -104,7 +107,40 @@ class Accountant(abc.ABC):
         """
         if not 0.0 <= delta < 1.0:
             raise ValueError(f"delta must be in [0, 1), got {delta!r}")
-        return max(self._epsilon(one, adjacency, delta) for one in self._branches(event, adjacency))
+        return max(
+            self._least_epsilon(one, adjacency, delta) for one in self._branches(event, adjacency)
+        )
+
+    def _least_delta(self, event: Event, adjacency: Adjacency, epsilon: float) -> float:
+        bound = self._delta(event, adjacency, epsilon)
+        groups = pure_group(event, adjacency)
+        if groups is None:
+            return bound
+        rest, pure = groups
+        return min(
+            bound,
+            grouped_delta(
+                lambda share: self._delta(rest, adjacency, share),
+                lambda share: self._delta(pure, adjacency, share),
+                self._epsilon(pure, adjacency, 0.0),
+                epsilon,
+            ),
+        )
+
+    def _least_epsilon(self, event: Event, adjacency: Adjacency, delta: float) -> float:
+        bound = self._epsilon(event, adjacency, delta)
+        groups = pure_group(event, adjacency)
+        if groups is None or delta == 0.0:
+            return bound
+        rest, pure = groups
+        return min(
+            bound,
+            grouped_epsilon(
+                lambda share: self._epsilon(rest, adjacency, share),
+                lambda share: self._epsilon(pure, adjacency, share),
+                delta,
+            ),
+        )
 
     def _branches(self, event: Event, adjacency: Adjacency) -> tuple[Event, ...]:
         check_parallel_parts(event, adjacency)

@@ -96,10 +96,10 @@ class PartwiseAccountant(Accountant):
         return any(one._knows(basic) for one in self.accountants)
 
     def _delta(self, event: Event, adjacency: Adjacency, epsilon: float) -> float:
-        return accountant_for(event, adjacency)._delta(event, adjacency, epsilon)
+        return accountant_for(event, adjacency).delta(event, adjacency, epsilon)
 
     def _epsilon(self, event: Event, adjacency: Adjacency, delta: float) -> float:
-        return accountant_for(event, adjacency)._epsilon(event, adjacency, delta)
+        return accountant_for(event, adjacency).epsilon(event, adjacency, delta)
 
 
 @final

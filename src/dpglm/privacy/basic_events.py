@@ -19,7 +19,15 @@ __all__ = [
     "PoissonSampled",
     "ProjectedGaussian",
     "Pure",
+    "check_count",
 ]
+
+SMALLEST, LARGEST, MOST = 1e-50, 1e50, 2**53
+"""Range of noise multipliers, epsilons and ratios, and the largest count, of every event.
+
+Fourth powers of such numbers, and their products with counts, are neither 0 nor infinite in
+floating point: noise without end would cost nothing there, and little noise raise an error.
+"""
 
 
 class Event(abc.ABC):
@@ -55,7 +63,7 @@ class Gaussian(Event):
     Parameters
     ----------
     noise_multiplier : float
-        Noise standard deviation divided by L2 sensitivity; finite, above 0.
+        Noise standard deviation divided by L2 sensitivity; from 1e-50 to 1e50.
 
     Examples
     --------
@@ -83,8 +91,8 @@ class Laplace(Event):
     Parameters
     ----------
     noise_multiplier : float
-        Noise scale ``b`` (not its standard deviation) divided by L1 sensitivity; finite,
-        above 0. Pure differential privacy with epsilon ``1 / noise_multiplier``.
+        Noise scale ``b`` (not its standard deviation) divided by L1 sensitivity; from
+        1e-50 to 1e50. Pure differential privacy with epsilon ``1 / noise_multiplier``.
     """
 
     noise_multiplier: float
@@ -107,7 +115,7 @@ class PoissonSampled(Event):
     Parameters
     ----------
     sampling_rate : float
-        Probability that a row is in the sample, in (0, 1].
+        Probability that a row is in the sample, from 1e-50 to 1.
     event : Gaussian or ProjectedGaussian
         What is released about the sample.
 
@@ -123,7 +131,7 @@ class PoissonSampled(Event):
     event: Gaussian | ProjectedGaussian
 
     def __post_init__(self) -> None:
-        rate = check_real("sampling_rate", self.sampling_rate, above=0.0, most=1.0)
+        rate = check_real("sampling_rate", self.sampling_rate, least=SMALLEST, most=1.0)
         if not isinstance(self.event, Gaussian | ProjectedGaussian):
             raise ValueError(f"event must be Gaussian or ProjectedGaussian, got {self.event!r}")
         _set(self, "sampling_rate", rate)
@@ -148,13 +156,13 @@ class LastIterate(Event):
     ----------
     noise_multiplier : float
         Noise standard deviation of one step divided by that step's sensitivity (both of the
-        mean gradient, or both of the sum); finite, above 0.
+        mean gradient, or both of the sum); from 1e-50 to 1e50.
     contraction : float
         Lipschitz constant ``c`` of one noiseless step, in [0, 1]. For an ``m``-strongly
         convex and ``M``-smooth objective and step size ``eta <= 2/M`` it is
         ``max(|1 - eta m|, |1 - eta M|)``.
     steps : int
-        Number of steps, at least 1.
+        Number of steps, from 1 to 2^53.
 
     Notes
     -----
@@ -176,7 +184,7 @@ class LastIterate(Event):
         _check_positive(self, "noise_multiplier", self.noise_multiplier)
         contraction = check_real("contraction", self.contraction, least=0.0, most=1.0)
         _set(self, "contraction", contraction)
-        _set(self, "steps", check_integer("steps", self.steps, least=1))
+        _set(self, "steps", check_count("steps", self.steps, least=1))
 
     @property
     def mu(self) -> float:
@@ -221,7 +229,7 @@ class Pure(Event):
     Parameters
     ----------
     epsilon : float
-        Its epsilon under the declared adjacency; finite, above 0.
+        Its epsilon under the declared adjacency; from 1e-50 to 1e50.
 
     Notes
     -----
@@ -256,7 +264,7 @@ class BoundedRange(Event):
     Parameters
     ----------
     epsilon : float
-        Length of the interval under the declared adjacency; finite, above 0. For scores of
+        Length of the interval under the declared adjacency; from 1e-50 to 1e50. For scores of
         sensitivity D chosen with weights ``exp(-epsilon score / (2 D))`` it is this epsilon.
 
     Notes
@@ -293,10 +301,10 @@ class ObjectivePerturbation(Event):
     ----------
     noise_multiplier : float
         Standard deviation of the linear term over the sensitivity of the gradient sum (the
-        bound L on a row's gradient, or 2 L under replace-one); finite, above 0.
+        bound L on a row's gradient, or 2 L under replace-one); from 1e-50 to 1e50.
     curvature_ratio : float
         Bound on one row's curvature over the strength of the quadratic penalty on all
-        coefficients; finite, above 0.
+        coefficients; from 1e-50 to 1e50.
 
     Notes
     -----
@@ -352,9 +360,9 @@ class ProjectedGaussian(Event):
     Parameters
     ----------
     noise_multiplier : float
-        Noise standard deviation over the L2 sensitivity D of ``v``; finite, above 0.
+        Noise standard deviation over the L2 sensitivity D of ``v``; from 1e-50 to 1e50.
     dimension : int
-        Number p of columns of A, at least 1; its entries are independent standard normal and
+        Number p of columns of A, from 1 to 2^53; its entries are independent standard normal and
         used for this release only.
 
     Notes
@@ -372,7 +380,7 @@ class ProjectedGaussian(Event):
 
     def __post_init__(self) -> None:
         _check_positive(self, "noise_multiplier", self.noise_multiplier)
-        _set(self, "dimension", check_integer("dimension", self.dimension, least=1))
+        _set(self, "dimension", check_count("dimension", self.dimension, least=1))
 
     def terms(self) -> tuple[tuple[Event, int], ...]:
         return ((self, 1),)
@@ -386,7 +394,15 @@ class ProjectedGaussian(Event):
 
 
 def _check_positive(event: Event, name: str, value: float) -> None:
-    _set(event, name, check_real(name, value, above=0.0))
+    _set(event, name, check_real(name, value, least=SMALLEST, most=LARGEST))
+
+
+def check_count(name: str, value: object, *, least: int) -> int:
+    """Return a number of steps, dimensions or repetitions, or raise ValueError."""
+    count = check_integer(name, value, least=least)
+    if count > MOST:
+        raise ValueError(f"{name} must be at most {MOST}, got {value!r}")
+    return count
 
 
 def _set(event: Event, name: str, value: object) -> None:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from dpglm._json import Reader, integer, items, number, tagged
-from dpglm._validation import check_integer
 from dpglm.privacy.basic_events import (
     BoundedRange,
     Event,
@@ -18,6 +17,7 @@ from dpglm.privacy.basic_events import (
     PoissonSampled,
     ProjectedGaussian,
     Pure,
+    check_count,
 )
 from dpglm.privacy.repetitions import Repetitions, repetitions_from_dict
 
@@ -156,7 +156,7 @@ class Repeated(Event):
     event : Event
         What happens each time.
     count : int
-        How often, at least 0 (0: nothing is released).
+        How often, from 0 (nothing is released) to 2^53.
     """
 
     event: Event
@@ -165,7 +165,7 @@ class Repeated(Event):
     def __post_init__(self) -> None:
         if not isinstance(self.event, Event):
             raise ValueError(f"event must be an Event, got {self.event!r}")
-        object.__setattr__(self, "count", check_integer("count", self.count, least=0))
+        object.__setattr__(self, "count", check_count("count", self.count, least=0))
 
     def terms(self) -> tuple[tuple[Event, int], ...]:
         if self.count == 0:

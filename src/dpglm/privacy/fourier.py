@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import functools
 import importlib.metadata
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.fft import irfft, next_fast_len, rfft
 from scipy.optimize import brentq, minimize_scalar
 
+from dpglm.exceptions import TooCostlyError
 from dpglm.privacy.accountant import Accountant, own_version
 from dpglm.privacy.events import Event, RandomlyRepeated
-from dpglm.privacy.loss_laws import Array, LossLaw, gaussian_law
+from dpglm.privacy.lattices import UNIT_ROUNDOFF, Lattice, dot, on_lattice, tilt
+from dpglm.privacy.loss_laws import gaussian_law
+from dpglm.privacy.rare_losses import Scaled, split
 from dpglm.privacy.reduction import (
     Pieces,
     Profile,
@@ -24,17 +27,12 @@ from dpglm.privacy.reduction import (
     implied_epsilon,
     reduce_event,
 )
+from dpglm.privacy.tilted_sums import LOG_WINDOW_MASS, Mixture, Part
 from dpglm.privacy.unit import Adjacency
 
 __all__ = ["FourierAccountant"]
 
-_UNIT_ROUNDOFF = 2.0**-53
-_LOG_WINDOW_MASS = math.log(1e-17)
-_LOG_NOTHING = -100.0
 _SHARP = 1e-6
-# Laws of fewer points are transformed term by term.
-_FEW = 32
-_LARGEST_LOSS = 690.0  # exp of it is still a float
 
 
 @final
@@ -58,7 +56,9 @@ class FourierAccountant(Accountant):
     -----
     Privacy: the privacy loss of each mechanism is moved to a grid so that each cell keeps
     its mass under both distributions, which can only raise delta, whatever the cells; far from
-    zero they grow with the loss. Losses above the grid count as infinite. The
+    zero they grow with the loss. Losses above the grid count as infinite. A loss that is large
+    only rarely, as under sparse sampling, is split by size, each size on a grid of its own
+    (``rare_losses.split``). The
     distributions are multiplied by ``exp(theta loss)`` and renormalised before they are
     convolved, with theta the saddle point at the epsilon in question: the rounding error of the
     FFT, bounded and added to delta, is then relative to delta instead of absolute, so delta of
@@ -99,24 +99,8 @@ class FourierAccountant(Accountant):
         # Sums of few losses have few cells, and room for smaller ones.
         fraction = self.cell_fraction * min(1.0, 0.1 * math.sqrt(pieces.count))
         width = pieces.cell(fraction, self.most_cells)
-        return _FourierProfile(
-            [_Direction(one, width) for one in _orders(pieces, width, self.even_cells)]
-        )
-
-
-@dataclass(frozen=True)
-class _Lattice:
-    """A privacy loss on the grid: ``exp(log_probs[k])`` is the mass at ``losses[k]``.
-
-    The losses are ``points`` times the width of the grid.
-    """
-
-    points: NDArray[np.int64]
-    losses: Array
-    log_probs: Array
-    infinite: float
-    count: int
-    roundings: int
+        orders = _orders(pieces, width, fraction, self.even_cells)
+        return _FourierProfile([_Direction(one) for one in orders])
 
 
 @final
@@ -135,16 +119,15 @@ class _FourierProfile(Profile):
 class _Direction:
     """Composition of the mechanisms for one order of the two data sets."""
 
-    def __init__(self, lattices: tuple[_Lattice, ...], width: float) -> None:
-        self._width = width
+    def __init__(self, lattices: tuple[Lattice, ...]) -> None:
         # The widest laws first: they leave the least of the spectrum to the others.
         self._lattices = sorted(lattices, key=lambda one: -one.losses.size)
+        self._widths = sorted({one.width for one in lattices})
         self._count = sum(one.count for one in lattices)
         # Rounding in differences of tails moves some of the mass of each cell to its other end.
-        self._drift = sum(
-            one.roundings * _UNIT_ROUNDOFF * one.losses.size * one.count for one in lattices
-        )
+        self._drift = sum(one.drift for one in lattices)
         self._latest: _Tilted | None = None
+        self._plain: _Tilted | None = None
         # Losses that mostly lie above the grid leave too little on it to work with.
         self._hopeless = any(one.infinite > 0.5 for one in self._lattices)
         self._infinite = -math.expm1(
@@ -159,7 +142,11 @@ class _Direction:
         # Any tilt gives a bound; that of a nearby epsilon is as good until its error shows.
         if self._latest is None or not self._latest.is_sharp(epsilon):
             self._latest = self._tilted(self._saddle_point(epsilon))
-        return self._latest.delta(epsilon)
+        if self._latest.is_sharp(epsilon):
+            return self._latest.delta(epsilon)
+        # Of rare losses the saddle point sees only the largest, which may not be what counts.
+        plain = self._untilted()
+        return min(one.delta(epsilon) for one in (self._latest, plain) if one is not None)
 
     def epsilon(self, delta: float) -> float:
         if self._hopeless or delta <= self._infinite:
@@ -180,25 +167,38 @@ class _Direction:
                 break
             tilted = self._tilted(self._saddle_point(0.999 * found))
             found = min(found, tilted.epsilon(delta, largest))
+        if not tilted.is_sharp(found):
+            plain = self._untilted()
+            found = found if plain is None else min(found, plain.epsilon(delta, largest))
         return found
+
+    def _untilted(self) -> _Tilted | None:
+        """Return the law without a tilt, unless its grid would be too large."""
+        if self._plain is None:
+            # Without it the bound is only a little larger.
+            with contextlib.suppress(TooCostlyError):
+                self._plain = self._tilted(0.0)
+        return self._plain
 
     def _saddle_point(self, epsilon: float) -> float:
         return self._last_true(lambda theta: self._cumulant(theta)[1] < epsilon)
 
-    def _cumulant(self, theta: float) -> tuple[float, float, float]:
+    def _cumulant(
+        self, theta: float, lattices: Sequence[Lattice] = ()
+    ) -> tuple[float, float, float]:
         """Cumulant generating function of the finite part of the loss, and two derivatives."""
         value = slope = curvature = 0.0
-        for one in self._lattices:
-            weights, log_mass = _tilt(one, theta)
-            mean = _dot(weights, one.losses)
+        for one in lattices or self._lattices:
+            weights, log_mass = tilt(one, theta)
+            mean = dot(weights, one.losses)
             value += one.count * log_mass
             slope += one.count * mean
-            curvature += one.count * _dot(weights, (one.losses - mean) ** 2)
+            curvature += one.count * dot(weights, (one.losses - mean) ** 2)
         return value, slope, curvature
 
     def _last_true(self, below: Callable[[float], bool]) -> float:
         """Largest theta, to a hundredth, at which an increasing function is below its goal."""
-        largest = 50.0 / self._width
+        largest = 50.0 / self._widths[0]
         good, bad = 0.0, 1.0
         while bad < largest and below(bad):
             good, bad = bad, 4.0 * bad
@@ -207,29 +207,33 @@ class _Direction:
             good, bad = (middle, bad) if below(middle) else (good, middle)
         return good
 
-    def _support(self) -> tuple[float, float]:
-        low = sum(one.count * one.losses[0] for one in self._lattices)
-        high = sum(one.count * one.losses[-1] for one in self._lattices)
+    def _support(self, lattices: Sequence[Lattice] = ()) -> tuple[float, float]:
+        some = lattices or self._lattices
+        low = sum(one.count * one.losses[0] for one in some)
+        high = sum(one.count * one.losses[-1] for one in some)
         return float(low), float(high)
 
-    def _window(self, theta: float) -> tuple[float, float]:
+    def _window(self, theta: float, lattices: Sequence[Lattice]) -> tuple[float, float]:
         """Interval outside which the tilted sum has mass below the window mass, by Chernoff."""
-        value, _, curvature = self._cumulant(theta)
-        low, high = self._support()
+        value, _, curvature = self._cumulant(theta, lattices)
+        low, high = self._support(lattices)
         if curvature == 0.0:
             return low, high
 
         def reach(log_s: float, side: float) -> float:
             s = math.exp(log_s)
-            return (self._cumulant(theta + side * s)[0] - value - _LOG_WINDOW_MASS) / s
+            return (self._cumulant(theta + side * s, lattices)[0] - value - LOG_WINDOW_MASS) / s
 
-        # Any s bounds the reach; near the best one for a normal law the bound is least.
-        guess = 0.5 * math.log(-2.0 * _LOG_WINDOW_MASS / curvature)
+        # Any s bounds the reach; near the best one for a normal law the bound is least. Rare
+        # large losses ask for one that is as small as they are large.
+        guess = 0.5 * math.log(-2.0 * LOG_WINDOW_MASS / curvature)
+        largest = max(max(-one.losses[0], one.losses[-1]) for one in lattices)
+        least = min(guess - 3.0, math.log(1.0 / largest))
         best = [
             float(
                 minimize_scalar(
                     reach,
-                    bounds=(guess - 3.0, guess + 2.0),
+                    bounds=(least, guess + 2.0),
                     args=(side,),
                     method="bounded",
                     options={"xatol": 0.1, "maxiter": 12},
@@ -240,48 +244,22 @@ class _Direction:
         return max(low, -best[0]), min(high, best[1])
 
     def _tilted(self, theta: float) -> _Tilted:
-        margin = 1e-12 + 8.0 * _UNIT_ROUNDOFF * self._count
+        margin = 1e-12 + 8.0 * UNIT_ROUNDOFF * self._count
         if self._count == 1:
             # Nothing to convolve, so no error to be tilted away: the law itself.
             (only,) = self._lattices
-            probs, log_mass = _tilt(only, 0.0)
+            probs, log_mass = tilt(only, 0.0)
             losses = only.losses + self._drift
-            return _Tilted(0.0, log_mass, losses, probs, 0.0, self._infinite, margin)
-        low, high = self._window(theta)
-        first = math.floor(low / self._width)
-        size = next_fast_len(math.ceil(high / self._width) - first + 1, real=True)
-        # By FFT; of few points, term by term, 64 units of roundoff are enough.
-        stage = 4.0 * _UNIT_ROUNDOFF * max(math.log2(size) + 2.0, 16.0)
-        # Most of the spectrum is soon left with nothing; powers are taken of the rest.
-        kept = np.arange(size // 2 + 1)
-        product = np.ones(kept.size, dtype=np.complex128)
-        log_bound, relative = np.zeros(kept.size), np.zeros(kept.size)
-        shift = first
-        for one in self._lattices:
-            weights, _ = _tilt(one, theta)
-            single = _transform((one.points - one.points[0]) % size, weights, size, kept)
-            # Each entry is off by at most `stage`; so is a power, by the mean value theorem.
-            modulus = np.minimum(np.abs(single) + stage, 1.0)
-            log_bound += one.count * np.log(modulus)
-            relative += one.count * (stage / modulus + 8.0 * _UNIT_ROUNDOFF)
-            some = log_bound > _LOG_NOTHING
-            kept, log_bound, relative = kept[some], log_bound[some], relative[some]
-            product = product[some] * single[some] ** one.count
-            shift -= one.count * int(one.points[0])
-        bound = np.exp(log_bound)
-        error = math.sqrt(2.0 * float(np.sum((bound * relative) ** 2)))
-        error += 2.0 * stage * float(np.sum(bound)) + 2.0 * math.exp(_LOG_WINDOW_MASS)
-        error += size * math.exp(_LOG_NOTHING)
-        spectrum = np.zeros(size // 2 + 1, dtype=np.complex128)
-        spectrum[kept] = product
-        probs = np.maximum(np.roll(irfft(spectrum, size), -(shift % size)), 0.0)
-        losses = self._width * (first + np.arange(size, dtype=np.float64))
+            part = Part(losses, probs, 0.0, 0.0)
+            return _Tilted(0.0, log_mass, (part,), self._infinite, margin)
+        total = Mixture.nothing(theta)
+        for width in self._widths:
+            some = [one for one in self._lattices if one.width == width]
+            total = total.plus(some, self._window(theta, some))
         return _Tilted(
             theta,
             self._cumulant(theta)[0],
-            losses + self._drift,
-            probs,
-            error,
+            tuple(dataclasses.replace(one, losses=one.losses + self._drift) for one in total.parts),
             self._infinite,
             margin,
         )
@@ -293,15 +271,13 @@ class _Tilted:
 
     theta: float
     cumulant: float
-    losses: Array
-    probs: Array
-    error: float
+    parts: tuple[Part, ...]
     infinite: float
     margin: float
 
     def is_sharp(self, epsilon: float) -> bool:
         """Whether the error is a small part of delta."""
-        return self.error <= _SHARP * self._mass(epsilon)
+        return self._error(epsilon) <= _SHARP * self._mass(epsilon)
 
     def delta(self, epsilon: float) -> float:
         exponent = self.cumulant - self.theta * epsilon
@@ -327,77 +303,37 @@ class _Tilted:
         return found
 
     def _mass(self, epsilon: float) -> float:
-        above = int(np.searchsorted(self.losses, epsilon, side="right"))
-        gap = epsilon - self.losses[above:]
-        return self.error - _dot(self.probs[above:] * np.exp(self.theta * gap), np.expm1(gap))
+        total = self._error(epsilon)
+        for one in self.parts:
+            above = int(np.searchsorted(one.losses, epsilon, side="right"))
+            gap = epsilon - one.losses[above:]
+            total -= dot(one.masses[above:] * np.exp(self.theta * gap), np.expm1(gap))
+        return total
 
-
-def _transform(
-    points: NDArray[np.int64], weights: Array, size: int, frequencies: NDArray[np.int64]
-) -> NDArray[np.complex128]:
-    """Return some frequencies of the Fourier transform of weights at points of a circle."""
-    if points.size <= _FEW and points.size * frequencies.size <= size:
-        angles = (-2.0 * math.pi / size) * (np.outer(frequencies, points) % size)
-        return np.asarray(np.exp(1j * angles) @ weights)
-    return np.asarray(rfft(np.bincount(points, weights, minlength=size))[frequencies])
-
-
-def _dot(a: Array, b: Array) -> float:
-    # Threads of the linear algebra library cost more here than the product itself.
-    return float(np.sum(a * b))
-
-
-def _tilt(lattice: _Lattice, theta: float) -> tuple[Array, float]:
-    """Probabilities times ``exp(theta losses)``, normalised, and the log of their total."""
-    exponents = theta * lattice.losses
-    exponents += lattice.log_probs
-    peak = float(exponents.max())
-    exponents -= peak
-    weights = np.exp(exponents, out=exponents)
-    total = float(weights.sum())
-    weights /= total
-    return weights, peak + math.log(total)
+    def _error(self, epsilon: float) -> float:
+        # Errors below epsilon add nothing to delta.
+        return math.fsum(
+            one.beyond + (one.error if one.losses[-1] > epsilon else 0.0) for one in self.parts
+        )
 
 
 # Calibration and reports ask about the same pieces several times.
 @functools.lru_cache(maxsize=4)
-def _orders(pieces: Pieces, width: float, even_cells: int) -> tuple[tuple[_Lattice, ...], ...]:
-    """Put the losses on the grid, for each order of the data sets that there is."""
+def _orders(
+    pieces: Pieces, width: float, fraction: float, even_cells: int
+) -> tuple[tuple[Lattice, ...], ...]:
+    """Put the losses on grids, for each order of the data sets that there is."""
     both = [gaussian_law(pieces.mu)] if pieces.mu > 0.0 else []
     pairs = [piece.laws() for piece in pieces.others]
     if not both and not pairs:
         return ()
     orders = (0, 1) if any(one is not other for one, other in pairs) else (0,)
-    laws = ([*both, *(pair[order] for pair in pairs)] for order in orders)
-    return tuple(tuple(_on_lattice(law, width, even_cells) for law in one) for one in laws)
-
-
-def _on_lattice(law: LossLaw, width: float, even_cells: int) -> _Lattice:
-    # A law that lies beyond the largest loss still gets one cell; its mass counts as infinite.
-    low = min(max(law.low, -_LARGEST_LOSS), _LARGEST_LOSS)
-    points = _grid_points(low, max(low, min(law.high, _LARGEST_LOSS)), width, even_cells)
-    losses = width * points.astype(np.float64)
-    tail_p, tail_q = law.tails(losses)
-    mass_p = np.maximum(tail_p[:-1] - tail_p[1:], 0.0)
-    mass_q = np.maximum(tail_q[:-1] - tail_q[1:], 0.0)
-    # Mass sent to the upper end of each cell so that both totals, P's and Q's, are kept.
-    upper = (mass_p - mass_q * np.exp(losses[:-1])) / -np.expm1(-np.diff(losses))
-    upper = np.clip(upper, 0.0, mass_p)
-    probs = np.zeros(losses.size)
-    probs[1:] += upper
-    probs[:-1] += mass_p - upper
-    probs[0] += max(0.0, 1.0 - float(tail_p[0]))
-    with np.errstate(divide="ignore"):
-        return _Lattice(points, losses, np.log(probs), float(tail_p[-1]), law.count, law.roundings)
-
-
-def _grid_points(low: float, high: float, width: float, even_cells: int) -> NDArray[np.int64]:
-    """Multiples of the width around an interval: every one near zero and at the ends."""
-    first = math.floor(low / width)
-    last = max(math.ceil(high / width), first + 1)
-    farthest = max(abs(first), abs(last), even_cells)
-    powers = np.arange(math.log(farthest / even_cells) / math.log1p(1.0 / even_cells) + 1.0)
-    growing = np.floor(even_cells * (1.0 + 1.0 / even_cells) ** powers).astype(np.int64)
-    outward = np.concatenate((np.arange(even_cells), growing))
-    points = np.concatenate((-outward, outward, (first, first + 1, last - 1, last)))
-    return np.unique(points[(points >= first) & (points <= last)])
+    variances = [one.count * one.variance() for one in pieces.others]
+    rest = [pieces.mu**2 + math.fsum(variances) - own for own in variances]
+    found = []
+    for order in orders:
+        scaled = [Scaled(law, width) for law in both]
+        for pair, others in zip(pairs, rest, strict=True):
+            scaled += split(pair[order], width, fraction, max(0.0, others), pieces.count == 1)
+        found.append(tuple(on_lattice(one.law, one.width, even_cells) for one in scaled))
+    return tuple(found)

@@ -13,6 +13,8 @@ __all__ = ["delta", "epsilon", "log_delta", "mu"]
 
 # log_delta is right to 1e-14 of max(1, |log delta|); the inverses leave ten times that room.
 _SLACK = 1e-13
+# Counts as no privacy at all: epsilon would be some 1e15.
+_LARGEST_MU = 1e7
 _NODES, _WEIGHTS = (np.asarray(part) for part in np.polynomial.legendre.leggauss(24))
 _NODES, _WEIGHTS = 0.5 * (_NODES + 1.0), 0.5 * _WEIGHTS
 _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
@@ -62,7 +64,7 @@ def log_delta(epsilon: float, mu: float) -> float:
     epsilon, mu = _checked("epsilon", epsilon), _checked("mu", mu)
     if mu == 0.0:
         return -math.inf
-    if math.isinf(mu):
+    if mu > _LARGEST_MU:
         return 0.0
     a = epsilon / mu - 0.5 * mu
     if math.isinf(a):
@@ -116,7 +118,7 @@ def epsilon(delta: float, mu: float) -> float:
     -------
     float
         Rounded up: ``gdp.delta(epsilon(delta, mu), mu) <= delta``. ``inf`` if no epsilon will do
-        (``delta = 0`` and ``mu > 0``, or ``mu`` infinite and ``delta < 1``).
+        (``delta = 0`` and ``mu > 0``, or ``mu`` above 1e7 and ``delta < 1``).
 
     Raises
     ------
@@ -132,7 +134,7 @@ def epsilon(delta: float, mu: float) -> float:
     mu = _checked("mu", mu)
     if log_delta(0.0, mu) <= target:
         return 0.0
-    if math.isinf(target) or math.isinf(mu):
+    if math.isinf(target) or mu > _LARGEST_MU:
         return math.inf
     # Phi(-a) <= exp(-a^2/2) for a >= 0, so a^2 = -2 log delta is on the safe side.
     high = mu * (math.sqrt(-2.0 * target) + 0.5 * mu) * (1.0 + 1e-9)

@@ -48,6 +48,9 @@ class LossLaw:
         At least 1.
     roundings : int, default=4
         The tails are right to so many units of roundoff.
+    nothing : float, default=0.0
+        Probability of a loss of exactly 0 on top, which the tails leave out; the other losses
+        are then above 0.
     """
 
     tails: Callable[[Array], Tails]
@@ -55,6 +58,7 @@ class LossLaw:
     high: float
     count: int
     roundings: int = 4
+    nothing: float = 0.0
 
 
 def gaussian_law(mu: float) -> LossLaw:

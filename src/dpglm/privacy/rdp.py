@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
-from scipy.special import log_ndtr
+from scipy.special import expit, log_ndtr
 
 from dpglm._validation import check_real
 from dpglm.privacy.accountant import Accountant, own_version
@@ -222,7 +222,7 @@ def _laplace(piece: LaplacePiece, excess: Array) -> Array:
 
 def _pure(piece: PurePiece, excess: Array) -> Array:
     # log( p exp((a-1) e) + (1-p) exp(-(a-1) e) ) / (a-1) with p = 1/(1 + exp(-e)).
-    lower = 1.0 / (1.0 + math.exp(piece.epsilon))
+    lower = float(expit(-piece.epsilon))
     share = np.log1p(lower * np.expm1(-2.0 * excess * piece.epsilon))
     return np.asarray(piece.epsilon + share / excess)
 

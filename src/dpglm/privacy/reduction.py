@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, final
 
 from scipy.optimize import brentq
 
@@ -83,6 +83,14 @@ class Pieces:
         exact = sum(finite, Fraction(0))
         rounded = float(exact)
         return rounded if rounded >= exact else math.nextafter(rounded, math.inf)
+
+    @property
+    def in_reach(self) -> bool:
+        """Whether losses are neither so small nor so large that numerical accounting breaks."""
+        if not self.others:
+            return True
+        spans = [one.span() for one in self.others]
+        return self.cell(0.03, 50_000) >= _SHORTEST and max(26.0 * self.mu, *spans) <= _LONGEST
 
     def cell(self, fraction: float, most_cells: int) -> float:
         """Width of the grid on which privacy losses are rounded.
@@ -173,6 +181,17 @@ class Profile(abc.ABC):
         """Bound epsilon at a delta in [0, 1)."""
 
 
+@final
+class _NoProfile(Profile):
+    """What is known of losses that are out of reach: nothing."""
+
+    def delta(self, epsilon: float) -> float:
+        return 1.0
+
+    def epsilon(self, delta: float) -> float:
+        return math.inf
+
+
 def implied_delta(pieces: Pieces, make_profile: Callable[[], Profile], epsilon: float) -> float:
     """Bound delta of the event from the profile of its pieces.
 
@@ -185,7 +204,7 @@ def implied_delta(pieces: Pieces, make_profile: Callable[[], Profile], epsilon: 
     """
     if epsilon >= pieces.pure_epsilon:
         return 0.0
-    profile = make_profile()
+    profile = make_profile() if pieces.in_reach else _NoProfile()
     bound = profile.delta(epsilon) if pieces.rows == 1 else group_delta(profile.delta, epsilon)
     return min(1.0, bound, gdp.delta(epsilon, pieces.plain_mu) * (1.0 + 1e-12))
 
@@ -194,7 +213,7 @@ def implied_epsilon(pieces: Pieces, make_profile: Callable[[], Profile], delta: 
     """Bound epsilon of the event from the profile of its pieces; see ``implied_delta``."""
     if delta == 0.0:
         return pieces.pure_epsilon
-    profile = make_profile()
+    profile = make_profile() if pieces.in_reach else _NoProfile()
     bound = profile.epsilon(delta) if pieces.rows == 1 else group_epsilon(profile, delta)
     return min(bound, pieces.pure_epsilon, gdp.epsilon(delta, pieces.plain_mu))
 
@@ -243,6 +262,8 @@ def group_epsilon(profile: Profile, target: float) -> float:
 
 
 _LARGEST_HALF = 700.0
+# Of a cell of the grid, and of the losses of one mechanism.
+_SHORTEST, _LONGEST = 1e-13, 1e5
 
 
 def _poisson_sampled(event: PoissonSampled, count: int, stretch: float, replaced: bool) -> Piece:

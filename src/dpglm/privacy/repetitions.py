@@ -131,8 +131,9 @@ class NegativeBinomial(Repetitions):
         while excess(high) > 0.0:
             high *= 2.0
         found = float(brentq(excess, 0.0, high, rtol=1e-9))
+        step = 1e-9
         while excess(found) > 0.0:
-            found = min(high, found * (1.0 + 1e-9))
+            found, step = min(high, found * (1.0 + step) + 1e-300), 2.0 * step
         return (self.shape + 1) * found * (1.0 + 1e-12)
 
     def draw(self, noise: NoiseSource) -> int:

@@ -26,6 +26,7 @@ from dpglm.privacy.events import (
     ProjectedGaussian,
     Pure,
 )
+from dpglm.privacy.groups import pure_group
 from dpglm.privacy.unit import Adjacency
 
 __all__ = ["HockeySticks"]
@@ -35,7 +36,7 @@ _NODES, _WEIGHTS = (np.asarray(part) for part in np.polynomial.legendre.leggauss
 # Every curve is followed until delta is below this; claims far above it can be checked.
 _NEGLIGIBLE = 1e-15
 _SMALLEST_DELTA = 1e-9
-_MOST_POINTS = 20_000
+_MOST_POINTS, _AT_ONCE = 100_000, 4096
 
 
 @final
@@ -79,6 +80,18 @@ class HockeySticks:
     def _delta(self, branch: Event, epsilon: float) -> float:
         replaced = self.adjacency is Adjacency.REPLACE_ONE
         if replaced and any(isinstance(basic, PoissonSampled) for basic, _ in branch.terms()):
+            groups = pure_group(branch, self.adjacency)
+            if groups is not None:
+                # Pairs add up over the two groups, for any split of epsilon.
+                rest, pure = groups
+                ends = np.geomspace(1e-6, 0.5, 16)
+                shares = epsilon * np.concatenate(([0.0], ends, 1.0 - ends, [1.0]))
+                return float(
+                    min(
+                        self._delta(rest, epsilon - share) + self._delta(pure, share)
+                        for share in map(float, shares)
+                    )
+                )
             # Two steps, each zeroing out one row, each with half the sensitivity.
             single = _composition(branch, 2.0, False).get_delta_for_epsilon(0.5 * epsilon)
             return float((1.0 + math.exp(0.5 * epsilon)) * single)
@@ -126,7 +139,10 @@ def _dots(curve: Callable[[_Array], _Array], reach: float, width: float) -> Any:
 
     last = math.ceil(reach / width)
     points = np.arange(-last, last + 1)
-    deltas = np.minimum.accumulate(np.clip(curve(np.asarray(width * points)), 0.0, 1.0))
+    # Curves are means over many nodes for each point.
+    losses = np.asarray(width * points, dtype=np.float64)
+    pieces = [curve(losses[i : i + _AT_ONCE]) for i in range(0, points.size, _AT_ONCE)]
+    deltas = np.minimum.accumulate(np.clip(np.concatenate(pieces), 0.0, 1.0))
     return pld_pmf.create_pmf_pessimistic_connect_dots(width, points, deltas)
 
 

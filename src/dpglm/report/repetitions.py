@@ -121,7 +121,7 @@ _DIVERGENCE: dict[type[Event], Callable[[Any], _Array | None]] = {
     BoundedRange: lambda event: np.minimum(0.125 * _ORDERS * event.epsilon**2, event.epsilon),
     Pure: lambda event: _two_losses(
         (_ORDERS - 1.0) * event.epsilon - math.log1p(math.exp(-event.epsilon)),
-        -(_ORDERS - 1.0) * event.epsilon - math.log1p(math.exp(event.epsilon)),
+        -(_ORDERS - 1.0) * event.epsilon - float(np.logaddexp(0.0, event.epsilon)),
     ),
     Laplace: lambda event: _two_losses(
         np.log(_ORDERS / (2.0 * _ORDERS - 1.0)) + (_ORDERS - 1.0) / event.noise_multiplier,

@@ -10,6 +10,7 @@ from typing import Any, final
 
 from dpglm._html import card
 from dpglm.data.spec import DataSpec
+from dpglm.exceptions import TooCostlyError
 from dpglm.oracle.rounding import sum_magnitude, sum_rounding
 from dpglm.privacy.events import (
     BoundedRange,
@@ -33,6 +34,7 @@ from dpglm.privacy.opendp_noise import OpenDPNoise
 from dpglm.problem import Target
 from dpglm.report.cautions import SCOPE
 from dpglm.report.certificate import Certificate, library_versions
+from dpglm.report.cost import check_cost
 from dpglm.report.quantities import QUANTITIES
 from dpglm.report.recompute import Recomputation, gaussian_mu, recompute
 from dpglm.report.stages import check_parts, check_problems, happened, plain_settings, stage_of
@@ -80,11 +82,15 @@ class Verification:
     caveats : tuple of str
         What makes a consistent certificate weaker than its epsilon: see
         ``Certificate.caveats``.
+    too_costly : str or None, default=None
+        Why the claim was not recomputed, if that would take too much time or memory: then
+        nothing is known of it, and ``ok`` is False.
     """
 
     checks: tuple[Check, ...]
     recomputed: tuple[Recomputation, ...]
     caveats: tuple[str, ...]
+    too_costly: str | None = None
 
     @property
     def ok(self) -> bool:
@@ -96,10 +102,18 @@ class Verification:
         """What is wrong, one sentence each; empty if nothing is."""
         return tuple(f"{one.name}: {one.detail}" for one in self.checks if not one.passed)
 
+    @property
+    def verdict(self) -> str:
+        """What was found, in one sentence."""
+        if self.ok:
+            return "The certificate holds."
+        if self.too_costly is not None and len(self.findings) == 1:
+            return "THE CERTIFICATE IS TOO COSTLY TO CHECK."
+        return "THE CERTIFICATE DOES NOT HOLD."
+
     def _repr_html_(self) -> str:
-        holds = "The certificate holds." if self.ok else "THE CERTIFICATE DOES NOT HOLD."
         return card(
-            holds,
+            self.verdict,
             [(f"epsilon by {one.accountant}", f"{one.epsilon:.6g}") for one in self.recomputed],
             warnings=(*self.findings, *self.caveats),
             sections=[("Every check", [f"{one.name}: {one.detail}" for one in self.checks])],
@@ -107,7 +121,7 @@ class Verification:
 
     def summary(self) -> str:
         """Return the verdict and every check as text, each in one line."""
-        lines = ["The certificate holds." if self.ok else "THE CERTIFICATE DOES NOT HOLD."]
+        lines = [self.verdict]
         lines += [f"  {'ok  ' if c.passed else 'FAIL'}  {c.name}: {c.detail}" for c in self.checks]
         lines += [f"  note  {remark}" for remark in (*self.caveats, SCOPE)]
         return "\n".join(" ".join(one.splitlines()) for one in lines)
@@ -132,8 +146,9 @@ def verify(certificate: Certificate) -> Verification:
     all is Gaussian and by ``FourierAccountant``, which uses nothing of dp-accounting. It is
     checked number by number that the event covers the recorded mechanisms, that the noise was
     as large as mechanisms, clip, weights, relation and rounding ask for, and that a last-iterate
-    bound applies. What no certificate can show: that the run did what it recorded, and that
-    declared facts are public.
+    bound applies. A recomputation that would take more than some 60 seconds or 2 GB is not begun:
+    the answer is then that the claim is too costly to check. What no certificate can show: that
+    the run did what it recorded, and that declared facts are public.
 
     Examples
     --------
@@ -146,19 +161,27 @@ def verify(certificate: Certificate) -> Verification:
     >>> verify(cheaper).findings[0]
     'claim, recomputed by closed form: epsilon 1 at delta 1e-05; claimed 0.5'
     """
-    recomputed, trouble = _recomputed(certificate)
+    too_costly = None
+    try:
+        recomputed, trouble = _recomputed(certificate)
+    except TooCostlyError as error:
+        too_costly = f"too costly to check ({error})"
+        recomputed, trouble = (), too_costly
     checks = [_check_claim(certificate, one) for one in recomputed]
     if not recomputed:
         checks.append(Check("claim, recomputed", False, trouble))
     checks += [_guarded(name, check, certificate) for name, check in _CHECKS.items()]
-    return Verification(tuple(checks), recomputed, certificate.caveats())
+    return Verification(tuple(checks), recomputed, certificate.caveats(), too_costly)
 
 
 def _recomputed(certificate: Certificate) -> tuple[tuple[Recomputation, ...], str]:
     """Return what independent accountants say, and why none does if that is so."""
     event, adjacency = certificate.event, certificate.adjacency
     try:
+        check_cost(event)
         found = tuple(recompute(event, adjacency, certificate.epsilon, certificate.delta))
+    except TooCostlyError:
+        raise
     except (ArithmeticError, MemoryError, ValueError) as error:
         return (), f"the recorded event cannot be accounted for ({error})"
     return found, "no independent accountant knows the recorded event"

@@ -1,0 +1,46 @@
+"""Pure releases beside sampled ones under replace-one are not charged twice."""
+
+import pytest
+
+from dpglm.privacy.accountants import accountant_for
+from dpglm.privacy.events import (
+    BoundedRange,
+    Composed,
+    Gaussian,
+    PoissonSampled,
+    Pure,
+    Repeated,
+)
+from dpglm.privacy.groups import pure_group
+from dpglm.privacy.unit import Adjacency
+from dpglm.report.recompute import recompute
+
+REPLACE_ONE = Adjacency.REPLACE_ONE
+QUIET = PoissonSampled(1e-3, Gaussian(10.0))
+
+
+@pytest.mark.parametrize(
+    ("pure", "most"),
+    [(Pure(1.0), 1.001), (Repeated(BoundedRange(0.1), 50), 1.78), (Repeated(Pure(0.1), 10), 1.001)],
+    ids=["2.003 once", "3.469 once", "many"],
+)
+def test_a_sampled_step_beside_pure_ones_does_not_double_them(pure, most):
+    event = Composed((pure, QUIET))
+    accountant = accountant_for(event, REPLACE_ONE)
+    epsilon = accountant.epsilon(event, REPLACE_ONE, 1e-6)
+    alone = accountant.epsilon(pure, REPLACE_ONE, 1e-6)
+    assert alone <= epsilon <= most
+    assert accountant.delta(event, REPLACE_ONE, epsilon) <= 1e-6 * 1.002
+    for one in recompute(event, REPLACE_ONE, epsilon, 1e-6):
+        assert one.delta <= 1e-6 * (1.0 + one.tolerance)
+    # Planted bug: the sampled part for nothing.
+    loud = Composed((pure, Repeated(PoissonSampled(0.1, Gaussian(2.0)), 30)))
+    assert accountant.epsilon(loud, REPLACE_ONE, 1e-6) > alone + 0.5
+
+
+def test_groups_are_only_made_where_something_would_be_charged_twice():
+    event = Composed((Pure(0.5), Gaussian(2.0), QUIET))
+    assert pure_group(event, REPLACE_ONE) == (Composed((Gaussian(2.0), QUIET)), Pure(0.5))
+    assert pure_group(event, Adjacency.ZERO_OUT) is None
+    assert pure_group(Composed((Pure(0.5), Gaussian(2.0))), REPLACE_ONE) is None
+    assert pure_group(QUIET, REPLACE_ONE) is None
