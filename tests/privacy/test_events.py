@@ -25,13 +25,13 @@ from dpglm.privacy.events import (
     event_from_dict,
 )
 
-multipliers = st.floats(1e-300, 1e300)
+multipliers = st.floats(1e-50, 1e50)
 projected = st.builds(ProjectedGaussian, multipliers, st.integers(1, 10**9))
 gaussians = st.one_of(st.builds(Gaussian, multipliers), projected)
 basic_events = st.one_of(
     gaussians,
     st.builds(Laplace, multipliers),
-    st.builds(PoissonSampled, st.floats(0.0, 1.0, exclude_min=True), gaussians),
+    st.builds(PoissonSampled, st.floats(1e-50, 1.0), gaussians),
     st.builds(LastIterate, multipliers, st.floats(0.0, 1.0), st.integers(1, 10**9)),
     st.builds(Pure, multipliers),
     st.builds(BoundedRange, multipliers),

@@ -107,7 +107,8 @@ def show(file: Path) -> None:
         f"Ledger for {terms.data}",
         {
             "budget": _numbers(budget),
-            "spent": _numbers(contents.spent()),
+            "spent": f"{_numbers(contents.spent())} (the end fixed in advance)",
+            "at any time": f"{_numbers(contents.spent_at_any_time())} (results may choose when)",
             "left": _numbers(contents.left()),
             "relation": terms.adjacency.value,
             "filter": f"{rule['type']}, order {rule['order']}" if "order" in rule else rule["type"],

@@ -75,8 +75,18 @@ class LedgerContents:
         return charges
 
     def spent(self) -> dict[str, float]:
-        """Say in the budget's currency what was spent."""
+        """Say in the budget's currency what was spent, at an end that is fixed in advance.
+
+        Notes
+        -----
+        Privacy: no odometer. Read at a moment that results have chosen, the true loss may be
+        larger: ``spent_at_any_time`` bounds it.
+        """
         return self.terms.rule.spent(self.charges)
+
+    def spent_at_any_time(self) -> dict[str, float]:
+        """Bound what was spent, as (epsilon, delta), also where results chose when to look."""
+        return self.terms.rule.spent_at_any_time(self.charges)
 
     def left(self) -> dict[str, float]:
         """Say in the filter's own quantities what may still be spent: mu, for example."""
@@ -94,7 +104,8 @@ class LedgerContents:
             f"Privacy ledger for {terms.data}",
             [
                 ("budget", terms.rule.budget),
-                ("spent", numbers_in_words(self.spent())),
+                ("spent, the end fixed in advance", numbers_in_words(self.spent())),
+                ("spent, whenever one looks", numbers_in_words(self.spent_at_any_time())),
                 ("left", numbers_in_words(self.left())),
                 ("relation", terms.adjacency.value),
                 ("entries", len(self.entries)),

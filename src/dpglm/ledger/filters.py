@@ -12,6 +12,8 @@ from typing import Any, TypeAlias, final
 from dpglm._json import Reader, integer, nullable, tagged
 from dpglm._validation import check_integer, check_one_of, check_real
 from dpglm.ledger.dominating import dominating_mu
+from dpglm.ledger.odometer import USUAL_DELTA, brackets
+from dpglm.privacy import gdp
 from dpglm.privacy.accountants import accountant_for
 from dpglm.privacy.budget import ApproximateDP, PrivacyBudget, budget_from_dict
 from dpglm.privacy.divergence import renyi_divergence
@@ -79,7 +81,28 @@ class PrivacyFilter(abc.ABC):
 
     @abc.abstractmethod
     def spent(self, charges: Sequence[Charge]) -> dict[str, float]:
-        """Say in the budget's currency what events with these charges spend together."""
+        """Say in the budget's currency what events with these charges spend together.
+
+        Notes
+        -----
+        Privacy: for a set of events that is ended without looking at their results. Read at a
+        moment that results have chosen, it may be too small: see ``spent_at_any_time``.
+        """
+
+    @abc.abstractmethod
+    def spent_at_any_time(self, charges: Sequence[Charge]) -> dict[str, float]:
+        """Bound what was spent up to a moment that may be chosen by looking at results.
+
+        Returns
+        -------
+        dict
+            ``epsilon`` and ``delta``: the budget's delta, or 1e-6 for budgets that have none.
+
+        Notes
+        -----
+        Privacy: with the epsilon e that is returned at the moment of stopping, which depends on
+        the outcome, ``P(S) <= E_Q(exp(e) 1_S) + delta`` for every set S of outcomes: an odometer.
+        """
 
     @abc.abstractmethod
     def left(self, charges: Sequence[Charge]) -> dict[str, float]:
@@ -136,6 +159,17 @@ class GaussianFilter(PrivacyFilter):
 
     def spent(self, charges: Sequence[Charge]) -> dict[str, float]:
         return self.budget.statement_for_mu(_total_mu(charges))
+
+    def spent_at_any_time(self, charges: Sequence[Charge]) -> dict[str, float]:
+        delta = self.budget.to_dict().get("delta", USUAL_DELTA)
+        total = _total_mu(charges)
+        if total == 0.0:
+            return {"epsilon": 0.0, "delta": delta}
+        epsilon = min(
+            gdp.epsilon(one.share * delta, math.sqrt(one.limit) * _ROUNDING)
+            for one in brackets(total**2, self.budget.gdp_mu() ** 2)
+        )
+        return {"epsilon": epsilon, "delta": delta}
 
     def left(self, charges: Sequence[Charge]) -> dict[str, float]:
         largest, total = self.budget.gdp_mu(), _total_mu(charges)
@@ -209,6 +243,18 @@ class RenyiFilter(PrivacyFilter):
         epsilon = max(0.0, total + at_no_divergence) if total > 0.0 else 0.0
         return {"epsilon": epsilon, "delta": self.budget.delta}
 
+    def spent_at_any_time(self, charges: Sequence[Charge]) -> dict[str, float]:
+        total = float(_sum(charges, "divergence"))
+        if total == 0.0:
+            return {"epsilon": 0.0, "delta": self.budget.delta}
+        at_no_divergence = self.budget.epsilon - self.limit
+        least = min(
+            one.limit - math.log(one.share) / (self.order - 1.0)
+            for one in brackets(total, self.limit)
+        )
+        epsilon = max(0.0, (least + at_no_divergence) * _ROUNDING)
+        return {"epsilon": epsilon, "delta": self.budget.delta}
+
     def left(self, charges: Sequence[Charge]) -> dict[str, float]:
         return {"divergence": _difference(self.limit, charges, "divergence")}
 
@@ -265,6 +311,11 @@ class BasicFilter(PrivacyFilter):
 
     def spent(self, charges: Sequence[Charge]) -> dict[str, float]:
         return {name: float(_sum(charges, name)) for name, _ in self._limits()}
+
+    def spent_at_any_time(self, charges: Sequence[Charge]) -> dict[str, float]:
+        # Sums of epsilons bound the loss at every moment, but for the sum of all deltas, which
+        # is at most the budget's (the proof in docs/ledger.md, with epsilon a function of S).
+        return {"epsilon": self.spent(charges)["epsilon"], "delta": self.budget.delta}
 
     def left(self, charges: Sequence[Charge]) -> dict[str, float]:
         return {name: _difference(limit, charges, name) for name, limit in self._limits()}

@@ -13,6 +13,7 @@ from dpglm._validation import check_integer, check_real
 from dpglm.privacy import gdp
 
 __all__ = [
+    "SMALLEST_DELTA",
     "ApproximateDP",
     "GaussianDP",
     "PrivacyBudget",
@@ -20,6 +21,10 @@ __all__ = [
     "budget_from_dict",
     "default_delta",
 ]
+
+
+SMALLEST_DELTA = 1e-70
+"""Least delta above 0 of a budget."""
 
 
 class PrivacyBudget(abc.ABC):
@@ -79,7 +84,10 @@ class ApproximateDP(PrivacyBudget):
     epsilon : float
         Above 0, at most 1e6: beyond that a budget promises nothing.
     delta : float
-        In [0, 1). Zero is pure differential privacy, which Gaussian noise cannot give.
+        0, or from 1e-70 to below 1. Zero is pure differential privacy, which Gaussian noise
+        cannot give. Proofs set aside events with chances of at most 1e-86 (a secret noise longer
+        than assumed, tails of a sampler): beside 1e-70 that is less than the rounding of delta,
+        and what is said to have a delta of 0 has no such events.
 
     Examples
     --------
@@ -95,6 +103,10 @@ class ApproximateDP(PrivacyBudget):
             self, "epsilon", check_real("epsilon", self.epsilon, above=0.0, most=1e6)
         )
         delta = check_real("delta", self.delta, least=0.0, below=1.0)
+        if 0.0 < delta < SMALLEST_DELTA:
+            raise ValueError(
+                f"delta must be 0, or at least {SMALLEST_DELTA:g} and below 1, got {self.delta!r}"
+            )
         object.__setattr__(self, "delta", delta)
 
     def gdp_mu(self) -> float:

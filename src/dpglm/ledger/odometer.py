@@ -1,0 +1,73 @@
+"""What is spent at a moment that is chosen by looking at results: brackets of a budget."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import final
+
+__all__ = ["USUAL_DELTA", "Bracket", "brackets"]
+
+USUAL_DELTA = 1e-6
+"""The delta of statements for budgets that have none."""
+
+
+@final
+@dataclass(frozen=True)
+class Bracket:
+    """One of the limits ``most``, ``most / 2``, ``most / 4``, ..., and its share of delta.
+
+    Parameters
+    ----------
+    limit : float
+        At least what was spent, in a quantity that a filter adds up.
+    share : float
+        ``6 / (pi k)^2`` for the k-th limit: all shares add up to 1.
+    """
+
+    limit: float
+    share: float
+
+
+def brackets(spent: float, most: float) -> tuple[Bracket, ...]:
+    """List the limits that cover what was spent; a statement may rest on any of them.
+
+    Parameters
+    ----------
+    spent : float
+        In a quantity that a filter adds up: mu squared, a divergence; above 0.
+    most : float
+        The most that the filter lets through.
+
+    Returns
+    -------
+    tuple of Bracket
+        The largest limit first.
+
+    Notes
+    -----
+    Privacy: *if whatever stays within the k-th limit is (e_k, d_k)-DP, chosen adaptively, then
+    what was shown up to any moment, chosen by looking at it, satisfies
+    ``P(S) <= E_Q(exp(e_k) 1_S) + sum d_k`` for every set S of outcomes, k being a bracket that
+    covers what was spent, chosen by the outcome.* Proof: let the outcomes of S that choose bracket k be ``S_k``. They are outcomes
+    of the interaction that a filter with the k-th limit ends, so ``P(S_k) <= exp(e_k) Q(S_k) +
+    d_k``; add over k. Limits and shares are fixed before anything is spent.
+
+    References
+    ----------
+    Rogers, Roth, Ullman and Vadhan, "Privacy odometers and filters: pay-as-you-go composition",
+    NeurIPS 2016, Definition 3.3. Whitehouse, Ramdas, Rogers and Wu, "Fully-adaptive composition
+    in differential privacy", ICML 2023, for tighter ones.
+
+    Examples
+    --------
+    >>> [one.limit for one in brackets(0.3, 1.0)]
+    [1.0, 0.5]
+    """
+    halvings = max(0, math.floor(math.log2(most / spent)))
+    while halvings > 0 and math.ldexp(most, -halvings) < spent:
+        halvings -= 1
+    return tuple(
+        Bracket(max(spent, math.ldexp(most, -k)), 6.0 / (math.pi * (k + 1)) ** 2)
+        for k in range(halvings + 1)
+    )
