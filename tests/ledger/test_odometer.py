@@ -13,7 +13,7 @@ DELTA = 1e-3
 
 
 def stopped_delta(epsilons, squares, seed=5, paths=40_000):
-    """Delta of stopping when the loss is well above epsilon: the mean of (1 - exp(epsilon - loss))+."""
+    """Delta of stopping when the loss is large: the mean of (1 - exp(epsilon - loss))+."""
     rng = np.random.default_rng(seed)
     steps = np.diff(squares, prepend=0.0)
     losses = np.cumsum(

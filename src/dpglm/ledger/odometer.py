@@ -49,9 +49,10 @@ def brackets(spent: float, most: float) -> tuple[Bracket, ...]:
     Privacy: *if whatever stays within the k-th limit is (e_k, d_k)-DP, chosen adaptively, then
     what was shown up to any moment, chosen by looking at it, satisfies
     ``P(S) <= E_Q(exp(e_k) 1_S) + sum d_k`` for every set S of outcomes, k being a bracket that
-    covers what was spent, chosen by the outcome.* Proof: let the outcomes of S that choose bracket k be ``S_k``. They are outcomes
-    of the interaction that a filter with the k-th limit ends, so ``P(S_k) <= exp(e_k) Q(S_k) +
-    d_k``; add over k. Limits and shares are fixed before anything is spent.
+    covers what was spent, chosen by the outcome.* Proof: let the outcomes of S that choose
+    bracket k be ``S_k``. They are outcomes of the interaction that a filter with the k-th limit
+    ends, so ``P(S_k) <= exp(e_k) Q(S_k) + d_k``; add over k. Limits and shares are fixed before
+    anything is spent.
 
     References
     ----------
