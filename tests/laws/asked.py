@@ -128,7 +128,7 @@ CONSTRAINTS = (
     Simplex(1.0),
 )
 BUDGETS: tuple[PrivacyBudget, ...] = (
-    *(ApproximateDP(1.0, delta) for delta in (1e-5, 0.0, 1e-12, 1e-300, 0.5)),
+    *(ApproximateDP(1.0, delta) for delta in (1e-5, 0.0, 1e-12, 1e-70, 0.5)),
     *(ApproximateDP(epsilon, 1e-5) for epsilon in (1e-6, 1e-3, 0.1, 8.0, 1e3, 1e6)),
     *(ApproximateDP(epsilon, 0.0) for epsilon in (1e-6, 1e-3, 8.0, 1e6)),
     GaussianDP(1e-6),
