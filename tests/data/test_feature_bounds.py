@@ -139,7 +139,7 @@ def test_what_has_one_meaning_is_read(bounds):
         ((None, 1), "got nan and 1.0 for column 'a'"),
         (("low", 1), "must be a mapping"),
     ],
-    ids=repr,
+    ids=lambda value: type(value).__name__ if isinstance(value, zip) else repr(value),
 )
 def test_bad_bounds_are_named(bounds, message):
     with pytest.raises(ValueError, match=message):

@@ -248,6 +248,7 @@ CASES = [
     *((False, name, *case) for name, case in (ANY_TARGET | LABELS).items()),
     *((True, name, *case) for name, case in (ANY_TARGET | TARGETS).items()),
 ]
+CASE_NAMES = [f"{name}, {'numbers' if numeric else 'labels'}" for numeric, name, *_ in CASES]
 
 
 def model_for(numeric: bool, ledger: PrivacyLedger | None) -> Any:
@@ -295,9 +296,7 @@ def check_fit(folder: Path, container: str, numeric: bool, change: Change, match
 
 
 @pytest.mark.parametrize("container", CONTAINERS)
-@pytest.mark.parametrize(
-    ("numeric", "name", "change", "match"), CASES, ids=lambda value: str(value)[:30]
-)
+@pytest.mark.parametrize(("numeric", "name", "change", "match"), CASES, ids=CASE_NAMES)
 def test_fits_of_all_containers_accept_and_refuse_alike(
     tmp_path, container, numeric, name, change, match
 ):
