@@ -165,7 +165,11 @@ def test_a_search_over_mixed_solvers_fits_its_budget_under_replace_one(epsilon):
 
 def test_shares_that_are_never_added_up_are_refused_by_the_plan():
     solver = HeldOutSearch(search(NoisyGD(sampling_rate=0.05), PureGD(), FrankWolfe()), 0.2)
-    unasked = mock.patch.object(shares_module, "within_budget", return_value=True)
+    unasked = mock.patch.multiple(
+        shares_module,
+        within_budget=lambda *args: True,
+        shared_budget=lambda budget, count, gaussian: budget,
+    )
     with unasked, pytest.raises(ValueError, match="budget must be at least what all releases"):
         solver.plan(LOGISTIC, BUDGET, DATA, Adjacency.REPLACE_ONE)
     # As it was: nobody asked.

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 
 from dpglm import LogisticRegression, NoisyGD
 from dpglm.data.spec import DataSpec
+from dpglm.solvers import base
 
 FAILED = (AssertionError, pytest.fail.Exception)
 
@@ -23,6 +26,13 @@ def caught(bug: AbstractContextManager[Any], check: Callable[..., None], *args: 
     check(*args)
     with bug, pytest.raises(FAILED):
         check(*args)
+
+
+@contextlib.contextmanager
+def unasked(bug: AbstractContextManager[Any]) -> Iterator[None]:
+    """Plant a bug where plans are not asked whether they are within their budgets."""
+    with bug, mock.patch.object(base, "within_budget", return_value=True):
+        yield
 
 
 def small(n: int = 20, d: int = 3) -> tuple[np.ndarray, np.ndarray]:

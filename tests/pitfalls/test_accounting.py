@@ -29,7 +29,7 @@ from dpglm.problem import Logistic, Problem
 from dpglm.selection import BestIterate, ConfidenceBoosting, NormGridSearch
 from dpglm.solvers import noisy_gd
 from tests.laws.transcripts import listening
-from tests.pitfalls.support import PLANNED, SHORT, caught, model, small
+from tests.pitfalls.support import PLANNED, SHORT, caught, model, small, unasked
 
 
 def normal(x, mean, std):
@@ -73,7 +73,7 @@ def test_pitfall_09_noise_falls_as_epsilon_grows(rate):
     def upside_down(*args, **options):
         return 1.0 / honest(*args, **options)
 
-    bug = mock.patch.object(noisy_gd, "calibrate", upside_down)
+    bug = unasked(mock.patch.object(noisy_gd, "calibrate", upside_down))
     caught(bug, noise_falls_as_epsilon_grows, rate)
 
 
@@ -310,7 +310,7 @@ def test_pitfall_17_a_search_shows_no_score(method):
     honest = PrivateGridSearchCV.fit
 
     def telling(self, X, y):
-        self.best_score_ = float(honest(self, X, y).decision_function(X).mean())
+        self.score_of_best_ = float(honest(self, X, y).decision_function(X).mean())
         return self
 
     caught(mock.patch.object(PrivateGridSearchCV, "fit", telling), a_search_shows_no_score, method)

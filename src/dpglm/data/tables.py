@@ -255,6 +255,9 @@ def named_errors(path: str | os.PathLike[str]) -> Iterator[None]:
             if error.errno is not None:
                 raise
             raise ValueError(_in_one_line(error)) from error
+        except ImportError:
+            # Without pyarrow it is not known what its errors are.
+            raise
         except _damages() as error:
             raise ValueError(_in_one_line(error)) from error
 

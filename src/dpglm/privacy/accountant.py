@@ -117,12 +117,13 @@ class Accountant(abc.ABC):
         if groups is None:
             return bound
         rest, pure = groups
+        of_pure = _best_for(pure, adjacency)
         return min(
             bound,
             grouped_delta(
                 lambda share: self._delta(rest, adjacency, share),
-                lambda share: self._delta(pure, adjacency, share),
-                self._epsilon(pure, adjacency, 0.0),
+                lambda share: of_pure.delta(pure, adjacency, share),
+                of_pure.epsilon(pure, adjacency, 0.0),
                 epsilon,
             ),
         )
@@ -133,11 +134,12 @@ class Accountant(abc.ABC):
         if groups is None or delta == 0.0:
             return bound
         rest, pure = groups
+        of_pure = _best_for(pure, adjacency)
         return min(
             bound,
             grouped_epsilon(
                 lambda share: self._epsilon(rest, adjacency, share),
-                lambda share: self._epsilon(pure, adjacency, share),
+                lambda share: of_pure.epsilon(pure, adjacency, share),
                 delta,
             ),
         )
@@ -162,6 +164,13 @@ class Accountant(abc.ABC):
     @abc.abstractmethod
     def _epsilon(self, event: Event, adjacency: Adjacency, delta: float) -> float:
         """Bound epsilon of a supported event without parallel parts."""
+
+
+def _best_for(event: Event, adjacency: Adjacency) -> Accountant:
+    # Here, as the choice knows all accountants.
+    from dpglm.privacy.accountants import accountant_for
+
+    return accountant_for(event, adjacency)
 
 
 def check_parallel_parts(event: Event, adjacency: Adjacency) -> None:

@@ -51,7 +51,8 @@ def on_lattice(law: LossLaw, width: float, even_cells: int) -> Lattice:
     upper = (mass_p - mass_q * np.exp(losses[:-1])) / -np.expm1(-gaps)
     upper = np.clip(upper, 0.0, mass_p)
     # Rounding of the tails may send mass to the wrong end: so far do losses move on average.
-    drift = float(np.sum(np.minimum(law.roundings * UNIT_ROUNDOFF * tail_p[:-1], mass_p * gaps)))
+    rounding = law.roundings * UNIT_ROUNDOFF * (tail_p[:-1] + law.hidden)
+    drift = float(np.sum(np.minimum(rounding, mass_p * gaps)))
     probs = np.zeros(losses.size)
     probs[1:] += upper
     probs[:-1] += mass_p - upper

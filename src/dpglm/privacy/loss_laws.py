@@ -51,6 +51,8 @@ class LossLaw:
     nothing : float, default=0.0
         Probability of a loss of exactly 0 on top, which the tails leave out; the other losses
         are then above 0.
+    hidden : float, default=0.0
+        What was taken off ``P(loss > t)``: the roundings are of the tail with it.
     """
 
     tails: Callable[[Array], Tails]
@@ -59,6 +61,7 @@ class LossLaw:
     count: int
     roundings: int = 4
     nothing: float = 0.0
+    hidden: float = 0.0
 
 
 def gaussian_law(mu: float) -> LossLaw:

@@ -90,7 +90,7 @@ def split(
     found = [Scaled(_part(law, low, high, moved, 0.0), fraction * math.sqrt(small))]
     while high < law.high:
         p, q = (float(one[0]) for one in law.tails(np.array([high])))
-        moved += math.log1p(max(p - q, 0.0) / (1.0 - p))
+        moved = math.log1p(max(p - q, 0.0) / (1.0 - p))
         low, high = high, min(_RATIO * high, law.high)
         if law.count * float(law.tails(np.array([high]))[0][0]) < _NEVER:
             high = law.high
@@ -126,6 +126,7 @@ def _part(law: LossLaw, low: float, high: float, moved: float, smaller: float) -
         count=law.count,
         roundings=law.roundings + 2,
         nothing=smaller / left,
+        hidden=p_high / left,
     )
 
 

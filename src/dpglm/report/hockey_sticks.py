@@ -26,8 +26,9 @@ from dpglm.privacy.events import (
     ProjectedGaussian,
     Pure,
 )
-from dpglm.privacy.groups import pure_group
+from dpglm.privacy.groups import grouped_delta, pure_group
 from dpglm.privacy.unit import Adjacency
+from dpglm.report.divergences import divergence_delta
 
 __all__ = ["HockeySticks"]
 
@@ -82,19 +83,17 @@ class HockeySticks:
         if replaced and any(isinstance(basic, PoissonSampled) for basic, _ in branch.terms()):
             groups = pure_group(branch, self.adjacency)
             if groups is not None:
-                # Pairs add up over the two groups, for any split of epsilon.
                 rest, pure = groups
-                ends = np.geomspace(1e-6, 0.5, 16)
-                shares = epsilon * np.concatenate(([0.0], ends, 1.0 - ends, [1.0]))
-                return float(
-                    min(
-                        self._delta(rest, epsilon - share) + self._delta(pure, share)
-                        for share in map(float, shares)
-                    )
+                return grouped_delta(
+                    lambda share: self._delta(rest, share),
+                    lambda share: min(self._delta(pure, share), divergence_delta(pure, share)),
+                    # Both kinds of event in the group have their epsilon for a name.
+                    math.fsum(count * one.to_dict()["epsilon"] for one, count in pure.terms()),
+                    epsilon,
                 )
             # Two steps, each zeroing out one row, each with half the sensitivity.
             single = _composition(branch, 2.0, False).get_delta_for_epsilon(0.5 * epsilon)
-            return float((1.0 + math.exp(0.5 * epsilon)) * single)
+            return min(1.0, float((1.0 + math.exp(min(0.5 * epsilon, 700.0))) * single))
         terms = branch.terms()
         if sum(count for _, count in terms) == 1:
             # The curve itself: dots would overstate a curve that ends steeply.

@@ -153,14 +153,18 @@ def recompute(
             lambda value: divergence_delta(event, value) <= delta
         )
     others = divergence_delta(event, epsilon)
+    own = fourier.epsilon(event, adjacency, delta)
     projected = any(isinstance(basic, ProjectedGaussian) for basic in leaves(event))
     yield Recomputation(
         f"{fourier.name} ({fourier.version})",
-        min(divergence_epsilon, fourier.epsilon(event, adjacency, delta)),
+        min(divergence_epsilon, own),
         min(others, fourier.delta(event, adjacency, epsilon)),
         _COARSE if projected else _NUMERICAL,
     )
     sticks = HockeySticks(event, adjacency)
+    if math.isinf(own):
+        # Losses so large that nothing can be shown of them.
+        return
     if sticks.resolves(delta) and not any(one.supports(event, adjacency) for one in _OTHERS):
         own = _smallest_epsilon(lambda value: sticks.delta(value) <= delta)
         yield Recomputation(
