@@ -16,16 +16,20 @@ from scipy.special import log_ndtr
 
 from dpglm import NoisyGD, PrivacyLedger, PrivateGridSearchCV
 from dpglm.data.spec import DataSpec
-from dpglm.exceptions import BudgetExceededError
+from dpglm.exceptions import BudgetExceededError, TooCostlyError
+from dpglm.ledger.filters import make_filter
 from dpglm.oracle import gradients
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import clipped_gradient_sum
-from dpglm.privacy import mechanisms
-from dpglm.privacy.accountants import accountant_for
+from dpglm.privacy import basic_events, fourier, mechanisms
+from dpglm.privacy.accountants import PLDAccountant, accountant_for
 from dpglm.privacy.budget import ApproximateDP, GaussianDP
 from dpglm.privacy.events import Composed, Gaussian, Laplace, PoissonSampled, Repeated
+from dpglm.privacy.rare_losses import Scaled
+from dpglm.privacy.tilted_sums import Mixture
 from dpglm.privacy.unit import Adjacency
 from dpglm.problem import Logistic, Problem
+from dpglm.report.recompute import recompute
 from dpglm.selection import BestIterate, ConfidenceBoosting, NormGridSearch
 from dpglm.solvers import noisy_gd
 from tests.laws.transcripts import listening
@@ -342,3 +346,72 @@ def test_pitfall_20_sampled_epsilon_is_above_an_exact_lower_bound():
     caught(
         mock.patch.object(kind, "delta", central_limit), a_sampled_step_costs_what_it_exactly_does
     )
+
+
+# 26. A multiplier whose square underflows costs nothing on paper.
+
+
+def noise_is_never_free():
+    for multiplier in (1e40, 1e162, 1e300):
+        try:
+            event = Gaussian(multiplier)
+        except ValueError:
+            continue
+        assert accountant_for(event, Adjacency.ZERO_OUT).epsilon(event, Adjacency.ZERO_OUT, 0.0) > 0
+
+
+def test_pitfall_26_noise_without_end_is_refused_and_not_free():
+    bug = mock.patch.object(basic_events, "LARGEST", math.inf)
+    caught(bug, noise_is_never_free)
+
+
+# 29. A checker that refuses honest claims, or that a claim can kill.
+
+
+def honest_claims_hold_and_costly_ones_are_not_begun():
+    # Claimed by another accountant than the one that checks, which has seen nothing yet.
+    fourier._orders.cache_clear()
+    rare = Repeated(PoissonSampled(1e-5, Gaussian(0.6)), 100)
+    claimed = PLDAccountant().epsilon(rare, Adjacency.ZERO_OUT, 1e-7)
+    for one in recompute(rare, Adjacency.ZERO_OUT, claimed, 1e-7):
+        assert one.delta <= 1e-7 * (1.0 + one.tolerance)
+    deadly = Repeated(PoissonSampled(1e-6, Gaussian(0.1)), 10**6)
+    try:
+        list(recompute(deadly, Adjacency.ZERO_OUT, 1.0, 1e-6))
+    except TooCostlyError:
+        return
+    pytest.fail("a grid of a hundred million points was made")
+
+
+def test_pitfall_29_honest_claims_hold_and_costly_ones_are_not_begun():
+    def whole(law, width, fraction, variance, alone):
+        return [Scaled(law, width)]
+
+    caught(
+        mock.patch.object(fourier, "split", whole), honest_claims_hold_and_costly_ones_are_not_begun
+    )
+    boundless = mock.patch.object(Mixture, "plus", lambda self, lattices, window: self)
+    caught(boundless, honest_claims_hold_and_costly_ones_are_not_begun)
+
+
+# 30. "Spent so far", read at a moment chosen from outputs.
+
+
+def a_bound_is_shown_that_holds_whenever_one_looks():
+    rule = make_filter("gaussian", ApproximateDP(8.0, 1e-3))
+    squares = rule.budget.gdp_mu() ** 2 * np.geomspace(1e-4, 1.0, 100)
+    shown = np.array([rule.spent_at_any_time([{"mu": math.sqrt(s)}])["epsilon"] for s in squares])
+    # Stop when the loss is large: the mean of what is then beyond what was shown.
+    rng, steps = np.random.default_rng(5), np.diff(squares, prepend=0.0)
+    normal_steps = rng.standard_normal((20_000, steps.size))
+    losses = np.cumsum(0.5 * steps + np.sqrt(steps) * normal_steps, axis=1)
+    passed = losses > shown + 0.4 * np.sqrt(squares)
+    stop = np.where(passed.any(axis=1), passed.argmax(axis=1), steps.size - 1)
+    beyond = losses[np.arange(len(losses)), stop] - shown[stop]
+    assert np.mean(-np.expm1(-np.maximum(beyond, 0.0))) <= 1e-3
+
+
+def test_pitfall_30_a_bound_is_shown_that_holds_whenever_one_looks():
+    kind = type(make_filter("gaussian", ApproximateDP(8.0, 1e-3)))
+    bug = mock.patch.object(kind, "spent_at_any_time", kind.spent)
+    caught(bug, a_bound_is_shown_that_holds_whenever_one_looks)

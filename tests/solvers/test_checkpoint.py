@@ -43,10 +43,11 @@ DATA = DataSpec(
 )
 BUDGET = ApproximateDP(1.0, 1e-5)
 
-# A parent that kills its children at random moments until one of them has finished; children
-# write down, durably, what they hear of each step.
+# A parent whose children die one after the other, each at a moment of its own (around a step that
+# is heard of, a file that is synced or moved), until one of them has finished; they write down,
+# durably, what they hear of each step.
 KILLING = """
-import json, os, random, signal, sys, time
+import json, os, signal, sys
 sys.path[:0] = json.loads(sys.argv[1])
 import numpy as np
 from dpglm.data.prepare import prepare_rows
@@ -61,14 +62,31 @@ data = DataSpec(n_rows=400, n_features=4, intercept=1.0)
 X = np.random.default_rng(0).uniform(-0.5, 0.5, (400, 4))
 rows = prepare_rows(X, np.sign(X[:, 0]), data)
 
+def tick():
+    # Die here, without a word, if it is time to.
+    left[0] -= 1
+    if left[0] == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+def ticking(function):
+    def ticked(*args, **options):
+        tick()
+        result = function(*args, **options)
+        tick()
+        return result
+    return ticked
+
+left = [-1]
+os.replace, os.fsync = ticking(os.replace), ticking(os.fsync)
+
 def child(folder, solver, planted):
     plan = eval(solver).plan(Problem(Logistic()), ApproximateDP(1.0, 1e-5), data)
     exec(planted, globals())
     heard = os.open(folder + "/heard", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
     def hear(info):
+        tick()
         os.write(heard, f"{info.step} {info.gradient_norm!r}\\n".encode())
-        # Nobody comes to the end of the twelve steps at once.
-        time.sleep(0.01)
+        tick()
     solution = run(plan, rows, SystemNoise(), hear, checkpoint=folder + "/kept")
     with open(folder + "/done", "w") as file:
         json.dump([info.gradient_norm for info in solution.history], file)
@@ -80,11 +98,10 @@ for folder, solver, planted in json.loads(sys.argv[2]):
     while True:
         pid = os.fork()
         if pid == 0:
+            # At every kind of moment within the first three steps of a process.
+            left = [1 + 7 * kills % 26] if kills < 12 else [-1]
             child(folder, solver, planted)
             os._exit(0)
-        if kills < 12:
-            time.sleep(random.uniform(0.0, 0.08))
-            os.kill(pid, signal.SIGKILL)
         if os.waitpid(pid, 0)[1] == 0:
             break
         kills += 1

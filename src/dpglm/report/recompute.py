@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, final
 
+from scipy.special import erfcx
+
 from dpglm.privacy.accountants import (
     FourierAccountant,
     GaussianAccountant,
@@ -92,11 +94,11 @@ def closed_form_delta(epsilon: float, mu: float) -> float:
     """
     if mu == 0.0:
         return 0.0
-    upper = 0.5 * math.erfc((epsilon / mu - 0.5 * mu) / math.sqrt(2.0))
-    lower = 0.5 * math.erfc((epsilon / mu + 0.5 * mu) / math.sqrt(2.0))
-    if lower == 0.0:
-        return upper
-    return max(0.0, upper - math.exp(epsilon + math.log(lower)))
+    below = epsilon / mu - 0.5 * mu
+    upper = 0.5 * math.erfc(below / math.sqrt(2.0))
+    # exp(epsilon) Phi(-x) with x = below + mu, of which neither factor need be a float.
+    lower = 0.5 * float(erfcx((below + mu) / math.sqrt(2.0))) * math.exp(-0.5 * below**2)
+    return max(0.0, upper - lower)
 
 
 def recompute(
