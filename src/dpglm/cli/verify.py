@@ -37,8 +37,8 @@ def verify(context: click.Context, certificate: Path) -> None:
     be seen from a file.
 
     Exit code: 0 if the claim holds (and, of a model file, the model is the one that it is about);
-    1 if it does not; 2 if the file is no certificate, or the check could not be made, or would
-    take more than about a minute or 2 GB.
+    1 if it does not; 2 if the file is no certificate, or the check could not be made or is too
+    costly: its grids are bounded so that it takes about a minute and 2 GB at most.
     """
     from dpglm.report.verify import verify as check
 
