@@ -146,9 +146,9 @@ def verify(certificate: Certificate) -> Verification:
     all is Gaussian and by ``FourierAccountant``, which uses nothing of dp-accounting. It is
     checked number by number that the event covers the recorded mechanisms, that the noise was
     as large as mechanisms, clip, weights, relation and rounding ask for, and that a last-iterate
-    bound applies. Grids are bounded, so that a recomputation takes some 60 seconds and 2 GB at most;
-    of a claim that asks for larger ones the answer is that it is too costly to check. What no
-    certificate can show: that the run did what it recorded, and that declared facts are public.
+    bound applies. Grids are bounded, so that a recomputation takes some 60 seconds and 2 GB at
+    most; of a claim that asks for larger ones the answer is that it is too costly to check. What
+    no certificate can show: that the run did what it recorded, and that declared facts are public.
 
     Examples
     --------
