@@ -8,7 +8,7 @@ import pytest
 from dpglm.exceptions import TooCostlyError
 from dpglm.privacy import gdp, rare_losses
 from dpglm.privacy.accountants import PLDAccountant
-from dpglm.privacy.events import Gaussian, PoissonSampled, Repeated
+from dpglm.privacy.events import Composed, Gaussian, PoissonSampled, ProjectedGaussian, Repeated
 from dpglm.privacy.fourier import FourierAccountant
 from dpglm.privacy.unit import Adjacency
 from tests.privacy.rare_sampling import least_delta
@@ -95,3 +95,16 @@ def test_the_grid_is_refused_before_it_is_made():
         FourierAccountant().epsilon(
             Repeated(PoissonSampled(0.5, Gaussian(1e3)), 10**12), ZERO_OUT, 1e-6
         )
+
+
+def test_losses_that_happen_too_rarely_for_floats_take_no_room():
+    # Noise that fades over 100,000 steps, as d2p2 plans it: the window of such a part was endless.
+    sigmas = (20104.22, 8833.736, 3881.518, 1705.527, 749.4037, 329.2858, 144.6872, 63.57513)
+    counts = (2, 9, 50, 255, 1321, 6846, 35456, 56061)
+    fading = Composed(
+        tuple(
+            Repeated(PoissonSampled(1e-3, ProjectedGaussian(sigma, 70)), count)
+            for sigma, count in zip(sigmas, counts, strict=True)
+        )
+    )
+    assert 1e-6 < FourierAccountant(0.02).delta(fading, ZERO_OUT, 0.01) < 1e-5

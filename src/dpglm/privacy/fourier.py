@@ -33,6 +33,8 @@ from dpglm.privacy.unit import Adjacency
 __all__ = ["FourierAccountant"]
 
 _SHARP = 1e-6
+# Times the largest loss, in exponents: beyond, all bounds are infinite, and none is the least.
+_STEEPEST = 200.0
 
 
 @final
@@ -217,7 +219,7 @@ class _Direction:
         """Interval outside which the tilted sum has mass below the window mass, by Chernoff."""
         value, _, curvature = self._cumulant(theta, lattices)
         low, high = self._support(lattices)
-        if curvature == 0.0:
+        if low == high:
             return low, high
 
         def reach(log_s: float, side: float) -> float:
@@ -226,14 +228,15 @@ class _Direction:
 
         # Any s bounds the reach; near the best one for a normal law the bound is least. Rare
         # large losses ask for one that is as small as they are large.
-        guess = 0.5 * math.log(-2.0 * LOG_WINDOW_MASS / curvature)
+        guess = 0.5 * math.log(-2.0 * LOG_WINDOW_MASS / max(curvature, 1e-300))
         largest = max(max(-one.losses[0], one.losses[-1]) for one in lattices)
         least = min(guess - 3.0, math.log(1.0 / largest))
+        most = min(guess + 2.0, math.log(_STEEPEST / largest))
         best = [
             float(
                 minimize_scalar(
                     reach,
-                    bounds=(least, guess + 2.0),
+                    bounds=(least, most),
                     args=(side,),
                     method="bounded",
                     options={"xatol": 0.1, "maxiter": 12},
