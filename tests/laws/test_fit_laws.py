@@ -243,7 +243,7 @@ def test_an_estimator_that_was_not_fitted_stays_so():
 
 
 def test_labels_of_refused_rows_are_not_published(tmp_path):
-    # Issue 14, item 5: the old coefficients predicted with the new labels.
+    # The old coefficients predicted with the new labels.
     X, y = data()
     model = logistic(classes=["no", "yes"], feature_bounds=(-1, 1)).fit(X, np.where(y, "yes", "no"))
     before = model.predict(X)
@@ -339,7 +339,6 @@ def test_parameters_that_are_shared_with_the_fit_are_found_out(monkeypatch, tmp_
 
 
 def test_bounds_changed_in_place_do_not_change_predictions():
-    # Issue 14, item 6.
     X, y = data()
     given = bounds()
     model = logistic(feature_bounds=given).fit(X, y)
