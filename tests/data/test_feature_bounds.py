@@ -95,7 +95,7 @@ def test_bounds_that_are_read_by_position_are_found_out():
 
 @pytest.mark.parametrize("bounds", [[(0, 1), (0, 1)], ((0, 1), (0, 1)), np.array([[0, 1], [0, 1]])])
 def test_pairs_of_two_columns_are_not_read_as_low_and_high(bounds):
-    # Issue 14, item 8: both columns were held to one value.
+    # Both columns were held to one value.
     for read in (
         lambda: read_feature_bounds(bounds, 2),
         lambda: LogisticRegression(feature_bounds=bounds).plan(100, 2),

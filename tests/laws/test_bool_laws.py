@@ -157,7 +157,6 @@ def test_parameters_are_checked_before_anything_is_spent(kind, name, tmp_path):
 
 
 def test_text_does_not_fit_an_intercept():
-    # Issue 14, item 7.
     X = np.random.default_rng(0).uniform(-1, 1, size=(50, 2))
     with pytest.raises(ValueError, match="fit_intercept must be True or False, got 'no'"):
         Ridge(row_norm=2.0, target_bounds=(-1, 1), fit_intercept="no").fit(X, X[:, 0])
