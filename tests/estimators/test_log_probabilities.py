@@ -11,18 +11,16 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from sklearn.preprocessing import Normalizer
 
-import dpglm
 from dpglm import (
     LinearRegression,
     LinearSVC,
     LogisticRegression,
     PrivateGridSearchCV,
     PrivatePipeline,
+    RobustClassifier,
 )
 from dpglm.data.mapped import MappedRows
-from dpglm.estimators._prediction import class_probabilities
-from dpglm.problem import class_shares
-from dpglm.problem.log_probabilities import class_log_probabilities, log_class_shares
+from dpglm.problem import LogitLink, OneVsRestLink, SoftmaxLink, TangentLink
 from dpglm.report import load_model, save_model
 from dpglm.solvers import NoisyGD
 
@@ -40,10 +38,18 @@ def classifier(n_classes=2, **settings):
     )
 
 
+def robust():
+    return RobustClassifier(classes=[0, 1], row_norm=2.0, solver=NoisyGD(n_steps=3))
+
+
 MODELS = {
     "binary": (lambda: classifier(), 2),
     "softmax": (lambda: classifier(3), 3),
     "ovr": (lambda: classifier(3, multi_class="ovr"), 3),
+    "savage": (
+        lambda: RobustClassifier(classes=[0, 1], row_norm=2.0, solver=NoisyGD(n_steps=3)),
+        2,
+    ),
     "pipeline": (lambda: PrivatePipeline([Normalizer(), classifier()]), 2),
     "search": (
         lambda: PrivateGridSearchCV(classifier(), {"C": [0.1, 1.0]}, method="held_out"),
@@ -61,7 +67,7 @@ def test_it_is_the_logarithm_in_every_model(make, n_classes, tmp_path):
     np.testing.assert_allclose(np.exp(logs), model.predict_proba(X), rtol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["binary", "softmax", "ovr"])
+@pytest.mark.parametrize("name", ["binary", "softmax", "ovr", "savage"])
 def test_it_is_there_in_files_and_for_collections(name, tmp_path):
     make, n_classes = MODELS[name]
     X, y = rows(n_classes)
@@ -79,8 +85,8 @@ def test_it_is_there_in_files_and_for_collections(name, tmp_path):
 
 def test_what_has_no_probabilities_has_no_logarithms(tmp_path):
     X, y = rows()
-    for kind in (dpglm.LinearSVC, dpglm.RobustClassifier, dpglm.LinearRegression):
-        assert hasattr(kind(), "predict_proba") == hasattr(kind(), "predict_log_proba") is False
+    for one in (LinearSVC(), LinearSVC(loss="hinge"), LinearSVC(loss="none"), LinearRegression()):
+        assert hasattr(one, "predict_proba") == hasattr(one, "predict_log_proba") is False
     assert not hasattr(PrivatePipeline([LinearRegression()]), "predict_log_proba")
     assert not hasattr(PrivateGridSearchCV(LinearSVC(), {}), "predict_log_proba")
     save_model(LinearSVC(classes=[0, 1], row_norm=2.0).fit(X, y), tmp_path / "model.json")
@@ -88,17 +94,17 @@ def test_what_has_no_probabilities_has_no_logarithms(tmp_path):
         load_model(tmp_path / "model.json").predict_log_proba(X)
 
 
-LINKS = [(class_log_probabilities, class_probabilities), (log_class_shares, class_shares)]
+LINKS = [SoftmaxLink(), OneVsRestLink(LogitLink())]
 SCORES = arrays(float, (3, 4), elements=st.floats(-1e4, 1e4))
 
 
-@pytest.mark.parametrize(("logs", "plain"), LINKS, ids=["softmax", "ovr"])
+@pytest.mark.parametrize("link", LINKS, ids=repr)
 @given(z=SCORES)
-def test_logarithms_are_finite_and_those_of_the_probabilities(logs, plain, z):
-    found = logs(z)
+def test_logarithms_are_finite_and_those_of_the_probabilities(link, z):
+    found = link.log_probabilities(z)
     assert np.isfinite(found).all()
     np.testing.assert_allclose(np.logaddexp.reduce(found, axis=1), 0.0, atol=1e-9)
-    expected = plain(z)
+    expected = link.probabilities(z)
     # Where no class's own probability is a number above 0, shares are those of the largest.
     usual = z.max(axis=1) > -700.0
     np.testing.assert_allclose(np.exp(found[usual]), expected[usual], rtol=1e-9, atol=1e-300)
@@ -106,14 +112,24 @@ def test_logarithms_are_finite_and_those_of_the_probabilities(logs, plain, z):
 
 @given(z=arrays(float, 5, elements=st.floats(-1e4, 1e4)))
 def test_of_two_classes_likewise(z):
-    found = class_log_probabilities(z)
+    found = LogitLink().log_probabilities(z)
     assert np.isfinite(found).all()
-    np.testing.assert_allclose(np.exp(found), class_probabilities(z), rtol=1e-9, atol=1e-300)
+    np.testing.assert_allclose(np.exp(found), LogitLink().probabilities(z), rtol=1e-9, atol=1e-300)
 
 
 def test_the_logarithm_of_a_probability_that_underflows_is_what_it_is_for():
     # The planted bug: the logarithm of what underflowed.
     z = np.array([800.0])
     with np.errstate(divide="ignore"):
-        assert not np.isfinite(np.log(class_probabilities(z))).all()
-    assert class_log_probabilities(z).tolist() == [[-800.0, 0.0]]
+        assert not np.isfinite(np.log(LogitLink().probabilities(z))).all()
+    assert LogitLink().log_probabilities(z).tolist() == [[-800.0, 0.0]]
+
+
+def test_what_the_tangent_link_excludes_has_probability_0_and_shares_add_up_to_1():
+    z = np.array([[5.0, -5.0, 0.1], [-5.0, -3.0, -4.0]])
+    shares = OneVsRestLink(TangentLink()).probabilities(z)
+    np.testing.assert_allclose(shares.sum(axis=1), 1.0)
+    assert shares[0, 1] == 0.0
+    assert shares[1].tolist() == [0.0, 1.0, 0.0]
+    logs = OneVsRestLink(TangentLink()).log_probabilities(z)
+    np.testing.assert_allclose(np.exp(logs), shares, rtol=1e-12)

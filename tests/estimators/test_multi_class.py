@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dpglm import LogisticRegression
-from dpglm.problem import OneVsRest, class_shares
+from dpglm.problem import LogitLink, OneVsRest, OneVsRestLink
 from dpglm.report import load_model, save_model
 
 
@@ -45,7 +45,8 @@ def test_two_classes_are_plain_logistic_regression():
 
 
 def test_scores_beyond_floating_point_still_make_probabilities():
-    shares = class_shares([[-800.0, -900.0], [-800.0, -800.0], [900.0, -900.0]])
+    scores = [[-800.0, -900.0], [-800.0, -800.0], [900.0, -900.0]]
+    shares = OneVsRestLink(LogitLink()).probabilities(scores)
     np.testing.assert_allclose(shares, [[1.0, 0.0], [0.5, 0.5], [1.0, 0.0]])
 
 

@@ -13,11 +13,11 @@ from dpglm.oracle.loss_choices import loss_noise, loss_rounding, noisy_loss
 from dpglm.privacy import Adjacency, Gaussian
 from dpglm.privacy.mechanisms import Curator
 from dpglm.privacy.noise import SeededNoise
-from dpglm.problem import Logistic, Poisson, Squared
+from dpglm.problem import IdentityLink, Logistic, LogLink
 from dpglm.selection.scores import AbsoluteError, Errors
 from tests.audit.attack import released_sums
 
-SCORES = [Errors(), AbsoluteError(Squared(), -1.0, 3.0), AbsoluteError(Poisson(), 0.0, 2.0)]
+SCORES = [Errors(), AbsoluteError(IdentityLink(), -1.0, 3.0), AbsoluteError(LogLink(), 0.0, 2.0)]
 every_score = pytest.mark.parametrize("score", SCORES, ids=lambda one: repr(one)[:24])
 
 

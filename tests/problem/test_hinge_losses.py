@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from dpglm.problem import Hinge, SmoothedHinge, SquaredHinge
+from dpglm.problem import Hinge, OneVsRest, SmoothedHinge, SquaredHinge
 
 M = np.array([-3.0, 0.0, 0.5, 0.9, 1.5])
 
@@ -54,9 +54,10 @@ def test_slope_inverse_gives_a_point_with_that_subgradient() -> None:
             np.testing.assert_allclose(loss.slope(z, targets), -y * u)
 
 
-def test_predictions_are_the_decision_values() -> None:
+def test_margins_are_no_probabilities() -> None:
     for loss in (Hinge(), SquaredHinge(), SmoothedHinge()):
-        np.testing.assert_array_equal(loss.predict(M), M)
+        assert loss.link is None
+        assert OneVsRest(loss, 3).link is None
 
 
 @pytest.mark.parametrize("width", [0.0, -1.0, math.nan, math.inf])

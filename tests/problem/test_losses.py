@@ -37,16 +37,16 @@ def test_logistic_constants() -> None:
 def test_predictions() -> None:
     z = np.array([-1e4, -1.0, 0.0, 2.0])
     np.testing.assert_allclose(
-        Logistic().predict(z), [0, 1 / (1 + math.e), 0.5, 1 / (1 + math.exp(-2))]
+        Logistic().link.inverse(z), [0, 1 / (1 + math.e), 0.5, 1 / (1 + math.exp(-2))]
     )
-    np.testing.assert_allclose(Poisson().predict(z), np.exp(z))
-    np.testing.assert_array_equal(Squared().predict(z), z)
-    np.testing.assert_array_equal(Huber().predict(z), z)
-    p = Softmax().predict(np.stack([z, -z, 0 * z], axis=1))
+    np.testing.assert_allclose(Poisson().link.inverse(z), np.exp(z))
+    np.testing.assert_array_equal(Squared().link.inverse(z), z)
+    np.testing.assert_array_equal(Huber().link.inverse(z), z)
+    p = Softmax().link.inverse(np.stack([z, -z, 0 * z], axis=1))
     np.testing.assert_allclose(p.sum(axis=1), 1)
     np.testing.assert_allclose(p[2], 1 / 3)
     with pytest.raises(ValueError, match="z must have shape"):
-        Softmax().predict(z)
+        Softmax().link.inverse(z)
 
 
 def test_softmax_against_many_digits() -> None:
@@ -75,7 +75,7 @@ def test_softmax_of_two_classes_is_the_logistic_loss_of_the_difference() -> None
     difference, sign = z[:, 1] - z[:, 0], 2 * y - 1
     np.testing.assert_allclose(Softmax().value(z, y), Logistic().value(difference, sign))
     np.testing.assert_allclose(Softmax().slope(z, y)[:, 1], Logistic().slope(difference, sign))
-    np.testing.assert_allclose(Softmax().predict(z)[:, 1], Logistic().predict(difference))
+    np.testing.assert_allclose(Softmax().link.inverse(z)[:, 1], Logistic().link.inverse(difference))
 
 
 def test_softmax_slopes_sum_to_zero_and_ignore_a_shift() -> None:

@@ -88,11 +88,11 @@ def test_tempered_is_bounded(t: float) -> None:
 
 def test_predictions_are_probabilities() -> None:
     for loss in (Savage(), Tempered(0.5)):
-        np.testing.assert_allclose(loss.predict(Z), Logistic().predict(Z))
-    p = Tangent().predict(Z)
+        np.testing.assert_allclose(loss.link.inverse(Z), Logistic().link.inverse(Z))
+    p = Tangent().link.inverse(Z)
     assert p.min() == 0
     assert p.max() == 1
-    assert Tangent().predict([0.0])[0] == 0.5
+    assert Tangent().link.inverse([0.0])[0] == 0.5
 
 
 @pytest.mark.parametrize("loss", [Savage(), Tangent(), Tempered(0.3)], ids=repr)
@@ -101,7 +101,7 @@ def test_the_predicted_probability_minimises_the_expected_loss(loss: Savage) -> 
     z = np.linspace(-3, 3, 60_001)
     for q in (0.2, 0.5, 0.7):
         risk = q * loss.value(z, np.ones_like(z)) + (1 - q) * loss.value(z, -np.ones_like(z))
-        assert loss.predict(z[[np.argmin(risk)]])[0] == pytest.approx(q, abs=1e-3)
+        assert loss.link.inverse(z[[np.argmin(risk)]])[0] == pytest.approx(q, abs=1e-3)
 
 
 @pytest.mark.parametrize("t", [-0.1, 1.0, 1.5, math.nan])

@@ -1,15 +1,34 @@
 """Every loss of `dpglm.problem` has a link, and a saved model predicts as its estimator does."""
 
 import inspect
+import json
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from scipy.special import log_ndtr, ndtr
 
 import dpglm.problem
 from dpglm.estimators import LinearSVC, LogisticRegression, RobustClassifier
-from dpglm.problem import ClippedLoss, Logistic, Loss, OneVsRest, Poisson, Squared, Target
+from dpglm.problem import (
+    BinaryLink,
+    ClassLink,
+    ClippedLoss,
+    Hinge,
+    IdentityLink,
+    Link,
+    Logistic,
+    LogitLink,
+    LogLink,
+    Loss,
+    OneVsRest,
+    OneVsRestLink,
+    Poisson,
+    Squared,
+    SquaredHinge,
+    Target,
+)
 from dpglm.report import load_model, save_model
-from dpglm.report.links import link_of, link_of_words
 from dpglm.solvers import NoisyGD
 from tests.laws.test_loss_laws import CASES
 from tests.report.conftest import make_rows
@@ -29,14 +48,22 @@ def test_all_losses_are_here():
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_every_loss_has_a_link_which_its_words_tell_too(name):
-    assert link_of_words(name) == link_of(LOSSES[name])
+def test_links_fit_their_targets(name):
+    link, target = LOSSES[name].link, LOSSES[name].target
+    if target is Target.BINARY:
+        assert link is None or isinstance(link, BinaryLink)
+    elif target is Target.CLASS:
+        assert link is None or (isinstance(link, ClassLink) and not isinstance(link, BinaryLink))
+    else:
+        assert isinstance(link, Link)
+        assert not isinstance(link, ClassLink)
 
 
 def test_links_of_wrapped_losses():
-    assert link_of(ClippedLoss(Poisson(), 1.0)) == "exp"
-    assert link_of(OneVsRest(Logistic(), 3)) == "ovr"
-    assert link_of(ClippedLoss(Squared(), 1.0)) == "identity"
+    assert ClippedLoss(Poisson(), 1.0).link == LogLink()
+    assert OneVsRest(Logistic(), 3).link == OneVsRestLink(LogitLink())
+    assert OneVsRest(Hinge(), 3).link is None
+    assert ClippedLoss(Squared(), 1.0).link == IdentityLink()
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
@@ -53,25 +80,69 @@ def test_saved_models_predict_as_their_estimators(kind, name, n_classes, tmp_pat
     np.testing.assert_array_equal(model.predict(X), estimator.predict(X))
     scores = estimator.decision_function(X)
     np.testing.assert_array_equal(model.decision_function(X), scores)
+    assert model.has_probabilities == hasattr(estimator, "predict_proba")
+    if model.has_probabilities:
+        np.testing.assert_array_equal(model.predict_proba(X), estimator.predict_proba(X))
+        logs = estimator.predict_log_proba(X)
+        np.testing.assert_array_equal(model.predict_log_proba(X), logs)
 
 
-class Cubic:
-    """Stands in for a loss of numbers that nobody here knows."""
+@dataclass(frozen=True)
+class Probit(BinaryLink):
+    """A link of the user's."""
 
-    target = Target.REAL
+    def inverse(self, z):
+        return ndtr(z)
+
+    def log_inverse(self, z):
+        return log_ndtr(z)
 
 
-class Margin:
-    """Stands in for a loss of labels that nobody here knows."""
+@dataclass(frozen=True)
+class Mine(Loss):
+    """A loss of the user's: the logistic one with another link."""
+
+    own: Link | None = None
 
     target = Target.BINARY
+    convex = nonnegative = True
+    link = property(lambda self: self.own)
+    _value, _slope, _curvature = Logistic._value, Logistic._slope, Logistic._curvature
+    _slope_bound_on, _smoothness_on = Logistic._slope_bound_on, Logistic._smoothness_on
 
 
-def test_unknown_losses_of_numbers_are_refused_and_of_labels_need_no_link():
-    with pytest.raises(ValueError, match=r"loss must be one of dpglm\.problem for a model file"):
-        link_of(Cubic())
-    assert link_of(Margin()) == "identity"
-    assert link_of_words("Cubic()") is None
+def fitted_with(loss):
+    X, y = make_rows()
+    solver = NoisyGD(n_steps=2, clip=1.0)
+    return LinearSVC(loss=loss, classes=[0, 1], row_norm=2.0, solver=solver).fit(X, y), X
+
+
+def test_losses_of_the_users_own_predict_by_the_link_that_they_declare(tmp_path):
+    for loss in (Mine(), Mine(LogitLink())):
+        estimator, X = fitted_with(loss)
+        save_model(estimator, tmp_path / "model.json")
+        model = load_model(tmp_path / "model.json")
+        assert model.link == loss.link
+        assert model.has_probabilities == hasattr(estimator, "predict_proba")
+        np.testing.assert_array_equal(model.predict(X), estimator.predict(X))
+
+
+def test_a_link_that_a_model_file_cannot_hold_is_refused(tmp_path):
+    estimator, X = fitted_with(Mine(Probit()))
+    np.testing.assert_allclose(estimator.predict_proba(X).sum(axis=1), 1.0)
+    with pytest.raises(ValueError, match=r"cannot hold the link Probit\(\)"):
+        save_model(estimator, tmp_path / "model.json")
+    assert not (tmp_path / "model.json").exists()
+
+
+@pytest.mark.parametrize("link", ["logistic", "tangent"])
+def test_a_link_that_the_loss_lacks_is_found_out(link, tmp_path):
+    estimator, _ = fitted_with(SquaredHinge())
+    save_model(estimator, tmp_path / "model.json")
+    forged = json.loads((tmp_path / "model.json").read_text()) | {"link": link}
+    (tmp_path / "model.json").write_text(json.dumps(forged))
+    with pytest.raises(ValueError, match="is not that of its certificate's loss"):
+        load_model(tmp_path / "model.json")
 
 
 def test_probabilities_of_logistic_regression(tmp_path):

@@ -26,7 +26,7 @@ from dpglm.data.prepare import ColumnScaling, Matrix
 from dpglm.data.spec import DataSpec
 from dpglm.data.user_matrix import finite_matrix
 from dpglm.estimators._identity import identity
-from dpglm.estimators._prediction import Link, RowPrediction
+from dpglm.estimators._prediction import Output, RowPrediction
 from dpglm.estimators._private import (
     PrivateEstimator,
     PublicFacts,
@@ -306,13 +306,13 @@ class PrivateLinearModel(PrivateEstimator):
         w = w / scaling.scale[:, np.newaxis]
         return np.vstack([w, intercept - scaling.center @ w])
 
-    def _row_prediction(self, link: Link) -> RowPrediction:
+    def _row_prediction(self, output: Output) -> RowPrediction:
         check_is_fitted(self)
-        return RowPrediction(self.coef_, self.intercept_, self._fitted_scaling(), link)
+        return RowPrediction(self.coef_, self.intercept_, self._fitted_scaling(), output)
 
-    def _predicted(self, X: Any, link: Link) -> Any:
+    def _predicted(self, X: Any, output: Output) -> Any:
         """Predict rows of any kind; the result is of the same kind."""
-        function = self._row_prediction(link)
+        function = self._row_prediction(output)
         rows = as_collection(X)
         if rows is None:
             return function(self._features(X))

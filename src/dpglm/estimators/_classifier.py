@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.utils import Tags
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
@@ -29,15 +30,21 @@ from dpglm.estimators._prediction import (
 )
 from dpglm.estimators._private import PublicFacts
 from dpglm.estimators._targets import ClassFactors, ClassTargets
-from dpglm.problem import (
-    Loss,
-    Problem,
-    Regularizer,
-)
+from dpglm.problem import ClassLink, Loss, Problem, Regularizer
 from dpglm.solvers.base import Plan
 from dpglm.solvers.checkpoint import CheckpointFile
 
 __all__ = ["PrivateClassifier"]
+
+
+def _has_class_link(classifier: PrivateClassifier) -> bool:
+    try:
+        return classifier._class_link() is not None
+    except ValueError:  # of an invalid loss, which fit refuses
+        return False
+
+
+_if_the_link_has_them = available_if(_has_class_link)
 
 
 class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
@@ -243,6 +250,49 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         """
         check_is_fitted(self)
         return self._predicted(X, ClassLabels(self.classes_))
+
+    @_if_the_link_has_them  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: Any) -> Any:
+        """Predict class probabilities; for losses whose link gives them.
+
+        Parameters
+        ----------
+        X : array_like, sparse matrix or Collection of shape (n, n_features)
+            Rows, of all kinds that ``fit`` takes.
+
+        Returns
+        -------
+        array of shape (n, n_classes)
+            Columns in the order of ``classes_``; rows add up to 1. Of the kind that
+            ``decision_function`` returns.
+        """
+        check_is_fitted(self)
+        return self._predicted(X, self._class_link().probabilities)
+
+    @_if_the_link_has_them  # type: ignore[untyped-decorator]
+    def predict_log_proba(self, X: Any) -> Any:
+        """Predict logarithms of class probabilities; for losses whose link gives them.
+
+        Parameters
+        ----------
+        X : array_like, sparse matrix or Collection of shape (n, n_features)
+            Rows, of all kinds that ``fit`` takes.
+
+        Returns
+        -------
+        array of shape (n, n_classes)
+            As ``predict_proba`` returns them, and finite where these underflow to 0.
+        """
+        check_is_fitted(self)
+        return self._predicted(X, self._class_link().log_probabilities)
+
+    def _class_link(self) -> ClassLink:
+        """Return the link of the fitted loss, or before the fit of the one that is asked for."""
+        solution = getattr(self, "solution_", None)
+        loss = self._loss(2) if solution is None else solution.plan.problem.loss
+        if not isinstance(loss.link, ClassLink):
+            raise AttributeError(f"{loss!r} does not model probabilities")
+        return loss.link
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the share of rows whose label is predicted.

@@ -13,21 +13,19 @@ from dpglm._arrays import as_host, like, namespace
 from dpglm.data.given import NO_WEIGHT, as_floats, as_weights, check_not_missing
 from dpglm.data.prepare import ColumnScaling
 from dpglm.estimators._targets import check_labels
-from dpglm.problem import Logistic, Softmax
 
 __all__ = [
     "AccuracyTally",
     "ClassLabels",
-    "Link",
+    "Output",
     "RowPrediction",
     "SquaredErrorTally",
     "accuracy",
-    "class_probabilities",
     "r_squared",
     "scores",
 ]
 
-Link: TypeAlias = Callable[[NDArray[np.float64]], NDArray[Any]]
+Output: TypeAlias = Callable[[NDArray[np.float64]], NDArray[Any]]
 """From linear scores of shape (n,) or (n, n_classes) to what is asked for, row by row."""
 
 
@@ -44,14 +42,14 @@ class RowPrediction:
         Intercepts.
     scaling : ColumnScaling or None
         Says what columns are clipped to.
-    link : callable
+    output : callable
         What is made of linear scores; one for each row if there is one output.
     """
 
     coef: NDArray[np.float64]
     intercept: Any
     scaling: ColumnScaling | None
-    link: Link
+    output: Output
 
     def __call__(self, X: Any) -> NDArray[Any]:
         """Predict; scores are worked out where X is, and go to the host."""
@@ -64,7 +62,7 @@ class RowPrediction:
             X = X if self.scaling is None else self.scaling.clip_matrix(X)
             z = np.asarray(X @ self.coef.T)
         z = z + self.intercept
-        return self.link(z.ravel() if z.ndim == 2 and z.shape[1] == 1 else z)
+        return self.output(z.ravel() if z.ndim == 2 and z.shape[1] == 1 else z)
 
 
 def scores(z: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -90,13 +88,6 @@ class ClassLabels:
         indices = (z > 0.0).astype(np.intp) if z.ndim == 1 else z.argmax(axis=1)
         labels: NDArray[Any] = self.classes[indices]
         return labels
-
-
-def class_probabilities(z: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Turn scores into probabilities: logistic for two classes, softmax for more."""
-    if z.ndim == 2:
-        return np.asarray(Softmax().predict(z), dtype=np.float64)
-    return np.column_stack([Logistic().predict(-z), Logistic().predict(z)])
 
 
 @final

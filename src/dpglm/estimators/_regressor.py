@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin
 from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted
 
 from dpglm._all_or_nothing import all_or_nothing
 from dpglm.data.collection import as_collection
@@ -18,12 +19,10 @@ from dpglm.data.given import as_floats, check_not_missing
 from dpglm.data.matrix import MatrixRows
 from dpglm.data.spec import DataSpec
 from dpglm.estimators._base import PrivateLinearModel
-from dpglm.estimators._prediction import Link, SquaredErrorTally, r_squared, scores
+from dpglm.estimators._prediction import Output, SquaredErrorTally, r_squared
 from dpglm.estimators._private import PublicFacts, warn_of_equal_targets
 from dpglm.estimators._targets import BoundedTargets
-from dpglm.problem import (
-    Problem,
-)
+from dpglm.problem import Problem
 from dpglm.solvers.base import Plan
 from dpglm.solvers.checkpoint import CheckpointFile
 
@@ -203,9 +202,13 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         center, scale = self._target_transform(low, high)
         return scale * coef, scale * intercept + center
 
-    def _link(self) -> Link:
-        """From linear scores to targets, row by row."""
-        return scores
+    def _mean(self) -> Output:
+        """Return what turns linear scores into means of the target: the inverse link."""
+        check_is_fitted(self)
+        link = self.solution_.plan.problem.loss.link
+        if link is None:
+            raise AttributeError(f"{self.solution_.plan.problem.loss!r} has no link to predict by")
+        return link.inverse
 
     def predict(self, X: Any) -> Any:
         """Predict the target.
@@ -221,7 +224,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
             Of NumPy; for rows of Dask, of Dask and not yet computed; for a tensor, a tensor where
             that is.
         """
-        return self._predicted(X, self._link())
+        return self._predicted(X, self._mean())
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return R squared.
@@ -240,4 +243,4 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         float
         """
         rows = self._scored(X, y, sample_weight)
-        return r_squared(rows.parts(SquaredErrorTally(self._row_prediction(self._link()))))
+        return r_squared(rows.parts(SquaredErrorTally(self._row_prediction(self._mean()))))

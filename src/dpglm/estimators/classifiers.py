@@ -8,15 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal
 
-from sklearn.utils.validation import check_is_fitted
-
 from dpglm._validation import check_one_of, check_real
 from dpglm.data.feature_bounds import FeatureBounds
 from dpglm.estimators._classifier import PrivateClassifier
 from dpglm.estimators._docs import shared_parameters
-from dpglm.estimators._prediction import (
-    class_probabilities,
-)
 from dpglm.ledger.ledger import PrivacyLedger
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.noise import NoiseSource
@@ -37,9 +32,7 @@ from dpglm.problem import (
     Tangent,
     Target,
     Tempered,
-    class_shares,
 )
-from dpglm.problem.log_probabilities import class_log_probabilities, log_class_shares
 from dpglm.solvers.base import Solver, StepInfo
 
 __all__ = ["LinearSVC", "LogisticRegression", "RobustClassifier"]
@@ -169,44 +162,6 @@ class LogisticRegression(PrivateClassifier):
 
     def _penalty(self, n_rows: int) -> Regularizer:
         return _penalty(self.C, self.l1_ratio, n_rows)
-
-    def predict_proba(self, X: Any) -> Any:
-        """Predict class probabilities.
-
-        Parameters
-        ----------
-        X : array_like, sparse matrix or Collection of shape (n, n_features)
-            Rows, of all kinds that ``fit`` takes.
-
-        Returns
-        -------
-        array of shape (n, n_classes)
-            Columns in the order of ``classes_``; rows add up to 1. Of the kind that
-            ``decision_function`` returns.
-        """
-        check_is_fitted(self)
-        return self._predicted(X, class_shares if self._is_one_by_one else class_probabilities)
-
-    def predict_log_proba(self, X: Any) -> Any:
-        """Predict logarithms of class probabilities.
-
-        Parameters
-        ----------
-        X : array_like, sparse matrix or Collection of shape (n, n_features)
-            Rows, of all kinds that ``fit`` takes.
-
-        Returns
-        -------
-        array of shape (n, n_classes)
-            As ``predict_proba`` returns them, and finite where these underflow to 0.
-        """
-        check_is_fitted(self)
-        link = log_class_shares if self._is_one_by_one else class_log_probabilities
-        return self._predicted(X, link)
-
-    @property
-    def _is_one_by_one(self) -> bool:
-        return isinstance(self.solution_.plan.problem.loss, OneVsRest)
 
 
 @shared_parameters

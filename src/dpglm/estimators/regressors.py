@@ -14,7 +14,6 @@ from sklearn.utils import Tags
 from dpglm._validation import check_real
 from dpglm.data.feature_bounds import FeatureBounds
 from dpglm.estimators._docs import shared_parameters
-from dpglm.estimators._prediction import Link
 from dpglm.estimators._regressor import PrivateRegressor
 from dpglm.ledger.ledger import PrivacyLedger
 from dpglm.privacy.budget import PrivacyBudget
@@ -209,10 +208,6 @@ class PoissonRegressor(PrivateRegressor):
     def _scaled_problem(self, n_rows: int, scale: float) -> Problem:
         # Dividing counts by s divides loss and penalty by s.
         return Problem(Poisson(), L2(check_real("alpha", self.alpha, least=0.0) / scale))
-
-    def _link(self) -> Link:
-        # The mean count, exp(z).
-        return Poisson().predict
 
     def _declared_target_bounds(self) -> tuple[float, float] | None:
         bounds = super()._declared_target_bounds()

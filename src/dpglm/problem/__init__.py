@@ -3,9 +3,20 @@
 from dpglm.problem.clipped import ClippedLoss, clipped_slope, clipped_value
 from dpglm.problem.constraints import Box, Constraint, L1Ball, L2Ball, Simplex, Unconstrained
 from dpglm.problem.hinge_losses import Hinge, SmoothedHinge, SquaredHinge
+from dpglm.problem.links import (
+    BinaryLink,
+    ClassLink,
+    IdentityLink,
+    Link,
+    LogitLink,
+    LogLink,
+    OneVsRestLink,
+    SoftmaxLink,
+    TangentLink,
+)
 from dpglm.problem.loss import ConvexScalarLoss, Loss, Target
 from dpglm.problem.losses import Huber, Logistic, Poisson, Softmax, Squared
-from dpglm.problem.one_vs_rest import OneVsRest, class_shares
+from dpglm.problem.one_vs_rest import OneVsRest
 from dpglm.problem.problem import Problem
 from dpglm.problem.regularizers import L1, L2, ElasticNet, GroupLasso, NoPenalty, Regularizer
 from dpglm.problem.robust_losses import Savage, Tangent, Tempered
@@ -13,7 +24,9 @@ from dpglm.problem.robust_losses import Savage, Tangent, Tempered
 __all__ = [
     "L1",
     "L2",
+    "BinaryLink",
     "Box",
+    "ClassLink",
     "ClippedLoss",
     "Constraint",
     "ConvexScalarLoss",
@@ -21,12 +34,17 @@ __all__ = [
     "GroupLasso",
     "Hinge",
     "Huber",
+    "IdentityLink",
     "L1Ball",
     "L2Ball",
+    "Link",
+    "LogLink",
     "Logistic",
+    "LogitLink",
     "Loss",
     "NoPenalty",
     "OneVsRest",
+    "OneVsRestLink",
     "Poisson",
     "Problem",
     "Regularizer",
@@ -34,13 +52,14 @@ __all__ = [
     "Simplex",
     "SmoothedHinge",
     "Softmax",
+    "SoftmaxLink",
     "Squared",
     "SquaredHinge",
     "Tangent",
+    "TangentLink",
     "Target",
     "Tempered",
     "Unconstrained",
-    "class_shares",
     "clipped_slope",
     "clipped_value",
 ]

@@ -10,7 +10,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpglm._arrays import like, namespace
 from dpglm.problem._checks import require_positive
-from dpglm.problem.loss import ConvexScalarLoss, FloatArray, Loss, Target
+from dpglm.problem._functions import FloatArray
+from dpglm.problem.links import Link
+from dpglm.problem.loss import ConvexScalarLoss, Loss, Target
 
 __all__ = ["ClippedLoss", "clipped_slope", "clipped_value"]
 
@@ -76,8 +78,9 @@ class ClippedLoss(ConvexScalarLoss):
     def nonnegative(self) -> bool:
         return self.loss.nonnegative
 
-    def predict(self, z: ArrayLike) -> FloatArray:
-        return self.loss.predict(z)
+    @property
+    def link(self) -> Link | None:
+        return self.loss.link
 
     def slope_inverse(self, slope: FloatArray, y: FloatArray) -> FloatArray:
         return self.loss.slope_inverse(slope, y)

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.special import erf, gammaln, ndtr
 
 from dpglm.problem._checks import require_dimension, require_positive
-from dpglm.problem.loss import FloatArray
+from dpglm.problem._functions import FloatArray
 
 __all__ = ["Box", "Constraint", "L1Ball", "L2Ball", "Simplex", "Unconstrained"]
 

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from dpglm._arrays import namespace
 from dpglm.problem._checks import require_positive
-from dpglm.problem.loss import ConvexScalarLoss, FloatArray, Target, as_float
+from dpglm.problem._functions import FloatArray
+from dpglm.problem.loss import ConvexScalarLoss, Target
 
 __all__ = ["Hinge", "SmoothedHinge", "SquaredHinge"]
 
@@ -28,10 +29,8 @@ class Hinge(ConvexScalarLoss):
     """
 
     target = Target.BINARY
+    link = None
     nonnegative = True
-
-    def predict(self, z: ArrayLike) -> FloatArray:
-        return as_float(z)
 
     def _value(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
         result: FloatArray = np.maximum(1 - y * z, 0)
@@ -66,10 +65,8 @@ class SquaredHinge(ConvexScalarLoss):
     """
 
     target = Target.BINARY
+    link = None
     nonnegative = True
-
-    def predict(self, z: ArrayLike) -> FloatArray:
-        return as_float(z)
 
     def _value(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
         result: FloatArray = np.maximum(1 - y * z, 0)
@@ -122,13 +119,11 @@ class SmoothedHinge(ConvexScalarLoss):
     width: float = 1.0
 
     target = Target.BINARY
+    link = None
     nonnegative = True
 
     def __post_init__(self) -> None:
         require_positive("width", self.width)
-
-    def predict(self, z: ArrayLike) -> FloatArray:
-        return as_float(z)
 
     def _value(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
         r = 1 - y * z

@@ -7,16 +7,16 @@ import enum
 import math
 from collections.abc import Callable
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpglm._arrays import like, namespace
+from dpglm._arrays import like
+from dpglm.problem._functions import FloatArray, as_float
+from dpglm.problem.links import Link
 
-__all__ = ["ConvexScalarLoss", "FloatArray", "Loss", "Target", "as_float", "sigmoid"]
-
-FloatArray: TypeAlias = NDArray[np.floating[Any]]
+__all__ = ["ConvexScalarLoss", "Loss", "Target"]
 
 
 class Target(enum.StrEnum):
@@ -101,8 +101,8 @@ class Loss(abc.ABC):
     ``slope`` also takes tensors of torch, and returns one where they are. Its formula is written
     once, with the functions of ``dpglm._arrays.namespace``.
 
-    A loss is written by giving ``target``, ``convex``, ``nonnegative`` and the underscored
-    methods, which may rely on checked arguments.
+    A loss is written by giving ``target``, ``link``, ``convex``, ``nonnegative`` and the
+    underscored methods, which may rely on checked arguments.
 
     Notes
     -----
@@ -115,6 +115,11 @@ class Loss(abc.ABC):
     @abc.abstractmethod
     def target(self) -> Target:
         """The kind of target."""
+
+    @property
+    @abc.abstractmethod
+    def link(self) -> Link | None:
+        """Turns scores into means or probabilities; None if they only rank the classes."""
 
     @property
     @abc.abstractmethod
@@ -190,21 +195,6 @@ class Loss(abc.ABC):
             If the shapes do not match.
         """
         return self._curvature(*self._inputs(np.asarray(z), np.asarray(y)))
-
-    @abc.abstractmethod
-    def predict(self, z: ArrayLike) -> FloatArray:
-        """Turn z into what it means to a user: a probability, a mean, a decision value.
-
-        Parameters
-        ----------
-        z : array_like of float, shape (n,) or (n, K)
-            Predictions.
-
-        Returns
-        -------
-        ndarray of float, shape of z
-            May be ``z`` itself.
-        """
 
     @property
     def slope_bound(self) -> float:
@@ -359,27 +349,3 @@ class ConvexScalarLoss(Loss):
         self, slope_limit: float, z_bound: float, y_low: float, y_high: float
     ) -> float:
         return math.inf
-
-
-def as_float(z: ArrayLike) -> FloatArray:
-    """``z`` itself if it is an array of float32 or float64, else as float64."""
-    xp = namespace(z)
-    array: FloatArray = xp.asarray(z)
-    if array.dtype in (xp.float32, xp.float64):
-        return array
-    wide: FloatArray = xp.asarray(array, dtype=xp.float64)
-    return wide
-
-
-def sigmoid(m: FloatArray) -> FloatArray:
-    """``1 / (1 + exp(-m))`` to full relative precision at both ends, in a new array.
-
-    NumPy's exponential is vectorised and about three times as fast as ``scipy.special.expit``.
-    """
-    e: FloatArray = np.negative(m)
-    # An exponential that overflows to inf is right here: the quotient is then 0.
-    with np.errstate(over="ignore", under="ignore"):
-        np.exp(e, out=e)
-        e += 1
-        np.reciprocal(e, out=e)
-    return e

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, final
 
 import numpy as np
@@ -12,7 +11,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpglm._arrays import like, namespace
 from dpglm.problem._checks import check_class_indices, require_positive
-from dpglm.problem.loss import ConvexScalarLoss, FloatArray, Loss, Target, as_float, sigmoid
+from dpglm.problem._functions import (
+    EXPONENT_LIMIT,
+    FloatArray,
+    as_float,
+    limited_exp,
+    sigmoid,
+    softmax_by_class,
+)
+from dpglm.problem.links import IdentityLink, LogitLink, LogLink, SoftmaxLink
+from dpglm.problem.loss import ConvexScalarLoss, Loss, Target
 
 __all__ = [
     "ConvexScalarLoss",
@@ -29,7 +37,7 @@ __all__ = [
 @final
 @dataclass(frozen=True)
 class Logistic(ConvexScalarLoss):
-    """``log(1 + exp(-y z))``: z is the log odds of +1, and ``predict`` its probability.
+    """``log(1 + exp(-y z))``: z is the log odds of +1.
 
     Slope bound 1, smoothness 1/4.
 
@@ -42,10 +50,8 @@ class Logistic(ConvexScalarLoss):
     """
 
     target = Target.BINARY
+    link = LogitLink()
     nonnegative = True
-
-    def predict(self, z: ArrayLike) -> FloatArray:
-        return sigmoid(as_float(z))
 
     def _value(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
         result: FloatArray = np.logaddexp(0, -y * z)
@@ -93,7 +99,7 @@ class Softmax(Loss):
     """Multinomial logistic loss ``log sum_k exp(z_k) - z_y`` for z of shape (n, K), K >= 2.
 
     Slope bound sqrt(2) (the limit where all the mass is on one wrong class), smoothness 1/2.
-    Targets are integers 0, ..., K - 1; ``predict`` gives the class probabilities.
+    Targets are integers 0, ..., K - 1.
 
     Notes
     -----
@@ -118,14 +124,9 @@ class Softmax(Loss):
     """
 
     target = Target.CLASS
+    link = SoftmaxLink()
     convex = True
     nonnegative = True
-
-    def predict(self, z: ArrayLike) -> FloatArray:
-        scores = as_float(z)
-        if scores.ndim != 2:
-            raise ValueError(f"z must have shape (n, K), got {scores.shape}")
-        return self._probabilities(scores).T
 
     def _value(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
         s = np.array(z.T, order="C")
@@ -136,12 +137,12 @@ class Softmax(Loss):
         return result
 
     def _slope(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
-        p = self._probabilities(z)
+        p = softmax_by_class(z)
         p[y, namespace(z).arange(len(y), device=y.device)] -= 1
         return p.T
 
     def _curvature(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
-        p = self._probabilities(z)
+        p = softmax_by_class(z)
         p -= p * p
         return p.T
 
@@ -162,18 +163,6 @@ class Softmax(Loss):
         check_class_indices(classes, z.shape[1])
         return z, classes
 
-    @staticmethod
-    def _probabilities(z: FloatArray) -> FloatArray:
-        xp = namespace(z)
-        # NumPy: class-major, as reductions over a short last axis cost more than exponentials;
-        # this copy is the only n x K array made. Tensors stay row-major, which suits a GPU.
-        p: FloatArray = np.array(z.T, order="C") if xp is np else xp.asarray(z, copy=True).T
-        p -= xp.max(p, axis=0)
-        with np.errstate(under="ignore"):
-            xp.exp(p, out=p)
-            p /= xp.sum(p, axis=0)
-        return p
-
 
 @final
 @dataclass(frozen=True)
@@ -187,10 +176,8 @@ class Squared(ConvexScalarLoss):
     """
 
     target = Target.REAL
+    link = IdentityLink()
     nonnegative = True
-
-    def predict(self, z: ArrayLike) -> FloatArray:
-        return as_float(z)
 
     def _value(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
         r: FloatArray = z - y
@@ -237,13 +224,11 @@ class Huber(ConvexScalarLoss):
     threshold: float = 1.35
 
     target = Target.REAL
+    link = IdentityLink()
     nonnegative = True
 
     def __post_init__(self) -> None:
         require_positive("threshold", self.threshold)
-
-    def predict(self, z: ArrayLike) -> FloatArray:
-        return as_float(z)
 
     def _value(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
         r = z - y
@@ -272,15 +257,10 @@ class Huber(ConvexScalarLoss):
         return result
 
 
-# By bytes of a number. Above these exponents exp(z) is continued along its tangent, so that
-# squares stay finite.
-_EXPONENT_LIMIT = MappingProxyType({4: 40.0, 8: 300.0})
-
-
 @final
 @dataclass(frozen=True)
 class Poisson(ConvexScalarLoss):
-    """``exp(z) - y z`` for targets of at least 0; ``predict`` gives the mean ``exp(z)``.
+    """``exp(z) - y z`` for targets of at least 0, with mean ``exp(z)``.
 
     Neither slope nor curvature is bounded unless z is. Where the slope is clipped at c the
     curvature ``exp(z) = slope + y`` is at most ``c + y``, so the clipped loss is smooth for
@@ -290,7 +270,7 @@ class Poisson(ConvexScalarLoss):
     -----
     Above z = 40 (float32) or 300 (float64) the exponential is replaced by its tangent, which
     keeps every result finite and the loss convex, so that an extreme row is clipped like any
-    other instead of turning into inf or NaN. ``predict`` is constant there. The declared
+    other instead of turning into inf or NaN. The link is constant there. The declared
     constants are those of the exact exponential and remain upper bounds.
 
     Examples
@@ -302,25 +282,23 @@ class Poisson(ConvexScalarLoss):
     """
 
     target = Target.COUNT
+    link = LogLink()
     nonnegative = False
 
-    def predict(self, z: ArrayLike) -> FloatArray:
-        return self._exp(as_float(z))
-
     def _value(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
-        e = self._exp(z)
-        excess = np.maximum(z - _EXPONENT_LIMIT[z.itemsize], 0)
+        e = limited_exp(z)
+        excess = np.maximum(z - EXPONENT_LIMIT[z.itemsize], 0)
         result: FloatArray = e * (1 + excess) - y * z
         return result
 
     def _slope(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
-        e = self._exp(z)
+        e = limited_exp(z)
         e -= y
         return e
 
     def _curvature(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
-        e = self._exp(z)
-        e *= z <= _EXPONENT_LIMIT[z.itemsize]
+        e = limited_exp(z)
+        e *= z <= EXPONENT_LIMIT[z.itemsize]
         return e
 
     def _slope_bound_on(self, z_bound: float, y_low: float, y_high: float) -> float:
@@ -338,14 +316,6 @@ class Poisson(ConvexScalarLoss):
     def slope_inverse(self, slope: FloatArray, y: FloatArray) -> FloatArray:
         result: FloatArray = np.log(slope + y)
         return result
-
-    @staticmethod
-    def _exp(z: FloatArray) -> FloatArray:
-        xp = namespace(z)
-        e: FloatArray = xp.minimum(z, _EXPONENT_LIMIT[z.itemsize])
-        with np.errstate(under="ignore"):
-            xp.exp(e, out=e)
-        return e
 
 
 def _exp_or_inf(x: float) -> float:

@@ -6,14 +6,15 @@ import math
 from dataclasses import dataclass
 from typing import Any, final
 
-import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpglm._arrays import like, namespace
 from dpglm.problem._checks import check_class_indices
-from dpglm.problem.loss import FloatArray, Loss, Target, as_float, sigmoid
+from dpglm.problem._functions import FloatArray, as_float
+from dpglm.problem.links import BinaryLink, OneVsRestLink
+from dpglm.problem.loss import Loss, Target
 
-__all__ = ["OneVsRest", "class_shares"]
+__all__ = ["OneVsRest"]
 
 
 @final
@@ -60,8 +61,10 @@ class OneVsRest(Loss):
     def nonnegative(self) -> bool:
         return self.loss.nonnegative
 
-    def predict(self, z: ArrayLike) -> FloatArray:
-        return self.loss.predict(z)
+    @property
+    def link(self) -> OneVsRestLink | None:
+        link = self.loss.link
+        return OneVsRestLink(link) if isinstance(link, BinaryLink) else None
 
     def _value(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
         total: FloatArray = self._by_class(self.loss.value, z, y).sum(axis=1)
@@ -96,33 +99,3 @@ class OneVsRest(Loss):
             )
         check_class_indices(classes, self.n_classes)
         return z, classes
-
-
-def class_shares(z: ArrayLike) -> NDArray[np.float64]:
-    """Turn logistic scores of each class against the rest into probabilities that add up to 1.
-
-    Parameters
-    ----------
-    z : array_like of float, shape (n, K)
-        Scores.
-
-    Returns
-    -------
-    ndarray of float64, shape (n, K)
-        Each class's own probability over the sum of all; the largest scores share where every
-        class is excluded beyond floating point.
-
-    Examples
-    --------
-    >>> class_shares([[0.0, 0.0], [-800.0, -900.0]])
-    array([[0.5, 0.5],
-           [1. , 0. ]])
-    """
-    z = np.asarray(z, dtype=np.float64)
-    shares = sigmoid(z)
-    total = shares.sum(axis=1, keepdims=True)
-    largest = z == z.max(axis=1, keepdims=True)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        own = shares / total
-    tied: NDArray[np.float64] = largest / largest.sum(axis=1, keepdims=True)
-    return np.where(total > 0.0, own, tied)

@@ -10,7 +10,7 @@ from typing import final
 import numpy as np
 
 from dpglm.problem._checks import require_nonnegative
-from dpglm.problem.loss import FloatArray
+from dpglm.problem._functions import FloatArray
 
 __all__ = ["L1", "L2", "ElasticNet", "GroupLasso", "NoPenalty", "Regularizer"]
 

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from dpglm._arrays import namespace
-from dpglm.problem.loss import FloatArray, Loss, Target, as_float, sigmoid
+from dpglm.problem._functions import FloatArray, sigmoid
+from dpglm.problem.links import LogitLink, TangentLink
+from dpglm.problem.loss import Loss, Target
 
 __all__ = ["Savage", "Tangent", "Tempered"]
 
@@ -22,8 +24,8 @@ __all__ = ["Savage", "Tangent", "Tempered"]
 class Savage(Loss):
     """``1 / (1 + exp(m))^2`` of the margin ``m = y z``; values in (0, 1).
 
-    Slope bound 8/27, smoothness 0.15406. ``z`` is the log odds of +1, ``predict`` the
-    probability.
+    Slope bound 8/27, smoothness 0.15406. It is the Brier score of the
+    probability ``1 / (1 + exp(-z))``: ``z`` is the log odds of +1.
 
     Notes
     -----
@@ -43,11 +45,9 @@ class Savage(Loss):
     """
 
     target = Target.BINARY
+    link = LogitLink()
     convex = False
     nonnegative = True
-
-    def predict(self, z: ArrayLike) -> FloatArray:
-        return sigmoid(as_float(z))
 
     def _value(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
         u = sigmoid(-y * z)
@@ -91,8 +91,8 @@ class Tangent(Loss):
     """``(2 atan(m) - 1)^2`` of the margin ``m = y z``; values in [0, (pi + 1)^2).
 
     Slope bound 6.1686, smoothness 8.4847. It is 0 at ``m = tan(1/2)`` and grows again, to
-    4.59, on rows that are classified "too" well. ``predict`` gives the probability
-    ``atan(z) + 1/2``, cut to [0, 1].
+    4.59, on rows that are classified "too" well. The probability of +1 is
+    ``atan(z) + 1/2``, cut to [0, 1] (``TangentLink``).
 
     References
     ----------
@@ -107,12 +107,9 @@ class Tangent(Loss):
     """
 
     target = Target.BINARY
+    link = TangentLink()
     convex = False
     nonnegative = True
-
-    def predict(self, z: ArrayLike) -> FloatArray:
-        result: FloatArray = np.clip(np.arctan(as_float(z)) + 0.5, 0, 1)
-        return result
 
     def _value(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
         a: FloatArray = 2 * np.arctan(y * z) - 1
@@ -148,7 +145,7 @@ class Tempered(Loss):
     With ``p = 1 / (1 + exp(-m))`` the probability of the true label, ``u = 1 - p`` and
     temperature t, it is ``(1 - p^(1-t)) / (1 - t) - (1 - p^(2-t) - u^(2-t)) / (2 - t)``, and
     its derivative in the margin ``-(u^2 p^(1-t) + p u^(2-t))``. ``t = 0`` is the Savage loss;
-    ``t -> 1`` is the logistic loss. ``predict`` gives the probability of +1.
+    ``t -> 1`` is the logistic loss. ``z`` is the log odds of +1.
 
     Parameters
     ----------
@@ -178,15 +175,13 @@ class Tempered(Loss):
     temperature: float = 0.5
 
     target = Target.BINARY
+    link = LogitLink()
     convex = False
     nonnegative = True
 
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < 1:
             raise ValueError(f"temperature must lie in [0, 1), got {self.temperature!r}")
-
-    def predict(self, z: ArrayLike) -> FloatArray:
-        return sigmoid(as_float(z))
 
     def _value(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
         t = self.temperature

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from dpglm import problem
 from dpglm._json import canonical_json
+from dpglm.problem import BinaryLink, ClassLink, Link, Loss, OneVsRest, OneVsRestLink
 from dpglm.report.certificate import Certificate, model_digest
-from dpglm.report.links import PROBABILISTIC, link_of_words
 
 if TYPE_CHECKING:
     from dpglm.report.model_file import LinearModel
 
 __all__ = ["check_shapes", "disagreements"]
+
+_LOSSES = (getattr(problem, name) for name in problem.__all__)
+_LINKS: dict[str, Any] = {
+    one.__name__: one.link
+    for one in _LOSSES
+    if isinstance(one, type) and issubclass(one, Loss) and not isinstance(one.link, property)
+}
 
 
 def check_shapes(model: LinearModel) -> None:
@@ -33,13 +42,13 @@ def check_shapes(model: LinearModel) -> None:
         raise ValueError(f"coef and intercept do not fit: shapes {coef.shape}, {intercept.shape}")
     n_outputs = coef.shape[0] if coef.ndim == 2 else None
     if classes is None:
-        if n_outputs is not None or model.link in PROBABILISTIC:
+        if n_outputs is not None or model.link is None or isinstance(model.link, ClassLink):
             raise ValueError(f"a model without classes has coef of shape {coef.shape}")
     elif n_outputs is None or len(classes) != (2 if n_outputs == 1 else n_outputs):
         raise ValueError(f"there are {len(classes)} classes, but coef has the shape {coef.shape}")
     elif len(set(classes.tolist())) < len(classes):
         raise ValueError(f"classes must list each label once, got {classes.tolist()!r}")
-    elif model.link in PROBABILISTIC and (model.link == "logistic") != (n_outputs == 1):
+    elif model.link is not None and isinstance(model.link, BinaryLink) != (n_outputs == 1):
         raise ValueError(f"link {model.link!r} does not fit {len(classes)} classes")
     names = model.feature_names
     if names is not None and len(names) != model.n_features:
@@ -68,7 +77,7 @@ def _disagreements(model: LinearModel, certificate: Certificate) -> Iterator[str
         yield "the coefficients are not those that its certificate was written for"
     if model.estimator != _class_fitted(certificate.estimator):
         yield f"estimator is {model.estimator!r}, but its certificate's {certificate.estimator!r}"
-    if link_of_words(certificate.loss) not in (None, model.link):
+    if _contradicts(model.link, certificate.loss):
         yield f"link {model.link!r} is not that of its certificate's loss, {certificate.loss}"
     labels = None if model.classes_ is None else model.classes_.tolist()
     names = None if model.feature_names is None else list(model.feature_names)
@@ -79,6 +88,18 @@ def _disagreements(model: LinearModel, certificate: Certificate) -> Iterator[str
         yield from _differs("schema", schema, certificate)
     elif schema is None:
         yield from _differs("feature_names", names, certificate)
+
+
+def _contradicts(link: Link | None, loss: str) -> bool:
+    """Whether a loss of ``dpglm.problem``, told by its ``repr``, has another link."""
+    *wrappers, innermost = re.findall(r"(\w+)\(", loss) or [""]
+    # Files of earlier versions leave out some links of classes.
+    if link is None or innermost not in _LINKS:
+        return False
+    own: Link | None = _LINKS[innermost]
+    if OneVsRest.__name__ in wrappers:
+        own = OneVsRestLink(own) if isinstance(own, BinaryLink) else None
+    return link != own
 
 
 def _class_fitted(estimator: str) -> str:

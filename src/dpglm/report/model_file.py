@@ -6,7 +6,8 @@ import hashlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast, final
+from types import MappingProxyType
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,17 +32,38 @@ from dpglm._json import (
 from dpglm.data.prepare import column_scaling
 from dpglm.data.schema import Schema
 from dpglm.data.user_matrix import finite_matrix
-from dpglm.problem import Target
+from dpglm.problem import (
+    ClassLink,
+    IdentityLink,
+    Link,
+    LogitLink,
+    LogLink,
+    OneVsRestLink,
+    SoftmaxLink,
+    TangentLink,
+    Target,
+)
 from dpglm.report._files import write_json
 from dpglm.report.certificate import Certificate
-from dpglm.report.links import MEAN, PROBABILISTIC, Link, link_of
 from dpglm.report.model_checks import check_shapes, disagreements
 
-__all__ = ["FORMAT", "LinearModel", "Link", "load_model", "read_model", "save_model"]
+__all__ = ["FORMAT", "LinearModel", "load_model", "read_model", "save_model"]
 
 FORMAT = "dpglm model"
 """What a model file says that it is."""
 _VERSION = 2
+_LINKS: Mapping[str, Link] = MappingProxyType(
+    {
+        "identity": IdentityLink(),
+        "exp": LogLink(),
+        "logistic": LogitLink(),
+        "tangent": TangentLink(),
+        "softmax": SoftmaxLink(),
+        "ovr": OneVsRestLink(LogitLink()),
+        "tangent ovr": OneVsRestLink(TangentLink()),
+    }
+)
+_NAMES = {link: name for name, link in _LINKS.items()}
 
 
 @final
@@ -57,8 +79,8 @@ class LinearModel:
         As the estimator had them.
     classes_ : ndarray of shape (n_classes,) or None
         Labels of a classifier; None for a regressor.
-    link : {"identity", "exp", "logistic", "ovr", "softmax"}
-        What turns linear predictions into means or probabilities.
+    link : Link or None
+        That of the loss: what turns linear scores into means or probabilities.
     feature_names : tuple of str or None
         Names of the features, where they are known.
     schema : Schema or None
@@ -78,7 +100,7 @@ class LinearModel:
     coef_: NDArray[np.float64]
     intercept_: NDArray[np.float64]
     classes_: NDArray[Any] | None
-    link: Link
+    link: Link | None
     feature_names: tuple[str, ...] | None
     schema: Schema | None
     certificate: Certificate
@@ -90,8 +112,8 @@ class LinearModel:
 
     @property
     def has_probabilities(self) -> bool:
-        """Whether ``predict_proba`` gives any: for models of logistic and softmax losses."""
-        return self.link in PROBABILISTIC
+        """Whether ``predict_proba`` gives any: where the link of the loss does."""
+        return isinstance(self.link, ClassLink)
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
         """Predict the linear scores of a classifier.
@@ -114,7 +136,7 @@ class LinearModel:
             raise ValueError(f"{self.estimator} is a regressor: it has predict only")
         return self._scores(X)
 
-    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+    def predict_proba(self, X: Any) -> NDArray[Any]:
         """Predict class probabilities.
 
         Parameters
@@ -131,10 +153,9 @@ class LinearModel:
         ValueError
             If the model gives none, or ``X`` does not match it.
         """
-        self._require_probabilities()
-        return np.asarray(MEAN[self.link](self._scores(X)), dtype=np.float64)
+        return self._class_link().probabilities(self._scores(X))
 
-    def predict_log_proba(self, X: Any) -> NDArray[np.float64]:
+    def predict_log_proba(self, X: Any) -> NDArray[Any]:
         """Predict logarithms of class probabilities.
 
         Parameters
@@ -152,12 +173,12 @@ class LinearModel:
         ValueError
             If the model gives none, or ``X`` does not match it.
         """
-        self._require_probabilities()
-        return PROBABILISTIC[self.link](self._scores(X))
+        return self._class_link().log_probabilities(self._scores(X))
 
-    def _require_probabilities(self) -> None:
-        if not self.has_probabilities:
+    def _class_link(self) -> ClassLink:
+        if not isinstance(self.link, ClassLink):
             raise ValueError(f"{self.estimator} does not model probabilities")
+        return self.link
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Predict labels, or means of the target.
@@ -178,7 +199,9 @@ class LinearModel:
         """
         z = self._scores(X)
         if self.classes_ is None:
-            return np.asarray(MEAN[self.link](z))
+            if self.link is None:
+                raise ValueError(f"{self.estimator} has no link to predict by")
+            return self.link.inverse(z)
         indices = (z > 0.0).astype(np.intp) if z.ndim == 1 else z.argmax(axis=1)
         labels: NDArray[Any] = self.classes_[indices]
         return labels
@@ -225,7 +248,7 @@ def save_model(estimator: Any, path: str | os.PathLike[str], schema: Schema | No
     ------
     ValueError
         If the schema has another number of features or is not the one of the fit, the labels
-        cannot be written as JSON, the loss is of numbers and not of ``dpglm.problem``, or the
+        cannot be written as JSON, the link of the loss is not of ``dpglm.problem``, or the
         pipeline has transformers that a model file cannot hold.
     OSError
         If the file cannot be written.
@@ -262,7 +285,7 @@ def save_model(estimator: Any, path: str | os.PathLike[str], schema: Schema | No
         coef_=np.asarray(estimator.coef_, dtype=np.float64),
         intercept_=np.asarray(estimator.intercept_, dtype=np.float64),
         classes_=estimator.classes_ if is_classifier else None,
-        link=link_of(loss),
+        link=loss.link,
         feature_names=None if names is None else tuple(str(name) for name in names),
         schema=schema,
         certificate=estimator.privacy_,
@@ -328,7 +351,7 @@ def read_model(document: Any) -> tuple[LinearModel, tuple[str, ...]]:
         coef_=fields["coef"],
         intercept_=fields["intercept"],
         classes_=None if fields["classes"] is None else np.asarray(fields["classes"]),
-        link=fields["link"],
+        link=_link_named(fields["link"], is_classifier=fields["classes"] is not None),
         feature_names=names,
         schema=fields["schema"],
         certificate=fields["certificate"],
@@ -349,7 +372,7 @@ def _document(model: LinearModel) -> dict[str, Any]:
         "version": _VERSION,
         "estimator": model.estimator,
         "classes": None if model.classes_ is None else _labels(model.classes_),
-        "link": model.link,
+        "link": _name_of(model.link),
         "feature_names": None if model.feature_names is None else list(model.feature_names),
         "coef": model.coef_.tolist(),
         "intercept": model.intercept_.tolist(),
@@ -376,10 +399,23 @@ def _label(value: Any) -> Any:
     return value
 
 
-def _link(value: Any) -> Link:
-    if not isinstance(value, str) or value not in MEAN:
-        raise ValueError(f"must be one of {list(MEAN)}, got {shown(value)}")
-    return cast(Link, value)
+def _link(value: Any) -> str:
+    if not isinstance(value, str) or value not in _LINKS:
+        raise ValueError(f"must be one of {list(_LINKS)}, got {shown(value)}")
+    return value
+
+
+def _link_named(name: str, *, is_classifier: bool) -> Link | None:
+    # Of a classifier, "identity" says that scores rank the classes and no more.
+    return None if is_classifier and name == "identity" else _LINKS[name]
+
+
+def _name_of(link: Link | None) -> str:
+    if link is None:
+        return "identity"
+    if link not in _NAMES:
+        raise ValueError(f"a model file cannot hold the link {link!r}, which is not of dpglm")
+    return _NAMES[link]
 
 
 def _coefficients(value: Any) -> NDArray[np.float64]:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm.data.spec import DataSpec
-from dpglm.problem import Loss, Target
+from dpglm.problem import Link, Loss, Target
 
 __all__ = ["AbsoluteError", "Errors", "Score", "score_for"]
 
@@ -55,20 +55,20 @@ class AbsoluteError(Score):
 
     Parameters
     ----------
-    loss : Loss
+    link : Link
         Turns linear predictions into means.
     low, high : float
         Range of the target.
 
     Examples
     --------
-    >>> from dpglm.problem import Squared
-    >>> score = AbsoluteError(Squared(), -1.0, 1.0)
+    >>> from dpglm.problem import IdentityLink
+    >>> score = AbsoluteError(IdentityLink(), -1.0, 1.0)
     >>> score.bound, score.value(np.array([5.0, 0.5]), np.array([0.0, 1.0])).tolist()
     (2.0, [1.0, 0.5])
     """
 
-    loss: Loss
+    link: Link
     low: float
     high: float
 
@@ -78,7 +78,7 @@ class AbsoluteError(Score):
         return self.high - self.low or 1.0
 
     def value(self, z: NDArray[Any], y: NDArray[Any]) -> NDArray[Any]:
-        means = np.clip(self.loss.predict(z), self.low, self.high)
+        means = np.clip(self.link.inverse(z), self.low, self.high)
         return np.asarray(np.abs(means - y))
 
 
@@ -95,7 +95,14 @@ def score_for(loss: Loss, data: DataSpec) -> Score:
     Returns
     -------
     Score
+
+    Raises
+    ------
+    ValueError
+        If the loss is of numbers and has no link.
     """
     if loss.target in (Target.BINARY, Target.CLASS):
         return Errors()
-    return AbsoluteError(loss, *data.target_range(loss.target.bounds))
+    if loss.link is None:
+        raise ValueError(f"loss must have a link, as models are compared by means, got {loss!r}")
+    return AbsoluteError(loss.link, *data.target_range(loss.target.bounds))
