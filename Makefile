@@ -87,7 +87,7 @@ clean: ## remove everything that make has made, .venv included
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The demo needs no development tools, so its set-up is the smaller one; the larger one covers both.
-BUILT_FROM := pyproject.toml constraints.txt hatch_build.py $(wildcard src/dpglm/data/_*.[ch])
+BUILT_FROM := pyproject.toml constraints.txt hatch_build.py $(wildcard src/dpglm/data/compiled/_*.[ch])
 $(VENV)/.installed-demo: $(VENV)/.created $(BUILT_FROM)
 	@echo "Installing dpglm into $(VENV) (once; a minute or two) ..."
 	@$(PIP_INSTALL) hatchling editables

@@ -12,7 +12,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-FOLDER = Path("src/dpglm/data")
+FOLDER = Path("src/dpglm/data/compiled")
 # NaN, infinity and the order of additions keep their meaning: no -ffast-math.
 OPTIONS = ("-O3", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast")
 

@@ -17,7 +17,7 @@ from dpglm.data.spec import DataSpec
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import Oracle
 from dpglm.privacy import Adjacency
-from dpglm.privacy.mechanisms import Curator
+from dpglm.privacy.curator import Curator
 from dpglm.privacy.noise import SystemNoise
 from dpglm.problem import Logistic
 

@@ -19,9 +19,9 @@ from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import Oracle, clipped_gradient_sum
-from dpglm.privacy.mechanisms import Curator
+from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.curator import Curator
 from dpglm.privacy.noise import SystemNoise
-from dpglm.privacy.unit import Adjacency
 from dpglm.problem import Softmax
 
 __all__ = ["Timing", "main", "measure", "table"]

@@ -18,18 +18,18 @@ from sklearn.metrics import roc_auc_score
 
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import Rows
-from dpglm.data.schema import Schema
 from dpglm.data.spec import DataSpec
 from dpglm.datasets import load_adult, load_mnist
 from dpglm.preprocessing import SchemaEncoder
 from dpglm.privacy import Adjacency, ApproximateDP
-from dpglm.privacy.accountants import accountant_for
-from dpglm.privacy.calibrate import calibrate
+from dpglm.privacy.accounting.accountants import accountant_for
+from dpglm.privacy.accounting.calibrate import calibrate
 from dpglm.privacy.events import Composed, Event, Gaussian, PoissonSampled, Repeated
 from dpglm.privacy.noise import SeededNoise
 from dpglm.problem import Logistic, Problem, Softmax
 from dpglm.solvers import D2P2, Exponential, NoisyGD, Solver, run
-from dpglm.solvers.schedules import in_levels
+from dpglm.solvers.parts.schedules import in_levels
+from dpglm.tables.schema import Schema
 
 __all__ = ["compare", "main", "printed_settings"]
 

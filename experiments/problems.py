@@ -15,11 +15,11 @@ from sklearn.metrics import r2_score, roc_auc_score
 
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import Rows
-from dpglm.data.schema import Schema
 from dpglm.data.spec import DataSpec
 from dpglm.datasets import load_adult, load_california_housing
 from dpglm.preprocessing import SchemaEncoder
 from dpglm.problem import L2, Logistic, Problem, Savage, Squared
+from dpglm.tables.schema import Schema
 
 __all__ = ["PROBLEMS", "Task", "predictions", "risk", "solved_task", "targets"]
 

@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
+from dpglm.papers import dpsgd_f_theoretical
 from dpglm.privacy import ApproximateDP
 from dpglm.privacy.noise import SeededNoise
 from dpglm.problem import Logistic, Problem
-from dpglm.solvers import NoisyGD, Solver, dpsgd_f, dpsgd_f_theoretical, run
+from dpglm.solvers import NoisyGD, Solver, dpsgd_f, run
 from experiments.curves import Curve, draw_curve, write_csv
 
 __all__ = ["DISTANCE", "LEAST_WITH", "MOST_WITHOUT", "SOLVERS", "accuracies", "draw", "measure"]
@@ -71,7 +72,7 @@ def measure(distances: Sequence[float], seeds: int) -> list[Curve]:
 
 def draw(curves: Sequence[Curve]) -> Any:
     """Draw accuracy against the distance from zero."""
-    from dpglm.report._drawing import BLUE, GREEN, INK, ORANGE, new_figure, quiet
+    from dpglm.report.pictures.drawing import BLUE, GREEN, INK, ORANGE, new_figure, quiet
 
     figure = new_figure(
         7.5,

@@ -28,14 +28,14 @@ from joblib import Parallel, delayed
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
+from dpglm.certificate.words import plain_number
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec
 from dpglm.privacy import ApproximateDP
 from dpglm.privacy.noise import SeededNoise
 from dpglm.problem import L2, Logistic, Problem
-from dpglm.report._drawing import BLUE, GREEN, INK, ORANGE, PURPLE, new_figure, quiet
-from dpglm.report.words import plain_number
+from dpglm.report.pictures.drawing import BLUE, GREEN, INK, ORANGE, PURPLE, new_figure, quiet
 from dpglm.solvers import (
     SVRG,
     Constant,

@@ -7,6 +7,9 @@ from hypothesis import settings
 
 from dpglm.estimators._private import warn_of_slow_sums
 from dpglm.exceptions import SlowSumsWarning
+from tests.fits import binary, last_iterate, multinomial, regression, sampled
+
+__all__ = ["binary", "last_iterate", "multinomial", "regression", "sampled"]
 
 # Time limits of single examples would fail on a busy machine; examples are the same each time.
 settings.register_profile("dpglm", deadline=None, derandomize=True)

@@ -10,7 +10,7 @@ from unittest import mock
 
 import numpy as np
 
-from dpglm.data.dense import DenseRows
+from dpglm.data.memory.dense import DenseRows
 from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec
 from dpglm.oracle import gradients

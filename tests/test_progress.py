@@ -14,10 +14,10 @@ from dpglm import LogisticRegression, NoisyGD, PrivateGridSearchCV, _progress_sh
 from dpglm._progress import Stage, is_listening, listening, silent, stage, tenths
 from dpglm._progress_shown import Bars, Lines, NotebookBars, shown
 from dpglm.audit import audit
-from dpglm.data.mapped import MappedRows
-from dpglm.estimators import _watching
-from dpglm.report import expected_curve
-from tests.report.conftest import LAST_ITERATE, fit_classifier, fit_last_iterate, make_rows
+from dpglm.data.stream.mapped import MappedRows
+from dpglm.estimators.linear import _watching
+from dpglm.guidance import expected_curve
+from tests.fits import LAST_ITERATE, fit_classifier, fit_last_iterate, make_rows
 
 
 @pytest.fixture

@@ -13,9 +13,9 @@ from sklearn.metrics import accuracy_score, r2_score, roc_auc_score
 
 from benchmarks.peers.protocol import Task
 from benchmarks.splits import load_adult_split
-from dpglm.data.schema import Schema
 from dpglm.datasets import load_adult, load_california_housing, load_fashion_mnist
 from dpglm.preprocessing import SchemaEncoder
+from dpglm.tables.schema import Schema
 
 __all__ = ["PROBLEMS", "Problem", "development", "scores", "shortened"]
 

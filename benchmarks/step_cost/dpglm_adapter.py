@@ -9,15 +9,15 @@ import numpy as np
 
 from benchmarks.peers import dpglm_adapter as peer
 from benchmarks.step_cost.protocol import CLIP, Adapter, Work, Workload, make_rows, serve
-from dpglm.data.kernels import COMPILED
+from dpglm.data.compiled.kernels import COMPILED
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
 from dpglm.data.threads import block_map
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import Oracle, clipped_gradient_sum
-from dpglm.privacy.mechanisms import Curator
+from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.curator import Curator
 from dpglm.privacy.noise import SystemNoise, add_gaussian, granularity_exponent
-from dpglm.privacy.unit import Adjacency
 from dpglm.problem import Logistic, Loss, Softmax
 
 CLIPPING = FlatClipping(CLIP)

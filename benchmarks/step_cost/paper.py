@@ -9,7 +9,7 @@ from typing import final
 
 from benchmarks.step_cost.measure import REFERENCE, Measurement
 from benchmarks.step_cost.protocol import Workload
-from dpglm.data.dense import RUN_ROWS
+from dpglm.data.memory.dense import RUN_ROWS
 from dpglm.data.spec import DataSpec
 from dpglm.privacy import ApproximateDP
 from dpglm.problem import L2, Logistic, Loss, Problem, Softmax

@@ -14,16 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm.audit import Claim, Neighbours
-from dpglm.data.dense import DenseRows
+from dpglm.data.memory.dense import DenseRows
 from dpglm.data.spec import DataSpec
 from dpglm.oracle import clipping, gradients
-from dpglm.privacy import ApproximateDP, NegativeBinomial, gdp, mechanisms
+from dpglm.privacy import ApproximateDP, NegativeBinomial, gdp
+from dpglm.privacy import curator as mechanisms
 from dpglm.privacy.noise import SeededNoise, SystemNoise, add_gaussian
 from dpglm.problem import Logistic, Problem, Squared
 from dpglm.solvers import (
     NoisyGD,
 )
-from dpglm.solvers.strongly_convex import PlannedObjective
+from dpglm.solvers.minimizer.strongly_convex import PlannedObjective
 from experiments.audits import selectors, solvers, steps
 from experiments.audits.case import (
     BUDGET,

@@ -20,15 +20,15 @@ from dpglm.audit import Claim, Neighbours
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
 from dpglm.privacy import Adjacency, Composed, GaussianAccountant, PrivacyBudget, gdp
-from dpglm.privacy.choices import (
+from dpglm.privacy.noise import SystemNoise, add_gaussian, granularity_exponent
+from dpglm.privacy.noise.l2 import add_l2_noise, add_laplace
+from dpglm.privacy.releases import Release
+from dpglm.privacy.selection.choices import (
     exponential_mechanism,
     generalized_exponential_mechanism,
     permute_and_flip,
 )
-from dpglm.privacy.l2_noise import add_l2_noise, add_laplace
-from dpglm.privacy.noise import SystemNoise, add_gaussian, granularity_exponent
-from dpglm.privacy.rank_choices import exponential_mechanism_in_runs, first_above
-from dpglm.privacy.releases import Release
+from dpglm.privacy.selection.rank_choices import exponential_mechanism_in_runs, first_above
 from dpglm.problem import Problem, Squared
 from dpglm.selection import BestIterate, ConfidenceBoosting, NormGridSearch, method
 from dpglm.solvers import Constant, Method, NoisyGD, Plan, Solver, StepInfo

@@ -8,6 +8,7 @@ from typing import Any
 
 from dpglm.audit import Claim
 from dpglm.data.spec import DataSpec
+from dpglm.papers import dpsgd_f_theoretical
 from dpglm.privacy import Adjacency, ApproximateDP, PrivacyBudget
 from dpglm.privacy.noise import SystemNoise
 from dpglm.problem import L2, L1Ball, Logistic, Problem, Softmax, Squared
@@ -32,7 +33,6 @@ from dpglm.solvers import (
     SVRGPlusPlus,
     TailAverage,
     dpsgd_f,
-    dpsgd_f_theoretical,
     run,
 )
 from experiments.audits.case import (

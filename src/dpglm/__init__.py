@@ -6,8 +6,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dpglm.data.mapped import MappedRows as MappedRows
-    from dpglm.data.parquet import ParquetRows as ParquetRows
+    from dpglm.data.stream.mapped import MappedRows as MappedRows
+    from dpglm.data.stream.parquet import ParquetRows as ParquetRows
     from dpglm.estimators import ElasticNet as ElasticNet
     from dpglm.estimators import HuberRegressor as HuberRegressor
     from dpglm.estimators import Lasso as Lasso
@@ -46,9 +46,9 @@ _HOME = {
     "LinearSVC": "dpglm.estimators",
     "LogisticRegression": "dpglm.estimators",
     "LowSignalWarning": "dpglm.exceptions",
-    "MappedRows": "dpglm.data.mapped",
+    "MappedRows": "dpglm.data.stream.mapped",
     "NoisyGD": "dpglm.solvers",
-    "ParquetRows": "dpglm.data.parquet",
+    "ParquetRows": "dpglm.data.stream.parquet",
     "PlanMismatchError": "dpglm.exceptions",
     "PoissonRegressor": "dpglm.estimators",
     "PrivacyLedger": "dpglm.ledger",

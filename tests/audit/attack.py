@@ -14,7 +14,7 @@ from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
-from dpglm.privacy import mechanisms
+from dpglm.privacy import curator as mechanisms
 from dpglm.privacy.noise import SeededNoise
 from dpglm.solvers.base import Plan
 from dpglm.solvers.run import run

@@ -12,10 +12,10 @@ from dpglm.audit import planted
 from dpglm.data.spec import DataSpec
 from dpglm.oracle import clipping as clipping_module
 from dpglm.oracle import gradients as gradients_module
-from dpglm.privacy.accountants import accountant_for
+from dpglm.privacy.accounting.accountants import accountant_for
+from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import ApproximateDP, GaussianDP
 from dpglm.privacy.noise import SeededNoise
-from dpglm.privacy.unit import Adjacency
 from dpglm.problem import L2, Logistic, Problem, Softmax, Squared
 from dpglm.solvers import Constant, NoisyGD
 from tests.audit.attack import (

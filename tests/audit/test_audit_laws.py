@@ -7,8 +7,8 @@ import pytest
 from scipy.stats import multivariate_normal
 
 from dpglm.audit.laws import GaussianLaw, L2Law, choice_law, flip_law
-from dpglm.privacy.choices import exponential_mechanism, permute_and_flip
 from dpglm.privacy.noise import SeededNoise
+from dpglm.privacy.selection.choices import exponential_mechanism, permute_and_flip
 
 SCORES, SENSITIVITY, EPSILON = np.array([0.0, 1.0, 0.5, 4.0]), 1.0, 2.0
 

@@ -11,14 +11,14 @@ import pytest
 from scipy.stats import binom
 
 from dpglm.audit import planted
-from dpglm.data.dense import DenseRows
+from dpglm.data.memory.dense import DenseRows
 from dpglm.data.spec import DataSpec
-from dpglm.oracle import coordinates
-from dpglm.privacy.accountants import accountant_for
+from dpglm.oracle.choices import coordinates
+from dpglm.privacy.accounting.accountants import accountant_for
+from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import ApproximateDP
-from dpglm.privacy.mechanisms import Curator
+from dpglm.privacy.curator import Curator
 from dpglm.privacy.noise import SeededNoise
-from dpglm.privacy.unit import Adjacency
 from dpglm.problem import L1Ball, Logistic, Problem
 from dpglm.solvers import FrankWolfe, run
 from tests.audit.attack import delta_at_least, one_row

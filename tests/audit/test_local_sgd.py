@@ -10,12 +10,13 @@ import pytest
 
 from dpglm.audit import planted
 from dpglm.data.spec import DataSpec
-from dpglm.privacy import mechanisms
+from dpglm.privacy import curator as mechanisms
+from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import GaussianDP
 from dpglm.privacy.noise import SeededNoise
-from dpglm.privacy.unit import Adjacency
 from dpglm.problem import Logistic, Problem
-from dpglm.solvers import LocalSGD, local_sgd, run
+from dpglm.solvers import LocalSGD, run
+from dpglm.solvers.gradient import local_sgd
 from tests.audit.attack import mu_at_least, one_row
 from tests.planted import unclipped
 

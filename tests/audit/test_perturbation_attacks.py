@@ -10,11 +10,11 @@ import pytest
 
 from dpglm.audit import planted
 from dpglm.data.spec import DataSpec
-from dpglm.privacy.accountants import accountant_for
+from dpglm.privacy.accounting.accountants import accountant_for
+from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import ApproximateDP, GaussianDP
-from dpglm.privacy.mechanisms import Curator, SecretNoise
+from dpglm.privacy.curator import Curator, SecretNoise
 from dpglm.privacy.noise import SeededNoise
-from dpglm.privacy.unit import Adjacency
 from dpglm.problem import Logistic, OneVsRest, Problem, Squared
 from dpglm.solvers import ObjectivePerturbation, OutputPerturbation, run
 from tests.audit.attack import delta_at_least, mu_at_least, one_row

@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 
 from dpglm.audit import planted
-from dpglm.oracle import clipped_means, magnitudes
-from dpglm.oracle import means as means_module
-from dpglm.oracle.quantiles import noisy_radius, radii
-from dpglm.oracle.unbounded_radius import noisy_unbounded_radius
+from dpglm.oracle.choices.quantiles import noisy_radius, radii
+from dpglm.oracle.choices.unbounded_radius import noisy_unbounded_radius
+from dpglm.oracle.row_sums import clipped_means, magnitudes
+from dpglm.oracle.row_sums import means as means_module
 from dpglm.preprocessing import Center, InstanceOptimalCenter, Scale
-from dpglm.privacy import Adjacency, rank_choices
+from dpglm.privacy import Adjacency
 from dpglm.privacy.noise import SeededNoise
-from dpglm.privacy.rank_choices import first_above
+from dpglm.privacy.selection import rank_choices
+from dpglm.privacy.selection.rank_choices import first_above
 from tests.audit.attack import delta_at_least, mu_at_least
 from tests.preprocessing.support import make_rows, oracle_of
 

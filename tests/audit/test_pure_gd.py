@@ -10,10 +10,10 @@ import pytest
 
 from dpglm.audit import planted
 from dpglm.data.spec import DataSpec
-from dpglm.privacy import mechanisms
+from dpglm.privacy import curator as mechanisms
+from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import ApproximateDP
 from dpglm.privacy.noise import SeededNoise
-from dpglm.privacy.unit import Adjacency
 from dpglm.problem import Logistic, Problem
 from dpglm.solvers import PureGD, run
 from tests.audit.attack import epsilon_at_least, one_row

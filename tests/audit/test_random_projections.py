@@ -13,14 +13,15 @@ from scipy import sparse
 from dpglm.audit import planted
 from dpglm.data.projection import GaussianEmbedding
 from dpglm.data.spec import DataSpec
-from dpglm.oracle.projection import GaussianMatrix
-from dpglm.privacy import mechanisms
-from dpglm.privacy.accountants import accountant_for
+from dpglm.oracle.gradient_sums.projection import GaussianMatrix
+from dpglm.privacy import curator as mechanisms
+from dpglm.privacy.accounting.accountants import accountant_for
+from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import ApproximateDP, GaussianDP
 from dpglm.privacy.noise import SeededNoise
-from dpglm.privacy.unit import Adjacency
 from dpglm.problem import Logistic, Problem
-from dpglm.solvers import D2P2, JohnsonLindenstrauss, NoisyGD, johnson_lindenstrauss, run
+from dpglm.solvers import D2P2, JohnsonLindenstrauss, NoisyGD, run
+from dpglm.solvers.composite import johnson_lindenstrauss
 from tests.audit.attack import delta_at_least, mu_at_least, one_row, views
 from tests.planted import not_shortened, unchecked
 

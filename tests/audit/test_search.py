@@ -20,8 +20,8 @@ from dpglm.privacy import (
     RandomlyRepeated,
     accountant_for,
     gdp,
-    mechanisms,
 )
+from dpglm.privacy import curator as mechanisms
 from dpglm.privacy.noise import SeededNoise
 from dpglm.problem import Logistic, Problem
 from dpglm.selection import search as search_module

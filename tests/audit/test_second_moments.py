@@ -9,23 +9,24 @@ import pytest
 
 from dpglm.audit import planted
 from dpglm.data.spec import DataSpec
-from dpglm.oracle import moments as moments_module
-from dpglm.oracle import preconditioned as preconditioned_module
 from dpglm.oracle.clipping import FlatClipping
+from dpglm.oracle.gradient_sums import preconditioned as preconditioned_module
 from dpglm.oracle.gradients import Oracle, clipped_gradient_sum
-from dpglm.oracle.moments import (
+from dpglm.oracle.row_sums import moments as moments_module
+from dpglm.oracle.row_sums.moments import (
     clipped_moments,
     noisy_second_moments,
     normalized_second_moments,
 )
-from dpglm.privacy import GaussianDP, mechanisms
-from dpglm.privacy.mechanisms import Curator
+from dpglm.privacy import GaussianDP
+from dpglm.privacy import curator as mechanisms
+from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.curator import Curator
 from dpglm.privacy.noise import SeededNoise
-from dpglm.privacy.unit import Adjacency
 from dpglm.problem import Logistic, Problem, Squared
 from dpglm.solvers import Newton, SufficientStatistics
-from dpglm.solvers import newton as newton_module
-from dpglm.solvers.preconditioner import constant_column
+from dpglm.solvers.second_order import newton as newton_module
+from dpglm.solvers.second_order.preconditioner import constant_column
 from tests.audit.attack import mu_at_least, one_row, planted_noise
 
 MU = 2.0

@@ -11,12 +11,13 @@ import pytest
 from dpglm.audit import planted
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
-from dpglm.oracle import loss_choices
+from dpglm.oracle.choices import loss_choices
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.parts import part_oracles
-from dpglm.privacy import Adjacency, ApproximateDP, mechanisms
-from dpglm.privacy.choices import permute_and_flip
+from dpglm.privacy import Adjacency, ApproximateDP
+from dpglm.privacy import curator as mechanisms
 from dpglm.privacy.noise import SeededNoise
+from dpglm.privacy.selection.choices import permute_and_flip
 from dpglm.problem import Logistic, Problem, Squared
 from dpglm.selection import BestIterate, ConfidenceBoosting, NormGridSearch
 from dpglm.selection import method as method_module

@@ -17,9 +17,10 @@ from dpglm import (
     PrivatePipeline,
     Ridge,
 )
-from dpglm.data import mapped, stored, tensor_collection
-from dpglm.data.mapped import MappedRows
-from dpglm.data.parquet import ParquetRows
+from dpglm.data.stream import mapped, stored
+from dpglm.data.stream.mapped import MappedRows
+from dpglm.data.stream.parquet import ParquetRows
+from dpglm.data.torch import collection as tensor_collection
 from dpglm.ledger import PrivacyLedger
 from dpglm.preprocessing import Center
 from dpglm.privacy.budget import ApproximateDP

@@ -18,11 +18,11 @@ from dpglm import (
     PrivateTransformer,
     Ridge,
 )
+from dpglm.certificate import verify
+from dpglm.certificate.certificate import Certificate
 from dpglm.preprocessing import Center
 from dpglm.privacy import OpenDPNoise
 from dpglm.privacy.noise import NoiseSource, SeededNoise, SystemNoise
-from dpglm.report import verify
-from dpglm.report.certificate import Certificate
 
 SHORT = NoisyGD(n_steps=3)
 

@@ -10,8 +10,8 @@ import torch
 
 import dpglm
 from dpglm import LogisticRegression, NoisyGD
-from dpglm.data import kernels
-from dpglm.data.mapped import MappedRows
+from dpglm.data.compiled import kernels
+from dpglm.data.stream.mapped import MappedRows
 from dpglm.estimators import _private
 
 

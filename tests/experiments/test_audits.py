@@ -11,7 +11,8 @@ import dpglm.estimators
 import dpglm.preprocessing
 import dpglm.selection
 from dpglm.audit import PLANTED
-from dpglm.privacy import choices, l2_noise, rank_choices
+from dpglm.privacy.noise import l2 as l2_noise
+from dpglm.privacy.selection import choices, rank_choices
 from dpglm.solvers.registry import SOLVERS
 from experiments.audits import __main__ as command
 from experiments.audits import local, table

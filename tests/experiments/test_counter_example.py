@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpglm.solvers import dpsgd_f_theoretical
+from dpglm.papers import dpsgd_f_theoretical
 from experiments import sun2023_counter_example as example
 from experiments.curves import Curve
 

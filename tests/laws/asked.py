@@ -13,6 +13,14 @@ from scipy import sparse
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec
+from dpglm.papers import (
+    Arora2022Lipschitz,
+    Arora2022Smooth,
+    Song2021,
+    Wang2017NonConvex,
+    Wang2017PolyakLojasiewicz,
+    dpsgd_f_theoretical,
+)
 from dpglm.preprocessing import (
     Center,
     ClipToQuantile,
@@ -28,7 +36,7 @@ from dpglm.privacy import (
     PrivacyBudget,
     ZeroConcentratedDP,
 )
-from dpglm.privacy.repetitions import NegativeBinomial, PoissonNumber
+from dpglm.privacy.selection.repetitions import NegativeBinomial, PoissonNumber
 from dpglm.problem import (
     L1,
     L2,
@@ -61,8 +69,6 @@ from dpglm.solvers import (
     D2P2,
     SVRG,
     AcceleratedMirrorDescent,
-    Arora2022Lipschitz,
-    Arora2022Smooth,
     Auto,
     Constant,
     FrankWolfe,
@@ -79,15 +85,11 @@ from dpglm.solvers import (
     PureGD,
     RandomIterate,
     Solver,
-    Song2021,
     SufficientStatistics,
     SVRGPlusPlus,
     TailAverage,
     UniformAverage,
-    Wang2017NonConvex,
-    Wang2017PolyakLojasiewicz,
     dpsgd_f,
-    dpsgd_f_theoretical,
 )
 
 __all__ = ["Setting", "settings_and_rows"]

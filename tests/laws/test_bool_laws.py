@@ -16,7 +16,7 @@ from dpglm import LogisticRegression, NoisyGD, PrivacyLedger, Ridge
 from dpglm._validation import check_bools
 from dpglm.data.spec import DataSpec
 from dpglm.datasets import load_adult, load_california_housing
-from dpglm.estimators import _base
+from dpglm.estimators.linear import _base
 from dpglm.privacy.budget import ApproximateDP
 
 MODULES = ("solvers", "preprocessing", "problem", "selection", "data.spec", "estimators")

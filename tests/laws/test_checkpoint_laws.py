@@ -25,12 +25,11 @@ from dpglm import (
     Ridge,
     RobustClassifier,
 )
-from dpglm.data.mapped import MappedRows
-from dpglm.data.parquet import ParquetRows
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.schema import Schema
 from dpglm.data.spec import DataSpec
-from dpglm.estimators import _identity
+from dpglm.data.stream.mapped import MappedRows
+from dpglm.data.stream.parquet import ParquetRows
+from dpglm.estimators.linear import _identity
 from dpglm.exceptions import BudgetExceededError, PlanMismatchError
 from dpglm.preprocessing import Center
 from dpglm.privacy.budget import ApproximateDP
@@ -38,7 +37,8 @@ from dpglm.privacy.noise import NoiseSource, SystemNoise
 from dpglm.problem import L1, L2, L2Ball, Logistic, Problem, SmoothedHinge, Squared, Tangent
 from dpglm.selection import BestIterate
 from dpglm.solvers import D2P2, SOLVERS, CheckpointFile, NoisySGD, Preprocessed, run
-from dpglm.solvers.noisy_gd import NoisyGDMethod
+from dpglm.solvers.gradient.noisy_gd import NoisyGDMethod
+from dpglm.tables.schema import Schema
 
 N, D = 200, 3
 STEPS = NoisyGD(n_steps=4)

@@ -7,8 +7,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from dpglm.privacy import Adjacency, ApproximateDP
-from dpglm.privacy.accountants import accountant_for
-from dpglm.privacy.calibrate import calibrate
+from dpglm.privacy.accounting.accountants import accountant_for
+from dpglm.privacy.accounting.calibrate import calibrate
 from dpglm.privacy.events import Composed, Repeated, canonical, event_from_dict
 from tests.laws.budgets import examples
 from tests.laws.test_event_laws import EVENTS

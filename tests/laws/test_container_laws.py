@@ -19,9 +19,9 @@ from scipy import sparse
 from sklearn.exceptions import DataConversionWarning
 
 from dpglm import LogisticRegression, MappedRows, ParquetRows, PrivacyLedger, Ridge
-from dpglm.data import streamed
-from dpglm.data.dask_arrays import DaskArrays
-from dpglm.estimators import _targets
+from dpglm.data.dask.arrays import DaskArrays
+from dpglm.data.stream import streamed
+from dpglm.estimators.linear import _targets
 from dpglm.privacy import ApproximateDP
 from dpglm.solvers import NoisyGD
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from dpglm.privacy.accountants import (
+from dpglm.privacy.accounting.accountants import (
     FourierAccountant,
     GaussianAccountant,
     MixtureAccountant,
@@ -14,6 +14,7 @@ from dpglm.privacy.accountants import (
     RenyiAccountant,
     accountant_for,
 )
+from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.events import (
     BoundedRange,
     Composed,
@@ -30,8 +31,7 @@ from dpglm.privacy.events import (
     canonical,
     event_from_dict,
 )
-from dpglm.privacy.repetitions import NegativeBinomial, PoissonNumber
-from dpglm.privacy.unit import Adjacency
+from dpglm.privacy.selection.repetitions import NegativeBinomial, PoissonNumber
 
 # One row per event: how to make it from a noise multiplier.
 EVENTS = {

@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 
 from dpglm import LogisticRegression
 from dpglm._json import canonical_json, in_file, load
-from dpglm.data.schema import Schema
+from dpglm.certificate.certificate import Certificate
+from dpglm.certificate.verify import verify
 from dpglm.exceptions import PlanMismatchError
 from dpglm.ledger import LedgerContents, PrivacyLedger
 from dpglm.privacy.budget import ApproximateDP
 from dpglm.report import load_model, model_file, save_model
-from dpglm.report.certificate import Certificate
-from dpglm.report.verify import verify
 from dpglm.solvers import NoisyGD
+from dpglm.tables.schema import Schema
 from tests.laws.hostile import HOSTILE, damaged, mutated, written
 
 FEW = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -18,7 +18,8 @@ from sklearn.base import clone
 from dpglm import LogisticRegression, NoisyGD, PrivatePipeline, PrivateTransformer
 from dpglm.data.prepare import prepare_rows
 from dpglm.preprocessing import Center
-from dpglm.privacy import ApproximateDP, mechanisms
+from dpglm.privacy import ApproximateDP
+from dpglm.privacy import curator as mechanisms
 from dpglm.privacy.noise import NoiseSource, SeededNoise, SystemNoise
 from dpglm.solvers import run
 from tests.laws.test_solver_laws import PROBLEMS, SOLVERS, make_data

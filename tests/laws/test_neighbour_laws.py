@@ -14,9 +14,10 @@ from scipy import sparse
 
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
-from dpglm.oracle import coordinates
-from dpglm.privacy import Adjacency, ApproximateDP, mechanisms
-from dpglm.privacy.mechanisms import Curator
+from dpglm.oracle.choices import coordinates
+from dpglm.privacy import Adjacency, ApproximateDP
+from dpglm.privacy import curator as mechanisms
+from dpglm.privacy.curator import Curator
 from dpglm.privacy.noise import SeededNoise
 from dpglm.problem import Squared, Target
 from dpglm.solvers import run

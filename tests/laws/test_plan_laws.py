@@ -21,10 +21,10 @@ from dpglm.data.spec import DataSpec
 from dpglm.oracle import counts
 from dpglm.preprocessing import Center, ClipToQuantile, Scale
 from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP
-from dpglm.privacy.calibrate import within_budget
+from dpglm.privacy.accounting.calibrate import within_budget
 from dpglm.privacy.events import Composed, Event
 from dpglm.privacy.noise import SeededNoise, SystemNoise
-from dpglm.privacy.repetitions import NegativeBinomial
+from dpglm.privacy.selection.repetitions import NegativeBinomial
 from dpglm.problem import L2, ElasticNet, L1Ball, Logistic, Problem, Softmax, Squared
 from dpglm.selection import BestIterate, ConfidenceBoosting, NormGridSearch
 from dpglm.selection import shares as shares_module

@@ -12,11 +12,11 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from dpglm.data.dense import DenseRows
+from dpglm.data.memory.dense import DenseRows
 from dpglm.data.prepare import prepare_rows
 from dpglm.privacy import ApproximateDP
+from dpglm.privacy.curator import BoundedSum, Curator
 from dpglm.privacy.events import PoissonSampled, canonical
-from dpglm.privacy.mechanisms import BoundedSum, Curator
 from dpglm.privacy.noise import SeededNoise
 from dpglm.solvers import run
 from tests.laws.test_solver_laws import SOLVERS, first_problem, make_data

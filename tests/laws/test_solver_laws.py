@@ -13,9 +13,17 @@ from scipy.optimize import minimize
 
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
+from dpglm.papers import (
+    Arora2022Lipschitz,
+    Arora2022Smooth,
+    Song2021,
+    Wang2017NonConvex,
+    Wang2017PolyakLojasiewicz,
+    dpsgd_f_theoretical,
+)
 from dpglm.preprocessing import Center
 from dpglm.privacy import Adjacency, ApproximateDP
-from dpglm.privacy.calibrate import within_budget
+from dpglm.privacy.accounting.calibrate import within_budget
 from dpglm.privacy.events import canonical
 from dpglm.privacy.noise import SeededNoise
 from dpglm.problem import (
@@ -42,8 +50,6 @@ from dpglm.solvers import (
     D2P2,
     SVRG,
     AcceleratedMirrorDescent,
-    Arora2022Lipschitz,
-    Arora2022Smooth,
     Constant,
     FrankWolfe,
     JohnsonLindenstrauss,
@@ -57,14 +63,10 @@ from dpglm.solvers import (
     Preprocessed,
     PureGD,
     Solver,
-    Song2021,
     SufficientStatistics,
     SVRGPlusPlus,
     TailAverage,
     UniformAverage,
-    Wang2017NonConvex,
-    Wang2017PolyakLojasiewicz,
-    dpsgd_f_theoretical,
     run,
 )
 

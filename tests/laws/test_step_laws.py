@@ -9,6 +9,7 @@ import math
 import numpy as np
 import pytest
 
+from dpglm.certificate.quantities import QUANTITIES
 from dpglm.data.spec import DataSpec
 from dpglm.preprocessing import (
     Center,
@@ -19,9 +20,8 @@ from dpglm.preprocessing import (
     Whiten,
 )
 from dpglm.privacy import Adjacency, ApproximateDP, gdp
-from dpglm.privacy.accountants import accountant_for
+from dpglm.privacy.accounting.accountants import accountant_for
 from dpglm.privacy.events import Composed, Repeated, canonical
-from dpglm.report.quantities import QUANTITIES
 from tests.preprocessing.support import LAYOUTS, dense, make_rows, oracle_of
 
 STEPS = {

@@ -18,8 +18,8 @@ from unittest import mock
 
 import numpy as np
 
-from dpglm.privacy import mechanisms
-from dpglm.privacy.mechanisms import Curator
+from dpglm.privacy import curator as mechanisms
+from dpglm.privacy.curator import Curator
 from dpglm.privacy.noise import SeededNoise
 
 
@@ -65,7 +65,7 @@ class _Way:
 
     read: Callable[..., tuple[np.ndarray, tuple[Any, ...]]]
     mechanism: str
-    """The function of ``dpglm.privacy.mechanisms`` that draws."""
+    """The function of ``dpglm.privacy.curator`` that draws."""
     made_for: Callable[..., Any]
     """From the arguments of that function, and what was declared, to the sensitivity."""
 

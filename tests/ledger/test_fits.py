@@ -20,12 +20,12 @@ from dpglm import (
     Ridge,
     ZeroConcentratedDP,
 )
+from dpglm.certificate.certificate import Certificate
 from dpglm.exceptions import BudgetExceededError, LedgerError
 from dpglm.ledger import LedgerReference
 from dpglm.preprocessing import Center
 from dpglm.privacy import Gaussian
-from dpglm.privacy.mechanisms import Curator
-from dpglm.report.certificate import Certificate
+from dpglm.privacy.curator import Curator
 
 # The package has a function of this name.
 solvers_run = importlib.import_module("dpglm.solvers.run")

@@ -15,7 +15,7 @@ from dpglm.data.spec import DataSpec
 from dpglm.oracle.clipping import AutomaticClipping, Clipping, FlatClipping
 from dpglm.oracle.gradients import clipped_gradient_sum
 from dpglm.oracle.rounding import sum_rounding
-from dpglm.privacy.unit import Adjacency
+from dpglm.privacy.adjacency import Adjacency
 from dpglm.problem import Hinge, Logistic, Loss, OneVsRest, Poisson, Savage, Softmax, Squared
 
 LOSSES: list[tuple[Loss, int]] = [

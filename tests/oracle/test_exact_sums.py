@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from dpglm import _arrays
-from dpglm.data import kernels
-from dpglm.data.mapped import MappedRows
+from dpglm.data.compiled import kernels
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec
+from dpglm.data.stream.mapped import MappedRows
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import clipped_gradient_sum
 from dpglm.oracle.rounding import contribution_rounding, sum_rounding

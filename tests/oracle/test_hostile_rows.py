@@ -9,12 +9,12 @@ import pytest
 import torch
 from scipy import sparse
 
-from dpglm.data import kernels
+from dpglm.data.compiled import kernels
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.clipping import AutomaticClipping, Clipping, FlatClipping
-from dpglm.oracle.differences import clipped_difference_sum
+from dpglm.oracle.gradient_sums.differences import clipped_difference_sum
 from dpglm.oracle.gradients import clipped_gradient_sum
 from dpglm.oracle.rounding import contribution_rounding
 from dpglm.problem import (

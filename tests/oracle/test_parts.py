@@ -11,10 +11,10 @@ from dpglm.data.spec import DataSpec
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import Oracle, clipped_gradient_sum
 from dpglm.oracle.parts import part_oracles
+from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.curator import Curator
 from dpglm.privacy.events import Composed, Gaussian, Parallel, Repeated
-from dpglm.privacy.mechanisms import Curator
 from dpglm.privacy.noise import SeededNoise
-from dpglm.privacy.unit import Adjacency
 from dpglm.problem import Logistic
 
 CLIP = FlatClipping(0.5)

@@ -15,23 +15,25 @@ from scipy import integrate
 from scipy.special import log_ndtr
 
 from dpglm import NoisyGD, PrivacyLedger, PrivateGridSearchCV
+from dpglm.certificate.checker.recompute import recompute
 from dpglm.data.spec import DataSpec
 from dpglm.exceptions import BudgetExceededError, TooCostlyError
 from dpglm.ledger.filters import make_filter
 from dpglm.oracle import gradients
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import clipped_gradient_sum
-from dpglm.privacy import basic_events, fourier, mechanisms
-from dpglm.privacy.accountants import PLDAccountant, accountant_for
+from dpglm.privacy import curator as mechanisms
+from dpglm.privacy.accounting.accountants import PLDAccountant, accountant_for
+from dpglm.privacy.accounting.convolution import fourier
+from dpglm.privacy.accounting.convolution.rare_losses import Scaled
+from dpglm.privacy.accounting.convolution.tilted_sums import Mixture
+from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import ApproximateDP, GaussianDP
 from dpglm.privacy.events import Composed, Gaussian, Laplace, PoissonSampled, Repeated
-from dpglm.privacy.rare_losses import Scaled
-from dpglm.privacy.tilted_sums import Mixture
-from dpglm.privacy.unit import Adjacency
+from dpglm.privacy.events import basic as basic_events
 from dpglm.problem import Logistic, Problem
-from dpglm.report.recompute import recompute
 from dpglm.selection import BestIterate, ConfidenceBoosting, NormGridSearch
-from dpglm.solvers import noisy_gd
+from dpglm.solvers.gradient import noisy_gd
 from tests.laws.transcripts import listening
 from tests.pitfalls.support import PLANNED, SHORT, caught, model, small, unasked
 

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from dpglm import NoisyGD
-from dpglm.data.dense import DenseRows
+from dpglm.data.memory.dense import DenseRows
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
 from dpglm.estimators._private import PrivateEstimator
 from dpglm.exceptions import PublicInformationWarning
 from dpglm.oracle import gradients
 from dpglm.oracle.gradients import Oracle
-from dpglm.privacy import mechanisms
+from dpglm.privacy import curator as mechanisms
 from dpglm.privacy.budget import ApproximateDP, GaussianDP
 from dpglm.privacy.noise import SeededNoise, SystemNoise
 from dpglm.problem import Logistic, Problem, Softmax

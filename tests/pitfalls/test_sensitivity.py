@@ -11,21 +11,24 @@ import pytest
 from scipy import integrate, sparse
 
 from dpglm import NoisyGD, Ridge
-from dpglm.data import matrix, prepare
+from dpglm.data import prepare
+from dpglm.data.memory import matrix
 from dpglm.data.prepare import ColumnScaling, column_scaling, prepare_rows
 from dpglm.data.spec import DataSpec
-from dpglm.estimators._base import PrivateLinearModel
-from dpglm.oracle import clipping, gradients, minimizers, rounding
+from dpglm.estimators.linear._base import PrivateLinearModel
+from dpglm.oracle import clipping, gradients, rounding
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import clipped_gradient_sum
+from dpglm.oracle.objective import minimizers
 from dpglm.oracle.rounding import sum_rounding
-from dpglm.privacy import mechanisms
+from dpglm.privacy import curator as mechanisms
+from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import ApproximateDP, GaussianDP
 from dpglm.privacy.events import LastIterate, Repeated
 from dpglm.privacy.noise import SeededNoise
-from dpglm.privacy.unit import Adjacency
 from dpglm.problem import L2, Logistic, Problem, Softmax, Squared
-from dpglm.solvers import Constant, OutputPerturbation, amplification, noisy_gd, run
+from dpglm.solvers import Constant, OutputPerturbation, run
+from dpglm.solvers.gradient import amplification, noisy_gd
 from tests.laws.transcripts import listening
 from tests.pitfalls.support import SHORT, caught, model, small, unasked
 from tests.planted import pythonic, unclipped
@@ -306,7 +309,8 @@ def released_minimisers_are_exact():
 
 
 def test_pitfall_06_minimisers_are_certified_and_not_just_stopped():
-    # With the rule "stop when the gradient is small": tests/solvers/test_output_perturbation.py.
+    # With the rule "stop when the gradient is small":
+    # tests/solvers/minimizer/test_output_perturbation.py.
     honest = minimizers.certify
 
     def trusting(objective, w, gradient):
@@ -363,7 +367,8 @@ def test_pitfall_11_intercepts_get_noise(n_classes):
 
 
 # 14. Data clipped, then the unclipped data used. Centring from a slice that something else spends
-# too: tests/estimators/test_pipeline.py shows that it is charged once, and not asked for twice.
+# too: tests/estimators/composed/test_pipeline.py shows that it is charged once, and not asked for
+# twice.
 
 
 def what_was_clipped_is_summed():

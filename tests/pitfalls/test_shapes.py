@@ -9,11 +9,11 @@ import pytest
 
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
-from dpglm.estimators._base import PrivateLinearModel
+from dpglm.estimators.linear._base import PrivateLinearModel
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import clipped_gradient_sum
 from dpglm.oracle.rounding import sum_rounding
-from dpglm.privacy.unit import Adjacency
+from dpglm.privacy.adjacency import Adjacency
 from dpglm.problem import Logistic
 from tests.laws.transcripts import listening
 from tests.pitfalls.support import caught, model, small

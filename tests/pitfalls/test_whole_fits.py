@@ -15,11 +15,10 @@ from scipy import sparse
 from dpglm import GaussianDP, LogisticRegression, MappedRows, NoisyGD, PrivacyLedger
 from dpglm.cli import paths
 from dpglm.cli.app import app
-from dpglm.data import kernels
+from dpglm.data.compiled import kernels
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
-from dpglm.data.unchanged import Watch
-from dpglm.estimators import _base
+from dpglm.estimators.linear import _base
 from dpglm.exceptions import BudgetExceededError, PlanMismatchError, RowsChangedError
 from dpglm.ledger import store
 from dpglm.oracle.clipping import FlatClipping
@@ -31,6 +30,7 @@ from dpglm.problem import Logistic, Poisson, Problem
 from dpglm.selection import shares
 from dpglm.selection.search import Candidate, HeldOutSearch
 from dpglm.solvers import FrankWolfe, ObjectivePerturbation, PureGD, run
+from dpglm.tables.unchanged import Watch
 from tests.pitfalls.support import caught, model, small, unasked
 
 PROBLEM = Problem(Logistic())

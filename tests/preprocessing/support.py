@@ -9,9 +9,9 @@ from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
-from dpglm.privacy.mechanisms import Curator
+from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.curator import Curator
 from dpglm.privacy.noise import SeededNoise
-from dpglm.privacy.unit import Adjacency
 from dpglm.problem import Logistic
 
 LAYOUTS = [("C", "float64"), ("C", "float32"), ("F", "float64"), ("csr", "float32")]

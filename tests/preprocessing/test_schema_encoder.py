@@ -11,8 +11,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.validation import check_is_fitted
 
-from dpglm.data.schema import Schema
 from dpglm.preprocessing import SchemaEncoder
+from dpglm.tables.schema import Schema
 
 SCHEMA = Schema.from_dict(
     {

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare, gamma, kstest
 
-from dpglm.privacy import mechanisms
+from dpglm.privacy import curator as mechanisms
+from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.curator import MOST_SENDERS, BoundedSum, Curator
 from dpglm.privacy.events import Composed, Gaussian, Pure
-from dpglm.privacy.mechanisms import MOST_SENDERS, BoundedSum, Curator
 from dpglm.privacy.noise import SeededNoise, grid_sensitivity
-from dpglm.privacy.noise_scales import l2_noise_scale, noise_scale
-from dpglm.privacy.unit import Adjacency
+from dpglm.privacy.noise.scales import l2_noise_scale, noise_scale
 
 RUNS = 3000
 EPSILON = 1.5

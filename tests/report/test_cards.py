@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from dpglm import ApproximateDP, LogisticRegression, PrivacyLedger
 from dpglm._html import card, visible
 from dpglm.audit import audit
+from dpglm.certificate import PublicFact, verify
+from dpglm.guidance import guidance
 from dpglm.privacy import Gaussian
-from dpglm.report import PublicFact, guidance, verify
-from dpglm.solvers.noisy_gd import NoisyGD
+from dpglm.solvers.gradient.noisy_gd import NoisyGD
 
 ALLOWED = {"div", "strong", "p", "table", "tr", "th", "td", "details", "summary", "ul", "li"}
 

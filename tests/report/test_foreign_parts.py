@@ -9,12 +9,12 @@ import pytest
 
 from dpglm import ApproximateDP, LogisticRegression, PrivacyLedger, Ridge
 from dpglm._json import canonical_json
-from dpglm.data.columns import NumericColumn
-from dpglm.data.schema import Schema
-from dpglm.data.targets import NumericTarget
+from dpglm.certificate.certificate import Certificate
 from dpglm.report import load_model, save_model
-from dpglm.report.certificate import Certificate
-from tests.report.conftest import make_rows
+from dpglm.tables.columns import NumericColumn
+from dpglm.tables.schema import Schema
+from dpglm.tables.targets import NumericTarget
+from tests.fits import make_rows
 
 
 def sealed(path, **changes):

@@ -15,7 +15,7 @@ from dpglm.estimators import LogisticRegression
 from dpglm.exceptions import PublicInformationWarning
 from dpglm.report import html, plots
 from dpglm.report.coefficients import coefficient_table
-from tests.report.conftest import fit_classifier, make_rows
+from tests.fits import fit_classifier, make_rows
 
 pytest.importorskip("matplotlib")
 pytest.importorskip("jinja2")

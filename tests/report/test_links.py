@@ -30,8 +30,8 @@ from dpglm.problem import (
 )
 from dpglm.report import load_model, save_model
 from dpglm.solvers import NoisyGD
+from tests.fits import make_rows
 from tests.laws.test_loss_laws import CASES
-from tests.report.conftest import make_rows
 
 LOSSES = {repr(case.loss): case.loss for case in CASES}
 BINARY = {name: loss for name, loss in LOSSES.items() if loss.target is Target.BINARY}

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from dpglm.data.schema import Schema
 from dpglm.estimators import (
     ElasticNet,
     HuberRegressor,
@@ -20,7 +19,8 @@ from dpglm.estimators import (
     RobustClassifier,
 )
 from dpglm.report import load_model, save_model
-from tests.report.conftest import make_rows
+from dpglm.tables.schema import Schema
+from tests.fits import make_rows
 
 SCHEMA = Schema.from_dict(
     {

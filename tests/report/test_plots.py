@@ -9,10 +9,10 @@ import pytest
 from dpglm.estimators import LinearRegression, LogisticRegression
 from dpglm.problem import ClippedLoss, Logistic, Poisson, Softmax, Squared, SquaredHinge
 from dpglm.report import plots
-from dpglm.report._drawing import as_data_uri, spread
 from dpglm.report.coefficients import coefficient_table
-from dpglm.solvers.noisy_gd import NoisyGD
-from tests.report.conftest import make_rows
+from dpglm.report.pictures.drawing import as_data_uri, spread
+from dpglm.solvers.gradient.noisy_gd import NoisyGD
+from tests.fits import make_rows
 
 pytest.importorskip("matplotlib")
 EPSILONS = [1.0, 0.1, 10.0]

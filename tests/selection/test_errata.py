@@ -9,13 +9,15 @@ import pytest
 
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
+from dpglm.oracle.choices.loss_choices import choose_least_generalized, clipped_loss_sums
 from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.loss_choices import choose_least_generalized, clipped_loss_sums
-from dpglm.privacy import Adjacency, choices, mechanisms
+from dpglm.privacy import Adjacency
+from dpglm.privacy import curator as mechanisms
 from dpglm.privacy.budget import ApproximateDP
-from dpglm.privacy.choices import generalized_scores
-from dpglm.privacy.mechanisms import Curator
+from dpglm.privacy.curator import Curator
 from dpglm.privacy.noise import SeededNoise
+from dpglm.privacy.selection import choices
+from dpglm.privacy.selection.choices import generalized_scores
 from dpglm.problem import Problem, Squared
 from dpglm.selection import BestIterate
 

@@ -7,9 +7,9 @@ import inspect
 import numpy as np
 import pytest
 
-from dpglm.privacy.unit import Adjacency
+from dpglm.privacy.adjacency import Adjacency
 from dpglm.selection.partition import part_sizes, partition
-from dpglm.solvers.seeds import stage_seed
+from dpglm.solvers.parts.seeds import stage_seed
 
 
 @pytest.mark.parametrize("n_rows", [2, 3, 7, 100, 10_001])

@@ -16,9 +16,9 @@ from dpglm.data.spec import DataSpec
 from dpglm.exceptions import PlanMismatchError
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.privacy import Adjacency, ApproximateDP
-from dpglm.privacy import mechanisms as mechanisms_module
+from dpglm.privacy import curator as mechanisms_module
+from dpglm.privacy.curator import Curator
 from dpglm.privacy.events import Gaussian
-from dpglm.privacy.mechanisms import Curator
 from dpglm.privacy.noise import SeededNoise
 from dpglm.privacy.releases import Release
 from dpglm.problem import L2, Logistic, Problem, Savage, Softmax, Squared, Tangent
@@ -26,7 +26,7 @@ from dpglm.selection import BestIterate, ConfidenceBoosting, NormGridSearch
 from dpglm.selection.partition import partition
 from dpglm.solvers import Constant, NoisyGD, Solver, run
 from dpglm.solvers.base import Method, Plan, StepInfo
-from dpglm.solvers.seeds import stage_seed
+from dpglm.solvers.parts.seeds import stage_seed
 from tests.audit.attack import released_sums
 
 BUDGET = ApproximateDP(1.0, 1e-5)

@@ -27,19 +27,12 @@ from dpglm.problem import (
     Squared,
     SquaredHinge,
 )
-from dpglm.solvers import (
-    Auto,
-    Newton,
-    NoisyGD,
-    Preprocessed,
-    SufficientStatistics,
-    newton,
-    pure_objective_perturbation,
-    run,
-    shrinkage,
-)
-from dpglm.solvers.defaults import slope_unit
-from dpglm.solvers.shrinkage import is_neutral, kept_share, shrunk
+from dpglm.solvers import Auto, Newton, NoisyGD, Preprocessed, SufficientStatistics, run
+from dpglm.solvers.minimizer import pure_objective_perturbation
+from dpglm.solvers.parts import shrinkage
+from dpglm.solvers.parts.defaults import slope_unit
+from dpglm.solvers.parts.shrinkage import is_neutral, kept_share, shrunk
+from dpglm.solvers.second_order import newton
 
 
 def make_problem(n, d, loss, outputs, signal, seed, constraint=None):

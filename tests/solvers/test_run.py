@@ -14,11 +14,11 @@ from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
 from dpglm.exceptions import PlanMismatchError
 from dpglm.oracle.clipping import FlatClipping
+from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import ApproximateDP, GaussianDP
+from dpglm.privacy.curator import BoundedSum, Curator
 from dpglm.privacy.events import Composed, Event, Gaussian, PoissonSampled, Repeated, canonical
-from dpglm.privacy.mechanisms import BoundedSum, Curator
 from dpglm.privacy.noise import NoiseSource, SeededNoise, SystemNoise
-from dpglm.privacy.unit import Adjacency
 from dpglm.problem import Logistic, Problem
 from dpglm.solvers import NoisyGD, run
 from dpglm.solvers.base import Method, Plan, StepInfo

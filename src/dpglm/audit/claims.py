@@ -10,7 +10,7 @@ from scipy.special import ndtr, ndtri
 
 from dpglm._validation import check_real
 from dpglm.privacy import gdp
-from dpglm.privacy.accountants import GaussianAccountant, accountant_for
+from dpglm.privacy.accounting.accountants import GaussianAccountant, accountant_for
 from dpglm.privacy.budget import default_delta
 from dpglm.solvers.base import Plan
 

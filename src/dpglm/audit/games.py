@@ -15,12 +15,12 @@ from dpglm.audit.listening import OutOfStepError, Recording, Release, Replay
 from dpglm.audit.neighbours import Neighbours
 from dpglm.audit.scores import Observation
 from dpglm.exceptions import PlanMismatchError
-from dpglm.privacy.branches import leaves
+from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.events import ObjectivePerturbation, RandomlyRepeated
+from dpglm.privacy.events.branches import leaves
 from dpglm.privacy.noise import NoiseSource
-from dpglm.privacy.unit import Adjacency
 from dpglm.solvers.base import Plan
-from dpglm.solvers.pure_objective_perturbation import PURE_MINIMISER
+from dpglm.solvers.minimizer.pure_objective_perturbation import PURE_MINIMISER
 from dpglm.solvers.run import run
 
 __all__ = ["FunctionGame", "Game", "PlanGame", "left_out", "pays_for_all"]

@@ -173,7 +173,7 @@ def choice_law(
     scores : array_like of shape (candidates,)
         Lower is better.
     sensitivity, epsilon : float
-        As for ``dpglm.privacy.choices.exponential_mechanism``.
+        As for ``dpglm.privacy.selection.choices.exponential_mechanism``.
     lengths : array_like of int, optional
         How many candidates have each score.
     """

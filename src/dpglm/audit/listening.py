@@ -14,10 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm.audit.laws import GaussianLaw, L2Law, Law, UnknownLaw, choice_law, flip_law
-from dpglm.oracle import differences, gradients, projection
-from dpglm.privacy import mechanisms
-from dpglm.privacy.choices import generalized_scores
+from dpglm.oracle import gradients
+from dpglm.oracle.gradient_sums import differences, projection
+from dpglm.privacy import curator as mechanisms
 from dpglm.privacy.noise import NoiseSource
+from dpglm.privacy.selection.choices import generalized_scores
 
 __all__ = ["OutOfStepError", "Recording", "Release", "Replay", "listening"]
 

@@ -15,7 +15,7 @@ from scipy import sparse
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec
-from dpglm.privacy.unit import Adjacency
+from dpglm.privacy.adjacency import Adjacency
 from dpglm.problem.loss import Target
 from dpglm.solvers.base import Plan
 

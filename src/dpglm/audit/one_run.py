@@ -18,8 +18,8 @@ from dpglm.audit.planted import planted
 from dpglm.audit.report import AuditReport, described
 from dpglm.data.rows import Rows
 from dpglm.privacy import gdp
+from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.noise import SeededNoise, SystemNoise
-from dpglm.privacy.unit import Adjacency
 from dpglm.solvers.base import Plan
 from dpglm.solvers.run import run
 

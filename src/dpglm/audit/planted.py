@@ -16,9 +16,9 @@ from dpglm.data import prepare
 from dpglm.oracle import gradients
 from dpglm.oracle.clipping import Clipping
 from dpglm.oracle.gradients import Oracle, clipped_gradient_sum
-from dpglm.privacy import mechanisms
+from dpglm.privacy import curator as mechanisms
+from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.noise import NoiseSource, SeededNoise
-from dpglm.privacy.unit import Adjacency
 
 __all__ = ["PLANTED", "PlantedBug", "planted"]
 

@@ -11,12 +11,13 @@ from sklearn.base import BaseEstimator, clone
 
 from dpglm._validation import check_integer
 from dpglm.audit.neighbours import Neighbours, Table, neighbouring_tables, target_ends
-from dpglm.data.dense import DenseRows
+from dpglm.data.memory.dense import DenseRows
 from dpglm.data.rows import Rows
-from dpglm.estimators import _base, transformer
+from dpglm.estimators.composed import transformer
+from dpglm.estimators.linear import _base
 from dpglm.exceptions import LowSignalWarning, PublicInformationWarning
+from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.noise import NoiseSource
-from dpglm.privacy.unit import Adjacency
 from dpglm.problem.loss import Target
 from dpglm.solvers.base import Plan
 

@@ -7,16 +7,16 @@ from typing import Any, final
 import click
 
 import dpglm
-from dpglm.cli.audit import audit
+from dpglm.cli.commands.audit import audit
+from dpglm.cli.commands.demo import demo
+from dpglm.cli.commands.fit import fit
+from dpglm.cli.commands.ledger import ledger
+from dpglm.cli.commands.plan import plan
+from dpglm.cli.commands.predict import predict
+from dpglm.cli.commands.schema import schema
+from dpglm.cli.commands.verify import verify
 from dpglm.cli.console import Interrupted
-from dpglm.cli.demo import demo
-from dpglm.cli.fit import fit
-from dpglm.cli.ledger import ledger
 from dpglm.cli.options import examples
-from dpglm.cli.plan import plan
-from dpglm.cli.predict import predict
-from dpglm.cli.schema import schema
-from dpglm.cli.verify import verify
 
 __all__ = ["app"]
 

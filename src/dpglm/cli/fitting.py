@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpglm._progress_shown import shown
-from dpglm.data.schema import Schema
+from dpglm.tables.schema import Schema
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -66,7 +66,7 @@ def fit_with_progress(
     heard : callable, optional
         Called after each step that is shown.
     """
-    from dpglm.report.certificate import PublicFact
+    from dpglm.certificate.certificate import PublicFact
     from dpglm.solvers.checkpoint import CheckpointFile
 
     # Rows in memory do not say what encoded them.

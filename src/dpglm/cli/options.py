@@ -13,7 +13,7 @@ import click
 
 from dpglm.cli.paths import CommandPath, Use
 from dpglm.cli.settings import Setting, settings_of
-from dpglm.data.targets import TargetColumn
+from dpglm.tables.targets import TargetColumn
 
 __all__ = [
     "CHECKPOINT",
@@ -55,7 +55,7 @@ ESTIMATORS: Mapping[str, str] = MappingProxyType(
 
 
 def _data_files(path: Path) -> Iterable[Path]:
-    from dpglm.data.parquet_source import parquet_files
+    from dpglm.data.stream.parquet_source import parquet_files
 
     return [path, *parquet_files(path)]
 

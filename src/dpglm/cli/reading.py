@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, final
 
 from dpglm.cli.console import InputError, note
-from dpglm.data.schema import Schema
-from dpglm.data.tables import named_errors, read_table, storage_types
+from dpglm.tables.files import named_errors, read_table, storage_types
+from dpglm.tables.schema import Schema
 
 __all__ = ["STREAMED_BYTES", "TrainingRows", "read_rows"]
 
@@ -70,7 +70,7 @@ def read_rows(data: Path, schema: Schema, *, stream: bool, cache: Path | None) -
     if stream and not is_parquet:
         raise InputError(f"--stream needs Parquet, got {data}: convert the file first")
     if is_parquet and (stream or data.is_dir() or data.stat().st_size >= STREAMED_BYTES):
-        from dpglm.data.parquet import ParquetRows
+        from dpglm.data.stream.parquet import ParquetRows
 
         rows = ParquetRows(data, schema=schema, cache=cache)
         note(f"Streaming {rows.shape[0]} rows from {data}; first, all of them are checked once")

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from dpglm.data.prepare import ColumnScaling
 from dpglm.data.rows import Rows
-from dpglm.data.schema import Schema
 from dpglm.data.spec import DataSpec, FloatType
+from dpglm.tables.schema import Schema
 
 __all__ = ["NO_TARGETS", "Collection", "TargetMap", "as_collection"]
 
@@ -160,9 +160,9 @@ class Collection(abc.ABC):
 _BACKENDS: Mapping[str, str] = MappingProxyType(
     {
         # Package of type(X): module and function (X, y, weights) -> Collection or None.
-        "numpy": "dpglm.data.mapped:mapped_rows",
-        "dask": "dpglm.data.dask_arrays:dask_arrays",
-        "torch": "dpglm.data.tensor_collection:tensor_collection",
+        "numpy": "dpglm.data.stream.mapped:mapped_rows",
+        "dask": "dpglm.data.dask.arrays:dask_arrays",
+        "torch": "dpglm.data.torch.collection:tensor_collection",
     }
 )
 

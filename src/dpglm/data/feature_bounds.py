@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpglm._validation import in_one_line
-from dpglm.data.finite import column_in_words
 from dpglm.data.prepare import ColumnScaling, column_scaling
 from dpglm.exceptions import EqualBoundsWarning
+from dpglm.tables.finite import column_in_words
 
 __all__ = ["FeatureBounds", "check_feature_bounds", "read_feature_bounds", "warn_of_equal_bounds"]
 

@@ -12,12 +12,12 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from dpglm._arrays import like, namespace, rounded_up
-from dpglm.data.dense import DenseRows
-from dpglm.data.finite import column_in_words
+from dpglm.data.memory.dense import DenseRows
+from dpglm.data.memory.sparse import SparseRows
 from dpglm.data.rows import SERIAL, Block, BlockMap, Floats, Rows
-from dpglm.data.sparse import SparseRows
 from dpglm.data.spec import LARGEST, SMALLEST, DataSpec, FloatType
-from dpglm.data.tensors import TensorRows
+from dpglm.data.torch.tensors import TensorRows
+from dpglm.tables.finite import column_in_words
 
 __all__ = [
     "ColumnScaling",

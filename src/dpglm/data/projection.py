@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dpglm._validation import check_integer
+from dpglm.data.memory.sparse import BLOCK_ROWS, SparseRows
 from dpglm.data.prepare import derived_rows, prepare_rows
 from dpglm.data.rows import Rows
-from dpglm.data.sparse import BLOCK_ROWS, SparseRows
 from dpglm.data.spec import DataSpec, FloatType
 
 __all__ = [

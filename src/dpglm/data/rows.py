@@ -10,9 +10,9 @@ from typing import Any, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm.data.kernels import Rule
+from dpglm.data.compiled.kernels import Rule
 from dpglm.data.spec import DataSpec
-from dpglm.data.unchanged import Watch
+from dpglm.tables.unchanged import Watch
 
 __all__ = [
     "SERIAL",

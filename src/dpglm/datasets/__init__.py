@@ -1,4 +1,4 @@
-"""Real data with licences, shipped or read where installed, and generated hard instances.
+"""Real data with licences, shipped or read where installed.
 
 The small sets of scikit-learn (``sklearn.datasets.load_breast_cancer`` and the like) are there
 already and are not wrapped.
@@ -7,26 +7,14 @@ already and are not wrapped.
 from dpglm.datasets.adult import load_adult
 from dpglm.datasets.california_housing import load_california_housing
 from dpglm.datasets.dataset import Columns, Dataset, split_by_index
-from dpglm.datasets.hard_instance import HardInstance
-from dpglm.datasets.hard_instances import (
-    biased_labels,
-    biased_responses,
-    fingerprint_labels,
-    two_clusters,
-)
 from dpglm.datasets.mnist import load_fashion_mnist, load_mnist
 
 __all__ = [
     "Columns",
     "Dataset",
-    "HardInstance",
-    "biased_labels",
-    "biased_responses",
-    "fingerprint_labels",
     "load_adult",
     "load_california_housing",
     "load_fashion_mnist",
     "load_mnist",
     "split_by_index",
-    "two_clusters",
 ]

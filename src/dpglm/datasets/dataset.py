@@ -35,7 +35,7 @@ class Dataset(Generic[DataT]):
     target_name : str
         Name of the target.
     schema : dict
-        Public facts in the form that `dpglm.data.schema.Schema` reads: bounds or categories of
+        Public facts in the form that `dpglm.tables.schema.Schema` reads: bounds or categories of
         every column, bounds or classes of the target, and their provenance.
     train, test : ndarray of int64, shape (n_train,) and (n_test,)
         Disjoint row numbers that together are all rows: the split that its publishers made where

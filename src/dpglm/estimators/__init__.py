@@ -1,11 +1,11 @@
 """scikit-learn's surface: estimators that validate, assemble and store."""
 
-from dpglm.estimators.classifiers import LinearSVC, LogisticRegression, RobustClassifier
-from dpglm.estimators.least_squares import ElasticNet, Lasso, LinearRegression, Ridge
-from dpglm.estimators.pipeline import PrivatePipeline
-from dpglm.estimators.regressors import HuberRegressor, PoissonRegressor
-from dpglm.estimators.search import PrivateGridSearchCV, PrivateRandomizedSearchCV
-from dpglm.estimators.transformer import PrivateTransformer
+from dpglm.estimators.composed.pipeline import PrivatePipeline
+from dpglm.estimators.composed.search import PrivateGridSearchCV, PrivateRandomizedSearchCV
+from dpglm.estimators.composed.transformer import PrivateTransformer
+from dpglm.estimators.linear.classifiers import LinearSVC, LogisticRegression, RobustClassifier
+from dpglm.estimators.linear.least_squares import ElasticNet, Lasso, LinearRegression, Ridge
+from dpglm.estimators.linear.regressors import HuberRegressor, PoissonRegressor
 
 __all__ = [
     "ElasticNet",

@@ -15,15 +15,15 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from dpglm._validation import check_integer, check_one_of, check_real
+from dpglm.certificate.certificate import PublicFact
 from dpglm.data.collection import Collection
+from dpglm.data.compiled.kernels import COMPILED
 from dpglm.data.feature_bounds import (
     FeatureBounds,
     check_feature_bounds,
     read_feature_bounds,
     warn_of_equal_bounds,
 )
-from dpglm.data.finite import column_in_words
-from dpglm.data.kernels import COMPILED
 from dpglm.data.prepare import ColumnScaling
 from dpglm.data.spec import SMALLEST, FloatType
 from dpglm.exceptions import (
@@ -32,13 +32,13 @@ from dpglm.exceptions import (
     PublicInformationWarning,
     SlowSumsWarning,
 )
+from dpglm.guidance.expectation import guidance
 from dpglm.ledger.ledger import PrivacyLedger, as_ledger
+from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import ApproximateDP, PrivacyBudget, default_delta
 from dpglm.privacy.noise import NoiseSource, SeededNoise, SystemNoise
-from dpglm.privacy.unit import Adjacency
-from dpglm.report.certificate import PublicFact
-from dpglm.report.expectation import guidance
 from dpglm.solvers.base import Plan
+from dpglm.tables.finite import column_in_words
 
 __all__ = [
     "PrivateEstimator",

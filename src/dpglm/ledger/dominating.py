@@ -8,11 +8,11 @@ from typing import Any
 
 from scipy.special import log_expit, ndtri_exp
 
-from dpglm.privacy.accountant import check_parallel_parts
-from dpglm.privacy.accountants import GaussianAccountant
-from dpglm.privacy.branches import branches
+from dpglm.privacy.accounting.accountant import check_parallel_parts
+from dpglm.privacy.accounting.accountants import GaussianAccountant
+from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.events import BoundedRange, Composed, Event, Laplace, Pure, Repeated
-from dpglm.privacy.unit import Adjacency
+from dpglm.privacy.events.branches import branches
 
 __all__ = ["dominating_mu"]
 

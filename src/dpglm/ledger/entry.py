@@ -22,8 +22,8 @@ from dpglm._validation import check_real
 from dpglm.exceptions import LedgerError
 from dpglm.ledger.filters import PrivacyFilter, filter_from_dict
 from dpglm.ledger.store import Record
+from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.events import Event, event_from_dict
-from dpglm.privacy.unit import Adjacency
 
 __all__ = ["LedgerEntry", "LedgerReference", "LedgerTerms", "spent_by"]
 

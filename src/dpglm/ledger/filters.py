@@ -14,11 +14,11 @@ from dpglm._validation import check_integer, check_one_of, check_real
 from dpglm.ledger.dominating import dominating_mu
 from dpglm.ledger.odometer import USUAL_DELTA, brackets
 from dpglm.privacy import gdp
-from dpglm.privacy.accountants import accountant_for
+from dpglm.privacy.accounting.accountants import accountant_for
+from dpglm.privacy.accounting.divergence import renyi_divergence
+from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import ApproximateDP, PrivacyBudget, budget_from_dict
-from dpglm.privacy.divergence import renyi_divergence
 from dpglm.privacy.events import Event
-from dpglm.privacy.unit import Adjacency
 
 __all__ = [
     "FILTERS",

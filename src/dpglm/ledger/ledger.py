@@ -21,10 +21,10 @@ from dpglm.ledger.contents import LedgerContents, numbers_in_words
 from dpglm.ledger.entry import LedgerEntry, LedgerReference, LedgerTerms, spent_by
 from dpglm.ledger.filters import Charge, make_filter
 from dpglm.ledger.store import append, create_file, read, read_first, read_only, writing
-from dpglm.privacy.accountant import own_version
+from dpglm.privacy.accounting.accountant import own_version
+from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import Event, canonical
-from dpglm.privacy.unit import Adjacency
 
 __all__ = ["PrivacyLedger", "as_ledger"]
 

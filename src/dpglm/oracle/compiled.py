@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from dpglm.data.kernels import Rule
+from dpglm.data.compiled.kernels import Rule
 from dpglm.oracle.clipping import AutomaticClipping, Clipping, FlatClipping
 from dpglm.problem import Huber, Logistic, Loss, Softmax, Squared, SquaredHinge
 
@@ -40,7 +40,7 @@ def compiled_rule(loss: Loss, clipping: Clipping) -> Rule | None:
     return Rule(code, kind, parameter, clipping.bound, stability)
 
 
-# The numbers are those of the enumerations in data/_kernels.c.
+# The numbers are those of the enumerations in data/compiled/_kernels.c.
 _LOSSES: Mapping[type[Loss], Callable[[Any], tuple[int, float]]] = MappingProxyType(
     {
         Logistic: lambda loss: (0, 0.0),

@@ -10,11 +10,11 @@ import numpy as np
 
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.rounding import MOST_ROWS
+from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.curator import BoundedSum
 from dpglm.privacy.events import Event, Gaussian
-from dpglm.privacy.mechanisms import BoundedSum
-from dpglm.privacy.noise_scales import noise_scale
+from dpglm.privacy.noise.scales import noise_scale
 from dpglm.privacy.releases import Release
-from dpglm.privacy.unit import Adjacency
 
 __all__ = ["NUMBER_OF_ROWS", "CountedRows", "shrinking_share"]
 

@@ -13,7 +13,7 @@ from dpglm.data.rows import SERIAL, AnyArrays, Block, BlockMap, Rows
 from dpglm.oracle.clipping import Clipping
 from dpglm.oracle.compiled import compiled_rule
 from dpglm.oracle.rounding import sum_magnitude, sum_rounding
-from dpglm.privacy.mechanisms import BoundedSum, Curator
+from dpglm.privacy.curator import BoundedSum, Curator
 from dpglm.privacy.noise import bernoulli
 from dpglm.problem.loss import Loss
 

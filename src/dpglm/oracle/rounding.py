@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 
-from dpglm.data import dense, sparse
+from dpglm.data.memory import dense, sparse
 from dpglm.data.spec import DataSpec
-from dpglm.privacy.noise_scales import NoiseScale, noise_scale
-from dpglm.privacy.unit import Adjacency
+from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.noise.scales import NoiseScale, noise_scale
 
 __all__ = [
     "MOST_ROWS",
@@ -111,11 +111,11 @@ def sum_rounding(spec: DataSpec, adjacency: Adjacency, bound: float) -> float:
     Below the normal range errors are absolute: each operation on a slope or a product errs by at
     most the smallest normal number, even where results are flushed to zero.
 
-    The compiled sums (``data/_kernels.c``) compute a row's contribution by the same operations
-    wherever the row stands. Not covered: what they do not know (more than 64 classes, other
-    losses, other solvers' sums) goes through BLAS, which under ``add_remove`` may round a row's
-    prediction by the row's place in its block, so that one row more could change the last bits of
-    other rows' contributions.
+    The compiled sums (``data/compiled/_kernels.c``) compute a row's contribution by the same
+    operations wherever the row stands. Not covered: what they do not know (more than 64 classes,
+    other losses, other solvers' sums) goes through BLAS, which under ``add_remove`` may round a
+    row's prediction by the row's place in its block, so that one row more could change the last
+    bits of other rows' contributions.
     """
     contribution = bound * (1.0 + contribution_rounding(spec))
     fine = float(np.finfo(np.float64).eps) / 2

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm._arrays import like, namespace, rounded_up
-from dpglm.data.kernels import Rule
+from dpglm.data.compiled.kernels import Rule
 from dpglm.data.rows import SERIAL, AnyArrays, Block, BlockMap, Floats, Kernel, Rows
 from dpglm.data.spec import DataSpec
 

@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from dpglm._validation import check_bools, check_real
 from dpglm.data.spec import LARGEST, SMALLEST, DataSpec
 from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.means import noisy_mean
 from dpglm.oracle.rounding import row_sum_noise
+from dpglm.oracle.row_sums.means import noisy_mean
 from dpglm.preprocessing.base import PlannedStep, Preprocessor, dense_spec
 from dpglm.preprocessing.row_map import RowMap
+from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.events import Gaussian
 from dpglm.privacy.releases import Release
-from dpglm.privacy.unit import Adjacency
 
 __all__ = ["Center", "PlannedCenter", "check_intercept", "nearest_mean"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from scipy.special import log_ndtr
 
 from dpglm.data.spec import DataSpec
+from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.events import BoundedRange, Pure
 from dpglm.privacy.releases import Release
-from dpglm.privacy.unit import Adjacency
 
 __all__ = ["bounded_range_epsilon", "choice_release", "pure_epsilon", "quantile_share"]
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from dpglm._validation import check_bools, check_real
 from dpglm.data.spec import DataSpec
+from dpglm.oracle.choices.quantiles import noisy_radius
+from dpglm.oracle.choices.unbounded_radius import noisy_unbounded_radius
 from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.quantiles import noisy_radius
-from dpglm.oracle.unbounded_radius import noisy_unbounded_radius
 from dpglm.preprocessing.base import PlannedStep, Preprocessor, dense_spec
 from dpglm.preprocessing.choices import (
     bounded_range_epsilon,
@@ -20,9 +20,9 @@ from dpglm.preprocessing.choices import (
     quantile_share,
 )
 from dpglm.preprocessing.row_map import RowMap
+from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.events import BoundedRange, Pure
 from dpglm.privacy.releases import Release
-from dpglm.privacy.unit import Adjacency
 
 __all__ = ["ClipToQuantile", "PlannedClipToQuantile"]
 

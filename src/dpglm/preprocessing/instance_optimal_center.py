@@ -11,19 +11,19 @@ from numpy.typing import NDArray
 
 from dpglm._validation import check_real
 from dpglm.data.spec import LARGEST, SMALLEST, DataSpec
-from dpglm.oracle.clipped_means import noisy_clipped_mean
+from dpglm.oracle.choices.medians import noisy_medians
+from dpglm.oracle.choices.quantiles import noisy_radius
 from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.medians import noisy_medians
-from dpglm.oracle.moment_plans import MOST_COLUMNS
-from dpglm.oracle.quantiles import noisy_radius
 from dpglm.oracle.rounding import row_sum_noise
+from dpglm.oracle.row_sums.clipped_means import noisy_clipped_mean
+from dpglm.oracle.row_sums.moment_plans import MOST_COLUMNS
 from dpglm.preprocessing.base import PlannedStep, Preprocessor, dense_spec
 from dpglm.preprocessing.center import check_intercept, nearest_mean
 from dpglm.preprocessing.choices import bounded_range_epsilon, choice_release
 from dpglm.preprocessing.row_map import RowMap
+from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.events import BoundedRange, Gaussian
 from dpglm.privacy.releases import Release
-from dpglm.privacy.unit import Adjacency
 
 __all__ = ["InstanceOptimalCenter", "PlannedInstanceOptimalCenter"]
 

@@ -14,8 +14,8 @@ from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
 from dpglm.preprocessing.base import PlannedStep, Preprocessor
 from dpglm.preprocessing.row_map import RowMap
+from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.releases import Release
-from dpglm.privacy.unit import Adjacency
 
 __all__ = ["PlannedRandomProjection", "RandomProjection"]
 

@@ -13,7 +13,7 @@ from dpglm._validation import check_bools
 from dpglm.data.prepare import derived_rows
 from dpglm.data.rows import SERIAL, Block, BlockMap, Floats, Rows
 from dpglm.data.spec import DataSpec
-from dpglm.oracle.moments import row_by_row_product
+from dpglm.oracle.row_sums.moments import row_by_row_product
 
 __all__ = ["RowMap"]
 

@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 from dpglm._validation import check_real
 from dpglm.data.spec import LARGEST, SMALLEST, DataSpec
 from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.magnitudes import LEVELS, magnitude_bound, noisy_magnitudes
 from dpglm.oracle.rounding import row_sum_noise
+from dpglm.oracle.row_sums.magnitudes import LEVELS, magnitude_bound, noisy_magnitudes
 from dpglm.preprocessing.base import PlannedStep, Preprocessor, dense_spec
 from dpglm.preprocessing.row_map import RowMap
+from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.events import Gaussian
-from dpglm.privacy.noise_scales import NoiseScale
+from dpglm.privacy.noise.scales import NoiseScale
 from dpglm.privacy.releases import Release
-from dpglm.privacy.unit import Adjacency
 
 __all__ = ["PlannedScale", "Scale"]
 

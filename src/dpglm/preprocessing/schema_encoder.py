@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import Tags
 
 from dpglm._all_or_nothing import all_or_nothing
-from dpglm.data.schema import Schema, Table
+from dpglm.tables.schema import Schema, Table
 
 __all__ = ["SchemaEncoder", "parsed_schema"]
 

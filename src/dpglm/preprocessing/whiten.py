@@ -11,17 +11,17 @@ import numpy as np
 from dpglm._validation import check_real
 from dpglm.data.spec import LARGEST, SMALLEST, DataSpec
 from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.moment_plans import (
+from dpglm.oracle.row_sums.moment_plans import (
     check_data,
     constant_column,
     second_moment_release,
     spectrum,
 )
-from dpglm.oracle.moments import noisy_second_moments
+from dpglm.oracle.row_sums.moments import noisy_second_moments
 from dpglm.preprocessing.base import PlannedStep, Preprocessor, dense_spec
 from dpglm.preprocessing.row_map import RowMap
+from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.releases import Release
-from dpglm.privacy.unit import Adjacency
 
 __all__ = ["PlannedWhiten", "Whiten"]
 
@@ -50,7 +50,7 @@ class Whiten(Preprocessor):
     a direction. ``Newton`` does the same within its steps, where it bounds gradients and not rows.
 
     Privacy: one Gaussian release of second moments of rows scaled to one length, in coordinates
-    that keep lengths (``dpglm.oracle.moments.pack_symmetric``).
+    that keep lengths (``dpglm.oracle.row_sums.moments.pack_symmetric``).
 
     References
     ----------

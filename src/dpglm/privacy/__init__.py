@@ -1,22 +1,24 @@
 """Privacy: neighbouring relations, events, budgets, accountants, calibration, noise."""
 
-from dpglm.privacy.accountants import Accountant as Accountant
-from dpglm.privacy.accountants import GaussianAccountant as GaussianAccountant
-from dpglm.privacy.accountants import MixtureAccountant as MixtureAccountant
-from dpglm.privacy.accountants import PLDAccountant as PLDAccountant
-from dpglm.privacy.accountants import RenyiAccountant as RenyiAccountant
-from dpglm.privacy.accountants import RepetitionAccountant as RepetitionAccountant
-from dpglm.privacy.accountants import TightestAccountant as TightestAccountant
-from dpglm.privacy.accountants import accountant_for as accountant_for
+from dpglm.privacy.accounting.accountants import Accountant as Accountant
+from dpglm.privacy.accounting.accountants import GaussianAccountant as GaussianAccountant
+from dpglm.privacy.accounting.accountants import MixtureAccountant as MixtureAccountant
+from dpglm.privacy.accounting.accountants import PLDAccountant as PLDAccountant
+from dpglm.privacy.accounting.accountants import RenyiAccountant as RenyiAccountant
+from dpglm.privacy.accounting.accountants import RepetitionAccountant as RepetitionAccountant
+from dpglm.privacy.accounting.accountants import TightestAccountant as TightestAccountant
+from dpglm.privacy.accounting.accountants import accountant_for as accountant_for
+from dpglm.privacy.accounting.calibrate import calibrate as calibrate
+from dpglm.privacy.accounting.calibrate import spent as spent
+from dpglm.privacy.accounting.calibrate import within_budget as within_budget
+from dpglm.privacy.accounting.convolution.fourier import FourierAccountant as FourierAccountant
+from dpglm.privacy.adjacency import Adjacency as Adjacency
 from dpglm.privacy.budget import ApproximateDP as ApproximateDP
 from dpglm.privacy.budget import GaussianDP as GaussianDP
 from dpglm.privacy.budget import PrivacyBudget as PrivacyBudget
 from dpglm.privacy.budget import ZeroConcentratedDP as ZeroConcentratedDP
 from dpglm.privacy.budget import budget_from_dict as budget_from_dict
 from dpglm.privacy.budget import default_delta as default_delta
-from dpglm.privacy.calibrate import calibrate as calibrate
-from dpglm.privacy.calibrate import spent as spent
-from dpglm.privacy.calibrate import within_budget as within_budget
 from dpglm.privacy.events import BoundedRange as BoundedRange
 from dpglm.privacy.events import Composed as Composed
 from dpglm.privacy.events import Event as Event
@@ -32,8 +34,6 @@ from dpglm.privacy.events import RandomlyRepeated as RandomlyRepeated
 from dpglm.privacy.events import Repeated as Repeated
 from dpglm.privacy.events import canonical as canonical
 from dpglm.privacy.events import event_from_dict as event_from_dict
-from dpglm.privacy.fourier import FourierAccountant as FourierAccountant
-from dpglm.privacy.opendp_noise import OpenDPNoise as OpenDPNoise
-from dpglm.privacy.repetitions import NegativeBinomial as NegativeBinomial
-from dpglm.privacy.repetitions import PoissonNumber as PoissonNumber
-from dpglm.privacy.unit import Adjacency as Adjacency
+from dpglm.privacy.noise.opendp import OpenDPNoise as OpenDPNoise
+from dpglm.privacy.selection.repetitions import NegativeBinomial as NegativeBinomial
+from dpglm.privacy.selection.repetitions import PoissonNumber as PoissonNumber

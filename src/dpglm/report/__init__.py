@@ -1,11 +1,11 @@
 """What a fit says about itself: certificate, independent check, model file, pictures, page."""
 
-from dpglm.report.certificate import Certificate, PublicFact, certify, model_digest
-from dpglm.report.expectation import Guidance, guidance
-from dpglm.report.expected_curve import ExpectedCurve, expected_curve
+from dpglm.certificate.certificate import Certificate, PublicFact, certify, model_digest
+from dpglm.certificate.spending import Spending
+from dpglm.certificate.verify import Verification, verify
+from dpglm.guidance.expectation import Guidance, guidance
+from dpglm.guidance.expected_curve import ExpectedCurve, expected_curve
 from dpglm.report.model_file import LinearModel, load_model, save_model
-from dpglm.report.spending import Spending
-from dpglm.report.verify import Verification, verify
 
 __all__ = [
     "Certificate",

@@ -8,20 +8,21 @@ from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any, TypeAlias
 
+from dpglm._files import write_text
 from dpglm._html import visible
+from dpglm.certificate.certificate import Certificate
+from dpglm.certificate.statement import provenance_in_words, relation_in_words, value_in_words
+from dpglm.certificate.verdict import verdict
+from dpglm.certificate.verify import verify
+from dpglm.certificate.words import plain_number, rounded_up
+from dpglm.guidance.coefficients import CoefficientTable
+from dpglm.guidance.expectation import guidance
 from dpglm.problem import ConvexScalarLoss
 from dpglm.report import plots
-from dpglm.report._drawing import as_data_uri
 from dpglm.report._extras import require
-from dpglm.report._files import write_text
-from dpglm.report.certificate import Certificate
-from dpglm.report.coefficients import CoefficientTable, coefficient_table
-from dpglm.report.expectation import guidance
-from dpglm.report.statement import provenance_in_words, relation_in_words, value_in_words
+from dpglm.report.coefficients import coefficient_table
+from dpglm.report.pictures.drawing import as_data_uri
 from dpglm.report.subject import subject
-from dpglm.report.verdict import verdict
-from dpglm.report.verify import verify
-from dpglm.report.words import plain_number, rounded_up
 
 __all__ = ["report_page", "write_report"]
 

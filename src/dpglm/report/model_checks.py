@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from dpglm import problem
 from dpglm._json import canonical_json
+from dpglm.certificate.certificate import Certificate, model_digest
 from dpglm.problem import BinaryLink, ClassLink, Link, Loss, OneVsRest, OneVsRestLink
-from dpglm.report.certificate import Certificate, model_digest
 
 if TYPE_CHECKING:
     from dpglm.report.model_file import LinearModel

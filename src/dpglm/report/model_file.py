@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_array, check_is_fitted
 
+from dpglm._files import write_json
 from dpglm._json import (
     canonical_json,
     check_kind,
@@ -29,9 +30,8 @@ from dpglm._json import (
     shown,
     text,
 )
+from dpglm.certificate.certificate import Certificate
 from dpglm.data.prepare import column_scaling
-from dpglm.data.schema import Schema
-from dpglm.data.user_matrix import finite_matrix
 from dpglm.problem import (
     ClassLink,
     IdentityLink,
@@ -43,9 +43,9 @@ from dpglm.problem import (
     TangentLink,
     Target,
 )
-from dpglm.report._files import write_json
-from dpglm.report.certificate import Certificate
 from dpglm.report.model_checks import check_shapes, disagreements
+from dpglm.tables.schema import Schema
+from dpglm.tables.user_matrix import finite_matrix
 
 __all__ = ["FORMAT", "LinearModel", "load_model", "read_model", "save_model"]
 
@@ -259,7 +259,7 @@ def save_model(estimator: Any, path: str | os.PathLike[str], schema: Schema | No
     rows are not in it, nor is anything else that was computed from them.
     """
     # Here, as estimators know certificates.
-    from dpglm.estimators.pipeline import PrivatePipeline
+    from dpglm.estimators.composed.pipeline import PrivatePipeline
 
     if type(estimator) is Pipeline:
         raise ValueError(

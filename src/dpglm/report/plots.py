@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dpglm.certificate.words import plain_number
 from dpglm.problem import ClippedLoss, ConvexScalarLoss, Target
-from dpglm.report import _drawing as draw
-from dpglm.report._coefficient_picture import coefficients
-from dpglm.report._text import shortened
-from dpglm.report._training_picture import training_history
-from dpglm.report.words import plain_number
+from dpglm.report.pictures import drawing as draw
+from dpglm.report.pictures.coefficient_picture import coefficients
+from dpglm.report.pictures.text import shortened
+from dpglm.report.pictures.training_picture import training_history
 
 __all__ = ["accuracy_against_epsilon", "clipped_loss", "coefficients", "training_history"]
 

@@ -12,7 +12,7 @@ from typing import Any, final
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-from dpglm.report.words import rounded_up
+from dpglm.certificate.words import rounded_up
 
 __all__ = ["Subject", "subject"]
 
@@ -69,8 +69,8 @@ def subject(estimator: Any) -> Subject:
 @functools.cache
 def _readers() -> Mapping[type, Callable[[Any], Subject]]:
     # Here, as estimators know certificates.
-    from dpglm.estimators.pipeline import PrivatePipeline
-    from dpglm.estimators.search import PrivateGridSearchCV, PrivateRandomizedSearchCV
+    from dpglm.estimators.composed.pipeline import PrivatePipeline
+    from dpglm.estimators.composed.search import PrivateGridSearchCV, PrivateRandomizedSearchCV
 
     return MappingProxyType(
         {
@@ -83,7 +83,7 @@ def _readers() -> Mapping[type, Callable[[Any], Subject]]:
 
 
 def _alone(estimator: Any) -> Subject:
-    from dpglm.estimators._base import PrivateLinearModel
+    from dpglm.estimators.linear._base import PrivateLinearModel
 
     if not isinstance(estimator, PrivateLinearModel):
         raise ValueError(
@@ -106,7 +106,7 @@ def _found(search: Any) -> Subject:
 
 
 def _in_pipeline(pipeline: Pipeline) -> Subject:
-    from dpglm.estimators._composed import names_after
+    from dpglm.estimators.composed._composed import names_after
 
     *before, (_, last) = pipeline.steps
     found = subject(last)
@@ -123,8 +123,8 @@ def _in_pipeline(pipeline: Pipeline) -> Subject:
 
 def _said(name: str, step: Any) -> str | None:
     """Say that a step may have learned from the rows, unless it is known not to."""
-    from dpglm.estimators._fixed import check_fixed, counts_entries
-    from dpglm.estimators.transformer import PrivateTransformer
+    from dpglm.estimators.composed._fixed import check_fixed, counts_entries
+    from dpglm.estimators.composed.transformer import PrivateTransformer
 
     if step is None or step == "passthrough":
         return None

@@ -12,19 +12,19 @@ from numpy.typing import NDArray
 
 from dpglm._validation import check_integer, check_real
 from dpglm.data.spec import DataSpec
-from dpglm.oracle.gradient_norms import choose_shortest_gradient, norm_rounding
+from dpglm.oracle.choices.gradient_norms import choose_shortest_gradient, norm_rounding
 from dpglm.oracle.gradients import Oracle
+from dpglm.privacy.accounting.calibrate import calibrate
+from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
-from dpglm.privacy.calibrate import calibrate
 from dpglm.privacy.events import Pure
 from dpglm.privacy.releases import Release
-from dpglm.privacy.unit import Adjacency
 from dpglm.problem import Problem, Unconstrained
 from dpglm.selection.choices import MOST_EPSILON
-from dpglm.solvers import defaults
 from dpglm.solvers.base import Method, Plan, Solver, StepInfo
-from dpglm.solvers.noisy_gd import NoisyGD, NoisyGDMethod, NoisyGDState
-from dpglm.solvers.schedules import Constant
+from dpglm.solvers.gradient.noisy_gd import NoisyGD, NoisyGDMethod, NoisyGDState
+from dpglm.solvers.parts import defaults
+from dpglm.solvers.parts.schedules import Constant
 
 __all__ = ["BestIterate", "BestIterateMethod"]
 
@@ -236,7 +236,7 @@ def _curvature(problem: Problem, data: DataSpec) -> float:
 
 
 def _n_steps(problem: Problem, data: DataSpec, mu: float, travel_of_step: float) -> int:
-    """As many steps as the budget pays for: see ``dpglm.solvers.defaults.steps``."""
+    """As many steps as the budget pays for: see ``dpglm.solvers.parts.defaults.steps``."""
     unit = defaults.slope_unit(problem.loss, data)
     travel = _TRAVEL * unit / _curvature(problem, data) * mu * data.n_rows / data.row_norm
     return min(max(1, math.ceil(travel / travel_of_step)), _MOST_STEPS)

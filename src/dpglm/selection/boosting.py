@@ -8,15 +8,15 @@ from typing import final
 
 from dpglm._validation import check_integer, check_real
 from dpglm.data.spec import DataSpec
+from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
-from dpglm.privacy.unit import Adjacency
 from dpglm.problem import Problem
 from dpglm.selection.choices import LeastLoss, epsilon_of_choice
 from dpglm.selection.loss_bounds import default_loss_bound
 from dpglm.selection.method import SelectionMethod, Training
 from dpglm.selection.partition import part_sizes
 from dpglm.solvers.base import Plan, Solver
-from dpglm.solvers.noisy_gd import NoisyGD
+from dpglm.solvers.gradient.noisy_gd import NoisyGD
 
 __all__ = ["ConfidenceBoosting"]
 

@@ -11,17 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm.data.spec import DataSpec
-from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.loss_choices import (
+from dpglm.oracle.choices.loss_choices import (
     choose_least_generalized,
     choose_least_loss,
     loss_rounding,
 )
+from dpglm.oracle.gradients import Oracle
+from dpglm.privacy.accounting.calibrate import calibrate
+from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
-from dpglm.privacy.calibrate import calibrate
 from dpglm.privacy.events import BoundedRange, Pure
 from dpglm.privacy.releases import Release
-from dpglm.privacy.unit import Adjacency
 
 __all__ = ["MOST_EPSILON", "Choice", "LeastLoss", "LeastLossByNorm", "epsilon_of_choice"]
 

@@ -11,18 +11,18 @@ from typing import final
 
 from dpglm._validation import check_real
 from dpglm.data.spec import DataSpec
-from dpglm.privacy.accountants import GaussianAccountant
+from dpglm.privacy.accounting.accountants import GaussianAccountant
+from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
-from dpglm.privacy.unit import Adjacency
 from dpglm.problem import L2Ball, Loss, Problem, Unconstrained
 from dpglm.selection.choices import LeastLossByNorm, epsilon_of_choice
 from dpglm.selection.loss_bounds import default_loss_bound, largest_at_zero, largest_within
 from dpglm.selection.method import SelectionMethod, Training
 from dpglm.selection.partition import part_sizes
 from dpglm.selection.shares import within_shares
-from dpglm.solvers import defaults
 from dpglm.solvers.base import Plan, Solver
-from dpglm.solvers.noisy_gd import NoisyGD
+from dpglm.solvers.gradient.noisy_gd import NoisyGD
+from dpglm.solvers.parts import defaults
 
 __all__ = ["NormGridSearch"]
 

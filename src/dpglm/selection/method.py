@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.parts import part_oracles
+from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.events import Composed, Event, Parallel, canonical
 from dpglm.privacy.releases import Release
-from dpglm.privacy.unit import Adjacency
 from dpglm.selection.choices import Choice
 from dpglm.selection.partition import partition
 from dpglm.solvers.base import Method, Plan, StepInfo, finished
-from dpglm.solvers.seeds import stage_seed
+from dpglm.solvers.parts.seeds import stage_seed
 
 __all__ = ["SelectionMethod", "SelectionState", "Training"]
 

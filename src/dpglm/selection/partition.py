@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm.privacy.unit import Adjacency
+from dpglm.privacy.adjacency import Adjacency
 
 __all__ = ["part_sizes", "partition"]
 

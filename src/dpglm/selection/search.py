@@ -13,17 +13,17 @@ from numpy.typing import NDArray
 
 from dpglm._progress import silent
 from dpglm.data.spec import DataSpec
+from dpglm.oracle.choices.loss_choices import choose_least_loss, loss_noise, noisy_loss
 from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.loss_choices import choose_least_loss, loss_noise, noisy_loss
 from dpglm.privacy import gdp
-from dpglm.privacy.accountants import GaussianAccountant
+from dpglm.privacy.accounting.accountants import GaussianAccountant
+from dpglm.privacy.accounting.calibrate import calibrate, excess
+from dpglm.privacy.accounting.fill import largest_share
+from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import ApproximateDP, GaussianDP, PrivacyBudget
-from dpglm.privacy.calibrate import calibrate, excess
 from dpglm.privacy.events import Composed, Event, Gaussian, RandomlyRepeated
-from dpglm.privacy.fill import largest_share
 from dpglm.privacy.releases import Release
-from dpglm.privacy.repetitions import Repetitions, uniform
-from dpglm.privacy.unit import Adjacency
+from dpglm.privacy.selection.repetitions import Repetitions, uniform
 from dpglm.problem import Problem
 from dpglm.selection.choices import Choice, LeastLoss, epsilon_of_choice
 from dpglm.selection.method import SelectionMethod, Training

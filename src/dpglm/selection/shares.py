@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from dpglm.privacy.accounting.calibrate import excess, within_budget
+from dpglm.privacy.accounting.fill import largest_share
+from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import ApproximateDP, GaussianDP, PrivacyBudget
-from dpglm.privacy.calibrate import excess, within_budget
-from dpglm.privacy.fill import largest_share
-from dpglm.privacy.unit import Adjacency
 from dpglm.selection.method import SelectionMethod
 
 __all__ = ["shared_budget", "within_shares"]

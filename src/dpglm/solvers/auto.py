@@ -9,18 +9,18 @@ from typing import final
 
 from dpglm._validation import check_bools
 from dpglm.data.spec import DataSpec
-from dpglm.oracle.moment_plans import MOST_COLUMNS
+from dpglm.oracle.row_sums.moment_plans import MOST_COLUMNS
 from dpglm.preprocessing import Center, Preprocessor, Whiten
+from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
-from dpglm.privacy.unit import Adjacency
 from dpglm.problem import L2, NoPenalty, Problem, Squared, Unconstrained
 from dpglm.solvers.base import Plan, Solver
-from dpglm.solvers.newton import Newton
-from dpglm.solvers.noisy_gd import NoisyGD
-from dpglm.solvers.objective_perturbation import ObjectivePerturbation
-from dpglm.solvers.preprocessed import Preprocessed
-from dpglm.solvers.pure_gd import PureGD
-from dpglm.solvers.sufficient_statistics import SufficientStatistics
+from dpglm.solvers.composite.preprocessed import Preprocessed
+from dpglm.solvers.gradient.noisy_gd import NoisyGD
+from dpglm.solvers.gradient.pure_gd import PureGD
+from dpglm.solvers.minimizer.objective_perturbation import ObjectivePerturbation
+from dpglm.solvers.second_order.newton import Newton
+from dpglm.solvers.second_order.sufficient_statistics import SufficientStatistics
 
 __all__ = ["Auto", "choose"]
 

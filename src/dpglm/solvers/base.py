@@ -16,11 +16,11 @@ from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec
 from dpglm.ledger.entry import LedgerReference
 from dpglm.oracle.gradients import Oracle
+from dpglm.privacy.accounting.calibrate import spent, within_budget
+from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
-from dpglm.privacy.calibrate import spent, within_budget
 from dpglm.privacy.events import Composed, Event, Repeated, canonical
 from dpglm.privacy.releases import Release, check_can_be_asked
-from dpglm.privacy.unit import Adjacency
 from dpglm.problem import Problem
 
 __all__ = ["Method", "Plan", "Solution", "Solver", "StepInfo", "finished"]

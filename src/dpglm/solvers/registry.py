@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from dpglm.solvers.accelerated_mirror_descent import AcceleratedMirrorDescent
 from dpglm.solvers.auto import Auto
 from dpglm.solvers.base import Solver
-from dpglm.solvers.d2p2 import D2P2
-from dpglm.solvers.frank_wolfe import FrankWolfe
-from dpglm.solvers.johnson_lindenstrauss import JohnsonLindenstrauss
-from dpglm.solvers.local_sgd import LocalSGD
-from dpglm.solvers.newton import Newton
-from dpglm.solvers.noisy_gd import NoisyGD
-from dpglm.solvers.noisy_sgd import NoisySGD
-from dpglm.solvers.objective_perturbation import ObjectivePerturbation
-from dpglm.solvers.output_perturbation import OutputPerturbation
-from dpglm.solvers.paper_settings.sun2023 import dpsgd_f
-from dpglm.solvers.pure_gd import PureGD
-from dpglm.solvers.sufficient_statistics import SufficientStatistics
-from dpglm.solvers.svrg import SVRG
-from dpglm.solvers.svrg_plus_plus import SVRGPlusPlus
+from dpglm.solvers.composite.dpsgd_f import dpsgd_f
+from dpglm.solvers.composite.johnson_lindenstrauss import JohnsonLindenstrauss
+from dpglm.solvers.gradient.accelerated_mirror_descent import AcceleratedMirrorDescent
+from dpglm.solvers.gradient.d2p2 import D2P2
+from dpglm.solvers.gradient.frank_wolfe import FrankWolfe
+from dpglm.solvers.gradient.local_sgd import LocalSGD
+from dpglm.solvers.gradient.noisy_gd import NoisyGD
+from dpglm.solvers.gradient.noisy_sgd import NoisySGD
+from dpglm.solvers.gradient.pure_gd import PureGD
+from dpglm.solvers.gradient.svrg import SVRG
+from dpglm.solvers.gradient.svrg_plus_plus import SVRGPlusPlus
+from dpglm.solvers.minimizer.objective_perturbation import ObjectivePerturbation
+from dpglm.solvers.minimizer.output_perturbation import OutputPerturbation
+from dpglm.solvers.second_order.newton import Newton
+from dpglm.solvers.second_order.sufficient_statistics import SufficientStatistics
 
 __all__ = ["SOLVERS"]
 

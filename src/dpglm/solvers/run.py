@@ -14,8 +14,8 @@ from dpglm.data.threads import block_map
 from dpglm.exceptions import PlanMismatchError
 from dpglm.ledger.ledger import PrivacyLedger
 from dpglm.oracle.gradients import Oracle
+from dpglm.privacy.curator import Curator
 from dpglm.privacy.events import Composed, canonical
-from dpglm.privacy.mechanisms import Curator
 from dpglm.privacy.noise import NoiseSource
 from dpglm.solvers.base import Plan, Solution, StepInfo, finished
 from dpglm.solvers.checkpoint import CheckpointFile, Progress, opened

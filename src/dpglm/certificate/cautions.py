@@ -1,0 +1,173 @@
+"""What makes a claim less than it seems: rules about certificates, each with its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, final
+
+from dpglm.certificate.words import rounded_up
+
+if TYPE_CHECKING:
+    from dpglm.certificate.certificate import Certificate
+
+__all__ = [
+    "CAUTIONS",
+    "LARGEST_EPSILON",
+    "SCOPE",
+    "Caution",
+    "cautions",
+    "weak_delta",
+    "weak_epsilon",
+]
+
+LARGEST_EPSILON = 10.0
+"""Above it an epsilon protects hardly anything."""
+
+_LARGEST_DELTA = 0.01
+# So that 1/n is at least 1/n however it was rounded.
+_ALMOST = 1.0 - 1e-9
+
+SCOPE = (
+    "This certificate covers what the fit did with the rows that it was given. If another step "
+    "learned from the same rows (a scaler, an imputer, a choice of columns, another fit), that is "
+    "not covered, and no certificate can know of it."
+)
+"""What holds of every certificate, however good it is."""
+
+
+@final
+@dataclass(frozen=True)
+class Caution:
+    """A rule about certificates.
+
+    Parameters
+    ----------
+    name : str
+        What it is about.
+    reason : str
+        Why it matters, with a reference.
+    says : callable
+        Takes a certificate; returns a sentence if the rule applies, and None if not. It never
+        raises for a certificate that could be read.
+    """
+
+    name: str
+    reason: str
+    says: Callable[[Certificate], str | None]
+
+
+def cautions(certificate: Certificate) -> tuple[str, ...]:
+    """Say what makes a certificate's claim less than it seems, one sentence for each rule.
+
+    Parameters
+    ----------
+    certificate : Certificate
+        Of any fit.
+
+    Returns
+    -------
+    tuple of str
+        Empty if no rule of ``CAUTIONS`` applies.
+    """
+    said = (rule.says(certificate) for rule in CAUTIONS)
+    return tuple(sentence for sentence in said if sentence is not None)
+
+
+def weak_epsilon(epsilon: float) -> str | None:
+    """Say that an epsilon protects hardly anything, if it does."""
+    if epsilon <= LARGEST_EPSILON:
+        return None
+    return f"epsilon {rounded_up(epsilon)} protects hardly anything; 1 is a usual choice."
+
+
+def weak_delta(delta: float, n_rows: int | None) -> str | None:
+    """Say that a delta allows to publish rows, if it does; ``n_rows`` is public."""
+    # A quotient, as a file may hold a number of rows that is no float.
+    if n_rows is not None and delta > 0.0 and n_rows >= _ALMOST / delta:
+        return (
+            f"delta {rounded_up(delta)} is at least 1/{n_rows}: publishing a row at random would "
+            "be allowed. Choose it far below, or 'auto'."
+        )
+    if delta >= _LARGEST_DELTA:
+        return (
+            f"delta {rounded_up(delta)} is at least {_LARGEST_DELTA:g}: publishing each row with "
+            "that probability would be allowed. Choose it far below, or 'auto'."
+        )
+    return None
+
+
+def _seeded(certificate: Certificate) -> str | None:
+    if certificate.noise_is_private:
+        return None
+    return (
+        f"NOT PRIVATE: the noise came from a seeded generator ({certificate.noise_source}). "
+        "Whoever learns or guesses the seed can subtract it. The guarantee would hold with noise "
+        "from the operating system (random_state=None)."
+    )
+
+
+def _leaked(certificate: Certificate) -> str | None:
+    names = [fact.name for fact in certificate.public_facts if fact.provenance == "from the data"]
+    if not names:
+        return None
+    return (
+        f"WEAKER THAN STATED, because of what came from the private data: {', '.join(names)}. The "
+        "guarantee holds only if that reveals nothing about any one row; declare it from public "
+        "knowledge instead."
+    )
+
+
+def _weak_epsilon(certificate: Certificate) -> str | None:
+    return _weak(weak_epsilon(certificate.epsilon))
+
+
+def _weak_delta(certificate: Certificate) -> str | None:
+    return _weak(weak_delta(certificate.delta, max(_rows(certificate), default=None)))
+
+
+def _weak(sentence: str | None) -> str | None:
+    return None if sentence is None else f"WEAK GUARANTEE: {sentence}"
+
+
+def _rows(certificate: Certificate) -> Iterator[int]:
+    """Find the public number of rows; a file may say anything in its place."""
+    data: Any = certificate.settings.get("data")
+    found = [data.get("n_rows")] if isinstance(data, dict) else []
+    found += [fact.value for fact in certificate.public_facts if fact.name == "n_rows"]
+    return (value for value in found if type(value) is int and value > 0)
+
+
+CAUTIONS = (
+    Caution(
+        "seeded noise",
+        "Noise that can be computed can be subtracted: the guarantee is about random bits that "
+        "nobody knows (Garfinkel and Leclerc, 'Randomness concerns when deploying differential "
+        "privacy', WPES 2020).",
+        _seeded,
+    ),
+    Caution(
+        "facts from the data",
+        "Bounds, classes and weights taken from the rows are released without noise: one row may "
+        "change them with certainty.",
+        _leaked,
+    ),
+    Caution(
+        "weak epsilon",
+        "Above 10 the formal guarantee alone says next to nothing: a guess that is right with "
+        "probability 1 % may become right with more than 99 % (Ponomareva et al., 'How to DP-fy "
+        "ML', JAIR 77 (2023): up to 1 is strong, up to 10 reasonable, above 10 "
+        "weak).",
+        _weak_epsilon,
+    ),
+    Caution(
+        "large delta",
+        "To publish one of n rows, picked at random, is (0, 1/n)-differentially private under "
+        "zero_out and replace_one; to publish each row with probability delta is "
+        "(0, delta)-differentially private (Dwork and Roth, 'The algorithmic foundations of "
+        "differential privacy', 2014, section 2.3). Few rows make 1/n large, so a hundredth is "
+        "the limit for them.",
+        _weak_delta,
+    ),
+)
+"""The rules, in the order in which they are said."""

@@ -1,0 +1,390 @@
+"""The certificate of a fit: every number that its privacy rests on, for anyone to check."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import importlib.metadata
+import os
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self, final
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dpglm._files import write_json
+from dpglm._html import card
+from dpglm._json import (
+    boolean,
+    check_kind,
+    choice,
+    in_file,
+    integer,
+    items,
+    line,
+    load,
+    mapping,
+    mapping_of,
+    nullable,
+    number,
+    object_with,
+    text,
+)
+from dpglm._validation import check_real
+from dpglm.certificate import statement
+from dpglm.certificate.cautions import cautions
+from dpglm.certificate.facts import PublicFact, plain_json
+from dpglm.certificate.spending import Spending, spending, spending_in_words
+from dpglm.certificate.statement import relation_in_words
+from dpglm.certificate.words import rounded_up
+from dpglm.ledger.entry import LedgerReference
+from dpglm.privacy.accounting.accountants import accountant_for
+from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import PrivacyBudget, budget_from_dict, default_delta
+from dpglm.privacy.events import Event, event_from_dict
+from dpglm.privacy.noise import NoiseSource
+from dpglm.privacy.releases import Release
+from dpglm.solvers.base import Solution
+
+__all__ = ["Certificate", "PublicFact", "certify", "library_versions", "model_digest"]
+
+_FORMAT = "dpglm certificate"
+_VERSION = 3
+_LIBRARIES = ("dpglm", "numpy", "scikit-learn", "scipy")
+
+
+@final
+@dataclass(frozen=True)
+class Certificate:
+    """What a fit released, what that costs, and what was taken for granted.
+
+    Parameters
+    ----------
+    estimator, loss : str
+        What was fitted.
+    budget : PrivacyBudget
+        What the caller allowed.
+    epsilon, delta : float
+        What ``event`` costs under ``adjacency``: epsilon at that delta.
+    adjacency : Adjacency
+        The neighbouring relation of every number here.
+    event : Event
+        What was accounted for.
+    mechanisms : Event
+        What really happened, as the run recorded it; ``event`` costs at least as much as the
+        published part of it.
+    accountant, accountant_version : str
+        What computed epsilon.
+    noise_source : str
+        Where the noise came from.
+    noise_is_private : bool
+        Whether nobody can reproduce the noise.
+    releases : tuple of Release
+        Each kind of thing that left, with the bound on what one row contributes and the noise.
+    public_facts : tuple of PublicFact
+        Everything that was treated as public.
+    settings : mapping
+        Settings of the solver, with ``"data"`` (the public facts the plan was made from) and
+        ``"problem"`` (what was minimised).
+    versions : mapping from str to str
+        Versions of the libraries that ran.
+    model_digest : str
+        ``model_digest`` of the coefficients that were released.
+    ledger : LedgerReference, optional
+        Where a budget ledger recorded the fit before it released anything; None without one.
+
+    Notes
+    -----
+    Privacy: a certificate contains nothing that was computed from private rows, except facts
+    whose provenance is ``"from the data"``, so it may be published with the model. It is no
+    proof against somebody who makes one up consistently; ``dpglm.certificate.verify`` finds claims
+    that do not follow from what is recorded.
+    """
+
+    estimator: str
+    loss: str
+    budget: PrivacyBudget
+    epsilon: float
+    delta: float
+    adjacency: Adjacency
+    event: Event
+    mechanisms: Event
+    accountant: str
+    accountant_version: str
+    noise_source: str
+    noise_is_private: bool
+    releases: tuple[Release, ...]
+    public_facts: tuple[PublicFact, ...]
+    settings: Mapping[str, Any]
+    versions: Mapping[str, str]
+    model_digest: str
+    ledger: LedgerReference | None = None
+
+    def __post_init__(self) -> None:
+        check_real("epsilon", self.epsilon, least=0.0)
+        check_real("delta", self.delta, least=0.0, below=1.0)
+        object.__setattr__(self, "adjacency", Adjacency(self.adjacency))
+        object.__setattr__(self, "releases", tuple(self.releases))
+        object.__setattr__(self, "public_facts", tuple(self.public_facts))
+        object.__setattr__(self, "settings", plain_json(self.settings))
+        object.__setattr__(self, "versions", dict(self.versions))
+
+    @property
+    def is_private(self) -> bool:
+        """Whether the claim holds: False if somebody can reproduce the noise."""
+        return self.noise_is_private
+
+    def fact(self, name: str) -> PublicFact | None:
+        """Return the public fact of that name, or None."""
+        return next((fact for fact in self.public_facts if fact.name == name), None)
+
+    def caveats(self) -> tuple[str, ...]:
+        """Say what makes the claim less than it seems; empty if no rule of ``CAUTIONS`` applies.
+
+        The rules, with their reasons: seeded noise, facts taken from the data, an epsilon above
+        10, a delta of at least 1/n or 0.01.
+        """
+        return cautions(self)
+
+    def spending(self) -> tuple[Spending, ...]:
+        """Say what each stage of the fit spent: see ``dpglm.report.Spending``.
+
+        Raises
+        ------
+        ValueError
+            If what is recorded does not fit together.
+        """
+        return spending(self)
+
+    def sections(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        """Return the guarantee in plain words, as headings with their sentences."""
+        return statement.sections(
+            estimator=self.estimator,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            adjacency=self.adjacency,
+            event=self.event,
+            accountant=f"{self.accountant} ({self.accountant_version})",
+            noise_source=self.noise_source
+            + (" (nobody can reproduce it)" if self.noise_is_private else " (can be reproduced)"),
+            spending=self._spending_in_words(),
+            facts=tuple((f.name, f.value, f.provenance) for f in self.public_facts),
+            record=None if self.ledger is None else self.ledger.describe(),
+            caveats=self.caveats(),
+        )
+
+    def _spending_in_words(self) -> tuple[str, ...]:
+        try:
+            return tuple(map(spending_in_words, self.spending()))
+        except ValueError as error:
+            return (str(error),)
+
+    def statement(self) -> str:
+        """Return the guarantee in plain words, as text of several paragraphs."""
+        return "\n\n".join(
+            "\n".join([heading, *(f"  - {sentence}" for sentence in sentences)])
+            for heading, sentences in self.sections()
+        )
+
+    def _repr_html_(self) -> str:
+        return card(
+            f"Privacy of {self.estimator}",
+            [
+                ("epsilon", rounded_up(self.epsilon)),
+                ("delta", rounded_up(self.delta)),
+                ("relation", f"{self.adjacency.value}: {relation_in_words(self.adjacency)}"),
+                ("noise", self.noise_source),
+            ],
+            warnings=self.caveats(),
+            sections=[one for one in self.sections() if one[0] != "Warning"],
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON values from which ``from_dict`` makes an equal certificate."""
+        own = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {
+            "format": _FORMAT,
+            "version": _VERSION,
+            **own,
+            "releases": [release.to_dict() for release in self.releases],
+            "settings": plain_json(self.settings),
+            "versions": dict(self.versions),
+            "budget": self.budget.to_dict(),
+            "adjacency": self.adjacency.value,
+            "event": self.event.to_dict(),
+            "mechanisms": self.mechanisms.to_dict(),
+            "public_facts": [dataclasses.asdict(fact) for fact in self.public_facts],
+            "ledger": None if self.ledger is None else dataclasses.asdict(self.ledger),
+        }
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> Self:
+        """Read back what ``to_dict`` returned.
+
+        Parameters
+        ----------
+        document : mapping
+            With exactly the keys that ``to_dict`` writes.
+
+        Returns
+        -------
+        Certificate
+
+        Raises
+        ------
+        ValueError
+            If a key is missing or unknown, or a value is not of its kind. Whether the values
+            belong together is for ``dpglm.certificate.verify`` to say.
+        """
+        fields = _READ(check_kind(document, _FORMAT, _VERSION))
+        del fields["format"], fields["version"]
+        return cls(**fields)
+
+    def to_json(self, path: str | os.PathLike[str]) -> None:
+        """Write the certificate as a JSON file, whole or not at all."""
+        write_json(path, self.to_dict())
+
+    @classmethod
+    def from_json(cls, path: str | os.PathLike[str]) -> Self:
+        """Read a certificate that ``to_json`` wrote.
+
+        Raises
+        ------
+        ValueError
+            If the file is not a certificate, or a value in it is not of its kind.
+        """
+        with in_file(path):
+            return cls.from_dict(load(path))
+
+
+def certify(
+    estimator_name: str,
+    solution: Solution,
+    noise: NoiseSource,
+    facts: tuple[PublicFact, ...],
+    coef: ArrayLike,
+    intercept: ArrayLike,
+) -> Certificate:
+    """Write the certificate of a run.
+
+    Parameters
+    ----------
+    estimator_name : str
+        Class of the estimator.
+    solution : Solution
+        What ``dpglm.solvers.run`` returned.
+    noise : NoiseSource
+        The source that the run drew from.
+    facts : tuple of PublicFact
+        What was treated as public, and where it came from.
+    coef, intercept : array_like
+        The coefficients that the user gets; their digest ties the certificate to them.
+
+    Returns
+    -------
+    Certificate
+
+    Notes
+    -----
+    Privacy: ``epsilon`` is what the event really costs, which is at most what was allowed. For
+    a budget in another currency it is given at ``default_delta`` of the public row count.
+    """
+    plan = solution.plan
+    accountant = accountant_for(plan.event, plan.adjacency)
+    delta = plan.budget.to_dict().get("delta", default_delta(plan.data.n_rows))
+    return Certificate(
+        estimator=estimator_name,
+        loss=repr(plan.problem.loss),
+        budget=plan.budget,
+        epsilon=accountant.epsilon(plan.event, plan.adjacency, delta),
+        delta=delta,
+        adjacency=plan.adjacency,
+        event=plan.event,
+        mechanisms=plan.method.mechanisms,
+        accountant=accountant.name,
+        accountant_version=accountant.version,
+        noise_source=noise.name,
+        noise_is_private=noise.is_private,
+        releases=plan.method.releases,
+        public_facts=facts,
+        settings={
+            **plan.method.settings(),
+            "coefficient_noise": plan.coefficient_noise,
+            "data": plan.data.to_dict(),
+            "problem": plan.problem_settings(),
+        },
+        versions=library_versions(*noise.libraries),
+        model_digest=model_digest(coef, intercept),
+        ledger=solution.ledger_entry,
+    )
+
+
+def model_digest(coef: ArrayLike, intercept: ArrayLike) -> str:
+    """SHA-256 of a model: shapes and little-endian float64 bytes of coefficients and intercept.
+
+    Parameters
+    ----------
+    coef, intercept : array_like
+        Any shapes.
+
+    Returns
+    -------
+    str
+        64 hexadecimal digits.
+
+    Examples
+    --------
+    >>> model_digest([1.0, 2.0], 0.0)[:8] == model_digest([[1.0, 2.0]], 0.0)[:8]
+    False
+    """
+    digest = hashlib.sha256()
+    for values in (coef, intercept):
+        array = np.asarray(values, dtype="<f8")
+        digest.update(repr(array.shape).encode())
+        digest.update(array.tobytes(order="C"))
+    return digest.hexdigest()
+
+
+def library_versions(*others: str) -> dict[str, str]:
+    """Return the versions of Python and of the libraries that a fit rests on, and of others."""
+    versions = {name: _version(name) for name in (*_LIBRARIES, *others)}
+    return {"python": platform.python_version(), **versions}
+
+
+# Looking one up takes milliseconds.
+@functools.cache
+def _version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+_READ = object_with(
+    {
+        "format": line,
+        "version": integer,
+        "estimator": line,
+        "loss": text,
+        "budget": budget_from_dict,
+        "epsilon": number,
+        "delta": number,
+        "adjacency": choice(Adjacency),
+        "event": event_from_dict,
+        "mechanisms": event_from_dict,
+        "accountant": line,
+        "accountant_version": line,
+        "noise_source": line,
+        "noise_is_private": boolean,
+        "releases": items(Release.from_dict),
+        "public_facts": items(PublicFact.from_dict),
+        "settings": mapping,
+        "versions": mapping_of(line),
+        "model_digest": line,
+        "ledger": nullable(LedgerReference.from_dict),
+    },
+    "a certificate",
+)

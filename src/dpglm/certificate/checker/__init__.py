@@ -1,0 +1,1 @@
+"""Claims recomputed by ways that share nothing with the accountants."""

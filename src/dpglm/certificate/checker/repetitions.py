@@ -1,0 +1,164 @@
+"""Random repetitions recomputed: from delta of a single try, or by Renyi divergences."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
+
+from dpglm.privacy.events import (
+    BoundedRange,
+    Event,
+    Gaussian,
+    Laplace,
+    LastIterate,
+    Pure,
+    RandomlyRepeated,
+    canonical,
+)
+from dpglm.privacy.selection.repetitions import NegativeBinomial, PoissonNumber, Repetitions
+
+__all__ = ["composed_tries", "price_of_tries"]
+
+_Array = NDArray[np.float64]
+_ORDERS = 1.0 + np.geomspace(1e-3, 1e7, 20_001)
+
+
+def price_of_tries(law: Repetitions, delta: Callable[[float], float]) -> tuple[float, float]:
+    """Say what the best of several tries costs on top of a single one.
+
+    Parameters
+    ----------
+    law : Repetitions
+        Of the number of tries.
+    delta : callable
+        Bound on delta of any one try at an epsilon of at least 0.
+
+    Returns
+    -------
+    ratio, mean : float
+        The best is ``(e + ratio, mean delta(e))``-DP for every e.
+
+    Notes
+    -----
+    Privacy: shares no formula with ``dpglm.privacy.selection.repetitions``. The largest ratio of
+    the derivatives is looked for at the corners of the region of probabilities ``(s, s')`` that
+    (a, delta(a)) allows, and the best a by minimising; each a gives a bound.
+
+    References
+    ----------
+    Koskela, Redberg and Wang, "Privacy profiles for private selection", ICML 2024.
+    """
+    return _LOG_RATIO[type(law)](law, delta), _MEAN[type(law)](law)
+
+
+def composed_tries(event: Event) -> Callable[[float], float] | None:
+    """Account for random repetitions together with other releases.
+
+    Parameters
+    ----------
+    event : Event
+        One without disjoint parts of the rows.
+
+    Returns
+    -------
+    callable or None
+        Bound on delta at an epsilon of at least 0; None if no divergence is known of some part.
+
+    Notes
+    -----
+    Privacy: divergences of every order add up. Shares no code with
+    ``dpglm.privacy.accounting.rdp``.
+
+    References
+    ----------
+    Papernot and Steinke, ICLR 2022, Lemma 7. Canonne, Kamath and Steinke, NeurIPS 2020,
+    Proposition 12.
+    """
+    divergence = _divergence(event)
+    return None if divergence is None else lambda epsilon: _delta(divergence, epsilon)
+
+
+def _delta(divergence: _Array, epsilon: float) -> float:
+    logs = (_ORDERS - 1.0) * (divergence - epsilon + np.log1p(-1.0 / _ORDERS)) - np.log(_ORDERS)
+    return math.exp(min(0.0, float(np.min(logs))))
+
+
+def _divergence(event: Event) -> _Array | None:
+    total = np.zeros_like(_ORDERS)
+    for basic, count in canonical(event).terms():
+        one = _DIVERGENCE[type(basic)](basic) if type(basic) in _DIVERGENCE else None
+        if one is None:
+            return None
+        total += count * one
+    return total
+
+
+def _best_divergence(event: RandomlyRepeated) -> _Array | None:
+    found = [_divergence(one) for one in event.events]
+    known = [one for one in found if one is not None]
+    if len(known) < len(found):
+        return None
+    single = np.max(known, axis=0)
+    ratio, mean = price_of_tries(event.repetitions, lambda epsilon: _delta(single, epsilon))
+    excess = _ORDERS - 1.0
+    moment = math.log(mean) + excess * (single + ratio)
+    # Without any try the result is the same for both data sets.
+    none = math.exp(-mean) if isinstance(event.repetitions, PoissonNumber) else 0.0
+    return np.asarray(np.logaddexp(moment, math.log(none) if none else -math.inf) / excess)
+
+
+def _two_losses(upper: _Array, lower: _Array) -> _Array:
+    return np.asarray(np.logaddexp(upper, lower) / (_ORDERS - 1.0))
+
+
+_DIVERGENCE: dict[type[Event], Callable[[Any], _Array | None]] = {
+    Gaussian: lambda event: 0.5 * _ORDERS * event.noise_multiplier**-2,
+    LastIterate: lambda event: 0.5 * _ORDERS * event.mu**2,
+    BoundedRange: lambda event: np.minimum(0.125 * _ORDERS * event.epsilon**2, event.epsilon),
+    Pure: lambda event: _two_losses(
+        (_ORDERS - 1.0) * event.epsilon - math.log1p(math.exp(-event.epsilon)),
+        -(_ORDERS - 1.0) * event.epsilon - float(np.logaddexp(0.0, event.epsilon)),
+    ),
+    Laplace: lambda event: _two_losses(
+        np.log(_ORDERS / (2.0 * _ORDERS - 1.0)) + (_ORDERS - 1.0) / event.noise_multiplier,
+        np.log((_ORDERS - 1.0) / (2.0 * _ORDERS - 1.0)) - _ORDERS / event.noise_multiplier,
+    ),
+    RandomlyRepeated: _best_divergence,
+}
+
+
+def _negative_binomial_ratio(law: NegativeBinomial, delta: Callable[[float], float]) -> float:
+    def log_ratio(a: float) -> float:
+        missed = delta(a)
+        corner = (1.0 - missed) / (1.0 + math.exp(a))
+        pairs = ((0.0, missed), (corner, 1.0 - corner))
+        # Chances that a try is worse than some result, and the binomial's successes are over.
+        mixed = [[law.success + (1.0 - law.success) * s for s in pair] for pair in pairs]
+        return (law.shape + 1) * max(math.log(larger / less) for less, larger in mixed)
+
+    high = 1.0
+    while delta(high) > 0.1 * law.success * high:
+        high *= 2.0
+    best = minimize_scalar(log_ratio, bounds=(0.0, high), method="bounded", options=_FINE)
+    return float(best.fun)
+
+
+def _negative_binomial_mean(law: NegativeBinomial) -> float:
+    failures = law.shape * (1.0 - law.success) / law.success
+    return failures / -math.expm1(law.shape * math.log(law.success))
+
+
+_FINE: Any = {"xatol": 1e-10}
+_LOG_RATIO: dict[type[Repetitions], Callable[[Any, Callable[[float], float]], float]] = {
+    NegativeBinomial: _negative_binomial_ratio,
+    PoissonNumber: lambda law, delta: law.rate * delta(0.0),
+}
+_MEAN: dict[type[Repetitions], Callable[[Any], float]] = {
+    NegativeBinomial: _negative_binomial_mean,
+    PoissonNumber: lambda law: law.rate,
+}

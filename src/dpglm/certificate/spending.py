@@ -1,0 +1,198 @@
+"""Who spent what: what each stage of a fit released, and what that costs by itself."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, final
+
+from dpglm.certificate.stages import by_stage, happened
+from dpglm.certificate.words import plain_number, rounded_up
+from dpglm.privacy import gdp
+from dpglm.privacy.accounting.accountants import GaussianAccountant, accountant_for
+from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.events import (
+    Event,
+    Gaussian,
+    LastIterate,
+    RandomlyRepeated,
+    Repeated,
+    canonical,
+)
+from dpglm.privacy.events.branches import leaves
+from dpglm.privacy.releases import Release
+
+if TYPE_CHECKING:
+    from dpglm.certificate.certificate import Certificate
+
+__all__ = ["Spending", "spending", "spending_in_words"]
+
+_ONLY_STAGE = "model"
+_CHOICE = "choice"
+
+
+@final
+@dataclass(frozen=True)
+class Spending:
+    """What one stage of a fit spent.
+
+    Parameters
+    ----------
+    stage : str
+        Name of the stage, with its part of the rows where these were divided.
+    releases : tuple of Release
+        What it released; empty for a stage that asked the rows nothing.
+    epsilon : float
+        What that costs by itself, at the delta of the whole fit.
+    mu : float or None
+        Its mu as Gaussian DP. If not all of it is Gaussian: that of the Gaussian release which
+        costs the same epsilon at that delta; None where delta is 0.
+    is_gaussian : bool
+        Whether all of it is Gaussian, so that ``mu`` says everything.
+    share : float or None
+        Its share of the stages' mu squared, which add up; None where stages are about disjoint
+        parts of the rows (they do not add up: a row pays in its part only), or mu is None.
+    """
+
+    stage: str
+    releases: tuple[Release, ...]
+    epsilon: float
+    mu: float | None
+    is_gaussian: bool
+    share: float | None
+
+
+def spending(certificate: Certificate) -> tuple[Spending, ...]:
+    """Say what each stage of a fit spent, from its certificate alone.
+
+    Parameters
+    ----------
+    certificate : Certificate
+        Of any fit; one without stages has a single stage, ``"model"``.
+
+    Returns
+    -------
+    tuple of Spending
+        In the order of the stages.
+
+    Raises
+    ------
+    ValueError
+        If what is recorded does not fit together.
+
+    Notes
+    -----
+    Privacy: epsilons by themselves add up to more than the whole, whose stages compose better
+    than that; of Gaussian stages the squares of mu add up exactly.
+
+    Examples
+    --------
+    >>> from dpglm.estimators import LogisticRegression
+    >>> model = LogisticRegression(classes=[0, 1], row_norm=1.0).fit([[0.5], [1.0]], [0, 1])
+    >>> [(one.stage, round(one.mu, 3), one.share) for one in spending(model.privacy_)]
+    [('model', 0.268, 1.0)]
+    """
+    try:
+        return _spending(certificate)
+    except (LookupError, TypeError, ArithmeticError) as error:
+        kind = type(error).__name__
+        raise ValueError(f"the record does not say who spent what ({kind}: {error})") from error
+
+
+def _spending(certificate: Certificate) -> tuple[Spending, ...]:
+    adjacency, delta = certificate.adjacency, certificate.delta
+    stages = list(_stages(certificate.releases, certificate.settings))
+    if len(stages) == 1:
+        name, releases, _ = stages[0]
+        found = [_costing(name, releases, certificate.event, certificate.epsilon, certificate)]
+    else:
+        happened_events = list(leaves(certificate.event))
+        for one in [e for e in happened_events if isinstance(e, RandomlyRepeated)]:
+            happened_events += [leaf for each in one.events for leaf in leaves(each)]
+        last_iterates = [e for e in happened_events if isinstance(e, LastIterate)]
+        found = []
+        for name, releases, mechanisms in stages:
+            event = _accounted_for(mechanisms, last_iterates)
+            epsilon = _epsilon(event, adjacency, delta)
+            found.append(_costing(name, releases, event, epsilon, certificate))
+    # Of parts one counts, of tries the dearest: squares add up to nothing there.
+    apart = {"part_sizes", "repetitions"} & set(certificate.settings)
+    if apart or any(one.mu is None for one in found):
+        return tuple(found)
+    total = math.fsum(one.mu**2 for one in found if one.mu is not None)
+    return tuple(
+        dataclasses.replace(one, share=one.mu**2 / total if one.mu else 0.0) for one in found
+    )
+
+
+def _stages(
+    releases: Sequence[Release], settings: Mapping[str, Any], lead: str = ""
+) -> Iterator[tuple[str, tuple[Release, ...], Event]]:
+    """List name, releases and mechanisms of every stage; stages may have stages."""
+    divided = "part_sizes" in settings
+    if "stages" not in settings or (lead and divided):
+        yield lead or _ONLY_STAGE, tuple(releases), happened(releases, settings)
+        return
+    of_stages, of_choice = by_stage(releases, settings)
+    for name, own in of_stages.items():
+        stage = settings["stages"][name]
+        part = f", part {stage['part'] + 1}" if divided else ""
+        yield from _stages(own, stage, f"{lead}: {name}" if lead else f"{name}{part}")
+    if of_choice:
+        part = f", part {len(settings['part_sizes'])}" if divided else ""
+        yield f"{_CHOICE}{part}", tuple(of_choice), happened(of_choice, {})
+
+
+def _accounted_for(mechanisms: Event, last_iterates: Sequence[LastIterate]) -> Event:
+    """Put a last iterate in the place of the steps that it stands for."""
+    for one in last_iterates:
+        if mechanisms == canonical(Repeated(Gaussian(one.noise_multiplier), one.steps)):
+            return one
+    return mechanisms
+
+
+def _epsilon(event: Event, adjacency: Adjacency, delta: float) -> float:
+    if not canonical(event).terms():
+        return 0.0
+    return accountant_for(event, adjacency).epsilon(event, adjacency, delta)
+
+
+def _costing(
+    name: str, releases: tuple[Release, ...], event: Event, epsilon: float, of: Certificate
+) -> Spending:
+    exact = GaussianAccountant()
+    mu, is_gaussian = None, exact.supports(event, of.adjacency)
+    if epsilon == 0.0:
+        mu, is_gaussian = 0.0, True
+    elif is_gaussian:
+        mu = exact.mu(event, of.adjacency)
+    elif of.delta > 0.0 and math.isfinite(epsilon):
+        mu = gdp.mu(epsilon, of.delta)
+    return Spending(name, releases, epsilon, mu, is_gaussian, None)
+
+
+def spending_in_words(one: Spending) -> str:
+    """Say in one sentence what a stage spent.
+
+    Examples
+    --------
+    >>> release = Release("row sum", Gaussian(20.0), 1, 1.0, 20.0, 20.0, 5)
+    >>> spending_in_words(Spending("center", (release,), 0.1675, 0.05, True, 0.035))
+    'center: row sum (noise multiplier 20); epsilon = 0.1675 by itself; mu = 0.05, 3.5 % of mu^2'
+    """
+    released = ", ".join(_in_words(release) for release in one.releases)
+    if not released:
+        return f"{one.stage}: asked the rows nothing"
+    parts = [f"{one.stage}: {released}", f"epsilon = {rounded_up(one.epsilon)} by itself"]
+    if one.mu is not None:
+        like = "" if one.is_gaussian else " (of a Gaussian release with that epsilon)"
+        share = "" if one.share is None else f", {plain_number(100.0 * one.share, 3)} % of mu^2"
+        parts.append(f"mu = {plain_number(one.mu)}{like}{share}")
+    return "; ".join(parts)
+
+
+def _in_words(release: Release) -> str:
+    times = "" if release.count == 1 else f"{release.count} times, "
+    return f"{release.quantity} ({times}noise multiplier {plain_number(release.noise_multiplier)})"

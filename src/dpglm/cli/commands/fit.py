@@ -1,0 +1,220 @@
+"""`dpglm fit`: a private model from a table and its schema."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from dpglm.cli.console import (
+    InputError,
+    guarded,
+    note,
+    output,
+    print_sections,
+    when_interrupted,
+)
+from dpglm.cli.fitting import fit_with_progress, planned, require_report, write_release
+from dpglm.cli.interruption import FitWatch
+from dpglm.cli.options import (
+    CHECKPOINT,
+    INPUT_DATA,
+    INPUT_FILE,
+    INPUT_FOLDER,
+    LEDGER,
+    OUTPUT_FILE,
+    budget_options,
+    estimator_names,
+    estimator_options,
+    examples,
+    force_option,
+    make_estimator,
+    output_folder,
+)
+from dpglm.cli.outputs import all_or_none
+from dpglm.cli.reading import read_rows
+from dpglm.tables.schema import Schema
+
+if TYPE_CHECKING:
+    from dpglm.ledger import PrivacyLedger
+
+__all__ = ["fit"]
+
+REPORT_FOLDER = output_folder("certificate.json", "report.html")
+
+
+@click.command(
+    short_help="Fit a private model to a table.",
+    epilog=examples(
+        "dpglm fit people.csv --schema schema.json --epsilon 1 --model model.json --report report",
+        "dpglm fit people.csv --schema schema.json --epsilon 0.5 --delta 1e-6 \\",
+        "    --estimator svm --set loss=hinge --set C=10 --model model.json",
+        "dpglm fit people.csv --schema schema.json --epsilon 0.5 --delta 1e-6 \\",
+        "    --ledger people.ledger --label 'income by region' --model model.json",
+    ),
+)
+@click.argument("data", type=INPUT_DATA)
+@click.option("--target", metavar="COLUMN", help="The column to predict, as the schema names it.")
+@click.option("--schema", "schema_file", type=INPUT_FILE, required=True, help="The public facts.")
+@budget_options(epsilon=None)
+@click.option(
+    "--public-rows",
+    type=click.IntRange(min=1),
+    help="A rough public number of rows; for --adjacency add_remove, where the true one is secret.",
+)
+@estimator_options(None)
+@click.option(
+    "--ledger",
+    type=LEDGER,
+    help="The ledger of this data set, where the fit is recorded and paid for before it releases "
+    "anything.",
+)
+@click.option(
+    "--label",
+    metavar="TEXT",
+    help="What to call this analysis in the ledger, such as 'income by region'.",
+)
+@click.option(
+    "--stream",
+    is_flag=True,
+    help="Read Parquet row by row at each step instead of into memory; large files (256 MiB) and "
+    "folders always are.",
+)
+@click.option(
+    "--cache",
+    type=INPUT_FOLDER,
+    metavar="FOLDER",
+    help="Where a streamed fit may keep a copy of the encoded rows while it lasts, to be faster.",
+)
+@click.option(
+    "--checkpoint",
+    type=CHECKPOINT,
+    help="Keep the state here after each step; if the fit is interrupted, the same command goes on "
+    "from there and spends nothing twice.",
+)
+@click.option("--model", type=OUTPUT_FILE, required=True, help="Where to write the model (JSON).")
+@click.option(
+    "--report",
+    type=REPORT_FOLDER,
+    metavar="FOLDER",
+    help="Where to write certificate.json and report.html.",
+)
+@force_option
+@guarded
+def fit(
+    data: Path,
+    target: str | None,
+    schema_file: Path,
+    epsilon: float,
+    delta: float | str,
+    adjacency: str,
+    public_rows: int | None,
+    estimator: str | None,
+    settings: tuple[str, ...],
+    ledger: Path | None,
+    label: str | None,
+    stream: bool,
+    cache: Path | None,
+    checkpoint: Path | None,
+    model: Path,
+    report: Path | None,
+    force: bool,
+) -> None:
+    """Fit a model to the private table DATA and write what may be published.
+
+    DATA is a CSV or Parquet file, or a folder of Parquet files, which may be larger than memory.
+    Nothing that is read or kept is ever replaced, and nothing is written into a folder of rows.
+
+    The model is differentially private: with epsilon 1, no row changes the probability of any
+    outcome by more than a factor of e = 2.7 (and by delta). Every number that this rests on is in
+    the certificate, and `dpglm verify` recomputes it. The noise comes from the operating system, so
+    two fits differ; each fit of the same rows costs epsilon again.
+
+    `dpglm schema` makes the form for the schema. No accuracy is shown: computed on the private
+    rows it would be one more release. Measure it on rows that are public or set aside for it.
+
+    Error messages are for you, the holder of the rows: they show a value that does not match the
+    schema. After an error nothing has been released and no file has been written; what a ledger
+    has recorded by then stays recorded. Ctrl-C says what was spent, and how to go on.
+    """
+    from dpglm.guidance.expectation import guidance
+    from dpglm.report.coefficients import coefficient_table
+    from dpglm.solvers.auto import Auto
+
+    watch = FitWatch(checkpoint)
+    when_interrupted(watch.message)
+    schema = Schema.from_json(schema_file)
+    if target is not None and target != schema.target.name:
+        raise InputError(
+            f"--target {target}: the target in {schema_file} is {schema.target.name!r}; name that "
+            "column, or change the schema"
+        )
+    if adjacency == "add_remove" and public_rows is None:
+        raise InputError(
+            "--adjacency add_remove keeps the number of rows secret: say roughly how many there "
+            "are, from public knowledge, with --public-rows"
+        )
+    if checkpoint is not None and not checkpoint.parent.is_dir():
+        raise InputError(f"--checkpoint {checkpoint}: must lie in a folder that exists")
+    account = _ledger(ledger, label)
+    watch.opened(account)
+    fitted = make_estimator(
+        _estimator_for(estimator, schema),
+        settings,
+        epsilon=epsilon,
+        delta=delta,
+        adjacency=adjacency,
+        n_rows=public_rows,
+        row_norm=schema.row_norm,
+        ledger=account,
+        **schema.target.estimator_parameters(),
+    )
+    written = [model]
+    if report is not None:
+        require_report()
+        written += REPORT_FOLDER.files(report)
+    with all_or_none(written, force=force) as drafts:
+        rows = read_rows(data, schema, stream=stream, cache=cache)
+        if rows.is_streamed and fitted.solver == "auto":
+            fitted.set_params(solver=Auto(may_copy=False))
+        elif cache is not None and not rows.is_streamed:
+            note(f"--cache {cache} is not used: the rows are not streamed, but fit into memory")
+        n_rows, n_features = rows.X.shape
+        kind = str(rows.X.dtype)
+        plan = planned(fitted, public_rows or n_rows, n_features, schema.target.n_classes, kind)
+        for caution in guidance(plan).cautions:
+            note(f"Warning: {caution}")
+        watch.begins(plan)
+        fit_with_progress(fitted, rows.X, rows.y, schema, checkpoint, watch.stepped)
+        write_release(fitted, schema, drafts, model=model, report=report)
+    watch.wrote(written)
+    print_sections(fitted.privacy_.sections())
+    print_sections(guidance(plan, coefficient_table(fitted)).sections())
+    for path in written:
+        output().print(f"Wrote {path}")
+    unused = set(rows.columns) - {"", *schema.column_names, schema.target.name}
+    if unused:
+        note(f"Not in the schema, hence not used: {', '.join(sorted(unused))}")
+
+
+def _ledger(path: Path | None, label: str | None) -> PrivacyLedger | None:
+    if path is None:
+        if label is not None:
+            raise InputError(f"--label {label}: needs --ledger, whose entry it names")
+        return None
+    from dpglm.ledger import PrivacyLedger
+
+    return PrivacyLedger(path, label=label)
+
+
+def _estimator_for(name: str | None, schema: Schema) -> str:
+    if name is None:
+        return schema.target.default_estimator
+    able = estimator_names(schema.target)
+    if name not in able:
+        raise InputError(
+            f"--estimator {name} cannot predict the target {schema.target.name!r} as the schema "
+            f"describes it: choose among {', '.join(able)}"
+        )
+    return name

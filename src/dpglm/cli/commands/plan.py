@@ -1,0 +1,185 @@
+"""`dpglm plan`: what a fit would release and how good it can be, before any row is seen."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dpglm._progress_shown import shown
+from dpglm.cli.console import (
+    InputError,
+    guarded,
+    output,
+    print_pairs,
+    print_sections,
+)
+from dpglm.cli.fitting import planned
+from dpglm.cli.options import (
+    INPUT_FILE,
+    OUTPUT_FILE,
+    budget_options,
+    estimator_class,
+    estimator_names,
+    estimator_options,
+    examples,
+    force_option,
+    make_estimator,
+)
+from dpglm.cli.outputs import all_or_none
+from dpglm.tables.schema import Schema
+
+if TYPE_CHECKING:
+    from dpglm.solvers.base import Plan
+
+__all__ = ["plan"]
+
+_PICTURES = (".png", ".svg", ".pdf")
+_RUNS = 3
+
+
+@click.command(
+    short_help="Say what a fit would release and cost; needs no data.",
+    epilog=examples(
+        "dpglm plan --schema schema.json --rows 30000 --epsilon 0.5",
+        "dpglm plan --rows 5000 --columns 20 --classes 3",
+        "dpglm plan --rows 5000 --columns 20 --estimator ridge --plot expected.png",
+    ),
+)
+@click.option("--rows", type=click.IntRange(min=1), required=True, help="Number of rows (public).")
+@click.option("--schema", "schema_file", type=INPUT_FILE, help="The public facts of the table.")
+@click.option("--columns", type=click.IntRange(min=1), help="Number of features, if no --schema.")
+@click.option(
+    "--classes", type=click.IntRange(min=2), help="Number of classes, if no --schema.  [default: 2]"
+)
+@budget_options(epsilon=1.0)
+@estimator_options(None)
+@click.option(
+    "--plot",
+    type=OUTPUT_FILE,
+    help="Draw accuracy against epsilon, fitted to generated rows of this shape (.png, .svg, "
+    ".pdf); takes seconds to a minute.",
+)
+@force_option
+@guarded
+def plan(
+    rows: int,
+    schema_file: Path | None,
+    columns: int | None,
+    classes: int | None,
+    epsilon: float,
+    delta: float | str,
+    adjacency: str,
+    estimator: str | None,
+    settings: tuple[str, ...],
+    plot: Path | None,
+    force: bool,
+) -> None:
+    """Say what a fit would release, what it would cost and what to expect, without any data.
+
+    `dpglm fit` carries out exactly this plan. With --columns instead of --schema, features are
+    taken to lie in [-1, 1] and a numeric target in [0, 1]; one column with k categories is k
+    features.
+    """
+    _check_picture(plot)
+    name, parameters, n_features, n_classes = (
+        _from_sizes(columns, classes, estimator)
+        if schema_file is None
+        else _from_schema(Schema.from_json(schema_file), columns, classes, estimator)
+    )
+    public_rows = rows if adjacency == "add_remove" else None
+    made = make_estimator(
+        name,
+        settings,
+        epsilon=epsilon,
+        delta=delta,
+        adjacency=adjacency,
+        n_rows=public_rows,
+        **parameters,
+    )
+    with shown():
+        decided = planned(made, rows, n_features, n_classes)
+    with all_or_none([] if plot is None else [plot], force=force) as drafts:
+        _tell(decided, type(made).__name__)
+        remarks = {target: _draw(decided, draft) for target, draft in drafts.items()}
+    print_sections((f"Wrote {target}", said) for target, said in remarks.items())
+
+
+def _from_schema(
+    schema: Schema, columns: int | None, classes: int | None, estimator: str | None
+) -> tuple[str, dict[str, Any], int, int | None]:
+    if columns is not None or classes is not None:
+        raise InputError("--schema already says how many columns and classes there are")
+    name = estimator or schema.target.default_estimator
+    if name not in estimator_names(schema.target):
+        raise InputError(
+            f"--estimator {name} cannot predict the schema's target: choose among "
+            f"{', '.join(estimator_names(schema.target))}"
+        )
+    parameters = {"row_norm": schema.row_norm, **schema.target.estimator_parameters()}
+    return name, parameters, len(schema.feature_names), schema.target.n_classes
+
+
+def _from_sizes(
+    columns: int | None, classes: int | None, estimator: str | None
+) -> tuple[str, dict[str, Any], int, int | None]:
+    if columns is None:
+        raise InputError("--columns or --schema must say how many features there are")
+    name = estimator or "logistic"
+    parameters: dict[str, Any] = {"row_norm": math.sqrt(columns)}
+    if "classes" in estimator_class(name)().get_params():
+        return name, parameters, columns, classes or 2
+    if classes is not None:
+        raise InputError(f"--classes has no meaning for --estimator {name}, which fits numbers")
+    return name, parameters | {"target_bounds": (0.0, 1.0)}, columns, None
+
+
+def _tell(plan: Plan, estimator: str) -> None:
+    from dpglm.certificate.cautions import SCOPE
+    from dpglm.certificate.words import describe_event, plain_number, rounded_up
+    from dpglm.guidance.expectation import guidance
+
+    spent = plan.privacy()
+    data = plan.data
+    sizes = f"{data.n_rows} rows, {data.n_features} features"
+    sizes += f", {data.n_outputs} classes" if data.n_outputs > 1 else ""
+    print_pairs(
+        f"Plan for {estimator}: {sizes}",
+        {
+            "Privacy": f"epsilon {rounded_up(spent['epsilon'])}, delta {spent['delta']:g}, "
+            f"relation {plan.adjacency.value}",
+            "Releases": "; ".join(describe_event(plan.event)),
+            "Steps": str(plan.n_steps),
+            "Noise multiplier": "; ".join(
+                f"{plain_number(one.noise_multiplier)} ({one.quantity})"
+                for one in plan.method.releases
+            ),
+        },
+    )
+    output().print()
+    print_sections([*guidance(plan).sections(), ("What no certificate can know", (SCOPE,))])
+
+
+def _check_picture(plot: Path | None) -> None:
+    from dpglm.report._extras import require
+
+    if plot is None:
+        return
+    if plot.suffix not in _PICTURES:
+        raise InputError(f"--plot {plot}: must end in {', '.join(_PICTURES)}")
+    require("matplotlib", "plot")
+
+
+def _draw(plan: Plan, draft: Path) -> Sequence[str]:
+    """Draw a plan's curve; return what must be said about it."""
+    from dpglm.guidance.expected_curve import default_epsilons, expected_curve
+
+    epsilons = default_epsilons(plan)
+    with shown():
+        # With a seed, the same plan gives the same picture.
+        curve = expected_curve(plan, epsilons, n_runs=_RUNS, random_state=0)
+    curve.figure().savefig(draft)
+    return curve.remarks

@@ -1,0 +1,109 @@
+"""`dpglm predict`: what a model file says about the rows of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import numpy as np
+
+from dpglm.cli.console import guarded, note
+from dpglm.cli.options import INPUT_FILE, OUTPUT_FILE, examples, force_option
+from dpglm.cli.outputs import all_or_none
+from dpglm.tables.cells import as_numbers
+from dpglm.tables.files import named_errors, read_table, table_format, write_table
+
+if TYPE_CHECKING:
+    from dpglm.report.model_file import LinearModel
+
+__all__ = ["predict"]
+
+
+@click.command(
+    short_help="Predict the rows of a table.",
+    epilog=examples(
+        "dpglm predict new.csv --model model.json -o predictions.csv",
+        "dpglm predict new.csv --model model.json --keep id --keep region -o predictions.csv",
+        "dpglm predict new.parquet --model model.json -o predictions.parquet",
+    ),
+)
+@click.argument("data", type=INPUT_FILE)
+@click.option("--model", type=INPUT_FILE, required=True, help="What `dpglm fit` wrote.")
+@click.option(
+    "-o", "--output", type=OUTPUT_FILE, required=True, help="Where to write: .csv or .parquet."
+)
+@click.option(
+    "--keep",
+    multiple=True,
+    metavar="COLUMN",
+    help="A column of DATA to write beside the predictions, as it is there, such as an "
+    "identifier. May be repeated.",
+)
+@force_option
+@guarded
+def predict(data: Path, model: Path, output: Path, keep: tuple[str, ...], force: bool) -> None:
+    """Predict the target for each row of DATA, which needs the model's columns but no target.
+
+    Writes one row for each of DATA's, in the same order: the columns to keep, the column
+    "prediction" and, for a classifier that models them, the probability of each class.
+
+    The model was published privately, but a prediction is computed from the row it is for: it is
+    as private as that row.
+    """
+    from dpglm.report.model_file import load_model
+
+    table_format(output)
+    loaded = load_model(model)
+    own = _names(loaded)
+    _check_apart(keep, loaded)
+    with all_or_none([output], force=force) as drafts:
+        table = read_table(data, list(dict.fromkeys([*own, *keep])))
+        with named_errors(data):
+            rows = _features(loaded, {name: table[name] for name in own})
+            columns = {name: table[name] for name in keep}
+            columns[_PREDICTION] = loaded.predict(rows)
+            if loaded.has_probabilities:
+                probabilities = loaded.predict_proba(rows)
+                columns |= zip(_probability_names(loaded), probabilities.T, strict=True)
+        with named_errors(output):
+            write_table(columns, drafts[output])
+    note(f"Wrote {len(columns[_PREDICTION])} predictions to {output}")
+
+
+_PREDICTION = "prediction"
+
+
+def _probability_names(model: LinearModel) -> list[str]:
+    if model.classes_ is None or not model.has_probabilities:
+        return []
+    return [f"probability of {label}" for label in model.classes_.tolist()]
+
+
+def _check_apart(keep: Sequence[str], model: LinearModel) -> None:
+    taken = {_PREDICTION, *_probability_names(model)}
+    for name in keep:
+        if name in taken:
+            raise ValueError(
+                f"--keep {name}: must name another column than those of the predictions, "
+                f"{', '.join(sorted(taken))}"
+            )
+
+
+def _names(model: LinearModel) -> Sequence[str]:
+    """Return the columns of a table that a model needs."""
+    if model.schema is not None:
+        return model.schema.column_names
+    if model.feature_names is None:
+        raise ValueError(
+            "the model file does not name the columns that the model needs: in Python, fit a "
+            "DataFrame or save the model with its schema"
+        )
+    return model.feature_names
+
+
+def _features(model: LinearModel, table: Mapping[str, Any]) -> Any:
+    if model.schema is not None:
+        return table
+    return np.column_stack([as_numbers(table[name], f"column {name!r}") for name in table])

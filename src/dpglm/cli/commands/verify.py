@@ -1,0 +1,85 @@
+"""`dpglm verify`: recompute what a certificate claims."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from dpglm.cli.console import guarded, output, print_table
+from dpglm.cli.options import INPUT_FILE, examples
+
+if TYPE_CHECKING:
+    from dpglm.certificate.certificate import Certificate
+
+__all__ = ["verify"]
+
+
+@click.command(
+    short_help="Check a certificate.",
+    epilog=examples(
+        "dpglm verify report/certificate.json",
+        "dpglm verify model.json",
+    ),
+)
+@click.argument("certificate", type=INPUT_FILE)
+@click.pass_context
+@guarded
+def verify(context: click.Context, certificate: Path) -> None:
+    """Check that the claim in CERTIFICATE follows from what it records.
+
+    Recomputes epsilon and delta from the recorded events with accountants that share no code
+    with the one that made the claim, and checks that the noise fits the bounds, the relation and
+    the number of releases. CERTIFICATE is a certificate.json or a model file.
+
+    A certificate says what its author recorded; that the recorded program ran on the rows cannot
+    be seen from a file.
+
+    Exit code: 0 if the claim holds (and, of a model file, the model is the one that it is about);
+    1 if it does not; 2 if the file is no certificate, or the check could not be made or is too
+    costly: its grids are bounded so that it takes about a minute and 2 GB at most.
+    """
+    from dpglm.certificate.verify import verify as check
+
+    claim, problems = _read(certificate)
+    found = check(claim)
+    for problem in problems:
+        output().print(f"THE MODEL IS NOT THE ONE OF THE CERTIFICATE: {problem}")
+    output().print(found.summary())
+    if found.ok:
+        output().print()
+        _print_spending(claim)
+    undecided = found.too_costly is not None and len(found.findings) == 1
+    context.exit(0 if found.ok and not problems else 2 if undecided and not problems else 1)
+
+
+def _print_spending(claim: Certificate) -> None:
+    from dpglm.certificate.words import plain_number, rounded_up
+
+    header = (
+        f"Who spent what (delta {rounded_up(claim.delta)})",
+        "epsilon by itself",
+        "mu",
+        "mu^2",
+    )
+    rows = []
+    for one in claim.spending():
+        mu = "-" if one.mu is None else plain_number(one.mu)
+        share = "-" if one.share is None else f"{plain_number(100.0 * one.share, 3)} %"
+        rows.append((one.stage, rounded_up(one.epsilon), mu, share))
+    print_table(header, rows)
+
+
+def _read(path: Path) -> tuple[Certificate, tuple[str, ...]]:
+    """Return the certificate in a file, and in what a model there is not the one it is about."""
+    from dpglm._json import in_file, is_kind, load
+    from dpglm.certificate.certificate import Certificate
+    from dpglm.report.model_file import FORMAT, read_model
+
+    with in_file(path):
+        document = load(path)
+        if not is_kind(document, FORMAT):
+            return Certificate.from_dict(document), ()
+        model, problems = read_model(document)
+        return model.certificate, problems

@@ -1,0 +1,1 @@
+"""Compiled sums over rows, and how they round."""

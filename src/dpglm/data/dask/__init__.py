@@ -1,0 +1,1 @@
+"""Rows of Dask collections, prepared and summed where their partitions lie."""

@@ -1,0 +1,271 @@
+"""Collections of Dask, arrays and data frames, as rows that are prepared where they lie."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import secrets
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpglm.data.collection import Collection, TargetMap
+from dpglm.data.compiled.arithmetic import arithmetic
+from dpglm.data.dask.distributed import Partition, rows_on
+from dpglm.data.dask.workers import current_workers
+from dpglm.data.prepare import ColumnScaling, prepare_rows
+from dpglm.data.rows import Rows
+from dpglm.data.spec import DataSpec, FloatType
+from dpglm.tables.finite import check_finite, column_in_words, unmasked
+from dpglm.tables.given import as_weights, check_shape
+
+__all__ = ["DaskArrays", "dask_arrays"]
+
+T = TypeVar("T")
+
+
+@final
+class DaskArrays(Collection):
+    """Rows in the chunks of a Dask array; each chunk is one partition.
+
+    Parameters
+    ----------
+    X : dask.array.Array of shape (n, n_features)
+        Real numbers, with known chunk sizes.
+    y : dask.array.Array of shape (n,), optional
+        Targets; not needed for predictions.
+    weights : dask.array.Array of shape (n,), optional
+        Weights.
+    feature_names : tuple of str, optional
+        Names of the columns.
+    """
+
+    def __init__(
+        self,
+        X: Any,
+        y: Any = None,
+        weights: Any = None,
+        feature_names: tuple[str, ...] | None = None,
+    ) -> None:
+        if X.ndim != 2 or X.dtype.kind not in "biuf":
+            raise ValueError(
+                f"X must have two dimensions of real numbers, got {X.ndim} of {X.dtype}"
+            )
+        if np.isnan(X.shape).any():
+            raise ValueError(
+                "X must have chunks of known sizes: call X.compute_chunk_sizes() first"
+            )
+        self._X = X.rechunk({1: -1})
+        self._y = None if y is None else self._aligned("y", y)
+        self._weights = None if weights is None else self._aligned("sample_weight", weights)
+        self._names = feature_names
+
+    def _aligned(self, name: str, column: Any) -> Any:
+        check_shape(name, column.shape, int(self._X.shape[0]))
+        return column.reshape(-1).rechunk(self._X.chunks[:1])
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return int(self._X.shape[0]), int(self._X.shape[1])
+
+    @property
+    def dtype(self) -> FloatType:
+        return "float32" if self._X.dtype == np.float32 else "float64"
+
+    @property
+    def is_weighted(self) -> bool:
+        return self._weights is not None
+
+    @property
+    def feature_names(self) -> tuple[str, ...] | None:
+        return self._names
+
+    @property
+    def _name(self) -> Callable[[int], str]:
+        return functools.partial(column_in_words, self._names)
+
+    def prepared(
+        self,
+        spec: DataSpec,
+        scaling: ColumnScaling | None,
+        targets: TargetMap,
+        weights: TargetMap | None = None,
+    ) -> Rows:
+        import dask
+
+        # Keys are new each time, so that rows of one fit never stand in for those of another.
+        token = uuid.uuid4().hex
+        preparation = dask.delayed(
+            _Preparation(spec, scaling, targets, weights, self._name, secrets.token_bytes(16)),
+            name=f"dpglm_settings-{token}",
+            traverse=False,
+        )
+        prepare = dask.delayed(_prepare, pure=False, traverse=False)
+        workers = current_workers()
+        partitions = workers.start(
+            [
+                prepare(preparation, index, *parts, dask_key_name=f"dpglm_rows-{token}-{index}")
+                for index, parts in enumerate(self._chunks())
+            ]
+        )
+        return rows_on(workers, partitions, spec)
+
+    def apply(self, function: Callable[[Any], NDArray[Any]]) -> Any:
+        like = function(np.zeros((1, self.shape[1]), self.dtype))
+        is_column = like.ndim == 1
+        return self._X.map_blocks(
+            _applied,
+            function=function,
+            name_of=self._name,
+            drop_axis=[1] if is_column else [],
+            chunks=self._X.chunks[:1] if is_column else (self._X.chunks[0], like.shape[1:]),
+            dtype=like.dtype,
+            meta=like[:0],
+        )
+
+    def parts(self, function: Callable[[Any, Any, Any], T]) -> list[T]:
+        import dask
+
+        call = dask.delayed(_called, pure=False, traverse=False)
+        calls = [call(function, self._name, *parts) for parts in self._chunks()]
+        return list(dask.compute(*calls))
+
+    def _chunks(self) -> list[tuple[Any, ...]]:
+        """Features, targets and weights of each chunk, as Dask's delayed values."""
+        if self._y is None:
+            raise ValueError("y must be of Dask, as X is, got None")
+        X = self._X.to_delayed()[:, 0]
+        weights = [None] * len(X) if self._weights is None else self._weights.to_delayed()
+        return list(zip(self._X.chunks[0], X, self._y.to_delayed(), weights, strict=True))
+
+
+def dask_arrays(X: Any, y: Any, weights: Any) -> Collection:
+    """Read the arguments of a fit.
+
+    Parameters
+    ----------
+    X : dask.array.Array or dask.dataframe.DataFrame
+        Rows.
+    y : dask.array.Array or dask.dataframe.Series, optional
+        Targets.
+    weights : dask.array.Array or dask.dataframe.Series, optional
+        Weights.
+
+    Returns
+    -------
+    Collection
+
+    Raises
+    ------
+    ValueError
+        If they are not all of Dask, or their shapes do not go together.
+    """
+    names = tuple(map(str, X.columns)) if _is_frame(X) else None
+    y = None if y is None else _array("y", y)
+    weights = None if weights is None else _array("sample_weight", weights)
+    return DaskArrays(_array("X", X), y, weights, names)
+
+
+def _is_frame(value: Any) -> bool:
+    return type(value).__module__.startswith("dask.dataframe")
+
+
+def _array(name: str, value: Any) -> Any:
+    kind = type(value)
+    if kind.__module__.partition(".")[0] != "dask":
+        raise ValueError(f"{name} must be of Dask, as X is, got {kind.__module__}.{kind.__name__}")
+    # The lengths of a data frame's partitions are not known before it is computed.
+    return value.to_dask_array(lengths=True) if _is_frame(value) else value
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class _Preparation:
+    """What all partitions are prepared with."""
+
+    spec: DataSpec
+    scaling: ColumnScaling | None
+    targets: TargetMap
+    weights: TargetMap | None
+    name: Callable[[int], str]
+    key: bytes = field(repr=False)
+
+
+def _applied(
+    X: NDArray[Any],
+    function: Callable[[Any], NDArray[Any]],
+    name_of: Callable[[int], str],
+) -> NDArray[Any]:
+    return function(check_finite(unmasked("X", X), name_of, None))
+
+
+def _called(
+    function: Callable[[Any, Any, Any], T],
+    name_of: Callable[[int], str],
+    length: int,
+    X: Any,
+    y: Any,
+    weights: Any,
+) -> T:
+    X = _checked_chunk(length, X, y, weights)
+    return function(check_finite(X, name_of, None), y, weights)
+
+
+def _checked_chunk(length: int, X: Any, *columns: Any) -> NDArray[Any]:
+    """Return the features of a chunk that holds what the collection declares."""
+    if not isinstance(X, np.ndarray):
+        raise ValueError(f"X must have chunks that are NumPy arrays, got {type(X).__name__}")
+    features: NDArray[Any] = unmasked("X", X)
+    if X.dtype.kind not in "biuf":
+        raise ValueError(f"X must have chunks of real numbers, got the type {X.dtype}")
+    for name, one in zip(("X", "y", "sample_weight"), (X, *columns), strict=True):
+        if one is not None and len(one) != length:
+            raise ValueError(
+                f"{name} must have chunks as long as it declares, got one of {len(one)} rows where "
+                f"{length} are declared"
+            )
+    return features
+
+
+def _prepare(
+    preparation: _Preparation, index: int, length: int, X: Any, y: Any, weights: Any
+) -> Partition:
+    """Prepare one partition, on the worker that holds it."""
+    X = _checked_chunk(length, X, y, weights)
+    if X.shape[1] != preparation.spec.n_features:
+        raise ValueError(
+            "X must have chunks with as many columns as it declares, "
+            f"{preparation.spec.n_features}, got {X.shape[1]}"
+        )
+    digest = _digest(preparation.key, X, y, weights)
+    X = check_finite(X.astype(preparation.spec.dtype, copy=False), preparation.name, None)
+    weigh_something = True
+    if weights is not None:
+        weights = as_weights(weights, len(X))
+        weigh_something = bool(weights.any())
+    if preparation.weights is not None:
+        factors = preparation.weights(y)
+        weights = factors if weights is None else factors * weights
+    targets = preparation.targets(y)
+    rows = prepare_rows(X, targets, preparation.spec, preparation.scaling, weights)
+    return Partition(index, digest, rows, arithmetic(), weigh_something)
+
+
+def _digest(key: bytes, *arrays: NDArray[Any] | None) -> str:
+    """Fingerprint of values, so that other ones are noticed; without the key it says nothing."""
+    code = hashlib.blake2b(key=key, digest_size=16)
+    for array in arrays:
+        if array is not None:
+            code.update(f"{array.dtype} {array.shape}".encode())
+            code.update(_bytes(array))
+    return code.hexdigest()
+
+
+def _bytes(array: NDArray[Any]) -> Any:
+    if array.dtype.hasobject:
+        return repr(array.tolist()).encode()
+    return np.ascontiguousarray(array).view(np.uint8).data

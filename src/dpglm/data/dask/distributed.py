@@ -1,0 +1,390 @@
+"""Prepared rows in partitions that stay on the workers of a Dask cluster."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import math
+import operator
+import pickle
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpglm.data.compiled.arithmetic import arithmetic
+from dpglm.data.dask.partials import Partial, add, joined
+from dpglm.data.dask.workers import Placement, Workers, here
+from dpglm.data.prepare import derived_rows
+from dpglm.data.rows import SERIAL, Block, BlockMap, Kernel, Rows
+from dpglm.data.spec import DataSpec
+from dpglm.tables.given import NO_WEIGHT
+
+__all__ = ["MOST_PARTITIONS", "DaskRows", "Partition", "rows_on"]
+
+MOST_PARTITIONS = 2**14
+"""More are refused; the bound on the rounding of ``DaskRows.sum`` counts on it."""
+
+# A power of 2, so that sums of sums have the shape of one binary tree, whoever adds them.
+_FAN_IN = 8
+_DRIVER_BYTES = 1 << 27
+_MESSAGE_BYTES = 1 << 16
+
+_SUMS_ONLY = (
+    "solver must ask for sums over rows and for maps of them, as all of dpglm.solvers with default "
+    "settings do, where rows are on a cluster; got something that needs rows themselves"
+)
+_ALIKE = "workers must have the same processors, NumPy, SciPy and BLAS, as these round alike"
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Partition:
+    """Prepared rows as they lie on a worker.
+
+    Parameters
+    ----------
+    index : int
+        Place of the partition in the collection.
+    digest : str
+        Of the values that the rows were prepared from.
+    rows : Rows
+        The rows.
+    arithmetic : str
+        Of the worker that prepared them; see ``arithmetic``.
+    weigh_something : bool, default=True
+        Whether some row has a weight above 0.
+
+    Notes
+    -----
+    Arrays that travel beside a message may come to lie at any address. Where that is no multiple
+    of their items' size, NumPy sums them in another order and so to other bits. A partition
+    travels as one string of bytes, out of which arrays are copied.
+    """
+
+    index: int
+    digest: str
+    rows: Rows
+    arithmetic: str
+    weigh_something: bool = True
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        import cloudpickle
+
+        fields = (self.index, self.digest, self.rows, self.arithmetic, self.weigh_something)
+        # The last protocol in which NumPy's arrays are not views of what they are read from.
+        return _unpacked, (cloudpickle.dumps(fields, protocol=4),)
+
+
+def _unpacked(message: bytes) -> Partition:
+    return Partition(*pickle.loads(message))
+
+
+@final
+@dataclass(frozen=True)
+class _Facts:
+    """What the driver knows of a partition, and what its tasks must find again."""
+
+    index: int
+    digest: str
+    n_rows: int
+    arithmetic: str
+    weigh_something: bool
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class _Answer:
+    """What one task found: on which worker, and sums over partitions."""
+
+    where: str
+    partials: tuple[Partial, ...]
+
+
+@final
+class DaskRows(Rows):
+    """Rows whose partitions lie on workers and never come to the driver; see ``rows_on``.
+
+    Parameters
+    ----------
+    workers : Workers
+        Who computes.
+    partitions : sequence
+        Handles of one ``Partition`` each, in their order.
+    facts : sequence
+        What is known of each.
+    spec : DataSpec
+        The public facts.
+    chosen : sequence of ndarray of int or None
+        Which rows of each partition are meant, ascending; None for all.
+
+    Notes
+    -----
+    What is sent to a worker is a function of blocks; what comes back is a sum. The driver draws
+    the noise, once, after every partition has answered.
+
+    The sum of a partition is a pure function of the partition and of what was sent. One task
+    computes those of the partitions that lie together, and is named after this sum and them. Run
+    again, elsewhere, or twice at a time, it replaces its result. The driver takes one result for
+    each partition and nothing else, so no row counts twice; where it cannot have that, the fit
+    ends before anything is drawn for the sum.
+
+    Dask prepares the partitions of a lost worker again from their source. Every task compares
+    the digest of the values with the first one, so a source that gives other rows the second
+    time, or deals the same rows out in another way, ends the fit too.
+
+    Privacy: the rounding bound counts on neighbours that are cut alike, and on all partitions
+    but one being summed to the same bits, whoever sums them. So the lengths of partitions must
+    not depend on values (files and slices are fine; a shuffle or an index by a private column is
+    not), but under ``add_remove``, where the bound holds for any cut; BLAS has one thread in each
+    task; and workers with other processors or numerical libraries than the first are refused.
+    """
+
+    def __init__(
+        self,
+        workers: Workers,
+        partitions: Sequence[Any],
+        facts: Sequence[_Facts],
+        spec: DataSpec,
+        chosen: Sequence[NDArray[Any] | None],
+        placement: Placement | None = None,
+    ) -> None:
+        self.spec = spec
+        self._workers, self._partitions = workers, tuple(partitions)
+        self._facts, self._chosen = tuple(facts), tuple(chosen)
+        self._placement = placement or Placement(workers, self._partitions)
+        self._token, self._asked = uuid.uuid4().hex, itertools.count()
+
+    @property
+    def n_rows(self) -> int:
+        return sum(self._lengths)
+
+    @property
+    def _lengths(self) -> list[int]:
+        return [
+            facts.n_rows if chosen is None else len(chosen)
+            for facts, chosen in zip(self._facts, self._chosen, strict=True)
+        ]
+
+    def blocks(self) -> Iterator[Block]:
+        raise ValueError(_SUMS_ONLY)
+
+    def take(self, indices: NDArray[np.intp]) -> DaskRows:
+        """Take the rows at the given positions, in ascending order."""
+        return self._taken(indices, self.spec)
+
+    def part(self, indices: NDArray[np.intp]) -> DaskRows:
+        """Take rows, in ascending order, as a data set of its own."""
+        return self._taken(indices, dataclasses.replace(self.spec, n_rows=len(indices)))
+
+    def _taken(self, indices: NDArray[np.intp], spec: DataSpec) -> DaskRows:
+        ends = np.cumsum(self._lengths)
+        ascending = np.sort(indices)
+        shares = np.split(ascending, np.searchsorted(ascending, ends[:-1]))
+        chosen = []
+        for share, end, length, before in zip(
+            shares, ends, self._lengths, self._chosen, strict=True
+        ):
+            local = share - (end - length)
+            chosen.append(local.astype(np.uint32) if before is None else before[local])
+        return DaskRows(self._workers, self._partitions, self._facts, spec, chosen, self._placement)
+
+    def clip_entries(self, bound: float) -> DaskRows:
+        return self._changed(operator.methodcaller("clip_entries", bound), self.spec)
+
+    def _changed(self, change: Callable[[Rows], Rows], spec: DataSpec) -> DaskRows:
+        """Change rows one by one where they lie; the changed ones are kept there too."""
+        partitions = self._workers.map(
+            _change,
+            self._name("dpglm_change"),
+            self._partitions,
+            self._facts,
+            self._chosen,
+            [self._sent(change)] * len(self._partitions),
+        )
+        facts = [
+            dataclasses.replace(facts, n_rows=length)
+            for facts, length in zip(self._facts, self._lengths, strict=True)
+        ]
+        return DaskRows(self._workers, partitions, facts, spec, (None,) * len(facts))
+
+    def sum(
+        self, kernel: Kernel, map_blocks: BlockMap = SERIAL, shape: tuple[int, ...] | None = None
+    ) -> NDArray[np.float64]:
+        """Add up what ``kernel`` returns for each block of each partition.
+
+        Parameters
+        ----------
+        kernel : callable
+            Turns a block into an array; a closure over public values that can be pickled.
+        map_blocks : callable, optional
+            Not used: workers do their own blocks, one after the other.
+        shape : tuple of int, optional
+            Shape of these arrays; that of the parameter by default.
+
+        Notes
+        -----
+        The error of the result is at most ``u |sum| + gamma_k**2 sum |parts|``, k = b + 30, with
+        b the most blocks of any partition. Every sum is a pair: a rounded value and the sum of
+        its rounding errors, each of which is exact (Knuth's TwoSum). Blocks are added one after
+        the other, partitions in a binary tree whose shape depends on their number only, of at
+        most 14 levels. So a part passes at most b + 14 additions, which lose at most
+        ``gamma_{b + 14} sum |parts|`` together, and an error at most b + 28 more, two in each
+        level; what the pair ends as is rounded once. This is the argument of Ogita, Rump and
+        Oishi (2005), Proposition 4.5, with the height of a tree for the number of terms.
+
+        Privacy: ``oracle.rounding.sum_rounding`` covers this. It allows for
+        ``gamma_m**2 sum |parts|`` with m at least b. The rest is below ``(60 m + 900) u**2`` for
+        each of the n rows, and so, for all n up to ``MOST_ROWS``, far below what the allowance
+        for a block, ``gamma_16384`` for each of its rows, leaves over: no block adds up more
+        than some thousand terms one after the other.
+        """
+        array_shape = self.spec.coefficient_shape if shape is None else shape
+        count, size = len(self._partitions), 16 * math.prod(array_shape)
+        few = count <= _FAN_IN or size * count <= _DRIVER_BYTES
+        groups = self._placement.groups() if few else [[place] for place in range(count)]
+        answers = self._workers.map(
+            _sums,
+            self._name("dpglm_sum"),
+            *(
+                [[column[place] for place in group] for group in groups]
+                for column in (self._partitions, self._facts, self._chosen)
+            ),
+            [self._sent(kernel)] * len(groups),
+            [array_shape] * len(groups),
+        )
+        while not few and len(answers) > _FAN_IN and size * len(answers) > _DRIVER_BYTES:
+            neighbours = itertools.zip_longest(*[iter(answers)] * _FAN_IN)
+            answers = self._workers.map(
+                _add_answers, self._name("dpglm_add"), *map(list, zip(*neighbours, strict=True))
+            )
+        self._placement.hold(answers)
+        collected = self._workers.collect(answers)
+        partials = [partial for answer in collected for partial in answer.partials]
+        answered = [index for partial in partials for index in partial.indices]
+        asked = list(itertools.chain.from_iterable(groups))
+        if answered != asked or sorted(answered) != list(range(count)):
+            raise RuntimeError(f"{count} partitions must answer once each, got {answered}")
+        if few:
+            self._placement.answered([answer.where for answer in collected])
+        total, lost = joined(sorted(partials, key=lambda partial: partial.indices)).pair
+        return total + lost
+
+    def _name(self, name: str) -> str:
+        return f"{name}-{self._token}-{next(self._asked)}"
+
+    def _sent(self, function: Callable[..., Any]) -> Any:
+        """Pickle what all workers need: with each task if it is short, else once."""
+        import cloudpickle
+
+        message: bytes = cloudpickle.dumps(function)
+        return message if len(message) <= _MESSAGE_BYTES else self._workers.share(message)
+
+    def __reduce__(self) -> NoReturn:
+        # What is sent to workers knows nothing of rows, nor of the curator that is told of them.
+        raise ValueError(_SUMS_ONLY)
+
+
+@derived_rows.register
+def _(
+    rows: DaskRows,
+    function: Callable[[Block], Any],
+    spec: DataSpec,
+    map_blocks: BlockMap = SERIAL,
+    overwrite: bool = False,
+) -> DaskRows:
+    # A partition is never written to: a task may be run again.
+    return rows._changed(functools.partial(derived_rows, function=function, spec=spec), spec)
+
+
+def rows_on(workers: Workers, partitions: Sequence[Any], spec: DataSpec) -> DaskRows:
+    """Wait for partitions to be prepared, and check them.
+
+    Parameters
+    ----------
+    workers : Workers
+        Who computes.
+    partitions : sequence
+        Handles of one ``Partition`` each, in their order.
+    spec : DataSpec
+        The public facts.
+
+    Returns
+    -------
+    DaskRows
+
+    Raises
+    ------
+    ValueError
+        If there are more than ``MOST_PARTITIONS``, or no row has a weight above 0.
+    RuntimeError
+        If workers do not all round alike.
+    """
+    if len(partitions) > MOST_PARTITIONS:
+        raise ValueError(
+            f"X must have at most {MOST_PARTITIONS} partitions, got {len(partitions)}: rechunk it"
+        )
+    name = f"dpglm_facts-{uuid.uuid4().hex}"
+    facts = workers.collect(workers.map(_facts, name, partitions))
+    kinds = sorted({each.arithmetic for each in facts})
+    if len(kinds) > 1:
+        raise RuntimeError(f"{_ALIKE}, got {' and '.join(kinds)}")
+    if not any(each.weigh_something for each in facts):
+        raise ValueError(NO_WEIGHT)
+    return DaskRows(workers, partitions, facts, spec, (None,) * len(facts))
+
+
+def _facts(partition: Partition) -> _Facts:
+    return _Facts(
+        partition.index,
+        partition.digest,
+        partition.rows.n_rows,
+        partition.arithmetic,
+        partition.weigh_something,
+    )
+
+
+def _checked(partition: Partition, facts: _Facts, chosen: NDArray[Any] | None) -> Rows:
+    if (partition.index, partition.digest) != (facts.index, facts.digest):
+        raise RuntimeError(
+            "a partition was lost with its worker, and what its source gave the second time is "
+            "not what it gave the first time; nothing is released of this sum"
+        )
+    if len(kinds := {facts.arithmetic, partition.arithmetic, arithmetic()}) > 1:
+        raise RuntimeError(f"{_ALIKE}, got {' and '.join(sorted(kinds))}")
+    return partition.rows if chosen is None else partition.rows.take(chosen)
+
+
+def _sums(
+    partitions: Sequence[Partition],
+    facts: Sequence[_Facts],
+    chosen: Sequence[NDArray[Any] | None],
+    message: bytes,
+    shape: tuple[int, ...],
+) -> _Answer:
+    kernel: Kernel = pickle.loads(message)
+    zero = np.zeros(shape)
+    partials = []
+    for partition, known, some in zip(partitions, facts, chosen, strict=True):
+        pair = zero, zero
+        for block in _checked(partition, known, some).blocks():
+            pair = add(pair, (kernel(block), zero))
+        partials.append(Partial((partition.index,), pair))
+    return _Answer(here(), tuple(partials))
+
+
+def _add_answers(*answers: _Answer | None) -> _Answer:
+    """Add neighbours; None stands for what is not there."""
+    some = [partial for answer in answers if answer is not None for partial in answer.partials]
+    return _Answer(here(), (joined(some),))
+
+
+def _change(
+    partition: Partition, facts: _Facts, chosen: NDArray[Any] | None, message: bytes
+) -> Partition:
+    rows = _checked(partition, facts, chosen)
+    return dataclasses.replace(partition, rows=pickle.loads(message)(rows))

@@ -1,0 +1,1 @@
+"""Rows in memory: dense and sparse matrices."""

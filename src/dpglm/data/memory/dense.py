@@ -1,0 +1,178 @@
+"""Dense rows in one NumPy array, float32 or float64, C or Fortran order, never copied."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterator
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpglm.data.compiled import kernels
+from dpglm.data.rows import Block, Floats, Rows
+from dpglm.data.spec import DataSpec
+
+__all__ = ["BLOCK_ROWS", "RUN_ROWS", "DenseRows"]
+
+RUN_ROWS = 64
+"""Rows that are summed in the rows' own precision; runs are added up in float64."""
+_LEAST_BYTES, _MOST_BYTES = 1 << 23, 1 << 25
+"""Of a block; of one with several outputs the least is a quarter, as there is more to do with it.
+Large ones are handed out less often, but all cores should have some."""
+_BLOCKS = 16
+"""About as many blocks there are between these sizes."""
+_COLUMN_BLOCKS = 4
+"""Rows in Fortran order have about as many blocks, if ``BLOCK_ROWS`` allows."""
+BLOCK_ROWS = 16384
+"""The most rows in a block."""
+
+
+@final
+class DenseRows(Rows):
+    """Rows of a dense array.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, features), float32 or float64
+        Rows whose L2 norms are at most ``spec.row_norm``.
+    y : ndarray of shape (n,)
+        Targets in the loss's convention.
+    norms : ndarray of shape (n,)
+        Upper bounds on the norms of the rows with their intercept column.
+    spec : DataSpec
+        The public facts.
+    weights : ndarray of shape (n,), optional
+        Weights in [0, ``spec.weight_bound``].
+    which : ndarray of shape (n,), int64, optional
+        Positions in `X` of the rows, which are not copied; all of `X` by default.
+    """
+
+    def __init__(
+        self,
+        X: Floats,
+        y: NDArray[Any],
+        norms: Floats,
+        spec: DataSpec,
+        weights: Floats | None = None,
+        which: NDArray[np.int64] | None = None,
+    ) -> None:
+        self.spec = spec
+        self._X, self._y, self._norms, self._weights = X, y, norms, weights
+        self._which = which
+        row_bytes = X.itemsize * X.shape[1]
+        # Neighbours, which have the same spec, are cut alike.
+        least = _LEAST_BYTES if spec.n_outputs == 1 else _LEAST_BYTES // 4
+        size = min(max(least, spec.n_rows * row_bytes // _BLOCKS), _MOST_BYTES)
+        blocks = -(-spec.n_rows * row_bytes // size)
+        if which is None and not X.flags.c_contiguous and X.flags.f_contiguous:
+            # Long pieces of columns are read faster than what few of them could save in cache.
+            blocks = min(blocks, _COLUMN_BLOCKS)
+        blocks = max(blocks, -(-spec.n_rows // BLOCK_ROWS))
+        # As many for each thread, where their number is a power of two as well.
+        rows = -(-spec.n_rows // (1 << (blocks - 1).bit_length()))
+        self._block_rows = -(-rows // RUN_ROWS) * RUN_ROWS
+
+    @property
+    def n_rows(self) -> int:
+        return len(self._y)
+
+    def blocks(self) -> Iterator[Block]:
+        for start in range(0, self.n_rows, self._block_rows):
+            rows = slice(start, start + self._block_rows)
+            weights = None if self._weights is None else self._weights[rows]
+            X, which = (
+                (self._X[rows], None) if self._which is None else (self._X, self._which[rows])
+            )
+            yield _DenseBlock(
+                X, which, self._y[rows], self._norms[rows], weights, self.spec.intercept
+            )
+
+    def take(self, indices: NDArray[np.intp]) -> DenseRows:
+        which = np.asarray(indices, dtype=np.int64)
+        if which.size and which.min() < 0:
+            raise IndexError("positions of rows must not be negative")
+        which = which if self._which is None else self._which[which]
+        weights = None if self._weights is None else self._weights[indices]
+        return DenseRows(self._X, self._y[indices], self._norms[indices], self.spec, weights, which)
+
+    def part(self, indices: NDArray[np.intp]) -> DenseRows:
+        taken = self.take(indices)
+        spec = dataclasses.replace(self.spec, n_rows=len(indices))
+        # Read many times, so worth a copy.
+        X = taken._X[taken._which]
+        return DenseRows(X, taken._y, taken._norms, spec, taken._weights)
+
+    def room_for(self, shape: tuple[int, int], dtype: Any) -> Floats:
+        """Return memory for an array: that of the rows, which are given up, if it fits exactly."""
+        old = self._X
+        fits = self._which is None and old.shape == shape and old.dtype == dtype
+        return old if fits and old.flags.c_contiguous else np.empty(shape, dtype)
+
+    def clip_entries(self, bound: float) -> DenseRows:
+        X = np.clip(self._X, -bound, bound, dtype=self._X.dtype)
+        return DenseRows(X, self._y, self._norms, self.spec, self._weights, self._which)
+
+
+@final
+class _DenseBlock(Block):
+    def __init__(
+        self,
+        X: Floats,
+        which: NDArray[np.int64] | None,
+        targets: NDArray[Any],
+        norms: Floats,
+        weights: Floats | None,
+        intercept: float,
+    ) -> None:
+        self._stored, self._which, self._intercept = X, which, intercept
+        self.targets, self.norms, self.weights = targets, norms, weights
+
+    @functools.cached_property
+    def _rows(self) -> Floats:
+        return self._stored if self._which is None else self._stored[self._which]
+
+    def predict(self, w: NDArray[np.float64]) -> Floats:
+        w = w.astype(self._rows.dtype)
+        if self._intercept == 0.0:
+            return self._rows @ w
+        z = self._rows @ w[:-1]
+        z += w.dtype.type(self._intercept) * w[-1]
+        return z
+
+    def features(self) -> Floats:
+        return self._rows
+
+    def weighted_sum(self, slopes: Floats) -> NDArray[np.float64]:
+        total = _sum_in_runs(self._rows, slopes)
+        if self._intercept == 0.0:
+            return total
+        last = self._intercept * slopes.sum(axis=0, keepdims=True, dtype=np.float64)
+        return np.concatenate([total, last])
+
+    def bounded_sum(
+        self, rule: kernels.Rule, w: NDArray[np.float64], targets: NDArray[Any], norms: Floats
+    ) -> NDArray[np.float64] | None:
+        compiled = kernels.bounded_sum if w.ndim == 1 else kernels.softmax_sum
+        return compiled(
+            rule, self._stored, self._which, w, self._intercept, targets, norms, self.weights
+        )
+
+
+def _sum_in_runs(X: Floats, slopes: Floats) -> NDArray[np.float64]:
+    """``X.T @ slopes`` with at most ``RUN_ROWS`` additions in the precision of ``X``."""
+    rows, columns = X.shape
+    whole = rows // RUN_ROWS * RUN_ROWS
+    # Splitting the first axis of a slice gives views, whatever the memory order.
+    stacked_X = X[:whole].reshape(-1, RUN_ROWS, columns)
+    total: NDArray[np.float64]
+    if slopes.ndim == 1:
+        stacked = slopes[:whole].reshape(-1, 1, RUN_ROWS)
+        total = np.matmul(stacked, stacked_X).sum(axis=(0, 1), dtype=np.float64)
+    else:
+        stacked = slopes[:whole].reshape(-1, RUN_ROWS, slopes.shape[1])
+        total = np.matmul(stacked_X.transpose(0, 2, 1), stacked).sum(axis=0, dtype=np.float64)
+    if whole < rows:
+        total += X[whole:].T @ slopes[whole:]
+    return total

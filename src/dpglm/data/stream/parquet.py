@@ -1,0 +1,129 @@
+"""A Parquet file, or a folder of them, as a collection."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import final
+
+from dpglm._validation import check_one_of
+from dpglm.data.spec import FloatType
+from dpglm.data.stream.parquet_source import (
+    Decoder,
+    EncodedColumns,
+    NumberColumns,
+    ParquetFile,
+    ParquetSource,
+)
+from dpglm.data.stream.stored import StoredRows
+from dpglm.tables.cells import check_unique
+from dpglm.tables.schema import Schema
+
+__all__ = ["ParquetRows"]
+
+
+@final
+class ParquetRows(StoredRows):
+    """Rows of a Parquet data set that need not fit into memory.
+
+    Parameters
+    ----------
+    path : path-like
+        A file, or a folder whose files ending in .parquet or .pq, also in its subfolders, are
+        read in the order of their names.
+    target : str, optional
+        Name of the target's column; with a schema, that of the schema. Rows that are only predicted
+        need none: give ``columns``, or a schema.
+    columns : sequence of str, optional
+        Feature columns in order: numbers, true/false, or lists of numbers of one fixed length.
+        By default all but target and weights; with a schema, those of the schema.
+    schema : Schema, optional
+        Encodes the columns, as ``Schema.encode`` does; then declare the estimator's ``row_norm``
+        as ``schema.row_norm``, and its facts about the target as
+        ``schema.target.estimator_parameters()``.
+    sample_weight : str, optional
+        Name of a column of weights; the estimator's ``weight_bound`` must be declared.
+    dtype : {"float32", "float64"}, default="float32"
+        What features become.
+    cache : path-like, optional
+        Folder for a copy of the prepared rows while a fit lasts: decoding Parquet at every step
+        takes several times as long as reading this copy. It holds private rows: keep it where
+        you keep the file. It has no name, and vanishes with the process. By default there is
+        none.
+
+    Raises
+    ------
+    ValueError
+        If there is no file, a column is missing or of a type that is no number, or the folder
+        for the cache does not exist.
+    ImportError
+        If pyarrow is not installed.
+
+    Notes
+    -----
+    Nothing but schemas and numbers of rows is read before a fit. Memory holds a few chunks of 16
+    MiB, whatever the sizes of file and row groups. Rows can be visited in the order of the file
+    only, so solvers that shuffle rows need a cache.
+
+    Examples
+    --------
+    >>> import pyarrow as pa, pyarrow.parquet as pq, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     pq.write_table(pa.table({"a": [1.0, 2.0], "y": [0, 1]}), f"{folder}/part-0.parquet")
+    ...     rows = ParquetRows(folder, target="y")
+    >>> rows.shape, rows.feature_names
+    ((2, 1), ('a',))
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        target: str | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        schema: Schema | None = None,
+        sample_weight: str | None = None,
+        dtype: FloatType = "float32",
+        cache: str | os.PathLike[str] | None = None,
+    ) -> None:
+        check_one_of("dtype", dtype, ("float32", "float64"))
+        files = ParquetFile.all_in(Path(path))
+        if schema is not None:
+            if target is not None or columns is not None:
+                raise ValueError("target and columns must be None where a schema= is given")
+            target, columns = schema.target.name, schema.column_names
+            if not any(target in file.types for file in files):
+                target = None
+        elif target is None and columns is None:
+            raise ValueError(
+                "target must be the name of a column, or columns= the features of rows that are "
+                "only predicted, got neither"
+            )
+        others = [name for name in (target, sample_weight) if name is not None]
+        if columns is None:
+            columns = [name for name in files[0].types if name not in others]
+        check_unique([*columns, *others], "column")
+        for file in files:
+            file.require([*columns, *others])
+        self._decoder: Decoder = (
+            NumberColumns(tuple(columns), files, dtype)
+            if schema is None
+            else EncodedColumns(schema, dtype)
+        )
+        self._schema, self._stored_columns = schema, tuple(files[0].types)
+        source = ParquetSource(files, self._decoder, target, sample_weight)
+        super().__init__(source, cache, has_targets=target is not None)
+
+    @property
+    def feature_names(self) -> tuple[str, ...] | None:
+        return self._decoder.feature_names
+
+    @property
+    def schema(self) -> Schema | None:
+        return self._schema
+
+    @property
+    def stored_columns(self) -> tuple[str, ...]:
+        """Names of all columns of the first file."""
+        return self._stored_columns

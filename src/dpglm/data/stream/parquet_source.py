@@ -1,0 +1,373 @@
+"""Rows of Parquet files, decoded piece by piece."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpglm.data.rows import Floats
+from dpglm.data.spec import FloatType
+from dpglm.data.stream.source import Piece, Source
+from dpglm.tables.files import named_errors
+from dpglm.tables.finite import MISSING_CURE, column_in_words
+from dpglm.tables.given import as_floats
+from dpglm.tables.schema import Schema
+from dpglm.tables.unchanged import FileMark, Watch
+
+__all__ = [
+    "Decoder",
+    "EncodedColumns",
+    "NumberColumns",
+    "ParquetFile",
+    "ParquetSource",
+    "parquet_files",
+]
+
+# Columns are read in pieces of this size, so that row groups may have any size.
+_BUFFER_BYTES = 1 << 18
+_SUFFIXES = frozenset({".parquet", ".pq"})
+_NONE: NDArray[Any] = np.empty(0)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class ParquetFile:
+    """A file's name and what its footer says.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    types : mapping of str to pyarrow.DataType
+        Its columns.
+    starts : ndarray of int
+        First row of each row group, and the number of rows.
+    mark : FileMark
+        What the system said of the file when its footer had been read.
+    """
+
+    path: Path
+    types: Mapping[str, Any]
+    starts: NDArray[np.intp]
+    mark: FileMark
+
+    @classmethod
+    def all_in(cls, path: Path) -> list[ParquetFile]:
+        """Read the footers of a file, or of all files in a folder, in the order of names."""
+        found = parquet_files(path)
+        if not found:
+            raise ValueError(f"{path}: the folder has no file whose name ends in .parquet or .pq")
+        return [cls.of(one) for one in found]
+
+    @classmethod
+    def of(cls, path: Path) -> ParquetFile:
+        """Read the footer of a file."""
+        with named_errors(path), _opened(path) as file:
+            groups = file.metadata.num_row_groups
+            sizes = [file.metadata.row_group(i).num_rows for i in range(groups)]
+            types = {field.name: field.type for field in file.schema_arrow}
+            return cls(path, types, np.cumsum([0, *sizes]), FileMark.of(path))
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return int(self.starts[-1])
+
+    def require(self, columns: Sequence[str]) -> None:
+        """Check that columns are there."""
+        lacking = [name for name in columns if name not in self.types]
+        if lacking:
+            raise ValueError(
+                f"{self.path}: there is no column {', '.join(map(repr, lacking))}; the file has "
+                f"{', '.join(map(repr, self.types))}"
+            )
+
+    def batches(
+        self, columns: Sequence[str], rows: int, wanted: NDArray[np.intp] | None
+    ) -> Iterator[tuple[int, Any, slice | NDArray[np.intp]]]:
+        """Read batches of at most some rows; leave out those with no row that is wanted.
+
+        Parameters
+        ----------
+        columns : sequence of str
+            Names of the columns wanted.
+        rows : int
+            The most rows in a batch.
+        wanted : ndarray of int, optional
+            Rows wanted, ascending; by default all.
+
+        Yields
+        ------
+        int
+            Number of the batch's first row in the file.
+        pyarrow.RecordBatch
+            The batch.
+        slice or ndarray of int
+            Which of its rows are wanted.
+        """
+        with _opened(self.path) as file:
+            for group, first in enumerate(self.starts[:-1].tolist()):
+                if _part(wanted, first, int(self.starts[group + 1])) is None:
+                    continue
+                for batch in file.iter_batches(rows, row_groups=[group], columns=list(columns)):
+                    part = _part(wanted, first, first + batch.num_rows)
+                    if part is not None:
+                        yield first, batch, part
+                    first += batch.num_rows
+
+
+class Decoder(abc.ABC):
+    """From columns of a batch to a matrix; final subclasses below."""
+
+    dtype: FloatType
+    """Type of the matrix."""
+    columns: tuple[str, ...]
+    """Names of the feature columns."""
+    names: tuple[str, ...]
+    """Names of the columns of the matrix."""
+
+    @property
+    def feature_names(self) -> tuple[str, ...] | None:
+        """Names that a table of the same columns would have, if each is one feature."""
+        return None
+
+    @abc.abstractmethod
+    def features(self, batch: Any) -> Floats:
+        """Return the features of a batch, shape ``(rows, len(names))``."""
+
+    @abc.abstractmethod
+    def targets(self, column: Any) -> NDArray[Any]:
+        """Return the targets of a batch, in the user's units."""
+
+
+@final
+class NumberColumns(Decoder):
+    """Columns of numbers, true or false, or lists of numbers of one length.
+
+    Parameters
+    ----------
+    columns : tuple of str
+        Names of the columns, at least one.
+    files : sequence of ParquetFile
+        Files that have them, with the same types.
+    dtype : {"float32", "float64"}
+        Type of the matrix.
+    """
+
+    def __init__(
+        self, columns: tuple[str, ...], files: Sequence[ParquetFile], dtype: FloatType
+    ) -> None:
+        if not columns:
+            raise ValueError("columns must name at least one column of features, got none")
+        self.columns, self.dtype = columns, dtype
+        self._widths = [_width(files[0], name) for name in columns]
+        for file in files[1:]:
+            for name, width in zip(columns, self._widths, strict=True):
+                if _width(file, name) != width:
+                    raise ValueError(
+                        f"{file.path}: column {name!r} is not of the length that it has in "
+                        f"{files[0].path}"
+                    )
+        self.names = tuple(
+            name if width is None else f"{name}[{i}]"
+            for name, width in zip(columns, self._widths, strict=True)
+            for i in range(width or 1)
+        )
+
+    @property
+    def feature_names(self) -> tuple[str, ...] | None:
+        return self.columns if self.names == self.columns else None
+
+    def features(self, batch: Any) -> Floats:
+        if len(self.columns) == 1:
+            return _numbers(batch, self.columns[0], self.dtype).reshape(batch.num_rows, -1)
+        X: Floats = np.empty((batch.num_rows, len(self.names)), self.dtype)
+        start = 0
+        for name, width in zip(self.columns, self._widths, strict=True):
+            stop = start + (width or 1)
+            values = _numbers(batch, name, self.dtype)
+            X[:, start:stop] = values.reshape(batch.num_rows, -1)
+            start = stop
+        return X
+
+    def targets(self, column: Any) -> NDArray[Any]:
+        return np.asarray(column.to_numpy(zero_copy_only=False))
+
+
+@final
+class EncodedColumns(Decoder):
+    """Columns that a schema encodes.
+
+    Parameters
+    ----------
+    schema : Schema
+        The public facts.
+    dtype : {"float32", "float64"}
+        Type of the matrix.
+    """
+
+    def __init__(self, schema: Schema, dtype: FloatType) -> None:
+        self._schema, self.dtype = schema, dtype
+        self.columns, self.names = schema.column_names, schema.feature_names
+
+    def features(self, batch: Any) -> Floats:
+        table = {name: _plain(batch.column(name)) for name in self.columns}
+        return self._schema.encode(table, self.dtype)
+
+    def targets(self, column: Any) -> NDArray[Any]:
+        return self._schema.encode_target(column)
+
+
+@final
+class ParquetSource(Source):
+    """Rows of some files, one after the other.
+
+    Parameters
+    ----------
+    files : sequence of ParquetFile
+        At least one.
+    decoder : Decoder
+        Makes features and targets of their columns.
+    target : str or None
+        Name of the target's column; None where only features are asked for.
+    weight : str or None
+        Name of the column of weights, if there is one.
+    """
+
+    is_view = False
+
+    def __init__(
+        self,
+        files: Sequence[ParquetFile],
+        decoder: Decoder,
+        target: str | None,
+        weight: str | None,
+    ) -> None:
+        self.shape = (sum(file.n_rows for file in files), len(decoder.names))
+        self.dtype = decoder.dtype
+        self.is_weighted = weight is not None
+        self._files, self._decoder = tuple(files), decoder
+        self._target, self._weight = target, weight
+
+    def pieces(
+        self, rows: int, indices: NDArray[np.intp] | None = None, *, features_only: bool = False
+    ) -> Iterator[Piece]:
+        if indices is not None and (np.diff(indices) <= 0).any():
+            raise ValueError(
+                "rows of a Parquet data set can be visited in their order only, and this solver "
+                "asks for another: give cache= a folder"
+            )
+        columns = list(self._decoder.columns)
+        if not features_only:
+            columns += [name for name in (self._target, self._weight) if name is not None]
+        start = 0
+        for file in self._files:
+            wanted = None
+            if indices is not None:
+                low, high = np.searchsorted(indices, (start, start + file.n_rows))
+                wanted = indices[low:high] - start
+            start += file.n_rows
+            for first, batch, part in file.batches(columns, rows, wanted):
+                with named_errors(f"{file.path}, from row {first + 1} on"):
+                    X = self._decoder.features(batch)[part]
+                    y, weights = (_NONE, None) if features_only else self._facts(batch)
+                yield X, y[part] if len(y) else y, None if weights is None else weights[part]
+
+    def watch(self) -> Watch:
+        # From when their footers were read, which say where rows are.
+        return Watch(tuple(file.mark for file in self._files))
+
+    def _facts(self, batch: Any) -> tuple[NDArray[Any], NDArray[Any] | None]:
+        assert self._target is not None
+        column = _plain(batch.column(self._target))
+        _require_values(column, self._target)
+        y = self._decoder.targets(column)
+        if self._weight is None:
+            return y, None
+        weights = batch.column(self._weight)
+        _require_values(weights, self._weight)
+        return y, as_floats("sample_weight", weights.to_numpy(zero_copy_only=False))
+
+    def column_name(self, column: int) -> str:
+        return column_in_words(self._decoder.names, column)
+
+
+def parquet_files(path: Path) -> list[Path]:
+    """Return the files that are read as one data set: a file, or those in a folder, by name."""
+    if not path.is_dir():
+        return [path]
+    return sorted(
+        one
+        for one in path.rglob("*")
+        if one.suffix.lower() in _SUFFIXES and not one.name.startswith((".", "_"))
+    )
+
+
+def _opened(path: Path) -> Any:
+    try:
+        from pyarrow import parquet
+    except ImportError as error:
+        raise ImportError(
+            "this needs pyarrow, which is not installed: pip install 'dpglm[parquet]'"
+        ) from error
+    # Not mapped into memory: the pages of a mapped file count as the process's own.
+    return parquet.ParquetFile(path, pre_buffer=False, buffer_size=_BUFFER_BYTES)
+
+
+def _part(
+    wanted: NDArray[np.intp] | None, start: int, stop: int
+) -> slice | NDArray[np.intp] | None:
+    """Which of the rows from ``start`` to ``stop`` are wanted; None for none."""
+    if wanted is None:
+        return slice(None) if start < stop else None
+    low, high = np.searchsorted(wanted, (start, stop))
+    return wanted[low:high] - start if low < high else None
+
+
+def _width(file: ParquetFile, name: str) -> int | None:
+    """Length of the lists in a column of numbers; None for plain numbers."""
+    import pyarrow as pa
+
+    kind, width = file.types[name], None
+    if pa.types.is_fixed_size_list(kind):
+        kind, width = kind.value_type, kind.list_size
+    tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
+    if not any(test(kind) for test in tests):
+        raise ValueError(
+            f"{file.path}: column {name!r} has the type {file.types[name]}, but features must be "
+            "numbers, true/false or lists of numbers of one fixed length (pyarrow.list_(type, "
+            "length)): leave it out of columns=, or give a schema= that encodes it"
+        )
+    return width
+
+
+def _numbers(batch: Any, name: str, dtype: FloatType) -> NDArray[Any]:
+    """Read a column as numbers; lists one after the other."""
+    import pyarrow as pa
+
+    column = batch.column(name)
+    _require_values(column, name)
+    if pa.types.is_fixed_size_list(column.type):
+        column = column.flatten()
+        _require_values(column, name)
+    numbers: NDArray[Any] = column.to_numpy(zero_copy_only=False)
+    return numbers.astype(dtype, copy=False)
+
+
+def _require_values(column: Any, name: str) -> None:
+    if column.null_count:
+        row = int(np.argmin(column.is_valid().to_numpy(zero_copy_only=False)))
+        raise ValueError(f"column {name!r}, row {row + 1}: the value is missing. {MISSING_CURE}")
+
+
+def _plain(column: Any) -> Any:
+    """Write out a dictionary-encoded column (pandas calls it categorical)."""
+    import pyarrow as pa
+
+    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column

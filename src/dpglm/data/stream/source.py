@@ -1,0 +1,153 @@
+"""Where stored rows come from: pieces of arrays, mapped into memory or not."""
+
+from __future__ import annotations
+
+import abc
+import mmap
+from collections.abc import Iterator
+from typing import Any, TypeAlias, final
+
+import numpy as np
+from numpy.lib.array_utils import byte_bounds
+from numpy.typing import NDArray
+
+from dpglm.data.rows import Floats
+from dpglm.data.spec import FloatType
+from dpglm.tables.finite import column_in_words
+from dpglm.tables.unchanged import Watch, check_length, memory_maps
+
+__all__ = ["ArraySource", "Piece", "Source"]
+
+Piece: TypeAlias = "tuple[Floats, NDArray[Any], NDArray[Any] | None]"
+"""Features, targets and weights of some rows, in the user's units."""
+
+_NONE: NDArray[Any] = np.empty(0)
+# Numbers of these types are exact in float32.
+_SHORT = frozenset({"bool", "int8", "uint8", "int16", "uint16", "float16", "float32"})
+# Known on Linux and macOS.
+_FORGET: int | None = getattr(mmap, "MADV_DONTNEED", None)
+_ANNOUNCE: int | None = getattr(mmap, "MADV_WILLNEED", None)
+
+
+class Source(abc.ABC):
+    """Rows in storage."""
+
+    shape: tuple[int, int]
+    """Rows and features."""
+    dtype: FloatType
+    """What features come as."""
+    is_weighted: bool
+    """Whether rows have weights."""
+    is_view: bool
+    """Whether pieces in the order of storage are views, which cost nothing to make."""
+
+    @abc.abstractmethod
+    def pieces(
+        self, rows: int, indices: NDArray[np.intp] | None = None, *, features_only: bool = False
+    ) -> Iterator[Piece]:
+        """Read rows.
+
+        Parameters
+        ----------
+        rows : int
+            The most rows in a piece; of views, the number in each piece but the last.
+        indices : ndarray of shape (m,), optional
+            Positions of the rows wanted, in the order wanted; by default all, as they are stored.
+        features_only : bool, default=False
+            Whether targets and weights may be left out.
+
+        Raises
+        ------
+        ValueError
+            If a value is not of the right kind, or rows cannot be had in this order.
+        OSError
+            If they cannot be read; among mapped files, also if one has become shorter.
+        """
+
+    @abc.abstractmethod
+    def watch(self) -> Watch:
+        """Return what notices that the rows change; anew for each use of them."""
+
+    def column_name(self, column: int) -> str:
+        """Say how messages call a feature, by its number from 0."""
+        return column_in_words(None, column)
+
+
+@final
+class ArraySource(Source):
+    """Rows of an array, which may be mapped from a file.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, features)
+        Real numbers of any type.
+    y : ndarray of shape (n,), optional
+        Targets; None where only features are asked for.
+    weights : ndarray of shape (n,), optional
+        Weights.
+
+    Notes
+    -----
+    Pages of a mapped file count as the process's memory once they were touched, until they are
+    given back; this is done after each piece (they stay in the system's page cache, and a view
+    that is still in use gets them back). What comes next is announced to the system, which
+    reads it from disk meanwhile.
+    """
+
+    def __init__(
+        self,
+        X: NDArray[Any],
+        y: NDArray[Any] | None = None,
+        weights: NDArray[Any] | None = None,
+    ) -> None:
+        self.shape = (X.shape[0], X.shape[1])
+        self.dtype = "float32" if X.dtype.name in _SHORT else "float64"
+        self.is_weighted = weights is not None
+        self.is_view = X.dtype == self.dtype
+        self._X, self._y, self._weights = np.asarray(X), y, weights
+        self._mapping = _mapping_of(X)
+        self._offset = 0
+        if self._mapping is not None:
+            mapped = np.frombuffer(self._mapping, np.uint8)
+            self._offset = byte_bounds(self._X)[0] - byte_bounds(mapped)[0]
+
+    def pieces(
+        self, rows: int, indices: NDArray[np.intp] | None = None, *, features_only: bool = False
+    ) -> Iterator[Piece]:
+        for start in range(0, self.shape[0] if indices is None else len(indices), rows):
+            for array in (self._X, self._y, self._weights):
+                check_length(array)
+            which: Any = slice(start, start + rows)
+            if indices is None:
+                self._announce(start + rows, start + 2 * rows)
+            else:
+                which = indices[which]
+            X = self._X[which].astype(self.dtype, copy=False)
+            if features_only:
+                yield X, _NONE, None
+            else:
+                y = _NONE if self._y is None else np.asarray(self._y[which])
+                yield X, y, None if self._weights is None else np.asarray(self._weights[which])
+            if self._mapping is not None and _FORGET is not None:
+                self._mapping.madvise(_FORGET)
+
+    def watch(self) -> Watch:
+        return Watch.over((self._X, self._y, self._weights))
+
+    def _announce(self, start: int, stop: int) -> None:
+        if self._mapping is None or _ANNOUNCE is None or not self._X.flags.c_contiguous:
+            return
+        size = self._X.strides[0]
+        first = (self._offset + start * size) // mmap.PAGESIZE * mmap.PAGESIZE
+        length = self._offset + min(stop, self.shape[0]) * size - first
+        if length > 0:
+            self._mapping.madvise(_ANNOUNCE, first, length)
+
+
+def _mapping_of(array: NDArray[Any]) -> mmap.mmap | None:
+    """Return the mapping in which an array lies, if its pages may be dropped."""
+    maps = list(memory_maps(array))
+    # Pages that belong to no file, or to this process alone, would lose what was written to them.
+    is_shared = bool(maps) and {one.mode for one in maps} <= {"r", "r+", "w+"}
+    base: Any = maps[-1].base if is_shared else None
+    return base if isinstance(base, mmap.mmap) else None

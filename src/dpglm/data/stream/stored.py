@@ -1,0 +1,97 @@
+"""Collections that lie in storage, and are read a part at a time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpglm.data.collection import NO_TARGETS, Collection, TargetMap
+from dpglm.data.prepare import ColumnScaling
+from dpglm.data.spec import DataSpec, FloatType
+from dpglm.data.stream.source import Source
+from dpglm.data.stream.streamed import StreamedRows, prepared_stream
+from dpglm.tables.finite import check_finite
+
+__all__ = ["StoredRows"]
+
+T = TypeVar("T")
+
+_PART_BYTES = 1 << 24
+
+
+class StoredRows(Collection):
+    """Rows that are read from a source.
+
+    Parameters
+    ----------
+    source : Source
+        Where they are.
+    cache : path-like or None
+        An existing folder for a copy of prepared rows.
+    has_targets : bool
+        Whether the source has targets.
+    """
+
+    def __init__(
+        self, source: Source, cache: str | os.PathLike[str] | None, *, has_targets: bool
+    ) -> None:
+        if cache is not None and not Path(cache).is_dir():
+            raise ValueError(f"cache must be an existing folder or None, got {cache!r}")
+        self._cache = None if cache is None else Path(cache)
+        self._source, self._has_targets = source, has_targets
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self._source.shape
+
+    @property
+    def dtype(self) -> FloatType:
+        return self._source.dtype
+
+    @property
+    def is_weighted(self) -> bool:
+        return self._source.is_weighted
+
+    def prepared(
+        self,
+        spec: DataSpec,
+        scaling: ColumnScaling | None,
+        targets: TargetMap,
+        weights: TargetMap | None = None,
+    ) -> StreamedRows:
+        self._require_targets()
+        return prepared_stream(self._source, spec, scaling, targets, weights, self._cache)
+
+    def apply(self, function: Callable[[Any], NDArray[Any]]) -> NDArray[Any]:
+        n_rows, n_features = self.shape
+        like = function(np.zeros((1, n_features), self.dtype))
+        results = np.empty((n_rows, *like.shape[1:]), like.dtype)
+        start, watch = 0, self._source.watch()
+        for X, _, _ in self._source.pieces(self._part_rows, features_only=True):
+            results[start : start + len(X)] = function(
+                check_finite(X, self._source.column_name, start)
+            )
+            start += len(X)
+        watch.check()
+        return results
+
+    def parts(self, function: Callable[[Any, Any, Any], T]) -> Iterator[T]:
+        self._require_targets()
+        start, watch = 0, self._source.watch()
+        for X, y, weights in self._source.pieces(self._part_rows):
+            yield function(check_finite(X, self._source.column_name, start), y, weights)
+            start += len(X)
+        watch.check()
+
+    @property
+    def _part_rows(self) -> int:
+        return max(1, _PART_BYTES // (np.dtype(self.dtype).itemsize * self.shape[1]))
+
+    def _require_targets(self) -> None:
+        if not self._has_targets:
+            raise ValueError(NO_TARGETS)

@@ -1,0 +1,367 @@
+"""Rows that are read from storage each time they are needed, a chunk at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections import deque
+from collections.abc import Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar, cast, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpglm._progress import tenths
+from dpglm.data.collection import TargetMap
+from dpglm.data.memory.dense import RUN_ROWS, DenseRows
+from dpglm.data.prepare import ColumnScaling, prepare_rows
+from dpglm.data.rows import Block, Floats, Rows
+from dpglm.data.spec import DataSpec
+from dpglm.data.stream.source import ArraySource, Piece, Source
+from dpglm.data.stream.spool import Spool
+from dpglm.tables.finite import check_finite
+from dpglm.tables.given import NO_WEIGHT, as_weights
+from dpglm.tables.unchanged import Watch, changed
+
+__all__ = ["StreamedRows", "prepared_stream"]
+
+T = TypeVar("T")
+
+_CHUNK_BYTES = 1 << 24
+_CHUNKS_AHEAD = 2
+_FACT_BYTES = 1 << 28
+_END = object()
+
+
+@final
+@dataclass(frozen=True)
+class _Recipe:
+    """From stored rows to prepared ones."""
+
+    source: Source
+    scaling: ColumnScaling | None
+    targets: TargetMap
+    weights: TargetMap | None
+    watch: Watch
+
+    def prepare(self, piece: Piece, spec: DataSpec) -> Rows:
+        """Do to some rows what ``prepare_rows`` does to a matrix."""
+        X, y, weights = piece
+        weights = None if weights is None else as_weights(weights, len(X))
+        if self.weights is not None:
+            factors = self.weights(y)
+            weights = factors if weights is None else factors * weights
+        return prepare_rows(X, self.targets(y), spec, self.scaling, weights)
+
+
+@final
+@dataclass(frozen=True)
+class _Facts:
+    """Targets, norms and weights of rows whose features satisfy the bounds as they are stored."""
+
+    targets: NDArray[Any]
+    norms: Floats
+    weights: Floats | None
+
+    def about(self, X: Floats, rows: Any, spec: DataSpec) -> Rows:
+        """Put features together with the facts about them."""
+        return DenseRows(X, self.targets[rows], self.norms[rows], spec, self._weights_of(rows))
+
+    def bounding(self, X: Floats, rows: Any, spec: DataSpec) -> Rows:
+        """Do the same, with norms of the very features given: they bind whatever was read."""
+        return prepare_rows(X, self.targets[rows], spec, None, self._weights_of(rows))
+
+    def _weights_of(self, rows: Any) -> Floats | None:
+        return None if self.weights is None else self.weights[rows]
+
+
+@final
+class StreamedRows(Rows):
+    """Rows that are read, prepared and forgotten chunk by chunk, at every pass.
+
+    Made by ``prepared_stream``.
+
+    Parameters
+    ----------
+    recipe : _Recipe
+        Where rows come from, and how they are prepared.
+    facts : _Facts or None
+        What is known of them, if features can be used as they are stored.
+    spec : DataSpec
+        The public facts.
+    indices : ndarray of shape (m,), optional
+        Which rows, in which order; all by default.
+    entry_bound : float, optional
+        What entries are clipped to.
+
+    Notes
+    -----
+    The number of rows in a chunk depends on public facts only, however the storage is cut, and
+    each chunk is cut into the blocks of ``DenseRows``; so neighbouring data sets of equal length
+    are cut alike. While one chunk is in use, a thread reads and prepares the next ones. In memory
+    there are never more than these few chunks and the blocks that are being summed.
+
+    Privacy: chunks that are in memory of their own are checked, and shortened where need be, each
+    time they were read, so that a contribution is within its bound even if a file changes. Views
+    of a mapped file, which cost nothing, have the norms that the first pass found. In both cases
+    the size, time and identity of each file are compared before each pass and after it, before
+    anything that was computed from it is used.
+    """
+
+    def __init__(
+        self,
+        recipe: _Recipe,
+        facts: _Facts | None,
+        spec: DataSpec,
+        indices: NDArray[np.intp] | None = None,
+        entry_bound: float = np.inf,
+    ) -> None:
+        self.spec, self.watch = spec, recipe.watch
+        self._recipe, self._facts = recipe, facts
+        self._indices, self._entry_bound = indices, entry_bound
+
+    @property
+    def n_rows(self) -> int:
+        return self._recipe.source.shape[0] if self._indices is None else len(self._indices)
+
+    def blocks(self) -> Iterator[Block]:
+        chunks = self._chunks() if self._costs_nothing else _read_ahead(self._chunks())
+        with contextlib.closing(chunks):
+            for chunk in tenths("Pass over the rows", chunks, _n_rows, self.n_rows):
+                yield from chunk.blocks()
+
+    def take(self, indices: NDArray[np.intp]) -> Rows:
+        return self._taken(indices, self.spec)
+
+    def part(self, indices: NDArray[np.intp]) -> Rows:
+        return self._taken(indices, dataclasses.replace(self.spec, n_rows=len(indices)))
+
+    def clip_entries(self, bound: float) -> StreamedRows:
+        bound = min(bound, self._entry_bound)
+        return StreamedRows(self._recipe, self._facts, self.spec, self._indices, bound)
+
+    @property
+    def _costs_nothing(self) -> bool:
+        """Whether chunks are used as views of what is stored."""
+        return self._facts is not None and self._entry_bound == np.inf and self._are_views
+
+    @property
+    def _are_views(self) -> bool:
+        source = self._recipe.source
+        return source.is_view and source.dtype == self.spec.dtype and self._indices is None
+
+    def _taken(self, indices: NDArray[np.intp], spec: DataSpec) -> Rows:
+        indices = indices if self._indices is None else self._indices[indices]
+        taken = StreamedRows(self._recipe, self._facts, spec, indices, self._entry_bound)
+        if len(indices) > _chunk_rows(self._recipe.source, spec):
+            return taken
+        # What fits into one chunk is read once, and not at each pass.
+        chunk = next(taken._chunks(), taken)
+        self.watch.check()
+        return chunk
+
+    def _chunks(self) -> Generator[Rows]:
+        self.watch.check()
+        start, source, facts = 0, self._recipe.source, self._facts
+        for X, y, weights in _chunks(
+            source, self.spec, self._indices, features_only=facts is not None
+        ):
+            rows = slice(start, start + len(X))
+            which: Any = rows if self._indices is None else self._indices[rows]
+            start = rows.stop
+            if facts is not None and self._costs_nothing:
+                yield facts.about(X, which, self.spec)
+                continue
+            own = X.copy(order="K") if self._are_views else X
+            if not np.isfinite(own).all():
+                raise changed("a value that was a finite number is none")
+            if facts is None:
+                chunk = self._recipe.prepare((own, y, weights), self.spec)
+            else:
+                chunk = facts.bounding(own, which, self.spec)
+            yield chunk if self._entry_bound == np.inf else chunk.clip_entries(self._entry_bound)
+        n_rows = source.shape[0] if self._indices is None else len(self._indices)
+        if start != n_rows:
+            raise changed(f"there were {n_rows} rows and now there are {start}")
+
+
+def prepared_stream(
+    source: Source,
+    spec: DataSpec,
+    scaling: ColumnScaling | None,
+    targets: TargetMap,
+    weights: TargetMap | None,
+    cache: Path | None,
+) -> StreamedRows:
+    """Check all rows in one pass, and decide how they are read from then on.
+
+    Parameters
+    ----------
+    source : Source
+        Where rows come from.
+    spec, scaling, targets, weights
+        As for ``Collection.prepared``.
+    cache : Path, optional
+        Folder for a copy of the prepared rows. Its files have no names and vanish when they are
+        no longer used, even if the process is killed. By default there is no copy.
+
+    Returns
+    -------
+    StreamedRows
+        Rows as ``prepare_rows`` makes them. Where no row had to be changed, later passes read
+        features alone and use targets, norms and weights of this one, which stay in memory up to
+        256 MiB; otherwise each pass prepares rows anew. With a cache, nothing is prepared twice.
+
+    Raises
+    ------
+    ValueError
+        If there is no row, or a value is not a finite number or not allowed.
+    OSError
+        If rows cannot be read, or the cache cannot be written.
+
+    Notes
+    -----
+    Privacy: nothing is released. The rows must not change while they are in use, which is
+    checked as ``StreamedRows`` says.
+    """
+    if source.shape[0] == 0:
+        raise ValueError("there must be at least one row, got none")
+    recipe = _Recipe(source, scaling, targets, weights, source.watch())
+    unchanged = True
+    with contextlib.ExitStack() as closing:
+        store = closing.enter_context(contextlib.closing(_Store(recipe, spec, cache)))
+        chunks = closing.enter_context(contextlib.closing(_read_ahead(_checked(recipe, spec))))
+        size = source.shape[0]
+        for rows, as_stored in tenths("Checking the rows", chunks, lambda one: one[0].n_rows, size):
+            unchanged = unchanged and as_stored
+            store.append(rows)
+        recipe.watch.check()
+        if cache is not None:
+            # A file without a name, to which nobody else writes.
+            kept = ArraySource(store.features())
+            recipe = dataclasses.replace(recipe, source=kept, watch=kept.watch())
+        ready = store.is_open and (unchanged or cache is not None)
+        return StreamedRows(recipe, store.facts() if ready else None, spec)
+
+
+@final
+class _Store:
+    """What the first pass keeps: facts about rows, as far as there is room, and a cache's rows."""
+
+    def __init__(self, recipe: _Recipe, spec: DataSpec, cache: Path | None) -> None:
+        n_rows = recipe.source.shape[0]
+        types: list[str] = [spec.dtype if spec.n_outputs == 1 else "intp", spec.dtype]
+        weighted = recipe.source.is_weighted or recipe.weights is not None
+        types += [spec.dtype] * (weighted or spec.weight_bound < 1.0)
+        size = sum(np.dtype(dtype).itemsize for dtype in types)
+        self.is_open = cache is not None or n_rows * size <= _FACT_BYTES
+        self._facts = [Spool(cache, (n_rows,), dtype) for dtype in types] if self.is_open else []
+        self._features = None if cache is None else Spool(cache, recipe.source.shape, spec.dtype)
+
+    def append(self, rows: Rows) -> None:
+        for block in rows.blocks() if self.is_open else ():
+            facts = [block.targets, block.norms]
+            facts += [] if block.weights is None else [block.weights]
+            for spool, values in zip(self._facts, facts, strict=True):
+                spool.append(values)
+            if self._features is not None:
+                self._features.append(block.features())
+
+    def close(self) -> None:
+        """Close the files; what was read back from them stays."""
+        for spool in (*self._facts, *([] if self._features is None else [self._features])):
+            spool.close()
+
+    def facts(self) -> _Facts:
+        y, norms, *weights = (spool.array() for spool in self._facts)
+        return _Facts(y, norms, weights[0] if weights else None)
+
+    def features(self) -> NDArray[Any]:
+        assert self._features is not None
+        return self._features.array()
+
+
+def _n_rows(rows: Rows) -> int:
+    return rows.n_rows
+
+
+def _checked(recipe: _Recipe, spec: DataSpec) -> Generator[tuple[Rows, bool]]:
+    """Prepare chunk after chunk; say of each whether its features could stay as they are."""
+    start, source, weigh_something = 0, recipe.source, False
+    for X, y, weights in _chunks(source, spec):
+        where = f"rows {start + 1} to {start + len(X)}"
+        check_finite(X, source.column_name, start)
+        try:
+            rows = recipe.prepare((X, y, weights), spec)
+        except ValueError as error:
+            raise ValueError(f"{where}: {error}") from error
+        weigh_something = weigh_something or weights is None or bool(np.any(weights))
+        blocks = list(rows.blocks())
+        yield rows, all(np.may_share_memory(block.features(), X) for block in blocks)
+        start += len(X)
+    if start != source.shape[0]:
+        raise ValueError(f"{source.shape[0]} rows were announced, but there are {start}")
+    if not weigh_something:
+        raise ValueError(NO_WEIGHT)
+
+
+def _chunk_rows(source: Source, spec: DataSpec) -> int:
+    """Rows of a chunk: whole runs, and as many for all data sets with the same public facts."""
+    size = np.dtype(spec.dtype).itemsize * source.shape[1]
+    return max(RUN_ROWS, _CHUNK_BYTES // size // RUN_ROWS * RUN_ROWS)
+
+
+def _chunks(
+    source: Source,
+    spec: DataSpec,
+    indices: NDArray[np.intp] | None = None,
+    *,
+    features_only: bool = False,
+) -> Iterator[Piece]:
+    """Read pieces of ``_chunk_rows`` rows each, but for the last, in the type of the spec."""
+    size = _chunk_rows(source, spec)
+    held: list[Piece] = []
+    count = 0
+    for whole in source.pieces(size, indices, features_only=features_only):
+        rest = whole
+        while len(rest[0]):
+            lacking = size - count
+            held.append(_rows_of(rest, slice(lacking)))
+            rest = _rows_of(rest, slice(lacking, None))
+            count += len(held[-1][0])
+            if count == size:
+                yield _joined(held, spec)
+                held, count = [], 0
+    if held:
+        yield _joined(held, spec)
+
+
+def _rows_of(piece: Piece, rows: slice) -> Piece:
+    X, y, weights = piece
+    return X[rows], y[rows], None if weights is None else weights[rows]
+
+
+def _joined(pieces: list[Piece], spec: DataSpec) -> Piece:
+    X, y, weights = pieces[0]
+    if len(pieces) > 1:
+        X = np.concatenate([piece[0] for piece in pieces])
+        y = np.concatenate([piece[1] for piece in pieces])
+        if weights is not None:
+            weights = np.concatenate([cast(NDArray[Any], piece[2]) for piece in pieces])
+    return X.astype(spec.dtype, copy=False), y, weights
+
+
+def _read_ahead(items: Generator[T]) -> Generator[T]:
+    """Run a generator in a thread, a few items ahead."""
+    with ThreadPoolExecutor(1) as thread:
+        pending = deque(thread.submit(next, items, _END) for _ in range(_CHUNKS_AHEAD))
+        try:
+            while (item := pending.popleft().result()) is not _END:
+                pending.append(thread.submit(next, items, _END))
+                yield cast(T, item)
+        finally:
+            thread.shutdown(cancel_futures=True)
+            items.close()

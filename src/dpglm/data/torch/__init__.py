@@ -1,0 +1,1 @@
+"""Rows in torch tensors, summed on their device."""

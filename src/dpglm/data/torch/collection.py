@@ -1,0 +1,139 @@
+"""Tensors of torch as a collection: rows stay on the device that they are on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar, TypeVar, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpglm._arrays import as_host, like, namespace
+from dpglm.data.collection import NO_TARGETS, Collection, TargetMap
+from dpglm.data.prepare import ColumnScaling, prepare_rows
+from dpglm.data.rows import Rows
+from dpglm.data.spec import DataSpec, FloatType
+from dpglm.data.torch.tensors import check_exact
+from dpglm.tables.finite import check_finite
+from dpglm.tables.given import NO_WEIGHT, as_column, as_weights
+
+__all__ = ["TensorCollection", "tensor_collection"]
+
+T = TypeVar("T")
+
+_PART_BYTES = 1 << 27
+
+
+@final
+class TensorCollection(Collection):
+    """Rows of a tensor, with targets and weights of any kind.
+
+    Parameters
+    ----------
+    X : torch.Tensor of shape (n, n_features)
+        Real numbers, on the CPU or on an NVIDIA GPU.
+    y : torch.Tensor or array_like of shape (n,), optional
+        Targets, on any device; copied to the host once, where labels are read. Not needed for
+        predictions.
+    weights : torch.Tensor or array_like of shape (n,), optional
+        Weights.
+
+    Raises
+    ------
+    ValueError
+        If shapes or types are not these, or sums on the device would not be exact enough.
+    """
+
+    copies_cheaply: ClassVar[bool] = True
+    is_numpy: ClassVar[bool] = False
+
+    def __init__(self, X: Any, y: Any = None, weights: Any = None) -> None:
+        import torch
+
+        if X.ndim != 2 or X.layout is not torch.strided or X.is_complex():
+            raise ValueError(
+                f"X must be a dense tensor of real numbers of shape (n, n_features), got "
+                f"{X.dtype} of shape {tuple(X.shape)} in layout {X.layout}"
+            )
+        self._X = X.detach()
+        n_rows = len(self._X)
+        self._y = None if y is None else as_column(_host_column(y), n_rows)
+        self._weights = None if weights is None else as_weights(_host_column(weights), n_rows)
+        narrow = X.dtype in (torch.float32, torch.float16, torch.bfloat16)
+        self._dtype: FloatType = "float32" if narrow else "float64"
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return int(self._X.shape[0]), int(self._X.shape[1])
+
+    @property
+    def dtype(self) -> FloatType:
+        return self._dtype
+
+    @property
+    def is_weighted(self) -> bool:
+        return self._weights is not None
+
+    def prepared(
+        self,
+        spec: DataSpec,
+        scaling: ColumnScaling | None,
+        targets: TargetMap,
+        weights: TargetMap | None = None,
+    ) -> Rows:
+        check_exact(self._X.device)
+        xp, given = namespace(self._X), self._targets()
+        X = check_finite(xp.asarray(self._X, dtype=getattr(xp, spec.dtype)))
+        row_weights = self._row_weights(weights)
+        return prepare_rows(X, targets(given), spec, scaling, row_weights)
+
+    def apply(self, function: Callable[[Any], NDArray[Any]]) -> Any:
+        results = [function(self._finite(rows)) for rows in self._slices()]
+        together = np.concatenate(results)
+        # Labels that are text have no place in a tensor.
+        return like(self._X, together) if together.dtype.kind in "biuf" else together
+
+    def parts(self, function: Callable[[Any, Any, Any], T]) -> Iterator[T]:
+        y, weights = self._targets(), self._weights
+        for rows in self._slices():
+            some = None if weights is None else weights[rows]
+            yield function(self._finite(rows), y[rows], some)
+
+    def _finite(self, rows: slice) -> Any:
+        return check_finite(self._X[rows], first_row=rows.start)
+
+    def _slices(self) -> list[slice]:
+        n_rows, n_features = self.shape
+        size = max(1, _PART_BYTES // (8 * n_features))
+        return [slice(start, start + size) for start in range(0, n_rows, size)] or [slice(0, 0)]
+
+    def _targets(self) -> NDArray[Any]:
+        if self._y is None:
+            raise ValueError(NO_TARGETS)
+        return self._y
+
+    def _row_weights(self, factors: TargetMap | None) -> NDArray[np.float64] | None:
+        weights = self._weights
+        if weights is not None and not weights.any():
+            raise ValueError(NO_WEIGHT)
+        if factors is None:
+            return weights
+        own = factors(self._targets())
+        return own if weights is None else own * weights
+
+
+def tensor_collection(X: Any, y: Any, weights: Any) -> Collection:
+    """Read the arguments of a fit whose rows are a tensor."""
+    return TensorCollection(X, y, weights)
+
+
+def _host_column(values: Any) -> Any:
+    """Bring tensors to the host; what else there is stays as it is."""
+    if namespace(values) is np:
+        return values
+    import torch
+
+    values = values.detach()
+    # NumPy does not know bfloat16.
+    column: NDArray[Any] = as_host(values.float() if values.dtype is torch.bfloat16 else values)
+    return column

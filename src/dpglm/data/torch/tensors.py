@@ -1,0 +1,280 @@
+"""Rows in torch tensors, on the CPU or on a GPU: summed where they are.
+
+Privacy: what a computed sum over rows on a device can differ by, when one row changes.
+
+A product of matrices is a function of its operands and of a *schedule*: which kernel runs, and
+in which order its threads add up. The bound of ``dpglm.oracle.rounding.sum_rounding`` needs two
+things of it.
+
+1. *The schedule does not depend on the values of rows*, only on shapes, addresses, settings and
+   chance. Then a fit is a mixture, over schedules, of fits with a fixed one, with the same
+   weights for neighbouring data, so it is as private as its worst component; and with a fixed
+   schedule neighbours of equal length give the same bits in every row's prediction but one, and
+   in every partial sum but those that the row enters. Preparation, which makes new rows only
+   where one of them is too long, must not let that show: rows are always contiguous and aligned.
+   On CUDA even chance is excluded: cuBLAS promises the same bits in every run, also beside other
+   streams, with the workspace setting that is required here, and routines that use atomic
+   additions are off unless asked for; the other operations used (elementwise, reductions,
+   gathering rows) use none. All this is a promise of libraries, not a theorem. Predictions
+   themselves may be rounded in any way: slopes are clipped whatever they are.
+2. *Sums are as exact as their type allows, whatever the order of additions*: the error of a sum
+   of m products in IEEE arithmetic of unit roundoff u is at most ``gamma_m = m u / (1 - m u)``
+   times the sum of their magnitudes, for every order, tree or split, with or without fused
+   multiply-add (Higham 2002, section 4.2). TF32, bfloat16 and emulated arithmetic have no such
+   bound; while a setting would allow them, nothing is summed (``ValueError``), rather than
+   setting it behind the caller's back for all threads.
+
+``weighted_sum`` multiplies runs of ``RUN_ROWS`` rows one by one (a batched product, whose parts
+are independent), and adds the runs in float64. So the row that changed enters one run in its
+own precision, as ``gamma_(RUN_ROWS + 1)`` times the contributions of that run, as for dense
+NumPy rows. Of float64 additions a term of a block of B rows meets at most
+``B / RUN_ROWS + RUN_ROWS + 2``: those between runs and groups of runs, one for the remainder, and
+for the intercept's column those within a run. With at most ``2^16`` rows that number times B is
+below the square of ``dense.BLOCK_ROWS``, so their error, at most gamma of that number times all B
+contributions, is within the ``gamma_BLOCK_ROWS * BLOCK_ROWS`` that ``sum_rounding`` allows for.
+Blocks are added up on the device as ``Rows.sum`` does it: its transformation is exact in IEEE
+float64, each operation being a kernel of its own.
+
+Kernels that are not marked as ``AnyArrays`` get NumPy blocks of the usual size, copied to the
+host, for which everything holds as for ``DenseRows``.
+
+Underflow: a device may flush numbers below the normal range to zero, which changes a product by
+less than 2^-126. Of the roundings that ``contribution_rounding`` counts one is to spare, and for
+clips of at least 1e-15 that is more by far, however many columns there are.
+
+Not covered, as for other dense rows: under ``add_remove`` a row more changes the shape of the
+last block, and so may change the last bits of the predictions of other rows.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpglm._arrays import as_host, like, namespace
+from dpglm.data.memory.dense import BLOCK_ROWS as HOST_BLOCK_ROWS
+from dpglm.data.memory.dense import RUN_ROWS, DenseRows
+from dpglm.data.rows import SERIAL, AnyArrays, Block, BlockMap, Kernel, Rows, compensated_sum
+from dpglm.data.spec import DataSpec
+
+__all__ = ["MOST_BLOCK_ROWS", "TensorRows", "check_exact"]
+
+MOST_BLOCK_ROWS = 1 << 16
+"""The most rows in a block on a device."""
+# Numbers in a block, rows and predictions together: 1 GiB in double precision.
+_BLOCK_ENTRIES = 1 << 27
+# Numbers in the sums of runs that are in memory at a time.
+_PARTIAL_ENTRIES = 1 << 24
+# Bytes at multiples of which torch allocates, or of which kernels take notice.
+_ALIGNMENT_ON_CPU, _ALIGNMENT_ELSEWHERE = 64, 256
+
+
+@final
+class TensorRows(Rows):
+    """Rows of a torch tensor, which stay on its device.
+
+    Parameters
+    ----------
+    X : tensor of shape (n, features), float32 or float64
+        Rows whose L2 norms are at most ``spec.row_norm``; copied unless contiguous and aligned.
+    y, norms, weights : tensor of shape (n,)
+        On the same device; as for ``DenseRows``.
+    spec : DataSpec
+        The public facts.
+    """
+
+    def __init__(self, X: Any, y: Any, norms: Any, spec: DataSpec, weights: Any = None) -> None:
+        self.spec = spec
+        self._X, self._y, self._norms, self._weights = _aligned(X), y, norms, weights
+        rows = _BLOCK_ENTRIES // (spec.n_columns + spec.n_outputs) // RUN_ROWS * RUN_ROWS
+        self._block_rows = min(max(RUN_ROWS, rows), MOST_BLOCK_ROWS)
+
+    @property
+    def n_rows(self) -> int:
+        return len(self._X)
+
+    def blocks(self) -> Iterator[Block]:
+        for X, y, norms, weights in self._slices(HOST_BLOCK_ROWS):
+            kept = None if weights is None else as_host(weights)
+            rows = DenseRows(as_host(X), as_host(y), as_host(norms), self.spec, kept)
+            yield from rows.blocks()
+
+    def map_native(
+        self, function: Callable[[Block], Any], map_blocks: BlockMap = SERIAL
+    ) -> Iterator[Any]:
+        # Not in other threads: a device's stream belongs to one, which keeps it busy.
+        return map(function, self._blocks_on_device())
+
+    def _blocks_on_device(self) -> Iterator[Block]:
+        check_exact(self._X.device)
+        sent = _Sent(self._X)
+        for X, y, norms, weights in self._slices(self._block_rows):
+            yield _TensorBlock(X, y, norms, weights, self.spec.intercept, sent)
+
+    def take(self, indices: NDArray[np.intp]) -> TensorRows:
+        return self._taken(indices, self.spec)
+
+    def part(self, indices: NDArray[np.intp]) -> TensorRows:
+        return self._taken(indices, dataclasses.replace(self.spec, n_rows=len(indices)))
+
+    def clip_entries(self, bound: float) -> TensorRows:
+        X = namespace(self._X).clip(self._X, -bound, bound)
+        return TensorRows(X, self._y, self._norms, self.spec, self._weights)
+
+    def sum(
+        self, kernel: Kernel, map_blocks: BlockMap = SERIAL, shape: tuple[int, ...] | None = None
+    ) -> NDArray[np.float64]:
+        """Add up as ``Rows.sum`` does, on the device if the kernel works there."""
+        if not isinstance(kernel, AnyArrays):
+            return super().sum(kernel, map_blocks, shape)
+        xp = namespace(self._X)
+        shape = self.spec.coefficient_shape if shape is None else shape
+        zero = xp.zeros(shape, dtype=xp.float64, device=self._X.device)
+        total: NDArray[np.float64] = as_host(compensated_sum(self.map_native(kernel), zero))
+        return total
+
+    def _slices(self, most: int) -> Iterator[tuple[Any, Any, Any, Any]]:
+        for start in range(0, self.n_rows, most):
+            rows = slice(start, start + most)
+            weights = None if self._weights is None else self._weights[rows]
+            yield self._X[rows], self._y[rows], self._norms[rows], weights
+
+    def _taken(self, indices: NDArray[np.intp], spec: DataSpec) -> TensorRows:
+        places = like(self._X, indices)
+        weights = None if self._weights is None else self._weights[places]
+        return TensorRows(self._X[places], self._y[places], self._norms[places], spec, weights)
+
+
+def check_exact(device: Any) -> None:
+    """Raise ValueError unless products of matrices on a device have the bounds stated above.
+
+    Parameters
+    ----------
+    device : torch.device
+        Where rows are.
+
+    Raises
+    ------
+    ValueError
+        If float32 products may be computed in less than float32, or in an order that differs
+        from run to run.
+    """
+    import torch
+
+    if device.type == "cpu":
+        settings = torch.backends.mkldnn.matmul
+        _check_unset(_FAST_MATHS, ("STRICT",))
+    elif device.type == "cuda" and torch.version.hip is None:
+        settings = torch.backends.cuda.matmul
+        _check_cublas()
+    else:
+        raise ValueError(f"tensors must be on the CPU or on an NVIDIA GPU, got {device}")
+    if settings.fp32_precision not in ("none", "ieee"):
+        raise ValueError(
+            "float32 products must be computed in float32, because privacy rests on a bound on "
+            f"their rounding, but torch is set to {settings.fp32_precision!r} for {device}; "
+            "call torch.set_float32_matmul_precision('highest')"
+        )
+
+
+_DETERMINISTIC = (":4096:8", ":16:8")
+_FAST_MATHS = ("ONEDNN_DEFAULT_FPMATH_MODE", "DNNL_DEFAULT_FPMATH_MODE")
+_EMULATIONS = ("CUBLAS_EMULATE_SINGLE_PRECISION", "CUBLAS_EMULATE_DOUBLE_PRECISION")
+
+
+def _check_cublas() -> None:
+    workspace = os.environ.get("CUBLAS_WORKSPACE_CONFIG")
+    if workspace not in _DETERMINISTIC:
+        raise ValueError(
+            f"CUBLAS_WORKSPACE_CONFIG must be one of {', '.join(_DETERMINISTIC)}, so that sums on "
+            f"a GPU are the same in every run, got {workspace!r}; set it in the environment "
+            "before Python starts"
+        )
+    _check_unset(_EMULATIONS, ("0",))
+
+
+def _check_unset(names: tuple[str, ...], harmless: tuple[str, ...]) -> None:
+    for name in names:
+        value = os.environ.get(name, "")
+        if value not in ("", *harmless):
+            raise ValueError(
+                f"{name} must not be set, because privacy rests on a bound on rounding that "
+                f"reduced or emulated arithmetic does not promise, got {value!r}"
+            )
+
+
+def _aligned(X: Any) -> Any:
+    """Rows one after the other in memory, from an address like any that torch allocates."""
+    X = X.contiguous()
+    alignment = _ALIGNMENT_ON_CPU if X.device.type == "cpu" else _ALIGNMENT_ELSEWHERE
+    return X.clone() if X.data_ptr() % alignment else X
+
+
+@final
+class _Sent:
+    """Parameters on the device: each is sent once in a pass over the blocks."""
+
+    def __init__(self, X: Any) -> None:
+        self._X = X
+        self._sent: dict[int, tuple[NDArray[np.float64], Any]] = {}
+
+    def __call__(self, w: NDArray[np.float64]) -> Any:
+        # The array is kept as well, so that its address stands for it.
+        if id(w) not in self._sent:
+            self._sent[id(w)] = (w, like(self._X, w, self._X.dtype))
+        return self._sent[id(w)][1]
+
+
+@final
+class _TensorBlock(Block):
+    def __init__(
+        self, X: Any, targets: Any, norms: Any, weights: Any, intercept: float, sent: _Sent
+    ) -> None:
+        self._X, self._intercept, self._sent = X, intercept, sent
+        self.targets, self.norms, self.weights = targets, norms, weights
+
+    def predict(self, w: NDArray[np.float64]) -> Any:
+        there = self._sent(w)
+        if self._intercept == 0.0:
+            return self._X @ there
+        z = self._X @ there[:-1]
+        z += self._intercept * there[-1]
+        return z
+
+    def features(self) -> Any:
+        return self._X
+
+    def weighted_sum(self, slopes: Any) -> Any:
+        columns = slopes if slopes.ndim > 1 else slopes[:, None]
+        total = _sum_in_runs(self._X, columns, self._intercept)
+        return total if slopes.ndim > 1 else total[:, 0]
+
+
+def _sum_in_runs(X: Any, slopes: Any, intercept: float) -> Any:
+    """``[X, intercept]^T slopes`` with at most ``RUN_ROWS`` additions in the precision of ``X``."""
+    xp = namespace(X)
+    (rows, features), outputs = X.shape, slopes.shape[1]
+    total = xp.zeros((outputs, features), dtype=xp.float64, device=X.device)
+    last = xp.zeros((outputs, 1), dtype=xp.float64, device=X.device)
+    whole = rows // RUN_ROWS * RUN_ROWS
+    group = max(1, _PARTIAL_ENTRIES // (features * outputs)) * RUN_ROWS
+    # Rows after the last whole run are a shorter run of their own.
+    edges = [*range(0, whole, group), whole, rows]
+    for start, stop in itertools.pairwise(edges):
+        if start == stop:
+            continue
+        length = min(RUN_ROWS, stop - start)
+        stacked_X = X[start:stop].reshape(-1, length, features)
+        stacked = slopes[start:stop].reshape(-1, length, outputs).mT
+        # Products this way round are several times faster on the CPU.
+        total += xp.sum(xp.matmul(stacked, stacked_X), axis=0, dtype=xp.float64)
+        if intercept:
+            sums = xp.sum(stacked, axis=2, dtype=xp.float64)
+            last += xp.sum(sums, axis=0)[:, None]
+    return (xp.concat([total, intercept * last], axis=1) if intercept else total).T

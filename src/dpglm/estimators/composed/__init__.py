@@ -1,0 +1,1 @@
+"""Estimators made of others: pipelines, searches, transformers."""

@@ -1,0 +1,468 @@
+"""PrivatePipeline: fixed transformers, private steps and an estimator under one budget."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import numbers
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Self, final
+
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, clone
+from sklearn.utils import Bunch, Tags, get_tags
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
+
+from dpglm._all_or_nothing import all_or_nothing
+from dpglm._validation import in_one_line
+from dpglm.certificate.certificate import PublicFact
+from dpglm.data.collection import Collection
+from dpglm.estimators.composed._composed import named_error, named_numbers, names_after
+from dpglm.estimators.composed._fitted import FittedModel
+from dpglm.estimators.composed._fixed import check_alone, check_fixed, known_row_norm, ready
+from dpglm.estimators.composed._steps import NamedSteps, private_shares
+from dpglm.estimators.linear._base import PrivateLinearModel
+from dpglm.ledger.ledger import PrivacyLedger
+from dpglm.preprocessing.base import Preprocessor
+from dpglm.preprocessing.schema_encoder import SchemaEncoder
+from dpglm.privacy.budget import PrivacyBudget
+from dpglm.privacy.noise import NoiseSource
+from dpglm.solvers.base import Plan
+from dpglm.solvers.composite.preprocessed import Preprocessed
+from dpglm.tables.schema import Schema
+
+__all__ = ["PrivatePipeline"]
+
+_OF_THE_PIPELINE = (
+    "epsilon",
+    "delta",
+    "budget",
+    "ledger",
+    "adjacency",
+    "n_rows",
+    "random_state",
+)
+_SKIPPED = "passthrough"
+
+
+@dataclasses.dataclass(frozen=True)
+class _Parts:
+    transformers: list[tuple[str, Any]]
+    private: list[tuple[str, Preprocessor]]
+    estimator: PrivateLinearModel
+
+
+def _final_has(method: str) -> Any:
+    def has_it(self: PrivatePipeline) -> bool:
+        # Raises AttributeError where there is none, which is what scikit-learn expects.
+        getattr(vars(self).get("estimator_") or self._parts().estimator, method)
+        return True
+
+    return available_if(has_it)
+
+
+@final
+class PrivatePipeline(NamedSteps, FittedModel, BaseEstimator):
+    """Transformers, private preprocessing and a private estimator that share one budget.
+
+    Parameters
+    ----------
+    steps : list of step, or of (str, step)
+        In this order: any number of fixed transformers, which learn nothing from rows
+        (``SchemaEncoder``, scikit-learn's ``Normalizer``, ``OneHotEncoder(categories=[...])``, a
+        ``FrozenEstimator`` that was fitted on public data, ``ColumnTransformer`` of such steps
+        with listed columns, ...); any number of private steps
+        (``dpglm.preprocessing.Center``, ...); an estimator of dpglm. ``"passthrough"`` in the
+        place of a step leaves it out.
+    epsilon : float, default=1.0
+        Privacy budget epsilon of the whole pipeline, above 0.
+    delta : float or "auto", default="auto"
+        Privacy budget delta, see ``LogisticRegression``.
+    budget : PrivacyBudget, optional
+        Takes the place of ``epsilon`` and ``delta``.
+    ledger : PrivacyLedger or path-like, optional
+        Where what ``fit`` releases is recorded and paid for, see ``LogisticRegression``.
+    adjacency : {"zero_out", "add_remove", "replace_one"}, default="zero_out"
+        Which data sets must be hard to tell apart: ``dpglm.privacy.Adjacency``.
+    n_rows : int, optional
+        Public number of rows; only needed for ``adjacency="add_remove"``.
+    shares : mapping from str to float, optional
+        Share of the budget (of mu squared, if the budget is seen as mu-GDP) for private steps by
+        name, each in (0, 1), together below 1. A step that is not named takes what its own rule
+        says, a function of public facts. The estimator gets the rest.
+    random_state : int or NoiseSource, optional
+        None: noise from the operating system. An integer makes the fit reproducible and NOT
+        private. See ``LogisticRegression``.
+
+    Attributes
+    ----------
+    estimator_ : estimator
+        The last step, fitted, with the pipeline's budget; its solver is
+        ``Preprocessed(private steps, its own solver, shares)``.
+    transformers_ : list of (str, transformer)
+        The fixed transformers, ready to transform.
+    classes_, coef_, intercept_, n_iter_, privacy_, solution_
+        Those of ``estimator_``. Coefficients are about the columns that enter the private steps,
+        see ``coefficient_names``.
+    n_features_in_, feature_names_in_
+        Those of the first step that takes the rows.
+
+    Notes
+    -----
+    What the steps say about budget, ledger, relation, number of rows and randomness is the
+    pipeline's to say: the estimator's own must be left at their defaults, or equal the pipeline's.
+
+    If the estimator has neither ``row_norm`` nor ``feature_bounds``, the row norm that the last
+    fixed transformer's settings imply is used.
+
+    Privacy: the whole is one run of one mechanism with one certificate, ``privacy_``, whose
+    ``spending()`` says who spent what. Gaussian stages compose exactly: nothing is lost by
+    splitting. A transformer that would learn from rows is refused, as nobody paid for that; the
+    list of transformers is recorded as a declared public fact.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.preprocessing import Normalizer
+    >>> from dpglm import LogisticRegression, PrivatePipeline
+    >>> from dpglm.preprocessing import Center
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(20_000, 5)) + 4.0
+    >>> y = X[:, 0] > X[:, 1]
+    >>> model = PrivatePipeline(
+    ...     [Normalizer(), Center(), LogisticRegression(classes=[False, True])], epsilon=1.0
+    ... ).fit(X, y)
+    >>> model.score(X, y) > 0.9
+    True
+    >>> [one.stage for one in model.privacy_.spending()]
+    ['center', 'model']
+    """
+
+    def __init__(
+        self,
+        steps: Sequence[Any],
+        *,
+        epsilon: float = 1.0,
+        delta: float | Literal["auto"] = "auto",
+        budget: PrivacyBudget | None = None,
+        ledger: PrivacyLedger | str | os.PathLike[str] | None = None,
+        adjacency: str = "zero_out",
+        n_rows: int | None = None,
+        shares: Mapping[str, float] | None = None,
+        random_state: int | NoiseSource | None = None,
+    ) -> None:
+        self.steps = steps
+        self.epsilon = epsilon
+        self.delta = delta
+        self.budget = budget
+        self.ledger = ledger
+        self.adjacency = adjacency
+        self.n_rows = n_rows
+        self.shares = shares
+        self.random_state = random_state
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.non_deterministic = not isinstance(self.random_state, numbers.Integral)
+        steps = [step for _, step in self._named()]
+        if not steps or not isinstance(steps[-1], PrivateLinearModel):
+            return tags  # fit says what is wrong
+        last = get_tags(steps[-1])
+        tags.estimator_type = last.estimator_type
+        tags.target_tags = last.target_tags
+        tags.classifier_tags = last.classifier_tags
+        tags.regressor_tags = last.regressor_tags
+        first = next(step for step in steps if isinstance(step, BaseEstimator))
+        tags.input_tags = get_tags(first).input_tags
+        return tags
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "estimator_")
+
+    def plan(self, n_rows: int, n_features: int, **options: Any) -> Plan:
+        """Say what ``fit`` will release, without seeing a row.
+
+        Parameters
+        ----------
+        n_rows : int
+            Number of rows.
+        n_features : int
+            Number of columns after the fixed transformers.
+        **options
+            As for the estimator's ``plan``: the number of classes, type and container.
+
+        Returns
+        -------
+        Plan
+            What ``fit`` on data of that size executes.
+
+        Raises
+        ------
+        ValueError
+            If a step or parameter is invalid, or the row norm is not known beforehand.
+        """
+        plan: Plan = self._configured(self._parts()).plan(n_rows, n_features, **options)
+        return plan
+
+    @all_or_nothing
+    def fit(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> Self:
+        """Fit all steps under one budget.
+
+        Parameters
+        ----------
+        X : table or matrix
+            What the first step takes; without fixed transformers, all that the estimator takes.
+        y : array_like of shape (n,)
+            Targets, for the estimator only; None for a ``Collection`` that has its own.
+        sample_weight : array_like of shape (n,), optional
+            Weights, for the estimator only.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError
+            If a step, a parameter or the data are invalid; nothing is released or spent then.
+
+        Notes
+        -----
+        Privacy: ``privacy_`` says what was spent by whom and what was treated as public.
+        """
+        parts = self._parts()
+        estimator = self._configured(parts)
+        transformers: list[tuple[str, Any]] = []
+        _check_transformable(X, parts.transformers)
+        for name, step in parts.transformers:
+            transformer = ready(step)
+            transformed = _applied(name, transformer, X, fit=True)
+            check_alone(name, transformer, X, transformed)
+            transformers.append((name, transformer))
+            X = transformed
+        estimator.fit(named_numbers(X, transformers), y, sample_weight)
+        if transformers:
+            steps = [repr(step) for _, step in parts.transformers]
+            fact = PublicFact("transformers", steps, "declared")
+            facts = (*estimator.privacy_.public_facts, fact)
+            estimator.privacy_ = dataclasses.replace(estimator.privacy_, public_facts=facts)
+        self.transformers_ = transformers
+        self.estimator_ = estimator
+        return self
+
+    def _parts(self) -> _Parts:
+        """Check the steps and their order."""
+        *before, (_, estimator) = self._checked()
+        if not isinstance(estimator, PrivateLinearModel):
+            raise ValueError(
+                f"steps must end with a linear model of dpglm, got {in_one_line(estimator)}"
+            )
+        transformers: list[tuple[str, Any]] = []
+        private: list[tuple[str, Preprocessor]] = []
+        for name, step in before:
+            if isinstance(step, str) and step == _SKIPPED:
+                continue
+            if isinstance(step, Preprocessor):
+                private.append((name, step))
+                continue
+            if private:
+                raise ValueError(
+                    f"steps must have fixed transformers first, then private steps, got {name!r} "
+                    f"after {private[-1][0]!r}"
+                )
+            check_fixed(name, step)
+            transformers.append((name, step))
+        return _Parts(transformers, private, estimator)
+
+    def _configured(self, parts: _Parts) -> PrivateLinearModel:
+        """Return a copy of the estimator with the pipeline's budget and private steps."""
+        estimator = parts.estimator
+        defaults = inspect.signature(type(estimator)).parameters
+        for name in _OF_THE_PIPELINE:
+            theirs, ours = getattr(estimator, name), getattr(self, name)
+            if theirs not in (defaults[name].default, ours):
+                raise ValueError(
+                    f"{name} is for the pipeline to say: leave the estimator's at "
+                    f"{defaults[name].default!r}, got {theirs!r}"
+                )
+        changes = {name: getattr(self, name) for name in _OF_THE_PIPELINE}
+        shares = private_shares(parts.private, self.shares)
+        if parts.private:
+            steps = [step for _, step in parts.private]
+            changes["solver"] = Preprocessed(steps, estimator._solver(), shares)
+        if parts.transformers and estimator.row_norm is None and estimator.feature_bounds is None:
+            changes["row_norm"] = known_row_norm(parts.transformers[-1][1])
+        copy: PrivateLinearModel = clone(estimator).set_params(**changes)
+        return copy
+
+    def _transformed(self, X: Any) -> Any:
+        check_is_fitted(self)
+        _check_transformable(X, self.transformers_)
+        for name, transformer in self.transformers_:
+            X = _applied(name, transformer, X)
+        return named_numbers(X, self.transformers_)
+
+    def predict(self, X: Any) -> Any:
+        """Predict labels or targets.
+
+        Parameters
+        ----------
+        X : table or matrix
+            What the first step takes.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+        """
+        X = self._transformed(X)
+        return self.estimator_.predict(X)
+
+    @_final_has("decision_function")  # type: ignore[untyped-decorator]
+    def decision_function(self, X: Any) -> Any:
+        """Predict the linear scores of a classifier.
+
+        Parameters
+        ----------
+        X : table or matrix
+            What the first step takes.
+
+        Returns
+        -------
+        ndarray of shape (n,) for two classes, (n, n_classes) for more
+        """
+        X = self._transformed(X)
+        return self.estimator_.decision_function(X)
+
+    @_final_has("predict_proba")  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: Any) -> Any:
+        """Predict class probabilities.
+
+        Parameters
+        ----------
+        X : table or matrix
+            What the first step takes.
+
+        Returns
+        -------
+        ndarray of shape (n, n_classes)
+        """
+        X = self._transformed(X)
+        return self.estimator_.predict_proba(X)
+
+    @_final_has("predict_log_proba")  # type: ignore[untyped-decorator]
+    def predict_log_proba(self, X: Any) -> Any:
+        """Predict logarithms of class probabilities.
+
+        Parameters
+        ----------
+        X : table or matrix
+            What the first step takes.
+
+        Returns
+        -------
+        ndarray of shape (n, n_classes)
+        """
+        X = self._transformed(X)
+        return self.estimator_.predict_log_proba(X)
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Return the estimator's score: accuracy, or R squared.
+
+        Parameters
+        ----------
+        X : table or matrix
+            What the first step takes; of public rows, or the score is one more release.
+        y : array_like of shape (n,)
+            Targets.
+        sample_weight : array_like of shape (n,), optional
+            Weights.
+
+        Returns
+        -------
+        float
+        """
+        X = self._transformed(X)
+        return float(self.estimator_.score(X, y, sample_weight=sample_weight))
+
+    def coefficient_names(self) -> NDArray[Any] | None:
+        """Name the columns that coefficients are about: those after the fixed transformers.
+
+        Returns
+        -------
+        ndarray of str, or None where a step does not name its columns
+        """
+        check_is_fitted(self)
+        if not self.transformers_:
+            return getattr(self, "feature_names_in_", None)
+        return names_after(self.transformers_)
+
+    def linear_model(self) -> tuple[PrivateLinearModel, Schema | None]:
+        """Return what a model file can hold of the fitted pipeline.
+
+        Returns
+        -------
+        estimator : estimator
+            ``estimator_``, which has learned and undone the private steps.
+        schema : Schema or None
+            That of the ``SchemaEncoder`` that comes first, if one does.
+
+        Raises
+        ------
+        ValueError
+            If there are other transformers, which a model file cannot hold.
+        """
+        check_is_fitted(self)
+        others = [step for _, step in self.transformers_]
+        schema = None
+        if others and isinstance(others[0], SchemaEncoder):
+            schema = others.pop(0).schema_
+        if others:
+            raise ValueError(
+                f"a model file cannot hold {in_one_line(others[0])}: save estimator_ for the "
+                "columns that come out of transformers_, and apply these before it"
+            )
+        return self.estimator_, schema
+
+    @property
+    def named_steps(self) -> Bunch:
+        """The steps by name; fitted ones after ``fit``."""
+        steps = self._named()
+        if not self.__sklearn_is_fitted__():
+            return Bunch(**dict(steps))
+        return Bunch(**dict(steps) | dict(self.transformers_) | {steps[-1][0]: self.estimator_})
+
+    @property
+    def _first(self) -> Any:
+        return self.transformers_[0][1] if self.transformers_ else self.estimator_
+
+    @property
+    def n_features_in_(self) -> int:
+        """Number of columns that the first step saw."""
+        count: int = self._first.n_features_in_
+        return count
+
+    @property
+    def feature_names_in_(self) -> NDArray[Any]:
+        """Names of the columns that the first step saw, where they had any."""
+        names: NDArray[Any] = self._first.feature_names_in_
+        return names
+
+
+def _applied(name: str, transformer: Any, X: Any, *, fit: bool = False) -> Any:
+    try:
+        return (transformer.fit(X, None) if fit else transformer).transform(X)
+    except (TypeError, ValueError) as error:
+        raise named_error(name, transformer, X, error) from error
+
+
+def _check_transformable(X: Any, transformers: Sequence[tuple[str, Any]]) -> None:
+    """Refuse rows that transformers would read as one table in memory."""
+    is_elsewhere = isinstance(X, Collection) or type(X).__module__.partition(".")[0] == "dask"
+    if transformers and is_elsewhere:
+        raise ValueError(
+            f"steps must have no fixed transformers for {type(X).__name__}, got "
+            f"{transformers[0][0]!r}: transform the rows beforehand (each by itself, as in "
+            "dask.array.map_blocks), or encode a table by ParquetRows(..., schema=)"
+        )

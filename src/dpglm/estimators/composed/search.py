@@ -1,0 +1,457 @@
+"""Search over parameters whose cost is paid, in the manner of scikit-learn."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import inspect
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
+from sklearn.model_selection import ParameterGrid, ParameterSampler
+from sklearn.utils import Tags, get_tags
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
+
+from dpglm._all_or_nothing import all_or_nothing
+from dpglm._validation import check_integer, check_one_of, check_real
+from dpglm.certificate.facts import plain_json
+from dpglm.data.spec import DataSpec
+from dpglm.estimators.composed._subjects import Subject, subject_of
+from dpglm.estimators.composed.pipeline import PrivatePipeline
+from dpglm.estimators.linear._base import PrivateLinearModel
+from dpglm.ledger.ledger import PrivacyLedger
+from dpglm.privacy.selection.repetitions import NegativeBinomial
+from dpglm.problem import Problem
+from dpglm.selection.search import Candidate, HeldOutSearch, RepeatedSearch
+from dpglm.solvers.base import Plan, Solver
+
+__all__ = ["PrivateGridSearchCV", "PrivateRandomizedSearchCV"]
+
+_SPENT = ("epsilon", "delta", "budget", "ledger")
+_UNPAID = (
+    "there is no {}: scores of private rows stay private, that of the winner too; score "
+    "best_estimator_ on public rows"
+)
+_SCORE_SHARE = 0.1
+_TRIES_PER_CANDIDATE = 3.0
+
+
+def _has(name: str) -> Callable[[_PrivateSearch], bool]:
+    return lambda search: hasattr(vars(search).get("best_estimator_", search.estimator), name)
+
+
+class _PrivateSearch(MetaEstimatorMixin, BaseEstimator):
+    """Everything but where candidates come from."""
+
+    estimator: PrivateLinearModel | PrivatePipeline
+    epsilon: float
+    delta: float | Literal["auto"]
+    ledger: PrivacyLedger | str | os.PathLike[str] | None
+    method: Literal["repeated", "held_out"]
+    choice_fraction: float
+    repetitions: float | None
+
+    @abc.abstractmethod
+    def _parameters(self) -> list[dict[str, Any]]:
+        """List the parameters of each candidate."""
+
+    def __sklearn_tags__(self) -> Tags:
+        inner = get_tags(vars(self).get("best_estimator_", self.estimator))
+        tags = super().__sklearn_tags__()
+        tags.estimator_type = inner.estimator_type
+        tags.classifier_tags = inner.classifier_tags
+        tags.regressor_tags = inner.regressor_tags
+        tags.input_tags = inner.input_tags
+        tags.target_tags = inner.target_tags
+        tags.non_deterministic = inner.non_deterministic
+        return tags
+
+    def plan(self, n_rows: int, n_features: int, **options: Any) -> Plan:
+        """Say what ``fit`` will release, without seeing a row.
+
+        Parameters
+        ----------
+        n_rows, n_features : int
+            Size of the data, after the fixed transformers of a pipeline.
+        **options
+            As for ``plan`` of the estimator: ``n_classes``, ``dtype``, ``sparse``.
+
+        Returns
+        -------
+        Plan
+            Of the whole search. ``plan.method.trainings`` has a plan for each candidate.
+
+        Raises
+        ------
+        ValueError
+            If a parameter is invalid, or a public fact is missing.
+        """
+        subject = self._subject()
+        solver = self._solver(subject, self._parameters(), None)
+        plan: Plan = subject.searching(solver).plan(n_rows, n_features, **options)
+        return plan
+
+    @all_or_nothing
+    def fit(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> Self:
+        """Search under differential privacy.
+
+        Parameters
+        ----------
+        X : array_like, sparse matrix or Collection of shape (n, n_features)
+            Rows, of all kinds that the estimator takes.
+        y : array_like of shape (n,)
+            Labels or targets; None for a ``Collection`` that has its own.
+        sample_weight : array_like of shape (n,), optional
+            Weights of the rows, in training and in scores.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError
+            If a parameter, one of a candidate, or the data are invalid; nothing is released or
+            spent then.
+
+        Notes
+        -----
+        Privacy: ``privacy_`` is about the whole search.
+        """
+        parameters, subject = self._parameters(), self._subject()
+        best = subject.searching(self._solver(subject, parameters, y)).fit(X, y, sample_weight)
+        model: Any = subject.model_in(best)
+        self.candidates_ = parameters
+        self.best_index_ = int(model.solution_.chosen)
+        self.best_params_ = parameters[self.best_index_]
+        plan = model.solution_.plan
+        self.candidate_privacy_ = [one.plan.privacy() for one in plan.method.trainings]
+        chosen = plan.method.trainings[self.best_index_].plan
+        model.solution_ = dataclasses.replace(
+            model.solution_, plan=dataclasses.replace(plan, problem=chosen.problem)
+        )
+        model.n_iter_ = chosen.n_steps
+        model.privacy_ = dataclasses.replace(
+            model.privacy_,
+            estimator=f"{type(self).__name__}({type(model).__name__})",
+            loss=repr(chosen.problem.loss),
+            settings={**model.privacy_.settings, "problem": chosen.problem_settings()},
+        )
+        subject.settle(best, self.best_params_)
+        self.best_estimator_ = best
+        self.privacy_ = model.privacy_
+        self.solution_ = model.solution_
+        return self
+
+    def _subject(self) -> Subject[Any]:
+        """Give the estimator the search's budget, and check that it has none of its own."""
+        spent = {"epsilon": self.epsilon, "delta": self.delta, "ledger": self.ledger}
+        subject = subject_of(self.estimator, spent)
+        defaults = inspect.signature(type(self.estimator)).parameters
+        for name in _SPENT:
+            value = getattr(self.estimator, name)
+            if value != defaults[name].default:
+                raise ValueError(
+                    f"{name} must be left to the search, which spends it once for all candidates, "
+                    f"got {name}={value!r} of the estimator"
+                )
+        return subject
+
+    def _solver(self, subject: Subject[Any], parameters: list[dict[str, Any]], y: Any) -> Solver:
+        """Make the search, of candidates that have been checked."""
+        if not parameters:
+            raise ValueError("there must be at least one candidate, got none")
+        for one in parameters:
+            subject.check(one)
+        return self._search([self._candidate(subject, one, y) for one in parameters])
+
+    def _candidate(self, subject: Subject[Any], parameters: dict[str, Any], y: Any) -> Candidate:
+        model = subject.candidate(parameters)
+
+        def problem(spec: DataSpec) -> Problem:
+            # Bounds that nobody declared are those that `fit` takes from the data, and warns.
+            if getattr(model, "target_bounds", ()) is None and y is not None:
+                targets = np.asarray(y, dtype=np.float64)
+                model.set_params(target_bounds=(float(targets.min()), float(targets.max())))
+            return model._stated(model._problem(spec))
+
+        # What can be wrong with a candidate shows before rows are looked at.
+        dry = clone(model)
+        if getattr(dry, "target_bounds", ()) is None:
+            dry.set_params(target_bounds=(0.0, 1.0))
+        dry._stated(dry._problem(DataSpec(n_rows=1, n_features=1)))
+        return Candidate(plain_json(parameters), model._solver(), problem)
+
+    def _search(self, candidates: list[Candidate]) -> Solver:
+        method = check_one_of("method", self.method, ("repeated", "held_out"))
+        fraction = check_real("choice_fraction", self.choice_fraction, above=0.0, below=1.0)
+        mean = _TRIES_PER_CANDIDATE * len(candidates)
+        if self.repetitions is not None:
+            mean = check_real("repetitions", self.repetitions, above=1.0, most=1e4)
+        if method == "held_out":
+            return HeldOutSearch(tuple(candidates), fraction)
+        # With two successes few tries are rare; the success with this mean.
+        success = 0.5 * (math.sqrt(1.0 + 8.0 / mean) - 1.0)
+        return RepeatedSearch(tuple(candidates), NegativeBinomial(success, 2), _SCORE_SHARE)
+
+    @property
+    def cv_results_(self) -> Any:
+        """There is none: it would show scores of private rows that nobody paid for."""
+        raise AttributeError(_UNPAID.format("cv_results_"))
+
+    @property
+    def best_score_(self) -> Any:
+        """There is none: it would show a score of private rows that nobody paid for."""
+        raise AttributeError(_UNPAID.format("best_score_"))
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """Labels of a classifier, sorted."""
+        check_is_fitted(self)
+        classes: NDArray[Any] = self.best_estimator_.classes_
+        return classes
+
+    @property
+    def n_features_in_(self) -> int:
+        """Number of features."""
+        check_is_fitted(self)
+        return int(self.best_estimator_.n_features_in_)
+
+    @property
+    def feature_names_in_(self) -> NDArray[Any]:
+        """Names of the columns, where X had any."""
+        check_is_fitted(self)
+        names: NDArray[Any] = self.best_estimator_.feature_names_in_
+        return names
+
+    def predict(self, X: Any) -> Any:
+        """Predict with the best model."""
+        check_is_fitted(self)
+        return self.best_estimator_.predict(X)
+
+    @available_if(_has("decision_function"))  # type: ignore[untyped-decorator]
+    def decision_function(self, X: Any) -> Any:
+        """Predict the linear scores of the best model."""
+        check_is_fitted(self)
+        return self.best_estimator_.decision_function(X)
+
+    @available_if(_has("predict_proba"))  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: Any) -> Any:
+        """Predict class probabilities with the best model."""
+        check_is_fitted(self)
+        return self.best_estimator_.predict_proba(X)
+
+    @available_if(_has("predict_log_proba"))  # type: ignore[untyped-decorator]
+    def predict_log_proba(self, X: Any) -> Any:
+        """Predict logarithms of class probabilities with the best model."""
+        check_is_fitted(self)
+        return self.best_estimator_.predict_log_proba(X)
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Score the best model on rows that were not searched: accuracy, or R^2."""
+        check_is_fitted(self)
+        return float(self.best_estimator_.score(X, y, sample_weight))
+
+
+class PrivateGridSearchCV(_PrivateSearch):
+    """Search over a grid of parameters under one privacy budget, the cost of the search included.
+
+    scikit-learn's ``GridSearchCV`` around a private model would spend each fit's budget again,
+    and report scores that nobody paid for. Here ``privacy_`` is about everything: all trainings,
+    all scores, and the choice. Candidates are compared by their number of errors, or by absolute
+    errors of regressors, on private rows.
+
+    Parameters
+    ----------
+    estimator : private linear model or PrivatePipeline
+        With ``epsilon``, ``delta``, ``budget`` and ``ledger`` at their defaults: the search has
+        its own.
+        Relation, public facts and ``random_state`` are the estimator's.
+    param_grid : dict or list of dict
+        As for ``GridSearchCV``, with names such as ``"center__row_norm"`` for a pipeline.
+        Candidates may differ in solver, penalty, constraint and loss, and in a pipeline's private
+        steps (``"center": [Center(), "passthrough"]``), their settings and ``shares``; not in
+        fixed transformers, nor in what is public about the rows.
+    epsilon : float, default=1.0
+        Privacy budget epsilon of the whole search, above 0.
+    delta : float or "auto", default="auto"
+        Privacy budget delta, as for the estimators. 0 needs ``method="held_out"``.
+    ledger : PrivacyLedger or path-like, optional
+        Where the whole search is recorded and paid for, see ``LogisticRegression``.
+    method : {"repeated", "held_out"}, default="repeated"
+        "repeated" trains candidates drawn at random on all rows, a random and secret number of
+        times, and keeps the one with the best noisy score. "held_out" trains every candidate
+        on one part of the rows, and chooses on the other; its run time is fixed.
+    choice_fraction : float, default=0.2
+        Share of the rows that choose, in (0, 1); for "held_out" only.
+    repetitions : float, optional
+        Expected number of trainings for "repeated", above 1, at most 10000; by default three for
+        each candidate, which leaves any one of them out with a chance of about one in six. The
+        number itself is drawn from a negative binomial law and not released.
+
+    Attributes
+    ----------
+    best_estimator_ : estimator
+        The best model or pipeline, fitted. Save this one.
+    best_params_ : dict
+        Its candidate's parameters.
+    best_index_ : int
+        Its candidate's number.
+    candidates_ : list of dict
+        Parameters of all candidates.
+    candidate_privacy_ : list of dict
+        For each candidate what one training costs by itself.
+    privacy_ : dpglm.report.Certificate
+        What the whole search spent.
+    solution_ : dpglm.solvers.Solution
+        The plan that was executed.
+    classes_, n_features_in_, feature_names_in_
+        As the best estimator has them.
+
+    Notes
+    -----
+    Privacy: there is no ``cv_results_`` and no ``best_score_``: scores stay private, that of the
+    winner too, and so does the number of trainings. Private steps of a pipeline are learned anew
+    in each training, from its rows and its budget. "repeated" is ``RandomlyRepeated``: the best
+    of a random number of tries costs little more than one of them, however many candidates there
+    are. "held_out" is ``Parallel``: candidates share the budget, so each gets a K-th of it, or
+    ``1 / sqrt(K)`` of its mu where trainings are Gaussian. Both need a public number of rows. How
+    long "repeated" takes depends on the secret number of tries: do not let anyone time it.
+
+    References
+    ----------
+    Papernot and Steinke, "Hyperparameter tuning with Renyi differential privacy", ICLR 2022. Liu
+    and Talwar, "Private selection from private candidates", STOC 2019. McKenna and Sheldon 2020,
+    for the choice on rows held out.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpglm import LogisticRegression, PrivateGridSearchCV
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-1, 1, size=(5000, 3))
+    >>> y = X @ [3.0, -2.0, 0.0] > 0
+    >>> model = LogisticRegression(classes=[False, True], feature_bounds=(-1, 1))
+    >>> search = PrivateGridSearchCV(model, {"C": [0.1, 1.0]}, epsilon=1.0).fit(X, y)
+    >>> search.best_params_ in search.candidates_, search.score(X, y) > 0.9
+    (True, True)
+    >>> search.privacy_.epsilon <= 1.0
+    True
+    """
+
+    def __init__(
+        self,
+        estimator: PrivateLinearModel | PrivatePipeline,
+        param_grid: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Sequence[Any]]],
+        *,
+        epsilon: float = 1.0,
+        delta: float | Literal["auto"] = "auto",
+        ledger: PrivacyLedger | str | os.PathLike[str] | None = None,
+        method: Literal["repeated", "held_out"] = "repeated",
+        choice_fraction: float = 0.2,
+        repetitions: float | None = None,
+    ) -> None:
+        self.estimator = estimator
+        self.param_grid = param_grid
+        self.epsilon = epsilon
+        self.delta = delta
+        self.ledger = ledger
+        self.method = method
+        self.choice_fraction = choice_fraction
+        self.repetitions = repetitions
+
+    def _parameters(self) -> list[dict[str, Any]]:
+        return list(ParameterGrid(self.param_grid))
+
+
+class PrivateRandomizedSearchCV(_PrivateSearch):
+    """Search over parameters drawn at random under one privacy budget: see ``PrivateGridSearchCV``.
+
+    Parameters
+    ----------
+    estimator : private linear model or PrivatePipeline
+        As for ``PrivateGridSearchCV``.
+    param_distributions : dict or list of dict
+        As for ``RandomizedSearchCV``: lists, or distributions with a method ``rvs``; names as
+        for ``PrivateGridSearchCV``.
+    n_iter : int, default=10
+        Number of candidates drawn.
+    epsilon : float, default=1.0
+        Privacy budget epsilon of the whole search, above 0.
+    delta : float or "auto", default="auto"
+        Privacy budget delta, as for the estimators. 0 needs ``method="held_out"``.
+    ledger : PrivacyLedger or path-like, optional
+        Where the whole search is recorded and paid for, see ``LogisticRegression``.
+    method : {"repeated", "held_out"}, default="repeated"
+        "repeated" trains candidates drawn at random on all rows, a random and secret number of
+        times, and keeps the one with the best noisy score. "held_out" trains every candidate
+        on one part of the rows, and chooses on the other; its run time is fixed.
+    choice_fraction : float, default=0.2
+        Share of the rows that choose, in (0, 1); for "held_out" only.
+    repetitions : float, optional
+        Expected number of trainings for "repeated", above 1, at most 10000; by default three for
+        each candidate, which leaves any one of them out with a chance of about one in six. The
+        number itself is drawn from a negative binomial law and not released.
+    random_state : int, optional
+        Draws the candidates, which are public; noise has nothing to do with it. None draws
+        others each time, for ``plan`` and ``fit`` too.
+
+    Attributes
+    ----------
+    best_estimator_ : estimator
+        The best model or pipeline, fitted. Save this one.
+    best_params_ : dict
+        Its candidate's parameters.
+    best_index_ : int
+        Its candidate's number.
+    candidates_ : list of dict
+        Parameters of all candidates.
+    candidate_privacy_ : list of dict
+        For each candidate what one training costs by itself.
+    privacy_ : dpglm.report.Certificate
+        What the whole search spent.
+    solution_ : dpglm.solvers.Solution
+        The plan that was executed.
+    classes_, n_features_in_, feature_names_in_
+        As the best estimator has them.
+
+    Notes
+    -----
+    Privacy: as for ``PrivateGridSearchCV``; candidates are drawn without looking at the data.
+    """
+
+    def __init__(
+        self,
+        estimator: PrivateLinearModel | PrivatePipeline,
+        param_distributions: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+        *,
+        n_iter: int = 10,
+        epsilon: float = 1.0,
+        delta: float | Literal["auto"] = "auto",
+        ledger: PrivacyLedger | str | os.PathLike[str] | None = None,
+        method: Literal["repeated", "held_out"] = "repeated",
+        choice_fraction: float = 0.2,
+        repetitions: float | None = None,
+        random_state: int | None = None,
+    ) -> None:
+        self.estimator = estimator
+        self.param_distributions = param_distributions
+        self.n_iter = n_iter
+        self.epsilon = epsilon
+        self.delta = delta
+        self.ledger = ledger
+        self.method = method
+        self.choice_fraction = choice_fraction
+        self.repetitions = repetitions
+        self.random_state = random_state
+
+    def _parameters(self) -> list[dict[str, Any]]:
+        n_iter = check_integer("n_iter", self.n_iter, least=1)
+        sampler = ParameterSampler(self.param_distributions, n_iter, random_state=self.random_state)
+        return list(sampler)

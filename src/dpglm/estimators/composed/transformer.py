@@ -1,0 +1,390 @@
+"""PrivateTransformer: private preprocessing by itself, with a budget and a certificate."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import numbers
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, Self, final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+from sklearn.base import TransformerMixin
+from sklearn.utils import Tags
+from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, validate_data
+
+from dpglm._all_or_nothing import all_or_nothing
+from dpglm._validation import check_real, in_one_line
+from dpglm.certificate.certificate import Certificate, certify
+from dpglm.certificate.verify import NO_TARGET
+from dpglm.data.feature_bounds import FeatureBounds
+from dpglm.data.memory.matrix import MatrixRows
+from dpglm.data.prepare import prepare_rows
+from dpglm.data.rows import Floats
+from dpglm.data.spec import DataSpec
+from dpglm.estimators._private import PrivateEstimator, PublicFacts
+from dpglm.estimators.composed._steps import NamedSteps, private_shares
+from dpglm.ledger.ledger import PrivacyLedger
+from dpglm.preprocessing.base import Preprocessor
+from dpglm.preprocessing.row_map import RowMap
+from dpglm.privacy.accounting.accountants import GaussianAccountant
+from dpglm.privacy.accounting.calibrate import excess
+from dpglm.privacy.accounting.fill import largest_share
+from dpglm.privacy.budget import ApproximateDP, PrivacyBudget
+from dpglm.privacy.noise import NoiseSource
+from dpglm.problem import Problem, Squared
+from dpglm.solvers.base import Plan, Solution
+from dpglm.solvers.composite.no_model import NoModel
+from dpglm.solvers.composite.preprocessed import Preprocessed, PreprocessedMethod
+from dpglm.solvers.run import run_to_state
+from dpglm.tables.user_matrix import finite_matrix
+
+__all__ = ["PrivateTransformer"]
+
+# Steps learn from rows alone, so that no loss is ever asked.
+_PROBLEM = Problem(Squared())
+# Shares must leave something, however little, to the model that is not there.
+_ALL = 1.0 - 1e-9
+# An exponential mechanism spends down to a fifth of what its mu is worth.
+_MOST_FILLING = 5.0
+
+
+@final
+class PrivateTransformer(NamedSteps, TransformerMixin, PrivateEstimator):
+    """Private preprocessing by itself: learns a map of the rows from a budget of its own.
+
+    The transformed rows of the public may be published; those of the private rows are as private
+    as before, but may be fed to any private estimator, which pays for what it learns.
+
+    Parameters
+    ----------
+    steps : list of Preprocessor, or of (str, Preprocessor)
+        Private steps, such as ``dpglm.preprocessing.Center``, in order.
+    epsilon : float, default=1.0
+        Privacy budget epsilon, above 0.
+    delta : float or "auto", default="auto"
+        Privacy budget delta, see ``LogisticRegression``.
+    budget : PrivacyBudget, optional
+        Takes the place of ``epsilon`` and ``delta``.
+    ledger : PrivacyLedger or path-like, optional
+        Where what ``fit`` releases is recorded and paid for, see ``LogisticRegression``.
+    adjacency : {"zero_out", "add_remove", "replace_one"}, default="zero_out"
+        Which data sets must be hard to tell apart: ``dpglm.privacy.Adjacency``.
+    n_rows : int, optional
+        Public number of rows; only needed for ``adjacency="add_remove"``.
+    shares : mapping from str to float, optional
+        Share of the budget (of mu squared) for steps by name, each in (0, 1), together at most
+        1. The other steps divide the rest in the proportion of their own rules.
+    row_norm : float, optional
+        Public bound on the L2 norm of a row, see ``LogisticRegression``.
+    feature_bounds : mapping, pair of float or array_like, or sequence of pairs, optional
+        Public lower and upper bounds of the columns, written as for ``LogisticRegression``.
+        Values are clipped to them, in ``fit`` and in ``transform``, and columns mapped to
+        [-1, 1] before the steps.
+    random_state : int or NoiseSource, optional
+        None: noise from the operating system. An integer makes the fit reproducible and NOT
+        private. See ``LogisticRegression``.
+
+    Attributes
+    ----------
+    maps_ : tuple of dpglm.preprocessing.RowMap
+        What each step learned; released, hence public.
+    row_norm_ : float
+        Public: the bound to which rows were held while fitting, after the last step, and the
+        natural ``row_norm`` of an estimator that comes next.
+    feature_bounds_ : ndarray of shape (2, n_features) or None
+        Lower and upper bounds of the columns, as they were used.
+    n_features_in_ : int
+        Number of columns.
+    feature_names_in_ : ndarray of str
+        Names of the columns, where X had any.
+    privacy_ : dpglm.report.Certificate
+        What was spent, on which events, and which facts were treated as public. Its digest is
+        that of all matrices and all centers of ``maps_``.
+    solution_ : dpglm.solvers.Solution
+        The plan that was executed; there are no coefficients in it but zeros.
+
+    Notes
+    -----
+    ``transform`` maps rows exactly as the learned maps say. Other than ``fit``, it scales no row
+    down or up, so a transformed row can be longer than ``row_norm_``: an estimator that is given
+    ``row_norm=transformer.row_norm_`` scales such rows down itself.
+
+    Privacy: what leaves are the maps, paid for by ``privacy_``. What an estimator spends on the
+    same rows comes on top: epsilons add up (and mu's in squares). ``PrivatePipeline`` has both
+    under one budget.
+
+    References
+    ----------
+    Sun et al. 2023, Algorithm 3, as a transformer and an estimator.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpglm import LogisticRegression, PrivateTransformer
+    >>> from dpglm.preprocessing import Center
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(0.0, 1.0, size=(20_000, 4))
+    >>> y = X[:, 0] > X[:, 1]
+    >>> center = PrivateTransformer([Center()], epsilon=0.05, row_norm=2.0).fit(X)
+    >>> bool(np.abs(center.transform(X).mean(axis=0)).max() < 0.05)
+    True
+    >>> model = LogisticRegression(
+    ...     epsilon=0.95, classes=[False, True], row_norm=center.row_norm_
+    ... ).fit(center.transform(X), y)
+    >>> model.score(center.transform(X), y) > 0.9
+    True
+    """
+
+    def __init__(
+        self,
+        steps: Sequence[Any],
+        *,
+        epsilon: float = 1.0,
+        delta: float | Literal["auto"] = "auto",
+        budget: PrivacyBudget | None = None,
+        ledger: PrivacyLedger | str | os.PathLike[str] | None = None,
+        adjacency: str = "zero_out",
+        n_rows: int | None = None,
+        shares: Mapping[str, float] | None = None,
+        row_norm: float | None = None,
+        feature_bounds: FeatureBounds | None = None,
+        random_state: int | NoiseSource | None = None,
+    ) -> None:
+        self.steps = steps
+        self.epsilon = epsilon
+        self.delta = delta
+        self.budget = budget
+        self.ledger = ledger
+        self.adjacency = adjacency
+        self.n_rows = n_rows
+        self.shares = shares
+        self.row_norm = row_norm
+        self.feature_bounds = feature_bounds
+        self.random_state = random_state
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        tags.non_deterministic = not isinstance(self.random_state, numbers.Integral)
+        return tags
+
+    def plan(self, n_rows: int, n_features: int, dtype: str = "float64") -> Plan:
+        """Say what ``fit`` will release, without seeing a row.
+
+        Parameters
+        ----------
+        n_rows, n_features : int
+            Size of the data.
+        dtype : {"float64", "float32"}, default="float64"
+            Type of the matrix that ``fit`` will get.
+
+        Returns
+        -------
+        Plan
+            What ``fit`` on data of that size executes.
+
+        Raises
+        ------
+        ValueError
+            If a parameter is invalid, or neither ``row_norm`` nor ``feature_bounds`` is given.
+        """
+        row_norm = self._planned_row_norm(n_rows, n_features)
+        return self._make_plan(self._spec(n_rows, n_features, row_norm, dtype))
+
+    @all_or_nothing
+    def fit(self, X: Any, y: object = None) -> Self:
+        """Learn the maps under differential privacy.
+
+        Parameters
+        ----------
+        X : array_like or sparse matrix of shape (n, n_features)
+            Rows; sparse ones are made dense.
+        y : object
+            Not used.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError
+            If a parameter or the data are invalid; nothing is released or spent then.
+
+        Notes
+        -----
+        Privacy: ``privacy_`` says what was spent and which facts were treated as public.
+        """
+        self._private(), self._adjacency(), self._budget(1), self._noise()
+        ledger = self._ledger()
+        X = self._dense(X, reset=True)
+        facts = PublicFacts()
+        n_rows, row_norm, scaling = self._row_facts(MatrixRows(X), facts)
+        spec = self._spec(n_rows, X.shape[1], row_norm, X.dtype.name)
+        plan, noise = self._make_plan(spec), self._noise()
+        X = X.astype(spec.dtype, copy=False)
+        rows = prepare_rows(X, np.zeros(len(X), X.dtype), spec, scaling)
+        self.solution_, state = run_to_state(plan, rows, noise, ledger=ledger)
+        self.maps_: tuple[RowMap, ...] = state.maps
+        self._keep_scaling(scaling)
+        self.row_norm_ = _method(plan).model.data.row_norm
+        self.privacy_ = _certificate(self.solution_, self.maps_, noise, facts)
+        return self
+
+    def transform(self, X: Any) -> NDArray[np.floating[Any]]:
+        """Map rows, each by itself, without bounding their norms.
+
+        Parameters
+        ----------
+        X : array_like or sparse matrix of shape (n, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n, n_new_features), or what ``set_output`` asks for
+            Dense, of the dtype of ``X`` where that is a floating-point type.
+        """
+        check_is_fitted(self, "maps_")
+        rows = self._dense(X, reset=False)
+        scaling = self._fitted_scaling()
+        if scaling is not None:
+            rows = scaling.apply(rows)
+        for learned in self.maps_:
+            rows = learned.transform(rows)
+        return rows
+
+    def get_feature_names_out(self, input_features: ArrayLike | None = None) -> NDArray[Any]:
+        """Name the columns that come out.
+
+        Parameters
+        ----------
+        input_features : array_like of str, optional
+            Names of the columns that go in; default: those that ``fit`` saw, else ``x0``, ...
+
+        Returns
+        -------
+        ndarray of str
+            The same names if every step keeps the columns; ``privatetransformer0``, ... if one
+            mixes them.
+        """
+        check_is_fitted(self, "maps_")
+        names: NDArray[Any] = _check_feature_names_in(self, input_features)
+        if all(learned.matrix.ndim == 1 for learned in self.maps_):
+            return names
+        count = _method(self.solution_.plan).model.data.n_features
+        return np.array([f"privatetransformer{i}" for i in range(count)], dtype=object)
+
+    def _dense(self, X: Any, *, reset: bool) -> Floats:
+        def read(**options: Any) -> tuple[Any, None]:
+            return validate_data(self, X, reset=reset, **options), None
+
+        rows, _ = finite_matrix(X, read)
+        is_sparse: bool = sparse.issparse(rows)
+        dense: Floats = rows.toarray() if is_sparse else rows
+        return dense
+
+    def _spec(self, n_rows: int, n_features: int, row_norm: float, dtype: str) -> DataSpec:
+        return DataSpec(
+            n_rows=n_rows,
+            n_features=n_features,
+            row_norm=row_norm,
+            intercept=row_norm,
+            dtype=self._stored_type(dtype),
+            entry_bound=math.inf if self.feature_bounds is None else 1.0,
+        )
+
+    def _private(self) -> list[tuple[str, Preprocessor]]:
+        steps = self._checked()
+        for name, step in steps:
+            if not isinstance(step, Preprocessor):
+                raise ValueError(
+                    f"steps must be Preprocessors, got {in_one_line(step)} as {name!r}"
+                )
+        return steps
+
+    def _make_plan(self, spec: DataSpec) -> Plan:
+        steps, budget = self._private(), self._budget(spec.n_rows)
+        preprocessors = [step for _, step in steps]
+        given = private_shares(steps, self.shares)
+
+        def planned(shares: Sequence[float | None], budget: PrivacyBudget = budget) -> Plan:
+            solver = Preprocessed(preprocessors, NoModel(), shares)
+            return solver.plan(_PROBLEM, budget, spec, self._adjacency())
+
+        # What a step's rule asks for depends on the rows that come to it: plan once to see them.
+        draft = _method(planned([1.0 / (len(steps) + 1)] * len(steps)))
+        mu = budget.gdp_mu() / self._adjacency().sum_sensitivity(1.0)
+        specs = [spec, *(step.output for step in draft.steps)]
+        wanted = [
+            step.share(before, mu) for step, before in zip(preprocessors, specs[:-1], strict=True)
+        ]
+        shares = _divided(given, wanted)
+        return _filled(planned(shares), lambda larger: planned(shares, larger))
+
+
+def _method(plan: Plan) -> PreprocessedMethod:
+    assert isinstance(plan.method, PreprocessedMethod)
+    return plan.method
+
+
+def _filled(plan: Plan, planned: Callable[[PrivacyBudget], Plan]) -> Plan:
+    """Plan for a larger budget, if steps that choose at random spend less than they were given.
+
+    Privacy: what is returned is within the budget of ``plan``, which is checked.
+    """
+    if GaussianAccountant().supports(plan.event, plan.adjacency):
+        return plan
+    limit = plan.budget.as_approximate_dp()
+    over = excess(plan.event, plan.adjacency, limit)
+    larger = largest_share(
+        lambda share: planned(ApproximateDP(share * limit.epsilon, limit.delta)),
+        lambda one: excess(one.event, plan.adjacency, limit),
+        start=math.exp(min(-over, math.log(_MOST_FILLING))),
+        most=_MOST_FILLING,
+    )
+    return dataclasses.replace(larger or plan, budget=limit)
+
+
+def _divided(given: Sequence[float | None], wanted: Sequence[float]) -> list[float | None]:
+    """Divide the whole: what is given, and the rest in the proportion of what is wanted.
+
+    Examples
+    --------
+    >>> [round(share, 6) for share in _divided([0.6, None, None], [0.1, 0.03, 0.01])]
+    [0.6, 0.3, 0.1]
+    """
+    named = [share for share in given if share is not None]
+    rest = 1.0 - sum(check_real("shares", share, above=0.0, most=1.0) for share in named)
+    pairs = list(zip(given, wanted, strict=True))
+    others = sum(want for share, want in pairs if share is None)
+    if rest < -1e-9 or (rest <= 0.0 and others > 0.0):
+        raise ValueError(f"shares must leave something to the other steps, got {named!r}")
+    unit = rest / others if others > 0.0 else 0.0
+    shares = [want * unit if share is None else share for share, want in pairs]
+    # A step whose rule asks for nothing releases nothing.
+    return [_ALL * share if share > 0.0 else None for share in shares]
+
+
+def _certificate(
+    solution: Solution, maps: Sequence[RowMap], noise: Any, facts: PublicFacts
+) -> Certificate:
+    """Certify a run of ``Preprocessed`` whose model is none."""
+    matrices, centers = (
+        np.concatenate([np.ravel(values) for values in all_values])
+        for all_values in ([one.matrix for one in maps], [one.center for one in maps])
+    )
+    whole = certify("PrivateTransformer", solution, noise, tuple(facts.facts), matrices, centers)
+    stages = dict(whole.settings["stages"])
+    del stages["model"]
+    settings = {
+        **whole.settings,
+        "algorithm": ", then ".join(one["algorithm"] for one in stages.values()),
+        "stages": stages,
+        "problem": {"target": NO_TARGET},
+    }
+    return dataclasses.replace(whole, loss=NO_TARGET, settings=settings)

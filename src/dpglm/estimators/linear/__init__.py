@@ -1,0 +1,1 @@
+"""Linear models: classifiers and regressors."""

@@ -1,0 +1,350 @@
+"""What all linear models share: plan, fit, and the way back to the user's units."""
+
+from __future__ import annotations
+
+import abc
+import functools
+import math
+import numbers
+import os
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils import Tags, column_or_1d
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from dpglm._progress import stage
+from dpglm._validation import check_bool, check_integer, check_one_of, check_real
+from dpglm.certificate.certificate import certify
+from dpglm.data.collection import Collection, TargetMap, as_collection
+from dpglm.data.feature_bounds import FeatureBounds
+from dpglm.data.memory.matrix import MatrixRows
+from dpglm.data.prepare import ColumnScaling, Matrix
+from dpglm.data.spec import DataSpec
+from dpglm.estimators._private import (
+    PrivateEstimator,
+    PublicFacts,
+    warn_of_noise,
+    warn_of_slow_sums,
+)
+from dpglm.estimators.linear._identity import identity
+from dpglm.estimators.linear._prediction import Output, RowPrediction
+from dpglm.estimators.linear._watching import heard, showing
+from dpglm.ledger.ledger import PrivacyLedger
+from dpglm.privacy.budget import PrivacyBudget
+from dpglm.privacy.noise import NoiseSource
+from dpglm.problem import Constraint, Problem, Regularizer
+from dpglm.solvers.auto import Auto
+from dpglm.solvers.base import Plan, Solver, StepInfo
+from dpglm.solvers.checkpoint import CheckpointFile
+from dpglm.solvers.registry import SOLVERS
+from dpglm.solvers.run import run
+from dpglm.tables.finite import unmasked
+from dpglm.tables.given import NO_WEIGHT, as_weights, check_not_missing
+from dpglm.tables.user_matrix import finite_matrix
+
+__all__ = ["PrivateLinearModel"]
+
+
+class PrivateLinearModel(PrivateEstimator):
+    """Base of the estimators; see the subclasses for the parameters.
+
+    A subclass says what its targets are and which problem is solved; everything that touches
+    private rows happens here and below.
+    """
+
+    def __init__(
+        self,
+        *,
+        epsilon: float,
+        delta: float | Literal["auto"],
+        budget: PrivacyBudget | None,
+        ledger: PrivacyLedger | str | os.PathLike[str] | None,
+        adjacency: str,
+        n_rows: int | None,
+        solver: str | Solver,
+        row_norm: float | None,
+        feature_bounds: FeatureBounds | None,
+        weight_bound: float | None,
+        fit_intercept: bool,
+        penalize_intercept: bool,
+        regularizer: Regularizer | None,
+        constraint: Constraint | None,
+        random_state: int | NoiseSource | None,
+        callback: Callable[[StepInfo], None] | None,
+        verbose: int,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.budget = budget
+        self.ledger = ledger
+        self.adjacency = adjacency
+        self.n_rows = n_rows
+        self.solver = solver
+        self.row_norm = row_norm
+        self.feature_bounds = feature_bounds
+        self.weight_bound = weight_bound
+        self.fit_intercept = fit_intercept
+        self.penalize_intercept = penalize_intercept
+        self.regularizer = regularizer
+        self.constraint = constraint
+        self.random_state = random_state
+        self.callback = callback
+        self.verbose = verbose
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.non_deterministic = not isinstance(self.random_state, numbers.Integral)
+        return tags
+
+    @abc.abstractmethod
+    def _problem(self, spec: DataSpec) -> Problem:
+        """State what is minimised, but for what ``_stated`` puts in its place."""
+
+    def _make_plan(self, spec: DataSpec, problem: Problem, *, may_copy: bool = True) -> Plan:
+        solver, problem = self._solver(), self._stated(problem)
+        if self.solver == "auto" and not may_copy:
+            solver = Auto(may_copy=False)
+        if self.callback is not None and not callable(self.callback):
+            raise ValueError(f"callback must be callable or None, got {self.callback!r}")
+        if not isinstance(self.verbose, bool | np.bool_):
+            check_integer("verbose", self.verbose, least=0)
+        with showing(self.verbose), stage("Planning"):
+            return solver.plan(problem, self._budget(spec.n_rows), spec, self._adjacency())
+
+    def _stated(self, problem: Problem) -> Problem:
+        """Put the penalty and the constraint that were given in place of the problem's own."""
+        if self.regularizer is not None and not isinstance(self.regularizer, Regularizer):
+            raise ValueError(f"regularizer must be a Regularizer or None, got {self.regularizer!r}")
+        if self.constraint is not None and not isinstance(self.constraint, Constraint):
+            raise ValueError(f"constraint must be a Constraint or None, got {self.constraint!r}")
+        return Problem(
+            problem.loss,
+            problem.regularizer if self.regularizer is None else self.regularizer,
+            problem.constraint if self.constraint is None else self.constraint,
+            penalize_intercept=check_bool("penalize_intercept", self.penalize_intercept),
+        )
+
+    def _solver(self) -> Solver:
+        solver = self.solver
+        if isinstance(solver, str):
+            check_one_of("solver", solver, tuple(SOLVERS))
+            solver = SOLVERS[solver]()
+        if not isinstance(solver, Solver):
+            raise ValueError(f"solver must be a name or a Solver object, got {self.solver!r}")
+        return solver
+
+    def _spec(
+        self,
+        n_rows: int,
+        n_features: int,
+        row_norm: float,
+        *,
+        dtype: str,
+        is_sparse: bool,
+        weight_bound: float,
+        n_outputs: int = 1,
+        target_range: tuple[float, float] = (-math.inf, math.inf),
+    ) -> DataSpec:
+        # Some solvers bound rounding for double precision only.
+        stored = self._stored_type(dtype, is_sparse=is_sparse)
+        strict = self._solver().needs_float64(self._budget(n_rows))
+        return DataSpec(
+            n_rows=n_rows,
+            n_features=n_features,
+            n_outputs=n_outputs,
+            row_norm=row_norm,
+            intercept=row_norm if check_bool("fit_intercept", self.fit_intercept) else 0.0,
+            dtype="float64" if strict else stored,
+            sparse=is_sparse,
+            weight_bound=weight_bound,
+            target_low=target_range[0],
+            target_high=target_range[1],
+            entry_bound=math.inf if self.feature_bounds is None else 1.0,
+        )
+
+    def _planned_spec(
+        self, n_rows: int, n_features: int, *, dtype: str, is_sparse: bool, **options: Any
+    ) -> DataSpec:
+        """Return the facts of data that nobody has seen yet."""
+        row_norm = self._planned_row_norm(n_rows, n_features)
+        return self._spec(n_rows, n_features, row_norm, dtype=dtype, is_sparse=is_sparse, **options)
+
+    def _weight_bound(self) -> float:
+        """Return the declared bound on the weight of a row, before ``sample_weight``."""
+        return (
+            1.0
+            if self.weight_bound is None
+            else check_real("weight_bound", self.weight_bound, above=0.0)
+        )
+
+    def _validated(self, X: Any, y: Any, **options: Any) -> tuple[Matrix, NDArray[Any]]:
+        if y is not None:
+            y = check_not_missing(column_or_1d(unmasked("y", y), warn=True))
+        read = functools.partial(validate_data, self, X, y, **options)
+        return finite_matrix(X, read)
+
+    def _scored(self, X: Any, y: Any, sample_weight: Any) -> Collection:
+        """Return rows of any kind with their targets, for a score."""
+        check_is_fitted(self)
+        rows = as_collection(X, y, sample_weight)
+        if rows is None:
+            X, y = self._validated(X, y, reset=False)
+            own = None if sample_weight is None else as_weights(sample_weight, X.shape[0])
+            return MatrixRows(X, y, own)
+        self._check_features(rows)
+        return rows
+
+    def _weights(
+        self, sample_weight: Any, n_rows: int, facts: PublicFacts
+    ) -> tuple[NDArray[np.float64] | None, float]:
+        """Check ``sample_weight``, and say which public bound it is held to."""
+        if sample_weight is None:
+            if self.weight_bound is not None:
+                facts.declared("weight_bound", self._weight_bound())
+            return None, self._weight_bound()
+        weights = as_weights(sample_weight, n_rows)
+        if not weights.any():
+            raise ValueError(NO_WEIGHT)
+        if self.weight_bound is not None:
+            facts.declared("weight_bound", self._weight_bound())
+            return weights, self._weight_bound()
+        bound = float(weights.max())
+        facts.from_data("weight_bound", bound, "Give weight_bound= a public bound on the weights.")
+        return weights, bound
+
+    def _accept(self, rows: Collection, facts: PublicFacts) -> float:
+        """Note what a collection says of itself; return the declared bound on its weights."""
+        self._check_rows(rows)
+        self.n_features_in_ = rows.shape[1]
+        if rows.feature_names is not None:
+            self.feature_names_in_ = np.array(rows.feature_names, dtype=object)
+        if self.weight_bound is not None:
+            facts.declared("weight_bound", self._weight_bound())
+        elif rows.is_weighted:
+            raise ValueError(
+                "weight_bound must be declared for weights that are not in memory, got None"
+            )
+        return self._weight_bound()
+
+    def _fit(
+        self,
+        rows: Collection,
+        facts: PublicFacts,
+        problem_for: Callable[[DataSpec], Problem],
+        *,
+        targets: TargetMap,
+        weights: TargetMap | None = None,
+        weight_bound: float,
+        checkpoint: str | os.PathLike[str] | CheckpointFile | None,
+        n_outputs: int = 1,
+        target_range: tuple[float, float] = (-math.inf, math.inf),
+    ) -> NDArray[np.float64]:
+        """Run the plan; return coefficients (columns, outputs) in the user's feature units."""
+        self._adjacency(), self._budget(1), self._noise()
+        ledger = self._ledger()
+        names = getattr(self, "feature_names_in_", None)
+        if names is not None:
+            facts.declared("feature_names", list(names))
+        n_rows, row_norm, scaling = self._row_facts(rows, facts)
+        spec = self._spec(
+            n_rows,
+            rows.shape[1],
+            row_norm,
+            dtype=rows.dtype,
+            is_sparse=rows.is_sparse,
+            weight_bound=weight_bound,
+            n_outputs=n_outputs,
+            target_range=target_range,
+        )
+        plan = self._make_plan(spec, problem_for(spec), may_copy=rows.copies_cheaply)
+        warn_of_noise(plan)
+        if rows.is_numpy:
+            warn_of_slow_sums()
+        noise = self._noise()
+        with showing(self.verbose, plan):
+            prepared = rows.prepared(spec, scaling, targets, weights)
+            if checkpoint is not None:
+                known = identity(
+                    self, rows, facts, scaling=scaling, targets=targets, weights=weights
+                )
+                checkpoint = CheckpointFile.of(checkpoint, known)
+            hearer = heard(self.callback, self.verbose)
+            solution = run(plan, prepared, noise, hearer, ledger, checkpoint)
+        self._keep_scaling(scaling)
+        self.solution_ = solution
+        self.n_iter_ = solution.n_steps
+        return self._to_user_units(solution.w.reshape(spec.n_columns, -1), spec, scaling)
+
+    def _certify(self, facts: PublicFacts) -> None:
+        self.privacy_ = certify(
+            type(self).__name__,
+            self.solution_,
+            self._noise(),
+            tuple(facts.facts),
+            self.coef_,
+            self.intercept_,
+        )
+
+    @staticmethod
+    def _to_user_units(
+        w: NDArray[np.float64], spec: DataSpec, scaling: ColumnScaling | None
+    ) -> NDArray[np.float64]:
+        """Coefficients for unscaled columns; the last row is the intercept, also where fixed."""
+        if spec.intercept:
+            intercept = spec.intercept * w[-1:]
+            w = w[:-1]
+        else:
+            intercept = np.zeros((1, w.shape[1]))
+        if scaling is None:
+            return np.vstack([w, intercept])
+        if spec.sparse:
+            return np.vstack([w / scaling.sparse_scale[:, np.newaxis], intercept])
+        w = w / scaling.scale[:, np.newaxis]
+        return np.vstack([w, intercept - scaling.center @ w])
+
+    def _row_prediction(self, output: Output) -> RowPrediction:
+        check_is_fitted(self)
+        return RowPrediction(self.coef_, self.intercept_, self._fitted_scaling(), output)
+
+    def _predicted(self, X: Any, output: Output) -> Any:
+        """Predict rows of any kind; the result is of the same kind."""
+        function = self._row_prediction(output)
+        rows = as_collection(X)
+        if rows is None:
+            return function(self._features(X))
+        self._check_features(rows)
+        return rows.apply(function)
+
+    def _features(self, X: Any) -> Matrix:
+        """Check rows in memory against those that were fitted."""
+
+        def read(**options: Any) -> tuple[Matrix, None]:
+            return validate_data(self, X, reset=False, **options), None
+
+        return finite_matrix(X, read)[0]  # type: ignore[no-any-return]
+
+    def _check_rows(self, rows: Collection) -> None:
+        """Check that a collection has rows."""
+        if rows.shape[0] == 0:
+            raise ValueError(
+                f"Found array with 0 sample(s) (shape={rows.shape}) while a minimum of 1 is "
+                f"required by {type(self).__name__}."
+            )
+
+    def _check_features(self, rows: Collection) -> None:
+        """Check that a collection has rows, and the columns that were fitted."""
+        self._check_rows(rows)
+        if rows.shape[1] != self.n_features_in_:
+            raise ValueError(
+                f"X has {rows.shape[1]} features, but {type(self).__name__} is expecting "
+                f"{self.n_features_in_} features as input"
+            )
+        names, fitted = rows.feature_names, getattr(self, "feature_names_in_", None)
+        if names is not None and fitted is not None and list(names) != list(fitted):
+            raise ValueError(
+                f"X must have the features that were fitted, {list(fitted)}, got {list(names)}"
+            )

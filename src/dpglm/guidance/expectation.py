@@ -1,0 +1,268 @@
+"""How good a model to expect from a plan, and what would help: a rule of thumb, in words."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from dpglm._html import card
+from dpglm.certificate.cautions import LARGEST_EPSILON, weak_delta, weak_epsilon
+from dpglm.certificate.words import plain_number
+from dpglm.guidance.coefficients import CoefficientTable
+from dpglm.privacy import gdp
+from dpglm.privacy.budget import ApproximateDP, default_delta
+from dpglm.problem import Target
+from dpglm.solvers.base import Plan
+
+__all__ = ["Guidance", "guidance", "signal_to_noise"]
+
+# Shares of the improvement over the constant answer (area under the ROC curve, accuracy, R squared)
+# that default fits reached; docs/guidance.md has the measurements.
+_VERDICTS = (
+    (2.0, "Noise will drown nearly everything: do not fit with these numbers."),
+    (
+        10.0,
+        "Expect a rough pattern that changes from fit to fit: a third of what can be had or so.",
+    ),
+    (30.0, "Expect a useful but clearly weaker model: half to nine tenths of what can be had."),
+    (100.0, "Expect a good model: three quarters or more of what can be had without privacy."),
+    (math.inf, "Expect a model close to the one without privacy."),
+)
+_HOPELESS, _GOOD = 2.0, 30.0
+# Real targets need so many times more: R squared goes with the square of what is found.
+_REAL_FACTOR = 3.0
+# L2 noise in several steps costs so many times more than one release of that length.
+_PURE_FACTOR = 5.0
+_BOUNDS = (
+    "tighter bounds, if public knowledge has them: noise is made for rows as long as row_norm, so "
+    "rows far shorter than that (a tenth and less) drown in it"
+)
+
+
+@final
+@dataclass(frozen=True)
+class Guidance:
+    """What to expect from a plan.
+
+    Parameters
+    ----------
+    sizes : str
+        Rows, budget and coefficients.
+    signal : float
+        ``signal_to_noise`` of the plan: below 2 noise drowns nearly everything, from 30 on the
+        model is good.
+    verdict : str
+        What that means.
+    noise : str
+        The noise in each coefficient.
+    cures : tuple of str
+        What would make a good model, each by itself; empty where it is expected anyway.
+    cautions : tuple of str
+        Where the budget protects too little; of a fitted model its certificate says so.
+
+    Notes
+    -----
+    Privacy: it depends on public facts, and on coefficients that were released.
+    """
+
+    sizes: str
+    signal: float
+    verdict: str
+    noise: str
+    cures: tuple[str, ...]
+    cautions: tuple[str, ...]
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether noise will drown nearly everything."""
+        return self.signal < _HOPELESS
+
+    def sections(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        """Return headings with their sentences."""
+        parts = (
+            (
+                "What to expect (a rule of thumb, not a promise)",
+                (self.sizes, self.verdict, self.noise),
+            ),
+            ("What would help", tuple(f"{cure[0].upper()}{cure[1:]}." for cure in self.cures)),
+            ("Caution", self.cautions),
+        )
+        return tuple((heading, sentences) for heading, sentences in parts if sentences)
+
+    def _repr_html_(self) -> str:
+        cures = [("What would help", self.cures)] if self.cures else []
+        pairs = (("for", self.sizes), ("expect", self.verdict), ("noise", self.noise))
+        return card(
+            "What to expect (a rule of thumb, not a promise)",
+            pairs,
+            warnings=self.cautions,
+            sections=cures,
+        )
+
+    def __str__(self) -> str:
+        return "\n".join(
+            line
+            for heading, sentences in self.sections()
+            for line in (f"{heading}:", *(f"  {sentence}" for sentence in sentences))
+        )
+
+
+def guidance(plan: Plan, coefficients: CoefficientTable | None = None) -> Guidance:
+    """Say how good a model to expect from a plan, and what would help.
+
+    Parameters
+    ----------
+    plan : Plan
+        From ``estimator.plan(...)``, or ``solution_.plan`` of a fitted estimator.
+    coefficients : CoefficientTable, optional
+        Those of the fitted model, to set their noise against them.
+
+    Returns
+    -------
+    Guidance
+        To be printed.
+
+    Notes
+    -----
+    The rule was measured with default solvers on generated and public data, see
+    docs/guidance.md. Other solvers, and classes that are very easy or hard to tell apart, are
+    better or worse. ``expected_curve`` tries the plan itself on generated rows.
+
+    Privacy: it depends on public facts, and on coefficients that were released.
+
+    Examples
+    --------
+    >>> from dpglm import LogisticRegression
+    >>> print(guidance(LogisticRegression(row_norm=3.0).plan(n_rows=400, n_features=30)))
+    What to expect (a rule of thumb, not a promise):
+      400 rows and epsilon 1 for 31 coefficients.
+      Expect a useful but clearly weaker model: half to nine tenths of what can be had.
+      Noise in each coefficient: standard deviation ... at most, per unit of its column.
+    What would help:
+      About 630 rows instead of 400.
+      Epsilon 1.6 instead of 1, which protects less.
+      About 12 columns instead of 30: leave some out, or merge categories, by public knowledge.
+      Tighter bounds, ...
+    """
+    signal = signal_to_noise(plan)
+    spent = ", ".join(
+        f"{name} {plain_number(value)}"
+        for name, value in plan.budget.to_dict().items()
+        if name not in ("type", "delta")
+    )
+    return Guidance(
+        f"{plan.data.n_rows} rows and {spent} for {plan.data.n_coefficients} coefficients.",
+        signal,
+        next(text for bound, text in _VERDICTS if signal < bound),
+        _noise_in_plan(plan) if coefficients is None else _noise_in_model(coefficients),
+        _cures(plan, _GOOD / signal) if signal < _GOOD else (),
+        _cautions(plan) if coefficients is None else (),
+    )
+
+
+def signal_to_noise(plan: Plan) -> float:
+    """Return the number of rows, times what privacy leaves of each, per root of coefficients.
+
+    Parameters
+    ----------
+    plan : Plan
+        The plan of a fit.
+
+    Returns
+    -------
+    float
+        ``n mu / (f sqrt(coefficients))``, with the budget's mu and the factor f of the relation
+        and of weights above 1; a third of it for targets that are numbers. For a delta of 0,
+        where L2 noise is as long as ``coefficients / epsilon``, a fifth of
+        ``n epsilon / (f coefficients)`` takes its place.
+    """
+    data = plan.data
+    factor = plan.adjacency.sum_sensitivity(max(1.0, data.weight_bound))
+    if _is_number(plan):
+        factor *= _REAL_FACTOR
+    if _is_pure(plan):
+        epsilon = plan.budget.as_approximate_dp().epsilon
+        return data.n_rows * epsilon / (_PURE_FACTOR * factor * data.n_coefficients)
+    return data.n_rows * plan.budget.gdp_mu() / (factor * math.sqrt(data.n_coefficients))
+
+
+def _noise_in_model(table: CoefficientTable) -> str:
+    clear = int(np.count_nonzero(table.above_noise()))
+    return (
+        f"{clear} of {table.values.size} coefficients are more than two standard deviations of "
+        "their noise away from zero; the others could be noise alone."
+    )
+
+
+def _noise_in_plan(plan: Plan) -> str:
+    per = "unit of" if math.isinf(plan.data.entry_bound) else "half of the declared range of"
+    target = "in half ranges of the target " if _has_range(plan) else ""
+    return (
+        f"Noise in each coefficient: standard deviation {plan.coefficient_noise:.2g} at most, "
+        f"{target}per {per} its column."
+    )
+
+
+def _cures(plan: Plan, lack: float) -> tuple[str, ...]:
+    data, pure = plan.data, _is_pure(plan)
+    fewer = data.n_features / (lack if pure else lack**2)
+    found = [
+        f"about {_round_up(data.n_rows * lack)} rows instead of {data.n_rows}",
+        *_larger_budget(plan, lack),
+    ]
+    if fewer >= 1.0:
+        found.append(
+            f"about {int(fewer)} columns instead of {data.n_features}: leave some out, or merge "
+            "categories, by public knowledge"
+        )
+    found.append(_BOUNDS)
+    if pure:
+        found.append("a delta above 0: it allows Gaussian noise, of which less is needed")
+    return tuple(found)
+
+
+def _larger_budget(plan: Plan, lack: float) -> list[str]:
+    budget = plan.budget
+    if isinstance(budget, ApproximateDP):
+        pure = _is_pure(plan)
+        epsilon = (
+            budget.epsilon * lack if pure else gdp.epsilon(budget.delta, budget.gdp_mu() * lack)
+        )
+        said = f"epsilon {epsilon:.2g} instead of {plain_number(budget.epsilon)}"
+    else:
+        mu = budget.gdp_mu() * lack
+        epsilon = gdp.epsilon(default_delta(plan.data.n_rows), mu)
+        said = f"a mu of {mu:.2g}"
+    return [f"{said}, which protects less"] if epsilon <= LARGEST_EPSILON else []
+
+
+def _cautions(plan: Plan) -> tuple[str, ...]:
+    budget, n_rows = plan.budget, plan.data.n_rows
+    delta = default_delta(n_rows)
+    if isinstance(budget, ApproximateDP):
+        epsilon, delta = budget.epsilon, budget.delta
+    else:
+        epsilon = gdp.epsilon(delta, budget.gdp_mu())
+    said = (weak_epsilon(epsilon), weak_delta(delta, n_rows))
+    return tuple(sentence for sentence in said if sentence is not None)
+
+
+def _is_pure(plan: Plan) -> bool:
+    return plan.budget.to_dict().get("delta") == 0.0
+
+
+def _is_number(plan: Plan) -> bool:
+    return plan.problem.loss.target in (Target.REAL, Target.COUNT)
+
+
+def _has_range(plan: Plan) -> bool:
+    return plan.problem.loss.target is Target.REAL and math.isfinite(plan.data.target_high)
+
+
+def _round_up(value: float) -> int:
+    """Two significant digits, rounded up."""
+    unit: int = 10 ** max(0, math.floor(math.log10(value)) - 1)
+    return unit * math.ceil(value / unit)

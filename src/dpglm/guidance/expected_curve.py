@@ -1,0 +1,257 @@
+"""Accuracy against epsilon on generated rows of a plan's shape, so before any private row."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from dpglm._progress import stage
+from dpglm._validation import check_integer, check_real
+from dpglm.data.prepare import prepare_rows
+from dpglm.data.spec import DataSpec
+from dpglm.guidance.generated_rows import METRIC, GeneratedRows
+from dpglm.privacy import gdp
+from dpglm.privacy.budget import ApproximateDP, GaussianDP, default_delta
+from dpglm.privacy.noise import SeededNoise
+from dpglm.problem import Target
+from dpglm.solvers.auto import Auto
+from dpglm.solvers.base import Plan, Solver
+from dpglm.solvers.run import run
+
+__all__ = ["ExpectedCurve", "default_epsilons", "expected_curve"]
+
+# Fractions of the budget's epsilon.
+_FRACTIONS = (0.03, 0.1, 0.3, 1.0, 3.0)
+_LARGEST_EPSILON = 1e6
+_NO_NOISE = GaussianDP(1e4)
+# Larger problems are stood in for by smaller ones.
+_MOST_COLUMNS, _MOST_ENTRIES, _ENOUGH_ROWS_PER_COLUMN = 400, 2_000_000, 10
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class ExpectedCurve:
+    """Scores of private fits to generated rows at several epsilons.
+
+    Parameters
+    ----------
+    epsilons : tuple of float
+        Ascending.
+    scores : ndarray of shape (n_epsilons, n_runs)
+        Score of each fit, on fresh generated rows.
+    without_noise : float
+        Score of the default solver with hardly any noise.
+    without_features : float
+        Score of the best constant answer.
+    chosen : float
+        The plan's epsilon, to three digits.
+    metric : str
+        What the scores are.
+    remarks : tuple of str
+        How the rows were generated, and what that means.
+    """
+
+    epsilons: tuple[float, ...]
+    scores: NDArray[np.float64]
+    without_noise: float
+    without_features: float
+    chosen: float
+    metric: str
+    remarks: tuple[str, ...]
+
+    def figure(self) -> Any:
+        """Draw the curve.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+
+        Raises
+        ------
+        ImportError
+            If Matplotlib is not installed (``pip install 'dpglm[plot]'``).
+        """
+        from dpglm.report.plots import accuracy_against_epsilon
+
+        fits = self.scores.shape[1]
+        runs = f"Line: mean of {fits} fits. Shaded: their range." if fits > 1 else "Line: one fit."
+        return accuracy_against_epsilon(
+            self.epsilons,
+            self.scores,
+            without_privacy=self.without_noise,
+            without_features=self.without_features,
+            chosen=self.chosen if self.chosen in self.epsilons else None,
+            metric=self.metric,
+            title="What privacy costs on generated rows of this shape",
+            subtitle="\n".join([*self.remarks[:-1], f"Not your data: levels will differ. {runs}"]),
+        )
+
+
+def expected_curve(
+    plan: Plan,
+    epsilons: Sequence[float] | None = None,
+    *,
+    solver: Solver | None = None,
+    n_runs: int = 3,
+    random_state: int | None = None,
+    progress: Callable[[], None] | None = None,
+) -> ExpectedCurve:
+    """Fit a plan's problem to generated rows of its shape, at several epsilons.
+
+    Parameters
+    ----------
+    plan : Plan
+        From ``estimator.plan(...)``.
+    epsilons : sequence of float, optional
+        Above 0, different; by default 0.03, 0.1, 0.3, 1 and 3 times the plan's.
+    solver : Solver, optional
+        What the estimator was told to use; by default the default solver.
+    n_runs : int, default=3
+        Fits for each epsilon, at least 1.
+    random_state : int, optional
+        Seed of rows and noise; by default others each time.
+    progress : callable, optional
+        Called after each of the ``len(epsilons) * n_runs + 1`` fits.
+
+    Returns
+    -------
+    ExpectedCurve
+
+    Raises
+    ------
+    ValueError
+        If a parameter is out of range, or the solver does not fit the problem.
+
+    Notes
+    -----
+    Rows are half as long as ``row_norm`` allows, half of that (by squared length) being common
+    to all rows; the variance along the k-th direction, turned at random, goes as 1/k. A linear
+    score with random coefficients decides the target: two classes that overlap so far that the
+    best area under the ROC curve is about 0.9; several classes of which the largest score plus
+    Gumbel noise wins; numbers of which half of the variance can be predicted, with a standard
+    deviation of a fifth of their range; counts whose logarithms are such numbers. So it shows
+    what the numbers of rows, columns and classes, the budget and the solver do, with signal of a
+    usual strength. It knows nothing of your columns: where these tell more or less, hold
+    outliers, or rows are far shorter than ``row_norm``, levels differ.
+
+    Problems too large to be tried quickly are stood in for by fewer rows and columns at the same
+    ``n mu / sqrt(coefficients)``, and ``remarks`` says so.
+
+    Privacy: no private row is used, and the plan depends on public facts only.
+
+    Examples
+    --------
+    >>> from dpglm import LogisticRegression
+    >>> plan = LogisticRegression(row_norm=2.0).plan(n_rows=2000, n_features=5)
+    >>> curve = expected_curve(plan, [0.01, 1.0], n_runs=2, random_state=0)
+    >>> curve.scores.shape, curve.metric
+    ((2, 2), 'Area under the ROC curve')
+    """
+    check_integer("n_runs", n_runs, least=1)
+    budget = _in_epsilon(plan)
+    epsilons = default_epsilons(plan) if epsilons is None else epsilons
+    eps = sorted(check_real("epsilons", one, above=0.0, most=_LARGEST_EPSILON) for one in epsilons)
+    if not eps or len(set(eps)) < len(eps):
+        raise ValueError(f"epsilons must be different numbers above 0, got {epsilons!r}")
+    data, stretch = _stand_in(plan)
+    rng = np.random.default_rng(random_state)
+    made = GeneratedRows.draw(data, plan.problem.loss.target, rng)
+    X, y = made.sample(data.n_rows, rng)
+    rows = prepare_rows(sparse.csr_array(X) if data.sparse else X, y, data)
+
+    def score(solver: Solver, budget: ApproximateDP | GaussianDP) -> float:
+        fit = solver.plan(plan.problem, budget, data, plan.adjacency)
+        w = run(fit, rows, SeededNoise(int(rng.integers(2**63)))).w
+        advance(1)
+        if progress is not None:
+            progress()
+        return made.score(w)
+
+    solver = Auto() if solver is None else solver
+    budgets = [_stretched(ApproximateDP(one, budget.delta), stretch) for one in eps]
+    with stage("Fits to generated rows", len(eps) * n_runs + 1) as advance:
+        scores = np.array([[score(solver, one) for _ in range(n_runs)] for one in budgets])
+        without_noise = score(Auto(), _NO_NOISE)
+    return ExpectedCurve(
+        epsilons=tuple(eps),
+        scores=scores,
+        without_noise=without_noise,
+        without_features=made.constant_score,
+        chosen=_rounded(budget.epsilon),
+        metric=METRIC[plan.problem.loss.target],
+        remarks=_remarks(plan, data),
+    )
+
+
+def default_epsilons(plan: Plan) -> list[float]:
+    """Return the epsilons at which a plan is tried unless others are given."""
+    found = [_rounded(_in_epsilon(plan).epsilon * part) for part in _FRACTIONS]
+    return [epsilon for epsilon in found if epsilon <= _LARGEST_EPSILON]
+
+
+def _in_epsilon(plan: Plan) -> ApproximateDP:
+    """Return the budget, or about the epsilon that it has at a usual delta."""
+    if isinstance(plan.budget, ApproximateDP):
+        return plan.budget
+    delta = default_delta(plan.data.n_rows)
+    return ApproximateDP(_rounded(gdp.epsilon(delta, plan.budget.gdp_mu())), delta)
+
+
+def _rounded(epsilon: float) -> float:
+    return float(f"{epsilon:.3g}")
+
+
+def _stand_in(plan: Plan) -> tuple[DataSpec, float]:
+    """Return a size that can be tried quickly, and how much larger mu must be for it."""
+    whole = plan.data
+    n_features = min(whole.n_features, _MOST_COLUMNS)
+    data = dataclasses.replace(whole, n_features=n_features)
+    # Rows per column stay what they are, up to where more make no difference.
+    n_rows = min(
+        math.ceil(whole.n_rows * n_features / whole.n_features),
+        max(_MOST_ENTRIES // data.n_coefficients, _ENOUGH_ROWS_PER_COLUMN * data.n_columns),
+    )
+    fewer = data.n_coefficients / whole.n_coefficients
+    root = fewer if plan.budget.to_dict().get("delta") == 0.0 else math.sqrt(fewer)
+    return dataclasses.replace(data, n_rows=n_rows), whole.n_rows / n_rows * root
+
+
+def _stretched(budget: ApproximateDP, stretch: float) -> ApproximateDP:
+    if stretch == 1.0:
+        return budget
+    if budget.delta == 0.0:
+        return ApproximateDP(min(budget.epsilon * stretch, _LARGEST_EPSILON), 0.0)
+    epsilon = gdp.epsilon(budget.delta, budget.gdp_mu() * stretch)
+    # A mu below that of epsilon 0 is left to the least epsilon above it.
+    return ApproximateDP(min(max(epsilon, 1e-9), _LARGEST_EPSILON), budget.delta)
+
+
+def _remarks(plan: Plan, data: DataSpec) -> tuple[str, ...]:
+    whole = plan.data
+    sizes = f"{whole.n_rows} rows, {whole.n_features} columns"
+    if whole.n_outputs > 1:
+        sizes += f", {whole.n_outputs} classes"
+    signals = {
+        Target.BINARY: "the best model has an area of about 0.9",
+        Target.CLASS: "classes overlap",
+        Target.REAL: "half of the target's variance can be predicted",
+        Target.COUNT: "half of the variance of the log count can be predicted",
+    }
+    found = [f"{sizes}; {signals[plan.problem.loss.target]}."]
+    if (data.n_rows, data.n_features) != (whole.n_rows, whole.n_features):
+        found.append(
+            f"To be quick, tried with {data.n_rows} rows and {data.n_features} columns at the same "
+            "signal per coefficient."
+        )
+    found.append(
+        "Generated rows know nothing of yours: where your columns tell more or less, or rows are "
+        "far shorter than row_norm, levels differ."
+    )
+    return tuple(found)

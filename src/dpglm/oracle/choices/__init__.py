@@ -1,0 +1,1 @@
+"""Private choices by scores summed over rows: ranks, coordinates, parameters."""

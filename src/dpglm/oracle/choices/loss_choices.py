@@ -1,0 +1,271 @@
+"""Clipped losses summed over the rows: the least of them, or one with noise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpglm.data.memory import dense, sparse
+from dpglm.data.rows import SERIAL, Block, BlockMap, Rows
+from dpglm.data.spec import DataSpec
+from dpglm.oracle.gradients import Oracle
+from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.curator import BoundedSum
+from dpglm.privacy.noise.scales import noise_scale
+
+__all__ = [
+    "RowLoss",
+    "choose_least_generalized",
+    "choose_least_loss",
+    "clipped_loss_sums",
+    "loss_noise",
+    "loss_rounding",
+    "noisy_loss",
+]
+
+_Array = NDArray[np.float64]
+
+
+class RowLoss(Protocol):
+    """What a row loses by a prediction; all that is asked of a loss here."""
+
+    def value(self, z: NDArray[Any], y: NDArray[Any], /) -> NDArray[Any]:
+        """Return the losses for predictions of shape (n,) or (n, K) and targets."""
+
+
+def clipped_loss_sums(
+    rows: Rows,
+    loss: RowLoss,
+    candidates: Sequence[NDArray[np.float64]],
+    bounds: Sequence[float],
+    map_blocks: BlockMap = SERIAL,
+) -> NDArray[np.float64]:
+    """Sum the rows' clipped losses for each candidate. Private.
+
+    Parameters
+    ----------
+    rows : Rows
+        Prepared rows.
+    loss : RowLoss
+        A loss that is at least 0.
+    candidates : sequence of ndarray, each of shape ``rows.spec.coefficient_shape``
+        Parameters, at least one.
+    bounds : sequence of float
+        For each candidate the value, above 0, as which larger losses count.
+    map_blocks : callable, optional
+        ``map``, or a parallel one that keeps the order.
+
+    Returns
+    -------
+    ndarray of shape (len(candidates),)
+
+    Notes
+    -----
+    Privacy: each row contributes between 0 and its bound times its weight, whatever its values
+    and whatever the candidates are; a loss that overflowed, to infinity or to NaN, counts as
+    the bound.
+    """
+
+    def block_sums(block: Block) -> NDArray[np.float64]:
+        sums = np.empty(len(candidates))
+        for j, (w, bound) in enumerate(zip(candidates, bounds, strict=True)):
+            sums[j] = _weighted(_clipped(loss, block, w, bound), block).sum()
+        return sums
+
+    return rows.sum(block_sums, map_blocks, (len(candidates),))
+
+
+def _clipped(loss: RowLoss, block: Block, w: NDArray[np.float64], bound: float) -> _Array:
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        losses = loss.value(block.predict(w), block.targets).astype(np.float64, copy=False)
+    # A comparison with NaN is false.
+    return np.where(losses <= bound, np.maximum(losses, 0.0), bound)
+
+
+def _weighted(values: _Array, block: Block) -> _Array:
+    if block.weights is None:
+        return values
+    return values * block.weights.astype(np.float64, copy=False)
+
+
+def loss_rounding(spec: DataSpec, bound: float) -> float:
+    """Bound on what rounding adds to the distance of two neighbours' sums; n is public.
+
+    Parameters
+    ----------
+    spec : DataSpec
+        Public facts of the rows.
+    bound : float
+        Largest exact contribution of a row, weight included.
+
+    Returns
+    -------
+    float
+
+    Notes
+    -----
+    Privacy: clipping is exact and the weight rounds once. Neighbours are cut into the same
+    blocks and differ in one of them, of m rows, whose sum in float64 is within ``gamma_m`` times
+    the sum of its terms, in any order (Higham 2002, section 4.2). The blocks are added by
+    ``Rows.sum``, whose error enters for both.
+    """
+    unit = float(np.finfo(np.float64).eps) / 2
+    rows_of_block = sparse.BLOCK_ROWS if spec.sparse else dense.BLOCK_ROWS
+    affected = min(rows_of_block, spec.n_rows)
+    blocks = spec.n_rows // min(dense.RUN_ROWS, sparse.BLOCK_ROWS) + 1
+    within = 2.0 * affected * unit * affected
+    across = (unit + (2.0 * blocks * unit) ** 2) * spec.n_rows
+    return 2.0 * (within + across + unit) * bound * (1.0 + 4.0 * unit)
+
+
+def choose_least_loss(
+    oracle: Oracle,
+    candidates: Sequence[NDArray[np.float64]],
+    bound: float,
+    epsilon: float,
+    loss: RowLoss | None = None,
+) -> int:
+    """Choose the candidate with the least clipped loss, all clipped at the same bound.
+
+    Parameters
+    ----------
+    oracle : Oracle
+        Answers for the rows; their number is public.
+    candidates : sequence of ndarray, each of shape ``rows.spec.coefficient_shape``
+        Public parameters, at least one.
+    bound : float
+        Larger losses count as this; above 0.
+    epsilon : float
+        What the choice costs.
+    loss : RowLoss, optional
+        A loss that is at least 0; by default the oracle's own.
+
+    Returns
+    -------
+    int
+        Position of the choice. The losses stay private, that of the chosen candidate included.
+
+    Notes
+    -----
+    Privacy: ``Pure(epsilon)``, by permute-and-flip. It only sees differences of scores, so
+    what matters is the length of an interval that contains the moves of all scores, and half
+    of that counts as the sensitivity (``dpglm.privacy.selection.choices``). A row contributes
+    between 0 and the bound: erasing it moves all scores down by at most the bound, so half the
+    bound is the sensitivity; replacing it moves scores up or down by at most the bound, which is
+    twice half the bound, as ``Adjacency.sum_sensitivity`` has it.
+    """
+    spec = oracle.rows.spec
+    largest = bound * spec.weight_bound
+    sums = clipped_loss_sums(
+        oracle.rows,
+        oracle.loss if loss is None else loss,
+        candidates,
+        [bound] * len(candidates),
+        oracle.map_blocks,
+    )
+    return oracle.curator.choose_least(sums, 0.5 * largest + loss_rounding(spec, largest), epsilon)
+
+
+def choose_least_generalized(
+    oracle: Oracle,
+    candidates: Sequence[NDArray[np.float64]],
+    bounds: Sequence[float],
+    public_loss: float,
+    epsilon: float,
+    failure: float,
+) -> int:
+    """Choose the candidate with the least clipped loss, each clipped at its own bound.
+
+    Parameters
+    ----------
+    oracle : Oracle
+        Answers for the rows; their number is public.
+    candidates : sequence of ndarray, each of shape ``rows.spec.coefficient_shape``
+        Public parameters, at least one.
+    bounds : sequence of float
+        For each candidate the value, above 0, as which larger losses count.
+    public_loss : float
+        A public bound on the mean loss of one candidate more, whose score has no sensitivity.
+    epsilon : float
+        What the choice costs.
+    failure : float
+        Probability with which the choice may miss its accuracy, in (0, 1).
+
+    Returns
+    -------
+    int
+        0 for the candidate with the public loss, 1 for ``candidates[0]``, and so on. The
+        losses stay private, that of the chosen candidate included.
+
+    Notes
+    -----
+    Privacy: ``BoundedRange(epsilon)``, by the generalised exponential mechanism. Erasing a row
+    moves the score of candidate j by at most ``bounds[j]`` times the weight bound.
+    """
+    spec = oracle.rows.spec
+    sums = clipped_loss_sums(oracle.rows, oracle.loss, candidates, bounds, oracle.map_blocks)
+    scores = np.concatenate([[spec.n_rows * spec.weight_bound * public_loss], sums])
+    largest = [bound * spec.weight_bound for bound in bounds]
+    moves = np.array([0.0, *(bound + loss_rounding(spec, bound) for bound in largest)])
+    return oracle.curator.choose_generalized(scores, moves, epsilon, failure)
+
+
+def loss_noise(
+    spec: DataSpec, adjacency: Adjacency, bound: float, noise_multiplier: float
+) -> float:
+    """Return the standard deviation of the noise in ``noisy_loss``, from public facts."""
+    half = 0.5 * bound * spec.weight_bound
+    sensitivity = half + loss_rounding(spec, 2.0 * half)
+    return noise_scale(adjacency, sensitivity, noise_multiplier, 1, _magnitude(spec, half)).std
+
+
+def noisy_loss(
+    oracle: Oracle, w: NDArray[np.float64], loss: RowLoss, bound: float, noise_multiplier: float
+) -> float:
+    """Release the sum over the rows of clipped losses less half the bound, with Gaussian noise.
+
+    Parameters
+    ----------
+    oracle : Oracle
+        Answers for the rows; their number is public.
+    w : ndarray of shape ``rows.spec.coefficient_shape``
+        Public parameter.
+    loss : RowLoss
+        A loss that is at least 0.
+    bound : float
+        Larger losses count as this; above 0.
+    noise_multiplier : float
+        Noise standard deviation over sensitivity, above 0.
+
+    Returns
+    -------
+    float
+        Lower is better.
+
+    Notes
+    -----
+    Privacy: ``Gaussian(noise_multiplier)``. Less half the bound a row contributes between minus
+    and plus half the bound (times its weight), so that is what erasing it changes at most.
+    """
+    spec = oracle.rows.spec
+    half = 0.5 * bound * spec.weight_bound
+
+    def block_sum(block: Block) -> _Array:
+        centred = _clipped(loss, block, w, bound) - 0.5 * bound
+        return np.array([_weighted(centred, block).sum()])
+
+    total = BoundedSum(
+        oracle.rows.sum(block_sum, oracle.map_blocks, (1,)),
+        contribution_bound=half,
+        magnitude=_magnitude(spec, half),
+        rounding=loss_rounding(spec, 2.0 * half),
+    )
+    return float(oracle.curator.release_gaussian(total, noise_multiplier)[0])
+
+
+def _magnitude(spec: DataSpec, bound: float) -> float:
+    """Public bound on a sum of contributions, rounding included."""
+    return 2.0 * spec.n_rows * bound

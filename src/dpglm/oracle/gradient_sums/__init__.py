@@ -1,0 +1,1 @@
+"""Bounded sums made of row gradients, beyond the plain clipped sum."""

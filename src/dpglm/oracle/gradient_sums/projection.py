@@ -1,0 +1,280 @@
+"""The bounded gradient sum seen through a public random matrix, and its release."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpglm.data.spec import DataSpec
+from dpglm.oracle.clipping import Clipping
+from dpglm.oracle.gradients import Oracle, clipped_gradient_sum
+from dpglm.oracle.rounding import sum_magnitude, sum_rounding
+from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.curator import BoundedSum
+from dpglm.privacy.noise import bernoulli, grid_sensitivity
+from dpglm.privacy.noise.scales import NoiseScale, noise_scale
+
+__all__ = [
+    "GaussianMatrix",
+    "noisy_projected_gradient",
+    "projected_magnitude",
+    "projected_noise",
+    "projected_rounding",
+]
+
+_BLOCK_ENTRIES, _BLOCK_ROWS = 1 << 20, 256
+_MARGIN = 10.0
+
+
+@final
+@dataclass(frozen=True)
+class GaussianMatrix:
+    """A public matrix A of independent standard normal entries, made when it is needed.
+
+    Parameters
+    ----------
+    rows : int
+        Number m of coefficients.
+    columns : int
+        Number p of values that are released.
+    seed : tuple of int
+        Public randomness. Each release needs a seed of its own.
+
+    Notes
+    -----
+    Only a block of it is ever in memory: it is drawn again each time it is used.
+
+    Privacy: the accounting takes entries as independent of the rows and of each other. They come
+    from a generator seeded with 64 bits that no row had a part in, not from the noise source.
+    """
+
+    rows: int
+    columns: int
+    seed: tuple[int, ...]
+
+    def blocks(self) -> Iterator[NDArray[np.float64]]:
+        """Yield A in blocks of successive rows."""
+        rng = np.random.default_rng(self.seed)
+        step = block_rows(self.columns)
+        for start in range(0, self.rows, step):
+            yield rng.standard_normal((min(step, self.rows - start), self.columns))
+
+    def dense(self) -> NDArray[np.float64]:
+        """Return A as one array."""
+        return np.concatenate(list(self.blocks()))
+
+    def project(self, vector: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Compute ``A^T vector / sqrt(p)``.
+
+        Parameters
+        ----------
+        vector : ndarray of shape (m,)
+
+        Returns
+        -------
+        ndarray of shape (p,)
+
+        Raises
+        ------
+        ArithmeticError
+            If A is longer than the bound that rounding counts on, for one seed in 10^21.
+
+        Notes
+        -----
+        The computed value is within ``projected_rounding`` of the exact one.
+        """
+        total, squares, start = np.zeros(self.columns), 0.0, 0
+        for block in self.blocks():
+            squares += float(np.vdot(block, block))
+            total += block.T @ vector[start : start + len(block)]
+            start += len(block)
+        if squares > _length(self.rows, self.columns) ** 2:
+            raise ArithmeticError(f"the public matrix of seed {self.seed} is too long to be used")
+        return total / math.sqrt(self.columns)
+
+    def lift(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Compute ``A values / sqrt(p)``, whose mean over A undoes ``project``.
+
+        Parameters
+        ----------
+        values : ndarray of shape (p,)
+
+        Returns
+        -------
+        ndarray of shape (m,)
+        """
+        scaled = values / math.sqrt(self.columns)
+        return np.concatenate([block @ scaled for block in self.blocks()])
+
+
+def block_rows(columns: int) -> int:
+    """Rows of A that are in memory at once."""
+    return min(_BLOCK_ROWS, max(1, _BLOCK_ENTRIES // columns))
+
+
+def _length(rows: int, columns: int) -> float:
+    """Bound on the Frobenius norm of A, exceeded with probability below ``exp(-50)``."""
+    return math.sqrt(rows * columns) + _MARGIN
+
+
+def projected_magnitude(spec: DataSpec, adjacency: Adjacency, bound: float, columns: int) -> float:
+    """Public bound on the L2 norm of a computed ``A^T s / sqrt(p)``.
+
+    Parameters
+    ----------
+    spec : DataSpec
+        Public facts of the rows.
+    adjacency : Adjacency
+        The neighbouring relation.
+    bound : float
+        Bound C on one row's exact contribution to s, weight included.
+    columns : int
+        Columns p of A.
+
+    Returns
+    -------
+    float
+    """
+    length = _length(spec.n_coefficients, columns) / math.sqrt(columns)
+    return 2.0 * length * sum_magnitude(spec, adjacency, bound)
+
+
+def projected_rounding(
+    spec: DataSpec, adjacency: Adjacency, bound: float, columns: int, noise_multiplier: float
+) -> float:
+    """Bound on what rounding adds to the sensitivity of a projected sum.
+
+    Parameters
+    ----------
+    spec : DataSpec
+        Public facts of the rows.
+    adjacency : Adjacency
+        The neighbouring relation.
+    bound : float
+        Bound C on one row's exact contribution to s, weight included.
+    columns : int
+        Columns p of A, at least 2.
+    noise_multiplier : float
+        Noise standard deviation over the sensitivity of s, above 0.
+
+    Returns
+    -------
+    float
+        To be added to ``bound`` before the relation's factor multiplies it.
+
+    Raises
+    ------
+    ValueError
+        If ``columns`` is below 2, where no such bound exists; as ``sum_rounding``.
+
+    Notes
+    -----
+    Privacy: let D bound the change of the computed s (``sum_rounding`` is in it). The computed
+    ``A^T s / sqrt(p)`` changes by ``A^T Delta / sqrt(p)`` with ``|Delta| <= D``, and by at most E
+    beyond that: products and snapping to the grid err by an absolute amount, however short
+    ``A^T Delta`` happens to be. So the release given A is mu-GDP with ``mu <= (chi D / sqrt(p) +
+    E) / std``, chi the length of p standard normals. With ``std = sigma (D + sqrt(kappa) E)`` and
+    ``kappa = (p + 1/(4 sigma^2)) / (p - 1)`` it costs no more than ``ProjectedGaussian(sigma,
+    p)``, sampled or not: docs/solvers/d2p2.md has the proof.
+
+    A sum of m products in blocks of b rows, the blocks one after the other, errs by at most
+    ``gamma_{b + m/b + 3} |A|^T |s|`` in each coordinate, the division included (Higham 2002,
+    section 3.1), so by ``gamma |A|_F |s| / sqrt(p)`` in L2 norm: for either of two neighbours.
+    """
+    if columns < 2:
+        raise ValueError(f"dimension must be an integer of at least 2, got {columns!r}")
+    step = block_rows(columns)
+    terms = step + -(-spec.n_coefficients // step) + 3
+    unit = terms * float(np.finfo(np.float64).eps) / 2
+    products = 2.0 * unit / (1.0 - unit) * projected_magnitude(spec, adjacency, bound, columns)
+    spread = math.sqrt((columns + 0.25 / noise_multiplier**2) / (columns - 1))
+    within = sum_rounding(spec, adjacency, bound) + spread * products
+    grid = noise_scale(
+        adjacency,
+        bound + within,
+        noise_multiplier,
+        columns,
+        projected_magnitude(spec, adjacency, bound, columns),
+    )
+    # The curator allows for snapping once; the grid it takes may be twice as coarse as this one.
+    return within + 2.0 * spread * grid_sensitivity(columns, grid.exponent)
+
+
+def projected_noise(
+    spec: DataSpec, adjacency: Adjacency, bound: float, columns: int, noise_multiplier: float
+) -> NoiseScale:
+    """Noise that a projected sum gets.
+
+    Parameters
+    ----------
+    spec, adjacency, bound, columns, noise_multiplier
+        As for ``projected_rounding``.
+
+    Returns
+    -------
+    NoiseScale
+    """
+    rounding = projected_rounding(spec, adjacency, bound, columns, noise_multiplier)
+    magnitude = projected_magnitude(spec, adjacency, bound, columns)
+    return noise_scale(adjacency, bound + rounding, noise_multiplier, columns, magnitude)
+
+
+def noisy_projected_gradient(
+    oracle: Oracle,
+    w: NDArray[np.float64],
+    clipping: Clipping,
+    noise_multiplier: float,
+    matrix: GaussianMatrix,
+    sampling_rate: float = 1.0,
+) -> NDArray[np.float64]:
+    """Release ``A^T g / sqrt(p)``, g the mean clipped gradient of all rows or a Poisson sample.
+
+    Parameters
+    ----------
+    oracle : Oracle
+        Of the private rows.
+    w : ndarray
+        Where gradients are taken; public.
+    clipping : Clipping
+        Bounds the gradient of each row, before A is applied.
+    noise_multiplier : float
+        Noise standard deviation over the sensitivity of the gradient sum itself.
+    matrix : GaussianMatrix
+        A, drawn for this release only, without looking at rows.
+    sampling_rate : float, default=1.0
+        Probability with which each row enters, independently, in (0, 1].
+
+    Returns
+    -------
+    ndarray of shape (p,)
+        The noisy sum divided by the public ``sampling_rate * n``.
+
+    Notes
+    -----
+    Privacy: one ``ProjectedGaussian(noise_multiplier, p)``, within
+    ``PoissonSampled(sampling_rate)`` if the rate is below 1. A is as good as chosen after the
+    rows and after every earlier release, so whatever the direction of the change of the sum is,
+    its length is multiplied by ``chi_p / sqrt(p)``. Used twice, A would not be independent of
+    the second direction.
+    """
+    spec, adjacency = oracle.rows.spec, oracle.curator.adjacency
+    batch = oracle.rows
+    if sampling_rate < 1.0:
+        entered = bernoulli(oracle.curator.noise, batch.n_rows, sampling_rate)
+        batch = batch.take(np.flatnonzero(entered))
+    bound = clipping.bound * spec.weight_bound
+    total = clipped_gradient_sum(batch, oracle.loss, clipping, w, oracle.map_blocks)
+    projected = BoundedSum(
+        matrix.project(total.ravel()),
+        contribution_bound=bound,
+        magnitude=projected_magnitude(spec, adjacency, bound, matrix.columns),
+        rounding=projected_rounding(spec, adjacency, bound, matrix.columns, noise_multiplier),
+        sampling_rate=sampling_rate,
+    )
+    noisy = oracle.curator.release_gaussian(projected, noise_multiplier, matrix.columns)
+    return noisy / (sampling_rate * spec.n_rows)

@@ -1,0 +1,1 @@
+"""Minimisers of strongly convex objectives over private rows."""

@@ -1,0 +1,1 @@
+"""Bounded sums of rows, of their moments and of their losses."""

@@ -1,0 +1,105 @@
+"""The bounded sum of what rows lose by one public parameter more than by another, released."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpglm.data.rows import SERIAL, Block, BlockMap, Rows
+from dpglm.oracle.gradients import Oracle
+from dpglm.oracle.rounding import sum_magnitude, sum_rounding
+from dpglm.privacy.curator import BoundedSum
+from dpglm.problem.loss import Loss
+
+__all__ = ["clipped_loss_difference_sum", "noisy_loss_difference"]
+
+
+def clipped_loss_difference_sum(
+    rows: Rows,
+    loss: Loss,
+    bound: float,
+    w: NDArray[np.float64],
+    anchor: NDArray[np.float64],
+    map_blocks: BlockMap = SERIAL,
+) -> NDArray[np.float64]:
+    """Sum over rows of the loss at ``w`` minus that at ``anchor``, clipped. Private.
+
+    Parameters
+    ----------
+    rows : Rows
+        Prepared rows.
+    loss : Loss
+        The loss of one row as a function of its prediction.
+    bound : float
+        Differences are clipped to [-bound, bound]; above 0.
+    w, anchor : ndarray of shape ``rows.spec.coefficient_shape``
+        The parameters that are compared.
+    map_blocks : callable, optional
+        ``map``, or a parallel one that keeps the order.
+
+    Returns
+    -------
+    ndarray of shape (1,)
+        The sum.
+
+    Notes
+    -----
+    Privacy: each row contributes at most ``bound * spec.weight_bound`` in absolute value,
+    whatever its values and whatever ``w`` and ``anchor`` are: the clip acts on the computed
+    difference, and one that is not a number counts as the bound.
+    """
+
+    def block_sum(block: Block) -> NDArray[np.float64]:
+        with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+            after = loss.value(block.predict(w), block.targets)
+            before = loss.value(block.predict(anchor), block.targets)
+            differences = np.subtract(after, before, dtype=np.float64)
+        # A comparison with NaN is false.
+        clipped = np.where(differences <= bound, np.maximum(differences, -bound), bound)
+        if block.weights is not None:
+            clipped *= block.weights
+        return np.array([clipped.sum()])
+
+    return rows.sum(block_sum, map_blocks, (1,))
+
+
+def noisy_loss_difference(
+    oracle: Oracle,
+    w: NDArray[np.float64],
+    anchor: NDArray[np.float64],
+    bound: float,
+    noise_multiplier: float,
+) -> float:
+    """Release by how much more rows lose by ``w`` than by ``anchor``, all together.
+
+    Parameters
+    ----------
+    oracle : Oracle
+        Rows, loss and curator.
+    w, anchor : ndarray of shape ``rows.spec.coefficient_shape``
+        The parameters that are compared; public.
+    bound : float
+        Differences are clipped to [-bound, bound]; above 0.
+    noise_multiplier : float
+        Noise standard deviation over the sensitivity of the sum.
+
+    Returns
+    -------
+    float
+        The noisy sum; below 0 where ``w`` seems better.
+
+    Notes
+    -----
+    Privacy: one ``Gaussian(noise_multiplier)``. Values are added in float64, so ``sum_rounding``
+    holds for their sum, whatever the rows were stored as.
+    """
+    spec = oracle.rows.spec
+    largest = bound * spec.weight_bound
+    adjacency = oracle.curator.adjacency
+    total = BoundedSum(
+        clipped_loss_difference_sum(oracle.rows, oracle.loss, bound, w, anchor, oracle.map_blocks),
+        contribution_bound=largest,
+        magnitude=sum_magnitude(spec, adjacency, largest),
+        rounding=sum_rounding(spec, adjacency, largest),
+    )
+    return float(oracle.curator.release_gaussian(total, noise_multiplier)[0])

@@ -1,0 +1,233 @@
+"""The constants that the papers' theorems speak of, from public facts, and their conditions."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from dpglm.data.spec import DataSpec
+from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import PrivacyBudget
+from dpglm.problem import Problem, Unconstrained
+from dpglm.solvers.gradient.noisy_gd import NoisyGD
+from dpglm.solvers.parts.outputs import Output
+from dpglm.solvers.parts.schedules import Constant
+
+__all__ = [
+    "Constants",
+    "check_bounded",
+    "check_convex",
+    "check_penalty",
+    "check_smooth",
+    "check_unconstrained",
+    "constants",
+    "convex_settings",
+    "loss_at_zero",
+    "plain_descent",
+    "whole_steps",
+]
+
+_MOST_STEPS = 2000
+
+
+@final
+@dataclass(frozen=True)
+class Constants:
+    """Constants of the mean row loss as a function of the parameter.
+
+    Parameters
+    ----------
+    radius : float
+        B, the largest norm within the constraint; inf without one.
+    lipschitz : float
+        G, the largest norm of a row's gradient there, or the clip if that is smaller.
+    smoothness : float
+        H, a Lipschitz constant of the mean gradient; inf if there is none.
+    noise_of_one_step : float
+        Standard deviation of the noise in each coordinate of a mean gradient if one were
+        released; that of each of T steps is sqrt(T) times this.
+    """
+
+    radius: float
+    lipschitz: float
+    smoothness: float
+    noise_of_one_step: float
+
+
+def constants(
+    problem: Problem,
+    budget: PrivacyBudget,
+    data: DataSpec,
+    adjacency: Adjacency,
+    clip: float | None = None,
+) -> Constants:
+    """Find the constants of a problem.
+
+    Parameters
+    ----------
+    problem : Problem
+        Loss, penalty and constraint.
+    budget : PrivacyBudget
+        What may be spent, all of it on gradients of the full batch.
+    data : DataSpec
+        Public facts.
+    adjacency : Adjacency
+        The neighbouring relation.
+    clip : float, optional
+        Norm at which row gradients are clipped. With one output and a convex loss that makes
+        the loss Lipschitz and no less smooth (Song et al. 2021, Lemma 5.1).
+
+    Returns
+    -------
+    Constants
+
+    Raises
+    ------
+    ValueError
+        If row gradients are not bounded.
+
+    Notes
+    -----
+    Full-batch steps are accounted exactly: T of them are mu-GDP if the noise multiplier is
+    ``sqrt(T) / mu``. So their noise is known, up to rounding, before anything is calibrated.
+    """
+    loss, norm = problem.loss, data.augmented_row_norm
+    low, high = data.target_range(loss.target.bounds)
+    radius = problem.constraint.norm_bound(data.n_coefficients)
+    lipschitz = loss.slope_bound_on(radius * norm, low, high) * norm
+    if clip is not None:
+        lipschitz = min(lipschitz, clip)
+    if not math.isfinite(lipschitz):
+        raise ValueError(
+            f"loss must have bounded slopes within the constraint, got {loss!r} within "
+            f"{problem.constraint!r}"
+        )
+    sensitivity = adjacency.sum_sensitivity(lipschitz * data.weight_bound)
+    return Constants(
+        radius=radius,
+        lipschitz=lipschitz,
+        smoothness=loss.smoothness_on(math.inf, low, high) * norm**2 * data.weight_bound,
+        noise_of_one_step=sensitivity / (budget.gdp_mu() * data.n_rows),
+    )
+
+
+def loss_at_zero(problem: Problem, data: DataSpec) -> float:
+    """Bound the mean loss at the parameter zero, from the public range of the targets."""
+    low, high = data.target_range(problem.loss.target.bounds)
+    # Losses of real targets are convex in the target there, so an end of the range is worst;
+    # for class indices every class is alike.
+    scalar = data.n_outputs == 1
+    targets = np.array([low, high]) if scalar else np.array([0])
+    if not np.isfinite(targets).all():
+        raise ValueError(f"target_low and target_high must be finite, got {low!r} and {high!r}")
+    predictions = np.zeros(2) if scalar else np.zeros((1, data.n_outputs))
+    return float(problem.loss.value(predictions, targets).max()) * data.weight_bound
+
+
+def convex_settings(
+    reach: float, known: Constants, directions: int, n_steps: int | None
+) -> tuple[int, float]:
+    """Choose number and size of the steps by the error bound for convex losses.
+
+    Parameters
+    ----------
+    reach : float
+        Distance B from zero to the minimiser, or a bound or a guess.
+    known : Constants
+        G, H and s.
+    directions : int
+        Number r of directions in which noise counts.
+    n_steps : int, optional
+        T, if it is given.
+
+    Returns
+    -------
+    n_steps : int
+        By default the smaller of ``G^2 / (r s^2)`` and ``H B / (s sqrt(r))``, at most 2000.
+    step_size : float
+
+    Notes
+    -----
+    With exact gradients g and independent noise of variance ``T s^2`` in each of r directions,
+    the average w of the iterates 0 to T - 1 has, for every step size eta,
+
+        E F(w) - F(w*) <= B^2 / (2 eta T) + eta (G^2 + r T s^2) / 2,
+
+    and for ``eta <= 1/H`` the same without ``G^2`` if the gradient vanishes at w*. Proof:
+    ``|w_{t+1} - w*|^2``, projected or not, is in expectation at most
+    ``|w_t - w*|^2 - 2 eta <g, w_t - w*> + eta^2 |g|^2 + eta^2 r T s^2``. Convexity gives
+    ``<g, w_t - w*> >= F(w_t) - F(w*)``, with ``|g|^2 / (2 H)`` more if F is smooth, which pays
+    for ``eta^2 |g|^2``. Add up over t. (At a w* held back by a constraint the gradient does
+    not vanish; the second bound then holds for iterates 1 to T with twice its noise term.) Large
+    T make either bound ``B s sqrt(r)``: the first up to sqrt(2) from ``G^2 / (r s^2)`` on, the
+    second from ``H B / (s sqrt(r))`` on.
+    """
+    noise = known.noise_of_one_step * math.sqrt(directions)
+    if n_steps is None:
+        enough = min((known.lipschitz / noise) ** 2, known.smoothness * reach / noise)
+        n_steps = whole_steps(enough)
+    total = n_steps * noise**2
+    step_size = reach / math.sqrt(n_steps * (known.lipschitz**2 + total))
+    if math.isfinite(known.smoothness):
+        smooth = min(1.0 / known.smoothness, reach / math.sqrt(n_steps * total))
+        with_slopes = reach**2 / (step_size * n_steps)
+        without = reach**2 / (2.0 * smooth * n_steps) + smooth * total / 2.0
+        step_size = smooth if without < with_slopes else step_size
+    return n_steps, step_size
+
+
+def whole_steps(wanted: float) -> int:
+    """Round a number of steps up, to at least 1 and at most 2000."""
+    return max(1, math.ceil(min(wanted, _MOST_STEPS)))
+
+
+def plain_descent(n_steps: int, step_size: float, clip: float, output: Output) -> NoisyGD:
+    """Full-batch noisy gradient descent with constant steps and no momentum."""
+    return NoisyGD(
+        n_steps=n_steps,
+        step_size=step_size,
+        schedule=Constant(),
+        clip=clip,
+        momentum=0.0,
+        output=output,
+    )
+
+
+def check_convex(problem: Problem) -> None:
+    """Raise ValueError unless the loss is convex."""
+    if not problem.loss.convex:
+        raise ValueError(f"loss must be convex, got {problem.loss!r}")
+
+
+def check_smooth(problem: Problem, known: Constants) -> None:
+    """Raise ValueError unless the loss is smooth and non-negative."""
+    if not (math.isfinite(known.smoothness) and problem.loss.nonnegative):
+        raise ValueError(f"loss must be smooth and non-negative, got {problem.loss!r}")
+
+
+def check_penalty(problem: Problem) -> None:
+    """Raise ValueError unless the penalty is quadratic, or there is none."""
+    if not math.isfinite(problem.regularizer.smoothness):
+        raise ValueError(f"regularizer must be NoPenalty or L2, got {problem.regularizer!r}")
+
+
+def check_unconstrained(problem: Problem) -> None:
+    """Raise ValueError unless every parameter is allowed."""
+    if problem.constraint != Unconstrained():
+        raise ValueError(f"constraint must be Unconstrained, got {problem.constraint!r}")
+
+
+def check_bounded(problem: Problem, data: DataSpec) -> None:
+    """Raise ValueError unless all coefficients are held within a bounded set."""
+    if not math.isfinite(problem.constraint.norm_bound(data.n_coefficients)):
+        raise ValueError(
+            f"constraint must be bounded, such as L2Ball(radius), got {problem.constraint!r}"
+        )
+    if data.intercept > 0.0 and not problem.penalize_intercept:
+        raise ValueError(
+            "penalize_intercept must be True for the constraint to hold the intercept, too "
+            f"(or there must be no intercept), got {problem.penalize_intercept!r}"
+        )

@@ -1,0 +1,175 @@
+"""Noisy gradient descent on a bounded set as Arora et al. (2022) set it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import final
+
+from dpglm._validation import check_integer
+from dpglm.data.spec import DataSpec
+from dpglm.papers._constants import (
+    check_bounded,
+    check_convex,
+    check_penalty,
+    check_smooth,
+    constants,
+    convex_settings,
+    loss_at_zero,
+    plain_descent,
+    whole_steps,
+)
+from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import PrivacyBudget
+from dpglm.problem import Problem
+from dpglm.solvers.base import Plan, Solver
+from dpglm.solvers.parts.outputs import UniformAverage
+
+__all__ = ["Arora2022Lipschitz", "Arora2022Smooth"]
+
+
+@final
+@dataclass(frozen=True)
+class Arora2022Smooth(Solver):
+    """Projected noisy gradient descent for smooth, non-negative losses, Lipschitz or not.
+
+    Row gradients are clipped where they cannot exceed within the constraint; constant steps, no
+    momentum, the average of all iterates. The problem brings the constraint, ``L2Ball(B)``,
+    or another bounded set.
+
+    Parameters
+    ----------
+    n_steps : int, optional
+        Number of steps T, at least 1. By default n, as in the theorem, but at most 2000.
+
+    Notes
+    -----
+    With B the largest norm in the set, H the smoothness of a row's loss, Y^2 the largest loss
+    at zero, d the number of coefficients and sigma the noise in each coordinate of a mean
+    gradient, the step size is
+
+        eta = min( B / (sqrt(T) max(sqrt(H) Y, sigma sqrt(d))), 1 / (4 H) ).
+
+    For n rows drawn independently and ``n >= H B^2 / Y^2`` the excess population risk is then
+    of order ``sqrt(H) B Y / sqrt(n) + G B sqrt(d) / (n mu)``, with mu the budget and G the bound
+    on row gradients. For the latter dpglm takes the supremum of the slope on the predictions
+    that the set allows, which is below the paper's generic ``2 Y sqrt(H) + 2 H B`` (Lemma 2). An
+    L2 penalty is allowed; it enters by its prox.
+
+    Privacy: ``NoisyGD`` plans, calibrates and runs; nothing here is relied on, not the paper's
+    variance either, which is too small for epsilon above 8 or so.
+
+    References
+    ----------
+    Arora, Bassily, Guzmán, Menart and Ullah, "Differentially Private Generalized Linear Models
+    Revisited", NeurIPS 2022, Theorem 1 (where the root in the step size spans one letter too
+    many).
+
+    Examples
+    --------
+    >>> from dpglm.privacy import ApproximateDP
+    >>> from dpglm.problem import L2Ball, Squared
+    >>> problem = Problem(Squared(), constraint=L2Ball(2.0))
+    >>> data = DataSpec(n_rows=1000, n_features=5, target_low=-1.0, target_high=1.0)
+    >>> plan = Arora2022Smooth().plan(problem, ApproximateDP(1.0, 1e-5), data)
+    >>> plan.n_steps, plan.method.clipping.bound
+    (1000, 3.0)
+    """
+
+    n_steps: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.n_steps is not None:
+            check_integer("n_steps", self.n_steps, least=1)
+
+    def plan(
+        self,
+        problem: Problem,
+        budget: PrivacyBudget,
+        data: DataSpec,
+        adjacency: Adjacency = Adjacency.ZERO_OUT,
+    ) -> Plan:
+        check_convex(problem)
+        check_bounded(problem, data)
+        check_penalty(problem)
+        known = constants(problem, budget, data, adjacency)
+        check_smooth(problem, known)
+        n_steps = whole_steps(data.n_rows) if self.n_steps is None else self.n_steps
+        gradient = math.sqrt(known.smoothness * loss_at_zero(problem, data))
+        noise = known.noise_of_one_step * math.sqrt(n_steps * data.n_coefficients)
+        step_size = min(
+            known.radius / (math.sqrt(n_steps) * max(gradient, noise)),
+            1.0 / (4.0 * known.smoothness),
+        )
+        return plain_descent(n_steps, step_size, known.lipschitz, UniformAverage()).plan(
+            problem, budget, data, adjacency
+        )
+
+
+@final
+@dataclass(frozen=True)
+class Arora2022Lipschitz(Solver):
+    """Projected noisy gradient descent for losses with bounded slopes, smooth or not.
+
+    As ``Arora2022Smooth``, with number and size of the steps from the bound below.
+
+    Parameters
+    ----------
+    n_steps : int, optional
+        Number of steps T, at least 1. By default the least for which the bound is within a
+        factor sqrt(2) of what any T can give, but at most 2000.
+
+    Notes
+    -----
+    With B the largest norm in the set, G the bound on row gradients, H the smoothness of the mean
+    loss, d the number of coefficients and s the noise in each coordinate of a mean gradient
+    divided by sqrt(T), the average w of the first T iterates has
+
+        E F(w) - F(w*) <= B^2 / (2 eta T) + eta (G^2 + d T s^2) / 2,
+
+    where F is the empirical risk and w* its minimiser in the set; for ``eta <= 1/H`` the same
+    without ``G^2`` if the gradient vanishes at w* (otherwise with twice the noise term). The step
+    minimises the better bound, T is chosen as in ``Song2021``. Unlike there, the dimension
+    counts and not the rank: a projection mixes noise from every direction into those of the
+    rows. An L2 penalty enters by its prox.
+
+    Privacy: ``NoisyGD`` plans, calibrates and runs; nothing here is relied on.
+
+    References
+    ----------
+    Arora, Bassily, Guzmán, Menart and Ullah, "Differentially Private Generalized Linear Models
+    Revisited", NeurIPS 2022, Algorithm 1, which section 4 and appendix B run in the projected
+    space for Lipschitz losses; Bassily, Smith and Thakurta, "Private Empirical Risk
+    Minimization", FOCS 2014, for the bound.
+
+    Examples
+    --------
+    >>> from dpglm.privacy import ApproximateDP
+    >>> from dpglm.problem import Hinge, L2Ball
+    >>> problem = Problem(Hinge(), constraint=L2Ball(2.0))
+    >>> data = DataSpec(n_rows=1000, n_features=50)
+    >>> Arora2022Lipschitz().plan(problem, ApproximateDP(1.0, 1e-5), data).n_steps
+    1438
+    """
+
+    n_steps: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.n_steps is not None:
+            check_integer("n_steps", self.n_steps, least=1)
+
+    def plan(
+        self,
+        problem: Problem,
+        budget: PrivacyBudget,
+        data: DataSpec,
+        adjacency: Adjacency = Adjacency.ZERO_OUT,
+    ) -> Plan:
+        check_convex(problem)
+        check_bounded(problem, data)
+        check_penalty(problem)
+        known = constants(problem, budget, data, adjacency)
+        n_steps, step_size = convex_settings(known.radius, known, data.n_coefficients, self.n_steps)
+        return plain_descent(n_steps, step_size, known.lipschitz, UniformAverage()).plan(
+            problem, budget, data, adjacency
+        )

@@ -1,0 +1,53 @@
+"""DPSGD-F of Sun et al. (2023) in its theoretical form."""
+
+from __future__ import annotations
+
+from dpglm.papers.song2021 import Song2021
+from dpglm.preprocessing.clip_to_quantile import ClipToQuantile
+from dpglm.preprocessing.instance_optimal_center import InstanceOptimalCenter
+from dpglm.solvers.base import Solver
+from dpglm.solvers.composite.preprocessed import Preprocessed
+
+__all__ = ["dpsgd_f_theoretical"]
+
+
+def dpsgd_f_theoretical(
+    solver: Solver | None = None, shares: tuple[float | None, float | None] | None = None
+) -> Preprocessed:
+    """Make DPSGD-F in its theoretical form: for rows far from zero next to their spread.
+
+    Parameters
+    ----------
+    solver : Solver, optional
+        Fits the model to preprocessed rows; ``Song2021()`` by default, whose error goes by the
+        rank of the rows as in the paper's Theorem 1.
+    shares : pair of float or None, optional
+        Shares of the budget (of mu squared) for the mean and for the radius. By default rules of
+        the steps; the paper has ``(1/3, 1/3)``.
+
+    Returns
+    -------
+    Preprocessed
+
+    Notes
+    -----
+    An instance-optimal mean is subtracted, then rows are divided by a private radius tau around
+    it and the longer ones shortened to it, beside an intercept column of length tau. So rows have
+    a norm of at most ``sqrt(2) tau``, and gradients one of at most ``sqrt(2) G tau`` for a loss
+    with slopes up to G, at which ``Song2021`` clips. The paper clips the whole row, intercept
+    column included; here that column stays, so that coefficients can be taken back exactly. The
+    radius is a quantile of 0.9, not one that leaves out ``O(log n / epsilon)`` rows.
+
+    Privacy: as for ``Preprocessed``.
+
+    References
+    ----------
+    Sun et al. 2023, Algorithm 2 and Theorem 1.
+
+    Examples
+    --------
+    >>> [type(step).__name__ for step in dpsgd_f_theoretical().steps]
+    ['InstanceOptimalCenter', 'ClipToQuantile']
+    """
+    steps = [InstanceOptimalCenter(), ClipToQuantile()]
+    return Preprocessed(steps, solver or Song2021(), shares=shares)

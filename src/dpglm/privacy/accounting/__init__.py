@@ -1,0 +1,1 @@
+"""From privacy events to (epsilon, delta), and from a budget to noise."""

@@ -1,0 +1,360 @@
+"""From a budget to the noise it needs, and from what happened to what it spent."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+
+from scipy.optimize import brentq
+from scipy.special import ndtri_exp
+
+from dpglm.privacy.accounting.accountant import check_parallel_parts
+from dpglm.privacy.accounting.accountants import (
+    Accountant,
+    FourierAccountant,
+    GaussianAccountant,
+    MixtureAccountant,
+    PLDAccountant,
+    RenyiAccountant,
+    TightestAccountant,
+    accountant_for,
+)
+from dpglm.privacy.accounting.reduction import Pieces, reduce_event
+from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import ApproximateDP, PrivacyBudget
+from dpglm.privacy.events import Event
+from dpglm.privacy.events.branches import branches
+
+__all__ = ["calibrate", "excess", "spent", "within_budget"]
+
+# A tenth of a per cent of noise is far below what a user can notice.
+_NUMERICAL_TOLERANCE = 1e-3
+_EXACT_TOLERANCE = 1e-6
+# The grid of PLDAccountant, convolved faster.
+_LIKE_PLD = FourierAccountant(cell_fraction=0.03, most_cells=50_000)
+# Of delta; the search for an epsilon may end a little above it.
+_MARGIN = 1.0 - 2e-6
+# So coarse a grid asks for up to two per cent more noise, at a tenth of the work.
+_ROUGH = FourierAccountant(cell_fraction=0.25, most_cells=50_000, even_cells=100)
+
+
+def calibrate(
+    make_event: Callable[[float], Event], budget: PrivacyBudget, adjacency: Adjacency
+) -> float:
+    """Find the smallest noise multiplier whose event is within a budget.
+
+    Parameters
+    ----------
+    make_event : callable
+        Maps a noise multiplier to the event that will happen with it. More noise must never
+        cost more privacy.
+    budget : PrivacyBudget
+        The most that may be spent.
+    adjacency : Adjacency
+        The relation to which noise multipliers refer.
+
+    Returns
+    -------
+    float
+        Above 0. At most 1e-9 (Gaussian throughout), 1e-6 (other exact accounting) or 1e-3
+        (numerical accounting) above the smallest one, relatively.
+
+    Raises
+    ------
+    ValueError
+        If parts of the event are about disjoint parts of the rows, under add/remove; if no
+        multiplier in reach is within the budget (parts of the event that do not depend
+        on it cost too much, or delta is below what numerical accounting resolves), if the
+        smallest multiplier is 0 because the event does not depend on it, or if the budget
+        cannot be met by such events at all (delta of 0 for Gaussian noise; a mu-GDP or zCDP
+        budget for events that are not Gaussian throughout).
+
+    Notes
+    -----
+    Privacy: the returned multiplier has itself passed ``within_budget``.
+
+    Examples
+    --------
+    >>> from dpglm.privacy.budget import ApproximateDP
+    >>> from dpglm.privacy.events import Gaussian, Repeated
+    >>> budget = ApproximateDP(1.0, 1e-5)
+    >>> round(calibrate(lambda s: Repeated(Gaussian(s), 100), budget, Adjacency.ZERO_OUT), 3)
+    37.306
+    """
+    example = make_event(1.0)
+    check_parallel_parts(example, adjacency)
+    if GaussianAccountant().supports(example, adjacency):
+        return _calibrate_exactly(make_event, budget, adjacency)
+    limit = budget.as_approximate_dp()
+    if limit.delta == 0.0:
+        if math.isinf(accountant_for(example, adjacency).epsilon(example, adjacency, 0.0)):
+            budget.gdp_mu()  # raises: Gaussian noise and a delta of 0
+        return _calibrate_exactly(make_event, limit, adjacency)
+    start = _central_limit(make_event, limit, adjacency)
+    if MixtureAccountant().supports(example, adjacency):
+        return _calibrate_exactly(make_event, limit, adjacency, start, _EXACT_TOLERANCE)
+    return _calibrate_numerically(make_event, limit, adjacency, start)
+
+
+def excess(event: Event, adjacency: Adjacency, budget: PrivacyBudget) -> float:
+    """Compare what an event spends with a budget.
+
+    Parameters
+    ----------
+    event, adjacency, budget
+        As for ``within_budget``.
+
+    Returns
+    -------
+    float
+        At most 0 only if the event is within the budget. The logarithm of the ratio of what is
+        spent to what may be spent, in mu or in epsilon of pure differential privacy; for other
+        events of two mu that belong to the deltas, roughly. So it falls by about as much as the
+        logarithm of a noise multiplier grows.
+
+    Raises
+    ------
+    ValueError
+        As for ``within_budget``.
+    """
+    check_parallel_parts(event, adjacency)
+    return max(_excess(one, adjacency, budget) for one in branches(event))
+
+
+def _excess(event: Event, adjacency: Adjacency, budget: PrivacyBudget) -> float:
+    exact = GaussianAccountant()
+    if exact.supports(event, adjacency):
+        return _log_ratio(exact.mu(event, adjacency), budget.gdp_mu())
+    limit = budget.as_approximate_dp()
+    accountant = accountant_for(event, adjacency)
+    if limit.delta == 0.0:
+        return _log_ratio(accountant.epsilon(event, adjacency, 0.0), limit.epsilon)
+    return _excess_of_delta(event, adjacency, limit, accountant)
+
+
+def within_budget(event: Event, adjacency: Adjacency, budget: PrivacyBudget) -> bool:
+    """Whether an event spends no more than a budget.
+
+    Parameters
+    ----------
+    event : Event
+        What happens or happened.
+    adjacency : Adjacency
+        The relation to which noise multipliers refer.
+    budget : PrivacyBudget
+        The most that may be spent. One given as mu-GDP or zCDP can only be compared with
+        events that are Gaussian throughout.
+
+    Returns
+    -------
+    bool
+        True only if an accountant shows it.
+
+    Raises
+    ------
+    ValueError
+        If the event is not Gaussian throughout, and the budget is not (epsilon, delta), or if
+        parts of it are about disjoint parts of the rows, under add/remove.
+    """
+    check_parallel_parts(event, adjacency)
+    # What a row can meet, one by one and in canonical form: so each is held to the budget as it
+    # was when its noise was calibrated, to the last bit.
+    return all(_within(one, adjacency, budget) for one in branches(event))
+
+
+def _within(event: Event, adjacency: Adjacency, budget: PrivacyBudget) -> bool:
+    exact = GaussianAccountant()
+    if exact.supports(event, adjacency):
+        return budget.allows_mu(exact.mu(event, adjacency))
+    limit = budget.as_approximate_dp()
+    accountant = accountant_for(event, adjacency)
+    return _delta(accountant, event, adjacency, limit.epsilon) <= limit.delta
+
+
+def spent(event: Event, adjacency: Adjacency, budget: PrivacyBudget) -> dict[str, float | str]:
+    """Say what an event spends, in the budget's currency, and who computed it.
+
+    Parameters
+    ----------
+    event, adjacency, budget
+        As for ``within_budget``.
+
+    Returns
+    -------
+    dict
+        ``epsilon`` and ``delta`` (at the budget's delta), or ``mu``, or ``rho``; and
+        ``accountant`` and ``version``. Numbers are rounded up.
+
+    Raises
+    ------
+    ValueError
+        As for ``within_budget``.
+
+    Examples
+    --------
+    >>> from dpglm.privacy.budget import ZeroConcentratedDP
+    >>> from dpglm.privacy.events import Gaussian
+    >>> spent(Gaussian(2.0), Adjacency.ZERO_OUT, ZeroConcentratedDP(1.0))["accountant"]
+    'gaussian'
+    """
+    accountant = accountant_for(event, adjacency)
+    signature = {"accountant": accountant.name, "version": accountant.version}
+    exact = GaussianAccountant()
+    if exact.supports(event, adjacency):
+        return {**budget.statement_for_mu(exact.mu(event, adjacency)), **signature}
+    limit = budget.as_approximate_dp()
+    epsilon = accountant.epsilon(event, adjacency, limit.delta)
+    return {"epsilon": epsilon, "delta": limit.delta, **signature}
+
+
+def _calibrate_exactly(
+    make_event: Callable[[float], Event],
+    budget: PrivacyBudget,
+    adjacency: Adjacency,
+    start: float = 1.0,
+    tolerance: float = 1e-9,
+) -> float:
+    multiplier = _root(
+        lambda s: excess(make_event(s), adjacency, budget), budget, 0.01 * tolerance, start
+    )
+    nudge = 1e-6 * tolerance
+    while not within_budget(make_event(multiplier), adjacency, budget):
+        multiplier *= 1.0 + nudge
+        nudge *= 2.0
+    return multiplier
+
+
+def _calibrate_numerically(
+    make_event: Callable[[float], Event],
+    limit: ApproximateDP,
+    adjacency: Adjacency,
+    start: float,
+) -> float:
+    """Find the place on a rough grid; a call or two of the slow accountant then settle it."""
+    example = make_event(1.0)
+    accountant = accountant_for(example, adjacency)
+    rough: Accountant = _ROUGH if _ROUGH.supports(example, adjacency) else accountant
+    if isinstance(accountant, TightestAccountant):
+        rough = TightestAccountant((rough, RenyiAccountant()))
+
+    def over_by(accountant: Accountant, multiplier: float) -> float:
+        return _excess_of_delta(make_event(multiplier), adjacency, limit, accountant)
+
+    found = _root(functools.partial(over_by, rough), limit, _NUMERICAL_TOLERANCE, start)
+    slope = (over_by(rough, 1.02 * found) - over_by(rough, found)) / math.log(1.02)
+    fine = (_LIKE_PLD, accountant) if isinstance(accountant, PLDAccountant) else (accountant,)
+    for one in fine:
+        found = _settled(functools.partial(over_by, one), found, slope)
+        if math.isinf(found):
+            raise ValueError(_OUT_OF_REACH.format(limit))
+    return found
+
+
+def _settled(over_by: Callable[[float], float], guess: float, slope: float) -> float:
+    """Find a multiplier that is within a budget, and hardly, from a guess near it.
+
+    The slope is that of ``over_by`` by the logarithm of the multiplier. What is returned is
+    ``inf`` if nothing was within.
+    """
+    slope = min(slope, -0.1)
+    too_small, best = 0.0, math.inf
+    for attempt in range(12):
+        over = over_by(guess)
+        if over <= 0.0:
+            best = min(best, guess)
+        else:
+            too_small = max(too_small, guess)
+        settled = best < too_small * (1.0 + 0.5 * _NUMERICAL_TOLERANCE)
+        if settled or 0.0 >= over > 0.5 * _NUMERICAL_TOLERANCE * slope:
+            break
+        # Newton's step, aimed a little above the root, further after each failure.
+        guess *= math.exp(min(over, 1.0) / -slope + 1e-4 * 2.0**attempt)
+        if not too_small < guess < best:
+            guess = math.sqrt(max(too_small, 0.5 * best) * best)
+    return best
+
+
+def _excess_of_delta(
+    event: Event, adjacency: Adjacency, limit: ApproximateDP, accountant: Accountant
+) -> float:
+    delta = max(_delta(accountant, one, adjacency, limit.epsilon) for one in branches(event))
+    most = _MARGIN * limit.delta
+    found = _log_ratio(_rough_mu(delta, limit.epsilon), _rough_mu(most, limit.epsilon))
+    return min(found, 0.0) if delta <= most else max(found, math.ulp(1.0))
+
+
+@functools.lru_cache(maxsize=1024)
+def _delta(accountant: Accountant, event: Event, adjacency: Adjacency, epsilon: float) -> float:
+    """Ask an accountant once: what a search has just settled on is asked about again by a plan."""
+    return accountant.delta(event, adjacency, epsilon)
+
+
+def _log_ratio(spent: float, most: float) -> float:
+    return math.log(spent / most) if spent > 0.0 else -math.inf
+
+
+def _rough_mu(delta: float, epsilon: float) -> float:
+    """Solve ``delta = Phi(mu/2 - epsilon/mu)``, the larger part of the formula for a mu."""
+    x = float(ndtri_exp(math.log(min(max(delta, 1e-300), _ALMOST_ONE))))
+    root = math.hypot(x, math.sqrt(2.0 * epsilon))
+    return x + root if x > 0.0 else 2.0 * epsilon / (root - x)
+
+
+def _central_limit(
+    make_event: Callable[[float], Event], limit: ApproximateDP, adjacency: Adjacency
+) -> float:
+    """Guess a multiplier from the variance of the privacy losses, as if their sum were normal.
+
+    Only ever where a search starts: for sampled noise such a guess is too low. It is 1 for
+    events that are not sums of such losses.
+    """
+    if not _ROUGH.supports(make_event(1.0), adjacency):
+        return 1.0
+    largest = limit.gdp_mu()
+
+    def over_by(multiplier: float) -> float:
+        parts = [reduce_event(one, adjacency) for one in branches(make_event(multiplier))]
+        return math.log(max(part.rows * math.sqrt(_variance(part)) for part in parts) / largest)
+
+    try:
+        return _root(over_by, limit, tolerance=1e-2, start=1.0)
+    except ValueError:
+        return 1.0
+
+
+def _variance(pieces: Pieces) -> float:
+    return pieces.mu**2 + sum(one.count * one.variance() for one in pieces.others)
+
+
+def _root(
+    over_by: Callable[[float], float],
+    budget: PrivacyBudget,
+    tolerance: float,
+    start: float,
+) -> float:
+    """Solve ``over_by(multiplier) = 0``: it falls, in the logarithm about as fast as that grows."""
+
+    @functools.cache
+    def at(log_multiplier: float) -> float:
+        return over_by(math.exp(log_multiplier))
+
+    near = math.log(start)
+    direction = math.copysign(1.0, at(near))
+    step = min(max(1.1 * abs(at(near)), 10.0 * tolerance), 3.0)
+    far = near + direction * step
+    while direction * at(far) > 0.0:
+        step *= 2.0
+        near, far = far, far + direction * step
+        if abs(near) > _FARTHEST:
+            raise ValueError((_OUT_OF_REACH if direction > 0.0 else _NO_NOISE).format(budget))
+    return math.exp(float(brentq(at, near, far, xtol=tolerance)))
+
+
+_FARTHEST = 40.0  # in logarithms
+_ALMOST_ONE = 1.0 - 1e-12
+_OUT_OF_REACH = (
+    "budget {!r} cannot be met by any noise multiplier: parts of the event that do not depend on "
+    "it cost too much, or delta is too small for numerical accounting"
+)
+_NO_NOISE = "budget {!r} is met without any noise: the event does not depend on its multiplier"

@@ -1,0 +1,1 @@
+"""Numerical accounting: privacy losses convolved by FFT."""

@@ -1,0 +1,258 @@
+"""Sums of tilted privacy losses on grids of several widths."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self, final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.fft import irfft, next_fast_len, rfft
+
+from dpglm.exceptions import TooCostlyError
+from dpglm.privacy.accounting.convolution.lattices import UNIT_ROUNDOFF, Lattice, tilt, transform
+from dpglm.privacy.accounting.losses.laws import Array
+
+__all__ = ["LOG_WINDOW_MASS", "Mixture"]
+
+LOG_WINDOW_MASS = math.log(1e-17)
+"""Logarithm of the mass outside a window."""
+
+_LOG_NOTHING = -100.0
+# Units of roundoff by which each level of an FFT is off.
+_PER_LEVEL = 8.0
+# Numbers in one grid, some 100 bytes each with all that is made of them.
+_MOST_POINTS, _MOST_WORK = 4_000_000, 20_000_000
+# Only if this much is left where nothing rare happens is that kept on its own grid.
+_USUAL = 1e-3
+
+_Complex = NDArray[np.complex128]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A measure on evenly spaced losses.
+
+    Parameters
+    ----------
+    losses, masses : ndarray of shape (n,)
+        The losses increase.
+    error : float
+        Bound on the sum of the errors of all masses.
+    beyond : float
+        Bound on the mass of losses that are not among these.
+    """
+
+    losses: Array
+    masses: Array
+    error: float
+    beyond: float
+
+    def times(self, factor: float) -> Part:
+        """Multiply the measure by a number."""
+        return Part(self.losses, factor * self.masses, factor * self.error, factor * self.beyond)
+
+
+@final
+@dataclass(frozen=True)
+class Mixture:
+    """Law of a sum of tilted losses, as measures on grids that add up to it.
+
+    Parameters
+    ----------
+    theta : float
+        The tilt: masses are those of the law times ``exp(theta loss)``, normalised.
+    parts : tuple of Part
+        On grids of several widths.
+    """
+
+    theta: float
+    parts: tuple[Part, ...]
+
+    @classmethod
+    def nothing(cls, theta: float) -> Self:
+        """No loss at all."""
+        return cls(theta, (Part(np.zeros(1), np.ones(1), 0.0, 0.0),))
+
+    def plus(self, lattices: Sequence[Lattice], window: tuple[float, float]) -> Self:
+        """Add losses on a grid that is wider than those so far.
+
+        Parameters
+        ----------
+        lattices : sequence of Lattice
+            All of one width.
+        window : (float, float)
+            Interval that their sum leaves with a mass of ``exp(LOG_WINDOW_MASS)`` at most on
+            each side.
+
+        Returns
+        -------
+        Mixture
+
+        Raises
+        ------
+        TooCostlyError
+            If the grid would be too large.
+
+        Notes
+        -----
+        Privacy: where none of the rare losses happens, the sum so far stays as it is. Otherwise
+        it is moved to the wider grid, each loss to the ends of its cell so that the mass under
+        P and Q is kept: delta can only grow.
+
+        An FFT of n numbers is off by at most ``8 u log2 n`` of their Euclidean norm, and in each
+        number by as much of the sum of their moduli: at each level, ``(1 + sqrt 5) u`` for a
+        product with a twiddle factor, and less than ``5 u`` for the sums, also of three and five
+        (Higham 2002, Theorem 24.2; Brent, Percival and Zimmermann 2007). The inverse is unitary but
+        for a factor, so that by the inequality of Cauchy and Schwarz the errors of all masses
+        add up to at most the norm of the error in the spectrum.
+
+        References
+        ----------
+        Higham, "Accuracy and stability of numerical algorithms", second edition, SIAM 2002. Brent,
+        Percival and Zimmermann, "Error bounds on complex floating-point multiplication",
+        Mathematics of Computation 76, 2007.
+        """
+        width = lattices[0].width
+        first = math.floor((self._low() + window[0]) / width)
+        last = math.ceil((self._high() + window[1]) / width) + 1
+        points = last - first
+        if points > _MOST_POINTS or points * len(lattices) > _MOST_WORK:
+            raise TooCostlyError(
+                f"privacy losses of {len(lattices)} kinds on a grid of {points:.3g} points are too "
+                f"costly to convolve: at most {_MOST_POINTS:.3g} points, {_MOST_WORK:.3g} together"
+            )
+        size = next_fast_len(last - first + 1, real=True)
+        # Of few points, term by term, 128 units of roundoff are enough.
+        stage = _PER_LEVEL * UNIT_ROUNDOFF * max(math.log2(size) + 2.0, 16.0)
+        rare = _Rare.of(lattices, self.theta, size, stage)
+        before, mass = self._moved(width, size)
+        if not math.isfinite(mass):
+            # Beyond what numbers can hold, nothing is known: delta is 1.
+            return type(self)(self.theta, (Part(np.zeros(1), np.zeros(1), 0.0, math.inf),))
+        spectrum = before[rare.kept] * rare.spectrum
+        error = mass * math.sqrt(2.0 * float(np.sum((rare.error + stage * rare.bound) ** 2)))
+        error += mass * stage * math.sqrt(2.0 * float(np.sum(rare.bound**2)))
+        error += mass * size * math.exp(_LOG_NOTHING)
+        # A mass that moves up a cell grows by the tilt.
+        grown = math.exp(min(self.theta * width, 700.0)) * rare.mass
+        error += math.fsum(one.error for one in self.parts) * grown
+        beyond = math.fsum(one.beyond for one in self.parts) * rare.mass
+        beyond += 2.0 * mass * math.exp(LOG_WINDOW_MASS)
+        full = np.zeros(size // 2 + 1, dtype=np.complex128)
+        full[rare.kept] = spectrum
+        masses = np.maximum(np.roll(irfft(full, size), -((first - rare.shift) % size)), 0.0)
+        losses = width * (first + np.arange(size, dtype=np.float64))
+        as_before = tuple(one.times(rare.usual) for one in self.parts if rare.usual > 0.0)
+        return type(self)(self.theta, (*as_before, Part(losses, masses, error, beyond)))
+
+    def _low(self) -> float:
+        return min(float(one.losses[0]) for one in self.parts)
+
+    def _high(self) -> float:
+        return max(float(one.losses[-1]) for one in self.parts)
+
+    def _moved(self, width: float, size: int) -> tuple[_Complex, float]:
+        """Fourier transform of the sum so far, on a wider grid, and its mass."""
+        moved = np.zeros(size)
+        for one in self.parts:
+            cells = np.floor(one.losses / width)
+            gaps = one.losses - width * cells
+            share = np.clip(np.expm1(-gaps) / math.expm1(-width), 0.0, 1.0)
+            down = one.masses * (1.0 - share) * np.exp(-self.theta * gaps)
+            # A loss that is on the wider grid does not move, however wide it is.
+            upwards = np.where(share > 0.0, self.theta * (width - gaps), 0.0)
+            with np.errstate(over="ignore"):
+                up = one.masses * share * np.exp(upwards)
+            index = cells.astype(np.int64)
+            moved += np.bincount(index % size, down, minlength=size)
+            moved += np.bincount((index + 1) % size, up, minlength=size)
+        # Tilted masses may add up to more than 1 where losses are moved apart.
+        mass = max(1.0, float(moved.sum()))
+        return np.asarray(rfft(moved if math.isfinite(mass) else np.zeros(size))), mass
+
+
+@final
+@dataclass(frozen=True)
+class _Rare:
+    """Fourier transform of a sum of tilted losses, without the part in which all of them are 0.
+
+    ``kept`` are the frequencies at which there is anything, ``bound`` is one on the modulus,
+    ``error`` on the error, ``mass`` the mass in it and ``usual`` that which was left out, and the
+    loss is that at the circle's points plus ``shift``.
+    """
+
+    kept: NDArray[np.int64]
+    spectrum: _Complex
+    bound: Array
+    error: Array
+    mass: float
+    usual: float
+    shift: int
+
+    @classmethod
+    def of(cls, lattices: Sequence[Lattice], theta: float, size: int, stage: float) -> Self:
+        weights = [tilt(one, theta)[0] for one in lattices]
+        usual = 0.0
+        if all(one.has_nothing for one in lattices):
+            usual = math.exp(
+                sum(
+                    one.count * math.log(max(float(own[0]), 1e-300))
+                    for one, own in zip(lattices, weights, strict=True)
+                )
+            )
+        if usual > _USUAL:
+            return cls._beside_nothing(lattices, weights, size, stage, usual)
+        kept = np.arange(size // 2 + 1)
+        product = np.ones(kept.size, dtype=np.complex128)
+        log_bound, relative = np.zeros(kept.size), np.zeros(kept.size)
+        shift = 0
+        for one, own in zip(lattices, weights, strict=True):
+            single = transform(one.points - one.points[0], own, size, kept)
+            # Each entry is off by at most `stage`; so is a power, by the mean value theorem.
+            modulus = np.minimum(np.abs(single) + stage, 1.0)
+            log_bound += one.count * np.log(modulus)
+            relative += one.count * (stage / modulus + 8.0 * UNIT_ROUNDOFF)
+            # Most of the spectrum is soon left with nothing; powers are taken of the rest.
+            some = log_bound > _LOG_NOTHING
+            kept, log_bound, relative = kept[some], log_bound[some], relative[some]
+            product = product[some] * single[some] ** one.count
+            shift += one.count * int(one.points[0])
+        bound = np.exp(log_bound)
+        return cls(kept, product, bound, bound * relative, 1.0, 0.0, shift)
+
+    @classmethod
+    def _beside_nothing(
+        cls,
+        lattices: Sequence[Lattice],
+        weights: Sequence[Array],
+        size: int,
+        stage: float,
+        usual: float,
+    ) -> Self:
+        """Compute the product of ``(z + g)^count`` minus that of all ``z^count``."""
+        kept = np.arange(size // 2 + 1)
+        exponent = np.zeros(kept.size, dtype=np.complex128)
+        error, most = np.zeros(kept.size), 0.0
+        for one, own in zip(lattices, weights, strict=True):
+            z, mass = float(own[0]), float(np.sum(own[1:]))
+            ratio = transform(one.points[1:], own[1:], size, kept) / z
+            exponent += one.count * _log1p(ratio)
+            near = np.maximum(np.abs(1.0 + ratio), 1e-300)
+            error += one.count * (stage * mass / z + 8.0 * UNIT_ROUNDOFF * np.abs(ratio)) / near
+            most += one.count * math.log1p(mass / z)
+        # The modulus of each factor is at most 1.
+        spectrum: _Complex = np.asarray(usual * np.expm1(exponent), dtype=np.complex128)
+        rare = min(1.0, usual * math.expm1(min(most, 50.0)))
+        bound = np.full(kept.size, rare)
+        whole = np.minimum(usual * np.exp(exponent.real), 1.0)
+        error = whole * error + 8.0 * UNIT_ROUNDOFF * np.abs(spectrum)
+        return cls(kept, spectrum, bound, error, rare, usual, 0)
+
+
+def _log1p(z: _Complex) -> _Complex:
+    """``log(1 + z)`` with all digits where z is small."""
+    real = 0.5 * np.log1p(np.maximum(2.0 * z.real + z.real**2 + z.imag**2, -1.0 + 1e-300))
+    return np.asarray(real + 1j * np.arctan2(z.imag, 1.0 + z.real))

@@ -1,0 +1,305 @@
+"""What of an event a numerical accountant has to convolve, and what its numbers then imply."""
+
+from __future__ import annotations
+
+import abc
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, final
+
+from scipy.optimize import brentq
+
+from dpglm.privacy import gdp
+from dpglm.privacy.accounting.losses.pieces import (
+    BoundedRangePiece,
+    LaplacePiece,
+    PerturbedPiece,
+    Piece,
+    ProjectedPiece,
+    PurePiece,
+    SampledPiece,
+    SampledProjectedPiece,
+)
+from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.events import (
+    BoundedRange,
+    Event,
+    Gaussian,
+    Laplace,
+    LastIterate,
+    ObjectivePerturbation,
+    PoissonSampled,
+    ProjectedGaussian,
+    Pure,
+    canonical,
+)
+
+__all__ = [
+    "Pieces",
+    "Profile",
+    "group_delta",
+    "group_epsilon",
+    "implied_delta",
+    "implied_epsilon",
+    "reduce_event",
+]
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """The basic mechanisms of an event, all Gaussian-DP ones joined into one.
+
+    Parameters
+    ----------
+    mu : float
+        All mechanisms that are mu-GDP together; 0 if there are none.
+    others : tuple of Piece
+        Everything else.
+    rows : int
+        1, or 2 if the claim is about two rows zeroed out one after the other.
+    plain_mu : float
+        The event is mu-GDP with this mu even without sampling; ``inf`` if not all is Gaussian.
+    """
+
+    mu: float
+    others: tuple[Piece, ...]
+    rows: int
+    plain_mu: float
+
+    @property
+    def count(self) -> int:
+        """How many privacy losses are added up."""
+        return (self.mu > 0.0) + sum(piece.count for piece in self.others)
+
+    @property
+    def pure_epsilon(self) -> float:
+        """Epsilon of pure differential privacy, rounded up; ``inf`` if there is none."""
+        parts = [piece.pure_epsilon for piece in self.others]
+        finite = [part for part in parts if part is not None]
+        if self.mu > 0.0 or len(finite) < len(parts):
+            return math.inf
+        exact = sum(finite, Fraction(0))
+        rounded = float(exact)
+        return rounded if rounded >= exact else math.nextafter(rounded, math.inf)
+
+    @property
+    def in_reach(self) -> bool:
+        """Whether losses are neither so small nor so large that numerical accounting breaks."""
+        if not self.others:
+            return True
+        spans = [one.span() for one in self.others]
+        return self.cell(0.03, 50_000) >= _SHORTEST and max(26.0 * self.mu, *spans) <= _LONGEST
+
+    def cell(self, fraction: float, most_cells: int) -> float:
+        """Width of the grid on which privacy losses are rounded.
+
+        Parameters
+        ----------
+        fraction : float
+            Width over the root mean square of the mechanisms' loss standard deviations. A
+            rounding that keeps both total masses adds at most ``width^2 / 4`` to each variance.
+        most_cells : int
+            No single mechanism's losses, within 13 standard deviations of the noise, take up
+            many more cells than this.
+
+        Returns
+        -------
+        float
+            Above 0; 1 if there are no pieces.
+        """
+        if self.count == 0:
+            return 1.0
+        variance = self.mu * self.mu + sum(one.count * one.variance() for one in self.others)
+        widest = max((26.0 * self.mu, *(one.span() for one in self.others)))
+        width = max(fraction * math.sqrt(variance / self.count), widest / most_cells)
+        # Much of a Laplace mechanism's loss sits at its maximum: put the largest on the grid.
+        atom = max((one.largest_atom for one in self.others), default=0.0)
+        return atom / math.ceil(atom / width) if atom >= width else width
+
+
+def reduce_event(event: Event, adjacency: Adjacency) -> Pieces:
+    """List what has to be convolved.
+
+    Parameters
+    ----------
+    event : Event
+        One without parallel parts.
+    adjacency : Adjacency
+        The relation to which the event's noise multipliers refer.
+
+    Returns
+    -------
+    Pieces
+        Under replace-one with a Poisson-sampled mechanism in it: the event as seen under
+        zero-out, with ``rows = 2``.
+
+    Notes
+    -----
+    Privacy: for a Poisson-sampled Gaussian the pair of output distributions that dominates
+    all others is ``(1-q) N(0, s^2) + q N(1, s^2)`` against ``N(0, s^2)``, in both orders, for
+    zero-out and add/remove alike. Under replace-one no single dominating pair is proved, so
+    the claim goes through the data set in which the row is zeroed out: the noise is ``s 2C``,
+    which under zero-out is a multiplier of ``2 s``. See ``group_delta``. An epsilon that does
+    not come from a noise multiplier is not halved: erasing a row is one way to replace it.
+    """
+    terms = canonical(event).terms()
+    in_pairs = adjacency is Adjacency.REPLACE_ONE and any(
+        isinstance(basic, PoissonSampled) for basic, _ in terms
+    )
+    stretch = 2.0 if in_pairs else 1.0
+    replaced = adjacency is Adjacency.REPLACE_ONE and not in_pairs
+    squares = [
+        count * _MU[type(basic)](basic) ** 2 / stretch**2
+        for basic, count in terms
+        if type(basic) in _MU
+    ]
+    others = tuple(
+        _PIECE[type(basic)](basic, count, stretch, replaced)
+        for basic, count in terms
+        if type(basic) not in _MU
+    )
+    plain = squares + [piece.plain_square for piece in others]
+    return Pieces(
+        _root_up(squares),
+        others,
+        rows=2 if in_pairs else 1,
+        plain_mu=stretch * _root_up(plain),
+    )
+
+
+class Profile(abc.ABC):
+    """Upper bounds on delta and epsilon of the composed pieces, for one row."""
+
+    @abc.abstractmethod
+    def delta(self, epsilon: float) -> float:
+        """Bound delta at an epsilon of at least 0."""
+
+    @abc.abstractmethod
+    def epsilon(self, delta: float) -> float:
+        """Bound epsilon at a delta in [0, 1)."""
+
+
+@final
+class _NoProfile(Profile):
+    """What is known of losses that are out of reach: nothing."""
+
+    def delta(self, epsilon: float) -> float:
+        return 1.0
+
+    def epsilon(self, delta: float) -> float:
+        return math.inf
+
+
+def implied_delta(pieces: Pieces, make_profile: Callable[[], Profile], epsilon: float) -> float:
+    """Bound delta of the event from the profile of its pieces.
+
+    Notes
+    -----
+    Privacy: three bounds hold, and the least is taken: the profile (by ``group_delta`` for two
+    rows), pure differential privacy, and the same event without sampling. Sampling never
+    hurts: telling everyone which rows were drawn only helps an attacker, and then the release
+    either is the one without sampling or does not depend on the row at all.
+    """
+    if epsilon >= pieces.pure_epsilon:
+        return 0.0
+    profile = make_profile() if pieces.in_reach else _NoProfile()
+    bound = profile.delta(epsilon) if pieces.rows == 1 else group_delta(profile.delta, epsilon)
+    return min(1.0, bound, gdp.delta(epsilon, pieces.plain_mu) * (1.0 + 1e-12))
+
+
+def implied_epsilon(pieces: Pieces, make_profile: Callable[[], Profile], delta: float) -> float:
+    """Bound epsilon of the event from the profile of its pieces; see ``implied_delta``."""
+    if delta == 0.0:
+        return pieces.pure_epsilon
+    profile = make_profile() if pieces.in_reach else _NoProfile()
+    bound = profile.epsilon(delta) if pieces.rows == 1 else group_epsilon(profile, delta)
+    return min(bound, pieces.pure_epsilon, gdp.epsilon(delta, pieces.plain_mu))
+
+
+def group_delta(delta: Callable[[float], float], epsilon: float) -> float:
+    """Delta at ``epsilon`` for two rows, given the delta of one row as a function.
+
+    Notes
+    -----
+    Privacy: let D, D', D'' be data sets, consecutive ones neighbours, and ``e = epsilon/2``,
+    ``d = delta(e)``. For every event S, ``P(S) <= exp(e) P'(S) + d`` and
+    ``P'(S) <= exp(e) P''(S) + d``, so ``P(S) <= exp(2e) P''(S) + (1 + exp(e)) d``.
+    """
+    half = 0.5 * epsilon
+    single = delta(half)
+    if single == 0.0:
+        return 0.0
+    log_bound = math.log(single) + half + math.log1p(math.exp(-half))
+    return math.exp(min(0.0, log_bound))
+
+
+def group_epsilon(profile: Profile, target: float) -> float:
+    """Epsilon at delta ``target`` for two rows, given the profile of one row.
+
+    Notes
+    -----
+    Privacy: any epsilon at which ``group_delta`` is at most ``target`` is a bound; the one
+    returned has passed that check.
+    """
+
+    def excess(half: float) -> float:
+        return math.log(max(group_delta(profile.delta, 2.0 * half), 1e-300) / target)
+
+    bad = profile.epsilon(0.5 * target)
+    if excess(bad) <= 0.0:
+        return 2.0 * bad
+    good = 1.5 * bad + 0.1
+    while excess(good) > 0.0:
+        bad, good = good, 2.0 * good
+        if good > _LARGEST_HALF:
+            return math.inf
+    half = float(brentq(excess, bad, good, rtol=1e-9))
+    while excess(half) > 0.0:
+        half = min(good, half * (1.0 + 1e-8))
+    return 2.0 * half
+
+
+_LARGEST_HALF = 700.0
+# Of a cell of the grid, and of the losses of one mechanism.
+_SHORTEST, _LONGEST = 1e-13, 1e5
+
+
+def _poisson_sampled(event: PoissonSampled, count: int, stretch: float, replaced: bool) -> Piece:
+    return _SAMPLED[type(event.event)](event.sampling_rate, event.event, count, stretch)
+
+
+_SAMPLED: dict[type[Event], Callable[[float, Any, int, float], Piece]] = {
+    Gaussian: lambda rate, event, count, stretch: SampledPiece(
+        rate, stretch * event.noise_multiplier, count
+    ),
+    ProjectedGaussian: lambda rate, event, count, stretch: SampledProjectedPiece(
+        rate, event.dimension, stretch * event.noise_multiplier, count
+    ),
+}
+
+_MU: dict[type[Event], Callable[[Any], float]] = {
+    Gaussian: lambda event: 1.0 / event.noise_multiplier,
+    LastIterate: lambda event: event.mu,
+}
+
+_PIECE: dict[type[Event], Callable[[Any, int, float, bool], Piece]] = {
+    PoissonSampled: _poisson_sampled,
+    Laplace: lambda event, count, stretch, _: LaplacePiece(stretch * event.noise_multiplier, count),
+    Pure: lambda event, count, *_: PurePiece(event.epsilon, count),
+    BoundedRange: lambda event, count, *_: BoundedRangePiece(event.epsilon, count),
+    ObjectivePerturbation: lambda event, count, stretch, replaced: PerturbedPiece(
+        math.log1p(event.curvature_ratio),
+        1.0 / (stretch * event.noise_multiplier),
+        replaced,
+        count,
+    ),
+    ProjectedGaussian: lambda event, count, stretch, _: ProjectedPiece(
+        event.dimension, stretch * event.noise_multiplier, count
+    ),
+}
+
+
+def _root_up(squares: list[float]) -> float:
+    return math.sqrt(math.fsum(squares)) * (1.0 + 1e-15)

@@ -1,0 +1,1 @@
+"""Exact samplers: discrete laws without the rounding of floats."""

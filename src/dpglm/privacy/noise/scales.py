@@ -1,0 +1,136 @@
+"""How much noise a release needs, and the grid that it lives on."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import final
+
+from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.noise.source import granularity_exponent, grid_sensitivity
+
+__all__ = ["NoiseScale", "l2_noise_scale", "noise_scale", "pure_objective_epsilon"]
+
+_MOST_CELLS = 2.0**32
+_LEAST_SCALE, _SCALES_BELOW = 2.0**-1050, 2.0**995
+
+
+@final
+@dataclass(frozen=True)
+class NoiseScale:
+    """Size of noise and the grid it lives on.
+
+    Parameters
+    ----------
+    std : float
+        Standard deviation of Gaussian noise in each coordinate, or scale of L2 noise; ``inf`` if
+        no noise of that size can be drawn on a grid that holds the sum. Searches for a multiplier
+        may pass such sizes; a plan with one is refused (``check_can_be_asked``).
+    exponent : int
+        Released values and noise are multiples of ``2**exponent``.
+    """
+
+    std: float
+    exponent: int
+
+    def times(self, factor: float) -> NoiseScale:
+        """Return noise that is so many times as large, on the same grid, if it holds that."""
+        return _on_grid(factor * self.std, self.exponent)
+
+
+def _on_grid(std: float, exponent: int) -> NoiseScale:
+    fits = 1.0 <= std / math.ldexp(1.0, exponent) < _MOST_CELLS
+    return NoiseScale(std if fits else math.inf, exponent)
+
+
+def noise_scale(
+    adjacency: Adjacency, contribution: float, noise_multiplier: float, size: int, magnitude: float
+) -> NoiseScale:
+    """Work out the noise that a bounded sum needs.
+
+    Parameters
+    ----------
+    adjacency : Adjacency
+        The neighbouring relation.
+    contribution : float
+        Bound on what erasing one row does to the computed sum in L2 norm, rounding included.
+    noise_multiplier : float
+        Noise standard deviation, or scale, over sensitivity, above 0.
+    size : int
+        Number of coordinates released.
+    magnitude : float
+        Public bound on the norm of the sum.
+
+    Returns
+    -------
+    NoiseScale
+        The grid is fine against the noise, yet coarse enough that no sum within the bound runs
+        out of the integers that a float64 holds.
+
+    Notes
+    -----
+    Privacy: the sensitivity includes what snapping ``size`` coordinates to the grid adds. The
+    relation's factor multiplies all of it, as the group-privacy proof for sampled replace-one
+    releases asks (``PLDAccountant``).
+    """
+    wanted = noise_multiplier * adjacency.sum_sensitivity(contribution)
+    if not _LEAST_SCALE <= wanted < _SCALES_BELOW:
+        return NoiseScale(math.inf, 0)
+    finest = granularity_exponent(wanted)
+    exponent = max(finest, math.frexp(magnitude)[1] - 51)
+    snapped = contribution + grid_sensitivity(size, exponent)
+    return _on_grid(noise_multiplier * adjacency.sum_sensitivity(snapped), exponent)
+
+
+def l2_noise_scale(
+    adjacency: Adjacency, contribution: float, epsilon: float, size: int, magnitude: float
+) -> NoiseScale:
+    """Work out the L2 noise that a bounded sum needs.
+
+    Parameters
+    ----------
+    adjacency, contribution, size, magnitude
+        As for ``noise_scale``.
+    epsilon : float
+        What the release costs, above 0.
+
+    Returns
+    -------
+    NoiseScale
+        Its ``std`` is the scale s of a density proportional to ``exp(-|b| / s)``.
+
+    Notes
+    -----
+    Privacy: the sensitivity over epsilon, rounded up, as pure differential privacy has no room
+    for a last digit.
+    """
+    scale = noise_scale(adjacency, contribution, 1.0 / epsilon, size, magnitude)
+    return scale.times(1.0 + 2.0**-50)
+
+
+def pure_objective_epsilon(noise_multiplier: float, curvature_ratio: float) -> float:
+    """Add up what the exact minimiser of an objective with an L2 linear term costs.
+
+    Parameters
+    ----------
+    noise_multiplier : float
+        Scale s of the term over the sensitivity of the gradient sum, above 0.
+    curvature_ratio : float
+        Bound on one row's curvature over the strength of the quadratic penalty, above 0.
+
+    Returns
+    -------
+    float
+        ``1 / noise_multiplier + log(1 + curvature_ratio)``, rounded up.
+
+    References
+    ----------
+    Theorem 2 of ``docs/proofs/objective-perturbation.md``; compare Chaudhuri, Monteleoni and
+    Sarwate, JMLR 2011, Theorem 9.
+
+    Examples
+    --------
+    >>> round(pure_objective_epsilon(2.0, 1.0), 6)
+    1.193147
+    """
+    return (1.0 / noise_multiplier + math.log1p(curvature_ratio)) * (1.0 + 2.0**-50)

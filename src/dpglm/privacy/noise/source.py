@@ -1,0 +1,327 @@
+"""Sources of randomness, Gaussian noise that is exact on floats, and Poisson samples."""
+
+from __future__ import annotations
+
+import abc
+import os
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self, SupportsIndex, final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpglm._validation import check_integer, check_real
+from dpglm.privacy.noise.exact.bernoulli import bernoulli_by_digits, bernoulli_by_gaps
+from dpglm.privacy.noise.exact.gaussian import rounded_gaussian
+from dpglm.privacy.noise.grid import (
+    cells_per_scale,
+    granularity_exponent,
+    grid_limit,
+    grid_sensitivity,
+    snapped_cells,
+    value_of_cells,
+)
+
+__all__ = [
+    "NoiseSource",
+    "SeededNoise",
+    "SystemNoise",
+    "add_gaussian",
+    "bernoulli",
+    "granularity_exponent",
+    "grid_limit",
+    "grid_sensitivity",
+]
+
+# Below this, a gap costs less than a byte for each row; above, it is the other way round.
+_GAPS_BELOW, _GAPS_ABOVE = 2.0**-4, 2.0**-64
+
+
+class NoiseSource(abc.ABC):
+    """Where all randomness of a fit comes from: noise, Poisson samples, random choices.
+
+    Attributes
+    ----------
+    name : str
+        Name in reports.
+    is_private : bool
+        Whether what it draws may protect anybody.
+    libraries : tuple of str
+        Distributions that it rests on, beside those of every fit; a certificate lists versions.
+
+    Notes
+    -----
+    Privacy: a subclass supplies uniform bits; everything else is one exact function of these
+    bits. Only ``rounded_gaussian`` may be taken from elsewhere, by a source that proves its law.
+
+    A copy of a private source's state would repeat its noise. So copies, and what
+    ``sklearn.base.clone`` makes, are the source itself; and a private source with a state cannot
+    be pickled, unless its class has a ``__reduce__`` that answers for it. A process that forks
+    must not use such a source on both sides.
+    """
+
+    name: ClassVar[str]
+    is_private: ClassVar[bool]
+    libraries: ClassVar[tuple[str, ...]] = ()
+
+    def __sklearn_clone__(self) -> Self:
+        return self
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
+        if self.is_private and self.__getstate__() and type(self).__reduce__ is object.__reduce__:
+            raise TypeError(
+                f"{type(self).__name__} has a state, and a copy of it would repeat its noise: it "
+                "cannot be pickled unless its class has a __reduce__ that prevents this"
+            )
+        return super().__reduce_ex__(protocol)
+
+    @abc.abstractmethod
+    def words(self, count: int) -> NDArray[np.uint64]:
+        """Draw independent uniform 64-bit words.
+
+        Parameters
+        ----------
+        count : int
+            How many, at least 0.
+
+        Returns
+        -------
+        ndarray of uint64, shape (count,)
+            The words, used once and never kept.
+        """
+
+    @final
+    def gaussian(
+        self, shape: int | tuple[int, ...], granularity_exponent: int, std: float
+    ) -> NDArray[np.int64]:
+        """Draw Gaussian noise in units of the grid ``2**k``, exactly rounded.
+
+        Parameters
+        ----------
+        shape : int or tuple of int
+            Shape of the result.
+        granularity_exponent : int
+            ``k``, from -1074 to 970.
+        std : float
+            Standard deviation of the noise before rounding, from ``2**k`` to below
+            ``2**(k + 32)``.
+
+        Returns
+        -------
+        ndarray of int64
+            Integers ``m``; the noise is ``m * 2**k``. They are independent, each the nearest
+            integer to an ideal normal variate of standard deviation ``std / 2**k``.
+
+        Raises
+        ------
+        ValueError
+            If an argument is out of range.
+
+        Examples
+        --------
+        >>> m = SeededNoise(0).gaussian((2, 3), granularity_exponent(1.0), 1.0)
+        >>> m.shape, m.dtype
+        ((2, 3), dtype('int64'))
+        """
+        scale = cells_per_scale("std", std, granularity_exponent)
+        size = int(np.prod(shape, dtype=np.int64))
+        return self.rounded_gaussian(size, scale).reshape(shape)
+
+    def rounded_gaussian(self, size: int, scale: float) -> NDArray[np.int64]:
+        """Draw the integers of ``gaussian``, whose arguments have been checked.
+
+        Parameters
+        ----------
+        size : int
+            How many, at least 0.
+        scale : float
+            Standard deviation before rounding, in [1, 2^32).
+
+        Returns
+        -------
+        ndarray of int64, shape (size,)
+            Independent, each the nearest integer to an ideal normal variate.
+
+        Notes
+        -----
+        Privacy: the law is exact, whatever the rounding errors of the machine's logarithm,
+        sine and cosine, as long as these stay below 16 units in the last place.
+
+        References
+        ----------
+        Theorem 1 of ``docs/proofs/exact-gaussian-noise.md``.
+        """
+        return rounded_gaussian(self.words, size, scale)
+
+    @final
+    def uniform(self) -> float:
+        """Draw one uniform multiple of 2^-53 in [0, 1).
+
+        Returns
+        -------
+        float
+            For choices that are not part of a privacy proof, such as a random iterate.
+
+        Examples
+        --------
+        >>> 0.0 <= SystemNoise().uniform() < 1.0
+        True
+        """
+        return float(self.words(1)[0] >> np.uint64(11)) * 2.0**-53
+
+
+@final
+@dataclass(frozen=True)
+class SystemNoise(NoiseSource):
+    """Noise from the operating system's cryptographic generator: what releases must use.
+
+    Notes
+    -----
+    Privacy: every bit comes from ``os.urandom`` when it is needed. Nothing is seeded, kept
+    or buffered here, so forked processes, threads and unpickled copies never share noise.
+
+    Examples
+    --------
+    >>> SystemNoise(), SystemNoise.is_private
+    (SystemNoise(), True)
+    """
+
+    name: ClassVar[str] = "system"
+    is_private: ClassVar[bool] = True
+
+    def words(self, count: int) -> NDArray[np.uint64]:
+        return np.frombuffer(os.urandom(8 * count), dtype=np.uint64)
+
+
+@final
+class SeededNoise(NoiseSource):
+    """Reproducible noise, for research only: not private.
+
+    Parameters
+    ----------
+    seed : int
+        Seed of NumPy's PCG64, at least 0. There is no default.
+
+    Notes
+    -----
+    Privacy: none. Whoever knows or guesses the seed can subtract the noise, PCG64 is no
+    cryptographic generator, and copies made by ``fork`` or ``pickle`` repeat each other.
+
+    Examples
+    --------
+    >>> a, b = SeededNoise(7), SeededNoise(7)
+    >>> a.uniform() == b.uniform(), a
+    (True, SeededNoise(<hidden>))
+    """
+
+    name: ClassVar[str] = "seeded"
+    is_private: ClassVar[bool] = False
+
+    def __init__(self, seed: int) -> None:
+        self._bits = np.random.PCG64(check_integer("seed", seed, least=0))
+
+    def words(self, count: int) -> NDArray[np.uint64]:
+        return np.asarray(self._bits.random_raw(count), dtype=np.uint64)
+
+    def __repr__(self) -> str:
+        return "SeededNoise(<hidden>)"
+
+
+def add_gaussian(
+    value: ArrayLike, std: float, granularity_exponent: int, source: NoiseSource
+) -> NDArray[np.float64]:
+    """Snap values to a grid and add exactly rounded Gaussian noise on that grid.
+
+    Parameters
+    ----------
+    value : array_like of float64
+        What to release, below ``grid_limit(granularity_exponent)`` in magnitude.
+    std : float
+        Standard deviation of the noise, from ``2**k`` to below ``2**(k + 32)``.
+    granularity_exponent : int
+        ``k``; the grid is the multiples of ``2**k``.
+    source : NoiseSource
+        Where the noise comes from.
+
+    Returns
+    -------
+    ndarray of float64, shape of ``value``
+        Multiples of ``2**k``, without any rounding after the noise was added.
+
+    Raises
+    ------
+    ValueError
+        If a value is not finite, or another argument is out of range.
+    OverflowError
+        If a value is 2^52 cells or more in magnitude.
+
+    Notes
+    -----
+    Privacy: exactly a post-processing of the ideal Gaussian mechanism with this ``std`` on
+    the snapped value, whose L2 sensitivity is that of ``value`` plus
+    ``grid_sensitivity(size, k)``. The two errors on ``value`` depend on private data, so
+    callers rule them out beforehand (``grid_limit``).
+
+    References
+    ----------
+    Mironov (2012), "On significance of the least significant bits for differential privacy".
+    Theorem 2 of ``docs/proofs/exact-gaussian-noise.md``.
+
+    Examples
+    --------
+    >>> noisy = add_gaussian([0.1, 2.0], 1.0, -24, SeededNoise(0))
+    >>> noisy * 2**24 % 1
+    array([0., 0.])
+    """
+    cells = snapped_cells(value, granularity_exponent)
+    noise = source.gaussian(cells.shape, granularity_exponent, std)
+    return value_of_cells(cells + noise, granularity_exponent)
+
+
+def bernoulli(source: NoiseSource, size: int, probability: float) -> NDArray[np.bool_]:
+    """Independent bits that are true with exactly a given probability: a Poisson sample.
+
+    Parameters
+    ----------
+    source : NoiseSource
+        Where the bits come from.
+    size : int
+        Number of bits (rows to sample from), at least 0.
+    probability : float
+        Chance of each, in [0, 1]; used as it is, without rounding.
+
+    Returns
+    -------
+    ndarray of bool, shape (size,)
+        True for the rows that enter. It may be all false: an empty batch is a batch.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of range.
+
+    Notes
+    -----
+    Privacy: each row enters independently with the accounted probability, as amplification
+    by Poisson sampling requires. The mask is as secret as the rows.
+
+    References
+    ----------
+    Theorem 3 of ``docs/proofs/exact-gaussian-noise.md``.
+
+    Examples
+    --------
+    >>> bernoulli(SystemNoise(), 3, 1.0)
+    array([ True,  True,  True])
+    """
+    size = check_integer("size", size, least=0)
+    probability = check_real("probability", probability, least=0.0, most=1.0)
+    if _GAPS_ABOVE <= probability < _GAPS_BELOW:
+        return bernoulli_by_gaps(source.words, size, probability)
+    return bernoulli_by_digits(source.words, size, probability)

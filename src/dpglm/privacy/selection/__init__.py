@@ -1,0 +1,1 @@
+"""Exact private choices: which candidate, which rank, how many tries."""

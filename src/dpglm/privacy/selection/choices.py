@@ -1,0 +1,308 @@
+"""Exact private choices among candidates with scores: exponential mechanism, permute-and-flip."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpglm._validation import check_real
+from dpglm.privacy.noise import NoiseSource
+from dpglm.privacy.noise.exact.choice import coins, uniform_indices
+
+__all__ = [
+    "exponential_mechanism",
+    "generalized_exponential_mechanism",
+    "generalized_scores",
+    "permute_and_flip",
+]
+
+# No exponent goes beyond this, so that every probability is a normal float64.
+_GREATEST_EXPONENT = 700.0
+
+# What rounding can add to epsilon: the first covers exponents and exp, the second the rate.
+_ROUNDING = 2.0**-39
+_RATE_ROUNDING = 2.0**-48
+
+# What rounding can add to the sensitivity 1 of generalized scores: the first divided by epsilon.
+_SCORE_ROUNDING = 2.0**-36
+_SCALE_ROUNDING = 2.0**-48
+
+# Within these ranges nothing below overflows or underflows where it matters.
+_EPSILONS = (2.0**-30, 2.0**30)
+_SENSITIVITIES = (2.0**-500, 2.0**500)
+
+_FIRST_PROPOSALS, _MOST_PROPOSALS = 64, 65536
+
+
+def exponential_mechanism(
+    scores: ArrayLike, sensitivity: float, epsilon: float, source: NoiseSource
+) -> int:
+    """Choose a candidate with probability falling exponentially in its score.
+
+    Parameters
+    ----------
+    scores : array_like of float64, shape (k,)
+        Finite, lower is better, k at least 1.
+    sensitivity : float
+        Bound on how far any one computed score moves between neighbours, from 2^-500 to
+        2^500. More generally: half of the length of an interval that contains the moves of
+        all scores, see the notes.
+    epsilon : float
+        What the choice costs, from 2^-30 to 2^30.
+    source : NoiseSource
+        Where randomness comes from.
+
+    Returns
+    -------
+    int
+        Candidate r with probability exactly ``p[r] / sum(p)``, where ``p[r]`` is the float64
+        computed for ``exp(-min(epsilon' (q[r] - min(q)) / (2 sensitivity), 700))`` and
+        ``epsilon'`` is ``epsilon`` less about 2e-12, which pays for rounding.
+
+    Raises
+    ------
+    ValueError
+        If a score is not finite, or another argument is out of range.
+
+    Notes
+    -----
+    Privacy: ``epsilon``-bounded range (the logarithms of the probability ratios of all
+    candidates lie in one interval of length ``epsilon``, which contains 0), hence pure
+    ``epsilon``-differential privacy. All rounding in here is paid for; that of the scores
+    belongs into ``sensitivity``, which is about the floats that are passed.
+
+    Adding one number to all scores changes nothing. So it is enough that for any two
+    neighbours the moves ``q'[r] - q[r]`` of all candidates lie in one interval of length
+    ``2 sensitivity``. Scores that all rise or all fall by at most D, whichever neighbours are
+    compared, such as sums over rows of losses in [0, D] of which one is erased, may be passed
+    with ``sensitivity = D / 2``.
+
+    The choice is as secret as the scores until it is released. The time it takes depends on
+    the scores. Errors depend on them too: callers rule out scores that are not finite.
+
+    References
+    ----------
+    McSherry and Talwar (2007), "Mechanism design via differential privacy". Durfee and Rogers
+    (2019), "Practical differentially private top-k selection with pay-what-you-get
+    composition", for bounded range. Theorem 1 of ``docs/proofs/exact-choices-and-l2-noise.md``.
+
+    Examples
+    --------
+    >>> from dpglm.privacy.noise import SystemNoise
+    >>> exponential_mechanism([5.0, 0.0, 7.0], 0.1, 20.0, SystemNoise())
+    1
+    """
+    p = _probabilities(scores, sensitivity, epsilon)
+    draws = _FIRST_PROPOSALS
+    while True:
+        proposed = uniform_indices(source.words, draws, p.size)
+        accepted = proposed[coins(source.words, p[proposed])]
+        if accepted.size:
+            return int(accepted[0])
+        draws = min(2 * draws, _MOST_PROPOSALS)
+
+
+def permute_and_flip(
+    scores: ArrayLike, sensitivity: float, epsilon: float, source: NoiseSource
+) -> int:
+    """Choose a candidate by permute-and-flip, never worse than the exponential mechanism.
+
+    Parameters
+    ----------
+    scores : array_like of float64, shape (k,)
+        Finite, lower is better, k at least 1.
+    sensitivity : float
+        As for ``exponential_mechanism``.
+    epsilon : float
+        What the choice costs, from 2^-30 to 2^30.
+    source : NoiseSource
+        Where randomness comes from.
+
+    Returns
+    -------
+    int
+        One of the candidates whose coins came up heads, all equally likely; the coins are
+        independent and have the chances ``p[r]`` of ``exponential_mechanism``, exactly.
+
+    Raises
+    ------
+    ValueError
+        If a score is not finite, or another argument is out of range.
+
+    Notes
+    -----
+    Privacy: pure ``epsilon``-differential privacy, with the same remarks on ``sensitivity``,
+    one-sided scores and rounding as ``exponential_mechanism``. Bounded range is not claimed.
+
+    The law is that of flipping the coins one after the other in random order until one comes
+    up heads, and that of the least score after an independent exponential variate of mean
+    ``2 sensitivity / epsilon`` has been subtracted from each.
+
+    References
+    ----------
+    McKenna and Sheldon (2020), "Permute-and-flip: a new mechanism for differentially private
+    selection". Ding, Kifer, Saghaian, Steinke, Wang, Xiao and Zhang (2021), "The
+    permute-and-flip mechanism is identical to report-noisy-max with exponential noise".
+    Theorem 2 of ``docs/proofs/exact-choices-and-l2-noise.md``.
+
+    Examples
+    --------
+    >>> from dpglm.privacy.noise import SystemNoise
+    >>> permute_and_flip([5.0, 0.0, 7.0], 0.1, 20.0, SystemNoise())
+    1
+    """
+    p = _probabilities(scores, sensitivity, epsilon)
+    heads = np.flatnonzero(coins(source.words, p))
+    while True:
+        chosen = uniform_indices(source.words, 1, heads.size)
+        if chosen.size:
+            return int(heads[chosen[0]])
+
+
+def generalized_scores(
+    scores: ArrayLike, sensitivities: ArrayLike, epsilon: float, failure: float
+) -> NDArray[np.float64]:
+    """Turn scores of different sensitivities into scores of sensitivity 1.
+
+    Parameters
+    ----------
+    scores : array_like of float64, shape (k,)
+        Finite, lower is better, k at least 1.
+    sensitivities : array_like of float64, shape (k,)
+        Public. ``sensitivities[j]`` bounds how far the computed ``scores[j]`` moves between
+        neighbours; from 2^-500 to 2^500, or 0 for at most one of them.
+    epsilon : float
+        Of the choice that will follow, from 2^-30 to 2^30.
+    failure : float
+        Probability with which the choice may miss its accuracy, from 2^-900 to below 1.
+
+    Returns
+    -------
+    ndarray of float64, shape (k,)
+        ``s[j] = max_k ((q[j] + t D[j]) - (q[k] + t D[k])) / (D[j] + D[k])`` with
+        ``t = 2 log(k / failure) / epsilon``, cut at ``1400 / epsilon`` and shrunk by what
+        rounding can add. At least 0, and for the best candidate 0 up to rounding.
+
+    Raises
+    ------
+    ValueError
+        If a score is not finite, shapes differ, or another argument is out of range.
+
+    Notes
+    -----
+    Privacy: nothing is released here. The computed scores have sensitivity 1 under the
+    relation for which ``sensitivities`` are stated, rounding included: ``q[j] - q[k]`` moves
+    by at most ``D[j] + D[k]``, and maxima and cuts move no more than what they are taken of.
+    Scores that move to one side only gain nothing here.
+
+    The exponential mechanism on these scores chooses, except with probability ``failure``, a
+    candidate with ``q <= min_j (q[j] + 4 D[j] log(k / failure) / epsilon)``.
+
+    References
+    ----------
+    Raskhodnikova and Smith (2015), "Efficient Lipschitz extensions for high-dimensional graph
+    statistics and node private degree distributions". Arora et al. (2022), Algorithm 4 and
+    Appendix C.1. Lemma 3 of ``docs/proofs/exact-choices-and-l2-noise.md``.
+
+    Examples
+    --------
+    >>> generalized_scores([0.0, 1.0], [0.5, 0.5], 1.0, 0.1).round(6)
+    array([0., 1.])
+    """
+    q = _finite("scores", scores)
+    d = _finite("sensitivities", sensitivities)
+    least, most = _SENSITIVITIES
+    if d.shape != q.shape:
+        raise ValueError(f"sensitivities must have the shape {q.shape} of scores, got {d.shape}")
+    if np.count_nonzero(d == 0.0) > 1 or ((d != 0.0) & ~((least <= d) & (d <= most))).any():
+        raise ValueError(
+            f"sensitivities must be from {least:g} to {most:g}, or 0 for at most one of them, "
+            f"got {d}"
+        )
+    epsilon = check_real("epsilon", epsilon, least=_EPSILONS[0], most=_EPSILONS[1])
+    failure = check_real("failure", failure, least=2.0**-900, below=1.0)
+    penalty = 2.0 * math.log(q.size / failure) / epsilon
+    worst = np.zeros(q.size)
+    # Differences too large for a float64 become infinite, and are cut below as they should be.
+    with np.errstate(over="ignore", under="ignore"):
+        for k in range(q.size):
+            # Public numbers are added up first, so their rounding is the same for neighbours.
+            margin = (q - q[k]) + penalty * (d - d[k])
+            total = d + d[k]
+            # The total is 0 only for j = k, where the margin is 0.
+            np.maximum(worst, margin / np.where(total > 0.0, total, 1.0), out=worst)
+    cut = np.minimum(worst, 2.0 * _GREATEST_EXPONENT / epsilon)
+    return np.asarray(cut / (1.0 + _SCORE_ROUNDING / epsilon + _SCALE_ROUNDING))
+
+
+def generalized_exponential_mechanism(
+    scores: ArrayLike,
+    sensitivities: ArrayLike,
+    epsilon: float,
+    failure: float,
+    source: NoiseSource,
+) -> int:
+    """Choose among candidates whose scores have different sensitivities.
+
+    Parameters
+    ----------
+    scores : array_like of float64, shape (k,)
+        Finite, lower is better, k at least 1.
+    sensitivities : array_like of float64, shape (k,)
+        Public, one for each score, as for ``generalized_scores``.
+    epsilon : float
+        What the choice costs, from 2^-30 to 2^30.
+    failure : float
+        Probability with which the choice may miss its accuracy, from 2^-900 to below 1.
+    source : NoiseSource
+        Where randomness comes from.
+
+    Returns
+    -------
+    int
+        The choice of ``exponential_mechanism`` on ``generalized_scores``, sensitivity 1.
+
+    Raises
+    ------
+    ValueError
+        If a score is not finite, shapes differ, or another argument is out of range.
+
+    Notes
+    -----
+    Privacy: ``epsilon``-bounded range, hence pure ``epsilon``-differential privacy.
+
+    References
+    ----------
+    As for ``generalized_scores`` and ``exponential_mechanism``.
+
+    Examples
+    --------
+    >>> from dpglm.privacy.noise import SystemNoise
+    >>> generalized_exponential_mechanism([0.9, 0.1], [1e-3, 1e-2], 20.0, 0.1, SystemNoise())
+    1
+    """
+    comparable = generalized_scores(scores, sensitivities, epsilon, failure)
+    return exponential_mechanism(comparable, 1.0, epsilon, source)
+
+
+def _probabilities(scores: ArrayLike, sensitivity: float, epsilon: float) -> NDArray[np.float64]:
+    """Chances of acceptance, 1 for the best candidate; all mechanisms use these and no other."""
+    q = _finite("scores", scores)
+    least, most = _SENSITIVITIES
+    sensitivity = check_real("sensitivity", sensitivity, least=least, most=most)
+    epsilon = check_real("epsilon", epsilon, least=_EPSILONS[0], most=_EPSILONS[1])
+    rate = (epsilon * (1.0 - _RATE_ROUNDING) - _ROUNDING) / (2.0 * sensitivity)
+    with np.errstate(over="ignore", under="ignore"):
+        return np.asarray(np.exp(-np.minimum(rate * (q - q.min()), _GREATEST_EXPONENT)))
+
+
+def _finite(name: str, values: ArrayLike) -> NDArray[np.float64]:
+    """Vector of finite float64, at least one."""
+    array = np.asarray(values, dtype=np.float64)
+    if array.ndim != 1 or not array.size:
+        raise ValueError(f"{name} must be a vector of at least one number, got shape {array.shape}")
+    if not np.isfinite(array).all():
+        raise ValueError(f"{name} must be finite, got NaN or infinity")
+    return array

@@ -1,0 +1,1 @@
+"""What the pictures of a report are drawn with."""

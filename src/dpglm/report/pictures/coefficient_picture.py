@@ -1,0 +1,131 @@
+"""The picture of what a model learned."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dpglm._validation import check_integer
+from dpglm.guidance.coefficients import CoefficientTable
+from dpglm.report.coefficients import TARGET, coefficient_table
+from dpglm.report.pictures import drawing as draw
+from dpglm.report.pictures.text import shortened, width_of
+
+__all__ = ["coefficients"]
+
+_MOST_PANELS = 12
+_WIDTH = 7.2
+_SHARE_OF_NAMES = 0.4
+_TICK, _PANEL_TITLE, _AXIS = 9.0, 10.5, 10.5
+
+
+def coefficients(
+    estimator: Any, feature_names: Sequence[str] | None = None, most: int | None = None
+) -> Any:
+    """Draw the largest coefficients with the noise expected in each.
+
+    Parameters
+    ----------
+    estimator : fitted estimator of dpglm, or pipeline that ends with one
+        A PrivatePipeline, a private search, or a Pipeline of scikit-learn.
+    feature_names : sequence of str, optional
+        Default: the names the pipeline makes or the estimator saw.
+    most : int, optional
+        How many features are drawn for each output, at least 1; by default 20 for one output
+        and 8 for several. Of more than 12 outputs the first 12 are drawn.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Raises
+    ------
+    ImportError
+        If Matplotlib is not installed (``pip install 'dpglm[plot]'``).
+    ValueError
+        If names or ``most`` do not fit.
+
+    Notes
+    -----
+    Where feature bounds were declared, coefficients are drawn per half of a feature's range, so
+    that features of different units can be compared.
+
+    Privacy: everything drawn is released or public.
+    """
+    table = coefficient_table(estimator, feature_names)
+    n_outputs = min(len(table.outputs), _MOST_PANELS)
+    most = (20 if n_outputs == 1 else 8) if most is None else check_integer("most", most, least=1)
+    shown = min(most, len(table.features))
+    n_columns = min(2, n_outputs)
+    n_rows = math.ceil(n_outputs / n_columns)
+    of = f"The {shown} largest of {len(table.features)}. " if shown < len(table.features) else ""
+    subtitle = (
+        f"{of}Bars: 2 standard deviations of the privacy noise each way (at most).\n"
+        "Hollow: could be noise alone."
+    )
+    figure = draw.new_figure(
+        _WIDTH, 0.7 + n_rows * (0.45 + 0.235 * shown), "What the model learned", subtitle
+    )
+    grid = figure.subplots(n_rows, n_columns, squeeze=False, sharex=n_outputs > 1).ravel()
+    panel = _WIDTH / n_columns - 0.4
+    for output, axes in enumerate(grid[:n_outputs]):
+        _draw_coefficients(axes, table, output, shown, _SHARE_OF_NAMES * panel)
+        axes.tick_params(labelbottom=output + n_columns >= n_outputs)
+        if n_outputs > 1:
+            lead = "class "
+            room = (1.0 - _SHARE_OF_NAMES) * panel - width_of(lead, _PANEL_TITLE, bold=True)
+            name = lead + shortened(table.outputs[output], _PANEL_TITLE, room, bold=True)
+            axes.set_title(
+                name,
+                loc="left",
+                size=_PANEL_TITLE,
+                weight="bold",
+                color=draw.INK,
+                parse_math=False,
+            )
+    for axes in grid[n_outputs:]:
+        axes.set_visible(False)
+    # One label for all panels, which would have no room for one each.
+    figure.supxlabel(_unit(table), size=_AXIS, color=draw.INK, parse_math=False)
+    return figure
+
+
+def _unit(table: CoefficientTable) -> str:
+    unit = "coefficient for half of the feature's range" if table.has_reach else "coefficient"
+    if len(table.outputs) > 1 or table.outputs == (TARGET,):
+        return unit
+    room = 0.9 * _WIDTH - width_of(f"{unit} (right: towards '')", _AXIS)
+    return f"{unit} (right: towards '{shortened(table.outputs[0], _AXIS, room)}')"
+
+
+def _draw_coefficients(
+    axes: Any, table: CoefficientTable, output: int, most: int, room: float
+) -> None:
+    """Draw an output's largest coefficients, with so many inches for the names of features."""
+    which = table.largest(output, most)[::-1]
+    values = (table.values[output] * table.reach)[which]
+    bars = 2.0 * (table.noise * table.reach)[which]
+    clear = table.above_noise()[output][which]
+    rows = np.arange(len(which))
+    axes.axvline(0.0, color=draw.GREY, linewidth=1.0)
+    for chosen, color, fill in ((clear, draw.BLUE, draw.BLUE), (~clear, draw.GREY, "white")):
+        axes.errorbar(
+            values[chosen],
+            rows[chosen],
+            xerr=bars[chosen],
+            fmt="o",
+            markersize=6,
+            color=color,
+            markerfacecolor=fill,
+            elinewidth=2.6,
+            ecolor=(color, 0.35),
+        )
+    names = [shortened(table.features[column], _TICK, room) for column in which]
+    axes.set_yticks(rows, names, parse_math=False)
+    axes.set_ylim(-0.7, len(which) - 0.3)
+    draw.quiet(axes, grid="x")
+    axes.spines["left"].set_visible(False)
+    axes.tick_params(labelsize=_TICK)

@@ -1,0 +1,1 @@
+"""Solvers made of preprocessing and another solver."""

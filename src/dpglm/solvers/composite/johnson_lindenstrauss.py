@@ -1,0 +1,267 @@
+"""The Johnson-Lindenstrauss method: noisy gradient descent on randomly embedded rows."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass, field
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpglm._validation import check_integer
+from dpglm.data.projection import (
+    Embedding,
+    SparseEmbedding,
+    Transform,
+    embedded_rows,
+    embedded_spec,
+)
+from dpglm.data.rows import Rows
+from dpglm.data.spec import DataSpec
+from dpglm.oracle.gradients import Oracle
+from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import PrivacyBudget
+from dpglm.privacy.events import Event
+from dpglm.privacy.releases import Release
+from dpglm.problem import L2, Constraint, L2Ball, NoPenalty, Problem, Unconstrained
+from dpglm.problem.loss import Loss
+from dpglm.solvers.base import Method, Plan, Solver, StepInfo
+from dpglm.solvers.gradient.noisy_gd import NoisyGD
+
+__all__ = ["JohnsonLindenstrauss", "JohnsonLindenstraussMethod", "balanced_dimension"]
+
+_LEAST_DIMENSION, _MOST_DIMENSION = 32, 2048
+
+
+def balanced_dimension(loss: Loss, constraint: Constraint, data: DataSpec, mu: float) -> int:
+    """Choose the number of columns at which embedding costs as much as noise.
+
+    Parameters
+    ----------
+    loss : Loss
+        Pointwise loss.
+    constraint : Constraint
+        Whose radius B enters where it has one.
+    data : DataSpec
+        Public facts.
+    mu : float
+        The budget as Gaussian DP, over the relation's factor and the weight bound; above 0.
+
+    Returns
+    -------
+    int
+        ``(2 n mu H B R / (G + H B R))^(2/3)`` for a loss of smoothness H on the ball, with
+        G its largest slope at zero and R the row norm (without a ball: as B grows, ``(2 n
+        mu)^(2/3)``); ``sqrt(2) n mu`` for a Lipschitz loss that is not smooth. At least 32 and
+        at most 2048.
+
+    Notes
+    -----
+    Embedding to k columns changes a prediction of a ``w`` in the ball by an error of mean zero
+    and variance at most ``2 B^2 R^2 / k``: a smooth loss pays ``H B^2 R^2 / k``, a G-Lipschitz
+    one ``G B R sqrt(2 / k)``. Noise costs about ``(G + H B R) R B sqrt(k) / (n mu)``, ``G R B
+    sqrt(k) / (n mu)`` in the second case. The two are balanced.
+
+    References
+    ----------
+    Arora et al. 2022, Theorem 2 and Theorem 10 (Appendix B). Theorem 2's k, as printed, changes
+    with the units of the rows, and has logarithms for what is to hold for all rows at once.
+
+    Examples
+    --------
+    >>> from dpglm.problem import Hinge, Logistic
+    >>> data = DataSpec(n_rows=10_000, n_features=100_000)
+    >>> balanced_dimension(Logistic(), Unconstrained(), data, mu=0.25)
+    292
+    >>> balanced_dimension(Hinge(), Unconstrained(), data, mu=0.05)
+    707
+    """
+    low, high = data.target_range(loss.target.bounds)
+    reach = constraint.norm_bound(data.n_coefficients) * data.row_norm
+    curvature = loss.smoothness_on(reach, low, high)
+    if math.isfinite(curvature):
+        slope, change = loss.slope_bound_on(0.0, low, high), curvature * reach
+        share = change / (slope + change) if math.isfinite(slope + change) else 1.0
+        wanted = math.cbrt(2.0 * data.n_rows * mu * share) ** 2
+    else:
+        wanted = math.sqrt(2.0) * data.n_rows * mu
+    return round(min(max(wanted, _LEAST_DIMENSION), _MOST_DIMENSION))
+
+
+@final
+@dataclass(frozen=True)
+class JohnsonLindenstrauss(Solver):
+    """Noisy gradient descent on rows that a random matrix has shortened to few columns.
+
+    For many more columns than rows, and a good parameter of small norm. Rows become ``Phi x``,
+    noisy gradient descent finds ``v``, and ``Phi^T v`` is returned. The intercept is not
+    embedded.
+
+    Parameters
+    ----------
+    dimension : int, optional
+        Columns k of the embedded rows, at least 1. By default ``balanced_dimension``; where that
+        is not below the number of columns, nothing is embedded and the plan is that of
+        ``gradient_descent``.
+    embedding : Embedding, default=SparseEmbedding()
+        Law of ``Phi``.
+    gradient_descent : NoisyGD, default=NoisyGD()
+        What runs on the embedded rows.
+
+    Notes
+    -----
+    An ``L2Ball`` of radius B becomes one of radius 2 B for ``v``. The returned ``Phi^T v`` may
+    lie outside of the first ball: its predictions are those of ``v`` on embedded rows, and
+    scaling it down would change them. An ``L2`` penalty is one on ``v``.
+
+    Privacy: ``Phi`` is public and drawn without looking at rows, and embedded rows are
+    shortened to the row norm again, so the run is noisy gradient descent on rows within the
+    declared bounds: its event, and no failure probability in delta.
+
+    References
+    ----------
+    Arora, Bassily, Guzman, Menart and Ullah, "Differentially private generalized linear models
+    revisited", NeurIPS 2022, Algorithm 2, Theorem 2 and Appendix B.
+
+    Examples
+    --------
+    >>> from dpglm.privacy import ApproximateDP
+    >>> from dpglm.problem import Logistic
+    >>> data = DataSpec(n_rows=1000, n_features=50_000)
+    >>> plan = JohnsonLindenstrauss().plan(Problem(Logistic()), ApproximateDP(1.0, 1e-5), data)
+    >>> plan.method.settings()["dimension"]
+    66
+    """
+
+    dimension: int | None = None
+    embedding: Embedding = field(default_factory=SparseEmbedding)
+    gradient_descent: NoisyGD = field(default_factory=NoisyGD)
+
+    def __post_init__(self) -> None:
+        if self.dimension is not None:
+            check_integer("dimension", self.dimension, least=1)
+
+    def plan(
+        self,
+        problem: Problem,
+        budget: PrivacyBudget,
+        data: DataSpec,
+        adjacency: Adjacency = Adjacency.ZERO_OUT,
+    ) -> Plan:
+        embedded_problem = _embedded_problem(problem)
+        dimension = self.dimension
+        if dimension is None:
+            mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.weight_bound)
+            dimension = balanced_dimension(problem.loss, problem.constraint, data, mu)
+            if dimension >= data.n_features:
+                return self.gradient_descent.plan(problem, budget, data, adjacency)
+        # One row more moves others to other blocks, which only float64 sums can bear.
+        dtype = data.dtype if adjacency.n_is_public else "float64"
+        spec = embedded_spec(data, dimension, dtype)
+        inner = self.gradient_descent.plan(embedded_problem, budget, spec, adjacency).method
+        method = JohnsonLindenstraussMethod(inner, data, spec, self.embedding)
+        return Plan(problem, data, budget, adjacency, method)
+
+
+def _embedded_problem(problem: Problem) -> Problem:
+    penalty, constraint = problem.regularizer, problem.constraint
+    if not isinstance(penalty, NoPenalty | L2):
+        raise ValueError(
+            "regularizer must be NoPenalty or L2, as others mean nothing for embedded "
+            f"coefficients, got {penalty!r}"
+        )
+    if isinstance(constraint, Unconstrained):
+        return problem
+    if not isinstance(constraint, L2Ball):
+        raise ValueError(
+            "constraint must be Unconstrained or an L2Ball, as others mean nothing for embedded "
+            f"coefficients, got {constraint!r}"
+        )
+    return dataclasses.replace(problem, constraint=L2Ball(2.0 * constraint.radius))
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class EmbeddedState:
+    """The public matrix of a run, and where gradient descent on embedded rows stands."""
+
+    transform: Transform
+    inner: Any
+
+
+@final
+@dataclass(frozen=True)
+class JohnsonLindenstraussMethod(Method["EmbeddedState"]):
+    """The Johnson-Lindenstrauss method with every setting decided.
+
+    Parameters
+    ----------
+    inner : Method
+        Noisy gradient descent on embedded rows.
+    data, embedded_data : DataSpec
+        Public facts of the rows before and after.
+    embedding : Embedding
+        Law of the matrix.
+    """
+
+    inner: Method[Any]
+    data: DataSpec
+    embedded_data: DataSpec
+    embedding: Embedding
+
+    @property
+    def n_steps(self) -> int:
+        return self.inner.n_steps
+
+    @property
+    def releases(self) -> tuple[Release, ...]:
+        return tuple(
+            dataclasses.replace(release, quantity=f"{release.quantity} of embedded rows")
+            for release in self.inner.releases
+        )
+
+    @property
+    def event(self) -> Event:
+        return self.inner.event
+
+    @property
+    def releases_iterates(self) -> bool:
+        return self.inner.releases_iterates
+
+    @property
+    def gradient_evaluations(self) -> float:
+        return self.inner.gradient_evaluations
+
+    @property
+    def coefficient_noise(self) -> float:
+        # Columns of Phi have mean squared length 1.
+        return self.inner.coefficient_noise
+
+    def prepare(self, rows: Rows, seed: int) -> Rows:
+        return embedded_rows(rows, self._transform(seed), self.embedded_data)
+
+    def init(self, seed: int) -> EmbeddedState:
+        return EmbeddedState(self._transform(seed), self.inner.init(seed))
+
+    def step(self, state: EmbeddedState, oracle: Oracle) -> tuple[EmbeddedState, StepInfo]:
+        inner, info = self.inner.step(state.inner, oracle)
+        return EmbeddedState(state.transform, inner), info
+
+    def finish(self, state: EmbeddedState) -> NDArray[np.float64]:
+        v = self.inner.finish(state.inner)
+        k = self.embedded_data.n_features
+        return np.concatenate([state.transform @ v[:k], v[k:]])
+
+    def settings(self) -> dict[str, Any]:
+        return {
+            **self.inner.settings(),
+            "algorithm": "Johnson-Lindenstrauss method",
+            "dimension": self.embedded_data.n_features,
+            "embedding": repr(self.embedding),
+            "embedded_dtype": self.embedded_data.dtype,
+        }
+
+    def _transform(self, seed: int) -> Transform:
+        return self.embedding.draw(self.data.n_features, self.embedded_data.n_features, seed)

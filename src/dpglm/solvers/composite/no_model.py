@@ -1,0 +1,73 @@
+"""The solver of a fit that learns a map of the rows and no model: it releases nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpglm.data.spec import DataSpec
+from dpglm.oracle.gradients import Oracle
+from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import PrivacyBudget
+from dpglm.privacy.releases import Release
+from dpglm.problem import Problem
+from dpglm.solvers.base import Method, Plan, Solver, StepInfo
+
+__all__ = ["NoModel"]
+
+
+@final
+@dataclass(frozen=True)
+class NoModel(Solver):
+    """Stands where a solver is wanted and none is needed, as in ``Preprocessed``.
+
+    Notes
+    -----
+    Privacy: nothing is asked, nothing released, nothing spent; the coefficients are zeros.
+    """
+
+    def plan(
+        self,
+        problem: Problem,
+        budget: PrivacyBudget,
+        data: DataSpec,
+        adjacency: Adjacency = Adjacency.ZERO_OUT,
+    ) -> Plan:
+        return Plan(problem, data, budget, adjacency, _Nothing(data))
+
+
+@final
+@dataclass(frozen=True)
+class _Nothing(Method[None]):
+    data: DataSpec
+
+    @property
+    def n_steps(self) -> int:
+        return 0
+
+    @property
+    def releases(self) -> tuple[Release, ...]:
+        return ()
+
+    @property
+    def gradient_evaluations(self) -> float:
+        return 0.0
+
+    @property
+    def coefficient_noise(self) -> float:
+        return 0.0
+
+    def init(self, seed: int) -> None:
+        return None
+
+    def step(self, state: None, oracle: Oracle) -> tuple[None, StepInfo]:
+        raise AssertionError("there are no steps")
+
+    def finish(self, state: None) -> NDArray[np.float64]:
+        return np.zeros(self.data.coefficient_shape)
+
+    def settings(self) -> dict[str, Any]:
+        return {"algorithm": "none"}

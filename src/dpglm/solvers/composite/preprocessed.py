@@ -1,0 +1,328 @@
+"""Private preprocessing and a solver under one budget."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpglm._validation import check_real
+from dpglm.data.spec import DataSpec
+from dpglm.oracle.gradients import Oracle
+from dpglm.preprocessing.base import PlannedStep, Preprocessor
+from dpglm.preprocessing.row_map import RowMap
+from dpglm.privacy.accounting.accountants import GaussianAccountant
+from dpglm.privacy.accounting.calibrate import calibrate, excess, within_budget
+from dpglm.privacy.accounting.fill import largest_share
+from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import ApproximateDP, GaussianDP, PrivacyBudget
+from dpglm.privacy.events import Composed, Event, Gaussian, Repeated, canonical
+from dpglm.privacy.releases import Release
+from dpglm.problem import Problem
+from dpglm.solvers.base import Method, Plan, Solver, StepInfo
+from dpglm.solvers.gradient.noisy_gd import NoisyGD
+from dpglm.solvers.parts.seeds import stage_seed
+
+__all__ = ["Preprocessed", "PreprocessedMethod"]
+
+_MODEL = "model"
+# What rounding could add up to.
+_MARGIN = 1.0 - 1e-12
+
+
+@final
+@dataclass(frozen=True)
+class Preprocessed(Solver):
+    """Steps that learn a map of the rows from part of the budget, then a solver on mapped rows.
+
+    Parameters
+    ----------
+    steps : sequence of Preprocessor
+        In order, at least one.
+    solver : Solver, default=NoisyGD()
+        Fits the model to mapped rows.
+    shares : sequence of float or None, optional
+        For each step its share of the budget, of mu squared if the budget is seen as mu-GDP; in
+        (0, 1), together below 1. None stands for the step's own rule, which looks at public
+        facts only. The solver gets the rest.
+
+    Notes
+    -----
+    Coefficients are returned in the coordinates of the rows before all steps. Penalties and
+    constraints are those of the solver, so they are about coefficients of mapped rows.
+
+    Privacy: all releases compose, and the accountant sees all of them together; where they are
+    Gaussian the solver gets exactly what steps leave. The map is public once its
+    releases are, and mapped rows are bounded again row by row, whatever the map is; so the
+    solver's event holds for rows that differ in one place.
+
+    References
+    ----------
+    Sun et al. 2023, Algorithms 2 and 3.
+
+    Examples
+    --------
+    >>> from dpglm.preprocessing import Center
+    >>> from dpglm.problem import Logistic
+    >>> data = DataSpec(n_rows=10_000, n_features=20, intercept=1.0)
+    >>> plan = Preprocessed([Center()]).plan(Problem(Logistic()), ApproximateDP(1.0, 1e-5), data)
+    >>> [one.quantity for one in plan.method.releases]
+    ['center: row sum', 'model: clipped gradient sum']
+    """
+
+    steps: Sequence[Preprocessor]
+    solver: Solver = field(default_factory=NoisyGD)
+    shares: Sequence[float | None] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "steps", tuple(self.steps))
+        if not self.steps or not all(isinstance(step, Preprocessor) for step in self.steps):
+            raise ValueError(f"steps must be one or more Preprocessors, got {self.steps!r}")
+        if not isinstance(self.solver, Solver):
+            raise ValueError(f"solver must be a Solver, got {self.solver!r}")
+        if self.shares is not None:
+            object.__setattr__(self, "shares", tuple(self.shares))
+            if len(self.shares) != len(self.steps):
+                raise ValueError(
+                    f"shares must be {len(self.steps)}, one for each step, got {self.shares!r}"
+                )
+            for share in self.shares:
+                if share is not None:
+                    check_real("shares", share, above=0.0, below=1.0)
+
+    def needs_float64(self, budget: PrivacyBudget) -> bool:
+        return self.solver.needs_float64(budget)
+
+    def plan(
+        self,
+        problem: Problem,
+        budget: PrivacyBudget,
+        data: DataSpec,
+        adjacency: Adjacency = Adjacency.ZERO_OUT,
+    ) -> Plan:
+        mu = budget.gdp_mu() * _MARGIN
+        steps: list[PlannedStep] = []
+        mapped, left = data, 1.0
+        for step, given in zip(self.steps, self.shares or [None] * len(self.steps), strict=True):
+            share = (
+                step.share(mapped, mu / adjacency.sum_sensitivity(1.0)) if given is None else given
+            )
+            left -= share
+            if left <= 0.0:
+                raise ValueError(
+                    f"shares must be below 1 together, with the default rules of steps in place of "
+                    f"None, got {self.shares!r}"
+                )
+            steps.append(step.plan(mapped, math.sqrt(share) * mu, adjacency))
+            mapped = steps[-1].output
+        spent = Composed(tuple(_event(step) for step in steps))
+        inner = self._inner_plan(problem, budget, mapped, adjacency, spent, math.sqrt(left) * mu)
+        return Plan(problem, data, budget, adjacency, PreprocessedMethod(data, tuple(steps), inner))
+
+    def _inner_plan(
+        self,
+        problem: Problem,
+        budget: PrivacyBudget,
+        data: DataSpec,
+        adjacency: Adjacency,
+        spent: Event,
+        mu: float,
+    ) -> Plan:
+        """Plan the solver with what steps have left of the budget."""
+        gaussian = GaussianAccountant()
+
+        def together(plan: Plan) -> Event:
+            return canonical(Composed((spent, plan.event)))
+
+        full = self.solver.plan(problem, budget, data, adjacency)
+        if gaussian.supports(full.event, adjacency):
+            if not gaussian.supports(spent, adjacency):
+                # Steps that choose spend less than they were given.
+                sigma = calibrate(lambda s: Composed((spent, Gaussian(s))), budget, adjacency)
+                mu = gaussian.mu(Gaussian(sigma), adjacency) * _MARGIN
+            plan = self.solver.plan(problem, GaussianDP(mu), data, adjacency)
+            if within_budget(together(plan), adjacency, budget):
+                return plan
+        limit = budget.as_approximate_dp()
+        left = (mu / budget.gdp_mu()) ** 2
+        best = largest_share(
+            lambda share: self.solver.plan(
+                problem, ApproximateDP(share * limit.epsilon, limit.delta), data, adjacency
+            ),
+            lambda plan: excess(together(plan), adjacency, budget),
+            start=math.sqrt(left),
+            slope=left,
+        )
+        if best is None:
+            raise ValueError(f"shares must leave something to the solver, got {self.shares!r}")
+        return best
+
+
+def _event(step: PlannedStep) -> Event:
+    return Composed(tuple(Repeated(one.event, one.count) for one in step.releases))
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class PreprocessedState:
+    """Maps learned so far, the model's state, and whom to ask about mapped rows.
+
+    The oracle is as the run's own: it answers with releases only.
+    """
+
+    seed: int
+    step: int = 0
+    maps: tuple[RowMap, ...] = ()
+    oracle: Oracle | None = None
+    model: Any = None
+
+
+@final
+@dataclass(frozen=True)
+class PreprocessedMethod(Method["PreprocessedState"]):
+    """Preprocessing steps and a model's method, with every setting decided.
+
+    Parameters
+    ----------
+    data : DataSpec
+        Public facts about the rows before all steps.
+    steps : tuple of PlannedStep
+        Each takes the rows that the one before it leaves.
+    model : Plan
+        For the rows that the last step leaves.
+    """
+
+    data: DataSpec
+    steps: tuple[PlannedStep, ...]
+    model: Plan
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Name of each step in reports; a number tells namesakes apart."""
+        names: list[str] = []
+        for step in self.steps:
+            before = sum(one.name == step.name for one in self.steps[: len(names)])
+            names.append(f"{step.name} {before + 1}" if before else step.name)
+        return tuple(names)
+
+    @property
+    def n_steps(self) -> int:
+        return len(self.steps) + self.model.n_steps
+
+    @property
+    def releases(self) -> tuple[Release, ...]:
+        stages = [(name, step.releases) for name, step in zip(self.names, self.steps, strict=True)]
+        return tuple(
+            dataclasses.replace(release, quantity=f"{name}: {release.quantity}")
+            for name, releases in (*stages, (_MODEL, self.model.method.releases))
+            for release in releases
+        )
+
+    @property
+    def mechanisms(self) -> Event:
+        events = [_event(step) for step in self.steps]
+        return canonical(Composed((*events, self.model.method.mechanisms)))
+
+    @property
+    def event(self) -> Event:
+        return canonical(Composed((*map(_event, self.steps), self.model.event)))
+
+    @property
+    def releases_iterates(self) -> bool:
+        return self.model.method.releases_iterates
+
+    @property
+    def gradient_evaluations(self) -> float:
+        # A sum over the rows costs about as much as a gradient.
+        sums = sum(one.count for step in self.steps for one in step.releases)
+        return sums * self.data.n_rows + self.model.method.gradient_evaluations
+
+    @property
+    def coefficient_noise(self) -> float:
+        growth = math.prod(step.noise_growth for step in self.steps)
+        return self.model.coefficient_noise * growth
+
+    def init(self, seed: int) -> PreprocessedState:
+        return PreprocessedState(seed)
+
+    def step(self, state: PreprocessedState, oracle: Oracle) -> tuple[PreprocessedState, StepInfo]:
+        current = oracle if state.oracle is None else state.oracle
+        number = len(state.maps)
+        if number < len(self.steps):
+            learned = self.steps[number].learn(current, stage_seed(state.seed, number))
+            state = dataclasses.replace(
+                state,
+                step=state.step + 1,
+                maps=(*state.maps, learned),
+                oracle=self._mapped(current, state.seed, number, learned),
+            )
+            if len(state.maps) == len(self.steps):
+                model = self.model.method.init(stage_seed(state.seed, len(self.steps)))
+                state = dataclasses.replace(state, model=model)
+            return state, StepInfo(state.step, math.nan)
+        model, info = self.model.method.step(state.model, current)
+        state = dataclasses.replace(state, step=state.step + 1, model=model)
+        return state, dataclasses.replace(info, step=state.step)
+
+    def _mapped(self, oracle: Oracle, seed: int, number: int, learned: RowMap) -> Oracle:
+        """Ask about rows that the step of this number has mapped; the last ones are the model's."""
+        row_by_row = not oracle.curator.adjacency.n_is_public
+        spec = self.steps[number].output
+        # The rows of an earlier step are copies, and nobody's but this one's.
+        own = number > 0
+        rows = learned.apply(oracle.rows, spec, row_by_row, oracle.map_blocks, overwrite=own)
+        if number + 1 == len(self.steps):
+            rows = self.model.method.prepare(rows, stage_seed(seed, len(self.steps)))
+        return dataclasses.replace(oracle, rows=rows)
+
+    @property
+    def wrapped(self) -> Method[Any]:
+        return self.model.method
+
+    def without_rows(self, state: PreprocessedState) -> PreprocessedState:
+        # Maps are released, and the rows that they make are made again from them.
+        model = None if state.model is None else self.wrapped.without_rows(state.model)
+        return dataclasses.replace(state, oracle=None, model=model)
+
+    def with_rows(self, state: PreprocessedState, oracle: Oracle) -> PreprocessedState:
+        if not state.maps:
+            return state
+        for number, learned in enumerate(state.maps):
+            oracle = self._mapped(oracle, state.seed, number, learned)
+        model = None if state.model is None else self.wrapped.with_rows(state.model, oracle)
+        return dataclasses.replace(state, oracle=oracle, model=model)
+
+    def finish(self, state: PreprocessedState) -> NDArray[np.float64]:
+        w = self.model.method.finish(state.model)
+        for learned, before, after in self._backwards(state):
+            w = learned.pull_back(w, before, after)
+        return w
+
+    def noise_in(self, state: PreprocessedState) -> NDArray[np.float64]:
+        noise = np.broadcast_to(
+            self.model.method.noise_in(state.model), (self.model.data.n_columns,)
+        )
+        for learned, before, after in self._backwards(state):
+            noise = learned.noise_back(noise, before, after)
+        return noise
+
+    def _backwards(self, state: PreprocessedState) -> list[tuple[RowMap, DataSpec, DataSpec]]:
+        specs = [self.data, *(step.output for step in self.steps)]
+        return list(zip(state.maps, specs[:-1], specs[1:], strict=True))[::-1]
+
+    def settings(self) -> dict[str, Any]:
+        specs = [self.data, *(step.output for step in self.steps)]
+        methods = [*(step.settings() for step in self.steps), self.model.method.settings()]
+        names = (*self.names, _MODEL)
+        return {
+            "algorithm": f"{', '.join(self.names)}, then {methods[-1]['algorithm']}",
+            "stages": {
+                name: {"data": spec.to_dict(), **settings}
+                for name, spec, settings in zip(names, specs, methods, strict=True)
+            },
+        }

@@ -1,0 +1,420 @@
+"""D2P2-SGD: gradient descent with fading noise and random projections, and its special cases."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any, Self, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpglm._validation import check_bools, check_integer, check_real
+from dpglm.data.spec import LARGEST, SMALLEST, DataSpec
+from dpglm.oracle.clipping import AutomaticClipping, Clipping, FlatClipping
+from dpglm.oracle.gradient_sums.projection import (
+    GaussianMatrix,
+    noisy_projected_gradient,
+    projected_noise,
+)
+from dpglm.oracle.gradients import Oracle
+from dpglm.oracle.rounding import sum_magnitude, sum_rounding
+from dpglm.privacy.accounting.calibrate import calibrate
+from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import PrivacyBudget
+from dpglm.privacy.events import (
+    Composed,
+    Event,
+    Gaussian,
+    PoissonSampled,
+    ProjectedGaussian,
+    Repeated,
+    canonical,
+)
+from dpglm.privacy.noise.scales import NoiseScale, noise_scale
+from dpglm.privacy.releases import Release
+from dpglm.problem import Problem
+from dpglm.solvers.base import Method, Plan, Solver, StepInfo
+from dpglm.solvers.parts import defaults
+from dpglm.solvers.parts.feasible import feasible, n_penalized
+from dpglm.solvers.parts.lifts import LeastSquares, Lift, Transpose
+from dpglm.solvers.parts.outputs import Last, Output
+from dpglm.solvers.parts.schedules import MOST_LEVELS, Constant, InverseSqrt, Schedule, in_levels
+
+__all__ = ["D2P2", "D2P2Method"]
+
+_DIMENSION_SHARE, _MOST_DIMENSION = 0.7, 512
+
+
+@final
+@dataclass(frozen=True)
+class D2P2(Solver):
+    """Normalised gradients, noise that fades, and a new random projection for each step.
+
+    Step k releases ``r = A^T g / sqrt(p)`` with noise of standard deviation proportional to
+    ``noise_schedule``, and moves by the lifted r. Settings left at None are decided from public
+    facts.
+
+    Parameters
+    ----------
+    projected : bool, default=True
+        Whether gradients are projected at all.
+    dimension : int, optional
+        Columns p of each A, at least 2; it may exceed the number m of coefficients. By default
+        seven tenths of m, at least 2 and at most 512.
+    lift : Lift, default=Transpose()
+        From r back to a gradient.
+    noise_schedule : Schedule, default=InverseSqrt()
+        Factors on the noise's standard deviation, rounded to at most ``noise_levels`` values.
+    noise_levels : int, default=8
+        Distinct noises, from 2 to 32; accounting takes time for each.
+    normalize : bool, default=True
+        Scale each row's gradient to ``C g / (|g| + stability C)``; False: clip it at C.
+    stability : float, default=0.1
+        The constant gamma over C, above 0.
+    clip : float, optional
+        C, above 0, in units of the prepared rows.
+    n_steps : int, optional
+        Number of steps T, at least 1.
+    step_size : float, optional
+        Size of the first step on a mean gradient, above 0.
+    schedule : Schedule, default=Constant()
+        Factors on the step size.
+    sampling_rate : float, default=1.0
+        Probability q with which each row enters each batch, in (0, 1]; 1 is the full batch.
+    output : Output, default=Last()
+        Which iterate, or average of iterates, is returned.
+
+    Notes
+    -----
+    Privacy: T releases of bounded sums seen through public matrices, each a
+    ``ProjectedGaussian``, Poisson-sampled below rate 1; ``Gaussian`` where nothing is projected.
+    Calibration scales all their noises together. The length of a projected row is random and has
+    no bound; the accounting is that of its law.
+
+    References
+    ----------
+    "D2P2-SGD: Dynamically differentially private projected stochastic gradient descent",
+    Algorithm 1, with Poisson samples in place of batches from a partition, and the gradient
+    divided by p once more, so that step sizes mean the same as without projection.
+
+    Examples
+    --------
+    >>> from dpglm.privacy import ApproximateDP
+    >>> from dpglm.problem import Logistic
+    >>> data = DataSpec(n_rows=10_000, n_features=20)
+    >>> solver = D2P2.d2p_sgd(n_steps=2, noise_levels=2)
+    >>> plan = solver.plan(Problem(Logistic()), ApproximateDP(1.0, 1e-5), data)
+    >>> [round(release.noise_multiplier, 2) for release in plan.method.releases]
+    [6.46, 4.57]
+    """
+
+    projected: bool = True
+    dimension: int | None = None
+    lift: Lift = field(default_factory=Transpose)
+    noise_schedule: Schedule = field(default_factory=InverseSqrt)
+    noise_levels: int = 8
+    normalize: bool = True
+    stability: float = 0.1
+    clip: float | None = None
+    n_steps: int | None = None
+    step_size: float | None = None
+    schedule: Schedule = field(default_factory=Constant)
+    sampling_rate: float = 1.0
+    output: Output = field(default_factory=Last)
+
+    def __post_init__(self) -> None:
+        check_bools(self)
+        if self.dimension is not None:
+            check_integer("dimension", self.dimension, least=2)
+        check_real(
+            "noise_levels",
+            check_integer("noise_levels", self.noise_levels, least=2),
+            most=MOST_LEVELS,
+        )
+        check_real("stability", self.stability, above=0.0)
+        if self.clip is not None:
+            check_real("clip", self.clip, above=0.0)
+        if self.n_steps is not None:
+            check_integer("n_steps", self.n_steps, least=1)
+        if self.step_size is not None:
+            check_real("step_size", self.step_size, above=0.0)
+        check_real("sampling_rate", self.sampling_rate, above=0.0, most=1.0)
+
+    @classmethod
+    def dp_sgd(cls, **settings: Any) -> Self:
+        """Make DP-SGD: constant noise, no projection."""
+        return cls(projected=False, noise_schedule=Constant(), **settings)
+
+    @classmethod
+    def d2p_sgd(cls, **settings: Any) -> Self:
+        """Make D2P-SGD: fading noise, no projection."""
+        return cls(projected=False, **settings)
+
+    @classmethod
+    def dp2_sgd(cls, **settings: Any) -> Self:
+        """Make DP2-SGD: constant noise, projection."""
+        return cls(noise_schedule=Constant(), **settings)
+
+    @classmethod
+    def priv_sgd(cls, **settings: Any) -> Self:
+        """Make PrivSGD: constant noise, projection, a least-squares lift."""
+        return cls(noise_schedule=Constant(), lift=LeastSquares(), **settings)
+
+    def plan(
+        self,
+        problem: Problem,
+        budget: PrivacyBudget,
+        data: DataSpec,
+        adjacency: Adjacency = Adjacency.ZERO_OUT,
+    ) -> Plan:
+        clip = defaults.clip(problem.loss, data) if self.clip is None else self.clip
+        ratio = clip / data.augmented_row_norm
+        if not SMALLEST <= ratio <= LARGEST:
+            raise ValueError(
+                f"clip must be {SMALLEST:g} to {LARGEST:g} times the row norm "
+                f"{data.augmented_row_norm!r}, got {clip!r}"
+            )
+        clipping: Clipping = FlatClipping(clip)
+        if self.normalize:
+            clipping = AutomaticClipping(clip, self.stability)
+        dimension = self._dimension(data)
+        n_steps, step_size = self._steps(problem, budget, data, adjacency, clip, dimension)
+        method = D2P2Method(
+            problem=problem,
+            data=data,
+            adjacency=adjacency,
+            clipping=clipping,
+            step_sizes=tuple((step_size * self.schedule.factors(n_steps)).tolist()),
+            noise_factors=tuple(
+                in_levels(self.noise_schedule.factors(n_steps), self.noise_levels).tolist()
+            ),
+            dimension=dimension,
+            lift=self.lift,
+            sampling_rate=self.sampling_rate,
+            output=self.output,
+            noise_multiplier=1.0,
+        )
+        # Penalties and constraints that do not fit the parameter fail here, not in the run.
+        method.init(0)
+        unscaled = method.releases
+        noise_multiplier = calibrate(
+            lambda sigma: Composed(
+                tuple(
+                    Repeated(method.seen(sigma * one.noise_multiplier), one.count)
+                    for one in unscaled
+                )
+            ),
+            budget,
+            adjacency,
+        )
+        method = dataclasses.replace(method, noise_multiplier=noise_multiplier)
+        return Plan(problem, data, budget, adjacency, method)
+
+    def _dimension(self, data: DataSpec) -> int | None:
+        if not self.projected:
+            return None
+        dimension = self.dimension
+        if dimension is None:
+            dimension = min(max(2, round(_DIMENSION_SHARE * data.n_coefficients)), _MOST_DIMENSION)
+        self.lift.noise_growth(data.n_coefficients, dimension)
+        return dimension
+
+    def _steps(
+        self,
+        problem: Problem,
+        budget: PrivacyBudget,
+        data: DataSpec,
+        adjacency: Adjacency,
+        clip: float,
+        dimension: int | None,
+    ) -> tuple[int, float]:
+        n_steps, step_size = defaults.steps(
+            problem.loss,
+            data,
+            mu=budget.gdp_mu() / adjacency.sum_sensitivity(data.weight_bound),
+            clip=clip,
+            momentum=0.0,
+            schedule=self.schedule,
+            n_steps=self.n_steps,
+            step_size=self.step_size,
+        )
+        if self.step_size is None and dimension is not None:
+            # A projected gradient is longer, in the mean of squares, by this factor.
+            step_size /= 1.0 + (data.n_coefficients + 1) / dimension
+        return n_steps, step_size
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class D2P2State:
+    """Iterate after some steps, weighted sum of iterates, and the run's public randomness."""
+
+    step: int
+    seed: int
+    w: NDArray[np.float64]
+    returned: NDArray[np.float64]
+    weights: NDArray[np.float64]
+
+
+@final
+@dataclass(frozen=True)
+class D2P2Method(Method["D2P2State"]):
+    """D2P2-SGD or a special case of it, with every setting decided.
+
+    Parameters
+    ----------
+    problem, data, adjacency
+        As in the plan.
+    clipping : Clipping
+        Bounds each row's gradient.
+    step_sizes, noise_factors : tuple of float
+        One of each for each step.
+    dimension : int or None
+        Columns p of each step's matrix; None where nothing is projected.
+    lift, sampling_rate, output
+        As in ``D2P2``.
+    noise_multiplier : float
+        Noise standard deviation over the sensitivity of a gradient sum where the factor is 1.
+    """
+
+    problem: Problem
+    data: DataSpec
+    adjacency: Adjacency
+    clipping: Clipping
+    step_sizes: tuple[float, ...]
+    noise_factors: tuple[float, ...]
+    dimension: int | None
+    lift: Lift
+    sampling_rate: float
+    output: Output
+    noise_multiplier: float
+
+    @property
+    def n_steps(self) -> int:
+        return len(self.step_sizes)
+
+    @property
+    def levels(self) -> tuple[tuple[float, int], ...]:
+        """Each factor on the noise and for how many steps it serves."""
+        return tuple(Counter(self.noise_factors).items())
+
+    @property
+    def releases(self) -> tuple[Release, ...]:
+        return tuple(self._release(place, *level) for place, level in enumerate(self.levels, 1))
+
+    def seen(self, multiplier: float) -> Event:
+        """Event of a step with this noise multiplier."""
+        event = (
+            Gaussian(multiplier)
+            if self.dimension is None
+            else ProjectedGaussian(multiplier, self.dimension)
+        )
+        return canonical(PoissonSampled(self.sampling_rate, event))
+
+    def _release(self, place: int, factor: float, count: int) -> Release:
+        multiplier = self.noise_multiplier * factor
+        quantity = "clipped" if self.dimension is None else "projected"
+        return Release(
+            f"{quantity} gradient sum at noise level {place}",
+            self.seen(multiplier),
+            count,
+            self._bound,
+            multiplier,
+            self._scale(multiplier).std,
+            self.dimension or self.data.n_coefficients,
+        )
+
+    @property
+    def _bound(self) -> float:
+        return self.clipping.bound * self.data.weight_bound
+
+    def _scale(self, multiplier: float) -> NoiseScale:
+        data, adjacency, bound = self.data, self.adjacency, self._bound
+        if self.dimension is not None:
+            return projected_noise(data, adjacency, bound, self.dimension, multiplier)
+        return noise_scale(
+            adjacency,
+            bound + sum_rounding(data, adjacency, bound),
+            multiplier,
+            data.n_coefficients,
+            sum_magnitude(data, adjacency, bound),
+        )
+
+    @property
+    def gradient_evaluations(self) -> float:
+        return self.n_steps * self.sampling_rate * self.data.n_rows
+
+    def noise_std(self, step: int) -> float:
+        """Root mean square of the noise in each coordinate of a step's mean gradient.
+
+        Parameters
+        ----------
+        step : int
+            Number of the step, from 0.
+        """
+        std = self._scale(self.noise_multiplier * self.noise_factors[step]).std
+        growth = 1.0
+        if self.dimension is not None:
+            growth = self.lift.noise_growth(self.data.n_coefficients, self.dimension)
+        return math.sqrt(growth) * std / (self.sampling_rate * self.data.n_rows)
+
+    @property
+    def coefficient_noise(self) -> float:
+        strong = self.problem.regularizer.strong_convexity
+        weights = self.output.weights(self.n_steps, 0.5)
+        reaches, variance = 0.0, 0.0
+        for step in reversed(range(self.n_steps)):
+            eta = self.step_sizes[step]
+            # What is left, in what is returned, of a unit that this step adds to the iterate.
+            reaches = (float(weights[step]) + reaches) / (1.0 + eta * strong)
+            variance += (eta * reaches * self.noise_std(step)) ** 2
+        return math.sqrt(variance)
+
+    def init(self, seed: int) -> D2P2State:
+        zero = np.zeros(self.data.coefficient_shape)
+        weights = self.output.weights(self.n_steps, seed * 2.0**-64)
+        return D2P2State(0, seed, self._onto_feasible(zero, 0.0), zero, weights)
+
+    def step(self, state: D2P2State, oracle: Oracle) -> tuple[D2P2State, StepInfo]:
+        eta = self.step_sizes[state.step]
+        g = self._gradient(state, oracle)
+        w = self._onto_feasible(state.w - eta * g, eta)
+        returned = state.returned + state.weights[state.step] * w
+        noise_norm = self.noise_std(state.step) * math.sqrt(self.data.n_coefficients)
+        info = StepInfo(state.step + 1, eta, float(np.linalg.norm(g)), noise_norm)
+        return dataclasses.replace(state, step=state.step + 1, w=w, returned=returned), info
+
+    def _gradient(self, state: D2P2State, oracle: Oracle) -> NDArray[np.float64]:
+        multiplier = self.noise_multiplier * self.noise_factors[state.step]
+        if self.dimension is None:
+            return oracle.noisy_gradient(state.w, self.clipping, multiplier, self.sampling_rate)
+        matrix = GaussianMatrix(state.w.size, self.dimension, (state.seed, state.step))
+        r = noisy_projected_gradient(
+            oracle, state.w, self.clipping, multiplier, matrix, self.sampling_rate
+        )
+        return self.lift.gradient(matrix, r).reshape(state.w.shape)
+
+    def _onto_feasible(self, w: NDArray[np.float64], eta: float) -> NDArray[np.float64]:
+        return feasible(self.problem, n_penalized(self.problem, self.data), w, eta)
+
+    def finish(self, state: D2P2State) -> NDArray[np.float64]:
+        return state.returned
+
+    def settings(self) -> dict[str, Any]:
+        return {
+            "algorithm": "D2P2-SGD",
+            "n_steps": self.n_steps,
+            "first_step_size": self.step_sizes[0],
+            "last_step_size": self.step_sizes[-1],
+            "clipping": repr(self.clipping),
+            "clip": self.clipping.bound,
+            "dimension": self.dimension,
+            "lift": repr(self.lift),
+            "noise_levels": [list(level) for level in self.levels],
+            "sampling_rate": self.sampling_rate,
+            "output": repr(self.output),
+            "noise_multiplier": self.noise_multiplier,
+        }

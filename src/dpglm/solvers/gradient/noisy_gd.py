@@ -1,0 +1,427 @@
+"""Noisy gradient descent: full batch or Poisson-sampled, with momentum, prox and projection."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass, field
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpglm._validation import check_bools, check_integer, check_real
+from dpglm.data.spec import LARGEST, SMALLEST, DataSpec
+from dpglm.oracle.clipping import AutomaticClipping, Clipping, FlatClipping
+from dpglm.oracle.gradients import Oracle
+from dpglm.oracle.rounding import row_sum_noise, sum_magnitude, sum_rounding
+from dpglm.oracle.row_sums.loss_differences import noisy_loss_difference
+from dpglm.privacy.accounting.calibrate import calibrate
+from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import PrivacyBudget
+from dpglm.privacy.events import (
+    Composed,
+    Event,
+    Gaussian,
+    LastIterate,
+    PoissonSampled,
+    canonical,
+)
+from dpglm.privacy.noise import grid_sensitivity
+from dpglm.privacy.noise.scales import NoiseScale, noise_scale
+from dpglm.privacy.releases import Release
+from dpglm.problem import L2Ball, Problem
+from dpglm.problem.loss import Loss
+from dpglm.solvers.base import Method, Plan, Solver, StepInfo
+from dpglm.solvers.gradient.amplification import Contraction, contraction
+from dpglm.solvers.parts import defaults
+from dpglm.solvers.parts.feasible import feasible, n_penalized
+from dpglm.solvers.parts.outputs import Last, Output
+from dpglm.solvers.parts.schedules import LinearDecay, Schedule
+from dpglm.solvers.parts.shrinkage import is_neutral, share_of_comparison, shrunk
+
+__all__ = ["NoisyGD", "NoisyGDMethod"]
+
+# Below so much budget times rows for each column, data damp little of the noise.
+_DAMPED = 5.0
+_COMPARED = "clipped loss difference sum"
+# Bound on differences of losses, in units of slope squared over curvature, about what a loss
+# changes by over the range in which slopes change. Where it flattens all of that must be seen.
+_COMPARISON_CLIP, _COMPARISON_CLIP_NONCONVEX = 0.25, 1.0
+# Noise in a mean difference, in these units, that is small enough.
+_COMPARISON_NOISE, _MOST_COMPARISON_SHARE = 5e-4, 0.05
+
+
+@final
+@dataclass(frozen=True)
+class NoisyGD(Solver):
+    """Gradient descent on clipped gradients with Gaussian noise.
+
+    Each step is ``v <- m v + (1 - m) g``, ``w <- project(prox(w - eta v))`` with the noisy mean
+    clipped gradient ``g``; it starts at zero. Settings left at None are decided by
+    ``dpglm.solvers.parts.defaults`` from public facts.
+
+    Parameters
+    ----------
+    n_steps : int, optional
+        Number of steps T, at least 1.
+    step_size : float, optional
+        Size of the first step, above 0; later ones follow ``schedule``.
+    schedule : Schedule, default=LinearDecay(0.3)
+        Factors on the step size.
+    clip : float, optional
+        Clip norm C of a row's gradient, above 0, in units of the prepared rows.
+    automatic_clipping : bool, default=False
+        Normalise gradients to ``C g / (|g| + 0.01 C)`` rather than clip them at C.
+    momentum : float, default=0.9
+        The m above, in [0, 1).
+    sampling_rate : float, default=1.0
+        Probability q with which each row enters each batch, in (0, 1]; 1 is the full batch.
+    output : Output, default=Last()
+        Which iterate, or average of iterates, is returned.
+    shrink : bool, default=False
+        Whether a result hardly longer than noise alone would make it is shrunk towards its
+        start (``dpglm.solvers.parts.shrinkage``), where ``mu n`` is below five times the columns,
+        so that data damp little of the noise.
+    compare : bool, default=False
+        Whether part of the budget, at most 5 % of mu squared and less for many rows, goes to a
+        noisy comparison of the result with its start by their clipped losses. A result that does
+        not seem better is shrunk towards the start.
+
+    Notes
+    -----
+    Privacy: full batch is T Gaussian releases, accounted exactly; with ``sampling_rate`` below
+    1 they are Poisson-sampled, accounted by privacy-loss distributions. The comparison is one
+    more Gaussian release, of one number. With no momentum, the
+    full batch, the last iterate returned and a strongly convex, smooth objective, the smaller
+    bound for releasing only the last iterate is used (``dpglm.solvers.gradient.amplification``).
+
+    References
+    ----------
+    Song, Steinke, Thakkar and Thakurta 2021, Algorithm 1; Arora et al. 2022, Algorithm 1 (which
+    prints the loss where the gradient is meant); Wang, Ye and Xu 2017, Algorithm 4.
+
+    Examples
+    --------
+    >>> from dpglm.privacy import ApproximateDP
+    >>> from dpglm.problem import Logistic
+    >>> solver = NoisyGD(n_steps=100, clip=1.0)
+    >>> data = DataSpec(n_rows=10_000, n_features=20)
+    >>> plan = solver.plan(Problem(Logistic()), ApproximateDP(1.0, 1e-5), data)
+    >>> plan.event
+    Repeated(event=Gaussian(noise_multiplier=37.3...), count=100)
+    """
+
+    n_steps: int | None = None
+    step_size: float | None = None
+    schedule: Schedule = field(default_factory=lambda: LinearDecay(0.3))
+    clip: float | None = None
+    automatic_clipping: bool = False
+    momentum: float = 0.9
+    sampling_rate: float = 1.0
+    output: Output = field(default_factory=Last)
+    shrink: bool = False
+    compare: bool = False
+
+    def __post_init__(self) -> None:
+        check_bools(self)
+        if self.n_steps is not None:
+            check_integer("n_steps", self.n_steps, least=1)
+        if self.step_size is not None:
+            check_real("step_size", self.step_size, above=0.0)
+        if self.clip is not None:
+            check_real("clip", self.clip, above=0.0)
+        check_real("momentum", self.momentum, least=0.0, below=1.0)
+        check_real("sampling_rate", self.sampling_rate, above=0.0, most=1.0)
+
+    def plan(
+        self,
+        problem: Problem,
+        budget: PrivacyBudget,
+        data: DataSpec,
+        adjacency: Adjacency = Adjacency.ZERO_OUT,
+    ) -> Plan:
+        clip = defaults.clip(problem.loss, data) if self.clip is None else self.clip
+        clipping: Clipping = (
+            AutomaticClipping(clip) if self.automatic_clipping else FlatClipping(clip)
+        )
+        ratio = clip / data.augmented_row_norm
+        if not SMALLEST <= ratio <= LARGEST:
+            raise ValueError(
+                f"clip must be {SMALLEST:g} to {LARGEST:g} times the row norm "
+                f"{data.augmented_row_norm!r}, got {clip!r}"
+            )
+        mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.weight_bound)
+        comparison = None
+        if self.compare:
+            bound, share = _comparison(problem.loss, data, mu)
+            comparison = Comparison(bound, 1.0 / (math.sqrt(share) * budget.gdp_mu()))
+            mu *= math.sqrt(1.0 - share)
+        n_steps, step_size = defaults.steps(
+            problem.loss,
+            data,
+            mu=mu,
+            clip=clip,
+            momentum=self.momentum,
+            schedule=self.schedule,
+            n_steps=self.n_steps,
+            step_size=self.step_size,
+        )
+        method = NoisyGDMethod(
+            problem=problem,
+            data=data,
+            adjacency=adjacency,
+            clipping=clipping,
+            step_sizes=tuple((step_size * self.schedule.factors(n_steps)).tolist()),
+            momentum=self.momentum,
+            sampling_rate=self.sampling_rate,
+            output=self.output,
+            noise_multiplier=1.0,
+            shrink=self.shrink and mu * data.n_rows < _DAMPED * data.n_columns,
+            comparison=comparison,
+        )
+        # Penalties and constraints that do not fit the parameter fail here, not in the run.
+        method.init(0)
+        amplified = contraction(
+            problem,
+            data,
+            adjacency,
+            clipping=clipping,
+            step_sizes=method.step_sizes,
+            plain=self.momentum == 0.0 and self.sampling_rate == 1.0 and self.output == Last(),
+        )
+        method = dataclasses.replace(method, amplified=amplified)
+        noise_multiplier = calibrate(
+            lambda sigma: dataclasses.replace(method, noise_multiplier=sigma).event,
+            budget,
+            adjacency,
+        )
+        method = dataclasses.replace(method, noise_multiplier=noise_multiplier)
+        return Plan(problem, data, budget, adjacency, method)
+
+
+def _comparison(loss: Loss, data: DataSpec, mu: float) -> tuple[float, float]:
+    """Bound on differences of losses, and the share of the budget for their sum."""
+    clip = _COMPARISON_CLIP if loss.convex else _COMPARISON_CLIP_NONCONVEX
+    scale = defaults.slope_unit(loss, data) ** 2 / defaults.curvature(loss, data)
+    enough = (clip / (_COMPARISON_NOISE * mu * data.n_rows)) ** 2
+    return clip * scale, min(enough, _MOST_COMPARISON_SHARE)
+
+
+@final
+@dataclass(frozen=True)
+class Comparison:
+    """How the result is compared with the start.
+
+    Parameters
+    ----------
+    bound : float
+        Bound on a row's difference of losses, weight excluded.
+    noise_multiplier : float
+        Noise standard deviation over the sensitivity of their sum.
+    """
+
+    bound: float
+    noise_multiplier: float
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class NoisyGDState:
+    """Iterate and velocity, weighted sum of the iterates so far, share of it that is returned."""
+
+    step: int
+    w: NDArray[np.float64]
+    velocity: NDArray[np.float64]
+    returned: NDArray[np.float64]
+    weights: NDArray[np.float64]
+    share: float = 1.0
+
+
+@final
+@dataclass(frozen=True)
+class NoisyGDMethod(Method["NoisyGDState"]):
+    """Noisy gradient descent with every setting decided.
+
+    Parameters
+    ----------
+    problem, data, adjacency
+        As in the plan.
+    clipping : Clipping
+        Bounds each row's gradient.
+    step_sizes : tuple of float
+        One for each step.
+    momentum, sampling_rate, output
+        As in ``NoisyGD``.
+    noise_multiplier : float
+        Noise standard deviation over the sensitivity of a gradient sum.
+    amplified : Contraction, optional
+        What makes amplification by iteration hold, where it does.
+    shrink : bool, default=False
+        Whether a result hardly longer than noise alone would make it is shrunk.
+    comparison : Comparison, optional
+        How the result is compared with the start, if it is.
+    """
+
+    problem: Problem
+    data: DataSpec
+    adjacency: Adjacency
+    clipping: Clipping
+    step_sizes: tuple[float, ...]
+    momentum: float
+    sampling_rate: float
+    output: Output
+    noise_multiplier: float
+    amplified: Contraction | None = None
+    shrink: bool = False
+    comparison: Comparison | None = None
+
+    @property
+    def n_steps(self) -> int:
+        return len(self.step_sizes)
+
+    @property
+    def releases(self) -> tuple[Release, ...]:
+        gradients = Release(
+            "clipped gradient sum",
+            canonical(PoissonSampled(self.sampling_rate, Gaussian(self.noise_multiplier))),
+            self.n_steps,
+            self.clipping.bound * self.data.weight_bound,
+            self.noise_multiplier,
+            self._scale(self._extra_rounding).std,
+            self.data.n_coefficients,
+        )
+        comparison = self.comparison
+        if comparison is None:
+            return (gradients,)
+        bound, multiplier = comparison.bound * self.data.weight_bound, comparison.noise_multiplier
+        scale = row_sum_noise(self.data, self.adjacency, bound, multiplier, 1)
+        event = Gaussian(multiplier)
+        return gradients, Release(_COMPARED, event, 1, bound, multiplier, scale.std, 1)
+
+    @property
+    def event(self) -> Event:
+        if self.amplified is None:
+            return super().event
+        last = LastIterate(self.noise_multiplier, self.amplified.factor, self.n_steps)
+        if self.comparison is None:
+            return last
+        return Composed((last, Gaussian(self.comparison.noise_multiplier)))
+
+    @property
+    def releases_iterates(self) -> bool:
+        return self.amplified is None
+
+    @property
+    def gradient_evaluations(self) -> float:
+        compared = 0 if self.comparison is None else self.data.n_rows
+        return self.n_steps * self.sampling_rate * self.data.n_rows + compared
+
+    @property
+    def noise_std(self) -> float:
+        """Standard deviation of the noise in each coordinate of a mean gradient."""
+        return self._scale(self._extra_rounding).std / (self.sampling_rate * self.data.n_rows)
+
+    def _scale(self, extra_rounding: float) -> NoiseScale:
+        bound = self.clipping.bound * self.data.weight_bound
+        return noise_scale(
+            self.adjacency,
+            bound + sum_rounding(self.data, self.adjacency, bound) + extra_rounding,
+            self.noise_multiplier,
+            self.data.n_coefficients,
+            sum_magnitude(self.data, self.adjacency, bound),
+        )
+
+    @property
+    def _extra_rounding(self) -> float:
+        if self.amplified is None:
+            return 0.0
+        # The snapping of secret iterates moves the next step's input as well; twice that leaves
+        # room for the finer grid's choice once this is added.
+        grid = grid_sensitivity(
+            self.data.n_coefficients, self._scale(self.amplified.rounding).exponent
+        )
+        return self.amplified.rounding + 2.0 * grid
+
+    @property
+    def coefficient_noise(self) -> float:
+        # The recursion is linear in the noise: carry the covariance of (w, v, returned).
+        covariance = np.zeros((3, 3))
+        m, strong = self.momentum, self.problem.regularizer.strong_convexity
+        for eta, weight in zip(
+            self.step_sizes, self.output.weights(self.n_steps, 0.5), strict=True
+        ):
+            shrink = 1.0 / (1.0 + eta * strong)
+            transition = np.array(
+                [
+                    [shrink, -shrink * eta * m, 0.0],
+                    [0.0, m, 0.0],
+                    [weight * shrink, -weight * shrink * eta * m, 1.0],
+                ]
+            )
+            entry = (1.0 - m) * np.array([-shrink * eta, 1.0, -weight * shrink * eta])
+            covariance = transition @ covariance @ transition.T + np.outer(entry, entry)
+        return self.noise_std * math.sqrt(covariance[2, 2])
+
+    def init(self, seed: int) -> NoisyGDState:
+        zero = np.zeros(self.data.coefficient_shape)
+        weights = self.output.weights(self.n_steps, seed * 2.0**-64)
+        return NoisyGDState(0, self._onto_feasible(zero, 0.0), zero, zero, weights)
+
+    def step(self, state: NoisyGDState, oracle: Oracle) -> tuple[NoisyGDState, StepInfo]:
+        g = oracle.noisy_gradient(
+            state.w, self.clipping, self.noise_multiplier, self.sampling_rate, self._extra_rounding
+        )
+        eta = self.step_sizes[state.step]
+        v = self.momentum * state.velocity + (1.0 - self.momentum) * g
+        w = self._onto_feasible(state.w - eta * v, eta)
+        returned = state.returned + state.weights[state.step] * w
+        noise_norm = self.noise_std * math.sqrt(self.data.n_coefficients)
+        info = StepInfo(state.step + 1, eta, float(np.linalg.norm(g)), noise_norm)
+        state = NoisyGDState(state.step + 1, w, v, returned, state.weights)
+        if self.comparison is not None and state.step == self.n_steps:
+            state = dataclasses.replace(state, share=self._compared(returned, oracle))
+        return state, info
+
+    def _compared(self, w: NDArray[np.float64], oracle: Oracle) -> float:
+        """Share of the way from the start to ``w`` that a paid comparison leaves."""
+        assert self.comparison is not None
+        bound, multiplier = self.comparison.bound, self.comparison.noise_multiplier
+        worse = noisy_loss_difference(oracle, w, self.init(0).w, bound, multiplier)
+        return share_of_comparison(worse, self.releases[1].noise_scale)
+
+    def _onto_feasible(self, w: NDArray[np.float64], eta: float) -> NDArray[np.float64]:
+        w = feasible(self.problem, n_penalized(self.problem, self.data), w, eta)
+        if self.amplified is None:
+            return w
+        # Amplification asks for penalties on all coefficients, so none is free.
+        return L2Ball(self.amplified.radius).project(w).astype(np.float64, copy=False)
+
+    def finish(self, state: NoisyGDState) -> NDArray[np.float64]:
+        start, w = self.init(0).w, state.returned
+        if self.shrink and is_neutral(self.problem.loss, self.data):
+            own_intercept = n_penalized(self.problem, self.data) < self.data.n_columns
+            w = shrunk(w, start, self.coefficient_noise, own_intercept=own_intercept)
+        return w if state.share == 1.0 else start + state.share * (w - start)
+
+    def settings(self) -> dict[str, Any]:
+        comparison = {}
+        if self.comparison is not None:
+            comparison = {
+                "comparison_bound": self.comparison.bound,
+                "comparison_noise_multiplier": self.comparison.noise_multiplier,
+            }
+        return {
+            "algorithm": "noisy gradient descent",
+            "n_steps": self.n_steps,
+            "first_step_size": self.step_sizes[0],
+            "last_step_size": self.step_sizes[-1],
+            "clipping": type(self.clipping).__name__,
+            "clip": self.clipping.bound,
+            "momentum": self.momentum,
+            "sampling_rate": self.sampling_rate,
+            "output": repr(self.output),
+            "noise_multiplier": self.noise_multiplier,
+            "shrink": self.shrink,
+            **comparison,
+        }

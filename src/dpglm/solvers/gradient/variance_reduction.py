@@ -1,0 +1,396 @@
+"""What both variance-reduced methods share: epochs of noisy differences around noisy anchors."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpglm._validation import check_integer, check_real
+from dpglm.data.spec import DataSpec
+from dpglm.oracle.clipping import FlatClipping
+from dpglm.oracle.gradient_sums.differences import noisy_difference
+from dpglm.oracle.gradients import Oracle
+from dpglm.oracle.rounding import sum_magnitude, sum_rounding
+from dpglm.privacy.accounting.calibrate import calibrate
+from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import PrivacyBudget
+from dpglm.privacy.events import Event, Gaussian, PoissonSampled, canonical
+from dpglm.privacy.noise.scales import noise_scale
+from dpglm.privacy.releases import Release
+from dpglm.problem import Problem
+from dpglm.solvers.base import Method, Plan, Solver, StepInfo
+from dpglm.solvers.gradient.variance_reduction_defaults import (
+    LEAST_SHARE_OF_BOUND,
+    decide_clip,
+    decide_sampling_rate,
+    decide_steps,
+    require_smooth,
+    row_smoothness,
+)
+from dpglm.solvers.parts.feasible import feasible, n_penalized
+from dpglm.solvers.parts.outputs import Last, Output
+
+__all__ = ["VarianceReducedMethod", "VarianceReduction"]
+
+
+@dataclass(frozen=True)
+class VarianceReduction(Solver):
+    """Settings of both methods; the parameters are explained where they get their defaults."""
+
+    algorithm: ClassVar[str]
+    growth: ClassVar[int]
+    restarts: ClassVar[bool]
+    least_steps: ClassVar[int]
+
+    n_epochs: int = 1
+    inner_steps: int | None = None
+    step_size: float | None = None
+    clip: float | None = None
+    sampling_rate: float | None = None
+    anchor_share: float = 0.6
+    averaging: Output = field(default_factory=Last)
+
+    def __post_init__(self) -> None:
+        check_integer("n_epochs", self.n_epochs, least=1)
+        if self.inner_steps is not None:
+            check_integer("inner_steps", self.inner_steps, least=self.least_steps)
+        if self.step_size is not None:
+            check_real("step_size", self.step_size, above=0.0)
+        if self.clip is not None:
+            check_real("clip", self.clip, above=0.0)
+        if self.sampling_rate is not None:
+            check_real("sampling_rate", self.sampling_rate, above=0.0, most=1.0)
+        check_real("anchor_share", self.anchor_share, above=0.0, below=1.0)
+
+    @final
+    def plan(
+        self,
+        problem: Problem,
+        budget: PrivacyBudget,
+        data: DataSpec,
+        adjacency: Adjacency = Adjacency.ZERO_OUT,
+    ) -> Plan:
+        require_smooth(problem, data)
+        clip = decide_clip(problem, data, self.clip)
+        growths = [self.growth**epoch for epoch in range(self.n_epochs)]
+        inner_steps, step_size = decide_steps(
+            problem,
+            data,
+            mu=budget.gdp_mu() / adjacency.sum_sensitivity(data.weight_bound),
+            clip=clip,
+            units=sum(growths),
+            inner_steps=self.inner_steps,
+            step_size=self.step_size,
+        )
+        lengths = tuple(inner_steps * growth for growth in growths)
+        method = VarianceReducedMethod(
+            algorithm=self.algorithm,
+            problem=problem,
+            data=data,
+            adjacency=adjacency,
+            clip=clip,
+            step_size=step_size,
+            lengths=lengths,
+            sampling_rate=decide_sampling_rate(data, lengths, self.sampling_rate),
+            averaging=self.averaging,
+            restarts=self.restarts,
+            anchor_noise_multiplier=1.0,
+            difference_noise_multiplier=1.0,
+        )
+        # Penalties and constraints that do not fit the parameter fail here, not in the run.
+        method.init(0)
+        scale = calibrate(lambda scale: self._with_noise(method, scale).event, budget, adjacency)
+        return Plan(problem, data, budget, adjacency, self._with_noise(method, scale))
+
+    def _with_noise(self, method: VarianceReducedMethod, scale: float) -> VarianceReducedMethod:
+        """Split the budget, 1 / scale in Gaussian DP or about so: both multipliers grow with it."""
+        count = method.n_differences
+        share = self.anchor_share if count else 1.0
+        anchors = scale * math.sqrt(method.n_epochs / share)
+        differences = 1.0
+        if count:
+            each = (1.0 - share) / (scale**2 * count)
+            # Solves min(q^2 (exp(1/sigma^2) - 1), 1/sigma^2) = each: what a sampled Gaussian
+            # costs in the limit (Bu, Dong, Long and Su 2020), and what one without sampling does.
+            sampled = math.log1p(each / method.sampling_rate**2)
+            differences = 1.0 / math.sqrt(max(sampled, each))
+        return dataclasses.replace(
+            method, anchor_noise_multiplier=anchors, difference_noise_multiplier=differences
+        )
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class VarianceReducedState:
+    """Where an epoch stands: iterate, anchor with its noisy gradient, and partial average."""
+
+    step: int
+    w: NDArray[np.float64]
+    anchor: NDArray[np.float64]
+    anchor_gradient: NDArray[np.float64]
+    average: NDArray[np.float64]
+    weights: NDArray[np.float64]
+
+
+@final
+@dataclass(frozen=True)
+class VarianceReducedMethod(Method["VarianceReducedState"]):
+    """DP-SVRG or DP-SVRG++ with every setting decided.
+
+    Parameters
+    ----------
+    algorithm : str
+        Its name in reports.
+    problem, data, adjacency
+        As in the plan.
+    clip : float
+        Clip norm C of a row's gradient.
+    step_size : float
+        Of every inner step.
+    lengths : tuple of int
+        Inner steps of each epoch.
+    sampling_rate : float
+        Probability with which each row enters each batch of differences.
+    averaging : Output
+        Weights with which an epoch's iterates make the next anchor.
+    restarts : bool
+        Whether an epoch starts at its anchor (SVRG) or at the last iterate (SVRG++).
+    anchor_noise_multiplier, difference_noise_multiplier : float
+        Noise standard deviations over the sensitivities of the two sums.
+
+    Notes
+    -----
+    Privacy: a difference of two gradients, each clipped to C, is at most 2 C long, and at most
+    ``L |w - anchor|`` as clipping is a projection, hence nonexpansive (L the row's smoothness).
+    It is clipped to the smaller of the two, a public number since ``w`` and the anchor were
+    released; noise is that number times a fixed multiplier. Where ``w`` is the anchor by
+    construction, the difference is zero whatever the rows are, and nothing is released.
+    """
+
+    algorithm: str
+    problem: Problem
+    data: DataSpec
+    adjacency: Adjacency
+    clip: float
+    step_size: float
+    lengths: tuple[int, ...]
+    sampling_rate: float
+    averaging: Output
+    restarts: bool
+    anchor_noise_multiplier: float
+    difference_noise_multiplier: float
+
+    @property
+    def n_epochs(self) -> int:
+        """Number of anchors."""
+        return len(self.lengths)
+
+    @property
+    def n_steps(self) -> int:
+        return sum(self.lengths)
+
+    @property
+    def n_differences(self) -> int:
+        """Number of inner steps that ask about rows."""
+        return self.n_steps - (self.n_epochs if self.restarts else 1)
+
+    @property
+    def least_bound(self) -> float:
+        """Smallest clip norm of differences: noise needs a scale, however near the anchor is."""
+        return 2.0 * LEAST_SHARE_OF_BOUND * self.clip
+
+    @property
+    def releases(self) -> tuple[Release, ...]:
+        anchors = self._release(
+            "anchor gradient sum",
+            Gaussian(self.anchor_noise_multiplier),
+            self.n_epochs,
+            self.clip,
+            self.anchor_noise_multiplier,
+        )
+        if not self.n_differences:
+            return (anchors,)
+        sampled = PoissonSampled(self.sampling_rate, Gaussian(self.difference_noise_multiplier))
+        return (
+            anchors,
+            self._release(
+                "gradient difference sum",
+                canonical(sampled),
+                self.n_differences,
+                2.0 * self.clip,
+                self.difference_noise_multiplier,
+            ),
+        )
+
+    def _release(
+        self, quantity: str, event: Event, count: int, bound: float, multiplier: float
+    ) -> Release:
+        return Release(
+            quantity,
+            event,
+            count,
+            bound * self.data.weight_bound,
+            multiplier,
+            self._std(bound, multiplier),
+            self.data.n_coefficients,
+        )
+
+    def _std(self, bound: float, multiplier: float) -> float:
+        """Work out the standard deviation of the noise in a sum of contributions in ``bound``."""
+        contribution = bound * self.data.weight_bound
+        return noise_scale(
+            self.adjacency,
+            contribution + sum_rounding(self.data, self.adjacency, contribution),
+            multiplier,
+            self.data.n_coefficients,
+            sum_magnitude(self.data, self.adjacency, contribution),
+        ).std
+
+    @property
+    def gradient_evaluations(self) -> float:
+        # A difference takes two slopes of a row.
+        inner = 2.0 * self.sampling_rate * self.n_differences
+        return (self.n_epochs + inner) * self.data.n_rows
+
+    def difference_bound(self, distance: float) -> float:
+        """Clip norm of a row's difference at that distance from the anchor.
+
+        Parameters
+        ----------
+        distance : float
+            ``|w - anchor|``, at least 0.
+
+        Returns
+        -------
+        float
+            ``min(2 C, L distance)``, but at least ``least_bound``.
+        """
+        smooth = row_smoothness(self.problem, self.data) * distance
+        return max(min(2.0 * self.clip, smooth), self.least_bound)
+
+    def _difference_std(self, distance: float) -> float:
+        """Work out the standard deviation of the noise in each entry of a mean difference."""
+        std = self._std(self.difference_bound(distance), self.difference_noise_multiplier)
+        return std / (self.sampling_rate * self.data.n_rows)
+
+    @property
+    def _anchor_std(self) -> float:
+        """Standard deviation of the noise in each coordinate of a mean gradient at an anchor."""
+        return self._std(self.clip, self.anchor_noise_multiplier) / self.data.n_rows
+
+    @property
+    def coefficient_noise(self) -> float:
+        # The recursion is linear in the noise: carry the covariance of (w, anchor gradient, sum
+        # of the epoch). Noise of differences grows with the distance from the anchor: t noiseless
+        # steps lead at most t * step_size * C away, as mean clipped gradients are at most C.
+        eta, entries = self.step_size, self.data.n_coefficients
+        shrink = 1.0 / (1.0 + eta * self.problem.regularizer.strong_convexity)
+        covariance = np.zeros((3, 3))
+        before = strayed_before = 0.0
+        for length in self.lengths:
+            covariance[1:] = covariance[:, 1:] = 0.0
+            covariance[1, 1] = self._anchor_std**2
+            strayed = strayed_before
+            for t, weight in enumerate(self.averaging.weights(length, 0.5).tolist()):
+                transition = np.array(
+                    [
+                        [shrink, -shrink * eta, 0.0],
+                        [0.0, 1.0, 0.0],
+                        [weight * shrink, -weight * shrink * eta, 1.0],
+                    ]
+                )
+                covariance = transition @ covariance @ transition.T
+                if before + t > 0.0:
+                    noise = strayed + (t * eta * self._anchor_std) ** 2
+                    distance = (before + t) * eta * self.clip + math.sqrt(entries * noise)
+                    variance = self._difference_std(distance) ** 2
+                    entry = -shrink * eta * np.array([1.0, 0.0, weight])
+                    covariance += variance * np.outer(entry, entry)
+                    strayed += eta**2 * variance
+            if self.restarts:
+                covariance[0, 0] = covariance[2, 2]
+            else:
+                before = length
+                strayed_before = strayed + (length * eta * self._anchor_std) ** 2
+        return math.sqrt(covariance[2, 2])
+
+    def init(self, seed: int) -> VarianceReducedState:
+        zero = np.zeros(self.data.coefficient_shape)
+        start = feasible(self.problem, n_penalized(self.problem, self.data), zero, 0.0)
+        uniforms = np.random.default_rng(seed).random(self.n_epochs)
+        weights = [
+            self.averaging.weights(length, uniform)
+            for length, uniform in zip(self.lengths, uniforms.tolist(), strict=True)
+        ]
+        return VarianceReducedState(0, start, start, zero, zero, np.concatenate(weights))
+
+    def step(
+        self, state: VarianceReducedState, oracle: Oracle
+    ) -> tuple[VarianceReducedState, StepInfo]:
+        epoch, t = self._place(state.step)
+        anchor_gradient, variance = state.anchor_gradient, self._anchor_std**2
+        if t == 0:
+            anchor_gradient = oracle.noisy_gradient(
+                state.anchor, FlatClipping(self.clip), self.anchor_noise_multiplier
+            )
+        g = anchor_gradient
+        if t > 0 or not (self.restarts or epoch == 0):
+            distance = float(np.linalg.norm(state.w - state.anchor))
+            g = g + noisy_difference(
+                oracle,
+                state.w,
+                state.anchor,
+                FlatClipping(self.clip),
+                self.difference_bound(distance),
+                self.difference_noise_multiplier,
+                self.sampling_rate,
+            )
+            variance += self._difference_std(distance) ** 2
+        w = feasible(
+            self.problem,
+            n_penalized(self.problem, self.data),
+            state.w - self.step_size * g,
+            self.step_size,
+        )
+        anchor, average = state.anchor, state.average + state.weights[state.step] * w
+        if t + 1 == self.lengths[epoch]:
+            anchor, average = average, np.zeros_like(average)
+            w = anchor if self.restarts else w
+        info = StepInfo(
+            state.step + 1,
+            self.step_size,
+            float(np.linalg.norm(g)),
+            math.sqrt(variance * self.data.n_coefficients),
+        )
+        after = VarianceReducedState(
+            state.step + 1, w, anchor, anchor_gradient, average, state.weights
+        )
+        return after, info
+
+    def _place(self, step: int) -> tuple[int, int]:
+        """Epoch that a step belongs to, and its place in it, both from 0."""
+        ends = np.cumsum(self.lengths)
+        epoch = int(np.searchsorted(ends, step, side="right"))
+        return epoch, step - int(ends[epoch]) + self.lengths[epoch]
+
+    def finish(self, state: VarianceReducedState) -> NDArray[np.float64]:
+        return state.anchor
+
+    def settings(self) -> dict[str, Any]:
+        return {
+            "algorithm": self.algorithm,
+            "n_steps": self.n_steps,
+            "inner_steps": list(self.lengths),
+            "restarts": self.restarts,
+            "step_size": self.step_size,
+            "clip": self.clip,
+            "sampling_rate": self.sampling_rate,
+            "averaging": repr(self.averaging),
+            "anchor_noise_multiplier": self.anchor_noise_multiplier,
+            "difference_noise_multiplier": self.difference_noise_multiplier,
+        }

@@ -1,0 +1,1 @@
+"""Solvers that release a minimiser, or perturb the objective."""

@@ -1,0 +1,450 @@
+"""What output and objective perturbation share: a strongly convex objective, planned in public."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpglm._validation import check_real
+from dpglm.data.rows import BlockMap, Rows
+from dpglm.data.spec import LARGEST, SMALLEST, DataSpec
+from dpglm.oracle.clipping import FlatClipping
+from dpglm.oracle.counts import CountedRows
+from dpglm.oracle.objective.minimizers import attainable
+from dpglm.oracle.objective.objectives import Accuracy, Objective, Prox, Terms, block_rows
+from dpglm.oracle.rounding import MOST_ROWS
+from dpglm.oracle.views import View, view_spec
+from dpglm.privacy.adjacency import Adjacency
+from dpglm.problem import ClippedLoss, ConvexScalarLoss, Problem, Target, Unconstrained
+from dpglm.problem.loss import Loss
+from dpglm.solvers.parts.defaults import slope_unit
+
+__all__ = [
+    "COUNT_MULTIPLIER",
+    "ROOM",
+    "PlannedObjective",
+    "check_settings",
+    "counted_rows",
+    "own_strength",
+    "plan_objective",
+    "with_strength",
+]
+
+Vector = NDArray[np.float64]
+
+ROOM = 16
+"""Under add_remove this many times as many rows as the public stand-in says count in full."""
+
+COUNT_MULTIPLIER = 20.0
+"""The noise in the number of rows, where that is private: it costs 1/400 of mu squared."""
+
+# Chosen on validation parts of the training rows of Adult and ACS employment, then frozen.
+_CLIP, _INTERCEPT = 0.5, 0.25
+
+
+@final
+@dataclass(frozen=True)
+class PlannedObjective:
+    """A sum of clipped losses plus quadratic, penalty and constraint, as far as it is public.
+
+    Parameters
+    ----------
+    problem : Problem
+        What was asked for.
+    data : DataSpec
+        Facts of the rows as the objective sees them: intercept scaled, one output for each
+        objective.
+    adjacency : Adjacency
+        The neighbouring relation.
+    loss : Loss
+        Convex, with a smooth clipped form.
+    clip : float
+        Bound C on the norm of a row's gradient.
+    curvature : float
+        Bound on the curvature of a row's clipped loss, row norm included.
+    intercept_scale : float
+        Factor on the intercept column.
+    added : float
+        The quadratic's strength that is added in all coefficients, in units of a sum over rows.
+    linear_norm : float
+        Bound on the norm of the linear term.
+    most_rows : int
+        Bound on the number of rows times the share with which each counts (``oracle.counts``):
+        for so many the tolerance can be promised.
+
+    Notes
+    -----
+    Clipping makes of each row's loss another convex one, with gradients of norm at most C
+    everywhere, for any row (Song et al. 2021, Lemma 5.1), and no more curvature. With several
+    outputs the clip never binds.
+    """
+
+    problem: Problem
+    data: DataSpec
+    adjacency: Adjacency
+    loss: Loss
+    clip: float
+    curvature: float
+    intercept_scale: float
+    added: float
+    most_rows: int
+    linear_norm: float = 0.0
+
+    @property
+    def _is_quadratic(self) -> bool:
+        """Whether penalty and constraint are one quadratic, which needs no prox."""
+        penalty = self.problem.regularizer
+        return penalty.smoothness == penalty.strong_convexity and isinstance(
+            self.problem.constraint, Unconstrained
+        )
+
+    @property
+    def ridge(self) -> Vector:
+        """Coefficients of the quadratic, in units of a sum over rows."""
+        ridge = np.full(self.data.n_columns, self.added)
+        if self._is_quadratic:
+            own = self.data.n_rows * self.problem.regularizer.strong_convexity
+            ridge[: self.data.n_columns - self._n_free] += own
+        return ridge
+
+    @property
+    def strength(self) -> float:
+        """Strong convexity in all coefficients, in units of a sum over rows."""
+        return self.added + self.data.n_rows * own_strength(self.problem, self.data)
+
+    @property
+    def curvature_ratio(self) -> float:
+        """Bound on one row's curvature over the strength."""
+        return self.data.weight_bound * self.curvature / self.strength * (1.0 + 1e-12)
+
+    @property
+    def movement(self) -> float:
+        """Bound on how far erasing one row moves the exact minimiser."""
+        return self.clip * self.data.weight_bound / self.strength
+
+    @property
+    def norm(self) -> float:
+        """Bound on the norm of each point at which the objective is no larger than at zero.
+
+        Notes
+        -----
+        By convexity ``0 >= <g, w> + m |w|^2 / 2`` there, with g the gradient at zero. Losses
+        that are never negative give ``<b, w> + m |w|^2 / 2 <= sum_i l_i(0)`` as well.
+        """
+        rows, strength = self.most_rows * self.data.weight_bound, self.strength
+        bound = 2.0 * (rows * self.clip + self.linear_norm) / strength
+        if self.loss.nonnegative:
+            tilt = self.linear_norm / strength
+            at_zero = 2.0 * rows * _value_at_zero(self.loss, self.data) / strength
+            bound = min(bound, tilt + math.sqrt(tilt * tilt + at_zero))
+        if _covers_all(self.problem, self.data):
+            bound = min(bound, self.problem.constraint.norm_bound(self.data.n_coefficients))
+        # Where no loss pulls away from zero, as for targets that are all zero, a ball is still one.
+        return max(bound, self.movement) * (1.0 + 1e-9)
+
+    def tolerance(self, wanted: float, largest: float) -> float:
+        """Distance to the minimiser that can be promised: ``wanted``, or what rounding allows.
+
+        Both arguments are relative to ``movement``; the result is absolute.
+
+        Raises
+        ------
+        ValueError
+            If rounding does not allow ``largest``.
+        """
+        reached = attainable(self._accuracy(self.linear_norm), self.strength, self.norm)
+        return self.checked_tolerance(reached, wanted, largest)
+
+    def reach_within(self, radius: float) -> float:
+        """Bound the tolerance that is reached within a radius, whatever the linear term.
+
+        Notes
+        -----
+        Lemma 5 of ``docs/proofs/objective-perturbation.md``: at a computed minimiser w beyond the
+        radius it is this bound times ``|w| / radius``. Where the minimiser is within the radius,
+        the linear term is no longer than the largest gradient of all else there.
+        """
+        rows = self.most_rows * self.data.weight_bound
+        longest = rows * self.clip + float(self.ridge.max()) * radius
+        accuracy = self._accuracy(longest * (1.0 + 1e-6))
+        return 2.0 * attainable(accuracy, self.strength, 2.0 * radius * (1.0 + 1e-6))
+
+    def _accuracy(self, linear_norm: float) -> Accuracy:
+        return Accuracy(
+            data=self.data,
+            n_rows=self.most_rows,
+            # Of a number of rows that is private blocks are bounded by nothing else.
+            block_rows=block_rows(self.most_rows if self.adjacency.n_is_public else MOST_ROWS),
+            clip=self.clip,
+            curvature=self.curvature,
+            ridge=float(self.ridge.max()),
+            linear_norm=linear_norm,
+            strength=self.strength,
+        )
+
+    def checked_tolerance(self, reached: float, wanted: float, largest: float) -> float:
+        """Choose a tolerance as ``tolerance`` does, given what rounding allows."""
+        if not reached <= largest * self.movement:
+            raise ValueError(
+                f"n_rows must be smaller, or strength larger, than {self.data.n_rows!r} and "
+                f"{self.added / self.data.n_rows!r}: rounding hides {reached:g} of the distance "
+                f"between minimisers, and one row moves them by {self.movement:g}"
+            )
+        return max(wanted * self.movement, reached)
+
+    def build(
+        self,
+        rows: Rows,
+        map_blocks: BlockMap,
+        *,
+        linear: Vector | None = None,
+        positive_class: int | None = None,
+        share: float = 1.0,
+    ) -> Objective:
+        """Put rows, and a linear term if there is one, into the objective. Private.
+
+        Each row's loss is multiplied by ``share``, in (0, 1].
+        """
+        shape = self.data.coefficient_shape
+        terms = Terms(
+            ridge=self.ridge,
+            linear=np.zeros(shape) if linear is None else linear,
+            prox=None if self._is_quadratic else self._prox,
+            prox_strength=self.strength - float(self.ridge.min()),
+        )
+        return Objective(
+            View(rows, self.intercept_scale, positive_class),
+            self.loss,
+            FlatClipping(self.clip),
+            self.curvature,
+            terms,
+            map_blocks,
+            share,
+        )
+
+    def unscaled(self, w: Vector) -> Vector:
+        """Coefficients for the rows as they were given."""
+        if self.data.intercept == 0.0:
+            return w
+        w = w.copy()
+        w[-1] *= self.intercept_scale
+        return w
+
+    def settings(self) -> dict[str, Any]:
+        """List the settings as plain JSON values."""
+        return {
+            "clip": self.clip,
+            "curvature": self.curvature,
+            "strength": self.strength,
+            "added_strength": self.added / self.data.n_rows,
+            "intercept_scale": self.intercept_scale,
+        }
+
+    @property
+    def _n_free(self) -> int:
+        return int(self.data.intercept > 0.0 and not self.problem.penalize_intercept)
+
+    @property
+    def _prox(self) -> Prox:
+        problem, n_rows, free = self.problem, self.data.n_rows, self._n_free
+
+        def prox(w: Vector, step: float) -> Vector:
+            penalized = problem.regularizer.prox(w[: len(w) - free], step * n_rows)
+            penalized = problem.constraint.project(penalized)
+            return np.concatenate([penalized, w[len(w) - free :]])
+
+        return prox
+
+
+def check_settings(
+    strength: float | None, clip: float | None, intercept_scale: float | None
+) -> None:
+    """Raise ValueError unless given settings are in range."""
+    if strength is not None:
+        check_real("strength", strength, least=0.0)
+    if clip is not None:
+        check_real("clip", clip, above=0.0)
+    if intercept_scale is not None:
+        check_real("intercept_scale", intercept_scale, least=1e-3, most=1e3)
+
+
+def plan_objective(
+    problem: Problem,
+    data: DataSpec,
+    adjacency: Adjacency,
+    loss: Loss,
+    clip: float | None,
+    intercept_scale: float | None,
+    free_intercept: float = _INTERCEPT,
+) -> PlannedObjective:
+    """Decide everything but the strength, which is 1 until ``with_strength`` sets it.
+
+    Parameters
+    ----------
+    problem : Problem
+        What is to be minimised.
+    data : DataSpec
+        Public facts of the rows.
+    adjacency : Adjacency
+        The neighbouring relation.
+    loss : Loss
+        The loss of one objective: that of the problem, or the binary one of one class.
+    clip : float, optional
+        Bound on a row's gradient; what loss and constraint allow if that is less. By default
+        half of ``slope_unit`` times the row norm with one output, and with several outputs, where
+        it must not bind, the largest gradient there is.
+    intercept_scale : float, optional
+        Factor on the intercept column. By default ``free_intercept``; 1 where penalty and
+        constraint act on the intercept.
+    free_intercept : float, default=1/4
+        Small, so that rows with an intercept are almost as short as without.
+
+    Returns
+    -------
+    PlannedObjective
+
+    Raises
+    ------
+    ValueError
+        If the loss is not convex or cannot be made smooth, the clip can bind with several
+        outputs, the intercept column may not be scaled, or rows are not in float64.
+    """
+    if data.dtype != "float64":
+        raise ValueError(f"dtype must be 'float64' for a certified minimiser, got {data.dtype!r}")
+    if not loss.convex:
+        raise ValueError(f"loss must be convex, got {loss!r}")
+    if intercept_scale is None:
+        fixed = problem.penalize_intercept or not data.intercept
+        intercept_scale = 1.0 if fixed else free_intercept
+    if problem.penalize_intercept and intercept_scale != 1.0:
+        raise ValueError(
+            "intercept_scale must be 1 where penalty and constraint act on the intercept, got "
+            f"{intercept_scale!r}"
+        )
+    is_scalar = isinstance(loss, ConvexScalarLoss)
+    seen = view_spec(data, intercept_scale, 1 if is_scalar else data.n_outputs)
+    norm = seen.augmented_row_norm
+    reach = norm * problem.constraint.norm_bound(seen.n_coefficients)
+    if not _covers_all(problem, seen):
+        reach = math.inf
+    low, high = seen.target_range(loss.target.bounds)
+    steepest = loss.slope_bound_on(reach, low, high) * norm * (1.0 + 1e-9)
+    if not is_scalar:
+        steepest = loss.slope_bound * norm * (1.0 + 1e-9)
+        if clip is not None and clip < steepest:
+            raise ValueError(
+                f"clip must be at least {steepest!r} with several outputs, where clipped "
+                f"gradients have no potential, got {clip!r}"
+            )
+    if clip is None:
+        clip = _CLIP * slope_unit(loss, seen) * norm if is_scalar else steepest
+    # What never binds would only cost noise.
+    clip = min(check_real("clip", clip, least=SMALLEST * norm, most=LARGEST * norm), steepest)
+    curvature = loss.smoothness_on(math.inf, low, high)
+    if not math.isfinite(curvature) and isinstance(loss, ConvexScalarLoss):
+        # The same clip for every row, so that it bounds the curvature as well.
+        loss = ClippedLoss(loss, clip / norm)
+        curvature = loss.smoothness_on(math.inf, low, high)
+    if not math.isfinite(curvature):
+        raise ValueError(f"loss must be smooth where its slope is clipped, got {loss!r}")
+    planned = PlannedObjective(
+        problem=problem,
+        data=seen,
+        adjacency=adjacency,
+        loss=loss,
+        clip=clip,
+        # A loss without curvature would make every ratio of curvatures zero.
+        curvature=max(curvature, 1e-9 * clip / norm) * norm**2 * (1.0 + 1e-9),
+        intercept_scale=intercept_scale,
+        added=1.0,
+        most_rows=data.n_rows if adjacency.n_is_public else ROOM * data.n_rows,
+    )
+    # Penalties that do not fit the parameter fail here, not in the run.
+    zero = np.zeros(seen.coefficient_shape)
+    planned._prox(zero, 1.0)
+    return planned
+
+
+def with_strength(
+    planned: PlannedObjective, strength: float | None, wanted: float
+) -> PlannedObjective:
+    """Set the added quadratic: as given, or what the problem's own penalty lacks of ``wanted``.
+
+    Parameters
+    ----------
+    planned : PlannedObjective
+        Whose strength is to be set.
+    strength : float, optional
+        Given strength of the added quadratic, relative to the mean loss.
+    wanted : float
+        Strength in all coefficients otherwise, relative to the sum of losses.
+
+    Returns
+    -------
+    PlannedObjective
+
+    Raises
+    ------
+    ValueError
+        If nothing is added and the problem's own penalty is not strongly convex in all
+        coefficients, the intercept included.
+    """
+    n_rows = planned.data.n_rows
+    own = n_rows * own_strength(planned.problem, planned.data)
+    added = max(wanted - own, 0.0) if strength is None else n_rows * strength
+    if not added + own > 0.0:
+        raise ValueError(
+            "strength must be above 0 unless the penalty is strongly convex in all coefficients, "
+            f"the intercept included, got {strength!r}"
+        )
+    return dataclasses.replace(planned, added=added)
+
+
+def counted_rows(
+    planned: PlannedObjective, noise_multiplier: float
+) -> tuple[PlannedObjective, CountedRows | None]:
+    """Plan to count the rows first, with little of the budget, where their number is private.
+
+    Parameters
+    ----------
+    planned : PlannedObjective
+        What is to be minimised.
+    noise_multiplier : float
+        Of the main release.
+
+    Returns
+    -------
+    PlannedObjective
+        For all numbers of rows.
+    CountedRows or None
+        None where the number is public.
+    """
+    if planned.adjacency.n_is_public:
+        return planned, None
+    counted = CountedRows(ROOM * planned.data.n_rows, COUNT_MULTIPLIER * noise_multiplier)
+    return dataclasses.replace(planned, most_rows=counted.most), counted
+
+
+def own_strength(problem: Problem, data: DataSpec) -> float:
+    """Strong convexity, in all coefficients, of the problem's own penalty (on the mean loss)."""
+    all_penalized = data.intercept == 0.0 or problem.penalize_intercept
+    return problem.regularizer.strong_convexity if all_penalized else 0.0
+
+
+def _covers_all(problem: Problem, data: DataSpec) -> bool:
+    return data.intercept == 0.0 or problem.penalize_intercept
+
+
+def _value_at_zero(loss: Loss, data: DataSpec) -> float:
+    """Largest loss of a row at the prediction zero; all losses here are convex in the target."""
+    if loss.target is Target.CLASS:
+        return float(loss.value(np.zeros((1, data.n_outputs)), np.zeros(1, dtype=int))[0])
+    low, high = data.target_range(loss.target.bounds)
+    if not math.isfinite(high - low):
+        return math.inf
+    return float(loss.value(np.zeros(2), np.array([low, high])).max())

@@ -1,0 +1,1 @@
+"""What solvers are put together from: schedules, outputs, proximal steps."""

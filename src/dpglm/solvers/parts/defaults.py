@@ -1,0 +1,180 @@
+"""Every default of the gradient solvers, as a function of public quantities alone."""
+
+from __future__ import annotations
+
+import math
+
+from dpglm.data.spec import DataSpec
+from dpglm.problem.loss import Loss
+from dpglm.solvers.parts.schedules import Schedule
+
+__all__ = ["clip", "curvature", "slope_unit", "steps"]
+
+# Chosen on validation parts of the training rows of Adult, ACS employment, MNIST and California
+# housing, then frozen; docs/defaults.md says what else was seen on the way.
+_CLIP_SCALAR, _CLIP_VECTOR = 0.75, 0.15
+_NOISE_SCALAR, _NOISE_VECTOR = 0.7, 0.5
+_LEAST_STEPS, _MOST_STEPS = 200, 400
+_LARGEST_STEP_BOUNDED, _LARGEST_STEP_UNBOUNDED, _LARGEST_STEP_NONCONVEX = 8.0, 4.0, 0.5
+
+
+def slope_unit(loss: Loss, data: DataSpec) -> float:
+    """Find the size of slope that counts as large for a loss.
+
+    Parameters
+    ----------
+    loss : Loss
+        Pointwise loss.
+    data : DataSpec
+        Public facts; the bounds on targets matter where slopes are unbounded.
+
+    Returns
+    -------
+    float
+        The loss's slope bound; where it has none, its bound at the prediction zero; 1 if that
+        is zero, as for squared errors of a constant target.
+
+    Examples
+    --------
+    >>> from dpglm.problem import Logistic, Squared
+    >>> slope_unit(Logistic(), DataSpec(100, 3))
+    1.0
+    >>> slope_unit(Squared(), DataSpec(100, 3, target_low=-2.0, target_high=1.0))
+    2.0
+    """
+    low, high = data.target_range(loss.target.bounds)
+    bound = loss.slope_bound_on(math.inf, low, high)
+    if not math.isfinite(bound):
+        bound = loss.slope_bound_on(0.0, low, high)
+    return bound or 1.0
+
+
+def curvature(loss: Loss, data: DataSpec) -> float:
+    """Find the size of curvature that counts as large for a loss.
+
+    Parameters
+    ----------
+    loss : Loss
+        Pointwise loss.
+    data : DataSpec
+        Public facts.
+
+    Returns
+    -------
+    float
+        The loss's smoothness; where it has none, ``slope_unit``.
+
+    Examples
+    --------
+    >>> from dpglm.problem import Hinge, Logistic
+    >>> curvature(Logistic(), DataSpec(100, 3)), curvature(Hinge(), DataSpec(100, 3))
+    (0.25, 1.0)
+    """
+    smoothness = loss.smoothness_on(math.inf, *data.target_range(loss.target.bounds))
+    return smoothness if math.isfinite(smoothness) else slope_unit(loss, data)
+
+
+def clip(loss: Loss, data: DataSpec) -> float:
+    """Choose the clip norm of a row's gradient.
+
+    Parameters
+    ----------
+    loss : Loss
+        Pointwise loss.
+    data : DataSpec
+        Public facts.
+
+    Returns
+    -------
+    float
+        ``slope_unit * row_norm`` times 0.75 for one output, times 0.15 for several. For losses
+        that are not convex twice the largest slope at the prediction zero stands in for
+        ``slope_unit``, if that is more.
+
+    Notes
+    -----
+    With one output and an intercept (whose column is as long as a row), no slope below 0.53 of
+    the unit is clipped. Below one half, the minimiser of the clipped logistic loss would jump
+    away from zero where the classes are balanced: clipping then costs calibration. For several
+    outputs slopes of opposite rows do not meet head-on, and a small clip lets the parameter go
+    further for the same noise.
+    """
+    fraction = _CLIP_SCALAR if data.n_outputs == 1 else _CLIP_VECTOR
+    unit = slope_unit(loss, data)
+    if not loss.convex:
+        # Slopes at zero are more than half of the unit.
+        at_zero = loss.slope_bound_on(0.0, *data.target_range(loss.target.bounds))
+        unit = max(unit, 2.0 * at_zero)
+    return fraction * unit * data.row_norm
+
+
+def steps(
+    loss: Loss,
+    data: DataSpec,
+    *,
+    mu: float,
+    clip: float,
+    momentum: float,
+    schedule: Schedule,
+    n_steps: int | None,
+    step_size: float | None,
+) -> tuple[int, float]:
+    """Default number of steps and first step size, as far as they are not given.
+
+    Parameters
+    ----------
+    loss : Loss
+        Pointwise loss.
+    data : DataSpec
+        Public facts.
+    mu : float
+        The budget as Gaussian DP, over the relation's factor and the weight bound.
+    clip : float
+        Clip norm of a row's gradient.
+    momentum : float
+        Momentum in [0, 1).
+    schedule : Schedule
+        Step-size schedule.
+    n_steps, step_size
+        Given values, which are kept.
+
+    Returns
+    -------
+    n_steps : int
+    step_size : float
+
+    Notes
+    -----
+    With T full-batch steps, noise in a coefficient is about ``travel / (mu n)`` where
+    ``travel = C sum_k eta_k`` is how far clipped gradients can carry the parameter, whatever
+    T is. So the budget decides the travel: as far as the prediction of a long row gets noise of
+    standard deviation ``0.7 * slope_unit / curvature`` (0.5 for several outputs), a part of the
+    range over which slopes change; less where there are more than ``mu n`` columns, as data
+    then damp little of the noise. The number of steps then keeps single steps stable, in units of
+    ``(1 + m) / (1 - m) / (curvature * augmented_row_norm**2)``, half of what the worst case
+    allows. Data do not come near to the worst case, and steps decay, so convex losses get more
+    than one such unit: more if their slopes are bounded, as curvature then vanishes where
+    slopes are large. Others get less, as a step too far ends where slopes vanish. A small clip
+    bounds by itself how far a step can go, so steps grow as it shrinks below 0.75 of the unit.
+    """
+    unit = slope_unit(loss, data)
+    bend = curvature(loss, data)
+    noise = _NOISE_SCALAR if data.n_outputs == 1 else _NOISE_VECTOR
+    noise *= min(1.0, math.sqrt(mu * data.n_rows / data.n_columns))
+    travel = noise * unit / bend * mu * data.n_rows / data.row_norm
+    reach = max(1.0 / data.augmented_row_norm**2, 0.375 * unit / (data.row_norm * clip))
+    stable = _largest_step(loss, data) * (1.0 + momentum) / (1.0 - momentum) * reach / bend
+    if n_steps is None:
+        wanted = 2.0 * travel / (clip * (step_size or stable))
+        n_steps = min(max(_LEAST_STEPS, math.ceil(wanted)), _MOST_STEPS)
+    if step_size is None:
+        step_size = min(stable, travel / (clip * float(schedule.factors(n_steps).sum())))
+    return n_steps, step_size
+
+
+def _largest_step(loss: Loss, data: DataSpec) -> float:
+    if not loss.convex:
+        return _LARGEST_STEP_NONCONVEX
+    low, high = data.target_range(loss.target.bounds)
+    bounded = math.isfinite(loss.slope_bound_on(math.inf, low, high))
+    return _LARGEST_STEP_BOUNDED if bounded else _LARGEST_STEP_UNBOUNDED

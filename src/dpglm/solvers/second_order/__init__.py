@@ -1,0 +1,1 @@
+"""Solvers that use released second moments of the rows."""

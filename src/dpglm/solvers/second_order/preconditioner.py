@@ -1,0 +1,109 @@
+"""A basis in which rows look alike in every direction, from noisy second moments."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpglm.data.spec import DataSpec
+from dpglm.oracle.rounding import row_sum_noise
+from dpglm.oracle.row_sums.moment_plans import (
+    MOST_COLUMNS,
+    check_data,
+    constant_column,
+    second_moment_release,
+    spectrum,
+)
+
+__all__ = [
+    "MOST_COLUMNS",
+    "Basis",
+    "basis_from_moments",
+    "check_data",
+    "constant_column",
+    "largest_basis_scale",
+    "row_sum_noise",
+    "second_moment_release",
+]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Basis:
+    """Coordinates v of the parameter, ``w = vectors v``, and the way back.
+
+    Parameters
+    ----------
+    vectors : ndarray of shape (columns, columns)
+        Public; rows become ``vectors^T x``.
+    inverse : ndarray of shape (columns, columns)
+        Its inverse.
+    """
+
+    vectors: NDArray[np.float64]
+    inverse: NDArray[np.float64]
+
+    @property
+    def scales(self) -> NDArray[np.float64]:
+        """By how much noise in the coordinates is multiplied in each coefficient."""
+        lengths: NDArray[np.float64] = np.linalg.norm(self.vectors, axis=1)
+        return lengths
+
+
+def basis_from_moments(moments: NDArray[np.float64], noise_std: float, data: DataSpec) -> Basis:
+    """Find coordinates in which second moments are about the same in every direction.
+
+    Parameters
+    ----------
+    moments : ndarray of shape (n_features + 1, n_features + 1)
+        What ``noisy_second_moments`` released with the constant ``constant_column(data)``.
+    noise_std : float
+        Standard deviation of the noise in its diagonal.
+    data : DataSpec
+        Public facts.
+
+    Returns
+    -------
+    Basis
+        Rows in it have a mean squared norm of about the number of columns, as far as second
+        moments stand out of the noise.
+
+    Notes
+    -----
+    Privacy: post-processing of released values.
+    """
+    values, directions, _ = spectrum(moments, noise_std, data, data.n_columns)
+    ends = np.ones(data.n_columns)
+    if data.intercept > 0.0:
+        ends[-1] = constant_column(data) / data.intercept
+    lengths = np.sqrt(values)
+    return Basis(
+        ends[:, np.newaxis] * (directions / lengths),
+        (lengths[:, np.newaxis] * directions.T) / ends,
+    )
+
+
+def largest_basis_scale(data: DataSpec, noise_std: float) -> float:
+    """Bound what the basis makes of noise in a coefficient, for long rows.
+
+    Parameters
+    ----------
+    data : DataSpec
+        Public facts.
+    noise_std : float
+        Standard deviation of the noise in the diagonal of second moments.
+
+    Returns
+    -------
+    float
+        By which noise in basis coordinates is multiplied in a coefficient whose direction the
+        rows do not show beyond noise, or in any if rows are alike in all directions, whichever
+        is more. Rows much shorter than their bound make it larger.
+    """
+    long = math.hypot(data.row_norm, constant_column(data))
+    least = noise_std * math.sqrt(data.n_columns) / data.n_rows
+    return 1.0 / (long * math.sqrt(min(least, 1.0 / data.n_columns)))

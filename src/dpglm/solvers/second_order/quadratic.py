@@ -1,0 +1,91 @@
+"""Minimising a released quadratic plus penalty over a constraint: post-processing."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpglm.problem import Problem
+from dpglm.solvers.parts.feasible import feasible
+from dpglm.solvers.second_order.preconditioner import Basis
+
+__all__ = ["minimize_quadratic"]
+
+_MOST_STEPS, _TOLERANCE = 20_000, 1e-10
+
+
+def minimize_quadratic(
+    matrix: NDArray[np.float64],
+    vector: NDArray[np.float64],
+    basis: Basis,
+    problem: Problem,
+    penalized: int,
+    center: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Minimise ``<v, A v> / 2 - <b, v>`` plus the penalty of ``w = center + basis v``.
+
+    Parameters
+    ----------
+    matrix : ndarray of shape (columns, columns)
+        A, symmetric and positive definite.
+    vector : ndarray of shape (columns,) or (columns, outputs)
+        b.
+    basis : Basis
+        Coordinates v.
+    problem : Problem
+        Penalty and constraint.
+    penalized : int
+        On how many leading rows of w these act.
+    center : ndarray, shape of ``vector``
+        Where v is zero.
+
+    Returns
+    -------
+    ndarray, shape of ``vector``
+        w, within the constraint. Exact where the penalty is quadratic and the constraint does
+        not bind; else by accelerated proximal gradient steps.
+
+    Notes
+    -----
+    Privacy: post-processing of released values.
+
+    References
+    ----------
+    O'Donoghue and Candès, "Adaptive restart for accelerated gradient schemes", Foundations of
+    Computational Mathematics 15 (2015), section 3.2.
+    """
+    strength = problem.regularizer.strong_convexity
+    acted_on = basis.vectors[:penalized]
+    v = _solved(
+        matrix + strength * acted_on.T @ acted_on,
+        vector - strength * acted_on.T @ center[:penalized],
+    )
+    w = center + basis.vectors @ v
+    is_quadratic = problem.regularizer.smoothness == strength
+    if is_quadratic and problem.constraint.contains(w[:penalized], 0.0):
+        return w
+    hessian = basis.inverse.T @ matrix @ basis.inverse
+    shift = basis.inverse.T @ vector + hessian @ center
+    step = 1.0 / float(np.linalg.norm(hessian, 2))
+    w = feasible(problem, penalized, w, 0.0)
+    ahead, momentum = w, 1.0
+    for _ in range(_MOST_STEPS):
+        new = feasible(problem, penalized, ahead - step * (hessian @ ahead - shift), step)
+        moved = new - w
+        if float(np.vdot(ahead - new, moved)) > 0.0:
+            momentum = 1.0
+        following = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * momentum**2))
+        ahead = new + (momentum - 1.0) / following * moved
+        momentum, w = following, new
+        if np.linalg.norm(moved) <= _TOLERANCE * np.linalg.norm(w):
+            break
+    return w
+
+
+def _solved(matrix: NDArray[np.float64], vector: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Solve for v; along directions that rounding hides, which is no reason to fail, v is zero."""
+    try:
+        solution = np.linalg.solve(matrix, vector)
+    except np.linalg.LinAlgError:
+        solution = np.linalg.lstsq(matrix, vector, rcond=None)[0]
+    return np.asarray(solution, dtype=np.float64)

@@ -1,0 +1,1 @@
+"""From a user's table to numbers: schema, columns, cells, targets, files."""

@@ -1,0 +1,313 @@
+"""Cells of one table column: read as numbers, or looked up in a public list of values."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias, final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpglm.tables.finite import MISSING_CURE, unmasked
+
+__all__ = ["Entry", "Vocabulary", "as_cells", "as_numbers", "check_unique", "is_missing"]
+
+Entry: TypeAlias = str | int | float | bool
+"""A value that JSON can hold and a cell can equal."""
+
+_NUMBER_KINDS = "biuf"
+_OBJECT_KINDS = "OUT"
+_TRUTH = {"true": True, "false": False}
+_SHOWN = 12
+
+
+def as_cells(values: ArrayLike, what: str) -> NDArray[Any]:
+    """Return a column's values as an array with one axis.
+
+    Parameters
+    ----------
+    values : array_like
+        A column of any kind of table.
+    what : str
+        How messages call the column.
+
+    Returns
+    -------
+    ndarray of shape (n,)
+
+    Raises
+    ------
+    ValueError
+        If there is not exactly one axis.
+    """
+    cells = np.asarray(unmasked(what, values))
+    if cells.ndim != 1:
+        raise ValueError(f"{what} must hold one value for each row, got shape {cells.shape}")
+    return cells
+
+
+def as_numbers(values: ArrayLike, what: str, missing: float | None = None) -> NDArray[np.float64]:
+    """Read a column's cells as finite numbers.
+
+    Parameters
+    ----------
+    values : array_like of shape (n,)
+        Numbers, or text that spells them with digits 0 to 9 (``1_0`` is no number); ``nan`` is
+        missing, ``inf`` infinite.
+    what : str
+        How messages call the column.
+    missing : float, optional
+        What a missing cell counts as. By default it is an error.
+
+    Returns
+    -------
+    ndarray of shape (n,), float64
+
+    Raises
+    ------
+    ValueError
+        If a cell is infinite, is not a number, or is missing without a value for that case; the
+        message names the column, the row and the cure.
+
+    Examples
+    --------
+    >>> as_numbers(["1", " 2.5"], "column 'x'")
+    array([1. , 2.5])
+    """
+    cells = as_cells(values, what)
+    if cells.dtype.kind in _NUMBER_KINDS:
+        numbers = cells.astype(np.float64)
+    elif cells.dtype.kind in _OBJECT_KINDS:
+        try:
+            numbers = _plain(cells).astype(np.float64)
+        except (TypeError, ValueError, OverflowError):
+            numbers = np.array([_number(cell, row, what) for row, cell in _numbered(cells)])
+    else:
+        raise ValueError(
+            f"{what} holds values of type {cells.dtype}, but the schema says that it is numeric: "
+            "turn them into numbers first"
+        )
+    gaps = np.isnan(numbers)
+    if gaps.any():
+        if missing is None:
+            raise ValueError(
+                f"{what}, row {int(gaps.argmax()) + 1}: the value is missing. {MISSING_CURE}"
+            )
+        numbers[gaps] = missing
+    infinite = np.isinf(numbers)
+    if infinite.any():
+        raise ValueError(
+            f"{what}, row {int(infinite.argmax()) + 1}: the value is infinite. Replace it by a "
+            "finite number"
+        )
+    return numbers
+
+
+@final
+@dataclass(frozen=True)
+class Vocabulary:
+    """A public list of the values that a column may hold.
+
+    Parameters
+    ----------
+    entries : tuple of str, or of numbers, or of bool
+        At least two, all different and of one kind; a text ``""`` may stand in any list and
+        means "missing".
+
+    Examples
+    --------
+    >>> Vocabulary(("no", "yes")).positions(["yes", "no", " yes"], "column 'x'", "Mend it")
+    array([1, 0, 1])
+    >>> Vocabulary((1, 2, "")).positions([None, "2", 1.0], "column 'x'", "Mend it")
+    array([2, 1, 0])
+    """
+
+    entries: tuple[Entry, ...]
+
+    def __post_init__(self) -> None:
+        entries = self.entries
+        kinds = {_kind(entry) for entry in entries if entry != ""}
+        if len(entries) < 2 or len(kinds) != 1 or "other" in kinds:
+            raise ValueError(
+                "must list at least two values, all text or all numbers or all true/false, got "
+                f"{_listed(entries)}"
+            )
+        if len(set(entries)) < len(entries):
+            repeated = next(entry for i, entry in enumerate(entries) if entry in entries[:i])
+            raise ValueError(f"must list each value once, but {repeated!r} occurs twice")
+
+    def positions(
+        self, values: ArrayLike, what: str, cure: str, other: int | None = None
+    ) -> NDArray[np.intp]:
+        """Look up each cell.
+
+        Parameters
+        ----------
+        values : array_like of shape (n,)
+            The cells; blanks around text do not count, and text may spell a number.
+        what : str
+            How messages call the column.
+        cure : str
+            What messages advise.
+        other : int, optional
+            Position that stands for cells that are not listed. By default they are an error.
+
+        Returns
+        -------
+        ndarray of shape (n,), intp
+            Positions in ``entries``.
+
+        Raises
+        ------
+        ValueError
+            If a cell is not listed; the message names the column, the row, the cell and the cure.
+        """
+        cells = as_cells(values, what).tolist()
+        known: dict[Hashable, int] = {entry: i for i, entry in enumerate(self.entries)}
+        positions = np.empty(len(cells), dtype=np.intp)
+        for row, cell in enumerate(cells):
+            try:
+                position = known.get(cell)
+            except TypeError:
+                raise ValueError(
+                    f"{what}, row {row + 1}: a {type(cell).__name__} is not a single value"
+                ) from None
+            if position is None:
+                position = self._respelled(cell, known)
+                position = other if position is None else position
+                if position is None:
+                    raise ValueError(f"{self._unknown(cell, row, what)}. {cure}")
+                known[cell] = position
+            positions[row] = position
+        return positions
+
+    def _respelled(self, cell: Any, known: dict[Hashable, int]) -> int | None:
+        """Position of a cell that equals an entry only once its spelling is set aside."""
+        if is_missing(cell):
+            return known.get("")
+        if not isinstance(cell, str):
+            return None
+        text = cell.strip()
+        if text in known:
+            return known[text]
+        if text.lower() in _TRUTH and isinstance(self._sample, bool):
+            return known.get(_TRUTH[text.lower()])
+        try:
+            return None if isinstance(self._sample, str) else known.get(_float(text))
+        except ValueError:
+            return None
+
+    @property
+    def _sample(self) -> Entry:
+        return next(entry for entry in self.entries if entry != "")
+
+    def _unknown(self, cell: Any, row: int, what: str) -> str:
+        where = f"{what}, row {row + 1}"
+        if is_missing(cell):
+            return f"{where}: the value is missing"
+        if (
+            isinstance(self._sample, str)
+            and not isinstance(cell, str)
+            and str(cell) in self.entries
+        ):
+            return (
+                f"{where}: the data hold the number {cell!r}, but the schema lists the text "
+                f"{str(cell)!r}: write it without quotes there"
+            )
+        near = difflib.get_close_matches(str(cell), [str(entry) for entry in self.entries], n=1)
+        hint = f" (is {near[0]!r} meant?)" if near else ""
+        return f"{where}: {cell!r} is not in the schema's list {_listed(self.entries)}{hint}"
+
+
+def check_unique(names: Sequence[str], kind: str) -> None:
+    """Check that no name occurs twice.
+
+    Parameters
+    ----------
+    names : sequence of str
+        The names.
+    kind : str
+        What messages say is named.
+
+    Raises
+    ------
+    ValueError
+        If a name is repeated.
+    """
+    if len(set(names)) < len(names):
+        repeated = next(name for i, name in enumerate(names) if name in names[:i])
+        raise ValueError(f"each {kind} must have its own name, but {repeated!r} is repeated")
+
+
+def _numbered(cells: NDArray[Any]) -> list[tuple[int, Any]]:
+    return list(enumerate(cells.tolist()))
+
+
+def _plain(cells: NDArray[Any]) -> NDArray[Any]:
+    """Return cells as objects, if all that are text can be read as ``_float`` reads them."""
+    plain = cells.astype(object)
+    found: list[Any] = [cell for cell in plain.tolist() if isinstance(cell, (str, bytes))]
+    texts = "".join(found)
+    if "_" in texts or not texts.isascii():
+        raise ValueError("digits of other kinds, or between underscores")
+    return plain
+
+
+def _float(text: str | bytes) -> float:
+    """Read a number as files spell it: Python's underscores and digits of other scripts are none.
+
+    NaN and infinity can be spelled out, and are then missing and infinite.
+    """
+    spelled = text if isinstance(text, str) else text.decode("ascii")
+    if "_" in spelled or not spelled.isascii():
+        raise ValueError
+    return float(spelled)
+
+
+def _number(cell: Any, row: int, what: str) -> float:
+    if is_missing(cell):
+        return math.nan
+    try:
+        return _float(cell) if isinstance(cell, (str, bytes)) else float(cell)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(
+            f"{what}, row {row + 1}: {cell!r} is not a number, but the schema says that the column "
+            "is numeric. Mend the cell, or declare the column as categorical"
+        ) from None
+
+
+def is_missing(cell: Any) -> bool:
+    """Say whether a cell stands for no value: None, NaN, NaT, pandas.NA or blank text.
+
+    Parameters
+    ----------
+    cell : object
+        What a column holds.
+
+    Returns
+    -------
+    bool
+    """
+    if isinstance(cell, str):
+        return not cell.strip()
+    # NaN, NaT and pandas.NA are the values that do not equal themselves.
+    same = cell == cell
+    return cell is None or not (isinstance(same, bool | np.bool_) and bool(same))
+
+
+def _kind(entry: Any) -> str:
+    if isinstance(entry, bool):
+        return "bool"
+    if isinstance(entry, str):
+        return "text"
+    is_number = isinstance(entry, int) or (isinstance(entry, float) and math.isfinite(entry))
+    return "number" if is_number else "other"
+
+
+def _listed(entries: Sequence[Entry]) -> str:
+    shown = ", ".join(repr(entry) for entry in entries[:_SHOWN])
+    more = f", ... ({len(entries)} in all)" if len(entries) > _SHOWN else ""
+    return f"({shown}{more})"

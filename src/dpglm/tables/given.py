@@ -1,0 +1,198 @@
+"""Targets and weights as users give them: one check of each for rows of every kind."""
+
+from __future__ import annotations
+
+import numbers
+import warnings
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import DataConversionWarning
+from sklearn.utils import column_or_1d
+
+from dpglm.tables.cells import is_missing
+from dpglm.tables.finite import unmasked
+
+__all__ = [
+    "NO_WEIGHT",
+    "as_column",
+    "as_floats",
+    "as_weights",
+    "check_not_missing",
+    "check_shape",
+    "is_text",
+]
+
+NO_WEIGHT = "sample_weight must not be zero in every row"
+"""Rows that all weigh nothing are refused before anything is spent."""
+
+_NUMBERS, _TEXT = "biuf", "UST"
+
+
+def as_column(values: Any, n_rows: int) -> NDArray[Any]:
+    """Return targets as an array of one axis.
+
+    Parameters
+    ----------
+    values : array_like of shape (n,) or (n, 1)
+        Targets of any type; a column is taken with a warning, as scikit-learn takes it.
+    n_rows : int
+        How many rows there are.
+
+    Returns
+    -------
+    ndarray of shape (n,)
+
+    Raises
+    ------
+    ValueError
+        If the shape is another, or an entry is masked.
+    """
+    column: NDArray[Any] = column_or_1d(unmasked("y", values), warn=True)
+    check_shape("y", column.shape, n_rows)
+    return column
+
+
+def check_shape(name: str, shape: tuple[int, ...], n_rows: int) -> None:
+    """Check the shape of targets or weights that cannot be looked at here.
+
+    Parameters
+    ----------
+    name : str
+        ``"y"``, which may be a column, or what messages call the values.
+    shape : tuple of int
+        Their shape.
+    n_rows : int
+        How many rows there are.
+
+    Raises
+    ------
+    ValueError
+        As ``as_column`` and ``as_weights`` do.
+    """
+    if name != "y":
+        if shape != (n_rows,):
+            raise ValueError(f"{name} must have shape ({n_rows},), got shape {shape}")
+        return
+    if len(shape) != 1 and shape[1:] != (1,):
+        raise ValueError(f"y should be a 1d array, got an array of shape {shape} instead.")
+    if shape[0] != n_rows:
+        raise ValueError(
+            f"Found input variables with inconsistent numbers of samples: {[n_rows, shape[0]]}"
+        )
+    if len(shape) == 2:
+        warnings.warn(
+            "A column-vector y was passed when a 1d array was expected. Please change the shape "
+            "of y to (n_samples, ), for example using ravel().",
+            DataConversionWarning,
+            stacklevel=2,
+        )
+
+
+def as_floats(name: str, values: Any) -> NDArray[np.float64]:
+    """Return numbers in float64; text is none, whatever it spells.
+
+    Parameters
+    ----------
+    name : str
+        What messages call the values.
+    values : array_like
+        Numbers, true or false; what is missing becomes NaN.
+
+    Returns
+    -------
+    ndarray, shape of values
+
+    Raises
+    ------
+    ValueError
+        If they are no numbers, or an entry is masked.
+    """
+    array = np.asarray(unmasked(name, values))
+    kind = array.dtype.kind
+    try:
+        if kind == "O" and not any(isinstance(one, (str, bytes)) for one in array.flat):
+            cells = [np.nan if is_missing(one) else one for one in array.ravel().tolist()]
+            return np.array(cells, dtype=np.float64).reshape(array.shape)
+        if kind in _NUMBERS:
+            return array.astype(np.float64, copy=False)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise ValueError(f"{name} must hold numbers, got the dtype {array.dtype}")
+
+
+def check_not_missing(y: NDArray[Any]) -> NDArray[Any]:
+    """Return targets or labels, of which none is missing or infinite.
+
+    Parameters
+    ----------
+    y : ndarray of shape (n,)
+        Targets or labels.
+
+    Returns
+    -------
+    ndarray
+
+    Raises
+    ------
+    ValueError
+        If one is NaN, None or infinite, or a masked entry.
+    """
+    y = unmasked("y", y)
+    if y.dtype.kind == "f" and not np.isfinite(y).all():
+        what = "NaN" if np.isnan(y).any() else "infinity"
+        raise ValueError(f"y must be finite, but y contains {what}")
+    if y.dtype.kind == "O" and any(
+        is_missing(one) for one in y.tolist() if not isinstance(one, str)
+    ):
+        raise ValueError("y must be finite, but y contains NaN")
+    return y
+
+
+def is_text(labels: NDArray[Any]) -> bool | None:
+    """Say whether labels are text or numbers; None for neither, or some of each.
+
+    Parameters
+    ----------
+    labels : ndarray
+        Labels.
+
+    Returns
+    -------
+    bool or None
+    """
+    kind = labels.dtype.kind
+    if kind == "O":
+        found = {isinstance(one, str) for one in labels.tolist()}
+        return found.pop() if len(found) == 1 else None
+    return kind in _TEXT if kind in _NUMBERS + _TEXT else None
+
+
+def as_weights(values: Any, n_rows: int) -> NDArray[np.float64]:
+    """Return the weights of some rows, checked.
+
+    Parameters
+    ----------
+    values : array_like of shape (n,), or a number
+        Finite, at least 0; one number for all rows.
+    n_rows : int
+        How many rows there are.
+
+    Returns
+    -------
+    ndarray of shape (n,), float64
+
+    Raises
+    ------
+    ValueError
+        If they are anything else. Whether some weight is above 0 is for the caller to say, who
+        knows all rows.
+    """
+    weights = as_floats("sample_weight", values)
+    if isinstance(values, numbers.Real):
+        weights = np.full(n_rows, float(weights))
+    check_shape("sample_weight", weights.shape, n_rows)
+    if not (np.isfinite(weights).all() and (weights >= 0.0).all()):
+        raise ValueError("sample_weight must be finite and at least 0 in every row")
+    return weights

@@ -1,0 +1,284 @@
+"""Schema: the public facts about a table's columns, and the row-by-row encoding they define."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeAlias, TypeVar, final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpglm._json import check_writable, in_file, load
+from dpglm._validation import check_one_of
+from dpglm.tables.cells import as_cells, check_unique
+from dpglm.tables.columns import Column, column_from_dict
+from dpglm.tables.targets import TargetColumn, target_from_dict
+
+__all__ = ["HELP_KEY", "Schema", "Table"]
+
+Table: TypeAlias = Any
+"""A mapping or DataFrame (``table[name]`` is a column), or an array in the schema's order."""
+
+T = TypeVar("T")
+
+_KEYS = ("columns", "target", "provenance")
+HELP_KEY = "how to fill this in"
+"""The key of a template's explanation, which is ignored."""
+_SHOWN = 10
+
+
+@final
+@dataclass(frozen=True)
+class Schema:
+    """Public facts about the columns of a table, written down without looking at its rows.
+
+    Parameters
+    ----------
+    columns : tuple of Column
+        The feature columns, at least one, with different names.
+    target : TargetColumn
+        The target.
+    provenance : str
+        Where the facts come from; not empty.
+
+    Notes
+    -----
+    Privacy: the encoding looks at one row at a time and at nothing but the schema, so it changes
+    neither sensitivity nor neighbouring relation. Each column contributes a vector of norm at
+    most 1, hence ``row_norm``. Nothing can be learned from a schema about the rows, provided that
+    it was written from public knowledge: this is for its author to ensure.
+
+    Examples
+    --------
+    >>> schema = Schema.from_dict(
+    ...     {
+    ...         "columns": {
+    ...             "age": {"type": "numeric", "low": 0, "high": 100},
+    ...             "smoker": {"type": "categorical", "categories": ["no", "yes"]},
+    ...         },
+    ...         "target": {"name": "ill", "type": "binary", "classes": [0, 1]},
+    ...         "provenance": "the questionnaire",
+    ...     }
+    ... )
+    >>> schema.feature_names
+    ('age', 'smoker=no', 'smoker=yes')
+    >>> schema.encode({"age": [75, 0], "smoker": ["yes", "no"]})
+    array([[ 0.5,  0. ,  1. ],
+           [-1. ,  1. ,  0. ]])
+    >>> schema.encode_target(["1", "0"])
+    array([1, 0])
+    """
+
+    columns: tuple[Column, ...]
+    target: TargetColumn
+    provenance: str
+
+    def __post_init__(self) -> None:
+        # A schema is part of what is written after the budget was spent.
+        check_writable(self.to_dict())
+        names = [*self.column_names, self.target.name]
+        if len(names) < 2:
+            raise ValueError('the schema\'s "columns" must name at least one column')
+        check_unique(names, "column")
+        check_unique(self.feature_names, "feature")
+        if not self.provenance.strip():
+            raise ValueError(
+                'the schema\'s "provenance" is not filled in: say in a sentence or two where the '
+                "facts come from (a law, a questionnaire, documentation; not the rows)"
+            )
+
+    @classmethod
+    def from_dict(cls, mapping: object) -> Schema:
+        """Read the JSON form.
+
+        Parameters
+        ----------
+        mapping : mapping
+            ``{"columns": {name: entry, ...}, "target": entry, "provenance": text}``; entries
+            as for ``dpglm.tables.columns.column_from_dict`` and
+            ``dpglm.tables.targets.target_from_dict``.
+
+        Returns
+        -------
+        Schema
+
+        Raises
+        ------
+        ValueError
+            If something is missing, unknown or wrong; the message lists every column concerned.
+        """
+        if not isinstance(mapping, Mapping) or not set(mapping) - {HELP_KEY} == set(_KEYS):
+            raise ValueError(f"a schema must be a JSON object with the keys {list(_KEYS)}")
+        if not isinstance(mapping["columns"], Mapping):
+            raise ValueError('the schema\'s "columns" must be an object: one entry for each column')
+        if not isinstance(mapping["provenance"], str):
+            raise ValueError('the schema\'s "provenance" must be text')
+        problems: list[str] = []
+        columns = [
+            _collect(problems, f"column {name!r}", partial(column_from_dict, name, entry))
+            for name, entry in mapping["columns"].items()
+        ]
+        target = _collect(problems, "the target", partial(target_from_dict, mapping["target"]))
+        if problems or target is None:
+            more = f"\n  ... ({len(problems)} in all)" if len(problems) > _SHOWN else ""
+            raise ValueError("the schema is not complete:" + "".join(problems[:_SHOWN]) + more)
+        return cls(tuple(c for c in columns if c is not None), target, mapping["provenance"])
+
+    @classmethod
+    def from_json(cls, path: str | os.PathLike[str]) -> Schema:
+        """Read a JSON file.
+
+        Parameters
+        ----------
+        path : path-like
+            The file.
+
+        Returns
+        -------
+        Schema
+
+        Raises
+        ------
+        ValueError
+            If the file does not hold a complete schema; the message names the file.
+        OSError
+            If the file cannot be read.
+        """
+        with in_file(path):
+            return cls.from_dict(load(path))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON values from which ``from_dict`` makes an equal schema."""
+        return {
+            "columns": {column.name: column.to_dict() for column in self.columns},
+            "target": self.target.to_dict(),
+            "provenance": self.provenance,
+        }
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """Names of the feature columns, in order."""
+        return tuple(column.name for column in self.columns)
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the encoded features, in order; ``column=category`` for each category."""
+        return tuple(name for column in self.columns for name in column.feature_names)
+
+    @property
+    def row_norm(self) -> float:
+        """Bound on the L2 norm of every encoded row: the square root of the number of columns."""
+        return math.sqrt(len(self.columns))
+
+    def encode(self, table: Table, dtype: str = "float64") -> NDArray[np.floating[Any]]:
+        """Encode the feature columns, each row by itself.
+
+        Parameters
+        ----------
+        table : mapping, DataFrame or ndarray
+            Columns by name (a dict of arrays, pandas, polars), in any order and possibly with
+            others, which are not used; or an array of shape (n, number of columns) in the
+            schema's order.
+        dtype : {"float64", "float32"}, default="float64"
+            Type of the result.
+
+        Returns
+        -------
+        ndarray of shape (n, len(feature_names))
+            Numeric columns clipped to their bounds and scaled to [-1, 1]; categorical ones as 0
+            and 1.
+
+        Raises
+        ------
+        ValueError
+            If a column is missing or a cell does not match the schema; the message names the
+            column, the row (counted from 1) and the cure.
+        """
+        check_one_of("dtype", dtype, ("float64", "float32"))
+        named = self._named(table)
+        first = self.column_names[0]
+        n_rows = len(named[first])
+        encoded = np.zeros((n_rows, len(self.feature_names)), dtype=dtype)
+        start = 0
+        for column in self.columns:
+            # One column at a time: text takes many times the space of its encoding.
+            cells = as_cells(named[column.name], f"column {column.name!r}")
+            if len(cells) != n_rows:
+                raise ValueError(
+                    f"column {column.name!r} has {len(cells)} rows, but {first!r} has {n_rows}"
+                )
+            stop = start + len(column.feature_names)
+            column.encode(cells, encoded[:, start:stop])
+            start = stop
+        return encoded
+
+    def encode_target(self, values: ArrayLike) -> NDArray[Any]:
+        """Check the target's values and bring them into the schema's spelling and bounds.
+
+        Parameters
+        ----------
+        values : array_like of shape (n,)
+            Cells of the target column.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+            Classes, or numbers within the bounds.
+
+        Raises
+        ------
+        ValueError
+            If a cell does not match the schema; the message names the row and the cure.
+        """
+        return self.target.encode(values)
+
+    def check_columns(self, table: Table) -> None:
+        """Check that a table has every feature column.
+
+        Parameters
+        ----------
+        table : mapping, DataFrame or ndarray
+            As for ``encode``.
+
+        Raises
+        ------
+        ValueError
+            If one is missing; the message names it.
+        """
+        self._named(table)
+
+    def _named(self, table: Table) -> Any:
+        """Return an object from which every feature column can be had by its name."""
+        names = self.column_names
+        if isinstance(table, np.ndarray):
+            if table.ndim != 2 or table.shape[1] != len(names):
+                raise ValueError(
+                    f"an array must have shape (n, {len(names)}), one column for each of the "
+                    f"schema's, got {table.shape}; a table with column names may have others"
+                )
+            return dict(zip(names, table.T, strict=True))
+        lacking = [name for name in names if name not in table]
+        if lacking:
+            raise ValueError(
+                f"the data lack {_listed(lacking)}, which the schema describes. Rename or add the "
+                "column, or take it out of the schema"
+            )
+        return table
+
+
+def _collect(problems: list[str], what: str, read: Callable[[], T]) -> T | None:
+    try:
+        return read()
+    except ValueError as error:
+        problems.append(f"\n  {what}: {error}")
+        return None
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(repr(name) for name in names[:_SHOWN])
+    more = f", ... ({len(names)} in all)" if len(names) > _SHOWN else ""
+    return f"column{'s' if len(names) > 1 else ''} {shown}{more}"

@@ -1,0 +1,244 @@
+"""What is publicly known about the target, and how its cells become what an estimator wants."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpglm._validation import check_real
+from dpglm.tables.cells import Entry, Vocabulary, as_numbers
+from dpglm.tables.columns import EntryReader, as_vocabulary, check_bounds, read_entry
+
+__all__ = ["ClassTarget", "CountTarget", "NumericTarget", "TargetColumn", "target_from_dict"]
+
+_CLASS_CURE = "Mend the cell, leave such rows out, or complete the classes in the schema"
+
+
+class TargetColumn(abc.ABC):
+    """The target column of a schema; final subclasses below."""
+
+    name: str
+
+    @property
+    @abc.abstractmethod
+    def default_estimator(self) -> str:
+        """Name of the estimator that the command line uses unless told otherwise."""
+
+    @property
+    def n_classes(self) -> int | None:
+        """Number of classes; None if the target is a number."""
+        return None
+
+    @abc.abstractmethod
+    def encode(self, values: ArrayLike) -> NDArray[Any]:
+        """Return each row's target, as an estimator wants it.
+
+        Parameters
+        ----------
+        values : array_like of shape (n,)
+            Cells of the column.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+            Classes as the schema spells them, or numbers within the bounds.
+
+        Raises
+        ------
+        ValueError
+            If a cell does not match the schema; the message names column, row and cure.
+
+        Notes
+        -----
+        Privacy: each row is encoded by itself.
+        """
+
+    @abc.abstractmethod
+    def estimator_parameters(self) -> dict[str, Any]:
+        """Return what an estimator's constructor has to be told about the target."""
+
+    @abc.abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """Return the target's entry in the JSON form of the schema."""
+
+
+@final
+@dataclass(frozen=True)
+class ClassTarget(TargetColumn):
+    """One of a public list of classes.
+
+    Parameters
+    ----------
+    name : str
+        Name of the column.
+    classes : tuple of str, or of int, or of bool
+        The classes, at least two.
+
+    Examples
+    --------
+    >>> ClassTarget("income", ("<=50K", ">50K")).encode([">50K", "<=50K"]).tolist()
+    ['>50K', '<=50K']
+    """
+
+    name: str
+    classes: tuple[Entry, ...]
+
+    def __post_init__(self) -> None:
+        as_vocabulary("classes", self.classes)
+        if "" in self.classes:
+            raise ValueError('classes must not list "": a missing target cannot be learned from')
+
+    @property
+    def default_estimator(self) -> str:
+        return "logistic"
+
+    @property
+    def n_classes(self) -> int | None:
+        return len(self.classes)
+
+    def encode(self, values: ArrayLike) -> NDArray[Any]:
+        what = f"target {self.name!r}"
+        positions = Vocabulary(self.classes).positions(values, what, _CLASS_CURE)
+        return np.asarray(self.classes)[positions]
+
+    def estimator_parameters(self) -> dict[str, Any]:
+        return {"classes": list(self.classes)}
+
+    def to_dict(self) -> dict[str, Any]:
+        kind = "binary" if len(self.classes) == 2 else "classes"
+        return {"name": self.name, "type": kind, "classes": list(self.classes)}
+
+
+@final
+@dataclass(frozen=True)
+class NumericTarget(TargetColumn):
+    """A number between public bounds.
+
+    Parameters
+    ----------
+    name : str
+        Name of the column.
+    low, high : float
+        Public bounds, ``low < high``; a value outside counts as the nearer one.
+
+    Examples
+    --------
+    >>> NumericTarget("price", 0, 5).encode([3.5, 7]).tolist()
+    [3.5, 5.0]
+    """
+
+    name: str
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        check_bounds(self.low, self.high)
+
+    @property
+    def default_estimator(self) -> str:
+        return "ridge"
+
+    def encode(self, values: ArrayLike) -> NDArray[Any]:
+        return np.clip(as_numbers(values, f"target {self.name!r}"), self.low, self.high)
+
+    def estimator_parameters(self) -> dict[str, Any]:
+        return {"target_bounds": (self.low, self.high)}
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"name": self.name, "type": "numeric", "low": self.low, "high": self.high}
+
+
+@final
+@dataclass(frozen=True)
+class CountTarget(TargetColumn):
+    """A whole number of events, at least 0.
+
+    Parameters
+    ----------
+    name : str
+        Name of the column.
+    high : int
+        Public bound, at least 1; a larger count counts as this many.
+
+    Examples
+    --------
+    >>> CountTarget("visits", 10).encode([3, 12]).tolist()
+    [3.0, 10.0]
+    """
+
+    name: str
+    high: float
+
+    def __post_init__(self) -> None:
+        check_real("high", self.high, least=1)
+
+    @property
+    def default_estimator(self) -> str:
+        return "poisson"
+
+    def encode(self, values: ArrayLike) -> NDArray[Any]:
+        counts = as_numbers(values, f"target {self.name!r}")
+        wrong = (counts < 0) | (counts != np.floor(counts))
+        if wrong.any():
+            row = int(wrong.argmax())
+            raise ValueError(
+                f"target {self.name!r}, row {row + 1}: {counts[row]:g} is not a count (a whole "
+                'number from 0). Mend the cell, or declare the target as "numeric"'
+            )
+        return np.minimum(counts, self.high)
+
+    def estimator_parameters(self) -> dict[str, Any]:
+        return {"target_bounds": (0, self.high)}
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"name": self.name, "type": "count", "high": self.high}
+
+
+def target_from_dict(entry: object) -> TargetColumn:
+    """Read the entry of the target.
+
+    Parameters
+    ----------
+    entry : mapping
+        ``{"name", "type": "binary" or "classes", "classes"}``,
+        ``{"name", "type": "numeric", "low", "high"}`` or ``{"name", "type": "count", "high"}``.
+
+    Returns
+    -------
+    TargetColumn
+
+    Raises
+    ------
+    ValueError
+        If the entry is incomplete or wrong; the message says what to write.
+    """
+    if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str):
+        raise ValueError('must be an object with the "name" of the target column')
+    rest = {key: value for key, value in entry.items() if key != "name"}
+    return read_entry(_TARGET_READERS, entry["name"], rest)
+
+
+def _binary(name: str, classes: object) -> ClassTarget:
+    target = ClassTarget(name, as_vocabulary("classes", classes))
+    if len(target.classes) != 2:
+        raise ValueError(
+            f'"classes" must list two for the type "binary", got {len(target.classes)}; '
+            'with more the type is "classes"'
+        )
+    return target
+
+
+_TARGET_READERS: Mapping[str, EntryReader[TargetColumn]] = MappingProxyType(
+    {
+        "binary": EntryReader(_binary, ("classes",)),
+        "classes": EntryReader(ClassTarget, ("classes",)),
+        "numeric": EntryReader(NumericTarget, ("low", "high")),
+        "count": EntryReader(CountTarget, ("high",)),
+    }
+)

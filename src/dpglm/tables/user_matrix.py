@@ -1,0 +1,115 @@
+"""A table or matrix in memory as finite numbers, and errors that say which cell is none."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.utils.validation import _get_feature_names
+
+from dpglm.tables.cells import is_missing
+from dpglm.tables.finite import check_finite, column_in_words, not_finite, unmasked
+from dpglm.tables.unchanged import in_memory
+
+__all__ = ["finite_matrix"]
+
+
+def finite_matrix(
+    X: Any,
+    read: Callable[..., tuple[Any, Any]],
+    names: Sequence[str] | NDArray[Any] | None = None,
+) -> tuple[Any, Any]:
+    """Read rows in memory as finite numbers.
+
+    Parameters
+    ----------
+    X : table, array_like or sparse matrix of shape (n, n_features)
+        Rows.
+    read : callable
+        Reads them with the options of ``sklearn.utils.check_array`` that it is given, and
+        returns them and something else.
+    names : sequence of str, optional
+        Names of the columns; by default those that X has, if any.
+
+    Returns
+    -------
+    X : ndarray or csr_array of shape (n, n_features), float32 or float64
+        Sparse rows have each entry once. Not mapped from a file: such rows are copied.
+    other : object
+        What else was read.
+
+    Raises
+    ------
+    ValueError
+        If a cell is missing, infinite, masked or text that spells a number; the message names the
+        row and the column.
+    ValueError or TypeError
+        If a cell is no number, likewise; or what ``read`` raises.
+    """
+    unmasked("X", X)
+    names = _get_feature_names(X) if names is None else names
+    name = functools.partial(column_in_words, None if names is None else tuple(names))
+    dtypes = [np.float64, np.float32]
+    try:
+        numbers, other = read(accept_sparse="csr", dtype=dtypes, ensure_all_finite=False)
+    except (TypeError, ValueError, OverflowError):
+        _name_the_cell(X, name)
+        raise
+    _refuse_text(X, name)
+    # Steps read the rows again and again, and what they are checked for here must stay true.
+    numbers = in_memory(numbers)
+    if sparse.issparse(numbers):
+        numbers = _without_duplicates(numbers)
+    return check_finite(numbers, name), other
+
+
+def _without_duplicates(X: Any) -> Any:
+    rows: Any = sparse.csr_array(X)
+    if not rows.has_canonical_format:
+        rows = rows.copy()
+        # What overflows here is found when it is checked.
+        with np.errstate(over="ignore"):
+            rows.sum_duplicates()
+    return rows
+
+
+def _name_the_cell(X: Any, name: Callable[[int], str]) -> None:
+    """Raise an error about the first cell that is no number, if that is what is wrong with X."""
+    cells = np.empty(0) if sparse.issparse(X) else np.asarray(X, dtype=object)
+    for column, values in enumerate(cells.T if cells.ndim == 2 else ()):
+        for row, cell in enumerate(values.tolist()):
+            try:
+                float(0.0 if isinstance(cell, complex) else cell)
+            except (TypeError, ValueError, OverflowError) as error:
+                if is_missing(cell):
+                    raise not_finite(np.nan, row, name(column)) from None
+                kind = TypeError if isinstance(error, TypeError) else ValueError
+                raise kind(
+                    f"X must hold numbers: row {row + 1}, {name(column)}: {error}. Encode "
+                    "categories by a public list of them: SchemaEncoder, "
+                    "OneHotEncoder(categories=...)"
+                ) from None
+
+
+def _refuse_text(X: Any, name: Callable[[int], str]) -> None:
+    """Refuse text that was read because it spells numbers: no other container would take it."""
+    if sparse.issparse(X) or (isinstance(X, np.ndarray) and X.dtype.kind not in "OUST"):
+        return
+    types = () if isinstance(X, (np.ndarray, list, tuple)) else getattr(X, "dtypes", ())
+    if len(types) and not any(str(kind).lower().startswith(_MAY_BE_TEXT) for kind in types):
+        return
+    cells = np.asarray(X)
+    for column, values in enumerate(cells.T if cells.dtype.kind in "OUST" else ()):
+        for row, cell in enumerate(values.tolist()):
+            if isinstance(cell, (str, bytes)):
+                raise ValueError(
+                    f"X must hold numbers: row {row + 1}, {name(column)}: {cell!r} is text. Turn "
+                    "it into a number, or encode it by a public list of categories"
+                )
+
+
+_MAY_BE_TEXT = ("object", "str", "large_string", "category", "categorical", "enum")

@@ -1,0 +1,244 @@
+"""What makes a claim less than it seems is said wherever the claim is, and never called private."""
+
+import dataclasses
+import math
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import Normalizer, StandardScaler
+
+from dpglm import GaussianDP, LogisticRegression, PrivateGridSearchCV, PrivatePipeline
+from dpglm.certificate import PublicFact, verify
+from dpglm.certificate import cautions as module
+from dpglm.certificate.cautions import CAUTIONS, SCOPE, cautions, weak_delta, weak_epsilon
+from dpglm.certificate.verdict import verdict
+from dpglm.certificate.verify import Check, Verification
+from dpglm.estimators import PrivateTransformer
+from dpglm.exceptions import PublicInformationWarning
+from dpglm.preprocessing import Center
+from dpglm.report import html, save_model
+from dpglm.report.coefficients import coefficient_table
+from dpglm.report.subject import subject
+from tests.fits import N_ROWS, fit_classifier, make_rows
+
+RULES = {rule.name: rule for rule in CAUTIONS}
+
+
+def changed(certificate, **values):
+    return dataclasses.replace(certificate, **values)
+
+
+def leaking(certificate):
+    fact = PublicFact("row_norm", 1.0, "from the data")
+    return changed(certificate, public_facts=(*certificate.public_facts, fact))
+
+
+BREAKS = {
+    "seeded noise": (lambda one: changed(one, noise_is_private=False), "NOT PRIVATE"),
+    "facts from the data": (leaking, "WEAKER THAN STATED, because of .* row_norm"),
+    "weak epsilon": (lambda one: changed(one, epsilon=10.001), "WEAK GUARANTEE: epsilon 10.01"),
+    "large delta": (lambda one: changed(one, delta=1 / N_ROWS), f"at least 1/{N_ROWS}"),
+}
+
+
+class TestRules:
+    def test_the_table_of_breaks_has_every_rule(self):
+        assert list(BREAKS) == list(RULES)
+
+    @pytest.mark.parametrize("name", RULES)
+    def test_each_rule_says_nothing_of_a_good_fit_and_one_thing_of_its_break(self, binary, name):
+        change, says = BREAKS[name]
+        assert RULES[name].says(binary.privacy_) is None
+        broken = change(binary.privacy_)
+        (said,) = cautions(broken)
+        assert said == RULES[name].says(broken)
+        assert re.search(says, said)
+        assert broken.statement().startswith(f"Warning\n  - {said}")
+
+    @pytest.mark.parametrize("rule", CAUTIONS, ids=lambda rule: rule.name)
+    def test_each_rule_has_a_reason(self, rule):
+        assert len(rule.reason) > 60
+
+    def test_issue_14_a_delta_of_one_half_and_a_huge_epsilon_are_cautioned_against(self):
+        """They had no caveat, and a green page."""
+        said = fit_classifier(epsilon=1e5, delta=0.5).privacy_.caveats()
+        assert [one.split()[2] for one in said] == ["epsilon", "delta"]
+
+    @pytest.mark.parametrize("n_rows", [1, 2, 49, 100, 5000, 10**6, 10**300])
+    def test_one_over_n_is_too_much_however_it_is_rounded(self, n_rows):
+        assert weak_delta(1 / n_rows, n_rows) is not None
+        assert weak_delta(min(0.009, 0.99 / n_rows), n_rows) is None
+
+    def test_few_rows_or_none_known_do_not_allow_a_large_delta(self):
+        assert weak_delta(0.01, 3) is not None
+        assert weak_delta(0.01, None) is not None
+        assert weak_delta(0.0, None) is None
+
+    def test_ten_is_allowed_and_more_is_not(self):
+        assert weak_epsilon(10.0) is None
+        assert weak_epsilon(math.nextafter(10.0, 11.0)) is not None
+
+    def test_budgets_in_other_currencies_are_judged_by_their_epsilon(self):
+        assert "epsilon" in fit_classifier(budget=GaussianDP(4.0)).privacy_.caveats()[0]
+
+    @pytest.mark.parametrize("value", [2**64 - 1, 1.5, True, None, "400", [400], {"n": 1}, -1, 0])
+    def test_a_number_of_rows_that_is_none_breaks_nothing(self, binary, value):
+        fact = PublicFact("n_rows", value, "declared")
+        odd = changed(binary.privacy_, public_facts=(fact,), settings={"data": {"n_rows": value}})
+        assert len(cautions(odd)) == (value == 2**64 - 1)
+        assert cautions(changed(odd, settings={"data": value})) == cautions(odd)
+        assert cautions(changed(odd, settings={}, public_facts=())) == ()
+
+    def test_a_number_that_no_certificate_can_hold_is_no_fact(self):
+        with pytest.raises(ValueError, match="n_rows must be an integer of at most 64 bits"):
+            PublicFact("n_rows", 10**400, "declared")
+
+
+def private_by_definition(certificate):
+    """Whether a page may be green; written down a second time, without the table."""
+    data = certificate.settings["data"]["n_rows"]
+    return (
+        certificate.noise_is_private
+        and all(fact.provenance != "from the data" for fact in certificate.public_facts)
+        and certificate.epsilon <= 10.0
+        and certificate.delta < min(0.01, 1 / data)
+    )
+
+
+def law_of_green_pages(certificate):
+    """A page is green just if its certificate holds and nothing weakens it."""
+
+    @given(
+        wrong=st.sets(st.sampled_from(["noise", "facts", "epsilon", "delta", "claim", "step"])),
+        epsilon=st.floats(0.0, 10.0),
+        exponent=st.floats(-6.0, -2.7),
+        more=st.floats(1.5, 50.0),
+    )
+    def law(wrong, epsilon, exponent, more):
+        one = changed(
+            leaking(certificate) if "facts" in wrong else certificate,
+            noise_is_private="noise" not in wrong,
+            epsilon=epsilon + 10.0 * more if "epsilon" in wrong else epsilon,
+            delta=more / 60.0 if "delta" in wrong else 10.0**exponent,
+        )
+        checks = (Check("claim", "claim" not in wrong, ""),)
+        steps = ["a step learned"] if "step" in wrong else []
+        found = verdict(Verification(checks, (), one.caveats()), steps)
+        fine = private_by_definition(one) and not wrong & {"claim", "step"}
+        assert found.is_private == fine == (not wrong)
+        assert bool(found.failures) == ("claim" in wrong)
+
+    law()
+
+
+class TestVerdict:
+    def test_green_just_if_the_certificate_holds_and_nothing_weakens_it(self, binary):
+        law_of_green_pages(binary.privacy_)
+
+    @pytest.mark.parametrize("name", RULES)
+    def test_the_law_sees_a_forgotten_rule(self, binary, monkeypatch, name):
+        rest = tuple(rule for rule in CAUTIONS if rule.name != name)
+        monkeypatch.setattr(module, "CAUTIONS", rest)
+        with pytest.raises(AssertionError):
+            law_of_green_pages(binary.privacy_)
+
+    def test_what_no_certificate_can_know_is_said_everywhere(self, binary):
+        assert SCOPE in binary.privacy_.statement()
+        assert verdict(verify(binary.privacy_)).scope == SCOPE
+        assert SCOPE in verify(binary.privacy_).summary()
+        assert "another step learned from the same rows" in SCOPE
+
+
+@pytest.fixture
+def fast_page(monkeypatch):
+    monkeypatch.setattr(html, "_pictures", lambda estimator, names: {})
+
+
+GREEN = "<strong>Private.</strong>"
+
+
+@pytest.mark.usefixtures("fast_page")
+class TestPages:
+    def test_a_good_fit_is_green_and_says_what_it_cannot_know(self, binary):
+        page = html.report_page(binary)
+        top = page[: page.index('class="tiles"')]
+        assert GREEN in top
+        assert "another step learned from the same rows" in top
+
+    @pytest.mark.parametrize("settings", [{"epsilon": 11.0}, {"delta": 0.1}, {"random_state": 0}])
+    def test_a_weak_fit_is_not_green(self, settings):
+        estimator = fit_classifier(**settings)
+        page = html.report_page(estimator)
+        assert GREEN not in page
+        top = page[: page.index('class="tiles"')]
+        assert 'class="banner bad"' in top
+        assert "WEAK GUARANTEE" in top or "NOT PRIVATE" in top
+        assert "Caution</h3>" not in page
+
+    def test_a_leaking_fit_is_not_green(self):
+        with pytest.warns(PublicInformationWarning):
+            estimator = fit_classifier(classes=None)
+        assert GREEN not in html.report_page(estimator)
+
+
+@pytest.mark.usefixtures("fast_page")
+class TestSteps:
+    def fit(self, *steps):
+        X, y = make_rows()
+        model = LogisticRegression(classes=[0, 1], row_norm=1.0, solver="noisy_gd")
+        return make_pipeline(*steps, model).fit(X, y)
+
+    def test_issue_14_a_scaler_before_the_model_is_not_green(self):
+        """The scaler learned from the rows, and the page said: Private."""
+        pipeline = self.fit(StandardScaler(), Normalizer())
+        page = html.report_page(pipeline)
+        assert GREEN not in page
+        (said,) = subject(pipeline).cautions
+        assert said.startswith("NOT COVERED: the step 'standardscaler' (StandardScaler)")
+        assert "&#39;standardscaler&#39;" in page
+
+    def test_steps_that_learn_nothing_are_no_reason(self):
+        pipeline = self.fit(Normalizer(), "passthrough", None)
+        assert subject(pipeline).cautions == ()
+        assert GREEN in html.report_page(pipeline)
+
+    def test_pipelines_in_pipelines_are_looked_through(self):
+        X, y = make_rows()
+        inner = make_pipeline(
+            StandardScaler(), LogisticRegression(classes=[0, 1], row_norm=1.0, solver="noisy_gd")
+        )
+        outer = make_pipeline(make_pipeline(Normalizer(), StandardScaler()), inner).fit(X, y)
+        first, second = subject(outer).cautions
+        assert "'pipeline-1' (Pipeline)" in first
+        assert "'standardscaler'" in second
+
+    def test_what_another_private_step_spent_comes_on_top(self):
+        step = PrivateTransformer([Center()], epsilon=0.5, row_norm=2.0)
+        pipeline = self.fit(step, Normalizer())
+        (said,) = subject(pipeline).cautions
+        assert said.startswith("MORE WAS SPENT: the step 'privatetransformer'")
+        assert "epsilon 0.5" in said
+
+    def test_private_pipelines_and_searches_are_subjects(self):
+        X, y = make_rows()
+        last = LogisticRegression(classes=[0, 1], solver="noisy_gd")
+        pipeline = PrivatePipeline([Normalizer(), last]).fit(X, y)
+        model = LogisticRegression(classes=[0, 1], row_norm=2.0, solver="noisy_gd")
+        search = PrivateGridSearchCV(model, {"regularizer": [None]}).fit(X, y)
+        for one in (pipeline, search, make_pipeline(Normalizer(), search)):
+            assert subject(one).cautions == ()
+            assert coefficient_table(one).values.shape == (1, 3)
+
+    @pytest.mark.parametrize("make", [StandardScaler, lambda: GridSearchCV(StandardScaler(), {})])
+    def test_what_is_no_private_estimator_is_refused(self, make):
+        with pytest.raises(ValueError, match="estimator must be a fitted linear model of dpglm"):
+            html.report_page(make())
+
+    def test_a_model_file_of_a_pipeline_of_scikit_learn_is_refused(self, tmp_path):
+        with pytest.raises(ValueError, match="estimator must be a linear model of dpglm or a Priv"):
+            save_model(self.fit(StandardScaler(), Normalizer()), tmp_path / "model.json")
+        assert list(tmp_path.iterdir()) == []

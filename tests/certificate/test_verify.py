@@ -1,0 +1,295 @@
+"""A true certificate is confirmed; one that was tampered with is not."""
+
+import dataclasses
+import math
+
+import mpmath
+import pytest
+
+from dpglm.certificate import Certificate, verify
+from dpglm.certificate.checker.recompute import closed_form_delta, gaussian_mu
+from dpglm.privacy import Adjacency
+from dpglm.privacy.budget import GaussianDP, ZeroConcentratedDP
+from dpglm.privacy.events import Composed, Gaussian, Laplace, LastIterate, Repeated
+from dpglm.solvers.gradient.noisy_gd import NoisyGDMethod
+from tests.fits import N_ROWS, POISSON, fit_classifier
+
+RELATIONS = [one.value for one in Adjacency]
+
+
+class TestTrueCertificates:
+    @pytest.mark.parametrize(
+        "name", ["binary", "multinomial", "regression", "sampled", "last_iterate"]
+    )
+    def test_hold(self, request, name):
+        verification = verify(request.getfixturevalue(name).privacy_)
+        assert verification.ok, verification.summary()
+        assert verification.findings == ()
+        assert verification.summary().startswith("The certificate holds.")
+
+    @pytest.mark.parametrize("adjacency", RELATIONS)
+    @pytest.mark.parametrize("settings", [{}, {"solver": POISSON}, {"budget": GaussianDP(0.3)}])
+    def test_hold_under_every_relation(self, adjacency, settings):
+        estimator = fit_classifier(adjacency=adjacency, n_rows=N_ROWS, **settings)
+        verification = verify(estimator.privacy_)
+        assert verification.ok, verification.summary()
+
+    def test_hold_in_every_currency_and_with_weights(self):
+        weighted = {"class_weight": {0: 3.0}, "weight_bound": 2.0}
+        for settings in ({"budget": ZeroConcentratedDP(0.1)}, weighted, {"fit_intercept": False}):
+            verification = verify(fit_classifier(**settings).privacy_)
+            assert verification.ok, verification.summary()
+
+    def test_hold_when_read_from_a_file(self, last_iterate, tmp_path):
+        last_iterate.privacy_.to_json(tmp_path / "c.json")
+        assert verify(Certificate.from_json(tmp_path / "c.json")).ok
+
+    def test_recomputed_by_two_accountants_where_all_is_gaussian(self, binary, sampled):
+        names = [one.accountant.split()[0] for one in verify(binary.privacy_).recomputed]
+        assert names == ["closed", "fourier"]
+        (one,) = verify(sampled.privacy_).recomputed
+        assert one.epsilon == pytest.approx(sampled.privacy_.epsilon, rel=1e-3)
+        assert one.delta == pytest.approx(sampled.privacy_.delta, rel=1e-2)
+
+    def test_caveats_are_passed_on(self):
+        verification = verify(fit_classifier(random_state=1).privacy_)
+        assert verification.ok
+        assert "NOT PRIVATE" in verification.summary()
+
+
+def put(path, value):
+    """Return a forgery that writes one value into the certificate's JSON."""
+
+    def forge(document):
+        *parents, last = path.split(".")
+        for part in parents:
+            document = document[int(part) if part.isdigit() else part]
+        document[last] = value(document[last]) if callable(value) else value
+
+    forge.__name__ = path
+    return forge
+
+
+def both(*forgeries):
+    def forge(document):
+        for one in forgeries:
+            one(document)
+
+    forge.__name__ = "+".join(one.__name__ for one in forgeries)
+    return forge
+
+
+def without_fact(name):
+    def forge(document):
+        facts = document["public_facts"]
+        document["public_facts"] = [fact for fact in facts if fact["name"] != name]
+
+    forge.__name__ = f"without_{name}"
+    return forge
+
+
+def rows_by_relation(document):
+    for fact in document["public_facts"]:
+        if fact["name"] == "n_rows":
+            fact["provenance"] = "by relation"
+
+
+FEWER_STEPS = put("event.count", 10)
+FEWER_HAPPENED = put("mechanisms.count", 10)
+MORE_NOISE = put("event.event.noise_multiplier", lambda s: 2 * s)
+MORE_HAPPENED = put("mechanisms.event.noise_multiplier", lambda s: 2 * s)
+MORE_IN_SETTINGS = put("settings.noise_multiplier", lambda s: 2 * s)
+MORE_IN_SENSITIVITY = put("releases.0.noise_multiplier", lambda s: 2 * s)
+
+FORGERIES = [
+    ("claim", put("epsilon", 0.9)),
+    ("claim", put("epsilon", 0.999)),
+    ("claim", put("epsilon", 0.0)),
+    ("claim", put("delta", 1e-6)),
+    ("claim", put("delta", 0.0)),
+    ("claim", put("event.count", lambda t: t + 1)),
+    ("budget", both(put("budget.epsilon", 0.5))),
+    ("budget", put("epsilon", 1.1)),
+    ("happened", FEWER_STEPS),
+    ("happened", FEWER_HAPPENED),
+    ("happened", MORE_NOISE),
+    ("happened", MORE_HAPPENED),
+    ("happened", put("mechanisms", {"type": "composed", "events": []})),
+    ("settings", both(FEWER_STEPS, FEWER_HAPPENED, put("epsilon", 0.5))),
+    ("settings", both(MORE_NOISE, MORE_HAPPENED, put("epsilon", 0.5))),
+    ("settings", put("settings.clip", 0.1)),
+    ("settings", put("releases.0.count", 1)),
+    ("settings", put("releases.0.coordinates", 1)),
+    ("settings", put("releases.0.quantity", "nothing")),
+    ("settings", put("settings.sampling_rate", 0.5)),
+    (
+        "noise was large",
+        both(MORE_NOISE, MORE_HAPPENED, MORE_IN_SETTINGS, MORE_IN_SENSITIVITY),
+    ),
+    ("noise was large", put("releases.0.noise_scale", lambda s: s / 2)),
+    (
+        "noise was large",
+        both(
+            put("settings.clip", lambda c: c / 2),
+            put("releases.0.contribution_bound", lambda c: c / 2),
+        ),
+    ),
+    ("noise was large", put("adjacency", "replace_one")),
+    ("relation", put("adjacency", "add_remove")),
+    ("relation", put("settings.data.n_rows", 10 * N_ROWS)),
+    ("public facts", without_fact("n_rows")),
+    ("public facts", without_fact("classes")),
+    ("public facts", without_fact("feature_bounds")),
+    ("digest", put("model_digest", "0" * 63)),
+    ("cannot be checked", put("settings", {})),
+    ("cannot be checked", put("settings.data", {"n_rows": "many"})),
+    ("settings", put("releases", [])),
+    ("cannot be checked", put("settings.sampling_rate", "all")),
+]
+
+
+def names_of(forgeries):
+    return [f"{part}-{forge.__name__}"[:80] for part, forge in forgeries]
+
+
+class TestForgeries:
+    @pytest.mark.parametrize(("part", "forge"), FORGERIES, ids=names_of(FORGERIES))
+    def test_is_found(self, binary, part, forge):
+        document = binary.privacy_.to_dict()
+        forge(document)
+        verification = verify(Certificate.from_dict(document))
+        assert not verification.ok
+        assert any(part in finding for finding in verification.findings), verification.summary()
+        assert verification.summary().startswith("THE CERTIFICATE DOES NOT HOLD.")
+
+    def test_true_relation_swapped_from_replace_one(self):
+        document = fit_classifier(adjacency="replace_one").privacy_.to_dict()
+        document["adjacency"] = "zero_out"
+        assert not verify(Certificate.from_dict(document)).ok
+
+    def test_private_n_called_public_by_relation(self):
+        document = fit_classifier(adjacency="add_remove", n_rows=500).privacy_.to_dict()
+        assert verify(Certificate.from_dict(document)).ok
+        rows_by_relation(document)
+        assert not verify(Certificate.from_dict(document)).ok
+
+    def test_add_remove_relabelled(self):
+        document = fit_classifier(adjacency="add_remove", n_rows=500).privacy_.to_dict()
+        document["adjacency"] = "zero_out"
+        assert not verify(Certificate.from_dict(document)).ok
+
+    def test_seeded_noise_called_private(self):
+        document = fit_classifier(random_state=0).privacy_.to_dict()
+        document["noise_is_private"] = True
+        (finding,) = verify(Certificate.from_dict(document)).findings
+        assert finding.startswith("noise source")
+
+    @pytest.mark.parametrize(
+        "forge",
+        [
+            put("event.event.sampling_rate", 0.05),
+            both(
+                put("event.event.sampling_rate", 0.05), put("mechanisms.event.sampling_rate", 0.05)
+            ),
+            put("epsilon", 0.99),
+        ],
+        ids=lambda forge: forge.__name__,
+    )
+    def test_sampled(self, sampled, forge):
+        document = sampled.privacy_.to_dict()
+        forge(document)
+        assert not verify(Certificate.from_dict(document)).ok
+
+    @pytest.mark.parametrize(
+        "forge",
+        [
+            put("event.contraction", lambda c: 0.9 * c),
+            put("event.steps", 20),
+            put("settings.momentum", 0.9),
+            put("settings.output", "UniformAverage()"),
+            put("settings.last_step_size", 0.1),
+            put("settings.clipping", "AutomaticClipping"),
+            put("settings.first_step_size", 50.0),
+            put("settings.problem.penalize_intercept", False),
+            put("settings.problem.convex", False),
+            put("settings.problem.strong_convexity", 0.0),
+            put("settings.data.dtype", "float32"),
+        ],
+        ids=lambda forge: forge.__name__,
+    )
+    def test_last_iterate(self, last_iterate, forge):
+        document = last_iterate.privacy_.to_dict()
+        forge(document)
+        assert not verify(Certificate.from_dict(document)).ok
+
+    def test_last_iterate_bound_without_a_penalty(self, binary):
+        """The same number of plain steps, sold at the price of a last iterate."""
+        document = binary.privacy_.to_dict()
+        noise = document["releases"][0]["noise_multiplier"]
+        document["event"] = LastIterate(noise, 0.5, binary.n_iter_).to_dict()
+        verification = verify(Certificate.from_dict(document))
+        assert any(finding.startswith("last-iterate") for finding in verification.findings)
+
+    def test_unknown_cost_in_the_budgets_currency(self, sampled):
+        document = sampled.privacy_.to_dict()
+        document["budget"] = GaussianDP(0.5).to_dict()
+        (finding,) = verify(Certificate.from_dict(document)).findings
+        assert "mu is not known" in finding
+
+
+class TestPlantedBugs:
+    """Certificates of fits whose noise is too small are refused, whoever wrote them."""
+
+    @pytest.mark.parametrize("share", [0.5, 0.999, 1.0 - 1e-7])
+    def test_too_little_noise(self, monkeypatch, share):
+        whole = NoisyGDMethod.releases.fget
+
+        def halved(method):
+            (release,) = whole(method)
+            return (dataclasses.replace(release, noise_scale=share * release.noise_scale),)
+
+        monkeypatch.setattr(NoisyGDMethod, "releases", property(halved))
+        verification = verify(fit_classifier().privacy_)
+        assert any(one.startswith("noise was large enough") for one in verification.findings)
+
+    def test_forgotten_factor_of_replace_one(self, monkeypatch):
+        monkeypatch.setattr(Adjacency, "sum_sensitivity", lambda relation, bound: bound)
+        certificate = fit_classifier(adjacency="replace_one").privacy_
+        monkeypatch.undo()
+        assert not verify(certificate).ok
+
+    def test_forgotten_step(self, monkeypatch):
+        def one_fewer(method):
+            return Repeated(Gaussian(method.noise_multiplier), method.n_steps - 1)
+
+        monkeypatch.setattr(NoisyGDMethod, "event", property(one_fewer))
+        assert not verify(fit_classifier().privacy_).ok
+
+
+class TestClosedForm:
+    @pytest.mark.parametrize("epsilon", [0.0, 0.001, 0.1, 1.0, 10.0, 100.0])
+    @pytest.mark.parametrize("mu", [0.01, 0.268, 1.0, 5.0, 12.0])
+    def test_agrees_with_mpmath(self, epsilon, mu):
+        with mpmath.workdps(60):
+            e, m = mpmath.mpf(epsilon), mpmath.mpf(mu)
+            exact = mpmath.ncdf(m / 2 - e / m) - mpmath.exp(e) * mpmath.ncdf(-m / 2 - e / m)
+        value = closed_form_delta(epsilon, mu)
+        if exact > 1e-18:
+            assert value == pytest.approx(float(exact), rel=1e-9)
+        else:
+            assert 0.0 <= value < 1e-17
+
+    def test_nothing_released_costs_nothing(self):
+        assert closed_form_delta(0.0, 0.0) == 0.0
+
+    def test_mu_of_events(self):
+        assert gaussian_mu(Repeated(Gaussian(2.0), 16)) == 2.0
+        assert gaussian_mu(Composed((Gaussian(1.0), LastIterate(2.0, 0.0, 9)))) == math.sqrt(1.25)
+        assert gaussian_mu(Composed((Gaussian(1.0), Laplace(1.0)))) is None
+        assert gaussian_mu(Composed(())) == 0.0
+
+    @pytest.mark.parametrize("contraction", [0.0, 0.5, 0.99, 1 - 1e-9, 1.0])
+    @pytest.mark.parametrize("steps", [1, 7, 1000])
+    def test_mu_of_last_iterates_agrees_with_the_events_own(self, contraction, steps):
+        event = LastIterate(3.0, contraction, steps)
+        assert gaussian_mu(event) == pytest.approx(event.mu, rel=1e-9)

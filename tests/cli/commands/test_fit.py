@@ -1,0 +1,239 @@
+"""`dpglm fit`: a released model, or nothing at all."""
+
+import json
+import os
+import re
+import sys
+
+import numpy as np
+import pytest
+
+from dpglm.certificate import verify
+from dpglm.certificate.certificate import Certificate
+from dpglm.report.model_file import load_model
+
+OUTPUTS = ["model.json", "report/certificate.json", "report/report.html"]
+
+
+class TestRelease:
+    def test_writes_model_certificate_and_report(self, fit, files, frame):
+        done = fit("--target", "ill", "--report", "report", "--delta", "1e-5")
+        assert done.exit_code == 0, done.output
+        for name in OUTPUTS:
+            assert f"Wrote {name}\n" in done.stdout
+        certificate = Certificate.from_json("report/certificate.json")
+        assert verify(certificate).ok
+        assert certificate.is_private
+        assert (certificate.budget.epsilon, certificate.delta) == (5.0, 1e-5)
+        assert certificate.caveats() == ()
+        model = load_model("model.json")
+        assert model.certificate == certificate
+        assert (model.predict(frame) == frame["ill"]).mean() > 0.75
+        page = (files / "report" / "report.html").read_text()
+        assert "smoker=yes" in page
+        assert not any(path.name.startswith(".") for path in files.rglob("*"))
+
+    def test_parquet_rows_give_the_same_model(self, fit):
+        fit("--set", "random_state=1")
+        fit("--set", "random_state=1", data="people.parquet", model="other.json")
+        assert np.array_equal(load_model("model.json").coef_, load_model("other.json").coef_)
+
+    def test_says_what_is_promised_and_never_how_good_the_model_is(self, fit):
+        done = fit()
+        assert "What is promised" in done.stdout
+        assert "relation 'zero_out'" in done.stdout
+        assert "accuracy" not in done.output.lower()
+
+    def test_shows_progress_on_standard_error(self, fit):
+        assert "Private fit: " in fit().stderr
+
+    def test_the_schema_is_among_the_public_facts(self, fit, sample):
+        fit()
+        fact = load_model("model.json").certificate.fact("schema")
+        assert fact.provenance == "declared"
+        assert fact.value == sample.schema
+
+    def test_noise_is_fresh_each_time(self, fit):
+        fit()
+        fit(model="other.json")
+        one, other = load_model("model.json"), load_model("other.json")
+        assert not np.array_equal(one.coef_, other.coef_)
+        assert one.certificate.noise_source == other.certificate.noise_source == "system"
+
+    def test_a_seed_is_reproducible_and_called_not_private(self, fit):
+        done = fit("--set", "random_state=1")
+        fit("--set", "random_state=1", model="other.json")
+        assert "NOT PRIVATE" in done.stdout
+        assert np.array_equal(load_model("model.json").coef_, load_model("other.json").coef_)
+        assert not load_model("model.json").certificate.is_private
+
+    def test_columns_that_are_not_used_are_named(self, fit):
+        assert "Not in the schema, hence not used: id" in fit().stderr
+
+    def test_settings_reach_the_estimator(self, fit):
+        done = fit("--estimator", "svm", "--set", "loss=hinge", "--set", "C=10")
+        assert done.exit_code == 0, done.output
+        certificate = load_model("model.json").certificate
+        assert (certificate.estimator, certificate.loss) == ("LinearSVC", "Hinge()")
+
+    def test_few_rows_are_warned_about_before_the_fit(self, fit, files, frame):
+        frame.head(20).to_csv("few.csv", index=False)
+        done = fit(data="few.csv", epsilon="0.1")
+        assert done.exit_code == 0
+        assert (
+            "Warning: 20 rows and epsilon 0.1 for 4 coefficients. Noise will drown" in done.stderr
+        )
+        assert done.stderr.index("Warning") < done.stderr.index("Private fit")
+
+    def test_says_what_to_expect_of_the_coefficients(self, fit):
+        text = " ".join(fit().stdout.split())
+        assert "What to expect (a rule of thumb, not a promise)" in text
+        assert re.search(r"\d of 3 coefficients are more than two standard deviations", text)
+
+    def test_a_budget_that_protects_little_is_said_before_the_fit(self, fit):
+        said = fit(epsilon="11").stderr
+        assert "Warning: epsilon 11 protects hardly anything" in said
+        assert said.index("Warning") < said.index("Private fit")
+
+    @pytest.mark.parametrize("relation", ["replace_one", "add_remove"])
+    def test_other_relations(self, fit, relation):
+        rows = ("--public-rows", "500") if relation == "add_remove" else ()
+        done = fit("--adjacency", relation, *rows)
+        assert done.exit_code == 0, done.output
+        certificate = load_model("model.json").certificate
+        assert certificate.adjacency == relation
+        assert verify(certificate).ok
+        assert certificate.fact("n_rows").value == (500 if rows else 400)
+
+    def test_a_hidden_number_of_rows_is_in_no_file(self, fit, files):
+        def mentioned(number):
+            text = (files / "model.json").read_text()
+            return re.search(rf"(?<![\w.]){number}(?![\w.])", text) is not None
+
+        fit("--adjacency", "add_remove", "--public-rows", "512")
+        assert mentioned(512)
+        assert not mentioned(400)
+        fit("--force")
+        assert mentioned(400), "the check sees a number of rows that is written"
+
+    @pytest.mark.parametrize(
+        ("target", "estimator"),
+        [
+            ({"name": "age", "type": "numeric", "low": 0, "high": 100}, "Ridge"),
+            ({"name": "age", "type": "count", "high": 100}, "PoissonRegressor"),
+        ],
+    )
+    def test_numbers_can_be_predicted_too(self, fit, files, sample, frame, target, estimator):
+        columns = {"ill": {"type": "categorical", "categories": ["no", "yes"]}}
+        document = sample.schema | {"columns": columns, "target": target}
+        (files / "schema.json").write_text(json.dumps(document))
+        done = fit()
+        assert done.exit_code == 0, done.output
+        model = load_model("model.json")
+        assert model.estimator == estimator
+        predicted = model.predict(frame)
+        assert predicted[frame["ill"] == "yes"].mean() > predicted[frame["ill"] == "no"].mean()
+
+
+class TestNothingIsReleased:
+    @pytest.mark.parametrize(
+        ("options", "says"),
+        [
+            (("--target", "age"), "--target age: the target in schema.json is 'ill'"),
+            (("--estimator", "ridge"), "ridge cannot predict .*: choose among logistic, svm"),
+            (("--adjacency", "add_remove"), "--public-rows"),
+            (("--public-rows", "7"), "n_rows must be the number of rows"),
+            (("--delta", "1"), "delta must be"),
+            (("--set", "alpha=1"), "--set alpha=1: must be NAME=VALUE with a name among C,"),
+            (("--set", "row_norm=1"), "--set row_norm=1"),
+            (("--set", "C=0"), "C must be"),
+            (("--model", "people.parquet"), "people.parquet exists already"),
+            (("--model", "people.csv"), "--model people.csv must be another file than DATA people"),
+            (("--model", "."), "is a folder"),
+            (("--model", "people.csv/m.json"), "people.csv is a file"),
+            (("--model", "report/certificate.json"), "named for two outputs"),
+            (("--report", "people.csv"), "people.csv is a file"),
+            (("--schema", "people.csv"), "people.csv is not a JSON file"),
+            (("--checkpoint", "no/kept"), "--checkpoint no/kept: must lie in a folder that exists"),
+            (("--epsilon", "0"), "epsilon must be a finite number above 0"),
+        ],
+        ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+    )
+    def test_after_wrong_options(self, fit, fails, files, listing, options, says):
+        before = listing(files)
+        assert re.search(says, fails(fit("--report", "report", *options)))
+        assert listing(files) == before
+
+    @pytest.mark.parametrize(
+        ("column", "row", "cell", "says"),
+        [
+            ("smoker", 6, "sometimes", "people.csv: column 'smoker', row 7: 'sometimes' is not"),
+            ("age", 2, "old", "people.csv: column 'age', row 3: 'old' is not a number"),
+            ("age", 0, None, "people.csv: column 'age', row 1: the value is missing"),
+            ("ill", 4, "perhaps", "people.csv: target 'ill', row 5: 'perhaps' is not"),
+        ],
+    )
+    def test_after_a_bad_cell(self, fit, fails, files, frame, listing, column, row, cell, says):
+        frame = frame.astype(object)
+        frame.loc[row, column] = cell
+        frame.to_csv("people.csv", index=False)
+        before = listing(files)
+        assert says in fails(fit("--report", "report"))
+        assert listing(files) == before
+
+    def test_after_a_missing_column(self, fit, fails, files, frame, listing):
+        frame.drop(columns="smoker").to_csv("people.csv", index=False)
+        before = listing(files)
+        assert "there is no column 'smoker'; the file has" in fails(fit())
+        assert listing(files) == before
+
+    @pytest.mark.parametrize("error", [OSError("disk full"), RuntimeError, KeyboardInterrupt])
+    def test_after_a_failure_while_writing(self, fit, files, listing, monkeypatch, error):
+        def fail(estimator, schema, drafts, *, model, report):
+            drafts[model].write_text("half of")
+            raise error
+
+        monkeypatch.setattr("dpglm.cli.commands.fit.write_release", fail)
+        before = listing(files)
+        assert fit("--report", "new/report").exit_code != 0
+        assert listing(files) == before
+
+    def test_after_a_failure_while_moving_files_into_place(
+        self, fit, fails, files, listing, monkeypatch
+    ):
+        (files / "model.json").write_text("old")
+        (files / "report").mkdir()
+        (files / "report" / "certificate.json").write_text("older")
+        before = listing(files)
+        move, moves = os.replace, []
+
+        def fail_at_the_report(source, target):
+            if str(target) == os.path.join("report", "report.html"):
+                raise OSError("no space left")
+            moves.append(target)
+            move(source, target)
+
+        def write(estimator, schema, drafts, *, model, report):
+            for draft in drafts.values():
+                draft.write_text("new")
+
+        monkeypatch.setattr("dpglm.cli.commands.fit.write_release", write)
+        monkeypatch.setattr("dpglm.cli.outputs.os.replace", fail_at_the_report)
+        assert "no space left" in fails(fit("--report", "report", "--force"))
+        assert moves
+        assert listing(files) == before
+        assert (files / "model.json").read_text() == "old"
+        assert (files / "report" / "certificate.json").read_text() == "older"
+
+    def test_after_a_missing_extra(self, fit, fails, files, listing, monkeypatch):
+        monkeypatch.setitem(sys.modules, "jinja2", None)
+        before = listing(files)
+        assert "pip install 'dpglm[report]'" in fails(fit("--report", "report"))
+        assert listing(files) == before
+
+    def test_files_are_kept_unless_forced(self, fit, fails, files):
+        (files / "model.json").write_text("precious")
+        assert "model.json exists already: choose another name, or add --force" in fails(fit())
+        assert (files / "model.json").read_text() == "precious"
+        assert fit("--force").exit_code == 0
+        assert load_model("model.json").estimator == "LogisticRegression"

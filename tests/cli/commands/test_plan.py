@@ -1,0 +1,130 @@
+"""`dpglm plan`: what a fit will do, in words, before any data."""
+
+import json
+import re
+
+import pytest
+
+from dpglm import LogisticRegression
+from dpglm.certificate.words import plain_number
+
+
+def test_says_what_the_estimators_own_plan_says(run):
+    done = run("plan", "--rows", "5000", "--columns", "20", "--epsilon", "0.5", "--delta", "1e-6")
+    model = LogisticRegression(epsilon=0.5, delta=1e-6, row_norm=20**0.5)
+    plan = model.plan(5000, 20)
+    assert done.exit_code == 0
+    assert "epsilon 0.5, delta 1e-06, relation zero_out" in done.stdout
+    assert re.search(rf"Steps +{plan.n_steps}\n", done.stdout)
+    for release in plan.method.releases:
+        noise = plain_number(release.noise_multiplier)
+        assert f"{noise} ({release.quantity})" in " ".join(done.stdout.split())
+    assert f"standard deviation {plan.coefficient_noise:.2g} at most" in done.stdout
+
+
+def test_a_schema_says_how_many_features_and_classes(run, files, sample):
+    classes = {"name": "ill", "type": "classes", "classes": ["a", "b", "c"]}
+    (files / "schema.json").write_text(json.dumps(sample.schema | {"target": classes}))
+    done = run("plan", "--rows", "5000", "--schema", "schema.json")
+    assert done.stdout.startswith("Plan for LogisticRegression: 5000 rows, 3 features, 3 classes")
+
+
+@pytest.mark.parametrize(
+    ("estimator", "name"),
+    [("svm", "LinearSVC"), ("ridge", "Ridge"), ("poisson", "PoissonRegressor"), ("lasso", "Lasso")],
+)
+def test_every_kind_of_estimator_has_a_plan(run, estimator, name):
+    done = run("plan", "--rows", "5000", "--columns", "9", "--estimator", estimator)
+    assert done.stdout.startswith(f"Plan for {name}: 5000 rows, 9 features")
+
+
+def test_the_relation_that_hides_n_plans_with_the_public_n(run):
+    done = run("plan", "--rows", "5000", "--columns", "9", "--adjacency", "add_remove")
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert "relation add_remove" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--rows", "10"), "--columns or --schema must say"),
+        (("--rows", "10", "--columns", "3", "--schema", "schema.json"), "--schema already says"),
+        (("--rows", "10", "--schema", "schema.json", "--estimator", "ridge"), "logistic, svm"),
+        (("--rows", "10", "--columns", "3", "--classes", "2", "--estimator", "ridge"), "--classes"),
+        (("--rows", "10", "--columns", "3", "--epsilon", "-1"), "epsilon must be .* got -1.0"),
+        (("--rows", "10", "--columns", "3", "--delta", "-1"), "delta must be"),
+        (("--rows", "10", "--columns", "3", "--delta", "x"), "neither a number nor 'auto'"),
+        (("--rows", "10", "--columns", "3", "--set", "C"), "--set C: must be NAME=VALUE"),
+        (("--rows", "10", "--columns", "3", "--set", "epsilon=9"), "--set epsilon=9: must be"),
+        (("--rows", "10", "--columns", "3", "--set", "C=-1"), "C must be"),
+    ],
+)
+def test_wrong_options_are_named(run, fails, files, options, says):
+    assert re.search(says, fails(run("plan", *options)))
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--epsilon", "11"), "epsilon 11 protects hardly anything"),
+        (("--delta", "1e-3"), "delta 0.001 is at least 1/5000"),
+    ],
+)
+def test_what_speaks_against_a_plan_is_said(run, options, says):
+    done = run("plan", "--rows", "5000", "--columns", "20", *options)
+    assert done.exit_code == 0
+    assert f"Caution - {says}" in " ".join(done.stdout.split())
+
+
+def test_what_to_expect_and_what_would_help_are_said(run):
+    done = run("plan", "--rows", "100", "--columns", "50", "--epsilon", "0.1")
+    text = " ".join(done.stdout.split())
+    assert "Noise will drown nearly everything" in text
+    assert "What would help - About" in text
+
+
+class TestPlot:
+    def test_draws_the_same_picture_for_the_same_plan(self, run, files):
+        for name in ("a.png", "b.png"):
+            done = run("plan", "--rows", "200", "--columns", "3", "--plot", name)
+            assert done.exit_code == 0, done.output
+            assert f"Wrote {name}" in done.stdout
+            assert "Generated rows know nothing of yours" in " ".join(done.stdout.split())
+        assert (files / "a.png").read_bytes() == (files / "b.png").read_bytes()
+        assert (files / "a.png").read_bytes()[:4] == b"\x89PNG"
+        assert "Fits to generated rows: 16 of 16" in done.stderr
+
+    def test_replaces_no_file_unless_told_to(self, run, files):
+        (files / "a.png").write_text("mine")
+        options = ("plan", "--rows", "200", "--columns", "3", "--plot", "a.png")
+        assert run(*options).exit_code == 2
+        assert (files / "a.png").read_text() == "mine"
+        assert run(*options, "--force").exit_code == 0
+        assert (files / "a.png").read_text(errors="replace") != "mine"
+
+    def test_other_kinds_of_file_are_refused(self, run, files):
+        done = run("plan", "--rows", "200", "--columns", "3", "--plot", "a.txt")
+        assert done.exit_code == 2
+        assert "must end in .png, .svg, .pdf" in " ".join(done.stderr.split())
+        assert not (files / "a.txt").exists()
+
+
+def test_a_delta_of_zero_is_planned_with_l2_noise(run):
+    done = run("plan", "--rows", "100", "--columns", "20", "--delta", "0")
+    assert done.exit_code == 0
+    assert "delta 0" in done.stdout
+    assert "L2 noise" in done.stdout
+    assert "A delta above 0: it allows Gaussian noise" in " ".join(done.stdout.split())
+
+
+class TestPictures:
+    """What is wrong with --plot is said before anything is computed or printed."""
+
+    def test_of_another_kind(self, run, fails, files):
+        said = fails(run("plan", "--rows", 400, "--columns", 3, "--plot", "x.txt"))
+        assert "--plot x.txt: must end in .png, .svg, .pdf" in said
+
+    def test_that_exist_already(self, run, fails, files):
+        (files / "x.png").write_text("precious")
+        said = fails(run("plan", "--rows", 400, "--columns", 3, "--plot", "x.png"))
+        assert "x.png exists already" in said

@@ -1,0 +1,196 @@
+"""Parquet as rows: which columns are features, what is read, and what is refused."""
+
+import builtins
+import datetime
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from dpglm.data.spec import DataSpec
+from dpglm.data.stream import parquet_source
+from dpglm.data.stream.parquet import ParquetRows
+from dpglm.tables.schema import Schema
+
+N = 100
+SCHEMA = Schema.from_dict(
+    {
+        "columns": {
+            "age": {"type": "numeric", "low": 0, "high": 100},
+            "smoker": {"type": "categorical", "categories": ["no", "yes"]},
+        },
+        "target": {"name": "ill", "type": "binary", "classes": ["no", "yes"]},
+        "provenance": "made up for tests",
+    }
+)
+
+
+def itself(y):
+    return y
+
+
+def is_yes(y):
+    return np.where(y == "yes", 1.0, -1.0)
+
+
+def features(rows, targets=itself, **options):
+    spec = DataSpec(
+        n_rows=rows.shape[0], n_features=rows.shape[1], row_norm=1e4, dtype=rows.dtype, **options
+    )
+    blocks = list(rows.prepared(spec, None, targets).blocks())
+    return (
+        np.concatenate([block.features() for block in blocks]),
+        np.concatenate([block.targets for block in blocks]),
+    )
+
+
+def written(path, columns, **options):
+    parquet.write_table(pa.table(columns), path, **options)
+    return path
+
+
+def test_all_kinds_of_numbers_are_features(tmp_path):
+    lists = np.arange(3.0 * N).reshape(N, 3)
+    columns = {
+        "whole": np.arange(N),
+        "target": np.arange(N) % 2,
+        "half": np.arange(N, dtype=np.float16),
+        "truth": np.arange(N) % 3 == 0,
+        "money": pa.array(np.arange(N)).cast(pa.decimal128(21, 2)),
+        "list": pa.FixedSizeListArray.from_arrays(lists.ravel(), 3),
+    }
+    path = written(tmp_path / "all.parquet", columns, row_group_size=7)
+    rows = ParquetRows(path, "target", dtype="float64")
+    assert rows.shape == (N, 7)
+    assert rows.feature_names is None
+    X, y = features(rows)
+    step = np.arange(N)
+    np.testing.assert_array_equal(X, np.column_stack([step, step, step % 3 == 0, step, lists]))
+    np.testing.assert_array_equal(y, step % 2)
+    few = ParquetRows(path, "target", columns=["truth", "whole"])
+    assert few.feature_names == ("truth", "whole")
+    assert (few.dtype, few.stored_columns) == ("float32", tuple(columns))
+    np.testing.assert_array_equal(features(few)[0], np.column_stack([step % 3 == 0, step]))
+
+
+def test_a_folder_is_read_in_the_order_of_names(tmp_path):
+    for name, first in (("b.parquet", 20), ("a/z.pq", 0), ("c.parquet", 30), ("_d.parquet", 99)):
+        (tmp_path / "a").mkdir(exist_ok=True)
+        written(tmp_path / name, {"x": np.arange(first, first + 10), "y": np.zeros(10)})
+    (tmp_path / "notes.txt").write_text("not a table")
+    X, _ = features(ParquetRows(tmp_path, "y"))
+    assert X[:, 0].tolist() == [*range(10), *range(20, 40)]
+
+
+def test_a_schema_encodes_as_it_does_in_memory(tmp_path):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "ill": rng.choice(["yes", "no"], N),
+            "smoker": pd.Categorical(rng.choice(["no", "yes"], N)),
+            "age": rng.uniform(-10, 120, N),
+        }
+    )
+    frame.to_parquet(tmp_path / "people.parquet", row_group_size=9)
+    rows = ParquetRows(tmp_path / "people.parquet", schema=SCHEMA, dtype="float64")
+    assert rows.shape == (N, 3)
+    X, y = features(rows, is_yes)
+    np.testing.assert_array_equal(X, SCHEMA.encode(frame))
+    np.testing.assert_array_equal(y, is_yes(frame["ill"].to_numpy()))
+
+
+def test_text_that_a_schema_does_not_list_is_found_where_it_is(tmp_path):
+    columns = {"ill": ["no"] * N, "smoker": ["no"] * 80 + ["maybe"] + ["no"] * 19, "age": [1] * N}
+    path = written(tmp_path / "people.parquet", columns, row_group_size=50)
+    with pytest.raises(ValueError, match="from row 51 on: column 'smoker', row 31: 'maybe'"):
+        features(ParquetRows(path, schema=SCHEMA), is_yes)
+
+
+@pytest.mark.parametrize("column", ["x", "list", "inner", "y", "w"])
+def test_a_missing_value_is_found_where_it_is(tmp_path, column):
+    whole = [[1.0, 2.0]] * N
+    columns = {name: [1.0] * N for name in ("x", "y", "w")} | {"list": whole, "inner": whole}
+    if column == "inner":
+        columns["inner"] = [*whole[:70], [1.0, None], *whole[71:]]
+    else:
+        columns[column] = [*columns[column][:70], None, *columns[column][71:]]
+    lists = {name: pa.array(columns[name], pa.list_(pa.float32(), 2)) for name in ("list", "inner")}
+    path = written(tmp_path / "gap.parquet", columns | lists, row_group_size=40)
+    with pytest.raises(ValueError, match=f"gap.parquet, from row 41 on: column '{column}'"):
+        features(ParquetRows(path, "y", sample_weight="w"))
+
+
+def test_row_groups_without_a_wanted_row_are_not_read(tmp_path, monkeypatch):
+    path = written(tmp_path / "x.parquet", {"x": np.arange(N), "y": np.zeros(N)}, row_group_size=10)
+    collection = ParquetRows(path, "y")
+    rows = collection.prepared(DataSpec(N, 1, row_norm=1e4, dtype="float32"), None, itself)
+    read = []
+    numbers = parquet_source._numbers
+
+    def counted(batch, name, dtype):
+        read.append(name)
+        return numbers(batch, name, dtype)
+
+    monkeypatch.setattr(parquet_source, "_numbers", counted)
+    wanted = np.array([3, 4, 39, 80, 81])
+    taken = rows.take(wanted)
+    assert read == ["x"] * 3
+    assert np.concatenate([b.features() for b in taken.blocks()])[:, 0].tolist() == wanted.tolist()
+    with pytest.raises(ValueError, match=r"in their order only.*give cache="):
+        rows.take(wanted[::-1])
+    cached = ParquetRows(path, "y", cache=tmp_path)
+    rows = cached.prepared(DataSpec(N, 1, row_norm=1e4, dtype="float32"), None, itself)
+    (block,) = rows.take(wanted[::-1]).blocks()
+    assert block.features()[:, 0].tolist() == wanted[::-1].tolist()
+
+
+def test_files_and_columns_that_are_no_rows_are_refused(tmp_path):
+    columns = {"x": [1.0], "y": [0], "text": ["a"], "list": [[1.0]], "when": [datetime.date.min]}
+    path = written(tmp_path / "x.parquet", columns)
+    for options, message in (
+        ({}, "target must be the name"),
+        ({"target": "z"}, "there is no column 'z'; the file has 'x', 'y'"),
+        ({"target": "y"}, "column 'text' has the type string, but features must be numbers"),
+        ({"target": "y", "columns": ["list"]}, "lists of numbers of one fixed length"),
+        ({"target": "y", "columns": ["when"]}, "column 'when' has the type date32"),
+        ({"target": "y", "columns": []}, "columns must name at least one"),
+        ({"target": "y", "columns": ["x", "x"]}, "'x' is repeated"),
+        ({"target": "y", "columns": ["y"]}, "'y' is repeated"),
+        ({"target": "y", "schema": SCHEMA}, "must be None where a schema= is given"),
+        ({"schema": SCHEMA}, "there is no column 'age'"),
+        ({"target": "y", "dtype": "float16"}, "dtype must be one of"),
+        ({"target": "y", "columns": ["x"], "cache": tmp_path / "no"}, "cache must be an existing"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            ParquetRows(path, **options)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match=r"whose name ends in \.parquet"):
+        ParquetRows(tmp_path / "empty", "y")
+    (tmp_path / "empty" / "a.parquet").write_bytes(b"PAR1 is not all that it takes")
+    with pytest.raises(ValueError, match=r"a\.parquet: "):
+        ParquetRows(tmp_path / "empty", "y")
+    with pytest.raises(FileNotFoundError):
+        ParquetRows(tmp_path / "nothing.parquet", "y")
+
+
+def test_files_of_different_widths_are_refused(tmp_path):
+    for name, width in (("a.parquet", 2), ("b.parquet", 3)):
+        lists = pa.FixedSizeListArray.from_arrays(np.zeros(width * 5), width)
+        written(tmp_path / name, {"x": lists, "y": np.zeros(5)})
+    with pytest.raises(ValueError, match=r"b\.parquet: column 'x' is not of the length"):
+        ParquetRows(tmp_path, "y")
+
+
+def test_without_pyarrow_the_error_says_what_to_install(tmp_path, monkeypatch):
+    found = builtins.__import__
+
+    def lacking(name, *args, **kwargs):
+        if name.startswith("pyarrow"):
+            raise ImportError(name)
+        return found(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", lacking)
+    with pytest.raises(ImportError, match=r"pip install 'dpglm\[parquet\]'"):
+        ParquetRows(tmp_path / "x.parquet", "y")

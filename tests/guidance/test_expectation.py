@@ -1,0 +1,117 @@
+"""What a plan promises, in words that hold."""
+
+import re
+
+import numpy as np
+import pytest
+
+from dpglm import GaussianDP, LogisticRegression, PoissonRegressor, Ridge
+from dpglm.guidance import guidance
+from dpglm.guidance.expectation import signal_to_noise
+from dpglm.report.coefficients import coefficient_table
+
+CLOSE = "Expect a model close to the one without privacy."
+
+
+def make_plan(n_rows, n_features=100, **settings):
+    options = {"epsilon": 1.0, "delta": 1e-5, "row_norm": 10.0, "n_rows": n_rows}
+    return LogisticRegression(**{**options, **settings}).plan(n_rows, n_features)
+
+
+def number(text, pattern):
+    return float(re.search(pattern, text)[1])
+
+
+class TestSignal:
+    def test_more_rows_or_epsilon_and_fewer_columns_raise_it(self):
+        ratios = [signal_to_noise(make_plan(n)) for n in (50, 500, 5000)]
+        assert ratios == sorted(ratios)
+        assert signal_to_noise(make_plan(500, epsilon=2.0)) > ratios[1]
+        assert signal_to_noise(make_plan(500, n_features=10)) > ratios[1]
+
+    def test_replacing_a_row_needs_twice_the_rows(self):
+        twice = signal_to_noise(make_plan(1000, adjacency="replace_one"))
+        assert twice == pytest.approx(signal_to_noise(make_plan(500)))
+
+    @pytest.mark.parametrize(("bound", "factor"), [(0.5, 1.0), (4.0, 0.25)])
+    def test_large_weights_lower_it_and_small_ones_do_not_raise_it(self, bound, factor):
+        weighted = signal_to_noise(make_plan(500, weight_bound=bound))
+        assert weighted == pytest.approx(factor * signal_to_noise(make_plan(500)))
+
+    @pytest.mark.parametrize("estimator", [Ridge, PoissonRegressor])
+    def test_numbers_need_three_times_the_rows(self, estimator):
+        model = estimator(epsilon=1.0, delta=1e-5, row_norm=10.0, target_bounds=(0, 1))
+        assert signal_to_noise(model.plan(1500, 100)) == pytest.approx(
+            signal_to_noise(make_plan(500))
+        )
+
+    def test_knows_budgets_that_are_not_given_as_epsilon(self):
+        plan = make_plan(500, budget=GaussianDP(make_plan(500).budget.gdp_mu()))
+        assert signal_to_noise(plan) == pytest.approx(signal_to_noise(make_plan(500)))
+        assert any(
+            "a mu of" in cure for cure in guidance(make_plan(500, budget=GaussianDP(0.1))).cures
+        )
+
+
+class TestGuidance:
+    def test_hopeless_numbers_are_called_so_with_a_cure_that_cures(self):
+        expected = guidance(make_plan(50))
+        assert expected.is_hopeless
+        assert "do not fit" in expected.verdict
+        rows = int(number(expected.cures[0], r"about (\d+) rows instead of 50"))
+        assert guidance(make_plan(rows)).verdict.startswith("Expect a good model")
+
+    def test_a_larger_epsilon_and_fewer_columns_are_cures_too(self):
+        expected = guidance(make_plan(800))
+        assert "weaker" in expected.verdict
+        text = "; ".join(expected.cures)
+        epsilon = number(text, r"epsilon ([\d.]+) instead of 1")
+        assert signal_to_noise(make_plan(800, epsilon=epsilon)) == pytest.approx(30.0, rel=0.05)
+        columns = int(number(text, r"about (\d+) columns instead of 100"))
+        assert guidance(make_plan(800, columns)).verdict.startswith("Expect a good")
+        assert "tighter bounds" in text
+
+    def test_an_epsilon_that_protects_nothing_is_no_cure(self):
+        assert not any("epsilon" in cure for cure in guidance(make_plan(20)).cures)
+
+    def test_a_delta_of_zero_has_its_own_cures(self):
+        expected = guidance(make_plan(100, delta=0.0))
+        assert expected.cures[-1].startswith("a delta above 0")
+        rows = int(number(expected.cures[0], r"about (\d+) rows"))
+        assert guidance(make_plan(rows, delta=0.0)).verdict.startswith("Expect a good model")
+
+    def test_plenty_of_rows_need_no_cure(self):
+        expected = guidance(Ridge(row_norm=2.0, target_bounds=(0, 1)).plan(10**6, 4))
+        assert (expected.verdict, expected.cures, expected.cautions) == (CLOSE, (), ())
+        assert [heading for heading, _ in expected.sections()] == [
+            "What to expect (a rule of thumb, not a promise)"
+        ]
+
+    @pytest.mark.parametrize(
+        ("settings", "says"),
+        [
+            ({"epsilon": 11.0}, "epsilon 11 protects hardly anything"),
+            ({"delta": 1e-3}, "delta 0.001 is at least 1/5000"),
+        ],
+    )
+    def test_a_budget_that_protects_little_is_said(self, settings, says):
+        assert guidance(make_plan(5000, **settings)).cautions[0].startswith(says)
+
+    def test_noise_is_said_in_the_unit_of_the_columns(self):
+        plain = guidance(make_plan(500)).noise
+        assert f"{make_plan(500).coefficient_noise:.2g} at most, per unit of" in plain
+        bounded = guidance(make_plan(500, row_norm=None, feature_bounds=(0, 9))).noise
+        assert "per half of the declared range" in bounded
+        target = guidance(Ridge(row_norm=1.0, target_bounds=(0, 9)).plan(500, 3)).noise
+        assert "half ranges of the target per unit" in target
+
+    def test_a_fitted_model_s_noise_is_set_against_its_coefficients(self, binary):
+        table = coefficient_table(binary)
+        clear = int(np.count_nonzero(table.above_noise()))
+        said = guidance(binary.solution_.plan, table).noise
+        assert said.startswith(f"{clear} of 3 coefficients are more than two")
+
+    def test_is_to_be_printed(self):
+        text = str(guidance(make_plan(800)))
+        assert text.startswith("What to expect (a rule of thumb, not a promise):\n  800 rows and")
+        assert "\nWhat would help:\n  About " in text

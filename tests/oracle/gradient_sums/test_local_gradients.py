@@ -1,0 +1,97 @@
+"""Mean gradients of rows that add noise themselves: bounds of one message, noise of their sum."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from unittest import mock
+
+import numpy as np
+import pytest
+
+from dpglm.data.spec import DataSpec
+from dpglm.oracle.clipping import FlatClipping
+from dpglm.oracle.gradient_sums.local_gradients import locally_noised_gradient, message_noise
+from dpglm.oracle.gradients import clipped_gradient_sum
+from dpglm.oracle.rounding import sum_rounding
+from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.curator import MOST_SENDERS, Curator
+from dpglm.privacy.events import Gaussian
+from dpglm.problem import Logistic
+from tests.oracle.choices.test_loss_choices import NEIGHBOURS, make_rows, neighbours, oracle_for
+
+
+def asked(rows, loss, w, clipping, adjacency, most_rows):
+    """What the curator is told."""
+    with mock.patch.object(Curator, "release_local", return_value=np.zeros(1)) as told:
+        oracle = oracle_for(rows, loss, adjacency=adjacency)
+        locally_noised_gradient(oracle, w, clipping, 2.0, most_rows)
+    return told.call_args.args
+
+
+@pytest.mark.filterwarnings("error")
+@NEIGHBOURS
+def test_worst_neighbours_stay_within_what_the_curator_is_told(
+    layout, dtype, loss, n_outputs, relation
+):
+    rng = np.random.default_rng(4)
+    for row_norm, n, huge in itertools.product((0.01, 1.0, 100.0), (1, 300), (1e6, -1e30)):
+        a, b = neighbours(loss, n_outputs, n, row_norm, layout, dtype, huge, relation)
+        clipping = FlatClipping(0.3 * row_norm)
+        for size in (0.0, 1.0, 1e8):
+            w = rng.normal(size=a.spec.coefficient_shape) * size / row_norm
+            (one, multiplier, senders), (other, _, _) = (
+                asked(rows, loss, w, clipping, relation, n + 5) for rows in (a, b)
+            )
+            assert (multiplier, senders) == (2.0, n)
+            moved = np.linalg.norm(one.value - other.value)
+            allowed = one.contribution_bound + one.rounding
+            assert moved <= relation.sum_sensitivity(allowed)
+            assert np.linalg.norm(one.value) <= one.magnitude
+
+
+def test_blocks_of_different_sizes_get_messages_of_the_same_noise():
+    rng = np.random.default_rng(0)
+    rows = make_rows(rng.normal(size=(20, 3)), rng.choice([-1.0, 1.0], 20))
+    clipping, relation = FlatClipping(0.25), Adjacency.REPLACE_ONE
+    bounds = []
+    for size in (10, 9, 1):
+        part = rows.part(np.arange(size))
+        told, _, senders = asked(part, Logistic(), np.zeros(4), clipping, relation, 10)
+        assert senders == size
+        bounds.append((told.contribution_bound, told.rounding, told.magnitude))
+    assert len(set(bounds)) == 1
+    largest = dataclasses.replace(rows.spec, n_rows=10)
+    assert bounds[0][1] == sum_rounding(largest, relation, 0.25)
+
+
+def test_the_mean_is_over_the_block_and_the_event_is_that_of_one_message():
+    rng = np.random.default_rng(0)
+    rows = make_rows(rng.normal(size=(20, 3)), rng.choice([-1.0, 1.0], 20)).part(np.arange(8))
+    oracle = oracle_for(rows, Logistic())
+    exact = clipped_gradient_sum(rows, Logistic(), FlatClipping(1.0), np.zeros(4)) / 8
+    mean = locally_noised_gradient(oracle, np.zeros(4), FlatClipping(1.0), 1e-6, 8)
+    np.testing.assert_allclose(mean, exact, atol=1e-5)
+    assert oracle.curator.event == Gaussian(1e-6)
+
+
+@pytest.mark.parametrize("relation", [Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE], ids=str)
+def test_noise_is_what_the_rows_of_the_block_add(relation):
+    rows = make_rows(np.zeros((16, 1)), np.zeros(16))
+    noise = [
+        locally_noised_gradient(
+            oracle_for(rows, Logistic(), seed, relation), np.zeros(2), FlatClipping(0.5), 3.0, 16
+        )
+        for seed in range(1500)
+    ]
+    exact = message_noise(rows.spec, relation, 0.5, 3.0, 16).std / np.sqrt(16)
+    assert exact == pytest.approx(3.0 * relation.sum_sensitivity(0.5) / 4.0)
+    # Slopes at zero, for targets that are none, are zero; 3000 draws tell five per cent apart.
+    assert np.std(noise) == pytest.approx(exact, rel=0.05)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_rounding_of_the_largest_block_is_small(dtype):
+    data = DataSpec(10**6, 1000, dtype=dtype)
+    std = message_noise(data, Adjacency.ZERO_OUT, 1.0, 1.0, MOST_SENDERS).std
+    assert 1.0 < std < 1.02

@@ -1,0 +1,280 @@
+"""Second moments: right values, bounded contributions on worst-case rows, on every backend."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from dpglm.data.prepare import prepare_rows
+from dpglm.data.rows import Rows
+from dpglm.data.spec import DataSpec
+from dpglm.oracle.gradients import Oracle
+from dpglm.oracle.rounding import sum_rounding
+from dpglm.oracle.row_sums.moments import (
+    clipped_moments,
+    n_symmetric,
+    noisy_moments,
+    noisy_second_moments,
+    normalized_second_moments,
+    pack_symmetric,
+    rows_in_basis,
+    unpack_symmetric,
+)
+from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.curator import Curator
+from dpglm.privacy.events import Composed, Gaussian
+from dpglm.privacy.noise import SeededNoise
+from dpglm.problem import Squared
+from tests.audit.attack import released_sums
+
+LAYOUTS = [("C", "float64"), ("C", "float32"), ("F", "float64"), ("csr", "float32")]
+CENTER, WEIGHT = 0.5, 3.0
+
+
+def make_rows(
+    X, y, *, layout="C", dtype="float64", row_norm=1.0, intercept=1.0, weights=None, most=1.0
+) -> Rows:
+    spec = DataSpec(
+        n_rows=len(X),
+        n_features=X.shape[1],
+        row_norm=row_norm,
+        intercept=intercept,
+        dtype=dtype,
+        sparse=layout == "csr",
+        weight_bound=most,
+        target_low=0.0,
+        target_high=1.0,
+    )
+    matrix = X.astype(dtype)
+    stored = sparse.csr_array(matrix) if layout == "csr" else np.asarray(matrix, order=layout)
+    return prepare_rows(stored, y, spec, weights=weights)
+
+
+def first_sum(rows, constant):
+    size = n_symmetric(rows.spec.n_features + 1)
+    return rows.sum(normalized_second_moments(rows.spec, constant), shape=(size,))
+
+
+def second_sum(rows, basis, clip, row_by_row=False):
+    size = n_symmetric(basis.shape[1]) + basis.shape[1]
+    kernel = clipped_moments(rows.spec, basis, clip, CENTER, WEIGHT, row_by_row)
+    return rows.sum(kernel, shape=(size,))
+
+
+def test_packing_keeps_lengths_and_can_be_undone():
+    matrix = np.random.default_rng(0).normal(size=(5, 5))
+    matrix += matrix.T
+    packed = pack_symmetric(matrix)
+    assert packed.shape == (n_symmetric(5),)
+    assert np.linalg.norm(packed) == pytest.approx(np.linalg.norm(matrix), rel=1e-15)
+    np.testing.assert_allclose(unpack_symmetric(packed, 5), matrix, rtol=1e-15)
+    np.testing.assert_array_equal(unpack_symmetric(packed, 5), unpack_symmetric(packed, 5).T)
+
+
+@pytest.mark.parametrize("row", [[1.0, 0.0, 0.0], [0.5, -0.5, math.sqrt(0.5)]])
+def test_length_of_a_row_s_matrix_is_the_squared_length_of_the_row(row):
+    # Sparse rows and dense ones alike: the Frobenius norm has no worst direction.
+    assert np.linalg.norm(pack_symmetric(np.outer(row, row))) == pytest.approx(1.0, rel=1e-15)
+
+
+def test_other_ways_to_charge_a_matrix_are_wasteful_or_wrong():
+    # Charging each of the d^2 entries for a change of |x|^2 costs d times as much noise ...
+    d, row = 20, np.full(20, 20.0**-0.5)
+    matrix = np.outer(row, row)
+    apart = math.sqrt(d**2 * 1.0)
+    assert apart == pytest.approx(d * np.linalg.norm(pack_symmetric(matrix)))
+    # ... the upper triangle without sqrt(2) is charged for more than it can tell ...
+    upper = matrix[np.triu_indices(d)]
+    assert np.linalg.norm(upper) < 0.75 * np.linalg.norm(pack_symmetric(matrix))
+    # ... and is not cheaper in the worst case, a row along one column.
+    corner = np.diag(np.eye(d)[0])
+    assert np.linalg.norm(corner[np.triu_indices(d)]) == np.linalg.norm(pack_symmetric(corner))
+
+
+@pytest.mark.parametrize(("layout", "dtype"), LAYOUTS)
+@pytest.mark.parametrize("intercept", [1.0, 0.0])
+def test_sums_equal_the_definition(layout, dtype, intercept):
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(2500, 4)) * 0.4 * (rng.random((2500, 4)) < 0.7)
+    y, weights = rng.uniform(-0.2, 1.2, 2500), rng.uniform(0, 3, 2500)
+    options = {"layout": layout, "dtype": dtype, "intercept": intercept}
+    rows = make_rows(X, y, weights=weights, most=2.0, **options)
+    kept = X.astype(dtype).astype(float)
+    lengths = np.linalg.norm(kept, axis=1, keepdims=True)
+    kept *= np.minimum(1.0, 1.0 / np.maximum(lengths, 1e-9))
+    w = np.minimum(weights, 2.0)
+    u = np.column_stack([kept, np.full(2500, 0.3)])
+    expected = (u * (w / (u * u).sum(axis=1))[:, None]).T @ u
+    atol = 1e-3 if dtype == "float32" else 1e-8
+    np.testing.assert_allclose(first_sum(rows, 0.3), pack_symmetric(expected), atol=atol)
+
+    x = np.column_stack([kept, np.ones(2500)]) if intercept else kept
+    basis = rng.normal(size=(x.shape[1], 3))
+    z, t = x @ basis, WEIGHT * (np.clip(y.astype(dtype).astype(float), 0.0, 1.0) - CENTER)
+    norms = np.linalg.norm(z, axis=1) * np.hypot(np.linalg.norm(z, axis=1), t)
+    factors = w * 2.0 / np.maximum(norms, 2.0)
+    assert 0.1 < (norms > 2.0).mean() < 0.9
+    matrix, vector = (z * factors[:, None]).T @ z, z.T @ (factors * t)
+    expected = np.concatenate([pack_symmetric(matrix), vector])
+    np.testing.assert_allclose(second_sum(rows, basis, 2.0), expected, atol=atol)
+    np.testing.assert_allclose(second_sum(rows, basis, 2.0, True), expected, atol=atol)
+
+
+def declared(rows, adjacency, bound):
+    return adjacency.sum_sensitivity(bound + sum_rounding(rows.spec, adjacency, bound))
+
+
+@pytest.mark.parametrize(("layout", "dtype"), LAYOUTS)
+@pytest.mark.parametrize("row_norm", [0.01, 1.0, 100.0])
+@pytest.mark.parametrize("intercept", [True, False])
+def test_one_row_stays_within_the_declared_sensitivity(layout, dtype, row_norm, intercept):
+    rng = np.random.default_rng(3)
+    n, d = 300, 4
+    X, y = rng.normal(size=(n, d)) * row_norm, rng.uniform(size=n)
+    options = {
+        "layout": layout,
+        "dtype": dtype,
+        "row_norm": row_norm,
+        "intercept": row_norm if intercept else 0.0,
+        "most": 2.5,
+    }
+    # An ill-conditioned basis, in which some rows become very long.
+    basis = np.linalg.qr(rng.normal(size=(d + intercept, d + intercept)))[0]
+    basis = basis * np.logspace(-2, 4, d + intercept) / row_norm
+    for huge in (1e6, -1e6, 1e30, 1e-30):
+        one, other = X.copy(), X.copy()
+        one[17], other[17] = huge, rng.permutation([huge, 0.0, 0.0, -huge])
+        y_one, y_other = y.copy(), y.copy()
+        y_one[17], y_other[17] = 1e30, -1e30
+        heavy, gone = np.full(n, 2.5), np.full(n, 2.5)
+        gone[17] = 0.0
+        full = make_rows(one, y_one, weights=heavy, **options)
+        absent = make_rows(one, y_one, weights=gone, **options)
+        replaced = make_rows(other, y_other, weights=heavy, **options)
+        pairs = ((Adjacency.ZERO_OUT, absent), (Adjacency.REPLACE_ONE, replaced))
+        for adjacency, neighbour in pairs:
+            moved = first_sum(full, row_norm / 3.0) - first_sum(neighbour, row_norm / 3.0)
+            assert np.linalg.norm(moved) <= declared(full, adjacency, 2.5)
+            for clip in (0.1, 5.0, 1e6):
+                moved = second_sum(full, basis, clip) - second_sum(neighbour, basis, clip)
+                assert np.linalg.norm(moved) <= declared(full, adjacency, 2.5 * clip)
+
+
+@pytest.mark.parametrize("true_n", [1, 2, 300, 5000])
+def test_a_row_more_stays_within_the_declared_sensitivity(true_n):
+    # Under add_remove the rows behind it move to other places.
+    rng = np.random.default_rng(4)
+    X, y = rng.normal(size=(true_n, 3)), rng.uniform(size=true_n)
+    rows = make_rows(X, y)
+    basis = rng.normal(size=(4, 4)) @ np.diag([1e-3, 1.0, 1e3, 1e5])
+    for position in {0, true_n // 2, true_n - 1}:
+        fewer = rows.take(np.delete(np.arange(true_n), position))
+        moved = first_sum(rows, 0.3) - first_sum(fewer, 0.3)
+        assert np.linalg.norm(moved) <= declared(rows, Adjacency.ADD_REMOVE, 1.0)
+        moved = second_sum(rows, basis, 4.0, True) - second_sum(fewer, basis, 4.0, True)
+        assert np.linalg.norm(moved) <= declared(rows, Adjacency.ADD_REMOVE, 4.0)
+
+
+def test_rows_do_not_depend_on_their_place_where_that_is_asked_for():
+    rng = np.random.default_rng(5)
+    rows = make_rows(rng.normal(size=(1001, 7)), rng.uniform(size=1001))
+    basis = rng.normal(size=(8, 8)) * 1e5
+    (block,) = rows.blocks()
+    (shifted,) = rows.take(np.arange(1, 1001)).blocks()
+    first = rows_in_basis(block, rows.spec, basis, row_by_row=True)
+    second = rows_in_basis(shifted, rows.spec, basis, row_by_row=True)
+    np.testing.assert_array_equal(first[1:], second)
+
+
+def test_the_bounds_are_attained_and_smaller_ones_would_be_seen():
+    # A row along one column next to rows of weight zero; R = 10, so that R is not R^2.
+    X, weights = np.zeros((5, 2)), np.zeros(5)
+    X[0, 0], weights[0] = 10.0, 1.0
+    rows = make_rows(X, np.ones(5), row_norm=10.0, intercept=0.0, weights=weights)
+    assert np.linalg.norm(first_sum(rows, 3.0)) == pytest.approx(1.0, rel=1e-12)
+    unclipped = np.linalg.norm(second_sum(rows, np.eye(2), 1e9))
+    assert unclipped == pytest.approx(10.0 * math.hypot(10.0, 1.5), rel=1e-12)
+    assert unclipped > 5.0 * declared(rows, Adjacency.ZERO_OUT, 10.0)
+    for clip in (1.0, 100.0):
+        attained = np.linalg.norm(second_sum(rows, np.eye(2), clip))
+        assert attained == pytest.approx(clip, rel=1e-12)
+        assert attained <= clip
+
+
+def test_targets_outside_their_bounds_count_as_the_nearer_one():
+    X = np.full((3, 1), 0.5)
+    inside = make_rows(X, np.array([0.0, 1.0, 0.5]))
+    outside = make_rows(X, np.array([-7.0, 1e200, 0.5]))
+    basis = np.eye(2)
+    np.testing.assert_array_equal(second_sum(inside, basis, 1e3), second_sum(outside, basis, 1e3))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_sum_is_nearer_to_the_exact_one_than_rounding_allows(dtype):
+    # Two runs and a remainder; exact sums over the very same rows by math.fsum.
+    rng = np.random.default_rng(6)
+    rows = make_rows(rng.normal(size=(2100, 2)), rng.uniform(size=2100), dtype=dtype)
+    (block,) = rows.blocks()
+    z = rows_in_basis(block, rows.spec, np.eye(3), row_by_row=False)
+    factors = 1.0 / (z * z).sum(axis=1)
+    exact = [
+        math.fsum(float(f) * float(a[i]) * float(a[j]) for f, a in zip(factors, z, strict=True))
+        for i in range(3)
+        for j in range(i, 3)
+    ]
+    computed = first_sum(rows, 1.0) / np.where(np.isin(np.arange(6), [0, 3, 5]), 1, math.sqrt(2))
+    error = np.linalg.norm(computed - exact)
+    assert error < 1e-9 * 2100
+    assert error <= sum_rounding(rows.spec, Adjacency.ZERO_OUT, 1.0) + 1e-11
+
+
+def make_oracle(rows, adjacency=Adjacency.ZERO_OUT, seed=0):
+    return Oracle(rows, Squared(), Curator(adjacency, SeededNoise(seed)))
+
+
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+def test_releases_are_recorded_with_noise_for_their_bounds(adjacency):
+    rows = make_rows(np.ones((4, 2)), np.ones(4), most=2.0, weights=np.ones(4))
+    oracle = make_oracle(rows, adjacency)
+    with released_sums() as sums:
+        noisy_second_moments(oracle, 0.5, 3.0)
+        noisy_moments(
+            oracle, np.eye(3), clip=0.7, center=0.5, target_weight=2.0, noise_multiplier=5.0
+        )
+    assert oracle.curator.event == Composed((Gaussian(3.0), Gaussian(5.0)))
+    factor = 2.0 if adjacency is Adjacency.REPLACE_ONE else 1.0
+    rel = 0.03 if adjacency is Adjacency.ADD_REMOVE else 1e-5
+    assert sums[0][1] == pytest.approx(3.0 * factor * 2.0, rel=rel)
+    assert sums[1][1] == pytest.approx(5.0 * factor * 2.0 * 0.7, rel=rel)
+    assert [value.shape for value, _ in sums] == [(6,), (9,)]
+
+
+def test_noise_off_the_diagonal_is_smaller_by_sqrt_two_and_symmetric():
+    # Rows of weight zero leave nothing but noise: 20 matrices of 2016 values.
+    rows = make_rows(np.ones((2, 62)), np.ones(2), weights=np.zeros(2))
+    draws = np.array(
+        [noisy_second_moments(make_oracle(rows, seed=seed), 0.5, 2.0) for seed in range(20)]
+    )
+    np.testing.assert_array_equal(draws, draws.transpose(0, 2, 1))
+    diagonal = np.diagonal(draws, axis1=1, axis2=2)
+    above = draws[:, *np.triu_indices(63, 1)]
+    assert diagonal.std() == pytest.approx(2.0, rel=0.08)
+    assert above.std() == pytest.approx(2.0 / math.sqrt(2.0), rel=0.015)
+    assert abs(np.corrcoef(draws[0].ravel(), draws[1].ravel())[0, 1]) < 0.1
+
+
+def test_noise_of_the_vector_is_in_units_of_the_targets():
+    rows = make_rows(np.ones((2, 400)), np.ones(2), weights=np.zeros(2), intercept=0.0)
+    matrix, vector = noisy_moments(
+        make_oracle(rows),
+        np.eye(400),
+        clip=3.0,
+        center=0.5,
+        target_weight=10.0,
+        noise_multiplier=2.0,
+    )
+    assert vector.std() == pytest.approx(6.0 / 10.0, rel=0.15)
+    assert np.diagonal(matrix).std() == pytest.approx(6.0, rel=0.15)

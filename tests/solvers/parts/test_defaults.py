@@ -1,0 +1,159 @@
+"""Defaults of the gradient solvers: functions of public facts, in the right units, usable."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from dpglm.data.spec import DataSpec
+from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import ApproximateDP, GaussianDP
+from dpglm.problem import (
+    Hinge,
+    Huber,
+    Logistic,
+    OneVsRest,
+    Poisson,
+    Problem,
+    Savage,
+    SmoothedHinge,
+    Softmax,
+    Squared,
+    SquaredHinge,
+    Tangent,
+    Tempered,
+)
+from dpglm.solvers import Constant, LinearDecay, NoisyGD
+from dpglm.solvers.parts import defaults
+
+LOSSES = [
+    (Logistic(), 1),
+    (Hinge(), 1),
+    (SquaredHinge(), 1),
+    (SmoothedHinge(1.0), 1),
+    (Savage(), 1),
+    (Tangent(), 1),
+    (Tempered(0.5), 1),
+    (Squared(), 1),
+    (Huber(0.2), 1),
+    (Poisson(), 1),
+    (Softmax(), 5),
+    (OneVsRest(Hinge(), 5), 5),
+]
+
+
+def spec_for(n_outputs=1, **changes):
+    base = DataSpec(n_rows=10_000, n_features=5, n_outputs=n_outputs, intercept=1.0)
+    return dataclasses.replace(base, target_low=0.0, target_high=1.0, **changes)
+
+
+def decided(loss, spec, mu=1.0, **settings):
+    method = NoisyGD(**settings).plan(Problem(loss), GaussianDP(mu), spec).method
+    return method.n_steps, method.step_sizes[0], method.clipping.bound
+
+
+def test_no_default_can_see_a_row():
+    # Every argument is a public fact or a setting; there is no parameter to give rows to.
+    for function in (defaults.clip, defaults.slope_unit, defaults.steps, NoisyGD.plan):
+        names = set(inspect.signature(function).parameters)
+        assert not names & {"X", "y", "rows", "w", "oracle"}
+    assert {type(f) for f in dataclasses.asdict(spec_for()).values()} <= {int, float, str, bool}
+
+
+@pytest.mark.parametrize(("loss", "n_outputs"), LOSSES, ids=str)
+def test_defaults_are_positive_finite_and_deterministic(loss, n_outputs):
+    for n, norm, mu in itertools.product((1, 2, 100, 10**7), (1e-3, 1.0, 1e3), (1e-3, 1.0, 1e3)):
+        spec = spec_for(n_outputs, n_rows=n, row_norm=norm)
+        spec = dataclasses.replace(spec, intercept=norm)
+        n_steps, step_size, clip = decided(loss, spec, mu)
+        assert 1 <= n_steps <= 400
+        assert 0.0 < step_size < math.inf
+        assert 0.0 < clip < math.inf
+        assert decided(loss, spec, mu) == (n_steps, step_size, clip)
+
+
+@pytest.mark.parametrize(("loss", "n_outputs"), LOSSES, ids=str)
+def test_units_of_the_rows_do_not_matter(loss, n_outputs):
+    # Rows k times as long: clip times k, and steps over k squared.
+    spec = spec_for(n_outputs)
+    longer = dataclasses.replace(spec, row_norm=8.0, intercept=8.0)
+    n_steps, step_size, clip = decided(loss, spec)
+    assert decided(loss, longer) == pytest.approx((n_steps, step_size / 64.0, clip * 8.0))
+
+
+def test_given_settings_are_kept():
+    spec = spec_for()
+    assert decided(Logistic(), spec, n_steps=7)[0] == 7
+    assert decided(Logistic(), spec, step_size=0.123)[1] == 0.123
+    assert decided(Logistic(), spec, clip=0.077)[2] == 0.077
+    assert decided(Logistic(), spec, n_steps=1, step_size=5.0, clip=9.0) == (1, 5.0, 9.0)
+
+
+def test_a_larger_budget_or_more_rows_let_the_iterate_travel_further():
+    def travel(mu, n):
+        n_steps, step_size, clip = decided(Logistic(), spec_for(n_rows=n), mu)
+        return clip * step_size * float(LinearDecay().factors(n_steps).sum())
+
+    by_mu = [travel(mu, 100) for mu in (0.001, 0.01, 0.1, 1.0, 10.0)]
+    by_n = [travel(0.1, n) for n in (10, 100, 1000, 10_000, 10**6)]
+    assert by_mu == sorted(by_mu)
+    assert by_n == sorted(by_n)
+    assert by_n[0] < by_n[-1]
+
+
+@pytest.mark.parametrize("schedule", [Constant(), LinearDecay()], ids=repr)
+def test_small_budgets_keep_the_noise_of_predictions_bounded(schedule):
+    # The promise of the docstring: noise in a coefficient is about travel / (mu n).
+    for mu in (0.01, 0.1):
+        spec = spec_for(n_rows=100)
+        method = NoisyGD(schedule=schedule).plan(Problem(Logistic()), GaussianDP(mu), spec).method
+        curvature = 0.25
+        assert method.coefficient_noise * spec.row_norm <= 1.5 * 0.7 / curvature
+
+
+def test_slope_units():
+    spec = spec_for()
+    assert defaults.slope_unit(Logistic(), spec) == 1.0
+    assert defaults.slope_unit(Softmax(), spec_for(3)) == pytest.approx(math.sqrt(2.0))
+    assert defaults.slope_unit(Huber(0.2), spec) == pytest.approx(0.2)
+    wide = dataclasses.replace(spec, target_low=-3.0, target_high=2.0)
+    assert defaults.slope_unit(Squared(), wide) == 3.0
+    constant = dataclasses.replace(spec, target_low=0.0, target_high=0.0)
+    assert defaults.slope_unit(Squared(), constant) == 1.0
+
+
+def test_the_clip_leaves_balanced_logistic_slopes_alone():
+    # A row of full length with its intercept has slope one half where classes are balanced.
+    spec = spec_for()
+    assert defaults.clip(Logistic(), spec) >= 0.5 * spec.augmented_row_norm
+
+
+def test_twice_the_sensitivity_is_met_by_half_the_travel():
+    # What limits the travel is the noise in coefficients, whatever relation asks for it.
+    spec = spec_for(n_rows=1000)
+    one, two = (
+        NoisyGD().plan(Problem(Logistic()), ApproximateDP(0.1, 1e-5), spec, a).method
+        for a in (Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE)
+    )
+    assert two.clipping == one.clipping
+    assert two.coefficient_noise == pytest.approx(one.coefficient_noise, rel=1e-3)
+
+
+def test_step_sizes_follow_the_schedule():
+    method = (
+        NoisyGD(n_steps=4, step_size=2.0, schedule=LinearDecay())
+        .plan(Problem(Logistic()), GaussianDP(1.0), spec_for())
+        .method
+    )
+    np.testing.assert_allclose(method.step_sizes, [2.0, 1.5, 1.0, 0.5])
+
+
+def test_targets_without_bounds_are_refused_where_slopes_need_them():
+    spec = DataSpec(n_rows=100, n_features=2)
+    with pytest.raises(ValueError, match="clip"):
+        NoisyGD().plan(Problem(Squared()), GaussianDP(1.0), spec)

@@ -1,0 +1,360 @@
+"""Newton: exact solutions where noise is small, sane where it is not, all as declared."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+
+import numpy as np
+import pytest
+from scipy import sparse, stats
+from sklearn import linear_model
+from sklearn.metrics import roc_auc_score
+
+import dpglm
+from dpglm.certificate import verify
+from dpglm.data.prepare import prepare_rows
+from dpglm.data.spec import DataSpec
+from dpglm.datasets import load_adult
+from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP
+from dpglm.privacy.noise import SeededNoise
+from dpglm.problem import (
+    L1,
+    L2,
+    GroupLasso,
+    Hinge,
+    Huber,
+    L2Ball,
+    Logistic,
+    NoPenalty,
+    Poisson,
+    Problem,
+    Savage,
+    Simplex,
+    Softmax,
+    Squared,
+)
+from dpglm.solvers import Newton, NoisyGD, run
+from dpglm.tables.schema import Schema
+from tests.audit.attack import released_sums, scripted_releases
+
+SPEC = DataSpec(600, 3, intercept=1.0)
+NEARLY_FREE = GaussianDP(1e7)
+PATIENT = {"n_steps": 150, "clip": 50.0}
+
+
+def make_data(n=600, d=3, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1, 1, size=(n, d)) / math.sqrt(d)
+    z = 3.0 * X @ np.linspace(1.0, -1.0, d) + 0.5
+    return X, np.where(rng.random(n) < 1 / (1 + np.exp(-z)), 1.0, -1.0)
+
+
+def solve(X, y, spec, problem=None, budget=NEARLY_FREE, adjacency=Adjacency.ZERO_OUT, **settings):
+    solver = Newton(**settings)
+    plan = solver.plan(problem or Problem(Logistic()), budget, spec, adjacency)
+    return run(plan, prepare_rows(X, y, spec), SeededNoise(0)).w
+
+
+# 1. Where privacy is nearly free, the exact solution.
+
+KNOWN = [
+    (
+        dpglm.LogisticRegression(C=0.05, classes=[0, 1]),
+        linear_model.LogisticRegression(C=0.05, tol=1e-10),
+    ),
+    (
+        dpglm.LogisticRegression(C=0.05, classes=[0, 1, 2]),
+        linear_model.LogisticRegression(C=0.05, tol=1e-10),
+    ),
+    (dpglm.LinearRegression(), linear_model.LinearRegression()),
+    (dpglm.Ridge(alpha=20.0), linear_model.Ridge(alpha=20.0)),
+    (dpglm.Lasso(alpha=0.05), linear_model.Lasso(alpha=0.05, tol=1e-10)),
+    (
+        dpglm.PoissonRegressor(alpha=0.1),
+        linear_model.PoissonRegressor(alpha=0.1, tol=1e-10),
+    ),
+]
+
+
+@pytest.mark.parametrize(("private", "known"), KNOWN, ids=lambda m: type(m).__name__)
+@pytest.mark.parametrize("kind", ["float32", "csr"])
+def test_estimators_find_scikit_learn_s_coefficients(private, known, kind):
+    rng = np.random.default_rng(2)
+    X = rng.uniform(-1, 1, size=(200, 3))
+    score = X @ [1.0, -2.0, 0.5] + 0.5 + 0.3 * rng.normal(size=200)
+    budget, options = GaussianDP(1e7), {"row_norm": 2.0, "random_state": 0}
+    private.set_params(budget=budget, solver=Newton(**PATIENT), **options)
+    several = 1
+    if hasattr(known, "predict_proba"):
+        several = len(private.classes) - 1
+        y = np.digitize(score, [0.0, 1.0][:several])
+    else:
+        y = np.clip(score + 3.0, 0.0, 7.0)
+        private.set_params(target_bounds=(0.0, 7.0))
+    known.fit(X, y)
+    private.fit(sparse.csr_array(X) if kind == "csr" else X.astype(kind), y)
+    np.testing.assert_allclose(private.coef_, known.coef_, atol=2e-3)
+    intercepts = [known.intercept_, private.intercept_]
+    if several == 2:
+        # A constant added to all classes changes no probability.
+        intercepts = [i - i.mean() for i in intercepts]
+    np.testing.assert_allclose(intercepts[1], intercepts[0], atol=2e-3)
+
+
+def gradient_norm(w, X, y, spec, penalty):
+    A = np.column_stack([X, np.full(len(X), spec.intercept)])
+    slopes = -y / (1.0 + np.exp(y * (A @ w)))
+    return np.linalg.norm(A.T @ slopes / len(X) + penalty * w)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("adjacency", [Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE])
+def test_logistic_regression_on_badly_scaled_columns(dtype, adjacency):
+    # Scales 1 to 1/300, turned: what gradient descent would need thousands of steps for.
+    X, y = make_data()
+    X = (
+        X
+        @ np.diag([1.0, 0.1, 1 / 300])
+        @ np.linalg.qr(np.random.default_rng(1).normal(size=(3, 3)))[0]
+    )
+    spec = dataclasses.replace(SPEC, dtype=dtype)
+    settings = {"n_steps": 60, "clip": 50.0}
+    w = solve(X.astype(dtype), y, spec, adjacency=adjacency, **settings)
+    assert gradient_norm(w, X, y, spec, 0.0) < 1e-5
+    plan = NoisyGD(n_steps=60, clip=50.0).plan(Problem(Logistic()), NEARLY_FREE, spec)
+    descent = run(plan, prepare_rows(X.astype(dtype), y, spec), SeededNoise(0)).w
+    A = np.column_stack([X, np.ones(600)])
+    losses = [np.logaddexp(0, -y * (A @ one)).mean() for one in (w, descent)]
+    assert losses[1] - losses[0] > 0.003
+
+
+def test_penalties_and_constraints_of_the_problem():
+    X, y = make_data()
+    w = solve(X, y, SPEC, Problem(Logistic(), L2(0.1), penalize_intercept=True), **PATIENT)
+    assert gradient_norm(w, X, y, SPEC, 0.1) < 1e-5
+    w = solve(X, y, SPEC, Problem(Logistic(), NoPenalty(), L2Ball(0.5)), **PATIENT)
+    assert np.linalg.norm(w[:3]) == pytest.approx(0.5, abs=1e-9)
+    w = solve(X, y, SPEC, Problem(Logistic(), L1(0.05)), **PATIENT)
+    assert (w[:3] == 0.0).sum() == 2
+
+
+def test_the_default_clip_and_number_of_steps_grow_with_the_budget():
+    methods = [
+        Newton()
+        .plan(Problem(Logistic()), GaussianDP(mu), dataclasses.replace(SPEC, n_rows=n))
+        .method
+        for n, mu in ((10, 0.01), (1000, 0.1), (1000, 1.0), (10**6, 1.0))
+    ]
+    clips = [method.clip for method in methods]
+    assert clips == sorted(clips)
+    assert clips[0] == 0.15 * 2.0
+    assert clips[-1] > 100.0
+    assert [method.n_steps for method in methods][:1] == [10]
+    assert max(method.n_steps for method in methods) == 60
+
+
+# 2. Where it is not, finite; edges; real rows.
+
+
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+@pytest.mark.parametrize(("n", "d"), [(1, 1), (1, 6), (5, 40), (30, 3)])
+@pytest.mark.parametrize("loss", [Logistic(), Squared(), Softmax(), Hinge(), Poisson()], ids=repr)
+def test_edges_are_defined(adjacency, n, d, loss):
+    rng = np.random.default_rng(3)
+    X = rng.uniform(-1, 1, size=(n, d))
+    X[:, 0] = 1.0
+    several = loss == Softmax()
+    spec = DataSpec(
+        n, d, n_outputs=4 if several else 1, intercept=1.0, target_low=0.0, target_high=1.0
+    )
+    y = np.zeros(n, dtype=int) if several else np.ones(n)
+    for mu in (1e-3, 1e2):
+        w = solve(X, y, spec, Problem(loss), GaussianDP(mu), adjacency)
+        assert w.shape == spec.coefficient_shape
+        assert np.isfinite(w).all()
+
+
+def test_adult_at_epsilon_a_tenth():
+    # Validation part of the training rows.
+    adult = load_adult()
+    schema = Schema.from_dict(adult.schema)
+    X = schema.encode({name: column[adult.train] for name, column in adult.data.items()})
+    y = schema.encode_target(adult.target[adult.train])
+    fit = np.arange(len(X)) % 5 != 0
+    model = dpglm.LogisticRegression(
+        epsilon=0.1,
+        delta=1e-5,
+        solver="newton",
+        row_norm=schema.row_norm,
+        classes=schema.target.classes,
+        random_state=0,
+    ).fit(X[fit].astype(np.float32), y[fit])
+    assert roc_auc_score(y[~fit] == model.classes_[1], model.decision_function(X[~fit])) > 0.87
+
+
+# 3. What is released is what was declared, and nothing else is used.
+
+
+def test_nothing_but_the_releases_decides_the_result():
+    plan = Newton(n_steps=3).plan(Problem(Logistic()), GaussianDP(1.0), SPEC)
+    results = []
+    for seed in (0, 1):
+        with scripted_releases(5, 10.0) as seen:
+            rows = prepare_rows(*make_data(seed=seed), SPEC)
+            results.append((run(plan, rows, SeededNoise(seed)).w, seen))
+    assert np.linalg.norm(results[0][1][1][0] - results[1][1][1][0]) > 1.0
+    np.testing.assert_array_equal(results[0][0], results[1][0])
+
+
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+@pytest.mark.parametrize(("first_share", "n_steps"), [(0.2, 7), (0.5, 1)])
+def test_accounting_is_exact(adjacency, first_share, n_steps):
+    solver = Newton(first_share=first_share, n_steps=n_steps)
+    plan = solver.plan(Problem(Logistic()), ApproximateDP(0.7, 1e-6), SPEC, adjacency)
+    first, rest = plan.method.releases
+    squares = [first.noise_multiplier**-2, n_steps * rest.noise_multiplier**-2]
+    assert squares[0] == pytest.approx(first_share * sum(squares))
+    # Balle and Wang (2018), Theorem 8, by SciPy's normal law.
+    mu = math.sqrt(sum(squares))
+    delta = stats.norm.cdf(mu / 2 - 0.7 / mu) - math.exp(0.7) * stats.norm.cdf(-mu / 2 - 0.7 / mu)
+    assert delta == pytest.approx(1e-6, rel=1e-6)
+
+
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+def test_noise_drawn_is_noise_declared(adjacency):
+    spec = DataSpec(5, 40, n_outputs=3, weight_bound=3.0)
+    rows = prepare_rows(np.ones((5, 40)), np.arange(5) % 3, spec, weights=np.zeros(5))
+    plan = Newton(clip=2.0, n_steps=4).plan(Problem(Softmax()), GaussianDP(1.0), spec, adjacency)
+    with released_sums() as seen:
+        run(plan, rows, SeededNoise(0))
+    factor = 2.0 if adjacency is Adjacency.REPLACE_ONE else 1.0
+    rel = 0.03 if adjacency is Adjacency.ADD_REMOVE else 1e-4
+    first, rest = plan.method.releases
+    assert (first.count, rest.count) == (1, 4)
+    bounds = [3.0] + 4 * [3.0 * 2.0 * math.sqrt(2.0) * math.sqrt(40.0)]
+    for (value, std), release, bound in zip(seen, [first] + 4 * [rest], bounds, strict=True):
+        assert not value.any()
+        assert (release.noise_scale, release.coordinates) == (std, value.size)
+        assert release.contribution_bound == pytest.approx(bound)
+        assert std == pytest.approx(release.noise_multiplier * factor * bound, rel=rel)
+
+
+def test_noise_in_the_history_is_what_gradients_show():
+    spec = DataSpec(5, 400)
+    rows = prepare_rows(np.ones((5, 400)), np.ones(5), spec, weights=np.zeros(5))
+    plan = Newton(n_steps=10).plan(Problem(Logistic()), GaussianDP(1.0), spec)
+    history = run(plan, rows, SeededNoise(0)).history
+    ratios = [info.gradient_norm / info.noise_norm for info in history]
+    np.testing.assert_allclose(ratios, 1.0, atol=0.1)
+    assert np.mean(ratios) == pytest.approx(1.0, abs=0.02)
+
+
+def test_certificates_can_be_verified_and_lies_are_found():
+    X, y = make_data()
+    model = dpglm.LogisticRegression(solver="newton", row_norm=1.0, classes=[-1, 1]).fit(X, y)
+    assert verify(model.privacy_).ok, verify(model.privacy_).findings
+    for position in (0, 1):
+        releases = list(model.privacy_.releases)
+        one = releases[position]
+        for lie in (
+            {"noise_scale": 0.9 * one.noise_scale},
+            {"contribution_bound": 0.9 * one.contribution_bound},
+            {"coordinates": one.coordinates - 1},
+            {"count": one.count + 1},
+        ):
+            releases[position] = dataclasses.replace(one, **lie)
+            forged = dataclasses.replace(model.privacy_, releases=tuple(releases))
+            assert not verify(forged).ok
+
+
+@pytest.mark.parametrize(("n_steps", "least"), [(1, 0.9), (20, 0.05)])
+def test_coefficient_noise_is_that_of_rows_alike_in_all_directions(n_steps, least):
+    # Curvature damps what earlier steps brought in, so it is an upper estimate.
+    rng = np.random.default_rng(7)
+    X = rng.normal(size=(3000, 10))
+    X /= np.linalg.norm(X, axis=1, keepdims=True)
+    spec = DataSpec(3000, 10)
+    plan = Newton(n_steps=n_steps).plan(Problem(Logistic()), GaussianDP(1.0), spec)
+    rows = prepare_rows(X, rng.choice([-1.0, 1.0], 3000), spec)
+    solutions = [run(plan, rows, SeededNoise(seed)) for seed in range(30)]
+    spread = float(np.sqrt(np.var([one.w for one in solutions], axis=0).mean()))
+    expected = float(np.sqrt(np.mean([one.coefficient_noise**2 for one in solutions])))
+    assert least * expected < spread < 1.1 * expected
+    assert expected < 1.2 * plan.coefficient_noise
+
+
+def test_noise_of_a_rare_column_is_told_apart():
+    """A column that one row in five hundred shows gets more noise, and the solution says so."""
+    rng = np.random.default_rng(8)
+    X = np.column_stack([rng.choice([-0.7, 0.7], 4000), 0.7 * (np.arange(4000) % 500 == 0)])
+    spec = DataSpec(4000, 2)
+    plan = Newton().plan(Problem(Logistic()), GaussianDP(0.3), spec)
+    rows = prepare_rows(X, rng.choice([-1.0, 1.0], 4000), spec)
+    solutions = [run(plan, rows, SeededNoise(seed)) for seed in range(30)]
+    spread = np.std([one.w for one in solutions], axis=0)
+    expected = np.mean([one.coefficient_noise for one in solutions], axis=0)
+    assert expected[1] > 3.0 * expected[0]
+    assert (spread < 1.3 * expected).all()
+    assert (expected < 1.3 * plan.coefficient_noise * np.hypot(1, 1 / 3) / 0.74).all()
+
+
+# 4. Settings.
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("n_steps", 0),
+        ("n_steps", 1.5),
+        ("step_size", 0.0),
+        ("clip", 0.0),
+        ("clip", math.inf),
+        ("first_share", 0.0),
+        ("first_share", 1.0),
+    ],
+)
+def test_bad_settings_are_named(name, value):
+    with pytest.raises(ValueError, match=name):
+        Newton(**{name: value})
+
+
+def test_problems_that_do_not_fit_are_refused():
+    def plan(problem, spec=SPEC, **settings):
+        return Newton(**settings).plan(problem, GaussianDP(1.0), spec)
+
+    with pytest.raises(ValueError, match=r"loss must be convex.*Savage"):
+        plan(Problem(Savage()))
+    with pytest.raises(ValueError, match="n_features must be at most 1000"):
+        plan(Problem(Logistic()), dataclasses.replace(SPEC, n_features=5000))
+    with pytest.raises(ValueError, match="groups name feature 8"):
+        plan(Problem(Logistic(), GroupLasso(1.0, ((8,),))))
+    with pytest.raises(ValueError, match="clip must be 1e-15"):
+        plan(Problem(Logistic()), clip=1e-20)
+
+
+def test_a_start_outside_the_constraint_is_moved_inside():
+    method = Newton().plan(Problem(Logistic(), constraint=Simplex()), GaussianDP(1.0), SPEC).method
+    np.testing.assert_allclose(method.init(0).w, [1 / 3, 1 / 3, 1 / 3, 0.0])
+
+
+@pytest.mark.parametrize(("loss", "curvature"), [(Logistic(), 0.25), (Huber(0.5), 1.0)], ids=repr)
+def test_steps_are_in_units_of_the_loss_s_curvature(loss, curvature):
+    assert Newton().plan(Problem(loss), GaussianDP(1.0), SPEC).method.curvature == curvature
+
+
+def test_settings_are_json_and_plans_are_values():
+    plans = [Newton().plan(Problem(Logistic()), GaussianDP(1.0), SPEC) for _ in range(2)]
+    assert plans[0] == plans[1]
+    assert hash(plans[0]) == hash(plans[1])
+    settings = plans[0].method.settings()
+    assert {type(value) for value in settings.values()} <= {str, int, float}
+    assert settings["n_steps"] == plans[0].n_steps
+    assert plans[0].method.gradient_evaluations == 600.0 * plans[0].n_steps
+    for budget, other in itertools.pairwise([GaussianDP(0.1), GaussianDP(1.0), GaussianDP(9.0)]):
+        less, more = (
+            Newton(clip=1.0, n_steps=9).plan(Problem(Logistic()), one, SPEC)
+            for one in (budget, other)
+        )
+        assert less.coefficient_noise > more.coefficient_noise

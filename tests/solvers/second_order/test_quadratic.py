@@ -1,0 +1,84 @@
+"""Minimisers of released quadratics: against closed forms and general-purpose optimisers."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from dpglm.problem import (
+    L1,
+    L2,
+    Box,
+    ElasticNet,
+    GroupLasso,
+    L1Ball,
+    L2Ball,
+    NoPenalty,
+    Problem,
+    Simplex,
+    Squared,
+    Unconstrained,
+)
+from dpglm.solvers.second_order.preconditioner import Basis
+from dpglm.solvers.second_order.quadratic import minimize_quadratic
+
+D = 5
+PENALTIES = [NoPenalty(), L2(0.3), L1(0.2), ElasticNet(0.2, 0.5), GroupLasso(0.1, ((0, 1), (2,)))]
+BALLS = [Unconstrained(), L2Ball(0.5), L2Ball(50.0)]
+CORNERED = [L1Ball(0.7), Box(-0.2, 0.3)]
+# The pairs whose prox is a prox followed by a projection, as Problem says.
+PAIRS = [
+    *itertools.product(PENALTIES, BALLS),
+    *itertools.product(PENALTIES[:4], CORNERED),
+    *itertools.product(PENALTIES[:2], [Simplex()]),
+]
+
+
+def example(outputs=None):
+    rng = np.random.default_rng(0)
+    vectors = np.linalg.qr(rng.normal(size=(D, D)))[0] @ np.diag([0.3, 0.5, 1.0, 2.0, 4.0])
+    factor = rng.normal(size=(2 * D, D))
+    shape = (D,) if outputs is None else (D, outputs)
+    basis = Basis(vectors, np.linalg.inv(vectors))
+    return factor.T @ factor / D, rng.normal(size=shape), basis, 0.1 * rng.normal(size=shape)
+
+
+def objective(w, matrix, vector, basis, problem, penalized, center):
+    v = basis.inverse @ (w - center)
+    value = 0.5 * np.vdot(v, matrix @ v) - np.vdot(vector, v)
+    return float(value) + problem.regularizer.value(w[:penalized])
+
+
+@pytest.mark.parametrize("penalized", [D, D - 1])
+@pytest.mark.parametrize(("penalty", "constraint"), PAIRS, ids=repr)
+def test_no_feasible_point_nearby_is_better(penalized, penalty, constraint):
+    problem = Problem(Squared(), penalty, constraint)
+    arguments = (*example()[:3], problem, penalized, example()[3])
+    w = minimize_quadratic(*arguments)
+    assert constraint.contains(w[:penalized])
+    best = objective(w, *arguments)
+    rng = np.random.default_rng(1)
+    for size in (1e-6, 1e-3, 0.1):
+        for _ in range(100):
+            other = w + size * rng.normal(size=D)
+            other[:penalized] = constraint.project(other[:penalized])
+            assert objective(other, *arguments) >= best - 1e-9
+
+
+@pytest.mark.parametrize("penalty", PENALTIES[:2], ids=repr)
+def test_equals_a_general_purpose_optimiser(penalty):
+    arguments = (*example()[:3], Problem(Squared(), penalty), D - 1, example()[3])
+    found = minimize(objective, np.zeros(D), arguments, method="BFGS", options={"gtol": 1e-9})
+    np.testing.assert_allclose(minimize_quadratic(*arguments), found.x, atol=1e-5)
+
+
+def test_several_outputs_are_solved_together():
+    matrix, vector, basis, center = example(outputs=3)
+    problem = Problem(Squared(), L2(0.3))
+    together = minimize_quadratic(matrix, vector, basis, problem, D, center)
+    for k in range(3):
+        alone = minimize_quadratic(matrix, vector[:, k], basis, problem, D, center[:, k])
+        np.testing.assert_allclose(together[:, k], alone, atol=1e-12)

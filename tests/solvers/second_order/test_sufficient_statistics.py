@@ -1,0 +1,355 @@
+"""Sufficient statistics: least squares where noise is small, sane where it is not, as declared."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+
+import numpy as np
+import pytest
+from scipy import sparse, stats
+from scipy.optimize import minimize
+from sklearn import linear_model
+
+import dpglm
+from dpglm.certificate import verify
+from dpglm.data.prepare import prepare_rows
+from dpglm.data.spec import DataSpec
+from dpglm.datasets import load_california_housing
+from dpglm.oracle.row_sums.moments import rows_in_basis
+from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP
+from dpglm.privacy.noise import SeededNoise
+from dpglm.problem import L2, Box, GroupLasso, L1Ball, L2Ball, Logistic, Problem, Squared
+from dpglm.solvers import SufficientStatistics, run
+from dpglm.solvers.second_order import sufficient_statistics as solver_module
+from tests.audit.attack import released_sums, scripted_releases
+
+SPEC = DataSpec(400, 3, intercept=1.0, target_low=-1.0, target_high=3.0)
+NEARLY_FREE = GaussianDP(1e6)
+
+
+def make_data(n=400, d=3, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1, 1, size=(n, d)) / math.sqrt(d)
+    y = X @ np.linspace(1.0, -1.0, d) + 0.5 + 0.2 * rng.normal(size=n)
+    return X, np.clip(y, -1.0, 3.0)
+
+
+def solve(X, y, spec, problem=None, budget=NEARLY_FREE, adjacency=Adjacency.ZERO_OUT, **settings):
+    solver = SufficientStatistics(**settings)
+    plan = solver.plan(problem or Problem(Squared()), budget, spec, adjacency)
+    return run(plan, prepare_rows(X, y, spec), SeededNoise(0)).w
+
+
+# 1. Where privacy is nearly free, the exact solution.
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("intercept", [0.0, 1.0, 7.0])
+@pytest.mark.parametrize("adjacency", [Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE])
+def test_least_squares(dtype, intercept, adjacency):
+    X, y = make_data()
+    spec = dataclasses.replace(SPEC, dtype=dtype, intercept=intercept)
+    w = solve(X.astype(dtype), y, spec, adjacency=adjacency, clip=20.0)
+    A = np.column_stack([X, np.full(len(X), intercept)]) if intercept else X
+    np.testing.assert_allclose(w, np.linalg.lstsq(A, y, rcond=None)[0], atol=2e-4)
+
+
+@pytest.mark.parametrize("kind", ["float32", "csr"])
+@pytest.mark.parametrize(
+    ("private", "known"),
+    [
+        (dpglm.LinearRegression, linear_model.LinearRegression()),
+        (dpglm.Ridge, linear_model.Ridge(alpha=20.0)),
+        (dpglm.Lasso, linear_model.Lasso(alpha=0.05, tol=1e-10)),
+        (dpglm.ElasticNet, linear_model.ElasticNet(alpha=0.1, l1_ratio=0.3, tol=1e-10)),
+    ],
+    ids=lambda one: getattr(one, "__name__", ""),
+)
+def test_estimators_find_scikit_learn_s_coefficients(private, known, kind):
+    rng = np.random.default_rng(2)
+    X = rng.uniform(-1, 1, size=(300, 3))
+    y = np.clip(X @ [1.0, -2.0, 0.5] + 3.5 + 0.3 * rng.normal(size=300), 0.0, 7.0)
+    known.fit(X, y)
+    names = {"alpha", "l1_ratio"} & set(known.get_params())
+    model = private(
+        epsilon=1e6,
+        delta=1e-2,
+        row_norm=2.0,
+        target_bounds=(0.0, 7.0),
+        solver=SufficientStatistics(clip=20.0),
+        random_state=0,
+        **{name: known.get_params()[name] for name in names},
+    ).fit(sparse.csr_array(X) if kind == "csr" else X.astype(kind), y)
+    np.testing.assert_allclose(model.coef_, known.coef_, atol=2e-3)
+    assert model.intercept_ == pytest.approx(known.intercept_, abs=2e-3)
+
+
+@pytest.mark.parametrize("constraint", [L2Ball(0.4), L1Ball(0.4), Box(-0.1, 0.3)], ids=repr)
+@pytest.mark.parametrize("penalize_intercept", [False, True])
+def test_constraints_and_penalties_of_the_problem(constraint, penalize_intercept):
+    X, y = make_data()
+    problem = Problem(Squared(), L2(0.1), constraint, penalize_intercept)
+    w = solve(X, y, SPEC, problem, clip=20.0)
+    acted_on = 4 if penalize_intercept else 3
+    assert constraint.contains(w[:acted_on])
+    A = np.column_stack([X, np.ones(400)])
+
+    def objective(w):
+        w = np.concatenate([constraint.project(w[:acted_on]), w[acted_on:]])
+        return ((A @ w - y) ** 2).mean() / 2.0 + 0.05 * (w[:acted_on] ** 2).sum()
+
+    found = minimize(objective, w, method="Powell", options={"ftol": 1e-12, "xtol": 1e-9})
+    assert objective(w) - found.fun < 1e-5
+
+
+def test_the_default_clip_grows_so_that_more_data_lead_to_least_squares():
+    clips = [
+        SufficientStatistics().plan(Problem(Squared()), budget, spec).method.clip
+        for spec, budget in (
+            (dataclasses.replace(SPEC, n_rows=n), GaussianDP(mu))
+            for n, mu in ((1, 0.01), (1000, 0.1), (1000, 1.0), (10**6, 1.0))
+        )
+    ]
+    assert clips == sorted(clips)
+    assert clips[0] == 0.05 * 4
+    assert clips[-1] > 50.0 * 4
+
+
+# 2. Where it is not, finite and within the constraint; edges.
+
+
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+@pytest.mark.parametrize(("n", "d"), [(1, 1), (1, 6), (2, 1), (5, 40), (30, 3)])
+@pytest.mark.parametrize("intercept", [0.0, 1.0])
+def test_edges_are_defined(adjacency, n, d, intercept):
+    rng = np.random.default_rng(3)
+    X, y = rng.uniform(-1, 1, size=(n, d)), rng.uniform(-1, 3, size=n)
+    X[:, 0] = 1.0
+    spec = DataSpec(n, d, intercept=intercept, target_low=-1.0, target_high=3.0)
+    for mu, ridge in ((1e-3, 0.8), (1.0, 0.0), (1e3, 0.8)):
+        budget = GaussianDP(mu)
+        w = solve(X, y, spec, budget=budget, adjacency=adjacency, ridge=ridge)
+        assert w.shape == spec.coefficient_shape
+        assert np.isfinite(w).all()
+    assert np.linalg.norm(solve(X, y, spec, Problem(Squared(), L2(1e6)), budget)[:d]) < 1e-2
+
+
+def test_constant_columns_and_constant_targets():
+    X = np.full((400, 3), 0.25)
+    for value in (0.0, 2.0):
+        spec = dataclasses.replace(SPEC, target_low=value, target_high=value)
+        w = solve(X, np.full(400, value), spec, budget=GaussianDP(5.0))
+        predictions = np.column_stack([X, np.ones(400)]) @ w
+        np.testing.assert_allclose(predictions, value, atol=0.2)
+
+
+def test_indefinite_matrices_are_mended():
+    X, y = make_data(n=20, d=10)
+    spec = dataclasses.replace(SPEC, n_rows=20, n_features=10)
+    plan = SufficientStatistics().plan(Problem(Squared()), GaussianDP(0.5), spec)
+    negative = []
+    original = np.linalg.eigh
+    for seed in range(20):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(
+                np.linalg, "eigh", lambda m: negative.append(original(m)[0][0]) or original(m)
+            )
+            w = run(plan, prepare_rows(X, y, spec), SeededNoise(seed)).w
+        # The ridge keeps predictions in the range of the targets, up to a small factor.
+        assert np.abs(np.column_stack([X, np.ones(20)]) @ w).max() < 20.0
+    assert sum(value < 0.0 for value in negative) > 20
+
+
+def test_better_than_a_constant_on_california_housing():
+    # Validation part of the training rows.
+    data = load_california_housing()
+    X, y = data.data[data.train], data.target[data.train]
+    columns = data.schema["columns"].values()
+    bounds = tuple([column[end] for column in columns] for end in ("low", "high"))
+    model = dpglm.LinearRegression(
+        epsilon=1.0,
+        delta=1e-5,
+        solver="sufficient_statistics",
+        feature_bounds=bounds,
+        target_bounds=(0.0, 5.00001),
+        random_state=0,
+    ).fit(X[::2], y[::2])
+    assert model.score(X[1::2], y[1::2]) > 0.6
+
+
+# 3. What is released is what was declared, and nothing else is used.
+
+
+def results_of_the_same_releases():
+    """Run on two data sets, with the same values released; what was to be released, and w."""
+    plan = SufficientStatistics().plan(Problem(Squared()), GaussianDP(1.0), SPEC)
+    for seed in (0, 1):
+        with scripted_releases(5, 10.0) as seen:
+            rows = prepare_rows(*make_data(seed=seed), SPEC)
+            w = run(plan, rows, SeededNoise(seed)).w
+        yield seen[1][0], w
+
+
+def test_nothing_but_the_releases_decides_the_result():
+    # No smallest eigenvalue, no norm, no mean is taken from the rows themselves.
+    (sum_one, w_one), (sum_two, w_two) = results_of_the_same_releases()
+    assert np.linalg.norm(sum_one - sum_two) > 1.0
+    np.testing.assert_array_equal(w_one, w_two)
+
+
+def test_a_smallest_eigenvalue_without_noise_is_refuted(monkeypatch):
+    # AdaSSP's third release, with its noise forgotten.
+    original = solver_module.noisy_moments
+
+    def leaking(oracle, basis, **settings):
+        matrix, vector = original(oracle, basis, **settings)
+        (block,) = oracle.rows.blocks()
+        rows = rows_in_basis(block, oracle.rows.spec, basis, row_by_row=False)
+        return matrix + np.linalg.eigvalsh(rows.T @ rows)[0] * np.eye(len(matrix)), vector
+
+    monkeypatch.setattr(solver_module, "noisy_moments", leaking)
+    (_, w_one), (_, w_two) = results_of_the_same_releases()
+    assert not np.array_equal(w_one, w_two)
+
+
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+@pytest.mark.parametrize("first_share", [0.2, 0.5])
+def test_accounting_is_exact(adjacency, first_share):
+    budget = ApproximateDP(0.7, 1e-6)
+    solver = SufficientStatistics(first_share=first_share)
+    method = solver.plan(Problem(Squared()), budget, SPEC, adjacency).method
+    first, second = (1.0 / one.noise_multiplier for one in method.releases)
+    assert first**2 == pytest.approx(first_share * (first**2 + second**2))
+    # Balle and Wang (2018), Theorem 8, by SciPy's normal law.
+    mu = math.hypot(first, second)
+    delta = stats.norm.cdf(mu / 2 - 0.7 / mu) - math.exp(0.7) * stats.norm.cdf(-mu / 2 - 0.7 / mu)
+    assert delta == pytest.approx(1e-6, rel=1e-6)
+
+
+@pytest.mark.parametrize("weight_bound", [1.0, 3.0])
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+def test_noise_drawn_is_noise_declared(adjacency, weight_bound):
+    # Rows of weight zero: what is released is noise, 13000 values.
+    spec = DataSpec(5, 80, weight_bound=weight_bound, target_low=0.0, target_high=1.0)
+    rows = prepare_rows(np.ones((5, 80)), np.ones(5), spec, weights=np.zeros(5))
+    plan = SufficientStatistics(clip=2.0).plan(Problem(Squared()), GaussianDP(1.0), spec, adjacency)
+    with released_sums() as seen:
+        run(plan, rows, SeededNoise(0))
+    factor = 2.0 if adjacency is Adjacency.REPLACE_ONE else 1.0
+    rel = 0.03 if adjacency is Adjacency.ADD_REMOVE else 1e-4
+    bounds = (weight_bound, weight_bound * 2.0 * 80)
+    for (value, std), release, bound in zip(seen, plan.method.releases, bounds, strict=True):
+        assert not value.any()
+        assert (release.noise_scale, release.coordinates) == (std, value.size)
+        assert release.contribution_bound == bound
+        assert std == pytest.approx(release.noise_multiplier * factor * bound, rel=rel)
+
+
+def test_certificates_can_be_verified_and_lies_are_found():
+    X, y = make_data()
+    model = dpglm.LinearRegression(
+        solver="sufficient_statistics", row_norm=1.0, target_bounds=(-1.0, 3.0)
+    ).fit(X, y)
+    assert verify(model.privacy_).ok, verify(model.privacy_).findings
+    for position in (0, 1):
+        releases = list(model.privacy_.releases)
+        one = releases[position]
+        for lie in (
+            {"noise_scale": 0.9 * one.noise_scale},
+            {"contribution_bound": 0.9 * one.contribution_bound},
+            {"coordinates": one.coordinates - 1},
+        ):
+            releases[position] = dataclasses.replace(one, **lie)
+            forged = dataclasses.replace(model.privacy_, releases=tuple(releases))
+            assert not verify(forged).ok
+
+
+def test_coefficient_noise_is_an_upper_estimate_for_rows_alike_in_all_directions():
+    rng = np.random.default_rng(7)
+    X = rng.normal(size=(3000, 10))
+    X /= np.linalg.norm(X, axis=1, keepdims=True)
+    spec = DataSpec(3000, 10, target_low=-1.0, target_high=1.0)
+    plan = SufficientStatistics().plan(Problem(Squared()), GaussianDP(1.0), spec)
+    rows = prepare_rows(X, np.clip(3.0 * X[:, 0], -1.0, 1.0), spec)
+    solutions = [run(plan, rows, SeededNoise(seed)) for seed in range(30)]
+    spread = float(np.sqrt(np.var([one.w for one in solutions], axis=0).mean()))
+    expected = float(np.sqrt(np.mean([one.coefficient_noise**2 for one in solutions])))
+    assert 0.2 * expected < spread < expected < 1.2 * plan.coefficient_noise
+
+
+# 4. Settings.
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("first_share", 0.0),
+        ("first_share", 1.0),
+        ("clip", 0.0),
+        ("clip", math.inf),
+        ("ridge", -0.1),
+        ("ridge", math.nan),
+    ],
+)
+def test_bad_settings_are_named(name, value):
+    with pytest.raises(ValueError, match=name):
+        SufficientStatistics(**{name: value})
+
+
+def test_problems_that_do_not_fit_are_refused():
+    def plan(problem=None, spec=SPEC, **settings):
+        solver = SufficientStatistics(**settings)
+        return solver.plan(problem or Problem(Squared()), GaussianDP(1.0), spec)
+
+    with pytest.raises(ValueError, match=r"loss must be Squared\(\).*Logistic"):
+        plan(Problem(Logistic()))
+    with pytest.raises(ValueError, match="target_low and target_high must be finite"):
+        plan(spec=dataclasses.replace(SPEC, target_high=math.inf))
+    with pytest.raises(ValueError, match="n_features must be at most 1000"):
+        plan(spec=dataclasses.replace(SPEC, n_features=5000))
+    coarse = dataclasses.replace(SPEC, dtype="float32")
+    with pytest.raises(ValueError, match="dtype must be 'float64'"):
+        SufficientStatistics().plan(
+            Problem(Squared()), GaussianDP(1.0), coarse, Adjacency.ADD_REMOVE
+        )
+    with pytest.raises(ValueError, match="groups name feature 8"):
+        plan(Problem(Squared(), GroupLasso(1.0, ((8,),))))
+    with pytest.raises(ValueError, match="clip must be 1e-15"):
+        plan(clip=1e-20)
+
+
+def test_settings_are_json_and_plans_are_values():
+    plans = [SufficientStatistics().plan(Problem(Squared()), GaussianDP(1.0), SPEC)] * 2
+    assert plans[0] == plans[1]
+    assert hash(plans[0]) == hash(plans[1])
+    settings = plans[0].method.settings()
+    assert {type(value) for value in settings.values()} <= {str, int, float}
+    assert plans[0].method.gradient_evaluations == 400.0
+    for budget, other in itertools.pairwise([GaussianDP(0.1), GaussianDP(1.0), GaussianDP(9.0)]):
+        less, more = (
+            SufficientStatistics(clip=1.0).plan(Problem(Squared()), one, SPEC)
+            for one in (budget, other)
+        )
+        assert less.coefficient_noise > more.coefficient_noise
+
+
+def test_a_column_that_says_little_does_not_cost_the_others():
+    # Noise in its coefficient is hundreds of times that in the first, and hardly matters.
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, size=(5000, 3)) * [1.0, 0.1, 0.01]
+    y = X @ [1.0, 5.0, 0.0] + 0.1 * rng.normal(size=5000)
+    scores = [
+        dpglm.Ridge(
+            epsilon=1.0,
+            solver="sufficient_statistics",
+            feature_bounds=(-1, 1),
+            target_bounds=(-2, 2),
+            random_state=seed,
+        )
+        .fit(X, y)
+        .score(X, y)
+        for seed in range(20)
+    ]
+    assert min(scores) > 0.95

@@ -1,0 +1,179 @@
+"""Cells as numbers and as entries of a public list, from every kind of column that users have."""
+
+import datetime
+from decimal import Decimal
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from dpglm.tables.cells import Vocabulary, as_cells, as_numbers, check_unique
+
+COLUMN = "column 'x'"
+GAP = "row 2: the value is missing"
+
+
+def readable(value):
+    """Name a case by its repr, unless that holds a memory address, which no two workers share."""
+    text = repr(value)
+    return type(value).__name__ if " at 0x" in text else text
+
+
+class TestNumbers:
+    @pytest.mark.parametrize(
+        "values",
+        [
+            [1, 2, 3],
+            ("1", " 2 ", "3.0"),
+            np.array([1, 2, 3], dtype=np.uint8),
+            np.array([1.0, 2.0, 3.0], dtype=np.float32),
+            np.array(["1", "2", "3e0"]),
+            np.array([1, "2", Decimal(3)], dtype=object),
+            pd.Series([1, 2, 3], dtype="Int64"),
+            pd.Series(["1", "2", "3"]),
+            pd.Series([1, 2, 3], dtype="category"),
+            pl.Series([1, 2, 3]),
+            pa.chunked_array([["1"], ["2", "3"]]),
+        ],
+        ids=lambda values: type(values).__module__ + str(getattr(values, "dtype", "")),
+    )
+    def test_are_read_from_any_column(self, values):
+        numbers = as_numbers(values, COLUMN)
+        assert numbers.dtype == np.float64
+        assert numbers.tolist() == [1.0, 2.0, 3.0]
+
+    def test_truth_values_count_as_numbers(self):
+        assert as_numbers([True, False], COLUMN).tolist() == [1.0, 0.0]
+
+    @pytest.mark.parametrize(
+        "values",
+        [
+            ["1", ""],
+            ["1", "  "],
+            ["1", "nan"],
+            [1.0, np.nan],
+            [1, None],
+            pd.Series([1, pd.NA], dtype="Int64"),
+            pd.Series([1, pd.NA], dtype=object),
+            pl.Series([1, None]),
+            pa.chunked_array([[1, None]]),
+        ],
+        ids=readable,
+    )
+    def test_missing_values_are_an_error_unless_they_count_as_something(self, values):
+        with pytest.raises(ValueError, match=f"{COLUMN}, {GAP}.*fixed number"):
+            as_numbers(values, COLUMN)
+        assert as_numbers(values, COLUMN, missing=7.0).tolist() == [1.0, 7.0]
+
+    @pytest.mark.parametrize("cell", ["1_0", "\uff11\uff12", "\u0661", "0x10", b"1_0", "1,5"])
+    def test_text_that_only_python_takes_for_a_number_is_none(self, cell):
+        values = np.array(["1", cell], dtype=object)
+        with pytest.raises(ValueError, match=r"'x', row 2: .* is not a number"):
+            as_numbers(values, "column 'x'")
+
+    def test_a_list_of_numbers_knows_no_spelling_of_python(self):
+        with pytest.raises(ValueError, match="row 1: '1_0' is not in the schema's list"):
+            Vocabulary((10, 2)).positions(["1_0"], "column 'x'", "Mend it")
+
+    def test_masked_cells_are_refused(self):
+        with pytest.raises(ValueError, match="column 'x' must have no masked entries, got 1"):
+            as_numbers(np.ma.array([1.0, 2.0], mask=[0, 1]), "column 'x'")
+
+    @pytest.mark.parametrize("values", [["1", "inf"], [1.0, -np.inf]])
+    def test_infinity_is_an_error_even_where_missing_values_are_not(self, values):
+        with pytest.raises(ValueError, match="'x', row 2: the value is infinite"):
+            as_numbers(values, COLUMN, missing=0.0)
+
+    @pytest.mark.parametrize("cell", ["abc", "1,5", [1], datetime.date(2020, 1, 1), 10**400, b"x"])
+    def test_what_is_no_number_is_named_with_its_row(self, cell):
+        values = np.empty(3, dtype=object)
+        values[:] = 1, cell, 2
+        with pytest.raises(ValueError, match=r"'x', row 2: .* is not a number"):
+            as_numbers(values, COLUMN)
+
+    def test_dates_are_not_silently_numbers(self):
+        with pytest.raises(ValueError, match=r"datetime64.*turn them into numbers"):
+            as_numbers(np.array(["2020-01-01"], dtype="datetime64[D]"), COLUMN)
+
+    @pytest.mark.parametrize("values", [3.0, np.zeros((2, 1))])
+    def test_a_column_has_one_axis(self, values):
+        with pytest.raises(ValueError, match="one value for each row, got shape"):
+            as_cells(values, COLUMN)
+
+
+class TestVocabulary:
+    @pytest.mark.parametrize(
+        ("entries", "values", "positions"),
+        [
+            (("a", "b"), ["b", "a", " b "], [1, 0, 1]),
+            (("a", "b"), np.array(["b", "a"]), [1, 0]),
+            (("a", "b"), pd.Series(["b", "a"], dtype="category"), [1, 0]),
+            (("a", "b"), pl.Series(["b", "a"], dtype=pl.Categorical), [1, 0]),
+            (("a", "b"), pa.chunked_array([["b"], ["a"]]), [1, 0]),
+            ((3, 4.5), ["3", "4.5", "3.0", " 3"], [0, 1, 0, 0]),
+            ((3, 4.5), [3.0, 4.5], [0, 1]),
+            ((0, 1), np.array([True, False]), [1, 0]),
+            ((False, True), ["TRUE", "false", True, 0], [1, 0, 1, 0]),
+            (("a", "b", ""), ["", None, " ", np.nan, pd.NA, pd.NaT, "a"], [2] * 6 + [0]),
+            ((1, 2, ""), ["", "2", None], [2, 1, 2]),
+        ],
+        ids=readable,
+    )
+    def test_finds_a_value_however_it_is_spelled(self, entries, values, positions):
+        if isinstance(values, list):
+            values = np.array(values, dtype=object)
+        assert Vocabulary(entries).positions(values, COLUMN, "Mend it").tolist() == positions
+
+    @pytest.mark.parametrize(
+        ("cell", "says"),
+        [
+            (
+                "Privat",
+                r"row 2: 'Privat' is not in .* \(is 'Private' meant\?\). Mend it",
+            ),
+            ("zzz", "row 2: 'zzz' is not in .*'Private', '7'\\). Mend it"),
+            (7, "row 2: the data hold the number 7, .* without quotes there"),
+            (None, "row 2: the value is missing. Mend it"),
+            ([1], "row 2: a list is not a single value"),
+        ],
+        ids=readable,
+    )
+    def test_names_row_cell_and_cure(self, cell, says):
+        values = np.empty(2, dtype=object)
+        values[:] = "Private", cell
+        with pytest.raises(ValueError, match=says):
+            Vocabulary(("Private", "7")).positions(values, COLUMN, "Mend it")
+
+    def test_what_is_not_listed_can_count_as_another_value(self):
+        found = Vocabulary(("a", "b")).positions(["a", "zzz", "", "zzz"], COLUMN, "Mend it", 1)
+        assert found.tolist() == [0, 1, 1, 1]
+
+    def test_text_is_never_a_number(self):
+        with pytest.raises(ValueError, match=r"row 1: '1\.0' is not in"):
+            Vocabulary(("1", "2")).positions(["1.0"], COLUMN, "Mend it")
+
+    @pytest.mark.parametrize(
+        "entries",
+        [(), ("a",), ("a", 1), (True, 2), ("a", None), (1.0, float("nan")), ("", "")],
+        ids=readable,
+    )
+    def test_must_list_two_values_of_one_kind(self, entries):
+        with pytest.raises(ValueError, match="at least two values"):
+            Vocabulary(entries)
+
+    @pytest.mark.parametrize("entries", [("a", "b", "a"), (1, 2, 1.0)])
+    def test_lists_each_value_once(self, entries):
+        with pytest.raises(ValueError, match="occurs twice"):
+            Vocabulary(entries)
+
+    def test_a_long_list_is_shortened_in_messages(self):
+        with pytest.raises(ValueError, match=r"11, \.\.\. \(100 in all\)"):
+            Vocabulary(tuple(range(100))).positions(["x"], COLUMN, "Mend it")
+
+
+def test_repeated_names_are_found():
+    check_unique(["a", "b"], "column")
+    with pytest.raises(ValueError, match="each column must have its own name, but 'a'"):
+        check_unique(["b", "a", "a"], "column")
