@@ -10,9 +10,11 @@ PEER_VENVS := .venv-peers
 # pip is told to print errors only; `make PIP_VERBOSITY= demo` shows all it does.
 PIP_VERBOSITY ?= -qq
 PIP_INSTALL := $(RUN) -m pip install --disable-pip-version-check $(PIP_VERBOSITY) -c constraints.txt
-# Test processes share the cores, so none of them may start its own pool of threads.
+# Test processes share the cores, so none of them may start its own pool of threads. They, and the
+# processes that they start, keep compiled modules, whatever the environment says.
 JOBS ?= 2
-PYTEST := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(RUN) -m pytest
+PYTEST := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= \
+	$(RUN) -m pytest --dist worksteal
 # Options for the command that a target runs, as in `make demo ARGS=--help`.
 ARGS ?=
 

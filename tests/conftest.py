@@ -1,5 +1,6 @@
 """Settings for all tests."""
 
+import os
 import warnings
 
 import pytest
@@ -11,6 +12,9 @@ from tests.fits import binary, last_iterate, multinomial, regression, sampled
 
 __all__ = ["binary", "last_iterate", "multinomial", "regression", "sampled"]
 
+# Ledgers and checkpoints wait for the disk whenever they write; memory does not keep them waiting.
+if os.access("/dev/shm", os.W_OK):
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/dev/shm")
 # Time limits of single examples would fail on a busy machine; examples are the same each time.
 settings.register_profile("dpglm", deadline=None, derandomize=True)
 # Other examples each time, and as many as fit into minutes: `make laws`.

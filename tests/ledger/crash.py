@@ -1,11 +1,14 @@
-"""A program that kills spending processes at random moments, and lets others race.
+"""A program that kills spending processes at every moment, and lets others race.
 
-``python crash.py FOLDER KILLS`` prints as JSON what each way of spending left behind. It is a
-program of its own because it forks, which one with threads, such as a test runner, must not do.
+``python crash.py FOLDER`` prints as JSON what each way of spending left behind; ``python crash.py
+FOLDER KILLS`` kills at random moments instead. It is a program of its own because it forks, which
+one with threads, such as a test runner, must not do.
 """
 
 import contextlib
+import itertools
 import json
+import multiprocessing
 import os
 import random
 import signal
@@ -18,14 +21,14 @@ from dpglm.exceptions import BudgetExceededError, LedgerError
 from dpglm.ledger import LedgerEntry, PrivacyLedger
 from dpglm.ledger.store import append, read, writing
 from dpglm.privacy import Gaussian, GaussianDP
+from tests.ledger.moments import Moments
 
 EVENT = Gaussian(4.001)  # mu just below 1/4: a budget of mu 1 has room for 16
 ROOM = 16
-PLENTY = GaussianDP(1e3)
-RACERS = 4
+TERMS = {"data": "rows", "budget": GaussianDP(1e3)}
+RACERS = 3  # of which the last round has too many
 LONGEST_LIFE = 3  # spends
 KILLS_PER_LEDGER = 20
-PAUSE = 2e-3
 
 
 def spend(ledger, token):
@@ -33,25 +36,12 @@ def spend(ledger, token):
     ledger.spend(EVENT, "zero_out", what=token)
 
 
-class SlowDisk:
-    """A connection to a disk that takes its time, so that few kills are enough."""
-
-    def __init__(self, connection):
-        self.connection = connection
-
-    def execute(self, statement, *values):
-        done = self.connection.execute(statement, *values)
-        if statement.startswith("INSERT"):
-            time.sleep(PAUSE)
-        return done
-
-
 @contextlib.contextmanager
 def statement_by_statement(path):
     """Stand in for ``writing``: every statement is a transaction of its own."""
     with writing(path) as connection:
         connection.execute("COMMIT")
-        yield SlowDisk(connection)
+        yield connection
         connection.execute("BEGIN")
 
 
@@ -62,19 +52,6 @@ def spend_without_transaction(ledger, token):
         spend(ledger, token)
     finally:
         module.writing = before
-
-
-def spend_after_looking(ledger, token):
-    """Plant a bug: the balance is read before the lock is taken."""
-    contents = ledger.contents()
-    charge = contents.terms.rule.charge(EVENT, contents.terms.adjacency, None)
-    if not contents.terms.rule.allows([*contents.charges, charge]):
-        raise BudgetExceededError("too much")
-    time.sleep(PAUSE)
-    with writing(ledger.path) as connection:
-        number = len(read(connection))
-        entry = LedgerEntry(number, token, "", "", token, EVENT, None, charge, "", "")
-        append(connection, entry.to_dict())
 
 
 def record_first(spending):
@@ -96,7 +73,25 @@ KILLED = {
     "recorded afterwards": record_afterwards,
     "without a transaction": record_first(spend_without_transaction),
 }
-RACING = {"as it is": spend, "balance read before the lock": spend_after_looking}
+
+
+class LookingFirst:
+    """Plant a bug: the balance is read, by all racers at once, before the lock is taken."""
+
+    def __init__(self):
+        self.all = multiprocessing.get_context("fork").Barrier(RACERS)
+
+    def __call__(self, ledger, token):
+        contents = ledger.contents()
+        self.all.wait()
+        charge = contents.terms.rule.charge(EVENT, contents.terms.adjacency, None)
+        if not contents.terms.rule.allows([*contents.charges, charge]):
+            raise BudgetExceededError("too much")
+        with writing(ledger.path) as connection:
+            number = len(read(connection))
+            entry = LedgerEntry(number, token, "", "", token, EVENT, None, charge, "", "")
+            append(connection, entry.to_dict())
+        self.all.wait()
 
 
 def fork(work):
@@ -115,82 +110,99 @@ def fork(work):
     return child
 
 
-def seconds_of_a_spend(folder, repetitions=5):
-    """Measure how long a spend takes in a new process; it depends on what else the machine does."""
-    ledger = PrivacyLedger.create(folder / "timing.ledger", data="rows", budget=PLENTY)
-    start = time.monotonic()
-    child = fork(lambda: [spend(ledger, "timing") for _ in range(repetitions)])
-    os.waitpid(child, 0)
-    return (time.monotonic() - start) / repetitions
+def ended(child):
+    """Wait for a process; return whether it was killed."""
+    return os.WIFSIGNALED(os.waitpid(child, 0)[1])
 
 
-def kill(child, longest, rng):
-    """End a process, whatever it is doing at that moment."""
-    time.sleep(rng.uniform(0.0, longest))
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
+class Books:
+    """A ledger, and a file of what was released by those that spend from it."""
 
+    def __init__(self, folder, name):
+        self.path = folder / f"{name}.ledger"
+        self.ledger = PrivacyLedger.create(self.path, **TERMS)
+        self.log = os.open(folder / f"{name}.log", os.O_CREAT | os.O_RDWR | os.O_APPEND)
 
-def kill_at_random(release, folder, kills, rng):
-    """Kill processes that release one thing after the other; compare what left with the ledger."""
-    found = {"kills": 0, "released": 0, "unrecorded": 0, "unreadable": 0, "interrupted": 0}
-    longest = LONGEST_LIFE * seconds_of_a_spend(folder)
-    while found["kills"] < kills:
-        path, log = folder / f"{found['kills']}.ledger", folder / f"{found['kills']}.log"
-        ledger = PrivacyLedger.create(path, data="rows", budget=PLENTY)
-        out = os.open(log, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+    def emit(self, token):
+        os.write(self.log, f"{token}\n".encode())
 
-        def emit(token, out=out):
-            os.write(out, f"{token}\n".encode())
+    @property
+    def interrupted(self):
+        """Whether a process ended in the middle of a transaction."""
+        return Path(f"{self.path}-journal").exists()
 
-        def work(ledger=ledger, emit=emit):
-            for number in range(10**6):
-                release(ledger, f"{os.getpid()} {number}", emit)
+    @property
+    def released(self):
+        return os.pread(self.log, 2**20, 0).decode().split("\n")[:-1]
 
-        for _ in range(min(KILLS_PER_LEDGER, kills - found["kills"])):
-            kill(fork(work), longest, rng)
-            found["kills"] += 1
-            found["interrupted"] += Path(f"{path}-journal").exists()
-        os.close(out)
-        released = log.read_text().split("\n")[:-1]
-        found["released"] += len(released)
+    def problems(self):
+        """Compare what was released with the ledger: tokens without a record, faults."""
         try:
-            recorded = {entry.what for entry in ledger.contents().entries}
-            ledger.spend(EVENT, "zero_out", what="one more")
-            found["unreadable"] += bool(ledger.verify())
+            recorded = {entry.what for entry in self.ledger.contents().entries}
+            self.ledger.spend(EVENT, "zero_out", what="one more")
+            faults = bool(self.ledger.verify())
         except LedgerError:
-            found["unreadable"] += 1
-            continue
-        found["unrecorded"] += len(set(released) - recorded)
-    return found
+            return {"unrecorded": 0, "unreadable": 1}
+        return {"unrecorded": len(set(self.released) - recorded), "unreadable": int(faults)}
 
 
-def kill_while_created(folder, kills, rng):
+def kill_always(release, folder, moments, recovering):
+    """Kill a process at its first moment, one at its second, and so on, until one has survived.
+
+    Each finds the ledger as the one before has left it, in the middle of a transaction even, if
+    ``recovering``.
+    """
+    books, found, kills = Books(folder, f"{recovering}"), {"interrupted": 0, "released": 0}, 0
+
+    def emit(token):
+        moments.pass_one()
+        books.emit(token)
+        moments.pass_one()
+
+    def work():
+        moments.left = kills
+        release(books.ledger, f"{kills}", emit)
+
+    problems = {"unrecorded": 0, "unreadable": 0}
+    while ended(fork(work)) and not any(problems.values()):
+        kills += 1
+        found["interrupted"] += books.interrupted
+        if not recovering:
+            problems = books.problems()
+    if recovering:
+        problems = books.problems()
+    return {"kills": kills, **found, "released": len(books.released), **problems}
+
+
+def kill_while_created(folder, moments):
     """Kill processes that make a ledger; what is there is then a ledger, or may become one."""
-    found = {"kills": kills, "made": 0, "unreadable": 0}
-    longest = 2.0 * seconds_of_a_spend(folder)
-    for number in range(kills):
-        path = folder / f"new {number}.ledger"
-        terms = {"data": "rows", "budget": PLENTY}
-        child = fork(lambda path=path, terms=terms: PrivacyLedger.create(path, **terms))
-        kill(child, longest, rng)
+    found = {"kills": 0, "made": 0, "unreadable": 0}
+
+    def create():
+        moments.left = found["kills"]
+        PrivacyLedger.create(path, **TERMS)
+
+    while True:
+        path = folder / f"new {found['kills']}.ledger"
+        if not ended(fork(create)):
+            return found
+        found["kills"] += 1
         try:
             PrivacyLedger(path)
             found["made"] += 1
         except LedgerError:
-            found["unreadable"] += bool(PrivacyLedger.create(path, **terms).verify())
-    return found
+            found["unreadable"] += bool(PrivacyLedger.create(path, **TERMS).verify())
 
 
 def race(spending, folder, name):
     """Let processes race for what is left; count those that were let through."""
     ledger = PrivacyLedger.create(folder / f"{name}.ledger", data="rows", budget=GaussianDP(1.0))
     out = os.open(folder / f"{name}.log", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
-    start = time.monotonic() + 0.1
+    start = multiprocessing.get_context("fork").Barrier(RACERS)
 
     def work():
-        time.sleep(max(0.0, start - time.monotonic()))
-        for number in range(2 * ROOM):
+        start.wait()
+        for number in range(ROOM):
             try:
                 spending(ledger, f"{os.getpid()} {number}")
                 os.write(out, b"1")
@@ -198,24 +210,57 @@ def race(spending, folder, name):
                 os.write(out, b"0")
 
     for child in [fork(work) for _ in range(RACERS)]:
-        os.waitpid(child, 0)
+        ended(child)
     outcomes = (folder / f"{name}.log").read_text()
     return {"allowed": outcomes.count("1"), "refused": outcomes.count("0")}
 
 
-def main(folder, kills):
-    rng = random.Random()
-    found = {}
+def at_every_moment(folder):
+    found, moments = {}, Moments()
     for number, (name, release) in enumerate(KILLED.items()):
         own = folder / f"kill {number}"
         own.mkdir()
-        # Planted bugs show early.
-        share = kills if number == 0 else 2 * KILLS_PER_LEDGER
-        found[name] = kill_at_random(release, own, share, rng)
-    found["while created"] = kill_while_created(folder, max(20, kills // 10), rng)
-    found["races"] = {name: race(spending, folder, name) for name, spending in RACING.items()}
+        found[name] = [kill_always(release, own, moments, again) for again in (False, True)]
+    found["while created"] = kill_while_created(folder, moments)
+    found["races"] = {
+        "as it is": race(spend, folder, "as it is"),
+        "balance read before the lock": race(LookingFirst(), folder, "looking first"),
+    }
+    return found
+
+
+def seconds_of_a_spend(folder, repetitions=5):
+    """Measure how long a spend takes in a new process."""
+    ledger = PrivacyLedger.create(folder / "timing.ledger", **TERMS)
+    start = time.monotonic()
+    ended(fork(lambda: [spend(ledger, "timing") for _ in range(repetitions)]))
+    return (time.monotonic() - start) / repetitions
+
+
+def at_random(folder, kills):
+    """Kill processes that release one thing after the other, whatever they are doing."""
+    rng = random.Random()
+    found = {"kills": 0, "unrecorded": 0, "unreadable": 0}
+    longest = LONGEST_LIFE * seconds_of_a_spend(folder)
+    release = KILLED["as it is"]
+    while found["kills"] < kills:
+        books = Books(folder, found["kills"])
+
+        def work(books=books):
+            for number in itertools.count():
+                release(books.ledger, f"{os.getpid()} {number}", books.emit)
+
+        for _ in range(KILLS_PER_LEDGER):
+            child = fork(work)
+            time.sleep(rng.uniform(0.0, longest))
+            os.kill(child, signal.SIGKILL)
+            ended(child)
+            found["kills"] += 1
+        for name, count in books.problems().items():
+            found[name] += count
     return found
 
 
 if __name__ == "__main__":
-    print(json.dumps(main(Path(sys.argv[1]), int(sys.argv[2]))))  # noqa: T201
+    folder, kills = Path(sys.argv[1]), [int(kills) for kills in sys.argv[2:]]
+    print(json.dumps(at_random(folder, *kills) if kills else at_every_moment(folder)))  # noqa: T201
