@@ -20,7 +20,7 @@ ARGS ?=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test laws slow lint format bars peers speed noise planning table edges rates audit lock clean
+.PHONY: help demo test docs laws slow lint format bars peers speed noise planning table edges rates audit lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):.*## /\1|/' \
@@ -31,6 +31,9 @@ demo: $(VENV)/.installed-demo ## train a private model on real data and show wha
 
 test: $(VENV)/.installed-dev ## run all tests but the slow ones, on two processes
 	$(PYTEST) -n $(JOBS) $(ARGS)
+
+docs: $(VENV)/.installed-dev ## build the documentation site into build/site/html; a broken link fails
+	@OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(RUN) docs/_site/build.py -j $(JOBS) $(ARGS)
 
 slow: $(VENV)/.installed-dev ## run the slow tests
 	$(PYTEST) -n $(JOBS) -m slow $(ARGS) || [ $$? -eq 5 ]  # 5: there is none

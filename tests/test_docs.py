@@ -4,6 +4,7 @@ import doctest
 import enum
 import importlib
 import inspect
+import pkgutil
 import re
 import shlex
 import types
@@ -12,32 +13,13 @@ from pathlib import Path
 
 import pytest
 
+import dpglm
+from docs._site import api_pages, pages
+
 ROOT = Path(__file__).parent.parent
 PAGES = [
     *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")),
     *sorted((ROOT / "docs").rglob("*.md")),
-]
-PUBLIC = [
-    "dpglm",
-    "dpglm.audit",
-    "dpglm.tables.schema",
-    "dpglm.data.spec",
-    "dpglm.datasets",
-    "dpglm.estimators",
-    "dpglm.exceptions",
-    "dpglm.ledger",
-    "dpglm.oracle.clipping",
-    "dpglm.papers",
-    "dpglm.preprocessing",
-    "dpglm.privacy",
-    "dpglm.privacy.gdp",
-    "dpglm.privacy.noise",
-    "dpglm.problem",
-    "dpglm.report",
-    "dpglm.report.html",
-    "dpglm.report.plots",
-    "dpglm.selection",
-    "dpglm.solvers",
 ]
 FENCE = re.compile(
     r"^(?:<!-- needs: (?P<needs>\S+) -->\n+)?```(?P<language>\w*)\n(?P<code>.*?)^```$",
@@ -184,9 +166,9 @@ class TestNames:
         assert broken_links(page, page.read_text()) == []
 
     def test_broken_links_are_seen(self):
-        text = "[a](#learn) [b](nowhere.md) [c](#nowhere) [d](notation.md#rows) [e](https://a.b)"
+        text = "[a](#nothing) [b](nowhere.md) [c](#nowhere) [d](notation.md#rows) [e](https://a.b)"
         found = broken_links(ROOT / "docs" / "index.md", text)
-        assert found == ["#learn", "nowhere.md", "#nowhere", "notation.md#rows"]
+        assert found == ["#nothing", "nowhere.md", "#nowhere", "notation.md#rows"]
         assert broken_links(ROOT / "docs" / "index.md", "[a](notation.md#losses)") == []
 
     @pytest.mark.parametrize("page", PAGES, ids=relative)
@@ -225,34 +207,57 @@ class TestNames:
             )
 
 
-def public_names(module):
-    """``__all__``, or where there is none, what the package re-exports."""
-    if hasattr(module, "__all__"):
-        return sorted(module.__all__)
-    return sorted(
-        name
-        for name, value in vars(module).items()
-        if not name.startswith("_")
-        and not isinstance(value, types.ModuleType)
-        # ``from __future__ import annotations`` leaves a name behind.
-        and name != "annotations"
-    )
-
-
-def sections(text):
-    found = re.split(r"^## (.+)$", text, flags=re.MULTILINE)
-    return dict(zip(found[1::2], found[2::2], strict=True))
+PUBLIC = api_pages.packages((ROOT / "docs/api.md").read_text())
 
 
 class TestApi:
-    @pytest.mark.parametrize("name", PUBLIC)
-    def test_lists_every_public_name_and_no_other(self, name):
-        section = sections((ROOT / "docs/api.md").read_text())[name]
-        listed = re.findall(r"^\| `(\w+)` \| \S", section, re.MULTILINE)
-        assert sorted(listed) == public_names(importlib.import_module(name))
+    def test_every_package_with_public_names_is_listed(self):
+        exporting = {
+            found.name
+            for found in pkgutil.iter_modules(dpglm.__path__, "dpglm.")
+            if found.ispkg and api_pages.public_names(importlib.import_module(found.name))
+        }
+        assert exporting - {"dpglm.cli"} <= set(PUBLIC)
 
-    def test_has_no_other_section(self):
-        assert set(sections((ROOT / "docs/api.md").read_text())) == set(PUBLIC)
+    @pytest.mark.parametrize("name", PUBLIC)
+    def test_every_public_name_is_documented(self, name):
+        module = importlib.import_module(name)
+        for member in api_pages.public_names(module):
+            assert api_pages.summary(module, member).endswith("."), member
+
+    def test_an_undocumented_name_is_seen(self):
+        module = types.ModuleType("bare")
+        module.function = lambda: None
+        with pytest.raises(api_pages.UndocumentedError, match=r"bare\.function"):
+            api_pages.summary(module, "function")
+
+    def test_a_name_that_two_packages_export_has_one_home(self):
+        modules = {name: importlib.import_module(name) for name in PUBLIC}
+        homes = api_pages.find_homes(modules)
+        assert homes["dpglm", "Ridge"] == homes["dpglm.estimators", "Ridge"] == "dpglm.estimators"
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    source = tmp_path_factory.mktemp("site") / "source"
+    pages.gather(ROOT, source)
+    return source
+
+
+class TestPages:
+    def test_links_lead_to_pages_of_the_site(self, source):
+        assert "](choosing.md)" in (source / "index.md").read_text()
+        assert "](CONTRIBUTING.md)" in (source / "index.md").read_text()
+        assert "](tutorials/adult.md)" in (source / "README.md").read_text()
+
+    def test_every_page_is_in_the_navigation_once(self, source):
+        listed = []
+        for index in source.rglob("index.md"):
+            for tree in re.findall(r"^```{toctree}\n(.*?)^```$", index.read_text(), re.M | re.S):
+                listed += [(index.parent / name).resolve() for name in re.findall("<(.+)>", tree)]
+        assert sorted(listed) == sorted(
+            [*set(source.rglob("*.md")) - {source / "index.md"}, source / "gallery" / "index.rst"]
+        )
 
 
 # Summaries, sections and parameters as numpydoc wants them. Left out: an extended summary, an
@@ -274,7 +279,7 @@ def documented():
     """Full names of all that is public, and what is checked of each."""
     found = {}
     for module in map(importlib.import_module, PUBLIC):
-        for value in (getattr(module, name) for name in public_names(module)):
+        for value in (getattr(module, name) for name in api_pages.public_names(module)):
             # Type aliases have another home; enumerations have members in place of parameters.
             if not getattr(value, "__module__", "").startswith("dpglm"):
                 continue

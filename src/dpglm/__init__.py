@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from dpglm.solvers import NoisyGD as NoisyGD
 
 __version__ = "0.1.0"
+"""Version of the package."""
 
 # Loaded when first used, so that `import dpglm` does not wait for scikit-learn.
 _HOME = {

@@ -18,6 +18,7 @@ _LARGEST_TARGET = 1e100
 _NO_BOUNDS = (-math.inf, math.inf)
 
 FloatType = Literal["float32", "float64"]
+"""Name of a floating-point type."""
 
 
 @final

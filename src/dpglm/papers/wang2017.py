@@ -136,7 +136,7 @@ class Wang2017NonConvex(Solver):
     -----
     Let s be the noise in each coordinate of a mean gradient divided by sqrt(T), d the number of
     coefficients and Y^2 a bound on the loss at zero, where the iteration starts. For an iterate
-    drawn uniformly from the first T,
+    drawn uniformly from the first T::
 
         E |grad F(w)|^2 <= 2 (H + lambda) Y^2 / T + d T s^2,
 

@@ -13,8 +13,8 @@ __all__ = ["Adjacency"]
 class Adjacency(enum.StrEnum):
     """What counts as "one person's data" when a privacy claim is made.
 
-    Members
-    -------
+    Attributes
+    ----------
     ZERO_OUT
         One row's contribution becomes zero; the number of rows is public.
     ADD_REMOVE

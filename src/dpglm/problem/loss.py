@@ -22,8 +22,8 @@ __all__ = ["ConvexScalarLoss", "Loss", "Target"]
 class Target(enum.StrEnum):
     """What a loss accepts as its target.
 
-    Members
-    -------
+    Attributes
+    ----------
     BINARY
         -1 or +1.
     CLASS

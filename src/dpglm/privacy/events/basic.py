@@ -322,7 +322,7 @@ class ObjectivePerturbation(Event):
     swapped the first term is at most 0, the second as before. So the loss is at most
     ``c + s^2/2 + s |u|`` with ``c = log(1 + ratio)`` or 0; delta grows with the loss.
 
-    Under replace-one ``b' - b`` lies in the plane of the two rows, with |b' - b| <= 2 L, and
+    Under replace-one ``b' - b`` lies in the plane of the two rows, with ``|b' - b| <= 2 L``, and
     ``c`` serves both orders. There the tail of the variable in place of ``|u|`` is at most
     ``exp(-v^2/2)``, and ``2 Phi(-v)`` for ``v^2 >= 3``: see the page of proofs.
 
