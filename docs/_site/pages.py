@@ -48,13 +48,13 @@ def contents(index, source):
     """Return navigation for an index: the pages that it links to, by section at the top."""
     captions = {}
     sections = re.split(r"^## (.+)$", index.read_text(), flags=re.MULTILINE)
-    for caption, text in zip(["", *sections[1::2]], sections[::2], strict=True):
+    for caption, text in zip(["Pages", *sections[1::2]], sections[::2], strict=True):
         for title, link in ENTRY.findall(text):
             there = (index.parent / link).resolve()
             if there.suffix in {".md", ".rst"} and there.is_relative_to(index.parent):
                 # The last section that names a page is where it belongs.
                 captions.pop(link, None)
-                captions[link] = (caption if index.parent == source else "", title.strip("`"))
+                captions[link] = (caption, title.strip("`"))
     trees = {}
     for link, (caption, title) in captions.items():
         trees.setdefault(caption, []).append(f"{title} <{link}>\n")
