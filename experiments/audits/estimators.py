@@ -130,6 +130,8 @@ CASES: list[Case] = [
     estimator_case("LinearSVC"),
     estimator_case("LinearSVC", "three classes", n_classes=3),
     estimator_case("RobustClassifier"),
+    estimator_case("GeneralizedLinearClassifier", loss="smoothed_hinge"),
+    estimator_case("GeneralizedLinearRegressor", loss="huber", **TARGETS),
     pipeline_case(ZERO_OUT),
     pipeline_case(REPLACE_ONE),
     transformer_case(ZERO_OUT),

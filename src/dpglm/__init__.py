@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from dpglm.data.stream.mapped import MappedRows as MappedRows
     from dpglm.data.stream.parquet import ParquetRows as ParquetRows
     from dpglm.estimators import ElasticNet as ElasticNet
+    from dpglm.estimators import GeneralizedLinearClassifier as GeneralizedLinearClassifier
+    from dpglm.estimators import GeneralizedLinearRegressor as GeneralizedLinearRegressor
     from dpglm.estimators import HuberRegressor as HuberRegressor
     from dpglm.estimators import Lasso as Lasso
     from dpglm.estimators import LinearRegression as LinearRegression
@@ -41,6 +43,8 @@ _HOME = {
     "ApproximateDP": "dpglm.privacy",
     "ElasticNet": "dpglm.estimators",
     "GaussianDP": "dpglm.privacy",
+    "GeneralizedLinearClassifier": "dpglm.estimators",
+    "GeneralizedLinearRegressor": "dpglm.estimators",
     "HuberRegressor": "dpglm.estimators",
     "Lasso": "dpglm.estimators",
     "LinearRegression": "dpglm.estimators",

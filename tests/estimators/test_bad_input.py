@@ -14,6 +14,8 @@ from sklearn.exceptions import DataConversionWarning
 from dpglm import (
     ElasticNet,
     GaussianDP,
+    GeneralizedLinearClassifier,
+    GeneralizedLinearRegressor,
     HuberRegressor,
     Lasso,
     LinearRegression,
@@ -34,6 +36,7 @@ CLASSIFIERS = [
     LinearSVC(),
     LinearSVC(loss="hinge"),
     RobustClassifier(),
+    GeneralizedLinearClassifier(),
 ]
 REGRESSORS = [
     LinearRegression(),
@@ -41,6 +44,7 @@ REGRESSORS = [
     Lasso(alpha=0.1),
     ElasticNet(alpha=0.1),
     HuberRegressor(),
+    GeneralizedLinearRegressor(),
     PoissonRegressor(),
 ]
 ESTIMATORS = CLASSIFIERS + REGRESSORS

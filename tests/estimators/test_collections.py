@@ -10,6 +10,7 @@ from sklearn.base import clone, is_regressor
 from sklearn.preprocessing import Normalizer
 
 from dpglm import (
+    GeneralizedLinearRegressor,
     HuberRegressor,
     LogisticRegression,
     PoissonRegressor,
@@ -31,6 +32,7 @@ ESTIMATORS = [
     LogisticRegression(),
     Ridge(),
     HuberRegressor(),
+    GeneralizedLinearRegressor(),
     PoissonRegressor(),
 ]
 FACTS = {"row_norm": 1.2, "weight_bound": 0.8}

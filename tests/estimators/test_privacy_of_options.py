@@ -11,6 +11,8 @@ from sklearn.base import clone, is_regressor
 
 from dpglm import (
     ElasticNet,
+    GeneralizedLinearClassifier,
+    GeneralizedLinearRegressor,
     HuberRegressor,
     Lasso,
     LinearRegression,
@@ -35,6 +37,7 @@ CLASSIFIERS = [
     LinearSVC(loss="hinge"),
     LinearSVC(loss="smoothed_hinge"),
     RobustClassifier(),
+    GeneralizedLinearClassifier(),
     RobustClassifier(loss="tangent"),
     RobustClassifier(loss="tempered"),
 ]
@@ -44,6 +47,7 @@ REGRESSORS = [
     Lasso(alpha=0.01),
     ElasticNet(alpha=0.01),
     HuberRegressor(),
+    GeneralizedLinearRegressor(),
     PoissonRegressor(),
 ]
 OPTIONS = {

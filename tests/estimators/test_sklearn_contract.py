@@ -19,6 +19,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from dpglm import (
     ElasticNet,
+    GeneralizedLinearClassifier,
+    GeneralizedLinearRegressor,
     HuberRegressor,
     Lasso,
     LinearRegression,
@@ -42,6 +44,9 @@ ESTIMATORS = [
     Ridge(),
     Lasso(),
     ElasticNet(),
+    GeneralizedLinearClassifier(),
+    GeneralizedLinearRegressor(),
+    GeneralizedLinearRegressor(loss="poisson"),
     HuberRegressor(),
     PoissonRegressor(),
 ]

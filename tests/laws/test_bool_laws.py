@@ -40,6 +40,9 @@ def public():
 def settings():
     """Classes of settings with fields that are true or false, and these fields."""
     for kind in public():
+        # Estimators check theirs in fit, as scikit-learn wants it: see below.
+        if isinstance(kind, type) and issubclass(kind, BaseEstimator):
+            continue
         if isinstance(kind, type) and dataclasses.is_dataclass(kind):
             for field in dataclasses.fields(kind):
                 if field.init and field.type == "bool":
@@ -126,7 +129,7 @@ LINEAR = [kind for kind in ESTIMATORS if "fit_intercept" in inspect.signature(ki
 
 
 def test_all_flags_of_estimators_are_tried():
-    assert len(LINEAR) == 9
+    assert len(LINEAR) == 11
     for kind in ESTIMATORS:
         if "steps" in inspect.signature(kind).parameters:
             continue

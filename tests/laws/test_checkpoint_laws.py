@@ -171,8 +171,8 @@ class Rescaled(Ridge):
         )
         self.unit = unit
 
-    def _in_target_units(self, coef, intercept, low, high):
-        coef, intercept = super()._in_target_units(coef, intercept, low, high)
+    def _model(self, w, task):
+        coef, intercept = super()._model(w, task)
         return coef * self.unit.factor, intercept * self.unit.factor
 
 

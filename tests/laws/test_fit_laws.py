@@ -16,6 +16,8 @@ from sklearn.preprocessing import Normalizer
 from dpglm import (
     ElasticNet,
     GaussianDP,
+    GeneralizedLinearClassifier,
+    GeneralizedLinearRegressor,
     HuberRegressor,
     Lasso,
     LinearRegression,
@@ -34,6 +36,7 @@ from dpglm import (
 )
 from dpglm.exceptions import BudgetExceededError
 from dpglm.preprocessing import Center, OrientedGradients, RandomFourierFeatures, SchemaEncoder
+from dpglm.problem import Savage
 from dpglm.report.model_file import save_model
 
 N, D = 60, 9
@@ -71,6 +74,9 @@ def cases():
         "one against the rest": logistic(classes=[0, 1, 2], multi_class="ovr"),
         "LinearSVC": LinearSVC(solver=STEPS, feature_bounds=bounds(), classes=[0, 1]),
         "RobustClassifier": RobustClassifier(solver=STEPS, row_norm=2.0, classes=[0, 1]),
+        "GeneralizedLinearClassifier": GeneralizedLinearClassifier(
+            solver=STEPS, row_norm=2.0, classes=[0, 1], loss=Savage()
+        ),
         **{
             kind.__name__: linear(kind)
             for kind in (
@@ -79,6 +85,7 @@ def cases():
                 Lasso,
                 ElasticNet,
                 HuberRegressor,
+                GeneralizedLinearRegressor,
                 PoissonRegressor,
             )
         },

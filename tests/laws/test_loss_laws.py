@@ -486,3 +486,38 @@ def test_a_loss_is_a_value(case: Case) -> None:
     assert hash(case.loss) == hash(copy.deepcopy(case.loss))
     with pytest.raises(AttributeError):
         case.loss.anything = 1
+
+
+# Targets in other units.
+
+RANGE = {Target.REAL: (-3.0, 9.0), Target.COUNT: (0.0, 9.0)}
+
+
+def factor_of_standardized_slopes(loss: Loss, scaled: Loss) -> Array:
+    """By what slopes differ at the scores that the link makes of standardized ones."""
+    low, high = RANGE[loss.target]
+    assert loss.link is not None
+    shift, scale = loss.link.standardization(low, high)
+    y = np.linspace(low, high, 40)
+    z = np.random.default_rng(0).normal(size=40)
+    coef, intercept = loss.link.original_units(np.ones(1), 0.0, shift, scale)
+    factors: Array = loss.slope(coef * z + intercept, y) / scaled.slope(z, (y - shift) / scale)
+    return factors
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if case.loss.for_scaled_targets(2.0) is not None], ids=name
+)
+def test_standardized_targets_have_the_same_minimisers(case: Case) -> None:
+    assert case.loss.link is not None
+    _, scale = case.loss.link.standardization(*RANGE[case.loss.target])
+    scaled = case.loss.for_scaled_targets(scale)
+    assert scaled is not None
+    factors = factor_of_standardized_slopes(case.loss, scaled)
+    assert factors.min() > 0.0
+    np.testing.assert_allclose(factors, factors[0], rtol=1e-9)
+
+
+def test_a_loss_that_is_not_scaled_with_its_targets_is_found_out() -> None:
+    factors = factor_of_standardized_slopes(Huber(2.0), Huber(2.0))
+    assert factors.max() > 1.5 * factors.min()

@@ -21,6 +21,8 @@ from sklearn.preprocessing import Normalizer, PolynomialFeatures
 from dpglm import (
     ApproximateDP,
     ElasticNet,
+    GeneralizedLinearClassifier,
+    GeneralizedLinearRegressor,
     HuberRegressor,
     Lasso,
     LinearRegression,
@@ -50,6 +52,8 @@ ESTIMATORS = [
     LinearSVC(loss="hinge"),
     LinearSVC(),
     RobustClassifier(loss="tempered"),
+    GeneralizedLinearClassifier(loss="savage"),
+    GeneralizedLinearRegressor(loss="poisson"),
     LinearRegression(),
     Lasso(alpha=0.01),
     ElasticNet(alpha=0.01),

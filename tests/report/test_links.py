@@ -135,6 +135,15 @@ def test_a_link_that_a_model_file_cannot_hold_is_refused(tmp_path):
     assert not (tmp_path / "model.json").exists()
 
 
+def test_a_link_that_is_left_out_is_found_out(tmp_path):
+    estimator, _ = fitted_with(Logistic())
+    save_model(estimator, tmp_path / "model.json")
+    forged = json.loads((tmp_path / "model.json").read_text()) | {"link": "identity"}
+    (tmp_path / "model.json").write_text(json.dumps(forged))
+    with pytest.raises(ValueError, match="link None is not that of its certificate's loss"):
+        load_model(tmp_path / "model.json")
+
+
 @pytest.mark.parametrize("link", ["logistic", "tangent"])
 def test_a_link_that_the_loss_lacks_is_found_out(link, tmp_path):
     estimator, _ = fitted_with(SquaredHinge())

@@ -49,6 +49,8 @@ ESTIMATORS: Mapping[str, str] = MappingProxyType(
         "elasticnet": "ElasticNet",
         "huber": "HuberRegressor",
         "poisson": "PoissonRegressor",
+        "classifier": "GeneralizedLinearClassifier",
+        "regressor": "GeneralizedLinearRegressor",
     }
 )
 """Names on the command line of the classes in ``dpglm.estimators``."""

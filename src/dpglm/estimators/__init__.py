@@ -3,12 +3,23 @@
 from dpglm.estimators.composed.pipeline import PrivatePipeline
 from dpglm.estimators.composed.search import PrivateGridSearchCV, PrivateRandomizedSearchCV
 from dpglm.estimators.composed.transformer import PrivateTransformer
-from dpglm.estimators.linear.classifiers import LinearSVC, LogisticRegression, RobustClassifier
+from dpglm.estimators.linear.classifiers import (
+    GeneralizedLinearClassifier,
+    LinearSVC,
+    LogisticRegression,
+    RobustClassifier,
+)
 from dpglm.estimators.linear.least_squares import ElasticNet, Lasso, LinearRegression, Ridge
-from dpglm.estimators.linear.regressors import HuberRegressor, PoissonRegressor
+from dpglm.estimators.linear.regressors import (
+    GeneralizedLinearRegressor,
+    HuberRegressor,
+    PoissonRegressor,
+)
 
 __all__ = [
     "ElasticNet",
+    "GeneralizedLinearClassifier",
+    "GeneralizedLinearRegressor",
     "HuberRegressor",
     "Lasso",
     "LinearRegression",

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
-from sklearn.base import BaseEstimator
+from sklearn.utils import Tags
 
 from dpglm._validation import check_integer, check_one_of, check_real
 from dpglm.certificate.certificate import PublicFact
@@ -26,6 +26,7 @@ from dpglm.data.feature_bounds import (
 )
 from dpglm.data.prepare import ColumnScaling
 from dpglm.data.spec import SMALLEST, FloatType
+from dpglm.estimators._parameters import Declared
 from dpglm.exceptions import (
     EqualBoundsWarning,
     LowSignalWarning,
@@ -42,7 +43,9 @@ from dpglm.tables.finite import column_in_words
 
 __all__ = [
     "PrivateEstimator",
+    "PrivateFit",
     "PublicFacts",
+    "Spending",
     "warn_of_equal_targets",
     "warn_of_noise",
     "warn_of_slow_sums",
@@ -74,18 +77,86 @@ class PublicFacts:
         )
 
 
-class PrivateEstimator(BaseEstimator):
-    """Reads the parameters that say what may be spent and what is public about the rows."""
+class Spending(Declared):
+    """What may be spent, and where it is recorded.
 
-    epsilon: float
-    delta: float | Literal["auto"]
-    budget: PrivacyBudget | None
-    ledger: PrivacyLedger | str | os.PathLike[str] | None
-    adjacency: str
-    n_rows: int | None
-    row_norm: float | None
-    feature_bounds: FeatureBounds | None
-    random_state: int | NoiseSource | None
+    Parameters
+    ----------
+    epsilon : float, default=1.0
+        Privacy budget epsilon, above 0.
+    delta : float or "auto", default="auto"
+        Privacy budget delta, in (0, 1). "auto" is the largest power of ten that is at most
+        ``1 / (10 n)``, and at most 1e-5 (``dpglm.privacy.default_delta``).
+    ledger : PrivacyLedger or path-like, optional
+        Ledger of the data set, where every fit is recorded and paid for before it releases
+        anything; one that would go over the ledger's budget is refused.
+    """
+
+    epsilon: float = 1.0
+    delta: float | Literal["auto"] = "auto"
+    ledger: PrivacyLedger | str | os.PathLike[str] | None = None
+
+
+class PrivateFit(Spending, own_first=False):
+    """What one fit spends, between which data sets, with which randomness.
+
+    Parameters
+    ----------
+    budget : PrivacyBudget, optional
+        Takes the place of ``epsilon`` and ``delta``: ``ApproximateDP``, ``GaussianDP`` or
+        ``ZeroConcentratedDP``.
+    adjacency : {"zero_out", "add_remove", "replace_one"}, default="zero_out"
+        Which data sets must be hard to tell apart: ``dpglm.privacy.Adjacency``.
+    n_rows : int, optional
+        Public number of rows; only needed for ``adjacency="add_remove"``, where the true number
+        is private and any rough public figure will do.
+    random_state : int or NoiseSource, optional
+        None: noise from the operating system. ``OpenDPNoise()``: Gaussian noise from OpenDP. An
+        integer makes the fit reproducible and NOT private, and ``privacy_`` says so.
+    """
+
+    budget: PrivacyBudget | None = None
+    adjacency: str = "zero_out"
+    n_rows: int | None = None
+    random_state: int | NoiseSource | None = None
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.non_deterministic = not isinstance(self.random_state, numbers.Integral)
+        return tags
+
+
+class PrivateEstimator(PrivateFit, own_first=False):
+    """Reads the parameters that say what may be spent and what is public about the rows.
+
+    Parameters
+    ----------
+    row_norm : float, optional
+        Public bound R on the L2 norm of a row (after ``feature_bounds`` are applied), above 0.
+        Longer rows are scaled down to it. Default: the square root of the number of features if
+        ``feature_bounds`` are given; else the largest norm in the data, with a warning.
+    feature_bounds : mapping, pair of float or array_like, or sequence of pairs, optional
+        Public lower and upper bounds of the columns: ``{"age": (18, 90), "pay": (0, 1e5)}`` by
+        name (or by number from 0, for a matrix), ``(low, high)`` for all columns or as two
+        arrays, or one pair ``(low, high)`` for each column. Values are clipped to them whenever
+        rows are read, and columns mapped to [-1, 1] (sparse ones scaled, not shifted).
+
+    Attributes
+    ----------
+    feature_bounds_ : ndarray of shape (2, n_features) or None
+        Lower and upper bounds of the columns, as they were used.
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : ndarray of str
+        Names of the columns, where X had any.
+    privacy_ : dpglm.report.Certificate
+        What was spent, on which events, and which facts were treated as public.
+    solution_ : dpglm.solvers.Solution
+        The plan that was executed, and public diagnostics of each step.
+    """
+
+    row_norm: float | None = None
+    feature_bounds: FeatureBounds | None = None
 
     def _adjacency(self) -> Adjacency:
         return Adjacency(check_one_of("adjacency", self.adjacency, tuple(Adjacency)))

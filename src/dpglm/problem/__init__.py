@@ -18,12 +18,14 @@ from dpglm.problem.loss import ConvexScalarLoss, Loss, Target
 from dpglm.problem.losses import Huber, Logistic, Poisson, Softmax, Squared
 from dpglm.problem.one_vs_rest import OneVsRest
 from dpglm.problem.problem import Problem
+from dpglm.problem.registry import losses_in
 from dpglm.problem.regularizers import L1, L2, ElasticNet, GroupLasso, NoPenalty, Regularizer
 from dpglm.problem.robust_losses import Savage, Tangent, Tempered
 
 __all__ = [
     "L1",
     "L2",
+    "LOSSES",
     "BinaryLink",
     "Box",
     "ClassLink",
@@ -63,3 +65,6 @@ __all__ = [
     "clipped_slope",
     "clipped_value",
 ]
+
+LOSSES = losses_in(globals())
+"""Each loss that needs no settings, by the name that estimators take."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import math
 from dataclasses import dataclass
 from typing import final
 
@@ -53,6 +54,43 @@ class Link(abc.ABC):
             May be ``z`` itself. For binary targets the probability of +1, for classes those of
             all K.
         """
+
+    def standardization(self, low: float, high: float) -> tuple[float, float]:
+        """Return a shift and a scale of targets that ``original_units`` can undo.
+
+        Parameters
+        ----------
+        low, high : float
+            Range of the targets.
+
+        Returns
+        -------
+        shift, scale : float
+            What is subtracted from targets, and what they are divided by afterwards: 0 and 1 if
+            scores cannot undo anything else.
+        """
+        return 0.0, 1.0
+
+    def original_units(
+        self, coef: FloatArray, intercept: float, shift: float, scale: float
+    ) -> tuple[FloatArray, float]:
+        """Turn a model of standardized targets into one of the targets themselves.
+
+        Parameters
+        ----------
+        coef : ndarray of float
+            Coefficients.
+        intercept : float
+            Intercept.
+        shift, scale : float
+            As ``standardization`` returned them.
+
+        Returns
+        -------
+        coef : ndarray of float
+        intercept : float
+        """
+        return coef, intercept
 
 
 class ClassLink(Link):
@@ -129,6 +167,14 @@ class IdentityLink(Link):
     def inverse(self, z: ArrayLike) -> FloatArray:
         return as_float(z)
 
+    def standardization(self, low: float, high: float) -> tuple[float, float]:
+        return low / 2.0 + high / 2.0, (high / 2.0 - low / 2.0) or 1.0
+
+    def original_units(
+        self, coef: FloatArray, intercept: float, shift: float, scale: float
+    ) -> tuple[FloatArray, float]:
+        return scale * coef, scale * intercept + shift
+
 
 @final
 @dataclass(frozen=True)
@@ -143,6 +189,15 @@ class LogLink(Link):
 
     def inverse(self, z: ArrayLike) -> FloatArray:
         return limited_exp(as_float(z))
+
+    def standardization(self, low: float, high: float) -> tuple[float, float]:
+        return 0.0, high or 1.0
+
+    def original_units(
+        self, coef: FloatArray, intercept: float, shift: float, scale: float
+    ) -> tuple[FloatArray, float]:
+        # exp(z) predicts y / scale, so z + log(scale) predicts y.
+        return coef, intercept + math.log(scale)
 
 
 @final

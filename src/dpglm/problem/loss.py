@@ -196,6 +196,23 @@ class Loss(abc.ABC):
         """
         return self._curvature(*self._inputs(np.asarray(z), np.asarray(y)))
 
+    def for_scaled_targets(self, scale: float) -> Loss | None:
+        """Return the loss that has the same minimisers where targets are standardized.
+
+        Parameters
+        ----------
+        scale : float
+            What targets are divided by, after the shift that ``link.standardization`` allows.
+
+        Returns
+        -------
+        Loss or None
+            A loss ``l'`` whose slope is a multiple of this one's at the standardized targets and
+            the scores that ``link.original_units`` maps to ``z``; None if there is none, so that
+            targets must be left as they are.
+        """
+        return None
+
     @property
     def slope_bound(self) -> float:
         """Supremum of the slope's L2 norm over all z and all admitted y (inf if there is none)."""

@@ -179,6 +179,9 @@ class Squared(ConvexScalarLoss):
     link = IdentityLink()
     nonnegative = True
 
+    def for_scaled_targets(self, scale: float) -> Squared:
+        return self
+
     def _value(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
         r: FloatArray = z - y
         r *= r
@@ -229,6 +232,9 @@ class Huber(ConvexScalarLoss):
 
     def __post_init__(self) -> None:
         require_positive("threshold", self.threshold)
+
+    def for_scaled_targets(self, scale: float) -> Huber:
+        return Huber(self.threshold / scale)
 
     def _value(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
         r = z - y
@@ -284,6 +290,9 @@ class Poisson(ConvexScalarLoss):
     target = Target.COUNT
     link = LogLink()
     nonnegative = False
+
+    def for_scaled_targets(self, scale: float) -> Poisson:
+        return self
 
     def _value(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
         e = limited_exp(z)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check_shapes", "disagreements"]
 
+_WITHOUT_A_LINK_IN_0_1_0 = ("Savage", "Tangent", "Tempered")
 _LOSSES = (getattr(problem, name) for name in problem.__all__)
 _LINKS: dict[str, Any] = {
     one.__name__: one.link
@@ -93,12 +94,13 @@ def _disagreements(model: LinearModel, certificate: Certificate) -> Iterator[str
 def _contradicts(link: Link | None, loss: str) -> bool:
     """Whether a loss of ``dpglm.problem``, told by its ``repr``, has another link."""
     *wrappers, innermost = re.findall(r"(\w+)\(", loss) or [""]
-    # Files of earlier versions leave out some links of classes.
-    if link is None or innermost not in _LINKS:
+    if innermost not in _LINKS:
         return False
     own: Link | None = _LINKS[innermost]
     if OneVsRest.__name__ in wrappers:
         own = OneVsRestLink(own) if isinstance(own, BinaryLink) else None
+    if link is None and innermost in _WITHOUT_A_LINK_IN_0_1_0:
+        return False
     return link != own
 
 

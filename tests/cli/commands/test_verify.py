@@ -95,7 +95,7 @@ def test_a_certificate_with_a_part_of_the_wrong_kind_is_none(run, released, fail
     ("name", "change", "status", "says"),
     [
         ("model.json", {"classes": ["yes", "no"]}, 1, "classes of the model are not those"),
-        ("model.json", {"link": "identity"}, 1, "link 'identity' is not that of"),
+        ("model.json", {"link": "identity"}, 1, "link None is not that of"),
         ("model.json", {"digest": "0" * 64}, 1, "changed after it was written"),
         ("model.json", {"classes": 3}, 2, "model.json: classes must be an array, got 3"),
         ("model.json", {"coef": [[None]]}, 2, "coef[0][0] must be a finite number, got None"),

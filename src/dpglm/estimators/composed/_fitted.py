@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm.certificate.certificate import Certificate
-from dpglm.estimators.linear._base import PrivateLinearModel
 from dpglm.solvers.base import Solution
 
 __all__ = ["FittedModel"]
@@ -17,7 +16,7 @@ __all__ = ["FittedModel"]
 class FittedModel:
     """Shows what ``estimator_`` learned, and lacks it as long as there is none."""
 
-    estimator_: PrivateLinearModel
+    estimator_: Any
 
     @property
     def classes_(self) -> NDArray[Any]:
@@ -39,14 +38,16 @@ class FittedModel:
     @property
     def n_iter_(self) -> int:
         """Number of steps of the run, private preprocessing included."""
-        return self.estimator_.n_iter_
+        return int(self.estimator_.n_iter_)
 
     @property
     def privacy_(self) -> Certificate:
         """The certificate of the whole."""
-        return self.estimator_.privacy_
+        certificate: Certificate = self.estimator_.privacy_
+        return certificate
 
     @property
     def solution_(self) -> Solution:
         """The plan that was executed, and public diagnostics of each step."""
-        return self.estimator_.solution_
+        solution: Solution = self.estimator_.solution_
+        return solution

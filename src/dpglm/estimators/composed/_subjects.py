@@ -144,7 +144,8 @@ class _Pipeline(Subject[PrivatePipeline]):
                 f"candidates must have the fixed transformers {self._fixed!r}, and private steps "
                 f"or 'passthrough' in other places, got {in_one_line(dict(parameters))}"
             )
-        return pipeline._configured(parts)
+        model: PrivateLinearModel = pipeline._configured(parts)
+        return model
 
     def searching(self, solver: Solver) -> PrivatePipeline:
         estimator = clone(self._parts.estimator).set_params(solver=solver)
@@ -152,7 +153,8 @@ class _Pipeline(Subject[PrivatePipeline]):
         return self._with({"steps": steps, "shares": None})
 
     def model_in(self, fitted: PrivatePipeline) -> PrivateLinearModel:
-        return fitted.estimator_
+        model: PrivateLinearModel = fitted.estimator_
+        return model
 
     def settle(self, fitted: PrivatePipeline, parameters: Mapping[str, Any]) -> None:
         super().settle(fitted, parameters)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import numbers
-import os
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Self, final
+from dataclasses import field
+from typing import Any, Self, final
 
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, clone
@@ -19,16 +18,14 @@ from dpglm._all_or_nothing import all_or_nothing
 from dpglm._validation import in_one_line
 from dpglm.certificate.certificate import PublicFact
 from dpglm.data.collection import Collection
+from dpglm.estimators._private import PrivateFit
 from dpglm.estimators.composed._composed import named_error, named_numbers, names_after
 from dpglm.estimators.composed._fitted import FittedModel
 from dpglm.estimators.composed._fixed import check_alone, check_fixed, known_row_norm, ready
 from dpglm.estimators.composed._steps import NamedSteps, private_shares
 from dpglm.estimators.linear._base import PrivateLinearModel
-from dpglm.ledger.ledger import PrivacyLedger
 from dpglm.preprocessing.base import Preprocessor
 from dpglm.preprocessing.schema_encoder import SchemaEncoder
-from dpglm.privacy.budget import PrivacyBudget
-from dpglm.privacy.noise import NoiseSource
 from dpglm.solvers.base import Plan
 from dpglm.solvers.composite.preprocessed import Preprocessed
 from dpglm.tables.schema import Schema
@@ -64,7 +61,7 @@ def _final_has(method: str) -> Any:
 
 
 @final
-class PrivatePipeline(NamedSteps, FittedModel, BaseEstimator):
+class PrivatePipeline(NamedSteps, FittedModel, PrivateFit):
     """Transformers, private preprocessing and a private estimator that share one budget.
 
     Parameters
@@ -76,25 +73,10 @@ class PrivatePipeline(NamedSteps, FittedModel, BaseEstimator):
         with listed columns, ...); any number of private steps
         (``dpglm.preprocessing.Center``, ...); an estimator of dpglm. ``"passthrough"`` in the
         place of a step leaves it out.
-    epsilon : float, default=1.0
-        Privacy budget epsilon of the whole pipeline, above 0.
-    delta : float or "auto", default="auto"
-        Privacy budget delta, see ``LogisticRegression``.
-    budget : PrivacyBudget, optional
-        Takes the place of ``epsilon`` and ``delta``.
-    ledger : PrivacyLedger or path-like, optional
-        Where what ``fit`` releases is recorded and paid for, see ``LogisticRegression``.
-    adjacency : {"zero_out", "add_remove", "replace_one"}, default="zero_out"
-        Which data sets must be hard to tell apart: ``dpglm.privacy.Adjacency``.
-    n_rows : int, optional
-        Public number of rows; only needed for ``adjacency="add_remove"``.
     shares : mapping from str to float, optional
         Share of the budget (of mu squared, if the budget is seen as mu-GDP) for private steps by
         name, each in (0, 1), together below 1. A step that is not named takes what its own rule
         says, a function of public facts. The estimator gets the rest.
-    random_state : int or NoiseSource, optional
-        None: noise from the operating system. An integer makes the fit reproducible and NOT
-        private. See ``LogisticRegression``.
 
     Attributes
     ----------
@@ -140,32 +122,11 @@ class PrivatePipeline(NamedSteps, FittedModel, BaseEstimator):
     ['center', 'model']
     """
 
-    def __init__(
-        self,
-        steps: Sequence[Any],
-        *,
-        epsilon: float = 1.0,
-        delta: float | Literal["auto"] = "auto",
-        budget: PrivacyBudget | None = None,
-        ledger: PrivacyLedger | str | os.PathLike[str] | None = None,
-        adjacency: str = "zero_out",
-        n_rows: int | None = None,
-        shares: Mapping[str, float] | None = None,
-        random_state: int | NoiseSource | None = None,
-    ) -> None:
-        self.steps = steps
-        self.epsilon = epsilon
-        self.delta = delta
-        self.budget = budget
-        self.ledger = ledger
-        self.adjacency = adjacency
-        self.n_rows = n_rows
-        self.shares = shares
-        self.random_state = random_state
+    steps: Sequence[Any] = field(kw_only=False)
+    shares: Mapping[str, float] | None = None
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        tags.non_deterministic = not isinstance(self.random_state, numbers.Integral)
         steps = [step for _, step in self._named()]
         if not steps or not isinstance(steps[-1], PrivateLinearModel):
             return tags  # fit says what is wrong
@@ -276,7 +237,7 @@ class PrivatePipeline(NamedSteps, FittedModel, BaseEstimator):
             transformers.append((name, step))
         return _Parts(transformers, private, estimator)
 
-    def _configured(self, parts: _Parts) -> PrivateLinearModel:
+    def _configured(self, parts: _Parts) -> Any:
         """Return a copy of the estimator with the pipeline's budget and private steps."""
         estimator = parts.estimator
         defaults = inspect.signature(type(estimator)).parameters
@@ -294,8 +255,7 @@ class PrivatePipeline(NamedSteps, FittedModel, BaseEstimator):
             changes["solver"] = Preprocessed(steps, estimator._solver(), shares)
         if parts.transformers and estimator.row_norm is None and estimator.feature_bounds is None:
             changes["row_norm"] = known_row_norm(parts.transformers[-1][1])
-        copy: PrivateLinearModel = clone(estimator).set_params(**changes)
-        return copy
+        return clone(estimator).set_params(**changes)
 
     def _transformed(self, X: Any) -> Any:
         check_is_fitted(self)

@@ -6,13 +6,13 @@ import abc
 import dataclasses
 import inspect
 import math
-import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
 from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
+from sklearn.base import clone
 from sklearn.model_selection import ParameterGrid, ParameterSampler
 from sklearn.utils import Tags, get_tags
 from sklearn.utils.metaestimators import available_if
@@ -22,10 +22,11 @@ from dpglm._all_or_nothing import all_or_nothing
 from dpglm._validation import check_integer, check_one_of, check_real
 from dpglm.certificate.facts import plain_json
 from dpglm.data.spec import DataSpec
+from dpglm.estimators._private import Spending
+from dpglm.estimators._sklearn import MetaEstimatorMixin
 from dpglm.estimators.composed._subjects import Subject, subject_of
 from dpglm.estimators.composed.pipeline import PrivatePipeline
 from dpglm.estimators.linear._base import PrivateLinearModel
-from dpglm.ledger.ledger import PrivacyLedger
 from dpglm.privacy.selection.repetitions import NegativeBinomial
 from dpglm.problem import Problem
 from dpglm.selection.search import Candidate, HeldOutSearch, RepeatedSearch
@@ -46,16 +47,54 @@ def _has(name: str) -> Callable[[_PrivateSearch], bool]:
     return lambda search: hasattr(vars(search).get("best_estimator_", search.estimator), name)
 
 
-class _PrivateSearch(MetaEstimatorMixin, BaseEstimator):
-    """Everything but where candidates come from."""
+class _PrivateSearch(MetaEstimatorMixin, Spending):
+    """Everything but where candidates come from.
 
-    estimator: PrivateLinearModel | PrivatePipeline
-    epsilon: float
-    delta: float | Literal["auto"]
-    ledger: PrivacyLedger | str | os.PathLike[str] | None
-    method: Literal["repeated", "held_out"]
-    choice_fraction: float
-    repetitions: float | None
+    Parameters
+    ----------
+    estimator : private linear model or PrivatePipeline
+        With ``epsilon``, ``delta``, ``budget`` and ``ledger`` at their defaults: the search has
+        its own.
+        Relation, public facts and ``random_state`` are the estimator's.
+    epsilon : float, default=1.0
+        Privacy budget epsilon of the whole search, above 0.
+    delta : float or "auto", default="auto"
+        Privacy budget delta, as for the estimators. 0 needs ``method="held_out"``.
+    method : {"repeated", "held_out"}, default="repeated"
+        "repeated" trains candidates drawn at random on all rows, a random and secret number of
+        times, and keeps the one with the best noisy score. "held_out" trains every candidate
+        on one part of the rows, and chooses on the other; its run time is fixed.
+    choice_fraction : float, default=0.2
+        Share of the rows that choose, in (0, 1); for "held_out" only.
+    repetitions : float, optional
+        Expected number of trainings for "repeated", above 1, at most 10000; by default three for
+        each candidate, which leaves any one of them out with a chance of about one in six. The
+        number itself is drawn from a negative binomial law and not released.
+
+    Attributes
+    ----------
+    best_estimator_ : estimator
+        The best model or pipeline, fitted. Save this one.
+    best_params_ : dict
+        Its candidate's parameters.
+    best_index_ : int
+        Its candidate's number.
+    candidates_ : list of dict
+        Parameters of all candidates.
+    candidate_privacy_ : list of dict
+        For each candidate what one training costs by itself.
+    privacy_ : dpglm.report.Certificate
+        What the whole search spent.
+    solution_ : dpglm.solvers.Solution
+        The plan that was executed.
+    classes_, n_features_in_, feature_names_in_
+        As the best estimator has them.
+    """
+
+    estimator: PrivateLinearModel | PrivatePipeline = field(kw_only=False)
+    method: Literal["repeated", "held_out"] = "repeated"
+    choice_fraction: float = 0.2
+    repetitions: float | None = None
 
     @abc.abstractmethod
     def _parameters(self) -> list[dict[str, Any]]:
@@ -185,7 +224,12 @@ class _PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         dry = clone(model)
         if getattr(dry, "target_bounds", ()) is None:
             dry.set_params(target_bounds=(0.0, 1.0))
-        dry._stated(dry._problem(DataSpec(n_rows=1, n_features=1)))
+        dry._stated(dry._problem(DataSpec(n_rows=1, n_features=1, n_outputs=3)))
+        if not model._standardizes_as(subject.candidate({})):
+            raise ValueError(
+                "candidates must standardize targets alike, as these are prepared once for all of "
+                f"them, got {parameters!r}"
+            )
         return Candidate(plain_json(parameters), model._solver(), problem)
 
     def _search(self, candidates: list[Candidate]) -> Solver:
@@ -269,50 +313,11 @@ class PrivateGridSearchCV(_PrivateSearch):
 
     Parameters
     ----------
-    estimator : private linear model or PrivatePipeline
-        With ``epsilon``, ``delta``, ``budget`` and ``ledger`` at their defaults: the search has
-        its own.
-        Relation, public facts and ``random_state`` are the estimator's.
     param_grid : dict or list of dict
         As for ``GridSearchCV``, with names such as ``"center__row_norm"`` for a pipeline.
         Candidates may differ in solver, penalty, constraint and loss, and in a pipeline's private
         steps (``"center": [Center(), "passthrough"]``), their settings and ``shares``; not in
         fixed transformers, nor in what is public about the rows.
-    epsilon : float, default=1.0
-        Privacy budget epsilon of the whole search, above 0.
-    delta : float or "auto", default="auto"
-        Privacy budget delta, as for the estimators. 0 needs ``method="held_out"``.
-    ledger : PrivacyLedger or path-like, optional
-        Where the whole search is recorded and paid for, see ``LogisticRegression``.
-    method : {"repeated", "held_out"}, default="repeated"
-        "repeated" trains candidates drawn at random on all rows, a random and secret number of
-        times, and keeps the one with the best noisy score. "held_out" trains every candidate
-        on one part of the rows, and chooses on the other; its run time is fixed.
-    choice_fraction : float, default=0.2
-        Share of the rows that choose, in (0, 1); for "held_out" only.
-    repetitions : float, optional
-        Expected number of trainings for "repeated", above 1, at most 10000; by default three for
-        each candidate, which leaves any one of them out with a chance of about one in six. The
-        number itself is drawn from a negative binomial law and not released.
-
-    Attributes
-    ----------
-    best_estimator_ : estimator
-        The best model or pipeline, fitted. Save this one.
-    best_params_ : dict
-        Its candidate's parameters.
-    best_index_ : int
-        Its candidate's number.
-    candidates_ : list of dict
-        Parameters of all candidates.
-    candidate_privacy_ : list of dict
-        For each candidate what one training costs by itself.
-    privacy_ : dpglm.report.Certificate
-        What the whole search spent.
-    solution_ : dpglm.solvers.Solution
-        The plan that was executed.
-    classes_, n_features_in_, feature_names_in_
-        As the best estimator has them.
 
     Notes
     -----
@@ -345,26 +350,9 @@ class PrivateGridSearchCV(_PrivateSearch):
     True
     """
 
-    def __init__(
-        self,
-        estimator: PrivateLinearModel | PrivatePipeline,
-        param_grid: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Sequence[Any]]],
-        *,
-        epsilon: float = 1.0,
-        delta: float | Literal["auto"] = "auto",
-        ledger: PrivacyLedger | str | os.PathLike[str] | None = None,
-        method: Literal["repeated", "held_out"] = "repeated",
-        choice_fraction: float = 0.2,
-        repetitions: float | None = None,
-    ) -> None:
-        self.estimator = estimator
-        self.param_grid = param_grid
-        self.epsilon = epsilon
-        self.delta = delta
-        self.ledger = ledger
-        self.method = method
-        self.choice_fraction = choice_fraction
-        self.repetitions = repetitions
+    param_grid: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Sequence[Any]]] = field(
+        kw_only=False
+    )
 
     def _parameters(self) -> list[dict[str, Any]]:
         return list(ParameterGrid(self.param_grid))
@@ -375,81 +363,23 @@ class PrivateRandomizedSearchCV(_PrivateSearch):
 
     Parameters
     ----------
-    estimator : private linear model or PrivatePipeline
-        As for ``PrivateGridSearchCV``.
     param_distributions : dict or list of dict
         As for ``RandomizedSearchCV``: lists, or distributions with a method ``rvs``; names as
         for ``PrivateGridSearchCV``.
     n_iter : int, default=10
         Number of candidates drawn.
-    epsilon : float, default=1.0
-        Privacy budget epsilon of the whole search, above 0.
-    delta : float or "auto", default="auto"
-        Privacy budget delta, as for the estimators. 0 needs ``method="held_out"``.
-    ledger : PrivacyLedger or path-like, optional
-        Where the whole search is recorded and paid for, see ``LogisticRegression``.
-    method : {"repeated", "held_out"}, default="repeated"
-        "repeated" trains candidates drawn at random on all rows, a random and secret number of
-        times, and keeps the one with the best noisy score. "held_out" trains every candidate
-        on one part of the rows, and chooses on the other; its run time is fixed.
-    choice_fraction : float, default=0.2
-        Share of the rows that choose, in (0, 1); for "held_out" only.
-    repetitions : float, optional
-        Expected number of trainings for "repeated", above 1, at most 10000; by default three for
-        each candidate, which leaves any one of them out with a chance of about one in six. The
-        number itself is drawn from a negative binomial law and not released.
     random_state : int, optional
         Draws the candidates, which are public; noise has nothing to do with it. None draws
         others each time, for ``plan`` and ``fit`` too.
-
-    Attributes
-    ----------
-    best_estimator_ : estimator
-        The best model or pipeline, fitted. Save this one.
-    best_params_ : dict
-        Its candidate's parameters.
-    best_index_ : int
-        Its candidate's number.
-    candidates_ : list of dict
-        Parameters of all candidates.
-    candidate_privacy_ : list of dict
-        For each candidate what one training costs by itself.
-    privacy_ : dpglm.report.Certificate
-        What the whole search spent.
-    solution_ : dpglm.solvers.Solution
-        The plan that was executed.
-    classes_, n_features_in_, feature_names_in_
-        As the best estimator has them.
 
     Notes
     -----
     Privacy: as for ``PrivateGridSearchCV``; candidates are drawn without looking at the data.
     """
 
-    def __init__(
-        self,
-        estimator: PrivateLinearModel | PrivatePipeline,
-        param_distributions: Mapping[str, Any] | Sequence[Mapping[str, Any]],
-        *,
-        n_iter: int = 10,
-        epsilon: float = 1.0,
-        delta: float | Literal["auto"] = "auto",
-        ledger: PrivacyLedger | str | os.PathLike[str] | None = None,
-        method: Literal["repeated", "held_out"] = "repeated",
-        choice_fraction: float = 0.2,
-        repetitions: float | None = None,
-        random_state: int | None = None,
-    ) -> None:
-        self.estimator = estimator
-        self.param_distributions = param_distributions
-        self.n_iter = n_iter
-        self.epsilon = epsilon
-        self.delta = delta
-        self.ledger = ledger
-        self.method = method
-        self.choice_fraction = choice_fraction
-        self.repetitions = repetitions
-        self.random_state = random_state
+    param_distributions: Mapping[str, Any] | Sequence[Mapping[str, Any]] = field(kw_only=False)
+    n_iter: int = 10
+    random_state: int | None = None
 
     def _parameters(self) -> list[dict[str, Any]]:
         n_iter = check_integer("n_iter", self.n_iter, least=1)

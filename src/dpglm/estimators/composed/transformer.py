@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import numbers
-import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, Self, final
+from dataclasses import field
+from typing import Any, Self, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
-from sklearn.base import TransformerMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, validate_data
 
@@ -20,21 +18,19 @@ from dpglm._all_or_nothing import all_or_nothing
 from dpglm._validation import check_real, in_one_line
 from dpglm.certificate.certificate import Certificate, certify
 from dpglm.certificate.verify import NO_TARGET
-from dpglm.data.feature_bounds import FeatureBounds
 from dpglm.data.memory.matrix import MatrixRows
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import Floats
 from dpglm.data.spec import DataSpec
 from dpglm.estimators._private import PrivateEstimator, PublicFacts
+from dpglm.estimators._sklearn import TransformerMixin
 from dpglm.estimators.composed._steps import NamedSteps, private_shares
-from dpglm.ledger.ledger import PrivacyLedger
 from dpglm.preprocessing.base import Preprocessor
 from dpglm.preprocessing.row_map import RowMap
 from dpglm.privacy.accounting.accountants import GaussianAccountant
 from dpglm.privacy.accounting.calibrate import excess
 from dpglm.privacy.accounting.fill import largest_share
 from dpglm.privacy.budget import ApproximateDP, PrivacyBudget
-from dpglm.privacy.noise import NoiseSource
 from dpglm.problem import Problem, Squared
 from dpglm.solvers.base import Plan, Solution
 from dpglm.solvers.composite.no_model import NoModel
@@ -63,30 +59,9 @@ class PrivateTransformer(NamedSteps, TransformerMixin, PrivateEstimator):
     ----------
     steps : list of Preprocessor, or of (str, Preprocessor)
         Private steps, such as ``dpglm.preprocessing.Center``, in order.
-    epsilon : float, default=1.0
-        Privacy budget epsilon, above 0.
-    delta : float or "auto", default="auto"
-        Privacy budget delta, see ``LogisticRegression``.
-    budget : PrivacyBudget, optional
-        Takes the place of ``epsilon`` and ``delta``.
-    ledger : PrivacyLedger or path-like, optional
-        Where what ``fit`` releases is recorded and paid for, see ``LogisticRegression``.
-    adjacency : {"zero_out", "add_remove", "replace_one"}, default="zero_out"
-        Which data sets must be hard to tell apart: ``dpglm.privacy.Adjacency``.
-    n_rows : int, optional
-        Public number of rows; only needed for ``adjacency="add_remove"``.
     shares : mapping from str to float, optional
         Share of the budget (of mu squared) for steps by name, each in (0, 1), together at most
         1. The other steps divide the rest in the proportion of their own rules.
-    row_norm : float, optional
-        Public bound on the L2 norm of a row, see ``LogisticRegression``.
-    feature_bounds : mapping, pair of float or array_like, or sequence of pairs, optional
-        Public lower and upper bounds of the columns, written as for ``LogisticRegression``.
-        Values are clipped to them, in ``fit`` and in ``transform``, and columns mapped to
-        [-1, 1] before the steps.
-    random_state : int or NoiseSource, optional
-        None: noise from the operating system. An integer makes the fit reproducible and NOT
-        private. See ``LogisticRegression``.
 
     Attributes
     ----------
@@ -95,12 +70,6 @@ class PrivateTransformer(NamedSteps, TransformerMixin, PrivateEstimator):
     row_norm_ : float
         Public: the bound to which rows were held while fitting, after the last step, and the
         natural ``row_norm`` of an estimator that comes next.
-    feature_bounds_ : ndarray of shape (2, n_features) or None
-        Lower and upper bounds of the columns, as they were used.
-    n_features_in_ : int
-        Number of columns.
-    feature_names_in_ : ndarray of str
-        Names of the columns, where X had any.
     privacy_ : dpglm.report.Certificate
         What was spent, on which events, and which facts were treated as public. Its digest is
         that of all matrices and all centers of ``maps_``.
@@ -139,38 +108,13 @@ class PrivateTransformer(NamedSteps, TransformerMixin, PrivateEstimator):
     True
     """
 
-    def __init__(
-        self,
-        steps: Sequence[Any],
-        *,
-        epsilon: float = 1.0,
-        delta: float | Literal["auto"] = "auto",
-        budget: PrivacyBudget | None = None,
-        ledger: PrivacyLedger | str | os.PathLike[str] | None = None,
-        adjacency: str = "zero_out",
-        n_rows: int | None = None,
-        shares: Mapping[str, float] | None = None,
-        row_norm: float | None = None,
-        feature_bounds: FeatureBounds | None = None,
-        random_state: int | NoiseSource | None = None,
-    ) -> None:
-        self.steps = steps
-        self.epsilon = epsilon
-        self.delta = delta
-        self.budget = budget
-        self.ledger = ledger
-        self.adjacency = adjacency
-        self.n_rows = n_rows
-        self.shares = shares
-        self.row_norm = row_norm
-        self.feature_bounds = feature_bounds
-        self.random_state = random_state
+    steps: Sequence[Any] = field(kw_only=False)
+    shares: Mapping[str, float] | None = None
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        tags.non_deterministic = not isinstance(self.random_state, numbers.Integral)
         return tags
 
     def plan(self, n_rows: int, n_features: int, dtype: str = "float64") -> Plan:

@@ -5,21 +5,20 @@ from __future__ import annotations
 import abc
 import functools
 import math
-import numbers
 import os
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import Tags, column_or_1d
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from dpglm._all_or_nothing import all_or_nothing
 from dpglm._progress import stage
 from dpglm._validation import check_bool, check_integer, check_one_of, check_real
 from dpglm.certificate.certificate import certify
-from dpglm.data.collection import Collection, TargetMap, as_collection
-from dpglm.data.feature_bounds import FeatureBounds
+from dpglm.data.collection import Collection, as_collection
 from dpglm.data.memory.matrix import MatrixRows
 from dpglm.data.prepare import ColumnScaling, Matrix
 from dpglm.data.spec import DataSpec
@@ -31,10 +30,8 @@ from dpglm.estimators._private import (
 )
 from dpglm.estimators.linear._identity import identity
 from dpglm.estimators.linear._prediction import Output, RowPrediction
+from dpglm.estimators.linear._targets import Task
 from dpglm.estimators.linear._watching import heard, showing
-from dpglm.ledger.ledger import PrivacyLedger
-from dpglm.privacy.budget import PrivacyBudget
-from dpglm.privacy.noise import NoiseSource
 from dpglm.problem import Constraint, Problem, Regularizer
 from dpglm.solvers.auto import Auto
 from dpglm.solvers.base import Plan, Solver, StepInfo
@@ -48,61 +45,145 @@ from dpglm.tables.user_matrix import finite_matrix
 __all__ = ["PrivateLinearModel"]
 
 
-class PrivateLinearModel(PrivateEstimator):
-    """Base of the estimators; see the subclasses for the parameters.
+class PrivateLinearModel(PrivateEstimator, own_first=False):
+    """Base of the linear models.
 
     A subclass says what its targets are and which problem is solved; everything that touches
     private rows happens here and below.
+
+    Parameters
+    ----------
+    solver : str or Solver, default="auto"
+        A name in ``dpglm.solvers.SOLVERS``, or a solver with settings of your own; "auto" is what
+        ``dpglm.solvers.choose`` picks from public facts.
+    weight_bound : float, optional
+        Public bound on ``sample_weight``; default 1, or the largest weight with a warning. Rows
+        without weights have weight 1, or this where it is less.
+    fit_intercept : bool, default=True
+        Whether to fit an intercept.
+    penalize_intercept : bool, default=False
+        Whether penalty and constraint act on the intercept.
+    regularizer : Regularizer, optional
+        Takes the place of the penalty that the other parameters describe. Penalties act on the
+        coefficients of the scaled columns.
+    constraint : Constraint, optional
+        Set in which the coefficients of the scaled columns are held.
+    callback : callable, optional
+        Called after each step with a public ``dpglm.solvers.StepInfo``.
+    verbose : int, default=0
+        1 shows how far the fit is and how long it will take: a bar in a terminal (with rich
+        installed) or a notebook, else a line for each step on standard error. 2 writes the lines
+        in any case. Where only the last iterate is paid for, lines hold counts only.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_features,)
+        Coefficients, in the units of X (and of y for a regressor).
+    intercept_ : float or ndarray
+        Intercepts.
+    n_iter_ : int
+        Number of steps.
     """
 
-    def __init__(
-        self,
-        *,
-        epsilon: float,
-        delta: float | Literal["auto"],
-        budget: PrivacyBudget | None,
-        ledger: PrivacyLedger | str | os.PathLike[str] | None,
-        adjacency: str,
-        n_rows: int | None,
-        solver: str | Solver,
-        row_norm: float | None,
-        feature_bounds: FeatureBounds | None,
-        weight_bound: float | None,
-        fit_intercept: bool,
-        penalize_intercept: bool,
-        regularizer: Regularizer | None,
-        constraint: Constraint | None,
-        random_state: int | NoiseSource | None,
-        callback: Callable[[StepInfo], None] | None,
-        verbose: int,
-    ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.budget = budget
-        self.ledger = ledger
-        self.adjacency = adjacency
-        self.n_rows = n_rows
-        self.solver = solver
-        self.row_norm = row_norm
-        self.feature_bounds = feature_bounds
-        self.weight_bound = weight_bound
-        self.fit_intercept = fit_intercept
-        self.penalize_intercept = penalize_intercept
-        self.regularizer = regularizer
-        self.constraint = constraint
-        self.random_state = random_state
-        self.callback = callback
-        self.verbose = verbose
+    solver: str | Solver = "auto"
+    weight_bound: float | None = None
+    fit_intercept: bool = True
+    penalize_intercept: bool = False
+    regularizer: Regularizer | None = None
+    constraint: Constraint | None = None
+    callback: Callable[[StepInfo], None] | None = None
+    verbose: int = 0
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
-        tags.non_deterministic = not isinstance(self.random_state, numbers.Integral)
         return tags
 
     @abc.abstractmethod
     def _problem(self, spec: DataSpec) -> Problem:
         """State what is minimised, but for what ``_stated`` puts in its place."""
+
+    @abc.abstractmethod
+    def _task(self, y: NDArray[Any] | None, facts: PublicFacts) -> Task:
+        """Say what becomes of targets; ``y`` is None where these are not in memory."""
+
+    def _standardizes_as(self, other: PrivateLinearModel) -> bool:
+        """Whether targets that another estimator has prepared are those of this one."""
+        return True
+
+    @abc.abstractmethod
+    def _model(self, w: NDArray[np.float64], task: Task) -> tuple[NDArray[np.float64], Any]:
+        """Return coefficients and intercept in the units of the targets.
+
+        ``w`` has the shape (columns, outputs); its last row is the intercept.
+        """
+
+    @all_or_nothing
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: ArrayLike | None = None,
+        *,
+        checkpoint: str | os.PathLike[str] | CheckpointFile | None = None,
+    ) -> Self:
+        """Fit the model under differential privacy.
+
+        Parameters
+        ----------
+        X : array_like, sparse matrix or Collection of shape (n, n_features)
+            Rows: NumPy, pandas, polars, or SciPy sparse (read as CSR); float32 stays float32.
+            Or rows that are not one matrix in memory, with all public facts declared: a large
+            memory-mapped array, a torch tensor, Dask, or ``ParquetRows`` and its like, which
+            have their own targets and weights.
+        y : array_like of shape (n,)
+            Labels of a classifier, all among ``classes`` where these are declared; targets of a
+            regressor.
+        sample_weight : array_like of shape (n,), optional
+            Weights in [0, ``weight_bound``]; larger ones count as ``weight_bound``. Not all zero:
+            such rows are refused before anything is spent.
+        checkpoint : path-like or CheckpointFile, optional
+            File in which the state is kept after each step. If the process is killed, the same
+            call goes on from there and spends nothing twice; after the end, it returns the same
+            model again until the file is deleted. One of a fit with other parameters or public
+            facts is refused.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError
+            If a parameter or the data are invalid; nothing is released or spent then.
+        PlanMismatchError
+            If the checkpoint is of another fit; the message names the fact that differs.
+
+        Notes
+        -----
+        Privacy: ``privacy_`` says what was spent and which facts were treated as public.
+        """
+        facts = PublicFacts()
+        rows = as_collection(X, y, sample_weight)
+        if rows is None:
+            X, y = self._validated(X, y)
+            task = self._task(y, facts)
+            weights, weight_bound = self._weights(sample_weight, X.shape[0], facts)
+            rows = MatrixRows(X, y, weights)
+        else:
+            task = self._task(None, facts)
+            weight_bound = self._accept(rows, facts)
+        w = self._fit(rows, facts, task, weight_bound * task.heaviest, checkpoint)
+        self.coef_, self.intercept_ = self._model(w, task)
+        self.privacy_ = certify(
+            type(self).__name__,
+            self.solution_,
+            self._noise(),
+            tuple(facts.facts),
+            self.coef_,
+            self.intercept_,
+        )
+        return self
 
     def _make_plan(self, spec: DataSpec, problem: Problem, *, may_copy: bool = True) -> Plan:
         solver, problem = self._solver(), self._stated(problem)
@@ -166,12 +247,11 @@ class PrivateLinearModel(PrivateEstimator):
             entry_bound=math.inf if self.feature_bounds is None else 1.0,
         )
 
-    def _planned_spec(
-        self, n_rows: int, n_features: int, *, dtype: str, is_sparse: bool, **options: Any
-    ) -> DataSpec:
-        """Return the facts of data that nobody has seen yet."""
+    def _planned(self, n_rows: int, n_features: int, **options: Any) -> Plan:
+        """Plan for data that nobody has seen yet."""
         row_norm = self._planned_row_norm(n_rows, n_features)
-        return self._spec(n_rows, n_features, row_norm, dtype=dtype, is_sparse=is_sparse, **options)
+        spec = self._spec(n_rows, n_features, row_norm, **options)
+        return self._make_plan(spec, self._problem(spec))
 
     def _weight_bound(self) -> float:
         """Return the declared bound on the weight of a row, before ``sample_weight``."""
@@ -234,14 +314,9 @@ class PrivateLinearModel(PrivateEstimator):
         self,
         rows: Collection,
         facts: PublicFacts,
-        problem_for: Callable[[DataSpec], Problem],
-        *,
-        targets: TargetMap,
-        weights: TargetMap | None = None,
+        task: Task,
         weight_bound: float,
         checkpoint: str | os.PathLike[str] | CheckpointFile | None,
-        n_outputs: int = 1,
-        target_range: tuple[float, float] = (-math.inf, math.inf),
     ) -> NDArray[np.float64]:
         """Run the plan; return coefficients (columns, outputs) in the user's feature units."""
         self._adjacency(), self._budget(1), self._noise()
@@ -257,20 +332,18 @@ class PrivateLinearModel(PrivateEstimator):
             dtype=rows.dtype,
             is_sparse=rows.is_sparse,
             weight_bound=weight_bound,
-            n_outputs=n_outputs,
-            target_range=target_range,
+            n_outputs=task.n_outputs,
+            target_range=task.target_range,
         )
-        plan = self._make_plan(spec, problem_for(spec), may_copy=rows.copies_cheaply)
+        plan = self._make_plan(spec, task.problem(spec), may_copy=rows.copies_cheaply)
         warn_of_noise(plan)
         if rows.is_numpy:
             warn_of_slow_sums()
         noise = self._noise()
         with showing(self.verbose, plan):
-            prepared = rows.prepared(spec, scaling, targets, weights)
+            prepared = rows.prepared(spec, scaling, task.targets, task.weights)
             if checkpoint is not None:
-                known = identity(
-                    self, rows, facts, scaling=scaling, targets=targets, weights=weights
-                )
+                known = identity(self, rows, facts, scaling, task)
                 checkpoint = CheckpointFile.of(checkpoint, known)
             hearer = heard(self.callback, self.verbose)
             solution = run(plan, prepared, noise, hearer, ledger, checkpoint)
@@ -278,16 +351,6 @@ class PrivateLinearModel(PrivateEstimator):
         self.solution_ = solution
         self.n_iter_ = solution.n_steps
         return self._to_user_units(solution.w.reshape(spec.n_columns, -1), spec, scaling)
-
-    def _certify(self, facts: PublicFacts) -> None:
-        self.privacy_ = certify(
-            type(self).__name__,
-            self.solution_,
-            self._noise(),
-            tuple(facts.facts),
-            self.coef_,
-            self.intercept_,
-        )
 
     @staticmethod
     def _to_user_units(

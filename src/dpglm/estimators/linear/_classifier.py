@@ -3,33 +3,39 @@
 from __future__ import annotations
 
 import abc
-import os
-from collections.abc import Mapping, Sequence
-from typing import Any, Self
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from sklearn.base import ClassifierMixin
+from numpy.typing import NDArray
 from sklearn.utils import Tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from dpglm._all_or_nothing import all_or_nothing
-from dpglm._validation import check_integer
-from dpglm.data.collection import as_collection
-from dpglm.data.memory.matrix import MatrixRows
+from dpglm._validation import check_integer, check_one_of, check_real
 from dpglm.data.spec import DataSpec
 from dpglm.estimators._private import PublicFacts
+from dpglm.estimators._sklearn import ClassifierMixin
 from dpglm.estimators.linear._base import PrivateLinearModel
 from dpglm.estimators.linear._class_weights import class_factors, heaviest_class, weights_by_text
 from dpglm.estimators.linear._prediction import AccuracyTally, ClassLabels, accuracy, scores
-from dpglm.estimators.linear._targets import ClassFactors, ClassTargets
-from dpglm.problem import ClassLink, Loss, Problem, Regularizer
+from dpglm.estimators.linear._targets import ClassFactors, ClassTargets, Task
+from dpglm.problem import (
+    L2,
+    LOSSES,
+    ClassLink,
+    Loss,
+    NoPenalty,
+    OneVsRest,
+    Problem,
+    Regularizer,
+    Target,
+)
 from dpglm.solvers.base import Plan
-from dpglm.solvers.checkpoint import CheckpointFile
 
-__all__ = ["PrivateClassifier"]
+__all__ = ["PrivateClassifier", "named_loss"]
 
 
 def _has_class_link(classifier: PrivateClassifier) -> bool:
@@ -43,10 +49,36 @@ _if_the_link_has_them = available_if(_has_class_link)
 
 
 class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
-    """Classes, class weights and decisions."""
+    """Classes, class weights and decisions.
 
-    classes: Sequence[Any] | None
-    class_weight: Mapping[Any, float] | None
+    Parameters
+    ----------
+    C : float, default=1.0
+        Inverse strength of the penalty, above 0; ``numpy.inf`` for none.
+    classes : sequence, optional
+        All possible labels, public. Default: those in the data, with a warning.
+    class_weight : dict, optional
+        Public weight of each label, at least 0; 1 for those that are not named. Labels that are
+        no text may be written as text, as in JSON.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        Labels, sorted.
+    coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
+        Coefficients, in the units of X.
+    intercept_ : ndarray of shape (1,) or (n_classes,)
+        Intercepts.
+
+    Notes
+    -----
+    Privacy: what leaves, and what pays for it, is the solver's to say; one release covers all
+    coefficients, the intercept and all classes together. ``privacy_`` lists them.
+    """
+
+    C: float = 1.0
+    classes: Sequence[Any] | None = None
+    class_weight: Mapping[Any, float] | None = None
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -58,9 +90,11 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
     def _loss(self, n_classes: int) -> Loss:
         """Loss for labels -1, +1, or for class indices if there are more than two classes."""
 
-    @abc.abstractmethod
     def _penalty(self, n_rows: int) -> Regularizer:
         """Penalty in prepared coordinates."""
+        if math.inf == self.C:
+            return NoPenalty()
+        return L2(1.0 / (check_real("C", self.C, above=0.0) * n_rows))
 
     def _problem(self, spec: DataSpec) -> Problem:
         return Problem(self._loss(max(spec.n_outputs, 2)), self._penalty(spec.n_rows))
@@ -101,97 +135,38 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         check_integer("n_classes", n_classes, least=2)
         if self.classes is not None:
             class_factors(self.class_weight, np.unique(np.asarray(self.classes)))
-        weight_bound = heaviest_class(self.class_weight) * self._weight_bound()
-        spec = self._planned_spec(
+        return self._planned(
             n_rows,
             n_features,
             dtype=dtype,
             is_sparse=sparse,
-            weight_bound=weight_bound,
+            weight_bound=heaviest_class(self.class_weight) * self._weight_bound(),
             n_outputs=n_classes if n_classes > 2 else 1,
         )
-        return self._make_plan(spec, self._problem(spec))
 
-    @all_or_nothing
-    def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        sample_weight: ArrayLike | None = None,
-        *,
-        checkpoint: str | os.PathLike[str] | CheckpointFile | None = None,
-    ) -> Self:
-        """Fit the model under differential privacy.
-
-        Parameters
-        ----------
-        X : array_like, sparse matrix or Collection of shape (n, n_features)
-            Rows: NumPy, pandas, polars, or SciPy sparse (read as CSR); float32 stays float32.
-            Or rows that are not one matrix in memory, with all public facts declared: a large
-            memory-mapped array, a torch tensor, Dask, or ``ParquetRows`` and its like, which
-            have their own targets and weights.
-        y : array_like of shape (n,)
-            Labels, all among ``classes`` where these are declared.
-        sample_weight : array_like of shape (n,), optional
-            Weights in [0, ``weight_bound``]; larger ones count as ``weight_bound``. Not all zero:
-            such rows are refused before anything is spent.
-        checkpoint : path-like or CheckpointFile, optional
-            File in which the state is kept after each step. If the process is killed, the same
-            call goes on from there and spends nothing twice; after the end, it returns the same
-            model again until the file is deleted. One of a fit with other parameters or public
-            facts is refused.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        ValueError
-            If a parameter or the data are invalid; nothing is released or spent then.
-        PlanMismatchError
-            If the checkpoint is of another fit; the message names the fact that differs.
-
-        Notes
-        -----
-        Privacy: ``privacy_`` says what was spent and which facts were treated as public.
-        """
-        facts = PublicFacts()
-        rows = as_collection(X, y, sample_weight)
-        if rows is None:
-            X, y = self._validated(X, y)
-            if self.classes is None:
-                check_classification_targets(y)
-            self.classes_ = self._classes_of(y, facts)
-            own_weights, weight_bound = self._weights(sample_weight, X.shape[0], facts)
-            rows = MatrixRows(X, y, own_weights)
-        else:
-            if self.classes is None:
+    def _task(self, y: NDArray[Any] | None, facts: PublicFacts) -> Task:
+        if self.classes is None:
+            if y is None:
                 raise ValueError(
                     "classes must be declared for rows that are not one matrix in memory, got None"
                 )
-            self.classes_ = self._classes_of(None, facts)
-            weight_bound = self._accept(rows, facts)
-        weight_bound *= heaviest_class(self.class_weight)
+            check_classification_targets(y)
+        self.classes_ = self._classes_of(y, facts)
         weights = None
         if self.class_weight is not None:
             weights = ClassFactors(self.classes_, class_factors(self.class_weight, self.classes_))
             facts.declared("class_weight", weights_by_text(self.class_weight, self.classes_))
         n_classes = len(self.classes_)
-        w = self._fit(
-            rows,
-            facts,
+        return Task(
+            ClassTargets(self.classes_),
             self._problem,
-            targets=ClassTargets(self.classes_),
-            weights=weights,
-            weight_bound=weight_bound,
-            checkpoint=checkpoint,
             n_outputs=n_classes if n_classes > 2 else 1,
+            weights=weights,
+            heaviest=heaviest_class(self.class_weight),
         )
-        self.coef_ = np.ascontiguousarray(w[:-1].T)
-        self.intercept_ = w[-1].copy()
-        self._certify(facts)
-        return self
+
+    def _model(self, w: NDArray[np.float64], task: Task) -> tuple[NDArray[np.float64], Any]:
+        return np.ascontiguousarray(w[:-1].T), w[-1].copy()
 
     def _classes_of(self, y: Any, facts: PublicFacts) -> NDArray[Any]:
         """Sorted classes: those declared, or else those in ``y``."""
@@ -284,7 +259,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
     def _class_link(self) -> ClassLink:
         """Return the link of the fitted loss, or before the fit of the one that is asked for."""
         solution = getattr(self, "solution_", None)
-        loss = self._loss(2) if solution is None else solution.plan.problem.loss
+        loss = self._loss(3) if solution is None else solution.plan.problem.loss
         if not isinstance(loss.link, ClassLink):
             raise AttributeError(f"{loss!r} does not model probabilities")
         return loss.link
@@ -308,3 +283,33 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         rows = self._scored(X, y, sample_weight)
         predict = self._row_prediction(ClassLabels(self.classes_))
         return accuracy(rows.parts(AccuracyTally(predict, self.classes_)))
+
+
+def named_loss(loss: Any, names: Callable[[Loss], bool], n_classes: int) -> Loss:
+    """Read a parameter ``loss`` of binary labels.
+
+    Parameters
+    ----------
+    loss : str or Loss
+        As it was given.
+    names : callable
+        Whether a loss of ``dpglm.problem`` may be given by name.
+    n_classes : int
+        Number of classes.
+
+    Returns
+    -------
+    Loss
+        For more than two classes one against the rest.
+
+    Raises
+    ------
+    ValueError
+        If it is neither a name that is known nor a loss of binary labels.
+    """
+    known = [name for name, one in LOSSES.items() if names(one)]
+    if isinstance(loss, str):
+        loss = LOSSES[check_one_of("loss", loss, known)]
+    if not isinstance(loss, Loss) or loss.target is not Target.BINARY:
+        raise ValueError(f"loss must be one of {known} or a Loss of a binary margin, got {loss!r}")
+    return loss if n_classes == 2 else OneVsRest(loss, n_classes)

@@ -6,9 +6,10 @@ from typing import Any
 
 from sklearn.base import BaseEstimator
 
-from dpglm.data.collection import Collection, TargetMap
+from dpglm.data.collection import Collection
 from dpglm.data.prepare import ColumnScaling
 from dpglm.estimators._private import PublicFacts
+from dpglm.estimators.linear._targets import Task
 
 __all__ = ["identity"]
 
@@ -22,10 +23,8 @@ def identity(
     estimator: BaseEstimator,
     rows: Collection,
     facts: PublicFacts,
-    *,
     scaling: ColumnScaling | None,
-    targets: TargetMap,
-    weights: TargetMap | None,
+    task: Task,
 ) -> dict[str, Any]:
     """List what a checkpoint must know of a fit beyond its plan.
 
@@ -39,8 +38,8 @@ def identity(
         All that was declared, or taken from the data.
     scaling : ColumnScaling or None
         What columns are held to.
-    targets, weights : callable
-        What targets, and weights of rows, become.
+    task : Task
+        Says what targets, and weights of rows, become.
 
     Returns
     -------
@@ -59,6 +58,6 @@ def identity(
         "schema": rows.schema,
         "weighted rows": rows.is_weighted,
         "columns": scaling,
-        "targets": targets,
-        "weights": weights,
+        "targets": task.targets,
+        "weights": task.weights,
     }

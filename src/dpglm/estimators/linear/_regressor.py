@@ -3,55 +3,94 @@
 from __future__ import annotations
 
 import abc
+import contextlib
+import functools
 import math
-import os
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from sklearn.base import RegressorMixin
+from numpy.typing import NDArray
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from dpglm._all_or_nothing import all_or_nothing
-from dpglm.data.collection import as_collection
-from dpglm.data.memory.matrix import MatrixRows
 from dpglm.data.spec import DataSpec
 from dpglm.estimators._private import PublicFacts, warn_of_equal_targets
+from dpglm.estimators._sklearn import RegressorMixin
 from dpglm.estimators.linear._base import PrivateLinearModel
 from dpglm.estimators.linear._prediction import Output, SquaredErrorTally, r_squared
-from dpglm.estimators.linear._targets import BoundedTargets
-from dpglm.problem import Problem
+from dpglm.estimators.linear._targets import BoundedTargets, Task
+from dpglm.problem import Link, Loss, NoPenalty, Problem, Regularizer, Target
 from dpglm.solvers.base import Plan
-from dpglm.solvers.checkpoint import CheckpointFile
 from dpglm.tables.given import as_floats, check_not_missing
 
 __all__ = ["PrivateRegressor"]
 
 
 class PrivateRegressor(RegressorMixin, PrivateLinearModel):
-    """Bounds on the target, and the scaling of targets that they allow."""
+    """Bounds on the target, and the standardization of targets that they allow.
 
-    def __init__(self, *, target_bounds: tuple[float, float] | None, **shared: Any) -> None:
-        super().__init__(**shared)
-        self.target_bounds = target_bounds
+    Parameters
+    ----------
+    target_bounds : pair of float, optional
+        Public lower and upper bounds of the target; targets are clipped to them. Default: the
+        extremes in the data, with a warning.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_features,)
+        Coefficients, in the units of X and y.
+    intercept_ : float
+        Intercept.
+
+    Notes
+    -----
+    Privacy: targets are clipped to ``target_bounds`` and scaled to [-1, 1]; what leaves, and what
+    pays for it, is the solver's to say, and ``privacy_`` lists it.
+
+    References
+    ----------
+    Arora et al. 2022, Algorithm 1; Song, Steinke, Thakkar and Thakurta 2021, Lemma 5.1.
+    """
+
+    target_bounds: tuple[float, float] | None = None
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         # With the default epsilon and a few dozen rows, noise rightly drowns the signal.
         tags.regressor_tags.poor_score = True
+        with contextlib.suppress(ValueError):  # of a loss that fit refuses
+            tags.target_tags.positive_only = self._loss(1.0).target is Target.COUNT
         return tags
 
     @abc.abstractmethod
-    def _scaled_problem(self, n_rows: int, scale: float) -> Problem:
-        """State what is minimised, for targets divided by ``scale``."""
+    def _loss(self, scale: float) -> Loss:
+        """Return the loss of targets divided by ``scale``."""
+
+    def _penalty(self, n_rows: int, scale: float) -> Regularizer:
+        """Return the penalty on coefficients for targets divided by ``scale``."""
+        return NoPenalty()
+
+    def _link(self) -> Link:
+        loss = self._loss(1.0)
+        if loss.link is None:
+            raise ValueError(f"loss must have a link that means follow from, got {loss!r}")
+        return loss.link
 
     def _problem(self, spec: DataSpec) -> Problem:
-        return self._scaled_problem(spec.n_rows, self._target_transform(*self._planned_bounds())[1])
+        return self._problem_for(self._planned_bounds(), spec)
 
-    def _target_transform(self, low: float, high: float) -> tuple[float, float]:
-        """Center and scale of the targets, from their public bounds."""
-        return low / 2.0 + high / 2.0, (high / 2.0 - low / 2.0) or 1.0
+    def _problem_for(self, bounds: tuple[float, float], spec: DataSpec) -> Problem:
+        _, scale = self._standardization(*bounds)
+        return Problem(self._loss(scale), self._penalty(spec.n_rows, scale))
+
+    def _standardization(self, low: float, high: float) -> tuple[float, float]:
+        """Shift and scale of the targets, from their public bounds."""
+        return self._link().standardization(low, high)
+
+    def _standardizes_as(self, other: PrivateLinearModel) -> bool:
+        if not isinstance(other, PrivateRegressor):
+            return False
+        return self._standardization(1.0, 4.0) == other._standardization(1.0, 4.0)
 
     def _declared_target_bounds(self) -> tuple[float, float] | None:
         if self.target_bounds is None:
@@ -64,6 +103,10 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
             raise ValueError(
                 "target_bounds must be a pair of finite numbers (low, high) with low <= high, "
                 f"got {self.target_bounds!r}"
+            )
+        if low < self._loss(1.0).target.bounds[0]:
+            raise ValueError(
+                f"target_bounds must not be negative for counts, got {self.target_bounds!r}"
             )
         return low, high
 
@@ -100,114 +143,53 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
             If a parameter is invalid, or ``target_bounds`` is not given, or neither
             ``row_norm`` nor ``feature_bounds`` is.
         """
-        spec = self._planned_spec(
+        return self._planned(
             n_rows,
             n_features,
             dtype=dtype,
             is_sparse=sparse,
             weight_bound=self._weight_bound(),
-            target_range=self._scaled_range(*self._planned_bounds()),
+            target_range=self._targets(*self._planned_bounds()).scaled_bounds,
         )
-        return self._make_plan(spec, self._problem(spec))
 
-    def _scaled_range(self, low: float, high: float) -> tuple[float, float]:
-        center, scale = self._target_transform(low, high)
-        return (low - center) / scale, (high - center) / scale
+    def _targets(self, low: float, high: float) -> BoundedTargets:
+        shift, scale = self._standardization(low, high)
+        scaled_bounds = (low - shift) / scale, (high - shift) / scale
+        return BoundedTargets((low, high), shift, scale, scaled_bounds)
 
-    @all_or_nothing
-    def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        sample_weight: ArrayLike | None = None,
-        *,
-        checkpoint: str | os.PathLike[str] | CheckpointFile | None = None,
-    ) -> Self:
-        """Fit the model under differential privacy.
-
-        Parameters
-        ----------
-        X : array_like, sparse matrix or Collection of shape (n, n_features)
-            Rows: NumPy, pandas, polars, or SciPy sparse (read as CSR); float32 stays float32.
-            Or rows that are not one matrix in memory, with all public facts declared: a large
-            memory-mapped array, a torch tensor, Dask, or ``ParquetRows`` and its like, which
-            have their own targets and weights.
-        y : array_like of shape (n,)
-            Targets.
-        sample_weight : array_like of shape (n,), optional
-            Weights in [0, ``weight_bound``]; larger ones count as ``weight_bound``. Not all zero:
-            such rows are refused before anything is spent.
-        checkpoint : path-like or CheckpointFile, optional
-            File in which the state is kept after each step. If the process is killed, the same
-            call goes on from there and spends nothing twice; after the end, it returns the same
-            model again until the file is deleted. One of a fit with other parameters or public
-            facts is refused.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        ValueError
-            If a parameter or the data are invalid; nothing is released or spent then.
-        PlanMismatchError
-            If the checkpoint is of another fit; the message names the fact that differs.
-
-        Notes
-        -----
-        Privacy: ``privacy_`` says what was spent and which facts were treated as public.
-        """
+    def _task(self, y: NDArray[Any] | None, facts: PublicFacts) -> Task:
+        numbers = None if y is None else check_not_missing(as_floats("y", y))
         bounds = self._declared_target_bounds()
-        facts = PublicFacts()
-        rows = as_collection(X, y, sample_weight)
-        if rows is None:
-            X, y = self._validated(X, y)
-            y = check_not_missing(as_floats("y", y))
-        elif bounds is None:
+        if bounds is not None:
+            facts.declared("target_bounds", list(bounds))
+            warn_of_equal_targets(bounds)
+        elif numbers is None:
             raise ValueError(
                 "target_bounds must be declared for rows that are not one matrix in memory, got "
                 "None"
             )
-        if bounds is None:
-            bounds = float(y.min()), float(y.max())
+        else:
+            bounds = float(numbers.min()), float(numbers.max())
+            if bounds[0] < self._loss(1.0).target.bounds[0]:
+                raise ValueError(f"y must not be negative for a {type(self).__name__} of counts")
             cure = "Give target_bounds= from public knowledge."
             facts.from_data("target_bounds", list(bounds), cure)
-        else:
-            facts.declared("target_bounds", list(bounds))
-            warn_of_equal_targets(bounds)
-        if rows is None:
-            weights, weight_bound = self._weights(sample_weight, X.shape[0], facts)
-            rows = MatrixRows(X, y, weights)
-        else:
-            weight_bound = self._accept(rows, facts)
-        scaled_range = self._scaled_range(*bounds)
-        center, scale = self._target_transform(*bounds)
-        w = self._fit(
-            rows,
-            facts,
-            lambda spec: self._scaled_problem(spec.n_rows, scale),
-            targets=BoundedTargets(bounds, center, scale, scaled_range),
-            weight_bound=weight_bound,
-            checkpoint=checkpoint,
-            target_range=scaled_range,
-        )
-        self.coef_, self.intercept_ = self._in_target_units(w[:-1, 0], float(w[-1, 0]), *bounds)
-        self._certify(facts)
-        return self
+        targets = self._targets(*bounds)
+        problem = functools.partial(self._problem_for, bounds)
+        return Task(targets, problem, target_range=targets.scaled_bounds)
 
-    def _in_target_units(
-        self, coef: NDArray[np.float64], intercept: float, low: float, high: float
-    ) -> tuple[NDArray[np.float64], float]:
-        center, scale = self._target_transform(low, high)
-        return scale * coef, scale * intercept + center
+    def _model(self, w: NDArray[np.float64], task: Task) -> tuple[NDArray[Any], float]:
+        targets = task.targets
+        assert isinstance(targets, BoundedTargets)
+        return self._link().original_units(
+            w[:-1, 0], float(w[-1, 0]), targets.center, targets.scale
+        )
 
     def _mean(self) -> Output:
         """Return what turns linear scores into means of the target: the inverse link."""
         check_is_fitted(self)
         link = self.solution_.plan.problem.loss.link
-        if link is None:
-            raise AttributeError(f"{self.solution_.plan.problem.loss!r} has no link to predict by")
+        assert link is not None
         return link.inverse
 
     def predict(self, X: Any) -> Any:

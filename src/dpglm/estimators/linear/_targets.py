@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpglm.data.collection import TargetMap
+from dpglm.data.spec import DataSpec
+from dpglm.problem import Problem
 from dpglm.tables.given import as_floats, check_not_missing, is_text
 
-__all__ = ["BoundedTargets", "ClassFactors", "ClassTargets", "check_labels"]
+__all__ = ["BoundedTargets", "ClassFactors", "ClassTargets", "Task", "check_labels"]
 
 _SHOWN = 5
 
@@ -81,6 +86,35 @@ class BoundedTargets:
         scaled = (np.clip(numbers, *self.bounds) - self.center) / self.scale
         clipped: NDArray[np.float64] = np.clip(scaled, *self.scaled_bounds)
         return clipped
+
+
+@final
+@dataclass(frozen=True)
+class Task:
+    """What a fit makes of targets, and what it minimises then.
+
+    Parameters
+    ----------
+    targets : callable
+        From the user's targets to those of the loss.
+    problem : callable
+        States the problem for public facts of the data.
+    n_outputs : int, default=1
+        Number of scores of a row.
+    target_range : pair of float, default=(-inf, inf)
+        Range of the loss's targets.
+    weights : callable, optional
+        From the user's targets to a factor of each row's weight.
+    heaviest : float, default=1.0
+        Bound on these factors.
+    """
+
+    targets: TargetMap
+    problem: Callable[[DataSpec], Problem]
+    n_outputs: int = 1
+    target_range: tuple[float, float] = (-math.inf, math.inf)
+    weights: TargetMap | None = None
+    heaviest: float = 1.0
 
 
 def check_labels(classes: NDArray[Any], y: NDArray[Any]) -> NDArray[Any]:

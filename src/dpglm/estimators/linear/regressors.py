@@ -1,37 +1,17 @@
-"""Private regressors with losses other than the square."""
+"""Private regressors with losses other than the square, and with any loss."""
 
 from __future__ import annotations
 
-import math
-import os
-from collections.abc import Callable
-from typing import Literal
+from typing import Any, final
 
-import numpy as np
-from numpy.typing import NDArray
-from sklearn.utils import Tags
-
-from dpglm._validation import check_real
-from dpglm.data.feature_bounds import FeatureBounds
-from dpglm.estimators.linear._docs import shared_parameters
+from dpglm._validation import check_one_of, check_real
 from dpglm.estimators.linear._regressor import PrivateRegressor
-from dpglm.ledger.ledger import PrivacyLedger
-from dpglm.privacy.budget import PrivacyBudget
-from dpglm.privacy.noise import NoiseSource
-from dpglm.problem import (
-    L2,
-    Constraint,
-    Huber,
-    Poisson,
-    Problem,
-    Regularizer,
-)
-from dpglm.solvers.base import Solver, StepInfo
+from dpglm.problem import L2, LOSSES, Huber, Loss, Poisson, Regularizer, Target
 
-__all__ = ["HuberRegressor", "PoissonRegressor"]
+__all__ = ["GeneralizedLinearRegressor", "HuberRegressor", "PoissonRegressor"]
 
 
-@shared_parameters
+@final
 class HuberRegressor(PrivateRegressor):
     """Private linear regression with the Huber loss, which outliers move little.
 
@@ -46,84 +26,22 @@ class HuberRegressor(PrivateRegressor):
         scale.)
     alpha : float, default=0.0001
         Strength of the penalty, at least 0.
-    target_bounds : pair of float, optional
-        Public lower and upper bounds of the target; targets are clipped to them. Default: the
-        extremes in the data, with a warning.
-    <parameters>
-
-    Attributes
-    ----------
-    coef_ : ndarray of shape (n_features,)
-        Coefficients, in the units of X and y.
-    <attributes>
-
-    Notes
-    -----
-    Privacy: targets are clipped to ``target_bounds`` and scaled to [-1, 1]; what leaves, and what
-    pays for it, is the solver's to say, and ``privacy_`` lists it.
-
-    References
-    ----------
-    Arora et al. 2022, Algorithm 1; Song, Steinke, Thakkar and Thakurta 2021, Lemma 5.1.
     """
 
-    def __init__(
-        self,
-        *,
-        epsilon: float = 1.0,
-        delta: float | Literal["auto"] = "auto",
-        budget: PrivacyBudget | None = None,
-        ledger: PrivacyLedger | str | os.PathLike[str] | None = None,
-        adjacency: str = "zero_out",
-        n_rows: int | None = None,
-        solver: str | Solver = "auto",
-        threshold: float | None = None,
-        alpha: float = 0.0001,
-        target_bounds: tuple[float, float] | None = None,
-        row_norm: float | None = None,
-        feature_bounds: FeatureBounds | None = None,
-        weight_bound: float | None = None,
-        fit_intercept: bool = True,
-        penalize_intercept: bool = False,
-        regularizer: Regularizer | None = None,
-        constraint: Constraint | None = None,
-        random_state: int | NoiseSource | None = None,
-        callback: Callable[[StepInfo], None] | None = None,
-        verbose: int = 0,
-    ) -> None:
-        super().__init__(
-            epsilon=epsilon,
-            delta=delta,
-            budget=budget,
-            ledger=ledger,
-            adjacency=adjacency,
-            n_rows=n_rows,
-            solver=solver,
-            target_bounds=target_bounds,
-            row_norm=row_norm,
-            feature_bounds=feature_bounds,
-            weight_bound=weight_bound,
-            fit_intercept=fit_intercept,
-            penalize_intercept=penalize_intercept,
-            regularizer=regularizer,
-            constraint=constraint,
-            random_state=random_state,
-            callback=callback,
-            verbose=verbose,
-        )
-        self.threshold = threshold
-        self.alpha = alpha
+    threshold: float | None = None
+    alpha: float = 0.0001
 
-    def _scaled_problem(self, n_rows: int, scale: float) -> Problem:
-        # A tenth of the width is a fifth of the scale, which is half the width.
-        threshold = 0.2
-        if self.threshold is not None:
-            threshold = check_real("threshold", self.threshold, above=0.0) / scale
-        strength = 2.0 * check_real("alpha", self.alpha, least=0.0) / n_rows
-        return Problem(Huber(threshold), L2(strength))
+    def _loss(self, scale: float) -> Loss:
+        if self.threshold is None:
+            # A tenth of the width is a fifth of the scale, which is half the width.
+            return Huber(0.2)
+        return Huber(check_real("threshold", self.threshold, above=0.0) / scale)
+
+    def _penalty(self, n_rows: int, scale: float) -> Regularizer:
+        return L2(2.0 * check_real("alpha", self.alpha, least=0.0) / n_rows)
 
 
-@shared_parameters
+@final
 class PoissonRegressor(PrivateRegressor):
     """Private Poisson regression with a log link, for counts.
 
@@ -134,94 +52,80 @@ class PoissonRegressor(PrivateRegressor):
     ----------
     alpha : float, default=1.0
         Strength of the penalty, at least 0.
-    target_bounds : pair of float, optional
-        Public lower and upper bounds of the target; targets are clipped to them. Default: the
-        extremes in the data, with a warning.
-    <parameters>
-
-    Attributes
-    ----------
-    coef_ : ndarray of shape (n_features,)
-        Coefficients, in the units of X and y.
-    <attributes>
 
     Notes
     -----
     Privacy: targets are clipped to ``target_bounds`` and divided by the upper one; what leaves,
     and what pays for it, is the solver's to say, and ``privacy_`` lists it.
-
-    References
-    ----------
-    Arora et al. 2022, Algorithm 1; Song, Steinke, Thakkar and Thakurta 2021, Lemma 5.1.
     """
 
-    def __init__(
-        self,
-        *,
-        epsilon: float = 1.0,
-        delta: float | Literal["auto"] = "auto",
-        budget: PrivacyBudget | None = None,
-        ledger: PrivacyLedger | str | os.PathLike[str] | None = None,
-        adjacency: str = "zero_out",
-        n_rows: int | None = None,
-        solver: str | Solver = "auto",
-        alpha: float = 1.0,
-        target_bounds: tuple[float, float] | None = None,
-        row_norm: float | None = None,
-        feature_bounds: FeatureBounds | None = None,
-        weight_bound: float | None = None,
-        fit_intercept: bool = True,
-        penalize_intercept: bool = False,
-        regularizer: Regularizer | None = None,
-        constraint: Constraint | None = None,
-        random_state: int | NoiseSource | None = None,
-        callback: Callable[[StepInfo], None] | None = None,
-        verbose: int = 0,
-    ) -> None:
-        super().__init__(
-            epsilon=epsilon,
-            delta=delta,
-            budget=budget,
-            ledger=ledger,
-            adjacency=adjacency,
-            n_rows=n_rows,
-            solver=solver,
-            target_bounds=target_bounds,
-            row_norm=row_norm,
-            feature_bounds=feature_bounds,
-            weight_bound=weight_bound,
-            fit_intercept=fit_intercept,
-            penalize_intercept=penalize_intercept,
-            regularizer=regularizer,
-            constraint=constraint,
-            random_state=random_state,
-            callback=callback,
-            verbose=verbose,
-        )
-        self.alpha = alpha
+    alpha: float = 1.0
 
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.positive_only = True
-        return tags
+    def _loss(self, scale: float) -> Loss:
+        return Poisson()
 
-    def _scaled_problem(self, n_rows: int, scale: float) -> Problem:
+    def _penalty(self, n_rows: int, scale: float) -> Regularizer:
         # Dividing counts by s divides loss and penalty by s.
-        return Problem(Poisson(), L2(check_real("alpha", self.alpha, least=0.0) / scale))
+        return L2(check_real("alpha", self.alpha, least=0.0) / scale)
 
-    def _declared_target_bounds(self) -> tuple[float, float] | None:
-        bounds = super()._declared_target_bounds()
-        if bounds is not None and bounds[0] < 0.0:
-            raise ValueError(f"target_bounds must not be negative for counts, got {bounds!r}")
-        return bounds
 
-    def _target_transform(self, low: float, high: float) -> tuple[float, float]:
-        if low < 0.0:
-            raise ValueError("y must not be negative for Poisson regression")
-        return 0.0, high or 1.0
+@final
+class GeneralizedLinearRegressor(PrivateRegressor):
+    """Private linear regression with any loss of numbers or counts, and the link that it declares.
 
-    def _in_target_units(
-        self, coef: NDArray[np.float64], intercept: float, low: float, high: float
-    ) -> tuple[NDArray[np.float64], float]:
-        # exp(z) predicts y / s, so z + log(s) predicts y.
-        return coef, intercept + math.log(high or 1.0)
+    Minimises ``(1/n) sum loss``, and ``regularizer`` if one is given. ``LinearRegression``,
+    ``HuberRegressor`` and ``PoissonRegressor`` without a penalty are this with a loss chosen.
+
+    Parameters
+    ----------
+    loss : str or Loss, default="squared"
+        A loss with target ``REAL`` or ``COUNT``, by its name in ``dpglm.problem.LOSSES`` or as an
+        object, of your own too; ``predict`` gives the means that follow from its link. Targets
+        are standardized where the loss says how (``Loss.for_scaled_targets``), else they are left
+        as they are: choose units of y in which ``target_bounds`` are near -1 and 1.
+
+    Notes
+    -----
+    Privacy: targets are clipped to ``target_bounds``; what leaves, and what pays for it, is the
+    solver's to say, and ``privacy_`` lists it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpglm import GeneralizedLinearRegressor
+    >>> from dpglm.problem import Huber
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-1, 1, size=(20000, 2))
+    >>> y = X @ [2.0, -1.0] + 0.5
+    >>> model = GeneralizedLinearRegressor(
+    ...     loss=Huber(1.0), feature_bounds=(-1, 1), target_bounds=(-2.5, 3.5)
+    ... ).fit(X, y)
+    >>> model.score(X, y) > 0.9
+    True
+    """
+
+    loss: str | Loss = "squared"
+
+    def _loss(self, scale: float) -> Loss:
+        loss = self._stated_loss()
+        scaled = loss.for_scaled_targets(scale)
+        return loss if scaled is None else scaled
+
+    def _standardization(self, low: float, high: float) -> tuple[float, float]:
+        standardization = super()._standardization(low, high)
+        is_fixed = self._stated_loss().for_scaled_targets(1.0) is None
+        return (0.0, 1.0) if is_fixed else standardization
+
+    def _stated_loss(self) -> Loss:
+        loss: Any = self.loss
+        known = [name for name, one in LOSSES.items() if one.target in _OF_NUMBERS]
+        if isinstance(loss, str):
+            loss = LOSSES[check_one_of("loss", loss, known)]
+        if not isinstance(loss, Loss) or loss.target not in _OF_NUMBERS:
+            raise ValueError(
+                f"loss must be one of {known} or a Loss of numbers or counts, got {loss!r}"
+            )
+        return loss
+
+
+_OF_NUMBERS = (Target.REAL, Target.COUNT)

@@ -1,0 +1,73 @@
+"""Constructor parameters of estimators: each declared once, and described once."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+import typing
+from typing import Any, dataclass_transform
+
+from dpglm.estimators._sklearn import BaseEstimator
+
+__all__ = ["Declared"]
+
+_SECTION = re.compile(r"^(\w[\w ]*)\n-+\n", re.MULTILINE)
+_ENTRY = re.compile(r"^(?=\S)", re.MULTILINE)
+_ORDER = ("Parameters", "Attributes", "Notes", "References", "Examples")
+_LISTS = ("Parameters", "Attributes")
+
+
+@dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(dataclasses.field,))
+class Declared(BaseEstimator):
+    """An estimator whose annotated attributes are its constructor's parameters.
+
+    They are keyword-only unless declared by ``field(kw_only=False)``. A subclass states what is
+    its own: it inherits parameters and attributes with their descriptions, and each further
+    section of the docstring that it does not have. Its own parameters are listed first, or last
+    with ``own_first=False``.
+    """
+
+    def __init_subclass__(cls, *, own_first: bool = True, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "__init__" in vars(cls):  # a user's own
+            return
+        made: Any = dataclasses.dataclass(kw_only=True, eq=False, repr=False, match_args=False)(cls)
+        fields, init = dataclasses.fields(made), made.__init__
+        # Shown as they are written; read with the names that the module of each class knows.
+        init.__signature__ = inspect.signature(init)
+        hints = typing.get_type_hints(cls)
+        init.__annotations__ = {one.name: hints[one.name] for one in fields} | {"return": None}
+        if cls.__doc__:
+            positional = [one.name for one in fields if not one.kw_only]
+            cls.__doc__ = _completed(cls, positional, own_first=own_first)
+
+
+def _completed(cls: type, positional: list[str], *, own_first: bool) -> str:
+    """Add the parameters, attributes and sections that the base documents."""
+    head, sections = _parsed(cls.__doc__)
+    base = next(one for one in cls.__mro__[1:] if issubclass(one, Declared))
+    inherited = {} if base is Declared else _parsed(base.__doc__)[1]
+    sections = inherited | sections
+    for title in set(_LISTS) & set(sections):
+        own, theirs = _entries(sections[title]), _entries(inherited.get(title, ""))
+        entries = own | theirs | own if own_first else theirs | own
+        if title == "Parameters":
+            entries = {name: entries[name] for name in positional} | entries
+        sections[title] = "".join(entries.values())
+    titles = sorted(sections, key=_ORDER.index)
+    parts = [f"{title}\n{'-' * len(title)}\n{sections[title]}" for title in titles]
+    return "\n".join([f"{head.strip()}\n", *parts])
+
+
+def _parsed(doc: str | None) -> tuple[str, dict[str, str]]:
+    """Divide a docstring into what comes before all sections, and these by their titles."""
+    head, *rest = _SECTION.split(inspect.cleandoc(doc or ""))
+    bodies = (body.strip() + "\n" for body in rest[1::2])
+    return head, dict(zip(rest[::2], bodies, strict=True))
+
+
+def _entries(text: str) -> dict[str, str]:
+    """Divide a list of parameters by their names."""
+    entries = [entry for entry in _ENTRY.split(text) if entry.strip()]
+    return {entry.partition("\n")[0].partition(" : ")[0]: entry for entry in entries}
