@@ -3,38 +3,29 @@
 from __future__ import annotations
 
 import abc
+import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Generic, TypeVar, final
 
 from sklearn.base import clone
 
 from dpglm._validation import in_one_line
+from dpglm.estimators._private import PrivateEstimator
 from dpglm.estimators.composed.pipeline import PrivatePipeline
 from dpglm.estimators.linear._base import PrivateLinearModel
 from dpglm.solvers.base import Solver
 
 __all__ = ["Subject", "subject_of"]
 
-_SHARED = frozenset(
-    {
-        "epsilon",
-        "delta",
-        "budget",
-        "ledger",
-        "adjacency",
-        "callback",
-        "class_weight",
-        "classes",
-        "feature_bounds",
-        "fit_intercept",
-        "n_rows",
-        "random_state",
-        "row_norm",
-        "target_bounds",
-        "verbose",
-        "weight_bound",
-    }
-)
+_SHARED = {one.name for one in dataclasses.fields(PrivateEstimator)} | {
+    "callback",
+    "class_weight",
+    "classes",
+    "fit_intercept",
+    "target_bounds",
+    "verbose",
+    "weight_bound",
+}
 _E = TypeVar("_E", PrivateLinearModel, PrivatePipeline)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Any, Self, final
@@ -11,7 +10,6 @@ from typing import Any, Self, final
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils import Bunch, Tags, get_tags
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from dpglm._all_or_nothing import all_or_nothing
@@ -32,15 +30,7 @@ from dpglm.tables.schema import Schema
 
 __all__ = ["PrivatePipeline"]
 
-_OF_THE_PIPELINE = (
-    "epsilon",
-    "delta",
-    "budget",
-    "ledger",
-    "adjacency",
-    "n_rows",
-    "random_state",
-)
+_OF_THE_PIPELINE = tuple(one.name for one in dataclasses.fields(PrivateFit))
 _SKIPPED = "passthrough"
 
 
@@ -49,15 +39,6 @@ class _Parts:
     transformers: list[tuple[str, Any]]
     private: list[tuple[str, Preprocessor]]
     estimator: PrivateLinearModel
-
-
-def _final_has(method: str) -> Any:
-    def has_it(self: PrivatePipeline) -> bool:
-        # Raises AttributeError where there is none, which is what scikit-learn expects.
-        getattr(vars(self).get("estimator_") or self._parts().estimator, method)
-        return True
-
-    return available_if(has_it)
 
 
 @final
@@ -240,13 +221,12 @@ class PrivatePipeline(NamedSteps, FittedModel, PrivateFit):
     def _configured(self, parts: _Parts) -> Any:
         """Return a copy of the estimator with the pipeline's budget and private steps."""
         estimator = parts.estimator
-        defaults = inspect.signature(type(estimator)).parameters
         for name in _OF_THE_PIPELINE:
-            theirs, ours = getattr(estimator, name), getattr(self, name)
-            if theirs not in (defaults[name].default, ours):
+            theirs, default = getattr(estimator, name), getattr(type(estimator), name)
+            if theirs not in (default, getattr(self, name)):
                 raise ValueError(
-                    f"{name} is for the pipeline to say: leave the estimator's at "
-                    f"{defaults[name].default!r}, got {theirs!r}"
+                    f"{name} is for the pipeline to say: leave the estimator's at {default!r}, "
+                    f"got {theirs!r}"
                 )
         changes = {name: getattr(self, name) for name in _OF_THE_PIPELINE}
         shares = private_shares(parts.private, self.shares)
@@ -263,88 +243,6 @@ class PrivatePipeline(NamedSteps, FittedModel, PrivateFit):
         for name, transformer in self.transformers_:
             X = _applied(name, transformer, X)
         return named_numbers(X, self.transformers_)
-
-    def predict(self, X: Any) -> Any:
-        """Predict labels or targets.
-
-        Parameters
-        ----------
-        X : table or matrix
-            What the first step takes.
-
-        Returns
-        -------
-        ndarray of shape (n,)
-        """
-        X = self._transformed(X)
-        return self.estimator_.predict(X)
-
-    @_final_has("decision_function")  # type: ignore[untyped-decorator]
-    def decision_function(self, X: Any) -> Any:
-        """Predict the linear scores of a classifier.
-
-        Parameters
-        ----------
-        X : table or matrix
-            What the first step takes.
-
-        Returns
-        -------
-        ndarray of shape (n,) for two classes, (n, n_classes) for more
-        """
-        X = self._transformed(X)
-        return self.estimator_.decision_function(X)
-
-    @_final_has("predict_proba")  # type: ignore[untyped-decorator]
-    def predict_proba(self, X: Any) -> Any:
-        """Predict class probabilities.
-
-        Parameters
-        ----------
-        X : table or matrix
-            What the first step takes.
-
-        Returns
-        -------
-        ndarray of shape (n, n_classes)
-        """
-        X = self._transformed(X)
-        return self.estimator_.predict_proba(X)
-
-    @_final_has("predict_log_proba")  # type: ignore[untyped-decorator]
-    def predict_log_proba(self, X: Any) -> Any:
-        """Predict logarithms of class probabilities.
-
-        Parameters
-        ----------
-        X : table or matrix
-            What the first step takes.
-
-        Returns
-        -------
-        ndarray of shape (n, n_classes)
-        """
-        X = self._transformed(X)
-        return self.estimator_.predict_log_proba(X)
-
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Return the estimator's score: accuracy, or R squared.
-
-        Parameters
-        ----------
-        X : table or matrix
-            What the first step takes; of public rows, or the score is one more release.
-        y : array_like of shape (n,)
-            Targets.
-        sample_weight : array_like of shape (n,), optional
-            Weights.
-
-        Returns
-        -------
-        float
-        """
-        X = self._transformed(X)
-        return float(self.estimator_.score(X, y, sample_weight=sample_weight))
 
     def coefficient_names(self) -> NDArray[Any] | None:
         """Name the columns that coefficients are about: those after the fixed transformers.
@@ -393,21 +291,12 @@ class PrivatePipeline(NamedSteps, FittedModel, PrivateFit):
             return Bunch(**dict(steps))
         return Bunch(**dict(steps) | dict(self.transformers_) | {steps[-1][0]: self.estimator_})
 
-    @property
+    def _inner(self) -> Any:
+        return vars(self).get("estimator_") or self._parts().estimator
+
     def _first(self) -> Any:
-        return self.transformers_[0][1] if self.transformers_ else self.estimator_
-
-    @property
-    def n_features_in_(self) -> int:
-        """Number of columns that the first step saw."""
-        count: int = self._first.n_features_in_
-        return count
-
-    @property
-    def feature_names_in_(self) -> NDArray[Any]:
-        """Names of the columns that the first step saw, where they had any."""
-        names: NDArray[Any] = self._first.feature_names_in_
-        return names
+        inner = self._fitted()
+        return self.transformers_[0][1] if self.transformers_ else inner
 
 
 def _applied(name: str, transformer: Any, X: Any, *, fit: bool = False) -> Any:

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Any, Literal, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.base import clone
 from sklearn.model_selection import ParameterGrid, ParameterSampler
 from sklearn.utils import Tags, get_tags
-from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted
 
 from dpglm._all_or_nothing import all_or_nothing
 from dpglm._validation import check_integer, check_one_of, check_real
@@ -24,6 +21,7 @@ from dpglm.certificate.facts import plain_json
 from dpglm.data.spec import DataSpec
 from dpglm.estimators._private import Spending
 from dpglm.estimators._sklearn import MetaEstimatorMixin
+from dpglm.estimators.composed._fitted import FittedModel
 from dpglm.estimators.composed._subjects import Subject, subject_of
 from dpglm.estimators.composed.pipeline import PrivatePipeline
 from dpglm.estimators.linear._base import PrivateLinearModel
@@ -43,11 +41,7 @@ _SCORE_SHARE = 0.1
 _TRIES_PER_CANDIDATE = 3.0
 
 
-def _has(name: str) -> Callable[[_PrivateSearch], bool]:
-    return lambda search: hasattr(vars(search).get("best_estimator_", search.estimator), name)
-
-
-class _PrivateSearch(MetaEstimatorMixin, Spending):
+class _PrivateSearch(MetaEstimatorMixin, FittedModel, Spending):
     """Everything but where candidates come from.
 
     Parameters
@@ -87,7 +81,7 @@ class _PrivateSearch(MetaEstimatorMixin, Spending):
         What the whole search spent.
     solution_ : dpglm.solvers.Solution
         The plan that was executed.
-    classes_, n_features_in_, feature_names_in_
+    classes_, coef_, intercept_, n_iter_, n_features_in_, feature_names_in_
         As the best estimator has them.
     """
 
@@ -101,7 +95,7 @@ class _PrivateSearch(MetaEstimatorMixin, Spending):
         """List the parameters of each candidate."""
 
     def __sklearn_tags__(self) -> Tags:
-        inner = get_tags(vars(self).get("best_estimator_", self.estimator))
+        inner = get_tags(self._inner())
         tags = super().__sklearn_tags__()
         tags.estimator_type = inner.estimator_type
         tags.classifier_tags = inner.classifier_tags
@@ -184,18 +178,15 @@ class _PrivateSearch(MetaEstimatorMixin, Spending):
         )
         subject.settle(best, self.best_params_)
         self.best_estimator_ = best
-        self.privacy_ = model.privacy_
-        self.solution_ = model.solution_
         return self
 
     def _subject(self) -> Subject[Any]:
         """Give the estimator the search's budget, and check that it has none of its own."""
         spent = {"epsilon": self.epsilon, "delta": self.delta, "ledger": self.ledger}
         subject = subject_of(self.estimator, spent)
-        defaults = inspect.signature(type(self.estimator)).parameters
         for name in _SPENT:
             value = getattr(self.estimator, name)
-            if value != defaults[name].default:
+            if value != getattr(type(self.estimator), name):
                 raise ValueError(
                     f"{name} must be left to the search, which spends it once for all candidates, "
                     f"got {name}={value!r} of the estimator"
@@ -254,53 +245,8 @@ class _PrivateSearch(MetaEstimatorMixin, Spending):
         """There is none: it would show a score of private rows that nobody paid for."""
         raise AttributeError(_UNPAID.format("best_score_"))
 
-    @property
-    def classes_(self) -> NDArray[Any]:
-        """Labels of a classifier, sorted."""
-        check_is_fitted(self)
-        classes: NDArray[Any] = self.best_estimator_.classes_
-        return classes
-
-    @property
-    def n_features_in_(self) -> int:
-        """Number of features."""
-        check_is_fitted(self)
-        return int(self.best_estimator_.n_features_in_)
-
-    @property
-    def feature_names_in_(self) -> NDArray[Any]:
-        """Names of the columns, where X had any."""
-        check_is_fitted(self)
-        names: NDArray[Any] = self.best_estimator_.feature_names_in_
-        return names
-
-    def predict(self, X: Any) -> Any:
-        """Predict with the best model."""
-        check_is_fitted(self)
-        return self.best_estimator_.predict(X)
-
-    @available_if(_has("decision_function"))  # type: ignore[untyped-decorator]
-    def decision_function(self, X: Any) -> Any:
-        """Predict the linear scores of the best model."""
-        check_is_fitted(self)
-        return self.best_estimator_.decision_function(X)
-
-    @available_if(_has("predict_proba"))  # type: ignore[untyped-decorator]
-    def predict_proba(self, X: Any) -> Any:
-        """Predict class probabilities with the best model."""
-        check_is_fitted(self)
-        return self.best_estimator_.predict_proba(X)
-
-    @available_if(_has("predict_log_proba"))  # type: ignore[untyped-decorator]
-    def predict_log_proba(self, X: Any) -> Any:
-        """Predict logarithms of class probabilities with the best model."""
-        check_is_fitted(self)
-        return self.best_estimator_.predict_log_proba(X)
-
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Score the best model on rows that were not searched: accuracy, or R^2."""
-        check_is_fitted(self)
-        return float(self.best_estimator_.score(X, y, sample_weight))
+    def _inner(self) -> Any:
+        return vars(self).get("best_estimator_", self.estimator)
 
 
 class PrivateGridSearchCV(_PrivateSearch):
