@@ -124,7 +124,7 @@ def methods(n_steps: int, spec: DataSpec) -> dict[str, Callable[[float], Solver]
 def _default_step(spec: DataSpec) -> float:
     loss = Softmax() if spec.n_outputs > 1 else Logistic()
     plan = D2P2.dp_sgd(n_steps=200).plan(Problem(loss), ApproximateDP(1.0, DELTA), spec)
-    return float(plan.method.settings()["first_step_size"])
+    return float(plan.method.step_sizes[0])
 
 
 def compare(task: Task, seeds: int) -> str:

@@ -80,7 +80,7 @@ def passes(loss: Loss, n: int, d: int, K: int = 1) -> tuple[str, int]:
     spec = DataSpec(n_rows=n, n_features=d, n_outputs=K, intercept=1.0, dtype="float32")
     problem = Problem(loss, L2(1.0 / n))
     plan = Auto(may_copy=False).plan(problem, ApproximateDP(1.0, 0.1 / n), spec)
-    return plan.method.settings()["algorithm"], math.ceil(plan.method.gradient_evaluations / n)
+    return plan.method.algorithm, math.ceil(plan.method.gradient_evaluations / n)
 
 
 def cluster_plan(constants: Constants, n: int = 10**9, d: int = 1000) -> str:

@@ -147,7 +147,7 @@ def four_steps_for_one() -> Setup:
 def iterates_for_the_last() -> Setup:
     """Pay for the last iterate and show all of them."""
     plan = plan_of(dataclasses.replace(solvers.CONTRACTION, n_steps=12), solvers.STRONGLY_CONVEX)
-    method = dataclasses.replace(plan.method, amplified=None)
+    method = dataclasses.replace(plan.method, last_only=False)
     shown = dataclasses.replace(plan, method=method, budget=GENEROUS)
     return dataclasses.replace(of_plan(shown), claim=Claim.of(plan))
 

@@ -105,9 +105,6 @@ class FixedMethod(Method[None]):
     def finish(self, state: None) -> NDArray[np.float64]:
         return np.full(self.data.coefficient_shape, self.value)
 
-    def settings(self) -> dict[str, Any]:
-        return {"algorithm": "fixed", "value": self.value}
-
 
 def selector_cases(
     subject: str,

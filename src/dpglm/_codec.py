@@ -43,6 +43,7 @@ from dpglm._json import (
     number,
     object_with,
     shown,
+    text,
 )
 
 __all__ = ["decode", "encode", "type_name"]
@@ -345,7 +346,7 @@ def _integer(value: Any) -> int:
 def _json_value(value: Any) -> Any:
     check_writable(value)
     if isinstance(value, Mapping):
-        return {line(key): _json_value(entry) for key, entry in value.items()}
+        return {text(key): _json_value(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
         return [_json_value(entry) for entry in value]
     if value is None or isinstance(value, str | bool | int | float):

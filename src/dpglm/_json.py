@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar, final
 
+import numpy as np
+
 __all__ = [
     "DocumentError",
     "Reader",
@@ -36,6 +38,7 @@ __all__ = [
     "numbers",
     "object_with",
     "parse",
+    "plain_json",
     "shown",
     "tagged",
     "text",
@@ -166,12 +169,37 @@ def is_kind(document: Any, kind: str) -> bool:
     return isinstance(document, Mapping) and document.get("format") == kind
 
 
-def check_kind(document: Any, kind: str, version: int) -> dict[str, Any]:
-    """Return an object that says it is of a kind and version; ValueError if it does not."""
+def check_kind(
+    document: Any, kind: str, version: int, earlier: Mapping[int, str] | None = None
+) -> dict[str, Any]:
+    """Return an object that says it is of a kind and version.
+
+    Parameters
+    ----------
+    document : JSON value
+        What was read.
+    kind : str
+        What it must be.
+    version : int
+        Of its format.
+    earlier : mapping from int to str, optional
+        Versions of the format that are read no more, and which version of this library wrote them.
+
+    Raises
+    ------
+    ValueError
+        If it is of another kind or version.
+    """
     if not is_kind(document, kind):
         raise ValueError(f"is not a {kind}: it must be an object with the format {kind!r}")
     found = dict(document)
-    if found.get("version") != version:
+    own = found.get("version")
+    if earlier and type(own) is int and own in earlier:
+        raise ValueError(
+            f"was written by dpglm {earlier[own]} (version {own} of a {kind}, this is {version}): "
+            "read it with that version"
+        )
+    if own != version:
         raise ValueError(f"must have version {version}, got {shown(found.get('version'))}")
     return found
 
@@ -228,6 +256,21 @@ def shown(value: Any) -> str:
     ("'a'", '[0, 1, 2, 3, 4, 5, ...]')
     """
     return _shorten.repr(value)
+
+
+def plain_json(value: Any) -> Any:
+    """Return ``value`` as what JSON can hold, so that writing and reading changes nothing."""
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        return {str(key): plain_json(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain_json(entry) for entry in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    return str(value)
 
 
 def text(value: Any) -> str:

@@ -88,10 +88,9 @@ class TestRules:
     @pytest.mark.parametrize("value", [2**64 - 1, 1.5, True, None, "400", [400], {"n": 1}, -1, 0])
     def test_a_number_of_rows_that_is_none_breaks_nothing(self, binary, value):
         fact = PublicFact("n_rows", value, "declared")
-        odd = changed(binary.privacy_, public_facts=(fact,), settings={"data": {"n_rows": value}})
+        odd = changed(binary.privacy_, public_facts=(fact,))
         assert len(cautions(odd)) == (value == 2**64 - 1)
-        assert cautions(changed(odd, settings={"data": value})) == cautions(odd)
-        assert cautions(changed(odd, settings={}, public_facts=())) == ()
+        assert cautions(changed(odd, public_facts=())) == ()
 
     def test_a_number_that_no_certificate_can_hold_is_no_fact(self):
         with pytest.raises(ValueError, match="n_rows must be an integer of at most 64 bits"):
@@ -100,7 +99,7 @@ class TestRules:
 
 def private_by_definition(certificate):
     """Whether a page may be green; written down a second time, without the table."""
-    data = certificate.settings["data"]["n_rows"]
+    data = certificate.data.n_rows
     return (
         certificate.noise_is_private
         and all(fact.provenance != "from the data" for fact in certificate.public_facts)

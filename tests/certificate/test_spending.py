@@ -108,11 +108,11 @@ def test_rows_with_noise_of_their_own_are_one_stage():
 @pytest.mark.parametrize(
     "forge",
     [
-        lambda record: record["settings"]["stages"].pop("center"),
-        lambda record: record["settings"].update(stages=[]),
-        lambda record: record["releases"][0].update(quantity="nobody: row sum"),
+        lambda record: record["plan"]["method"]["steps"].clear(),
+        lambda record: record["plan"]["method"].update(steps="none"),
+        lambda record: record["plan"]["method"]["model"]["method"].update(type="elsewhere.Method"),
     ],
-    ids=["no stage", "no names", "another name"],
+    ids=["no stage", "no steps", "another name"],
 )
 def test_records_that_do_not_fit_together_are_refused(forge):
     certificate, _ = spent_by(Preprocessed([Center()], FEW))

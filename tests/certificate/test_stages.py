@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
 
 from dpglm import NoisyGD, RobustClassifier
 from dpglm.certificate import Certificate, verify
-from dpglm.certificate.stages import check_parts, happened, plain_settings, stage_of
-from dpglm.data.spec import DataSpec
-from dpglm.privacy.events import Composed, Gaussian, Parallel, Pure, Repeated
-from dpglm.privacy.releases import Release
+from dpglm.privacy.events import Gaussian, Parallel, Repeated
 from dpglm.selection import BestIterate, ConfidenceBoosting, NormGridSearch
 from dpglm.solvers import Constant
-from tests.certificate.test_verify import both, put
 from tests.fits import fit_classifier, make_rows
+from tests.forgeries import both, double, everywhere, half, put
 
 GD = NoisyGD(n_steps=5)
 PLAIN = NoisyGD(n_steps=40, momentum=0.0, step_size=0.5, schedule=Constant())
@@ -65,43 +63,53 @@ def test_non_convex_classifiers_are_certified():
     assert verify(fitted.privacy_).ok
 
 
-def moved(name, part):
-    return put(f"settings.stages.{name}.part", part)
+def moved(number, part):
+    return put(f"plan.method.trainings.{number}.part", part)
 
 
 SPREAD = both(
-    moved("candidate 2", 1),
-    put("settings.part_sizes", lambda sizes: [sizes[0] // 2, sizes[0] - sizes[0] // 2, sizes[1]]),
+    moved(1, 1),
+    put(
+        "plan.method.part_sizes", lambda sizes: [sizes[0] // 2, sizes[0] - sizes[0] // 2, sizes[1]]
+    ),
 )
+SECOND = "plan.method.trainings.1.plan"
 
 FORGERIES = [
-    ("boosting", moved("model 1", 1)),
-    ("boosting", moved("model 1", -4)),
-    ("boosting", moved("model 1", 9)),
-    ("boosting", put("settings.part_sizes", lambda sizes: [2 * size for size in sizes])),
-    ("boosting", put("settings.part_sizes", lambda sizes: [*sizes, 0])),
-    ("boosting", put("settings.part_sizes", lambda sizes: sizes[::-1])),
-    ("boosting", put("settings.stages.model 2.data.n_rows", 10**6)),
-    ("boosting", put("settings.stages.model 2.data.row_norm", 1e-3)),
-    ("boosting", put("settings.stages.model 2.clip", lambda clip: clip / 2)),
-    ("boosting", put("settings.stages.model 2.noise_multiplier", lambda sigma: 2 * sigma)),
-    ("boosting", put("settings.choice_epsilon", lambda epsilon: epsilon / 2)),
-    ("boosting", put("settings.loss_bound", lambda bound: bound / 2)),
+    ("boosting", moved(0, 1)),
+    ("boosting", moved(0, -4)),
+    ("boosting", moved(0, 9)),
+    ("boosting", put("plan.method.part_sizes", lambda sizes: [2 * size for size in sizes])),
+    ("boosting", put("plan.method.part_sizes", lambda sizes: [*sizes, 0])),
+    ("boosting", put("plan.method.part_sizes", lambda sizes: sizes[::-1])),
+    ("boosting", put("plan.method.part_sizes", [])),
+    ("boosting", put(f"{SECOND}.data.n_rows", 10**6)),
+    ("boosting", put(f"{SECOND}.data.row_norm", 1e-3)),
+    ("boosting", put(f"{SECOND}.method.clipping.bound", half)),
+    ("boosting", put(f"{SECOND}.method.noise_multiplier", double)),
+    ("boosting", put(f"{SECOND}.method.noise_multiplier", half)),
+    ("boosting", put(f"{SECOND}.adjacency", "replace_one")),
+    ("boosting", put("plan.method.choice.epsilon", half)),
+    ("boosting", put("plan.method.choice.loss_bound", half)),
     ("boosting", put("releases.3.noise_scale", lambda scale: 0.9 * scale)),
     ("boosting", put("releases.0.noise_scale", lambda scale: 0.9 * scale)),
     ("boosting", put("releases.0.quantity", "model 2: clipped gradient sum")),
     ("boosting", put("releases.0.quantity", "model 9: clipped gradient sum")),
-    ("boosting", put("adjacency", "replace_one")),
-    ("boosting", put("adjacency", "add_remove")),
+    ("boosting", put("plan.adjacency", "replace_one")),
+    ("boosting", everywhere("adjacency", "replace_one")),
+    ("boosting", everywhere("adjacency", "add_remove")),
     ("boosting", put("epsilon", lambda epsilon: 0.99 * epsilon)),
-    ("grid", moved("candidate 1", 1)),
+    ("boosting", put("plan.problem.loss", {"type": "savage"})),
+    ("grid", moved(0, 1)),
     ("grid", SPREAD),
-    ("grid", put("settings.loss_bounds", lambda bounds: [bound / 2 for bound in bounds])),
-    ("last iterates on one part", put("settings.stages.candidate 1.momentum", 0.9)),
-    ("last iterates on several", put("settings.stages.model 2.output", "UniformAverage()")),
-    ("last iterates on several", put("settings.stages.model 2.n_steps", 39)),
-    ("last iterates on several", put("settings.problem.convex", False)),
-    ("best", put("settings.choice_epsilon", 0.01)),
+    ("grid", put("plan.method.choice.loss_bounds", lambda bounds: [one / 2 for one in bounds])),
+    ("last iterates on one part", put("plan.method.trainings.0.plan.method.momentum", 0.9)),
+    ("last iterates on several", put(f"{SECOND}.method.output", {"type": "uniform_average"})),
+    ("last iterates on several", put(f"{SECOND}.method.step_sizes", lambda sizes: sizes[1:])),
+    ("last iterates on several", everywhere("loss", {"type": "savage"})),
+    ("last iterates on several", everywhere("strength", 1e-6)),
+    ("best", put("plan.method.choice_epsilon", 0.01)),
+    ("best", put("plan.method.descent.data.n_features", 2)),
     ("best", put("releases.1.noise_scale", lambda scale: 0.9 * scale)),
     ("best", put("releases.1.contribution_bound", lambda bound: 0.9 * bound)),
 ]
@@ -121,13 +129,13 @@ def test_forgeries_are_found(fits, name, forge):
 def test_trainings_on_the_same_rows_sold_as_disjoint_are_found(fits):
     """All sums of a grid search, each paid for as if it had rows of its own."""
     honest = fits["grid"].privacy_
-    document = honest.to_dict()
+    document = json.loads(json.dumps(honest.to_dict()))
     (noise,) = {one.noise_multiplier for one in honest.releases[:-1]}
     choice = honest.releases[-1].event
     split = Parallel((Repeated(Gaussian(noise), 5), Repeated(Gaussian(noise), 5), choice))
     document["event"] = document["mechanisms"] = split.to_dict()
     verification = verify(Certificate.from_dict(document))
-    assert any("the releases make" in finding for finding in verification.findings)
+    assert any("was planned" in finding for finding in verification.findings)
 
 
 def test_one_method_sold_as_two_parts_is_found(fits):
@@ -136,51 +144,22 @@ def test_one_method_sold_as_two_parts_is_found(fits):
     gaussian, choice = document["mechanisms"]["events"]
     document["event"] = document["mechanisms"] = {"type": "parallel", "events": [gaussian, choice]}
     verification = verify(Certificate.from_dict(document))
-    assert any("the releases make" in finding for finding in verification.findings)
+    assert any("was planned" in finding for finding in verification.findings)
 
 
-def release(quantity, event, count=1):
-    return Release(quantity, event, count, 1.0, 1.0, 1.0, 1)
+def test_what_is_wrong_with_parts_is_said(fits):
+    method = fits["boosting"].solution_.plan.method
+    sizes = method.part_sizes
+    with pytest.raises(ValueError, match="part_sizes must make up 400 rows"):
+        dataclasses.replace(method, part_sizes=(*sizes, 1))
+    with pytest.raises(ValueError, match="model 1 must be for the rows of one of the first parts"):
+        dataclasses.replace(method, part_sizes=(sizes[0] - 1, sizes[1] + 1, *sizes[2:]))
 
 
-INNER = {"data": {"n_rows": 4, "n_features": 1}, "part": 0, "noise_multiplier": 1.0}
-NESTED = {
-    "data": {"n_rows": 9, "n_features": 1},
-    "part_sizes": [6, 3],
-    "stages": {
-        "candidate 1": {
-            "data": {"n_rows": 6, "n_features": 1},
-            "part": 0,
-            "part_sizes": [4, 2],
-            "stages": {"model 1": INNER},
-        }
-    },
-}
-
-
-def test_stages_may_have_stages():
-    inner = stage_of("candidate 1: model 1: clipped gradient sum", NESTED)
-    assert inner.quantity == "clipped gradient sum"
-    assert inner.settings is INNER
-    assert inner.data == DataSpec(4, 1)
-    assert stage_of("candidate 1: least clipped loss", NESTED).data == DataSpec(2, 1)
-    assert stage_of("least clipped loss for its norm", NESTED).data == DataSpec(3, 1)
-    assert list(plain_settings(NESTED)) == [INNER]
-    assert check_parts(NESTED) is None
-    releases = [
-        release("candidate 1: model 1: clipped gradient sum", Gaussian(2.0), 3),
-        release("candidate 1: least clipped loss", Pure(1.0)),
-        release("least clipped loss for its norm", Pure(2.0)),
-    ]
-    nested = Parallel((Repeated(Gaussian(2.0), 3), Pure(1.0)))
-    assert happened(releases, NESTED) == Parallel((nested, Pure(2.0)))
-    assert happened(releases, INNER) == Composed((Repeated(Gaussian(2.0), 3), Pure(1.0), Pure(2.0)))
-
-
-def test_what_is_wrong_with_parts_is_said():
-    wrong = json.loads(json.dumps(NESTED))
-    wrong["stages"]["candidate 1"]["stages"]["model 1"]["data"]["n_rows"] = 5
-    assert check_parts(wrong) == "the public facts of model 1 are not those of its part"
-    wrong = json.loads(json.dumps(NESTED))
-    wrong["part_sizes"] = [6, 4]
-    assert check_parts(wrong) == "parts of [6, 4] rows do not make up 9 rows"
+def test_stages_may_have_stages(fits):
+    plan = fits["boosting of best"].solution_.plan
+    first, second, choice = plan.method.stages
+    assert [one.name for one in (first, second, choice)] == ["model 1", "model 2", "choice"]
+    assert [one.part for one in (first, second, choice)] == [0, 1, 2]
+    assert first.releases == plan.method.trainings[0].plan.method.releases
+    assert Parallel((first.event, second.event, choice.event)) == plan.event

@@ -158,9 +158,9 @@ def test_without_a_matrix_in_memory_no_solver_copies_all_rows():
     X, y = data(LogisticRegression())
     model = declared(LogisticRegression())
     model.fit(MappedRows(X, y))
-    assert model.solution_.plan.method.settings()["algorithm"] == "noisy gradient descent"
+    assert model.solution_.plan.method.algorithm == "noisy gradient descent"
     model.fit(X, y)
-    assert model.solution_.plan.method.settings()["algorithm"] != "noisy gradient descent"
+    assert model.solution_.plan.method.algorithm != "noisy gradient descent"
 
 
 def test_a_fit_goes_on_from_its_checkpoint(tmp_path):

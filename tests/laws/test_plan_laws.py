@@ -104,9 +104,6 @@ class Both(Method[Any]):
     def finish(self, state):
         raise AssertionError
 
-    def settings(self):
-        return {}
-
 
 COMPOSITES = {
     "held out": lambda a, b: HeldOutSearch(search(a, b, a), 0.2),

@@ -168,9 +168,6 @@ class Halved(Method[Any]):
     def finish(self, state):
         return state
 
-    def settings(self):
-        return {}
-
 
 @dataclass(frozen=True)
 class Halving(Solver):

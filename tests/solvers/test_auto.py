@@ -114,6 +114,6 @@ def test_single_precision_is_no_reason_for_a_lesser_solver_where_delta_is_zero()
     y = (X[:, 0] > 0).astype(int)
     model = LogisticRegression(epsilon=2.0, delta=0.0, classes=[0, 1], feature_bounds=(-1, 1))
     plan = model.fit(X, y).solution_.plan
-    assert plan.method.settings()["algorithm"] == "objective perturbation with L2 noise"
+    assert plan.method.algorithm == "objective perturbation with L2 noise"
     assert plan.data.dtype == "float64"
     assert model.set_params(delta=1e-5).fit(X, y).solution_.plan.data.dtype == "float32"

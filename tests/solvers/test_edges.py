@@ -219,7 +219,7 @@ def test_nothing_is_shrunk_where_data_damp_the_noise():
     for n_rows, shrinks in ((500, True), (50_000, False)):
         data = DataSpec(n_rows, 400, intercept=1.0)
         method = NoisyGD(shrink=True).plan(Problem(Logistic()), GaussianDP(0.1), data).method
-        assert method.settings()["shrink"] == shrinks
+        assert method.shrink == shrinks
 
 
 def test_steps_that_the_budget_cannot_carry_would_be_far_worse():

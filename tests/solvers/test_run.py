@@ -65,9 +65,6 @@ class Scripted(Method[int]):
     def finish(self, state: int) -> Any:
         return np.zeros(2)
 
-    def settings(self) -> dict[str, Any]:
-        return {}
-
 
 def scripted(script, declared=None):
     declared = Repeated(Gaussian(2.0), 2) if declared is None else declared

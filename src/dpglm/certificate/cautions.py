@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, final
 
 from dpglm.certificate.words import rounded_up
 
@@ -131,11 +131,10 @@ def _weak(sentence: str | None) -> str | None:
 
 
 def _rows(certificate: Certificate) -> Iterator[int]:
-    """Find the public number of rows; a file may say anything in its place."""
-    data: Any = certificate.settings.get("data")
-    found = [data.get("n_rows")] if isinstance(data, dict) else []
-    found += [fact.value for fact in certificate.public_facts if fact.name == "n_rows"]
-    return (value for value in found if type(value) is int and value > 0)
+    """Find the public number of rows; a fact may say anything in its place."""
+    found = [fact.value for fact in certificate.public_facts if fact.name == "n_rows"]
+    yield certificate.data.n_rows
+    yield from (value for value in found if type(value) is int and value > 0)
 
 
 CAUTIONS = (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import hashlib
 import importlib.metadata
@@ -10,49 +9,51 @@ import os
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self, final
+from typing import Any, Self, TypeVar, final
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dpglm._codec import decode, encode
 from dpglm._files import write_json
 from dpglm._html import card
-from dpglm._json import (
-    boolean,
-    check_kind,
-    choice,
-    in_file,
-    integer,
-    items,
-    line,
-    load,
-    mapping,
-    mapping_of,
-    nullable,
-    number,
-    object_with,
-    text,
-)
+from dpglm._json import at, check_kind, in_file, load
 from dpglm._validation import check_real
 from dpglm.certificate import statement
 from dpglm.certificate.cautions import cautions
-from dpglm.certificate.facts import PublicFact, plain_json
+from dpglm.certificate.facts import PublicFact
 from dpglm.certificate.spending import Spending, spending, spending_in_words
 from dpglm.certificate.statement import relation_in_words
 from dpglm.certificate.words import rounded_up
+from dpglm.data.spec import DataSpec
 from dpglm.ledger.entry import LedgerReference
 from dpglm.privacy.accounting.accountants import accountant_for
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.budget import PrivacyBudget, budget_from_dict, default_delta
-from dpglm.privacy.events import Event, event_from_dict
+from dpglm.privacy.budget import PrivacyBudget, default_delta
+from dpglm.privacy.events import Event
 from dpglm.privacy.noise import NoiseSource
 from dpglm.privacy.releases import Release
-from dpglm.solvers.base import Solution
+from dpglm.problem import Problem
+from dpglm.solvers.base import Plan, Solution
 
-__all__ = ["Certificate", "PublicFact", "certify", "library_versions", "model_digest"]
+__all__ = [
+    "NO_LOSS",
+    "Certificate",
+    "PublicFact",
+    "certify",
+    "library_versions",
+    "loss_in_words",
+    "model_digest",
+]
+
+T = TypeVar("T")
 
 _FORMAT = "dpglm certificate"
-_VERSION = 3
+_VERSION = 4
+_EARLIER = {3: "0.1"}
+NO_LOSS = "none"
+"""Loss of a fit that learned a map of rows, and no model."""
+
 _LIBRARIES = ("dpglm", "numpy", "scikit-learn", "scipy")
 
 
@@ -65,12 +66,11 @@ class Certificate:
     ----------
     estimator, loss : str
         What was fitted.
-    budget : PrivacyBudget
-        What the caller allowed.
+    plan : mapping
+        The plan that was executed, as JSON (``Plan.document``): ``rebuild`` makes it anew. Who does
+        not know its classes can read it all the same.
     epsilon, delta : float
-        What ``event`` costs under ``adjacency``: epsilon at that delta.
-    adjacency : Adjacency
-        The neighbouring relation of every number here.
+        What ``event`` costs under the plan's relation: epsilon at that delta.
     event : Event
         What was accounted for.
     mechanisms : Event
@@ -86,9 +86,6 @@ class Certificate:
         Each kind of thing that left, with the bound on what one row contributes and the noise.
     public_facts : tuple of PublicFact
         Everything that was treated as public.
-    settings : mapping
-        Settings of the solver, with ``"data"`` (the public facts the plan was made from) and
-        ``"problem"`` (what was minimised).
     versions : mapping from str to str
         Versions of the libraries that ran.
     model_digest : str
@@ -106,10 +103,9 @@ class Certificate:
 
     estimator: str
     loss: str
-    budget: PrivacyBudget
+    plan: Mapping[str, Any]
     epsilon: float
     delta: float
-    adjacency: Adjacency
     event: Event
     mechanisms: Event
     accountant: str
@@ -118,7 +114,6 @@ class Certificate:
     noise_is_private: bool
     releases: tuple[Release, ...]
     public_facts: tuple[PublicFact, ...]
-    settings: Mapping[str, Any]
     versions: Mapping[str, str]
     model_digest: str
     ledger: LedgerReference | None = None
@@ -126,11 +121,62 @@ class Certificate:
     def __post_init__(self) -> None:
         check_real("epsilon", self.epsilon, least=0.0)
         check_real("delta", self.delta, least=0.0, below=1.0)
-        object.__setattr__(self, "adjacency", Adjacency(self.adjacency))
         object.__setattr__(self, "releases", tuple(self.releases))
         object.__setattr__(self, "public_facts", tuple(self.public_facts))
-        object.__setattr__(self, "settings", plain_json(self.settings))
         object.__setattr__(self, "versions", dict(self.versions))
+        # What anybody must be able to read raises here.
+        _ = self.adjacency, self.budget, self.data
+
+    @functools.cached_property
+    def adjacency(self) -> Adjacency:
+        """The neighbouring relation of every number here."""
+        return self._planned("adjacency", Adjacency)
+
+    @functools.cached_property
+    def budget(self) -> PrivacyBudget:
+        """What the caller allowed."""
+        return self._planned("budget", PrivacyBudget)  # type: ignore[type-abstract]
+
+    @functools.cached_property
+    def data(self) -> DataSpec:
+        """The public facts about the rows that the plan was made from."""
+        return self._planned("data", DataSpec)
+
+    @functools.cached_property
+    def problem(self) -> Problem:
+        """What was minimised; ValueError if nobody has imported it."""
+        return self._planned("problem", Problem)
+
+    def _planned(self, name: str, kind: type[T]) -> T:
+        with at("plan"), at(name):
+            return decode(kind, self.plan.get(name))
+
+    @functools.cached_property
+    def _plan(self) -> Plan:
+        # All that a plan may name is known once these are imported, and nothing else is.
+
+        with at("plan"):
+            return Plan.from_document(self.plan)
+
+    def rebuild(self) -> Plan:
+        """Make the plan anew, with all that making one checks: its cost most of all.
+
+        Returns
+        -------
+        Plan
+            Whose ``document`` is ``plan``.
+
+        Raises
+        ------
+        ValueError
+            If there is no such plan. Classes from outside this library must have been imported.
+
+        Notes
+        -----
+        Of a certificate that nobody vouches for, ``dpglm.certificate.verify`` looks first at what
+        that would take.
+        """
+        return self._plan
 
     @property
     def is_private(self) -> bool:
@@ -204,21 +250,7 @@ class Certificate:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values from which ``from_dict`` makes an equal certificate."""
-        own = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return {
-            "format": _FORMAT,
-            "version": _VERSION,
-            **own,
-            "releases": [release.to_dict() for release in self.releases],
-            "settings": plain_json(self.settings),
-            "versions": dict(self.versions),
-            "budget": self.budget.to_dict(),
-            "adjacency": self.adjacency.value,
-            "event": self.event.to_dict(),
-            "mechanisms": self.mechanisms.to_dict(),
-            "public_facts": [dataclasses.asdict(fact) for fact in self.public_facts],
-            "ledger": None if self.ledger is None else dataclasses.asdict(self.ledger),
-        }
+        return {"format": _FORMAT, "version": _VERSION, **encode(self)}
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Self:
@@ -239,9 +271,8 @@ class Certificate:
             If a key is missing or unknown, or a value is not of its kind. Whether the values
             belong together is for ``dpglm.certificate.verify`` to say.
         """
-        fields = _READ(check_kind(document, _FORMAT, _VERSION))
-        del fields["format"], fields["version"]
-        return cls(**fields)
+        fields = check_kind(document, _FORMAT, _VERSION, _EARLIER)
+        return decode(cls, {key: fields[key] for key in fields.keys() - {"format", "version"}})
 
     def to_json(self, path: str | os.PathLike[str]) -> None:
         """Write the certificate as a JSON file, whole or not at all."""
@@ -295,13 +326,12 @@ def certify(
     plan = solution.plan
     accountant = accountant_for(plan.event, plan.adjacency)
     delta = plan.budget.to_dict().get("delta", default_delta(plan.data.n_rows))
-    return Certificate(
+    certificate = Certificate(
         estimator=estimator_name,
-        loss=repr(plan.problem.loss),
-        budget=plan.budget,
+        loss=loss_in_words(plan),
+        plan=plan.document,
         epsilon=accountant.epsilon(plan.event, plan.adjacency, delta),
         delta=delta,
-        adjacency=plan.adjacency,
         event=plan.event,
         mechanisms=plan.method.mechanisms,
         accountant=accountant.name,
@@ -310,16 +340,18 @@ def certify(
         noise_is_private=noise.is_private,
         releases=plan.method.releases,
         public_facts=facts,
-        settings={
-            **plan.method.settings(),
-            "coefficient_noise": plan.coefficient_noise,
-            "data": plan.data.to_dict(),
-            "problem": plan.problem_settings(),
-        },
         versions=library_versions(*noise.libraries),
         model_digest=model_digest(coef, intercept),
         ledger=solution.ledger_entry,
     )
+    # What was just planned need not be made anew.
+    vars(certificate)["_plan"] = plan
+    return certificate
+
+
+def loss_in_words(plan: Plan) -> str:
+    """Return the loss that a plan minimises, in one line."""
+    return " ".join(repr(plan.problem.loss).split()) if plan.method.fits else NO_LOSS
 
 
 def model_digest(coef: ArrayLike, intercept: ArrayLike) -> str:
@@ -361,30 +393,3 @@ def _version(name: str) -> str:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         return "not installed"
-
-
-_READ = object_with(
-    {
-        "format": line,
-        "version": integer,
-        "estimator": line,
-        "loss": text,
-        "budget": budget_from_dict,
-        "epsilon": number,
-        "delta": number,
-        "adjacency": choice(Adjacency),
-        "event": event_from_dict,
-        "mechanisms": event_from_dict,
-        "accountant": line,
-        "accountant_version": line,
-        "noise_source": line,
-        "noise_is_private": boolean,
-        "releases": items(Release.from_dict),
-        "public_facts": items(PublicFact.from_dict),
-        "settings": mapping,
-        "versions": mapping_of(line),
-        "model_digest": line,
-        "ledger": nullable(LedgerReference.from_dict),
-    },
-    "a certificate",
-)

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Self, final
+from typing import Any, Literal, final
 
-import numpy as np
-
-from dpglm._json import at, check_writable, line, object_with
+from dpglm._json import at, check_writable, plain_json
 from dpglm._validation import check_one_of
 
-__all__ = ["Provenance", "PublicFact", "plain_json"]
+__all__ = ["Provenance", "PublicFact"]
 
 Provenance = Literal["declared", "by relation", "from the data"]
 
-_PROVENANCES: tuple[Provenance, ...] = ("declared", "by relation", "from the data")
+_PROVENANCES = ("declared", "by relation", "from the data")
 
 
 @final
@@ -50,34 +46,3 @@ class PublicFact:
         object.__setattr__(self, "value", plain_json(self.value))
         with at(self.name):
             check_writable(self.value)
-
-    @classmethod
-    def from_dict(cls, document: Any) -> Self:
-        """Read back what ``dataclasses.asdict`` wrote.
-
-        Raises
-        ------
-        ValueError
-            If a key is missing or unknown, or the provenance is.
-        """
-        return cls(**_READ(document))
-
-
-def plain_json(value: Any) -> Any:
-    """Return ``value`` as what JSON can hold, so that writing and reading changes nothing."""
-    if isinstance(value, np.ndarray | np.generic):
-        value = value.tolist()
-    if isinstance(value, Mapping):
-        return {str(key): plain_json(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [plain_json(entry) for entry in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if value is None or isinstance(value, str | bool | int | float):
-        return value
-    return str(value)
-
-
-_READ = object_with(
-    {"name": line, "value": lambda value: value, "provenance": line}, "a public fact"
-)

@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, final
 
-from dpglm.certificate.stages import by_stage, happened
 from dpglm.certificate.words import plain_number, rounded_up
 from dpglm.privacy import gdp
 from dpglm.privacy.accounting.accountants import GaussianAccountant, accountant_for
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.events import (
-    Event,
-    Gaussian,
-    LastIterate,
-    RandomlyRepeated,
-    Repeated,
-    canonical,
-)
-from dpglm.privacy.events.branches import leaves
+from dpglm.privacy.events import Event, Parallel, RandomlyRepeated, canonical
 from dpglm.privacy.releases import Release
+from dpglm.solvers.base import Stage
 
 if TYPE_CHECKING:
     from dpglm.certificate.certificate import Certificate
@@ -30,7 +22,6 @@ if TYPE_CHECKING:
 __all__ = ["Spending", "spending", "spending_in_words"]
 
 _ONLY_STAGE = "model"
-_CHOICE = "choice"
 
 
 @final
@@ -95,30 +86,21 @@ def spending(certificate: Certificate) -> tuple[Spending, ...]:
     [('model', 0.268, 1.0)]
     """
     try:
-        return _spending(certificate)
-    except (LookupError, TypeError, ArithmeticError) as error:
-        kind = type(error).__name__
-        raise ValueError(f"the record does not say who spent what ({kind}: {error})") from error
-
-
-def _spending(certificate: Certificate) -> tuple[Spending, ...]:
-    adjacency, delta = certificate.adjacency, certificate.delta
-    stages = list(_stages(certificate.releases, certificate.settings))
-    if len(stages) == 1:
-        name, releases, _ = stages[0]
-        found = [_costing(name, releases, certificate.event, certificate.epsilon, certificate)]
+        plan = certificate.rebuild()
+    except ValueError as error:
+        raise ValueError(f"the record does not say who spent what ({error})") from error
+    stages = list(_leaves(plan.method.stages))
+    if len(stages) < 2:
+        name = stages[0].name if stages else _ONLY_STAGE
+        only = Stage(name, certificate.releases, certificate.event)
+        found = [_costing(only, certificate.epsilon, certificate)]
     else:
-        happened_events = list(leaves(certificate.event))
-        for one in [e for e in happened_events if isinstance(e, RandomlyRepeated)]:
-            happened_events += [leaf for each in one.events for leaf in leaves(each)]
-        last_iterates = [e for e in happened_events if isinstance(e, LastIterate)]
-        found = []
-        for name, releases, mechanisms in stages:
-            event = _accounted_for(mechanisms, last_iterates)
-            epsilon = _epsilon(event, adjacency, delta)
-            found.append(_costing(name, releases, event, epsilon, certificate))
+        adjacency, delta = certificate.adjacency, certificate.delta
+        found = [
+            _costing(one, _epsilon(one.event, adjacency, delta), certificate) for one in stages
+        ]
     # Of parts one counts, of tries the dearest: squares add up to nothing there.
-    apart = {"part_sizes", "repetitions"} & set(certificate.settings)
+    apart = len(stages) > 1 and isinstance(canonical(plan.event), Parallel | RandomlyRepeated)
     if apart or any(one.mu is None for one in found):
         return tuple(found)
     total = math.fsum(one.mu**2 for one in found if one.mu is not None)
@@ -127,30 +109,15 @@ def _spending(certificate: Certificate) -> tuple[Spending, ...]:
     )
 
 
-def _stages(
-    releases: Sequence[Release], settings: Mapping[str, Any], lead: str = ""
-) -> Iterator[tuple[str, tuple[Release, ...], Event]]:
-    """List name, releases and mechanisms of every stage; stages may have stages."""
-    divided = "part_sizes" in settings
-    if "stages" not in settings or (lead and divided):
-        yield lead or _ONLY_STAGE, tuple(releases), happened(releases, settings)
-        return
-    of_stages, of_choice = by_stage(releases, settings)
-    for name, own in of_stages.items():
-        stage = settings["stages"][name]
-        part = f", part {stage['part'] + 1}" if divided else ""
-        yield from _stages(own, stage, f"{lead}: {name}" if lead else f"{name}{part}")
-    if of_choice:
-        part = f", part {len(settings['part_sizes'])}" if divided else ""
-        yield f"{_CHOICE}{part}", tuple(of_choice), happened(of_choice, {})
-
-
-def _accounted_for(mechanisms: Event, last_iterates: Sequence[LastIterate]) -> Event:
-    """Put a last iterate in the place of the steps that it stands for."""
-    for one in last_iterates:
-        if mechanisms == canonical(Repeated(Gaussian(one.noise_multiplier), one.steps)):
-            return one
-    return mechanisms
+def _leaves(stages: Iterable[Stage], lead: str = "") -> Iterator[Stage]:
+    """List stages that have no others, named with those above them; inner parts are one stage."""
+    for one in stages:
+        part = "" if one.part is None else f", part {one.part + 1}"
+        name = f"{lead}: {one.name}" if lead else f"{one.name}{part}"
+        if one.stages and all(inner.part is None for inner in one.stages):
+            yield from _leaves(one.stages, name)
+        else:
+            yield dataclasses.replace(one, name=name)
 
 
 def _epsilon(event: Event, adjacency: Adjacency, delta: float) -> float:
@@ -159,18 +126,16 @@ def _epsilon(event: Event, adjacency: Adjacency, delta: float) -> float:
     return accountant_for(event, adjacency).epsilon(event, adjacency, delta)
 
 
-def _costing(
-    name: str, releases: tuple[Release, ...], event: Event, epsilon: float, of: Certificate
-) -> Spending:
+def _costing(stage: Stage, epsilon: float, of: Certificate) -> Spending:
     exact = GaussianAccountant()
-    mu, is_gaussian = None, exact.supports(event, of.adjacency)
+    mu, is_gaussian = None, exact.supports(stage.event, of.adjacency)
     if epsilon == 0.0:
         mu, is_gaussian = 0.0, True
     elif is_gaussian:
-        mu = exact.mu(event, of.adjacency)
+        mu = exact.mu(stage.event, of.adjacency)
     elif of.delta > 0.0 and math.isfinite(epsilon):
         mu = gdp.mu(epsilon, of.delta)
-    return Spending(name, releases, epsilon, mu, is_gaussian, None)
+    return Spending(stage.name, stage.releases, epsilon, mu, is_gaussian, None)
 
 
 def spending_in_words(one: Spending) -> str:
@@ -178,6 +143,7 @@ def spending_in_words(one: Spending) -> str:
 
     Examples
     --------
+    >>> from dpglm.privacy.events import Gaussian
     >>> release = Release("row sum", Gaussian(20.0), 1, 1.0, 20.0, 20.0, 5)
     >>> spending_in_words(Spending("center", (release,), 0.1675, 0.05, True, 0.035))
     'center: row sum (noise multiplier 20); epsilon = 0.1675 by itself; mu = 0.05, 3.5 % of mu^2'

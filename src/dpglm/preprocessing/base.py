@@ -5,7 +5,6 @@ from __future__ import annotations
 import abc
 import dataclasses
 import math
-from typing import Any
 
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
@@ -41,7 +40,13 @@ def dense_spec(data: DataSpec, row_norm: float) -> DataSpec:
 
 
 class PlannedStep(abc.ABC):
-    """A preprocessing step whose settings are all decided; frozen, public, and free of data."""
+    """A preprocessing step whose settings are all decided; frozen, public, and free of data.
+
+    A dataclass whose fields say everything, like a ``Method``.
+    """
+
+    data: DataSpec
+    """Public facts about the rows that come to the step."""
 
     @property
     @abc.abstractmethod
@@ -72,10 +77,6 @@ class PlannedStep(abc.ABC):
 
         ``seed``, 64 random bits, is public randomness that no row had a part in.
         """
-
-    @abc.abstractmethod
-    def settings(self) -> dict[str, Any]:
-        """List the settings as plain JSON values, for reports."""
 
 
 class Preprocessor(abc.ABC):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -129,15 +129,6 @@ class PlannedCenter(PlannedStep):
     def learn(self, oracle: Oracle, seed: int) -> RowMap:
         mean = nearest_mean(noisy_mean(oracle, self.noise_multiplier), self.data)
         return RowMap(mean, np.ones(self.data.n_features), self.lengthen)
-
-    def settings(self) -> dict[str, Any]:
-        return {
-            "algorithm": "private centring",
-            "noise_multiplier": self.noise_multiplier,
-            "row_norm": self.row_norm,
-            "lengthen": self.lengthen,
-            "intercept": self.intercept,
-        }
 
 
 def check_intercept(data: DataSpec) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import numpy as np
 
@@ -131,11 +131,3 @@ class PlannedClipToQuantile(PlannedStep):
                 oracle, origin, self.data.row_norm, self.quantile, self.choice_epsilon
             )
         return RowMap(origin, np.full(self.data.n_features, 1.0 / radius))
-
-    def settings(self) -> dict[str, Any]:
-        return {
-            "algorithm": "scaling by a private radius",
-            "quantile": self.quantile,
-            "choice_epsilon": self.choice_epsilon,
-            "unbounded": self.unbounded,
-        }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -160,15 +160,6 @@ class PlannedInstanceOptimalCenter(PlannedStep):
         radius = noisy_radius(oracle, center, largest, _QUANTILE, self.radius_epsilon)
         mean = noisy_clipped_mean(oracle, center, radius, self.noise_multiplier)
         return RowMap(nearest_mean(mean, self.data), np.ones(self.data.n_features))
-
-    def settings(self) -> dict[str, Any]:
-        return {
-            "algorithm": "private centring around medians",
-            "median_epsilon": self.median_epsilon,
-            "radius_epsilon": self.radius_epsilon,
-            "noise_multiplier": self.noise_multiplier,
-            "row_norm": self.row_norm,
-        }
 
 
 def random_basis(size: int, seed: int) -> NDArray[np.float64]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, final
+from typing import final
 
 import numpy as np
 from scipy import sparse
@@ -101,10 +101,3 @@ class PlannedRandomProjection(PlannedStep):
         drawn = self.embedding.draw(self.data.n_features, self.dimension, seed)
         matrix = drawn.toarray() if sparse.issparse(drawn) else drawn
         return RowMap(np.zeros(self.data.n_features), matrix)
-
-    def settings(self) -> dict[str, Any]:
-        return {
-            "algorithm": "random projection",
-            "dimension": self.dimension,
-            "embedding": repr(self.embedding),
-        }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -158,11 +158,3 @@ class PlannedScale(PlannedStep):
         unseen = min(least / self.data.n_rows, 1.0)
         seen = shares @ squares
         return self.data.row_norm**2 * np.where(seen > 0.0, seen, unseen)
-
-    def settings(self) -> dict[str, Any]:
-        return {
-            "algorithm": "private scaling of columns",
-            "noise_multiplier": self.noise_multiplier,
-            "exponent": self.exponent,
-            "row_norm": self.row_norm,
-        }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import numpy as np
 
@@ -133,11 +133,3 @@ class PlannedWhiten(PlannedStep):
         stretched = directions * (factors * (self.row_norm / unit))
         # Back to the columns, so that little changes where there is little to even out.
         return RowMap(np.zeros(d), stretched @ directions.T)
-
-    def settings(self) -> dict[str, Any]:
-        return {
-            "algorithm": "private whitening",
-            "first_noise_multiplier": self.first_noise_multiplier,
-            "exponent": self.exponent,
-            "row_norm": self.row_norm,
-        }

@@ -23,12 +23,14 @@ from dpglm.report._extras import require
 from dpglm.report.coefficients import coefficient_table
 from dpglm.report.pictures.drawing import as_data_uri
 from dpglm.report.subject import subject
+from dpglm.solvers.base import Plan
 
 __all__ = ["report_page", "write_report"]
 
 _TEMPLATE = "report.html.j2"
 _MOST_COEFFICIENTS = 40
 _MOST_OUTPUTS = 12
+_NO_BOUNDS = ("inf", "-inf")
 
 _Row: TypeAlias = tuple[str, str, str, str, bool]
 
@@ -108,7 +110,7 @@ def report_page(
         expected=guidance(estimator.solution_.plan, table).sections(),
         scores=scores or {},
         pictures=[(text, as_data_uri(figure)) for text, figure in pictures.items()],
-        settings=_settings(certificate),
+        settings=_settings(certificate, estimator.solution_.plan),
         outputs=_rows_of_coefficients(table),
         n_features=len(table.features),
         n_outputs=len(table.outputs),
@@ -150,20 +152,35 @@ def _pictures(estimator: Any, names: Sequence[str]) -> dict[str, Any]:
         text = "The length of each step's noisy gradient, next to that of noise alone."
         pictures[text] = plots.training_history(solution)
     loss, data = solution.plan.problem.loss, solution.plan.data
-    clip = solution.plan.method.settings().get("clip", math.inf) / data.augmented_row_norm
+    clip = _clip(solution.plan.document["method"]) / data.augmented_row_norm
     if isinstance(loss, ConvexScalarLoss) and clip < loss.slope_bound:
         text = "The loss that clipped gradients minimise, for the longest rows allowed."
         pictures[text] = plots.clipped_loss(loss, [clip])
     return pictures
 
 
-def _settings(certificate: Certificate) -> dict[str, list[tuple[str, Any]]]:
-    groups: dict[str, list[tuple[str, Any]]] = {"Solver": []}
-    for name, value in certificate.settings.items():
-        if isinstance(value, Mapping):
-            groups[name.capitalize()] = list(value.items())
-        else:
-            groups["Solver"].append((name, value))
+def _clip(method: Mapping[str, Any]) -> float:
+    """Return the bound on a row's gradient that a method has among its settings, if it has one."""
+    bounds = (
+        method.get("clip"),
+        method.get("clipping", {}).get("bound"),
+        method.get("objective", {}).get("clip"),
+    )
+    return next((bound for bound in bounds if bound is not None), math.inf)
+
+
+def _settings(certificate: Certificate, plan: Plan) -> dict[str, list[tuple[str, Any]]]:
+    document = {**certificate.plan}
+    own = [(name, one) for name, one in document["method"].items() if name not in document]
+    groups: dict[str, list[tuple[str, Any]]] = {
+        "Solver": [
+            ("algorithm", plan.method.algorithm),
+            *own,
+            ("coefficient_noise", plan.coefficient_noise),
+        ],
+        "Problem": list(document["problem"].items()),
+        "Data": [(name, one) for name, one in document["data"].items() if one not in _NO_BOUNDS],
+    }
     for release in certificate.releases:
         groups[f"Noise in each {release.quantity}"] = [
             ("times", release.count),

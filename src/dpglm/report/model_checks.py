@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from dpglm import problem
 from dpglm._json import canonical_json
 from dpglm.certificate.certificate import Certificate, model_digest
-from dpglm.problem import BinaryLink, ClassLink, Link, Loss, OneVsRest, OneVsRestLink
+from dpglm.problem import BinaryLink, ClassLink
 
 if TYPE_CHECKING:
     from dpglm.report.model_file import LinearModel
 
 __all__ = ["check_shapes", "disagreements"]
-
-_WITHOUT_A_LINK_IN_0_1_0 = ("Savage", "Tangent", "Tempered")
-_LOSSES = (getattr(problem, name) for name in problem.__all__)
-_LINKS: dict[str, Any] = {
-    one.__name__: one.link
-    for one in _LOSSES
-    if isinstance(one, type) and issubclass(one, Loss) and not isinstance(one.link, property)
-}
 
 
 def check_shapes(model: LinearModel) -> None:
@@ -78,8 +68,8 @@ def _disagreements(model: LinearModel, certificate: Certificate) -> Iterator[str
         yield "the coefficients are not those that its certificate was written for"
     if model.estimator != _class_fitted(certificate.estimator):
         yield f"estimator is {model.estimator!r}, but its certificate's {certificate.estimator!r}"
-    if _contradicts(model.link, certificate.loss):
-        yield f"link {model.link!r} is not that of its certificate's loss, {certificate.loss}"
+    if certificate.loss != " ".join(repr(certificate.problem.loss).split()):
+        yield f"the loss of its certificate is {certificate.loss}, but another was planned"
     labels = None if model.classes_ is None else model.classes_.tolist()
     names = None if model.feature_names is None else list(model.feature_names)
     schema = None if model.schema is None else model.schema.to_dict()
@@ -89,19 +79,6 @@ def _disagreements(model: LinearModel, certificate: Certificate) -> Iterator[str
         yield from _differs("schema", schema, certificate)
     elif schema is None:
         yield from _differs("feature_names", names, certificate)
-
-
-def _contradicts(link: Link | None, loss: str) -> bool:
-    """Whether a loss of ``dpglm.problem``, told by its ``repr``, has another link."""
-    *wrappers, innermost = re.findall(r"(\w+)\(", loss) or [""]
-    if innermost not in _LINKS:
-        return False
-    own: Link | None = _LINKS[innermost]
-    if OneVsRest.__name__ in wrappers:
-        own = OneVsRestLink(own) if isinstance(own, BinaryLink) else None
-    if link is None and innermost in _WITHOUT_A_LINK_IN_0_1_0:
-        return False
-    return link != own
 
 
 def _class_fitted(estimator: str) -> str:

@@ -6,7 +6,6 @@ import hashlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, final
 
 import numpy as np
@@ -34,13 +33,7 @@ from dpglm.certificate.certificate import Certificate
 from dpglm.data.prepare import column_scaling
 from dpglm.problem import (
     ClassLink,
-    IdentityLink,
     Link,
-    LogitLink,
-    LogLink,
-    OneVsRestLink,
-    SoftmaxLink,
-    TangentLink,
     Target,
 )
 from dpglm.report.model_checks import check_shapes, disagreements
@@ -51,19 +44,8 @@ __all__ = ["FORMAT", "LinearModel", "load_model", "read_model", "save_model"]
 
 FORMAT = "dpglm model"
 """What a model file says that it is."""
-_VERSION = 2
-_LINKS: Mapping[str, Link] = MappingProxyType(
-    {
-        "identity": IdentityLink(),
-        "exp": LogLink(),
-        "logistic": LogitLink(),
-        "tangent": TangentLink(),
-        "softmax": SoftmaxLink(),
-        "ovr": OneVsRestLink(LogitLink()),
-        "tangent ovr": OneVsRestLink(TangentLink()),
-    }
-)
-_NAMES = {link: name for name, link in _LINKS.items()}
+_VERSION = 3
+_EARLIER = {2: "0.1"}
 
 
 @final
@@ -79,8 +61,6 @@ class LinearModel:
         As the estimator had them.
     classes_ : ndarray of shape (n_classes,) or None
         Labels of a classifier; None for a regressor.
-    link : Link or None
-        That of the loss: what turns linear scores into means or probabilities.
     feature_names : tuple of str or None
         Names of the features, where they are known.
     schema : Schema or None
@@ -100,10 +80,20 @@ class LinearModel:
     coef_: NDArray[np.float64]
     intercept_: NDArray[np.float64]
     classes_: NDArray[Any] | None
-    link: Link | None
     feature_names: tuple[str, ...] | None
     schema: Schema | None
     certificate: Certificate
+
+    @property
+    def link(self) -> Link | None:
+        """The link of the loss: what turns linear scores into means or probabilities.
+
+        Raises
+        ------
+        ValueError
+            If nobody has imported the loss.
+        """
+        return self.certificate.problem.loss.link
 
     @property
     def n_features(self) -> int:
@@ -248,8 +238,8 @@ def save_model(estimator: Any, path: str | os.PathLike[str], schema: Schema | No
     ------
     ValueError
         If the schema has another number of features or is not the one of the fit, the labels
-        cannot be written as JSON, the link of the loss is not of ``dpglm.problem``, or the
-        pipeline has transformers that a model file cannot hold.
+        cannot be written as JSON, or the pipeline has transformers that a model file cannot
+        hold.
     OSError
         If the file cannot be written.
 
@@ -285,7 +275,6 @@ def save_model(estimator: Any, path: str | os.PathLike[str], schema: Schema | No
         coef_=np.asarray(estimator.coef_, dtype=np.float64),
         intercept_=np.asarray(estimator.intercept_, dtype=np.float64),
         classes_=estimator.classes_ if is_classifier else None,
-        link=loss.link,
         feature_names=None if names is None else tuple(str(name) for name in names),
         schema=schema,
         certificate=estimator.privacy_,
@@ -312,8 +301,8 @@ def load_model(path: str | os.PathLike[str]) -> LinearModel:
     ------
     ValueError
         If the file is not a model file, a part of it is missing or wrong, it was changed after
-        it was written, or labels, names, schema, link or coefficients are not those that the
-        certificate was written for.
+        it was written, labels, names, schema or coefficients are not those that the certificate
+        was written for, or nobody has imported its loss.
     OSError
         If it cannot be read.
     """
@@ -344,14 +333,13 @@ def read_model(document: Any) -> tuple[LinearModel, tuple[str, ...]]:
     ValueError
         If it is no model; the message names the place.
     """
-    fields = _READ(check_kind(document, FORMAT, _VERSION))
+    fields = _READ(check_kind(document, FORMAT, _VERSION, _EARLIER))
     names = fields["feature_names"]
     model = LinearModel(
         estimator=fields["estimator"],
         coef_=fields["coef"],
         intercept_=fields["intercept"],
         classes_=None if fields["classes"] is None else np.asarray(fields["classes"]),
-        link=_link_named(fields["link"], is_classifier=fields["classes"] is not None),
         feature_names=names,
         schema=fields["schema"],
         certificate=fields["certificate"],
@@ -372,7 +360,6 @@ def _document(model: LinearModel) -> dict[str, Any]:
         "version": _VERSION,
         "estimator": model.estimator,
         "classes": None if model.classes_ is None else _labels(model.classes_),
-        "link": _name_of(model.link),
         "feature_names": None if model.feature_names is None else list(model.feature_names),
         "coef": model.coef_.tolist(),
         "intercept": model.intercept_.tolist(),
@@ -399,25 +386,6 @@ def _label(value: Any) -> Any:
     return value
 
 
-def _link(value: Any) -> str:
-    if not isinstance(value, str) or value not in _LINKS:
-        raise ValueError(f"must be one of {list(_LINKS)}, got {shown(value)}")
-    return value
-
-
-def _link_named(name: str, *, is_classifier: bool) -> Link | None:
-    # Of a classifier, "identity" says that scores rank the classes and no more.
-    return None if is_classifier and name == "identity" else _LINKS[name]
-
-
-def _name_of(link: Link | None) -> str:
-    if link is None:
-        return "identity"
-    if link not in _NAMES:
-        raise ValueError(f"a model file cannot hold the link {link!r}, which is not of dpglm")
-    return _NAMES[link]
-
-
 def _coefficients(value: Any) -> NDArray[np.float64]:
     """Read rows of numbers of equal length, or one row."""
     if isinstance(value, list) and value and isinstance(value[0], list):
@@ -438,7 +406,6 @@ _READ = object_with(
         "version": integer,
         "estimator": line,
         "classes": nullable(items(_label)),
-        "link": _link,
         "feature_names": nullable(items(text)),
         "coef": _coefficients,
         "intercept": _intercept,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -117,7 +117,7 @@ class BestIterate(Solver):
         steps = descent.plan(problem, budget, data, adjacency).method
         assert isinstance(steps, NoisyGDMethod)
         # Every iterate is released, so what only the last one would cost is no matter.
-        method = BestIterateMethod(dataclasses.replace(steps, amplified=None), epsilon)
+        method = BestIterateMethod(dataclasses.replace(steps, last_only=False), epsilon)
         noise_multiplier = calibrate(
             lambda sigma: method.with_noise(sigma).event, budget, adjacency
         )
@@ -150,10 +150,19 @@ class BestIterateMethod(Method["BestIterateState"]):
     descent: NoisyGDMethod
     choice_epsilon: float
 
+    algorithm = "noisy gradient descent, then the choice of an iterate"
+
     def with_noise(self, noise_multiplier: float) -> BestIterateMethod:
         """Return the same method with another noise multiplier of its gradient sums."""
         descent = dataclasses.replace(self.descent, noise_multiplier=noise_multiplier)
         return dataclasses.replace(self, descent=descent)
+
+    def __post_init__(self) -> None:
+        if self.descent.last_only:
+            raise ValueError("descent must pay for every iterate, as any of them may be chosen")
+
+    def check(self, plan: Plan) -> None:
+        self.descent.check(plan)
 
     @property
     def n_steps(self) -> int:
@@ -213,14 +222,6 @@ class BestIterateMethod(Method["BestIterateState"]):
     def finish(self, state: BestIterateState) -> NDArray[np.float64]:
         assert state.chosen is not None
         return state.chosen
-
-    def settings(self) -> dict[str, Any]:
-        return {
-            **self.descent.settings(),
-            "algorithm": "noisy gradient descent, then the choice of an iterate",
-            "output": "iterate with the shortest clipped gradient sum",
-            "choice_epsilon": self.choice_epsilon,
-        }
 
 
 def _step_size(problem: Problem, data: DataSpec) -> float:

@@ -99,7 +99,7 @@ class ConfidenceBoosting(Solver):
         )
         bound = default_loss_bound(problem.loss, data)
         method = SelectionMethod(
-            algorithm="confidence boosting",
+            title="confidence boosting",
             data=data,
             adjacency=adjacency,
             trainings=trainings,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,10 +40,6 @@ class Choice(abc.ABC):
     def choose(self, models: Sequence[NDArray[np.float64]], oracle: Oracle) -> NDArray[np.float64]:
         """Choose a model by asking about rows that none of them was trained on."""
 
-    @abc.abstractmethod
-    def settings(self) -> dict[str, Any]:
-        """List the settings as plain JSON values, for reports."""
-
 
 @final
 @dataclass(frozen=True)
@@ -72,9 +68,6 @@ class LeastLoss(Choice):
 
     def choose(self, models: Sequence[NDArray[np.float64]], oracle: Oracle) -> NDArray[np.float64]:
         return models[choose_least_loss(oracle, models, self.loss_bound, self.epsilon)]
-
-    def settings(self) -> dict[str, Any]:
-        return {"choice_epsilon": self.epsilon, "loss_bound": self.loss_bound}
 
 
 @final
@@ -111,14 +104,6 @@ class LeastLossByNorm(Choice):
             oracle, models, self.loss_bounds, self.loss_at_zero, self.epsilon, self.failure
         )
         return [np.zeros_like(models[0]), *models][chosen]
-
-    def settings(self) -> dict[str, Any]:
-        return {
-            "choice_epsilon": self.epsilon,
-            "loss_bounds": list(self.loss_bounds),
-            "loss_at_zero": self.loss_at_zero,
-            "failure": self.failure,
-        }
 
 
 def epsilon_of_choice(budget: PrivacyBudget, adjacency: Adjacency) -> float:

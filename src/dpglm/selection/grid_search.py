@@ -125,7 +125,7 @@ class NormGridSearch(Solver):
 
         def method(shared: PrivacyBudget) -> SelectionMethod:
             return SelectionMethod(
-                algorithm="private grid search over the norm of the coefficients",
+                title="private grid search over the norm of the coefficients",
                 data=data,
                 adjacency=adjacency,
                 trainings=self._trainings(problem, bounds, shared, training_data, adjacency),

@@ -10,6 +10,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from dpglm._validation import check_integer
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.parts import part_oracles
@@ -18,7 +19,7 @@ from dpglm.privacy.events import Composed, Event, Parallel, canonical
 from dpglm.privacy.releases import Release
 from dpglm.selection.choices import Choice
 from dpglm.selection.partition import partition
-from dpglm.solvers.base import Method, Plan, StepInfo, finished
+from dpglm.solvers.base import Method, Plan, Stage, StepInfo, finished
 from dpglm.solvers.parts.seeds import stage_seed
 
 __all__ = ["SelectionMethod", "SelectionState", "Training"]
@@ -78,7 +79,7 @@ class SelectionMethod(Method["SelectionState"]):
 
     Parameters
     ----------
-    algorithm : str
+    title : str
         What it is, in words.
     data : DataSpec
         Public facts about all rows.
@@ -100,12 +101,42 @@ class SelectionMethod(Method["SelectionState"]):
     public number of rows. Trainings on the same part compose.
     """
 
-    algorithm: str
+    title: str
     data: DataSpec
     adjacency: Adjacency
     trainings: tuple[Training, ...]
     part_sizes: tuple[int, ...]
     choice: Choice
+
+    def __post_init__(self) -> None:
+        if sum(self.part_sizes) != self.data.n_rows or min(self.part_sizes, default=0) < 1:
+            raise ValueError(
+                f"part_sizes must make up {self.data.n_rows} rows, got {self.part_sizes!r}"
+            )
+        for one in self.trainings:
+            check_integer("part", one.part, least=0)
+            size = self.part_sizes[min(one.part, len(self.part_sizes) - 1)]
+            if one.part >= len(self.part_sizes) - 1 or one.plan.data != dataclasses.replace(
+                self.data, n_rows=size
+            ):
+                raise ValueError(
+                    f"{one.name} must be for the rows of one of the first parts of "
+                    f"{self.part_sizes!r}, got part {one.part} and {one.plan.data!r}"
+                )
+
+    @property
+    def algorithm(self) -> str:
+        return self.title
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        trained = (Stage.of(one.name, one.plan, one.part) for one in self.trainings)
+        choice, last = self.choice.release(self._choice_data, self.adjacency), len(self.part_sizes)
+        return (*trained, Stage("choice", (choice,), choice.event, last - 1))
+
+    @property
+    def children(self) -> tuple[Plan, ...]:
+        return tuple(one.plan for one in self.trainings)
 
     @property
     def n_steps(self) -> int:
@@ -199,19 +230,3 @@ class SelectionMethod(Method["SelectionState"]):
     def noise_in(self, state: SelectionState) -> float | NDArray[np.float64]:
         number = self.chosen(state)
         return self.coefficient_noise if number is None else state.noises[number]
-
-    def settings(self) -> dict[str, Any]:
-        return {
-            "algorithm": self.algorithm,
-            "part_sizes": list(self.part_sizes),
-            **self.choice.settings(),
-            "stages": {
-                training.name: {
-                    "part": training.part,
-                    "data": training.plan.data.to_dict(),
-                    "problem": training.plan.problem_settings(),
-                    **training.plan.method.settings(),
-                }
-                for training in self.trainings
-            },
-        }

@@ -30,7 +30,7 @@ from dpglm.selection.method import SelectionMethod, Training
 from dpglm.selection.partition import part_sizes
 from dpglm.selection.scores import Score, score_for
 from dpglm.selection.shares import within_shares
-from dpglm.solvers.base import Method, Plan, Solver, StepInfo, finished
+from dpglm.solvers.base import Method, Plan, Solver, Stage, StepInfo, finished
 
 __all__ = ["Candidate", "HeldOutSearch", "RepeatedSearch"]
 
@@ -106,9 +106,6 @@ class _LeastScore(Choice):
     def choose(self, models: Sequence[NDArray[np.float64]], oracle: Oracle) -> NDArray[np.float64]:
         return models[choose_least_loss(oracle, models, self.score.bound, self.epsilon, self.score)]
 
-    def settings(self) -> dict[str, Any]:
-        return {**_described(self.parameters, self.score), **self._least.settings()}
-
 
 @final
 @dataclass(frozen=True)
@@ -147,7 +144,7 @@ class HeldOutSearch(_Search):
 
         def method(shared: PrivacyBudget) -> SelectionMethod:
             return SelectionMethod(
-                algorithm="private search with a choice on rows held out",
+                title="private search with a choice on rows held out",
                 data=data,
                 adjacency=adjacency,
                 trainings=self._trainings(shared, part, adjacency),
@@ -294,6 +291,30 @@ class RepeatedSearchMethod(Method["RepeatedSearchState"]):
     score: Score
     score_noise_multiplier: float
 
+    algorithm = "private search with a random number of tries"
+
+    def __post_init__(self) -> None:
+        if len(self.parameters) != len(self.trainings):
+            raise ValueError(
+                f"parameters must be {len(self.trainings)}, one for each training, got "
+                f"{len(self.parameters)}"
+            )
+        for one in self.trainings:
+            if one.plan.data != self.data:
+                raise ValueError(
+                    f"{one.name} must be for all rows, {self.data!r}, got {one.plan.data!r}"
+                )
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        trained = (Stage.of(one.name, one.plan) for one in self.trainings)
+        score = self._score_release
+        return (*trained, Stage("choice", (score,), score.event))
+
+    @property
+    def children(self) -> tuple[Plan, ...]:
+        return tuple(one.plan for one in self.trainings)
+
     @property
     def n_steps(self) -> int:
         # How many trainings there are stays secret.
@@ -380,23 +401,6 @@ class RepeatedSearchMethod(Method["RepeatedSearchState"]):
     def noise_in(self, state: RepeatedSearchState) -> float | NDArray[np.float64]:
         return self.coefficient_noise if state.noise is None else state.noise
 
-    def settings(self) -> dict[str, Any]:
-        return {
-            "algorithm": "private search with a random number of tries",
-            **_described(self.parameters, self.score),
-            "repetitions": self.repetitions.to_dict(),
-            "score_noise_multiplier": self.score_noise_multiplier,
-            "loss_bound": self.score.bound,
-            "stages": {
-                training.name: {
-                    "data": training.plan.data.to_dict(),
-                    "problem": training.plan.problem_settings(),
-                    **training.plan.method.settings(),
-                }
-                for training in self.trainings
-            },
-        }
-
 
 def _train(plan: Plan, oracle: Oracle) -> tuple[NDArray[np.float64], float | NDArray[np.float64]]:
     """Run a plan to its end, for the model and the noise in it.
@@ -411,10 +415,3 @@ def _train(plan: Plan, oracle: Oracle) -> tuple[NDArray[np.float64], float | NDA
     for _ in range(method.n_steps):
         state, _ = method.step(state, asked)
     return finished(method, state), method.noise_in(state)
-
-
-def _described(parameters: tuple[Mapping[str, Any], ...], score: Score) -> dict[str, Any]:
-    return {
-        "candidates": [dict(one) for one in parameters],
-        "score": type(score).__name__,
-    }

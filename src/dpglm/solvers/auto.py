@@ -159,7 +159,7 @@ class Auto(Solver):
     >>> from dpglm.privacy import ApproximateDP
     >>> data = DataSpec(n_rows=1000, n_features=3, target_low=0.0, target_high=1.0)
     >>> plan = Auto().plan(Problem(Squared()), ApproximateDP(1.0, 1e-5), data)
-    >>> plan.method.settings()["algorithm"]
+    >>> plan.method.algorithm
     'sufficient statistics'
     """
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import abc
+import functools
 import math
 import warnings
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar, final
+from typing import Any, Generic, Self, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpglm._codec import decode, encode
 from dpglm._html import card
+from dpglm._json import check_kind
 from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec
 from dpglm.ledger.entry import LedgerReference
@@ -23,7 +27,19 @@ from dpglm.privacy.events import Composed, Event, Repeated, canonical
 from dpglm.privacy.releases import Release, check_can_be_asked
 from dpglm.problem import Problem
 
-__all__ = ["Method", "Plan", "Solution", "Solver", "StepInfo", "finished"]
+__all__ = [
+    "Method",
+    "Plan",
+    "Solution",
+    "Solver",
+    "Stage",
+    "StepInfo",
+    "check_same",
+    "finished",
+]
+
+_FORMAT, _VERSION = "dpglm plan", 1
+_FACTS = ("problem", "data", "adjacency")
 
 
 S = TypeVar("S")
@@ -52,12 +68,52 @@ class StepInfo:
     noise_norm: float = math.nan
 
 
+@final
+@dataclass(frozen=True)
+class Stage:
+    """One of several things that a method does, as far as it spends.
+
+    Parameters
+    ----------
+    name : str
+        What it is called in reports.
+    releases : tuple of Release
+        What it releases.
+    event : Event
+        What that costs.
+    part : int, optional
+        Number of the part of the rows that it is about, from 0, where these are divided.
+    stages : tuple of Stage, optional
+        What it consists of itself.
+    """
+
+    name: str
+    releases: tuple[Release, ...]
+    event: Event
+    part: int | None = None
+    stages: tuple[Stage, ...] = ()
+
+    @classmethod
+    def of(cls, name: str, plan: Plan, part: int | None = None) -> Self:
+        """Make the stage that executes a plan."""
+        return cls(name, plan.method.releases, plan.event, part, plan.method.stages)
+
+
 class Method(abc.ABC, Generic[S]):
     """An algorithm whose settings are all decided; frozen, public, and free of data.
 
     A new algorithm is a solver that plans one of these. ``run`` drives every one of them. The
     state S is carried from step to step and consists of released values only.
+
+    Methods are dataclasses whose fields say everything, so that certificates can hold them
+    (``dpglm._codec``). What they are made for is in fields named ``problem``, ``data`` and
+    ``adjacency``, or ``check`` looks at it.
     """
+
+    @property
+    def algorithm(self) -> str:
+        """What the algorithm is called."""
+        return type(self).__name__
 
     @property
     @abc.abstractmethod
@@ -116,6 +172,36 @@ class Method(abc.ABC, Generic[S]):
         """One step. Everything it learns about rows comes from ``oracle``'s releases."""
 
     @property
+    def stages(self) -> tuple[Stage, ...]:
+        """What the method consists of, where it does several things; none otherwise."""
+        return ()
+
+    @property
+    def children(self) -> tuple[Plan, ...]:
+        """Plans of the fits that the method consists of, or chooses from."""
+        return ()
+
+    @property
+    def fits(self) -> bool:
+        """Whether a model is fitted at all."""
+        return True
+
+    def check(self, plan: Plan) -> None:
+        """Check that this is a method for the problem, the rows and the relation of a plan.
+
+        Parameters
+        ----------
+        plan : Plan
+            Whose method it is.
+
+        Raises
+        ------
+        ValueError
+            If it was made for another.
+        """
+        check_same(self, plan)
+
+    @property
     def wrapped(self) -> Method[Any] | None:
         """A method whose state is part of this one's, if there is one."""
         return None
@@ -146,10 +232,6 @@ class Method(abc.ABC, Generic[S]):
         for all columns, or an array with one for each. Public, as the state is.
         """
         return self.coefficient_noise
-
-    @abc.abstractmethod
-    def settings(self) -> dict[str, Any]:
-        """List the settings as plain JSON values, for reports."""
 
 
 @final
@@ -190,6 +272,9 @@ class Plan:
     method: Method[Any]
 
     def __post_init__(self) -> None:
+        self.method.check(self)
+        for child in self.method.children:
+            check_same(child, self, ("adjacency",))
         # Raises where the loss has another number of predictions than there are outputs.
         one = np.zeros((1, *self.data.coefficient_shape[1:]))
         self.problem.loss.slope(one, np.zeros(1, dtype=np.intp))
@@ -216,24 +301,35 @@ class Plan:
         """Expected noise per coefficient, see ``Method.coefficient_noise``."""
         return self.method.coefficient_noise
 
-    def problem_settings(self) -> dict[str, Any]:
-        """List what is minimised as plain JSON values, for reports; bounds only if finite."""
-        problem, loss = self.problem, self.problem.loss
-        targets = self.data.target_range(loss.target.bounds)
-        bounds = {
-            "strong_convexity": problem.regularizer.strong_convexity,
-            "loss_slope_bound": loss.slope_bound,
-            "loss_smoothness": loss.smoothness_on(math.inf, *targets),
-        }
-        return {
-            "loss": repr(loss),
-            "target": loss.target.value,
-            "convex": loss.convex,
-            "regularizer": repr(problem.regularizer),
-            "constraint": repr(problem.constraint),
-            "penalize_intercept": problem.penalize_intercept,
-            **{name: bound for name, bound in bounds.items() if math.isfinite(bound)},
-        }
+    @functools.cached_property
+    def document(self) -> Mapping[str, Any]:
+        """The plan as JSON, from which ``from_document`` makes an equal one.
+
+        Raises
+        ------
+        ValueError
+            If a part of it is no dataclass of numbers, text, enumerations and tuples; the message
+            names the place.
+        """
+        return {"format": _FORMAT, "version": _VERSION, **encode(self)}
+
+    @classmethod
+    def from_document(cls, document: Any) -> Self:
+        """Make the plan of a document anew, with all that making one checks.
+
+        Parameters
+        ----------
+        document : JSON value
+            What ``document`` was; nothing in it is trusted.
+
+        Raises
+        ------
+        ValueError
+            If it is not the document of a plan; the message names the place. Classes from outside
+            this library must have been imported.
+        """
+        fields = check_kind(document, _FORMAT, _VERSION)
+        return decode(cls, {key: fields[key] for key in fields.keys() - {"format", "version"}})
 
     def _repr_html_(self) -> str:
         data, method = self.data, self.method
@@ -246,7 +342,7 @@ class Plan:
                 ("on", sizes),
                 ("budget", self.budget),
                 ("relation", self.adjacency.value),
-                ("by", method.settings()["algorithm"]),
+                ("by", method.algorithm),
                 ("steps", self.n_steps),
                 ("noise in a coefficient, at most", f"{self.coefficient_noise:.3g} (prepared)"),
             ],
@@ -306,6 +402,32 @@ class Solution:
                 ("ledger", "none" if entry is None else entry.describe()),
             ],
         )
+
+
+def check_same(part: Any, plan: Plan, names: Iterable[str] = _FACTS) -> None:
+    """Check that the fields of a part of a method named as those of a plan are equal to them.
+
+    Parameters
+    ----------
+    part : object
+        With fields of these names, or some of them.
+    plan : Plan
+        Whose method it belongs to.
+    names : iterable of str, default=("problem", "data", "adjacency")
+        Which fields to look at.
+
+    Raises
+    ------
+    ValueError
+        If one is not the plan's.
+    """
+    for name in names:
+        found, wanted = vars(part).get(name), getattr(plan, name)
+        if found is not None and found != wanted:
+            raise ValueError(
+                f"{name} of {type(part).__name__} must be that of the plan, {wanted!r}, got "
+                f"{found!r}"
+            )
 
 
 def _in_words(release: Release) -> str:

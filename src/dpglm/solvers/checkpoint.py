@@ -286,7 +286,7 @@ def opened(
         yield None
         return
     kept = CheckpointFile.of(file, {})
-    algorithm = plan.method.settings()["algorithm"]
+    algorithm = plan.method.algorithm
     if not plan.method.releases_iterates:
         raise ValueError(
             f"checkpoint must be None for this plan of {algorithm}: its privacy rests on iterates "

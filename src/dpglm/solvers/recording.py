@@ -44,7 +44,7 @@ def record_plan(
             f"what it releases with noise that can be reproduced ({noise.name}) is not private, "
             "and no budget pays for it"
         )
-    what = f"{plan.method.settings()['algorithm']} for {plan.problem.loss!r}"
+    what = f"{plan.method.algorithm} for {plan.problem.loss!r}"
     entry = ledger.spend(
         plan.event,
         plan.adjacency,

@@ -543,13 +543,13 @@ FORGERIES = {
     "noise of a step": put(["releases", 0, "noise_multiplier"], lambda old: 2 * old),
     "noise of the model": put(["releases", 1, "noise_scale"], lambda old: old / 2),
     "a step left out": put(["releases"], lambda old: old[1:]),
-    "a stage left out": put(["settings", "stages"], lambda old: {"model": old["model"]}),
+    "a stage left out": put(["plan", "method", "steps"], lambda old: []),
     "another stage": put(["releases", 0, "quantity"], lambda old: "model: row sum"),
     "settings of a step": put(
-        ["settings", "stages", "center", "noise_multiplier"], lambda old: 2 * old
+        ["plan", "method", "steps", 0, "noise_multiplier"], lambda old: 2 * old
     ),
     "row norm of a step": put(
-        ["settings", "stages", "center", "data", "row_norm"], lambda old: old / 2
+        ["plan", "method", "steps", 0, "data", "row_norm"], lambda old: old / 2
     ),
 }
 

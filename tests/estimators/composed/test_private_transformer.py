@@ -301,14 +301,14 @@ def test_check_estimator(estimator, check):
     [
         lambda record: record.update(epsilon=0.5),
         lambda record: record["releases"][0].update(noise_scale=1.0),
-        lambda record: record["settings"]["stages"]["center"].update(noise_multiplier=99.0),
+        lambda record: record["plan"]["method"]["steps"][0].update(noise_multiplier=99.0),
         lambda record: record.update(public_facts=record["public_facts"][:1]),
         lambda record: record.update(loss="Logistic()"),
-        lambda record: record["settings"]["problem"].update(target="binary"),
-        lambda record: record["settings"].pop("problem"),
+        lambda record: record["plan"]["problem"].update(loss={"type": "logistic"}),
+        lambda record: record["plan"].pop("problem"),
         lambda record: record.update(model_digest="made up"),
     ],
-    ids=["epsilon", "noise", "settings", "facts", "loss", "target", "problem", "digest"],
+    ids=["epsilon", "noise", "plan", "facts", "loss", "target", "problem", "digest"],
 )
 def test_forged_certificates_are_found_out(forge):
     certificate = transformer().fit(rows()).privacy_
@@ -322,10 +322,12 @@ def test_forged_certificates_are_found_out(forge):
 def test_no_model_passes_as_a_transformer_to_hide_its_facts():
     X = rows()
     model = LogisticRegression(classes=[0, 1], row_norm=4.0).fit(X, (X[:, 0] > 1).astype(int))
-    record = model.privacy_.to_dict()
+    record = json.loads(json.dumps(model.privacy_.to_dict()))
     record["public_facts"] = [f for f in record["public_facts"] if f["name"] != "classes"]
     assert not verify(Certificate.from_dict(record)).ok
-    record["settings"]["problem"]["target"] = "none"
+    record["loss"] = "none"
+    assert not verify(Certificate.from_dict(record)).ok
+    record["plan"]["method"] = {"type": "no_model_method", "data": record["plan"]["data"]}
     assert not verify(Certificate.from_dict(record)).ok
 
 
@@ -333,7 +335,6 @@ def test_it_says_what_it_is():
     certificate = transformer().fit(rows()).privacy_
     assert certificate.estimator == "PrivateTransformer"
     assert certificate.loss == "none"
-    assert list(certificate.settings["stages"]) == ["center"]
-    assert certificate.settings["algorithm"] == "private centring"
+    assert [one["type"] for one in certificate.plan["method"]["steps"]] == ["planned_center"]
     assert "center: row sum" in certificate.statement()
     assert dataclasses.asdict(certificate)["epsilon"] <= 1.0

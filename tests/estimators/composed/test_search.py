@@ -31,6 +31,7 @@ from dpglm.certificate import Certificate, verify
 from dpglm.privacy import Parallel, RandomlyRepeated
 from dpglm.report import load_model, save_model
 from dpglm.solvers import Constant
+from tests.forgeries import everywhere, forged, put
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-1.0, 1.0, size=(600, 3))
@@ -156,8 +157,7 @@ def test_what_the_last_iterate_costs_depends_on_the_candidate():
         assert verify(search.privacy_).ok
         # Planted bug: a contraction that only the stronger penalty has.
         document = json.loads(json.dumps(search.privacy_.to_dict()))
-        for stage in document["settings"]["stages"].values():
-            stage["problem"]["strong_convexity"] = 1e-6
+        everywhere("strength", 1e-6)(document)
         assert not verify(Certificate.from_dict(document)).ok
 
 
@@ -195,12 +195,15 @@ def test_claims_that_forget_the_search_are_found_by_verify():
         ),
     ):
         assert not verify(one).ok
-    settings = {**certificate.settings, "score_noise_multiplier": 1.0}
-    assert not verify(dataclasses.replace(certificate, settings=settings)).ok
-    stages = {name: dict(stage) for name, stage in certificate.settings["stages"].items()}
-    stages["candidate 1"]["data"] = {**stages["candidate 1"]["data"], "n_rows": 10}
-    altered = dataclasses.replace(certificate, settings={**certificate.settings, "stages": stages})
-    assert not verify(altered).ok
+    for forge in (
+        put("plan.method.score_noise_multiplier", 1.0),
+        put("plan.method.score_noise_multiplier", 1e3),
+        put("plan.method.trainings.0.plan.data.n_rows", 10),
+        put("plan.method.trainings.0.plan.method.data.n_rows", 10),
+        put("plan.method.repetitions.success", 0.9),
+        put("plan.method.trainings", lambda trainings: trainings[1:]),
+    ):
+        assert not verify(forged(certificate, forge)).ok
 
 
 def test_the_budget_of_the_search_is_shared_and_more_tries_get_less_each():

@@ -49,6 +49,7 @@ from dpglm.solvers import Constant, JohnsonLindenstrauss, NoisyGD, run
 from dpglm.solvers.composite import johnson_lindenstrauss as module
 from dpglm.solvers.composite.johnson_lindenstrauss import balanced_dimension
 from tests.audit.attack import released_sums
+from tests.forgeries import both, double, forged, half, put
 from tests.planted import not_shortened
 
 BUDGET = ApproximateDP(1.0, 1e-5)
@@ -192,11 +193,10 @@ def test_budgets_that_gaussian_noise_cannot_meet_are_refused():
 
 def test_settings_are_plain_and_say_what_was_done():
     plan = JohnsonLindenstrauss(9, gradient_descent=FEW).plan(LOGISTIC, BUDGET, make()[1])
-    settings = plan.method.settings()
-    assert settings["algorithm"] == "Johnson-Lindenstrauss method"
-    assert settings["dimension"] == 9
-    assert settings["embedding"] == "SparseEmbedding(nonzeros=8)"
-    assert plan.method.n_steps == settings["n_steps"] == 4
+    assert plan.method.algorithm == "Johnson-Lindenstrauss method"
+    assert plan.document["method"]["embedding"] == {"type": "sparse_embedding", "nonzeros": 8}
+    assert plan.method.inner.data.n_features == 9
+    assert plan.method.n_steps == 4
     assert plan.method.gradient_evaluations == 4 * 80
     assert plan.method.releases_iterates
 
@@ -205,7 +205,7 @@ def test_float32_rows_become_float64_where_one_row_more_shifts_all_others():
     spec = dataclasses.replace(make(layout="csr")[1], dtype="float32")
     for adjacency, dtype in zip(Adjacency, ("float32", "float64", "float32"), strict=True):
         plan = JohnsonLindenstrauss(9).plan(LOGISTIC, BUDGET, spec, adjacency)
-        assert plan.method.embedded_data.dtype == dtype
+        assert plan.method.inner.data.dtype == dtype
 
 
 def test_the_last_iterate_alone_is_cheaper_here_too():
@@ -233,9 +233,20 @@ def test_certificates_hold_and_wrong_ones_do_not():
     assert verify(certificate).ok
     assert model.coef_.shape == (1, 60)
     cheaper = dataclasses.replace(certificate, epsilon=0.9)
-    other = dataclasses.replace(certificate, settings={**certificate.settings, "dimension": 13})
     assert not verify(cheaper).ok
-    assert not verify(other).ok
+    for forge in (
+        put("plan.method.inner.data.n_features", 13),
+        put("plan.method.inner.method.data.n_features", 13),
+        put("plan.method.inner.data.row_norm", half),
+        put("plan.method.inner.adjacency", "replace_one"),
+        put("plan.method.inner.method.noise_multiplier", double),
+        put("plan.method.data.n_features", 59),
+        both(
+            put("plan.method.inner.data.n_features", 13),
+            put("plan.method.inner.method.data.n_features", 13),
+        ),
+    ):
+        assert not verify(forged(certificate, forge)).ok
 
 
 # 3. The rule for the dimension.
@@ -294,7 +305,7 @@ def test_the_dimension_follows_from_the_budget_and_the_relation():
     def dimension(epsilon, adjacency=Adjacency.ZERO_OUT, **facts):
         data = dataclasses.replace(spec, **facts)
         plan = JohnsonLindenstrauss().plan(LOGISTIC, ApproximateDP(epsilon, 1e-5), data, adjacency)
-        return plan.method.embedded_data.n_features
+        return plan.method.inner.data.n_features
 
     assert dimension(0.5) < dimension(1.0)
     assert dimension(1.0, Adjacency.REPLACE_ONE) < dimension(1.0)

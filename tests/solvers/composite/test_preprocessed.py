@@ -136,7 +136,7 @@ def test_namesakes_are_told_apart():
         "center 3: row sum",
         "model: clipped gradient sum",
     ]
-    assert list(plan.method.settings()["stages"]) == [*plan.method.names, "model"]
+    assert [one.name for one in plan.method.stages] == [*plan.method.names, "model"]
 
 
 def make_data(n=4000, outputs=1, seed=0):

@@ -11,7 +11,7 @@ import pytest
 from scipy import sparse
 
 from dpglm import LogisticRegression
-from dpglm.certificate import Certificate, verify
+from dpglm.certificate import verify
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.choices.coordinates import entry_bound
@@ -34,6 +34,7 @@ from dpglm.problem import (
     Unconstrained,
 )
 from dpglm.solvers import FrankWolfe, run
+from tests.forgeries import everywhere, forged, put
 
 BUDGET = ApproximateDP(1.0, 1e-5)
 NEARLY_FREE = ApproximateDP(1e6, 1e-5)
@@ -121,11 +122,15 @@ def test_the_default_slope_clip():
 
 
 def test_the_largest_entry_is_that_of_the_columns_that_share_the_ball():
+    def largest(*facts, **options):
+        method = plan_of(*facts, **options).method
+        return method.releases[0].contribution_bound / method.slope_clip
+
     problem = Problem(Logistic(), constraint=L1Ball(3.0), penalize_intercept=True)
-    assert plan_of().method.settings()["largest_entry"] == 0.5
-    assert plan_of(problem).method.settings()["largest_entry"] == 5.0
+    assert largest() == 0.5
+    assert largest(problem) == 5.0
     undeclared = dataclasses.replace(DATA, entry_bound=math.inf)
-    assert plan_of(data=undeclared).method.settings()["largest_entry"] == 5.0
+    assert largest(data=undeclared) == 5.0
 
 
 @pytest.mark.parametrize("delta", [0.0, 1e-5])
@@ -312,26 +317,22 @@ class TestEstimator:
 
     def test_forgeries_are_found(self):
         _, X, y, _ = make_data(n=2000)
-        document = self.fit(X, y).privacy_.to_dict()
-
-        def forged(**settings):
-            changed = {**document, "settings": {**document["settings"], **settings}}
-            return verify(Certificate.from_dict(changed)).findings
-
-        assert not forged()
-        assert forged(slope_clip=0.1)
-        assert forged(largest_entry=5.0)
-        assert forged(n_steps=3)
-        assert forged(choice_epsilon=1e-3)
-        # A bound below that of the entries is not believed.
-        smaller = [{**document["releases"][0], "contribution_bound": 0.06}]
-        settings = {**document["settings"], "largest_entry": 0.1}
-        changed = {**document, "releases": smaller, "settings": settings}
-        assert verify(Certificate.from_dict(changed)).findings
+        certificate = self.fit(X, y).privacy_
+        assert verify(forged(certificate)).ok
+        for forge in (
+            put("plan.method.slope_clip", 0.1),
+            put("plan.method.steps", 3),
+            put("plan.method.choice_epsilon", 1e-3),
+            put("plan.method.choice_epsilon", 1e3),
+            everywhere("entry_bound", 5.0),
+            # A bound below that of the entries is not believed.
+            put("releases.0.contribution_bound", 0.06),
+        ):
+            assert verify(forged(certificate, forge)).findings
 
     def test_the_default_problem_has_no_constraint(self):
         plan = LogisticRegression(
             epsilon=1.0, delta=1e-5, feature_bounds=(-1, 1), solver="frank_wolfe"
         ).plan(n_rows=10_000, n_features=20)
         assert plan.problem.constraint == Unconstrained()
-        assert plan.method.settings()["algorithm"] == "Frank-Wolfe"
+        assert plan.method.algorithm == "Frank-Wolfe"

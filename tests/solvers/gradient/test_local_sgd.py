@@ -11,7 +11,7 @@ import pytest
 from scipy import sparse
 
 from dpglm import LogisticRegression
-from dpglm.certificate import Certificate, verify
+from dpglm.certificate import verify
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec
@@ -26,6 +26,7 @@ from dpglm.privacy.noise import SeededNoise
 from dpglm.problem import L2, Logistic, Problem
 from dpglm.solvers import Constant, LocalSGD, NoisyGD, UniformAverage, run
 from dpglm.solvers.gradient import local_sgd
+from tests.forgeries import both, double, everywhere, forged, half, put
 
 BUDGET = ApproximateDP(4.0, 1e-5)
 DATA = DataSpec(n_rows=10_000, n_features=20, intercept=1.0)
@@ -219,25 +220,20 @@ class TestEstimator:
 
     def test_forgeries_are_found(self):
         model, _, _ = self.fit(solver=LocalSGD(n_blocks=20))
-        document = model.privacy_.to_dict()
-
-        def findings(**changes):
-            return verify(Certificate.from_dict({**document, **changes})).findings
-
-        assert not findings()
-        assert findings(epsilon=4.0)
-        settings, (release,) = document["settings"], document["releases"]
-        assert findings(releases=[{**release, "noise_scale": 0.99 * release["noise_scale"]}])
-        assert findings(releases=[{**release, "count": 1}])
-        for forged in (
-            {"clip": 0.5 * settings["clip"]},
-            {"noise_multiplier": 2.0 * settings["noise_multiplier"]},
-            {"block_sizes": settings["block_sizes"][:-1]},
-            # Blocks that share rows: more rows in them than there are.
-            {"block_sizes": [size + 1 for size in settings["block_sizes"]]},
-        ):
-            assert findings(settings={**settings, **forged}), forged
-        # One after the other in place of side by side: dearer than what is claimed.
+        (release,) = model.privacy_.to_dict()["releases"]
         composed = {"type": "repeated", "count": 20, "event": release["event"]}
-        assert findings(event=composed, mechanisms=composed)
-        assert findings(adjacency="add_remove")
+        assert verify(forged(model.privacy_)).ok
+        for forge in (
+            put("epsilon", 4.0),
+            put("releases.0.noise_scale", lambda scale: 0.99 * scale),
+            put("releases.0.count", 1),
+            put("plan.method.clipping.bound", half),
+            put("plan.method.noise_multiplier", half),
+            put("plan.method.noise_multiplier", double),
+            put("plan.method.descent.step_sizes", lambda sizes: sizes[1:]),
+            put("plan.method.descent.data.n_rows", double),
+            # One after the other in place of side by side: dearer than what is claimed.
+            both(put("event", composed), put("mechanisms", composed)),
+            everywhere("adjacency", "add_remove"),
+        ):
+            assert verify(forged(model.privacy_, forge)).findings

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dpglm import LogisticRegression, Ridge
-from dpglm.certificate import Certificate, verify
+from dpglm.certificate import verify
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import clipped_gradient_sum
@@ -24,6 +24,7 @@ from dpglm.privacy.noise import SeededNoise
 from dpglm.problem import L2, L2Ball, Logistic, Problem, Softmax, Squared
 from dpglm.solvers import Constant, NoisyGD, PureGD, UniformAverage, run
 from dpglm.solvers.parts import shrinkage
+from tests.forgeries import double, forged, half, put
 
 BUDGET = ApproximateDP(1.0, 0.0)
 DATA = DataSpec(n_rows=10_000, n_features=20, intercept=1.0)
@@ -227,18 +228,17 @@ class TestEstimator:
         model = LogisticRegression(
             epsilon=1.0, delta=0.0, classes=[-1.0, 1.0], row_norm=1.0, solver="pure_gd"
         ).fit(X, y)
-        document = model.privacy_.to_dict()
-
-        def findings(**changes):
-            return verify(Certificate.from_dict({**document, **changes})).findings
-
-        assert not findings()
-        assert findings(epsilon=0.9)
-        (release,) = document["releases"]
-        assert findings(releases=[{**release, "noise_scale": 0.5 * release["noise_scale"]}])
-        for name in ("clip", "step_epsilon", "n_steps"):
-            forged = {**document["settings"], name: 0.5 * document["settings"][name]}
-            assert findings(settings=forged)
+        assert verify(forged(model.privacy_)).ok
+        for forge in (
+            put("epsilon", 0.9),
+            put("releases.0.noise_scale", half),
+            put("plan.method.clipping.bound", half),
+            put("plan.method.step_epsilon", half),
+            put("plan.method.step_epsilon", double),
+            put("plan.method.descent.step_sizes", lambda sizes: sizes[1:]),
+            put("plan.method.descent.data.row_norm", half),
+        ):
+            assert verify(forged(model.privacy_, forge)).findings
 
     def test_regression(self):
         _, X, _, _ = make_data()

@@ -43,6 +43,7 @@ from dpglm.solvers import ObjectivePerturbation, run
 from dpglm.solvers.minimizer.objective_perturbation import ObjectivePerturbationMethod
 from dpglm.solvers.minimizer.strongly_convex import PlannedObjective
 from tests.audit.attack import released_sums
+from tests.forgeries import forged, put
 from tests.oracle.objective.exact_objective import ExactObjective, distance
 from tests.planted import unchecked
 
@@ -403,8 +404,8 @@ def test_unscaled_coefficients_belong_to_the_rows_as_given():
 
 
 SHOWN = {
-    "objective_perturbation": ("strength", "clip", "curvature", "error"),
-    "output_perturbation": ("strength", "clip", "tolerance"),
+    "objective_perturbation": ("objective.added", "objective.clip", "objective.curvature"),
+    "output_perturbation": ("objective.added", "objective.clip", "tolerance"),
 }
 
 
@@ -418,8 +419,8 @@ def test_certificates_hold_and_tampered_ones_do_not(name, adjacency):
     certificate = model.privacy_
     assert verify(certificate).ok
     for key in SHOWN[name]:
-        settings = {**certificate.settings, key: 0.9 * certificate.settings[key]}
-        assert not verify(dataclasses.replace(certificate, settings=settings)).ok
+        forge = put(f"plan.method.{key}", lambda value: 0.9 * value)
+        assert not verify(forged(certificate, forge)).ok, key
 
 
 # Pitfalls 3 and 6.

@@ -393,14 +393,14 @@ class TestSettings:
     def test_defaults_are_public(self):
         spec = DataSpec(n_rows=1000, n_features=5, row_norm=2.0, intercept=2.0)
         plan = OutputPerturbation().plan(Problem(Logistic()), ApproximateDP(1.0, 1e-5), spec)
-        settings = plan.method.settings()
-        assert settings["intercept_scale"] == 0.25
+        objective = plan.method.objective
+        assert objective.intercept_scale == 0.25
         norm = math.hypot(2.0, 0.5)
-        assert settings["clip"] == pytest.approx(0.5 * norm)
+        assert objective.clip == pytest.approx(0.5 * norm)
         q, mu = 0.25 * norm**2, ApproximateDP(1.0, 1e-5).gdp_mu()
         strength = (2 * q) ** (1 / 3) * (0.5 * norm / (1000 * mu * 16 / norm)) ** (2 / 3)
-        assert settings["strength"] == pytest.approx(1000 * strength)
-        assert settings["added_strength"] == pytest.approx(strength)
+        assert objective.strength == pytest.approx(1000 * strength)
+        assert objective.added == pytest.approx(1000 * strength)
 
     def test_a_ball_sets_clip_and_strength_as_the_theorems_do(self):
         spec = DataSpec(n_rows=1000, n_features=5, target_low=-1.0, target_high=1.0)
@@ -413,7 +413,7 @@ class TestSettings:
             assert method.objective.clip == pytest.approx(slope)
             smooth = 2.0 ** (1 / 3) * (slope / (1000 * mu * radius)) ** (2 / 3)
             lipschitz = math.sqrt(2.0 * slope**2 / (1000 * mu)) / radius
-            added = method.settings()["added_strength"]
+            added = method.objective.added / 1000
             assert min(abs(added / smooth - 1.0), abs(added / lipschitz - 1.0)) < 1e-6
 
     def test_a_ridge_of_ones_own_counts(self):

@@ -16,8 +16,9 @@ from sklearn.model_selection import ParameterGrid, ParameterSampler
 from sklearn.utils import Tags, get_tags
 
 from dpglm._all_or_nothing import all_or_nothing
+from dpglm._json import plain_json
 from dpglm._validation import check_integer, check_one_of, check_real
-from dpglm.certificate.facts import plain_json
+from dpglm.certificate.certificate import loss_in_words
 from dpglm.data.spec import DataSpec
 from dpglm.estimators._private import Spending
 from dpglm.estimators._sklearn import MetaEstimatorMixin
@@ -166,15 +167,14 @@ class _PrivateSearch(MetaEstimatorMixin, FittedModel, Spending):
         plan = model.solution_.plan
         self.candidate_privacy_ = [one.plan.privacy() for one in plan.method.trainings]
         chosen = plan.method.trainings[self.best_index_].plan
-        model.solution_ = dataclasses.replace(
-            model.solution_, plan=dataclasses.replace(plan, problem=chosen.problem)
-        )
+        plan = dataclasses.replace(plan, problem=chosen.problem)
+        model.solution_ = dataclasses.replace(model.solution_, plan=plan)
         model.n_iter_ = chosen.n_steps
         model.privacy_ = dataclasses.replace(
             model.privacy_,
             estimator=f"{type(self).__name__}({type(model).__name__})",
-            loss=repr(chosen.problem.loss),
-            settings={**model.privacy_.settings, "problem": chosen.problem_settings()},
+            loss=loss_in_words(plan),
+            plan=plan.document,
         )
         subject.settle(best, self.best_params_)
         self.best_estimator_ = best

@@ -17,7 +17,6 @@ from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, v
 from dpglm._all_or_nothing import all_or_nothing
 from dpglm._validation import check_real, in_one_line
 from dpglm.certificate.certificate import Certificate, certify
-from dpglm.certificate.verify import NO_TARGET
 from dpglm.data.memory.matrix import MatrixRows
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import Floats
@@ -171,6 +170,8 @@ class PrivateTransformer(NamedSteps, TransformerMixin, PrivateEstimator):
         n_rows, row_norm, scaling = self._row_facts(MatrixRows(X), facts)
         spec = self._spec(n_rows, X.shape[1], row_norm, X.dtype.name)
         plan, noise = self._make_plan(spec), self._noise()
+        # What no certificate could hold is refused before anything is spent.
+        _ = plan.document
         X = X.astype(spec.dtype, copy=False)
         rows = prepare_rows(X, np.zeros(len(X), X.dtype), spec, scaling)
         self.solution_, state = run_to_state(plan, rows, noise, ledger=ledger)
@@ -322,13 +323,4 @@ def _certificate(
         np.concatenate([np.ravel(values) for values in all_values])
         for all_values in ([one.matrix for one in maps], [one.center for one in maps])
     )
-    whole = certify("PrivateTransformer", solution, noise, tuple(facts.facts), matrices, centers)
-    stages = dict(whole.settings["stages"])
-    del stages["model"]
-    settings = {
-        **whole.settings,
-        "algorithm": ", then ".join(one["algorithm"] for one in stages.values()),
-        "stages": stages,
-        "problem": {"target": NO_TARGET},
-    }
-    return dataclasses.replace(whole, loss=NO_TARGET, settings=settings)
+    return certify("PrivateTransformer", solution, noise, tuple(facts.facts), matrices, centers)

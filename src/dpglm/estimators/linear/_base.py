@@ -336,6 +336,8 @@ class PrivateLinearModel(PrivateEstimator, own_first=False):
             target_range=task.target_range,
         )
         plan = self._make_plan(spec, task.problem(spec), may_copy=rows.copies_cheaply)
+        # What no certificate could hold is refused before anything is spent.
+        _ = plan.document
         warn_of_noise(plan)
         if rows.is_numpy:
             warn_of_slow_sums()

@@ -27,7 +27,7 @@ from dpglm.privacy.events import Event
 from dpglm.privacy.releases import Release
 from dpglm.problem import L2, Constraint, L2Ball, NoPenalty, Problem, Unconstrained
 from dpglm.problem.loss import Loss
-from dpglm.solvers.base import Method, Plan, Solver, StepInfo
+from dpglm.solvers.base import Method, Plan, Solver, StepInfo, check_same
 from dpglm.solvers.gradient.noisy_gd import NoisyGD
 
 __all__ = ["JohnsonLindenstrauss", "JohnsonLindenstraussMethod", "balanced_dimension"]
@@ -131,7 +131,7 @@ class JohnsonLindenstrauss(Solver):
     >>> from dpglm.problem import Logistic
     >>> data = DataSpec(n_rows=1000, n_features=50_000)
     >>> plan = JohnsonLindenstrauss().plan(Problem(Logistic()), ApproximateDP(1.0, 1e-5), data)
-    >>> plan.method.settings()["dimension"]
+    >>> plan.method.inner.data.n_features
     66
     """
 
@@ -160,8 +160,8 @@ class JohnsonLindenstrauss(Solver):
         # One row more moves others to other blocks, which only float64 sums can bear.
         dtype = data.dtype if adjacency.n_is_public else "float64"
         spec = embedded_spec(data, dimension, dtype)
-        inner = self.gradient_descent.plan(embedded_problem, budget, spec, adjacency).method
-        method = JohnsonLindenstraussMethod(inner, data, spec, self.embedding)
+        inner = self.gradient_descent.plan(embedded_problem, budget, spec, adjacency)
+        method = JohnsonLindenstraussMethod(data, inner, self.embedding)
         return Plan(problem, data, budget, adjacency, method)
 
 
@@ -198,18 +198,35 @@ class JohnsonLindenstraussMethod(Method["EmbeddedState"]):
 
     Parameters
     ----------
-    inner : Method
-        Noisy gradient descent on embedded rows.
-    data, embedded_data : DataSpec
-        Public facts of the rows before and after.
+    data : DataSpec
+        Public facts of the rows before.
+    inner : Plan
+        Of noisy gradient descent on embedded rows.
     embedding : Embedding
         Law of the matrix.
     """
 
-    inner: Method[Any]
     data: DataSpec
-    embedded_data: DataSpec
+    inner: Plan
     embedding: Embedding
+
+    algorithm = "Johnson-Lindenstrauss method"
+
+    def __post_init__(self) -> None:
+        own = self.inner.data
+        if own != embedded_spec(self.data, own.n_features, own.dtype):
+            raise ValueError(
+                f"inner must be for embedded rows of {self.data!r}, got one for {own!r}"
+            )
+
+    def check(self, plan: Plan) -> None:
+        check_same(self, plan)
+        if self.inner.problem != _embedded_problem(plan.problem):
+            raise ValueError(f"inner must be for the embedded problem, got {self.inner.problem!r}")
+
+    @property
+    def children(self) -> tuple[Plan, ...]:
+        return (self.inner,)
 
     @property
     def n_steps(self) -> int:
@@ -219,7 +236,7 @@ class JohnsonLindenstraussMethod(Method["EmbeddedState"]):
     def releases(self) -> tuple[Release, ...]:
         return tuple(
             dataclasses.replace(release, quantity=f"{release.quantity} of embedded rows")
-            for release in self.inner.releases
+            for release in self.inner.method.releases
         )
 
     @property
@@ -228,11 +245,11 @@ class JohnsonLindenstraussMethod(Method["EmbeddedState"]):
 
     @property
     def releases_iterates(self) -> bool:
-        return self.inner.releases_iterates
+        return self.inner.method.releases_iterates
 
     @property
     def gradient_evaluations(self) -> float:
-        return self.inner.gradient_evaluations
+        return self.inner.method.gradient_evaluations
 
     @property
     def coefficient_noise(self) -> float:
@@ -240,28 +257,19 @@ class JohnsonLindenstraussMethod(Method["EmbeddedState"]):
         return self.inner.coefficient_noise
 
     def prepare(self, rows: Rows, seed: int) -> Rows:
-        return embedded_rows(rows, self._transform(seed), self.embedded_data)
+        return embedded_rows(rows, self._transform(seed), self.inner.data)
 
     def init(self, seed: int) -> EmbeddedState:
-        return EmbeddedState(self._transform(seed), self.inner.init(seed))
+        return EmbeddedState(self._transform(seed), self.inner.method.init(seed))
 
     def step(self, state: EmbeddedState, oracle: Oracle) -> tuple[EmbeddedState, StepInfo]:
-        inner, info = self.inner.step(state.inner, oracle)
+        inner, info = self.inner.method.step(state.inner, oracle)
         return EmbeddedState(state.transform, inner), info
 
     def finish(self, state: EmbeddedState) -> NDArray[np.float64]:
-        v = self.inner.finish(state.inner)
-        k = self.embedded_data.n_features
+        v = self.inner.method.finish(state.inner)
+        k = self.inner.data.n_features
         return np.concatenate([state.transform @ v[:k], v[k:]])
 
-    def settings(self) -> dict[str, Any]:
-        return {
-            **self.inner.settings(),
-            "algorithm": "Johnson-Lindenstrauss method",
-            "dimension": self.embedded_data.n_features,
-            "embedding": repr(self.embedding),
-            "embedded_dtype": self.embedded_data.dtype,
-        }
-
     def _transform(self, seed: int) -> Transform:
-        return self.embedding.draw(self.data.n_features, self.embedded_data.n_features, seed)
+        return self.embedding.draw(self.data.n_features, self.inner.data.n_features, seed)

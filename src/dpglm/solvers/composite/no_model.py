@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from dpglm.privacy.releases import Release
 from dpglm.problem import Problem
 from dpglm.solvers.base import Method, Plan, Solver, StepInfo
 
-__all__ = ["NoModel"]
+__all__ = ["NoModel", "NoModelMethod"]
 
 
 @final
@@ -36,13 +36,27 @@ class NoModel(Solver):
         data: DataSpec,
         adjacency: Adjacency = Adjacency.ZERO_OUT,
     ) -> Plan:
-        return Plan(problem, data, budget, adjacency, _Nothing(data))
+        return Plan(problem, data, budget, adjacency, NoModelMethod(data))
 
 
 @final
 @dataclass(frozen=True)
-class _Nothing(Method[None]):
+class NoModelMethod(Method[None]):
+    """No steps.
+
+    Parameters
+    ----------
+    data : DataSpec
+        As in the plan.
+    """
+
     data: DataSpec
+
+    algorithm = "none"
+
+    @property
+    def fits(self) -> bool:
+        return False
 
     @property
     def n_steps(self) -> int:
@@ -68,6 +82,3 @@ class _Nothing(Method[None]):
 
     def finish(self, state: None) -> NDArray[np.float64]:
         return np.zeros(self.data.coefficient_shape)
-
-    def settings(self) -> dict[str, Any]:
-        return {"algorithm": "none"}

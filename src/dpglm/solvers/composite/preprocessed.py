@@ -24,7 +24,7 @@ from dpglm.privacy.budget import ApproximateDP, GaussianDP, PrivacyBudget
 from dpglm.privacy.events import Composed, Event, Gaussian, Repeated, canonical
 from dpglm.privacy.releases import Release
 from dpglm.problem import Problem
-from dpglm.solvers.base import Method, Plan, Solver, StepInfo
+from dpglm.solvers.base import Method, Plan, Solver, Stage, StepInfo, check_same
 from dpglm.solvers.gradient.noisy_gd import NoisyGD
 from dpglm.solvers.parts.seeds import stage_seed
 
@@ -210,6 +210,48 @@ class PreprocessedMethod(Method["PreprocessedState"]):
             names.append(f"{step.name} {before + 1}" if before else step.name)
         return tuple(names)
 
+    def __post_init__(self) -> None:
+        for name, own, before in zip((*self.names, _MODEL), self._asked, self._left, strict=True):
+            if own != before:
+                raise ValueError(
+                    f"{name} must be for the rows that come to it, {before!r}, got {own!r}"
+                )
+
+    @property
+    def _asked(self) -> tuple[DataSpec, ...]:
+        return (*(step.data for step in self.steps), self.model.data)
+
+    @property
+    def _left(self) -> tuple[DataSpec, ...]:
+        return (self.data, *(step.output for step in self.steps))
+
+    def check(self, plan: Plan) -> None:
+        check_same(self, plan)
+        check_same(self.model, plan, ["problem"])
+        for step in self.steps:
+            check_same(step, plan, ["adjacency"])
+
+    @property
+    def algorithm(self) -> str:
+        return f"{', '.join(self.names)}, then {self.model.method.algorithm}"
+
+    @property
+    def fits(self) -> bool:
+        return self.model.method.fits
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        steps = (
+            Stage(name, step.releases, _event(step))
+            for name, step in zip(self.names, self.steps, strict=True)
+        )
+        model = (Stage.of(_MODEL, self.model),) if self.fits else ()
+        return (*steps, *model)
+
+    @property
+    def children(self) -> tuple[Plan, ...]:
+        return (self.model,)
+
     @property
     def n_steps(self) -> int:
         return len(self.steps) + self.model.n_steps
@@ -312,17 +354,4 @@ class PreprocessedMethod(Method["PreprocessedState"]):
         return noise
 
     def _backwards(self, state: PreprocessedState) -> list[tuple[RowMap, DataSpec, DataSpec]]:
-        specs = [self.data, *(step.output for step in self.steps)]
-        return list(zip(state.maps, specs[:-1], specs[1:], strict=True))[::-1]
-
-    def settings(self) -> dict[str, Any]:
-        specs = [self.data, *(step.output for step in self.steps)]
-        methods = [*(step.settings() for step in self.steps), self.model.method.settings()]
-        names = (*self.names, _MODEL)
-        return {
-            "algorithm": f"{', '.join(self.names)}, then {methods[-1]['algorithm']}",
-            "stages": {
-                name: {"data": spec.to_dict(), **settings}
-                for name, spec, settings in zip(names, specs, methods, strict=True)
-            },
-        }
+        return list(zip(state.maps, self._left[:-1], self._left[1:], strict=True))[::-1]

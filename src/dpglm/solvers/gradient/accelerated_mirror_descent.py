@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -205,6 +205,8 @@ class AcceleratedMirrorDescentMethod(Method["AcceleratedMirrorDescentState"]):
     clip: float
     noise_multiplier: float
 
+    algorithm = "accelerated mirror descent"
+
     @property
     def n_steps(self) -> int:
         return len(self.step_sizes)
@@ -282,18 +284,6 @@ class AcceleratedMirrorDescentMethod(Method["AcceleratedMirrorDescentState"]):
 
     def finish(self, state: AcceleratedMirrorDescentState) -> NDArray[np.float64]:
         return state.y
-
-    def settings(self) -> dict[str, Any]:
-        return {
-            "algorithm": "accelerated mirror descent",
-            "n_steps": self.n_steps,
-            "first_step_size": self.step_sizes[0],
-            "last_step_size": self.step_sizes[-1],
-            "geometry": repr(self.geometry),
-            "clip": self.clip,
-            "sampling_rate": 1.0,
-            "noise_multiplier": self.noise_multiplier,
-        }
 
 
 def _penalized_rows(problem: Problem, data: DataSpec) -> int:

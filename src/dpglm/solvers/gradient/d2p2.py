@@ -292,6 +292,8 @@ class D2P2Method(Method["D2P2State"]):
     output: Output
     noise_multiplier: float
 
+    algorithm = "D2P2-SGD"
+
     @property
     def n_steps(self) -> int:
         return len(self.step_sizes)
@@ -402,19 +404,3 @@ class D2P2Method(Method["D2P2State"]):
 
     def finish(self, state: D2P2State) -> NDArray[np.float64]:
         return state.returned
-
-    def settings(self) -> dict[str, Any]:
-        return {
-            "algorithm": "D2P2-SGD",
-            "n_steps": self.n_steps,
-            "first_step_size": self.step_sizes[0],
-            "last_step_size": self.step_sizes[-1],
-            "clipping": repr(self.clipping),
-            "clip": self.clipping.bound,
-            "dimension": self.dimension,
-            "lift": repr(self.lift),
-            "noise_levels": [list(level) for level in self.levels],
-            "sampling_rate": self.sampling_rate,
-            "output": repr(self.output),
-            "noise_multiplier": self.noise_multiplier,
-        }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,12 +105,3 @@ class Descent:
             returned += 2.0 * weight * covariance + weight**2 * iterate
             covariance += weight * iterate
         return math.sqrt(returned)
-
-    def settings(self) -> dict[str, Any]:
-        """List the settings as plain JSON values."""
-        return {
-            "n_steps": len(self.step_sizes),
-            "first_step_size": self.step_sizes[0],
-            "last_step_size": self.step_sizes[-1],
-            "output": repr(self.output),
-        }

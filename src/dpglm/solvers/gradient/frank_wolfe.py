@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -212,6 +212,8 @@ class FrankWolfeMethod(Method["FrankWolfeState"]):
     slope_clip: float
     choice_epsilon: float
 
+    algorithm = "Frank-Wolfe"
+
     def with_noise(self, noise_multiplier: float) -> FrankWolfeMethod:
         """Return the same method with noise of this scale over the sensitivity."""
         return dataclasses.replace(self, choice_epsilon=2.0 / noise_multiplier)
@@ -290,13 +292,3 @@ class FrankWolfeMethod(Method["FrankWolfeState"]):
         if self._has_free_intercept:
             w[-1] *= self._intercept_scale
         return w
-
-    def settings(self) -> dict[str, Any]:
-        return {
-            "algorithm": "Frank-Wolfe",
-            "n_steps": self.steps,
-            "radius": self.radius,
-            "slope_clip": self.slope_clip,
-            "largest_entry": largest_entry(self._view),
-            "choice_epsilon": self.choice_epsilon,
-        }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, final
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ from dpglm.privacy.curator import MOST_SENDERS
 from dpglm.privacy.events import Event, Gaussian, Parallel, canonical
 from dpglm.privacy.releases import Release
 from dpglm.problem import Problem
-from dpglm.solvers.base import Method, Plan, Solver, StepInfo
+from dpglm.solvers.base import Method, Plan, Solver, StepInfo, check_same
 from dpglm.solvers.gradient.descent import Descent, DescentState, clipping_for
 from dpglm.solvers.parts import defaults
 from dpglm.solvers.parts.outputs import Last, Output
@@ -192,6 +192,12 @@ class LocalSGDMethod(Method["LocalSGDState"]):
     clipping: FlatClipping
     noise_multiplier: float
 
+    algorithm = "local stochastic gradient descent"
+
+    def check(self, plan: Plan) -> None:
+        check_same(self, plan)
+        check_same(self.descent, plan)
+
     @property
     def n_steps(self) -> int:
         return len(self.descent.step_sizes)
@@ -259,12 +265,3 @@ class LocalSGDMethod(Method["LocalSGDState"]):
 
     def finish(self, state: LocalSGDState) -> NDArray[np.float64]:
         return state.descent.returned
-
-    def settings(self) -> dict[str, Any]:
-        return {
-            "algorithm": "local stochastic gradient descent",
-            **self.descent.settings(),
-            "clip": self.clipping.bound,
-            "noise_multiplier": self.noise_multiplier,
-            "block_sizes": list(self.block_sizes),
-        }

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from dataclasses import dataclass, field
-from typing import Any, final
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -182,15 +183,7 @@ class NoisyGD(Solver):
         )
         # Penalties and constraints that do not fit the parameter fail here, not in the run.
         method.init(0)
-        amplified = contraction(
-            problem,
-            data,
-            adjacency,
-            clipping=clipping,
-            step_sizes=method.step_sizes,
-            plain=self.momentum == 0.0 and self.sampling_rate == 1.0 and self.output == Last(),
-        )
-        method = dataclasses.replace(method, amplified=amplified)
+        method = dataclasses.replace(method, last_only=method.contraction is not None)
         noise_multiplier = calibrate(
             lambda sigma: dataclasses.replace(method, noise_multiplier=sigma).event,
             budget,
@@ -255,8 +248,9 @@ class NoisyGDMethod(Method["NoisyGDState"]):
         As in ``NoisyGD``.
     noise_multiplier : float
         Noise standard deviation over the sensitivity of a gradient sum.
-    amplified : Contraction, optional
-        What makes amplification by iteration hold, where it does.
+    last_only : bool, default=False
+        Whether all iterates but the last stay secret, which is what amplification by iteration
+        asks for.
     shrink : bool, default=False
         Whether a result hardly longer than noise alone would make it is shrunk.
     comparison : Comparison, optional
@@ -272,9 +266,35 @@ class NoisyGDMethod(Method["NoisyGDState"]):
     sampling_rate: float
     output: Output
     noise_multiplier: float
-    amplified: Contraction | None = None
+    last_only: bool = False
     shrink: bool = False
     comparison: Comparison | None = None
+
+    algorithm = "noisy gradient descent"
+
+    def __post_init__(self) -> None:
+        if self.last_only and self.contraction is None:
+            raise ValueError(
+                "last_only must be False where a condition of amplification by iteration does not "
+                "hold, got True"
+            )
+
+    @functools.cached_property
+    def contraction(self) -> Contraction | None:
+        """What makes amplification by iteration hold; None where a condition does not."""
+        return contraction(
+            self.problem,
+            self.data,
+            self.adjacency,
+            clipping=self.clipping,
+            step_sizes=self.step_sizes,
+            plain=self.momentum == 0.0 and self.sampling_rate == 1.0 and self.output == Last(),
+        )
+
+    @property
+    def amplified(self) -> Contraction | None:
+        """The contraction, where privacy rests on it."""
+        return self.contraction if self.last_only else None
 
     @property
     def n_steps(self) -> int:
@@ -403,25 +423,3 @@ class NoisyGDMethod(Method["NoisyGDState"]):
             own_intercept = n_penalized(self.problem, self.data) < self.data.n_columns
             w = shrunk(w, start, self.coefficient_noise, own_intercept=own_intercept)
         return w if state.share == 1.0 else start + state.share * (w - start)
-
-    def settings(self) -> dict[str, Any]:
-        comparison = {}
-        if self.comparison is not None:
-            comparison = {
-                "comparison_bound": self.comparison.bound,
-                "comparison_noise_multiplier": self.comparison.noise_multiplier,
-            }
-        return {
-            "algorithm": "noisy gradient descent",
-            "n_steps": self.n_steps,
-            "first_step_size": self.step_sizes[0],
-            "last_step_size": self.step_sizes[-1],
-            "clipping": type(self.clipping).__name__,
-            "clip": self.clipping.bound,
-            "momentum": self.momentum,
-            "sampling_rate": self.sampling_rate,
-            "output": repr(self.output),
-            "noise_multiplier": self.noise_multiplier,
-            "shrink": self.shrink,
-            **comparison,
-        }

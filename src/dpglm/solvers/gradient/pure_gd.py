@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass, field
-from typing import Any, final
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ from dpglm.privacy.noise.scales import l2_noise_scale
 from dpglm.privacy.releases import Release
 from dpglm.problem import Problem
 from dpglm.problem.loss import Loss
-from dpglm.solvers.base import Method, Plan, Solver, StepInfo
+from dpglm.solvers.base import Method, Plan, Solver, StepInfo, check_same
 from dpglm.solvers.gradient.descent import Descent, DescentState, clipping_for
 from dpglm.solvers.parts import defaults
 from dpglm.solvers.parts.feasible import n_penalized
@@ -177,9 +177,15 @@ class PureGDMethod(Method["DescentState"]):
     clipping: FlatClipping
     step_epsilon: float
 
+    algorithm = "gradient descent with L2 noise"
+
     def with_noise(self, noise_multiplier: float) -> PureGDMethod:
         """Return the same method with noise of this scale over the sensitivity."""
         return dataclasses.replace(self, step_epsilon=1.0 / noise_multiplier)
+
+    def check(self, plan: Plan) -> None:
+        check_same(self, plan)
+        check_same(self.descent, plan)
 
     @property
     def n_steps(self) -> int:
@@ -240,11 +246,3 @@ class PureGDMethod(Method["DescentState"]):
         own_intercept = n_penalized(problem, data) < data.n_columns
         start, noise = self.init(0).w, self.coefficient_noise
         return shrunk(state.returned, start, noise, own_intercept=own_intercept)
-
-    def settings(self) -> dict[str, Any]:
-        return {
-            "algorithm": "gradient descent with L2 noise",
-            **self.descent.settings(),
-            "clip": self.clipping.bound,
-            "step_epsilon": self.step_epsilon,
-        }

@@ -66,7 +66,6 @@ class SVRG(VarianceReduction):
     6.0
     """
 
-    algorithm: ClassVar[str] = "stochastic variance-reduced gradient (SVRG)"
     growth: ClassVar[int] = 1
     restarts: ClassVar[bool] = True
     least_steps: ClassVar[int] = 1

@@ -59,7 +59,6 @@ class SVRGPlusPlus(VarianceReduction):
     ((10, 20, 40), [3, 69])
     """
 
-    algorithm: ClassVar[str] = "stochastic variance-reduced gradient, doubling epochs (SVRG++)"
     growth: ClassVar[int] = 2
     restarts: ClassVar[bool] = False
     least_steps: ClassVar[int] = 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, final
+from typing import ClassVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,7 +42,6 @@ __all__ = ["VarianceReducedMethod", "VarianceReduction"]
 class VarianceReduction(Solver):
     """Settings of both methods; the parameters are explained where they get their defaults."""
 
-    algorithm: ClassVar[str]
     growth: ClassVar[int]
     restarts: ClassVar[bool]
     least_steps: ClassVar[int]
@@ -89,7 +88,6 @@ class VarianceReduction(Solver):
         )
         lengths = tuple(inner_steps * growth for growth in growths)
         method = VarianceReducedMethod(
-            algorithm=self.algorithm,
             problem=problem,
             data=data,
             adjacency=adjacency,
@@ -144,8 +142,6 @@ class VarianceReducedMethod(Method["VarianceReducedState"]):
 
     Parameters
     ----------
-    algorithm : str
-        Its name in reports.
     problem, data, adjacency
         As in the plan.
     clip : float
@@ -172,7 +168,6 @@ class VarianceReducedMethod(Method["VarianceReducedState"]):
     construction, the difference is zero whatever the rows are, and nothing is released.
     """
 
-    algorithm: str
     problem: Problem
     data: DataSpec
     adjacency: Adjacency
@@ -184,6 +179,11 @@ class VarianceReducedMethod(Method["VarianceReducedState"]):
     restarts: bool
     anchor_noise_multiplier: float
     difference_noise_multiplier: float
+
+    @property
+    def algorithm(self) -> str:
+        kind = "gradient (SVRG)" if self.restarts else "gradient, doubling epochs (SVRG++)"
+        return f"stochastic variance-reduced {kind}"
 
     @property
     def n_epochs(self) -> int:
@@ -380,17 +380,3 @@ class VarianceReducedMethod(Method["VarianceReducedState"]):
 
     def finish(self, state: VarianceReducedState) -> NDArray[np.float64]:
         return state.anchor
-
-    def settings(self) -> dict[str, Any]:
-        return {
-            "algorithm": self.algorithm,
-            "n_steps": self.n_steps,
-            "inner_steps": list(self.lengths),
-            "restarts": self.restarts,
-            "step_size": self.step_size,
-            "clip": self.clip,
-            "sampling_rate": self.sampling_rate,
-            "averaging": repr(self.averaging),
-            "anchor_noise_multiplier": self.anchor_noise_multiplier,
-            "difference_noise_multiplier": self.difference_noise_multiplier,
-        }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -214,6 +214,18 @@ class ObjectivePerturbationMethod(Method["ObjectivePerturbationState"]):
     tolerance: float
     noise_multiplier: float
 
+    algorithm = "objective perturbation"
+
+    def check(self, plan: Plan) -> None:
+        if self.original != plan.data or (self.counted is None) != plan.adjacency.n_is_public:
+            raise ValueError(
+                f"original and counted must be for {plan.data!r}, got {self.original!r}"
+            )
+        loss, n_objectives = _binary(plan.problem.loss)
+        if self.n_objectives != n_objectives:
+            raise ValueError(f"n_objectives must be {n_objectives}, got {self.n_objectives}")
+        self.objective.check(plan, loss)
+
     @property
     def n_steps(self) -> int:
         return 1
@@ -320,17 +332,6 @@ class ObjectivePerturbationMethod(Method["ObjectivePerturbationState"]):
 
     def finish(self, state: ObjectivePerturbationState) -> NDArray[np.float64]:
         return state.w
-
-    def settings(self) -> dict[str, Any]:
-        return {
-            "algorithm": "objective perturbation",
-            **self.objective.settings(),
-            "n_objectives": self.n_objectives,
-            "tolerance": self.tolerance,
-            "error": self.error,
-            "error_noise_multiplier": _ERROR_MULTIPLIER * self.noise_multiplier,
-            "noise_multiplier": self.noise_multiplier,
-        }
 
 
 def _event(

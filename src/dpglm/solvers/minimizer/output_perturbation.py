@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -172,6 +172,15 @@ class OutputPerturbationMethod(Method["OutputPerturbationState"]):
     tolerance: float
     noise_multiplier: float
 
+    algorithm = "output perturbation"
+
+    def check(self, plan: Plan) -> None:
+        if self.original != plan.data or (self.counted is None) != plan.adjacency.n_is_public:
+            raise ValueError(
+                f"original and counted must be for {plan.data!r}, got {self.original!r}"
+            )
+        self.objective.check(plan, plan.problem.loss)
+
     @property
     def n_steps(self) -> int:
         return 1
@@ -231,14 +240,6 @@ class OutputPerturbationMethod(Method["OutputPerturbationState"]):
 
     def finish(self, state: OutputPerturbationState) -> NDArray[np.float64]:
         return state.w
-
-    def settings(self) -> dict[str, Any]:
-        return {
-            "algorithm": "output perturbation",
-            **self.objective.settings(),
-            "tolerance": self.tolerance,
-            "noise_multiplier": self.noise_multiplier,
-        }
 
 
 def _event(noise_multiplier: float, adjacency: Adjacency) -> Event:

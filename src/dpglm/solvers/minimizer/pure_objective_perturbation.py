@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -179,6 +179,8 @@ class PureObjectivePerturbationMethod(Method["PureObjectivePerturbationState"]):
     tolerance: float
     noise_multiplier: float
 
+    algorithm = "objective perturbation with L2 noise"
+
     @property
     def n_steps(self) -> int:
         return 1
@@ -304,18 +306,6 @@ class PureObjectivePerturbationMethod(Method["PureObjectivePerturbationState"]):
             own_intercept = n_penalized(problem, self.original) < self.original.n_columns
             w = shrunk(w, np.zeros_like(w), self.even_noise, own_intercept=own_intercept)
         return self.objective.unscaled(w)
-
-    def settings(self) -> dict[str, Any]:
-        return {
-            "algorithm": "objective perturbation with L2 noise",
-            **self.objective.settings(),
-            "n_objectives": self.n_objectives,
-            "radius": self.radius,
-            "tolerance": self.tolerance,
-            "error": self.error,
-            "error_epsilon": self.error_epsilon,
-            "noise_multiplier": self.noise_multiplier,
-        }
 
 
 def _bearable(planned: PlannedObjective, data: DataSpec, epsilon: float) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ from dpglm.oracle.views import View, view_spec
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.problem import ClippedLoss, ConvexScalarLoss, Problem, Target, Unconstrained
 from dpglm.problem.loss import Loss
+from dpglm.solvers.base import Plan, check_same
 from dpglm.solvers.parts.defaults import slope_unit
 
 __all__ = [
@@ -94,6 +95,43 @@ class PlannedObjective:
     added: float
     most_rows: int
     linear_norm: float = 0.0
+
+    def check(self, plan: Plan, loss: Loss) -> None:
+        """Check that the objective is one for the problem, the rows and the relation of a plan.
+
+        Parameters
+        ----------
+        plan : Plan
+            Whose method it belongs to.
+        loss : Loss
+            That of one objective.
+
+        Raises
+        ------
+        ValueError
+            If it is for others, or curvature or clip are smaller than they must be for these.
+        """
+        check_same(self, plan, ["problem", "adjacency"])
+        again = plan_objective(
+            plan.problem,
+            plan.data,
+            plan.adjacency,
+            loss,
+            self.clip * (1.0 + 1e-9),
+            self.intercept_scale,
+        )
+        enough = self.most_rows >= again.most_rows and (
+            not plan.adjacency.n_is_public or self.most_rows == again.most_rows
+        )
+        if not (enough and self.data == again.data):
+            raise ValueError(
+                f"objective must be for {again.data!r} and {again.most_rows} rows, got "
+                f"{self.data!r} and {self.most_rows}"
+            )
+        if not self.curvature >= again.curvature * (1.0 - 1e-6):
+            raise ValueError(
+                f"curvature must be at least {again.curvature!r}, got {self.curvature!r}"
+            )
 
     @property
     def _is_quadratic(self) -> bool:
@@ -234,16 +272,6 @@ class PlannedObjective:
         w = w.copy()
         w[-1] *= self.intercept_scale
         return w
-
-    def settings(self) -> dict[str, Any]:
-        """List the settings as plain JSON values."""
-        return {
-            "clip": self.clip,
-            "curvature": self.curvature,
-            "strength": self.strength,
-            "added_strength": self.added / self.data.n_rows,
-            "intercept_scale": self.intercept_scale,
-        }
 
     @property
     def _n_free(self) -> int:

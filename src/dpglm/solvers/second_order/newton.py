@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import math
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -258,6 +258,8 @@ class NewtonMethod(Method["NewtonState"]):
     first_noise_multiplier: float
     noise_multiplier: float
 
+    algorithm = "newton with a quadratic upper bound"
+
     @property
     def n_steps(self) -> int:
         return len(self.step_sizes)
@@ -378,16 +380,3 @@ class NewtonMethod(Method["NewtonState"]):
             own_intercept=own_intercept,
             pace=self.intercept_pace,
         )
-
-    def settings(self) -> dict[str, Any]:
-        return {
-            "algorithm": "newton with a quadratic upper bound",
-            "n_steps": self.n_steps,
-            "first_step_size": self.step_sizes[0],
-            "last_step_size": self.step_sizes[-1],
-            "clip": self.clip,
-            "curvature": self.curvature,
-            "intercept_pace": self.intercept_pace,
-            "first_noise_multiplier": self.first_noise_multiplier,
-            "noise_multiplier": self.noise_multiplier,
-        }

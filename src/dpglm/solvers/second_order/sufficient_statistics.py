@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -192,6 +192,8 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
     first_noise_multiplier: float
     noise_multiplier: float
 
+    algorithm = "sufficient statistics"
+
     @property
     def n_steps(self) -> int:
         return 2
@@ -298,15 +300,3 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
 
     def finish(self, state: SufficientStatisticsState) -> NDArray[np.float64]:
         return state.w
-
-    def settings(self) -> dict[str, Any]:
-        return {
-            "algorithm": "sufficient statistics",
-            "n_steps": self.n_steps,
-            "moment_clip": self.clip,
-            "target_center": self.center,
-            "target_weight": self.target_weight,
-            "ridge": self.ridge,
-            "first_noise_multiplier": self.first_noise_multiplier,
-            "noise_multiplier": self.noise_multiplier,
-        }
