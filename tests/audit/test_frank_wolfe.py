@@ -22,6 +22,7 @@ from dpglm.privacy.noise import SeededNoise
 from dpglm.problem import L1Ball, Logistic, Problem
 from dpglm.solvers import FrankWolfe, run
 from tests.audit.attack import delta_at_least, one_row
+from tests.slowly import first_quickly
 
 HUGE = np.array([1e6])
 STEPS, RUNS = 9, 200
@@ -113,13 +114,16 @@ def test_runs_follow_the_exact_laws(adjacency):
         assert abs(count - expected) < 4.0 * math.sqrt(100 * STEPS / 4.0)
 
 
-@pytest.mark.parametrize("adjacency", [Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE], ids=str)
+@pytest.mark.parametrize(
+    "adjacency", first_quickly(Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE), ids=str
+)
 def test_attacks_stay_under_the_claim_and_come_near(adjacency):
     plan = plan_of(adjacency)
     claim = claimed_delta(plan)
     assert 0.4 * claim <= attack(plan) <= claim
 
 
+@pytest.mark.slow  # The attack is seen to refute other bugs.
 def test_half_the_noise_is_refuted():
     plan = plan_of()
     original = Curator.choose_exponentially
@@ -160,7 +164,7 @@ def intercept_neighbours(plan):
     return pair
 
 
-@pytest.mark.parametrize("penalize_intercept", [False, True])
+@pytest.mark.parametrize("penalize_intercept", first_quickly(False, True))
 def test_the_intercept_is_protected_like_the_rest(penalize_intercept):
     plan = plan_of(data=WITH_INTERCEPT, penalize_intercept=penalize_intercept)
     found = attack(plan, intercept_neighbours(plan), column=1, share=0.4)

@@ -20,6 +20,7 @@ from dpglm.solvers import SVRG, SVRGPlusPlus, run
 from dpglm.solvers.gradient import variance_reduction as module
 from tests.audit.attack import mu_at_least, one_row, planted_noise, views
 from tests.planted import unchecked
+from tests.slowly import first_quickly
 
 MU = 2.0
 RUNS, FEW = 500, 120
@@ -52,11 +53,12 @@ def anchors_only(adjacency=Adjacency.ZERO_OUT):
     return solver.plan(Problem(Logistic()), GaussianDP(MU), data, adjacency)
 
 
-@pytest.mark.parametrize("adjacency", [Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE])
+@pytest.mark.parametrize("adjacency", first_quickly(Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE))
 def test_anchors_are_as_private_as_claimed_and_no_more(adjacency):
     assert 0.7 * MU <= anchor_attack(anchors_only(adjacency), RUNS) <= MU
 
 
+@pytest.mark.slow  # The attack is seen to refute other bugs.
 def test_half_the_noise_of_anchors_is_refuted():
     with planted("half_noise"):
         assert anchor_attack(anchors_only(), FEW) > MU
@@ -112,11 +114,12 @@ def difference_attack(plan, runs):
     return mu_at_least(a > 0.0, b > 0.0)
 
 
-@pytest.mark.parametrize("kind", [SVRG, SVRGPlusPlus])
+@pytest.mark.parametrize("kind", first_quickly(SVRG, SVRGPlusPlus))
 def test_differences_are_as_private_as_claimed_and_no_more(kind):
     assert 0.7 * MU <= difference_attack(differences_plan(kind), RUNS) <= MU
 
 
+@pytest.mark.slow  # The attack is seen to refute other bugs.
 def test_half_the_noise_of_differences_is_refuted():
     with planted("half_noise"):
         assert difference_attack(differences_plan(), FEW) > MU

@@ -212,6 +212,7 @@ class TestPage:
 
 
 class TestDriver:
+    @pytest.mark.slow
     def test_quick_run_with_what_is_installed(self, tmp_path):
         page = tmp_path / "speed.md"
         page.write_text(f"{BEGIN}\n{END}\n")

@@ -32,14 +32,10 @@ from dpglm import (
 )
 from dpglm.exceptions import PublicInformationWarning
 
-ESTIMATORS = [
+CLASSES = [
     LogisticRegression(),
     LinearSVC(),
-    LinearSVC(loss="hinge"),
-    LinearSVC(loss="smoothed_hinge"),
     RobustClassifier(),
-    RobustClassifier(loss="tangent"),
-    RobustClassifier(loss="tempered"),
     LinearRegression(),
     Ridge(),
     Lasso(),
@@ -50,6 +46,13 @@ ESTIMATORS = [
     HuberRegressor(),
     PoissonRegressor(),
 ]
+VARIANTS = [
+    LinearSVC(loss="hinge"),
+    LinearSVC(loss="smoothed_hinge"),
+    RobustClassifier(loss="tangent"),
+    RobustClassifier(loss="tempered"),
+]
+ESTIMATORS = CLASSES + VARIANTS
 
 # scikit-learn's check -> why it cannot hold for a private estimator.
 _WEIGHTS = (
@@ -67,8 +70,15 @@ def exemptions(estimator):
 
 
 @pytest.mark.filterwarnings("ignore::dpglm.exceptions.PublicInformationWarning")
-@parametrize_with_checks(ESTIMATORS, expected_failed_checks=exemptions)
+@parametrize_with_checks(CLASSES, expected_failed_checks=exemptions)
 def test_check_estimator(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::dpglm.exceptions.PublicInformationWarning")
+@parametrize_with_checks(VARIANTS, expected_failed_checks=exemptions)
+def test_check_estimator_with_another_loss(estimator, check):
     check(estimator)
 
 

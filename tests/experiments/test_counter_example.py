@@ -22,6 +22,7 @@ def test_preprocessing_finds_the_clusters_and_nothing_else_does():
     assert np.mean(without) <= example.MOST_WITHOUT
 
 
+@pytest.mark.slow
 def test_near_zero_everything_finds_them():
     for solver in example.SOLVERS.values():
         assert np.mean(example.accuracies(solver, 2.0**-9, 2)) > 0.95

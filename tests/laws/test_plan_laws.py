@@ -46,6 +46,7 @@ from dpglm.solvers import (
 from dpglm.solvers import base as base_module
 from tests.laws.asked import FEW, Setting, settings_and_rows
 from tests.laws.budgets import examples
+from tests.slowly import first_quickly
 
 LOGISTIC = Problem(Logistic())
 DATA = DataSpec(n_rows=2000, n_features=5, intercept=1.0)
@@ -150,7 +151,7 @@ def test_every_composite_is_within_its_budget_as_a_whole(
     assert plan.privacy()["epsilon"] <= epsilon * (1.0 + 1e-12)
 
 
-@pytest.mark.parametrize("epsilon", [1.0, 4.0, 8.0])
+@pytest.mark.parametrize("epsilon", first_quickly(1.0, 4.0, 8.0))
 def test_a_search_over_mixed_solvers_fits_its_budget_under_replace_one(epsilon):
     # It asked for 1.0 and stated 1.249, for 4.0 and stated 5.454, for 8.0 and stated 14.99.
     solver = HeldOutSearch(search(NoisyGD(sampling_rate=0.05), PureGD(), FrankWolfe()), 0.2)
@@ -263,7 +264,15 @@ def test_degenerate_bounds_of_targets_are_refused_or_fitted(solver, ends, adjace
 
 @pytest.mark.parametrize("delta", [1e-5, 1e-9, 0.0])
 @pytest.mark.parametrize(
-    "solver", [D2P2(), PureGD(), FEW, OutputPerturbation(), ObjectivePerturbation()]
+    "solver",
+    [
+        D2P2(n_steps=3),
+        pytest.param(D2P2(), marks=pytest.mark.slow),
+        PureGD(),
+        FEW,
+        OutputPerturbation(),
+        ObjectivePerturbation(),
+    ],
 )
 def test_noise_that_no_grid_holds_is_refused_in_the_plan(solver, delta):
     # Epsilon 1e-6 and 3,000 columns: found out by the run, after the ledger.

@@ -436,14 +436,16 @@ class TestRefusals:
 
 @pytest.fixture(scope="module")
 def client():
-    cluster = LocalCluster(
-        n_workers=3,
-        threads_per_worker=1,
-        dashboard_address=None,
-        silence_logs="CRITICAL",
-    )
-    with cluster, Client(cluster) as client:
-        yield client
+    # Workers that are killed are replaced; those that are forked have loaded everything.
+    with dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}):
+        cluster = LocalCluster(
+            n_workers=3,
+            threads_per_worker=1,
+            dashboard_address=None,
+            silence_logs="CRITICAL",
+        )
+        with cluster, Client(cluster) as client:
+            yield client
 
 
 def reference():
