@@ -1,4 +1,4 @@
-"""What all private estimators share: budget, relation, noise, and public facts about rows."""
+"""What all private estimators share: budget, neighbouring relation, noise, public parameters."""
 
 from __future__ import annotations
 
@@ -54,20 +54,20 @@ __all__ = [
 
 @dataclass
 class PublicFacts:
-    """Facts that a fit treats as public, each with where it came from."""
+    """Parameters that a fit treats as public, each with its provenance."""
 
     facts: list[PublicFact] = field(default_factory=list)
 
     def declared(self, name: str, value: Any) -> None:
-        """Note a fact that the caller declared."""
+        """Record a fact that the caller declared."""
         self.facts.append(PublicFact(name, value, "declared"))
 
     def by_relation(self, name: str, value: Any) -> None:
-        """Note a fact that neighbouring data sets share, so that releasing it costs nothing."""
+        """Record a fact that is equal for neighbouring data sets, hence free to release."""
         self.facts.append(PublicFact(name, value, "by relation"))
 
     def from_data(self, name: str, value: Any, cure: str) -> None:
-        """Note a fact that was read off private rows, and warn."""
+        """Record a fact that was computed from private rows, and warn."""
         self.facts.append(PublicFact(name, value, "from the data"))
         warnings.warn(
             f"{name} was taken from the private data and is treated as public; the privacy "
@@ -78,7 +78,7 @@ class PublicFacts:
 
 
 class Spending(Declared):
-    """What may be spent, and where it is recorded.
+    """The privacy budget, and the ledger that accounts for it.
 
     Parameters
     ----------
@@ -88,8 +88,8 @@ class Spending(Declared):
         Privacy budget delta, in (0, 1). "auto" is the largest power of ten that is at most
         ``1 / (10 n)``, and at most 1e-5 (``dpglm.privacy.default_delta``).
     ledger : PrivacyLedger or path-like, optional
-        Ledger of the data set, where every fit is recorded and paid for before it releases
-        anything; one that would go over the ledger's budget is refused.
+        Ledger of the data set. Every fit is charged to it before anything is released, and a fit
+        that would exceed the ledger's budget is refused.
     """
 
     epsilon: float = 1.0
@@ -98,18 +98,18 @@ class Spending(Declared):
 
 
 class PrivateFit(Spending, own_first=False):
-    """What one fit spends, between which data sets, with which randomness.
+    """Budget, neighbouring relation and randomness of one fit.
 
     Parameters
     ----------
     budget : PrivacyBudget, optional
-        Takes the place of ``epsilon`` and ``delta``: ``ApproximateDP``, ``GaussianDP`` or
+        Replaces ``epsilon`` and ``delta``: ``ApproximateDP``, ``GaussianDP`` or
         ``ZeroConcentratedDP``.
     adjacency : {"zero_out", "add_remove", "replace_one"}, default="zero_out"
-        Which data sets must be hard to tell apart: ``dpglm.privacy.Adjacency``.
+        Neighbouring relation, see ``dpglm.privacy.Adjacency``.
     n_rows : int, optional
-        Public number of rows; only needed for ``adjacency="add_remove"``, where the true number
-        is private and any rough public figure will do.
+        Public number of rows. Needed for ``adjacency="add_remove"`` only, under which the true
+        number is private; a rough public figure will do.
     random_state : int or NoiseSource, optional
         None: noise from the operating system. ``OpenDPNoise()``: Gaussian noise from OpenDP. An
         integer makes the fit reproducible and NOT private, and ``privacy_`` says so.
@@ -127,7 +127,7 @@ class PrivateFit(Spending, own_first=False):
 
 
 class PrivateEstimator(PrivateFit, own_first=False):
-    """Reads the parameters that say what may be spent and what is public about the rows.
+    """Budget and public parameters of rows.
 
     Parameters
     ----------
@@ -150,9 +150,10 @@ class PrivateEstimator(PrivateFit, own_first=False):
     feature_names_in_ : ndarray of str
         Names of the columns, where X had any.
     privacy_ : dpglm.report.Certificate
-        What was spent, on which events, and which facts were treated as public.
+        The privacy guarantee, the releases that it accounts for, and the public parameters that
+        it rests on.
     solution_ : dpglm.solvers.Solution
-        The plan that was executed, and public diagnostics of each step.
+        The plan that was executed, with public diagnostics of each step.
     """
 
     row_norm: float | None = None
@@ -185,11 +186,11 @@ class PrivateEstimator(PrivateFit, own_first=False):
         return SeededNoise(check_integer("random_state", self.random_state, least=0))
 
     def _ledger(self) -> PrivacyLedger | None:
-        """Open the ledger that pays, if there is one."""
+        """Open the ledger that is charged, if there is one."""
         return as_ledger(self.ledger)
 
     def _public_n_rows(self, n_rows: int, facts: PublicFacts) -> int:
-        """Return the n that plans and divisors use."""
+        """Return the public number of rows, by which sums are divided."""
         if self.n_rows is not None:
             declared = check_integer("n_rows", self.n_rows, least=1)
             if self._adjacency().n_is_public and declared != n_rows:
@@ -205,28 +206,28 @@ class PrivateEstimator(PrivateFit, own_first=False):
         return n_rows
 
     def _scaling(self, n_features: int) -> ColumnScaling | None:
-        """Read the bounds of columns, by the names that the rows have."""
+        """Read the bounds of columns, by the names of the rows' columns."""
         if self.feature_bounds is None:
             return None
         names = getattr(self, "feature_names_in_", None)
         return read_feature_bounds(self.feature_bounds, n_features, names)
 
     def _keep_scaling(self, scaling: ColumnScaling | None) -> None:
-        """Note what columns were held to, for predictions."""
+        """Store the bounds of columns, for predictions."""
         self.feature_bounds_ = None if scaling is None else np.stack([scaling.low, scaling.high])
 
     def _fitted_scaling(self) -> ColumnScaling | None:
-        """Return what columns were held to, whatever the parameters say by now."""
+        """Return the bounds of columns in the fit, whatever the parameters are now."""
         return None if self.feature_bounds_ is None else ColumnScaling(*self.feature_bounds_)
 
     def _declared_row_norm(self, n_features: int) -> float | None:
-        """Return the row norm that follows from declared facts, if any does."""
+        """Return the row-norm bound that the declared parameters imply, if any."""
         if self.row_norm is not None:
             return check_real("row_norm", self.row_norm, above=0.0)
         return None if self.feature_bounds is None else math.sqrt(n_features)
 
     def _planned_row_norm(self, n_rows: int, n_features: int) -> float:
-        """Check the size of data that nobody has seen yet; return the norm of their rows."""
+        """Check the size of data to plan for; return the row-norm bound."""
         check_integer("n_rows", n_rows, least=1)
         check_integer("n_features", n_features, least=1)
         row_norm = self._declared_row_norm(n_features)
@@ -247,7 +248,7 @@ class PrivateEstimator(PrivateFit, own_first=False):
     def _row_facts(
         self, rows: Collection, facts: PublicFacts
     ) -> tuple[int, float, ColumnScaling | None]:
-        """Return the public number of rows, bound on their norms and scaling of their columns."""
+        """Return the public number of rows, the row-norm bound and the scaling of columns."""
         n_features = rows.shape[1]
         n_rows = self._public_n_rows(rows.shape[0], facts)
         scaling = self._scaling(n_features)
@@ -275,7 +276,7 @@ class PrivateEstimator(PrivateFit, own_first=False):
 
 
 def warn_of_equal_targets(bounds: tuple[float, float]) -> None:
-    """Warn of declared bounds between which there is nothing to predict."""
+    """Warn if the declared bounds of the target are equal."""
     if bounds[0] == bounds[1]:
         warnings.warn(
             f"target_bounds has low equal to high, {bounds[0]!r}: every target is given this value",
@@ -285,7 +286,7 @@ def warn_of_equal_targets(bounds: tuple[float, float]) -> None:
 
 
 def warn_of_noise(plan: Plan) -> None:
-    """Warn of a fit whose plan promises hardly more than noise; no row is looked at."""
+    """Warn if noise will drown the signal, from the plan alone."""
     expected = guidance(plan)
     if expected.is_hopeless:
         warnings.warn(
@@ -297,7 +298,7 @@ def warn_of_noise(plan: Plan) -> None:
 
 @functools.cache
 def warn_of_slow_sums() -> None:
-    """Warn, once in a process, that sums over NumPy's rows were not compiled."""
+    """Warn, once per process, that sums over NumPy's rows were not compiled."""
     if COMPILED:
         return
     cure = "There are no compiled ones for Windows."

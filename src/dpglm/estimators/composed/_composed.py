@@ -1,4 +1,4 @@
-"""Transformers that are put together of others, and which of the others an error is about."""
+"""Composite transformers: their parts, and which part raised an error."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _FAILURES = (TypeError, ValueError)
 
 
 def children(transformer: Any) -> Children:
-    """Return the parts of a transformer with their names; none where it is not put together.
+    """Return the named parts of a composite transformer; none for any other.
 
     Parameters
     ----------
@@ -49,14 +49,14 @@ def children(transformer: Any) -> Children:
 
 
 def leaves(transformer: Any, *, inner: bool = False) -> Iterator[Any]:
-    """List all transformers of which one is put together, at any depth.
+    """List the parts of a composite transformer, at any depth.
 
     Parameters
     ----------
     transformer : object
         With all settings.
     inner : bool, default=False
-        Whether to list what is put together, too.
+        Whether to list composite transformers, too.
 
     Yields
     ------
@@ -72,7 +72,7 @@ def leaves(transformer: Any, *, inner: bool = False) -> Iterator[Any]:
 def named_error(
     name: str, transformer: Any, X: Any, error: Exception, names: Names = None
 ) -> Exception:
-    """Say which step and which column an error of a fixed transformer is about.
+    """Return an error of a fixed transformer that names the step and the column.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ def named_error(
     Returns
     -------
     Exception
-        To be raised in its place.
+        To raise instead.
     """
     runs = _runs().get(type(transformer), _nothing)
     # Rows without the columns that a part wants are no part's to complain of.

@@ -1,4 +1,4 @@
-"""Which transformers learn nothing from rows, so that they cost no privacy."""
+"""Which transformers are data-independent, hence free of privacy cost."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _DENSE_IF_BELOW = 0.3
 
 
 def check_fixed(name: str, transformer: Any) -> None:
-    """Check that a transformer is known to map each row by itself and to learn from none.
+    """Check that a transformer is known to be row-wise and data-independent.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ def check_fixed(name: str, transformer: Any) -> None:
 
 
 def ready(transformer: Any) -> Any:
-    """Return a copy of a fixed transformer that can be fitted, and learns nothing then.
+    """Return a copy of a fixed transformer whose ``fit`` learns nothing.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ def ready(transformer: Any) -> Any:
 
 
 def counts_entries(transformer: Any) -> bool:
-    """Whether, outside a ``PrivatePipeline``, all rows decide what it stores them as.
+    """Whether its output format would depend on all rows outside a ``PrivatePipeline``.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ def counts_entries(transformer: Any) -> bool:
 
 
 def known_row_norm(transformer: Any) -> float | None:
-    """Return the bound on the L2 norm of its rows that a transformer's settings imply, if any."""
+    """Return the row-norm bound that a transformer's settings imply, if any."""
     return _row_norms().get(type(transformer), _never)(transformer)
 
 
@@ -116,7 +116,7 @@ def _why_it_learns(transformer: Any) -> str | None:
 
 
 def check_alone(name: str, transformer: Any, X: Any, transformed: Any) -> None:
-    """Check on the first row that a frozen transformer maps it alone as among the others.
+    """Check on the first row that a frozen transformer is row-wise.
 
     Parameters
     ----------

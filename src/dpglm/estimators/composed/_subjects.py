@@ -1,4 +1,4 @@
-"""What a search is over: a private model, or a pipeline that ends with one."""
+"""The subject of a search: a private linear model, or a pipeline that ends with one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _E = TypeVar("_E", PrivateLinearModel, PrivatePipeline)
 
 
 class Subject(abc.ABC, Generic[_E]):
-    """An estimator that spends what a search may, and the candidates that can be made of it.
+    """An estimator with the budget of a search, and the candidates derived from it.
 
     Parameters
     ----------
@@ -45,12 +45,12 @@ class Subject(abc.ABC, Generic[_E]):
         self._spent = dict(spent)
 
     def _with(self, parameters: Mapping[str, Any]) -> _E:
-        """Copy the estimator, and set parameters of the copy."""
+        """Return a copy of the estimator with other parameters."""
         copy: _E = clone(self._estimator).set_params(**self._spent).set_params(**parameters)
         return copy
 
     def check(self, parameters: Mapping[str, Any]) -> None:
-        """Check that a candidate sets what candidates may differ in.
+        """Check that a candidate sets only what candidates may differ in.
 
         Raises
         ------
@@ -71,11 +71,11 @@ class Subject(abc.ABC, Generic[_E]):
 
     @abc.abstractmethod
     def candidate(self, parameters: Mapping[str, Any]) -> PrivateLinearModel:
-        """Make the model of a candidate; its solver is all that the candidate does with rows."""
+        """Return the model of a candidate; only its solver accesses rows."""
 
     @abc.abstractmethod
     def searching(self, solver: Solver) -> _E:
-        """Make an estimator whose ``fit`` is the search."""
+        """Return an estimator whose ``fit`` is the search."""
 
     @abc.abstractmethod
     def model_in(self, fitted: _E) -> PrivateLinearModel:
@@ -104,7 +104,7 @@ class _Model(Subject[PrivateLinearModel]):
 
 @final
 class _Pipeline(Subject[PrivatePipeline]):
-    """Fixed transformers are the same for all candidates, so they map the rows once.
+    """A pipeline; fixed transformers are common to all candidates and map the rows once.
 
     Notes
     -----
@@ -160,7 +160,7 @@ _KINDS: tuple[tuple[type[Any], type[Subject[Any]]], ...] = (
 
 
 def subject_of(estimator: Any, spent: Mapping[str, Any]) -> Subject[Any]:
-    """Say how to search over an estimator.
+    """Return the subject of a search over an estimator.
 
     Parameters
     ----------

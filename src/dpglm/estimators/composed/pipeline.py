@@ -74,8 +74,8 @@ class PrivatePipeline(NamedSteps, FittedModel, PrivateFit):
 
     Notes
     -----
-    What the steps say about budget, ledger, relation, number of rows and randomness is the
-    pipeline's to say: the estimator's own must be left at their defaults, or equal the pipeline's.
+    Budget, ledger, neighbouring relation, number of rows and randomness are parameters of the
+    pipeline: those of the estimator must be left at their defaults, or equal the pipeline's.
 
     If the estimator has neither ``row_norm`` nor ``feature_bounds``, the row norm that the last
     fixed transformer's settings imply is used.
@@ -124,7 +124,7 @@ class PrivatePipeline(NamedSteps, FittedModel, PrivateFit):
         return hasattr(self, "estimator_")
 
     def plan(self, n_rows: int, n_features: int, **options: Any) -> Plan:
-        """Say what ``fit`` will release, without seeing a row.
+        """Plan a fit from public parameters, without data.
 
         Parameters
         ----------
@@ -138,7 +138,7 @@ class PrivatePipeline(NamedSteps, FittedModel, PrivateFit):
         Returns
         -------
         Plan
-            What ``fit`` on data of that size executes.
+            The plan that ``fit`` on data of that size executes.
 
         Raises
         ------

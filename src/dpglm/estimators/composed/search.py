@@ -1,4 +1,4 @@
-"""Search over parameters whose cost is paid, in the manner of scikit-learn."""
+"""Hyperparameter search under one privacy budget, with scikit-learn's interface."""
 
 from __future__ import annotations
 
@@ -43,28 +43,28 @@ _TRIES_PER_CANDIDATE = 3.0
 
 
 class _PrivateSearch(MetaEstimatorMixin, FittedModel, Spending):
-    """Everything but where candidates come from.
+    """What grid search and randomized search share.
 
     Parameters
     ----------
     estimator : private linear model or PrivatePipeline
         With ``epsilon``, ``delta``, ``budget`` and ``ledger`` at their defaults: the search has
         its own.
-        Relation, public facts and ``random_state`` are the estimator's.
+        Neighbouring relation, public parameters and ``random_state`` are the estimator's.
     epsilon : float, default=1.0
         Privacy budget epsilon of the whole search, above 0.
     delta : float or "auto", default="auto"
         Privacy budget delta, as for the estimators. 0 needs ``method="held_out"``.
     method : {"repeated", "held_out"}, default="repeated"
-        "repeated" trains candidates drawn at random on all rows, a random and secret number of
-        times, and keeps the one with the best noisy score. "held_out" trains every candidate
-        on one part of the rows, and chooses on the other; its run time is fixed.
+        "repeated" trains randomly drawn candidates on all rows, a random and secret number of
+        times, and releases the one with the best noisy score. "held_out" trains every candidate
+        on one part of the rows and chooses on the other; its running time is fixed.
     choice_fraction : float, default=0.2
-        Share of the rows that choose, in (0, 1); for "held_out" only.
+        Share of the rows held out for the choice, in (0, 1); for "held_out" only.
     repetitions : float, optional
-        Expected number of trainings for "repeated", above 1, at most 10000; by default three for
-        each candidate, which leaves any one of them out with a chance of about one in six. The
-        number itself is drawn from a negative binomial law and not released.
+        Expected number of trainings for "repeated", above 1, at most 10000; by default three per
+        candidate, so that any one is left out with probability about 1/6. The number itself has a
+        negative binomial distribution and is not released.
 
     Attributes
     ----------
@@ -77,9 +77,9 @@ class _PrivateSearch(MetaEstimatorMixin, FittedModel, Spending):
     candidates_ : list of dict
         Parameters of all candidates.
     candidate_privacy_ : list of dict
-        For each candidate what one training costs by itself.
+        For each candidate the privacy of one training by itself.
     privacy_ : dpglm.report.Certificate
-        What the whole search spent.
+        The privacy guarantee of the whole search.
     solution_ : dpglm.solvers.Solution
         The plan that was executed.
     classes_, coef_, intercept_, n_iter_, n_features_in_, feature_names_in_
@@ -107,7 +107,7 @@ class _PrivateSearch(MetaEstimatorMixin, FittedModel, Spending):
         return tags
 
     def plan(self, n_rows: int, n_features: int, **options: Any) -> Plan:
-        """Say what ``fit`` will release, without seeing a row.
+        """Plan a search from public parameters, without data.
 
         Parameters
         ----------
@@ -237,12 +237,12 @@ class _PrivateSearch(MetaEstimatorMixin, FittedModel, Spending):
 
     @property
     def cv_results_(self) -> Any:
-        """There is none: it would show scores of private rows that nobody paid for."""
+        """Not available: scores of private rows are not released."""
         raise AttributeError(_UNPAID.format("cv_results_"))
 
     @property
     def best_score_(self) -> Any:
-        """There is none: it would show a score of private rows that nobody paid for."""
+        """Not available: the score of the winner is not released."""
         raise AttributeError(_UNPAID.format("best_score_"))
 
     def _inner(self) -> Any:
@@ -250,12 +250,12 @@ class _PrivateSearch(MetaEstimatorMixin, FittedModel, Spending):
 
 
 class PrivateGridSearchCV(_PrivateSearch):
-    """Search over a grid of parameters under one privacy budget, the cost of the search included.
+    """Grid search under one privacy budget that covers the search.
 
-    scikit-learn's ``GridSearchCV`` around a private model would spend each fit's budget again,
-    and report scores that nobody paid for. Here ``privacy_`` is about everything: all trainings,
-    all scores, and the choice. Candidates are compared by their number of errors, or by absolute
-    errors of regressors, on private rows.
+    scikit-learn's ``GridSearchCV`` around a private model would spend the budget of each fit, and
+    release scores that no budget accounts for. Here ``privacy_`` covers all trainings, all scores
+    and the choice. Candidates are compared on private rows by their number of errors, regressors
+    by their absolute errors.
 
     Parameters
     ----------
@@ -305,7 +305,7 @@ class PrivateGridSearchCV(_PrivateSearch):
 
 
 class PrivateRandomizedSearchCV(_PrivateSearch):
-    """Search over parameters drawn at random under one privacy budget: see ``PrivateGridSearchCV``.
+    """Randomized search under one privacy budget that covers the search.
 
     Parameters
     ----------
@@ -315,8 +315,8 @@ class PrivateRandomizedSearchCV(_PrivateSearch):
     n_iter : int, default=10
         Number of candidates drawn.
     random_state : int, optional
-        Draws the candidates, which are public; noise has nothing to do with it. None draws
-        others each time, for ``plan`` and ``fit`` too.
+        Seed of the candidates, which are public; it does not seed noise. With None each call of
+        ``plan`` or ``fit`` draws others.
 
     Notes
     -----

@@ -1,4 +1,4 @@
-"""PrivateTransformer: private preprocessing by itself, with a budget and a certificate."""
+"""PrivateTransformer: private preprocessing with its own budget and certificate."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _MOST_FILLING = 5.0
 
 @final
 class PrivateTransformer(NamedSteps, TransformerMixin, PrivateEstimator):
-    """Private preprocessing by itself: learns a map of the rows from a budget of its own.
+    """Private preprocessing with a budget of its own.
 
     The transformed rows of the public may be published; those of the private rows are as private
     as before, but may be fed to any private estimator, which pays for what it learns.
@@ -117,7 +117,7 @@ class PrivateTransformer(NamedSteps, TransformerMixin, PrivateEstimator):
         return tags
 
     def plan(self, n_rows: int, n_features: int, dtype: str = "float64") -> Plan:
-        """Say what ``fit`` will release, without seeing a row.
+        """Plan a fit from public parameters, without data.
 
         Parameters
         ----------
@@ -129,7 +129,7 @@ class PrivateTransformer(NamedSteps, TransformerMixin, PrivateEstimator):
         Returns
         -------
         Plan
-            What ``fit`` on data of that size executes.
+            The plan that ``fit`` on data of that size executes.
 
         Raises
         ------

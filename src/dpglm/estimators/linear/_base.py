@@ -1,4 +1,4 @@
-"""What all linear models share: plan, fit, and the way back to the user's units."""
+"""What all linear models share: plan, fit, and coefficients in the user's units."""
 
 from __future__ import annotations
 
@@ -48,32 +48,31 @@ __all__ = ["PrivateLinearModel"]
 class PrivateLinearModel(PrivateEstimator, own_first=False):
     """Base of the linear models.
 
-    A subclass says what its targets are and which problem is solved; everything that touches
-    private rows happens here and below.
+    A subclass defines its targets and its problem; all access to private rows is here and below.
 
     Parameters
     ----------
     solver : str or Solver, default="auto"
-        A name in ``dpglm.solvers.SOLVERS``, or a solver with settings of your own; "auto" is what
-        ``dpglm.solvers.choose`` picks from public facts.
+        A name in ``dpglm.solvers.SOLVERS`` or a solver object; "auto" chooses by public
+        parameters, see ``dpglm.solvers.choose``.
     weight_bound : float, optional
         Public bound on ``sample_weight``; default 1, or the largest weight with a warning. Rows
         without weights have weight 1, or this where it is less.
     fit_intercept : bool, default=True
         Whether to fit an intercept.
     penalize_intercept : bool, default=False
-        Whether penalty and constraint act on the intercept.
+        Whether penalty and constraint include the intercept.
     regularizer : Regularizer, optional
-        Takes the place of the penalty that the other parameters describe. Penalties act on the
-        coefficients of the scaled columns.
+        Replaces the penalty that the other parameters define. Penalties act on the coefficients
+        of the scaled columns.
     constraint : Constraint, optional
-        Set in which the coefficients of the scaled columns are held.
+        Feasible set of the coefficients of the scaled columns.
     callback : callable, optional
-        Called after each step with a public ``dpglm.solvers.StepInfo``.
+        Called after each step with its ``dpglm.solvers.StepInfo``, which is public.
     verbose : int, default=0
-        1 shows how far the fit is and how long it will take: a bar in a terminal (with rich
-        installed) or a notebook, else a line for each step on standard error. 2 writes the lines
-        in any case. Where only the last iterate is paid for, lines hold counts only.
+        1 shows progress and remaining time: a bar in a terminal (with rich installed) or a
+        notebook, else a line per step on standard error. 2 always writes lines. Where only the
+        last iterate is released, lines hold counts only.
 
     Attributes
     ----------
@@ -101,14 +100,14 @@ class PrivateLinearModel(PrivateEstimator, own_first=False):
 
     @abc.abstractmethod
     def _problem(self, spec: DataSpec) -> Problem:
-        """State what is minimised, but for what ``_stated`` puts in its place."""
+        """Return the problem, before ``regularizer`` and ``constraint`` are substituted."""
 
     @abc.abstractmethod
     def _task(self, y: NDArray[Any] | None, facts: PublicFacts) -> Task:
-        """Say what becomes of targets; ``y`` is None where these are not in memory."""
+        """Define the learning task; ``y`` is None unless targets are in memory."""
 
     def _standardizes_as(self, other: PrivateLinearModel) -> bool:
-        """Whether targets that another estimator has prepared are those of this one."""
+        """Whether another estimator standardizes targets in the same way."""
         return True
 
     @abc.abstractmethod
@@ -133,20 +132,18 @@ class PrivateLinearModel(PrivateEstimator, own_first=False):
         ----------
         X : array_like, sparse matrix or Collection of shape (n, n_features)
             Rows: NumPy, pandas, polars, or SciPy sparse (read as CSR); float32 stays float32.
-            Or rows that are not one matrix in memory, with all public facts declared: a large
-            memory-mapped array, a torch tensor, Dask, or ``ParquetRows`` and its like, which
-            have their own targets and weights.
+            With all public parameters declared also a large memory-mapped array, a torch tensor,
+            a Dask array, or a ``Collection`` such as ``ParquetRows`` with its own targets and
+            weights.
         y : array_like of shape (n,)
             Labels of a classifier, all among ``classes`` where these are declared; targets of a
             regressor.
         sample_weight : array_like of shape (n,), optional
-            Weights in [0, ``weight_bound``]; larger ones count as ``weight_bound``. Not all zero:
-            such rows are refused before anything is spent.
+            Weights in [0, ``weight_bound``], not all zero; larger ones are clipped.
         checkpoint : path-like or CheckpointFile, optional
-            File in which the state is kept after each step. If the process is killed, the same
-            call goes on from there and spends nothing twice; after the end, it returns the same
-            model again until the file is deleted. One of a fit with other parameters or public
-            facts is refused.
+            File that holds the state after each step. If the process is killed, the same call
+            resumes from it and spends nothing twice; once complete, it returns the same model
+            until the file is deleted. A checkpoint of a fit with other parameters is refused.
 
         Returns
         -------
@@ -155,13 +152,13 @@ class PrivateLinearModel(PrivateEstimator, own_first=False):
         Raises
         ------
         ValueError
-            If a parameter or the data are invalid; nothing is released or spent then.
+            If a parameter or the data are invalid; nothing has been released or spent.
         PlanMismatchError
-            If the checkpoint is of another fit; the message names the fact that differs.
+            If the checkpoint is of another fit; the message names the difference.
 
         Notes
         -----
-        Privacy: ``privacy_`` says what was spent and which facts were treated as public.
+        Privacy: ``privacy_`` has the guarantee and the public parameters that it rests on.
         """
         facts = PublicFacts()
         rows = as_collection(X, y, sample_weight)
@@ -197,7 +194,7 @@ class PrivateLinearModel(PrivateEstimator, own_first=False):
             return solver.plan(problem, self._budget(spec.n_rows), spec, self._adjacency())
 
     def _stated(self, problem: Problem) -> Problem:
-        """Put the penalty and the constraint that were given in place of the problem's own."""
+        """Substitute the penalty and the constraint that were given for the problem's own."""
         if self.regularizer is not None and not isinstance(self.regularizer, Regularizer):
             raise ValueError(f"regularizer must be a Regularizer or None, got {self.regularizer!r}")
         if self.constraint is not None and not isinstance(self.constraint, Constraint):
@@ -248,7 +245,7 @@ class PrivateLinearModel(PrivateEstimator, own_first=False):
         )
 
     def _planned(self, n_rows: int, n_features: int, **options: Any) -> Plan:
-        """Plan for data that nobody has seen yet."""
+        """Plan for data of a given size."""
         row_norm = self._planned_row_norm(n_rows, n_features)
         spec = self._spec(n_rows, n_features, row_norm, **options)
         return self._make_plan(spec, self._problem(spec))
@@ -268,7 +265,7 @@ class PrivateLinearModel(PrivateEstimator, own_first=False):
         return finite_matrix(X, read)
 
     def _scored(self, X: Any, y: Any, sample_weight: Any) -> Collection:
-        """Return rows of any kind with their targets, for a score."""
+        """Return rows with their targets, for a score."""
         check_is_fitted(self)
         rows = as_collection(X, y, sample_weight)
         if rows is None:
@@ -281,7 +278,7 @@ class PrivateLinearModel(PrivateEstimator, own_first=False):
     def _weights(
         self, sample_weight: Any, n_rows: int, facts: PublicFacts
     ) -> tuple[NDArray[np.float64] | None, float]:
-        """Check ``sample_weight``, and say which public bound it is held to."""
+        """Check ``sample_weight``; return it with its public bound."""
         if sample_weight is None:
             if self.weight_bound is not None:
                 facts.declared("weight_bound", self._weight_bound())
@@ -297,7 +294,7 @@ class PrivateLinearModel(PrivateEstimator, own_first=False):
         return weights, bound
 
     def _accept(self, rows: Collection, facts: PublicFacts) -> float:
-        """Note what a collection says of itself; return the declared bound on its weights."""
+        """Record the public facts of a collection; return the declared bound on its weights."""
         self._check_rows(rows)
         self.n_features_in_ = rows.shape[1]
         if rows.feature_names is not None:
@@ -376,7 +373,7 @@ class PrivateLinearModel(PrivateEstimator, own_first=False):
         return RowPrediction(self.coef_, self.intercept_, self._fitted_scaling(), output)
 
     def _predicted(self, X: Any, output: Output) -> Any:
-        """Predict rows of any kind; the result is of the same kind."""
+        """Predict for rows; the result is an array of the same kind."""
         function = self._row_prediction(output)
         rows = as_collection(X)
         if rows is None:
@@ -385,7 +382,7 @@ class PrivateLinearModel(PrivateEstimator, own_first=False):
         return rows.apply(function)
 
     def _features(self, X: Any) -> Matrix:
-        """Check rows in memory against those that were fitted."""
+        """Check that rows in memory match those of the fit."""
 
         def read(**options: Any) -> tuple[Matrix, None]:
             return validate_data(self, X, reset=False, **options), None

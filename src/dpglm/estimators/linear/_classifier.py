@@ -1,4 +1,4 @@
-"""What all private classifiers share: classes, class weights, decisions and scores."""
+"""What all private classifiers share: classes, class weights, predictions and scores."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
     C : float, default=1.0
         Inverse strength of the penalty, above 0; ``numpy.inf`` for none.
     classes : sequence, optional
-        All possible labels, public. Default: those in the data, with a warning.
+        Public list of all possible labels. Default: those in the data, with a warning.
     class_weight : dict, optional
-        Public weight of each label, at least 0; 1 for those that are not named. Labels that are
-        no text may be written as text, as in JSON.
+        Public weight of each label, at least 0; labels that are not listed have weight 1. Labels
+        other than strings may be written as strings, as in JSON.
 
     Attributes
     ----------
@@ -72,8 +72,8 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
 
     Notes
     -----
-    Privacy: what leaves, and what pays for it, is the solver's to say; one release covers all
-    coefficients, the intercept and all classes together. ``privacy_`` lists them.
+    Privacy: the releases are those of the solver's plan, listed in ``privacy_``; each covers the
+    coefficients of all classes and the intercepts jointly.
     """
 
     C: float = 1.0
@@ -107,7 +107,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         dtype: str = "float64",
         sparse: bool = False,
     ) -> Plan:
-        """Say what ``fit`` will release, without seeing a row.
+        """Plan a fit from public parameters, without data.
 
         Parameters
         ----------
@@ -123,9 +123,8 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         Returns
         -------
         Plan
-            Events, noise multiplier, steps and expected noise per coefficient. ``fit`` on data
-            of that size executes exactly this plan; ``dpglm.report.guidance`` says what to
-            expect of it.
+            Releases, noise, steps and expected noise per coefficient. ``fit`` on data of that
+            size executes exactly this plan; ``dpglm.report.guidance`` predicts its accuracy.
 
         Raises
         ------
@@ -199,8 +198,8 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         Returns
         -------
         array of shape (n,) for two classes, (n, n_classes) for more
-            For two classes, above 0 means ``classes_[1]``. Of NumPy; for rows of Dask, of Dask
-            and not yet computed; for a tensor, a tensor where that is.
+            For two classes, positive scores mean ``classes_[1]``. A NumPy array; a lazy Dask array
+            for Dask rows; a tensor on the same device for a tensor.
         """
         return self._predicted(X, scores)
 
@@ -215,15 +214,14 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         Returns
         -------
         array of shape (n,)
-            Of the kind that ``decision_function`` returns; labels that are text are never in a
-            tensor.
+            As ``decision_function`` returns it; string labels always in a NumPy array.
         """
         check_is_fitted(self)
         return self._predicted(X, ClassLabels(self.classes_))
 
     @_if_the_link_has_them  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Any:
-        """Predict class probabilities; for losses whose link gives them.
+        """Predict class probabilities, if the link of the loss defines them.
 
         Parameters
         ----------
@@ -233,15 +231,15 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         Returns
         -------
         array of shape (n, n_classes)
-            Columns in the order of ``classes_``; rows add up to 1. Of the kind that
-            ``decision_function`` returns.
+            Columns in the order of ``classes_``; rows sum to 1. An array as
+            ``decision_function`` returns it.
         """
         check_is_fitted(self)
         return self._predicted(X, self._class_link().probabilities)
 
     @_if_the_link_has_them  # type: ignore[untyped-decorator]
     def predict_log_proba(self, X: Any) -> Any:
-        """Predict logarithms of class probabilities; for losses whose link gives them.
+        """Predict logarithms of class probabilities, if the link of the loss defines them.
 
         Parameters
         ----------
@@ -251,13 +249,13 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         Returns
         -------
         array of shape (n, n_classes)
-            As ``predict_proba`` returns them, and finite where these underflow to 0.
+            As ``predict_proba``, but finite where probabilities underflow to 0.
         """
         check_is_fitted(self)
         return self._predicted(X, self._class_link().log_probabilities)
 
     def _class_link(self) -> ClassLink:
-        """Return the link of the fitted loss, or before the fit of the one that is asked for."""
+        """Return the link of the fitted loss, or before the fit of the chosen one."""
         solution = getattr(self, "solution_", None)
         loss = self._loss(3) if solution is None else solution.plan.problem.loss
         if not isinstance(loss.link, ClassLink):
@@ -265,12 +263,13 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         return loss.link
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Return the share of rows whose label is predicted.
+        """Return the accuracy.
 
         Parameters
         ----------
         X : array_like, sparse matrix or Collection of shape (n, n_features)
-            Rows, of all kinds that ``fit`` takes; of public rows, or the score is one more release.
+            Rows, of all kinds that ``fit`` takes. They should be public: a score of private rows
+            is one more release, which is not accounted for.
         y : array_like of shape (n,)
             Labels; None for a ``Collection`` that has its own.
         sample_weight : array_like of shape (n,), optional

@@ -1,4 +1,4 @@
-"""What must be the same for an interrupted fit to go on: the way of a table to a model."""
+"""What identifies a fit to its checkpoint: everything that affects the model."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def identity(
     scaling: ColumnScaling | None,
     task: Task,
 ) -> dict[str, Any]:
-    """List what a checkpoint must know of a fit beyond its plan.
+    """List what identifies a fit beyond its plan.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What a fitted model says of rows, some at a time, wherever these are."""
+"""Predictions and scores of blocks of rows, computed where the rows are."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ __all__ = [
 ]
 
 Output: TypeAlias = Callable[[NDArray[np.float64]], NDArray[Any]]
-"""From linear scores of shape (n,) or (n, n_classes) to what is asked for, row by row."""
+"""A function of linear scores of shape (n,) or (n, n_classes), applied row by row."""
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class RowPrediction:
-    """A model as a function of features, which can be sent to where these are.
+    """A linear model as a function of features, which can be sent to a worker.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class RowPrediction:
     output: Output
 
     def __call__(self, X: Any) -> NDArray[Any]:
-        """Predict; scores are worked out where X is, and go to the host."""
+        """Predict; scores are computed on the device of X and copied to the host."""
         xp = namespace(X)
         if xp is not np:
             X = xp.asarray(X, dtype=xp.float64)
@@ -84,7 +84,7 @@ class ClassLabels:
     classes: NDArray[Any]
 
     def __call__(self, z: NDArray[np.float64]) -> NDArray[Any]:
-        """Choose; of two classes, the second where the score is above 0."""
+        """Return labels; of two classes the second where the score is positive."""
         indices = (z > 0.0).astype(np.intp) if z.ndim == 1 else z.argmax(axis=1)
         labels: NDArray[Any] = self.classes[indices]
         return labels
@@ -93,7 +93,7 @@ class ClassLabels:
 @final
 @dataclass(frozen=True, eq=False)
 class AccuracyTally:
-    """Weight of some rows whose labels are right, and of all of them.
+    """Total weight of correctly labelled rows, and of all rows, of a part.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ class AccuracyTally:
 
 
 def accuracy(parts: Iterable[tuple[float, float]]) -> float:
-    """Return the share of right labels among the rows of all parts."""
+    """Return the accuracy over all parts."""
     right, total = np.sum(list(parts), axis=0)
     if total == 0.0:
         raise ValueError(NO_WEIGHT)
@@ -124,7 +124,7 @@ def accuracy(parts: Iterable[tuple[float, float]]) -> float:
 @final
 @dataclass(frozen=True, eq=False)
 class SquaredErrorTally:
-    """Weight, mean and squares about the mean of some rows' targets, and squared errors.
+    """Weight, mean, sum of squares about the mean, and squared error of a part's targets.
 
     Parameters
     ----------

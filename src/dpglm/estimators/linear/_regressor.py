@@ -32,7 +32,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
     Parameters
     ----------
     target_bounds : pair of float, optional
-        Public lower and upper bounds of the target; targets are clipped to them. Default: the
+        Public lower and upper bound of the target; targets are clipped to them. Default: the
         extremes in the data, with a warning.
 
     Attributes
@@ -44,8 +44,8 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
 
     Notes
     -----
-    Privacy: targets are clipped to ``target_bounds`` and scaled to [-1, 1]; what leaves, and what
-    pays for it, is the solver's to say, and ``privacy_`` lists it.
+    Privacy: targets are clipped to ``target_bounds`` and scaled to [-1, 1]; the releases are those
+    of the solver's plan, listed in ``privacy_``.
 
     References
     ----------
@@ -119,7 +119,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
     def plan(
         self, n_rows: int, n_features: int, dtype: str = "float64", sparse: bool = False
     ) -> Plan:
-        """Say what ``fit`` will release, without seeing a row.
+        """Plan a fit from public parameters, without data.
 
         Parameters
         ----------
@@ -133,9 +133,8 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         Returns
         -------
         Plan
-            Events, noise multiplier, steps and expected noise per coefficient. ``fit`` on data
-            of that size executes exactly this plan; ``dpglm.report.guidance`` says what to
-            expect of it.
+            Releases, noise, steps and expected noise per coefficient. ``fit`` on data of that
+            size executes exactly this plan; ``dpglm.report.guidance`` predicts its accuracy.
 
         Raises
         ------
@@ -203,8 +202,8 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         Returns
         -------
         array of shape (n,)
-            Of NumPy; for rows of Dask, of Dask and not yet computed; for a tensor, a tensor where
-            that is.
+            A NumPy array; a lazy Dask array for Dask rows; a tensor on the same device for a
+            tensor.
         """
         return self._predicted(X, self._mean())
 
@@ -214,7 +213,8 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         Parameters
         ----------
         X : array_like, sparse matrix or Collection of shape (n, n_features)
-            Rows, of all kinds that ``fit`` takes; of public rows, or the score is one more release.
+            Rows, of all kinds that ``fit`` takes. They should be public: a score of private rows
+            is one more release, which is not accounted for.
         y : array_like of shape (n,)
             Targets; None for a ``Collection`` that has its own.
         sample_weight : array_like of shape (n,), optional

@@ -91,12 +91,12 @@ class BoundedTargets:
 @final
 @dataclass(frozen=True)
 class Task:
-    """What a fit makes of targets, and what it minimises then.
+    """A learning task: how targets are encoded, and the problem that is solved.
 
     Parameters
     ----------
     targets : callable
-        From the user's targets to those of the loss.
+        Maps the user's targets to those of the loss.
     problem : callable
         States the problem for public facts of the data.
     n_outputs : int, default=1
@@ -104,7 +104,7 @@ class Task:
     target_range : pair of float, default=(-inf, inf)
         Range of the loss's targets.
     weights : callable, optional
-        From the user's targets to a factor of each row's weight.
+        Maps the user's targets to a factor of each row's weight.
     heaviest : float, default=1.0
         Bound on these factors.
     """
@@ -118,7 +118,7 @@ class Task:
 
 
 def check_labels(classes: NDArray[Any], y: NDArray[Any]) -> NDArray[Any]:
-    """Return labels that can be compared with classes.
+    """Check that labels can be compared with classes.
 
     Parameters
     ----------

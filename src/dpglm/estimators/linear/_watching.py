@@ -1,4 +1,4 @@
-"""What ``verbose`` shows of a fit: a bar where somebody watches, else lines."""
+"""Progress of a fit as ``verbose`` asks for it: a bar in a terminal, else lines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["heard", "showing"]
 
 
 def showing(verbose: int, plan: Plan | None = None) -> contextlib.AbstractContextManager[None]:
-    """Show how far the work of a block has come, if that is wanted.
+    """Show the progress of a block, if asked for.
 
     Parameters
     ----------
@@ -29,9 +29,9 @@ def showing(verbose: int, plan: Plan | None = None) -> contextlib.AbstractContex
 def heard(
     callback: Callable[[StepInfo], None] | None, verbose: int
 ) -> Callable[[StepInfo], None] | None:
-    """Return what is called after each step: the callback, and what writes lines if wanted.
+    """Return the function that is called after each step: the callback, and a writer of lines.
 
-    Privacy: nobody is called where only the last iterate is paid for.
+    Privacy: it is not called where only the last iterate is released.
     """
     wanted = verbose > 1 or (verbose and not is_watched())
     hearers = [one for one in (callback, _print_step if wanted else None) if one is not None]

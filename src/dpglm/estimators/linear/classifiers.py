@@ -35,9 +35,8 @@ class LogisticRegression(PrivateClassifier):
     l1_ratio : float, default=0.0
         Share of the L1 norm in the penalty, in [0, 1].
     multi_class : {"multinomial", "ovr"}, default="multinomial"
-        For more than two classes: one softmax model, or one binary model for each class against
-        the rest, whose probabilities are scaled to add up to 1. Some solvers take one output
-        at a time and need "ovr".
+        For more than two classes: a softmax model, or a binary model of each class against the
+        rest with probabilities normalised to sum 1. Solvers for one output at a time need "ovr".
 
     References
     ----------
@@ -101,10 +100,10 @@ class LinearSVC(PrivateClassifier):
 
 @final
 class RobustClassifier(PrivateClassifier):
-    """Private linear classifier with a bounded, non-convex loss that mislabelled rows move little.
+    """Private linear classifier with a bounded non-convex loss, robust to mislabelled rows.
 
-    Minimises ``(1/n) sum loss + 1/(2 C n) |w|^2`` locally, starting at zero; one against the
-    rest for more than two classes.
+    Finds a local minimum of ``(1/n) sum loss + 1/(2 C n) |w|^2`` from zero; one against the rest
+    for more than two classes.
 
     Parameters
     ----------
@@ -113,7 +112,7 @@ class RobustClassifier(PrivateClassifier):
 
     Notes
     -----
-    Privacy: as for ``LogisticRegression``; it does not depend on convexity.
+    Privacy: as for ``LogisticRegression``; the guarantee does not depend on convexity.
 
     References
     ----------
@@ -138,9 +137,9 @@ class GeneralizedLinearClassifier(PrivateClassifier):
     Parameters
     ----------
     loss : str or Loss, default="logistic"
-        A loss with target ``BINARY``, by its name in ``dpglm.problem.LOSSES`` or as an object,
-        of your own too; or ``Softmax()`` for three classes or more. ``predict_proba`` is there if
-        its link gives probabilities.
+        A loss with target ``BINARY``: a name in ``dpglm.problem.LOSSES`` or an object, also of a
+        class of your own; for three classes or more also one with target ``CLASS``, such as
+        ``"softmax"``. ``predict_proba`` exists if its link defines probabilities.
 
     Examples
     --------

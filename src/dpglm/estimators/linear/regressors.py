@@ -13,7 +13,7 @@ __all__ = ["GeneralizedLinearRegressor", "HuberRegressor", "PoissonRegressor"]
 
 @final
 class HuberRegressor(PrivateRegressor):
-    """Private linear regression with the Huber loss, which outliers move little.
+    """Private linear regression with the Huber loss, which is robust to outliers.
 
     Minimises ``(1/n) sum huber(y - X w; threshold) + alpha/n |w|^2`` with a fixed threshold;
     unlike scikit-learn's, it does not fit the scale of the errors along with the coefficients.
@@ -55,8 +55,8 @@ class PoissonRegressor(PrivateRegressor):
 
     Notes
     -----
-    Privacy: targets are clipped to ``target_bounds`` and divided by the upper one; what leaves,
-    and what pays for it, is the solver's to say, and ``privacy_`` lists it.
+    Privacy: targets are clipped to ``target_bounds`` and divided by the upper one; the releases
+    are those of the solver's plan, listed in ``privacy_``.
     """
 
     alpha: float = 1.0
@@ -71,7 +71,7 @@ class PoissonRegressor(PrivateRegressor):
 
 @final
 class GeneralizedLinearRegressor(PrivateRegressor):
-    """Private linear regression with any loss of numbers or counts, and the link that it declares.
+    """Private linear regression with any loss of real or count targets, and the link of that loss.
 
     Minimises ``(1/n) sum loss``, and ``regularizer`` if one is given. ``LinearRegression``,
     ``HuberRegressor`` and ``PoissonRegressor`` without a penalty are this with a loss chosen.
@@ -79,15 +79,15 @@ class GeneralizedLinearRegressor(PrivateRegressor):
     Parameters
     ----------
     loss : str or Loss, default="squared"
-        A loss with target ``REAL`` or ``COUNT``, by its name in ``dpglm.problem.LOSSES`` or as an
-        object, of your own too; ``predict`` gives the means that follow from its link. Targets
-        are standardized where the loss says how (``Loss.for_scaled_targets``), else they are left
-        as they are: choose units of y in which ``target_bounds`` are near -1 and 1.
+        A loss with target ``REAL`` or ``COUNT``: a name in ``dpglm.problem.LOSSES`` or an object,
+        also of a class of your own. ``predict`` applies the inverse of its link. Targets are
+        standardized if the loss supports it (``Loss.for_scaled_targets``); otherwise choose units
+        of y in which ``target_bounds`` are near -1 and 1.
 
     Notes
     -----
-    Privacy: targets are clipped to ``target_bounds``; what leaves, and what pays for it, is the
-    solver's to say, and ``privacy_`` lists it.
+    Privacy: targets are clipped to ``target_bounds``; the releases are those of the solver's plan,
+    listed in ``privacy_``.
 
     Examples
     --------
