@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,21 +27,51 @@ class CustomBuildHook(BuildHookInterface[Any]):
         if self.target_name != "wheel":
             return
         library = FOLDER / "_kernels.compiled"
-        compiler = os.environ.get("CC", "cc").split()
         root = Path(self.root)
-        if sys.platform == "win32" or shutil.which(compiler[0]) is None:
+        compiler = find_compiler(os.environ)
+        if compiler is None:
             self.app.display_warning("no C compiler: dpglm will use its slower NumPy sums")
             return
+        options, tag = options_and_tag(sys.platform, os.environ)
         # Renamed when complete, as another process may have the old library loaded.
         partial = root / f"{library}.{os.getpid()}"
         source = root / FOLDER / "_kernels.c"
-        command = [*compiler, *OPTIONS, "-shared", "-fPIC", str(source), "-o", str(partial)]
+        command = [*compiler, *OPTIONS, *options, "-shared", str(source), "-o", str(partial)]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode != 0:
             self.app.display_warning(f"dpglm will use its slower NumPy sums: {done.stderr}")
             return
         partial.replace(root / library)
-        build_data["artifacts"].append(str(library))
+        build_data["artifacts"].append(library.as_posix())
         build_data["pure_python"] = False
-        platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
-        build_data["tag"] = f"py3-none-{platform}"
+        build_data["tag"] = f"py3-none-{tag}"
+
+
+def find_compiler(environment: Mapping[str, str]) -> list[str] | None:
+    """Return the command of a GCC or Clang: what ``CC`` says, or the first that is there."""
+    # Microsoft's compiler lacks the vector types of the C file.
+    given = environment.get("CC", "").split()
+    for command in [given] if given else [["cc"], ["gcc"], ["clang"]]:
+        if shutil.which(command[0]) is not None:
+            return command
+    return None
+
+
+def options_and_tag(system: str, environment: Mapping[str, str]) -> tuple[list[str], str]:
+    """Return a system's own options, and the platform tag of what they make."""
+    if system == "darwin":
+        # The interpreter may be universal or older than this system: the tag names what is made.
+        flags = environment.get("ARCHFLAGS", "").split()
+        machines = [flag for flag in flags if flag != "-arch"] or [platform.machine()]
+        made = machines[0] if len(machines) == 1 else "universal2"
+        oldest = environment.get("MACOSX_DEPLOYMENT_TARGET", "11.0")
+        options = [option for machine in machines for option in ("-arch", machine)]
+        return [*options, f"-mmacosx-version-min={oldest}"], tagged(f"macosx-{oldest}-{made}")
+    # MinGW's own run-time library is not on other machines.
+    options = ["-static-libgcc"] if system == "win32" else ["-fPIC"]
+    return options, tagged(sysconfig.get_platform())
+
+
+def tagged(name: str) -> str:
+    """Return a platform's name as wheels write it."""
+    return name.replace("-", "_").replace(".", "_")

@@ -2,9 +2,11 @@
 
 import importlib
 import inspect
+import os
 import pkgutil
 import subprocess
 import sys
+import tarfile
 import tomllib
 import zipfile
 from importlib import resources
@@ -16,6 +18,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 import dpglm
+import hatch_build
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -133,7 +136,7 @@ class TestPackageData:
 
         (path,) = WheelBuilder(str(ROOT)).build(directory=str(tmp_path))
         names = set(zipfile.ZipFile(path).namelist())
-        info = f"dpglm-{PROJECT['version']}.dist-info"
+        info = f"dpglm-{dpglm.__version__}.dist-info"
         assert {name.split("/")[0] for name in names} == {"dpglm", info}
         assert {
             "dpglm/py.typed",
@@ -147,6 +150,69 @@ class TestPackageData:
             for path in (ROOT / "src" / "dpglm").rglob("*.py")
         }
         assert modules <= names
+
+    @pytest.mark.slow
+    def test_sdist_makes_a_wheel_that_works_without_the_repository(self, tmp_path):
+        def build(kind, folder):
+            command = [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", tmp_path]
+            subprocess.run(command, check=True, cwd=folder, capture_output=True)
+
+        build("sdist", ROOT)
+        (archive,) = tmp_path.glob("*.tar.gz")
+        with tarfile.open(archive) as opened:
+            opened.extractall(tmp_path, filter="data")
+        build("wheel", tmp_path / f"dpglm-{dpglm.__version__}")
+        (wheel,) = tmp_path.glob("*.whl")
+        installed = tmp_path / "installed"
+        with zipfile.ZipFile(wheel) as opened:
+            opened.extractall(installed)
+        done = subprocess.run(
+            [sys.executable, ROOT / "tests" / "installed.py"],
+            env=os.environ | {"PYTHONPATH": str(installed)},
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+
+
+class TestCompilation:
+    @pytest.mark.parametrize(
+        ("system", "environment", "options", "tag"),
+        [
+            (
+                "darwin",
+                {"ARCHFLAGS": "-arch arm64", "MACOSX_DEPLOYMENT_TARGET": "12.3"},
+                ["-arch", "arm64", "-mmacosx-version-min=12.3"],
+                "macosx_12_3_arm64",
+            ),
+            (
+                "darwin",
+                {"ARCHFLAGS": "-arch x86_64 -arch arm64"},
+                ["-arch", "x86_64", "-arch", "arm64", "-mmacosx-version-min=11.0"],
+                "macosx_11_0_universal2",
+            ),
+            ("win32", {}, ["-static-libgcc"], "win_amd64"),
+            ("linux", {}, ["-fPIC"], "linux_x86_64"),
+        ],
+    )
+    def test_tag_names_what_is_made(self, system, environment, options, tag, monkeypatch):
+        name = {"win32": "win-amd64", "linux": "linux-x86_64", "darwin": "macosx-10.9-universal2"}
+        monkeypatch.setattr("sysconfig.get_platform", lambda: name[system])
+        assert hatch_build.options_and_tag(system, environment) == (options, tag)
+
+    def test_compiler_that_is_asked_for_is_the_only_one(self):
+        assert hatch_build.find_compiler({"CC": "no-such-compiler -m64"}) is None
+        assert hatch_build.find_compiler({"CC": "sh -m64"}) == ["sh", "-m64"]
+
+
+class TestCitation:
+    def test_has_what_the_format_asks_for(self):
+        yaml = pytest.importorskip("yaml")
+        citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+        assert citation["cff-version"] == "1.2.0"
+        assert {"message", "title", "authors", "license"} <= set(citation)
+        assert citation["license"] == PROJECT["license"]
+        assert citation["keywords"] == PROJECT["keywords"]
 
 
 class TestConsoleScript:
