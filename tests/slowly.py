@@ -2,12 +2,20 @@
 
 import pytest
 
-__all__ = ["first_quickly"]
+__all__ = ["first_quickly", "some_quickly"]
 
 
 def first_quickly(first, *others):
     """Cases of which the first is quick; the others repeat its evidence with other numbers."""
-    return [first, *(pytest.param(*_values(case), marks=pytest.mark.slow) for case in others)]
+    return some_quickly([first, *others], 1 + len(others))
+
+
+def some_quickly(cases, step):
+    """Cases of which one in so many is quick."""
+    return [
+        case if number % step == 0 else pytest.param(*_values(case), marks=pytest.mark.slow)
+        for number, case in enumerate(cases)
+    ]
 
 
 def _values(case):

@@ -70,6 +70,7 @@ from dpglm.solvers import (
     UniformAverage,
     run,
 )
+from tests.slowly import some_quickly
 
 
 def everything(problem):
@@ -330,8 +331,10 @@ def test_reaches_the_optimum_where_privacy_is_nearly_free(name, problem):
 
 
 @pytest.mark.parametrize("name", SOLVERS)
-@pytest.mark.parametrize("adjacency", list(Adjacency))
-@pytest.mark.parametrize("epsilon", [0.1, 1.0, 8.0])
+# Each relation with another epsilon.
+@pytest.mark.parametrize(
+    ("adjacency", "epsilon"), some_quickly(itertools.product(Adjacency, [0.1, 1.0, 8.0]), 4)
+)
 def test_plans_are_within_budget_and_what_happens_is_planned(name, adjacency, epsilon):
     problem = first_problem(name)
     X, y, spec = make_data(problem)
@@ -367,6 +370,7 @@ def test_noise_falls_as_epsilon_grows_and_doubles_for_replace_one(name):
     assert all(a >= 1.9 * b for a, b in zip(twice, noise(1.0, 1000), strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SOLVERS)
 def test_excess_risk_falls_with_epsilon(name):
     problem = first_problem(name)
@@ -383,7 +387,7 @@ def test_excess_risk_falls_with_epsilon(name):
     assert means[1] > means[2] - 1e-6
 
 
-@pytest.mark.parametrize("name", SOLVERS)
+@pytest.mark.parametrize("name", some_quickly(SOLVERS, 4))
 def test_threads_change_nothing(name, monkeypatch):
     problem = first_problem(name)
     X, y, spec = make_data(problem)

@@ -14,6 +14,7 @@ from dpglm.report.coefficients import coefficient_table
 from dpglm.report.pictures import training_picture as _training_picture
 from dpglm.solvers.base import StepInfo
 from tests.fits import fit_classifier, make_rows
+from tests.slowly import some_quickly
 
 pytest.importorskip("matplotlib")
 
@@ -186,7 +187,7 @@ class TestTraining:
 
 
 class TestOthers:
-    @pytest.mark.parametrize("text", HOSTILE)
+    @pytest.mark.parametrize("text", some_quickly(HOSTILE, 4))
     def test_hostile_titles(self, text):
         figure = plots.accuracy_against_epsilon(
             [0.1, 0.3, 1.0],
