@@ -120,7 +120,7 @@ def decode(kind: type[T], document: Any) -> T:
 
 
 def type_name(kind: type) -> str:
-    """Return the name of a class in documents.
+    """Return the name of a class in documents: its own attribute ``type_name``, or by its module.
 
     Examples
     --------
@@ -129,6 +129,9 @@ def type_name(kind: type) -> str:
     >>> type_name(ZeroConcentratedDP), type_name(decimal.Decimal)
     ('zero_concentrated_dp', 'decimal.Decimal')
     """
+    own: str | None = vars(kind).get("type_name")
+    if own is not None:
+        return own
     if kind.__module__.partition(".")[0] != _PACKAGE:
         return f"{kind.__module__}.{kind.__qualname__}"
     return _WORDS.sub("_", kind.__qualname__).lower()

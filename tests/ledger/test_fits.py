@@ -227,7 +227,7 @@ class TestCertificate:
         ],
     )
     def test_a_bad_reference_is_refused(self, bad):
-        message = "a ledger's entry must have the keys|number must be an integer|be an object"
+        message = "a ledger_reference must have the keys|number must be an integer|be an object"
         with pytest.raises(ValueError, match=message):
             LedgerReference.from_dict(bad)
 

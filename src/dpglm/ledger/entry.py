@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self, final
 
+from dpglm._codec import decode
 from dpglm._json import (
     at,
     check_kind,
@@ -209,7 +210,7 @@ class LedgerReference:
         ValueError
             If a key is missing or unknown, or a value is not of its kind.
         """
-        return cls(**_REFERENCE(document))
+        return decode(cls, document)
 
     def describe(self) -> str:
         """One plain-English sentence saying where the fit is recorded."""
@@ -268,8 +269,4 @@ _ENTRY = object_with(
         "version": line,
         "label": nullable(line),
     }
-)
-_REFERENCE = object_with(
-    {"data": line, "ledger": line, "number": integer, "entry": line, "digest": line},
-    "a ledger's entry",
 )

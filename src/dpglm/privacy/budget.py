@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
-from dpglm._json import Reader, number, tagged
+from dpglm._codec import decode, encode
 from dpglm._validation import check_integer, check_real
 from dpglm.privacy import gdp
 
@@ -69,9 +69,11 @@ class PrivacyBudget(abc.ABC):
             ``epsilon`` and ``delta`` (the budget's delta), or ``mu``, or ``rho``; rounded up.
         """
 
-    @abc.abstractmethod
+    @final
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values from which ``budget_from_dict`` makes an equal budget."""
+        document: dict[str, Any] = encode(self, PrivacyBudget)
+        return document
 
 
 @final
@@ -126,9 +128,6 @@ class ApproximateDP(PrivacyBudget):
     def statement_for_mu(self, mu: float) -> dict[str, float]:
         return {"epsilon": gdp.epsilon(self.delta, mu), "delta": self.delta}
 
-    def to_dict(self) -> dict[str, Any]:
-        return {"type": "approximate_dp", "epsilon": self.epsilon, "delta": self.delta}
-
 
 @final
 @dataclass(frozen=True)
@@ -161,9 +160,6 @@ class GaussianDP(PrivacyBudget):
 
     def statement_for_mu(self, mu: float) -> dict[str, float]:
         return {"mu": mu}
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"type": "gaussian_dp", "mu": self.mu}
 
 
 @final
@@ -202,9 +198,6 @@ class ZeroConcentratedDP(PrivacyBudget):
     def statement_for_mu(self, mu: float) -> dict[str, float]:
         return {"rho": 0.5 * mu * mu}
 
-    def to_dict(self) -> dict[str, Any]:
-        return {"type": "zero_concentrated_dp", "rho": self.rho}
-
 
 def budget_from_dict(mapping: Mapping[str, Any]) -> PrivacyBudget:
     """Read back what ``PrivacyBudget.to_dict`` wrote.
@@ -229,7 +222,8 @@ def budget_from_dict(mapping: Mapping[str, Any]) -> PrivacyBudget:
     >>> budget_from_dict({"type": "gaussian_dp", "mu": 0.5})
     GaussianDP(mu=0.5)
     """
-    return _read(mapping)
+    # As an abstract class it stands for those below it.
+    return decode(PrivacyBudget, mapping)  # type: ignore[type-abstract]
 
 
 def default_delta(n_rows: int) -> float:
@@ -269,13 +263,4 @@ def default_delta(n_rows: int) -> float:
 _GIVE_EPSILON_DELTA = (
     "budget must be given as (epsilon, delta) for events that are not Gaussian throughout "
     "(not Gaussian throughout), got {!r}"
-)
-
-_read: Reader[PrivacyBudget] = tagged(
-    "budget",
-    {
-        "approximate_dp": ({"epsilon": number, "delta": number}, ApproximateDP),
-        "gaussian_dp": ({"mu": number}, GaussianDP),
-        "zero_concentrated_dp": ({"rho": number}, ZeroConcentratedDP),
-    },
 )

@@ -8,6 +8,7 @@ import pytest
 from scipy.special import gammaln
 from scipy.stats import chisquare, norm
 
+from dpglm._codec import decode, encode
 from dpglm.certificate.checker.recompute import recompute
 from dpglm.certificate.words import describe_event
 from dpglm.privacy import (
@@ -34,7 +35,7 @@ from dpglm.privacy import (
     within_budget,
 )
 from dpglm.privacy.noise import SeededNoise
-from dpglm.privacy.selection.repetitions import repetitions_from_dict, uniform
+from dpglm.privacy.selection.repetitions import Repetitions, uniform
 
 ZERO_OUT = Adjacency.ZERO_OUT
 LAWS = (
@@ -255,7 +256,7 @@ def test_events_survive_json_and_have_one_form(law):
         event == RandomlyRepeated((Composed((Repeated(Gaussian(2.0), 3),)), BoundedRange(0.1)), law)
     )
     assert canonical(Composed((event, event))) == Repeated(event, 2)
-    assert repetitions_from_dict(law.to_dict()) == law
+    assert decode(Repetitions, encode(law, Repetitions)) == law
     assert "secret number of tries" in describe_event(event)[0]
 
 
@@ -286,8 +287,8 @@ def test_parallel_parts_of_a_try_need_a_public_number_of_rows():
         (lambda: PoissonNumber(0.5), "rate"),
         (lambda: RandomlyRepeated((), NegativeBinomial(0.5)), "events"),
         (lambda: RandomlyRepeated((Gaussian(1.0),), 3), "repetitions"),
-        (lambda: repetitions_from_dict({"type": "always"}), "repetitions"),
-        (lambda: repetitions_from_dict({"type": "poisson", "mean": 2.0}), "repetitions"),
+        (lambda: decode(Repetitions, {"type": "always"}), "Repetitions"),
+        (lambda: decode(Repetitions, {"type": "poisson", "mean": 2.0}), "a poisson must have"),
     ],
 )
 def test_invalid_values_are_named(make, name):

@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, final
 
+from dpglm._codec import encode
 from dpglm._validation import check_integer, check_real
 
 __all__ = [
@@ -50,9 +51,11 @@ class Event(abc.ABC):
             Neither ``Composed`` nor ``Repeated`` events; counts at least 1.
         """
 
-    @abc.abstractmethod
+    @final
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values; ``event_from_dict`` gives back an equal event, bit for bit."""
+        document: dict[str, Any] = encode(self, Event)
+        return document
 
 
 @final
@@ -79,9 +82,6 @@ class Gaussian(Event):
     def terms(self) -> tuple[tuple[Event, int], ...]:
         return ((self, 1),)
 
-    def to_dict(self) -> dict[str, Any]:
-        return {"type": "gaussian", "noise_multiplier": self.noise_multiplier}
-
 
 @final
 @dataclass(frozen=True)
@@ -102,9 +102,6 @@ class Laplace(Event):
 
     def terms(self) -> tuple[tuple[Event, int], ...]:
         return ((self, 1),)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"type": "laplace", "noise_multiplier": self.noise_multiplier}
 
 
 @final
@@ -138,13 +135,6 @@ class PoissonSampled(Event):
 
     def terms(self) -> tuple[tuple[Event, int], ...]:
         return ((self, 1),)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "type": "poisson_sampled",
-            "sampling_rate": self.sampling_rate,
-            "event": self.event.to_dict(),
-        }
 
 
 @final
@@ -212,14 +202,6 @@ class LastIterate(Event):
     def terms(self) -> tuple[tuple[Event, int], ...]:
         return ((self, 1),)
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "type": "last_iterate",
-            "noise_multiplier": self.noise_multiplier,
-            "contraction": self.contraction,
-            "steps": self.steps,
-        }
-
 
 @final
 @dataclass(frozen=True)
@@ -251,9 +233,6 @@ class Pure(Event):
 
     def terms(self) -> tuple[tuple[Event, int], ...]:
         return ((self, 1),)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"type": "pure", "epsilon": self.epsilon}
 
 
 @final
@@ -287,9 +266,6 @@ class BoundedRange(Event):
 
     def terms(self) -> tuple[tuple[Event, int], ...]:
         return ((self, 1),)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"type": "bounded_range", "epsilon": self.epsilon}
 
 
 @final
@@ -344,13 +320,6 @@ class ObjectivePerturbation(Event):
     def terms(self) -> tuple[tuple[Event, int], ...]:
         return ((self, 1),)
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "type": "objective_perturbation",
-            "noise_multiplier": self.noise_multiplier,
-            "curvature_ratio": self.curvature_ratio,
-        }
-
 
 @final
 @dataclass(frozen=True)
@@ -384,13 +353,6 @@ class ProjectedGaussian(Event):
 
     def terms(self) -> tuple[tuple[Event, int], ...]:
         return ((self, 1),)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "type": "projected_gaussian",
-            "noise_multiplier": self.noise_multiplier,
-            "dimension": self.dimension,
-        }
 
 
 def _check_positive(event: Event, name: str, value: float) -> None:

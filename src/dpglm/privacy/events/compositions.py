@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
-from dpglm._json import Reader, integer, items, number, tagged
+from dpglm._codec import decode
 from dpglm.privacy.events.basic import (
     BoundedRange,
     Event,
@@ -19,7 +19,7 @@ from dpglm.privacy.events.basic import (
     Pure,
     check_count,
 )
-from dpglm.privacy.selection.repetitions import Repetitions, repetitions_from_dict
+from dpglm.privacy.selection.repetitions import Repetitions
 
 __all__ = [
     "BoundedRange",
@@ -87,9 +87,6 @@ class Parallel(Event):
             return Composed(released).terms()
         return ((Parallel(released), 1),)
 
-    def to_dict(self) -> dict[str, Any]:
-        return {"type": "parallel", "events": [event.to_dict() for event in self.events]}
-
 
 @final
 @dataclass(frozen=True)
@@ -138,13 +135,6 @@ class RandomlyRepeated(Event):
     def terms(self) -> tuple[tuple[Event, int], ...]:
         return ((self, 1),)
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "type": "randomly_repeated",
-            "events": [event.to_dict() for event in self.events],
-            "repetitions": self.repetitions.to_dict(),
-        }
-
 
 @final
 @dataclass(frozen=True)
@@ -173,9 +163,6 @@ class Repeated(Event):
         # a b a b ... is not written out: the privacy of a composition has no order.
         return tuple((event, count * self.count) for event, count in self.event.terms())
 
-    def to_dict(self) -> dict[str, Any]:
-        return {"type": "repeated", "event": self.event.to_dict(), "count": self.count}
-
 
 @final
 @dataclass(frozen=True)
@@ -199,9 +186,6 @@ class Composed(Event):
 
     def terms(self) -> tuple[tuple[Event, int], ...]:
         return tuple(term for event in self.events for term in event.terms())
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"type": "composed", "events": [event.to_dict() for event in self.events]}
 
 
 def canonical(event: Event) -> Event:
@@ -263,7 +247,8 @@ def event_from_dict(mapping: Mapping[str, Any]) -> Event:
     >>> event_from_dict({"type": "gaussian", "noise_multiplier": 0.1})
     Gaussian(noise_multiplier=0.1)
     """
-    return _read(mapping)
+    # As an abstract class it stands for those below it.
+    return decode(Event, mapping)  # type: ignore[type-abstract]
 
 
 def _without_full_sampling(event: Event) -> Event:
@@ -276,38 +261,3 @@ def _sorted(event: Event) -> Event:
     """Canonical form with its terms in an order that does not depend on how they were listed."""
     terms = sorted(canonical(event).terms(), key=repr)
     return canonical(Composed(tuple(Repeated(basic, count) for basic, count in terms)))
-
-
-_EVENTS = items(event_from_dict)
-_read: Reader[Event] = tagged(
-    "event",
-    {
-        "gaussian": ({"noise_multiplier": number}, Gaussian),
-        "laplace": ({"noise_multiplier": number}, Laplace),
-        "poisson_sampled": (
-            {"sampling_rate": number, "event": event_from_dict},
-            PoissonSampled,
-        ),
-        "last_iterate": (
-            {"noise_multiplier": number, "contraction": number, "steps": integer},
-            LastIterate,
-        ),
-        "pure": ({"epsilon": number}, Pure),
-        "bounded_range": ({"epsilon": number}, BoundedRange),
-        "objective_perturbation": (
-            {"noise_multiplier": number, "curvature_ratio": number},
-            ObjectivePerturbation,
-        ),
-        "projected_gaussian": (
-            {"noise_multiplier": number, "dimension": integer},
-            ProjectedGaussian,
-        ),
-        "parallel": ({"events": _EVENTS}, Parallel),
-        "randomly_repeated": (
-            {"events": _EVENTS, "repetitions": repetitions_from_dict},
-            RandomlyRepeated,
-        ),
-        "repeated": ({"event": event_from_dict, "count": integer}, Repeated),
-        "composed": ({"events": _EVENTS}, Composed),
-    },
-)

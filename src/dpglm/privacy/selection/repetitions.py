@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import abc
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 from scipy.optimize import brentq
 
-from dpglm._json import Reader, integer, number, tagged
 from dpglm._validation import check_integer, check_real
 from dpglm.privacy.noise import NoiseSource, bernoulli
 from dpglm.privacy.noise.exact.choice import uniform_indices
 
-__all__ = ["NegativeBinomial", "PoissonNumber", "Repetitions", "repetitions_from_dict", "uniform"]
+__all__ = ["NegativeBinomial", "PoissonNumber", "Repetitions", "uniform"]
 
 _MOST = 1e4
 _AT_ONCE = 64
@@ -65,10 +64,6 @@ class Repetitions(abc.ABC):
     @abc.abstractmethod
     def draw(self, noise: NoiseSource) -> int:
         """Draw K, exactly."""
-
-    @abc.abstractmethod
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values; ``repetitions_from_dict`` gives back an equal law."""
 
 
 @final
@@ -147,9 +142,6 @@ class NegativeBinomial(Repetitions):
                 failures += not succeeded
         return failures
 
-    def to_dict(self) -> dict[str, Any]:
-        return {"type": "negative_binomial", "success": self.success, "shape": self.shape}
-
 
 @final
 @dataclass(frozen=True)
@@ -173,6 +165,9 @@ class PoissonNumber(Repetitions):
 
     rate: float
 
+    # Its name in documents.
+    type_name = "poisson"
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "rate", check_real("rate", self.rate, least=1.0, most=_MOST))
 
@@ -191,34 +186,6 @@ class PoissonNumber(Repetitions):
         # A sum of Poisson numbers with a rate of at most 1; halving a float is exact.
         parts = 2 ** math.ceil(math.log2(self.rate))
         return sum(_poisson(self.rate / parts, noise) for _ in range(parts))
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"type": "poisson", "rate": self.rate}
-
-
-def repetitions_from_dict(mapping: Mapping[str, Any]) -> Repetitions:
-    """Read back what ``Repetitions.to_dict`` wrote.
-
-    Raises
-    ------
-    ValueError
-        If the type is unknown, a key is missing or unknown, or a value is not allowed.
-
-    Examples
-    --------
-    >>> repetitions_from_dict({"type": "poisson", "rate": 5.0})
-    PoissonNumber(rate=5.0)
-    """
-    return _read(mapping)
-
-
-_read: Reader[Repetitions] = tagged(
-    "repetitions",
-    {
-        "negative_binomial": ({"success": number, "shape": integer}, NegativeBinomial),
-        "poisson": ({"rate": number}, PoissonNumber),
-    },
-)
 
 
 def _coins(noise: NoiseSource, chance: float) -> Iterator[bool]:
