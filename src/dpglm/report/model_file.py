@@ -30,6 +30,7 @@ from dpglm._json import (
     text,
 )
 from dpglm.certificate.certificate import Certificate
+from dpglm.data.prediction import ClassLabels, Output, RowPrediction, scores
 from dpglm.data.prepare import column_scaling
 from dpglm.problem import (
     ClassLink,
@@ -124,7 +125,7 @@ class LinearModel:
         """
         if self.classes_ is None:
             raise ValueError(f"{self.estimator} is a regressor: it has predict only")
-        return self._scores(X)
+        return self._predicted(X, scores)
 
     def predict_proba(self, X: Any) -> NDArray[Any]:
         """Predict class probabilities.
@@ -143,7 +144,7 @@ class LinearModel:
         ValueError
             If the model gives none, or ``X`` does not match it.
         """
-        return self._class_link().probabilities(self._scores(X))
+        return self._predicted(X, self._class_link().probabilities)
 
     def predict_log_proba(self, X: Any) -> NDArray[Any]:
         """Predict logarithms of class probabilities.
@@ -163,7 +164,7 @@ class LinearModel:
         ValueError
             If the model gives none, or ``X`` does not match it.
         """
-        return self._class_link().log_probabilities(self._scores(X))
+        return self._predicted(X, self._class_link().log_probabilities)
 
     def _class_link(self) -> ClassLink:
         if not isinstance(self.link, ClassLink):
@@ -187,22 +188,17 @@ class LinearModel:
         ValueError
             If ``X`` does not match the model.
         """
-        z = self._scores(X)
-        if self.classes_ is None:
-            if self.link is None:
-                raise ValueError(f"{self.estimator} has no link to predict by")
-            return self.link.inverse(z)
-        indices = (z > 0.0).astype(np.intp) if z.ndim == 1 else z.argmax(axis=1)
-        labels: NDArray[Any] = self.classes_[indices]
-        return labels
+        if self.classes_ is not None:
+            return self._predicted(X, ClassLabels(self.classes_))
+        if self.link is None:
+            raise ValueError(f"{self.estimator} has no link to predict by")
+        return self._predicted(X, self.link.inverse)
 
-    def _scores(self, X: Any) -> NDArray[np.float64]:
-        features = self._features(X)
+    def _predicted(self, X: Any, output: Output) -> NDArray[Any]:
         bounds = self.certificate.fact("feature_bounds")
-        if bounds is not None:
-            features = column_scaling(tuple(bounds.value), self.n_features).clip_matrix(features)
-        z: NDArray[np.float64] = features @ self.coef_.T + self.intercept_
-        return z.ravel() if z.ndim == 2 and z.shape[1] == 1 else z
+        scaling = None if bounds is None else column_scaling(tuple(bounds.value), self.n_features)
+        predict = RowPrediction(self.coef_, self.intercept_, scaling, output)
+        return predict(self._features(X))
 
     def _features(self, X: Any) -> Any:
         if self.schema is not None:

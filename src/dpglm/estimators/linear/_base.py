@@ -20,6 +20,7 @@ from dpglm._validation import check_bool, check_integer, check_one_of, check_rea
 from dpglm.certificate.certificate import certify
 from dpglm.data.collection import Collection, as_collection
 from dpglm.data.memory.matrix import MatrixRows
+from dpglm.data.prediction import Output, RowPrediction
 from dpglm.data.prepare import ColumnScaling, Matrix
 from dpglm.data.spec import DataSpec
 from dpglm.estimators._private import (
@@ -29,7 +30,6 @@ from dpglm.estimators._private import (
     warn_of_slow_sums,
 )
 from dpglm.estimators.linear._identity import identity
-from dpglm.estimators.linear._prediction import Output, RowPrediction
 from dpglm.estimators.linear._targets import Task
 from dpglm.estimators.linear._watching import heard, showing
 from dpglm.problem import Constraint, Problem, Regularizer

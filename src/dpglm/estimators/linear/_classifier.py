@@ -15,12 +15,13 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from dpglm._validation import check_integer, check_one_of, check_real
+from dpglm.data.prediction import ClassLabels, scores
 from dpglm.data.spec import DataSpec
 from dpglm.estimators._private import PublicFacts
 from dpglm.estimators._sklearn import ClassifierMixin
 from dpglm.estimators.linear._base import PrivateLinearModel
 from dpglm.estimators.linear._class_weights import class_factors, heaviest_class, weights_by_text
-from dpglm.estimators.linear._prediction import AccuracyTally, ClassLabels, accuracy, scores
+from dpglm.estimators.linear._tallies import AccuracyTally, accuracy
 from dpglm.estimators.linear._targets import ClassFactors, ClassTargets, Task
 from dpglm.problem import (
     L2,

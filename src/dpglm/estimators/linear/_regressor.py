@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
+from dpglm.data.prediction import Output
 from dpglm.data.spec import DataSpec
 from dpglm.estimators._private import PublicFacts, warn_of_equal_targets
 from dpglm.estimators._sklearn import RegressorMixin
 from dpglm.estimators.linear._base import PrivateLinearModel
-from dpglm.estimators.linear._prediction import Output, SquaredErrorTally, r_squared
+from dpglm.estimators.linear._tallies import SquaredErrorTally, r_squared
 from dpglm.estimators.linear._targets import BoundedTargets, Task
 from dpglm.problem import Link, Loss, NoPenalty, Problem, Regularizer, Target
 from dpglm.solvers.base import Plan

@@ -1,0 +1,79 @@
+"""Predictions of a linear model for blocks of rows, computed where the rows are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpglm._arrays import as_host, like, namespace
+from dpglm.data.prepare import ColumnScaling
+
+__all__ = ["ClassLabels", "Output", "RowPrediction", "scores"]
+
+Output: TypeAlias = Callable[[NDArray[np.float64]], NDArray[Any]]
+"""A function of linear scores of shape (n,) or (n, n_classes), applied row by row."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class RowPrediction:
+    """A linear model as a function of features, which can be sent to a worker.
+
+    Parameters
+    ----------
+    coef : ndarray of shape (n_features,) or (n_outputs, n_features)
+        Coefficients.
+    intercept : float or ndarray of shape (n_outputs,)
+        Intercepts.
+    scaling : ColumnScaling or None
+        Says what columns are clipped to.
+    output : callable
+        What is made of linear scores; one for each row if there is one output.
+    """
+
+    coef: NDArray[np.float64]
+    intercept: Any
+    scaling: ColumnScaling | None
+    output: Output
+
+    def __call__(self, X: Any) -> NDArray[Any]:
+        """Predict; scores are computed on the device of X and copied to the host."""
+        xp = namespace(X)
+        if xp is not np:
+            X = xp.asarray(X, dtype=xp.float64)
+            X = X if self.scaling is None else self.scaling.clip(X)
+            z = as_host(X @ like(X, self.coef.T))
+        else:
+            X = X if self.scaling is None else self.scaling.clip_matrix(X)
+            z = np.asarray(X @ self.coef.T)
+        z = z + self.intercept
+        return self.output(z.ravel() if z.ndim == 2 and z.shape[1] == 1 else z)
+
+
+def scores(z: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return linear scores as they are."""
+    return z
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class ClassLabels:
+    """The label with the highest score.
+
+    Parameters
+    ----------
+    classes : ndarray of shape (n_classes,)
+        Labels, sorted.
+    """
+
+    classes: NDArray[Any]
+
+    def __call__(self, z: NDArray[np.float64]) -> NDArray[Any]:
+        """Return labels; of two classes the second where the score is positive."""
+        indices = (z > 0.0).astype(np.intp) if z.ndim == 1 else z.argmax(axis=1)
+        labels: NDArray[Any] = self.classes[indices]
+        return labels
