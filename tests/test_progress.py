@@ -16,7 +16,7 @@ from dpglm._progress_shown import Bars, Lines, NotebookBars, shown
 from dpglm.audit import audit
 from dpglm.data.stream.mapped import MappedRows
 from dpglm.estimators.linear import _watching
-from dpglm.guidance import expected_curve
+from dpglm.report import expected_curve
 from tests.fits import LAST_ITERATE, fit_classifier, fit_last_iterate, make_rows
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from dpglm._version import __version__ as __version__
+
 if TYPE_CHECKING:
     from dpglm.data.stream.mapped import MappedRows as MappedRows
     from dpglm.data.stream.parquet import ParquetRows as ParquetRows
@@ -33,9 +35,6 @@ if TYPE_CHECKING:
     from dpglm.privacy import GaussianDP as GaussianDP
     from dpglm.privacy import ZeroConcentratedDP as ZeroConcentratedDP
     from dpglm.solvers import NoisyGD as NoisyGD
-
-__version__ = "0.1.0"
-"""Version of the package."""
 
 # Loaded when first used, so that `import dpglm` does not wait for scikit-learn.
 _HOME = {

@@ -8,9 +8,9 @@ import os
 from dataclasses import dataclass
 from typing import Any, final
 
-from dpglm._files import write_text
 from dpglm._html import card
 from dpglm.audit.claims import Claim
+from dpglm.ledger.files import write_text
 from dpglm.solvers.base import Plan
 
 __all__ = ["AuditReport", "described"]

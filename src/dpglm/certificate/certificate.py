@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpglm._codec import decode, encode
-from dpglm._files import write_json
 from dpglm._html import card
 from dpglm._json import at, check_kind, in_file, load
 from dpglm._validation import check_real
@@ -27,6 +26,7 @@ from dpglm.certificate.statement import relation_in_words
 from dpglm.certificate.words import rounded_up
 from dpglm.data.spec import DataSpec
 from dpglm.ledger.entry import LedgerReference
+from dpglm.ledger.files import write_json
 from dpglm.privacy.accounting.accountants import accountant_for
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget, default_delta

@@ -6,7 +6,7 @@ from typing import Any, final
 
 import click
 
-import dpglm
+from dpglm._version import __version__
 from dpglm.cli.commands.audit import audit
 from dpglm.cli.commands.demo import demo
 from dpglm.cli.commands.fit import fit
@@ -49,7 +49,7 @@ class _InOrderOfUse(click.Group):
         "dpglm predict new.csv --model model.json -o predictions.csv",
     ),
 )
-@click.version_option(dpglm.__version__, prog_name="dpglm")
+@click.version_option(__version__, prog_name="dpglm")
 def app() -> None:
     """Fit linear models to private rows, with a proof of privacy.
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import abc
-import importlib
-from collections.abc import Callable, Iterable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
 from numpy.typing import NDArray
 
 from dpglm.data.prepare import ColumnScaling
+from dpglm.data.registry import maker_of_collections
 from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec, FloatType
 from dpglm.tables.schema import Schema
@@ -157,16 +156,6 @@ class Collection(abc.ABC):
         """
 
 
-_BACKENDS: Mapping[str, str] = MappingProxyType(
-    {
-        # Package of type(X): module and function (X, y, weights) -> Collection or None.
-        "numpy": "dpglm.data.stream.mapped:mapped_rows",
-        "dask": "dpglm.data.dask.arrays:dask_arrays",
-        "torch": "dpglm.data.torch.collection:tensor_collection",
-    }
-)
-
-
 def as_collection(X: Any, y: Any = None, weights: Any = None) -> Collection | None:
     """Return the collection that the arguments of a fit are, or the rows of a prediction.
 
@@ -194,9 +183,6 @@ def as_collection(X: Any, y: Any = None, weights: Any = None) -> Collection | No
                 f"y and sample_weight must be None for {type(X).__name__}, which has its own"
             )
         return X
-    package = type(X).__module__.partition(".")[0]
-    if package not in _BACKENDS:
-        return None
-    module, _, function = _BACKENDS[package].partition(":")
-    found: Collection | None = getattr(importlib.import_module(module), function)(X, y, weights)
+    make = maker_of_collections(type(X))
+    found: Collection | None = None if make is None else make(X, y, weights)
     return found

@@ -14,9 +14,9 @@ from scipy import sparse
 from dpglm._arrays import like, namespace, rounded_up
 from dpglm.data.memory.dense import DenseRows
 from dpglm.data.memory.sparse import SparseRows
+from dpglm.data.registry import maker_of_rows
 from dpglm.data.rows import SERIAL, Block, BlockMap, Floats, Rows
 from dpglm.data.spec import LARGEST, SMALLEST, DataSpec, FloatType
-from dpglm.data.torch.tensors import TensorRows
 from dpglm.tables.finite import column_in_words
 
 __all__ = [
@@ -298,8 +298,9 @@ def _stored(X: Matrix, y: Any, norms: Any, spec: DataSpec, weights: Any) -> Rows
     y = like(norms, y, X.dtype if spec.n_outputs == 1 else None)
     if sparse.issparse(X):
         return SparseRows(X, y, lengths, spec, weights)
-    store = DenseRows if xp is np else TensorRows
-    return store(X, y, lengths, spec, weights)
+    store = maker_of_rows(type(X)) or DenseRows
+    rows: Rows = store(X, y, lengths, spec, weights)
+    return rows
 
 
 def _in_order(X: Any) -> Any:

@@ -4,7 +4,7 @@ from dpglm.certificate.certificate import Certificate, PublicFact, certify, mode
 from dpglm.certificate.spending import Spending
 from dpglm.certificate.verify import Verification, verify
 from dpglm.guidance.expectation import Guidance, guidance
-from dpglm.guidance.expected_curve import ExpectedCurve, expected_curve
+from dpglm.report.expected_curve import ExpectedCurve, expected_curve
 from dpglm.report.model_file import LinearModel, load_model, save_model
 
 __all__ = [

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any, TypeAlias
 
-from dpglm._files import write_text
 from dpglm._html import visible
 from dpglm.certificate.certificate import Certificate
 from dpglm.certificate.statement import provenance_in_words, relation_in_words, value_in_words
@@ -17,6 +16,7 @@ from dpglm.certificate.verify import verify
 from dpglm.certificate.words import plain_number, rounded_up
 from dpglm.guidance.coefficients import CoefficientTable
 from dpglm.guidance.expectation import guidance
+from dpglm.ledger.files import write_text
 from dpglm.problem import ConvexScalarLoss
 from dpglm.report import plots
 from dpglm.report._extras import require

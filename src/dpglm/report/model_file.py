@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_array, check_is_fitted
 
-from dpglm._files import write_json
 from dpglm._json import (
     canonical_json,
     check_kind,
@@ -32,6 +31,7 @@ from dpglm._json import (
 from dpglm.certificate.certificate import Certificate
 from dpglm.data.prediction import ClassLabels, Output, RowPrediction, scores
 from dpglm.data.prepare import column_scaling
+from dpglm.ledger.files import write_json
 from dpglm.problem import (
     ClassLink,
     Link,

@@ -16,7 +16,6 @@ from typing import Any, Self, final
 import numpy as np
 from numpy.typing import NDArray
 
-import dpglm
 from dpglm._json import (
     DocumentError,
     at,
@@ -30,6 +29,7 @@ from dpglm._json import (
     text,
 )
 from dpglm._paths import file_identity
+from dpglm._version import __version__
 from dpglm.exceptions import PlanMismatchError
 from dpglm.ledger.entry import LedgerReference
 from dpglm.ledger.store import files_of as files_of_ledger
@@ -311,7 +311,7 @@ def opened(
         )
     path = Path(kept.path)
     identity = {
-        "version of dpglm": dpglm.__version__,
+        "version of dpglm": __version__,
         **{f"fact {name}": described(fact) for name, fact in kept.facts.items()},
         # With all that it is made of, so that no setting can be left out.
         "plan": described(plan),

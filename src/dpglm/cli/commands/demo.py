@@ -65,7 +65,7 @@ def demo(epsilon: float, delta: float, out: Path | None, force: bool) -> None:
     year?) is shipped with dpglm together with its schema. The demo treats its training rows as
     private, fits, and measures on the test rows; it takes about half a minute.
     """
-    from dpglm import LogisticRegression
+    from dpglm.estimators import LogisticRegression
 
     require_report()
     folder = out or _FOLDER
@@ -197,7 +197,7 @@ def _curve(
     train: _Rows, test: _Rows, chosen: float, accuracy: float, parameters: dict[str, Any]
 ) -> dict[float, Sequence[float]]:
     """Accuracies of several runs at several epsilons; the first at ``chosen`` is the demo's."""
-    from dpglm import LogisticRegression
+    from dpglm.estimators import LogisticRegression
 
     # Single precision costs a percent more noise and half the time.
     X, tests = train.X.astype(np.float32), _Rows(test.X.astype(np.float32), test.y)

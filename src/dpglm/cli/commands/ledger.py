@@ -148,7 +148,7 @@ def export(file: Path, target: Path, force: bool) -> None:
     It may be published as far as the rows are concerned: it names who spent what, and nothing that
     was computed from rows.
     """
-    from dpglm._files import write_json
+    from dpglm.ledger.files import write_json
 
     with all_or_none([target], force=force) as drafts:
         write_json(drafts[target], _contents(file).to_dict())

@@ -175,7 +175,7 @@ def _check_picture(plot: Path | None) -> None:
 
 def _draw(plan: Plan, draft: Path) -> Sequence[str]:
     """Draw a plan's curve; return what must be said about it."""
-    from dpglm.guidance.expected_curve import default_epsilons, expected_curve
+    from dpglm.report.expected_curve import default_epsilons, expected_curve
 
     epsilons = default_epsilons(plan)
     with shown():

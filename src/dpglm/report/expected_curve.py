@@ -16,11 +16,11 @@ from dpglm._progress import stage
 from dpglm._validation import check_integer, check_real
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
-from dpglm.guidance.generated_rows import METRIC, GeneratedRows
 from dpglm.privacy import gdp
 from dpglm.privacy.budget import ApproximateDP, GaussianDP, default_delta
 from dpglm.privacy.noise import SeededNoise
 from dpglm.problem import Target
+from dpglm.report.generated_rows import METRIC, GeneratedRows
 from dpglm.solvers.auto import Auto
 from dpglm.solvers.base import Plan, Solver
 from dpglm.solvers.run import run

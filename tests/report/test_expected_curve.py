@@ -9,11 +9,12 @@ from sklearn import linear_model
 
 from dpglm import GaussianDP, LinearSVC, LogisticRegression, PoissonRegressor, Ridge
 from dpglm.data.spec import DataSpec
-from dpglm.guidance import expected_curve, guidance
+from dpglm.guidance import guidance
 from dpglm.guidance.expectation import signal_to_noise
-from dpglm.guidance.expected_curve import _stand_in, _stretched, default_epsilons
-from dpglm.guidance.generated_rows import GeneratedRows
 from dpglm.problem import Target
+from dpglm.report import expected_curve
+from dpglm.report.expected_curve import _stand_in, _stretched, default_epsilons
+from dpglm.report.generated_rows import GeneratedRows
 from dpglm.solvers import NoisyGD
 
 REAL = {"target_low": -1.0, "target_high": 1.0}

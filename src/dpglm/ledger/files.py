@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Files that appear whole or not at all, and never in the place of a ledger."""
 
 from __future__ import annotations
 
