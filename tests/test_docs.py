@@ -15,6 +15,28 @@ import pytest
 
 import dpglm
 from docs._site import api_pages, pages
+from dpglm.data.spec import DataSpec
+from dpglm.privacy import ApproximateDP
+from dpglm.problem import (
+    L1,
+    L2,
+    Box,
+    Hinge,
+    Huber,
+    L1Ball,
+    L2Ball,
+    Logistic,
+    NoPenalty,
+    Poisson,
+    Problem,
+    Savage,
+    Simplex,
+    SmoothedHinge,
+    Softmax,
+    Squared,
+    Unconstrained,
+)
+from dpglm.solvers import SOLVERS
 
 ROOT = Path(__file__).parent.parent
 PAGES = [
@@ -258,6 +280,80 @@ class TestPages:
         assert sorted(listed) == sorted(
             [*set(source.rglob("*.md")) - {source / "index.md"}, source / "gallery" / "index.rst"]
         )
+
+
+LOSSES = {
+    "logistic": Logistic(),
+    "softmax": Softmax(),
+    "squared": Squared(),
+    "Huber": Huber(1.0),
+    "hinge": Hinge(),
+    "smoothed": SmoothedHinge(),
+    "Poisson": Poisson(),
+    "Savage": Savage(),
+}
+PENALTIES = {"none": NoPenalty(), "L2": L2(0.01), "L1": L1(0.01)}
+CONSTRAINTS = {
+    "none": Unconstrained(),
+    "L2 ball": L2Ball(1.0),
+    "L1 ball": L1Ball(1.0),
+    "simplex": Simplex(1.0),
+    "box": Box(low=-1.0, high=1.0),
+}
+SMOOTH, CONVEX = set(LOSSES) - {"hinge"}, set(LOSSES) - {"Savage"}
+TAKEN = {
+    "any": set(LOSSES),
+    "convex": CONVEX,
+    "squared": {"squared"},
+    "smooth, convex": CONVEX & SMOOTH,
+    "smooth, convex, one output": CONVEX & SMOOTH - {"softmax"},
+    "smooth, convex, no Poisson": CONVEX & SMOOTH - {"Poisson"},
+    "smooth, no Poisson": SMOOTH - {"Poisson"},
+}
+
+
+def takes(solver, loss="squared", penalty="none", constraint="none", delta=1e-5):
+    targets = (
+        {"target_low": 0.0, "target_high": 1.0} if loss in {"squared", "Huber", "Poisson"} else {}
+    )
+    outputs = 3 if loss == "softmax" else 1
+    data = DataSpec(20_000, 20, outputs, intercept=1.0, entry_bound=0.5, **targets)
+    problem = Problem(LOSSES[loss], PENALTIES[penalty], CONSTRAINTS[constraint])
+    try:
+        SOLVERS[solver]().plan(problem, ApproximateDP(1.0, delta), data)
+    except ValueError:
+        return False
+    return True
+
+
+def solvers_table():
+    """Rows of the second table of docs/choosing.md: a solver, and what it is said to take."""
+    text = (ROOT / "docs/choosing.md").read_text().split("## By what each solver takes")[1]
+    for line in re.findall(r"^\| \[.*$", text, re.MULTILINE):
+        names, *cells = (cell.strip() for cell in line.strip("|").split(" | "))
+        for name in re.findall(r"\[`(\w+)`\]", names):
+            yield name, *cells[:4]
+
+
+def listed(cell, known):
+    words = re.split(", | or ", cell.split(";")[0])
+    return set(known) if words == ["any"] else set(words)
+
+
+class TestChoosing:
+    def test_table_has_every_solver(self):
+        assert {name for name, *_ in solvers_table()} == set(SOLVERS) - {"auto"}
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize(
+        ("name", "losses", "penalty", "constraint", "pure"), list(solvers_table())
+    )
+    def test_solvers_take_what_the_table_says(self, name, losses, penalty, constraint, pure):
+        assert {loss for loss in LOSSES if takes(name, loss=loss)} == TAKEN[losses]
+        assert {one for one in PENALTIES if takes(name, penalty=one)} == listed(penalty, PENALTIES)
+        found = {one for one in CONSTRAINTS if takes(name, constraint=one)}
+        assert found == listed(constraint, CONSTRAINTS)
+        assert any(takes(name, loss=loss, delta=0.0) for loss in LOSSES) == (pure == "yes")
 
 
 # Summaries, sections and parameters as numpydoc wants them. Left out: an extended summary, an
