@@ -312,12 +312,15 @@ def test_another_plan_is_refused(tmp_path):
     before = path.read_bytes()
     for other, differs in (
         (plan_of(NoisyGD(n_steps=7)), r"plan\.method\.step_sizes was"),
-        (plan_of(NoisyGD(n_steps=6), Squared()), r"plan\.problem\.loss was .*Logistic.*Squared"),
+        (
+            plan_of(NoisyGD(n_steps=6), Squared()),
+            r'plan\.problem\.loss was "logistic", is "squared"',
+        ),
         (
             plan_of(NoisyGD(n_steps=6), budget=ApproximateDP(1.1, 1e-5)),
             r"plan\.budget\.epsilon was 1\.0, is 1\.1",
         ),
-        (plan_of(PureGD()), r"plan\.method was .*NoisyGDMethod.*PureGDMethod"),
+        (plan_of(PureGD()), r'plan\.method was "noisy_gd_method", is "pure_gd_method"'),
     ):
         with pytest.raises(PlanMismatchError, match=f"of another fit: .*{differs}"):
             run(other, rows(), SystemNoise(), checkpoint=path)

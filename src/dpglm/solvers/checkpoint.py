@@ -42,7 +42,8 @@ from dpglm.solvers.description import described, differences
 
 __all__ = ["Checkpoint", "CheckpointFile", "Progress", "files_of", "opened"]
 
-_FORMAT, _VERSION = "dpglm checkpoint", 3
+_FORMAT, _VERSION = "dpglm checkpoint", 4
+_EARLIER = {3: "0.1"}
 _NOTHING = Composed(())
 _INFO = tuple(field.name for field in dataclasses.fields(StepInfo))
 _NAMED = 4
@@ -175,7 +176,9 @@ class Checkpoint:
             arrays = read_arrays(self._path)
             if "header" not in arrays:
                 raise ValueError("is not a checkpoint of this version of dpglm")
-            header = _HEADER(check_kind(parse(arrays.pop("header").tobytes()), _FORMAT, _VERSION))
+            header = _HEADER(
+                check_kind(parse(arrays.pop("header").tobytes()), _FORMAT, _VERSION, _EARLIER)
+            )
             different = self._differences(header["identity"])
             if different and header["steps"] == 0 and header["entry"] is None:
                 # Of a fit that was refused, as by a ledger: nothing was released.
@@ -313,8 +316,7 @@ def opened(
     identity = {
         "version of dpglm": __version__,
         **{f"fact {name}": described(fact) for name, fact in kept.facts.items()},
-        # With all that it is made of, so that no setting can be left out.
-        "plan": described(plan),
+        "plan": plan.document,
         "noise": noise.name,
     }
     if ledger is not None:

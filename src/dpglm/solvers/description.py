@@ -145,8 +145,10 @@ def differences(before: Any, now: Any, name: str = "") -> list[str]:
     if _text(before) == _text(now):
         return []
     nested = isinstance(before, dict) and isinstance(now, dict)
-    if nested and before.get("class") != now.get("class"):
-        before, now, nested = before.get("class", before), now.get("class", now), False
+    # Of two of different kinds, that says enough.
+    for kind in ("class", "type"):
+        if nested and before.get(kind) != now.get(kind):
+            before, now, nested = before.get(kind, before), now.get(kind, now), False
     if not nested:
         return [f"{name} was {_short(before)}, is {_short(now)}"]
     return [
