@@ -9,12 +9,13 @@ import pytest
 
 from dpglm.certificate import Certificate, verify
 from dpglm.certificate.checker.recompute import closed_form_delta, gaussian_mu
+from dpglm.exceptions import TooCostlyError
 from dpglm.privacy import Adjacency
 from dpglm.privacy.budget import GaussianDP, ZeroConcentratedDP
 from dpglm.privacy.events import Composed, Gaussian, Laplace, LastIterate, Repeated
 from dpglm.solvers.gradient.noisy_gd import NoisyGDMethod
 from tests.fits import N_ROWS, POISSON, fit_classifier
-from tests.forgeries import both, double, everywhere, half, put
+from tests.forgeries import both, double, everywhere, forged, half, put
 
 RELATIONS = [one.value for one in Adjacency]
 
@@ -312,3 +313,19 @@ class TestClosedForm:
     def test_mu_of_last_iterates_agrees_with_the_events_own(self, contraction, steps):
         event = LastIterate(3.0, contraction, steps)
         assert gaussian_mu(event) == pytest.approx(event.mu, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "forge",
+    [
+        put("plan.method.step_sizes", [1.0] * 1_000_001),
+        put("plan.method", {"type": "x", "plans": [{"method": 1}] * 501}),
+    ],
+    ids=["values", "plans"],
+)
+def test_plans_that_nobody_would_make_are_not_made_again(binary, forge):
+    certificate = forged(binary.privacy_, forge)
+    verification = verify(certificate)
+    assert verification.verdict == "THE CERTIFICATE IS TOO COSTLY TO CHECK."
+    with pytest.raises(TooCostlyError, match="is not made again"):
+        certificate.rebuild()

@@ -25,6 +25,7 @@ from dpglm.certificate.spending import Spending, spending, spending_in_words
 from dpglm.certificate.statement import relation_in_words
 from dpglm.certificate.words import rounded_up
 from dpglm.data.spec import DataSpec
+from dpglm.exceptions import TooCostlyError
 from dpglm.ledger.entry import LedgerReference
 from dpglm.ledger.files import write_json
 from dpglm.privacy.accounting.accountants import accountant_for
@@ -41,6 +42,7 @@ __all__ = [
     "Certificate",
     "PublicFact",
     "certify",
+    "check_size",
     "library_versions",
     "loss_in_words",
     "model_digest",
@@ -51,6 +53,7 @@ T = TypeVar("T")
 _FORMAT = "dpglm certificate"
 _VERSION = 4
 _EARLIER = {3: "0.1"}
+_MOST_PLANS, _MOST_VALUES = 500, 1_000_000
 NO_LOSS = "none"
 """Loss of a fit that learned a map of rows, and no model."""
 
@@ -155,6 +158,7 @@ class Certificate:
     def _plan(self) -> Plan:
         # All that a plan may name is known once these are imported, and nothing else is.
 
+        check_size(self.plan)
         with at("plan"):
             return Plan.from_document(self.plan)
 
@@ -170,11 +174,9 @@ class Certificate:
         ------
         ValueError
             If there is no such plan. Classes from outside this library must have been imported.
-
-        Notes
-        -----
-        Of a certificate that nobody vouches for, ``dpglm.certificate.verify`` looks first at what
-        that would take.
+        TooCostlyError
+            If it is made of more than 500 plans, or a million values, whose making would take more
+            than some minutes.
         """
         return self._plan
 
@@ -352,6 +354,35 @@ def certify(
 def loss_in_words(plan: Plan) -> str:
     """Return the loss that a plan minimises, in one line."""
     return " ".join(repr(plan.problem.loss).split()) if plan.method.fits else NO_LOSS
+
+
+def check_size(document: Any) -> None:
+    """Refuse what nobody would plan, before anything is computed.
+
+    Parameters
+    ----------
+    document : JSON value
+        Of a plan.
+
+    Raises
+    ------
+    TooCostlyError
+        If it is made of more than 500 plans or a million values.
+    """
+    plans, values, left = 0, 0, [document]
+    while left:
+        one = left.pop()
+        values += 1
+        if isinstance(one, Mapping):
+            plans += "method" in one
+            left += one.values()
+        elif isinstance(one, list):
+            left += one
+        if plans > _MOST_PLANS or values > _MOST_VALUES:
+            raise TooCostlyError(
+                f"a plan of more than {_MOST_PLANS} plans or {_MOST_VALUES} values is not made "
+                "again"
+            )
 
 
 def model_digest(coef: ArrayLike, intercept: ArrayLike) -> str:

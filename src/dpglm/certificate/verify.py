@@ -11,7 +11,12 @@ from typing import final
 from dpglm._codec import encode
 from dpglm._html import card
 from dpglm.certificate.cautions import SCOPE
-from dpglm.certificate.certificate import Certificate, library_versions, loss_in_words
+from dpglm.certificate.certificate import (
+    Certificate,
+    check_size,
+    library_versions,
+    loss_in_words,
+)
 from dpglm.certificate.checker.cost import check_cost
 from dpglm.certificate.checker.recompute import Recomputation, gaussian_mu, recompute
 from dpglm.certificate.words import plain_number
@@ -182,6 +187,7 @@ def _recomputed(certificate: Certificate) -> tuple[tuple[Recomputation, ...], st
     """Return what independent accountants say, why none does if so, and if that is for its cost."""
     event, adjacency = certificate.event, certificate.adjacency
     try:
+        check_size(certificate.plan)
         check_cost(event)
         found = tuple(recompute(event, adjacency, certificate.epsilon, certificate.delta))
     except TooCostlyError as error:

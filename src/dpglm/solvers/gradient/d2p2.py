@@ -294,6 +294,14 @@ class D2P2Method(Method["D2P2State"]):
 
     algorithm = "D2P2-SGD"
 
+    def __post_init__(self) -> None:
+        if len(self.noise_factors) != self.n_steps or len(self.levels) > MOST_LEVELS:
+            raise ValueError(
+                f"noise_factors must be {self.n_steps}, one for each step, and at most "
+                f"{MOST_LEVELS} different ones, got {len(self.noise_factors)} and "
+                f"{len(self.levels)}"
+            )
+
     @property
     def n_steps(self) -> int:
         return len(self.step_sizes)
