@@ -212,6 +212,7 @@ def test_a_choice_of_an_iterate_with_half_the_sensitivity_is_refuted():
         assert iterate_attack(400) > EPSILON
 
 
+@pytest.mark.slow
 def test_the_steps_of_best_iterate_cost_what_the_choice_leaves():
     solver = BestIterate(n_steps=3, step_size=1e-3, clip=0.25)
     plan = solver.plan(Problem(Logistic()), GAUSSIAN_BUDGET, DataSpec(3, 1))

@@ -39,6 +39,7 @@ from dpglm.selection import BestIterate
 from dpglm.solvers import D2P2, SOLVERS, CheckpointFile, NoisySGD, Preprocessed, run
 from dpglm.solvers.gradient.noisy_gd import NoisyGDMethod
 from dpglm.tables.schema import Schema
+from tests.slowly import some_quickly
 
 N, D = 200, 3
 STEPS = NoisyGD(n_steps=4)
@@ -323,6 +324,7 @@ def plan_of(solver):
     raise AssertionError(last)
 
 
+NAMES = [*SOLVERS, "best_iterate"]
 SHORT = {
     "noisy_sgd": NoisySGD(n_steps=3),
     "d2p2": D2P2(n_steps=3),
@@ -330,8 +332,13 @@ SHORT = {
 }
 
 
-@pytest.mark.parametrize("wrapped", [False, True])
-@pytest.mark.parametrize("name", [*SOLVERS, "best_iterate"])
+@pytest.mark.parametrize(
+    ("name", "wrapped"),
+    [
+        *((name, False) for name in NAMES),
+        *some_quickly([(name, True) for name in NAMES], 4),
+    ],
+)
 def test_a_state_that_cannot_be_kept_is_found_out_before_anything_is_spent(
     tmp_path, monkeypatch, name, wrapped
 ):

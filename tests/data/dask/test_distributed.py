@@ -434,10 +434,19 @@ class TestRefusals:
             as_collection(*change(X, y, v)).prepared(facts(), None, AS_THEY_ARE)
 
 
+PATIENCE = {
+    # Workers that are killed are replaced; those that are forked have loaded everything.
+    "distributed.worker.multiprocessing-method": "forkserver",
+    # However busy the machine is, only those that are killed are lost.
+    "distributed.comm.timeouts.connect": "1h",
+    "distributed.comm.timeouts.tcp": "1h",
+    "distributed.scheduler.worker-ttl": None,
+}
+
+
 @pytest.fixture(scope="module")
 def client():
-    # Workers that are killed are replaced; those that are forked have loaded everything.
-    with dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}):
+    with dask.config.set(PATIENCE):
         cluster = LocalCluster(
             n_workers=3,
             threads_per_worker=1,
