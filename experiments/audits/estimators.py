@@ -9,9 +9,12 @@ from typing import Any
 from unittest import mock
 
 import torch
+from sklearn.base import is_regressor
 
 import dpglm
+import dpglm.estimators
 from dpglm.data.spec import DataSpec
+from dpglm.estimators.linear._base import PrivateLinearModel
 from dpglm.oracle import gradients
 from dpglm.preprocessing import Center, Scale
 from dpglm.privacy import Adjacency
@@ -31,6 +34,17 @@ __all__ = ["CASES"]
 
 LIMIT = {"epsilon": BUDGET.epsilon, "delta": BUDGET.delta, "row_norm": 1.0}
 TARGETS = {"target_bounds": (0.0, 1.0)}
+# Attacked with other targets, and in other variants.
+APART = ("LogisticRegression", "PoissonRegressor")
+PUBLIC = (getattr(dpglm.estimators, name) for name in dpglm.estimators.__all__)
+LINEAR_MODELS: list[type[PrivateLinearModel]] = [
+    kind for kind in PUBLIC if issubclass(kind, PrivateLinearModel) and kind.__name__ not in APART
+]
+
+
+def public_facts(kind: type[PrivateLinearModel]) -> dict[str, Any]:
+    """Declare the bounds of targets, for a regressor."""
+    return TARGETS if is_regressor(kind()) else {}
 
 
 def estimator_case(
@@ -120,18 +134,10 @@ CASES: list[Case] = [
     estimator_case(
         "LogisticRegression", "feature bounds", row_norm=None, feature_bounds=(-1.0, 3.0)
     ),
-    estimator_case("LinearRegression", **TARGETS),
     estimator_case("LinearRegression", relation=REPLACE_ONE, **TARGETS),
-    estimator_case("Ridge", **TARGETS),
-    estimator_case("Lasso", **TARGETS),
-    estimator_case("ElasticNet", **TARGETS),
-    estimator_case("HuberRegressor", **TARGETS),
+    *(estimator_case(kind.__name__, **public_facts(kind)) for kind in LINEAR_MODELS),
     *(counts_case(relation) for relation in (ZERO_OUT, ADD_REMOVE)),
-    estimator_case("LinearSVC"),
     estimator_case("LinearSVC", "three classes", n_classes=3),
-    estimator_case("RobustClassifier"),
-    estimator_case("GeneralizedLinearClassifier", loss="smoothed_hinge"),
-    estimator_case("GeneralizedLinearRegressor", loss="huber", **TARGETS),
     pipeline_case(ZERO_OUT),
     pipeline_case(REPLACE_ONE),
     transformer_case(ZERO_OUT),

@@ -17,40 +17,24 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+import dpglm.estimators
 from dpglm import (
-    ElasticNet,
-    GeneralizedLinearClassifier,
     GeneralizedLinearRegressor,
-    HuberRegressor,
-    Lasso,
-    LinearRegression,
     LinearSVC,
     LogisticRegression,
-    PoissonRegressor,
-    Ridge,
     RobustClassifier,
 )
+from dpglm.estimators.linear._base import PrivateLinearModel
 from dpglm.exceptions import PublicInformationWarning
 
-CLASSES = [
-    LogisticRegression(),
-    LinearSVC(),
-    RobustClassifier(),
-    LinearRegression(),
-    Ridge(),
-    Lasso(),
-    ElasticNet(),
-    GeneralizedLinearClassifier(),
-    GeneralizedLinearRegressor(),
-    GeneralizedLinearRegressor(loss="poisson"),
-    HuberRegressor(),
-    PoissonRegressor(),
-]
+PUBLIC = [getattr(dpglm.estimators, name) for name in dpglm.estimators.__all__]
+CLASSES = [kind() for kind in PUBLIC if issubclass(kind, PrivateLinearModel)]
 VARIANTS = [
     LinearSVC(loss="hinge"),
     LinearSVC(loss="smoothed_hinge"),
     RobustClassifier(loss="tangent"),
     RobustClassifier(loss="tempered"),
+    GeneralizedLinearRegressor(loss="poisson"),
 ]
 ESTIMATORS = CLASSES + VARIANTS
 

@@ -10,21 +10,14 @@ import sys
 
 import numpy as np
 import pytest
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import BaseEstimator, clone, is_regressor
 from sklearn.preprocessing import Normalizer
 
+import dpglm.estimators
 from dpglm import (
-    ElasticNet,
     GaussianDP,
-    GeneralizedLinearClassifier,
-    GeneralizedLinearRegressor,
-    HuberRegressor,
-    Lasso,
-    LinearRegression,
-    LinearSVC,
     LogisticRegression,
     NoisyGD,
-    PoissonRegressor,
     PrivacyLedger,
     PrivateGridSearchCV,
     PrivatePipeline,
@@ -34,9 +27,9 @@ from dpglm import (
     RobustClassifier,
     _all_or_nothing,
 )
+from dpglm.estimators.linear._base import PrivateLinearModel
 from dpglm.exceptions import BudgetExceededError
 from dpglm.preprocessing import Center, OrientedGradients, RandomFourierFeatures, SchemaEncoder
-from dpglm.problem import Savage
 from dpglm.report.model_file import save_model
 
 N, D = 60, 9
@@ -63,7 +56,16 @@ def logistic(**options):
 
 
 def linear(kind):
-    return kind(solver=STEPS, feature_bounds=bounds(), target_bounds=[0.0, 1.0])
+    own = {"target_bounds": [0.0, 1.0]} if is_regressor(kind()) else {"classes": [0, 1]}
+    return kind(solver=STEPS, feature_bounds=bounds(), **own)
+
+
+PUBLIC = [getattr(dpglm.estimators, name) for name in dpglm.estimators.__all__]
+LINEAR_MODELS = [
+    kind
+    for kind in PUBLIC
+    if issubclass(kind, PrivateLinearModel) and kind not in (LogisticRegression, RobustClassifier)
+]
 
 
 def cases():
@@ -72,23 +74,8 @@ def cases():
         "LogisticRegression": logistic(class_weight={0: 0.5}),
         "softmax": logistic(classes=[0, 1, 2]),
         "one against the rest": logistic(classes=[0, 1, 2], multi_class="ovr"),
-        "LinearSVC": LinearSVC(solver=STEPS, feature_bounds=bounds(), classes=[0, 1]),
         "RobustClassifier": RobustClassifier(solver=STEPS, row_norm=2.0, classes=[0, 1]),
-        "GeneralizedLinearClassifier": GeneralizedLinearClassifier(
-            solver=STEPS, row_norm=2.0, classes=[0, 1], loss=Savage()
-        ),
-        **{
-            kind.__name__: linear(kind)
-            for kind in (
-                LinearRegression,
-                Ridge,
-                Lasso,
-                ElasticNet,
-                HuberRegressor,
-                GeneralizedLinearRegressor,
-                PoissonRegressor,
-            )
-        },
+        **{kind.__name__: linear(kind) for kind in LINEAR_MODELS},
         "PrivatePipeline": PrivatePipeline([SchemaEncoder(schema()), Center(), logistic()]),
         "PrivateTransformer": PrivateTransformer([Center()], feature_bounds=bounds()),
         # Seeded, as the number of its trainings is random.
@@ -181,7 +168,8 @@ def interruption(at):
 def test_a_fit_that_is_interrupted_anywhere_changes_nothing(name, tmp_path):
     X, y = data()
     model = cases()[name].fit(X, y)
-    held, said = snapshot(model), outputs(model, X, tmp_path / "model.json")
+    # In this order: a certificate keeps the plan that it was asked for.
+    said, held = outputs(model, X, tmp_path / "model.json"), snapshot(model)
     # Other columns and other labels, that a refused fit must leave no trace of.
     others, labels = X.iloc[:, ::-1].copy(), 1 - y
     if "Schema" not in repr(model):
@@ -215,7 +203,7 @@ UNSUPERVISED = ("PrivateTransformer", *TAKES_ALL, *IMAGES)
 def test_a_fit_that_is_refused_changes_nothing(name, refusal, tmp_path):
     X, y = data()
     model = cases()[name].fit(X, y)
-    held, said = snapshot(model), outputs(model, X, tmp_path / "model.json")
+    said, held = outputs(model, X, tmp_path / "model.json"), snapshot(model)
     bad, labels = REFUSALS[refusal](X[X.columns[::-1]], y)
     if name in UNSUPERVISED and (name in TAKES_ALL or "no" not in refusal.split()):
         pytest.skip("looks at no such thing")
@@ -232,7 +220,7 @@ def test_a_fit_that_a_ledger_refuses_changes_nothing(name, tmp_path):
     # Of a kind that takes no search, and has not enough for anything else.
     poor = PrivacyLedger.create(tmp_path / "ledger.db", data="people", budget=GaussianDP(1e-3))
     model.set_params(ledger=poor)
-    held, said = snapshot(model), outputs(model, X, tmp_path / "model.json")
+    said, held = outputs(model, X, tmp_path / "model.json"), snapshot(model)
     with pytest.raises(ValueError, match=r"ledger"):
         model.fit(X, 1 - y)
     assert snapshot(model) == held

@@ -7,10 +7,11 @@ import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, final
 
 import click
 
+from dpglm.cli.console import InputError
 from dpglm.cli.paths import CommandPath, Use
 from dpglm.cli.settings import Setting, settings_of
 from dpglm.tables.targets import TargetColumn
@@ -26,7 +27,7 @@ __all__ = [
     "OUTPUT_FILE",
     "budget_options",
     "estimator_class",
-    "estimator_names",
+    "estimator_for",
     "estimator_options",
     "examples",
     "force_option",
@@ -35,6 +36,11 @@ __all__ = [
     "read_settings",
     "total_budget_options",
 ]
+
+if TYPE_CHECKING:
+    _Choice = click.Choice[str]
+else:  # not generic before click 8.2
+    _Choice = click.Choice
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -53,7 +59,7 @@ ESTIMATORS: Mapping[str, str] = MappingProxyType(
         "regressor": "GeneralizedLinearRegressor",
     }
 )
-"""Names on the command line of the classes in ``dpglm.estimators``."""
+"""Short names of classes in ``dpglm.estimators``; any of its linear models goes by its own, too."""
 
 
 def _data_files(path: Path) -> Iterable[Path]:
@@ -183,7 +189,7 @@ def estimator_options(default: str | None) -> Callable[[F], F]:
     return _several(
         click.option(
             "--estimator",
-            type=click.Choice(list(ESTIMATORS)),
+            type=_EstimatorName(),
             default=default,
             show_default="by the target's type" if default is None else True,
             help="What to fit.",
@@ -209,7 +215,7 @@ def estimator_class(name: str) -> Any:
     Parameters
     ----------
     name : str
-        One of ``ESTIMATORS``.
+        One of ``ESTIMATORS``, or the name of a class.
 
     Returns
     -------
@@ -217,13 +223,58 @@ def estimator_class(name: str) -> Any:
     """
     from dpglm import estimators
 
-    return getattr(estimators, ESTIMATORS[name])
+    return getattr(estimators, ESTIMATORS.get(name, name))
 
 
-def estimator_names(target: TargetColumn) -> list[str]:
-    """Return the names of the estimators that can predict a target."""
+def estimator_for(target: TargetColumn, name: str | None) -> str:
+    """Choose the estimator of a target.
+
+    Parameters
+    ----------
+    target : TargetColumn
+        What to predict.
+    name : str or None
+        What was given with --estimator.
+
+    Returns
+    -------
+    str
+        The name, or the target's default.
+
+    Raises
+    ------
+    InputError
+        If that estimator cannot predict such a target.
+    """
     needed = set(target.estimator_parameters())
-    return [name for name in ESTIMATORS if needed <= set(estimator_class(name)().get_params())]
+
+    def is_able(one: str) -> bool:
+        return needed <= set(estimator_class(one)().get_params())
+
+    if name is not None and not is_able(name):
+        raise InputError(
+            f"--estimator {name} cannot predict the target {target.name!r} as the schema "
+            f"describes it: choose among {', '.join(filter(is_able, ESTIMATORS))}"
+        )
+    return name or target.default_estimator
+
+
+@final
+class _EstimatorName(_Choice):
+    """A short name, or the name of a class, which is looked up only if it is given."""
+
+    def __init__(self) -> None:
+        super().__init__(list(ESTIMATORS))
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value not in ESTIMATORS:
+            from dpglm import estimators
+            from dpglm.estimators.linear._base import PrivateLinearModel
+
+            kind = getattr(estimators, str(value), None)
+            if isinstance(kind, type) and issubclass(kind, PrivateLinearModel):
+                return str(value)
+        return str(super().convert(value, param, ctx))
 
 
 def make_estimator(name: str, settings: Sequence[str], **parameters: Any) -> Any:

@@ -1,35 +1,19 @@
 """scikit-learn's surface: estimators that validate, assemble and store."""
 
-from dpglm.estimators.composed.pipeline import PrivatePipeline
-from dpglm.estimators.composed.search import PrivateGridSearchCV, PrivateRandomizedSearchCV
-from dpglm.estimators.composed.transformer import PrivateTransformer
-from dpglm.estimators.linear.classifiers import (
-    GeneralizedLinearClassifier,
-    LinearSVC,
-    LogisticRegression,
-    RobustClassifier,
-)
-from dpglm.estimators.linear.least_squares import ElasticNet, Lasso, LinearRegression, Ridge
-from dpglm.estimators.linear.regressors import (
-    GeneralizedLinearRegressor,
-    HuberRegressor,
-    PoissonRegressor,
-)
+# ruff: noqa: F403 - each module lists what it exports, so that a new estimator is listed once
 
-__all__ = [
-    "ElasticNet",
-    "GeneralizedLinearClassifier",
-    "GeneralizedLinearRegressor",
-    "HuberRegressor",
-    "Lasso",
-    "LinearRegression",
-    "LinearSVC",
-    "LogisticRegression",
-    "PoissonRegressor",
-    "PrivateGridSearchCV",
-    "PrivatePipeline",
-    "PrivateRandomizedSearchCV",
-    "PrivateTransformer",
-    "Ridge",
-    "RobustClassifier",
-]
+from typing import TYPE_CHECKING
+
+from dpglm.estimators.composed import pipeline, search, transformer
+from dpglm.estimators.composed.pipeline import *
+from dpglm.estimators.composed.search import *
+from dpglm.estimators.composed.transformer import *
+from dpglm.estimators.linear import classifiers, least_squares, regressors
+from dpglm.estimators.linear.classifiers import *
+from dpglm.estimators.linear.least_squares import *
+from dpglm.estimators.linear.regressors import *
+
+_MODULES = (classifiers, least_squares, regressors, pipeline, search, transformer)
+
+if not TYPE_CHECKING:  # type checkers read no computed list
+    __all__ = sorted(name for module in _MODULES for name in module.__all__)

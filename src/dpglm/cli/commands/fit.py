@@ -25,7 +25,7 @@ from dpglm.cli.options import (
     LEDGER,
     OUTPUT_FILE,
     budget_options,
-    estimator_names,
+    estimator_for,
     estimator_options,
     examples,
     force_option,
@@ -160,7 +160,7 @@ def fit(
     account = _ledger(ledger, label)
     watch.opened(account)
     fitted = make_estimator(
-        _estimator_for(estimator, schema),
+        estimator_for(schema.target, estimator),
         settings,
         epsilon=epsilon,
         delta=delta,
@@ -206,15 +206,3 @@ def _ledger(path: Path | None, label: str | None) -> PrivacyLedger | None:
     from dpglm.ledger import PrivacyLedger
 
     return PrivacyLedger(path, label=label)
-
-
-def _estimator_for(name: str | None, schema: Schema) -> str:
-    if name is None:
-        return schema.target.default_estimator
-    able = estimator_names(schema.target)
-    if name not in able:
-        raise InputError(
-            f"--estimator {name} cannot predict the target {schema.target.name!r} as the schema "
-            f"describes it: choose among {', '.join(able)}"
-        )
-    return name

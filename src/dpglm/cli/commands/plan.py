@@ -23,7 +23,7 @@ from dpglm.cli.options import (
     OUTPUT_FILE,
     budget_options,
     estimator_class,
-    estimator_names,
+    estimator_for,
     estimator_options,
     examples,
     force_option,
@@ -113,12 +113,7 @@ def _from_schema(
 ) -> tuple[str, dict[str, Any], int, int | None]:
     if columns is not None or classes is not None:
         raise InputError("--schema already says how many columns and classes there are")
-    name = estimator or schema.target.default_estimator
-    if name not in estimator_names(schema.target):
-        raise InputError(
-            f"--estimator {name} cannot predict the schema's target: choose among "
-            f"{', '.join(estimator_names(schema.target))}"
-        )
+    name = estimator_for(schema.target, estimator)
     parameters = {"row_norm": schema.row_norm, **schema.target.estimator_parameters()}
     return name, parameters, len(schema.feature_names), schema.target.n_classes
 
