@@ -14,6 +14,7 @@ from dpglm.privacy.events import (
     Pure,
     Repeated,
 )
+from tests.slowly import first_quickly
 
 REPLACE_ONE = Adjacency.REPLACE_ONE
 DELTA = 1e-5
@@ -22,11 +23,11 @@ QUIET = PoissonSampled(1e-3, Gaussian(10.0))
 
 @pytest.mark.parametrize(
     ("pure", "most"),
-    [
+    first_quickly(
         (Pure(1.0), 1.001),
         (Repeated(BoundedRange(0.1), 50), 1.479),
         (Repeated(Pure(0.1), 10), 1.001),
-    ],
+    ),
     ids=["2.003 once", "3.469 once", "many"],
 )
 def test_a_sampled_step_beside_pure_ones_does_not_double_them(pure, most):

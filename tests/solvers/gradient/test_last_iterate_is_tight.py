@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pytest
 
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
@@ -24,6 +25,8 @@ def returned(plan, kept):
     return np.array([run(plan, rows, SeededNoise(2 * i + kept)).w[0] for i in range(RUNS)])
 
 
+# An attack on the same claim is quick: tests/audit/test_attacks.py.
+@pytest.mark.slow
 def test_distance_of_neighbours_is_what_the_event_claims():
     # With slopes clipped at 0.05 (predictions stay far below log 19, where they would fall under
     # it) the gradient is constant, and every step contracts by exactly 1 / (1 + eta m): the worst

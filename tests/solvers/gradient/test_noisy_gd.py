@@ -59,6 +59,7 @@ from dpglm.solvers import (
     run,
 )
 from tests.audit.attack import planted_noise, released_sums, views
+from tests.slowly import first_quickly
 
 NO_NOISE = GaussianDP(1e7)
 LOSSES = [
@@ -282,7 +283,7 @@ CONSTRAINED = [
 @pytest.mark.parametrize(
     ("penalty", "allowed", "constraint"), CONSTRAINED, ids=lambda p: repr(p)[:30]
 )
-@pytest.mark.parametrize("schedule", [Constant(), LinearDecay()], ids=repr)
+@pytest.mark.parametrize("schedule", first_quickly(Constant(), LinearDecay()), ids=repr)
 def test_reaches_the_optimum_of_every_penalty_and_set(penalty, allowed, constraint, schedule):
     X, y, spec, rows = make(Logistic(), 1)
 
