@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal, final
+from typing import Literal, final
 
 from dpglm._validation import check_bools, check_integer, check_one_of, check_real
 
@@ -14,8 +14,6 @@ SMALLEST, LARGEST = 1e-15, 1e15
 """Range of bounds within which float32 arithmetic neither overflows nor underflows."""
 
 _LARGEST_TARGET = 1e100
-
-_NO_BOUNDS = (-math.inf, math.inf)
 
 FloatType = Literal["float32", "float64"]
 """Name of a floating-point type."""
@@ -96,10 +94,6 @@ class DataSpec:
                 f"vanish, got {self.target_low!r} and {self.target_high!r}: give targets in other "
                 "units"
             )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON values, to be given to ``DataSpec``; absent bounds are left out."""
-        return {name: value for name, value in vars(self).items() if value not in _NO_BOUNDS}
 
     @property
     def n_columns(self) -> int:

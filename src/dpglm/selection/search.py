@@ -11,6 +11,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from dpglm._json import plain_json
 from dpglm._progress import silent
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.choices.loss_choices import choose_least_loss, loss_noise, noisy_loss
@@ -45,7 +46,7 @@ class Candidate:
     Parameters
     ----------
     parameters : mapping
-        What sets it apart, as plain JSON values.
+        What sets it apart; kept as plain JSON values.
     solver : Solver
         Trains it.
     problem : callable
@@ -55,6 +56,9 @@ class Candidate:
     parameters: Mapping[str, Any]
     solver: Solver
     problem: Callable[[DataSpec], Problem]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "parameters", plain_json(self.parameters))
 
     def plan(self, budget: PrivacyBudget, data: DataSpec, adjacency: Adjacency) -> Plan:
         """Plan the training."""

@@ -16,7 +16,6 @@ from sklearn.model_selection import ParameterGrid, ParameterSampler
 from sklearn.utils import Tags, get_tags
 
 from dpglm._all_or_nothing import all_or_nothing
-from dpglm._json import plain_json
 from dpglm._validation import check_integer, check_one_of, check_real
 from dpglm.certificate.certificate import loss_in_words
 from dpglm.data.spec import DataSpec
@@ -221,7 +220,7 @@ class _PrivateSearch(MetaEstimatorMixin, FittedModel, Spending):
                 "candidates must standardize targets alike, as these are prepared once for all of "
                 f"them, got {parameters!r}"
             )
-        return Candidate(plain_json(parameters), model._solver(), problem)
+        return Candidate(parameters, model._solver(), problem)
 
     def _search(self, candidates: list[Candidate]) -> Solver:
         method = check_one_of("method", self.method, ("repeated", "held_out"))
