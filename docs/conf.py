@@ -61,6 +61,7 @@ html_css_files = ["dpglm.css"]
 html_copy_source = False
 html_show_sphinx = False
 html_theme_options = {"navigation_with_keys": True}
+highlight_language = "none"  # where none is named, a block holds formulas or output
 pygments_style = "friendly"
 pygments_dark_style = "monokai"
 copybutton_prompt_text = ">>> |... |$ "

@@ -35,6 +35,10 @@ class LinkedNames(SphinxPostTransform):
     def _link(self, literal, name):
         known = self.env.domaindata["py"]["objects"]
         ends = {full for full in known if full == name or full.endswith(f".{name}")}
+        if "." not in name:
+            # A bare name is a class or a function, not a method or a parameter of its name.
+            kinds = {"class", "exception", "function", "data"}
+            ends = {full for full in ends if known[full].objtype in kinds}
         homes = {known[full].docname: full for full in ends if not known[full].aliased}
         if len(homes) == 1:
             ((page, full),) = homes.items()

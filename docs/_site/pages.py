@@ -54,7 +54,7 @@ def contents(index, source):
             if there.suffix in {".md", ".rst"} and there.is_relative_to(index.parent):
                 # The last section that names a page is where it belongs.
                 captions.pop(link, None)
-                captions[link] = (caption, title.strip("`"))
+                captions[link] = (caption, title.replace("`", ""))
     trees = {}
     for link, (caption, title) in captions.items():
         trees.setdefault(caption, []).append(f"{title} <{link}>\n")

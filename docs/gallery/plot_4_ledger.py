@@ -68,7 +68,8 @@ axes.legend(loc="lower right")
 plt.show()
 
 # %%
-# The record is a chain of digests; ``verify`` recomputes it, and the price of every event.
+# The record is a chain of digests; ``verify`` recomputes it, and the price of every event. It
+# returns what it finds wrong.
 
-print(ledger.verify())
+assert ledger.verify() == ()
 folder.cleanup()
