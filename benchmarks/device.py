@@ -18,10 +18,11 @@ import numpy as np
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.clipping import FlatClipping
-from dpglm.oracle.gradients import Oracle, clipped_gradient_sum
+from dpglm.oracle.gradients import Oracle, clipped_gradient_sum, gradient_release
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.curator import Curator
 from dpglm.privacy.noise import SystemNoise
+from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.problem import Softmax
 
 __all__ = ["Timing", "main", "measure", "table"]
@@ -67,10 +68,11 @@ def measure(
     there = torch.as_tensor(w, dtype=number, **options)
     oracle = Oracle(rows, Softmax(), Curator(Adjacency.ZERO_OUT, SystemNoise()))
     clipping = FlatClipping(1.0)
+    declared = gradient_release(spec, Adjacency.ZERO_OUT, clipping, GaussianNoise(1.0))
     work: Mapping[str, Callable[[], object]] = {
         "X @ W and X.T @ S": lambda: (X @ there, X.T @ slopes),
         "clipped gradient sum": lambda: clipped_gradient_sum(rows, Softmax(), clipping, w),
-        "private step, with noise": lambda: oracle.noisy_gradient(w, clipping, 1.0),
+        "private step, with noise": lambda: oracle.noisy_gradient(declared, w, clipping),
     }
     wait = torch.cuda.synchronize if device == "cuda" else lambda: None
 

@@ -14,10 +14,11 @@ from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
 from dpglm.data.threads import block_map
 from dpglm.oracle.clipping import FlatClipping
-from dpglm.oracle.gradients import Oracle, clipped_gradient_sum
+from dpglm.oracle.gradients import Oracle, clipped_gradient_sum, gradient_release
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.curator import Curator
 from dpglm.privacy.noise import SystemNoise, add_gaussian, granularity_exponent
+from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.problem import Logistic, Loss, Softmax
 
 CLIPPING = FlatClipping(CLIP)
@@ -53,7 +54,9 @@ def gradient(workload: Workload) -> Iterator[Work]:
 @contextmanager
 def step(workload: Workload) -> Iterator[Work]:
     with _oracle(workload) as (oracle, w):
-        yield lambda: oracle.noisy_gradient(w, CLIPPING, 1.0)
+        spec, relation = oracle.rows.spec, oracle.curator.adjacency
+        declared = gradient_release(spec, relation, CLIPPING, GaussianNoise(1.0))
+        yield lambda: oracle.noisy_gradient(declared, w, CLIPPING)
 
 
 @contextmanager

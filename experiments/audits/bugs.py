@@ -18,8 +18,11 @@ from dpglm.data.memory.dense import DenseRows
 from dpglm.data.spec import DataSpec
 from dpglm.oracle import clipping, gradients
 from dpglm.privacy import ApproximateDP, NegativeBinomial, gdp
-from dpglm.privacy import curator as mechanisms
-from dpglm.privacy.noise import SeededNoise, SystemNoise, add_gaussian
+from dpglm.privacy.curator import Curator
+from dpglm.privacy.noise import SeededNoise, SystemNoise, add_gaussian, additive
+from dpglm.privacy.noise.additive import GaussianNoise
+from dpglm.privacy.noise.linear_terms import GaussianLinearTerm, L2LinearTerm, SecretNoise
+from dpglm.privacy.selection import mechanisms as selections
 from dpglm.problem import Logistic, Problem, Squared
 from dpglm.solvers import (
     NoisyGD,
@@ -84,9 +87,9 @@ def made(
     return Case("bugs", subject, make, relation, bug=bug, runs=runs)
 
 
-def in_mechanisms(name: str, change: Callable[[Any], Any]) -> Under:
-    """Replace what a curator draws with."""
-    return lambda: mock.patch.object(mechanisms, name, change(getattr(mechanisms, name)))
+def in_noise(change: Callable[[Any], Any]) -> Under:
+    """Replace the way in which Gaussian noise is added."""
+    return lambda: mock.patch.object(additive, "add_gaussian", change(additive.add_gaussian))
 
 
 def repeated(add: Any) -> Any:
@@ -104,15 +107,15 @@ def repeated(add: Any) -> Any:
     return changed
 
 
-def tenth_of_the_linear_term() -> AbstractContextManager[Any]:
+def tenth_of_the_linear_term(kind: type[GaussianLinearTerm | L2LinearTerm]) -> Under:
     """Shrink what makes the minimiser of a perturbed objective private."""
-    original = mechanisms.Curator.objective_noise
+    original = kind.draw
 
-    def changed(*arguments: Any) -> mechanisms.SecretNoise:
+    def changed(*arguments: Any) -> SecretNoise:
         secret = original(*arguments)
-        return mechanisms.SecretNoise(0.1 * secret.value, secret.rounding)
+        return SecretNoise(0.1 * secret.value, secret.rounding)
 
-    return mock.patch.object(mechanisms.Curator, "objective_noise", changed)
+    return lambda: mock.patch.object(kind, "draw", changed)
 
 
 @contextlib.contextmanager
@@ -125,7 +128,7 @@ def too_short() -> Iterator[None]:
         yield
 
 
-def everybody(source: Any, size: int, rate: float) -> NDArray[np.bool_]:
+def everybody(curator: Curator, size: int, rate: float) -> NDArray[np.bool_]:
     """Let every row into every sample."""
     return np.ones(size, dtype=bool)
 
@@ -139,7 +142,7 @@ def four_steps_for_one() -> Setup:
     """Noise and claim of one step; four are taken."""
     one = dataclasses.replace(STEPS, n_steps=1).plan(LOGISTIC, BUDGET, UNIT)
     four = dataclasses.replace(STEPS, n_steps=4).plan(LOGISTIC, BUDGET, UNIT)
-    method = dataclasses.replace(four.method, noise_multiplier=one.method.noise_multiplier)
+    method = dataclasses.replace(four.method, noise=one.method.noise)
     setup = of_plan(dataclasses.replace(four, method=method, budget=GENEROUS))
     return dataclasses.replace(setup, claim=Claim.of(one))
 
@@ -195,10 +198,13 @@ def sampled_by_a_limit_theorem() -> Setup:
     )
     pairs = of_plan(plan).neighbours
     rule = clipping.FlatClipping(0.25)
+    declared = gradients.gradient_release(
+        data, ZERO_OUT, rule, GaussianNoise(noise), sampling_rate=rate
+    )
 
     def release(rows: Any) -> list[float]:
-        oracle = gradients.Oracle(rows, Logistic(), mechanisms.Curator(ZERO_OUT, SystemNoise()))
-        total = 3 * rate * oracle.noisy_gradient(np.zeros(1), rule, noise, rate)[0]
+        oracle = gradients.Oracle(rows, Logistic(), Curator(ZERO_OUT, SystemNoise()))
+        total = 3 * rate * oracle.noisy_gradient(declared, np.zeros(1), rule)[0]
         # The theorem errs in the tails: only what noise alone hardly ever does is looked at.
         return [float(-total > 3.3 * noise * rule.bound)]
 
@@ -254,12 +260,12 @@ CASES: list[Case] = [
     ),
     within(
         "a tenth of the linear term",
-        tenth_of_the_linear_term,
+        tenth_of_the_linear_term(GaussianLinearTerm),
         sound("objective_perturbation"),
     ),
     within(
         "a tenth of the linear term",
-        tenth_of_the_linear_term,
+        tenth_of_the_linear_term(L2LinearTerm),
         sound("objective_perturbation", "L2 noise"),
     ),
     made(
@@ -305,14 +311,14 @@ CASES: list[Case] = [
     ),
     within(
         "one noise for all steps",
-        in_mechanisms("add_gaussian", repeated),
+        in_noise(repeated),
         made("", "noisy_gd", lambda: of_plan(plan_of(REPEATED, Problem(Squared()), SQUARES))),
     ),
     made("four steps for the price of one", "noisy_gd", four_steps_for_one),
     made("all iterates for the price of the last", "noisy_gd", iterates_for_the_last),
     within(
         "every row in every sample",
-        lambda: mock.patch.object(gradients, "bernoulli", everybody),
+        lambda: mock.patch.object(Curator, "sample", everybody),
         made(
             "",
             "noisy_gd",
@@ -332,9 +338,7 @@ CASES: list[Case] = [
     ),
     within(
         "noise divided by the number of rows twice",
-        in_mechanisms(
-            "add_gaussian", lambda add: lambda v, std, k, source: add(v, std / 3.0, k, source)
-        ),
+        in_noise(lambda add: lambda v, std, k, source: add(v, std / 3.0, k, source)),
         sound("noisy_gd", "every iterate"),
     ),
     within(
@@ -344,21 +348,19 @@ CASES: list[Case] = [
     ),
     within(
         "a choice without noise",
-        in_mechanisms("permute_and_flip", lambda _: best),
+        lambda: mock.patch.object(selections, "permute_and_flip", best),
         sound("PrivateGridSearchCV", "held out"),
         runs=4.0,
     ),
     within(
         "a score without noise",
-        in_mechanisms("add_gaussian", lambda _: lambda value, *rest: np.array(value)),
+        in_noise(lambda _: lambda value, *rest: np.array(value)),
         sound("PrivateGridSearchCV", "repeated", REPLACE_ONE),
     ),
     made("the cost of repetition forgotten", "RandomlyRepeated", best_of_many, runs=8.0),
     within(
         "a mean without noise",
-        in_mechanisms(
-            "add_gaussian", lambda add: lambda v, std, k, source: add(v, 1e-6 * std, k, source)
-        ),
+        in_noise(lambda add: lambda v, std, k, source: add(v, 1e-6 * std, k, source)),
         sound("Center"),
     ),
     made("noise that fades, accounted as constant", "d2p2", faded),

@@ -22,7 +22,7 @@ from dpglm.oracle.gradients import Oracle
 from dpglm.privacy import Adjacency, Composed, GaussianAccountant, PrivacyBudget, gdp
 from dpglm.privacy.noise import SystemNoise, add_gaussian, granularity_exponent
 from dpglm.privacy.noise.l2 import add_l2_noise, add_laplace
-from dpglm.privacy.releases import Release
+from dpglm.privacy.releases import AnyRelease
 from dpglm.privacy.selection.choices import (
     exponential_mechanism,
     generalized_exponential_mechanism,
@@ -85,7 +85,7 @@ class FixedMethod(Method[None]):
         return 1
 
     @property
-    def releases(self) -> tuple[Release, ...]:
+    def releases(self) -> tuple[AnyRelease, ...]:
         return ()
 
     @property

@@ -27,12 +27,12 @@ from dpglm.solvers import (
     ObjectivePerturbation,
     OutputPerturbation,
     Plan,
-    PureGD,
     Solver,
     SufficientStatistics,
     SVRGPlusPlus,
     TailAverage,
     dpsgd_f,
+    pure_gd,
     run,
 )
 from experiments.audits.case import (
@@ -243,11 +243,11 @@ CASES: list[Case] = [
         ONE_COLUMN,
     ),
     *solver_cases(
-        "pure_gd", PureGD(n_steps=1, step_size=1e-3, clip=0.25), data=ONE_COLUMN, budget=PURE
+        "pure_gd", pure_gd(n_steps=1, step_size=1e-3, clip=0.25), data=ONE_COLUMN, budget=PURE
     ),
     *solver_cases(
         "pure_gd",
-        PureGD(n_steps=1, step_size=1e-3, clip=0.25),
+        pure_gd(n_steps=1, step_size=1e-3, clip=0.25),
         data=ONE_COLUMN,
         budget=PURE,
         variant="exact laws of one step",
@@ -255,7 +255,7 @@ CASES: list[Case] = [
     ),
     *solver_cases(
         "pure_gd",
-        PureGD(n_steps=3, step_size=1e-3, clip=0.25),
+        pure_gd(n_steps=3, step_size=1e-3, clip=0.25),
         budget=PURE,
         variant="three steps, two columns",
         why=SEVERAL,

@@ -14,8 +14,7 @@ from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
-from dpglm.privacy import curator as mechanisms
-from dpglm.privacy.noise import SeededNoise
+from dpglm.privacy.noise import SeededNoise, additive
 from dpglm.solvers.base import Plan
 from dpglm.solvers.run import run
 
@@ -86,14 +85,14 @@ def released_sums() -> Iterator[list[tuple[np.ndarray, float]]]:
         seen.append((np.array(value), std))
         return np.array(value)
 
-    with mock.patch.object(mechanisms, "add_gaussian", silent):
+    with mock.patch.object(additive, "add_gaussian", silent):
         yield seen
 
 
 @contextlib.contextmanager
 def planted_noise(make: Callable[[Adder], Adder]) -> Iterator[None]:
     """Replace the way in which noise is added, as a bug would."""
-    with mock.patch.object(mechanisms, "add_gaussian", make(mechanisms.add_gaussian)):
+    with mock.patch.object(additive, "add_gaussian", make(additive.add_gaussian)):
         yield
 
 
@@ -111,5 +110,5 @@ def scripted_releases(seed: int, size: float) -> Iterator[list[tuple[np.ndarray,
         seen.append((np.array(value), std))
         return size * rng.normal(size=value.shape)
 
-    with mock.patch.object(mechanisms, "add_gaussian", scripted):
+    with mock.patch.object(additive, "add_gaussian", scripted):
         yield seen

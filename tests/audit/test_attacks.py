@@ -11,7 +11,7 @@ import pytest
 from dpglm.audit import planted
 from dpglm.data.spec import DataSpec
 from dpglm.oracle import clipping as clipping_module
-from dpglm.oracle import gradients as gradients_module
+from dpglm.privacy import curator as mechanisms
 from dpglm.privacy.accounting.accountants import accountant_for
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import ApproximateDP, GaussianDP
@@ -197,7 +197,7 @@ def test_sampling_more_than_is_accounted_for_is_refuted():
     def everybody(source, size, probability):
         return np.ones(size, dtype=bool)
 
-    with mock.patch.object(gradients_module, "bernoulli", everybody):
+    with mock.patch.object(mechanisms, "bernoulli", everybody):
         assert poisson_attack(plan, FEW) > claimed_delta(plan)
 
 

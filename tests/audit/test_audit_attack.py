@@ -13,7 +13,7 @@ from dpglm import LogisticRegression, PrivateTransformer, Ridge
 from dpglm.audit import PLANTED, Claim, Neighbours, audit, planted, worst_neighbours
 from dpglm.audit.games import PlanGame, pays_for_all
 from dpglm.audit.guessing import choose_guess
-from dpglm.audit.listening import Recording, Replay, listening
+from dpglm.audit.listening import Recording, Replay
 from dpglm.audit.neighbours import Table
 from dpglm.audit.scores import Observation
 from dpglm.audit.targets import captured, estimator_neighbours
@@ -147,8 +147,7 @@ def test_the_model_alone_shows_less_and_bugs_still():
 
 
 def observed(plan, first, seed, place=0):
-    with listening():
-        return PlanGame(worst_neighbours(plan)[place], True, plan).play(first, SeededNoise(seed))
+    return PlanGame(worst_neighbours(plan)[place], True, plan).play(first, SeededNoise(seed))
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -175,9 +174,8 @@ def test_replays_on_the_same_rows_repeat_the_run():
     plan = plan_of(FrankWolfe(n_steps=3, slope_clip=0.25), budget=ApproximateDP(2.0, 1e-3))
     game = PlanGame(worst_neighbours(plan)[0], True, plan)
     recording = Recording(SystemNoise())
-    with listening():
-        w = run(plan, game.neighbours.first, recording).w
-        laws, again = game.laws(recording, game.neighbours.first)
+    w = run(plan, game.neighbours.first, recording).w
+    laws, again = game.laws(recording, game.neighbours.first)
     assert np.array_equal(w, again)
     assert [
         law.log_density(one.value) for law, one in zip(laws, recording.releases, strict=True)
@@ -188,19 +186,17 @@ def test_fits_that_are_not_listened_to_go_on_as_always():
     plan = plan_of()
     rows = worst_neighbours(plan)[0].first
     alone = run(plan, rows, SeededNoise(5)).w
-    with listening():
-        recording = Recording(SeededNoise(5))
-        assert np.array_equal(run(plan, rows, recording).w, alone)
-        assert np.array_equal(run(plan, rows, SeededNoise(5)).w, alone)
-        assert len(recording.releases) == 1
-        assert np.array_equal(run(plan, rows, Replay(recording)).w, alone)
+    recording = Recording(SeededNoise(5))
+    assert np.array_equal(run(plan, rows, recording).w, alone)
+    assert np.array_equal(run(plan, rows, SeededNoise(5)).w, alone)
+    assert len(recording.releases) == 1
+    assert np.array_equal(run(plan, rows, Replay(recording)).w, alone)
 
 
 def test_games_can_be_sent_to_other_processes():
     plan = plan_of()
     game = pickle.loads(pickle.dumps(PlanGame(worst_neighbours(plan)[0], True, plan)))
-    with listening():
-        again = game.play(True, SeededNoise(3))
+    again = game.play(True, SeededNoise(3))
     assert again.log_ratio == observed(plan, True, 3).log_ratio
 
 

@@ -8,12 +8,12 @@ from dpglm.audit import exact_audit
 from dpglm.data.spec import DataSpec
 from dpglm.privacy import Adjacency, ApproximateDP
 from dpglm.problem import L1Ball, Logistic, Problem
-from dpglm.solvers import FrankWolfe, NoisyGD, PureGD
+from dpglm.solvers import FrankWolfe, NoisyGD, pure_gd
 
 APPROXIMATE, PURE = ApproximateDP(1.0, 1e-5), ApproximateDP(1.0, 0.0)
 ONE_STEP = NoisyGD(n_steps=1, clip=0.25)
 SAMPLED = NoisyGD(n_steps=1, clip=0.25, sampling_rate=0.3)
-PURE_STEP = PureGD(n_steps=1, clip=0.25)
+PURE_STEP = pure_gd(n_steps=1, clip=0.25)
 
 
 def plan_of(solver, budget=APPROXIMATE, adjacency=Adjacency.ZERO_OUT, n_features=1):

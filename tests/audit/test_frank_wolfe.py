@@ -17,8 +17,8 @@ from dpglm.oracle.choices import coordinates
 from dpglm.privacy.accounting.accountants import accountant_for
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import ApproximateDP
-from dpglm.privacy.curator import Curator
 from dpglm.privacy.noise import SeededNoise
+from dpglm.privacy.selection import mechanisms as selections
 from dpglm.problem import L1Ball, Logistic, Problem
 from dpglm.solvers import FrankWolfe, run
 from tests.audit.attack import delta_at_least, one_row
@@ -47,13 +47,13 @@ def neighbours(plan, row=HUGE):
 
 def choices(plan, rows, seeds):
     """Return what each step of each run chose."""
-    original, chosen = Curator.choose_exponentially, []
+    original, chosen = selections.exponential_mechanism, []
 
-    def listening(self, *args):
-        chosen.append(original(self, *args))
+    def listening(*args):
+        chosen.append(original(*args))
         return chosen[-1]
 
-    with mock.patch.object(Curator, "choose_exponentially", listening):
+    with mock.patch.object(selections, "exponential_mechanism", listening):
         for seed in seeds:
             run(plan, rows, SeededNoise(seed))
     return np.reshape(chosen, (len(seeds), STEPS))
@@ -126,12 +126,12 @@ def test_attacks_stay_under_the_claim_and_come_near(adjacency):
 @pytest.mark.slow  # The attack is seen to refute other bugs.
 def test_half_the_noise_is_refuted():
     plan = plan_of()
-    original = Curator.choose_exponentially
+    original = selections.exponential_mechanism
 
-    def planted(self, scores, bound, epsilon):
-        return original(self, 2.0 * scores, bound, epsilon)
+    def planted(scores, *rest):
+        return original(2.0 * scores, *rest)
 
-    with mock.patch.object(Curator, "choose_exponentially", planted):
+    with mock.patch.object(selections, "exponential_mechanism", planted):
         assert attack(plan, share=0.7) > claimed_delta(plan)
 
 
@@ -173,7 +173,7 @@ def test_the_intercept_is_protected_like_the_rest(penalize_intercept):
 
 def test_an_intercept_larger_than_the_bound_on_entries_is_refuted():
     # The bound of the features taken for the intercept's column, which is ten times as large.
-    plan = plan_of(data=WITH_INTERCEPT, penalize_intercept=True)
     with mock.patch.object(coordinates, "largest_entry", coordinates.entry_bound):
+        plan = plan_of(data=WITH_INTERCEPT, penalize_intercept=True)
         found = attack(plan, intercept_neighbours(plan), column=1, share=0.7)
     assert found > claimed_delta(plan)

@@ -10,10 +10,9 @@ import pytest
 
 from dpglm.audit import planted
 from dpglm.data.spec import DataSpec
-from dpglm.privacy import curator as mechanisms
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import GaussianDP
-from dpglm.privacy.noise import SeededNoise
+from dpglm.privacy.noise import SeededNoise, additive
 from dpglm.problem import Logistic, Problem
 from dpglm.solvers import LocalSGD, run
 from dpglm.solvers.gradient import local_sgd
@@ -101,7 +100,7 @@ def test_no_clipping_is_refuted():
 def test_a_row_that_sends_in_every_block_is_refused():
     plan = plan_of()
     everybody = [np.array([0]), np.array([0]), np.array([0])]
-    drawn = mock.patch.object(mechanisms, "add_gaussian")
+    drawn = mock.patch.object(additive, "add_gaussian")
     with mock.patch.object(local_sgd.LocalSGDMethod, "_blocks", return_value=everybody):
         with drawn as noise, pytest.raises(ValueError, match="parts must be disjoint"):
             run(plan, neighbours(plan)[0], SeededNoise(0))

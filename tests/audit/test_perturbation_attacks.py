@@ -13,8 +13,8 @@ from dpglm.data.spec import DataSpec
 from dpglm.privacy.accounting.accountants import accountant_for
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import ApproximateDP, GaussianDP
-from dpglm.privacy.curator import Curator, SecretNoise
 from dpglm.privacy.noise import SeededNoise
+from dpglm.privacy.noise.linear_terms import GaussianLinearTerm, SecretNoise
 from dpglm.problem import Logistic, OneVsRest, Problem, Squared
 from dpglm.solvers import ObjectivePerturbation, OutputPerturbation, run
 from tests.audit.attack import delta_at_least, mu_at_least, one_row
@@ -133,8 +133,8 @@ def tenth_of_the_linear_term(draw):
 
 def test_a_small_linear_term_is_refuted():
     plan = objective_plan()
-    small = tenth_of_the_linear_term(Curator.objective_noise)
-    with mock.patch.object(Curator, "objective_noise", small):
+    small = tenth_of_the_linear_term(GaussianLinearTerm.draw)
+    with mock.patch.object(GaussianLinearTerm, "draw", small):
         assert objective_attack(plan, FEW) > claim(plan)
 
 
@@ -152,12 +152,12 @@ def test_one_linear_term_for_all_classes_is_refuted():
     plan = objective_plan(loss=OneVsRest(Logistic(), 3), data=data)
     assert difference_attack(plan, FEW) <= claim(plan)
     kept = []
-    draw = Curator.objective_noise
+    draw = GaussianLinearTerm.draw
 
-    def drawing(self, *arguments):
-        # A curator serves one run; the list keeps it alive, so that no other has its identity.
-        kept.append((self, draw(self, *arguments)))
-        return next(secret for curator, secret in kept if curator is self)
+    def drawing(self, release, shape, source):
+        # A source serves one run; the list keeps it alive, so that no other has its identity.
+        kept.append((source, draw(self, release, shape, source)))
+        return next(secret for used, secret in kept if used is source)
 
-    with mock.patch.object(Curator, "objective_noise", drawing):
+    with mock.patch.object(GaussianLinearTerm, "draw", drawing):
         assert difference_attack(plan, FEW) > claim(plan)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from dpglm.audit import planted
-from dpglm.oracle.choices.quantiles import noisy_radius, radii
-from dpglm.oracle.choices.unbounded_radius import noisy_unbounded_radius
+from dpglm.oracle.choices.quantiles import noisy_radius, radii, rank_release
+from dpglm.oracle.choices.unbounded_radius import noisy_unbounded_radius, unbounded_radius_release
 from dpglm.oracle.row_sums import clipped_means, magnitudes
 from dpglm.oracle.row_sums import means as means_module
 from dpglm.preprocessing import Center, InstanceOptimalCenter, Scale
@@ -33,7 +33,7 @@ def mean_attack(runs, adjacency=Adjacency.ZERO_OUT, other=ABSENT):
     shown = [
         np.array(
             [
-                means_module.noisy_mean(oracle_of(one, adjacency, seed), planned.noise_multiplier)
+                means_module.noisy_mean(oracle_of(one, adjacency, seed), planned.mean)
                 for seed in range(start, start + runs)
             ]
         )[:, 0]
@@ -63,12 +63,11 @@ def around_attack(runs):
     """A row at a radius from the point, seen in the released sum."""
     rows = [make_rows(X, row_norm=3.0, intercept=3.0) for X in (PRESENT, ABSENT)]
     planned = InstanceOptimalCenter().plan(rows[0].spec, MU, Adjacency.ZERO_OUT)
-    sigma = planned.noise_multiplier
     guesses = [
         np.array(
             [
                 clipped_means.noisy_clipped_mean(
-                    oracle_of(one, seed=seed), np.zeros(2), 0.2, sigma
+                    oracle_of(one, seed=seed), planned.mean, np.zeros(2), 0.2
                 )[0]
                 > 0.5 * 0.2 / 4.0
                 for seed in range(start, start + runs)
@@ -76,7 +75,7 @@ def around_attack(runs):
         )
         for one, start in zip(rows, (0, runs), strict=True)
     ]
-    return mu_at_least(*guesses), 1.0 / sigma
+    return mu_at_least(*guesses), 1.0 / planned.noise_multiplier
 
 
 def test_a_mean_around_a_point_is_as_private_as_claimed_and_no_more():
@@ -95,13 +94,13 @@ def counts_attack(runs, bound=None):
         make_rows(X, row_norm=3.0)
         for X in (np.array([[1.0, 2.0], *np.zeros((3, 2))]), np.zeros((4, 2)))
     ]
-    planned = Scale().plan(rows[0].spec, MU, Adjacency.ZERO_OUT)
     make = magnitudes.magnitude_bound if bound is None else bound
     with mock.patch.object(magnitudes, "magnitude_bound", make):
+        planned = Scale().plan(rows[0].spec, MU, Adjacency.ZERO_OUT)
         shown = [
             np.array(
                 [
-                    magnitudes.noisy_magnitudes(oracle_of(one, seed=s), planned.noise_multiplier)
+                    magnitudes.noisy_magnitudes(oracle_of(one, seed=s), planned.counts)
                     for s in range(start, start + runs)
                 ]
             )
@@ -133,6 +132,17 @@ def radius_attack(runs, ask, make):
     ]
 
 
+def asking(epsilon):
+    return rank_release("radius", Adjacency.ZERO_OUT, epsilon)
+
+
+def unbounded_radius(oracle, quantile, epsilon):
+    declared = unbounded_radius_release(
+        oracle.rows.spec, oracle.curator.adjacency, quantile, epsilon
+    )
+    return noisy_unbounded_radius(oracle, declared, np.zeros(2))
+
+
 def erased(spread):
     return spread[1:], spread
 
@@ -146,7 +156,7 @@ def swapped(spread):
 @pytest.mark.parametrize("make", [erased, swapped])
 def test_a_radius_is_as_private_as_claimed(make):
     def ask(oracle):
-        return noisy_radius(oracle, np.zeros(2), 1.0, 0.5, EPSILON)
+        return noisy_radius(oracle, asking(EPSILON), np.zeros(2), 1.0, 0.5)
 
     guesses = radius_attack(RUNS, ask, make)
     assert delta_at_least(*guesses, EPSILON) == 0.0
@@ -154,21 +164,21 @@ def test_a_radius_is_as_private_as_claimed(make):
 
 def test_an_unbounded_radius_is_as_private_as_claimed():
     def ask(oracle):
-        return noisy_unbounded_radius(oracle, np.zeros(2), 0.4, EPSILON)
+        return unbounded_radius(oracle, 0.4, EPSILON)
 
     assert delta_at_least(*radius_attack(RUNS, ask, erased), EPSILON) == 0.0
 
 
 def test_a_choice_with_eight_times_the_epsilon_is_refuted():
     def ask(oracle):
-        return noisy_radius(oracle, np.zeros(2), 1.0, 0.5, 8.0 * EPSILON)
+        return noisy_radius(oracle, asking(8.0 * EPSILON), np.zeros(2), 1.0, 0.5)
 
     assert delta_at_least(*radius_attack(RUNS, ask, erased), EPSILON) > 0.0
 
 
 def test_an_unbounded_radius_without_noise_on_the_threshold_is_refuted():
     def ask(oracle):
-        return noisy_unbounded_radius(oracle, np.zeros(2), 0.5, 8.0 * EPSILON)
+        return unbounded_radius(oracle, 0.5, 8.0 * EPSILON)
 
     with mock.patch.object(rank_choices, "rounded_laplace", return_value=0):
         assert delta_at_least(*radius_attack(RUNS, ask, erased), EPSILON) > 0.0
@@ -177,7 +187,7 @@ def test_an_unbounded_radius_without_noise_on_the_threshold_is_refuted():
 def test_radii_that_show_the_rows_themselves_are_refuted():
     """As with an interval's ends in place of public candidates: one look tells."""
     rows = make_rows(np.tile([0.123456789, 0.0], (50, 1)))
-    found = noisy_radius(oracle_of(rows), np.zeros(2), 1.0, 0.5, 100.0)
+    found = noisy_radius(oracle_of(rows), asking(100.0), np.zeros(2), 1.0, 0.5)
     assert found in radii(1.0)
     assert found != 0.123456789
 

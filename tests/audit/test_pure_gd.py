@@ -10,12 +10,12 @@ import pytest
 
 from dpglm.audit import planted
 from dpglm.data.spec import DataSpec
-from dpglm.privacy import curator as mechanisms
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import ApproximateDP
-from dpglm.privacy.noise import SeededNoise
+from dpglm.privacy.noise import SeededNoise, additive
+from dpglm.privacy.noise.additive import L2Noise
 from dpglm.problem import Logistic, Problem
-from dpglm.solvers import PureGD, run
+from dpglm.solvers import pure_gd, run
 from tests.audit.attack import epsilon_at_least, one_row
 from tests.planted import unchecked, unclipped
 from tests.slowly import first_quickly
@@ -28,7 +28,7 @@ CLIP = 0.25
 
 
 def plan_of(adjacency=Adjacency.ZERO_OUT, data=DATA, n_steps=1):
-    solver = PureGD(n_steps=n_steps, step_size=1e-3, clip=CLIP)
+    solver = pure_gd(n_steps=n_steps, step_size=1e-3, clip=CLIP)
     return solver.plan(Problem(Logistic()), ApproximateDP(EPSILON, 0.0), data, adjacency)
 
 
@@ -41,13 +41,13 @@ def neighbours(plan, row=HUGE):
 
 def sums(plan, rows, seeds):
     """Every released sum of every run, from the parameter alone where there is one step."""
-    original, seen = mechanisms.add_l2_noise, []
+    original, seen = additive.add_l2_noise, []
 
     def listening(*args):
         seen.append(original(*args))
         return seen[-1]
 
-    with mock.patch.object(mechanisms, "add_l2_noise", listening):
+    with mock.patch.object(additive, "add_l2_noise", listening):
         for seed in seeds:
             run(plan, rows, SeededNoise(seed))
     return np.reshape(seen, (len(seeds), plan.n_steps, -1))
@@ -87,7 +87,7 @@ def test_a_factor_two_forgotten_for_replace_one_is_refuted():
 
 def test_a_budget_spent_in_every_step_is_refuted():
     plan = plan_of(n_steps=3)
-    method = dataclasses.replace(plan.method, step_epsilon=EPSILON)
+    method = dataclasses.replace(plan.method, noise=L2Noise(EPSILON))
     assert attack(unchecked(plan, method=method)) > EPSILON
 
 
@@ -126,5 +126,5 @@ def test_noise_in_each_coordinate_by_itself_is_refuted():
 
     plan = plan_of(data=data)
     assert diagonal_attack(plan) <= EPSILON
-    with mock.patch.object(mechanisms, "add_l2_noise", independent):
+    with mock.patch.object(additive, "add_l2_noise", independent):
         assert diagonal_attack(plan) > EPSILON

@@ -14,11 +14,10 @@ from dpglm.audit import planted
 from dpglm.data.projection import GaussianEmbedding
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradient_sums.projection import GaussianMatrix
-from dpglm.privacy import curator as mechanisms
 from dpglm.privacy.accounting.accountants import accountant_for
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import ApproximateDP, GaussianDP
-from dpglm.privacy.noise import SeededNoise
+from dpglm.privacy.noise import SeededNoise, additive
 from dpglm.problem import Logistic, Problem
 from dpglm.solvers import D2P2, JohnsonLindenstrauss, NoisyGD, run
 from dpglm.solvers.composite import johnson_lindenstrauss
@@ -102,14 +101,14 @@ BUDGET = ApproximateDP(14.0, 1e-3)
 
 def released(plan, rows, seeds):
     """All released values, by run and step, with the noise that was due."""
-    found, original = [], mechanisms.add_gaussian
+    found, original = [], additive.add_gaussian
 
     def listening(value, std, k, source):
         noisy = original(value, std, k, source)
         found.append((noisy, std))
         return noisy
 
-    with mock.patch.object(mechanisms, "add_gaussian", listening):
+    with mock.patch.object(additive, "add_gaussian", listening):
         for seed in seeds:
             run(plan, rows, SeededNoise(seed))
     values = np.reshape([value for value, _ in found], (len(seeds), plan.n_steps, -1))

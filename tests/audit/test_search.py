@@ -21,8 +21,7 @@ from dpglm.privacy import (
     accountant_for,
     gdp,
 )
-from dpglm.privacy import curator as mechanisms
-from dpglm.privacy.noise import SeededNoise
+from dpglm.privacy.noise import SeededNoise, additive
 from dpglm.problem import Logistic, Problem
 from dpglm.selection import search as search_module
 from dpglm.selection.search import Candidate, HeldOutSearch, RepeatedSearch
@@ -116,7 +115,7 @@ def test_a_row_that_decides_is_as_private_as_claimed(adjacency):
 
 @pytest.mark.parametrize("adjacency", first_quickly(ZERO_OUT, REPLACE_ONE))
 def test_scores_without_noise_are_refuted(adjacency):
-    with mock.patch.object(mechanisms, "add_gaussian", lambda value, *_: np.array(value)):
+    with mock.patch.object(additive, "add_gaussian", lambda value, *_: np.array(value)):
         assert found_delta(searching(adjacency)) > DELTA
 
 

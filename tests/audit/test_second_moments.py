@@ -19,10 +19,9 @@ from dpglm.oracle.row_sums.moments import (
     normalized_second_moments,
 )
 from dpglm.privacy import GaussianDP
-from dpglm.privacy import curator as mechanisms
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.curator import Curator
-from dpglm.privacy.noise import SeededNoise
+from dpglm.privacy.noise import SeededNoise, additive
 from dpglm.problem import Logistic, Problem, Squared
 from dpglm.solvers import Newton, SufficientStatistics
 from dpglm.solvers.second_order import newton as newton_module
@@ -44,7 +43,7 @@ def plan_of(solver, data, adjacency=Adjacency.ZERO_OUT):
 def released(plan, rows, seed):
     """Run a plan; every noisy vector with its noise, and the basis."""
     seen = []
-    original = mechanisms.add_gaussian
+    original = additive.add_gaussian
 
     def listening(value, std, k, source):
         noisy = original(value, std, k, source)
@@ -53,7 +52,7 @@ def released(plan, rows, seed):
 
     oracle = Oracle(rows, plan.problem.loss, Curator(plan.adjacency, SeededNoise(seed)))
     points = []
-    with mock.patch.object(mechanisms, "add_gaussian", listening):
+    with mock.patch.object(additive, "add_gaussian", listening):
         state = plan.method.init(0)
         for _ in range(plan.n_steps):
             points.append(state.w)
@@ -74,7 +73,7 @@ def least_squares_sums(plan, rows, basis, points):
 def newton_sums(plan, rows, basis, points):
     (block,) = rows.blocks()
     oracle = Oracle(rows, plan.problem.loss, Curator(plan.adjacency, SeededNoise(0)))
-    turned = preconditioned_module._turned(oracle, basis.vectors)
+    turned = preconditioned_module.rows_turned(oracle, basis.vectors)
     gradients = [
         clipped_gradient_sum(
             turned, plan.problem.loss, FlatClipping(plan.method.clip), basis.inverse @ w
@@ -128,12 +127,11 @@ def matrix_attack(plan, runs):
     """Look at one diagonal entry of the first release alone, whose share is the budget's most."""
     present, absent = (one_row(plan.data, ROW, 1.0, present=here) for here in (True, False))
     guesses = []
-    multiplier = plan.method.first_noise_multiplier
     for rows, start in ((present, 0), (absent, runs)):
         shown = []
         for seed in range(start, start + runs):
             oracle = Oracle(rows, Squared(), Curator(plan.adjacency, SeededNoise(seed)))
-            matrix = noisy_second_moments(oracle, constant_column(plan.data), multiplier)
+            matrix = noisy_second_moments(oracle, plan.method.first, constant_column(plan.data))
             shown.append(matrix[0, 0])
         guesses.append(np.array(shown) > 0.5)
     return mu_at_least(*guesses)
@@ -187,16 +185,24 @@ def test_a_matrix_without_clipping_is_refuted():
 
 
 def test_a_gradient_that_is_clipped_before_the_basis_is_refuted():
-    original = newton_module.noisy_preconditioned_gradient
-    plan = PLANS["newton"]
+    original, turn = newton_module.noisy_preconditioned_gradient, newton_module.rows_turned
+    plan, bases = PLANS["newton"], []
 
-    def before(oracle, basis, v, clip, noise_multiplier):
+    def turning(oracle, basis):
+        bases.append(basis)
+        return turn(oracle, basis)
+
+    def before(oracle, declared, turned, v, clip):
+        basis = bases[-1]
+
         def clipped_too_soon(rows, loss, clipping, v, map_blocks):
             return 20.0 * basis.T @ clipped_gradient_sum(oracle.rows, loss, clipping, basis @ v)
 
         planted = mock.patch.object(preconditioned_module, "clipped_gradient_sum", clipped_too_soon)
         with planted:
-            return original(oracle, basis, v, clip, noise_multiplier)
+            return original(oracle, declared, turned, v, clip)
 
-    with mock.patch.object(newton_module, "noisy_preconditioned_gradient", before):
+    with mock.patch.multiple(
+        newton_module, noisy_preconditioned_gradient=before, rows_turned=turning
+    ):
         assert attack(plan, "newton", FEW, swollen=5.0) > MU

@@ -15,8 +15,9 @@ from dpglm.oracle.choices import loss_choices
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.parts import part_oracles
 from dpglm.privacy import Adjacency, ApproximateDP
-from dpglm.privacy import curator as mechanisms
-from dpglm.privacy.noise import SeededNoise
+from dpglm.privacy.curator import Curator
+from dpglm.privacy.noise import SeededNoise, additive
+from dpglm.privacy.selection import mechanisms as selections
 from dpglm.privacy.selection.choices import permute_and_flip
 from dpglm.problem import Logistic, Problem, Squared
 from dpglm.selection import BestIterate, ConfidenceBoosting, NormGridSearch
@@ -141,10 +142,12 @@ def choice_attack(plan, runs):
     wrong = []
     for rows, start in zip(neighbours(plan), (0, runs), strict=True):
         for seed in range(start, start + runs):
-            curator = mechanisms.Curator(plan.adjacency, SeededNoise(seed))
+            curator = Curator(plan.adjacency, SeededNoise(seed))
             oracle = Oracle(rows, plan.problem.loss, curator)
             last = part_oracles(oracle, [np.array([1]), np.array([2]), np.array([0])])[-1]
-            wrong.append(plan.method.choice.choose(MODELS, last) is MODELS[1])
+            wrong.append(
+                plan.method.choice.choose(MODELS, last, plan.method.chosen_by) is MODELS[1]
+            )
     return epsilon_at_least(np.array(wrong[runs:]), np.array(wrong[:runs]))
 
 
@@ -160,7 +163,7 @@ def no_noise(scores, sensitivity, epsilon, source):
 
 
 def test_noise_forgotten_in_the_choice_is_refuted():
-    with mock.patch.object(mechanisms, "permute_and_flip", no_noise):
+    with mock.patch.object(selections, "permute_and_flip", no_noise):
         assert choice_attack(choosing_plan(), 300) > EPSILON
 
 
@@ -185,7 +188,7 @@ def iterate_attack(runs):
     plan = solver.plan(Problem(Squared()), BUDGET, data)
     X, y = np.array([[1.0], [-1.0], [-1.0], [0.0]]), np.array([0.5, 1.0, 1.0, 0.0])
     chosen = {}
-    lucky = mock.patch.object(mechanisms, "add_gaussian", return_value=np.array([-4.0]))
+    lucky = mock.patch.object(additive, "add_gaussian", return_value=np.array([-4.0]))
     for name, weight, start in (("present", 1.0, 0), ("absent", 0.0, runs)):
         rows = prepare_rows(X, y, data, weights=np.array([weight, 1.0, 1.0, 1.0]))
         with lucky:
@@ -200,7 +203,7 @@ def test_the_choice_of_an_iterate_is_as_private_as_claimed_and_no_more():
 
 
 def test_a_choice_of_an_iterate_without_noise_is_refuted():
-    with mock.patch.object(mechanisms, "permute_and_flip", no_noise):
+    with mock.patch.object(selections, "permute_and_flip", no_noise):
         assert iterate_attack(400) > EPSILON
 
 
@@ -208,7 +211,7 @@ def test_a_choice_of_an_iterate_with_half_the_sensitivity_is_refuted():
     def halved(scores, sensitivity, epsilon, source):
         return permute_and_flip(scores, sensitivity / 2.0, epsilon, source)
 
-    with mock.patch.object(mechanisms, "permute_and_flip", halved):
+    with mock.patch.object(selections, "permute_and_flip", halved):
         assert iterate_attack(400) > EPSILON
 
 
@@ -216,7 +219,7 @@ def test_a_choice_of_an_iterate_with_half_the_sensitivity_is_refuted():
 def test_the_steps_of_best_iterate_cost_what_the_choice_leaves():
     solver = BestIterate(n_steps=3, step_size=1e-3, clip=0.25)
     plan = solver.plan(Problem(Logistic()), GAUSSIAN_BUDGET, DataSpec(3, 1))
-    own = math.sqrt(3) / plan.method.descent.noise_multiplier
+    own = math.sqrt(3) / plan.method.descent.noise.multiplier
     assert own < MU
     assert 0.7 * own <= training_attack(plan, RUNS, 3) <= own
     with planted("half_noise"):

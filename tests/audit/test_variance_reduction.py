@@ -89,10 +89,10 @@ def log_ratios(plan, rows, seeds):
     found = []
     original = module.noisy_difference
 
-    def listening(oracle, w, anchor, clipping, bound, multiplier, rate):
-        noisy = original(oracle, w, anchor, clipping, bound, multiplier, rate)
+    def listening(oracle, declared, w, anchor, clipping, bound):
+        noisy = original(oracle, declared, w, anchor, clipping, bound)
         shift = float((w - anchor)[0])
-        std = plan.method._std(bound, multiplier)
+        std = declared.noise_scale
         found.append(shift * (N * float(noisy[0]) - shift / 2.0) / std**2)
         return noisy
 

@@ -14,7 +14,7 @@ from dpglm.privacy import Adjacency, gdp
 from dpglm.privacy.accounting.accountants import accountant_for
 from dpglm.privacy.events import Composed, Repeated
 from dpglm.selection import ConfidenceBoosting
-from dpglm.solvers import LocalSGD, NoisyGD, Preprocessed, PureGD
+from dpglm.solvers import LocalSGD, NoisyGD, Preprocessed, pure_gd
 from tests.fits import LAST_ITERATE, fit_classifier, fit_last_iterate
 
 FEW = NoisyGD(n_steps=5)
@@ -65,7 +65,7 @@ def test_stages_of_stages():
 
 
 def test_a_stage_that_is_not_gaussian_has_the_mu_of_its_epsilon():
-    certificate, (center, model) = spent_by(Preprocessed([Center()], PureGD(n_steps=3)))
+    certificate, (center, model) = spent_by(Preprocessed([Center()], pure_gd(n_steps=3)))
     event = Composed(tuple(Repeated(one.event, one.count) for one in model.releases))
     epsilon = accountant_for(event, Adjacency.ZERO_OUT).epsilon(
         event, Adjacency.ZERO_OUT, certificate.delta
@@ -77,7 +77,7 @@ def test_a_stage_that_is_not_gaussian_has_the_mu_of_its_epsilon():
 
 
 def test_a_delta_of_zero_has_no_mu():
-    _, (only,) = spent_by(PureGD(n_steps=3), delta=0.0)
+    _, (only,) = spent_by(pure_gd(n_steps=3), delta=0.0)
     assert (only.mu, only.share, only.is_gaussian) == (None, None, False)
     assert only.epsilon == pytest.approx(1.0)
 

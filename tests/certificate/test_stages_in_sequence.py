@@ -17,7 +17,7 @@ from dpglm.preprocessing import (
     Whiten,
 )
 from dpglm.selection import ConfidenceBoosting
-from dpglm.solvers import NoisyGD, NoisySGD, Preprocessed, PureGD
+from dpglm.solvers import NoisyGD, NoisySGD, Preprocessed, pure_gd
 from tests.fits import N_ROWS, fit_classifier
 from tests.forgeries import both, double, everywhere, half, put
 
@@ -29,7 +29,7 @@ SOLVERS = {
     "medians": Preprocessed([InstanceOptimalCenter(), ClipToQuantile()], GD),
     "scale and whiten": Preprocessed([Scale(), Whiten()], GD),
     "projection": Preprocessed([RandomProjection(2), Center()], GD),
-    "pure": Preprocessed([Center()], PureGD(n_steps=3)),
+    "pure": Preprocessed([Center()], pure_gd(n_steps=3)),
     "sampled": Preprocessed([Center()], NoisySGD(n_steps=5, sampling_rate=0.3)),
     "in parts": ConfidenceBoosting(Preprocessed([Center()], GD), n_models=2),
     "one in another": Preprocessed([Center()], Preprocessed([Scale()], GD)),

@@ -19,8 +19,7 @@ from dpglm import LogisticRegression, NoisyGD, PrivatePipeline, PrivateTransform
 from dpglm.data.prepare import prepare_rows
 from dpglm.preprocessing import Center
 from dpglm.privacy import ApproximateDP
-from dpglm.privacy import curator as mechanisms
-from dpglm.privacy.noise import NoiseSource, SeededNoise, SystemNoise
+from dpglm.privacy.noise import NoiseSource, SeededNoise, SystemNoise, additive
 from dpglm.solvers import run
 from tests.laws.test_solver_laws import PROBLEMS, SOLVERS, make_data
 from tests.laws.transcripts import listening
@@ -69,7 +68,7 @@ def test_steps_classes_and_runs_of_every_solver_have_noise_of_their_own(name):
 
 def test_noise_that_steps_or_classes_share_is_caught():
     plan, rows = plan_of("noisy_gd")
-    add = mechanisms.add_gaussian
+    add = additive.add_gaussian
 
     def same_key(value, std, k, source):
         return add(value, std, k, SeededNoise(1))
@@ -78,7 +77,7 @@ def test_noise_that_steps_or_classes_share_is_caught():
         return value + add(np.zeros_like(value[:, :1]), std, k, source)
 
     for bug in (same_key, same_for_classes):
-        with mock.patch.object(mechanisms, "add_gaussian", bug):
+        with mock.patch.object(additive, "add_gaussian", bug):
             assert repeats(noises(plan, rows, SystemNoise()))
 
 

@@ -405,4 +405,4 @@ def test_numbers_of_forged_plans_are_found_out(name):
 def test_planted_a_check_that_does_not_compare_releases_leaks(monkeypatch):
     plan = next(plans_of(NoisyGD(n_steps=4)))
     monkeypatch.setattr(importlib.import_module("dpglm.certificate.verify"), "_CHECKS_OF_PLAN", {})
-    assert "method.noise_multiplier" in leaks(plan, 2.0)
+    assert "method.noise.noise_multiplier" in leaks(plan, 2.0)

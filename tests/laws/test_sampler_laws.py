@@ -15,12 +15,12 @@ import pytest
 from dpglm.data.memory.dense import DenseRows
 from dpglm.data.prepare import prepare_rows
 from dpglm.privacy import ApproximateDP
-from dpglm.privacy.curator import BoundedSum, Curator
+from dpglm.privacy.curator import Curator
 from dpglm.privacy.events import PoissonSampled, canonical
 from dpglm.privacy.noise import SeededNoise
+from dpglm.privacy.releases import Bounded, Release
 from dpglm.solvers import run
 from tests.laws.test_solver_laws import SOLVERS, first_problem, make_data
-from tests.laws.transcripts import sampling_modules
 
 N, RATE = 150, 0.2
 SIGMAS = 5.0
@@ -65,24 +65,24 @@ def batches() -> Iterator[list[tuple[np.ndarray, float]]]:
     """List each batch that a release was about, as a mask, with the rate it was declared with."""
     seen: list[tuple[np.ndarray, float]] = []
     taken: list[np.ndarray] = []
-    take, release = DenseRows.take, Curator.release_gaussian
+    take, release = DenseRows.take, Curator.release
 
     def taking(self: DenseRows, indices: np.ndarray) -> DenseRows:
         taken.append(np.array(indices))
         return take(self, indices)
 
-    def releasing(self: Curator, total: BoundedSum, *args: object) -> np.ndarray:
-        if total.sampling_rate < 1.0:
+    def releasing(self: Curator, declared: Release, value: Bounded) -> np.ndarray:
+        if declared.sampling_rate < 1.0:
             (batch,) = taken
             mask = np.bincount(batch, minlength=N)
-            seen.append((mask, total.sampling_rate))
-        assert total.sampling_rate < 1.0 or not taken
+            seen.append((mask, declared.sampling_rate))
+        assert declared.sampling_rate < 1.0 or not taken
         taken.clear()
-        return release(self, total, *args)  # type: ignore[arg-type]
+        return release(self, declared, value)
 
     with (
         mock.patch.object(DenseRows, "take", taking),
-        mock.patch.object(Curator, "release_gaussian", releasing),
+        mock.patch.object(Curator, "release", releasing),
     ):
         yield seen
 
@@ -154,22 +154,22 @@ def test_other_samplers_are_caught(bug):
 @pytest.mark.parametrize("name", NAMES)
 def test_empty_batches_are_released_like_any_other(name):
     plan, rows = plan_of(name)
-    honest = Curator.release_gaussian
+    honest = Curator.release
     released = []
 
-    def nobody(source, size, probability):
+    def nobody(self, size, probability):
         return np.zeros(size, dtype=bool)
 
-    def releasing(self, total, *args):
-        if total.sampling_rate < 1.0:
-            assert not total.value.any()
-            released.append(total)
-        return honest(self, total, *args)
+    def releasing(self, declared, value):
+        if declared.sampling_rate < 1.0:
+            assert not value.value.any()
+            released.append(value)
+        return honest(self, declared, value)
 
-    with contextlib.ExitStack() as stack:
-        for module in sampling_modules():
-            stack.enter_context(mock.patch.object(module, "bernoulli", nobody))
-        stack.enter_context(mock.patch.object(Curator, "release_gaussian", releasing))
+    with (
+        mock.patch.object(Curator, "sample", nobody),
+        mock.patch.object(Curator, "release", releasing),
+    ):
         solution = run(plan, rows, SeededNoise(0))
     assert np.isfinite(solution.w).all()
     assert len(released) == sampled_releases(plan)

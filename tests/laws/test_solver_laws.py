@@ -62,12 +62,12 @@ from dpglm.solvers import (
     ObjectivePerturbation,
     OutputPerturbation,
     Preprocessed,
-    PureGD,
     Solver,
     SufficientStatistics,
     SVRGPlusPlus,
     TailAverage,
     UniformAverage,
+    pure_gd,
     run,
 )
 from tests.slowly import some_quickly
@@ -182,7 +182,7 @@ SOLVERS = {
         needs_public_n=True,
     ),
     "newton": Case(Newton(n_steps=40), is_convex),
-    "pure_gd": Case(PureGD(n_steps=50, clip=10.0)),
+    "pure_gd": Case(pure_gd(n_steps=50, clip=10.0)),
     "output_perturbation": Case(OutputPerturbation(clip=10.0), has_certified_minimizer, gap=0.05),
     "objective_perturbation": Case(ObjectivePerturbation(clip=10.0), is_perturbable),
     "sufficient_statistics": Case(SufficientStatistics(), is_least_squares),

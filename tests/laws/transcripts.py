@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-import sys
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
@@ -18,19 +17,34 @@ from unittest import mock
 
 import numpy as np
 
-from dpglm.privacy import curator as mechanisms
 from dpglm.privacy.curator import Curator
-from dpglm.privacy.noise import SeededNoise
+from dpglm.privacy.noise import SeededNoise, additive
+from dpglm.privacy.noise.additive import (
+    GaussianNoise,
+    L2Noise,
+    LocalGaussianNoise,
+    ProjectedGaussianNoise,
+)
+from dpglm.privacy.noise.linear_terms import GaussianLinearTerm, L2LinearTerm
+from dpglm.privacy.releases import Release
+from dpglm.privacy.selection import mechanisms as selections
+from dpglm.privacy.selection.mechanisms import (
+    AboveThreshold,
+    ExponentialMechanism,
+    ExponentialMechanismOverRuns,
+    GeneralizedExponentialMechanism,
+    PermuteAndFlip,
+)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Asked:
     """One release: the exact value, what was declared of it, and what was answered."""
 
-    kind: str
     exact: np.ndarray
-    declared: tuple[Any, ...]
-    """All else that the curator was told; public, so the same on neighbours."""
+    declared: Release
+    also: tuple[Any, ...]
+    """What else the curator was told; public, so the same on neighbours."""
     made_for: Any
     """How far two neighbours may be apart, by the noise that was drawn."""
     answer: Any
@@ -40,67 +54,84 @@ class _EnoughError(Exception):
     """A run is not listened to any longer."""
 
 
-def _of_sum(total: Any, *declared: Any) -> tuple[np.ndarray, tuple[Any, ...]]:
-    facts = (total.contribution_bound, total.rounding, total.magnitude, total.sampling_rate)
-    return np.array(total.value), (*facts, *declared)
+def _of_sum(total: Any) -> tuple[np.ndarray, tuple[Any, ...]]:
+    return np.array(total), ()
 
 
-def _of_scores(scores: Any, bound: Any, *declared: Any) -> tuple[np.ndarray, tuple[Any, ...]]:
-    return np.array(scores), (np.array(bound).tolist(), *declared)
+def _of_messages(messages: Any) -> tuple[np.ndarray, tuple[Any, ...]]:
+    return np.array(messages.total), (messages.senders,)
 
 
-def _of_runs(scores: Any, lengths: Any, *declared: Any) -> tuple[np.ndarray, tuple[Any, ...]]:
+def _of_bounded_scores(scores: Any) -> tuple[np.ndarray, tuple[Any, ...]]:
+    return np.array(scores.scores), (np.array(scores.contribution_bounds).tolist(),)
+
+
+def _of_runs(runs: Any) -> tuple[np.ndarray, tuple[Any, ...]]:
     # Ends of runs, so that functions of the candidate can be compared where either changes.
-    ends = np.cumsum(lengths).astype(float)
-    return np.array([ends, scores]), (float(ends[-1]), *declared)
+    ends = np.cumsum(runs.lengths).astype(float)
+    return np.array([ends, runs.scores]), (float(ends[-1]),)
 
 
-def _of_counts(counts: Any, *declared: Any) -> tuple[np.ndarray, tuple[Any, ...]]:
-    return np.array(counts, dtype=float), declared
+def _of_counts(counts: Any) -> tuple[np.ndarray, tuple[Any, ...]]:
+    return np.array(counts, dtype=float), ()
 
 
 @dataclasses.dataclass(frozen=True)
 class _Way:
-    """One way to release something: what it is told, and what its noise is then made for."""
+    """How one mechanism is told a value, and what its noise is then made for."""
 
     read: Callable[..., tuple[np.ndarray, tuple[Any, ...]]]
-    mechanism: str
-    """The function of ``dpglm.privacy.curator`` that draws."""
+    module: ModuleType
+    draws: str
+    """The function of the module that draws."""
     made_for: Callable[..., Any]
-    """From the arguments of that function, and what was declared, to the sensitivity."""
+    """From what was declared, what else was told, and the function's arguments: a sensitivity."""
 
 
-_MULTIPLIER, _SENDERS = 4, 5
+def _by_scale(declared: Release, also: Any, value: Any, scale: float, *_: Any) -> float:
+    return scale / declared.noise_multiplier
+
+
+def _by_bound(declared: Release, also: Any, scores: Any, bound: float, *_: Any) -> float:
+    return bound
+
+
 _WAYS = {
-    "release_gaussian": _Way(
-        _of_sum, "add_gaussian", lambda told, value, std, *_: std / told[_MULTIPLIER]
-    ),
-    "release_l2": _Way(
-        _of_sum, "add_l2_noise", lambda told, value, scale, *_: scale * told[_MULTIPLIER]
-    ),
-    "release_local": _Way(
-        _of_sum,
+    GaussianNoise: _Way(_of_sum, additive, "add_gaussian", _by_scale),
+    ProjectedGaussianNoise: _Way(_of_sum, additive, "add_gaussian", _by_scale),
+    L2Noise: _Way(_of_sum, additive, "add_l2_noise", _by_scale),
+    LocalGaussianNoise: _Way(
+        _of_messages,
+        additive,
         "add_gaussian",
-        lambda told, value, std, *_: std / (told[_MULTIPLIER] * math.sqrt(told[_SENDERS])),
+        lambda declared, also, value, std, *_: (
+            std / (declared.noise_multiplier * math.sqrt(also[0]))
+        ),
     ),
-    "choose_least": _Way(_of_scores, "permute_and_flip", lambda told, scores, bound, *_: bound),
-    "choose_exponentially": _Way(
-        _of_scores, "exponential_mechanism", lambda told, scores, bound, *_: bound
-    ),
-    "choose_generalized": _Way(
-        _of_scores,
+    PermuteAndFlip: _Way(_of_sum, selections, "permute_and_flip", _by_bound),
+    ExponentialMechanism: _Way(_of_sum, selections, "exponential_mechanism", _by_bound),
+    GeneralizedExponentialMechanism: _Way(
+        _of_bounded_scores,
+        selections,
         "generalized_exponential_mechanism",
-        lambda told, scores, bounds, *_: np.array(bounds, dtype=float),
+        lambda declared, also, scores, bounds, *_: np.array(bounds, dtype=float),
     ),
-    "choose_in_runs": _Way(
-        _of_runs, "exponential_mechanism_in_runs", lambda told, scores, lengths, bound, *_: bound
+    ExponentialMechanismOverRuns: _Way(
+        _of_runs,
+        selections,
+        "exponential_mechanism_in_runs",
+        lambda declared, also, scores, lengths, bound, *_: bound,
     ),
-    "choose_first_above": _Way(
-        _of_counts, "first_above", lambda told, counts, threshold, each, *_: told[1] / each
+    AboveThreshold: _Way(
+        _of_counts,
+        selections,
+        "first_above",
+        lambda declared, also, counts, threshold, each, *_: declared.mechanism.epsilon / each,
     ),
 }
-_SECRET = "objective_noise"
-EVERY_WAY = {*_WAYS, _SECRET}
+_SECRET = (GaussianLinearTerm, L2LinearTerm)
+EVERY_WAY = {*_WAYS, *_SECRET}
+_ADDITIVE = (GaussianNoise, ProjectedGaussianNoise, L2Noise, LocalGaussianNoise)
 
 
 @dataclasses.dataclass
@@ -110,12 +141,6 @@ class Transcript:
     asked: list[Asked] = dataclasses.field(default_factory=list)
     secret: bool = False
     """Whether noise entered a computation, whose result then hides the rows by more than noise."""
-
-
-def sampling_modules() -> list[ModuleType]:
-    """Where rows are sampled."""
-    oracle = [module for name, module in sys.modules.items() if name.startswith("dpglm.oracle.")]
-    return [module for module in oracle if hasattr(module, "bernoulli")]
 
 
 @contextlib.contextmanager
@@ -139,38 +164,33 @@ def listening(
     seen = Transcript()
     answers = None if own_noise else SeededNoise(11)
     samples = iter(range(10**9))
+    honest = Curator.release
 
-    def wrapped(kind: str, way: _Way) -> Callable[..., Any]:
-        original = getattr(Curator, kind)
+    def ask(self: Curator, declared: Release, value: Any) -> Any:
+        if isinstance(declared.mechanism, _SECRET):
+            seen.secret = True
+            return honest(self, declared, value)
+        position, way = len(seen.asked), _WAYS[type(declared.mechanism)]
+        if position == most:
+            raise _EnoughError
+        exact, also = way.read(value.value)
+        own = self._noise
+        self._noise = own if answers is None else answers
+        draw = mock.Mock(side_effect=getattr(way.module, way.draws))
+        try:
+            with mock.patch.object(way.module, way.draws, draw):
+                answer = honest(self, declared, value)
+        finally:
+            self._noise = own
+        if earlier is not None and position < len(earlier.asked):
+            answer = earlier.asked[position].answer
+        elif isinstance(declared.mechanism, _ADDITIVE):
+            answer = reach * answer
+        made_for = way.made_for(declared, also, *draw.call_args.args)
+        seen.asked.append(Asked(exact, declared, also, made_for, answer))
+        return answer
 
-        def ask(self: Curator, *args: Any, **options: Any) -> Any:
-            position = len(seen.asked)
-            if position == most:
-                raise _EnoughError
-            exact, told = way.read(*args, *options.values())
-            own = self._noise
-            self._noise = own if answers is None else answers
-            draw = mock.Mock(side_effect=getattr(mechanisms, way.mechanism))
-            try:
-                with mock.patch.object(mechanisms, way.mechanism, draw):
-                    answer = original(self, *args, **options)
-            finally:
-                self._noise = own
-            if earlier is not None and position < len(earlier.asked):
-                answer = earlier.asked[position].answer
-            elif kind.startswith("release"):
-                answer = reach * answer
-            made_for = way.made_for(told, *draw.call_args.args)
-            seen.asked.append(Asked(kind, exact, told, made_for, answer))
-            return answer
-
-        return ask
-
-    def secretly(self: Curator, *args: Any) -> Any:
-        seen.secret = True
-        return honest(self, *args)
-
-    def entered(source: Any, size: int, probability: float) -> np.ndarray:
+    def entered(self: Curator, size: int, probability: float) -> np.ndarray:
         if size not in (n, n - 1):
             # A part of the rows, with who knows which row where.
             return np.ones(size, dtype=bool)
@@ -180,13 +200,10 @@ def listening(
             mask = mask if size == n else np.delete(mask, missing)
         return mask
 
-    honest = getattr(Curator, _SECRET)
     with contextlib.ExitStack() as stack:
-        for kind, way in _WAYS.items():
-            stack.enter_context(mock.patch.object(Curator, kind, wrapped(kind, way)))
-        stack.enter_context(mock.patch.object(Curator, _SECRET, secretly))
-        for module in sampling_modules() if n else ():
-            stack.enter_context(mock.patch.object(module, "bernoulli", entered))
+        stack.enter_context(mock.patch.object(Curator, "release", ask))
+        if n:
+            stack.enter_context(mock.patch.object(Curator, "sample", entered))
         stack.enter_context(contextlib.suppress(_EnoughError))
         yield seen
 
@@ -197,24 +214,26 @@ def excess(one: Transcript, other: Transcript) -> float:
         return math.inf
     worst = 0.0
     for a, b in zip(one.asked, other.asked, strict=True):
-        public = a.kind == b.kind and a.declared == b.declared
+        public = a.declared == b.declared and a.also == b.also
         if not public or not np.array_equal(a.made_for, b.made_for):
             return math.inf
         if not (np.isfinite(a.exact).all() and np.isfinite(b.exact).all()):
             return math.inf
-        if a.kind.startswith("release"):
+        kind = type(a.declared.mechanism)
+        if kind in _ADDITIVE:
             for asked in (a, b):
-                worst = max(worst, float(np.linalg.norm(asked.exact)) / asked.declared[2])
+                length = float(np.linalg.norm(asked.exact))
+                worst = max(worst, length / asked.declared.magnitude)
         if not one.secret:
-            worst = max(worst, _MOVES[a.kind](a, b))
+            worst = max(worst, _MOVES[kind](a, b))
     return worst
 
 
 def _length(a: Asked, b: Asked) -> float:
     moved = float(np.linalg.norm(a.exact - b.exact))
-    if a.kind == "release_gaussian" and len(a.declared) > 5:
+    if isinstance(a.declared.mechanism, ProjectedGaussianNoise):
         # Seen through a random matrix of so many columns, lengths have a law, with this tail.
-        moved /= 1.0 + 7.0 / math.sqrt(a.declared[5])
+        moved /= 1.0 + 7.0 / math.sqrt(a.declared.mechanism.dimension)
     return moved / a.made_for
 
 
@@ -235,9 +254,9 @@ def _in_runs(a: Asked, b: Asked) -> float:
     return float(np.ptp(scores[0] - scores[1])) / (2.0 * a.made_for)
 
 
-_MOVES: dict[str, Callable[[Asked, Asked], float]] = {
-    **dict.fromkeys(("release_gaussian", "release_l2", "release_local"), _length),
-    **dict.fromkeys(("choose_least", "choose_exponentially"), _spread),
-    **dict.fromkeys(("choose_generalized", "choose_first_above"), _each),
-    "choose_in_runs": _in_runs,
+_MOVES: dict[type, Callable[[Asked, Asked], float]] = {
+    **dict.fromkeys(_ADDITIVE, _length),
+    **dict.fromkeys((PermuteAndFlip, ExponentialMechanism), _spread),
+    **dict.fromkeys((GeneralizedExponentialMechanism, AboveThreshold), _each),
+    ExponentialMechanismOverRuns: _in_runs,
 }

@@ -9,12 +9,13 @@ from scipy import sparse
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.clipping import FlatClipping
-from dpglm.oracle.gradients import Oracle, clipped_gradient_sum
+from dpglm.oracle.gradients import Oracle, clipped_gradient_sum, gradient_release
 from dpglm.oracle.parts import part_oracles
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.curator import Curator
 from dpglm.privacy.events import Composed, Gaussian, Parallel, Repeated
 from dpglm.privacy.noise import SeededNoise
+from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.problem import Logistic
 
 CLIP = FlatClipping(0.5)
@@ -48,14 +49,18 @@ def test_parts_hold_their_rows_and_know_how_many(layout, weighted):
 
 
 def test_releases_of_parts_are_parallel_and_those_before_and_after_compose():
+    def ask(oracle, multiplier):
+        noise = GaussianNoise(multiplier)
+        declared = gradient_release(oracle.rows.spec, oracle.curator.adjacency, CLIP, noise)
+        oracle.noisy_gradient(declared, np.zeros(3), CLIP)
+
     oracle = oracle_of()
-    w = np.zeros(3)
-    oracle.noisy_gradient(w, CLIP, 5.0)
+    ask(oracle, 5.0)
     first, second = part_oracles(oracle, [np.arange(3), np.arange(3, 10)])
-    first.noisy_gradient(w, CLIP, 1.0)
-    second.noisy_gradient(w, CLIP, 2.0)
-    first.noisy_gradient(w, CLIP, 1.0)
-    oracle.noisy_gradient(w, CLIP, 5.0)
+    ask(first, 1.0)
+    ask(second, 2.0)
+    ask(first, 1.0)
+    ask(oracle, 5.0)
     parallel = Parallel((Repeated(Gaussian(1.0), 2), Gaussian(2.0)))
     assert oracle.curator.event == Composed((Repeated(Gaussian(5.0), 2), parallel))
 

@@ -273,9 +273,7 @@ def test_theorem_6_3_bounds_the_gradient_of_a_random_iterate():
 def test_the_whole_budget_is_spent_and_no_more(solver, problem, budget, adjacency):
     plan = solver.plan(problem, budget, DATA, adjacency)
     assert within_budget(plan.event, adjacency, budget)
-    less = dataclasses.replace(
-        plan.method, noise_multiplier=plan.method.noise_multiplier * (1 - 1e-6)
-    )
+    less = plan.method.with_multiplier(plan.method.noise_multiplier * (1 - 1e-6))
     assert not within_budget(less.event, adjacency, budget)
 
 

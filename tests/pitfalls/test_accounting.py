@@ -22,7 +22,6 @@ from dpglm.ledger.filters import make_filter
 from dpglm.oracle import gradients
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import clipped_gradient_sum
-from dpglm.privacy import curator as mechanisms
 from dpglm.privacy.accounting.accountants import PLDAccountant, accountant_for
 from dpglm.privacy.accounting.convolution import fourier
 from dpglm.privacy.accounting.convolution.rare_losses import Scaled
@@ -31,6 +30,9 @@ from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import ApproximateDP, GaussianDP
 from dpglm.privacy.events import Composed, Gaussian, Laplace, PoissonSampled, Repeated
 from dpglm.privacy.events import basic as basic_events
+from dpglm.privacy.noise import additive
+from dpglm.privacy.releases import Bounded
+from dpglm.privacy.selection import mechanisms as selections
 from dpglm.problem import Logistic, Problem
 from dpglm.selection import BestIterate, ConfidenceBoosting, NormGridSearch
 from dpglm.solvers.gradient import noisy_gd
@@ -84,12 +86,16 @@ def test_pitfall_09_noise_falls_as_epsilon_grows(rate):
 
 
 def test_pitfall_09_sensitivity_is_not_divided_by_the_batch_size():
-    honest = mechanisms.BoundedSum
+    honest = gradients.sum_release
 
-    def divided(value, contribution_bound, **options):
-        return honest(value, contribution_bound=contribution_bound / 6.0, **options)
+    def declared(*args, bound, **options):
+        return honest(*args, bound=bound / 6.0, **options)
 
-    bug = mock.patch.object(gradients, "BoundedSum", divided)
+    def asked(value, bound):
+        return Bounded(value, bound / 6.0)
+
+    # In both places, as the curator compares them.
+    bug = mock.patch.multiple(gradients, sum_release=declared, Bounded=asked)
     caught(bug, a_sum_has_noise_for_a_whole_row, 0.3)
 
 
@@ -262,11 +268,11 @@ def answered_alike():
     """Noise and choices that happen to be the same whatever the data."""
     with contextlib.ExitStack() as stack:
         same = mock.patch.object(
-            mechanisms, "add_gaussian", lambda value, *_: np.full_like(value, 0.1)
+            additive, "add_gaussian", lambda value, *_: np.full_like(value, 0.1)
         )
         stack.enter_context(same)
         for choice in CHOICES:
-            stack.enter_context(mock.patch.object(mechanisms, choice, return_value=1))
+            stack.enter_context(mock.patch.object(selections, choice, return_value=1))
         yield
 
 

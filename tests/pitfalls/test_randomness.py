@@ -19,7 +19,7 @@ from dpglm.oracle import gradients
 from dpglm.oracle.gradients import Oracle
 from dpglm.privacy import curator as mechanisms
 from dpglm.privacy.budget import ApproximateDP, GaussianDP
-from dpglm.privacy.noise import SeededNoise, SystemNoise
+from dpglm.privacy.noise import SeededNoise, SystemNoise, additive
 from dpglm.problem import Logistic, Problem, Softmax
 from dpglm.solvers import run
 from tests.laws.transcripts import listening
@@ -55,7 +55,7 @@ def step_sizes_are_public():
     for data in (X, X * 0.0):
         spec = DataSpec(n_rows=20, n_features=3, row_norm=2.0)
         plan = NoisyGD(n_steps=3, clip=0.5).plan(Problem(Logistic()), GaussianDP(1.0), spec)
-        with mock.patch.object(mechanisms, "add_gaussian", lambda value, *_: np.ones_like(value)):
+        with mock.patch.object(additive, "add_gaussian", lambda value, *_: np.ones_like(value)):
             solution = run(plan, prepare_rows(data, 2.0 * y - 1.0, spec), SeededNoise(0))
         steps.append((solution.w.tolist(), [info.step_size for info in solution.history]))
     assert steps[0] == steps[1]
@@ -81,9 +81,9 @@ def test_pitfall_07_step_sizes_are_functions_of_public_numbers_alone():
     # A gradient that is normalised before noise is added has a step size of the data's making.
     honest = Oracle.noisy_gradient
 
-    def normalised(self, w, clip, *args, **options):
+    def normalised(self, declared, w, clip):
         length = np.linalg.norm(gradients.clipped_gradient_sum(self.rows, self.loss, clip, w))
-        return honest(self, w, clip, *args, **options) / max(length, 1.0)
+        return honest(self, declared, w, clip) / max(length, 1.0)
 
     caught(mock.patch.object(Oracle, "noisy_gradient", normalised), step_sizes_are_public)
 
@@ -155,8 +155,8 @@ def same_for_classes(add):
 
 @pytest.mark.parametrize("bug", [same_key, same_for_classes], ids=lambda bug: bug.__name__)
 def test_pitfall_08_steps_and_classes_have_noise_of_their_own(bug):
-    planted = bug(mechanisms.add_gaussian)
-    caught(mock.patch.object(mechanisms, "add_gaussian", planted), steps_and_classes_differ)
+    planted = bug(additive.add_gaussian)
+    caught(mock.patch.object(additive, "add_gaussian", planted), steps_and_classes_differ)
 
 
 # 10. Poisson accounting of other batches; division by the realised batch size. Statistics of
@@ -174,7 +174,7 @@ def batches_are_divided_by_their_expected_size():
         sums.append(np.array(value))
         return np.array(value)
 
-    with mock.patch.object(mechanisms, "add_gaussian", silent):
+    with mock.patch.object(additive, "add_gaussian", silent):
         history = run(plan, rows, SeededNoise(0)).history
     counts = np.array([round(-value[0] / 0.1) for value in sums])
     assert len(counts) == 50
@@ -207,7 +207,7 @@ def test_pitfall_10_batches_are_divided_by_their_expected_size():
 
 
 def test_pitfall_10_batches_may_be_empty():
-    honest = gradients.bernoulli
+    honest = mechanisms.bernoulli
 
     def never_empty(source, size, probability):
         entered = honest(source, size, probability)
@@ -215,6 +215,6 @@ def test_pitfall_10_batches_may_be_empty():
         return entered
 
     caught(
-        mock.patch.object(gradients, "bernoulli", never_empty),
+        mock.patch.object(mechanisms, "bernoulli", never_empty),
         batches_are_divided_by_their_expected_size,
     )

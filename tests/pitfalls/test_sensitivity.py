@@ -21,11 +21,10 @@ from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import clipped_gradient_sum
 from dpglm.oracle.objective import minimizers
 from dpglm.oracle.rounding import sum_rounding
-from dpglm.privacy import curator as mechanisms
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import ApproximateDP, GaussianDP
 from dpglm.privacy.events import LastIterate, Repeated
-from dpglm.privacy.noise import SeededNoise
+from dpglm.privacy.noise import SeededNoise, additive
 from dpglm.problem import L2, Logistic, Problem, Softmax, Squared
 from dpglm.solvers import Constant, OutputPerturbation, run
 from dpglm.solvers.gradient import amplification, noisy_gd
@@ -80,7 +79,7 @@ def test_pitfall_01_asymmetric_bounds_use_both_ends(bounds):
 
 @pytest.mark.parametrize("bounds", BOUNDS[:3])
 def test_pitfall_01_nothing_is_released_exactly(bounds):
-    silent = mock.patch.object(mechanisms, "add_gaussian", lambda value, *_: np.array(value))
+    silent = mock.patch.object(additive, "add_gaussian", lambda value, *_: np.array(value))
     caught(silent, nothing_is_released_exactly, bounds)
 
 
@@ -149,7 +148,7 @@ def density_ratios_stay_under_the_claim(norm):
     solver = NoisyGD(n_steps=2, step_size=eta, clip=norm, momentum=0.0, schedule=Constant())
     plan = solver.plan(Problem(Logistic(), L2(penalty)), ApproximateDP(1.0, 1e-3), spec)
     assert isinstance(plan.event, LastIterate)
-    assert exact_delta(1.0, norm, plan.method.noise_multiplier, eta, penalty) <= 1e-3
+    assert exact_delta(1.0, norm, plan.method.noise.multiplier, eta, penalty) <= 1e-3
 
 
 @pytest.mark.parametrize("norm", [0.01, 1.0, 100.0])
@@ -352,7 +351,7 @@ def intercepts_have_noise(n_classes):
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_pitfall_11_intercepts_get_noise(n_classes):
-    add = mechanisms.add_gaussian
+    add = additive.add_gaussian
 
     def but_the_last(value, std, k, source):
         noisy = add(value, std, k, source)
@@ -360,7 +359,7 @@ def test_pitfall_11_intercepts_get_noise(n_classes):
         return noisy
 
     caught(
-        mock.patch.object(mechanisms, "add_gaussian", but_the_last),
+        mock.patch.object(additive, "add_gaussian", but_the_last),
         intercepts_have_noise,
         n_classes,
     )
@@ -422,12 +421,12 @@ def test_pitfall_16_rounding_is_in_the_sensitivity():
 
 
 def test_pitfall_16_noise_is_on_a_grid():
-    add = mechanisms.add_gaussian
+    add = additive.add_gaussian
 
     def naive(value, std, k, source):
         return value + add(np.zeros_like(value), std, k, source)
 
-    bug = mock.patch.object(mechanisms, "add_gaussian", naive)
+    bug = mock.patch.object(additive, "add_gaussian", naive)
     caught(bug, released_sums_are_on_a_public_grid)
 
 

@@ -29,7 +29,7 @@ from dpglm.privacy.noise import SystemNoise
 from dpglm.problem import Logistic, Poisson, Problem
 from dpglm.selection import shares
 from dpglm.selection.search import Candidate, HeldOutSearch
-from dpglm.solvers import FrankWolfe, ObjectivePerturbation, PureGD, run
+from dpglm.solvers import FrankWolfe, ObjectivePerturbation, pure_gd, run
 from dpglm.tables.unchanged import Watch
 from tests.pitfalls.support import caught, model, small, unasked
 
@@ -40,7 +40,7 @@ PROBLEM = Problem(Logistic())
 
 
 def the_whole_is_within_the_budget():
-    ways = (NoisyGD(sampling_rate=0.05), PureGD(), FrankWolfe())
+    ways = (NoisyGD(sampling_rate=0.05), pure_gd(), FrankWolfe())
     candidates = tuple(Candidate({"way": i}, way, lambda _: PROBLEM) for i, way in enumerate(ways))
     spec = DataSpec(n_rows=2000, n_features=5, intercept=1.0)
     budget = ApproximateDP(8.0, 1e-5)

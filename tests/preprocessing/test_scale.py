@@ -60,7 +60,7 @@ def test_columns_of_which_nothing_is_seen_stay_small():
     X[:3, 1] = 0.5
     sizes, planned = sizes_of(make_rows(X))
     # As large as a column may be of which so few rows are seen.
-    np.testing.assert_allclose(sizes[1:], np.sqrt(4.0 * planned.noise.std / 3000))
+    np.testing.assert_allclose(sizes[1:], np.sqrt(4.0 * planned.counts.noise_std / 3000))
     assert sizes[1] > 0.05
 
 

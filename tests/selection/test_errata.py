@@ -9,14 +9,18 @@ import pytest
 
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
-from dpglm.oracle.choices.loss_choices import choose_least_generalized, clipped_loss_sums
+from dpglm.oracle.choices.loss_choices import (
+    choose_least_generalized,
+    clipped_loss_sums,
+    generalized_choice_release,
+)
 from dpglm.oracle.gradients import Oracle
 from dpglm.privacy import Adjacency
-from dpglm.privacy import curator as mechanisms
 from dpglm.privacy.budget import ApproximateDP
 from dpglm.privacy.curator import Curator
 from dpglm.privacy.noise import SeededNoise
 from dpglm.privacy.selection import choices
+from dpglm.privacy.selection import mechanisms as selections
 from dpglm.privacy.selection.choices import generalized_scores
 from dpglm.problem import Problem, Squared
 from dpglm.selection import BestIterate
@@ -105,11 +109,12 @@ def test_our_grid_search_clips_losses_to_its_delta(monkeypatch):
             scores, sensitivities, epsilon, failure, source
         )
 
-    monkeypatch.setattr(mechanisms, "generalized_exponential_mechanism", listening)
+    monkeypatch.setattr(selections, "generalized_exponential_mechanism", listening)
+    declared = generalized_choice_release(data, Adjacency.ZERO_OUT, [2.0, 4.0], 1.0, 0.1)
     for x in (1.0, -1.0, 0.0):
         rows = prepare_rows(np.vstack([[x], np.zeros((9, 1))]), np.ones(10), data)
         oracle = Oracle(rows, Squared(), Curator(Adjacency.ZERO_OUT, SeededNoise(0)))
-        choose_least_generalized(oracle, models, [2.0, 4.0], 1.0, 1.0, 0.1)
+        choose_least_generalized(oracle, declared, models, [2.0, 4.0], 1.0)
     scores, (sensitivities, *_) = (np.array(part) for part in zip(*told, strict=True))
     assert (np.ptp(scores, axis=0) <= sensitivities).all()
     np.testing.assert_allclose(sensitivities, [0.0, 2.0, 4.0], rtol=1e-9)

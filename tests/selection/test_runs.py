@@ -15,12 +15,11 @@ from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
 from dpglm.exceptions import PlanMismatchError
 from dpglm.oracle.clipping import FlatClipping
+from dpglm.oracle.gradients import gradient_release
 from dpglm.privacy import Adjacency, ApproximateDP
-from dpglm.privacy import curator as mechanisms_module
 from dpglm.privacy.curator import Curator
-from dpglm.privacy.events import Gaussian
-from dpglm.privacy.noise import SeededNoise
-from dpglm.privacy.releases import Release
+from dpglm.privacy.noise import SeededNoise, additive
+from dpglm.privacy.selection.mechanisms import PermuteAndFlip
 from dpglm.problem import L2, Logistic, Problem, Savage, Softmax, Squared, Tangent
 from dpglm.selection import BestIterate, ConfidenceBoosting, NormGridSearch
 from dpglm.selection.partition import partition
@@ -111,11 +110,19 @@ def test_a_training_sees_the_rows_of_its_part_only():
 
 def scores_of_choice(plan, rows, seed):
     """What the last question of a run is asked with."""
-    quiet = mock.patch.object(Curator, "choose_least", autospec=True, return_value=0)
+    release, told = Curator.release, []
+
+    def quiet(self, declared, value):
+        if not isinstance(declared.mechanism, PermuteAndFlip):
+            return release(self, declared, value)
+        told.append(value.value)
+        return 0
+
     # A choice that is not recorded is noticed in the end.
-    with quiet as told, pytest.raises(PlanMismatchError):
+    with mock.patch.object(Curator, "release", quiet), pytest.raises(PlanMismatchError):
         run(plan, rows, SeededNoise(seed))
-    return told.call_args.args[1]
+    (scores,) = told
+    return scores
 
 
 def test_the_choice_sees_the_rows_of_the_last_part_only():
@@ -126,7 +133,7 @@ def test_the_choice_sees_the_rows_of_the_last_part_only():
     assert whole.shape == (2,)
     # Rows that train change the models, so their sums are scripted away.
     fixed = mock.patch.object(
-        mechanisms_module, "add_gaussian", lambda value, *_: np.arange(value.size, dtype=float)
+        additive, "add_gaussian", lambda value, *_: np.arange(value.size, dtype=float)
     )
     with fixed:
         base = scores_of_choice(plan, rows, 3)
@@ -149,7 +156,8 @@ class Halved(Method[Any]):
 
     @property
     def releases(self):
-        return (Release("gradient", Gaussian(5.0), 1, 1.0, 5.0, 5.0, 4),)
+        noise = additive.GaussianNoise(5.0)
+        return (gradient_release(self.data, Adjacency.ZERO_OUT, FlatClipping(9.0), noise),)
 
     def prepare(self, rows, seed):
         return prepare_rows(
@@ -163,7 +171,8 @@ class Halved(Method[Any]):
 
     def step(self, state, oracle):
         zero = np.zeros(self.data.coefficient_shape)
-        return oracle.noisy_gradient(zero, FlatClipping(9.0), 5.0), StepInfo(1, 1.0)
+        (declared,) = self.releases
+        return oracle.noisy_gradient(declared, zero, FlatClipping(9.0)), StepInfo(1, 1.0)
 
     def finish(self, state):
         return state
@@ -220,9 +229,9 @@ def test_boosting_chooses_better_than_the_median_model():
     models: list[np.ndarray] = []
     choose = type(plan.method.choice).choose
 
-    def listening(choice, candidates, oracle):
+    def listening(choice, candidates, oracle, declared):
         models.extend(candidates)
-        return choose(choice, candidates, oracle)
+        return choose(choice, candidates, oracle, declared)
 
     gains = []
     with mock.patch.object(type(plan.method.choice), "choose", listening):

@@ -14,10 +14,11 @@ from dpglm.solvers import (
     NoisyGD,
     ObjectivePerturbation,
     Preprocessed,
-    PureGD,
     SufficientStatistics,
     choose,
+    pure_gd,
 )
+from dpglm.solvers.minimizer.objective_perturbation import ObjectivePerturbationMethod
 from dpglm.solvers.registry import SOLVERS
 
 SMALL = DataSpec(1000, 20, target_low=-1.0, target_high=1.0)
@@ -53,7 +54,7 @@ WHITENED = Preprocessed([Center(intercept=0.25), Whiten(exponent=0.25)], NoisyGD
         (Savage(), BUDGET, DataSpec(1000, 300, intercept=1.0), ROBUST),
         (Squared(), BUDGET, DataSpec(2**26, 5, target_low=0.0, target_high=1.0), COMPARED),
         (Logistic(), ApproximateDP(1.0, 0.0), SMALL, ObjectivePerturbation()),
-        (Softmax(), ApproximateDP(1.0, 0.0), DataSpec(1000, 20, n_outputs=3), PureGD()),
+        (Softmax(), ApproximateDP(1.0, 0.0), DataSpec(1000, 20, n_outputs=3), pure_gd()),
     ],
 )
 def test_choice(loss, budget, data, expected):
@@ -114,6 +115,7 @@ def test_single_precision_is_no_reason_for_a_lesser_solver_where_delta_is_zero()
     y = (X[:, 0] > 0).astype(int)
     model = LogisticRegression(epsilon=2.0, delta=0.0, classes=[0, 1], feature_bounds=(-1, 1))
     plan = model.fit(X, y).solution_.plan
-    assert plan.method.algorithm == "objective perturbation with L2 noise"
+    assert isinstance(plan.method, ObjectivePerturbationMethod)
+    assert plan.method.pure
     assert plan.data.dtype == "float64"
     assert model.set_params(delta=1e-5).fit(X, y).solution_.plan.data.dtype == "float32"

@@ -30,10 +30,10 @@ from dpglm.solvers import (
     NoisyGD,
     ObjectivePerturbation,
     Preprocessed,
-    PureGD,
     SufficientStatistics,
     checkpoint,
     checkpoint_file,
+    pure_gd,
     run,
 )
 
@@ -198,7 +198,7 @@ def test_a_file_that_is_written_too_late_is_found_out(killed):
         (NoisyGD(n_steps=6), None),
         (NoisyGD(n_steps=6, compare=True), None),
         (Newton(n_steps=4), None),
-        (PureGD(n_steps=4), None),
+        (pure_gd(n_steps=4), None),
         (FrankWolfe(n_steps=4), None),
         (AcceleratedMirrorDescent(), None),
         (D2P2(n_steps=4), None),
@@ -320,7 +320,7 @@ def test_another_plan_is_refused(tmp_path):
             plan_of(NoisyGD(n_steps=6), budget=ApproximateDP(1.1, 1e-5)),
             r"plan\.budget\.epsilon was 1\.0, is 1\.1",
         ),
-        (plan_of(PureGD()), r'plan\.method was "noisy_gd_method", is "pure_gd_method"'),
+        (plan_of(pure_gd(n_steps=6)), r'plan\.method\.noise was "gaussian_noise", is "l2_noise"'),
     ):
         with pytest.raises(PlanMismatchError, match=f"of another fit: .*{differs}"):
             run(other, rows(), SystemNoise(), checkpoint=path)
@@ -339,7 +339,9 @@ def test_what_cannot_be_kept_is_refused_before_anything_is_spent(tmp_path):
     penalized = Problem(Logistic(), L2(0.5), penalize_intercept=True)
     secret = steady.plan(penalized, GaussianDP(1.0), DATA)
     assert not secret.method.releases_iterates
-    holding = "whose releases count once only if one run records all of them"
+    holding = (
+        "releases about disjoint parts of the rows count once only if one run records all of them"
+    )
     wrapped = plan_of(Preprocessed([Center()], LocalSGD(n_blocks=3)))
     for plan, noise, message in (
         (secret, SystemNoise(), "iterates before the last that nobody sees"),

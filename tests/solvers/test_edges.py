@@ -28,7 +28,7 @@ from dpglm.problem import (
     SquaredHinge,
 )
 from dpglm.solvers import Auto, Newton, NoisyGD, Preprocessed, SufficientStatistics, run
-from dpglm.solvers.minimizer import pure_objective_perturbation
+from dpglm.solvers.minimizer import pure_strength
 from dpglm.solvers.parts import shrinkage
 from dpglm.solvers.parts.defaults import slope_unit
 from dpglm.solvers.parts.shrinkage import is_neutral, kept_share, shrunk
@@ -101,7 +101,7 @@ def test_without_shrinkage_they_would_be(corner):
 @pytest.mark.parametrize("corner", PENALIZED, ids=str)
 def test_without_a_strong_penalty_and_shrinkage_they_would_be(corner):
     with (
-        mock.patch.object(pure_objective_perturbation, "_bearable", return_value=0.0),
+        mock.patch.object(pure_strength, "_bearable", return_value=0.0),
         mock.patch.object(shrinkage, "kept_share", return_value=1.0),
     ):
         assert excess(*corner) > 0.02

@@ -14,11 +14,14 @@ from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
 from dpglm.exceptions import PlanMismatchError
 from dpglm.oracle.clipping import FlatClipping
+from dpglm.oracle.gradients import gradient_release
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import ApproximateDP, GaussianDP
-from dpglm.privacy.curator import BoundedSum, Curator
+from dpglm.privacy.curator import Curator
 from dpglm.privacy.events import Composed, Event, Gaussian, PoissonSampled, Repeated, canonical
 from dpglm.privacy.noise import NoiseSource, SeededNoise, SystemNoise
+from dpglm.privacy.noise.additive import GaussianNoise
+from dpglm.privacy.releases import Bounded, Release
 from dpglm.problem import Logistic, Problem
 from dpglm.solvers import NoisyGD, run
 from dpglm.solvers.base import Method, Plan, StepInfo
@@ -59,7 +62,9 @@ class Scripted(Method[int]):
 
     def step(self, state, oracle):
         for multiplier, rate in self.script[state]:
-            oracle.noisy_gradient(np.zeros(2), CLIP, multiplier, rate)
+            noise = GaussianNoise(multiplier)
+            declared = gradient_release(SPEC, Adjacency.ZERO_OUT, CLIP, noise, sampling_rate=rate)
+            oracle.noisy_gradient(declared, np.zeros(2), CLIP)
         return state + 1, StepInfo(state + 1, 0.1, 1.0)
 
     def finish(self, state: int) -> Any:
@@ -177,14 +182,14 @@ def test_a_release_is_recorded_before_its_noise_is_drawn():
             raise OSError("no entropy")
 
     curator = Curator(Adjacency.ZERO_OUT, Failing())
-    total = BoundedSum(np.zeros(2), contribution_bound=1.0, magnitude=2.0)
+    declared = Release("sum", GaussianNoise(2.0), Adjacency.ZERO_OUT, 1.0, 2, magnitude=2.0)
     with pytest.raises(OSError, match="entropy"):
-        curator.release_gaussian(total, 2.0)
+        curator.release(declared, Bounded(np.zeros(2), 1.0))
     assert curator.event == canonical(Gaussian(2.0))
 
 
 def test_a_private_sum_does_not_show_itself():
-    total = BoundedSum(np.array([123.456]), contribution_bound=1.0, magnitude=2.0)
+    total = Bounded(np.array([123.456]), 1.0)
     assert "123" not in repr(total)
     assert "123" not in str(total)
 

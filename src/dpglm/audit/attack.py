@@ -16,7 +16,6 @@ from dpglm._validation import check_integer, check_one_of, check_real
 from dpglm.audit.claims import Claim
 from dpglm.audit.games import FunctionGame, Game, PlanGame, pays_for_all
 from dpglm.audit.guessing import choose_guess, first_unless_beaten, ratio_to
-from dpglm.audit.listening import listening
 from dpglm.audit.neighbours import Neighbours, worst_neighbours
 from dpglm.audit.planted import planted
 from dpglm.audit.report import AuditReport, described
@@ -239,5 +238,5 @@ class _Watch:
 def _play(
     game: Game, first: bool, sources: Sequence[NoiseSource], planted_bug: str | None
 ) -> list[Observation]:
-    with planted(planted_bug), listening():
+    with planted(planted_bug):
         return [game.play(first, source) for source in sources]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from dpglm.audit.claims import Claim
 from dpglm.audit.games import PlanGame, left_out, pays_for_all
 from dpglm.audit.laws import ChoiceLaw, DensityLaw
-from dpglm.audit.listening import Recording, listening
+from dpglm.audit.listening import Recording
 from dpglm.audit.neighbours import worst_neighbours
 from dpglm.audit.planted import planted
 from dpglm.audit.report import AuditReport, described
@@ -156,7 +156,7 @@ def exact_audit(plan: Plan, *, planted_bug: str | None = None) -> AuditReport:
     1.0
     """
     claim = Claim.of(plan)
-    with planted(planted_bug), listening():
+    with planted(planted_bug):
         # The law of a sample of several rows that contribute would be a mixture of many.
         pairs = [pair for pair in worst_neighbours(plan) if not pair.others_contribute]
         found = [(LawPair.of(PlanGame(pair, True, plan)), pair.name) for pair in pairs]

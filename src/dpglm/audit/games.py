@@ -11,16 +11,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpglm.audit.laws import DensityLaw, Law
-from dpglm.audit.listening import OutOfStepError, Recording, Release, Replay
+from dpglm.audit.listening import SECRET, OutOfStepError, Recording, Released, Replay
 from dpglm.audit.neighbours import Neighbours
 from dpglm.audit.scores import Observation
 from dpglm.exceptions import PlanMismatchError
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.events import ObjectivePerturbation, RandomlyRepeated
+from dpglm.privacy.events import RandomlyRepeated
 from dpglm.privacy.events.branches import leaves
 from dpglm.privacy.noise import NoiseSource
 from dpglm.solvers.base import Plan
-from dpglm.solvers.minimizer.pure_objective_perturbation import PURE_MINIMISER
 from dpglm.solvers.run import run
 
 __all__ = ["FunctionGame", "Game", "PlanGame", "left_out", "pays_for_all"]
@@ -31,10 +30,8 @@ _CERTAIN = 1e6
 
 def pays_for_all(plan: Plan) -> bool:
     """Whether a plan's claim covers every single release, not only the returned model."""
-    secret = (ObjectivePerturbation, RandomlyRepeated)
-    is_secret = any(isinstance(basic, secret) for basic in leaves(plan.event))
-    # Its event alone does not tell; stages put their names in front.
-    is_secret |= any(one.quantity.endswith(PURE_MINIMISER) for one in plan.method.releases)
+    is_secret = any(isinstance(basic, RandomlyRepeated) for basic in leaves(plan.event))
+    is_secret |= any(isinstance(one.mechanism, SECRET) for one in plan.method.releases)
     return plan.method.releases_iterates and not is_secret
 
 
@@ -58,7 +55,7 @@ class Game(abc.ABC):
 
     @abc.abstractmethod
     def play(self, first: bool, noise: NoiseSource) -> Observation:
-        """Run once on the first or the second data set; within ``listening``."""
+        """Run once on the first or the second data set."""
 
 
 @final
@@ -143,7 +140,7 @@ class PlanGame(Game):
             return [], np.empty(0)
 
 
-def _log_ratio(release: Release, first: Law, second: Law, adjacency: Adjacency) -> float:
+def _log_ratio(release: Released, first: Law, second: Law, adjacency: Adjacency) -> float:
     rate = release.sampling_rate
     if rate == 1.0 or not (isinstance(first, DensityLaw) and isinstance(second, DensityLaw)):
         return first.log_density(release.value) - second.log_density(release.value)

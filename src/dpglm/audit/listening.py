@@ -1,28 +1,42 @@
-"""Runs that are listened to: everything released, and what it would have been on other rows."""
+"""Runs under observation: everything released, and its law on the same or on other rows."""
 
 from __future__ import annotations
 
-import abc
-import contextlib
-from collections.abc import Callable, Iterator, Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, final
-from unittest import mock
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpglm.audit.laws import GaussianLaw, L2Law, Law, UnknownLaw, choice_law, flip_law
-from dpglm.oracle import gradients
-from dpglm.oracle.gradient_sums import differences, projection
-from dpglm.privacy import curator as mechanisms
-from dpglm.privacy.noise import NoiseSource
+from dpglm.privacy.noise import NoiseSource, bernoulli
+from dpglm.privacy.noise.additive import (
+    GaussianNoise,
+    L2Noise,
+    LocalGaussianNoise,
+    Messages,
+    ProjectedGaussianNoise,
+)
+from dpglm.privacy.noise.linear_terms import GaussianLinearTerm, L2LinearTerm
+from dpglm.privacy.observer import Observer
+from dpglm.privacy.releases import AnyRelease, Mechanism
 from dpglm.privacy.selection.choices import generalized_scores
+from dpglm.privacy.selection.mechanisms import (
+    BoundedScores,
+    ExponentialMechanism,
+    ExponentialMechanismOverRuns,
+    GeneralizedExponentialMechanism,
+    PermuteAndFlip,
+    Runs,
+)
 
-__all__ = ["OutOfStepError", "Recording", "Release", "Replay", "listening"]
+__all__ = ["SECRET", "OutOfStepError", "Recording", "Released", "Replay"]
 
-Draw = Callable[[NoiseSource], Any]
+SECRET = (GaussianLinearTerm, L2LinearTerm)
+"""Mechanisms whose draws enter a computation and are never shown."""
 
 
 class OutOfStepError(Exception):
@@ -31,7 +45,7 @@ class OutOfStepError(Exception):
 
 @final
 @dataclass(frozen=True, eq=False)
-class Release:
+class Released:
     """Something that left, and its law on the rows of the run.
 
     Parameters
@@ -50,22 +64,8 @@ class Release:
     sampling_rate: float
 
 
-class _Listener(NoiseSource):
-    """A noise source that hears of every release that draws from it."""
-
-    is_private: ClassVar[bool] = False
-
-    @abc.abstractmethod
-    def release(self, law: Law, draw: Draw) -> Any:
-        """Hand out a release, drawn with ``draw`` or known already."""
-
-    @abc.abstractmethod
-    def sample(self, size: int, rate: float, draw: Draw) -> NDArray[np.bool_]:
-        """Hand out a Poisson sample."""
-
-
 @final
-class Recording(_Listener):
+class Recording(NoiseSource, Observer):
     """Draws from another source and keeps what is released.
 
     Parameters
@@ -75,34 +75,39 @@ class Recording(_Listener):
 
     Attributes
     ----------
-    releases : list of Release
+    releases : list of Released
         In order.
     public : list of ndarray
-        Random words that are not noise: the public randomness of the run.
+        Random words that are not noise: the public randomness of the run, and what linear terms
+        of perturbed objectives were drawn from.
     """
 
     name: ClassVar[str] = "recorded"
+    is_private: ClassVar[bool] = False
 
     def __init__(self, source: NoiseSource) -> None:
         self._source = source
-        self._rate = 1.0
-        self.releases: list[Release] = []
+        self.releases: list[Released] = []
         self.public: list[NDArray[np.uint64]] = []
+
+    @property
+    def observer(self) -> Observer:
+        return self
 
     def words(self, count: int) -> NDArray[np.uint64]:
         self.public.append(self._source.words(count))
         return self.public[-1]
 
-    def release(self, law: Law, draw: Draw) -> Any:
-        value = draw(self._source)
-        self.releases.append(Release(np.array(value), law, self._rate))
-        self._rate = 1.0
-        return value
+    def answer(self, declared: AnyRelease, value: Any) -> Any:
+        if isinstance(declared.mechanism, SECRET):
+            return declared.mechanism.draw(declared, value, self)
+        law = _law(declared, value)
+        answer = declared.mechanism.draw(declared, value, self._source)
+        self.releases.append(Released(np.array(answer), law, declared.sampling_rate))
+        return answer
 
-    def sample(self, size: int, rate: float, draw: Draw) -> NDArray[np.bool_]:
-        self._rate = rate
-        sampled: NDArray[np.bool_] = draw(self._source)
-        return sampled
+    def sample(self, n_rows: int, sampling_rate: float) -> NDArray[np.bool_]:
+        return bernoulli(self._source, n_rows, sampling_rate)
 
     @property
     def is_sampled(self) -> bool:
@@ -111,7 +116,7 @@ class Recording(_Listener):
 
 
 @final
-class Replay(_Listener):
+class Replay(NoiseSource, Observer):
     """Releases again what a recorded run released, and keeps what the law would have been.
 
     Parameters
@@ -127,11 +132,16 @@ class Replay(_Listener):
     """
 
     name: ClassVar[str] = "replayed"
+    is_private: ClassVar[bool] = False
 
     def __init__(self, recording: Recording) -> None:
         self._public = iter(recording.public)
         self._releases = iter(recording.releases)
         self.laws: list[Law] = []
+
+    @property
+    def observer(self) -> Observer:
+        return self
 
     def words(self, count: int) -> NDArray[np.uint64]:
         words = next(self._public, None)
@@ -139,86 +149,68 @@ class Replay(_Listener):
             raise OutOfStepError
         return words
 
-    def release(self, law: Law, draw: Draw) -> Any:
+    def answer(self, declared: AnyRelease, value: Any) -> Any:
+        if isinstance(declared.mechanism, SECRET):
+            return declared.mechanism.draw(declared, value, self)
         release = next(self._releases, None)
         if release is None:
             raise OutOfStepError
-        self.laws.append(law)
+        self.laws.append(_law(declared, value))
         # Methods may change arrays that they are given.
         return release.value.copy() if release.value.ndim else release.value.item()
 
-    def sample(self, size: int, rate: float, draw: Draw) -> NDArray[np.bool_]:
-        return np.ones(size, dtype=bool)
+    def sample(self, n_rows: int, sampling_rate: float) -> NDArray[np.bool_]:
+        return np.ones(n_rows, dtype=bool)
 
 
-def _gaussian(value: Any, std: float, *_: Any) -> Law:
-    return GaussianLaw(np.array(value, dtype=np.float64), std)
+def _law(declared: AnyRelease, value: Any) -> Law:
+    law = _LAWS.get(type(declared.mechanism))
+    return UnknownLaw() if law is None else law(declared, value)
 
 
-def _l2(value: Any, scale: float, *_: Any) -> Law:
-    return L2Law(np.array(value, dtype=np.float64), scale)
+def _gaussian(declared: AnyRelease, value: Any) -> Law:
+    return GaussianLaw(np.array(value, dtype=np.float64), declared.noise_scale)
 
 
-def _generalized(scores: Any, sensitivities: Any, epsilon: float, failure: float) -> Law:
-    return choice_law(generalized_scores(scores, sensitivities, epsilon, failure), 1.0, epsilon)
+def _local(declared: AnyRelease, value: Messages) -> Law:
+    std = declared.noise_scale * math.sqrt(value.senders)
+    return GaussianLaw(np.array(value.total, dtype=np.float64), std)
 
 
-def _in_runs(scores: Any, lengths: Any, sensitivity: float, epsilon: float) -> Law:
-    return choice_law(scores, sensitivity, epsilon, lengths)
+def _l2(declared: AnyRelease, value: Any) -> Law:
+    return L2Law(np.array(value, dtype=np.float64), declared.noise_scale)
 
 
-def _unknown(*_: Any) -> Law:
-    return UnknownLaw()
+def _generalized(declared: Any, value: BoundedScores) -> Law:
+    mechanism = declared.mechanism
+    bounds = [declared.adjacency.sum_sensitivity(one) for one in value.contribution_bounds]
+    scores = generalized_scores(value.scores, bounds, mechanism.epsilon, mechanism.failure)
+    return choice_law(scores, 1.0, mechanism.epsilon)
 
 
-# All ways in which a curator lets something out, and the law of each from its arguments.
-_RELEASES: Mapping[str, Callable[..., Law]] = MappingProxyType(
+def _in_runs(declared: Any, value: Runs) -> Law:
+    epsilon = declared.mechanism.epsilon
+    return choice_law(value.scores, declared.sensitivity, epsilon, value.lengths)
+
+
+def _exponential(declared: Any, value: Any) -> Law:
+    return choice_law(value, declared.sensitivity, declared.mechanism.epsilon)
+
+
+def _permute_and_flip(declared: Any, value: Any) -> Law:
+    return flip_law(value, declared.sensitivity, declared.mechanism.epsilon)
+
+
+# The law of what each mechanism draws; of others nothing is known.
+_LAWS: Mapping[type[Mechanism[Any, Any]], Callable[[AnyRelease, Any], Law]] = MappingProxyType(
     {
-        "add_gaussian": _gaussian,
-        "add_l2_noise": _l2,
-        "exponential_mechanism": choice_law,
-        "exponential_mechanism_in_runs": _in_runs,
-        "first_above": _unknown,
-        "generalized_exponential_mechanism": _generalized,
-        "permute_and_flip": flip_law,
+        ExponentialMechanism: _exponential,
+        ExponentialMechanismOverRuns: _in_runs,
+        GaussianNoise: _gaussian,
+        GeneralizedExponentialMechanism: _generalized,
+        L2Noise: _l2,
+        LocalGaussianNoise: _local,
+        PermuteAndFlip: _permute_and_flip,
+        ProjectedGaussianNoise: _gaussian,
     }
 )
-_SAMPLERS = (differences, gradients, projection)
-
-
-@contextlib.contextmanager
-def listening() -> Iterator[None]:
-    """Let ``Recording`` and ``Replay`` hear what curators release.
-
-    Notes
-    -----
-    Only curators with such a source are heard: fits in other threads are as always. One of these
-    at a time in a process.
-    """
-    with contextlib.ExitStack() as stack:
-        for name, law in _RELEASES.items():
-            heard = _heard(getattr(mechanisms, name), law)
-            stack.enter_context(mock.patch.object(mechanisms, name, heard))
-        for module in _SAMPLERS:
-            sampled = _sampled(module.bernoulli)
-            stack.enter_context(mock.patch.object(module, "bernoulli", sampled))
-        yield
-
-
-def _heard(original: Callable[..., Any], law: Callable[..., Law]) -> Callable[..., Any]:
-    def release(*arguments: Any) -> Any:
-        *given, source = arguments
-        if not isinstance(source, _Listener):
-            return original(*arguments)
-        return source.release(law(*given), lambda inner: original(*given, inner))
-
-    return release
-
-
-def _sampled(original: Callable[..., Any]) -> Callable[..., Any]:
-    def bernoulli(source: NoiseSource, size: int, probability: float) -> Any:
-        if not isinstance(source, _Listener):
-            return original(source, size, probability)
-        return source.sample(size, probability, lambda inner: original(inner, size, probability))
-
-    return bernoulli

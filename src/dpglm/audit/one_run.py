@@ -12,7 +12,7 @@ from dpglm.audit.claims import Claim
 from dpglm.audit.games import pays_for_all
 from dpglm.audit.guesses_of_canaries import best_number_of_guesses, epsilon_of_guesses
 from dpglm.audit.laws import GaussianLaw
-from dpglm.audit.listening import Recording, Replay, listening
+from dpglm.audit.listening import Recording, Replay
 from dpglm.audit.neighbours import HUGE, Table, prepared, target_ends
 from dpglm.audit.planted import planted
 from dpglm.audit.report import AuditReport, described
@@ -91,7 +91,7 @@ def audit_in_one_run(
         raise ValueError(f"plan must pay for all that it releases, got {plan.method!r}")
     coins = np.random.default_rng(random_state).random(canaries) < 0.5
     noise = SystemNoise() if seed is None else SeededNoise(seed)
-    with planted(planted_bug), listening():
+    with planted(planted_bug):
         scores = _scores(plan, canaries, coins, Recording(noise))
     mu = gdp.mu(claim.epsilon, claim.delta) if claim.mu is None else claim.mu
     guesses = best_number_of_guesses(canaries, mu, claim.delta, confidence)

@@ -16,9 +16,11 @@ from dpglm.data import prepare
 from dpglm.oracle import gradients
 from dpglm.oracle.clipping import Clipping
 from dpglm.oracle.gradients import Oracle, clipped_gradient_sum
-from dpglm.privacy import curator as mechanisms
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.noise import NoiseSource, SeededNoise
+from dpglm.privacy.noise import NoiseSource, SeededNoise, additive
+from dpglm.privacy.noise.linear_terms import GaussianLinearTerm, L2LinearTerm, SecretNoise
+from dpglm.privacy.releases import Release
+from dpglm.privacy.selection import mechanisms as selections
 
 __all__ = ["PLANTED", "PlantedBug", "planted"]
 
@@ -76,11 +78,12 @@ def planted(name: str | None) -> AbstractContextManager[Any]:
 
 @contextlib.contextmanager
 def _in_mechanisms(**changes: Callable[[Function], Function]) -> Iterator[None]:
-    """Replace functions that curators call; each change makes the new one from the old."""
+    """Replace functions that mechanisms draw with; each change makes the new one from the old."""
     with contextlib.ExitStack() as stack:
         for name, change in changes.items():
-            changed = change(getattr(mechanisms, name))
-            stack.enter_context(mock.patch.object(mechanisms, name, changed))
+            module = selections if name in _CHOICES else additive
+            changed = change(getattr(module, name))
+            stack.enter_context(mock.patch.object(module, name, changed))
         yield
 
 
@@ -118,15 +121,22 @@ def _weaker(scale: float, epsilon: float) -> AbstractContextManager[None]:
     return _in_mechanisms(**noise, **choices)
 
 
-def _changed_secret(change: Function) -> AbstractContextManager[Any]:
+@contextlib.contextmanager
+def _changed_secret(change: Function) -> Iterator[None]:
     """Change the noise that enters a perturbed objective."""
-    original = mechanisms.Curator.objective_noise
+    with contextlib.ExitStack() as stack:
+        for kind in (GaussianLinearTerm, L2LinearTerm):
+            changed = _secretly(kind.draw, change)
+            stack.enter_context(mock.patch.object(kind, "draw", changed))
+        yield
 
-    def changed(*arguments: Any) -> mechanisms.SecretNoise:
+
+def _secretly(original: Function, change: Function) -> Function:
+    def draw(*arguments: Any) -> SecretNoise:
         secret = original(*arguments)
-        return mechanisms.SecretNoise(change(secret.value), secret.rounding)
+        return SecretNoise(change(secret.value), secret.rounding)
 
-    return mock.patch.object(mechanisms.Curator, "objective_noise", changed)
+    return draw
 
 
 @contextlib.contextmanager
@@ -158,8 +168,15 @@ def _no_clipping() -> Iterator[None]:
         yield
 
 
-def _wrong_relation() -> AbstractContextManager[Any]:
-    return mock.patch.object(Adjacency, "sum_sensitivity", lambda self, bound: bound)
+@contextlib.contextmanager
+def _wrong_relation() -> Iterator[None]:
+    # A plan that was made before keeps the scales that it worked out.
+    anew = property(lambda release: release.mechanism.scale(release))
+    with (
+        mock.patch.object(Adjacency, "sum_sensitivity", lambda self, bound: bound),
+        mock.patch.object(Release, "scale", anew),
+    ):
+        yield
 
 
 def _fixed_seed() -> AbstractContextManager[None]:
@@ -173,10 +190,10 @@ def _fixed_seed() -> AbstractContextManager[None]:
 def _unnoised_step_size() -> AbstractContextManager[Any]:
     original = Oracle.noisy_gradient
 
-    def planted_gradient(self: Oracle, w: Any, clipping: Clipping, *rest: Any, **more: Any) -> Any:
+    def planted_gradient(self: Oracle, declared: Any, w: Any, clipping: Clipping) -> Any:
         exact = clipped_gradient_sum(self.rows, self.loss, clipping, w)
         length = float(np.linalg.norm(exact)) / clipping.bound
-        return original(self, w, clipping, *rest, **more) / (1.0 + length)
+        return original(self, declared, w, clipping) / (1.0 + length)
 
     return mock.patch.object(Oracle, "noisy_gradient", planted_gradient)
 

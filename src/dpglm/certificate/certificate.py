@@ -33,7 +33,7 @@ from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget, default_delta
 from dpglm.privacy.events import Event
 from dpglm.privacy.noise import NoiseSource
-from dpglm.privacy.releases import Release
+from dpglm.privacy.releases import AnyRelease
 from dpglm.problem import Problem
 from dpglm.solvers.base import Plan, Solution
 
@@ -115,7 +115,7 @@ class Certificate:
     accountant_version: str
     noise_source: str
     noise_is_private: bool
-    releases: tuple[Release, ...]
+    releases: tuple[AnyRelease, ...]
     public_facts: tuple[PublicFact, ...]
     versions: Mapping[str, str]
     model_digest: str

@@ -13,7 +13,7 @@ from dpglm.privacy import gdp
 from dpglm.privacy.accounting.accountants import GaussianAccountant, accountant_for
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.events import Event, Parallel, RandomlyRepeated, canonical
-from dpglm.privacy.releases import Release
+from dpglm.privacy.releases import AnyRelease
 from dpglm.solvers.base import Stage
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Spending:
     """
 
     stage: str
-    releases: tuple[Release, ...]
+    releases: tuple[AnyRelease, ...]
     epsilon: float
     mu: float | None
     is_gaussian: bool
@@ -159,6 +159,6 @@ def spending_in_words(one: Spending) -> str:
     return "; ".join(parts)
 
 
-def _in_words(release: Release) -> str:
+def _in_words(release: AnyRelease) -> str:
     times = "" if release.count == 1 else f"{release.count} times, "
     return f"{release.quantity} ({times}noise multiplier {plain_number(release.noise_multiplier)})"

@@ -33,7 +33,7 @@ from dpglm.privacy.events import (
 )
 from dpglm.privacy.noise import SystemNoise
 from dpglm.privacy.noise.opendp import OpenDPNoise
-from dpglm.privacy.releases import Release
+from dpglm.privacy.releases import AnyRelease
 from dpglm.problem import Target
 from dpglm.solvers.base import Plan
 
@@ -306,7 +306,7 @@ def _check_noise(certificate: Certificate, plan: Plan) -> str | None:
     return None
 
 
-def _least_noise(certificate: Certificate, release: Release) -> float:
+def _least_noise(certificate: Certificate, release: AnyRelease) -> float:
     """Scale of the noise in exact arithmetic, from the definition."""
     sensitivity = certificate.adjacency.sum_sensitivity(release.contribution_bound)
     return release.noise_multiplier * sensitivity

@@ -7,19 +7,17 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
+from numpy.typing import NDArray
 
+from dpglm.data.rows import Rows
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.rounding import MOST_ROWS
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.curator import BoundedSum
-from dpglm.privacy.events import Event, Gaussian
-from dpglm.privacy.noise.scales import noise_scale
-from dpglm.privacy.releases import Release
+from dpglm.privacy.events import Event
+from dpglm.privacy.noise.additive import GaussianNoise
+from dpglm.privacy.releases import Release, SumRelease
 
-__all__ = ["NUMBER_OF_ROWS", "CountedRows", "shrinking_share"]
-
-NUMBER_OF_ROWS = "number of rows"
-"""What is released, in words."""
+__all__ = ["CountedRows", "shrinking_share"]
 
 # Noise is beyond so many standard deviations less often than floats can say: Phi(-40) < 1e-349.
 _FARTHEST = 40.0
@@ -53,7 +51,7 @@ class CountedRows:
     @property
     def event(self) -> Event:
         """What the number costs."""
-        return Gaussian(self.noise_multiplier)
+        return self.release.event
 
     @property
     def most(self) -> int:
@@ -68,20 +66,23 @@ class CountedRows:
         return min(math.ceil(wanted), MOST_ROWS)
 
     @property
-    def release(self) -> Release:
+    def release(self) -> SumRelease:
         """The release of the number."""
-        sigma = self.noise_multiplier
-        scale = noise_scale(Adjacency.ADD_REMOVE, 1.0, sigma, 1, 2.0 * MOST_ROWS)
-        return Release(NUMBER_OF_ROWS, self.event, 1, 1.0, sigma, scale.std, 1)
+        return Release(
+            "number of rows",
+            GaussianNoise(self.noise_multiplier),
+            Adjacency.ADD_REMOVE,
+            1.0,
+            magnitude=2.0 * MOST_ROWS,
+        )
 
     def share(self, oracle: Oracle) -> float:
         """Release the number and say with which share each row counts, at most 1."""
-        total = BoundedSum(
-            np.array([float(min(oracle.rows.n_rows, MOST_ROWS))]),
-            contribution_bound=1.0,
-            magnitude=2.0 * MOST_ROWS,
-        )
-        noisy = float(oracle.curator.release_gaussian(total, self.noise_multiplier)[0])
+
+        def kernel(rows: Rows) -> NDArray[np.float64]:
+            return np.array([float(min(rows.n_rows, MOST_ROWS))])
+
+        noisy = float(oracle.noisy_sum(self.release, kernel, 1.0)[0])
         largest = noisy + _FARTHEST * self.noise_multiplier
         return min(1.0, _LESS * self.most / max(largest, 1.0))
 

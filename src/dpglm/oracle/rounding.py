@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import math
+from typing import TypeVar
 
 import numpy as np
 
 from dpglm.data.memory import dense, sparse
 from dpglm.data.spec import DataSpec
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.noise.scales import NoiseScale, noise_scale
+from dpglm.privacy.releases import Mechanism, Release
 
 __all__ = [
     "MOST_ROWS",
     "contribution_rounding",
-    "row_sum_noise",
     "sum_magnitude",
+    "sum_release",
     "sum_rounding",
 ]
+
+V = TypeVar("V")
+R = TypeVar("R")
 
 _TREE = 2**15
 """More than the additions by which sums of partitions can differ from one chain of blocks."""
@@ -111,11 +115,11 @@ def sum_rounding(spec: DataSpec, adjacency: Adjacency, bound: float) -> float:
     Below the normal range errors are absolute: each operation on a slope or a product errs by at
     most the smallest normal number, even where results are flushed to zero.
 
-    The compiled sums (``data/compiled/_kernels.c``) compute a row's contribution by the same
-    operations wherever the row stands. Not covered: what they do not know (more than 64 classes,
-    other losses, other solvers' sums) goes through BLAS, which under ``add_remove`` may round a
-    row's prediction by the row's place in its block, so that one row more could change the last
-    bits of other rows' contributions.
+    The compiled sums (``data/_kernels.c``) compute a row's contribution by the same operations
+    wherever the row stands. Not covered: what they do not know (more than 64 classes, other
+    losses, other solvers' sums) goes through BLAS, which under ``add_remove`` may round a row's
+    prediction by the row's place in its block, so that one row more could change the last bits of
+    other rows' contributions.
     """
     contribution = bound * (1.0 + contribution_rounding(spec))
     fine = float(np.finfo(np.float64).eps) / 2
@@ -141,35 +145,56 @@ def sum_rounding(spec: DataSpec, adjacency: Adjacency, bound: float) -> float:
     return excess + 2.0 * (block_error + across) * contribution
 
 
-def row_sum_noise(
-    data: DataSpec, adjacency: Adjacency, bound: float, noise_multiplier: float, coordinates: int
-) -> NoiseScale:
-    """Work out the noise of a released sum over rows.
+def sum_release(
+    quantity: str,
+    data: DataSpec,
+    adjacency: Adjacency,
+    mechanism: Mechanism[V, R],
+    *,
+    bound: float,
+    coordinates: int,
+    count: int = 1,
+    sampling_rate: float = 1.0,
+    extra_rounding: float = 0.0,
+) -> Release[V, R]:
+    """Declare the release of a sum over rows.
 
     Parameters
     ----------
+    quantity : str
+        What it is, in words.
     data : DataSpec
-        Public facts.
+        Public facts of the rows.
     adjacency : Adjacency
         The neighbouring relation.
+    mechanism : Mechanism
+        Its noise.
     bound : float
         Bound on one row's contribution, weight included.
-    noise_multiplier : float
-        Noise standard deviation over sensitivity.
     coordinates : int
         Number of values.
+    count : int, default=1
+        How often it is released.
+    sampling_rate : float, default=1.0
+        Probability with which each row enters.
+    extra_rounding : float, default=0.0
+        Added to the sensitivity where a method's proof asks for more than one sum's.
 
     Returns
     -------
-    NoiseScale
-        With ``sum_rounding`` in it.
+    Release
+        With ``sum_rounding`` and ``sum_magnitude`` in it.
     """
-    return noise_scale(
+    return Release(
+        quantity,
+        mechanism,
         adjacency,
-        bound + sum_rounding(data, adjacency, bound),
-        noise_multiplier,
+        bound,
         coordinates,
+        count,
+        sum_rounding(data, adjacency, bound) + extra_rounding,
         sum_magnitude(data, adjacency, bound),
+        sampling_rate,
     )
 
 

@@ -10,7 +10,7 @@ from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
 from dpglm.preprocessing.row_map import RowMap
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.releases import Release
+from dpglm.privacy.releases import AnyRelease
 
 __all__ = ["PlannedStep", "Preprocessor", "dense_spec"]
 
@@ -55,7 +55,7 @@ class PlannedStep(abc.ABC):
 
     @property
     @abc.abstractmethod
-    def releases(self) -> tuple[Release, ...]:
+    def releases(self) -> tuple[AnyRelease, ...]:
         """Everything that leaves, each kind with the bound and the noise that pay for it."""
 
     @property

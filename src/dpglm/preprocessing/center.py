@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from dataclasses import dataclass
 from typing import final
@@ -13,13 +14,12 @@ from numpy.typing import NDArray
 from dpglm._validation import check_bools, check_real
 from dpglm.data.spec import LARGEST, SMALLEST, DataSpec
 from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.rounding import row_sum_noise
-from dpglm.oracle.row_sums.means import noisy_mean
+from dpglm.oracle.row_sums.means import mean_release, noisy_mean
 from dpglm.preprocessing.base import PlannedStep, Preprocessor, dense_spec
 from dpglm.preprocessing.row_map import RowMap
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.events import Gaussian
-from dpglm.privacy.releases import Release
+from dpglm.privacy.noise.additive import GaussianNoise
+from dpglm.privacy.releases import AnyRelease, SumRelease
 
 __all__ = ["Center", "PlannedCenter", "check_intercept", "nearest_mean"]
 
@@ -115,11 +115,14 @@ class PlannedCenter(PlannedStep):
     def name(self) -> str:
         return "center"
 
+    @functools.cached_property
+    def mean(self) -> SumRelease:
+        """The release of the sum of rows."""
+        return mean_release(self.data, self.adjacency, GaussianNoise(self.noise_multiplier))
+
     @property
-    def releases(self) -> tuple[Release, ...]:
-        sigma, bound, size = self.noise_multiplier, self.data.row_norm, self.data.n_features
-        noise = row_sum_noise(self.data, self.adjacency, bound, sigma, size)
-        return (Release("row sum", Gaussian(sigma), 1, bound, sigma, noise.std, size),)
+    def releases(self) -> tuple[AnyRelease, ...]:
+        return (self.mean,)
 
     @property
     def output(self) -> DataSpec:
@@ -127,7 +130,7 @@ class PlannedCenter(PlannedStep):
         return dataclasses.replace(after, intercept=self.intercept * after.intercept)
 
     def learn(self, oracle: Oracle, seed: int) -> RowMap:
-        mean = nearest_mean(noisy_mean(oracle, self.noise_multiplier), self.data)
+        mean = nearest_mean(noisy_mean(oracle, self.mean), self.data)
         return RowMap(mean, np.ones(self.data.n_features), self.lengthen)
 
 

@@ -1,15 +1,12 @@
-"""What steps that choose something have in common: their epsilon, their release, their share."""
+"""What steps that choose something have in common: their epsilon and their share."""
 
 from __future__ import annotations
 
 from scipy.special import log_ndtr
 
 from dpglm.data.spec import DataSpec
-from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.events import BoundedRange, Pure
-from dpglm.privacy.releases import Release
 
-__all__ = ["bounded_range_epsilon", "choice_release", "pure_epsilon", "quantile_share"]
+__all__ = ["bounded_range_epsilon", "pure_epsilon", "quantile_share"]
 
 _WANTED_RANK_ERROR = 0.02
 _LOG_CANDIDATES = 10.0
@@ -63,15 +60,6 @@ def bounded_range_epsilon(mu: float) -> float:
     checked by numbers only, so nothing rests on it: plans are accounted for as they are.
     """
     return 2.0 * pure_epsilon(mu)
-
-
-def choice_release(
-    quantity: str, event: BoundedRange | Pure, adjacency: Adjacency, count: int = 1
-) -> Release:
-    """Plan a choice by counts of rows, which one row moves by at most 1."""
-    multiplier = (2.0 if isinstance(event, BoundedRange) else 1.0) / event.epsilon
-    scale = multiplier * adjacency.sum_sensitivity(1.0)
-    return Release(quantity, event, count, 1.0, multiplier, scale, 1)
 
 
 def quantile_share(data: DataSpec, mu: float) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import final
 
@@ -9,20 +10,22 @@ import numpy as np
 
 from dpglm._validation import check_bools, check_real
 from dpglm.data.spec import DataSpec
-from dpglm.oracle.choices.quantiles import noisy_radius
-from dpglm.oracle.choices.unbounded_radius import noisy_unbounded_radius
+from dpglm.oracle.choices.quantiles import RankRelease, noisy_radius, rank_release
+from dpglm.oracle.choices.unbounded_radius import (
+    CountRelease,
+    noisy_unbounded_radius,
+    unbounded_radius_release,
+)
 from dpglm.oracle.gradients import Oracle
 from dpglm.preprocessing.base import PlannedStep, Preprocessor, dense_spec
 from dpglm.preprocessing.choices import (
     bounded_range_epsilon,
-    choice_release,
     pure_epsilon,
     quantile_share,
 )
 from dpglm.preprocessing.row_map import RowMap
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.events import BoundedRange, Pure
-from dpglm.privacy.releases import Release
+from dpglm.privacy.releases import AnyRelease
 
 __all__ = ["ClipToQuantile", "PlannedClipToQuantile"]
 
@@ -106,13 +109,18 @@ class PlannedClipToQuantile(PlannedStep):
     def name(self) -> str:
         return "clip to quantile"
 
-    @property
-    def releases(self) -> tuple[Release, ...]:
+    @functools.cached_property
+    def radius(self) -> RankRelease | CountRelease:
+        """The release of the radius."""
         if self.unbounded:
-            event: Pure | BoundedRange = Pure(self.choice_epsilon)
-            return (choice_release("unbounded radius of rows", event, self.adjacency),)
-        event = BoundedRange(self.choice_epsilon)
-        return (choice_release("radius of rows", event, self.adjacency),)
+            return unbounded_radius_release(
+                self.data, self.adjacency, self.quantile, self.choice_epsilon
+            )
+        return rank_release("radius of rows", self.adjacency, self.choice_epsilon)
+
+    @property
+    def releases(self) -> tuple[AnyRelease, ...]:
+        return (self.radius,)
 
     @property
     def output(self) -> DataSpec:
@@ -124,10 +132,9 @@ class PlannedClipToQuantile(PlannedStep):
 
     def learn(self, oracle: Oracle, seed: int) -> RowMap:
         origin = np.zeros(self.data.n_features)
+        declared: AnyRelease = self.radius
         if self.unbounded:
-            radius = noisy_unbounded_radius(oracle, origin, self.quantile, self.choice_epsilon)
+            radius = noisy_unbounded_radius(oracle, declared, origin)
         else:
-            radius = noisy_radius(
-                oracle, origin, self.data.row_norm, self.quantile, self.choice_epsilon
-            )
+            radius = noisy_radius(oracle, declared, origin, self.data.row_norm, self.quantile)
         return RowMap(origin, np.full(self.data.n_features, 1.0 / radius))

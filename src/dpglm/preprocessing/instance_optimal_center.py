@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import final
@@ -12,18 +13,17 @@ from numpy.typing import NDArray
 from dpglm._validation import check_real
 from dpglm.data.spec import LARGEST, SMALLEST, DataSpec
 from dpglm.oracle.choices.medians import noisy_medians
-from dpglm.oracle.choices.quantiles import noisy_radius
+from dpglm.oracle.choices.quantiles import RankRelease, noisy_radius, rank_release
 from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.rounding import row_sum_noise
-from dpglm.oracle.row_sums.clipped_means import noisy_clipped_mean
+from dpglm.oracle.row_sums.clipped_means import clipped_mean_release, noisy_clipped_mean
 from dpglm.oracle.row_sums.moment_plans import MOST_COLUMNS
 from dpglm.preprocessing.base import PlannedStep, Preprocessor, dense_spec
 from dpglm.preprocessing.center import check_intercept, nearest_mean
-from dpglm.preprocessing.choices import bounded_range_epsilon, choice_release
+from dpglm.preprocessing.choices import bounded_range_epsilon
 from dpglm.preprocessing.row_map import RowMap
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.events import BoundedRange, Gaussian
-from dpglm.privacy.releases import Release
+from dpglm.privacy.noise.additive import GaussianNoise
+from dpglm.privacy.releases import AnyRelease, SumRelease
 
 __all__ = ["InstanceOptimalCenter", "PlannedInstanceOptimalCenter"]
 
@@ -137,16 +137,25 @@ class PlannedInstanceOptimalCenter(PlannedStep):
     def name(self) -> str:
         return "instance-optimal center"
 
+    @functools.cached_property
+    def medians(self) -> RankRelease:
+        """The release of the median along each direction."""
+        d = self.data.n_features
+        return rank_release("median along a direction", self.adjacency, self.median_epsilon, d)
+
+    @functools.cached_property
+    def radius(self) -> RankRelease:
+        """The release of the radius."""
+        return rank_release("radius around medians", self.adjacency, self.radius_epsilon)
+
+    @functools.cached_property
+    def mean(self) -> SumRelease:
+        """The release of the sum of rows."""
+        return clipped_mean_release(self.data, self.adjacency, GaussianNoise(self.noise_multiplier))
+
     @property
-    def releases(self) -> tuple[Release, ...]:
-        sigma, d = self.noise_multiplier, self.data.n_features
-        medians, radius = BoundedRange(self.median_epsilon), BoundedRange(self.radius_epsilon)
-        noise = row_sum_noise(self.data, self.adjacency, 1.0, sigma, d)
-        return (
-            choice_release("median along a direction", medians, self.adjacency, count=d),
-            choice_release("radius around medians", radius, self.adjacency),
-            Release("row sum in radii", Gaussian(sigma), 1, 1.0, sigma, noise.std, d),
-        )
+    def releases(self) -> tuple[AnyRelease, ...]:
+        return self.medians, self.radius, self.mean
 
     @property
     def output(self) -> DataSpec:
@@ -154,11 +163,11 @@ class PlannedInstanceOptimalCenter(PlannedStep):
 
     def learn(self, oracle: Oracle, seed: int) -> RowMap:
         basis = random_basis(self.data.n_features, seed)
-        medians = noisy_medians(oracle, basis, self.median_epsilon)
+        medians = noisy_medians(oracle, self.medians, basis)
         center = nearest_mean(basis @ medians, self.data)
         largest = 2.0 * self.data.row_norm
-        radius = noisy_radius(oracle, center, largest, _QUANTILE, self.radius_epsilon)
-        mean = noisy_clipped_mean(oracle, center, radius, self.noise_multiplier)
+        radius = noisy_radius(oracle, self.radius, center, largest, _QUANTILE)
+        mean = noisy_clipped_mean(oracle, self.mean, center, radius)
         return RowMap(nearest_mean(mean, self.data), np.ones(self.data.n_features))
 
 

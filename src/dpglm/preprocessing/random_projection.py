@@ -15,7 +15,7 @@ from dpglm.oracle.gradients import Oracle
 from dpglm.preprocessing.base import PlannedStep, Preprocessor
 from dpglm.preprocessing.row_map import RowMap
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.releases import Release
+from dpglm.privacy.releases import AnyRelease
 
 __all__ = ["PlannedRandomProjection", "RandomProjection"]
 
@@ -90,7 +90,7 @@ class PlannedRandomProjection(PlannedStep):
         return "random projection"
 
     @property
-    def releases(self) -> tuple[Release, ...]:
+    def releases(self) -> tuple[AnyRelease, ...]:
         return ()
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import final
@@ -12,14 +13,12 @@ from numpy.typing import NDArray
 from dpglm._validation import check_real
 from dpglm.data.spec import LARGEST, SMALLEST, DataSpec
 from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.rounding import row_sum_noise
-from dpglm.oracle.row_sums.magnitudes import LEVELS, magnitude_bound, noisy_magnitudes
+from dpglm.oracle.row_sums.magnitudes import LEVELS, magnitudes_release, noisy_magnitudes
 from dpglm.preprocessing.base import PlannedStep, Preprocessor, dense_spec
 from dpglm.preprocessing.row_map import RowMap
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.events import Gaussian
-from dpglm.privacy.noise.scales import NoiseScale
-from dpglm.privacy.releases import Release
+from dpglm.privacy.noise.additive import GaussianNoise
+from dpglm.privacy.releases import AnyRelease, SumRelease
 
 __all__ = ["PlannedScale", "Scale"]
 
@@ -84,7 +83,7 @@ class Scale(Preprocessor):
         row_norm = data.row_norm if self.row_norm is None else self.row_norm
         step = PlannedScale(data, adjacency, 1.0 / mu, self.exponent, row_norm)
         # Refuses rows for which there is no bound on rounding.
-        _ = step.noise
+        _ = step.counts
         return step
 
 
@@ -117,21 +116,15 @@ class PlannedScale(PlannedStep):
     def name(self) -> str:
         return "scale"
 
-    @property
-    def noise(self) -> NoiseScale:
-        """Noise in each count."""
-        d = self.data.n_features
-        return row_sum_noise(
-            self.data, self.adjacency, magnitude_bound(d), self.noise_multiplier, d * LEVELS
-        )
+    @functools.cached_property
+    def counts(self) -> SumRelease:
+        """The release of the counts."""
+        noise = GaussianNoise(self.noise_multiplier)
+        return magnitudes_release(self.data, self.adjacency, noise)
 
     @property
-    def releases(self) -> tuple[Release, ...]:
-        sigma, d = self.noise_multiplier, self.data.n_features
-        bound = magnitude_bound(d)
-        event = Gaussian(sigma)
-        std = self.noise.std
-        return (Release("counts of magnitudes", event, 1, bound, sigma, std, d * LEVELS),)
+    def releases(self) -> tuple[AnyRelease, ...]:
+        return (self.counts,)
 
     @property
     def output(self) -> DataSpec:
@@ -142,7 +135,7 @@ class PlannedScale(PlannedStep):
         return self.row_norm / self.data.row_norm
 
     def learn(self, oracle: Oracle, seed: int) -> RowMap:
-        counts = noisy_magnitudes(oracle, self.noise_multiplier)
+        counts = noisy_magnitudes(oracle, self.counts)
         squares = self.mean_squares(counts)
         factors = squares**-self.exponent
         # Rows then have a mean square of about 1.
@@ -152,7 +145,7 @@ class PlannedScale(PlannedStep):
 
     def mean_squares(self, counts: NDArray[np.float64]) -> NDArray[np.float64]:
         """Estimate the mean square of each column from noisy counts; above 0."""
-        least = _SIGNIFICANT * self.noise.std
+        least = _SIGNIFICANT * self.counts.noise_std
         squares = _MEAN_SQUARE * 0.25 ** np.arange(LEVELS)
         shares = np.where(counts > least, np.minimum(counts / self.data.n_rows, 1.0), 0.0)
         unseen = min(least / self.data.n_rows, 1.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import final
@@ -11,17 +12,13 @@ import numpy as np
 from dpglm._validation import check_real
 from dpglm.data.spec import LARGEST, SMALLEST, DataSpec
 from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.row_sums.moment_plans import (
-    check_data,
-    constant_column,
-    second_moment_release,
-    spectrum,
-)
-from dpglm.oracle.row_sums.moments import noisy_second_moments
+from dpglm.oracle.row_sums.moment_plans import check_data, constant_column, spectrum
+from dpglm.oracle.row_sums.moments import noisy_second_moments, second_moment_release
 from dpglm.preprocessing.base import PlannedStep, Preprocessor, dense_spec
 from dpglm.preprocessing.row_map import RowMap
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.releases import Release
+from dpglm.privacy.noise.additive import GaussianNoise
+from dpglm.privacy.releases import AnyRelease, SumRelease
 
 __all__ = ["PlannedWhiten", "Whiten"]
 
@@ -110,9 +107,15 @@ class PlannedWhiten(PlannedStep):
     def name(self) -> str:
         return "whiten"
 
+    @functools.cached_property
+    def moments(self) -> SumRelease:
+        """The release of second moments."""
+        noise = GaussianNoise(self.first_noise_multiplier)
+        return second_moment_release(self.data, self.adjacency, noise)
+
     @property
-    def releases(self) -> tuple[Release, ...]:
-        return (second_moment_release(self.data, self.adjacency, self.first_noise_multiplier),)
+    def releases(self) -> tuple[AnyRelease, ...]:
+        return (self.moments,)
 
     @property
     def output(self) -> DataSpec:
@@ -123,10 +126,9 @@ class PlannedWhiten(PlannedStep):
         return self.row_norm / self.data.row_norm
 
     def learn(self, oracle: Oracle, seed: int) -> RowMap:
-        constant, (release,) = constant_column(self.data), self.releases
-        moments = noisy_second_moments(oracle, constant, self.first_noise_multiplier)
+        moments = noisy_second_moments(oracle, self.moments, constant_column(self.data))
         d = self.data.n_features
-        values, directions, seen = spectrum(moments, release.noise_scale, self.data, d)
+        values, directions, seen = spectrum(moments, self.moments.noise_std, self.data, d)
         factors = values**-self.exponent
         least = 0.01 * float(np.sum(factors**2 * values))
         unit = math.sqrt(max(float(np.sum(factors**2 * seen)), least))

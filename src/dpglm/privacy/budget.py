@@ -20,6 +20,7 @@ __all__ = [
     "ZeroConcentratedDP",
     "budget_from_dict",
     "default_delta",
+    "is_pure",
 ]
 
 
@@ -224,6 +225,11 @@ def budget_from_dict(mapping: Mapping[str, Any]) -> PrivacyBudget:
     """
     # As an abstract class it stands for those below it.
     return decode(PrivacyBudget, mapping)  # type: ignore[type-abstract]
+
+
+def is_pure(budget: PrivacyBudget) -> bool:
+    """Whether a budget allows no delta, which Gaussian noise cannot give."""
+    return isinstance(budget, ApproximateDP) and budget.delta == 0.0
 
 
 def default_delta(n_rows: int) -> float:

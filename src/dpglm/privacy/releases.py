@@ -1,95 +1,220 @@
-"""What a run will release, as it is planned before any data."""
+"""A release: one question to the rows, declared in a plan, answered by a curator."""
 
 from __future__ import annotations
 
-import math
+import abc
+import functools
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Self, final
+from typing import Any, Generic, Self, TypeAlias, TypeVar, final
 
-from dpglm._json import integer, line, number, object_with
+import numpy as np
+from numpy.typing import NDArray
+
 from dpglm._validation import check_integer, check_real
-from dpglm.privacy.events import Event, event_from_dict
+from dpglm.exceptions import PlanMismatchError
+from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.events import Event, PoissonSampled
+from dpglm.privacy.noise import NoiseSource
+from dpglm.privacy.noise.scales import NoiseScale
 
-__all__ = ["Release", "check_can_be_asked"]
+__all__ = [
+    "AnyRelease",
+    "Bounded",
+    "Mechanism",
+    "Release",
+    "ScoreRelease",
+    "SumRelease",
+    "check_can_be_asked",
+]
+
+V = TypeVar("V")
+R = TypeVar("R")
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False)
+class Bounded(Generic[V]):
+    """A value computed from private rows together with what one row can change in it.
+
+    Parameters
+    ----------
+    value
+        The value. Private: only a ``Curator`` turns it into something released.
+    contribution_bound : float
+        Bound on the L2 norm of any one row's exact contribution to a sum; for other values, on
+        the distance by which erasing one row moves them (of scores: of any one score).
+
+    Notes
+    -----
+    Privacy: ``repr`` shows the bound, never the value.
+    """
+
+    value: V
+    contribution_bound: float
+
+    def __repr__(self) -> str:
+        return f"Bounded(<private>, contribution_bound={self.contribution_bound!r})"
+
+
+class Mechanism(abc.ABC, Generic[V, R]):
+    """How a private value is turned into an answer: noise, or a random choice.
+
+    A frozen dataclass, so that a plan declares it, a curator draws from it, and a certificate
+    records it. It alone says which event pays.
+    """
+
+    @property
+    @abc.abstractmethod
+    def event(self) -> Event:
+        """What one answer costs."""
+
+    @property
+    @abc.abstractmethod
+    def multiplier(self) -> float:
+        """Scale of the noise over the sensitivity."""
+
+    def with_multiplier(self, multiplier: float) -> Self:
+        """Return the same kind of noise with another scale over the sensitivity.
+
+        Raises
+        ------
+        ValueError
+            If the multiplier is not the only setting that decides the cost.
+        """
+        raise ValueError(f"{self!r} cannot be calibrated by its multiplier")
+
+    def scale(self, release: Release[Any, Any]) -> NoiseScale:
+        """Work out the size of the noise for a release, from public facts only."""
+        return NoiseScale(self.multiplier * release.sensitivity, 0)
+
+    def coordinate_std(self, scale: float, size: int) -> float:
+        """Work out the standard deviation in each of ``size`` coordinates for noise of a scale."""
+        return scale
+
+    @abc.abstractmethod
+    def draw(self, release: Release[V, R], value: V, source: NoiseSource) -> R:
+        """Answer: the one place where a private value meets its noise."""
 
 
 @final
 @dataclass(frozen=True)
-class Release:
-    """One kind of thing that a run will release: what its privacy rests on, planned before data.
+class Release(Generic[V, R]):
+    """One kind of thing that a run releases, with all that its privacy rests on.
 
     Parameters
     ----------
     quantity : str
         What is released, in words, such as ``"clipped gradient sum"``.
-    event : Event
-        The basic event of each release.
-    count : int
-        How often, at least 1.
+    mechanism : Mechanism
+        Noise or choice, which gives the event.
+    adjacency : Adjacency
+        The neighbouring relation.
     contribution_bound : float
         The largest change of the exact quantity, in L2 norm, when one row is erased (of scores:
-        of any one score). Where it shrinks along a run the noise shrinks with it, and this is
-        the largest.
-    noise_multiplier : float
-        Scale of the noise (standard deviation of Gaussian noise) over the sensitivity.
-    noise_scale : float
-        Scale of the noise that goes with ``contribution_bound``. It is at least
-        ``noise_multiplier`` times the relation's sensitivity for that bound; the excess is what
-        floating point asks for. ``inf`` where floating point has no such noise; no plan has such a
-        release.
-    coordinates : int
-        Number of values in each release, at least 1.
+        of any one score); at least 0. Where it shrinks along a run the noise shrinks with it, and
+        this is the largest.
+    coordinates : int, default=1
+        Number of values in each release.
+    count : int, default=1
+        How often it is released.
+    rounding : float, default=0.0
+        Bound on what floating point adds to ``contribution_bound``.
+    magnitude : float, default=0.0
+        Public bound on the L2 norm of the computed quantity.
+    sampling_rate : float, default=1.0
+        Probability with which each row enters, independently, in (0, 1].
+
+    Notes
+    -----
+    Privacy: ``event``, ``count`` times, under ``adjacency``.
+
+    Examples
+    --------
+    >>> from dpglm.privacy.noise.additive import GaussianNoise
+    >>> release = Release("row sum", GaussianNoise(20.0), Adjacency.REPLACE_ONE, 1.5, 3)
+    >>> release.event, release.sensitivity
+    (Gaussian(noise_multiplier=20.0), 3.0)
     """
 
     quantity: str
-    event: Event
-    count: int
+    mechanism: Mechanism[V, R]
+    adjacency: Adjacency
     contribution_bound: float
-    noise_multiplier: float
-    noise_scale: float
-    coordinates: int
+    coordinates: int = 1
+    count: int = 1
+    rounding: float = 0.0
+    magnitude: float = 0.0
+    sampling_rate: float = 1.0
 
     def __post_init__(self) -> None:
         check_integer("count", self.count, least=1)
         check_integer("coordinates", self.coordinates, least=1)
-        for name in ("contribution_bound", "noise_multiplier"):
+        for name in ("contribution_bound", "rounding", "magnitude"):
             check_real(name, getattr(self, name), least=0.0)
-        # A search may pass sizes that no grid holds; a plan does not.
-        if self.noise_scale != math.inf:
-            check_real("noise_scale", self.noise_scale, least=0.0)
+        check_real("sampling_rate", self.sampling_rate, above=0.0, most=1.0)
+        # Raises where the mechanism's settings are out of range, or it cannot be sampled.
+        _ = self.event
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON values from which ``from_dict`` makes an equal release."""
-        return {**vars(self), "event": self.event.to_dict()}
+    @property
+    def event(self) -> Event:
+        """What one of these releases costs."""
+        event = self.mechanism.event
+        if self.sampling_rate == 1.0:
+            return event
+        # Which events can be sampled is for that class to say.
+        return PoissonSampled(self.sampling_rate, event)  # type: ignore[arg-type]
 
-    @classmethod
-    def from_dict(cls, document: Any) -> Self:
-        """Read back what ``to_dict`` returned.
+    @property
+    def noise_multiplier(self) -> float:
+        """Scale of the noise over the sensitivity."""
+        return self.mechanism.multiplier
 
-        Raises
-        ------
-        ValueError
-            If a key is missing or unknown, or a value is not allowed.
-        """
-        return cls(**_FIELDS(document))
+    @property
+    def sensitivity(self) -> float:
+        """Distance of the computed quantities of two neighbours at most; snapping excluded."""
+        return self.adjacency.sum_sensitivity(self.contribution_bound + self.rounding)
+
+    @functools.cached_property
+    def scale(self) -> NoiseScale:
+        """Scale of the noise and the grid it lives on."""
+        return self.mechanism.scale(self)
+
+    @property
+    def noise_scale(self) -> float:
+        """Scale of the noise; ``inf`` where floating point has no such noise."""
+        return self.scale.std
+
+    @property
+    def noise_std(self) -> float:
+        """Standard deviation of the noise in each coordinate."""
+        return self.mechanism.coordinate_std(self.noise_scale, self.coordinates)
+
+    def check(self, value: Bounded[V], adjacency: Adjacency) -> None:
+        """Raise PlanMismatchError for a value, or a relation, that this was not declared for."""
+        if adjacency is not self.adjacency:
+            raise PlanMismatchError(
+                f"the release {self.quantity!r} was declared for adjacency "
+                f"{self.adjacency.value!r}, but asked under {adjacency.value!r}"
+            )
+        if not value.contribution_bound <= self.contribution_bound:
+            raise PlanMismatchError(
+                f"the release {self.quantity!r} was declared for contributions up to "
+                f"{self.contribution_bound!r}, but asked with {value.contribution_bound!r}"
+            )
 
 
-_FIELDS = object_with(
-    {
-        "quantity": line,
-        "event": event_from_dict,
-        "count": integer,
-        "contribution_bound": number,
-        "noise_multiplier": number,
-        "noise_scale": number,
-        "coordinates": integer,
-    },
-    "a release",
-)
+AnyRelease: TypeAlias = Release[Any, Any]
+"""A release of whatever values and answers."""
+
+SumRelease: TypeAlias = Release[NDArray[np.float64], NDArray[np.float64]]
+"""A release of a vector that noise is added to."""
+
+ScoreRelease: TypeAlias = Release[NDArray[np.float64], int]
+"""A release of which candidate has a small score."""
 
 
-def check_can_be_asked(releases: Iterable[Release]) -> None:
+def check_can_be_asked(releases: Iterable[AnyRelease]) -> None:
     """Raise ValueError for a release whose noise floats cannot hold.
 
     Parameters
@@ -101,13 +226,13 @@ def check_can_be_asked(releases: Iterable[Release]) -> None:
     ------
     ValueError
         If a scale of noise is below 2^-460, or 2^460 or more: ``inf`` where no grid holds both
-        the noise and what it is added to (``noise_scale``). Within that range choices can be made,
-        too, whose sensitivities must be from 2^-500 to 2^500.
+        the noise and what it is added to. Within that range choices can be made, too, whose
+        sensitivities must be from 2^-500 to 2^500.
 
     Examples
     --------
-    >>> from dpglm.privacy.events import Gaussian
-    >>> check_can_be_asked([Release("sum", Gaussian(2.0), 1, 0.0, 2.0, 0.0, 1)])
+    >>> from dpglm.privacy.noise.additive import GaussianNoise
+    >>> check_can_be_asked([Release("sum", GaussianNoise(2.0), Adjacency.ZERO_OUT, 0.0)])
     Traceback (most recent call last):
     ...
     ValueError: noise of the release 'sum' must have a scale from ...

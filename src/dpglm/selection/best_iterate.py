@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from dataclasses import dataclass
 from typing import final
@@ -12,13 +13,12 @@ from numpy.typing import NDArray
 
 from dpglm._validation import check_integer, check_real
 from dpglm.data.spec import DataSpec
-from dpglm.oracle.choices.gradient_norms import choose_shortest_gradient, norm_rounding
+from dpglm.oracle.choices.gradient_norms import choose_shortest_gradient, shortest_gradient_release
 from dpglm.oracle.gradients import Oracle
 from dpglm.privacy.accounting.calibrate import calibrate
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
-from dpglm.privacy.events import Pure
-from dpglm.privacy.releases import Release
+from dpglm.privacy.releases import AnyRelease, ScoreRelease
 from dpglm.problem import Problem, Unconstrained
 from dpglm.selection.choices import MOST_EPSILON
 from dpglm.solvers.base import Method, Plan, Solver, StepInfo
@@ -154,8 +154,7 @@ class BestIterateMethod(Method["BestIterateState"]):
 
     def with_noise(self, noise_multiplier: float) -> BestIterateMethod:
         """Return the same method with another noise multiplier of its gradient sums."""
-        descent = dataclasses.replace(self.descent, noise_multiplier=noise_multiplier)
-        return dataclasses.replace(self, descent=descent)
+        return dataclasses.replace(self, descent=self.descent.with_multiplier(noise_multiplier))
 
     def __post_init__(self) -> None:
         if self.descent.last_only:
@@ -168,21 +167,17 @@ class BestIterateMethod(Method["BestIterateState"]):
     def n_steps(self) -> int:
         return self.descent.n_steps + 1
 
-    @property
-    def releases(self) -> tuple[Release, ...]:
-        data, adjacency = self.descent.data, self.descent.adjacency
-        bound = self.descent.clipping.bound * data.weight_bound
-        sensitivity = adjacency.sum_sensitivity(bound + norm_rounding(data, adjacency, bound))
-        choice = Release(
-            "shortest clipped gradient sum",
-            Pure(self.choice_epsilon),
-            1,
-            bound,
-            1.0 / self.choice_epsilon,
-            sensitivity / self.choice_epsilon,
-            1,
+    @functools.cached_property
+    def choice(self) -> ScoreRelease:
+        """The release of the choice."""
+        descent = self.descent
+        return shortest_gradient_release(
+            descent.data, descent.adjacency, descent.clipping, self.choice_epsilon
         )
-        return (*self.descent.releases, choice)
+
+    @property
+    def releases(self) -> tuple[AnyRelease, ...]:
+        return (*self.descent.releases, self.choice)
 
     @property
     def gradient_evaluations(self) -> float:
@@ -203,10 +198,10 @@ class BestIterateMethod(Method["BestIterateState"]):
             return BestIterateState((*state.iterates, descent.w), descent), info
         position = choose_shortest_gradient(
             oracle,
+            self.choice,
             state.iterates,
             [self._penalty_gradient(w) for w in state.iterates],
             self.descent.clipping,
-            self.choice_epsilon,
         )
         chosen = dataclasses.replace(state, chosen=state.iterates[position])
         return chosen, StepInfo(self.n_steps, math.nan)

@@ -12,16 +12,18 @@ from numpy.typing import NDArray
 
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.choices.loss_choices import (
+    GeneralizedRelease,
     choose_least_generalized,
     choose_least_loss,
-    loss_rounding,
+    generalized_choice_release,
+    least_loss_release,
 )
 from dpglm.oracle.gradients import Oracle
 from dpglm.privacy.accounting.calibrate import calibrate
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
-from dpglm.privacy.events import BoundedRange, Pure
-from dpglm.privacy.releases import Release
+from dpglm.privacy.events import Pure
+from dpglm.privacy.releases import AnyRelease, ScoreRelease
 
 __all__ = ["MOST_EPSILON", "Choice", "LeastLoss", "LeastLossByNorm", "epsilon_of_choice"]
 
@@ -33,11 +35,13 @@ class Choice(abc.ABC):
     """A private choice among trained models, with every setting decided."""
 
     @abc.abstractmethod
-    def release(self, data: DataSpec, adjacency: Adjacency) -> Release:
+    def release(self, data: DataSpec, adjacency: Adjacency) -> AnyRelease:
         """Describe what the choice releases about rows with the public facts ``data``."""
 
     @abc.abstractmethod
-    def choose(self, models: Sequence[NDArray[np.float64]], oracle: Oracle) -> NDArray[np.float64]:
+    def choose(
+        self, models: Sequence[NDArray[np.float64]], oracle: Oracle, declared: AnyRelease
+    ) -> NDArray[np.float64]:
         """Choose a model by asking about rows that none of them was trained on."""
 
 
@@ -57,17 +61,13 @@ class LeastLoss(Choice):
     loss_bound: float
     epsilon: float
 
-    def release(self, data: DataSpec, adjacency: Adjacency) -> Release:
-        largest = self.loss_bound * data.weight_bound
-        # All scores of a row move to the same side: half of the range counts.
-        bound = 0.5 * largest
-        scale = adjacency.sum_sensitivity(bound + loss_rounding(data, largest)) / self.epsilon
-        return Release(
-            "least clipped loss", Pure(self.epsilon), 1, bound, 1.0 / self.epsilon, scale, 1
-        )
+    def release(self, data: DataSpec, adjacency: Adjacency) -> ScoreRelease:
+        return least_loss_release(data, adjacency, self.loss_bound, self.epsilon)
 
-    def choose(self, models: Sequence[NDArray[np.float64]], oracle: Oracle) -> NDArray[np.float64]:
-        return models[choose_least_loss(oracle, models, self.loss_bound, self.epsilon)]
+    def choose(
+        self, models: Sequence[NDArray[np.float64]], oracle: Oracle, declared: AnyRelease
+    ) -> NDArray[np.float64]:
+        return models[choose_least_loss(oracle, declared, models, self.loss_bound)]
 
 
 @final
@@ -92,16 +92,16 @@ class LeastLossByNorm(Choice):
     epsilon: float
     failure: float
 
-    def release(self, data: DataSpec, adjacency: Adjacency) -> Release:
-        bound = max(self.loss_bounds) * data.weight_bound
-        multiplier = 2.0 / self.epsilon
-        scale = multiplier * adjacency.sum_sensitivity(bound + loss_rounding(data, bound))
-        event = BoundedRange(self.epsilon)
-        return Release("least clipped loss for its norm", event, 1, bound, multiplier, scale, 1)
+    def release(self, data: DataSpec, adjacency: Adjacency) -> GeneralizedRelease:
+        return generalized_choice_release(
+            data, adjacency, self.loss_bounds, self.epsilon, self.failure
+        )
 
-    def choose(self, models: Sequence[NDArray[np.float64]], oracle: Oracle) -> NDArray[np.float64]:
+    def choose(
+        self, models: Sequence[NDArray[np.float64]], oracle: Oracle, declared: AnyRelease
+    ) -> NDArray[np.float64]:
         chosen = choose_least_generalized(
-            oracle, models, self.loss_bounds, self.loss_at_zero, self.epsilon, self.failure
+            oracle, declared, models, self.loss_bounds, self.loss_at_zero
         )
         return [np.zeros_like(models[0]), *models][chosen]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from dataclasses import dataclass
 from typing import Any, final
@@ -16,7 +17,7 @@ from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.parts import part_oracles
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.events import Composed, Event, Parallel, canonical
-from dpglm.privacy.releases import Release
+from dpglm.privacy.releases import AnyRelease
 from dpglm.selection.choices import Choice
 from dpglm.selection.partition import partition
 from dpglm.solvers.base import Method, Plan, Stage, StepInfo, finished
@@ -48,14 +49,10 @@ class Training:
 @final
 @dataclass(frozen=True, eq=False)
 class SelectionState:
-    """Models trained so far, the noise in each, the training in progress, and whom to ask.
-
-    The oracles are as in the run's own: they answer with releases only.
-    """
+    """Models trained so far, the noise in each, and the training in progress."""
 
     seed: int
     step: int = 0
-    parts: tuple[Oracle, ...] = ()
     models: tuple[NDArray[np.float64], ...] = ()
     noises: tuple[float | NDArray[np.float64], ...] = ()
     stage: _Stage | None = None
@@ -65,11 +62,10 @@ class SelectionState:
 @final
 @dataclass(frozen=True, eq=False)
 class _Stage:
-    """A training in progress: steps taken, its method's state, and its prepared rows."""
+    """A training in progress: steps taken, and its method's state."""
 
     step: int
     state: Any
-    oracle: Oracle
 
 
 @final
@@ -131,8 +127,8 @@ class SelectionMethod(Method["SelectionState"]):
     @property
     def stages(self) -> tuple[Stage, ...]:
         trained = (Stage.of(one.name, one.plan, one.part) for one in self.trainings)
-        choice, last = self.choice.release(self._choice_data, self.adjacency), len(self.part_sizes)
-        return (*trained, Stage("choice", (choice,), choice.event, last - 1))
+        last = len(self.part_sizes) - 1
+        return (*trained, Stage("choice", (self.chosen_by,), self.chosen_by.event, last))
 
     @property
     def children(self) -> tuple[Plan, ...]:
@@ -143,13 +139,13 @@ class SelectionMethod(Method["SelectionState"]):
         return sum(training.plan.n_steps for training in self.trainings) + 1
 
     @property
-    def releases(self) -> tuple[Release, ...]:
+    def releases(self) -> tuple[AnyRelease, ...]:
         inner = (
             dataclasses.replace(release, quantity=f"{training.name}: {release.quantity}")
             for training in self.trainings
             for release in training.plan.method.releases
         )
-        return (*inner, self.choice.release(self._choice_data, self.adjacency))
+        return (*inner, self.chosen_by)
 
     @property
     def mechanisms(self) -> Event:
@@ -163,12 +159,14 @@ class SelectionMethod(Method["SelectionState"]):
         by_part: list[list[Event]] = [[] for _ in self.part_sizes]
         for training, event in zip(self.trainings, events, strict=True):
             by_part[training.part].append(event)
-        by_part[-1].append(self.choice.release(self._choice_data, self.adjacency).event)
+        by_part[-1].append(self.chosen_by.event)
         return canonical(Parallel(tuple(Composed(tuple(part)) for part in by_part)))
 
-    @property
-    def _choice_data(self) -> DataSpec:
-        return dataclasses.replace(self.data, n_rows=self.part_sizes[-1])
+    @functools.cached_property
+    def chosen_by(self) -> AnyRelease:
+        """The release of the choice."""
+        left = dataclasses.replace(self.data, n_rows=self.part_sizes[-1])
+        return self.choice.release(left, self.adjacency)
 
     @property
     def releases_iterates(self) -> bool:
@@ -188,34 +186,33 @@ class SelectionMethod(Method["SelectionState"]):
         return SelectionState(seed)
 
     def step(self, state: SelectionState, oracle: Oracle) -> tuple[SelectionState, StepInfo]:
-        if not state.parts:
-            parts = part_oracles(oracle, partition(state.seed, self.part_sizes))
-            state = dataclasses.replace(state, parts=parts)
+        if "parts" not in oracle.kept:
+            oracle.kept["parts"] = part_oracles(oracle, partition(state.seed, self.part_sizes))
+        parts: tuple[Oracle, ...] = oracle.kept["parts"]
         state = dataclasses.replace(state, step=state.step + 1)
         if len(state.models) == len(self.trainings):
-            chosen = self.choice.choose(state.models, state.parts[-1])
+            chosen = self.choice.choose(state.models, parts[-1], self.chosen_by)
             return dataclasses.replace(state, chosen=chosen), StepInfo(state.step, math.nan)
-        return self._train(state)
+        return self._train(state, oracle, parts)
 
-    def _train(self, state: SelectionState) -> tuple[SelectionState, StepInfo]:
+    def _train(
+        self, state: SelectionState, oracle: Oracle, parts: tuple[Oracle, ...]
+    ) -> tuple[SelectionState, StepInfo]:
         training = self.trainings[len(state.models)]
-        method = training.plan.method
-        stage = state.stage
-        if stage is None:
-            seed = stage_seed(state.seed, len(state.models))
-            rows = state.parts[training.part]
-            prepared = Oracle(
-                method.prepare(rows.rows, seed),
+        method, seed = training.plan.method, stage_seed(state.seed, len(state.models))
+        stage = state.stage or _Stage(0, method.init(seed))
+        if stage.step == 0:
+            part = parts[training.part]
+            oracle.kept["prepared"] = Oracle(
+                method.prepare(part.rows, seed),
                 training.plan.problem.loss,
-                rows.curator,
-                rows.map_blocks,
+                part.curator,
+                part.map_blocks,
             )
-            stage = _Stage(0, method.init(seed), prepared)
-        inner, info = method.step(stage.state, stage.oracle)
+        inner, info = method.step(stage.state, oracle.kept["prepared"])
         info = dataclasses.replace(info, step=state.step)
         if stage.step + 1 < method.n_steps:
-            stage = _Stage(stage.step + 1, inner, stage.oracle)
-            return dataclasses.replace(state, stage=stage), info
+            return dataclasses.replace(state, stage=_Stage(stage.step + 1, inner)), info
         models = (*state.models, finished(method, inner))
         noises = (*state.noises, method.noise_in(inner))
         return dataclasses.replace(state, stage=None, models=models, noises=noises), info

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from dpglm._json import plain_json
 from dpglm._progress import silent
 from dpglm.data.spec import DataSpec
-from dpglm.oracle.choices.loss_choices import choose_least_loss, loss_noise, noisy_loss
+from dpglm.oracle.choices.loss_choices import choose_least_loss, noisy_loss, noisy_loss_release
 from dpglm.oracle.gradients import Oracle
 from dpglm.privacy import gdp
 from dpglm.privacy.accounting.accountants import GaussianAccountant
@@ -23,7 +24,8 @@ from dpglm.privacy.accounting.fill import largest_share
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import ApproximateDP, GaussianDP, PrivacyBudget
 from dpglm.privacy.events import Composed, Event, Gaussian, RandomlyRepeated
-from dpglm.privacy.releases import Release
+from dpglm.privacy.noise.additive import GaussianNoise
+from dpglm.privacy.releases import AnyRelease, ScoreRelease, SumRelease
 from dpglm.privacy.selection.repetitions import Repetitions, uniform
 from dpglm.problem import Problem
 from dpglm.selection.choices import Choice, LeastLoss, epsilon_of_choice
@@ -104,11 +106,13 @@ class _LeastScore(Choice):
     def _least(self) -> LeastLoss:
         return LeastLoss(self.score.bound, self.epsilon)
 
-    def release(self, data: DataSpec, adjacency: Adjacency) -> Release:
+    def release(self, data: DataSpec, adjacency: Adjacency) -> ScoreRelease:
         return self._least.release(data, adjacency)
 
-    def choose(self, models: Sequence[NDArray[np.float64]], oracle: Oracle) -> NDArray[np.float64]:
-        return models[choose_least_loss(oracle, models, self.score.bound, self.epsilon, self.score)]
+    def choose(
+        self, models: Sequence[NDArray[np.float64]], oracle: Oracle, declared: AnyRelease
+    ) -> NDArray[np.float64]:
+        return models[choose_least_loss(oracle, declared, models, self.score.bound, self.score)]
 
 
 @final
@@ -312,8 +316,7 @@ class RepeatedSearchMethod(Method["RepeatedSearchState"]):
     @property
     def stages(self) -> tuple[Stage, ...]:
         trained = (Stage.of(one.name, one.plan) for one in self.trainings)
-        score = self._score_release
-        return (*trained, Stage("choice", (score,), score.event))
+        return (*trained, Stage("choice", (self.scores,), self.scores.event))
 
     @property
     def children(self) -> tuple[Plan, ...]:
@@ -324,27 +327,20 @@ class RepeatedSearchMethod(Method["RepeatedSearchState"]):
         # How many trainings there are stays secret.
         return 1
 
-    @property
-    def _score_release(self) -> Release:
-        multiplier = self.score_noise_multiplier
-        return Release(
-            "noisy score",
-            Gaussian(multiplier),
-            1,
-            0.5 * self.score.bound * self.data.weight_bound,
-            multiplier,
-            loss_noise(self.data, self.adjacency, self.score.bound, multiplier),
-            1,
-        )
+    @functools.cached_property
+    def scores(self) -> SumRelease:
+        """The release of each score."""
+        noise = GaussianNoise(self.score_noise_multiplier)
+        return noisy_loss_release(self.data, self.adjacency, self.score.bound, noise)
 
     @property
-    def releases(self) -> tuple[Release, ...]:
+    def releases(self) -> tuple[AnyRelease, ...]:
         inner = (
             dataclasses.replace(release, quantity=f"{training.name}: {release.quantity}")
             for training in self.trainings
             for release in training.plan.method.releases
         )
-        return (*inner, self._score_release)
+        return (*inner, self.scores)
 
     @property
     def mechanisms(self) -> RandomlyRepeated:
@@ -355,7 +351,7 @@ class RepeatedSearchMethod(Method["RepeatedSearchState"]):
         return self._repeated([one.plan.event for one in self.trainings])
 
     def _repeated(self, trainings: list[Event]) -> RandomlyRepeated:
-        score = self._score_release.event
+        score = self.scores.event
         tries = tuple(Composed((training, score)) for training in trainings)
         return RandomlyRepeated(tries, self.repetitions)
 
@@ -387,9 +383,7 @@ class RepeatedSearchMethod(Method["RepeatedSearchState"]):
             # Passes over rows would count the tries, whose number stays secret.
             with silent():
                 w, noise = _train(self.trainings[number].plan, asked)
-                score = noisy_loss(
-                    asked, w, self.score, self.score.bound, self.score_noise_multiplier
-                )
+                score = noisy_loss(asked, self.scores, w, self.score, self.score.bound)
             # Of equal ones the first: which one came first says nothing about the rows.
             if score < least:
                 least, state = score, RepeatedSearchState(w, number, noise)

@@ -11,9 +11,8 @@ from dpglm.solvers.gradient.accelerated_mirror_descent import AcceleratedMirrorD
 from dpglm.solvers.gradient.d2p2 import D2P2
 from dpglm.solvers.gradient.frank_wolfe import FrankWolfe
 from dpglm.solvers.gradient.local_sgd import LocalSGD
-from dpglm.solvers.gradient.noisy_gd import NoisyGD
+from dpglm.solvers.gradient.noisy_gd import NoisyGD, pure_gd
 from dpglm.solvers.gradient.noisy_sgd import NoisySGD
-from dpglm.solvers.gradient.pure_gd import PureGD
 from dpglm.solvers.gradient.svrg import SVRG
 from dpglm.solvers.gradient.svrg_plus_plus import SVRGPlusPlus
 from dpglm.solvers.minimizer.objective_perturbation import ObjectivePerturbation
@@ -62,7 +61,6 @@ __all__ = [
     "OutputPerturbation",
     "Plan",
     "Preprocessed",
-    "PureGD",
     "RandomIterate",
     "SVRGPlusPlus",
     "Schedule",
@@ -76,5 +74,6 @@ __all__ = [
     "UniformAverage",
     "choose",
     "dpsgd_f",
+    "pure_gd",
     "run",
 ]

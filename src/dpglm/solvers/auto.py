@@ -12,12 +12,11 @@ from dpglm.data.spec import DataSpec
 from dpglm.oracle.row_sums.moment_plans import MOST_COLUMNS
 from dpglm.preprocessing import Center, Preprocessor, Whiten
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.budget import PrivacyBudget
+from dpglm.privacy.budget import PrivacyBudget, is_pure
 from dpglm.problem import L2, NoPenalty, Problem, Squared, Unconstrained
 from dpglm.solvers.base import Plan, Solver
 from dpglm.solvers.composite.preprocessed import Preprocessed
-from dpglm.solvers.gradient.noisy_gd import NoisyGD
-from dpglm.solvers.gradient.pure_gd import PureGD
+from dpglm.solvers.gradient.noisy_gd import NoisyGD, pure_gd
 from dpglm.solvers.minimizer.objective_perturbation import ObjectivePerturbation
 from dpglm.solvers.second_order.newton import Newton
 from dpglm.solvers.second_order.sufficient_statistics import SufficientStatistics
@@ -71,7 +70,7 @@ def choose(
     Solver
         For a delta of 0, which Gaussian noise cannot give: ``ObjectivePerturbation``, which then
         has L2 noise, if it takes the problem and there are at most 1000 columns and 2^28 entries
-        of rows; ``PureGD`` otherwise.
+        of rows; ``pure_gd()`` otherwise.
 
         For other budgets, at most 300 columns and at most 2^28 entries of rows:
         ``SufficientStatistics`` for squared loss and at most 64 columns, ``Newton`` for other
@@ -89,7 +88,7 @@ def choose(
     >>> choose(Problem(Logistic()), ApproximateDP(1.0, 1e-5), data) == Newton()
     True
     """
-    if _is_pure(budget):
+    if is_pure(budget):
         return _without_delta(problem, budget, data, adjacency, may_copy)
     entries, wide = data.n_rows * data.n_columns, data.n_columns > _MOST_COLUMNS
     if not problem.loss.convex:
@@ -109,10 +108,6 @@ def choose(
     return Preprocessed(steps, NoisyGD(shrink=True))
 
 
-def _is_pure(budget: PrivacyBudget) -> bool:
-    return budget.to_dict().get("delta") == 0.0
-
-
 def _without_delta(
     problem: Problem, budget: PrivacyBudget, data: DataSpec, adjacency: Adjacency, may_copy: bool
 ) -> Solver:
@@ -125,7 +120,7 @@ def _without_delta(
         with contextlib.suppress(ValueError):
             perturbed.plan(problem, budget, data, adjacency)
             return perturbed
-    return PureGD()
+    return pure_gd()
 
 
 def _can_whiten(problem: Problem, data: DataSpec, mu: float) -> bool:
@@ -170,7 +165,7 @@ class Auto(Solver):
 
     def needs_float64(self, budget: PrivacyBudget) -> bool:
         # ``choose`` takes objective perturbation where it can.
-        return self.may_copy and _is_pure(budget)
+        return self.may_copy and is_pure(budget)
 
     def plan(
         self,

@@ -24,7 +24,7 @@ from dpglm.privacy.accounting.calibrate import spent, within_budget
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import Composed, Event, Repeated, canonical
-from dpglm.privacy.releases import Release, check_can_be_asked
+from dpglm.privacy.releases import AnyRelease, check_can_be_asked
 from dpglm.problem import Problem
 
 __all__ = [
@@ -88,7 +88,7 @@ class Stage:
     """
 
     name: str
-    releases: tuple[Release, ...]
+    releases: tuple[AnyRelease, ...]
     event: Event
     part: int | None = None
     stages: tuple[Stage, ...] = ()
@@ -122,7 +122,7 @@ class Method(abc.ABC, Generic[S]):
 
     @property
     @abc.abstractmethod
-    def releases(self) -> tuple[Release, ...]:
+    def releases(self) -> tuple[AnyRelease, ...]:
         """Everything that leaves, each kind with the bound and the noise that pay for it."""
 
     @property
@@ -200,22 +200,6 @@ class Method(abc.ABC, Generic[S]):
             If it was made for another.
         """
         check_same(self, plan)
-
-    @property
-    def wrapped(self) -> Method[Any] | None:
-        """A method whose state is part of this one's, if there is one."""
-        return None
-
-    def without_rows(self, state: S) -> S:
-        """Take rows out of a state that holds some, so that it can be kept in a checkpoint.
-
-        What is left must be released values only, from which ``with_rows`` makes the state again.
-        """
-        return state
-
-    def with_rows(self, state: S, oracle: Oracle) -> S:
-        """Undo ``without_rows`` in another process; ``oracle`` is that of ``step``."""
-        return state
 
     @abc.abstractmethod
     def finish(self, state: S) -> NDArray[np.float64]:
@@ -430,7 +414,7 @@ def check_same(part: Any, plan: Plan, names: Iterable[str] = _FACTS) -> None:
             )
 
 
-def _in_words(release: Release) -> str:
+def _in_words(release: AnyRelease) -> str:
     times = "" if release.count == 1 else f", {release.count} times"
     return (
         f"{release.quantity}{times}: noise multiplier {release.noise_multiplier:.4g} on "

@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import json
 import os
-import typing
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -33,8 +32,7 @@ from dpglm._version import __version__
 from dpglm.exceptions import PlanMismatchError
 from dpglm.ledger.entry import LedgerReference
 from dpglm.ledger.store import files_of as files_of_ledger
-from dpglm.oracle.gradients import Oracle
-from dpglm.privacy.events import Composed, Event, event_from_dict
+from dpglm.privacy.events import Composed, Event, Parallel, canonical, event_from_dict
 from dpglm.privacy.noise import NoiseSource
 from dpglm.solvers.base import Method, Plan, StepInfo
 from dpglm.solvers.checkpoint_file import decode, encode, read_arrays, same_kind, write_durably
@@ -219,7 +217,7 @@ class Checkpoint:
         infos = zip(*(column.tolist() for column in columns if column is not None), strict=True)
         with at("state"):
             found = decode(state, arrays, type(self._method).__module__.partition(".")[0])
-            if not same_kind(found, self._method.without_rows(self._method.init(seed))):
+            if not same_kind(found, self._method.init(seed)):
                 raise ValueError("is not a state of this fit")
         history = tuple(StepInfo(*values) for values in infos)
         return Progress(seed, found, steps, header["event"], history, header["entry"])
@@ -279,8 +277,8 @@ def opened(
     Raises
     ------
     ValueError
-        If the plan does not pay for iterates before the last, its method keeps rows in its
-        state, noise can be reproduced, plan or facts cannot be told from others in a file;
+        If the plan does not pay for iterates before the last, it asks disjoint parts
+        of the rows, noise can be reproduced, plan or facts cannot be told from others in a file;
         or if the file is one of the ledger's.
     OSError
         If the folder does not exist, or another process is using the file.
@@ -295,18 +293,13 @@ def opened(
             f"checkpoint must be None for this plan of {algorithm}: its privacy rests on iterates "
             "before the last that nobody sees, and a file would hold them"
         )
-    method: Method[Any] | None = plan.method
-    while method is not None:
-        if type(method).without_rows is Method.without_rows and _mentions_oracle(
-            typing.get_type_hints(type(method).init).get("return")
-        ):
-            raise ValueError(
-                f"checkpoint must be None for {algorithm}: its state holds curators of disjoint "
-                "parts of the rows, whose releases count once only if one run records all of them"
-            )
-        # What a wrapped method's state cannot hold must not be found out after others have spent.
-        encode(method.without_rows(method.init(0)), {}, {})
-        method = method.wrapped
+    if _in_parallel(plan.method.mechanisms):
+        raise ValueError(
+            f"checkpoint must be None for {algorithm}: releases about disjoint parts of the rows "
+            "count once only if one run records all of them"
+        )
+    # What a state cannot hold must not be found out after others have spent.
+    encode(plan.method.init(0), {}, {})
     if not noise.is_private:
         raise ValueError(
             "checkpoint must be None where noise can be reproduced (random_state): steps after an "
@@ -339,13 +332,8 @@ def _check_apart(path: Path, ledger: Path) -> None:
         )
 
 
-def _mentions_oracle(hint: Any) -> bool:
-    """Whether values of a type may hold an oracle, and so rows."""
-    if hint is Oracle or any(map(_mentions_oracle, typing.get_args(hint))):
-        return True
-    if not dataclasses.is_dataclass(hint):
-        return False
-    return any(map(_mentions_oracle, typing.get_type_hints(hint).values()))
+def _in_parallel(event: Event) -> bool:
+    return any(isinstance(basic, Parallel) for basic, _ in canonical(event).terms())
 
 
 @contextlib.contextmanager

@@ -13,9 +13,8 @@ from dpglm.solvers.gradient.accelerated_mirror_descent import AcceleratedMirrorD
 from dpglm.solvers.gradient.d2p2 import D2P2
 from dpglm.solvers.gradient.frank_wolfe import FrankWolfe
 from dpglm.solvers.gradient.local_sgd import LocalSGD
-from dpglm.solvers.gradient.noisy_gd import NoisyGD
+from dpglm.solvers.gradient.noisy_gd import NoisyGD, pure_gd
 from dpglm.solvers.gradient.noisy_sgd import NoisySGD
-from dpglm.solvers.gradient.pure_gd import PureGD
 from dpglm.solvers.gradient.svrg import SVRG
 from dpglm.solvers.gradient.svrg_plus_plus import SVRGPlusPlus
 from dpglm.solvers.minimizer.objective_perturbation import ObjectivePerturbation
@@ -39,7 +38,7 @@ SOLVERS: Mapping[str, Callable[[], Solver]] = MappingProxyType(
         "noisy_sgd": NoisySGD,
         "objective_perturbation": ObjectivePerturbation,
         "output_perturbation": OutputPerturbation,
-        "pure_gd": PureGD,
+        "pure_gd": pure_gd,
         "sufficient_statistics": SufficientStatistics,
         "svrg": SVRG,
         "svrg_plus_plus": SVRGPlusPlus,

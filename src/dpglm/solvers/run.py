@@ -119,14 +119,13 @@ def run_to_state(
             seed = int(noise.words(1)[0])
             begun = Progress(seed, method.init(seed))
         oracle = Oracle(method.prepare(rows, begun.seed), plan.problem.loss, curator, map_blocks)
-        state = method.with_rows(begun.state, oracle)
+        state = begun.state
         history, entry = list(begun.history), begun.entry
 
         def keep(steps: int) -> None:
             if kept is not None:
                 event = canonical(Composed((begun.event, curator.event)))
-                public = method.without_rows(state)
-                kept.save(Progress(begun.seed, public, steps, event, tuple(history), entry))
+                kept.save(Progress(begun.seed, state, steps, event, tuple(history), entry))
 
         # A state that cannot be kept is found out before anything is spent.
         keep(begun.steps)

@@ -22,12 +22,13 @@ from dpglm.data.dask.workers import Workers
 from dpglm.data.prepare import column_scaling, prepare_rows
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.clipping import FlatClipping
-from dpglm.oracle.gradients import Oracle, clipped_gradient_sum
+from dpglm.oracle.gradients import Oracle, clipped_gradient_sum, gradient_release
 from dpglm.oracle.rounding import sum_rounding
 from dpglm.privacy import Adjacency, ApproximateDP
 from dpglm.privacy.curator import Curator
 from dpglm.privacy.events import Gaussian, Repeated
 from dpglm.privacy.noise import NoiseSource, SeededNoise
+from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.problem import (
     L2,
     L1Ball,
@@ -112,6 +113,13 @@ class Relay(Workers):
 
     def collect(self, handles):
         return self.workers.collect(handles)
+
+
+def ask(oracle):
+    """Declare the release of a mean gradient and make it."""
+    noise = GaussianNoise(2.0)
+    declared = gradient_release(oracle.rows.spec, oracle.curator.adjacency, CLIPPING, noise)
+    return oracle.noisy_gradient(declared, np.zeros(6), CLIPPING)
 
 
 def through(relay, rows):
@@ -297,7 +305,7 @@ class TestFits:
         for rows, noise in zip((ours, theirs), noises, strict=True):
             curator = Curator(Adjacency.ZERO_OUT, noise)
             for _ in range(3):
-                Oracle(rows, Logistic(), curator).noisy_gradient(np.zeros(6), CLIPPING, 2.0)
+                ask(Oracle(rows, Logistic(), curator))
             events.append(curator.event)
         assert events == [Repeated(Gaussian(2.0), 3)] * 2
         assert noises[0].draws == noises[1].draws
@@ -351,7 +359,7 @@ class TestOneResultForEachPartition:
         curator = Curator(Adjacency.ZERO_OUT, noise)
         rows = through(Faulty, on_workers(X, y, facts()))
         with pytest.raises(RuntimeError, match="5 partitions must answer once each, got"):
-            Oracle(rows, Logistic(), curator).noisy_gradient(np.zeros(6), CLIPPING, 2.0)
+            ask(Oracle(rows, Logistic(), curator))
         assert noise.draws == []
 
     def test_and_tasks_have_names_of_their_own(self):
@@ -581,5 +589,5 @@ class TestOnACluster:
         np.save(path, X[::-1])
         kill(client, *holders(client, rows))
         with pytest.raises(RuntimeError, match="not what it gave the first time"):
-            oracle.noisy_gradient(np.zeros(6), CLIPPING, 2.0)
+            ask(oracle)
         assert noise.draws == []

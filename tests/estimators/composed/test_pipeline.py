@@ -147,8 +147,8 @@ def test_a_second_mean_from_the_same_slice_is_found_out(monkeypatch):
     # The planted bug: the mean is asked for twice, and charged once.
     from dpglm.exceptions import PlanMismatchError
 
-    def twice(oracle, noise_multiplier):
-        return (noisy_mean(oracle, noise_multiplier) + noisy_mean(oracle, noise_multiplier)) / 2
+    def twice(oracle, declared):
+        return (noisy_mean(oracle, declared) + noisy_mean(oracle, declared)) / 2
 
     monkeypatch.setattr(center_module, "noisy_mean", twice)
     X, y = rows()
@@ -369,7 +369,7 @@ def test_nothing_is_released_on_bad_input(spoil, monkeypatch):
         y = y[:-1]
     else:
         y[0] = 7
-    monkeypatch.setattr(Curator, "release_gaussian", None)
+    monkeypatch.setattr(Curator, "release", None)
     model = pipeline(Normalizer(), Center())
     with pytest.raises(ValueError, match=r"NaN|infinity|inconsistent|not in classes"):
         model.fit(X, y)

@@ -120,8 +120,8 @@ def test_fit_executes_the_plan():
 
 def test_a_release_that_was_not_planned_is_refused(monkeypatch):
     # Pitfall 14, planted: two means from one slice of the budget, charged once.
-    def twice(oracle, noise_multiplier):
-        return (noisy_mean(oracle, noise_multiplier) + noisy_mean(oracle, noise_multiplier)) / 2
+    def twice(oracle, declared):
+        return (noisy_mean(oracle, declared) + noisy_mean(oracle, declared)) / 2
 
     monkeypatch.setattr(center_module, "noisy_mean", twice)
     made = transformer()
@@ -159,7 +159,7 @@ def test_one_huge_row_stays_within_the_noise_s_sensitivity(adjacency, steps, bou
 
 @pytest.mark.parametrize("spoil", [np.nan, np.inf, "text", "one dimension"])
 def test_nothing_is_released_on_bad_input(spoil, monkeypatch):
-    monkeypatch.setattr(Curator, "release_gaussian", None)
+    monkeypatch.setattr(Curator, "release", None)
     X = rows().astype(object) if spoil == "text" else rows()
     if spoil == "one dimension":
         X = X[:, 0]
@@ -186,7 +186,7 @@ def test_nothing_is_released_on_bad_input(spoil, monkeypatch):
     ids=lambda value: str(value)[:30].partition(" at ")[0],
 )
 def test_wrong_settings_are_refused_before_anything_is_released(settings, message, monkeypatch):
-    monkeypatch.setattr(Curator, "release_gaussian", None)
+    monkeypatch.setattr(Curator, "release", None)
     with pytest.raises(ValueError, match=message):
         transformer().set_params(**settings).fit(rows())
 

@@ -33,6 +33,7 @@ from dpglm.privacy import Adjacency, accountant_for, gdp
 from dpglm.privacy.curator import Curator
 from dpglm.privacy.events import Composed, Gaussian, Parallel, Pure, RandomlyRepeated, canonical
 from dpglm.privacy.noise import NoiseSource
+from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.report import load_model, save_model
 from dpglm.selection import NormGridSearch
 from tests.forgeries import forged, put
@@ -175,13 +176,13 @@ def test_the_ledger_has_one_entry_for_everything_before_anything_is_asked(tmp_pa
     ledger = PrivacyLedger.create(
         tmp_path / "rows.ledger", data="rows", budget=ApproximateDP(9.0, 1e-4), filter="basic"
     )
-    seen, plain = [], Curator.release_gaussian
+    seen, plain = [], Curator.release
 
     def spying(self, *arguments):
         seen.append(len(ledger.contents().entries))
         return plain(self, *arguments)
 
-    with mock.patch.object(Curator, "release_gaussian", spying):
+    with mock.patch.object(Curator, "release", spying):
         search = searching(method=method, ledger=ledger).fit(X, Y)
     assert set(seen) == {1}
     (entry,) = ledger.contents().entries
@@ -237,8 +238,7 @@ def test_every_try_starts_from_the_rows_as_they_were(method):
     pipeline = PrivatePipeline(steps, random_state=1)
     with listening() as seen:
         searching({"logisticregression__C": [1.0, 2.0, 3.0]}, pipeline, method=method).fit(X, Y)
-    released = [one.exact for one in seen.asked if one.kind == "release_gaussian"]
-    sums = [one for one in released if one.shape == (3,)]
+    sums = [one.exact for one in seen.asked if one.declared.quantity == "row sum"]
     assert len(sums) > 1
     assert len({one.tobytes() for one in sums}) == 1
 
@@ -261,13 +261,15 @@ def test_maps_that_tries_share_stop_the_run(method):
 
 
 def shows_what_was_released(method):
-    released, plain = [], Curator.release_gaussian
+    released, plain = [], Curator.release
 
-    def keeping(self, *arguments):
-        released.append(plain(self, *arguments))
-        return released[-1]
+    def keeping(self, declared, value):
+        answer = plain(self, declared, value)
+        if isinstance(declared.mechanism, GaussianNoise):
+            released.append(answer)
+        return answer
 
-    with mock.patch.object(Curator, "release_gaussian", keeping):
+    with mock.patch.object(Curator, "release", keeping):
         while not released:  # a random number of tries may be none
             search = searching(method=method).fit(X, Y)
     held = pickle.dumps(search)
@@ -281,8 +283,8 @@ def test_nothing_that_a_try_learned_can_be_reached(method, monkeypatch):
     honest = center_module.noisy_mean
     kept = []
 
-    def telling(oracle, noise_multiplier):
-        mean = honest(oracle, noise_multiplier)
+    def telling(oracle, declared):
+        mean = honest(oracle, declared)
         kept.append(mean)
         return mean
 

@@ -16,18 +16,19 @@ from dpglm.data.spec import DataSpec
 from dpglm.oracle.choices import coordinates
 from dpglm.oracle.choices.coordinates import (
     choose_coordinate,
+    coordinate_release,
     entry_bound,
     largest_entry,
-    score_bound,
 )
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.views import View
-from dpglm.privacy import curator as mechanisms
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.curator import Curator
 from dpglm.privacy.events import BoundedRange
 from dpglm.privacy.noise import SeededNoise
+from dpglm.privacy.selection import mechanisms as selections
 from dpglm.problem import Logistic, Poisson, Softmax, Squared
+from tests.oracle.watching import move_allowed, watching
 from tests.slowly import first_quickly
 
 ZERO_OUT, REPLACE_ONE = Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE
@@ -51,13 +52,25 @@ def make_rows(X, y, *, layout="C", dtype="float64", n_outputs=1, weights=None, *
     return prepare_rows(stored, y, spec, weights=weights).clip_entries(entry_bound(spec))
 
 
+def choose(oracle, w, slope_clip, offset, offset_bound, epsilon):
+    """Declare the choice and make it."""
+    declared = coordinate_release(
+        oracle.rows.spec, oracle.curator.adjacency, slope_clip, offset_bound, epsilon
+    )
+    return choose_coordinate(oracle, declared, w, slope_clip, offset, offset_bound)
+
+
+def score_bound(data, adjacency, slope_clip, offset_bound):
+    """How far erasing one row may move a score, as declared."""
+    return move_allowed(coordinate_release(data, adjacency, slope_clip, offset_bound, 1.0))
+
+
 def asked(rows, loss, w, slope_clip, offset, offset_bound, adjacency=ZERO_OUT):
     """The scores, and the bound that the curator is told."""
     oracle = Oracle(rows, loss, Curator(adjacency, SeededNoise(0)))
-    with mock.patch.object(Curator, "choose_exponentially", return_value=0) as told:
-        choose_coordinate(oracle, w, slope_clip, offset, offset_bound, 1.0)
-    scores, bound, _ = told.call_args.args
-    return scores, bound
+    with watching(0) as told:
+        choose(oracle, w, slope_clip, offset, offset_bound, 1.0)
+    return told.value, move_allowed(told.declared)
 
 
 def targets_for(rng, loss, n, n_outputs):
@@ -235,7 +248,7 @@ def frequencies(epsilon, relation):
     counts = np.zeros(4, int)
     for seed in range(RUNS):
         oracle = one_row_oracle(seed, relation)
-        index, sign = choose_coordinate(oracle, np.zeros(2), 0.5, np.zeros(2), 0.0, epsilon)
+        index, sign = choose(oracle, np.zeros(2), 0.5, np.zeros(2), 0.0, epsilon)
         counts[index + (0 if sign > 0 else 2)] += 1
     return counts
 
@@ -260,18 +273,18 @@ def test_coordinates_are_chosen_with_the_probability_claimed(relation):
 
 def test_the_direction_is_the_one_in_which_the_loss_falls():
     # A row of (0.6, -0.2) with target +1 wants its first coefficient larger.
-    index, sign = choose_coordinate(one_row_oracle(0), np.zeros(2), 0.5, np.zeros(2), 0.0, 1e4)
+    index, sign = choose(one_row_oracle(0), np.zeros(2), 0.5, np.zeros(2), 0.0, 1e4)
     assert (index, sign) == (0, 1.0)
     offset = np.array([0.0, -10.0])
-    index, sign = choose_coordinate(one_row_oracle(0), np.zeros(2), 0.5, offset, 10.0, 1e4)
+    index, sign = choose(one_row_oracle(0), np.zeros(2), 0.5, offset, 10.0, 1e4)
     assert (index, sign) == (1, 1.0)
 
 
 def test_the_choice_is_recorded_before_it_is_made():
     oracle = one_row_oracle(0)
-    broken = mock.patch.object(mechanisms, "exponential_mechanism", side_effect=RuntimeError)
+    broken = mock.patch.object(selections, "exponential_mechanism", side_effect=RuntimeError)
     with broken, pytest.raises(RuntimeError):
-        choose_coordinate(oracle, np.zeros(2), 0.5, np.zeros(2), 0.0, 0.7)
+        choose(oracle, np.zeros(2), 0.5, np.zeros(2), 0.0, 0.7)
     assert oracle.curator.event == BoundedRange(0.7)
 
 

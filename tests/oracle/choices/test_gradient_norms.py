@@ -9,12 +9,15 @@ import numpy as np
 import pytest
 
 from dpglm.data.spec import DataSpec
-from dpglm.oracle.choices.gradient_norms import choose_shortest_gradient, norm_rounding
+from dpglm.oracle.choices.gradient_norms import (
+    choose_shortest_gradient,
+    norm_rounding,
+    shortest_gradient_release,
+)
 from dpglm.oracle.clipping import AutomaticClipping, FlatClipping
-from dpglm.privacy import curator as mechanisms
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.curator import Curator
 from dpglm.privacy.events import Pure
+from dpglm.privacy.selection import mechanisms as selections
 from dpglm.problem import Logistic, Squared
 from tests.oracle.choices.test_loss_choices import (
     NEIGHBOURS,
@@ -25,14 +28,21 @@ from tests.oracle.choices.test_loss_choices import (
     p_value,
     permute_and_flip_law,
 )
+from tests.oracle.watching import move_allowed, watching
+
+
+def choose(oracle, candidates, shifts, clipping, epsilon):
+    """Declare the choice and make it."""
+    spec, adjacency = oracle.rows.spec, oracle.curator.adjacency
+    declared = shortest_gradient_release(spec, adjacency, clipping, epsilon)
+    return choose_shortest_gradient(oracle, declared, candidates, shifts, clipping)
 
 
 def asked(rows, loss, candidates, shifts, clipping, adjacency):
     """The scores, and the bound that the curator is told."""
-    with mock.patch.object(Curator, "choose_least") as told:
-        oracle = oracle_for(rows, loss, adjacency=adjacency)
-        choose_shortest_gradient(oracle, candidates, shifts, clipping, 1.0)
-    return told.call_args.args[:2]
+    with watching(0) as told:
+        choose(oracle_for(rows, loss, adjacency=adjacency), candidates, shifts, clipping, 1.0)
+    return told.value, move_allowed(told.declared)
 
 
 @pytest.mark.filterwarnings("error")
@@ -112,9 +122,7 @@ def test_the_shortest_is_chosen_with_the_probability_claimed():
     shifts = [np.zeros(2)] * 3
     clipping = FlatClipping(0.6)
     picks = [
-        choose_shortest_gradient(
-            oracle_for(rows, Squared(), seed), candidates, shifts, clipping, 3.0
-        )
+        choose(oracle_for(rows, Squared(), seed), candidates, shifts, clipping, 3.0)
         for seed in range(RUNS)
     ]
     counts = np.bincount(picks, minlength=3)
@@ -127,9 +135,9 @@ def test_the_shortest_is_chosen_with_the_probability_claimed():
 def test_the_choice_is_recorded_before_it_is_made():
     rows = make_rows(np.zeros((1, 1)), np.zeros(1))
     oracle = oracle_for(rows, Squared())
-    broken = mock.patch.object(mechanisms, "permute_and_flip", side_effect=RuntimeError)
+    broken = mock.patch.object(selections, "permute_and_flip", side_effect=RuntimeError)
     with broken, pytest.raises(RuntimeError):
-        choose_shortest_gradient(oracle, [np.zeros(2)], [np.zeros(2)], FlatClipping(1.0), 0.7)
+        choose(oracle, [np.zeros(2)], [np.zeros(2)], FlatClipping(1.0), 0.7)
     assert oracle.curator.event == Pure(0.7)
 
 

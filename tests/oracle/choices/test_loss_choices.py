@@ -17,16 +17,19 @@ from dpglm.oracle.choices.loss_choices import (
     choose_least_generalized,
     choose_least_loss,
     clipped_loss_sums,
+    generalized_choice_release,
+    least_loss_release,
     loss_rounding,
 )
 from dpglm.oracle.gradients import Oracle
-from dpglm.privacy import curator as mechanisms
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.curator import Curator
 from dpglm.privacy.events import BoundedRange, Pure
 from dpglm.privacy.noise import SeededNoise
+from dpglm.privacy.selection import mechanisms as selections
 from dpglm.privacy.selection.choices import generalized_scores
 from dpglm.problem import Hinge, Logistic, OneVsRest, Savage, Softmax, Squared
+from tests.oracle.watching import move_allowed, watching
 
 LOSSES = [
     (Logistic(), 1),
@@ -65,6 +68,20 @@ def make_rows(X, y, *, layout="C", dtype="float64", n_outputs=1, row_norm=1.0, w
 
 def oracle_for(rows, loss, seed=0, adjacency=ZERO_OUT):
     return Oracle(rows, loss, Curator(adjacency, SeededNoise(seed)))
+
+
+def choose_least(oracle, candidates, bound, epsilon):
+    """Declare the choice and make it."""
+    spec, adjacency = oracle.rows.spec, oracle.curator.adjacency
+    declared = least_loss_release(spec, adjacency, bound, epsilon)
+    return choose_least_loss(oracle, declared, candidates, bound)
+
+
+def choose_generalized(oracle, candidates, bounds, public_loss, epsilon, failure):
+    """Declare the choice and make it."""
+    spec, adjacency = oracle.rows.spec, oracle.curator.adjacency
+    declared = generalized_choice_release(spec, adjacency, bounds, epsilon, failure)
+    return choose_least_generalized(oracle, declared, candidates, bounds, public_loss)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -146,18 +163,20 @@ def test_worst_neighbours_stay_within_what_the_curator_is_told(
             candidates = [rng.normal(size=shape) * size / row_norm for _ in range(3)]
             moves = clipped_loss_sums(a, loss, candidates, [bound] * 3)
             moves -= clipped_loss_sums(b, loss, candidates, [bound] * 3)
-            with mock.patch.object(Curator, "choose_least") as told:
-                choose_least_loss(oracle_for(a, loss), candidates, bound, 1.0)
-            sensitivity = relation.sum_sensitivity(told.call_args.args[1])
+            with watching(0) as told:
+                choose_least(oracle_for(a, loss, adjacency=relation), candidates, bound, 1.0)
+            sensitivity = relation.sum_sensitivity(move_allowed(told.declared))
             # Permute-and-flip asks for half of the length of an interval with all moves.
             assert max(moves.max(), 0.0) - min(moves.min(), 0.0) <= 2.0 * sensitivity
-            with mock.patch.object(Curator, "choose_generalized") as told:
+            with watching(0) as told:
                 bounds = [bound, 2 * bound, 3 * bound]
-                choose_least_generalized(oracle_for(a, loss), candidates, bounds, 1.0, 1.0, 0.1)
+                oracle = oracle_for(a, loss, adjacency=relation)
+                choose_generalized(oracle, candidates, bounds, 1.0, 1.0, 0.1)
             moves = clipped_loss_sums(a, loss, candidates, bounds)
             moves -= clipped_loss_sums(b, loss, candidates, bounds)
-            declared = told.call_args.args[1]
+            declared = told.value.contribution_bounds
             assert declared[0] == 0.0
+            assert declared.max() == move_allowed(told.declared)
             assert (np.abs(moves) <= [relation.sum_sensitivity(d) for d in declared[1:]]).all()
 
 
@@ -226,7 +245,7 @@ def p_value(counts, law):
 
 
 def test_the_least_loss_is_chosen_with_the_probability_claimed():
-    counts = chosen_often(lambda o, c: choose_least_loss(o, c, bound=0.6, epsilon=2.0))
+    counts = chosen_often(lambda o, c: choose_least(o, c, bound=0.6, epsilon=2.0))
     assert p_value(counts, permute_and_flip_law(SCORES, 0.3, 2.0)) > 1e-4
     # Noise for twice the epsilon, or half of the range forgotten, would be seen.
     assert p_value(counts, permute_and_flip_law(SCORES, 0.3, 4.0)) < 1e-9
@@ -235,7 +254,7 @@ def test_the_least_loss_is_chosen_with_the_probability_claimed():
 
 def test_the_generalized_choice_is_made_with_the_probability_claimed():
     def choose(oracle, candidates):
-        return choose_least_generalized(oracle, candidates[1:], [0.1, 0.6], 0.2, 3.0, 0.5)
+        return choose_generalized(oracle, candidates[1:], [0.1, 0.6], 0.2, 3.0, 0.5)
 
     counts = chosen_often(choose)
     scores = np.array([0.2, 0.0, 0.5])
@@ -245,8 +264,8 @@ def test_the_generalized_choice_is_made_with_the_probability_claimed():
 
 
 def test_noise_forgotten_in_the_choice_is_seen():
-    with mock.patch.object(mechanisms, "permute_and_flip", lambda s, *_: int(np.argmin(s))):
-        counts = chosen_often(lambda o, c: choose_least_loss(o, c, bound=0.6, epsilon=2.0))
+    with mock.patch.object(selections, "permute_and_flip", lambda s, *_: int(np.argmin(s))):
+        counts = chosen_often(lambda o, c: choose_least(o, c, bound=0.6, epsilon=2.0))
     assert counts.tolist() == [0, RUNS, 0]
     assert permute_and_flip_law(SCORES, 0.3, 2.0)[1] < 0.7
 
@@ -254,10 +273,10 @@ def test_noise_forgotten_in_the_choice_is_seen():
 def test_choices_are_recorded_before_they_are_made():
     rows = make_rows(np.zeros((2, 1)), np.zeros(2))
     oracle = oracle_for(rows, Squared())
-    broken = mock.patch.object(mechanisms, "permute_and_flip", side_effect=RuntimeError)
+    broken = mock.patch.object(selections, "permute_and_flip", side_effect=RuntimeError)
     with broken, pytest.raises(RuntimeError):
-        choose_least_loss(oracle, [np.zeros(2)] * 2, 1.0, 0.5)
+        choose_least(oracle, [np.zeros(2)] * 2, 1.0, 0.5)
     assert oracle.curator.event == Pure(0.5)
     oracle = oracle_for(rows, Squared())
-    choose_least_generalized(oracle, [np.zeros(2)], [1.0], 1.0, 0.5, 0.1)
+    choose_generalized(oracle, [np.zeros(2)], [1.0], 1.0, 0.5, 0.1)
     assert oracle.curator.event == BoundedRange(0.5)

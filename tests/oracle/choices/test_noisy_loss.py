@@ -8,11 +8,13 @@ from scipy import sparse
 
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
-from dpglm.oracle.choices.loss_choices import loss_noise, loss_rounding, noisy_loss
+from dpglm.oracle.choices.loss_choices import loss_rounding, noisy_loss, noisy_loss_release
 from dpglm.oracle.gradients import Oracle
 from dpglm.privacy import Adjacency, Gaussian
 from dpglm.privacy.curator import Curator
 from dpglm.privacy.noise import SeededNoise
+from dpglm.privacy.noise.additive import GaussianNoise
+from dpglm.privacy.noise.scales import noise_scale
 from dpglm.problem import IdentityLink, Logistic, LogLink
 from dpglm.selection.scores import AbsoluteError, Errors
 from tests.audit.attack import released_sums
@@ -21,10 +23,18 @@ SCORES = [Errors(), AbsoluteError(IdentityLink(), -1.0, 3.0), AbsoluteError(LogL
 every_score = pytest.mark.parametrize("score", SCORES, ids=lambda one: repr(one)[:24])
 
 
+def ask(oracle, w, score, bound, multiplier):
+    """Declare a release and make it."""
+    declared = noisy_loss_release(
+        oracle.rows.spec, oracle.curator.adjacency, bound, GaussianNoise(multiplier)
+    )
+    return noisy_loss(oracle, declared, w, score, bound)
+
+
 def total(rows, w, score, adjacency=Adjacency.ZERO_OUT, bound=None):
     curator = Curator(adjacency, SeededNoise(0))
     with released_sums() as seen:
-        noisy_loss(Oracle(rows, Logistic(), curator), w, score, bound or score.bound, 2.0)
+        ask(Oracle(rows, Logistic(), curator), w, score, bound or score.bound, 2.0)
     assert curator.event == Gaussian(2.0)
     return float(seen[0][0][0]), seen[0][1]
 
@@ -81,7 +91,10 @@ def test_losses_that_overflow_count_as_the_bound():
 def test_noise_is_what_was_planned(score, adjacency):
     rows, spec = rows_and_one(50, np.ones(3), 1.0, 1.0)
     std = total(rows, np.ones(3), score, adjacency)[1]
-    assert std == loss_noise(spec, adjacency, score.bound, 2.0)
+    # Weights go up to 2, so that half of the bound is multiplied by 2.
+    half = score.bound
+    contribution = half + loss_rounding(spec, 2.0 * half)
+    assert std == noise_scale(adjacency, contribution, 2.0, 1, 2.0 * 50 * half).std
     assert std >= 2.0 * adjacency.sum_sensitivity(score.bound)
     assert std == pytest.approx(2.0 * adjacency.sum_sensitivity(score.bound), rel=1e-6)
 
@@ -90,7 +103,7 @@ def test_noise_that_is_drawn_is_what_was_declared():
     rows, _ = rows_and_one(50, np.ones(3), 1.0, 1.0)
     exact, std = total(rows, np.ones(3), Errors())
     drawn = [
-        noisy_loss(
+        ask(
             Oracle(rows, Logistic(), Curator(Adjacency.ZERO_OUT, SeededNoise(seed))),
             np.ones(3),
             Errors(),

@@ -8,10 +8,17 @@ import pytest
 from dpglm.data.spec import LARGEST
 from dpglm.oracle.choices.distances import distances
 from dpglm.oracle.choices.medians import cells_along, noisy_medians
-from dpglm.oracle.choices.quantiles import CELLS, choose_quantile, noisy_radius, radii
-from dpglm.oracle.choices.unbounded_radius import UNBOUNDED_RADII, noisy_unbounded_radius
+from dpglm.oracle.choices.quantiles import CELLS, choose_quantile, noisy_radius, radii, rank_release
+from dpglm.oracle.choices.unbounded_radius import (
+    UNBOUNDED_RADII,
+    noisy_unbounded_radius,
+    unbounded_radius_release,
+)
 from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.curator import Curator
 from dpglm.privacy.events import BoundedRange, Pure
+from dpglm.privacy.noise import SeededNoise
+from tests.oracle.watching import watching
 from tests.preprocessing.support import LAYOUTS, make_rows, oracle_of, worst_pairs
 
 RNG = np.random.default_rng(0)
@@ -20,16 +27,30 @@ ORIGIN = np.zeros(3)
 
 def scores_of(cells, n_cells, rank):
     """The score of every cell, run by run as the oracle hands them over."""
-    seen = []
+    curator = Curator(Adjacency.ZERO_OUT, SeededNoise(0))
+    declared = rank_release("cell", Adjacency.ZERO_OUT, 1.0)
+    with watching(0) as told:
+        choose_quantile(curator, declared, np.asarray(cells, np.int64), n_cells, rank)
+    assert (told.declared.contribution_bound, told.declared.rounding) == (1.0, 0.0)
+    return np.repeat(told.value.scores, told.value.lengths)
 
-    class Noting:
-        def choose_in_runs(self, scores, lengths, bound, epsilon):
-            assert bound == 1.0
-            seen.append(np.repeat(scores, lengths))
-            return 0
 
-    choose_quantile(Noting(), np.asarray(cells, np.int64), n_cells, rank, 1.0)
-    return seen[0]
+def radius(oracle, largest, quantile, epsilon):
+    """Declare the choice of a radius around the origin and make it."""
+    declared = rank_release("radius", oracle.curator.adjacency, epsilon)
+    return noisy_radius(oracle, declared, ORIGIN, largest, quantile)
+
+
+def unbounded_radius(oracle, quantile, epsilon):
+    """Declare the choice of a radius around the origin and make it."""
+    spec, adjacency = oracle.rows.spec, oracle.curator.adjacency
+    declared = unbounded_radius_release(spec, adjacency, quantile, epsilon)
+    return noisy_unbounded_radius(oracle, declared, ORIGIN)
+
+
+def medians(oracle, basis, epsilon):
+    """Declare the choice of medians and make it."""
+    return noisy_medians(oracle, rank_release("median", oracle.curator.adjacency, epsilon), basis)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -72,10 +93,10 @@ def test_radii_are_near_the_quantile(layout, dtype, row_norm, quantile):
     oracle = oracle_of(rows)
     lengths = np.linalg.norm(X, axis=1)
     low, high = np.quantile(lengths, [quantile - 0.05, quantile + 0.05])
-    found = [noisy_radius(oracle, ORIGIN, row_norm, quantile, 0.5) for _ in range(5)]
+    found = [radius(oracle, row_norm, quantile, 0.5) for _ in range(5)]
     assert all(0.99 * low <= one <= 1.01 * high for one in found)
     assert set(found) <= set(radii(row_norm))
-    found = [noisy_unbounded_radius(oracle, ORIGIN, quantile, 0.5) for _ in range(5)]
+    found = [unbounded_radius(oracle, quantile, 0.5) for _ in range(5)]
     assert all(0.97 * low <= one <= 1.05 * high for one in found)
     assert set(found) <= set(UNBOUNDED_RADII)
     assert oracle.curator.event.terms() == ((BoundedRange(0.5), 5), (Pure(0.5), 5))
@@ -83,16 +104,16 @@ def test_radii_are_near_the_quantile(layout, dtype, row_norm, quantile):
 
 def test_rows_that_are_all_alike_have_one_radius():
     rows = make_rows(np.tile([0.3, 0.0, 0.4], (500, 1)))
-    assert noisy_radius(oracle_of(rows), ORIGIN, 1.0, 0.9, 1.0) == pytest.approx(0.5, rel=0.01)
-    assert noisy_unbounded_radius(oracle_of(rows), ORIGIN, 0.9, 1.0) == pytest.approx(0.5, rel=0.05)
+    assert radius(oracle_of(rows), 1.0, 0.9, 1.0) == pytest.approx(0.5, rel=0.01)
+    assert unbounded_radius(oracle_of(rows), 0.9, 1.0) == pytest.approx(0.5, rel=0.05)
 
 
 @pytest.mark.parametrize("n_rows", [0, 1])
 def test_hardly_any_rows(n_rows):
     rows = make_rows(np.ones((n_rows, 3)), n_rows=7)
-    assert noisy_radius(oracle_of(rows), ORIGIN, 1.0, 0.9, 1.0) in radii(1.0)
-    assert noisy_unbounded_radius(oracle_of(rows), ORIGIN, 0.9, 1.0) in UNBOUNDED_RADII
-    assert noisy_medians(oracle_of(rows), np.eye(3), 1.0).shape == (3,)
+    assert radius(oracle_of(rows), 1.0, 0.9, 1.0) in radii(1.0)
+    assert unbounded_radius(oracle_of(rows), 0.9, 1.0) in UNBOUNDED_RADII
+    assert medians(oracle_of(rows), np.eye(3), 1.0).shape == (3,)
 
 
 @pytest.mark.parametrize(("layout", "dtype"), LAYOUTS)
@@ -104,7 +125,7 @@ def test_medians_along_directions(layout, dtype):
         if not adjacency.n_is_public and (layout, dtype) == ("C", "float32"):
             continue
         oracle = oracle_of(rows, adjacency)
-        found = noisy_medians(oracle, basis, 0.5)
+        found = medians(oracle, basis, 0.5)
         low, high = np.quantile(X @ basis, [0.42, 0.58], axis=0)
         assert ((low - 1e-5 <= found) & (found <= high + 1e-5)).all()
         assert oracle.curator.event.terms() == ((BoundedRange(0.5), 3),)
@@ -112,13 +133,13 @@ def test_medians_along_directions(layout, dtype):
 
 def test_medians_resolve_a_tiny_cloud_far_away():
     X = RNG.normal(size=(3000, 2)) * 1e-9 + [1.0, 0.0]
-    found = noisy_medians(oracle_of(make_rows(X, row_norm=2.0)), np.eye(2), 0.5)
+    found = medians(oracle_of(make_rows(X, row_norm=2.0)), np.eye(2), 0.5)
     np.testing.assert_allclose(found, [1.0, 0.0], atol=1e-9)
 
 
 def test_many_directions_are_asked_in_groups():
     X = RNG.normal(size=(400, 150)) * 0.01 + np.linspace(-0.05, 0.05, 150)
-    found = noisy_medians(oracle_of(make_rows(X)), np.eye(150), 5.0)
+    found = medians(oracle_of(make_rows(X)), np.eye(150), 5.0)
     assert np.abs(found - np.median(X, axis=0)).max() < 0.01
 
 

@@ -10,13 +10,18 @@ import pytest
 
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradient_sums import differences as differences_module
-from dpglm.oracle.gradient_sums.differences import clipped_difference_sum, noisy_difference
+from dpglm.oracle.gradient_sums.differences import (
+    clipped_difference_sum,
+    difference_release,
+    noisy_difference,
+)
 from dpglm.oracle.gradients import Oracle, clipped_gradient_sum
 from dpglm.oracle.rounding import sum_magnitude, sum_rounding
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.curator import Curator
 from dpglm.privacy.events import Gaussian, PoissonSampled
 from dpglm.privacy.noise import SeededNoise
+from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.noise.scales import noise_scale
 from dpglm.problem import Logistic, OneVsRest, Poisson, Softmax, Squared, SquaredHinge
 from tests.audit.attack import released_sums
@@ -179,6 +184,15 @@ def test_overflowing_slopes_leave_no_nan():
         assert np.linalg.norm(total) <= 1.5 * (1 + 1e-9)
 
 
+def ask(oracle, w, anchor, clipping, bound, multiplier, rate):
+    """Declare a release and make it."""
+    spec, adjacency = oracle.rows.spec, oracle.curator.adjacency
+    declared = difference_release(
+        spec, adjacency, bound, GaussianNoise(multiplier), sampling_rate=rate
+    )
+    return noisy_difference(oracle, declared, w, anchor, clipping, bound)
+
+
 @pytest.mark.parametrize("adjacency", list(Adjacency))
 @pytest.mark.parametrize("rate", [1.0, 0.3])
 def test_the_release_is_recorded_and_its_noise_is_proportional_to_the_bound(adjacency, rate):
@@ -190,7 +204,7 @@ def test_the_release_is_recorded_and_its_noise_is_proportional_to_the_bound(adja
         curator = Curator(adjacency, SeededNoise(0))
         oracle = Oracle(rows, Logistic(), curator)
         with released_sums() as sums:
-            got = noisy_difference(oracle, w, anchor, FlatClipping(0.5), bound, 4.0, rate)
+            got = ask(oracle, w, anchor, FlatClipping(0.5), bound, 4.0, rate)
         ((value, std),) = sums
         np.testing.assert_allclose(got, value / (rate * 50.0))
         event = Gaussian(4.0)
@@ -217,7 +231,7 @@ def test_batches_are_poisson_and_the_divisor_is_public():
     counts = []
     for _ in range(300):
         with released_sums() as sums:
-            got = noisy_difference(oracle, w, anchor, FlatClipping(9.0), 0.5, 1.0, 0.05)
+            got = ask(oracle, w, anchor, FlatClipping(9.0), 0.5, 1.0, 0.05)
         # Every row adds one half.
         counts.append(round(float(sums[0][0][0]) / 0.5))
         assert got[0] == pytest.approx(counts[-1] * 0.5 / (0.05 * 40))

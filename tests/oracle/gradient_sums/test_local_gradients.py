@@ -4,29 +4,43 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from unittest import mock
 
 import numpy as np
 import pytest
 
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.clipping import FlatClipping
-from dpglm.oracle.gradient_sums.local_gradients import locally_noised_gradient, message_noise
+from dpglm.oracle.gradient_sums.local_gradients import (
+    local_gradient_release,
+    locally_noised_gradient,
+)
 from dpglm.oracle.gradients import clipped_gradient_sum
 from dpglm.oracle.rounding import sum_rounding
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.curator import MOST_SENDERS, Curator
 from dpglm.privacy.events import Gaussian
+from dpglm.privacy.noise.additive import MOST_SENDERS, LocalGaussianNoise
 from dpglm.problem import Logistic
 from tests.oracle.choices.test_loss_choices import NEIGHBOURS, make_rows, neighbours, oracle_for
+from tests.oracle.watching import move_allowed, watching
+
+
+def declared_for(data, adjacency, clipping, multiplier, most_rows):
+    noise = LocalGaussianNoise(multiplier, most_rows)
+    return local_gradient_release(data, adjacency, clipping, noise, 1)
+
+
+def noised(oracle, w, clipping, multiplier, most_rows):
+    """Declare a release and make it."""
+    adjacency = oracle.curator.adjacency
+    declared = declared_for(oracle.rows.spec, adjacency, clipping, multiplier, most_rows)
+    return locally_noised_gradient(oracle, declared, w, clipping)
 
 
 def asked(rows, loss, w, clipping, adjacency, most_rows):
     """What the curator is told."""
-    with mock.patch.object(Curator, "release_local", return_value=np.zeros(1)) as told:
-        oracle = oracle_for(rows, loss, adjacency=adjacency)
-        locally_noised_gradient(oracle, w, clipping, 2.0, most_rows)
-    return told.call_args.args
+    with watching(np.zeros(1)) as told:
+        noised(oracle_for(rows, loss, adjacency=adjacency), w, clipping, 2.0, most_rows)
+    return told.declared, told.value
 
 
 @pytest.mark.filterwarnings("error")
@@ -40,14 +54,14 @@ def test_worst_neighbours_stay_within_what_the_curator_is_told(
         clipping = FlatClipping(0.3 * row_norm)
         for size in (0.0, 1.0, 1e8):
             w = rng.normal(size=a.spec.coefficient_shape) * size / row_norm
-            (one, multiplier, senders), (other, _, _) = (
+            (declared, one), (same, other) = (
                 asked(rows, loss, w, clipping, relation, n + 5) for rows in (a, b)
             )
-            assert (multiplier, senders) == (2.0, n)
-            moved = np.linalg.norm(one.value - other.value)
-            allowed = one.contribution_bound + one.rounding
-            assert moved <= relation.sum_sensitivity(allowed)
-            assert np.linalg.norm(one.value) <= one.magnitude
+            assert declared == same
+            assert (declared.noise_multiplier, one.senders, other.senders) == (2.0, n, n)
+            moved = np.linalg.norm(one.total - other.total)
+            assert moved <= relation.sum_sensitivity(move_allowed(declared))
+            assert np.linalg.norm(one.total) <= declared.magnitude
 
 
 def test_blocks_of_different_sizes_get_messages_of_the_same_noise():
@@ -57,12 +71,12 @@ def test_blocks_of_different_sizes_get_messages_of_the_same_noise():
     bounds = []
     for size in (10, 9, 1):
         part = rows.part(np.arange(size))
-        told, _, senders = asked(part, Logistic(), np.zeros(4), clipping, relation, 10)
-        assert senders == size
-        bounds.append((told.contribution_bound, told.rounding, told.magnitude))
+        declared, messages = asked(part, Logistic(), np.zeros(4), clipping, relation, 10)
+        assert messages.senders == size
+        bounds.append(declared)
     assert len(set(bounds)) == 1
     largest = dataclasses.replace(rows.spec, n_rows=10)
-    assert bounds[0][1] == sum_rounding(largest, relation, 0.25)
+    assert bounds[0].rounding == sum_rounding(largest, relation, 0.25)
 
 
 def test_the_mean_is_over_the_block_and_the_event_is_that_of_one_message():
@@ -70,7 +84,7 @@ def test_the_mean_is_over_the_block_and_the_event_is_that_of_one_message():
     rows = make_rows(rng.normal(size=(20, 3)), rng.choice([-1.0, 1.0], 20)).part(np.arange(8))
     oracle = oracle_for(rows, Logistic())
     exact = clipped_gradient_sum(rows, Logistic(), FlatClipping(1.0), np.zeros(4)) / 8
-    mean = locally_noised_gradient(oracle, np.zeros(4), FlatClipping(1.0), 1e-6, 8)
+    mean = noised(oracle, np.zeros(4), FlatClipping(1.0), 1e-6, 8)
     np.testing.assert_allclose(mean, exact, atol=1e-5)
     assert oracle.curator.event == Gaussian(1e-6)
 
@@ -79,12 +93,13 @@ def test_the_mean_is_over_the_block_and_the_event_is_that_of_one_message():
 def test_noise_is_what_the_rows_of_the_block_add(relation):
     rows = make_rows(np.zeros((16, 1)), np.zeros(16))
     noise = [
-        locally_noised_gradient(
+        noised(
             oracle_for(rows, Logistic(), seed, relation), np.zeros(2), FlatClipping(0.5), 3.0, 16
         )
         for seed in range(1500)
     ]
-    exact = message_noise(rows.spec, relation, 0.5, 3.0, 16).std / np.sqrt(16)
+    declared = declared_for(rows.spec, relation, FlatClipping(0.5), 3.0, 16)
+    exact = declared.noise_std / np.sqrt(16)
     assert exact == pytest.approx(3.0 * relation.sum_sensitivity(0.5) / 4.0)
     # Slopes at zero, for targets that are none, are zero; 3000 draws tell five per cent apart.
     assert np.std(noise) == pytest.approx(exact, rel=0.05)
@@ -93,5 +108,5 @@ def test_noise_is_what_the_rows_of_the_block_add(relation):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_rounding_of_the_largest_block_is_small(dtype):
     data = DataSpec(10**6, 1000, dtype=dtype)
-    std = message_noise(data, Adjacency.ZERO_OUT, 1.0, 1.0, MOST_SENDERS).std
-    assert 1.0 < std < 1.02
+    declared = declared_for(data, Adjacency.ZERO_OUT, FlatClipping(1.0), 1.0, MOST_SENDERS)
+    assert 1.0 < declared.noise_std < 1.02

@@ -9,15 +9,18 @@ import numpy as np
 import pytest
 
 from dpglm.oracle.clipping import FlatClipping
-from dpglm.oracle.gradient_sums import preconditioned
-from dpglm.oracle.gradient_sums.preconditioned import noisy_preconditioned_gradient
-from dpglm.oracle.gradients import Oracle
+from dpglm.oracle.gradient_sums.preconditioned import noisy_preconditioned_gradient, rows_turned
+from dpglm.oracle.gradients import Oracle, gradient_release
 from dpglm.oracle.rounding import sum_rounding
+from dpglm.privacy import ApproximateDP
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.curator import Curator
 from dpglm.privacy.events import Gaussian
 from dpglm.privacy.noise import SeededNoise
-from dpglm.problem import Logistic, Poisson, Softmax, Squared
+from dpglm.privacy.noise.additive import GaussianNoise
+from dpglm.problem import Logistic, Poisson, Problem, Softmax, Squared
+from dpglm.solvers import run
+from dpglm.solvers.second_order import newton
 from tests.audit.attack import released_sums
 from tests.oracle.test_clipped_sum import make_rows, make_targets, row_by_row
 
@@ -29,9 +32,16 @@ def make_oracle(rows, loss, adjacency=Adjacency.ZERO_OUT):
     return Oracle(rows, loss, Curator(adjacency, SeededNoise(0)))
 
 
+def ask(oracle, basis, v, clip, multiplier):
+    """Declare a release and make it."""
+    spec, adjacency = oracle.rows.spec, oracle.curator.adjacency
+    declared = gradient_release(spec, adjacency, FlatClipping(clip), GaussianNoise(multiplier))
+    return noisy_preconditioned_gradient(oracle, declared, rows_turned(oracle, basis), v, clip)
+
+
 def exact_sum(rows, loss, basis, v, clip):
     with released_sums() as sums:
-        noisy_preconditioned_gradient(make_oracle(rows, loss), basis, v, clip, 1.0)
+        ask(make_oracle(rows, loss), basis, v, clip, 1.0)
     return sums[0][0]
 
 
@@ -96,7 +106,7 @@ def test_the_release_is_recorded_with_noise_for_its_bound(adjacency):
     rows = make_rows(np.ones((5, 2)), np.ones(5), weights=np.ones(5), weight_bound=2.0)
     oracle = make_oracle(rows, Logistic(), adjacency)
     with released_sums() as sums:
-        g = noisy_preconditioned_gradient(oracle, np.eye(3), np.zeros(3), 0.4, 7.0)
+        g = ask(oracle, np.eye(3), np.zeros(3), 0.4, 7.0)
     assert oracle.curator.event == Gaussian(7.0)
     factor = 2.0 if adjacency is Adjacency.REPLACE_ONE else 1.0
     rel = 0.03 if adjacency is Adjacency.ADD_REMOVE else 1e-5
@@ -105,21 +115,21 @@ def test_the_release_is_recorded_with_noise_for_its_bound(adjacency):
 
 
 def test_rows_in_a_basis_are_computed_once_and_forgotten_with_the_run(monkeypatch):
-    calls = []
-    original = preconditioned._turned
-    monkeypatch.setattr(preconditioned, "_turned", lambda *args: calls.append(1) or original(*args))
-    rows = make_rows(np.ones((5, 2)), np.ones(5))
-    oracle, basis = make_oracle(rows, Logistic()), np.eye(3)
-    for _ in range(3):
-        noisy_preconditioned_gradient(oracle, basis, np.zeros(3), 0.4, 7.0)
-    assert len(calls) == 1
-    first = noisy_preconditioned_gradient(oracle, 2.0 * basis, np.zeros(3), 0.4, 1e-6)
-    assert len(calls) == 2
-    assert np.linalg.norm(first) == pytest.approx(0.4, rel=1e-4)
+    kept = []
+
+    def noting(oracle, basis):
+        rows = rows_turned(oracle, basis)
+        kept.append(weakref.ref(rows))
+        return rows
+
+    monkeypatch.setattr(newton, "rows_turned", noting)
+    rng = np.random.default_rng(0)
+    rows = make_rows(rng.normal(size=(50, 2)), rng.choice([-1.0, 1.0], 50))
+    budget = ApproximateDP(1.0, 1e-5)
+    plan = newton.Newton(n_steps=5).plan(Problem(Logistic()), budget, rows.spec, Adjacency.ZERO_OUT)
     # Another run on the same rows starts anew.
-    noisy_preconditioned_gradient(make_oracle(rows, Logistic()), basis, np.zeros(3), 0.4, 7.0)
-    assert len(calls) == 3
-    kept = weakref.ref(preconditioned._KEPT[oracle][1])
-    del oracle
+    for runs in (1, 2):
+        run(plan, rows, SeededNoise(0))
+        assert len(kept) == runs
     gc.collect()
-    assert kept() is None
+    assert [one() for one in kept] == [None, None]

@@ -19,17 +19,18 @@ from dpglm.oracle.gradient_sums import projection as module
 from dpglm.oracle.gradient_sums.projection import (
     GaussianMatrix,
     noisy_projected_gradient,
+    projected_gradient_release,
     projected_magnitude,
-    projected_noise,
     projected_rounding,
 )
 from dpglm.oracle.gradients import Oracle, clipped_gradient_sum
 from dpglm.oracle.rounding import sum_magnitude, sum_rounding
-from dpglm.privacy import curator as mechanisms
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.curator import Curator
 from dpglm.privacy.events import PoissonSampled, ProjectedGaussian, Repeated
-from dpglm.privacy.noise import SeededNoise, grid_sensitivity
+from dpglm.privacy.noise import SeededNoise, additive, grid_sensitivity
+from dpglm.privacy.noise.additive import ProjectedGaussianNoise
+from dpglm.privacy.noise.scales import noise_scale
 from dpglm.problem import Logistic, Softmax
 from tests.audit.attack import released_sums
 
@@ -48,6 +49,18 @@ def make(n=50, d=4, *, layout="dense", dtype="float64", n_outputs=1, X=None, **f
 def oracle_of(rows, adjacency=Adjacency.ZERO_OUT, seed=0):
     loss = Softmax() if rows.spec.n_outputs > 1 else Logistic()
     return Oracle(rows, loss, Curator(adjacency, SeededNoise(seed)))
+
+
+def declared_for(spec, adjacency, clipping, multiplier, columns, rate=1.0):
+    noise = ProjectedGaussianNoise(multiplier, columns)
+    return projected_gradient_release(spec, adjacency, clipping, noise, sampling_rate=rate)
+
+
+def ask(oracle, w, clipping, multiplier, matrix, rate=1.0):
+    """Declare a release and make it."""
+    spec, adjacency = oracle.rows.spec, oracle.curator.adjacency
+    declared = declared_for(spec, adjacency, clipping, multiplier, matrix.columns, rate)
+    return noisy_projected_gradient(oracle, declared, w, clipping, matrix)
 
 
 # 1. The matrix.
@@ -143,7 +156,7 @@ def test_rounding_is_small_at_practical_sizes_and_refused_at_one_column():
 @pytest.mark.parametrize("columns", [2, 30])
 def test_the_allowance_covers_the_grid_that_is_taken(adjacency, multiplier, columns):
     spec = DataSpec(1000, 20)
-    scale = projected_noise(spec, adjacency, 1.0, columns, multiplier)
+    scale = declared_for(spec, adjacency, FlatClipping(1.0), multiplier, columns).scale
     spread = math.sqrt((columns + 0.25 / multiplier**2) / (columns - 1))
     snapped = spread * grid_sensitivity(columns, scale.exponent)
     needed = 1.0 + sum_rounding(spec, adjacency, 1.0) + snapped
@@ -210,14 +223,16 @@ def test_it_is_the_projected_clipped_gradient_with_the_declared_noise(
     oracle = oracle_of(rows, adjacency)
     if (layout, dtype, adjacency) == ("dense", "float32", Adjacency.ADD_REMOVE):
         with pytest.raises(ValueError, match="dtype must be 'float64'"):
-            noisy_projected_gradient(oracle, w, CLIP, 1.5, matrix)
+            ask(oracle, w, CLIP, 1.5, matrix)
         return
     with released_sums() as seen:
-        r = noisy_projected_gradient(oracle, w, CLIP, 1.5, matrix)
+        r = ask(oracle, w, CLIP, 1.5, matrix)
     total = clipped_gradient_sum(rows, oracle.loss, CLIP, w).ravel()
     np.testing.assert_allclose(r * 50, matrix.dense().T @ total / math.sqrt(6), rtol=1e-9)
     ((_, std),) = seen
-    assert std == projected_noise(rows.spec, adjacency, 0.8, 6, 1.5).std
+    contribution = 0.8 + projected_rounding(rows.spec, adjacency, 0.8, 6, 1.5)
+    magnitude = projected_magnitude(rows.spec, adjacency, 0.8, 6)
+    assert std == noise_scale(adjacency, contribution, 1.5, 6, magnitude).std
     assert oracle.curator.event == ProjectedGaussian(1.5, 6)
 
 
@@ -226,7 +241,7 @@ def test_sampled_releases_are_recorded_as_such_and_divided_by_the_expected_size(
     oracle = oracle_of(rows)
     w, matrix = np.zeros(5), GaussianMatrix(5, 6, (3, 0))
     with released_sums() as seen:
-        values = [noisy_projected_gradient(oracle, w, CLIP, 1.5, matrix, 0.3) for _ in range(40)]
+        values = [ask(oracle, w, CLIP, 1.5, matrix, 0.3) for _ in range(40)]
     assert oracle.curator.event == Repeated(PoissonSampled(0.3, ProjectedGaussian(1.5, 6)), 40)
     np.testing.assert_allclose(values, [total / (0.3 * 50) for total, _ in seen])
     full = matrix.project(clipped_gradient_sum(rows, Logistic(), CLIP, w))
@@ -239,13 +254,13 @@ def test_an_empty_batch_is_a_batch():
     rows = make().take(np.empty(0, dtype=np.intp))
     oracle = oracle_of(rows, Adjacency.ADD_REMOVE)
     with released_sums() as seen:
-        noisy_projected_gradient(oracle, np.zeros(5), CLIP, 1.0, GaussianMatrix(5, 2, (0, 0)), 0.5)
+        ask(oracle, np.zeros(5), CLIP, 1.0, GaussianMatrix(5, 2, (0, 0)), 0.5)
     np.testing.assert_array_equal(seen[0][0], np.zeros(2))
 
 
 def test_noise_really_drawn_is_the_noise_declared():
     rows, drawn = make(), []
-    original = mechanisms.add_gaussian
+    original = additive.add_gaussian
 
     def listening(value, std, k, source):
         noisy = original(value, std, k, source)
@@ -253,8 +268,8 @@ def test_noise_really_drawn_is_the_noise_declared():
         return noisy
 
     matrix = GaussianMatrix(5, 20_000, (0, 0))
-    with mock.patch.object(mechanisms, "add_gaussian", listening):
-        noisy_projected_gradient(oracle_of(rows), np.zeros(5), CLIP, 1.5, matrix)
+    with mock.patch.object(additive, "add_gaussian", listening):
+        ask(oracle_of(rows), np.zeros(5), CLIP, 1.5, matrix)
     # A standard error of half a per cent: half the noise, or 2 % less, is seen.
     assert np.std(drawn) == pytest.approx(1.0, abs=0.015)
     assert stats.kstest(np.ravel(drawn), "norm").pvalue > 1e-3

@@ -9,16 +9,19 @@ import numpy as np
 import pytest
 
 from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.rounding import row_sum_noise, sum_rounding
+from dpglm.oracle.rounding import sum_magnitude, sum_rounding
 from dpglm.oracle.row_sums import loss_differences as module
 from dpglm.oracle.row_sums.loss_differences import (
     clipped_loss_difference_sum,
+    loss_difference_release,
     noisy_loss_difference,
 )
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.curator import Curator
 from dpglm.privacy.events import Gaussian
 from dpglm.privacy.noise import SeededNoise
+from dpglm.privacy.noise.additive import GaussianNoise
+from dpglm.privacy.noise.scales import noise_scale
 from dpglm.problem import Logistic, OneVsRest, Poisson, Savage, Softmax, Squared, SquaredHinge
 from tests.audit.attack import released_sums
 from tests.oracle.test_clipped_sum import LAYOUTS, make_rows, make_targets
@@ -59,10 +62,18 @@ def test_equals_the_definition(layout, dtype, loss, n_outputs, bound):
     assert total[0] == pytest.approx(expected, abs=1e-3 if dtype == "float32" else 1e-9)
 
 
+def ask(oracle, w, anchor, bound, multiplier):
+    """Declare a release and make it."""
+    declared = loss_difference_release(
+        oracle.rows.spec, oracle.curator.adjacency, bound, GaussianNoise(multiplier)
+    )
+    return noisy_loss_difference(oracle, declared, w, anchor, bound)
+
+
 def released(rows, loss, w, anchor, bound, adjacency=Adjacency.ZERO_OUT):
     curator = Curator(adjacency, SeededNoise(0))
     with released_sums() as seen:
-        noisy_loss_difference(Oracle(rows, loss, curator), w, anchor, bound, 3.0)
+        ask(Oracle(rows, loss, curator), w, anchor, bound, 3.0)
     assert curator.event == Gaussian(3.0)
     return float(seen[0][0][0]), seen[0][1]
 
@@ -117,10 +128,12 @@ def test_what_overflows_counts_as_the_bound():
 def test_noise_is_what_was_declared(adjacency):
     rows = make_rows(np.ones((50, 3)) / 3, np.ones(50))
     exact, std = released(rows, Logistic(), np.ones(4), np.zeros(4), 0.3, adjacency)
-    assert std == row_sum_noise(rows.spec, adjacency, 0.3, 3.0, 1).std
+    declared = 0.3 + sum_rounding(rows.spec, adjacency, 0.3)
+    magnitude = sum_magnitude(rows.spec, adjacency, 0.3)
+    assert std == noise_scale(adjacency, declared, 3.0, 1, magnitude).std
     assert std == pytest.approx(3.0 * adjacency.sum_sensitivity(0.3), rel=1e-2)
     drawn = [
-        noisy_loss_difference(
+        ask(
             Oracle(rows, Logistic(), Curator(adjacency, SeededNoise(seed))),
             np.ones(4),
             np.zeros(4),

@@ -7,16 +7,27 @@ import math
 import numpy as np
 import pytest
 
-from dpglm.oracle.row_sums.magnitudes import LEVELS, magnitude_bound, noisy_magnitudes
+from dpglm.oracle.row_sums.magnitudes import LEVELS, magnitudes_release, noisy_magnitudes
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.events import Gaussian
+from dpglm.privacy.noise.additive import GaussianNoise
 from tests.audit.attack import released_sums
 from tests.preprocessing.support import LAYOUTS, dense, make_rows, oracle_of, worst_pairs
 
 
+def declared_for(rows, adjacency=Adjacency.ZERO_OUT, multiplier=1.0):
+    return magnitudes_release(rows.spec, adjacency, GaussianNoise(multiplier))
+
+
+def ask(oracle, multiplier):
+    """Declare a release and make it."""
+    declared = declared_for(oracle.rows, oracle.curator.adjacency, multiplier)
+    return noisy_magnitudes(oracle, declared)
+
+
 def counts_of(rows, adjacency=Adjacency.ZERO_OUT):
     with released_sums() as seen:
-        found = noisy_magnitudes(oracle_of(rows, adjacency), 1.0)
+        found = ask(oracle_of(rows, adjacency), 1.0)
     return found, seen[0][1]
 
 
@@ -50,16 +61,16 @@ def test_one_row_moves_the_counts_by_no_more_than_declared(layout, dtype, row_no
 def test_the_worst_row_reaches_the_bound_and_one_count_for_all_columns_would_not_do():
     X = np.tile([0.5, 0.25, 0.125], (20, 1))
     (a, std), (b, _) = counts_of(make_rows(X)), counts_of(make_rows(X[1:], n_rows=20))
-    assert (
-        np.linalg.norm(a - b) == math.sqrt(3.0) == magnitude_bound(3) <= std < 1.001 * math.sqrt(3)
-    )
+    moved = np.linalg.norm(a - b)
+    bound = declared_for(make_rows(X)).contribution_bound
+    assert moved == math.sqrt(3.0) == bound <= std < 1.001 * math.sqrt(3)
     # As if a row had one entry: what a forgotten factor looks like.
-    assert np.linalg.norm(a - b) > 1.7 * magnitude_bound(1)
+    assert moved > 1.7 * declared_for(make_rows(X[:, :1])).contribution_bound
 
 
 def test_one_release_and_noise_as_large_as_declared():
     oracle = oracle_of(make_rows(np.zeros((50, 2))))
-    drawn = noisy_magnitudes(oracle, 3.0)
+    drawn = ask(oracle, 3.0)
     assert oracle.curator.event.terms() == ((Gaussian(3.0), 1),)
-    drawn = np.array([drawn, *(noisy_magnitudes(oracle, 3.0) for _ in range(60))])
+    drawn = np.array([drawn, *(ask(oracle, 3.0) for _ in range(60))])
     assert drawn.std() == pytest.approx(3.0 * math.sqrt(2.0), rel=0.04)

@@ -7,25 +7,33 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from dpglm.oracle.rounding import row_sum_noise
-from dpglm.oracle.row_sums import means
-from dpglm.oracle.row_sums.clipped_means import noisy_clipped_mean
-from dpglm.oracle.row_sums.means import noisy_mean
+from dpglm.oracle import rounding
+from dpglm.oracle.rounding import sum_magnitude, sum_rounding
+from dpglm.oracle.row_sums.clipped_means import clipped_mean_release, noisy_clipped_mean
+from dpglm.oracle.row_sums.means import mean_release, noisy_mean
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.events import Gaussian
+from dpglm.privacy.noise.additive import GaussianNoise
+from dpglm.privacy.noise.scales import noise_scale
 from tests.audit.attack import released_sums
 from tests.preprocessing.support import LAYOUTS, dense, make_rows, oracle_of, worst_pairs
 
 CENTER = np.array([0.3, -0.2, 0.1])
 
 
+def of_all_rows(oracle, noise_multiplier):
+    noise = GaussianNoise(noise_multiplier)
+    return noisy_mean(oracle, mean_release(oracle.rows.spec, oracle.curator.adjacency, noise))
+
+
 def around_a_point(oracle, noise_multiplier):
-    row_norm = oracle.rows.spec.row_norm
-    return noisy_clipped_mean(oracle, CENTER * row_norm, 0.5 * row_norm, noise_multiplier)
+    spec, noise = oracle.rows.spec, GaussianNoise(noise_multiplier)
+    declared = clipped_mean_release(spec, oracle.curator.adjacency, noise)
+    return noisy_clipped_mean(oracle, declared, CENTER * spec.row_norm, 0.5 * spec.row_norm)
 
 
 OPERATIONS = {
-    "all rows": (noisy_mean, lambda spec: spec.row_norm, 0.0),
+    "all rows": (of_all_rows, lambda spec: spec.row_norm, 0.0),
     "around a point": (
         around_a_point,
         lambda spec: 1.0,
@@ -43,9 +51,9 @@ def test_means_are_those_of_the_definition(layout, dtype, weights):
     tolerance = 1e-4 if dtype == "float32" else 1e-9
     with released_sums():
         # A row counts once, whatever it weighs in the fit.
-        found = noisy_mean(oracle_of(rows), 1.0)
+        found = of_all_rows(oracle_of(rows), 1.0)
         np.testing.assert_allclose(found, kept.mean(axis=0), atol=tolerance)
-        around = noisy_clipped_mean(oracle_of(rows), CENTER, 0.5, 1.0)
+        around = around_a_point(oracle_of(rows), 1.0)
     apart = kept - CENTER
     apart *= 0.5 / np.maximum(np.linalg.norm(apart, axis=1, keepdims=True), 0.5)
     np.testing.assert_allclose(around, CENTER + apart.mean(axis=0), atol=tolerance)
@@ -68,8 +76,10 @@ def test_one_row_moves_the_sum_by_no_more_than_declared(operation, layout, dtype
                 ask(oracle_of(rows, adjacency), 1.0)
             ((total, std),) = seen
             sums.append(total)
-        noise = row_sum_noise(rows.spec, adjacency, bound(rows.spec), 1.0, 3)
-        assert std == noise.std
+        declared = bound(rows.spec)
+        magnitude = sum_magnitude(rows.spec, adjacency, declared)
+        declared += sum_rounding(rows.spec, adjacency, declared)
+        assert std == noise_scale(adjacency, declared, 1.0, 3, magnitude).std
         moved = np.linalg.norm(sums[0] - sums[1])
         # The noise is one sensitivity large here, rounding and grid included.
         assert moved <= std
@@ -82,7 +92,7 @@ def test_a_forgotten_factor_of_two_is_caught():
     assert relation == "replace_one"
     with released_sums() as seen:
         for X in (one, other):
-            noisy_mean(oracle_of(make_rows(X), Adjacency.ZERO_OUT), 1.0)
+            of_all_rows(oracle_of(make_rows(X), Adjacency.ZERO_OUT), 1.0)
     (first, std), (second, _) = seen
     assert np.linalg.norm(first - second) > 1.9 * std
 
@@ -101,7 +111,7 @@ def test_one_release_each_and_noise_as_large_as_declared():
 def test_hardly_any_rows(n_rows):
     rows = make_rows(np.ones((n_rows, 2)), n_rows=7)
     with released_sums():
-        mean = noisy_mean(oracle_of(rows, Adjacency.ADD_REMOVE), 1.0)
+        mean = of_all_rows(oracle_of(rows, Adjacency.ADD_REMOVE), 1.0)
     # Divided by the public number of rows, never by the true one.
     np.testing.assert_allclose(mean, n_rows / 7 / np.sqrt(2.0))
 
@@ -112,12 +122,12 @@ def test_rows_that_were_not_bounded_are_caught():
     rows = make_rows(X, row_norm=100.0)
     with (
         released_sums() as seen,
-        mock.patch.object(means, "sum_magnitude", return_value=600.0),
+        mock.patch.object(rounding, "sum_magnitude", return_value=600.0),
     ):
         for clean in (rows, make_rows(np.zeros((300, 3)), row_norm=100.0)):
             oracle = oracle_of(clean)
             # As if the rows had been prepared for a norm of 1.
             object.__setattr__(clean.spec, "row_norm", 1.0)
-            noisy_mean(oracle, 1.0)
+            of_all_rows(oracle, 1.0)
     (first, std), (second, _) = seen
     assert np.linalg.norm(first - second) > 10.0 * std

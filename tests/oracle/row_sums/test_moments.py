@@ -15,18 +15,21 @@ from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.rounding import sum_rounding
 from dpglm.oracle.row_sums.moments import (
     clipped_moments,
+    moment_release,
     n_symmetric,
     noisy_moments,
     noisy_second_moments,
     normalized_second_moments,
     pack_symmetric,
     rows_in_basis,
+    second_moment_release,
     unpack_symmetric,
 )
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.curator import Curator
 from dpglm.privacy.events import Composed, Gaussian
 from dpglm.privacy.noise import SeededNoise
+from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.problem import Squared
 from tests.audit.attack import released_sums
 
@@ -235,15 +238,30 @@ def make_oracle(rows, adjacency=Adjacency.ZERO_OUT, seed=0):
     return Oracle(rows, Squared(), Curator(adjacency, SeededNoise(seed)))
 
 
+def ask_first(oracle, constant, multiplier):
+    """Declare normalised second moments and release them."""
+    spec, adjacency = oracle.rows.spec, oracle.curator.adjacency
+    declared = second_moment_release(spec, adjacency, GaussianNoise(multiplier))
+    return noisy_second_moments(oracle, declared, constant)
+
+
+def ask_second(oracle, basis, clip, target_weight, multiplier):
+    """Declare clipped moments and release them."""
+    spec, adjacency = oracle.rows.spec, oracle.curator.adjacency
+    noise = GaussianNoise(multiplier)
+    declared = moment_release(spec, adjacency, basis.shape[1], clip, noise)
+    return noisy_moments(
+        oracle, declared, basis, clip=clip, center=CENTER, target_weight=target_weight
+    )
+
+
 @pytest.mark.parametrize("adjacency", list(Adjacency))
 def test_releases_are_recorded_with_noise_for_their_bounds(adjacency):
     rows = make_rows(np.ones((4, 2)), np.ones(4), most=2.0, weights=np.ones(4))
     oracle = make_oracle(rows, adjacency)
     with released_sums() as sums:
-        noisy_second_moments(oracle, 0.5, 3.0)
-        noisy_moments(
-            oracle, np.eye(3), clip=0.7, center=0.5, target_weight=2.0, noise_multiplier=5.0
-        )
+        ask_first(oracle, 0.5, 3.0)
+        ask_second(oracle, np.eye(3), 0.7, 2.0, 5.0)
     assert oracle.curator.event == Composed((Gaussian(3.0), Gaussian(5.0)))
     factor = 2.0 if adjacency is Adjacency.REPLACE_ONE else 1.0
     rel = 0.03 if adjacency is Adjacency.ADD_REMOVE else 1e-5
@@ -255,9 +273,7 @@ def test_releases_are_recorded_with_noise_for_their_bounds(adjacency):
 def test_noise_off_the_diagonal_is_smaller_by_sqrt_two_and_symmetric():
     # Rows of weight zero leave nothing but noise: 20 matrices of 2016 values.
     rows = make_rows(np.ones((2, 62)), np.ones(2), weights=np.zeros(2))
-    draws = np.array(
-        [noisy_second_moments(make_oracle(rows, seed=seed), 0.5, 2.0) for seed in range(20)]
-    )
+    draws = np.array([ask_first(make_oracle(rows, seed=seed), 0.5, 2.0) for seed in range(20)])
     np.testing.assert_array_equal(draws, draws.transpose(0, 2, 1))
     diagonal = np.diagonal(draws, axis1=1, axis2=2)
     above = draws[:, *np.triu_indices(63, 1)]
@@ -268,13 +284,6 @@ def test_noise_off_the_diagonal_is_smaller_by_sqrt_two_and_symmetric():
 
 def test_noise_of_the_vector_is_in_units_of_the_targets():
     rows = make_rows(np.ones((2, 400)), np.ones(2), weights=np.zeros(2), intercept=0.0)
-    matrix, vector = noisy_moments(
-        make_oracle(rows),
-        np.eye(400),
-        clip=3.0,
-        center=0.5,
-        target_weight=10.0,
-        noise_multiplier=2.0,
-    )
+    matrix, vector = ask_second(make_oracle(rows), np.eye(400), 3.0, 10.0, 2.0)
     assert vector.std() == pytest.approx(6.0 / 10.0, rel=0.15)
     assert np.diagonal(matrix).std() == pytest.approx(6.0, rel=0.15)

@@ -23,11 +23,10 @@ from dpglm.data.spec import DataSpec
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import clipped_gradient_sum
 from dpglm.oracle.rounding import sum_rounding
-from dpglm.privacy import curator as mechanisms
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import ApproximateDP, GaussianDP
 from dpglm.privacy.events import Gaussian, LastIterate, Repeated
-from dpglm.privacy.noise import SeededNoise
+from dpglm.privacy.noise import SeededNoise, additive
 from dpglm.problem import (
     L1,
     L2,
@@ -387,14 +386,14 @@ def test_noise_really_drawn_is_the_noise_declared(adjacency):
     with released_sums() as exact:
         run(plan, rows, SeededNoise(0))
     drawn = []
-    original = mechanisms.add_gaussian
+    original = additive.add_gaussian
 
     def listening(value, std, k, source):
         noisy = original(value, std, k, source)
         drawn.append(noisy - value)
         return noisy
 
-    with mock.patch.object(mechanisms, "add_gaussian", listening):
+    with mock.patch.object(additive, "add_gaussian", listening):
         run(plan, rows, SeededNoise(0))
     assert all(std == release.noise_scale for _, std in exact)
     ratio = np.std(drawn) / release.noise_scale

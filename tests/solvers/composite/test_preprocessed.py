@@ -30,8 +30,8 @@ from dpglm.solvers import (
     NoisySGD,
     OutputPerturbation,
     Preprocessed,
-    PureGD,
     dpsgd_f,
+    pure_gd,
     run,
 )
 from dpglm.solvers.parts.seeds import stage_seed
@@ -95,8 +95,8 @@ def test_what_a_choice_spends_less_than_its_share_goes_to_the_solver(step, epsil
     ("step", "solver"),
     [
         (Center(), NoisySGD(n_steps=20, sampling_rate=0.1)),
-        (Center(), PureGD(n_steps=5)),
-        (ClipToQuantile(), PureGD(n_steps=5)),
+        (Center(), pure_gd(n_steps=5)),
+        (ClipToQuantile(), pure_gd(n_steps=5)),
     ],
     ids=["center, sampled", "center, pure", "clip, pure"],
 )

@@ -17,7 +17,6 @@ from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.clipping import AutomaticClipping, FlatClipping
 from dpglm.oracle.gradient_sums.projection import GaussianMatrix
-from dpglm.privacy import curator as mechanisms
 from dpglm.privacy import gdp
 from dpglm.privacy.accounting.accountants import accountant_for
 from dpglm.privacy.accounting.calibrate import within_budget
@@ -30,7 +29,7 @@ from dpglm.privacy.events import (
     ProjectedGaussian,
     Repeated,
 )
-from dpglm.privacy.noise import SeededNoise
+from dpglm.privacy.noise import SeededNoise, additive
 from dpglm.problem import L1, L2, L2Ball, Logistic, Problem, Softmax, Squared
 from dpglm.solvers import (
     D2P2,
@@ -474,14 +473,14 @@ def test_noise_really_drawn_is_the_noise_declared():
     spec = DataSpec(60, 4)
     rows = prepare_rows(np.zeros((60, 4)), np.ones(60), spec)
     plan = D2P2(dimension=1500, noise_levels=3, **SHORT).plan(LOGISTIC, BUDGET, spec)
-    drawn, original = [], mechanisms.add_gaussian
+    drawn, original = [], additive.add_gaussian
 
     def listening(value, std, k, source):
         noisy = original(value, std, k, source)
         drawn.append(noisy - value)
         return noisy
 
-    with mock.patch.object(mechanisms, "add_gaussian", listening):
+    with mock.patch.object(additive, "add_gaussian", listening):
         run(plan, rows, SeededNoise(0))
     scales = {release.event: release.noise_scale for release in plan.method.releases}
     expected = [scales[ProjectedGaussian(plan.method.noise_multiplier * f, 1500)]

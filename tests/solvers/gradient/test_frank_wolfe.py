@@ -18,9 +18,9 @@ from dpglm.oracle.choices.coordinates import entry_bound
 from dpglm.privacy import Adjacency, ApproximateDP
 from dpglm.privacy.accounting.accountants import accountant_for
 from dpglm.privacy.budget import GaussianDP
-from dpglm.privacy.curator import Curator
 from dpglm.privacy.events import BoundedRange, Repeated
 from dpglm.privacy.noise import SeededNoise
+from dpglm.privacy.selection import mechanisms
 from dpglm.problem import (
     L1,
     L2,
@@ -257,14 +257,11 @@ def test_what_the_curator_is_told_was_planned():
         problem = Problem(Logistic(), L2(0.1), L1Ball(3.0))
         plan = plan_of(problem, data=data, adjacency=adjacency, n_steps=5)
         (release,) = plan.method.releases
-        original, scales = Curator.choose_exponentially, []
-
-        def listening(self, scores, bound, epsilon, original=original, scales=scales):
-            scales.append(2.0 / epsilon * self.adjacency.sum_sensitivity(bound))
-            return original(self, scores, bound, epsilon)
-
-        with mock.patch.object(Curator, "choose_exponentially", listening):
+        with mock.patch.object(
+            mechanisms, "exponential_mechanism", side_effect=mechanisms.exponential_mechanism
+        ) as drawn:
             run(plan, rows, SeededNoise(0))
+        scales = [2.0 / call.args[2] * call.args[1] for call in drawn.call_args_list]
         assert scales == [release.noise_scale] * 5
 
 

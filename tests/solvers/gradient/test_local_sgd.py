@@ -17,12 +17,11 @@ from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import clipped_gradient_sum
 from dpglm.privacy import Adjacency, ApproximateDP
-from dpglm.privacy import curator as mechanisms
 from dpglm.privacy.accounting.calibrate import within_budget
 from dpglm.privacy.budget import GaussianDP
 from dpglm.privacy.events import Gaussian, Parallel, canonical
 from dpglm.privacy.gdp import mu as largest_mu
-from dpglm.privacy.noise import SeededNoise
+from dpglm.privacy.noise import SeededNoise, additive
 from dpglm.problem import L2, Logistic, Problem
 from dpglm.solvers import Constant, LocalSGD, NoisyGD, UniformAverage, run
 from dpglm.solvers.gradient import local_sgd
@@ -146,7 +145,7 @@ def test_without_noise_it_is_one_pass_of_gradient_descent():
     problem = Problem(Logistic(), L2(0.1))
     settings = {"n_blocks": 6, "step_size": 2.0, "schedule": Constant(), "clip": 0.3}
     plan = plan_of(problem, data=data, output=UniformAverage(), **settings)
-    with mock.patch.object(mechanisms, "add_gaussian", lambda value, *_: value):
+    with mock.patch.object(additive, "add_gaussian", lambda value, *_: value):
         asked, solution = blocks_asked(plan, rows)
     w, iterates = np.zeros(4), []
     for block in asked:
@@ -225,7 +224,7 @@ class TestEstimator:
         assert verify(forged(model.privacy_)).ok
         for forge in (
             put("epsilon", 4.0),
-            put("releases.0.noise_scale", lambda scale: 0.99 * scale),
+            put("releases.0.contribution_bound", half),
             put("releases.0.count", 1),
             put("plan.method.clipping.bound", half),
             put("plan.method.noise_multiplier", half),

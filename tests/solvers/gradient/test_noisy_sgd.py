@@ -59,7 +59,7 @@ def test_noise_is_close_to_that_of_the_full_batch_at_a_small_part_of_its_cost():
 def test_the_plan_is_within_budget_and_no_noise_is_wasted(adjacency):
     plan = NoisySGD().plan(PROBLEM, BUDGET, DATA, adjacency)
     assert within_budget(plan.event, adjacency, BUDGET)
-    less = dataclasses.replace(plan.method, noise_multiplier=0.99 * plan.method.noise_multiplier)
+    less = plan.method.with_multiplier(0.99 * plan.method.noise_multiplier)
     assert not within_budget(less.event, adjacency, BUDGET)
     # A forgotten event, or a batch twice as large as the accounting thinks, is over budget.
     more = dataclasses.replace(plan.method, sampling_rate=2 * plan.method.sampling_rate)

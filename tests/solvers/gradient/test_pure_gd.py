@@ -16,13 +16,12 @@ from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import clipped_gradient_sum
 from dpglm.privacy import Adjacency, ApproximateDP
-from dpglm.privacy import curator as mechanisms
 from dpglm.privacy.accounting.accountants import accountant_for
 from dpglm.privacy.budget import GaussianDP
 from dpglm.privacy.events import Pure, Repeated
-from dpglm.privacy.noise import SeededNoise
+from dpglm.privacy.noise import SeededNoise, additive
 from dpglm.problem import L2, L2Ball, Logistic, Problem, Softmax, Squared
-from dpglm.solvers import Constant, NoisyGD, PureGD, UniformAverage, run
+from dpglm.solvers import Constant, NoisyGD, UniformAverage, pure_gd, run
 from dpglm.solvers.parts import shrinkage
 from tests.forgeries import double, forged, half, put
 
@@ -31,7 +30,7 @@ DATA = DataSpec(n_rows=10_000, n_features=20, intercept=1.0)
 
 
 def plan_of(problem=None, budget=BUDGET, data=DATA, adjacency=Adjacency.ZERO_OUT, **settings):
-    return PureGD(**settings).plan(problem or Problem(Logistic()), budget, data, adjacency)
+    return pure_gd(**settings).plan(problem or Problem(Logistic()), budget, data, adjacency)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +44,7 @@ def plan_of(problem=None, budget=BUDGET, data=DATA, adjacency=Adjacency.ZERO_OUT
 )
 def test_settings_are_validated(settings, message):
     with pytest.raises(ValueError, match=message):
-        PureGD(**settings)
+        pure_gd(**settings)
 
 
 def test_budgets_in_another_currency_are_refused():
@@ -57,7 +56,7 @@ def test_budgets_in_another_currency_are_refused():
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 10.0, 3.3])
 def test_steps_share_epsilon_exactly(adjacency, epsilon):
     plan = plan_of(budget=ApproximateDP(epsilon, 0.0), adjacency=adjacency, n_steps=7)
-    each = plan.method.step_epsilon
+    each = plan.method.noise.epsilon
     assert plan.event == Repeated(Pure(each), 7)
     assert Fraction(epsilon) * (1 - Fraction(1, 10**9)) <= 7 * Fraction(each) <= Fraction(epsilon)
     assert plan.privacy()["delta"] == 0.0
@@ -68,9 +67,9 @@ def test_a_delta_above_zero_buys_less_noise_for_many_steps():
     pure, approximate = (
         plan_of(budget=ApproximateDP(1.0, delta), n_steps=100) for delta in (0.0, 1e-5)
     )
-    assert approximate.method.step_epsilon > 2.0 * pure.method.step_epsilon
+    assert approximate.method.noise.epsilon > 2.0 * pure.method.noise.epsilon
     # Advanced composition (Dwork, Rothblum and Vadhan 2010) is an upper bound of the same cost.
-    e = approximate.method.step_epsilon
+    e = approximate.method.noise.epsilon
     bound = math.sqrt(200.0 * math.log(1e5)) * e + 100.0 * e * math.expm1(e)
     accountant = accountant_for(approximate.event, Adjacency.ZERO_OUT)
     spent = accountant.epsilon(approximate.event, Adjacency.ZERO_OUT, 1e-5)
@@ -82,7 +81,7 @@ def noise_over_epsilon(adjacency=Adjacency.ZERO_OUT, **facts):
         data=dataclasses.replace(DATA, **facts), adjacency=adjacency, n_steps=4, clip=0.5
     )
     (release,) = plan.method.releases
-    return release.noise_scale * plan.method.step_epsilon
+    return release.noise_scale * plan.method.noise.epsilon
 
 
 def test_the_scale_is_the_sensitivity_over_epsilon():
@@ -140,7 +139,7 @@ def test_without_noise_it_is_projected_gradient_descent(n_outputs):
     problem = Problem(loss, L2(0.1), L2Ball(0.5))
     settings = {"n_steps": 6, "step_size": 2.0, "schedule": Constant(), "clip": 0.3}
     plan = plan_of(problem, data=data, output=UniformAverage(), **settings)
-    with mock.patch.object(mechanisms, "add_l2_noise", lambda value, *_: value):
+    with mock.patch.object(additive, "add_l2_noise", lambda value, *_: value):
         w = run(plan, rows, SeededNoise(0)).w
     expected, iterates = np.zeros(data.coefficient_shape), []
     for _ in range(6):
@@ -155,14 +154,14 @@ def test_without_noise_it_is_projected_gradient_descent(n_outputs):
 
 def gradients(plan, rows, runs):
     """The noise in every released mean gradient."""
-    original, seen = mechanisms.add_l2_noise, []
+    original, seen = additive.add_l2_noise, []
 
     def listening(value, *args):
         noisy = original(value, *args)
         seen.append((noisy - value) / rows.n_rows)
         return noisy
 
-    with mock.patch.object(mechanisms, "add_l2_noise", listening):
+    with mock.patch.object(additive, "add_l2_noise", listening):
         for seed in range(runs):
             run(plan, rows, SeededNoise(seed))
     return np.array(seen)
@@ -197,7 +196,7 @@ def test_the_release_planned_is_the_release_made():
     for adjacency in Adjacency:
         plan = plan_of(data=data, adjacency=adjacency, n_steps=3)
         (release,) = plan.method.releases
-        with mock.patch.object(mechanisms, "add_l2_noise", side_effect=lambda v, *_: v) as added:
+        with mock.patch.object(additive, "add_l2_noise", side_effect=lambda v, *_: v) as added:
             run(plan, rows, SeededNoise(0))
         assert [call.args[1] for call in added.call_args_list] == [release.noise_scale] * 3
         assert release.coordinates == 4
@@ -231,12 +230,12 @@ class TestEstimator:
         assert verify(forged(model.privacy_)).ok
         for forge in (
             put("epsilon", 0.9),
-            put("releases.0.noise_scale", half),
+            put("releases.0.contribution_bound", half),
             put("plan.method.clipping.bound", half),
-            put("plan.method.step_epsilon", half),
-            put("plan.method.step_epsilon", double),
-            put("plan.method.descent.step_sizes", lambda sizes: sizes[1:]),
-            put("plan.method.descent.data.row_norm", half),
+            put("plan.method.noise.epsilon", half),
+            put("plan.method.noise.epsilon", double),
+            put("plan.method.step_sizes", lambda sizes: sizes[1:]),
+            put("plan.method.data.row_norm", half),
         ):
             assert verify(forged(model.privacy_, forge)).findings
 
@@ -248,7 +247,7 @@ class TestEstimator:
             delta=0.0,
             target_bounds=(-1.0, 1.0),
             row_norm=1.0,
-            solver=PureGD(),
+            solver=pure_gd(),
             random_state=0,
         ).fit(X, y)
         assert model.score(X, y) > 0.3

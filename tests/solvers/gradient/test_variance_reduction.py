@@ -18,6 +18,7 @@ from dpglm.data.spec import DataSpec
 from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP, gdp
 from dpglm.privacy.events import Composed, Gaussian, PoissonSampled, Repeated, canonical
 from dpglm.privacy.noise import SeededNoise
+from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.problem import (
     L1,
     L2,
@@ -278,8 +279,8 @@ def test_noise_is_what_was_planned_at_anchors_and_in_differences(rate, adjacency
         shown["anchor"].append(anchors(self, *args))
         return shown["anchor"][-1]
 
-    def difference(oracle, w, at, clipping, bound, multiplier, q):
-        noise = differences(oracle, w, at, clipping, bound, multiplier, q)
+    def difference(oracle, declared, w, at, clipping, bound):
+        noise = differences(oracle, declared, w, at, clipping, bound)
         assert bound == method.difference_bound(np.linalg.norm(w - at))
         shown["difference"].append((noise, bound))
         return noise
@@ -578,7 +579,7 @@ def test_certificates_hold_and_forgeries_do_not(solver, adjacency):
     differences = certificate.releases[1]
     for changes in (
         {"count": differences.count - 1},
-        {"noise_scale": 0.5 * differences.noise_scale},
+        {"mechanism": GaussianNoise(0.5 * differences.noise_multiplier)},
         {"contribution_bound": 0.5 * differences.contribution_bound},
     ):
         forged = dataclasses.replace(differences, **changes)

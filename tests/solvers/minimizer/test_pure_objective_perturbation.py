@@ -21,14 +21,16 @@ from dpglm.oracle.objective.minimizers import CertificateError, certified_minimi
 from dpglm.privacy.accounting.accountants import accountant_for
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import ApproximateDP
-from dpglm.privacy.curator import Curator, SecretNoise
+from dpglm.privacy.curator import Curator
 from dpglm.privacy.events import Composed, Pure, Repeated, canonical
 from dpglm.privacy.noise import SeededNoise
+from dpglm.privacy.noise.additive import L2Noise
+from dpglm.privacy.noise.linear_terms import L2LinearTerm, SecretNoise
 from dpglm.privacy.noise.scales import pure_objective_epsilon
+from dpglm.privacy.releases import Bounded
 from dpglm.problem import L1, L2, Hinge, Huber, L2Ball, Logistic, OneVsRest, Problem, Squared
-from dpglm.solvers import ObjectivePerturbation, PureGD, choose, run
+from dpglm.solvers import ObjectivePerturbation, choose, pure_gd, run
 from dpglm.solvers.minimizer.objective_perturbation import ObjectivePerturbationMethod
-from dpglm.solvers.minimizer.pure_objective_perturbation import PureObjectivePerturbationMethod
 from dpglm.solvers.minimizer.strongly_convex import PlannedObjective
 from tests.audit.attack import epsilon_at_least
 from tests.forgeries import forged, put
@@ -42,6 +44,7 @@ from tests.solvers.minimizer.test_objective_perturbation import (
     plan_of,
     spec_of,
 )
+from tests.watching import watched
 
 BUDGET = ApproximateDP(2.0, 0.0)
 RELATIONS = [Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE]
@@ -57,7 +60,7 @@ def pure_plan(loss, spec, adjacency=Adjacency.ZERO_OUT, ratio=1.0, **settings):
 def worst_loss(plan, norm):
     """Largest log-ratio of exact densities anywhere, over the worst pairs of data sets."""
     method, d = plan.method, plan.data.n_features
-    reach = 6.0 * method.objective.clip + 3.0 * method.scale
+    reach = 6.0 * method.objective.clip + 3.0 * method.linear_term.noise_scale
     if d == 1:
         points = np.linspace(-reach, reach, 6001)[:, None]
     else:
@@ -72,7 +75,7 @@ def worst_loss(plan, norm):
             gradient, hessian = gradient_and_hessian(plan, rows, points)
             length = np.linalg.norm(gradient, axis=-1)
             # The map from minimisers to b is one to one: both have the same constant in front.
-            logs.append(np.linalg.slogdet(hessian)[1] - length / method.scale)
+            logs.append(np.linalg.slogdet(hessian)[1] - length / method.linear_term.noise_scale)
         worst = max(worst, float(np.abs(logs[0] - logs[1]).max()))
     return worst
 
@@ -98,7 +101,7 @@ def test_exact_densities_in_the_plane_stay_under_the_claim(norm, adjacency):
 
 def critical(plan):
     """Log-ratio where slope and curvature of one row are at their worst at once."""
-    m, clip, scale = plan.method.objective.strength, 0.5, plan.method.scale
+    m, clip, scale = plan.method.objective.strength, 0.5, plan.method.linear_term.noise_scale
     w = np.array([[clip / m * (1.0 + 1e-9)]])
     logs = []
     for rows in ([(np.ones(1), clip + clip / m)], []):
@@ -144,7 +147,7 @@ def test_pitfall_12_a_replaced_row_counts_twice():
 
 def test_weights_multiply_slope_and_curvature():
     heavy = pure_plan(Squared(), dataclasses.replace(spec_of(), weight_bound=3.0), ratio=0.5)
-    assert heavy.method.gradient_bound == pytest.approx(1.5)
+    assert heavy.method.linear_term.contribution_bound == pytest.approx(1.5)
     assert heavy.method.objective.curvature_ratio == pytest.approx(0.5)
 
 
@@ -161,8 +164,10 @@ def test_epsilons_add_up_to_the_budget(adjacency, classes, epsilon):
     plan = ObjectivePerturbation().plan(Problem(loss), budget, data, adjacency)
     method = plan.method
     # Independently: in fractions, from the noise that will be drawn.
-    sensitivity = Fraction(method.gradient_bound) * (1 + (adjacency is Adjacency.REPLACE_ONE))
-    of_b = sensitivity / Fraction(method.scale)
+    sensitivity = Fraction(method.linear_term.contribution_bound) * (
+        1 + (adjacency is Adjacency.REPLACE_ONE)
+    )
+    of_b = sensitivity / Fraction(method.linear_term.noise_scale)
     logarithm = Fraction(math.log1p(method.objective.curvature_ratio))
     error = 2 * Fraction(method.error) * (1 + (adjacency is Adjacency.REPLACE_ONE))
     total = classes * (of_b + logarithm) + error / Fraction(method.releases[1].noise_scale)
@@ -215,7 +220,7 @@ def test_the_tolerance_holds_for_every_linear_term(factor, norm):
     method = plan.method
     rows = prepare_rows(*sample(8, 2, norm), spec)
     for seed in range(2):
-        b = np.random.default_rng(seed).normal(size=2) * method.scale * factor
+        b = np.random.default_rng(seed).normal(size=2) * method.linear_term.noise_scale * factor
         objective = build(plan, rows, b)
         smoothness = objective.accuracy.smoothness
         start = certified_minimizer(objective, 1e-2 * method.radius, 1.0, method.radius)
@@ -232,7 +237,7 @@ def test_plain_steps_keep_the_promise_by_themselves(factor):
     spec = DataSpec(n_rows=50, n_features=3)
     plan = ObjectivePerturbation(strength=0.02).plan(Problem(Logistic()), BUDGET, spec)
     rows = prepare_rows(*sample(50, 3, 1.0), spec)
-    b = np.array([1.0, -0.5, 0.2]) * plan.method.scale * factor
+    b = np.array([1.0, -0.5, 0.2]) * plan.method.linear_term.noise_scale * factor
     expected = projected(plan, rows, b)
     with mock.patch("dpglm.oracle.objective.minimizers._newton_steps", return_value=iter(())):
         slow = projected(plan, rows, b)
@@ -257,12 +262,12 @@ def test_neighbours_with_the_same_exact_minimiser_release_nearly_the_same(adjace
     else:
         X, y, weights = X[1:], y[1:], weights[1:]
     other = prepare_rows(X, y, spec, weights=weights)
-    b = np.array([1.0, 0.3, -0.4]) * method.scale * factor
+    b = np.array([1.0, 0.3, -0.4]) * method.linear_term.noise_scale * factor
     objective = build(plan, one, b)
     w = certified_minimizer(objective, method.tolerance, 2 * method.radius, 2 * method.radius)
     # The linear terms that have this point for their exact minimiser, up to rounding.
     terms = [-build(plan, rows, np.zeros(3)).gradient(w) for rows in (one, other)]
-    sensitivity = adjacency.sum_sensitivity(method.gradient_bound)
+    sensitivity = adjacency.sum_sensitivity(method.linear_term.contribution_bound)
     room = 1e-12 * (np.linalg.norm(terms[0]) + sensitivity)
     assert np.linalg.norm(terms[0] - terms[1]) <= sensitivity + room
     first, second = (
@@ -281,7 +286,7 @@ def test_a_promise_for_usual_linear_terms_only_would_be_refuted():
     spec = DataSpec(n_rows=8, n_features=2)
     plan = ObjectivePerturbation().plan(Problem(Logistic()), BUDGET, spec)
     rows = prepare_rows(*sample(8, 2, 1.0), spec)
-    b = np.array([3.0, 4.0]) * plan.method.scale * 1e3
+    b = np.array([3.0, 4.0]) * plan.method.linear_term.noise_scale * 1e3
     with mock.patch("dpglm.oracle.objective.minimizers.certify") as certify:
         certify.side_effect = lambda objective, w, g: mock.Mock(w=w, distance=0.0)
         early = projected(plan, rows, b)
@@ -315,19 +320,19 @@ def test_the_linear_term_is_as_large_as_declared(adjacency):
     plan = solver.plan(Problem(Logistic()), BUDGET, spec, adjacency)
     method = plan.method
     declared = method.noise_multiplier * adjacency.sum_sensitivity(0.7 * 3.0)
-    assert method.scale == pytest.approx(declared)
-    told = (method.gradient_bound, method.noise_multiplier, method.objective.curvature_ratio, True)
+    assert method.linear_term.noise_scale == pytest.approx(declared)
+    shape = Bounded((400,), method.linear_term.contribution_bound)
     draws = []
     for seed in range(40):
         curator = Curator(adjacency, SeededNoise(seed))
-        draws.append(curator.objective_noise((400,), *told).value)
+        draws.append(curator.release(method.linear_term, shape).value)
         assert curator.event == method.releases[0].event
     # Lengths have the law Gamma(400, scale): a standard error of 0.8 % in their mean.
     assert np.linalg.norm(draws, axis=1).mean() / 400.0 == pytest.approx(declared, rel=0.025)
     assert len(np.unique(draws)) == 40 * 400
     # Rows of weight zero: the minimiser is -b over the strength.
     rows = prepare_rows(np.zeros((2, 400)), np.ones(2), spec, weights=np.zeros(2))
-    with mock.patch.object(Curator, "release_l2", lambda self, total, epsilon: total.value):
+    with watched(L2Noise, lambda declared, value, answer: value):
         w = released(plan, rows, 3)
     np.testing.assert_allclose(w, -draws[3] / method.objective.strength, rtol=1e-6)
     assert np.std(draws) / method.objective.strength == pytest.approx(
@@ -338,16 +343,12 @@ def test_the_linear_term_is_as_large_as_declared(adjacency):
 def test_every_class_has_a_linear_term_of_its_own():
     spec = DataSpec(n_rows=60, n_features=3, n_outputs=3, intercept=1.0)
     plan = ObjectivePerturbation().plan(Problem(OneVsRest(Logistic(), 3), L2(1e-3)), BUDGET, spec)
-    rng, terms, draw = np.random.default_rng(0), [], Curator.objective_noise
+    rng = np.random.default_rng(0)
     rows = prepare_rows(rng.normal(size=(60, 3)), rng.integers(0, 3, 60), spec)
 
-    def drawing(self, *arguments):
-        terms.append(draw(self, *arguments))
-        return terms[-1]
-
-    with mock.patch.object(Curator, "objective_noise", drawing):
+    with watched(L2LinearTerm) as terms:
         assert run(plan, rows, SeededNoise(0)).w.shape == (4, 3)
-    assert len({one.value.tobytes() for one in terms}) == 3
+    assert len({term.value.tobytes() for _, _, term in terms}) == 3
     assert plan.method.norm == pytest.approx(math.sqrt(3.0) * plan.method.radius)
 
 
@@ -359,7 +360,7 @@ FEW = 450
 def window_attack(plan, ratio):
     """Guess "present" if the minimiser is just beyond where the row's slope leaves the clip."""
     m = 1.0 / ratio
-    low, high = 0.5 / m, 0.5 / m + plan.method.scale / (1.0 + m)
+    low, high = 0.5 / m, 0.5 / m + plan.method.linear_term.noise_scale / (1.0 + m)
     spec, guesses = plan.data, []
     for k, weight in enumerate((1.0, 0.0)):
         rows = prepare_rows(np.ones((1, 1)), [0.5 + 0.5 / m], spec, weights=[weight])
@@ -379,13 +380,10 @@ def test_a_forgotten_logarithm_is_refuted_by_the_attack():
 
 
 def test_a_small_linear_term_is_refuted_by_the_attack():
-    draw = Curator.objective_noise
-
-    def small(self, *arguments):
-        secret = draw(self, *arguments)
+    def small(declared, value, secret):
         return SecretNoise(0.2 * secret.value, secret.rounding)
 
-    with mock.patch.object(Curator, "objective_noise", small):
+    with watched(L2LinearTerm, small):
         assert window_attack(pure_plan(Squared(), spec_of()), 1.0) > BUDGET.epsilon
 
 
@@ -446,18 +444,18 @@ DATA = DataSpec(2000, 20, target_low=-1.0, target_high=1.0)
         (Problem(Huber(1.0)), dataclasses.replace(DATA, sparse=True), ObjectivePerturbation()),
         (Problem(Logistic()), DataSpec(2000, 1000), ObjectivePerturbation()),
         (Problem(OneVsRest(Logistic(), 3)), DataSpec(90, 2, 3), ObjectivePerturbation()),
-        (Problem(Logistic()), DataSpec(2000, 1001), PureGD()),
-        (Problem(Logistic()), DataSpec(2**27, 3), PureGD()),
-        (Problem(Logistic()), dataclasses.replace(DATA, dtype="float32"), PureGD()),
-        (Problem(Logistic(), L1(0.1)), DATA, PureGD()),
-        (Problem(Logistic(), constraint=L2Ball(1.0)), DATA, PureGD()),
-        (Problem(Hinge()), DATA, PureGD()),
+        (Problem(Logistic()), DataSpec(2000, 1001), pure_gd()),
+        (Problem(Logistic()), DataSpec(2**27, 3), pure_gd()),
+        (Problem(Logistic()), dataclasses.replace(DATA, dtype="float32"), pure_gd()),
+        (Problem(Logistic(), L1(0.1)), DATA, pure_gd()),
+        (Problem(Logistic(), constraint=L2Ball(1.0)), DATA, pure_gd()),
+        (Problem(Hinge()), DATA, pure_gd()),
     ],
     ids=str,
 )
 def test_it_is_the_default_where_it_can_be(problem, data, expected):
     assert choose(problem, BUDGET, data) == expected
-    assert choose(problem, BUDGET, data, may_copy=False) == PureGD()
+    assert choose(problem, BUDGET, data, may_copy=False) == pure_gd()
 
 
 @pytest.mark.parametrize("classes", [2, 3])
@@ -466,7 +464,7 @@ def test_it_is_better_than_gradient_descent(classes):
     X = rng.normal(size=(3000, 20)) / math.sqrt(20)
     y = (4.0 * X @ rng.normal(size=(20, classes)) + rng.gumbel(size=(3000, classes))).argmax(1)
     scores = []
-    for solver in (ObjectivePerturbation(), PureGD()):
+    for solver in (ObjectivePerturbation(), pure_gd()):
         options = {"multi_class": "ovr"} if classes > 2 else {}
         model = LogisticRegression(
             delta=0.0,
@@ -477,7 +475,7 @@ def test_it_is_better_than_gradient_descent(classes):
             **options,
         )
         scores.append(model.fit(X, y).score(X, y))
-        assert isinstance(
-            model.plan(3000, 20).method, PureObjectivePerturbationMethod
-        ) is isinstance(solver, ObjectivePerturbation)
+        assert isinstance(model.plan(3000, 20).method, ObjectivePerturbationMethod) is isinstance(
+            solver, ObjectivePerturbation
+        )
     assert scores[0] > scores[1] + 0.02

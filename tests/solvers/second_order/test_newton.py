@@ -19,6 +19,7 @@ from dpglm.data.spec import DataSpec
 from dpglm.datasets import load_adult
 from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP
 from dpglm.privacy.noise import SeededNoise
+from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.problem import (
     L1,
     L2,
@@ -259,7 +260,7 @@ def test_certificates_can_be_verified_and_lies_are_found():
         releases = list(model.privacy_.releases)
         one = releases[position]
         for lie in (
-            {"noise_scale": 0.9 * one.noise_scale},
+            {"mechanism": GaussianNoise(0.9 * one.noise_multiplier)},
             {"contribution_bound": 0.9 * one.contribution_bound},
             {"coordinates": one.coordinates - 1},
             {"count": one.count + 1},

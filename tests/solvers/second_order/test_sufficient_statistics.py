@@ -20,6 +20,7 @@ from dpglm.datasets import load_california_housing
 from dpglm.oracle.row_sums.moments import rows_in_basis
 from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP
 from dpglm.privacy.noise import SeededNoise
+from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.problem import L2, Box, GroupLasso, L1Ball, L2Ball, Logistic, Problem, Squared
 from dpglm.solvers import SufficientStatistics, run
 from dpglm.solvers.second_order import sufficient_statistics as solver_module
@@ -203,8 +204,8 @@ def test_a_smallest_eigenvalue_without_noise_is_refuted(monkeypatch):
     # AdaSSP's third release, with its noise forgotten.
     original = solver_module.noisy_moments
 
-    def leaking(oracle, basis, **settings):
-        matrix, vector = original(oracle, basis, **settings)
+    def leaking(oracle, declared, basis, **settings):
+        matrix, vector = original(oracle, declared, basis, **settings)
         (block,) = oracle.rows.blocks()
         rows = rows_in_basis(block, oracle.rows.spec, basis, row_by_row=False)
         return matrix + np.linalg.eigvalsh(rows.T @ rows)[0] * np.eye(len(matrix)), vector
@@ -257,7 +258,7 @@ def test_certificates_can_be_verified_and_lies_are_found():
         releases = list(model.privacy_.releases)
         one = releases[position]
         for lie in (
-            {"noise_scale": 0.9 * one.noise_scale},
+            {"mechanism": GaussianNoise(0.9 * one.noise_multiplier)},
             {"contribution_bound": 0.9 * one.contribution_bound},
             {"coordinates": one.coordinates - 1},
         ):

@@ -11,8 +11,10 @@ from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.rounding import sum_magnitude, sum_rounding
 from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.releases import Bounded, Release, ScoreRelease
+from dpglm.privacy.selection.mechanisms import ExponentialMechanism
 
-__all__ = ["choose_coordinate", "entry_bound", "largest_entry", "score_bound"]
+__all__ = ["choose_coordinate", "coordinate_release", "entry_bound", "largest_entry"]
 
 
 def entry_bound(data: DataSpec) -> float:
@@ -25,10 +27,15 @@ def largest_entry(data: DataSpec) -> float:
     return max(entry_bound(data), data.intercept)
 
 
-def score_bound(
-    data: DataSpec, adjacency: Adjacency, slope_clip: float, offset_bound: float
-) -> float:
-    """Bound on how far erasing one row moves any computed entry of a shifted gradient sum.
+def coordinate_release(
+    data: DataSpec,
+    adjacency: Adjacency,
+    slope_clip: float,
+    offset_bound: float,
+    epsilon: float,
+    count: int = 1,
+) -> ScoreRelease:
+    """Declare choices of a signed coordinate by the entries of a shifted gradient sum.
 
     Parameters
     ----------
@@ -40,31 +47,45 @@ def score_bound(
         Bound on slopes.
     offset_bound : float
         Bound on the entries of the public vector that is added.
+    epsilon : float
+        What each choice costs.
+    count : int, default=1
+        Number of choices.
 
     Returns
     -------
-    float
-        ``slope_clip * largest_entry * weight_bound``, plus rounding.
+    Release
 
     Notes
     -----
-    Privacy: an entry of the sum adds up one number for each row, none larger than the exact
-    bound, so ``sum_rounding`` for vectors of one coordinate bounds its error. Adding the offset
-    rounds once more for either of two neighbours, by half a unit in the last place of a number
-    no larger than ``sum_magnitude + offset_bound``.
+    Privacy: ``BoundedRange(epsilon)``. Slopes and entries are clipped, so a row contributes at
+    most ``slope_clip * largest_entry * weight_bound`` to any score, whatever its values and
+    whatever the parameter is; a slope that overflowed counts as zero. An entry of the sum adds up
+    one number for each row, none larger than that bound, so ``sum_rounding`` for vectors of one
+    coordinate bounds its error. Adding the offset rounds once more for either of two neighbours,
+    by half a unit in the last place of a number no larger than ``sum_magnitude + offset_bound``.
     """
     exact = slope_clip * largest_entry(data) * data.weight_bound
-    added = sum_magnitude(data, adjacency, exact) + offset_bound
-    return exact + sum_rounding(data, adjacency, exact) + 2.0 * np.finfo(np.float64).eps * added
+    magnitude = sum_magnitude(data, adjacency, exact)
+    added = 2.0 * float(np.finfo(np.float64).eps) * (magnitude + offset_bound)
+    return Release(
+        "vertex of the L1 ball",
+        ExponentialMechanism(epsilon),
+        adjacency,
+        exact,
+        count=count,
+        rounding=sum_rounding(data, adjacency, exact) + added,
+        magnitude=magnitude,
+    )
 
 
 def choose_coordinate(
     oracle: Oracle,
+    declared: ScoreRelease,
     w: NDArray[np.float64],
     slope_clip: float,
     offset: NDArray[np.float64],
     offset_bound: float,
-    epsilon: float,
 ) -> tuple[int, float]:
     """Choose a coordinate and a sign by the exponential mechanism on the gradient sum's entries.
 
@@ -72,6 +93,8 @@ def choose_coordinate(
     ----------
     oracle : Oracle
         Its rows have been through ``clip_entries(entry_bound(spec))``.
+    declared : Release
+        Made by ``coordinate_release`` with these bounds.
     w : ndarray, shape of the parameter
         Where gradients are taken; public.
     slope_clip : float
@@ -80,8 +103,6 @@ def choose_coordinate(
         Public vector that is added to the gradient sum, such as that of a penalty.
     offset_bound : float
         Entries of the offset are clipped to this magnitude.
-    epsilon : float
-        What the choice costs.
 
     Returns
     -------
@@ -89,15 +110,8 @@ def choose_coordinate(
         Position in the flattened parameter.
     sign : float
         1.0 or -1.0: the direction in which the loss falls.
-
-    Notes
-    -----
-    Privacy: one ``BoundedRange(epsilon)``. Slopes are clipped here and entries were, so a row
-    contributes at most ``slope_clip * largest_entry * weight_bound`` to any score, whatever
-    its values and whatever ``w`` is; a slope that overflowed counts as zero. The scores are not
-    released.
     """
-    loss = oracle.loss
+    loss, spec = oracle.loss, oracle.rows.spec
 
     def block_sum(block: Block) -> NDArray[np.float64]:
         # Overflow is harmless: its slope is zeroed here.
@@ -109,9 +123,8 @@ def choose_coordinate(
 
     shift = np.clip(offset, -offset_bound, offset_bound)
     gradient = (oracle.rows.sum(AnyArrays(block_sum), oracle.map_blocks) + shift).ravel()
-    bound = score_bound(oracle.rows.spec, oracle.curator.adjacency, slope_clip, offset_bound)
     # Moving along e_j changes the loss by gradient_j, along -e_j by its negative.
-    chosen = oracle.curator.choose_exponentially(
-        np.concatenate([gradient, -gradient]), bound, epsilon
-    )
+    scores = np.concatenate([gradient, -gradient])
+    bound = slope_clip * largest_entry(spec) * spec.weight_bound
+    chosen = oracle.curator.release(declared, Bounded(scores, bound))
     return chosen % len(gradient), 1.0 if chosen < len(gradient) else -1.0

@@ -12,8 +12,10 @@ from dpglm.oracle.clipping import Clipping
 from dpglm.oracle.gradients import Oracle, clipped_gradient_sum
 from dpglm.oracle.rounding import sum_magnitude, sum_rounding
 from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.releases import Bounded, Release, ScoreRelease
+from dpglm.privacy.selection.mechanisms import PermuteAndFlip
 
-__all__ = ["choose_shortest_gradient", "norm_rounding"]
+__all__ = ["choose_shortest_gradient", "norm_rounding", "shortest_gradient_release"]
 
 
 def norm_rounding(spec: DataSpec, adjacency: Adjacency, bound: float) -> float:
@@ -49,32 +51,10 @@ def norm_rounding(spec: DataSpec, adjacency: Adjacency, bound: float) -> float:
     return sum_rounding(spec, adjacency, bound) + norms
 
 
-def choose_shortest_gradient(
-    oracle: Oracle,
-    candidates: Sequence[NDArray[np.float64]],
-    shifts: Sequence[NDArray[np.float64]],
-    clipping: Clipping,
-    epsilon: float,
-) -> int:
-    """Choose the candidate at which the norm of the (shifted) clipped gradient sum is least.
-
-    Parameters
-    ----------
-    oracle : Oracle
-        Answers for the rows.
-    candidates : sequence of ndarray, each of shape ``rows.spec.coefficient_shape``
-        Public parameters, at least one.
-    shifts : sequence of ndarray, each of that shape
-        Public vectors, one added to each sum: the number of rows times a penalty's gradient.
-    clipping : Clipping
-        Bounds the gradient of each row.
-    epsilon : float
-        What the choice costs.
-
-    Returns
-    -------
-    int
-        Position of the choice. The norms stay private, that of the chosen candidate included.
+def shortest_gradient_release(
+    spec: DataSpec, adjacency: Adjacency, clipping: Clipping, epsilon: float
+) -> ScoreRelease:
+    """Declare the choice that ``choose_shortest_gradient`` makes.
 
     Notes
     -----
@@ -82,15 +62,50 @@ def choose_shortest_gradient(
     by no more than its vector, so each score has the sensitivity of the clipped gradient sum,
     ``C`` times the weight bound, whatever the candidate and the shift are.
     """
-    spec, adjacency = oracle.rows.spec, oracle.curator.adjacency
     bound = clipping.bound * spec.weight_bound
-    largest = sum_magnitude(spec, adjacency, bound)
+    return Release(
+        "shortest clipped gradient sum",
+        PermuteAndFlip(epsilon),
+        adjacency,
+        bound,
+        rounding=norm_rounding(spec, adjacency, bound),
+        magnitude=sum_magnitude(spec, adjacency, bound),
+    )
+
+
+def choose_shortest_gradient(
+    oracle: Oracle,
+    declared: ScoreRelease,
+    candidates: Sequence[NDArray[np.float64]],
+    shifts: Sequence[NDArray[np.float64]],
+    clipping: Clipping,
+) -> int:
+    """Choose the candidate at which the norm of the (shifted) clipped gradient sum is least.
+
+    Parameters
+    ----------
+    oracle : Oracle
+        Answers for the rows.
+    declared : Release
+        Made by ``shortest_gradient_release``.
+    candidates : sequence of ndarray, each of shape ``rows.spec.coefficient_shape``
+        Public parameters, at least one.
+    shifts : sequence of ndarray, each of that shape
+        Public vectors, one added to each sum: the number of rows times a penalty's gradient.
+    clipping : Clipping
+        Bounds the gradient of each row.
+
+    Returns
+    -------
+    int
+        Position of the choice. The norms stay private, that of the chosen candidate included.
+    """
+    bound = clipping.bound * oracle.rows.spec.weight_bound
+    largest = declared.magnitude
     scores = np.empty(len(candidates))
     for j, (w, shift) in enumerate(zip(candidates, shifts, strict=True)):
         total = clipped_gradient_sum(oracle.rows, oracle.loss, clipping, w, oracle.map_blocks)
         # A shift that overflowed is public, and counts as the largest score.
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
             scores[j] = np.fmin(np.linalg.norm((total + shift).ravel()), largest)
-    return oracle.curator.choose_least(
-        scores, bound + norm_rounding(spec, adjacency, bound), epsilon
-    )
+    return oracle.curator.release(declared, Bounded(scores, bound))

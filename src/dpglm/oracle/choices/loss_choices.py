@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,20 +13,33 @@ from dpglm.data.rows import SERIAL, Block, BlockMap, Rows
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.curator import BoundedSum
-from dpglm.privacy.noise.scales import noise_scale
+from dpglm.privacy.releases import Bounded, Mechanism, Release, ScoreRelease, SumRelease
+from dpglm.privacy.selection.mechanisms import (
+    BoundedScores,
+    GeneralizedExponentialMechanism,
+    PermuteAndFlip,
+)
 
 __all__ = [
+    "GeneralizedRelease",
     "RowLoss",
     "choose_least_generalized",
     "choose_least_loss",
     "clipped_loss_sums",
-    "loss_noise",
+    "generalized_choice_release",
+    "least_loss_release",
     "loss_rounding",
     "noisy_loss",
+    "noisy_loss_release",
 ]
 
+V = TypeVar("V")
+R = TypeVar("R")
+
 _Array = NDArray[np.float64]
+
+GeneralizedRelease: TypeAlias = Release[BoundedScores, int]
+"""A release of which candidate has a small score, each with a bound of its own."""
 
 
 class RowLoss(Protocol):
@@ -121,32 +134,10 @@ def loss_rounding(spec: DataSpec, bound: float) -> float:
     return 2.0 * (within + across + unit) * bound * (1.0 + 4.0 * unit)
 
 
-def choose_least_loss(
-    oracle: Oracle,
-    candidates: Sequence[NDArray[np.float64]],
-    bound: float,
-    epsilon: float,
-    loss: RowLoss | None = None,
-) -> int:
-    """Choose the candidate with the least clipped loss, all clipped at the same bound.
-
-    Parameters
-    ----------
-    oracle : Oracle
-        Answers for the rows; their number is public.
-    candidates : sequence of ndarray, each of shape ``rows.spec.coefficient_shape``
-        Public parameters, at least one.
-    bound : float
-        Larger losses count as this; above 0.
-    epsilon : float
-        What the choice costs.
-    loss : RowLoss, optional
-        A loss that is at least 0; by default the oracle's own.
-
-    Returns
-    -------
-    int
-        Position of the choice. The losses stay private, that of the chosen candidate included.
+def least_loss_release(
+    spec: DataSpec, adjacency: Adjacency, bound: float, epsilon: float
+) -> ScoreRelease:
+    """Declare the choice that ``choose_least_loss`` makes; the number of rows is public.
 
     Notes
     -----
@@ -157,8 +148,43 @@ def choose_least_loss(
     bound is the sensitivity; replacing it moves scores up or down by at most the bound, which is
     twice half the bound, as ``Adjacency.sum_sensitivity`` has it.
     """
-    spec = oracle.rows.spec
     largest = bound * spec.weight_bound
+    return Release(
+        "least clipped loss",
+        PermuteAndFlip(epsilon),
+        adjacency,
+        0.5 * largest,
+        rounding=loss_rounding(spec, largest),
+    )
+
+
+def choose_least_loss(
+    oracle: Oracle,
+    declared: ScoreRelease,
+    candidates: Sequence[NDArray[np.float64]],
+    bound: float,
+    loss: RowLoss | None = None,
+) -> int:
+    """Choose the candidate with the least clipped loss, all clipped at the same bound.
+
+    Parameters
+    ----------
+    oracle : Oracle
+        Answers for the rows; their number is public.
+    declared : Release
+        Made by ``least_loss_release`` with this bound.
+    candidates : sequence of ndarray, each of shape ``rows.spec.coefficient_shape``
+        Public parameters, at least one.
+    bound : float
+        Larger losses count as this; above 0.
+    loss : RowLoss, optional
+        A loss that is at least 0; by default the oracle's own.
+
+    Returns
+    -------
+    int
+        Position of the choice. The losses stay private, that of the chosen candidate included.
+    """
     sums = clipped_loss_sums(
         oracle.rows,
         oracle.loss if loss is None else loss,
@@ -166,16 +192,37 @@ def choose_least_loss(
         [bound] * len(candidates),
         oracle.map_blocks,
     )
-    return oracle.curator.choose_least(sums, 0.5 * largest + loss_rounding(spec, largest), epsilon)
+    return oracle.curator.release(
+        declared, Bounded(sums, 0.5 * bound * oracle.rows.spec.weight_bound)
+    )
+
+
+def generalized_choice_release(
+    spec: DataSpec, adjacency: Adjacency, bounds: Sequence[float], epsilon: float, failure: float
+) -> GeneralizedRelease:
+    """Declare the choice that ``choose_least_generalized`` makes.
+
+    Notes
+    -----
+    Privacy: ``BoundedRange(epsilon)``, by the generalised exponential mechanism. Erasing a row
+    moves the score of candidate j by at most ``bounds[j]`` times the weight bound.
+    """
+    largest = max(bounds) * spec.weight_bound
+    return Release(
+        "least clipped loss for its norm",
+        GeneralizedExponentialMechanism(epsilon, failure),
+        adjacency,
+        largest,
+        rounding=loss_rounding(spec, largest),
+    )
 
 
 def choose_least_generalized(
     oracle: Oracle,
+    declared: GeneralizedRelease,
     candidates: Sequence[NDArray[np.float64]],
     bounds: Sequence[float],
     public_loss: float,
-    epsilon: float,
-    failure: float,
 ) -> int:
     """Choose the candidate with the least clipped loss, each clipped at its own bound.
 
@@ -183,89 +230,80 @@ def choose_least_generalized(
     ----------
     oracle : Oracle
         Answers for the rows; their number is public.
+    declared : Release
+        Made by ``generalized_choice_release`` with these bounds.
     candidates : sequence of ndarray, each of shape ``rows.spec.coefficient_shape``
         Public parameters, at least one.
     bounds : sequence of float
         For each candidate the value, above 0, as which larger losses count.
     public_loss : float
         A public bound on the mean loss of one candidate more, whose score has no sensitivity.
-    epsilon : float
-        What the choice costs.
-    failure : float
-        Probability with which the choice may miss its accuracy, in (0, 1).
 
     Returns
     -------
     int
         0 for the candidate with the public loss, 1 for ``candidates[0]``, and so on. The
         losses stay private, that of the chosen candidate included.
-
-    Notes
-    -----
-    Privacy: ``BoundedRange(epsilon)``, by the generalised exponential mechanism. Erasing a row
-    moves the score of candidate j by at most ``bounds[j]`` times the weight bound.
     """
     spec = oracle.rows.spec
     sums = clipped_loss_sums(oracle.rows, oracle.loss, candidates, bounds, oracle.map_blocks)
     scores = np.concatenate([[spec.n_rows * spec.weight_bound * public_loss], sums])
     largest = [bound * spec.weight_bound for bound in bounds]
     moves = np.array([0.0, *(bound + loss_rounding(spec, bound) for bound in largest)])
-    return oracle.curator.choose_generalized(scores, moves, epsilon, failure)
+    return oracle.curator.release(declared, Bounded(BoundedScores(scores, moves), max(largest)))
 
 
-def loss_noise(
-    spec: DataSpec, adjacency: Adjacency, bound: float, noise_multiplier: float
-) -> float:
-    """Return the standard deviation of the noise in ``noisy_loss``, from public facts."""
+def noisy_loss_release(
+    spec: DataSpec, adjacency: Adjacency, bound: float, mechanism: Mechanism[V, R]
+) -> Release[V, R]:
+    """Declare the release that ``noisy_loss`` makes.
+
+    Notes
+    -----
+    Privacy: less half the bound a row contributes between minus and plus half the bound (times
+    its weight), so that is what erasing it changes at most.
+    """
     half = 0.5 * bound * spec.weight_bound
-    sensitivity = half + loss_rounding(spec, 2.0 * half)
-    return noise_scale(adjacency, sensitivity, noise_multiplier, 1, _magnitude(spec, half)).std
+    return Release(
+        "noisy score",
+        mechanism,
+        adjacency,
+        half,
+        rounding=loss_rounding(spec, 2.0 * half),
+        magnitude=2.0 * spec.n_rows * half,
+    )
 
 
 def noisy_loss(
-    oracle: Oracle, w: NDArray[np.float64], loss: RowLoss, bound: float, noise_multiplier: float
+    oracle: Oracle, declared: SumRelease, w: NDArray[np.float64], loss: RowLoss, bound: float
 ) -> float:
-    """Release the sum over the rows of clipped losses less half the bound, with Gaussian noise.
+    """Release the sum over the rows of clipped losses less half the bound.
 
     Parameters
     ----------
     oracle : Oracle
         Answers for the rows; their number is public.
+    declared : Release
+        Made by ``noisy_loss_release`` with this bound.
     w : ndarray of shape ``rows.spec.coefficient_shape``
         Public parameter.
     loss : RowLoss
         A loss that is at least 0.
     bound : float
         Larger losses count as this; above 0.
-    noise_multiplier : float
-        Noise standard deviation over sensitivity, above 0.
 
     Returns
     -------
     float
         Lower is better.
-
-    Notes
-    -----
-    Privacy: ``Gaussian(noise_multiplier)``. Less half the bound a row contributes between minus
-    and plus half the bound (times its weight), so that is what erasing it changes at most.
     """
-    spec = oracle.rows.spec
-    half = 0.5 * bound * spec.weight_bound
 
     def block_sum(block: Block) -> _Array:
         centred = _clipped(loss, block, w, bound) - 0.5 * bound
         return np.array([_weighted(centred, block).sum()])
 
-    total = BoundedSum(
-        oracle.rows.sum(block_sum, oracle.map_blocks, (1,)),
-        contribution_bound=half,
-        magnitude=_magnitude(spec, half),
-        rounding=loss_rounding(spec, 2.0 * half),
-    )
-    return float(oracle.curator.release_gaussian(total, noise_multiplier)[0])
+    def kernel(rows: Rows) -> NDArray[np.float64]:
+        return rows.sum(block_sum, oracle.map_blocks, (1,))
 
-
-def _magnitude(spec: DataSpec, bound: float) -> float:
-    """Public bound on a sum of contributions, rounding included."""
-    return 2.0 * spec.n_rows * bound
+    half = 0.5 * bound * oracle.rows.spec.weight_bound
+    return float(oracle.noisy_sum(declared, kernel, half)[0])

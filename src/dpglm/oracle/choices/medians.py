@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm.data.rows import Block
-from dpglm.oracle.choices.quantiles import choose_quantile
+from dpglm.oracle.choices.quantiles import RankRelease, choose_quantile
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.row_sums.moments import row_by_row_product
 
@@ -18,7 +18,7 @@ _DIRECTIONS = 64
 
 
 def noisy_medians(
-    oracle: Oracle, basis: NDArray[np.float64], epsilon: float
+    oracle: Oracle, declared: RankRelease, basis: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Release the median of the rows along each of some directions.
 
@@ -26,10 +26,10 @@ def noisy_medians(
     ----------
     oracle : Oracle
         Rows and curator.
+    declared : Release
+        Made by ``dpglm.oracle.choices.quantiles.rank_release``, one for each direction.
     basis : ndarray of shape (n_features, directions)
         Public columns of length 1.
-    epsilon : float
-        What each median costs.
 
     Returns
     -------
@@ -38,7 +38,7 @@ def noisy_medians(
 
     Notes
     -----
-    Privacy: one ``BoundedRange(epsilon)`` for each direction. Positions are within a row norm of
+    Privacy: ``declared.event`` for each direction. Positions are within a row norm of
     zero, and are computed from each row alone: where a row more shifts others, without products
     of matrices, whose last bits could depend on a row's place.
     """
@@ -46,7 +46,7 @@ def noisy_medians(
     width = 2.0 * spec.row_norm / _CELLS
     rank = round(0.5 * spec.n_rows)
     chosen = [
-        choose_quantile(curator, cells, _CELLS, rank, epsilon)
+        choose_quantile(curator, declared, cells, _CELLS, rank)
         for first in range(0, basis.shape[1], _DIRECTIONS)
         for cells in cells_along(oracle, basis[:, first : first + _DIRECTIONS], width)
     ]

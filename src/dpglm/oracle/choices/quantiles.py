@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import numpy as np
 from numpy.typing import NDArray
 
 from dpglm.oracle.choices.distances import distances
 from dpglm.oracle.gradients import Oracle
+from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.curator import Curator
+from dpglm.privacy.releases import Bounded, Release
+from dpglm.privacy.selection.mechanisms import ExponentialMechanismOverRuns, Runs
 
-__all__ = ["CELLS", "choose_quantile", "noisy_radius", "radii"]
+__all__ = ["CELLS", "RankRelease", "choose_quantile", "noisy_radius", "radii", "rank_release"]
+
+RankRelease: TypeAlias = Release[Runs, int]
+"""A release of a candidate by ranks."""
 
 CELLS = 4096
 _LEAST = 1e-12
@@ -31,8 +39,26 @@ def radii(largest: float) -> NDArray[np.float64]:
     return np.asarray(np.geomspace(_LEAST * largest, largest, CELLS))
 
 
+def rank_release(
+    quantity: str, adjacency: Adjacency, epsilon: float, count: int = 1
+) -> RankRelease:
+    """Declare choices by how many rows are up to a candidate.
+
+    Notes
+    -----
+    Privacy: ``BoundedRange(epsilon)`` each. A row more, a row less or another row moves either
+    end of the interval of ranks by at most 1, so every score by at most 1. Scores are whole
+    numbers: nothing is rounded. Under replace-one twice the sensitivity is charged.
+    """
+    return Release(quantity, ExponentialMechanismOverRuns(epsilon), adjacency, 1.0, count=count)
+
+
 def choose_quantile(
-    curator: Curator, cells: NDArray[np.int64], n_cells: int, rank: int, epsilon: float
+    curator: Curator,
+    declared: RankRelease,
+    cells: NDArray[np.int64],
+    n_cells: int,
+    rank: int,
 ) -> int:
     """Choose a cell near which as many rows end as the rank says.
 
@@ -40,14 +66,14 @@ def choose_quantile(
     ----------
     curator : Curator
         Makes the choice.
+    declared : Release
+        Made by ``rank_release``.
     cells : ndarray of int64, shape (n,)
         The cell of each row, from 0 to ``n_cells - 1``; of its own values alone. Private.
     n_cells : int
         How many cells there are, at most 2^52. Public.
     rank : int
         How many rows should be in cells up to the chosen one. Public.
-    epsilon : float
-        What the choice costs.
 
     Returns
     -------
@@ -60,9 +86,7 @@ def choose_quantile(
     of rows in cells before k and ends with that in cells up to k; so a cell that holds many rows
     is as good as it should be. Cells without rows between two with rows are one run.
 
-    Privacy: ``BoundedRange(epsilon)``. A row more, a row less or another row moves either end of
-    the interval by at most 1, so every score by at most 1. Scores are whole numbers: nothing is
-    rounded. Under replace-one twice the sensitivity is charged.
+    Privacy: ``declared.event``.
 
     References
     ----------
@@ -79,11 +103,15 @@ def choose_quantile(
     scores[::2] = np.abs(below - rank)
     scores[1::2] = np.maximum(np.maximum(below[:-1] - rank, rank - below[1:]), 0)
     kept = lengths > 0
-    return curator.choose_in_runs(scores[kept], lengths[kept], 1.0, epsilon)
+    return curator.release(declared, Bounded(Runs(scores[kept], lengths[kept]), 1.0))
 
 
 def noisy_radius(
-    oracle: Oracle, center: NDArray[np.float64], largest: float, quantile: float, epsilon: float
+    oracle: Oracle,
+    declared: RankRelease,
+    center: NDArray[np.float64],
+    largest: float,
+    quantile: float,
 ) -> float:
     """Release a radius around a point within which a given share of the rows lies.
 
@@ -91,14 +119,14 @@ def noisy_radius(
     ----------
     oracle : Oracle
         Rows and curator.
+    declared : Release
+        Made by ``rank_release``.
     center : ndarray of shape (n_features,)
         Public.
     largest : float
         Public bound on distances; longer ones count as this.
     quantile : float
         The share, in (0, 1).
-    epsilon : float
-        What the choice costs.
 
     Returns
     -------
@@ -110,10 +138,10 @@ def noisy_radius(
     Except with probability p, the number of rows within the radius is off by at most
     ``2 log(4096 / p) / epsilon``.
 
-    Privacy: one ``BoundedRange(epsilon)``; a distance is computed from its own row alone.
+    Privacy: ``declared.event``; a distance is computed from its own row alone.
     """
     public = radii(largest)
     cells = np.searchsorted(public[:-1], distances(oracle, center), side="left")
     rank = round(quantile * oracle.rows.spec.n_rows)
-    chosen = choose_quantile(oracle.curator, cells.astype(np.int64), CELLS, rank, epsilon)
+    chosen = choose_quantile(oracle.curator, declared, cells.astype(np.int64), CELLS, rank)
     return float(public[chosen])

@@ -2,22 +2,49 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm.data.spec import LARGEST, SMALLEST
+from dpglm.data.spec import LARGEST, SMALLEST, DataSpec
 from dpglm.oracle.choices.distances import distances
 from dpglm.oracle.gradients import Oracle
+from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.releases import Bounded, Release
+from dpglm.privacy.selection.mechanisms import AboveThreshold
 
-__all__ = ["UNBOUNDED_RADII", "noisy_unbounded_radius"]
+__all__ = [
+    "UNBOUNDED_RADII",
+    "CountRelease",
+    "noisy_unbounded_radius",
+    "unbounded_radius_release",
+]
+
+CountRelease: TypeAlias = Release[NDArray[np.int64], int]
+"""A release of where growing counts reach a threshold."""
 
 UNBOUNDED_RADII: NDArray[np.float64] = np.geomspace(SMALLEST, 2.0 * LARGEST, 3573)
 """From the least to the greatest that rows may be apart at all, 2 % from one to the next."""
 UNBOUNDED_RADII.flags.writeable = False
 
 
+def unbounded_radius_release(
+    data: DataSpec, adjacency: Adjacency, quantile: float, epsilon: float
+) -> CountRelease:
+    """Declare the choice of a radius within which a given share of the rows lies.
+
+    Notes
+    -----
+    Privacy: ``Pure(epsilon)``; a distance is computed from its own row alone, and the rows
+    within a radius are among those within any larger one.
+    """
+    threshold = round(quantile * data.n_rows)
+    return Release("unbounded radius of rows", AboveThreshold(epsilon, threshold), adjacency, 1.0)
+
+
 def noisy_unbounded_radius(
-    oracle: Oracle, center: NDArray[np.float64], quantile: float, epsilon: float
+    oracle: Oracle, declared: CountRelease, center: NDArray[np.float64]
 ) -> float:
     """Release a radius around a point within which about a given share of the rows lies.
 
@@ -25,12 +52,10 @@ def noisy_unbounded_radius(
     ----------
     oracle : Oracle
         Rows and curator.
+    declared : Release
+        Made by ``unbounded_radius_release``.
     center : ndarray of shape (n_features,)
         Public.
-    quantile : float
-        The share, in (0, 1).
-    epsilon : float
-        What the choice costs.
 
     Returns
     -------
@@ -43,15 +68,11 @@ def noisy_unbounded_radius(
     ``2 log(3573 / p) / epsilon``, and at the radius before it exceeds the share by no more than
     that, under zero-out.
 
-    Privacy: one ``Pure(epsilon)``; a distance is computed from its own row alone, and the rows
-    within a radius are among those within any larger one.
-
     References
     ----------
     Durfee, "Unbounded differentially private quantile and maximum estimation", NeurIPS 2023.
     """
     ordered = np.sort(distances(oracle, center))
     counts = np.searchsorted(ordered, UNBOUNDED_RADII, side="right").astype(np.int64)
-    threshold = round(quantile * oracle.rows.spec.n_rows)
-    chosen = oracle.curator.choose_first_above(counts, threshold, epsilon)
+    chosen = oracle.curator.release(declared, Bounded(counts, 1.0))
     return float(UNBOUNDED_RADII[chosen])

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import numpy as np
 from numpy.typing import NDArray
 
 from dpglm._arrays import finite, weighted
 from dpglm.data.rows import SERIAL, AnyArrays, Block, BlockMap, Floats, Rows
+from dpglm.data.spec import DataSpec
 from dpglm.oracle.clipping import Clipping, FlatClipping
 from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.rounding import sum_magnitude, sum_rounding
-from dpglm.privacy.curator import BoundedSum
-from dpglm.privacy.noise import bernoulli
+from dpglm.oracle.rounding import sum_release
+from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.releases import Mechanism, Release, SumRelease
 from dpglm.problem.loss import Loss
 
-__all__ = ["clipped_difference_sum", "noisy_difference"]
+__all__ = ["clipped_difference_sum", "difference_release", "noisy_difference"]
+
+V = TypeVar("V")
+R = TypeVar("R")
 
 
 def clipped_difference_sum(
@@ -72,14 +78,53 @@ def clipped_difference_sum(
     return rows.sum(AnyArrays(block_sum), map_blocks)
 
 
+def difference_release(
+    data: DataSpec,
+    adjacency: Adjacency,
+    bound: float,
+    mechanism: Mechanism[V, R],
+    count: int = 1,
+    sampling_rate: float = 1.0,
+) -> Release[V, R]:
+    """Declare the release of differences of clipped gradient sums.
+
+    Parameters
+    ----------
+    data, adjacency, mechanism, count, sampling_rate
+        As for ``dpglm.oracle.rounding.sum_release``.
+    bound : float
+        Clip norm of a row's difference, above 0; it may depend on what is public, such as the
+        distance of the two parameters.
+
+    Returns
+    -------
+    Release
+
+    Notes
+    -----
+    Privacy: noise is proportional to ``bound``, so the event does not depend on it; where
+    ``bound`` is a function of earlier releases, composition is adaptive, which both exact
+    Gaussian accounting and privacy loss distributions allow.
+    """
+    return sum_release(
+        "gradient difference sum",
+        data,
+        adjacency,
+        mechanism,
+        bound=bound * data.weight_bound,
+        coordinates=data.n_coefficients,
+        count=count,
+        sampling_rate=sampling_rate,
+    )
+
+
 def noisy_difference(
     oracle: Oracle,
+    declared: SumRelease,
     w: NDArray[np.float64],
     anchor: NDArray[np.float64],
     clipping: Clipping,
     bound: float,
-    noise_multiplier: float,
-    sampling_rate: float = 1.0,
 ) -> NDArray[np.float64]:
     """Release the mean difference of clipped gradients over all rows, or over a Poisson sample.
 
@@ -87,45 +132,27 @@ def noisy_difference(
     ----------
     oracle : Oracle
         Of the private rows.
+    declared : Release
+        Made by ``difference_release`` with this bound.
     w, anchor : ndarray
         Where gradients are taken; both public.
     clipping : Clipping
         Bounds each of the two gradients of a row.
     bound : float
-        Clip norm of their difference, above 0; it may depend on what is public, such as the
-        distance of ``w`` from ``anchor``.
-    noise_multiplier : float
-        Noise standard deviation over the sensitivity of the sum.
-    sampling_rate : float, default=1.0
-        Probability with which each row enters, independently, in (0, 1].
+        Clip norm of their difference, above 0.
 
     Returns
     -------
     ndarray, shape of ``w``
-        The noisy sum divided by the public ``sampling_rate * n``.
-
-    Notes
-    -----
-    Privacy: one ``Gaussian(noise_multiplier)``, within ``PoissonSampled(sampling_rate)`` if the
-    rate is below 1. Noise is proportional to ``bound``, so the event does not depend on it; as
-    ``bound`` is a function of earlier releases, composition is adaptive, which both exact
-    Gaussian accounting and privacy-loss distributions allow.
+        The noisy sum divided by the public expected number of rows in it.
     """
-    spec, adjacency = oracle.rows.spec, oracle.curator.adjacency
-    batch = oracle.rows
-    if sampling_rate < 1.0:
-        entered = bernoulli(oracle.curator.noise, batch.n_rows, sampling_rate)
-        batch = batch.take(np.flatnonzero(entered))
-    contribution = bound * spec.weight_bound
-    total = BoundedSum(
-        clipped_difference_sum(batch, oracle.loss, clipping, bound, w, anchor, oracle.map_blocks),
-        contribution_bound=contribution,
-        magnitude=sum_magnitude(spec, adjacency, contribution),
-        rounding=sum_rounding(spec, adjacency, contribution),
-        sampling_rate=sampling_rate,
-    )
-    noisy = oracle.curator.release_gaussian(total, noise_multiplier)
-    return noisy / (sampling_rate * spec.n_rows)
+
+    def kernel(rows: Rows) -> NDArray[np.float64]:
+        return clipped_difference_sum(
+            rows, oracle.loss, clipping, bound, w, anchor, oracle.map_blocks
+        )
+
+    return oracle.noisy_mean(declared, kernel, bound * oracle.rows.spec.weight_bound)
 
 
 def _clipped_slopes(block: Block, loss: Loss, clipping: Clipping, w: NDArray[np.float64]) -> Floats:

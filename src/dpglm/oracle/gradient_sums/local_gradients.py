@@ -3,63 +3,60 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.clipping import Clipping
-from dpglm.oracle.gradients import Oracle, clipped_gradient_sum
-from dpglm.oracle.rounding import sum_magnitude, sum_rounding
+from dpglm.oracle.gradients import Oracle, clipped_gradient_sum, gradient_release
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.curator import BoundedSum
-from dpglm.privacy.noise.scales import NoiseScale, noise_scale
+from dpglm.privacy.noise.additive import LocalGaussianNoise, Messages
+from dpglm.privacy.releases import Bounded, Release
 
-__all__ = ["locally_noised_gradient", "message_noise"]
+__all__ = ["LocalRelease", "local_gradient_release", "locally_noised_gradient"]
+
+LocalRelease = Release[Messages, NDArray[np.float64]]
 
 
-def message_noise(
-    data: DataSpec, adjacency: Adjacency, bound: float, noise_multiplier: float, most_rows: int
-) -> NoiseScale:
-    """Work out the noise that each row adds to its own clipped gradient.
+def local_gradient_release(
+    data: DataSpec,
+    adjacency: Adjacency,
+    clipping: Clipping,
+    noise: LocalGaussianNoise,
+    count: int,
+) -> LocalRelease:
+    """Declare the release of gradient sums over blocks of rows, each row with its own noise.
 
     Parameters
     ----------
     data : DataSpec
-        Public facts of the rows.
+        Public facts of all rows.
     adjacency : Adjacency
         The neighbouring relation.
-    bound : float
-        Bound on the norm of a message, weight included.
-    noise_multiplier : float
-        Standard deviation over sensitivity, above 0.
-    most_rows : int
-        Size of the largest block of rows whose messages are added up.
+    clipping : Clipping
+        Bounds each message.
+    noise : LocalGaussianNoise
+        Its ``most_senders`` is the size of the largest block.
+    count : int
+        Number of blocks.
 
     Returns
     -------
-    NoiseScale
+    Release
     """
-    block = dataclasses.replace(data, n_rows=most_rows)
-    scale = noise_scale(
+    return gradient_release(
+        dataclasses.replace(data, n_rows=noise.most_senders),
         adjacency,
-        bound + sum_rounding(block, adjacency, bound),
-        noise_multiplier,
-        data.n_coefficients,
-        sum_magnitude(block, adjacency, bound),
+        clipping,
+        noise,
+        quantity="row gradient with noise of its own",
+        count=count,
     )
-    # The grid of one message holds the noise of all of them.
-    summed = scale.times(math.sqrt(most_rows))
-    return scale if math.isfinite(summed.std) else summed
 
 
 def locally_noised_gradient(
-    oracle: Oracle,
-    w: NDArray[np.float64],
-    clipping: Clipping,
-    noise_multiplier: float,
-    most_rows: int,
+    oracle: Oracle, declared: LocalRelease, w: NDArray[np.float64], clipping: Clipping
 ) -> NDArray[np.float64]:
     """Release the mean of the rows' clipped gradients, each with Gaussian noise of its own.
 
@@ -67,14 +64,12 @@ def locally_noised_gradient(
     ----------
     oracle : Oracle
         Answers for one block of rows.
+    declared : Release
+        Made by ``local_gradient_release``.
     w : ndarray
         Where gradients are taken; public.
     clipping : Clipping
         Bounds the gradient of each row.
-    noise_multiplier : float
-        Standard deviation of the noise in one row's message over its sensitivity.
-    most_rows : int
-        Size of the largest block, for which rounding is bounded.
 
     Returns
     -------
@@ -83,17 +78,11 @@ def locally_noised_gradient(
 
     Notes
     -----
-    Privacy: ``Gaussian(noise_multiplier)`` for each row, also against whoever collects the
-    messages. Here one noise vector with the law of the sum of their noises is drawn; where
-    nobody may see rows, each device has to draw its own.
+    Privacy: ``declared.event`` for each row, also against whoever collects the messages. Here
+    one noise vector with the law of the sum of their noises is drawn; where nobody may see rows,
+    each device has to draw its own.
     """
-    spec, adjacency = oracle.rows.spec, oracle.curator.adjacency
-    block = dataclasses.replace(spec, n_rows=most_rows)
-    bound = clipping.bound * spec.weight_bound
-    total = BoundedSum(
-        clipped_gradient_sum(oracle.rows, oracle.loss, clipping, w, oracle.map_blocks),
-        contribution_bound=bound,
-        magnitude=sum_magnitude(block, adjacency, bound),
-        rounding=sum_rounding(block, adjacency, bound),
-    )
-    return oracle.curator.release_local(total, noise_multiplier, spec.n_rows) / spec.n_rows
+    spec = oracle.rows.spec
+    total = clipped_gradient_sum(oracle.rows, oracle.loss, clipping, w, oracle.map_blocks)
+    messages = Bounded(Messages(total, spec.n_rows), clipping.bound * spec.weight_bound)
+    return oracle.curator.release(declared, messages) / spec.n_rows

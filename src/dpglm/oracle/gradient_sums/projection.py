@@ -10,20 +10,22 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
+from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.clipping import Clipping
 from dpglm.oracle.gradients import Oracle, clipped_gradient_sum
 from dpglm.oracle.rounding import sum_magnitude, sum_rounding
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.curator import BoundedSum
-from dpglm.privacy.noise import bernoulli, grid_sensitivity
-from dpglm.privacy.noise.scales import NoiseScale, noise_scale
+from dpglm.privacy.noise import grid_sensitivity
+from dpglm.privacy.noise.additive import ProjectedGaussianNoise
+from dpglm.privacy.noise.scales import noise_scale
+from dpglm.privacy.releases import Release, SumRelease
 
 __all__ = [
     "GaussianMatrix",
     "noisy_projected_gradient",
+    "projected_gradient_release",
     "projected_magnitude",
-    "projected_noise",
     "projected_rounding",
 ]
 
@@ -205,32 +207,55 @@ def projected_rounding(
     return within + 2.0 * spread * grid_sensitivity(columns, grid.exponent)
 
 
-def projected_noise(
-    spec: DataSpec, adjacency: Adjacency, bound: float, columns: int, noise_multiplier: float
-) -> NoiseScale:
-    """Noise that a projected sum gets.
+def projected_gradient_release(
+    spec: DataSpec,
+    adjacency: Adjacency,
+    clipping: Clipping,
+    noise: ProjectedGaussianNoise,
+    *,
+    quantity: str = "projected gradient sum",
+    count: int = 1,
+    sampling_rate: float = 1.0,
+) -> SumRelease:
+    """Declare the release of projected gradient sums, each through a matrix of its own.
 
     Parameters
     ----------
-    spec, adjacency, bound, columns, noise_multiplier
-        As for ``projected_rounding``.
+    spec : DataSpec
+        Public facts of the rows.
+    adjacency : Adjacency
+        The neighbouring relation.
+    clipping : Clipping
+        Bounds the gradient of each row, before A is applied.
+    noise : ProjectedGaussianNoise
+        With the number of columns of A.
+    quantity, count, sampling_rate
+        As for ``dpglm.oracle.rounding.sum_release``.
 
     Returns
     -------
-    NoiseScale
+    Release
     """
-    rounding = projected_rounding(spec, adjacency, bound, columns, noise_multiplier)
-    magnitude = projected_magnitude(spec, adjacency, bound, columns)
-    return noise_scale(adjacency, bound + rounding, noise_multiplier, columns, magnitude)
+    bound, columns = clipping.bound * spec.weight_bound, noise.dimension
+    return Release(
+        quantity,
+        noise,
+        adjacency,
+        bound,
+        columns,
+        count,
+        projected_rounding(spec, adjacency, bound, columns, noise.multiplier),
+        projected_magnitude(spec, adjacency, bound, columns),
+        sampling_rate,
+    )
 
 
 def noisy_projected_gradient(
     oracle: Oracle,
+    declared: SumRelease,
     w: NDArray[np.float64],
     clipping: Clipping,
-    noise_multiplier: float,
     matrix: GaussianMatrix,
-    sampling_rate: float = 1.0,
 ) -> NDArray[np.float64]:
     """Release ``A^T g / sqrt(p)``, g the mean clipped gradient of all rows or a Poisson sample.
 
@@ -238,43 +263,29 @@ def noisy_projected_gradient(
     ----------
     oracle : Oracle
         Of the private rows.
+    declared : Release
+        Made by ``projected_gradient_release``.
     w : ndarray
         Where gradients are taken; public.
     clipping : Clipping
         Bounds the gradient of each row, before A is applied.
-    noise_multiplier : float
-        Noise standard deviation over the sensitivity of the gradient sum itself.
     matrix : GaussianMatrix
         A, drawn for this release only, without looking at rows.
-    sampling_rate : float, default=1.0
-        Probability with which each row enters, independently, in (0, 1].
 
     Returns
     -------
     ndarray of shape (p,)
-        The noisy sum divided by the public ``sampling_rate * n``.
+        The noisy sum divided by the public expected number of rows in it.
 
     Notes
     -----
-    Privacy: one ``ProjectedGaussian(noise_multiplier, p)``, within
-    ``PoissonSampled(sampling_rate)`` if the rate is below 1. A is as good as chosen after the
-    rows and after every earlier release, so whatever the direction of the change of the sum is,
-    its length is multiplied by ``chi_p / sqrt(p)``. Used twice, A would not be independent of
-    the second direction.
+    Privacy: ``declared.event``. A is as good as chosen after the rows and after every earlier
+    release, so whatever the direction of the change of the sum is, its length is multiplied by
+    ``chi_p / sqrt(p)``. Used twice, A would not be independent of the second direction.
     """
-    spec, adjacency = oracle.rows.spec, oracle.curator.adjacency
-    batch = oracle.rows
-    if sampling_rate < 1.0:
-        entered = bernoulli(oracle.curator.noise, batch.n_rows, sampling_rate)
-        batch = batch.take(np.flatnonzero(entered))
-    bound = clipping.bound * spec.weight_bound
-    total = clipped_gradient_sum(batch, oracle.loss, clipping, w, oracle.map_blocks)
-    projected = BoundedSum(
-        matrix.project(total.ravel()),
-        contribution_bound=bound,
-        magnitude=projected_magnitude(spec, adjacency, bound, matrix.columns),
-        rounding=projected_rounding(spec, adjacency, bound, matrix.columns, noise_multiplier),
-        sampling_rate=sampling_rate,
-    )
-    noisy = oracle.curator.release_gaussian(projected, noise_multiplier, matrix.columns)
-    return noisy / (sampling_rate * spec.n_rows)
+
+    def kernel(rows: Rows) -> NDArray[np.float64]:
+        total = clipped_gradient_sum(rows, oracle.loss, clipping, w, oracle.map_blocks)
+        return matrix.project(total.ravel())
+
+    return oracle.noisy_mean(declared, kernel, clipping.bound * oracle.rows.spec.weight_bound)

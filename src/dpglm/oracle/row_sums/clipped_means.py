@@ -2,20 +2,44 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm.data.rows import Block
+from dpglm.data.rows import Block, Rows
+from dpglm.data.spec import DataSpec
 from dpglm.oracle.choices.distances import centered_rows, row_lengths
 from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.rounding import sum_magnitude, sum_rounding
-from dpglm.privacy.curator import BoundedSum
+from dpglm.oracle.rounding import sum_release
+from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.releases import Mechanism, Release, SumRelease
 
-__all__ = ["noisy_clipped_mean"]
+__all__ = ["clipped_mean_release", "noisy_clipped_mean"]
+
+V = TypeVar("V")
+R = TypeVar("R")
+
+
+def clipped_mean_release(
+    data: DataSpec, adjacency: Adjacency, mechanism: Mechanism[V, R]
+) -> Release[V, R]:
+    """Declare the release of the sum of rows around a point, in units of a radius.
+
+    Notes
+    -----
+    Privacy: of the sum of ``(x - center) / radius``, each scaled down to length 1 with a margin
+    for what its computed length can err; so a row contributes at most 1 whatever the center and
+    the radius are. Computed in float64, in blocks no longer than those that ``sum_rounding``
+    counts on. Weights are left out.
+    """
+    return sum_release(
+        "row sum in radii", data, adjacency, mechanism, bound=1.0, coordinates=data.n_features
+    )
 
 
 def noisy_clipped_mean(
-    oracle: Oracle, center: NDArray[np.float64], radius: float, noise_multiplier: float
+    oracle: Oracle, declared: SumRelease, center: NDArray[np.float64], radius: float
 ) -> NDArray[np.float64]:
     """Release the mean of the rows, those far from a point moved towards it.
 
@@ -23,26 +47,19 @@ def noisy_clipped_mean(
     ----------
     oracle : Oracle
         Rows and curator.
+    declared : Release
+        Made by ``clipped_mean_release``.
     center : ndarray of shape (n_features,)
         The point; public.
     radius : float
         Rows further away are moved to this distance; public, above 0.
-    noise_multiplier : float
-        Noise standard deviation over the sensitivity of the sum.
 
     Returns
     -------
     ndarray of shape (n_features,)
-
-    Notes
-    -----
-    Privacy: one ``Gaussian(noise_multiplier)`` about the sum of ``(x - center) / radius``, each
-    scaled down to length 1 with a margin for what its computed length can err; so a row
-    contributes at most 1 whatever the center and the radius are. Computed in float64, in blocks
-    no longer than those that ``sum_rounding`` counts on. Weights are left out.
     """
-    spec, adjacency = oracle.rows.spec, oracle.curator.adjacency
-    margin = 1.0 - 4.0 * (spec.n_features + 16) * float(np.finfo(np.float64).eps)
+    d = oracle.rows.spec.n_features
+    margin = 1.0 - 4.0 * (d + 16) * float(np.finfo(np.float64).eps)
 
     def block_sum(block: Block) -> NDArray[np.float64]:
         z = centered_rows(block, center)
@@ -50,11 +67,7 @@ def noisy_clipped_mean(
         total: NDArray[np.float64] = z.sum(axis=0)
         return total
 
-    total = BoundedSum(
-        oracle.rows.sum(block_sum, oracle.map_blocks, (spec.n_features,)),
-        contribution_bound=1.0,
-        magnitude=sum_magnitude(spec, adjacency, 1.0),
-        rounding=sum_rounding(spec, adjacency, 1.0),
-    )
-    mean = oracle.curator.release_gaussian(total, noise_multiplier) / spec.n_rows
-    return np.asarray(center + radius * mean)
+    def kernel(rows: Rows) -> NDArray[np.float64]:
+        return rows.sum(block_sum, oracle.map_blocks, (d,))
+
+    return np.asarray(center + radius * oracle.noisy_mean(declared, kernel, 1.0))

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import numpy as np
 from numpy.typing import NDArray
 
 from dpglm.data.rows import SERIAL, Block, BlockMap, Rows
+from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.rounding import sum_magnitude, sum_rounding
-from dpglm.privacy.curator import BoundedSum
+from dpglm.oracle.rounding import sum_release
+from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.releases import Mechanism, Release, SumRelease
 from dpglm.problem.loss import Loss
 
-__all__ = ["clipped_loss_difference_sum", "noisy_loss_difference"]
+__all__ = ["clipped_loss_difference_sum", "loss_difference_release", "noisy_loss_difference"]
+
+V = TypeVar("V")
+R = TypeVar("R")
 
 
 def clipped_loss_difference_sum(
@@ -63,12 +70,32 @@ def clipped_loss_difference_sum(
     return rows.sum(block_sum, map_blocks, (1,))
 
 
+def loss_difference_release(
+    data: DataSpec, adjacency: Adjacency, bound: float, mechanism: Mechanism[V, R]
+) -> Release[V, R]:
+    """Declare the release of a sum of differences of losses, clipped at a bound.
+
+    Notes
+    -----
+    Privacy: values are added in float64, so ``sum_rounding`` holds for their sum, whatever the
+    rows were stored as.
+    """
+    return sum_release(
+        "clipped loss difference sum",
+        data,
+        adjacency,
+        mechanism,
+        bound=bound * data.weight_bound,
+        coordinates=1,
+    )
+
+
 def noisy_loss_difference(
     oracle: Oracle,
+    declared: SumRelease,
     w: NDArray[np.float64],
     anchor: NDArray[np.float64],
     bound: float,
-    noise_multiplier: float,
 ) -> float:
     """Release by how much more rows lose by ``w`` than by ``anchor``, all together.
 
@@ -76,30 +103,20 @@ def noisy_loss_difference(
     ----------
     oracle : Oracle
         Rows, loss and curator.
+    declared : Release
+        Made by ``loss_difference_release`` with this bound.
     w, anchor : ndarray of shape ``rows.spec.coefficient_shape``
         The parameters that are compared; public.
     bound : float
         Differences are clipped to [-bound, bound]; above 0.
-    noise_multiplier : float
-        Noise standard deviation over the sensitivity of the sum.
 
     Returns
     -------
     float
         The noisy sum; below 0 where ``w`` seems better.
-
-    Notes
-    -----
-    Privacy: one ``Gaussian(noise_multiplier)``. Values are added in float64, so ``sum_rounding``
-    holds for their sum, whatever the rows were stored as.
     """
-    spec = oracle.rows.spec
-    largest = bound * spec.weight_bound
-    adjacency = oracle.curator.adjacency
-    total = BoundedSum(
-        clipped_loss_difference_sum(oracle.rows, oracle.loss, bound, w, anchor, oracle.map_blocks),
-        contribution_bound=largest,
-        magnitude=sum_magnitude(spec, adjacency, largest),
-        rounding=sum_rounding(spec, adjacency, largest),
-    )
-    return float(oracle.curator.release_gaussian(total, noise_multiplier)[0])
+
+    def kernel(rows: Rows) -> NDArray[np.float64]:
+        return clipped_loss_difference_sum(rows, oracle.loss, bound, w, anchor, oracle.map_blocks)
+
+    return float(oracle.noisy_sum(declared, kernel, bound * oracle.rows.spec.weight_bound)[0])

@@ -1,4 +1,4 @@
-"""Plans of releases of second moments, and the spectrum that is read off one."""
+"""Which second moments can be released, and the spectrum that is read off them."""
 
 from __future__ import annotations
 
@@ -8,17 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm.data.spec import DataSpec
-from dpglm.oracle.rounding import row_sum_noise, sum_rounding
-from dpglm.oracle.row_sums.moments import n_symmetric
+from dpglm.oracle.rounding import sum_rounding
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.events import Gaussian
-from dpglm.privacy.releases import Release
 
 __all__ = [
     "MOST_COLUMNS",
     "check_data",
     "constant_column",
-    "second_moment_release",
     "spectrum",
 ]
 
@@ -69,36 +65,6 @@ def constant_column(data: DataSpec) -> float:
     long, so a shorter one leaves more of a normalised row to the features.
     """
     return _CONSTANT * data.row_norm
-
-
-def second_moment_release(data: DataSpec, adjacency: Adjacency, noise_multiplier: float) -> Release:
-    """Plan the release that ``dpglm.oracle.row_sums.moments.noisy_second_moments`` makes.
-
-    Parameters
-    ----------
-    data : DataSpec
-        Public facts.
-    adjacency : Adjacency
-        The neighbouring relation.
-    noise_multiplier : float
-        Noise standard deviation over sensitivity.
-
-    Returns
-    -------
-    Release
-    """
-    size = n_symmetric(data.n_features + 1)
-    bound = data.weight_bound
-    scale = row_sum_noise(data, adjacency, bound, noise_multiplier, size)
-    return Release(
-        "normalised second-moment sum",
-        Gaussian(noise_multiplier),
-        1,
-        bound,
-        noise_multiplier,
-        scale.std,
-        size,
-    )
 
 
 def spectrum(

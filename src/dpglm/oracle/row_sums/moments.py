@@ -9,15 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm._arrays import like, namespace
-from dpglm.data.rows import AnyArrays, Block, Kernel
+from dpglm.data.rows import AnyArrays, Block, Kernel, Rows
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.rounding import sum_magnitude, sum_rounding
-from dpglm.privacy.curator import BoundedSum
+from dpglm.oracle.rounding import sum_release
+from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.releases import Mechanism, Release, SumRelease
 
 __all__ = [
     "clipped_moments",
     "dense_rows",
+    "moment_release",
     "n_symmetric",
     "noisy_moments",
     "noisy_second_moments",
@@ -25,11 +27,14 @@ __all__ = [
     "pack_symmetric",
     "row_by_row_product",
     "rows_in_basis",
+    "second_moment_release",
     "unpack_symmetric",
 ]
 
 _RUN_ROWS = 1024
 
+V = TypeVar("V")
+R = TypeVar("R")
 F = TypeVar("F", bound=np.floating[Any])
 
 
@@ -205,8 +210,31 @@ def normalized_second_moments(spec: DataSpec, constant: float) -> Kernel:
     return AnyArrays(block_sum)
 
 
+def second_moment_release(
+    data: DataSpec, adjacency: Adjacency, mechanism: Mechanism[V, R]
+) -> Release[V, R]:
+    """Declare the release that ``noisy_second_moments`` makes.
+
+    Notes
+    -----
+    Privacy: the contribution bound is ``data.weight_bound``. Everything is computed in float64,
+    in runs of 1024 rows, so that the error of a block's sum is below ``1200 u`` times the sum of
+    its terms' norms, less than ``sum_rounding`` allows for: at least ``gamma_4096`` for sparse
+    rows and ``gamma_16384`` for dense ones; 2^16 rows of a block on a device have
+    ``1200 * 2^16 < 16384 * 16384``.
+    """
+    return sum_release(
+        "normalised second-moment sum",
+        data,
+        adjacency,
+        mechanism,
+        bound=data.weight_bound,
+        coordinates=n_symmetric(data.n_features + 1),
+    )
+
+
 def noisy_second_moments(
-    oracle: Oracle, constant: float, noise_multiplier: float
+    oracle: Oracle, declared: SumRelease, constant: float
 ) -> NDArray[np.float64]:
     """Release the sum of ``u u^T / |u|^2`` over all rows, u being a row and a constant.
 
@@ -214,10 +242,10 @@ def noisy_second_moments(
     ----------
     oracle : Oracle
         Rows and curator.
+    declared : Release
+        Made by ``second_moment_release``.
     constant : float
         Value of u's last column, which takes the place of an intercept column; above 0.
-    noise_multiplier : float
-        Noise standard deviation over the sensitivity of the packed sum.
 
     Returns
     -------
@@ -225,33 +253,31 @@ def noisy_second_moments(
         Symmetric. Noise has the declared standard deviation on the diagonal and
         ``1 / sqrt(2)`` of it elsewhere. It may have negative eigenvalues.
 
-    Notes
-    -----
-    Privacy: one ``Gaussian(noise_multiplier)``; the contribution bound is
-    ``spec.weight_bound``. Everything is computed in float64, in runs of 1024 rows, so that the
-    error of a block's sum is below ``1200 u`` times the sum of its terms' norms, less than
-    ``sum_rounding`` allows for: at least ``gamma_4096`` for sparse rows and ``gamma_16384`` for
-    dense ones; 2^16 rows of a block on a device have ``1200 * 2^16 < 16384 * 16384``.
-
     Examples
     --------
     A row's length does not matter, and its direction is what is seen:
 
     >>> from dpglm.data.prepare import prepare_rows
-    >>> from dpglm.privacy import Adjacency
+    >>> from dpglm.privacy.noise.additive import GaussianNoise
     >>> from dpglm.privacy.curator import Curator
     >>> from dpglm.privacy.noise import SeededNoise
     >>> from dpglm.problem import Squared
-    >>> rows = prepare_rows(np.array([[1.0]]), np.ones(1), DataSpec(n_rows=1, n_features=1))
+    >>> data = DataSpec(n_rows=1, n_features=1)
+    >>> rows = prepare_rows(np.array([[1.0]]), np.ones(1), data)
     >>> curator = Curator(Adjacency.ZERO_OUT, SeededNoise(0))
-    >>> noisy_second_moments(Oracle(rows, Squared(), curator), 1.0, 1e-9).round(6).tolist()
+    >>> declared = second_moment_release(data, Adjacency.ZERO_OUT, GaussianNoise(1e-9))
+    >>> noisy_second_moments(Oracle(rows, Squared(), curator), declared, 1.0).round(6).tolist()
     [[0.5, 0.5], [0.5, 0.5]]
     """
     spec = oracle.rows.spec
-    size = spec.n_features + 1
-    kernel = normalized_second_moments(spec, constant)
-    values = _release(oracle, kernel, n_symmetric(size), spec.weight_bound, noise_multiplier)
-    return unpack_symmetric(values, size)
+    block_sum = normalized_second_moments(spec, constant)
+
+    def kernel(rows: Rows) -> NDArray[np.float64]:
+        return rows.sum(block_sum, oracle.map_blocks, (declared.coordinates,))
+
+    return unpack_symmetric(
+        oracle.noisy_sum(declared, kernel, spec.weight_bound), spec.n_features + 1
+    )
 
 
 def clipped_moments(
@@ -310,14 +336,34 @@ def clipped_moments(
     return AnyArrays(block_sum)
 
 
+def moment_release(
+    data: DataSpec, adjacency: Adjacency, columns: int, clip: float, mechanism: Mechanism[V, R]
+) -> Release[V, R]:
+    """Declare the release that ``noisy_moments`` makes in a basis of so many columns.
+
+    Notes
+    -----
+    Privacy: the contribution bound is ``clip * data.weight_bound``. Rounding as for
+    ``second_moment_release``.
+    """
+    return sum_release(
+        "clipped moment sum",
+        data,
+        adjacency,
+        mechanism,
+        bound=clip * data.weight_bound,
+        coordinates=n_symmetric(columns) + columns,
+    )
+
+
 def noisy_moments(
     oracle: Oracle,
+    declared: SumRelease,
     basis: NDArray[np.float64],
     *,
     clip: float,
     center: float,
     target_weight: float,
-    noise_multiplier: float,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Release the sufficient statistics of least squares for rows in a public basis.
 
@@ -325,10 +371,10 @@ def noisy_moments(
     ----------
     oracle : Oracle
         Rows and curator.
+    declared : Release
+        Made by ``moment_release`` with this clip.
     basis, clip, center, target_weight
         As for ``clipped_moments``.
-    noise_multiplier : float
-        Noise standard deviation over the sensitivity of the sum.
 
     Returns
     -------
@@ -336,33 +382,18 @@ def noisy_moments(
         Sum of ``z z^T``; symmetric, possibly with negative eigenvalues.
     vector : ndarray of shape (columns,)
         Sum of ``(y - center) z``; its noise is that of the diagonal over ``target_weight``.
-
-    Notes
-    -----
-    Privacy: one ``Gaussian(noise_multiplier)`` for both together; the contribution bound is
-    ``clip * spec.weight_bound``. Rounding as for ``noisy_second_moments``.
     """
     spec = oracle.rows.spec
     size = basis.shape[1]
     row_by_row = not oracle.curator.adjacency.n_is_public
-    kernel = clipped_moments(spec, basis, clip, center, target_weight, row_by_row)
-    bound = clip * spec.weight_bound
-    values = _release(oracle, kernel, n_symmetric(size) + size, bound, noise_multiplier)
+    block_sum = clipped_moments(spec, basis, clip, center, target_weight, row_by_row)
+
+    def kernel(rows: Rows) -> NDArray[np.float64]:
+        return rows.sum(block_sum, oracle.map_blocks, (declared.coordinates,))
+
+    values = oracle.noisy_sum(declared, kernel, clip * spec.weight_bound)
     matrix = unpack_symmetric(values[: n_symmetric(size)], size)
     return matrix, values[n_symmetric(size) :] / target_weight
-
-
-def _release(
-    oracle: Oracle, kernel: Kernel, size: int, bound: float, noise_multiplier: float
-) -> NDArray[np.float64]:
-    spec, adjacency = oracle.rows.spec, oracle.curator.adjacency
-    total = BoundedSum(
-        oracle.rows.sum(kernel, oracle.map_blocks, (size,)),
-        contribution_bound=bound,
-        magnitude=sum_magnitude(spec, adjacency, bound),
-        rounding=sum_rounding(spec, adjacency, bound),
-    )
-    return oracle.curator.release_gaussian(total, noise_multiplier)
 
 
 def _margin(size: int) -> float:

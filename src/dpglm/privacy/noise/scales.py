@@ -9,7 +9,7 @@ from typing import final
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.noise.source import granularity_exponent, grid_sensitivity
 
-__all__ = ["NoiseScale", "l2_noise_scale", "noise_scale", "pure_objective_epsilon"]
+__all__ = ["NoiseScale", "noise_scale", "pure_objective_epsilon"]
 
 _MOST_CELLS = 2.0**32
 _LEAST_SCALE, _SCALES_BELOW = 2.0**-1050, 2.0**995
@@ -80,32 +80,6 @@ def noise_scale(
     exponent = max(finest, math.frexp(magnitude)[1] - 51)
     snapped = contribution + grid_sensitivity(size, exponent)
     return _on_grid(noise_multiplier * adjacency.sum_sensitivity(snapped), exponent)
-
-
-def l2_noise_scale(
-    adjacency: Adjacency, contribution: float, epsilon: float, size: int, magnitude: float
-) -> NoiseScale:
-    """Work out the L2 noise that a bounded sum needs.
-
-    Parameters
-    ----------
-    adjacency, contribution, size, magnitude
-        As for ``noise_scale``.
-    epsilon : float
-        What the release costs, above 0.
-
-    Returns
-    -------
-    NoiseScale
-        Its ``std`` is the scale s of a density proportional to ``exp(-|b| / s)``.
-
-    Notes
-    -----
-    Privacy: the sensitivity over epsilon, rounded up, as pure differential privacy has no room
-    for a last digit.
-    """
-    scale = noise_scale(adjacency, contribution, 1.0 / epsilon, size, magnitude)
-    return scale.times(1.0 + 2.0**-50)
 
 
 def pure_objective_epsilon(noise_multiplier: float, curvature_ratio: float) -> float:

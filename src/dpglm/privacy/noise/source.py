@@ -21,6 +21,7 @@ from dpglm.privacy.noise.grid import (
     snapped_cells,
     value_of_cells,
 )
+from dpglm.privacy.observer import Observer
 
 __all__ = [
     "NoiseSource",
@@ -63,6 +64,11 @@ class NoiseSource(abc.ABC):
     name: ClassVar[str]
     is_private: ClassVar[bool]
     libraries: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def observer(self) -> Observer | None:
+        """What answers in the place of a curator's mechanisms; a private source has none."""
+        return None
 
     def __sklearn_clone__(self) -> Self:
         return self

@@ -24,7 +24,7 @@ from dpglm.oracle.gradients import Oracle
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import Event
-from dpglm.privacy.releases import Release
+from dpglm.privacy.releases import AnyRelease
 from dpglm.problem import L2, Constraint, L2Ball, NoPenalty, Problem, Unconstrained
 from dpglm.problem.loss import Loss
 from dpglm.solvers.base import Method, Plan, Solver, StepInfo, check_same
@@ -233,7 +233,7 @@ class JohnsonLindenstraussMethod(Method["EmbeddedState"]):
         return self.inner.n_steps
 
     @property
-    def releases(self) -> tuple[Release, ...]:
+    def releases(self) -> tuple[AnyRelease, ...]:
         return tuple(
             dataclasses.replace(release, quantity=f"{release.quantity} of embedded rows")
             for release in self.inner.method.releases

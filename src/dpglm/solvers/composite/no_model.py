@@ -12,7 +12,7 @@ from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
-from dpglm.privacy.releases import Release
+from dpglm.privacy.releases import AnyRelease
 from dpglm.problem import Problem
 from dpglm.solvers.base import Method, Plan, Solver, StepInfo
 
@@ -63,7 +63,7 @@ class NoModelMethod(Method[None]):
         return 0
 
     @property
-    def releases(self) -> tuple[Release, ...]:
+    def releases(self) -> tuple[AnyRelease, ...]:
         return ()
 
     @property

@@ -22,7 +22,7 @@ from dpglm.privacy.accounting.fill import largest_share
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import ApproximateDP, GaussianDP, PrivacyBudget
 from dpglm.privacy.events import Composed, Event, Gaussian, Repeated, canonical
-from dpglm.privacy.releases import Release
+from dpglm.privacy.releases import AnyRelease
 from dpglm.problem import Problem
 from dpglm.solvers.base import Method, Plan, Solver, Stage, StepInfo, check_same
 from dpglm.solvers.gradient.noisy_gd import NoisyGD
@@ -170,15 +170,11 @@ def _event(step: PlannedStep) -> Event:
 @final
 @dataclass(frozen=True, eq=False)
 class PreprocessedState:
-    """Maps learned so far, the model's state, and whom to ask about mapped rows.
-
-    The oracle is as the run's own: it answers with releases only.
-    """
+    """Maps learned so far, and the model's state."""
 
     seed: int
     step: int = 0
     maps: tuple[RowMap, ...] = ()
-    oracle: Oracle | None = None
     model: Any = None
 
 
@@ -257,7 +253,7 @@ class PreprocessedMethod(Method["PreprocessedState"]):
         return len(self.steps) + self.model.n_steps
 
     @property
-    def releases(self) -> tuple[Release, ...]:
+    def releases(self) -> tuple[AnyRelease, ...]:
         stages = [(name, step.releases) for name, step in zip(self.names, self.steps, strict=True)]
         return tuple(
             dataclasses.replace(release, quantity=f"{name}: {release.quantity}")
@@ -293,23 +289,29 @@ class PreprocessedMethod(Method["PreprocessedState"]):
         return PreprocessedState(seed)
 
     def step(self, state: PreprocessedState, oracle: Oracle) -> tuple[PreprocessedState, StepInfo]:
-        current = oracle if state.oracle is None else state.oracle
-        number = len(state.maps)
-        if number < len(self.steps):
-            learned = self.steps[number].learn(current, stage_seed(state.seed, number))
-            state = dataclasses.replace(
-                state,
-                step=state.step + 1,
-                maps=(*state.maps, learned),
-                oracle=self._mapped(current, state.seed, number, learned),
+        asked, number = self._mapped_so_far(state, oracle), len(state.maps)
+        state = dataclasses.replace(state, step=state.step + 1)
+        if number == len(self.steps):
+            model, info = self.model.method.step(state.model, asked)
+            return dataclasses.replace(state, model=model), dataclasses.replace(
+                info, step=state.step
             )
-            if len(state.maps) == len(self.steps):
-                model = self.model.method.init(stage_seed(state.seed, len(self.steps)))
-                state = dataclasses.replace(state, model=model)
-            return state, StepInfo(state.step, math.nan)
-        model, info = self.model.method.step(state.model, current)
-        state = dataclasses.replace(state, step=state.step + 1, model=model)
-        return state, dataclasses.replace(info, step=state.step)
+        learned = self.steps[number].learn(asked, stage_seed(state.seed, number))
+        state = dataclasses.replace(state, maps=(*state.maps, learned))
+        if len(state.maps) == len(self.steps):
+            model = self.model.method.init(stage_seed(state.seed, len(self.steps)))
+            state = dataclasses.replace(state, model=model)
+        return state, StepInfo(state.step, math.nan)
+
+    def _mapped_so_far(self, state: PreprocessedState, oracle: Oracle) -> Oracle:
+        """Ask about rows that all maps learned so far have mapped."""
+        done: int
+        asked: Oracle
+        done, asked = oracle.kept.get("mapped", (0, oracle))
+        for number in range(done, len(state.maps)):
+            asked = self._mapped(asked, state.seed, number, state.maps[number])
+        oracle.kept["mapped"] = (len(state.maps), asked)
+        return asked
 
     def _mapped(self, oracle: Oracle, seed: int, number: int, learned: RowMap) -> Oracle:
         """Ask about rows that the step of this number has mapped; the last ones are the model's."""
@@ -321,23 +323,6 @@ class PreprocessedMethod(Method["PreprocessedState"]):
         if number + 1 == len(self.steps):
             rows = self.model.method.prepare(rows, stage_seed(seed, len(self.steps)))
         return dataclasses.replace(oracle, rows=rows)
-
-    @property
-    def wrapped(self) -> Method[Any]:
-        return self.model.method
-
-    def without_rows(self, state: PreprocessedState) -> PreprocessedState:
-        # Maps are released, and the rows that they make are made again from them.
-        model = None if state.model is None else self.wrapped.without_rows(state.model)
-        return dataclasses.replace(state, oracle=None, model=model)
-
-    def with_rows(self, state: PreprocessedState, oracle: Oracle) -> PreprocessedState:
-        if not state.maps:
-            return state
-        for number, learned in enumerate(state.maps):
-            oracle = self._mapped(oracle, state.seed, number, learned)
-        model = None if state.model is None else self.wrapped.with_rows(state.model, oracle)
-        return dataclasses.replace(state, oracle=oracle, model=model)
 
     def finish(self, state: PreprocessedState) -> NDArray[np.float64]:
         w = self.model.method.finish(state.model)

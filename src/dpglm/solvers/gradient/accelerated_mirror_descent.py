@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from dataclasses import dataclass
 from typing import final
@@ -13,14 +14,12 @@ from numpy.typing import NDArray
 from dpglm._validation import check_integer, check_real
 from dpglm.data.spec import LARGEST, SMALLEST, DataSpec
 from dpglm.oracle.clipping import FlatClipping
-from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.rounding import sum_magnitude, sum_rounding
+from dpglm.oracle.gradients import Oracle, gradient_release
 from dpglm.privacy.accounting.calibrate import calibrate
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
-from dpglm.privacy.events import Gaussian
-from dpglm.privacy.noise.scales import noise_scale
-from dpglm.privacy.releases import Release
+from dpglm.privacy.noise.additive import GaussianNoise
+from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.problem import L2Ball, Problem
 from dpglm.solvers.base import Method, Plan, Solver, StepInfo
 from dpglm.solvers.parts import defaults
@@ -211,19 +210,16 @@ class AcceleratedMirrorDescentMethod(Method["AcceleratedMirrorDescentState"]):
     def n_steps(self) -> int:
         return len(self.step_sizes)
 
+    @functools.cached_property
+    def gradients(self) -> SumRelease:
+        """The release of each gradient sum."""
+        noise = GaussianNoise(self.noise_multiplier)
+        clipping = FlatClipping(self.clip)
+        return gradient_release(self.data, self.adjacency, clipping, noise, count=self.n_steps)
+
     @property
-    def releases(self) -> tuple[Release, ...]:
-        return (
-            Release(
-                "clipped gradient sum",
-                Gaussian(self.noise_multiplier),
-                self.n_steps,
-                self.clip * self.data.weight_bound,
-                self.noise_multiplier,
-                self.noise_std * self.data.n_rows,
-                self.data.n_coefficients,
-            ),
-        )
+    def releases(self) -> tuple[AnyRelease, ...]:
+        return (self.gradients,)
 
     @property
     def gradient_evaluations(self) -> float:
@@ -232,15 +228,7 @@ class AcceleratedMirrorDescentMethod(Method["AcceleratedMirrorDescentState"]):
     @property
     def noise_std(self) -> float:
         """Standard deviation of the noise in each coordinate of a mean gradient."""
-        bound = self.clip * self.data.weight_bound
-        scale = noise_scale(
-            self.adjacency,
-            bound + sum_rounding(self.data, self.adjacency, bound),
-            self.noise_multiplier,
-            self.data.n_coefficients,
-            sum_magnitude(self.data, self.adjacency, bound),
-        )
-        return scale.std / self.data.n_rows
+        return self.gradients.noise_std / self.data.n_rows
 
     @property
     def coefficient_noise(self) -> float:
@@ -268,7 +256,7 @@ class AcceleratedMirrorDescentMethod(Method["AcceleratedMirrorDescentState"]):
     ) -> tuple[AcceleratedMirrorDescentState, StepInfo]:
         r, eta = 2.0 / (state.step + 2.0), self.step_sizes[state.step]
         x = r * state.z + (1.0 - r) * state.y
-        g = oracle.noisy_gradient(x, FlatClipping(self.clip), self.noise_multiplier)
+        g = oracle.noisy_gradient(self.gradients, x, FlatClipping(self.clip))
         z = self._mirror_step(state.z, g, eta)
         y = r * z + (1.0 - r) * state.y
         noise_norm = self.noise_std * math.sqrt(self.data.n_coefficients)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self, final
 
@@ -17,24 +19,21 @@ from dpglm.oracle.clipping import AutomaticClipping, Clipping, FlatClipping
 from dpglm.oracle.gradient_sums.projection import (
     GaussianMatrix,
     noisy_projected_gradient,
-    projected_noise,
+    projected_gradient_release,
 )
-from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.rounding import sum_magnitude, sum_rounding
+from dpglm.oracle.gradients import Oracle, gradient_release
 from dpglm.privacy.accounting.calibrate import calibrate
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import (
     Composed,
     Event,
-    Gaussian,
     PoissonSampled,
-    ProjectedGaussian,
     Repeated,
     canonical,
 )
-from dpglm.privacy.noise.scales import NoiseScale, noise_scale
-from dpglm.privacy.releases import Release
+from dpglm.privacy.noise.additive import GaussianNoise, ProjectedGaussianNoise
+from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.problem import Problem
 from dpglm.solvers.base import Method, Plan, Solver, StepInfo
 from dpglm.solvers.parts import defaults
@@ -311,47 +310,46 @@ class D2P2Method(Method["D2P2State"]):
         """Each factor on the noise and for how many steps it serves."""
         return tuple(Counter(self.noise_factors).items())
 
+    @functools.cached_property
+    def by_level(self) -> Mapping[float, SumRelease]:
+        """The release of gradient sums for each factor on the noise."""
+        return {
+            factor: self._release(place, factor, count)
+            for place, (factor, count) in enumerate(self.levels, 1)
+        }
+
     @property
-    def releases(self) -> tuple[Release, ...]:
-        return tuple(self._release(place, *level) for place, level in enumerate(self.levels, 1))
+    def releases(self) -> tuple[AnyRelease, ...]:
+        return tuple(self.by_level.values())
+
+    def _release(self, place: int, factor: float, count: int) -> SumRelease:
+        noise = self.noise(self.noise_multiplier * factor)
+        quantity = "clipped" if self.dimension is None else "projected"
+        declare = (
+            projected_gradient_release
+            if isinstance(noise, ProjectedGaussianNoise)
+            else gradient_release
+        )
+        return declare(
+            self.data,
+            self.adjacency,
+            self.clipping,
+            noise,  # type: ignore[arg-type]
+            quantity=f"{quantity} gradient sum at noise level {place}",
+            count=count,
+            sampling_rate=self.sampling_rate,
+        )
+
+    def noise(self, multiplier: float) -> GaussianNoise | ProjectedGaussianNoise:
+        """Noise in a step with this noise multiplier."""
+        if self.dimension is None:
+            return GaussianNoise(multiplier)
+        return ProjectedGaussianNoise(multiplier, self.dimension)
 
     def seen(self, multiplier: float) -> Event:
         """Event of a step with this noise multiplier."""
-        event = (
-            Gaussian(multiplier)
-            if self.dimension is None
-            else ProjectedGaussian(multiplier, self.dimension)
-        )
-        return canonical(PoissonSampled(self.sampling_rate, event))
-
-    def _release(self, place: int, factor: float, count: int) -> Release:
-        multiplier = self.noise_multiplier * factor
-        quantity = "clipped" if self.dimension is None else "projected"
-        return Release(
-            f"{quantity} gradient sum at noise level {place}",
-            self.seen(multiplier),
-            count,
-            self._bound,
-            multiplier,
-            self._scale(multiplier).std,
-            self.dimension or self.data.n_coefficients,
-        )
-
-    @property
-    def _bound(self) -> float:
-        return self.clipping.bound * self.data.weight_bound
-
-    def _scale(self, multiplier: float) -> NoiseScale:
-        data, adjacency, bound = self.data, self.adjacency, self._bound
-        if self.dimension is not None:
-            return projected_noise(data, adjacency, bound, self.dimension, multiplier)
-        return noise_scale(
-            adjacency,
-            bound + sum_rounding(data, adjacency, bound),
-            multiplier,
-            data.n_coefficients,
-            sum_magnitude(data, adjacency, bound),
-        )
+        seen = self.noise(multiplier).event
+        return canonical(PoissonSampled(self.sampling_rate, seen))
 
     @property
     def gradient_evaluations(self) -> float:
@@ -365,7 +363,7 @@ class D2P2Method(Method["D2P2State"]):
         step : int
             Number of the step, from 0.
         """
-        std = self._scale(self.noise_multiplier * self.noise_factors[step]).std
+        std = self.by_level[self.noise_factors[step]].noise_std
         growth = 1.0
         if self.dimension is not None:
             growth = self.lift.noise_growth(self.data.n_coefficients, self.dimension)
@@ -398,13 +396,11 @@ class D2P2Method(Method["D2P2State"]):
         return dataclasses.replace(state, step=state.step + 1, w=w, returned=returned), info
 
     def _gradient(self, state: D2P2State, oracle: Oracle) -> NDArray[np.float64]:
-        multiplier = self.noise_multiplier * self.noise_factors[state.step]
+        declared = self.by_level[self.noise_factors[state.step]]
         if self.dimension is None:
-            return oracle.noisy_gradient(state.w, self.clipping, multiplier, self.sampling_rate)
+            return oracle.noisy_gradient(declared, state.w, self.clipping)
         matrix = GaussianMatrix(state.w.size, self.dimension, (state.seed, state.step))
-        r = noisy_projected_gradient(
-            oracle, state.w, self.clipping, multiplier, matrix, self.sampling_rate
-        )
+        r = noisy_projected_gradient(oracle, declared, state.w, self.clipping, matrix)
         return self.lift.gradient(matrix, r).reshape(state.w.shape)
 
     def _onto_feasible(self, w: NDArray[np.float64], eta: float) -> NDArray[np.float64]:

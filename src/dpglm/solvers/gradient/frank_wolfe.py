@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from dataclasses import dataclass
 from typing import final
@@ -15,17 +16,15 @@ from dpglm.data.rows import Rows
 from dpglm.data.spec import LARGEST, SMALLEST, DataSpec
 from dpglm.oracle.choices.coordinates import (
     choose_coordinate,
+    coordinate_release,
     entry_bound,
-    largest_entry,
-    score_bound,
 )
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.views import View, view_spec
 from dpglm.privacy.accounting.calibrate import calibrate
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import ApproximateDP, PrivacyBudget
-from dpglm.privacy.events import BoundedRange
-from dpglm.privacy.releases import Release
+from dpglm.privacy.releases import AnyRelease, ScoreRelease
 from dpglm.problem import L1Ball, Problem, Unconstrained
 from dpglm.solvers.base import Method, Plan, Solver, StepInfo
 from dpglm.solvers.parts import defaults
@@ -222,20 +221,21 @@ class FrankWolfeMethod(Method["FrankWolfeState"]):
     def n_steps(self) -> int:
         return self.steps
 
-    @property
-    def releases(self) -> tuple[Release, ...]:
-        bound = score_bound(self._view, self.adjacency, self.slope_clip, self._offset_bound)
-        return (
-            Release(
-                "vertex of the L1 ball",
-                BoundedRange(self.choice_epsilon),
-                self.steps,
-                self.slope_clip * largest_entry(self._view) * self.data.weight_bound,
-                2.0 / self.choice_epsilon,
-                2.0 / self.choice_epsilon * self.adjacency.sum_sensitivity(bound),
-                1,
-            ),
+    @functools.cached_property
+    def vertices(self) -> ScoreRelease:
+        """The release of each vertex."""
+        return coordinate_release(
+            self._view,
+            self.adjacency,
+            self.slope_clip,
+            self._offset_bound,
+            self.choice_epsilon,
+            self.steps,
         )
+
+    @property
+    def releases(self) -> tuple[AnyRelease, ...]:
+        return (self.vertices,)
 
     @property
     def gradient_evaluations(self) -> float:
@@ -275,12 +275,7 @@ class FrankWolfeMethod(Method["FrankWolfeState"]):
         if self._has_free_intercept:
             offset[-1] = 0.0
         index, sign = choose_coordinate(
-            oracle,
-            state.w,
-            self.slope_clip,
-            offset,
-            self._offset_bound,
-            self.choice_epsilon,
+            oracle, self.vertices, state.w, self.slope_clip, offset, self._offset_bound
         )
         size = 2.0 / (state.step + 2.0)
         w = (1.0 - size) * state.w

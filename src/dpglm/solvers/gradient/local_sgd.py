@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass, field
 from typing import final
@@ -12,15 +13,19 @@ from numpy.typing import NDArray
 from dpglm._validation import check_integer, check_real
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.clipping import FlatClipping
-from dpglm.oracle.gradient_sums.local_gradients import locally_noised_gradient, message_noise
+from dpglm.oracle.gradient_sums.local_gradients import (
+    LocalRelease,
+    local_gradient_release,
+    locally_noised_gradient,
+)
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.parts import part_oracles
 from dpglm.privacy.accounting.calibrate import calibrate
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
-from dpglm.privacy.curator import MOST_SENDERS
 from dpglm.privacy.events import Event, Gaussian, Parallel, canonical
-from dpglm.privacy.releases import Release
+from dpglm.privacy.noise.additive import MOST_SENDERS, LocalGaussianNoise
+from dpglm.privacy.releases import AnyRelease
 from dpglm.problem import Problem
 from dpglm.solvers.base import Method, Plan, Solver, StepInfo, check_same
 from dpglm.solvers.gradient.descent import Descent, DescentState, clipping_for
@@ -154,14 +159,10 @@ class LocalSGD(Solver):
 @final
 @dataclass(frozen=True, eq=False)
 class LocalSGDState:
-    """Where the descent stands, the order of the rows, and whom to ask.
-
-    The oracles are as in the run's own: they answer with releases only.
-    """
+    """Where the descent stands, and what the order of the rows is drawn from."""
 
     descent: DescentState
     seed: int
-    parts: tuple[Oracle, ...] = ()
 
 
 @final
@@ -208,34 +209,20 @@ class LocalSGDMethod(Method["LocalSGDState"]):
         each, rest = divmod(self.descent.data.n_rows, self.n_steps)
         return tuple(each + (block < rest) for block in range(self.n_steps))
 
+    @functools.cached_property
+    def messages(self) -> LocalRelease:
+        """The release of the messages of each block."""
+        noise = LocalGaussianNoise(self.noise_multiplier, self.block_sizes[0])
+        data = self.descent.data
+        return local_gradient_release(data, self.adjacency, self.clipping, noise, self.n_steps)
+
     @property
-    def releases(self) -> tuple[Release, ...]:
-        return (
-            Release(
-                "row gradient with noise of its own",
-                Gaussian(self.noise_multiplier),
-                self.n_steps,
-                self.clipping.bound * self.descent.data.weight_bound,
-                self.noise_multiplier,
-                self._message_std,
-                self.descent.data.n_coefficients,
-            ),
-        )
+    def releases(self) -> tuple[AnyRelease, ...]:
+        return (self.messages,)
 
     @property
     def mechanisms(self) -> Event:
-        return canonical(Parallel((Gaussian(self.noise_multiplier),) * self.n_steps))
-
-    @property
-    def _message_std(self) -> float:
-        data = self.descent.data
-        return message_noise(
-            data,
-            self.adjacency,
-            self.clipping.bound * data.weight_bound,
-            self.noise_multiplier,
-            self.block_sizes[0],
-        ).std
+        return canonical(Parallel((self.messages.event,) * self.n_steps))
 
     @property
     def gradient_evaluations(self) -> float:
@@ -243,20 +230,19 @@ class LocalSGDMethod(Method["LocalSGDState"]):
 
     @property
     def coefficient_noise(self) -> float:
-        return self._message_std / math.sqrt(self.block_sizes[-1]) * self.descent.noise_growth
+        return self.messages.noise_std / math.sqrt(self.block_sizes[-1]) * self.descent.noise_growth
 
     def init(self, seed: int) -> LocalSGDState:
         return LocalSGDState(self.descent.init(seed), seed)
 
     def step(self, state: LocalSGDState, oracle: Oracle) -> tuple[LocalSGDState, StepInfo]:
-        parts = state.parts or part_oracles(oracle, self._blocks(state.seed))
-        part = parts[state.descent.step]
-        g = locally_noised_gradient(
-            part, state.descent.w, self.clipping, self.noise_multiplier, self.block_sizes[0]
-        )
-        noise_std = self._message_std / math.sqrt(part.rows.spec.n_rows)
+        if "parts" not in oracle.kept:
+            oracle.kept["parts"] = part_oracles(oracle, self._blocks(state.seed))
+        part = oracle.kept["parts"][state.descent.step]
+        g = locally_noised_gradient(part, self.messages, state.descent.w, self.clipping)
+        noise_std = self.messages.noise_std / math.sqrt(part.rows.spec.n_rows)
         descent, info = self.descent.step(state.descent, g, noise_std)
-        return LocalSGDState(descent, state.seed, parts), info
+        return LocalSGDState(descent, state.seed), info
 
     def _blocks(self, seed: int) -> list[NDArray[np.intp]]:
         order = np.random.default_rng(seed).permutation(self.descent.data.n_rows)

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import math
 from dataclasses import dataclass, field
-from typing import final
+from typing import Literal, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,38 +14,30 @@ from numpy.typing import NDArray
 from dpglm._validation import check_bools, check_integer, check_real
 from dpglm.data.spec import LARGEST, SMALLEST, DataSpec
 from dpglm.oracle.clipping import AutomaticClipping, Clipping, FlatClipping
-from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.rounding import row_sum_noise, sum_magnitude, sum_rounding
-from dpglm.oracle.row_sums.loss_differences import noisy_loss_difference
+from dpglm.oracle.gradients import Oracle, gradient_release
+from dpglm.oracle.row_sums.loss_differences import loss_difference_release, noisy_loss_difference
 from dpglm.privacy.accounting.calibrate import calibrate
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.budget import PrivacyBudget
-from dpglm.privacy.events import (
-    Composed,
-    Event,
-    Gaussian,
-    LastIterate,
-    PoissonSampled,
-    canonical,
-)
+from dpglm.privacy.budget import PrivacyBudget, is_pure
+from dpglm.privacy.events import Composed, Event, LastIterate
 from dpglm.privacy.noise import grid_sensitivity
-from dpglm.privacy.noise.scales import NoiseScale, noise_scale
-from dpglm.privacy.releases import Release
+from dpglm.privacy.noise.additive import GaussianNoise, L2Noise
+from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.problem import L2Ball, Problem
 from dpglm.problem.loss import Loss
 from dpglm.solvers.base import Method, Plan, Solver, StepInfo
 from dpglm.solvers.gradient.amplification import Contraction, contraction
+from dpglm.solvers.gradient.l2_steps import l2_steps
 from dpglm.solvers.parts import defaults
 from dpglm.solvers.parts.feasible import feasible, n_penalized
 from dpglm.solvers.parts.outputs import Last, Output
 from dpglm.solvers.parts.schedules import LinearDecay, Schedule
 from dpglm.solvers.parts.shrinkage import is_neutral, share_of_comparison, shrunk
 
-__all__ = ["NoisyGD", "NoisyGDMethod"]
+__all__ = ["NoisyGD", "NoisyGDMethod", "pure_gd"]
 
 # Below so much budget times rows for each column, data damp little of the noise.
 _DAMPED = 5.0
-_COMPARED = "clipped loss difference sum"
 # Bound on differences of losses, in units of slope squared over curvature, about what a loss
 # changes by over the range in which slopes change. Where it flattens all of that must be seen.
 _COMPARISON_CLIP, _COMPARISON_CLIP_NONCONVEX = 0.25, 1.0
@@ -84,6 +76,9 @@ class NoisyGD(Solver):
         Whether a result hardly longer than noise alone would make it is shrunk towards its
         start (``dpglm.solvers.parts.shrinkage``), where ``mu n`` is below five times the columns,
         so that data damp little of the noise.
+    noise : {"gaussian", "l2"}, optional
+        Law of the noise in gradients. By default Gaussian, and L2 noise, with a density
+        proportional to ``exp(-|b| / s)``, where the budget has a delta of 0.
     compare : bool, default=False
         Whether part of the budget, at most 5 % of mu squared and less for many rows, goes to a
         noisy comparison of the result with its start by their clipped losses. A result that does
@@ -97,10 +92,17 @@ class NoisyGD(Solver):
     full batch, the last iterate returned and a strongly convex, smooth objective, the smaller
     bound for releasing only the last iterate is used (``dpglm.solvers.gradient.amplification``).
 
+    With L2 noise there are T releases, each ``Pure(e)``, exactly. Each costs ``epsilon / T`` where
+    delta is 0, so noise grows with T, and its standard deviation in each coordinate is
+    ``s sqrt(m + 1)`` for m coefficients: so there are few steps by default, and few columns are
+    better. ``ObjectivePerturbation`` is better there for the problems that it takes.
+
     References
     ----------
     Song, Steinke, Thakkar and Thakurta 2021, Algorithm 1; Arora et al. 2022, Algorithm 1 (which
-    prints the loss where the gradient is meant); Wang, Ye and Xu 2017, Algorithm 4.
+    prints the loss where the gradient is meant); Wang, Ye and Xu 2017, Algorithm 4. L2 noise:
+    Chaudhuri, Monteleoni and Sarwate, "Differentially private empirical risk minimization",
+    JMLR 2011.
 
     Examples
     --------
@@ -123,9 +125,14 @@ class NoisyGD(Solver):
     output: Output = field(default_factory=Last)
     shrink: bool = False
     compare: bool = False
+    noise: Literal["gaussian", "l2"] | None = None
 
     def __post_init__(self) -> None:
         check_bools(self)
+        if self.noise not in (None, "gaussian", "l2"):
+            raise ValueError(f"noise must be 'gaussian', 'l2' or None, got {self.noise!r}")
+        if self.noise == "l2" and (self.compare or self.sampling_rate != 1.0):
+            raise ValueError("noise must be 'gaussian' with compare or a sampling_rate, got 'l2'")
         if self.n_steps is not None:
             check_integer("n_steps", self.n_steps, least=1)
         if self.step_size is not None:
@@ -152,11 +159,14 @@ class NoisyGD(Solver):
                 f"clip must be {SMALLEST:g} to {LARGEST:g} times the row norm "
                 f"{data.augmented_row_norm!r}, got {clip!r}"
             )
+        if self._is_l2(budget):
+            return self._plan_l2(problem, budget, data, adjacency, clipping)
         mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.weight_bound)
         comparison = None
         if self.compare:
             bound, share = _comparison(problem.loss, data, mu)
-            comparison = Comparison(bound, 1.0 / (math.sqrt(share) * budget.gdp_mu()))
+            noise = GaussianNoise(1.0 / (math.sqrt(share) * budget.gdp_mu()))
+            comparison = Comparison(bound, noise)
             mu *= math.sqrt(1.0 - share)
         n_steps, step_size = defaults.steps(
             problem.loss,
@@ -177,7 +187,7 @@ class NoisyGD(Solver):
             momentum=self.momentum,
             sampling_rate=self.sampling_rate,
             output=self.output,
-            noise_multiplier=1.0,
+            noise=GaussianNoise(1.0),
             shrink=self.shrink and mu * data.n_rows < _DAMPED * data.n_columns,
             comparison=comparison,
         )
@@ -185,12 +195,99 @@ class NoisyGD(Solver):
         method.init(0)
         method = dataclasses.replace(method, last_only=method.contraction is not None)
         noise_multiplier = calibrate(
-            lambda sigma: dataclasses.replace(method, noise_multiplier=sigma).event,
-            budget,
-            adjacency,
+            lambda sigma: method.with_multiplier(sigma).event, budget, adjacency
         )
-        method = dataclasses.replace(method, noise_multiplier=noise_multiplier)
-        return Plan(problem, data, budget, adjacency, method)
+        return Plan(problem, data, budget, adjacency, method.with_multiplier(noise_multiplier))
+
+    def _is_l2(self, budget: PrivacyBudget) -> bool:
+        if self.noise is None and not (self.compare or self.sampling_rate != 1.0):
+            return is_pure(budget)
+        return self.noise == "l2"
+
+    def _plan_l2(
+        self,
+        problem: Problem,
+        budget: PrivacyBudget,
+        data: DataSpec,
+        adjacency: Adjacency,
+        clipping: Clipping,
+    ) -> Plan:
+        epsilon = budget.as_approximate_dp().epsilon
+        signal = data.n_rows * epsilon / adjacency.sum_sensitivity(data.weight_bound)
+        n_steps, step_size = l2_steps(
+            problem.loss,
+            data,
+            signal=signal,
+            clip=clipping.bound,
+            momentum=self.momentum,
+            schedule=self.schedule,
+            n_steps=self.n_steps,
+            step_size=self.step_size,
+        )
+        method = NoisyGDMethod(
+            problem=problem,
+            data=data,
+            adjacency=adjacency,
+            clipping=clipping,
+            step_sizes=tuple((step_size * self.schedule.factors(n_steps)).tolist()),
+            momentum=self.momentum,
+            sampling_rate=1.0,
+            output=self.output,
+            noise=L2Noise(1.0),
+            shrink=self.shrink,
+        )
+        # Penalties and constraints that do not fit the parameter fail here, not in the run.
+        method.init(0)
+        noise_multiplier = calibrate(
+            lambda sigma: method.with_multiplier(sigma).event, budget, adjacency
+        )
+        return Plan(problem, data, budget, adjacency, method.with_multiplier(noise_multiplier))
+
+
+def pure_gd(
+    n_steps: int | None = None,
+    step_size: float | None = None,
+    schedule: Schedule | None = None,
+    clip: float | None = None,
+    output: Output | None = None,
+) -> NoisyGD:
+    """Return gradient descent with L2 noise, for budgets with a delta of 0.
+
+    Without momentum; what is returned is shrunk towards the start where it is no longer than
+    noise alone would make it.
+
+    Parameters
+    ----------
+    n_steps, step_size, clip : optional
+        As for ``NoisyGD``.
+    schedule : Schedule, optional
+        By default ``LinearDecay()``.
+    output : Output, optional
+        By default ``Last()``.
+
+    Returns
+    -------
+    NoisyGD
+
+    Examples
+    --------
+    >>> from dpglm.privacy import ApproximateDP
+    >>> from dpglm.problem import Logistic
+    >>> data = DataSpec(n_rows=10_000, n_features=20)
+    >>> plan = pure_gd(n_steps=10).plan(Problem(Logistic()), ApproximateDP(1.0, 0.0), data)
+    >>> plan.event
+    Repeated(event=Pure(epsilon=0.0999...), count=10)
+    """
+    return NoisyGD(
+        n_steps=n_steps,
+        step_size=step_size,
+        schedule=LinearDecay() if schedule is None else schedule,
+        clip=clip,
+        momentum=0.0,
+        output=Last() if output is None else output,
+        shrink=True,
+        noise="l2",
+    )
 
 
 def _comparison(loss: Loss, data: DataSpec, mu: float) -> tuple[float, float]:
@@ -210,12 +307,16 @@ class Comparison:
     ----------
     bound : float
         Bound on a row's difference of losses, weight excluded.
-    noise_multiplier : float
-        Noise standard deviation over the sensitivity of their sum.
+    noise : GaussianNoise
+        In their sum.
     """
 
     bound: float
-    noise_multiplier: float
+    noise: GaussianNoise
+
+    def release(self, data: DataSpec, adjacency: Adjacency) -> SumRelease:
+        """Declare the release of the sum of differences."""
+        return loss_difference_release(data, adjacency, self.bound, self.noise)
 
 
 @final
@@ -246,8 +347,8 @@ class NoisyGDMethod(Method["NoisyGDState"]):
         One for each step.
     momentum, sampling_rate, output
         As in ``NoisyGD``.
-    noise_multiplier : float
-        Noise standard deviation over the sensitivity of a gradient sum.
+    noise : GaussianNoise or L2Noise
+        In each gradient sum.
     last_only : bool, default=False
         Whether all iterates but the last stay secret, which is what amplification by iteration
         asks for.
@@ -265,7 +366,7 @@ class NoisyGDMethod(Method["NoisyGDState"]):
     momentum: float
     sampling_rate: float
     output: Output
-    noise_multiplier: float
+    noise: GaussianNoise | L2Noise
     last_only: bool = False
     shrink: bool = False
     comparison: Comparison | None = None
@@ -288,7 +389,10 @@ class NoisyGDMethod(Method["NoisyGDState"]):
             self.adjacency,
             clipping=self.clipping,
             step_sizes=self.step_sizes,
-            plain=self.momentum == 0.0 and self.sampling_rate == 1.0 and self.output == Last(),
+            plain=self.momentum == 0.0
+            and self.sampling_rate == 1.0
+            and self.output == Last()
+            and isinstance(self.noise, GaussianNoise),
         )
 
     @property
@@ -297,36 +401,51 @@ class NoisyGDMethod(Method["NoisyGDState"]):
         return self.contraction if self.last_only else None
 
     @property
+    def noise_multiplier(self) -> float:
+        """Scale of the noise over the sensitivity of a gradient sum."""
+        return self.noise.multiplier
+
+    def with_multiplier(self, multiplier: float) -> NoisyGDMethod:
+        """Return the same method with noise of this scale over the sensitivity."""
+        return dataclasses.replace(self, noise=self.noise.with_multiplier(multiplier))
+
+    @property
     def n_steps(self) -> int:
         return len(self.step_sizes)
 
     @property
-    def releases(self) -> tuple[Release, ...]:
-        gradients = Release(
-            "clipped gradient sum",
-            canonical(PoissonSampled(self.sampling_rate, Gaussian(self.noise_multiplier))),
-            self.n_steps,
-            self.clipping.bound * self.data.weight_bound,
-            self.noise_multiplier,
-            self._scale(self._extra_rounding).std,
-            self.data.n_coefficients,
+    def releases(self) -> tuple[AnyRelease, ...]:
+        if self.comparison is None:
+            return (self.gradients,)
+        return self.gradients, self.comparison.release(self.data, self.adjacency)
+
+    @functools.cached_property
+    def gradients(self) -> SumRelease:
+        """The release of each gradient sum."""
+        release = functools.partial(
+            gradient_release,
+            self.data,
+            self.adjacency,
+            self.clipping,
+            self.noise,
+            count=self.n_steps,
+            sampling_rate=self.sampling_rate,
         )
-        comparison = self.comparison
-        if comparison is None:
-            return (gradients,)
-        bound, multiplier = comparison.bound * self.data.weight_bound, comparison.noise_multiplier
-        scale = row_sum_noise(self.data, self.adjacency, bound, multiplier, 1)
-        event = Gaussian(multiplier)
-        return gradients, Release(_COMPARED, event, 1, bound, multiplier, scale.std, 1)
+        if self.amplified is None:
+            return release()
+        # The snapping of secret iterates moves the next step's input as well; twice that leaves
+        # room for the finer grid's choice once this is added.
+        secret = release(extra_rounding=self.amplified.rounding).scale
+        grid = grid_sensitivity(self.data.n_coefficients, secret.exponent)
+        return release(extra_rounding=self.amplified.rounding + 2.0 * grid)
 
     @property
     def event(self) -> Event:
         if self.amplified is None:
             return super().event
-        last = LastIterate(self.noise_multiplier, self.amplified.factor, self.n_steps)
-        if self.comparison is None:
-            return last
-        return Composed((last, Gaussian(self.comparison.noise_multiplier)))
+        last = LastIterate(self.noise.multiplier, self.amplified.factor, self.n_steps)
+        others = tuple(release.event for release in self.releases[1:])
+        return Composed((last, *others)) if others else last
 
     @property
     def releases_iterates(self) -> bool:
@@ -340,28 +459,7 @@ class NoisyGDMethod(Method["NoisyGDState"]):
     @property
     def noise_std(self) -> float:
         """Standard deviation of the noise in each coordinate of a mean gradient."""
-        return self._scale(self._extra_rounding).std / (self.sampling_rate * self.data.n_rows)
-
-    def _scale(self, extra_rounding: float) -> NoiseScale:
-        bound = self.clipping.bound * self.data.weight_bound
-        return noise_scale(
-            self.adjacency,
-            bound + sum_rounding(self.data, self.adjacency, bound) + extra_rounding,
-            self.noise_multiplier,
-            self.data.n_coefficients,
-            sum_magnitude(self.data, self.adjacency, bound),
-        )
-
-    @property
-    def _extra_rounding(self) -> float:
-        if self.amplified is None:
-            return 0.0
-        # The snapping of secret iterates moves the next step's input as well; twice that leaves
-        # room for the finer grid's choice once this is added.
-        grid = grid_sensitivity(
-            self.data.n_coefficients, self._scale(self.amplified.rounding).exponent
-        )
-        return self.amplified.rounding + 2.0 * grid
+        return self.gradients.noise_std / (self.sampling_rate * self.data.n_rows)
 
     @property
     def coefficient_noise(self) -> float:
@@ -389,9 +487,7 @@ class NoisyGDMethod(Method["NoisyGDState"]):
         return NoisyGDState(0, self._onto_feasible(zero, 0.0), zero, zero, weights)
 
     def step(self, state: NoisyGDState, oracle: Oracle) -> tuple[NoisyGDState, StepInfo]:
-        g = oracle.noisy_gradient(
-            state.w, self.clipping, self.noise_multiplier, self.sampling_rate, self._extra_rounding
-        )
+        g = oracle.noisy_gradient(self.gradients, state.w, self.clipping)
         eta = self.step_sizes[state.step]
         v = self.momentum * state.velocity + (1.0 - self.momentum) * g
         w = self._onto_feasible(state.w - eta * v, eta)
@@ -406,9 +502,9 @@ class NoisyGDMethod(Method["NoisyGDState"]):
     def _compared(self, w: NDArray[np.float64], oracle: Oracle) -> float:
         """Share of the way from the start to ``w`` that a paid comparison leaves."""
         assert self.comparison is not None
-        bound, multiplier = self.comparison.bound, self.comparison.noise_multiplier
-        worse = noisy_loss_difference(oracle, w, self.init(0).w, bound, multiplier)
-        return share_of_comparison(worse, self.releases[1].noise_scale)
+        declared, bound = self.comparison.release(self.data, self.adjacency), self.comparison.bound
+        worse = noisy_loss_difference(oracle, declared, w, self.init(0).w, bound)
+        return share_of_comparison(worse, declared.noise_std)
 
     def _onto_feasible(self, w: NDArray[np.float64], eta: float) -> NDArray[np.float64]:
         w = feasible(self.problem, n_penalized(self.problem, self.data), w, eta)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from dataclasses import dataclass, field
 from typing import ClassVar, final
@@ -13,15 +14,13 @@ from numpy.typing import NDArray
 from dpglm._validation import check_integer, check_real
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.clipping import FlatClipping
-from dpglm.oracle.gradient_sums.differences import noisy_difference
-from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.rounding import sum_magnitude, sum_rounding
+from dpglm.oracle.gradient_sums.differences import difference_release, noisy_difference
+from dpglm.oracle.gradients import Oracle, gradient_release
 from dpglm.privacy.accounting.calibrate import calibrate
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
-from dpglm.privacy.events import Event, Gaussian, PoissonSampled, canonical
-from dpglm.privacy.noise.scales import noise_scale
-from dpglm.privacy.releases import Release
+from dpglm.privacy.noise.additive import GaussianNoise
+from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.problem import Problem
 from dpglm.solvers.base import Method, Plan, Solver, StepInfo
 from dpglm.solvers.gradient.variance_reduction_defaults import (
@@ -204,52 +203,34 @@ class VarianceReducedMethod(Method["VarianceReducedState"]):
         """Smallest clip norm of differences: noise needs a scale, however near the anchor is."""
         return 2.0 * LEAST_SHARE_OF_BOUND * self.clip
 
-    @property
-    def releases(self) -> tuple[Release, ...]:
-        anchors = self._release(
-            "anchor gradient sum",
-            Gaussian(self.anchor_noise_multiplier),
-            self.n_epochs,
-            self.clip,
-            self.anchor_noise_multiplier,
-        )
-        if not self.n_differences:
-            return (anchors,)
-        sampled = PoissonSampled(self.sampling_rate, Gaussian(self.difference_noise_multiplier))
-        return (
-            anchors,
-            self._release(
-                "gradient difference sum",
-                canonical(sampled),
-                self.n_differences,
-                2.0 * self.clip,
-                self.difference_noise_multiplier,
-            ),
-        )
-
-    def _release(
-        self, quantity: str, event: Event, count: int, bound: float, multiplier: float
-    ) -> Release:
-        return Release(
-            quantity,
-            event,
-            count,
-            bound * self.data.weight_bound,
-            multiplier,
-            self._std(bound, multiplier),
-            self.data.n_coefficients,
-        )
-
-    def _std(self, bound: float, multiplier: float) -> float:
-        """Work out the standard deviation of the noise in a sum of contributions in ``bound``."""
-        contribution = bound * self.data.weight_bound
-        return noise_scale(
+    @functools.cached_property
+    def anchors(self) -> SumRelease:
+        """The release of gradient sums at anchors."""
+        return gradient_release(
+            self.data,
             self.adjacency,
-            contribution + sum_rounding(self.data, self.adjacency, contribution),
-            multiplier,
-            self.data.n_coefficients,
-            sum_magnitude(self.data, self.adjacency, contribution),
-        ).std
+            FlatClipping(self.clip),
+            GaussianNoise(self.anchor_noise_multiplier),
+            quantity="anchor gradient sum",
+            count=self.n_epochs,
+        )
+
+    def differences(self, bound: float) -> SumRelease:
+        """Declare the release of gradient differences that are clipped to a bound."""
+        return difference_release(
+            self.data,
+            self.adjacency,
+            bound,
+            GaussianNoise(self.difference_noise_multiplier),
+            max(1, self.n_differences),
+            self.sampling_rate,
+        )
+
+    @property
+    def releases(self) -> tuple[AnyRelease, ...]:
+        if not self.n_differences:
+            return (self.anchors,)
+        return self.anchors, self.differences(2.0 * self.clip)
 
     @property
     def gradient_evaluations(self) -> float:
@@ -275,13 +256,13 @@ class VarianceReducedMethod(Method["VarianceReducedState"]):
 
     def _difference_std(self, distance: float) -> float:
         """Work out the standard deviation of the noise in each entry of a mean difference."""
-        std = self._std(self.difference_bound(distance), self.difference_noise_multiplier)
-        return std / (self.sampling_rate * self.data.n_rows)
+        declared = self.differences(self.difference_bound(distance))
+        return declared.noise_std / (self.sampling_rate * self.data.n_rows)
 
     @property
     def _anchor_std(self) -> float:
         """Standard deviation of the noise in each coordinate of a mean gradient at an anchor."""
-        return self._std(self.clip, self.anchor_noise_multiplier) / self.data.n_rows
+        return self.anchors.noise_std / self.data.n_rows
 
     @property
     def coefficient_noise(self) -> float:
@@ -336,19 +317,19 @@ class VarianceReducedMethod(Method["VarianceReducedState"]):
         anchor_gradient, variance = state.anchor_gradient, self._anchor_std**2
         if t == 0:
             anchor_gradient = oracle.noisy_gradient(
-                state.anchor, FlatClipping(self.clip), self.anchor_noise_multiplier
+                self.anchors, state.anchor, FlatClipping(self.clip)
             )
         g = anchor_gradient
         if t > 0 or not (self.restarts or epoch == 0):
             distance = float(np.linalg.norm(state.w - state.anchor))
+            bound = self.difference_bound(distance)
             g = g + noisy_difference(
                 oracle,
+                self.differences(bound),
                 state.w,
                 state.anchor,
                 FlatClipping(self.clip),
-                self.difference_bound(distance),
-                self.difference_noise_multiplier,
-                self.sampling_rate,
+                bound,
             )
             variance += self._difference_std(distance) ** 2
         w = feasible(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from dataclasses import dataclass
 from typing import final
@@ -11,20 +12,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm.data.spec import DataSpec
-from dpglm.oracle.counts import CountedRows
+from dpglm.oracle.counts import CountedRows, shrinking_share
 from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.objective.certified import minimizer_noise, noisy_minimizer
+from dpglm.oracle.objective.certified import minimizer_release, noisy_minimizer
 from dpglm.privacy.accounting.calibrate import calibrate
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
-from dpglm.privacy.events import Composed, Event, Gaussian, Repeated
-from dpglm.privacy.events import compositions as events
-from dpglm.privacy.noise import granularity_exponent, grid_sensitivity
-from dpglm.privacy.releases import Release
+from dpglm.privacy.events import Composed, Event, Repeated
+from dpglm.privacy.noise import grid_sensitivity
+from dpglm.privacy.noise.additive import GaussianNoise, L2Noise
+from dpglm.privacy.noise.linear_terms import GaussianLinearTerm, L2LinearTerm, SecretNoise
+from dpglm.privacy.releases import AnyRelease, Bounded, Release, SumRelease
 from dpglm.problem import ConvexScalarLoss, OneVsRest, Problem, Unconstrained
 from dpglm.problem.loss import Loss
 from dpglm.solvers.base import Method, Plan, Solver, StepInfo
-from dpglm.solvers.minimizer.pure_objective_perturbation import PURE_INTERCEPT, pure_method
+from dpglm.solvers.minimizer.pure_strength import (
+    PURE_INTERCEPT,
+    REACHED,
+    held_by_rows,
+    wanted_strengths,
+)
 from dpglm.solvers.minimizer.strongly_convex import (
     COUNT_MULTIPLIER,
     PlannedObjective,
@@ -33,6 +40,8 @@ from dpglm.solvers.minimizer.strongly_convex import (
     plan_objective,
     with_strength,
 )
+from dpglm.solvers.parts.feasible import n_penalized
+from dpglm.solvers.parts.shrinkage import is_neutral, shrunk
 
 __all__ = ["ObjectivePerturbation", "ObjectivePerturbationMethod"]
 
@@ -41,7 +50,9 @@ __all__ = ["ObjectivePerturbation", "ObjectivePerturbationMethod"]
 _CURVATURE_SHARE, _LARGEST_RATIO = 0.22, 10.0
 # The error of the minimisers is covered by noise that is paid for with 1/900 of mu squared.
 _ERROR_MULTIPLIER = 30.0
-_TOLERANCE, _LARGEST_TOLERANCE = 1e-6, 0.01
+# The error with L2 noise is covered by noise that is paid for with 1/50 of that of b.
+_PURE_ERROR_MULTIPLIER = 50.0
+_TOLERANCE, _LARGEST_TOLERANCE, _PURE_LARGEST_TOLERANCE = 1e-6, 0.01, 0.005
 _TYPICAL_PASSES = 30
 
 
@@ -141,47 +152,25 @@ class ObjectivePerturbation(Solver):
             raise ValueError(f"regularizer must be L2 or NoPenalty, got {penalty!r}")
         if not isinstance(problem.constraint, Unconstrained):
             raise ValueError(f"constraint must be Unconstrained, got {problem.constraint!r}")
-        limit = budget.as_approximate_dp()
-        epsilon = limit.epsilon
-        settings = (self.clip, self.intercept_scale)
-        if limit.delta == 0.0:
-            planned = plan_objective(problem, data, adjacency, loss, *settings, PURE_INTERCEPT)
-            pure = pure_method(planned, data, budget, n_objectives, self.strength)
-            return Plan(problem, data, budget, adjacency, pure)
-        planned = plan_objective(problem, data, adjacency, loss, *settings)
-        share = min(_CURVATURE_SHARE * epsilon / n_objectives, math.log1p(_LARGEST_RATIO))
-        wanted = data.weight_bound * planned.curvature / math.expm1(share)
-        planned = with_strength(planned, self.strength, wanted)
-        method = ObjectivePerturbationMethod(
-            objective=planned,
-            counted=None,
-            original=data,
-            n_objectives=n_objectives,
-            tolerance=0.0,
-            noise_multiplier=1.0,
-        )
-        noise_multiplier = calibrate(
-            lambda sigma: _event(sigma, planned.curvature_ratio, n_objectives, adjacency),
-            budget,
+        pure = budget.as_approximate_dp().delta == 0.0
+        planned = plan_objective(
+            problem,
+            data,
             adjacency,
+            loss,
+            self.clip,
+            self.intercept_scale,
+            *((PURE_INTERCEPT,) if pure else ()),
         )
-        planned, counted = counted_rows(planned, noise_multiplier)
-        method = dataclasses.replace(method, noise_multiplier=noise_multiplier)
-        longest = method.std * (math.sqrt(data.n_columns) + 20.0)
-        planned = dataclasses.replace(planned, linear_norm=longest)
-        method = dataclasses.replace(
-            method,
-            objective=planned,
-            counted=counted,
-            tolerance=planned.tolerance(_TOLERANCE, _LARGEST_TOLERANCE),
-        )
+        plan_method = _plan_pure if pure else _plan_gaussian
+        method = plan_method(planned, data, budget, n_objectives, self.strength)
         return Plan(problem, data, budget, adjacency, method)
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class ObjectivePerturbationState:
-    """The released minimiser; zero before the only step."""
+    """The released minimiser, for the intercept column that was used; zero before the only step."""
 
     w: NDArray[np.float64]
 
@@ -196,31 +185,52 @@ class ObjectivePerturbationMethod(Method["ObjectivePerturbationState"]):
     objective : PlannedObjective
         What is minimised, linear term apart.
     counted : CountedRows, optional
-        How the number of rows is found first, where it is private.
+        How the number of rows is found first, where it is private and the term Gaussian.
     original : DataSpec
         Facts of the rows as they are given.
     n_objectives : int
         1, or the number of classes.
+    radius : float
+        Of the ball onto which each minimiser is projected.
     tolerance : float
-        Bound on the distance of each computed minimiser to the exact one, for the rounded b.
+        Bound on the distance of each computed minimiser to the exact one, for the rounded b; of
+        L2 noise after projection.
     noise_multiplier : float
-        Standard deviation of b over the relation's sensitivity of the gradient sum.
+        Scale of b over the relation's sensitivity of the gradient sum.
+    pure : bool
+        Whether b is L2 noise, which costs no delta, and not Gaussian.
+
+    Notes
+    -----
+    Privacy: ``docs/proofs/objective-perturbation.md``; of L2 noise Theorem 2 for the exact
+    minimiser (Theorem 3 where the number of rows is private) and Lemma 5 for what is computed. No
+    bound on b, on a minimiser or on a private number of rows is supposed there.
     """
 
     objective: PlannedObjective
     counted: CountedRows | None
     original: DataSpec
     n_objectives: int
+    radius: float
     tolerance: float
     noise_multiplier: float
+    pure: bool
 
     algorithm = "objective perturbation"
 
+    def with_multiplier(self, multiplier: float) -> ObjectivePerturbationMethod:
+        """Return the same method with noise of this scale over the sensitivity."""
+        return dataclasses.replace(self, noise_multiplier=multiplier)
+
     def check(self, plan: Plan) -> None:
-        if self.original != plan.data or (self.counted is None) != plan.adjacency.n_is_public:
+        uncounted = self.pure or plan.adjacency.n_is_public
+        if self.original != plan.data or (self.counted is None) != uncounted:
             raise ValueError(
                 f"original and counted must be for {plan.data!r}, got {self.original!r}"
             )
+        least = plan.data.n_columns
+        if not plan.adjacency.n_is_public and self.pure and self.objective.most_rows < least:
+            raise ValueError(f"most_rows must be at least {least}, got {self.objective.most_rows}")
         loss, n_objectives = _binary(plan.problem.loss)
         if self.n_objectives != n_objectives:
             raise ValueError(f"n_objectives must be {n_objectives}, got {self.n_objectives}")
@@ -230,61 +240,52 @@ class ObjectivePerturbationMethod(Method["ObjectivePerturbationState"]):
     def n_steps(self) -> int:
         return 1
 
-    @property
-    def gradient_bound(self) -> float:
-        """Bound on what one row adds to the gradient of one objective."""
-        return self.objective.clip * self.original.weight_bound
+    @functools.cached_property
+    def linear_term(self) -> Release[tuple[int, ...], SecretNoise]:
+        """The random linear term of each objective, which pays for its exact minimiser."""
+        kind = L2LinearTerm if self.pure else GaussianLinearTerm
+        return Release(
+            "minimiser of a perturbed objective",
+            kind(self.noise_multiplier, self.objective.curvature_ratio),
+            self.objective.adjacency,
+            self.objective.clip * self.original.weight_bound,
+            self.original.n_columns,
+            self.n_objectives,
+        )
 
     @property
     def std(self) -> float:
         """Standard deviation of each coordinate of b."""
-        return self.noise_multiplier * self.objective.adjacency.sum_sensitivity(self.gradient_bound)
+        return self.linear_term.noise_std
 
     @property
     def error(self) -> float:
         """Bound on the distance between all exact minimisers and all computed ones."""
-        grid = grid_sensitivity(self.original.n_columns, granularity_exponent(self.std))
+        grid = grid_sensitivity(self.original.n_columns, self.linear_term.scale.exponent)
         distance = self.tolerance + grid / self.objective.strength
         return math.sqrt(self.n_objectives) * distance * (1.0 + 1e-9)
 
     @property
     def norm(self) -> float:
-        """Public bound on the norm of all minimisers together."""
-        return math.sqrt(self.n_objectives) * self.objective.norm * (1.0 + 1e-9)
+        """Public bound on the norm of all projected minimisers together."""
+        return math.sqrt(self.n_objectives) * self.radius
+
+    @functools.cached_property
+    def covering(self) -> SumRelease:
+        """The release of the computed minimisers, with noise that covers their error."""
+        return minimizer_release(
+            "error of a minimiser",
+            self.objective.adjacency,
+            _error_noise(self.noise_multiplier, self.pure),
+            bound=2.0 * self.error,
+            coordinates=self.original.n_coefficients,
+            norm=self.norm,
+        )
 
     @property
-    def releases(self) -> tuple[Release, ...]:
-        multiplier = _ERROR_MULTIPLIER * self.noise_multiplier
-        ratio = self.objective.curvature_ratio
-        scale = minimizer_noise(
-            self.objective.adjacency,
-            2.0 * self.error,
-            multiplier,
-            self.original.n_coefficients,
-            self.norm,
-        )
+    def releases(self) -> tuple[AnyRelease, ...]:
         counted = () if self.counted is None else (self.counted.release,)
-        return (
-            *counted,
-            Release(
-                "minimiser of a perturbed objective",
-                events.ObjectivePerturbation(self.noise_multiplier, ratio),
-                self.n_objectives,
-                self.gradient_bound,
-                self.noise_multiplier,
-                self.std,
-                self.original.n_columns,
-            ),
-            Release(
-                "error of a minimiser",
-                Gaussian(multiplier),
-                1,
-                2.0 * self.error,
-                multiplier,
-                scale.std,
-                self.original.n_coefficients,
-            ),
-        )
+        return (*counted, self.linear_term, self.covering)
 
     @property
     def gradient_evaluations(self) -> float:
@@ -295,54 +296,156 @@ class ObjectivePerturbationMethod(Method["ObjectivePerturbationState"]):
     def coefficient_noise(self) -> float:
         return self.std / self.objective.strength
 
+    @property
+    def even_noise(self) -> float:
+        """Standard deviation of the noise in each coefficient, if rows lie in all directions alike.
+
+        Flat directions of other rows have more of it, and keep what is found from being shrunk.
+        """
+        return self.std / (self.objective.strength + held_by_rows(self.objective, self.original))
+
     def init(self, seed: int) -> ObjectivePerturbationState:
         return ObjectivePerturbationState(np.zeros(self.original.coefficient_shape))
 
     def step(
         self, state: ObjectivePerturbationState, oracle: Oracle
     ) -> tuple[ObjectivePerturbationState, StepInfo]:
-        share = 1.0 if self.counted is None else self.counted.share(oracle)
+        share = self._share(oracle)
         classes = range(self.n_objectives) if self.n_objectives > 1 else [None]
-        objectives = []
-        for positive_class in classes:
-            b = oracle.curator.objective_noise(
-                self.objective.data.coefficient_shape,
-                self.gradient_bound,
-                self.noise_multiplier,
-                self.objective.curvature_ratio,
+        shape = Bounded(self.objective.data.coefficient_shape, self.linear_term.contribution_bound)
+        objectives = [
+            self.objective.build(
+                oracle.rows,
+                oracle.map_blocks,
+                linear=oracle.curator.release(self.linear_term, shape).value,
+                positive_class=positive_class,
+                share=share,
             )
-            objectives.append(
-                self.objective.build(
-                    oracle.rows,
-                    oracle.map_blocks,
-                    linear=b.value,
-                    positive_class=positive_class,
-                    share=share,
-                )
-            )
+            for positive_class in classes
+        ]
         w = noisy_minimizer(
             oracle.curator,
+            self.covering,
             objectives,
             tolerance=self.tolerance,
-            contribution_bound=2.0 * self.error,
-            noise_multiplier=_ERROR_MULTIPLIER * self.noise_multiplier,
+            bound=2.0 * self.error,
             norm=self.norm,
+            every_linear_term=self.pure,
         )
-        return ObjectivePerturbationState(self.objective.unscaled(w)), StepInfo(1, 1.0)
+        return ObjectivePerturbationState(w), StepInfo(1, 1.0)
+
+    def _share(self, oracle: Oracle) -> float:
+        """Share with which each row counts, where their number is private."""
+        if self.counted is not None:
+            return self.counted.share(oracle)
+        if self.objective.adjacency.n_is_public:
+            return 1.0
+        return shrinking_share(oracle.rows.n_rows, self.objective.most_rows)
 
     def finish(self, state: ObjectivePerturbationState) -> NDArray[np.float64]:
-        return state.w
+        w, problem = state.w, self.objective.problem
+        if self.pure and is_neutral(self.objective.loss, self.original):
+            own_intercept = n_penalized(problem, self.original) < self.original.n_columns
+            w = shrunk(w, np.zeros_like(w), self.even_noise, own_intercept=own_intercept)
+        return self.objective.unscaled(w)
 
 
-def _event(
-    noise_multiplier: float, curvature_ratio: float, n_objectives: int, adjacency: Adjacency
-) -> Event:
-    one = events.ObjectivePerturbation(noise_multiplier, curvature_ratio)
-    error = Gaussian(_ERROR_MULTIPLIER * noise_multiplier)
-    minimisers = Composed((Repeated(one, n_objectives), error))
-    if adjacency.n_is_public:
-        return minimisers
-    return Composed((Gaussian(COUNT_MULTIPLIER * noise_multiplier), minimisers))
+def _plan_gaussian(
+    planned: PlannedObjective,
+    data: DataSpec,
+    budget: PrivacyBudget,
+    n_objectives: int,
+    strength: float | None,
+) -> ObjectivePerturbationMethod:
+    """Decide strength, noise and tolerance for a Gaussian linear term."""
+    epsilon = budget.as_approximate_dp().epsilon
+    share = min(_CURVATURE_SHARE * epsilon / n_objectives, math.log1p(_LARGEST_RATIO))
+    wanted = data.weight_bound * planned.curvature / math.expm1(share)
+    planned = with_strength(planned, strength, wanted)
+    noise_multiplier = _calibrated(planned, budget, n_objectives, pure=False)
+    planned, counted = counted_rows(planned, noise_multiplier)
+    method = ObjectivePerturbationMethod(
+        planned, counted, data, n_objectives, 0.0, 0.0, noise_multiplier, pure=False
+    )
+    longest = method.std * (math.sqrt(data.n_columns) + 20.0)
+    planned = dataclasses.replace(planned, linear_norm=longest)
+    return dataclasses.replace(
+        method,
+        objective=planned,
+        radius=planned.norm * (1.0 + 1e-9),
+        tolerance=planned.tolerance(_TOLERANCE, _LARGEST_TOLERANCE),
+    )
+
+
+def _plan_pure(
+    planned: PlannedObjective,
+    data: DataSpec,
+    budget: PrivacyBudget,
+    n_objectives: int,
+    strength: float | None,
+) -> ObjectivePerturbationMethod:
+    """Decide strength, noise and tolerance for a linear term of L2 noise.
+
+    Raises ValueError if the curvature alone costs more than the budget, or rounding hides too
+    much of what a row does.
+    """
+    epsilon = budget.as_approximate_dp().epsilon / n_objectives
+    first, *larger = wanted_strengths(planned, data, epsilon, strength)
+
+    def tried(wanted: float) -> tuple[ObjectivePerturbationMethod, float]:
+        strong = with_strength(planned, strength, wanted)
+        return _pure_without_tolerance(strong, data, budget, n_objectives)
+
+    method, reached = tried(first)
+    for wanted in larger:
+        if reached <= REACHED * method.objective.movement:
+            break
+        method, reached = tried(wanted)
+    tolerance = method.objective.checked_tolerance(reached, _TOLERANCE, _PURE_LARGEST_TOLERANCE)
+    return dataclasses.replace(method, tolerance=tolerance)
+
+
+def _pure_without_tolerance(
+    planned: PlannedObjective, data: DataSpec, budget: PrivacyBudget, n_objectives: int
+) -> tuple[ObjectivePerturbationMethod, float]:
+    """Decide noise and radius, and say which tolerance can be promised."""
+    if not planned.adjacency.n_is_public:
+        # Theorem 3 of the proofs asks for no fewer than columns.
+        most = max(planned.most_rows, planned.data.n_columns)
+        planned = dataclasses.replace(planned, most_rows=most)
+    noise_multiplier = _calibrated(planned, budget, n_objectives, pure=True)
+    method = ObjectivePerturbationMethod(
+        planned, None, data, n_objectives, 0.0, 0.0, noise_multiplier, pure=True
+    )
+    # Hardly any minimiser is beyond what is possible for a typical b; one that is, is projected.
+    size = data.n_columns + 10.0 * math.sqrt(data.n_columns) + 40.0
+    longest = dataclasses.replace(planned, linear_norm=method.linear_term.noise_scale * size)
+    radius = max(longest.norm, planned.movement)
+    return dataclasses.replace(method, radius=radius), planned.reach_within(2.0 * radius)
+
+
+def _calibrated(
+    planned: PlannedObjective, budget: PrivacyBudget, n_objectives: int, *, pure: bool
+) -> float:
+    """Find the noise multiplier at which linear terms, their error and the count fit."""
+    kind = L2LinearTerm if pure else GaussianLinearTerm
+    ratio, adjacency = planned.curvature_ratio, planned.adjacency
+
+    def event(sigma: float) -> Event:
+        minimisers = Composed(
+            (Repeated(kind(sigma, ratio).event, n_objectives), _error_noise(sigma, pure).event)
+        )
+        if pure or adjacency.n_is_public:
+            return minimisers
+        return Composed((GaussianNoise(COUNT_MULTIPLIER * sigma).event, minimisers))
+
+    return calibrate(event, budget, adjacency)
+
+
+def _error_noise(noise_multiplier: float, pure: bool) -> GaussianNoise | L2Noise:
+    if pure:
+        return L2Noise(1.0 / (_PURE_ERROR_MULTIPLIER * noise_multiplier))
+    return GaussianNoise(_ERROR_MULTIPLIER * noise_multiplier)
 
 
 def _binary(loss: Loss) -> tuple[Loss, int]:

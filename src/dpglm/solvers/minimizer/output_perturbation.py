@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import final
@@ -12,12 +13,13 @@ from numpy.typing import NDArray
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.counts import CountedRows
 from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.objective.certified import minimizer_noise, noisy_minimizer
+from dpglm.oracle.objective.certified import minimizer_release, noisy_minimizer
 from dpglm.privacy.accounting.calibrate import calibrate
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import Composed, Event, Gaussian
-from dpglm.privacy.releases import Release
+from dpglm.privacy.noise.additive import GaussianNoise
+from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.problem import L2Ball, Problem, Unconstrained
 from dpglm.solvers.base import Method, Plan, Solver, StepInfo
 from dpglm.solvers.minimizer.strongly_convex import (
@@ -189,28 +191,22 @@ class OutputPerturbationMethod(Method["OutputPerturbationState"]):
     def _contribution(self) -> float:
         return self.objective.movement + 2.0 * self.tolerance
 
-    @property
-    def _noise_std(self) -> float:
-        return minimizer_noise(
+    @functools.cached_property
+    def minimizer(self) -> SumRelease:
+        """The release of the minimiser."""
+        return minimizer_release(
+            "minimiser",
             self.objective.adjacency,
-            self._contribution,
-            self.noise_multiplier,
-            self.original.n_coefficients,
-            self.objective.norm,
-        ).std
+            GaussianNoise(self.noise_multiplier),
+            bound=self._contribution,
+            coordinates=self.original.n_coefficients,
+            norm=self.objective.norm,
+        )
 
     @property
-    def releases(self) -> tuple[Release, ...]:
-        minimiser = Release(
-            "minimiser",
-            Gaussian(self.noise_multiplier),
-            1,
-            self._contribution,
-            self.noise_multiplier,
-            self._noise_std,
-            self.original.n_coefficients,
-        )
-        return (minimiser,) if self.counted is None else (self.counted.release, minimiser)
+    def releases(self) -> tuple[AnyRelease, ...]:
+        counted = () if self.counted is None else (self.counted.release,)
+        return (*counted, self.minimizer)
 
     @property
     def gradient_evaluations(self) -> float:
@@ -219,7 +215,7 @@ class OutputPerturbationMethod(Method["OutputPerturbationState"]):
 
     @property
     def coefficient_noise(self) -> float:
-        return self._noise_std
+        return self.minimizer.noise_std
 
     def init(self, seed: int) -> OutputPerturbationState:
         return OutputPerturbationState(np.zeros(self.original.coefficient_shape))
@@ -230,10 +226,10 @@ class OutputPerturbationMethod(Method["OutputPerturbationState"]):
         share = 1.0 if self.counted is None else self.counted.share(oracle)
         w = noisy_minimizer(
             oracle.curator,
+            self.minimizer,
             [self.objective.build(oracle.rows, oracle.map_blocks, share=share)],
             tolerance=self.tolerance,
-            contribution_bound=self._contribution,
-            noise_multiplier=self.noise_multiplier,
+            bound=self._contribution,
             norm=self.objective.norm,
         )
         return OutputPerturbationState(self.objective.unscaled(w)), StepInfo(1, 1.0)

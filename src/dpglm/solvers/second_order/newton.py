@@ -13,14 +13,16 @@ from numpy.typing import NDArray
 
 from dpglm._validation import check_integer, check_real
 from dpglm.data.spec import LARGEST, SMALLEST, DataSpec
-from dpglm.oracle.gradient_sums.preconditioned import noisy_preconditioned_gradient
-from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.row_sums.moments import noisy_second_moments
+from dpglm.oracle.clipping import FlatClipping
+from dpglm.oracle.gradient_sums.preconditioned import noisy_preconditioned_gradient, rows_turned
+from dpglm.oracle.gradients import Oracle, gradient_release
+from dpglm.oracle.row_sums.moments import noisy_second_moments, second_moment_release
 from dpglm.privacy.accounting.calibrate import calibrate
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import Composed, Gaussian, Repeated
-from dpglm.privacy.releases import Release
+from dpglm.privacy.noise.additive import GaussianNoise
+from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.problem import Problem, Squared
 from dpglm.problem.loss import Loss, Target
 from dpglm.solvers.base import Method, Plan, Solver, StepInfo
@@ -33,8 +35,6 @@ from dpglm.solvers.second_order.preconditioner import (
     check_data,
     constant_column,
     largest_basis_scale,
-    row_sum_noise,
-    second_moment_release,
 )
 from dpglm.solvers.second_order.quadratic import minimize_quadratic
 
@@ -264,24 +264,27 @@ class NewtonMethod(Method["NewtonState"]):
     def n_steps(self) -> int:
         return len(self.step_sizes)
 
-    # Every step asks for the noise in it.
     @functools.cached_property
-    def releases(self) -> tuple[Release, ...]:
-        bound = self.clip * self.data.weight_bound
-        size = self.data.n_coefficients
-        scale = row_sum_noise(self.data, self.adjacency, bound, self.noise_multiplier, size)
-        return (
-            second_moment_release(self.data, self.adjacency, self.first_noise_multiplier),
-            Release(
-                "preconditioned gradient sum",
-                Gaussian(self.noise_multiplier),
-                self.n_steps,
-                bound,
-                self.noise_multiplier,
-                scale.std,
-                size,
-            ),
+    def moments(self) -> SumRelease:
+        """The release of second moments."""
+        noise = GaussianNoise(self.first_noise_multiplier)
+        return second_moment_release(self.data, self.adjacency, noise)
+
+    @functools.cached_property
+    def gradients(self) -> SumRelease:
+        """The release of each gradient sum in the basis."""
+        return gradient_release(
+            self.data,
+            self.adjacency,
+            FlatClipping(self.clip),
+            GaussianNoise(self.noise_multiplier),
+            quantity="preconditioned gradient sum",
+            count=self.n_steps,
         )
+
+    @property
+    def releases(self) -> tuple[AnyRelease, ...]:
+        return self.moments, self.gradients
 
     @property
     def gradient_evaluations(self) -> float:
@@ -290,11 +293,11 @@ class NewtonMethod(Method["NewtonState"]):
     @property
     def noise_std(self) -> float:
         """Standard deviation of the noise in each coordinate of a mean gradient in the basis."""
-        return self.releases[1].noise_scale / self.data.n_rows
+        return self.gradients.noise_std / self.data.n_rows
 
     @property
     def coefficient_noise(self) -> float:
-        scale = largest_basis_scale(self.data, self.releases[0].noise_scale)
+        scale = largest_basis_scale(self.data, self.moments.noise_std)
         return self._noise_in_basis * scale
 
     @property
@@ -338,14 +341,14 @@ class NewtonMethod(Method["NewtonState"]):
     def step(self, state: NewtonState, oracle: Oracle) -> tuple[NewtonState, StepInfo]:
         basis = state.basis
         if basis is None:
-            moments = noisy_second_moments(
-                oracle, constant_column(self.data), self.first_noise_multiplier
-            )
-            basis = basis_from_moments(moments, self.releases[0].noise_scale, self.data)
+            moments = noisy_second_moments(oracle, self.moments, constant_column(self.data))
+            basis = basis_from_moments(moments, self.moments.noise_std, self.data)
         v = basis.inverse @ state.w
-        g = noisy_preconditioned_gradient(
-            oracle, basis.vectors, v, self.clip, self.noise_multiplier
-        )
+        # Rows in the basis, which never changes, are computed once in a run.
+        if "turned" not in oracle.kept:
+            oracle.kept["turned"] = rows_turned(oracle, basis.vectors)
+        turned = oracle.kept["turned"]
+        g = noisy_preconditioned_gradient(oracle, self.gradients, turned, v, self.clip)
         eta = self.step_sizes[state.step]
         bound = self.curvature / eta
         w = minimize_quadratic(

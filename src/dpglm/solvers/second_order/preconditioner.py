@@ -10,14 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm.data.spec import DataSpec
-from dpglm.oracle.rounding import row_sum_noise
-from dpglm.oracle.row_sums.moment_plans import (
-    MOST_COLUMNS,
-    check_data,
-    constant_column,
-    second_moment_release,
-    spectrum,
-)
+from dpglm.oracle.row_sums.moment_plans import MOST_COLUMNS, check_data, constant_column, spectrum
 
 __all__ = [
     "MOST_COLUMNS",
@@ -26,8 +19,6 @@ __all__ = [
     "check_data",
     "constant_column",
     "largest_basis_scale",
-    "row_sum_noise",
-    "second_moment_release",
 ]
 
 

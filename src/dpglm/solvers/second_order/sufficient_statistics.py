@@ -13,12 +13,18 @@ from numpy.typing import NDArray
 from dpglm._validation import check_real
 from dpglm.data.spec import LARGEST, SMALLEST, DataSpec
 from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.row_sums.moments import n_symmetric, noisy_moments, noisy_second_moments
+from dpglm.oracle.row_sums.moments import (
+    moment_release,
+    noisy_moments,
+    noisy_second_moments,
+    second_moment_release,
+)
 from dpglm.privacy.accounting.calibrate import calibrate
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import Composed, Gaussian
-from dpglm.privacy.releases import Release
+from dpglm.privacy.noise.additive import GaussianNoise
+from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.problem import Problem, Squared
 from dpglm.solvers.base import Method, Plan, Solver, StepInfo
 from dpglm.solvers.parts.feasible import feasible, n_penalized
@@ -29,8 +35,6 @@ from dpglm.solvers.second_order.preconditioner import (
     check_data,
     constant_column,
     largest_basis_scale,
-    row_sum_noise,
-    second_moment_release,
 )
 from dpglm.solvers.second_order.quadratic import minimize_quadratic
 
@@ -198,24 +202,21 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
     def n_steps(self) -> int:
         return 2
 
-    # Asked for time and again: for noise, for reports and for the plan.
     @functools.cached_property
-    def releases(self) -> tuple[Release, ...]:
-        bound = self.clip * self.data.weight_bound
-        size = n_symmetric(self.data.n_columns) + self.data.n_columns
-        scale = row_sum_noise(self.data, self.adjacency, bound, self.noise_multiplier, size)
-        return (
-            second_moment_release(self.data, self.adjacency, self.first_noise_multiplier),
-            Release(
-                "clipped moment sum",
-                Gaussian(self.noise_multiplier),
-                1,
-                bound,
-                self.noise_multiplier,
-                scale.std,
-                size,
-            ),
-        )
+    def first(self) -> SumRelease:
+        """The release of second moments of normalised rows."""
+        noise = GaussianNoise(self.first_noise_multiplier)
+        return second_moment_release(self.data, self.adjacency, noise)
+
+    @functools.cached_property
+    def second(self) -> SumRelease:
+        """The release of the sufficient statistics in the basis."""
+        noise = GaussianNoise(self.noise_multiplier)
+        return moment_release(self.data, self.adjacency, self.data.n_columns, self.clip, noise)
+
+    @property
+    def releases(self) -> tuple[AnyRelease, ...]:
+        return self.first, self.second
 
     @property
     def target_weight(self) -> float:
@@ -228,13 +229,13 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
 
     @property
     def coefficient_noise(self) -> float:
-        scale = largest_basis_scale(self.data, self.releases[0].noise_scale)
+        scale = largest_basis_scale(self.data, self.first.noise_std)
         return self._noise_in_basis * scale
 
     @property
     def _noise_in_basis(self) -> float:
         # Of the vector and of the matrix times coordinates that are no longer than the target.
-        noise = self.releases[1].noise_scale / self.data.n_rows
+        noise = self.second.noise_std / self.data.n_rows
         return noise * math.hypot(1.0 / self.target_weight, self.target_bound)
 
     def noise_in(self, state: SufficientStatisticsState) -> NDArray[np.float64]:
@@ -248,22 +249,20 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
         self, state: SufficientStatisticsState, oracle: Oracle
     ) -> tuple[SufficientStatisticsState, StepInfo]:
         if state.basis is None:
-            moments = noisy_second_moments(
-                oracle, constant_column(self.data), self.first_noise_multiplier
-            )
-            basis = basis_from_moments(moments, self.releases[0].noise_scale, self.data)
+            moments = noisy_second_moments(oracle, self.first, constant_column(self.data))
+            basis = basis_from_moments(moments, self.first.noise_std, self.data)
             return SufficientStatisticsState(1, basis, state.w), StepInfo(1, 0.0)
         matrix, vector = noisy_moments(
             oracle,
+            self.second,
             state.basis.vectors,
             clip=self.clip,
             center=self.center,
             target_weight=self.target_weight,
-            noise_multiplier=self.noise_multiplier,
         )
         w = self._solve(matrix, vector, state.basis)
         n_rows, columns = self.data.n_rows, self.data.n_columns
-        noise = self.releases[1].noise_scale / self.target_weight
+        noise = self.second.noise_std / self.target_weight
         info = StepInfo(
             2, 1.0, float(np.linalg.norm(vector)) / n_rows, noise * math.sqrt(columns) / n_rows
         )
@@ -274,7 +273,7 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
     ) -> NDArray[np.float64]:
         """Least squares with a ridge, penalty and constraint, shrunk where it may be all noise."""
         values, directions = np.linalg.eigh(matrix)
-        ridge = self.ridge * self.releases[1].noise_scale * math.sqrt(len(matrix))
+        ridge = self.ridge * self.second.noise_std * math.sqrt(len(matrix))
         # Rounding of the eigenvalues is what is left where the ridge is zero.
         least = ridge + np.abs(values).max() * len(matrix) * np.finfo(np.float64).eps
         raised = np.maximum(values, 0.0) + least
@@ -293,7 +292,7 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
         start = feasible(self.problem, penalized, constant, 0.0)
         # In coordinates whose squares are losses: noise where rows say little costs little there.
         inverse = np.sqrt(raised)[:, np.newaxis] * (directions.T @ basis.inverse)
-        noise = self.releases[1].noise_scale / self.target_weight
+        noise = self.second.noise_std / self.target_weight
         noise *= math.sqrt(float(np.mean(1.0 / raised)))
         own_intercept = penalized < self.data.n_columns
         return shrunk(w, start, noise, inverse=inverse, own_intercept=own_intercept)

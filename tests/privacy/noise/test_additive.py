@@ -1,4 +1,4 @@
-"""Releases with L2 noise and sums of local messages: recorded first, scaled right, exact laws."""
+"""Releases with added noise: recorded first, scaled right, exact laws."""
 
 from __future__ import annotations
 
@@ -9,27 +9,46 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare, gamma, kstest
 
-from dpglm.privacy import curator as mechanisms
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.curator import MOST_SENDERS, BoundedSum, Curator
-from dpglm.privacy.events import Composed, Gaussian, Pure
-from dpglm.privacy.noise import SeededNoise, grid_sensitivity
-from dpglm.privacy.noise.scales import l2_noise_scale, noise_scale
+from dpglm.privacy.curator import Curator
+from dpglm.privacy.events import Composed, Gaussian, ProjectedGaussian, Pure
+from dpglm.privacy.noise import SeededNoise, additive, grid_sensitivity
+from dpglm.privacy.noise.additive import (
+    MOST_SENDERS,
+    GaussianNoise,
+    L2Noise,
+    LocalGaussianNoise,
+    Messages,
+    ProjectedGaussianNoise,
+)
+from dpglm.privacy.noise.scales import noise_scale
+from dpglm.privacy.releases import Bounded, Release
 
 RUNS = 3000
 EPSILON = 1.5
 
 
-def total(value, bound=1.0, rounding=0.0, magnitude=100.0, sampling_rate=1.0):
-    value = np.asarray(value, dtype=float)
-    return BoundedSum(value, bound, magnitude, rounding, sampling_rate)
+def declared_for(
+    mechanism, size, bound=1.0, rounding=0.0, magnitude=100.0, adjacency=Adjacency.ZERO_OUT
+):
+    return Release("sum", mechanism, adjacency, bound, size, rounding=rounding, magnitude=magnitude)
+
+
+def released(curator, mechanism, value, bound=1.0, **facts):
+    """Declare a sum and release it."""
+    declared = declared_for(mechanism, np.size(value), bound, adjacency=curator.adjacency, **facts)
+    return curator.release(declared, Bounded(np.asarray(value, dtype=float), bound))
+
+
+def l2_scale(bound, epsilon, size, magnitude):
+    return declared_for(L2Noise(epsilon), size, bound, magnitude=magnitude).scale
 
 
 @pytest.mark.parametrize("adjacency", list(Adjacency), ids=str)
 def test_the_scale_is_the_sensitivity_over_epsilon(adjacency):
     curator = Curator(adjacency, SeededNoise(0))
-    with mock.patch.object(mechanisms, "add_l2_noise") as added:
-        curator.release_l2(total(np.zeros((3, 2)), bound=2.0, rounding=0.25), 0.5)
+    with mock.patch.object(additive, "add_l2_noise") as added:
+        released(curator, L2Noise(0.5), np.zeros((3, 2)), bound=2.0, rounding=0.25)
     value, scale, exponent, source = added.call_args.args
     sensitivity = adjacency.sum_sensitivity(2.25 + grid_sensitivity(6, exponent))
     assert sensitivity <= 0.5 * scale < sensitivity * (1.0 + 1e-14)
@@ -44,7 +63,7 @@ def test_the_scale_is_never_a_last_digit_short():
     rng = np.random.default_rng(0)
     for _ in range(2000):
         epsilon, bound = np.exp(rng.uniform(-8, 8, 2))
-        scale = l2_noise_scale(Adjacency.ZERO_OUT, bound, epsilon, 5, 10.0 * bound)
+        scale = l2_scale(bound, epsilon, 5, 10.0 * bound)
         sensitivity = bound + grid_sensitivity(5, scale.exponent)
         # In exact arithmetic: the product of two floats has at most 106 bits.
         exact = int(scale.std * 2**200) * int(epsilon * 2**200)
@@ -52,48 +71,50 @@ def test_the_scale_is_never_a_last_digit_short():
 
 
 def test_a_large_magnitude_coarsens_the_grid_and_the_noise_pays():
-    scale = l2_noise_scale(Adjacency.ZERO_OUT, 1.0, 1.0, 4, 2.0**40)
+    scale = l2_scale(1.0, 1.0, 4, 2.0**40)
     assert 2.0 ** (52 + scale.exponent) > 2.0**40
     assert scale.std > 1.0 + 2.0 * 2.0**scale.exponent
-    released = Curator(Adjacency.ZERO_OUT, SeededNoise(0)).release_l2(
-        total([2.0**40, 0, 0, 0], magnitude=2.0**40), 1.0
-    )
-    assert np.abs(released - [2.0**40, 0, 0, 0]).max() < 50.0
+    curator, value = Curator(Adjacency.ZERO_OUT, SeededNoise(0)), [2.0**40, 0, 0, 0]
+    noisy = released(curator, L2Noise(1.0), value, magnitude=2.0**40)
+    assert np.abs(noisy - value).max() < 50.0
 
 
 def test_releases_are_recorded_before_they_are_drawn():
     curator = Curator(Adjacency.ZERO_OUT, SeededNoise(0))
-    for name in ("add_l2_noise", "add_gaussian"):
-        broken = mock.patch.object(mechanisms, name, side_effect=RuntimeError)
-        release = curator.release_l2 if name == "add_l2_noise" else local_release(curator)
-        with broken, pytest.raises(RuntimeError):
-            release(total(np.zeros(2)), 0.7)
-    assert curator.event == Composed((Pure(0.7), Gaussian(0.7)))
+    both = ("add_l2_noise", "add_gaussian")
+    broken = mock.patch.multiple(
+        additive, **dict.fromkeys(both, mock.Mock(side_effect=ZeroDivisionError))
+    )
+    ways = (L2Noise(0.7), GaussianNoise(0.8), ProjectedGaussianNoise(0.9, 2))
+    for mechanism in ways:
+        with broken, pytest.raises(ZeroDivisionError):
+            released(curator, mechanism, np.zeros(2))
+    with broken, pytest.raises(ZeroDivisionError):
+        local_release(curator, np.zeros(2), 0.6, 3)
+    expected = (Pure(0.7), Gaussian(0.8), ProjectedGaussian(0.9, 2), Gaussian(0.6))
+    assert dict(curator.event.terms()) == dict(Composed(expected).terms())
 
 
-def local_release(curator, senders=3):
-    return lambda bounded, multiplier: curator.release_local(bounded, multiplier, senders)
-
-
-def test_a_sum_over_a_sample_is_refused_and_nothing_is_recorded():
-    curator = Curator(Adjacency.ZERO_OUT, SeededNoise(0))
-    with pytest.raises(ValueError, match=r"sampling_rate must be 1 for L2 noise, got 0\.5"):
-        curator.release_l2(total(np.zeros(2), sampling_rate=0.5), 1.0)
-    assert curator.event == Composed(())
+def local_release(curator, value, multiplier, senders, **facts):
+    """Declare a sum of messages, of so many at most, and release it."""
+    noise = LocalGaussianNoise(multiplier, senders)
+    declared = declared_for(noise, value.size, adjacency=curator.adjacency, **facts)
+    bound = declared.contribution_bound
+    return curator.release(declared, Bounded(Messages(value, senders), bound))
 
 
 def releases(value, adjacency=Adjacency.ZERO_OUT, epsilon=EPSILON, start=0):
     return np.array(
         [
-            Curator(adjacency, SeededNoise(seed)).release_l2(total(value), epsilon)
+            released(Curator(adjacency, SeededNoise(seed)), L2Noise(epsilon), value)
             for seed in range(start, start + RUNS)
         ]
     )
 
 
-def norm_p_value(released, value, scale):
+def norm_p_value(noisy, value, scale):
     """Norms of the noise in m dimensions have the law Gamma(m, scale)."""
-    norms = np.linalg.norm(released - np.asarray(value), axis=1)
+    norms = np.linalg.norm(noisy - np.asarray(value), axis=1)
     return kstest(norms, gamma(len(value), scale=scale).cdf).pvalue
 
 
@@ -101,12 +122,12 @@ def norm_p_value(released, value, scale):
 @pytest.mark.parametrize("size", [1, 2, 7])
 def test_noise_has_the_law_that_was_paid_for(size, adjacency):
     value = np.full(size, 0.3)
-    released = releases(value, adjacency)
+    noisy = releases(value, adjacency)
     scale = adjacency.sum_sensitivity(1.0) / EPSILON
-    assert norm_p_value(released, value, scale) > 1e-4
+    assert norm_p_value(noisy, value, scale) > 1e-4
     # Half the noise, a factor 2 forgotten or doubled, an error of a fifth.
     for wrong in (0.5, 2.0, 1.2):
-        assert norm_p_value(released, value, wrong * scale) < 1e-6
+        assert norm_p_value(noisy, value, wrong * scale) < 1e-6
 
 
 def density_ratio(points, first, second, scale):
@@ -119,7 +140,7 @@ def density_ratio(points, first, second, scale):
 def test_exact_density_ratios_never_pass_epsilon_and_reach_it(dimension):
     first, second = np.zeros(dimension), np.zeros(dimension)
     second[0] = 1.0
-    scale = l2_noise_scale(Adjacency.ZERO_OUT, 1.0, EPSILON, dimension, 100.0).std
+    scale = l2_scale(1.0, EPSILON, dimension, 100.0).std
     axis = np.linspace(-30, 30, 1201 if dimension == 1 else 121)
     points = np.stack(np.meshgrid(*[axis] * dimension), axis=-1).reshape(-1, dimension)
     ratios = density_ratio(points, first, second, scale)
@@ -157,9 +178,8 @@ class TestLocalMessages:
     @pytest.mark.parametrize("adjacency", list(Adjacency), ids=str)
     def test_noise_is_that_of_a_sum_of_independent_ones(self, adjacency):
         curator = Curator(adjacency, SeededNoise(0))
-        bounded = total(np.zeros(5), bound=2.0, rounding=0.25)
-        with mock.patch.object(mechanisms, "add_gaussian") as added:
-            curator.release_local(bounded, 3.0, 49)
+        with mock.patch.object(additive, "add_gaussian") as added:
+            local_release(curator, np.zeros(5), 3.0, 49, bound=2.0, rounding=0.25)
         _, std, exponent, _ = added.call_args.args
         one = noise_scale(adjacency, 2.25, 3.0, 5, 100.0)
         assert std == 7.0 * one.std
@@ -169,7 +189,7 @@ class TestLocalMessages:
 
     def test_noise_really_is_so_large(self):
         curator = Curator(Adjacency.ZERO_OUT, SeededNoise(1))
-        noise = curator.release_local(total(np.zeros(40_000)), 3.0, 49)
+        noise = local_release(curator, np.zeros(40_000), 3.0, 49)
         # Two per cent are five standard deviations of this estimate.
         assert noise.std() == pytest.approx(21.0, rel=0.02)
         assert noise.std() != pytest.approx(3.0, rel=0.5)
@@ -177,13 +197,20 @@ class TestLocalMessages:
     @pytest.mark.parametrize("senders", [0, MOST_SENDERS + 1, 1.5])
     def test_the_number_of_senders_is_checked_and_nothing_recorded(self, senders):
         curator = Curator(Adjacency.ZERO_OUT, SeededNoise(0))
-        with pytest.raises(ValueError, match="senders must be"):
-            curator.release_local(total(np.zeros(2)), 1.0, senders)
+        with pytest.raises(ValueError, match="most_senders must be"):
+            local_release(curator, np.zeros(2), 1.0, senders)
         assert curator.event == Composed(())
+
+    @pytest.mark.parametrize("senders", [0, 4, 1.5])
+    def test_no_more_messages_are_summed_than_were_declared(self, senders):
+        curator = Curator(Adjacency.ZERO_OUT, SeededNoise(0))
+        declared = declared_for(LocalGaussianNoise(1.0, 3), 2)
+        with pytest.raises(ValueError, match="senders must be"):
+            curator.release(declared, Bounded(Messages(np.zeros(2), senders), 1.0))
 
     @pytest.mark.parametrize("multiplier", [1e-3, 1.0, 1e6])
     def test_the_most_senders_fit_on_the_grid(self, multiplier):
         curator = Curator(Adjacency.ZERO_OUT, SeededNoise(0))
-        bounded = total(np.full(3, MOST_SENDERS / 2.0), magnitude=2.0 * MOST_SENDERS)
-        noisy = curator.release_local(bounded, multiplier, MOST_SENDERS)
+        value, most = np.full(3, MOST_SENDERS / 2.0), 2.0 * MOST_SENDERS
+        noisy = local_release(curator, value, multiplier, MOST_SENDERS, magnitude=most)
         assert np.isfinite(noisy).all()
