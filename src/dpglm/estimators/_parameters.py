@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import re
+import sys
+import types
 import typing
 from typing import Any, dataclass_transform
 
@@ -32,22 +34,26 @@ class Declared(BaseEstimator):
         super().__init_subclass__(**options)
         if "__init__" in vars(cls):  # a user's own
             return
+        base: Any = next(one for one in cls.__mro__[1:] if issubclass(one, Declared))
         made: Any = dataclasses.dataclass(kw_only=True, eq=False, repr=False, match_args=False)(cls)
         fields, init = dataclasses.fields(made), made.__init__
         # Shown as they are written; read with the names that the module of each class knows.
         init.__signature__ = inspect.signature(init)
-        hints = typing.get_type_hints(cls)
-        init.__annotations__ = {one.name: hints[one.name] for one in fields} | {"return": None}
+        own = types.SimpleNamespace(__annotations__=vars(cls).get("__annotations__", {}))
+        hints = typing.get_type_hints(own, vars(sys.modules[cls.__module__]))
+        known = {} if base is Declared else base.__init__.__annotations__
+        init.__annotations__ = known | hints | {"return": None}
         if cls.__doc__:
+            inherited = {} if base is Declared else _parsed(base.__doc__)[1]
             positional = [one.name for one in fields if not one.kw_only]
-            cls.__doc__ = _completed(cls, positional, own_first=own_first)
+            cls.__doc__ = _completed(cls.__doc__, inherited, positional, own_first=own_first)
 
 
-def _completed(cls: type, positional: list[str], *, own_first: bool) -> str:
+def _completed(
+    doc: str, inherited: dict[str, str], positional: list[str], *, own_first: bool
+) -> str:
     """Add the parameters, attributes and sections that the base documents."""
-    head, sections = _parsed(cls.__doc__)
-    base = next(one for one in cls.__mro__[1:] if issubclass(one, Declared))
-    inherited = {} if base is Declared else _parsed(base.__doc__)[1]
+    head, sections = _parsed(doc)
     sections = inherited | sections
     for title in set(_LISTS) & set(sections):
         own, theirs = _entries(sections[title]), _entries(inherited.get(title, ""))
