@@ -20,7 +20,7 @@ from dpglm.privacy.events import Composed, Event, Parallel, canonical
 from dpglm.privacy.releases import AnyRelease
 from dpglm.selection.choices import Choice
 from dpglm.selection.partition import partition
-from dpglm.solvers.base import Method, Plan, Stage, StepInfo, finished
+from dpglm.solvers.base import Method, Plan, Stage, StepInfo, finished, prepared
 from dpglm.solvers.parts.seeds import stage_seed
 
 __all__ = ["SelectionMethod", "SelectionState", "Training"]
@@ -202,13 +202,7 @@ class SelectionMethod(Method["SelectionState"]):
         method, seed = training.plan.method, stage_seed(state.seed, len(state.models))
         stage = state.stage or _Stage(0, method.init(seed))
         if stage.step == 0:
-            part = parts[training.part]
-            oracle.kept["prepared"] = Oracle(
-                method.prepare(part.rows, seed),
-                training.plan.problem.loss,
-                part.curator,
-                part.map_blocks,
-            )
+            oracle.kept["prepared"] = prepared(training.plan, parts[training.part], seed)
         inner, info = method.step(stage.state, oracle.kept["prepared"])
         info = dataclasses.replace(info, step=state.step)
         if stage.step + 1 < method.n_steps:

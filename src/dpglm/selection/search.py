@@ -33,7 +33,7 @@ from dpglm.selection.method import SelectionMethod, Training
 from dpglm.selection.partition import part_sizes
 from dpglm.selection.scores import Score, score_for
 from dpglm.selection.shares import within_shares
-from dpglm.solvers.base import Method, Plan, Solver, Stage, StepInfo, finished
+from dpglm.solvers.base import Method, Plan, Solver, Stage, StepInfo, finished, prepared, take_steps
 
 __all__ = ["Candidate", "HeldOutSearch", "RepeatedSearch"]
 
@@ -407,9 +407,5 @@ def _train(plan: Plan, oracle: Oracle) -> tuple[NDArray[np.float64], float | NDA
     """
     method = plan.method
     seed = int(oracle.curator.noise.words(1)[0])
-    rows = method.prepare(oracle.rows, seed)
-    asked = dataclasses.replace(oracle, rows=rows, loss=plan.problem.loss)
-    state = method.init(seed)
-    for _ in range(method.n_steps):
-        state, _ = method.step(state, asked)
+    state = take_steps(method, method.init(seed), prepared(plan, oracle, seed))
     return finished(method, state), method.noise_in(state)

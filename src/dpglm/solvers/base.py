@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import abc
+import dataclasses
 import functools
 import math
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Self, TypeVar, final
 
@@ -36,6 +37,8 @@ __all__ = [
     "StepInfo",
     "check_same",
     "finished",
+    "prepared",
+    "take_steps",
 ]
 
 _FORMAT, _VERSION = "dpglm plan", 1
@@ -420,6 +423,64 @@ def _in_words(release: AnyRelease) -> str:
         f"{release.quantity}{times}: noise multiplier {release.noise_multiplier:.4g} on "
         f"{release.coordinates} values"
     )
+
+
+def _nobody(steps: int, state: Any, info: StepInfo) -> None:
+    """Hear of a step, and do nothing."""
+
+
+def take_steps(
+    method: Method[S],
+    state: S,
+    oracle: Oracle,
+    done: int = 0,
+    after: Callable[[int, S, StepInfo], None] = _nobody,
+) -> S:
+    """Take the remaining steps of a method: the one loop that drives every method to its end.
+
+    Parameters
+    ----------
+    method : Method
+        Whose steps are taken.
+    state : object
+        Its state so far.
+    oracle : Oracle
+        Prepared rows, loss and curator.
+    done : int, default=0
+        Number of steps that led to ``state``.
+    after : callable, optional
+        Called after each step with the number of steps, the state and the step's diagnostics.
+
+    Returns
+    -------
+    state : object
+        After the last step.
+    """
+    for steps in range(done + 1, method.n_steps + 1):
+        state, info = method.step(state, oracle)
+        after(steps, state, info)
+    return state
+
+
+def prepared(plan: Plan, oracle: Oracle, seed: int) -> Oracle:
+    """Return an oracle about the rows that a plan's method makes of an oracle's, and its loss.
+
+    Parameters
+    ----------
+    plan : Plan
+        Of a run within a run.
+    oracle : Oracle
+        About the rows that were planned for.
+    seed : int
+        64 public random bits.
+
+    Returns
+    -------
+    Oracle
+        With the same curator.
+    """
+    rows = plan.method.prepare(oracle.rows, seed)
+    return dataclasses.replace(oracle, rows=rows, loss=plan.problem.loss)
 
 
 def finished(method: Method[S], state: S) -> NDArray[np.float64]:

@@ -17,7 +17,7 @@ from dpglm.oracle.gradients import Oracle
 from dpglm.privacy.curator import Curator
 from dpglm.privacy.events import Composed, canonical
 from dpglm.privacy.noise import NoiseSource
-from dpglm.solvers.base import Plan, Solution, StepInfo, finished
+from dpglm.solvers.base import Plan, Solution, StepInfo, finished, take_steps
 from dpglm.solvers.checkpoint import CheckpointFile, Progress, opened
 from dpglm.solvers.recording import record_plan
 
@@ -119,30 +119,30 @@ def run_to_state(
             seed = int(noise.words(1)[0])
             begun = Progress(seed, method.init(seed))
         oracle = Oracle(method.prepare(rows, begun.seed), plan.problem.loss, curator, map_blocks)
-        state = begun.state
         history, entry = list(begun.history), begun.entry
 
-        def keep(steps: int) -> None:
+        def keep(steps: int, state: Any) -> None:
             if kept is not None:
                 event = canonical(Composed((begun.event, curator.event)))
                 kept.save(Progress(begun.seed, state, steps, event, tuple(history), entry))
 
-        # A state that cannot be kept is found out before anything is spent.
-        keep(begun.steps)
-        if ledger is not None:
-            # The last line before anything is released.
-            entry = record_plan(plan, ledger, noise, None if kept is None else begun.seed)
-            keep(begun.steps)
-        advance(begun.steps)
-        for steps in range(begun.steps + 1, method.n_steps + 1):
-            state, info = method.step(state, oracle)
+        def after(steps: int, state: Any, info: StepInfo) -> None:
             if method.releases_iterates:
                 history.append(info)
             # Before anybody hears of the step.
-            keep(steps)
+            keep(steps, state)
             if method.releases_iterates and progress is not None:
                 progress(info)
             advance(1)
+
+        # A state that cannot be kept is found out before anything is spent.
+        keep(begun.steps, begun.state)
+        if ledger is not None:
+            # The last line before anything is released.
+            entry = record_plan(plan, ledger, noise, None if kept is None else begun.seed)
+            keep(begun.steps, begun.state)
+        advance(begun.steps)
+        state = take_steps(method, begun.state, oracle, begun.steps, after)
     released = canonical(Composed((begun.event, curator.event)))
     if released != canonical(method.mechanisms):
         raise PlanMismatchError(
