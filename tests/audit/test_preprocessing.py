@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from types import SimpleNamespace
 from unittest import mock
 
 import numpy as np
@@ -89,13 +91,13 @@ def test_rows_that_are_not_moved_to_the_radius_are_refuted():
     assert found > claimed
 
 
-def counts_attack(runs, bound=None):
+def counts_attack(runs, root=math.sqrt):
     rows = [
         make_rows(X, row_norm=3.0)
         for X in (np.array([[1.0, 2.0], *np.zeros((3, 2))]), np.zeros((4, 2)))
     ]
-    make = magnitudes.magnitude_bound if bound is None else bound
-    with mock.patch.object(magnitudes, "magnitude_bound", make):
+    # The bound is the root of the number of columns.
+    with mock.patch.object(magnitudes, "math", SimpleNamespace(sqrt=root)):
         planned = Scale().plan(rows[0].spec, MU, Adjacency.ZERO_OUT)
         shown = [
             np.array(
