@@ -87,6 +87,8 @@ class Certificate:
         Whether nobody can reproduce the noise.
     releases : tuple of Release
         Each kind of thing that left, with the bound on what one row contributes and the noise.
+    noise_scales : tuple of float
+        Scale of the noise in each of these, as it was drawn.
     public_facts : tuple of PublicFact
         Everything that was treated as public.
     versions : mapping from str to str
@@ -116,6 +118,7 @@ class Certificate:
     noise_source: str
     noise_is_private: bool
     releases: tuple[AnyRelease, ...]
+    noise_scales: tuple[float, ...]
     public_facts: tuple[PublicFact, ...]
     versions: Mapping[str, str]
     model_digest: str
@@ -125,6 +128,7 @@ class Certificate:
         check_real("epsilon", self.epsilon, least=0.0)
         check_real("delta", self.delta, least=0.0, below=1.0)
         object.__setattr__(self, "releases", tuple(self.releases))
+        object.__setattr__(self, "noise_scales", tuple(self.noise_scales))
         object.__setattr__(self, "public_facts", tuple(self.public_facts))
         object.__setattr__(self, "versions", dict(self.versions))
         # What anybody must be able to read raises here.
@@ -341,6 +345,7 @@ def certify(
         noise_source=noise.name,
         noise_is_private=noise.is_private,
         releases=plan.method.releases,
+        noise_scales=tuple(one.noise_scale for one in plan.method.releases),
         public_facts=facts,
         versions=library_versions(*noise.libraries),
         model_digest=model_digest(coef, intercept),

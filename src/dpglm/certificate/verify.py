@@ -33,7 +33,6 @@ from dpglm.privacy.events import (
 )
 from dpglm.privacy.noise import SystemNoise
 from dpglm.privacy.noise.opendp import OpenDPNoise
-from dpglm.privacy.releases import AnyRelease
 from dpglm.problem import Target
 from dpglm.solvers.base import Plan
 
@@ -287,7 +286,7 @@ def _check_releases(certificate: Certificate, plan: Plan) -> str | None:
         )
     for one, other in zip(planned, recorded, strict=True):
         wanted, found = encode(one), encode(other)
-        for name in wanted.keys() - {"noise_scale"}:
+        for name in wanted:
             if not _same(wanted[name], found[name]):
                 said = f"the plan has the {name} {wanted[name]!r} of a {one.quantity}"
                 return f"{said}, not {found[name]!r}"
@@ -296,20 +295,18 @@ def _check_releases(certificate: Certificate, plan: Plan) -> str | None:
 
 def _check_noise(certificate: Certificate, plan: Plan) -> str | None:
     same_library = certificate.versions.get("dpglm") == library_versions()["dpglm"]
-    for planned, release in zip(plan.method.releases, certificate.releases, strict=True):
-        least = max(planned.noise_scale, _least_noise(certificate, release))
-        found = f"noise of {release.noise_scale!r} in a {release.quantity}"
-        if release.noise_scale < least * (1.0 - _LAST_DIGITS):
+    for planned, drawn in zip(plan.method.releases, certificate.noise_scales, strict=True):
+        # From the definition, whatever the release itself makes of it; a grid asks for more.
+        sensitivity = certificate.adjacency.sum_sensitivity(
+            planned.contribution_bound + planned.rounding
+        )
+        least = max(planned.noise_scale, planned.noise_multiplier * sensitivity)
+        found = f"noise of {drawn!r} in a {planned.quantity}"
+        if not drawn >= least * (1.0 - _LAST_DIGITS):
             return f"{found} is below {least!r}, which this relation and bound ask for"
-        if same_library and release.noise_scale > least * (1.0 + _LAST_DIGITS):
+        if same_library and drawn > least * (1.0 + _LAST_DIGITS):
             return f"{found} is not the {least!r} that this relation and bound ask for"
     return None
-
-
-def _least_noise(certificate: Certificate, release: AnyRelease) -> float:
-    """Scale of the noise in exact arithmetic, from the definition."""
-    sensitivity = certificate.adjacency.sum_sensitivity(release.contribution_bound)
-    return release.noise_multiplier * sensitivity
 
 
 def _same(one: object, other: object) -> bool:
