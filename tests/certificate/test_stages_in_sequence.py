@@ -66,7 +66,7 @@ FORGERIES = [
     ("center", put(step(0, "noise_multiplier"), half)),
     ("center", put(step(0, "noise_multiplier"), double)),
     ("center", put(step(0, "adjacency"), "replace_one")),
-    ("center", put("releases.0.noise_scale", lambda scale: 0.9 * scale)),
+    ("center", put("noise_scales.0", lambda scale: 0.9 * scale)),
     ("center", put("releases.0.contribution_bound", half)),
     ("center", put("releases.0.quantity", "model: row sum")),
     ("center", put("releases.0.quantity", "row sum")),
@@ -83,7 +83,7 @@ FORGERIES = [
         both(
             put(step(0, "data.row_norm"), half),
             put("releases.0.contribution_bound", half),
-            put("releases.0.noise_scale", half),
+            put("noise_scales.0", half),
         ),
     ),
     ("center twice", put(step(2, "noise_multiplier"), half)),
@@ -95,7 +95,7 @@ FORGERIES = [
     ("medians", put("releases.0.count", 1)),
     ("medians", put(step(0, "median_epsilon"), half)),
     ("medians", put(step(0, "radius_epsilon"), half)),
-    ("medians", put("releases.2.noise_scale", half)),
+    ("medians", put("noise_scales.2", half)),
     ("scale and whiten", put("releases.0.contribution_bound", 1.0)),
     ("scale and whiten", put("releases.0.coordinates", 1)),
     ("scale and whiten", put(step(1, "first_noise_multiplier"), half)),
@@ -116,7 +116,7 @@ def test_forgeries_are_found(fits, name, forge):
 
 def test_a_step_that_was_left_out_of_the_account_is_found(fits):
     document = json.loads(json.dumps(fits["center"].privacy_.to_dict()))
-    model = document["releases"][1]["event"]
+    model = fits["center"].privacy_.releases[1].event.to_dict()
     document["event"] = {"type": "repeated", "event": model, "count": 5}
     verification = verify(Certificate.from_dict(document))
     assert any("accounted for" in finding for finding in verification.findings)

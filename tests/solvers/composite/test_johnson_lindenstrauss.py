@@ -238,7 +238,7 @@ def test_certificates_hold_and_wrong_ones_do_not():
         put("plan.method.inner.method.data.n_features", 13),
         put("plan.method.inner.data.row_norm", half),
         put("plan.method.inner.adjacency", "replace_one"),
-        put("plan.method.inner.method.noise_multiplier", double),
+        put("plan.method.inner.method.noise.noise_multiplier", double),
         put("plan.method.data.n_features", 59),
         both(
             put("plan.method.inner.data.n_features", 13),
