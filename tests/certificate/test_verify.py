@@ -268,13 +268,12 @@ class TestPlantedBugs:
 
         monkeypatch.setattr(GaussianNoise, "scale", smaller)
         certificate = fit_classifier().privacy_
-        # Found by those who have the bug as well, unless it is within what a grid adds.
-        buggy = [] if share > 0.9999 else verify(forged(certificate)).findings
+        buggy = verify(forged(certificate)).findings
         monkeypatch.undo()
-        for findings in (
-            buggy or verify(forged(certificate)).findings,
-            verify(certificate).findings,
-        ):
+        found = [verify(forged(certificate)).findings]
+        # Those who have the bug find it as well, unless it is within what a grid adds.
+        found += [buggy] if share < 0.9999 else []
+        for findings in found:
             assert any(one.startswith("noise was large enough") for one in findings)
 
     def test_forgotten_factor_of_replace_one(self, monkeypatch):
