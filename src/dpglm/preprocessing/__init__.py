@@ -1,4 +1,4 @@
-"""Transformers that prepare rows for a private fit, and private steps that learn a map of them."""
+"""Data-independent transformers, and private preprocessing steps."""
 
 from dpglm.preprocessing.base import PlannedStep, Preprocessor
 from dpglm.preprocessing.center import Center

@@ -56,7 +56,7 @@ class PlannedStep(abc.ABC):
     @property
     @abc.abstractmethod
     def releases(self) -> tuple[AnyRelease, ...]:
-        """Everything that leaves, each kind with the bound and the noise that pay for it."""
+        """All releases of the step, with their sensitivities and noise."""
 
     @property
     @abc.abstractmethod
@@ -73,7 +73,7 @@ class PlannedStep(abc.ABC):
 
     @abc.abstractmethod
     def learn(self, oracle: Oracle, seed: int) -> RowMap:
-        """Learn the map; all that is learned about rows comes from ``oracle``'s releases.
+        """Learn the map from releases of ``oracle`` alone.
 
         ``seed``, 64 random bits, is public randomness that no row had a part in.
         """

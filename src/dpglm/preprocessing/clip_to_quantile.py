@@ -1,4 +1,4 @@
-"""Private scale of all rows: divide them by a radius within which most of them lie."""
+"""Private scaling of rows by a quantile of their norms."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _QUANTILE = 0.9
 @final
 @dataclass(frozen=True)
 class ClipToQuantile(Preprocessor):
-    """Divide rows by a private radius within which most of them lie, and shorten the others to it.
+    """Divide rows by a private quantile of their norms, and clip them to length 1.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Private centring whose error goes by how far rows are apart, not by how far from zero."""
+"""Private centring whose error scales with the spread of the rows, not with their norm."""
 
 from __future__ import annotations
 

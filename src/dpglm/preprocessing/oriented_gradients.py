@@ -1,4 +1,4 @@
-"""OrientedGradients: images become histograms of the directions in which they get brighter."""
+"""OrientedGradients: histograms of oriented gradients of images."""
 
 from __future__ import annotations
 

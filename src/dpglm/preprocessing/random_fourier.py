@@ -1,4 +1,4 @@
-"""RandomFourierFeatures: a public random map after which a linear model is a kernel machine."""
+"""RandomFourierFeatures: a data-independent approximation of a Gaussian kernel."""
 
 from __future__ import annotations
 

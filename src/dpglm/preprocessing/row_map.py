@@ -1,4 +1,4 @@
-"""Affine maps of rows that were learned from releases, and the way back for coefficients."""
+"""Affine maps of rows learned from releases, and coefficients in the original coordinates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Private whitening: rows in coordinates in which they spread alike in every direction."""
+"""Private whitening: rows in coordinates in which their second moment is near the identity."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SHARE = 0.05
 @final
 @dataclass(frozen=True)
 class Whiten(Preprocessor):
-    """Turn and stretch rows by a private second moment, so that all directions look alike.
+    """Rotate and scale rows by a private second moment, so that directions have equal spread.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""How one of several trained models is chosen on the part of the rows kept for it."""
+"""Private choice of one of several models on rows held out for it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from dpglm.privacy.releases import AnyRelease, ScoreRelease
 __all__ = ["MOST_EPSILON", "Choice", "LeastLoss", "LeastLossByNorm", "epsilon_of_choice"]
 
 MOST_EPSILON = 50.0
-"""No choice costs more: odds of e^50 leave nothing to gain."""
+"""Largest epsilon of a choice: odds of e^50 leave nothing to gain."""
 
 
 class Choice(abc.ABC):
@@ -42,7 +42,7 @@ class Choice(abc.ABC):
     def choose(
         self, models: Sequence[NDArray[np.float64]], oracle: Oracle, declared: AnyRelease
     ) -> NDArray[np.float64]:
-        """Choose a model by asking about rows that none of them was trained on."""
+        """Choose a model by a release about rows that none of them was trained on."""
 
 
 @final
@@ -107,7 +107,7 @@ class LeastLossByNorm(Choice):
 
 
 def epsilon_of_choice(budget: PrivacyBudget, adjacency: Adjacency) -> float:
-    """Return the largest epsilon of a choice that is all that is done with some rows.
+    """Return the largest epsilon of a choice that is the only release about some rows.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Training on disjoint parts of the rows, then a private choice on the part that is left."""
+"""Training on disjoint parts of the rows, then a private choice on a part held out."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class _Stage:
 @final
 @dataclass(frozen=True)
 class SelectionMethod(Method["SelectionState"]):
-    """Several trainings, and a choice of one of their models on rows that none of them saw.
+    """Several trainings, and a private choice of one of their models on rows held out.
 
     Parameters
     ----------

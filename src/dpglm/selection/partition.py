@@ -1,4 +1,4 @@
-"""How rows are divided into parts: by public randomness and their number alone."""
+"""Random partition of the rows, which depends on their number only."""
 
 from __future__ import annotations
 

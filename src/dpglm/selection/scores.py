@@ -1,4 +1,4 @@
-"""By what models are compared: what a row loses by a prediction, between 0 and a public bound."""
+"""Scores by which models are compared: a bounded error of each prediction."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["AbsoluteError", "Errors", "Score", "score_for"]
 
 
 class Score(abc.ABC):
-    """A loss that has nothing to do with how models are trained."""
+    """An error of predictions, whatever loss the models were trained with."""
 
     @property
     @abc.abstractmethod
@@ -31,7 +31,7 @@ class Score(abc.ABC):
 @final
 @dataclass(frozen=True)
 class Errors(Score):
-    """1 for a row that is classified wrongly.
+    """Misclassification: 1 for a row whose label is wrong, else 0.
 
     Examples
     --------
@@ -51,7 +51,7 @@ class Errors(Score):
 @final
 @dataclass(frozen=True)
 class AbsoluteError(Score):
-    """Distance from the target of a prediction that is held to the target's public range.
+    """Absolute error of predictions, clipped to the public range of the target.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ class AbsoluteError(Score):
 
 
 def score_for(loss: Loss, data: DataSpec) -> Score:
-    """Errors for classes, distances for numbers.
+    """Return the score of a loss: misclassification for classes, absolute error for numbers.
 
     Parameters
     ----------

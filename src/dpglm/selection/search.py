@@ -1,4 +1,4 @@
-"""Solvers that train several candidates, and release the best one for one budget."""
+"""Solvers that train several candidates and release the best one under one budget."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class _LeastScore(Choice):
 @final
 @dataclass(frozen=True)
 class HeldOutSearch(_Search):
-    """Trains every candidate on some rows, and chooses one on the others.
+    """Trains every candidate on one part of the rows and chooses one on the other.
 
     Parameters
     ----------
@@ -167,7 +167,7 @@ class HeldOutSearch(_Search):
 @final
 @dataclass(frozen=True)
 class RepeatedSearch(_Search):
-    """Trains candidates drawn at random, a random number of times, and keeps the best one.
+    """Trains randomly drawn candidates a random number of times and keeps the best one.
 
     Parameters
     ----------
@@ -401,7 +401,7 @@ class RepeatedSearchMethod(Method["RepeatedSearchState"]):
 
 
 def _train(plan: Plan, oracle: Oracle) -> tuple[NDArray[np.float64], float | NDArray[np.float64]]:
-    """Run a plan to its end, for the model and the noise in it.
+    """Run a plan; return the model and the noise in it.
 
     ``oracle.curator`` records what is released.
     """

@@ -1,4 +1,4 @@
-"""What each of several trainings on the same rows gets of a budget that all of them share."""
+"""Division of a budget among several trainings on the same rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _START = 0.7
 
 
 def shared_budget(budget: PrivacyBudget, count: int, *, gaussian: bool) -> PrivacyBudget:
-    """Budget of one of several trainings on the same rows, by what their proofs allow.
+    """Budget of one of several trainings on the same rows.
 
     Parameters
     ----------
