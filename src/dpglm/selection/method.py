@@ -45,6 +45,14 @@ class Training:
     part: int
     plan: Plan
 
+    @property
+    def releases(self) -> tuple[AnyRelease, ...]:
+        """Those of the plan, named after the training."""
+        return tuple(
+            dataclasses.replace(release, quantity=f"{self.name}: {release.quantity}")
+            for release in self.plan.method.releases
+        )
+
 
 @final
 @dataclass(frozen=True, eq=False)
@@ -140,11 +148,7 @@ class SelectionMethod(Method["SelectionState"]):
 
     @property
     def releases(self) -> tuple[AnyRelease, ...]:
-        inner = (
-            dataclasses.replace(release, quantity=f"{training.name}: {release.quantity}")
-            for training in self.trainings
-            for release in training.plan.method.releases
-        )
+        inner = (release for training in self.trainings for release in training.releases)
         return (*inner, self.chosen_by)
 
     @property

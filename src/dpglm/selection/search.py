@@ -335,11 +335,7 @@ class RepeatedSearchMethod(Method["RepeatedSearchState"]):
 
     @property
     def releases(self) -> tuple[AnyRelease, ...]:
-        inner = (
-            dataclasses.replace(release, quantity=f"{training.name}: {release.quantity}")
-            for training in self.trainings
-            for release in training.plan.method.releases
-        )
+        inner = (release for training in self.trainings for release in training.releases)
         return (*inner, self.scores)
 
     @property
