@@ -17,6 +17,7 @@ from pathlib import Path
 from benchmarks.bar import Bar
 from benchmarks.peers.table import write
 from benchmarks.step_cost.__main__ import about_machine
+from dpglm.solvers import SOLVERS
 
 __all__ = ["CASES", "PLANNING", "Case", "Measured", "main", "measure", "table"]
 
@@ -31,12 +32,12 @@ import json, resource, sys, time
 from dpglm.data.spec import DataSpec
 from dpglm.preprocessing import Center, Scale
 from dpglm.privacy import Adjacency, ApproximateDP, spent
-from dpglm.privacy.repetitions import NegativeBinomial
+from dpglm.privacy.selection.repetitions import NegativeBinomial
 from dpglm.problem import L1Ball, L2, L2Ball, Logistic, Problem, Squared
-from dpglm.report.recompute import recompute
+from dpglm.certificate.checker.recompute import recompute
 from dpglm.selection.search import Candidate, HeldOutSearch, RepeatedSearch
 from dpglm.solvers import *
-from dpglm.solvers.registry import SOLVERS
+from dpglm.solvers import SOLVERS
 
 def candidate(l2, settings):
     return Candidate({"l2": l2}, NoisySGD(**settings), lambda data: Problem(Logistic(), L2(l2)))
@@ -110,7 +111,7 @@ def _default(name: str, problem: str = "Problem(Logistic())", bar: float = _GAUS
 _RIDGE = "Problem(Logistic(), L2(0.1), L2Ball(5.0))"
 _LARGE = "n_steps=100_000, sampling_rate=0.001"
 _COUNTED = ("zero_out", "replace_one")  # relations under which the number of rows is public
-CASES = (
+_CHOSEN = (
     _default("accelerated_mirror_descent", "Problem(Logistic(), constraint=L2Ball(5.0))"),
     _default("auto"),
     _default("d2p2", bar=_OTHER),
@@ -158,6 +159,12 @@ CASES = (
         bar=None,
         relations=("zero_out",),
     ),
+)
+# A new solver is planned with its default settings.
+_PLANNED = " ".join(case.name for case in _CHOSEN)
+CASES = (
+    *_CHOSEN,
+    *(_default(name, bar=_OTHER) for name in SOLVERS if f"`{name}`" not in _PLANNED),
 )
 
 

@@ -18,8 +18,7 @@ from joblib import Parallel, delayed
 from dpglm.privacy import ApproximateDP
 from dpglm.privacy.noise import SeededNoise
 from dpglm.selection import BestIterate
-from dpglm.solvers import Solver, run
-from dpglm.solvers.registry import SOLVERS
+from dpglm.solvers import SOLVERS, Solver, run
 from experiments.problems import PROBLEMS, Task, predictions, risk, targets
 
 EPSILONS = (0.1, 1.0, 4.0)

@@ -55,6 +55,10 @@ def contents(index, source):
                 # The last section that names a page is where it belongs.
                 captions.pop(link, None)
                 captions[link] = (caption, title.replace("`", ""))
+    # A page beside an index in a folder of its own need not be linked to.
+    for page in sorted(index.parent.glob("*.md")) if index.parent != source else ():
+        if page != index and page.name not in captions:
+            captions[page.name] = ("Pages", page.stem)
     trees = {}
     for link, (caption, title) in captions.items():
         trees.setdefault(caption, []).append(f"{title} <{link}>\n")

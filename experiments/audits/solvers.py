@@ -14,6 +14,7 @@ from dpglm.privacy.noise import SystemNoise
 from dpglm.problem import L2, L1Ball, Logistic, Problem, Softmax, Squared
 from dpglm.solvers import (
     D2P2,
+    SOLVERS,
     SVRG,
     AcceleratedMirrorDescent,
     Auto,
@@ -139,7 +140,7 @@ def where_slope_and_curvature_are_worst(ratio: float) -> Setup:
 
 
 ONE_STEP = dataclasses.replace(STEPS, n_steps=1)
-CASES: list[Case] = [
+CHOSEN: list[Case] = [
     *solver_cases("noisy_gd", STEPS, variant="every iterate", runs=4.0),
     *solver_cases(
         "noisy_gd", ONE_STEP, data=ONE_COLUMN, variant="exact laws of one step", setup=exact
@@ -364,5 +365,14 @@ CASES: list[Case] = [
         data=WITH_INTERCEPT,
         variant="its theoretical form",
         why=AT_ONCE,
+    ),
+]
+# A new solver is attacked with its default settings.
+CASES = [
+    *CHOSEN,
+    *(
+        case
+        for name in SOLVERS.keys() - {case.subject for case in CHOSEN}
+        for case in solver_cases(name, SOLVERS[name]())
     ),
 ]

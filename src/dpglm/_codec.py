@@ -45,6 +45,7 @@ from dpglm._json import (
     shown,
     text,
 )
+from dpglm._registry import snake_case
 
 __all__ = ["decode", "encode", "type_name"]
 
@@ -52,7 +53,6 @@ T = TypeVar("T")
 
 _TYPE = "type"
 _PACKAGE = __name__.partition(".")[0]
-_WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _INFINITE = {"inf": math.inf, "-inf": -math.inf}
 # What constructors raise for values that are of their types and yet make no sense.
 _REFUSALS = (ArithmeticError, AttributeError, LookupError, TypeError)
@@ -134,7 +134,7 @@ def type_name(kind: type) -> str:
         return own
     if kind.__module__.partition(".")[0] != _PACKAGE:
         return f"{kind.__module__}.{kind.__qualname__}"
-    return _WORDS.sub("_", kind.__qualname__).lower()
+    return snake_case(kind.__qualname__)
 
 
 @final

@@ -1,7 +1,7 @@
 """The benchmark of planning: it plans every solver, and writes what it measured."""
 
 from benchmarks.planning import CASES, Case, Measured, measure, table
-from dpglm.solvers.registry import SOLVERS
+from dpglm.solvers import SOLVERS
 
 
 def test_every_solver_is_planned():

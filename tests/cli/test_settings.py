@@ -10,7 +10,7 @@ import pytest
 from dpglm.cli.options import _NOT_SETTABLE, ESTIMATORS, estimator_class, make_estimator
 from dpglm.cli.settings import settings_of
 from dpglm.report.model_file import load_model
-from dpglm.solvers.registry import SOLVERS
+from dpglm.solvers import SOLVERS
 
 TEXTS = (
     *("true", "True", "TRUE", "false", "False", "fAlSe", "none", "None", "null", "yes", "no", "on"),

@@ -13,7 +13,7 @@ import dpglm.selection
 from dpglm.audit import PLANTED
 from dpglm.privacy.noise import l2 as l2_noise
 from dpglm.privacy.selection import choices, rank_choices
-from dpglm.solvers.registry import SOLVERS
+from dpglm.solvers import SOLVERS
 from experiments.audits import __main__ as command
 from experiments.audits import local, table
 from experiments.audits.campaign import CAMPAIGN

@@ -6,7 +6,7 @@ import pytest
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
 from dpglm.problem import L2, Logistic, Problem
-from dpglm.solvers.registry import SOLVERS
+from dpglm.solvers import SOLVERS
 from experiments import solver_table
 from experiments.problems import PROBLEMS, Task, risk, solved_task
 

@@ -91,6 +91,7 @@ from dpglm.solvers import (
     dpsgd_f,
     pure_gd,
 )
+from dpglm.solvers import SOLVERS as NAMED
 
 __all__ = ["Setting", "settings_and_rows"]
 
@@ -164,7 +165,7 @@ def _candidates(one: Solver, other: Solver) -> tuple[Candidate, ...]:
     return tuple(Candidate({"solver": j}, s, problem) for j, s in enumerate((one, other)))
 
 
-SOLVERS: tuple[Solver, ...] = (
+OPTIONS: tuple[Solver, ...] = (
     Auto(),
     Auto(may_copy=False),
     FEW,
@@ -237,6 +238,11 @@ SOLVERS: tuple[Solver, ...] = (
     RepeatedSearch(_candidates(FEW, Newton(n_steps=2)), NegativeBinomial(0.5), 0.1),
     RepeatedSearch(_candidates(FEW, OutputPerturbation()), PoissonNumber(2.0), 0.2),
     RepeatedSearch(_candidates(NoisySGD(n_steps=3), FEW), NegativeBinomial(0.5), 0.1),
+)
+# A new solver is asked with its default settings.
+SOLVERS: tuple[Solver, ...] = (
+    *OPTIONS,
+    *(one for one in (make() for make in NAMED.values()) if type(one) not in map(type, OPTIONS)),
 )
 
 

@@ -41,8 +41,7 @@ from dpglm.preprocessing import Center, ClipToQuantile, RandomProjection, Scale,
 from dpglm.privacy import Adjacency
 from dpglm.problem import L2Ball
 from dpglm.selection import BestIterate, ConfidenceBoosting, NormGridSearch
-from dpglm.solvers import NoisySGD, UniformAverage
-from dpglm.solvers.registry import SOLVERS
+from dpglm.solvers import SOLVERS, NoisySGD, UniformAverage
 from tests.laws.budgets import examples
 from tests.laws.transcripts import Transcript, excess, listening
 

@@ -41,8 +41,8 @@ from dpglm.problem.regularizers import Regularizer
 from dpglm.report import load_model, save_model
 from dpglm.selection.choices import Choice
 from dpglm.selection.scores import Score
+from dpglm.solvers import SOLVERS as NAMED
 from dpglm.solvers import Method, NoisyGD, Plan, Solver, run
-from dpglm.solvers.registry import SOLVERS as NAMED
 from tests.laws.asked import SOLVERS
 from tests.laws.test_loss_laws import CASES
 

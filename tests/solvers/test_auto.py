@@ -9,6 +9,7 @@ from dpglm.preprocessing import Center, Whiten
 from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP
 from dpglm.problem import L1, L2, L2Ball, Logistic, Problem, Savage, Softmax, Squared
 from dpglm.solvers import (
+    SOLVERS,
     Auto,
     Newton,
     NoisyGD,
@@ -19,7 +20,6 @@ from dpglm.solvers import (
     pure_gd,
 )
 from dpglm.solvers.minimizer.objective_perturbation import ObjectivePerturbationMethod
-from dpglm.solvers.registry import SOLVERS
 
 SMALL = DataSpec(1000, 20, target_low=-1.0, target_high=1.0)
 BUDGET = ApproximateDP(1.0, 1e-5)

@@ -1,5 +1,9 @@
 """The mathematics of a fit: losses, penalties and constraints, free of data and of privacy."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from dpglm._registry import makers_in
 from dpglm.problem.clipped import ClippedLoss, clipped_slope, clipped_value
 from dpglm.problem.constraints import Box, Constraint, L1Ball, L2Ball, Simplex, Unconstrained
 from dpglm.problem.hinge_losses import Hinge, SmoothedHinge, SquaredHinge
@@ -18,7 +22,6 @@ from dpglm.problem.loss import ConvexScalarLoss, Loss, Target
 from dpglm.problem.losses import Huber, Logistic, Poisson, Softmax, Squared
 from dpglm.problem.one_vs_rest import OneVsRest
 from dpglm.problem.problem import Problem
-from dpglm.problem.registry import losses_in
 from dpglm.problem.regularizers import L1, L2, ElasticNet, GroupLasso, NoPenalty, Regularizer
 from dpglm.problem.robust_losses import Savage, Tangent, Tempered
 
@@ -66,5 +69,7 @@ __all__ = [
     "clipped_value",
 ]
 
-LOSSES = losses_in(globals())
+LOSSES: Mapping[str, Loss] = MappingProxyType(
+    {name: make() for name, make in makers_in(globals(), Loss).items()}
+)
 """Each loss that needs no settings, by the name that estimators take."""

@@ -1,5 +1,9 @@
 """Solvers: plans made before data, one loop that runs them, and one file per algorithm."""
 
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from dpglm._registry import makers_in
 from dpglm.data.projection import Embedding, GaussianEmbedding, SparseEmbedding
 from dpglm.solvers.auto import Auto, choose
 from dpglm.solvers.base import Method, Plan, Solution, Solver, StepInfo
@@ -27,7 +31,6 @@ from dpglm.solvers.parts.schedules import (
     LinearDecay,
     Schedule,
 )
-from dpglm.solvers.registry import SOLVERS
 from dpglm.solvers.run import run
 from dpglm.solvers.second_order.newton import Newton
 from dpglm.solvers.second_order.sufficient_statistics import SufficientStatistics
@@ -77,3 +80,6 @@ __all__ = [
     "pure_gd",
     "run",
 ]
+
+SOLVERS: Mapping[str, Callable[[], Solver]] = MappingProxyType(makers_in(globals(), Solver))
+"""A solver with its default settings for each name that estimators accept."""

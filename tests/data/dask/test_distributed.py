@@ -40,9 +40,8 @@ from dpglm.problem import (
     Squared,
     Unconstrained,
 )
-from dpglm.solvers import run
+from dpglm.solvers import SOLVERS, run
 from dpglm.solvers.gradient.noisy_gd import NoisyGD
-from dpglm.solvers.registry import SOLVERS
 from tests.slowly import some_quickly
 
 N_ROWS, N_FEATURES, CHUNKS = 1000, 5, (400, 1, 0, 350, 249)

@@ -49,8 +49,7 @@ from dpglm.problem import (
     Tempered,
     Unconstrained,
 )
-from dpglm.solvers import NoisySGD, Preprocessed, run
-from dpglm.solvers.registry import SOLVERS
+from dpglm.solvers import SOLVERS, NoisySGD, Preprocessed, run
 
 DTYPES = ["float32", "float64"]
 N_CLASSES = 3

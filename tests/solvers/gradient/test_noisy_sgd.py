@@ -16,8 +16,7 @@ from dpglm.privacy.accounting.calibrate import within_budget
 from dpglm.privacy.events import Gaussian, PoissonSampled, Repeated
 from dpglm.privacy.noise import SeededNoise
 from dpglm.problem import Logistic, Problem
-from dpglm.solvers import Constant, InverseSqrt, NoisyGD, NoisySGD, UniformAverage, run
-from dpglm.solvers.registry import SOLVERS
+from dpglm.solvers import SOLVERS, Constant, InverseSqrt, NoisyGD, NoisySGD, UniformAverage, run
 
 DATA = DataSpec(n_rows=2000, n_features=4)
 PROBLEM = Problem(Logistic())

@@ -164,7 +164,7 @@ def audit(
 
 def _solver(name: str, settings: tuple[str, ...]) -> Any:
     """Make a solver of few steps, with the settings that were given."""
-    from dpglm.solvers.registry import SOLVERS
+    from dpglm.solvers import SOLVERS
 
     if name not in SOLVERS:
         raise InputError(f"--solver {name}: must be one of {', '.join(SOLVERS)}")

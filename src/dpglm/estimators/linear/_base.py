@@ -33,10 +33,10 @@ from dpglm.estimators.linear._identity import identity
 from dpglm.estimators.linear._targets import Task
 from dpglm.estimators.linear._watching import heard, showing
 from dpglm.problem import Constraint, Problem, Regularizer
+from dpglm.solvers import SOLVERS
 from dpglm.solvers.auto import Auto
 from dpglm.solvers.base import Plan, Solver, StepInfo
 from dpglm.solvers.checkpoint import CheckpointFile
-from dpglm.solvers.registry import SOLVERS
 from dpglm.solvers.run import run
 from dpglm.tables.finite import unmasked
 from dpglm.tables.given import NO_WEIGHT, as_weights, check_not_missing
