@@ -131,9 +131,9 @@ def test_in_words():
     start = statement.index("Who spent what")
     lines = statement[start : statement.index("What was treated as public")].strip().split("\n")
     assert len(lines) == 3
-    assert lines[1].startswith("  - center: row sum (noise multiplier ")
+    assert lines[1].startswith("  - center: row sum (standard deviation ")
     assert lines[1].endswith(", 10 % of mu^2.")
-    assert "5 times, noise multiplier" in lines[2]
+    assert "5 times, standard deviation" in lines[2]
     # An epsilon is never written smaller than it is.
     shown = float(lines[1].partition("epsilon = ")[2].partition(" ")[0])
     assert shown >= found[0].epsilon

@@ -143,10 +143,12 @@ def spending_in_words(one: Spending) -> str:
 
     Examples
     --------
-    >>> from dpglm.privacy.events import Gaussian
-    >>> release = Release("row sum", Gaussian(20.0), 1, 1.0, 20.0, 20.0, 5)
-    >>> spending_in_words(Spending("center", (release,), 0.1675, 0.05, True, 0.035))
-    'center: row sum (noise multiplier 20); epsilon = 0.1675 by itself; mu = 0.05, 3.5 % of mu^2'
+    >>> from dpglm.privacy.noise.additive import GaussianNoise
+    >>> from dpglm.privacy.releases import Release
+    >>> release = Release("row sum", GaussianNoise(20.0), Adjacency.ZERO_OUT, 1.0, 5)
+    >>> print(spending_in_words(Spending("center", (release,), 0.1675, 0.05, True, 0.035)))
+    center: row sum (standard deviation 20 x sensitivity); epsilon = 0.1675 by itself; mu = 0.05,
+    3.5 % of mu^2
     """
     released = ", ".join(_in_words(release) for release in one.releases)
     if not released:
@@ -161,4 +163,4 @@ def spending_in_words(one: Spending) -> str:
 
 def _in_words(release: AnyRelease) -> str:
     times = "" if release.count == 1 else f"{release.count} times, "
-    return f"{release.quantity} ({times}noise multiplier {plain_number(release.noise_multiplier)})"
+    return f"{release.quantity} ({times}{release.mechanism.in_words})"

@@ -74,6 +74,11 @@ class Mechanism(abc.ABC, Generic[V, R]):
     def multiplier(self) -> float:
         """Scale of the noise over the sensitivity."""
 
+    @property
+    def in_words(self) -> str:
+        """How much noise there is, in words."""
+        return f"scale {self.multiplier:.4g} x sensitivity"
+
     def with_multiplier(self, multiplier: float) -> Self:
         """Return the same kind of noise with another scale over the sensitivity.
 

@@ -185,7 +185,7 @@ def _settings(certificate: Certificate, plan: Plan) -> dict[str, list[tuple[str,
         groups[f"Noise in each {release.quantity}"] = [
             ("times", release.count),
             ("bound on what a row contributes", release.contribution_bound),
-            ("noise multiplier", release.noise_multiplier),
+            ("noise", release.mechanism.in_words),
             ("scale of the noise", release.noise_scale),
             ("values", release.coordinates),
         ]

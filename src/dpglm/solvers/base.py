@@ -420,8 +420,7 @@ def check_same(part: Any, plan: Plan, names: Iterable[str] = _FACTS) -> None:
 def _in_words(release: AnyRelease) -> str:
     times = "" if release.count == 1 else f", {release.count} times"
     return (
-        f"{release.quantity}{times}: noise multiplier {release.noise_multiplier:.4g} on "
-        f"{release.coordinates} values"
+        f"{release.quantity}{times}: {release.mechanism.in_words} on {release.coordinates} values"
     )
 
 

@@ -73,6 +73,10 @@ class GaussianNoise(Mechanism[_Array, _Array]):
     def event(self) -> Gaussian:
         return Gaussian(self.multiplier)
 
+    @property
+    def in_words(self) -> str:
+        return f"standard deviation {self.noise_multiplier:.4g} x sensitivity"
+
     def with_multiplier(self, multiplier: float) -> Self:
         return type(self)(multiplier)
 
@@ -111,6 +115,10 @@ class ProjectedGaussianNoise(Mechanism[_Array, _Array]):
     @property
     def event(self) -> ProjectedGaussian:
         return ProjectedGaussian(self.multiplier, self.dimension)
+
+    @property
+    def in_words(self) -> str:
+        return f"standard deviation {self.noise_multiplier:.4g} x sensitivity"
 
     def with_multiplier(self, multiplier: float) -> Self:
         return type(self)(multiplier, self.dimension)
@@ -216,6 +224,10 @@ class LocalGaussianNoise(Mechanism[Messages, _Array]):
     @property
     def event(self) -> Event:
         return Gaussian(self.multiplier)
+
+    @property
+    def in_words(self) -> str:
+        return f"standard deviation {self.noise_multiplier:.4g} x sensitivity in each message"
 
     def with_multiplier(self, multiplier: float) -> Self:
         return type(self)(multiplier, self.most_senders)

@@ -67,6 +67,10 @@ class GaussianLinearTerm(Mechanism[_Shape, SecretNoise]):
     def event(self) -> Event:
         return ObjectivePerturbation(self.multiplier, self.curvature_ratio)
 
+    @property
+    def in_words(self) -> str:
+        return f"standard deviation {self.noise_multiplier:.4g} x sensitivity"
+
     def with_multiplier(self, multiplier: float) -> Self:
         return type(self)(multiplier, self.curvature_ratio)
 

@@ -62,6 +62,10 @@ class PermuteAndFlip(Mechanism[_Scores, int]):
     def multiplier(self) -> float:
         return 1.0 / self.epsilon
 
+    @property
+    def in_words(self) -> str:
+        return f"permute-and-flip, epsilon {self.epsilon:.4g}"
+
     def draw(self, release: Release[_Scores, int], value: _Scores, source: NoiseSource) -> int:
         return permute_and_flip(value, release.sensitivity, self.epsilon, source)
 
@@ -93,6 +97,10 @@ class ExponentialMechanism(Mechanism[_Scores, int]):
     @property
     def multiplier(self) -> float:
         return 2.0 / self.epsilon
+
+    @property
+    def in_words(self) -> str:
+        return f"exponential mechanism, epsilon {self.epsilon:.4g}"
 
     def draw(self, release: Release[_Scores, int], value: _Scores, source: NoiseSource) -> int:
         return exponential_mechanism(value, release.sensitivity, self.epsilon, source)
@@ -152,6 +160,10 @@ class GeneralizedExponentialMechanism(Mechanism[BoundedScores, int]):
     def multiplier(self) -> float:
         return 2.0 / self.epsilon
 
+    @property
+    def in_words(self) -> str:
+        return f"generalised exponential mechanism, epsilon {self.epsilon:.4g}"
+
     def draw(
         self, release: Release[BoundedScores, int], value: BoundedScores, source: NoiseSource
     ) -> int:
@@ -208,6 +220,10 @@ class ExponentialMechanismOverRuns(Mechanism[Runs, int]):
     def multiplier(self) -> float:
         return 2.0 / self.epsilon
 
+    @property
+    def in_words(self) -> str:
+        return f"exponential mechanism, epsilon {self.epsilon:.4g}"
+
     def draw(self, release: Release[Runs, int], value: Runs, source: NoiseSource) -> int:
         return exponential_mechanism_in_runs(
             value.scores, value.lengths, release.sensitivity, self.epsilon, source
@@ -245,6 +261,10 @@ class AboveThreshold(Mechanism[NDArray[np.int64], int]):
     @property
     def multiplier(self) -> float:
         return 1.0 / self.epsilon
+
+    @property
+    def in_words(self) -> str:
+        return f"above-threshold, epsilon {self.epsilon:.4g}"
 
     def draw(
         self,
