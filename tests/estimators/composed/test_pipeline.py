@@ -540,8 +540,8 @@ def put(path, change):
 
 FORGERIES = {
     "epsilon": put(["epsilon"], lambda old: 0.9 * old),
-    "noise of a step": put(["releases", 0, "noise_multiplier"], lambda old: 2 * old),
-    "noise of the model": put(["releases", 1, "noise_scale"], lambda old: old / 2),
+    "noise of a step": put(["releases", 0, "mechanism", "noise_multiplier"], lambda old: 2 * old),
+    "noise of the model": put(["noise_scales", 1], lambda old: old / 2),
     "a step left out": put(["releases"], lambda old: old[1:]),
     "a stage left out": put(["plan", "method", "steps"], lambda old: []),
     "another stage": put(["releases", 0, "quantity"], lambda old: "model: row sum"),

@@ -300,7 +300,7 @@ def test_check_estimator(estimator, check):
     "forge",
     [
         lambda record: record.update(epsilon=0.5),
-        lambda record: record["releases"][0].update(noise_scale=1.0),
+        lambda record: record.update(noise_scales=[1.0]),
         lambda record: record["plan"]["method"]["steps"][0].update(noise_multiplier=99.0),
         lambda record: record.update(public_facts=record["public_facts"][:1]),
         lambda record: record.update(loss="Logistic()"),
