@@ -1,8 +1,9 @@
 """Epsilon of many events and noise of many plans, with the time that each takes.
 
 ``python -m benchmarks.accounting --out FILE`` computes the grid, some minutes on one core.
-``python -m benchmarks.accounting --compare OLD NEW`` compares two such files: how much epsilon and
-noise grew at most, and how the time changed. ``--only TEXT`` keeps the cases whose name has the text.
+``python -m benchmarks.accounting --compare OLD NEW`` compares two such files: how much epsilon
+and noise grew at most, and how the time changed. ``--only TEXT`` keeps the cases whose name has the
+text.
 """
 
 from __future__ import annotations
@@ -87,9 +88,7 @@ def _epsilon(name: str, event: Event, relation: Adjacency, delta: float) -> Case
     )
 
 
-def _noise(
-    name: str, make: Callable[[float], Event], relation: Adjacency, epsilon: float
-) -> Case:
+def _noise(name: str, make: Callable[[float], Event], relation: Adjacency, epsilon: float) -> Case:
     budget = ApproximateDP(epsilon, 1e-5)
     return Case(
         f"noise, {relation.value}, epsilon={epsilon:g}: {name}",
@@ -102,7 +101,10 @@ def _composed() -> Iterator[tuple[str, Event]]:
         spread = math.sqrt(steps)
         for size in (0.3, 1.0):
             yield f"pure {size:g} steps={steps}", Repeated(Pure(size / spread), steps)
-            yield f"bounded range {size:g} steps={steps}", _times(BoundedRange(size / spread), steps)
+            yield (
+                f"bounded range {size:g} steps={steps}",
+                _times(BoundedRange(size / spread), steps),
+            )
             yield f"laplace {size:g} steps={steps}", _times(Laplace(spread / size), steps)
             for dimension in (1, 30):
                 projected = ProjectedGaussian(spread * 3.0 / size, dimension)
@@ -227,7 +229,8 @@ def compare(
     worse = sorted(both, key=lambda name: -growth[name])
     yield f"{len(both)} cases, {sum(growth[name] > 1.001 for name in both)} grew by over 0.1 %"
     for name in worse[:20]:
-        yield f"{100.0 * (growth[name] - 1.0):+.4f} %  {old[name][0]:.6g} -> {new[name][0]:.6g}  {name}"
+        change = f"{old[name][0]:.6g} -> {new[name][0]:.6g}"
+        yield f"{100.0 * (growth[name] - 1.0):+.4f} %  {change}  {name}"
     for kind in ("epsilon", "noise"):
         times = [
             (sum(which[name][1] for name in both if name.startswith(kind))) for which in (old, new)

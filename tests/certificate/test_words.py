@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dpglm._words import plain_number, rounded_up
 from dpglm.certificate.statement import value_in_words
-from dpglm.certificate.words import describe_event, plain_number, rounded_up
 from dpglm.privacy.events import (
     Composed,
     Gaussian,
@@ -15,6 +15,7 @@ from dpglm.privacy.events import (
     LastIterate,
     PoissonSampled,
     Repeated,
+    describe_event,
 )
 
 

@@ -9,8 +9,6 @@ import pytest
 from dpglm.privacy.accounting.accountants import (
     FourierAccountant,
     GaussianAccountant,
-    MixtureAccountant,
-    PLDAccountant,
     RenyiAccountant,
     accountant_for,
 )
@@ -32,6 +30,7 @@ from dpglm.privacy.events import (
     event_from_dict,
 )
 from dpglm.privacy.selection.repetitions import NegativeBinomial, PoissonNumber
+from tests.privacy.pld import PLD
 
 # One row per event: how to make it from a noise multiplier.
 EVENTS = {
@@ -53,8 +52,7 @@ EVENTS = {
 RENYI = RenyiAccountant()
 TIGHT = [
     GaussianAccountant(),
-    MixtureAccountant(),
-    PLDAccountant(),
+    PLD(),
     FourierAccountant(0.05, 20_000),
 ]
 ACCOUNTANTS = [*TIGHT, RENYI]
@@ -160,7 +158,7 @@ def test_accountants_agree(name, adjacency):
 
 
 @pytest.mark.parametrize(
-    "accountant", [PLDAccountant(), FourierAccountant(0.05, 20_000)], ids=lambda one: one.name
+    "accountant", [PLD(), FourierAccountant(0.05, 20_000)], ids=lambda one: one.name
 )
 @pytest.mark.parametrize("adjacency", Adjacency)
 def test_sampling_more_rows_costs_more_and_never_more_than_all(accountant, adjacency):

@@ -22,22 +22,21 @@ from dpglm.ledger.filters import make_filter
 from dpglm.oracle import gradients
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import clipped_gradient_sum
-from dpglm.privacy.accounting.accountants import PLDAccountant, accountant_for
+from dpglm.privacy.accounting.accountants import accountant_for
 from dpglm.privacy.accounting.convolution import fourier
-from dpglm.privacy.accounting.convolution.rare_losses import Scaled
 from dpglm.privacy.accounting.convolution.tilted_sums import Mixture
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import ApproximateDP, GaussianDP
-from dpglm.privacy.events import Composed, Gaussian, Laplace, PoissonSampled, Repeated
-from dpglm.privacy.events import basic as basic_events
 from dpglm.privacy.noise import additive
 from dpglm.privacy.releases import Bounded
 from dpglm.privacy.selection import mechanisms as selections
+from dpglm.privacy.events import Composed, Gaussian, Laplace, PoissonSampled, Repeated, base
 from dpglm.problem import Logistic, Problem
 from dpglm.selection import BestIterate, ConfidenceBoosting, NormGridSearch
 from dpglm.solvers.gradient import noisy_gd
 from tests.laws.transcripts import listening
 from tests.pitfalls.support import PLANNED, SHORT, caught, model, small, unasked
+from tests.privacy.pld import PLD
 
 
 def normal(x, mean, std):
@@ -369,7 +368,7 @@ def noise_is_never_free():
 
 
 def test_pitfall_26_noise_without_end_is_refused_and_not_free():
-    bug = mock.patch.object(basic_events, "LARGEST", math.inf)
+    bug = mock.patch.object(base, "LARGEST", math.inf)
     caught(bug, noise_is_never_free)
 
 
@@ -380,7 +379,7 @@ def honest_claims_hold_and_costly_ones_are_not_begun():
     # Claimed by another accountant than the one that checks, which has seen nothing yet.
     fourier._orders.cache_clear()
     rare = Repeated(PoissonSampled(1e-5, Gaussian(0.6)), 100)
-    claimed = PLDAccountant().epsilon(rare, Adjacency.ZERO_OUT, 1e-7)
+    claimed = PLD(2).epsilon(rare, Adjacency.ZERO_OUT, 1e-7)
     for one in recompute(rare, Adjacency.ZERO_OUT, claimed, 1e-7):
         assert one.delta <= 1e-7 * (1.0 + one.tolerance)
     deadly = Repeated(PoissonSampled(1e-6, Gaussian(0.1)), 10**6)
@@ -392,8 +391,8 @@ def honest_claims_hold_and_costly_ones_are_not_begun():
 
 
 def test_pitfall_29_honest_claims_hold_and_costly_ones_are_not_begun():
-    def whole(law, width, fraction, variance, alone):
-        return [Scaled(law, width)]
+    def whole(law, count, width, *others):
+        return [(law, width)]
 
     caught(
         mock.patch.object(fourier, "split", whole), honest_claims_hold_and_costly_ones_are_not_begun

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
-from dpglm.certificate.words import rounded_up
+from dpglm._words import rounded_up
 
 if TYPE_CHECKING:
     from dpglm.certificate.certificate import Certificate

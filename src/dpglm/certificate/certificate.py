@@ -18,12 +18,12 @@ from dpglm._codec import decode, encode
 from dpglm._html import card
 from dpglm._json import at, check_kind, in_file, load
 from dpglm._validation import check_real
+from dpglm._words import rounded_up
 from dpglm.certificate import statement
 from dpglm.certificate.cautions import cautions
 from dpglm.certificate.facts import PublicFact
 from dpglm.certificate.spending import Spending, spending, spending_in_words
 from dpglm.certificate.statement import relation_in_words
-from dpglm.certificate.words import rounded_up
 from dpglm.data.spec import DataSpec
 from dpglm.exceptions import TooCostlyError
 from dpglm.ledger.entry import LedgerReference

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
-from dpglm.certificate.words import plain_number, rounded_up
+from dpglm._words import plain_number, rounded_up
 from dpglm.privacy import gdp
 from dpglm.privacy.accounting.accountants import GaussianAccountant, accountant_for
 from dpglm.privacy.adjacency import Adjacency

@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from dpglm._words import plain_number, rounded_up
 from dpglm.certificate.cautions import SCOPE
-from dpglm.certificate.words import describe_event, plain_number, rounded_up
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.events import Event
+from dpglm.privacy.events import Event, describe_event
 
 __all__ = [
     "provenance_in_words",

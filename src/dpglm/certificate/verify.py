@@ -10,6 +10,7 @@ from typing import final
 
 from dpglm._codec import encode
 from dpglm._html import card
+from dpglm._words import plain_number
 from dpglm.certificate.cautions import SCOPE
 from dpglm.certificate.certificate import (
     Certificate,
@@ -19,7 +20,6 @@ from dpglm.certificate.certificate import (
 )
 from dpglm.certificate.checker.cost import check_cost
 from dpglm.certificate.checker.recompute import Recomputation, gaussian_mu, recompute
-from dpglm.certificate.words import plain_number
 from dpglm.exceptions import TooCostlyError
 from dpglm.privacy.events import (
     Composed,

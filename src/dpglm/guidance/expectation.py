@@ -9,8 +9,8 @@ from typing import final
 import numpy as np
 
 from dpglm._html import card
+from dpglm._words import plain_number
 from dpglm.certificate.cautions import LARGEST_EPSILON, weak_delta, weak_epsilon
-from dpglm.certificate.words import plain_number
 from dpglm.guidance.coefficients import CoefficientTable
 from dpglm.privacy import gdp
 from dpglm.privacy.budget import ApproximateDP, default_delta

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 from scipy.special import log_expit, ndtri_exp
 
 from dpglm.privacy.accounting.accountant import check_parallel_parts
 from dpglm.privacy.accounting.accountants import GaussianAccountant
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.events import BoundedRange, Composed, Event, Laplace, Pure, Repeated
+from dpglm.privacy.events import Composed, Event, Mechanism, Repeated
 from dpglm.privacy.events.branches import branches
 
 __all__ = ["dominating_mu"]
@@ -43,6 +41,7 @@ def dominating_mu(event: Event, adjacency: Adjacency) -> float:
 
     Examples
     --------
+    >>> from dpglm.privacy.events import Pure
     >>> round(dominating_mu(Pure(0.1), Adjacency.ZERO_OUT), 5)
     0.12531
     """
@@ -55,8 +54,9 @@ def _mu(event: Event, adjacency: Adjacency) -> float:
     squares: list[float] = []
     gaussian: list[Event] = []
     for basic, count in event.terms():
-        if type(basic) in _PURE_EPSILON:
-            squares.append(count * _mu_of_pure(_PURE_EPSILON[type(basic)](basic)) ** 2)
+        epsilon = basic.pure_epsilon if isinstance(basic, Mechanism) else None
+        if epsilon is not None:
+            squares.append(count * _mu_of_pure(float(epsilon)) ** 2)
         else:
             gaussian.append(Repeated(basic, count))
     rest, accountant = Composed(tuple(gaussian)), GaussianAccountant()
@@ -73,10 +73,3 @@ def _mu(event: Event, adjacency: Adjacency) -> float:
 def _mu_of_pure(epsilon: float) -> float:
     # ndtri_exp loses digits, but none that matter, where its argument is close to log(1/2).
     return -2.0 * float(ndtri_exp(log_expit(-epsilon))) * _ROUNDING + 1e-14
-
-
-_PURE_EPSILON: dict[type[Event], Callable[[Any], float]] = {
-    Pure: lambda event: event.epsilon,
-    Laplace: lambda event: 1.0 / event.noise_multiplier,
-    BoundedRange: lambda event: event.epsilon,
-}

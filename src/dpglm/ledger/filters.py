@@ -15,7 +15,7 @@ from dpglm.ledger.dominating import dominating_mu
 from dpglm.ledger.odometer import USUAL_DELTA, brackets
 from dpglm.privacy import gdp
 from dpglm.privacy.accounting.accountants import accountant_for
-from dpglm.privacy.accounting.divergence import renyi_divergence
+from dpglm.privacy.accounting.renyi import renyi_divergence
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import ApproximateDP, PrivacyBudget, budget_from_dict
 from dpglm.privacy.events import Event

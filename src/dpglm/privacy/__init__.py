@@ -2,8 +2,6 @@
 
 from dpglm.privacy.accounting.accountants import Accountant as Accountant
 from dpglm.privacy.accounting.accountants import GaussianAccountant as GaussianAccountant
-from dpglm.privacy.accounting.accountants import MixtureAccountant as MixtureAccountant
-from dpglm.privacy.accounting.accountants import PLDAccountant as PLDAccountant
 from dpglm.privacy.accounting.accountants import RenyiAccountant as RenyiAccountant
 from dpglm.privacy.accounting.accountants import RepetitionAccountant as RepetitionAccountant
 from dpglm.privacy.accounting.accountants import TightestAccountant as TightestAccountant

@@ -9,11 +9,11 @@ from importlib import resources
 from typing import Any, TypeAlias
 
 from dpglm._html import visible
+from dpglm._words import plain_number, rounded_up
 from dpglm.certificate.certificate import Certificate
 from dpglm.certificate.statement import provenance_in_words, relation_in_words, value_in_words
 from dpglm.certificate.verdict import verdict
 from dpglm.certificate.verify import verify
-from dpglm.certificate.words import plain_number, rounded_up
 from dpglm.guidance.coefficients import CoefficientTable
 from dpglm.guidance.expectation import guidance
 from dpglm.ledger.files import write_text

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpglm.certificate.words import plain_number
+from dpglm._words import plain_number
 from dpglm.problem import ClippedLoss, ConvexScalarLoss, Target
 from dpglm.report.pictures import drawing as draw
 from dpglm.report.pictures.coefficient_picture import coefficients

@@ -12,7 +12,7 @@ from typing import Any, final
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-from dpglm.certificate.words import rounded_up
+from dpglm._words import rounded_up
 
 __all__ = ["Subject", "subject"]
 

@@ -10,7 +10,6 @@ from dpglm.certificate.checker.cost import check_cost
 from dpglm.certificate.checker.divergences import divergence_delta
 from dpglm.certificate.checker.hockey_sticks import HockeySticks
 from dpglm.certificate.checker.recompute import gaussian_mu, recompute
-from dpglm.certificate.words import describe_event
 from dpglm.exceptions import TooCostlyError
 from dpglm.privacy import gdp
 from dpglm.privacy.accounting.accountants import accountant_for
@@ -28,6 +27,7 @@ from dpglm.privacy.events import (
     Pure,
     RandomlyRepeated,
     Repeated,
+    describe_event,
 )
 from dpglm.privacy.selection.repetitions import NegativeBinomial, PoissonNumber
 

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from dpglm import LogisticRegression
-from dpglm.certificate.words import plain_number
+from dpglm._words import plain_number
 
 
 def test_says_what_the_estimators_own_plan_says(run):

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from dpglm.privacy import gdp
-from dpglm.privacy.accounting.accountants import PLDAccountant
 from dpglm.privacy.accounting.convolution.fourier import FourierAccountant
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.events import Composed, Gaussian, Laplace, PoissonSampled, Repeated
+from tests.privacy.pld import PLD
 
 dp_accounting = pytest.importorskip("dp_accounting")
 pld = pytest.importorskip("dp_accounting.pld")
@@ -55,7 +55,7 @@ def test_its_subsampled_replace_one_claim_is_refuted_by_one_exact_step():
     assert exact_delta > 5.0 * 1e-5
 
 
-@pytest.mark.parametrize("accountant", [PLDAccountant(), FourierAccountant()], ids=lambda a: a.name)
+@pytest.mark.parametrize("accountant", [PLD(), FourierAccountant()], ids=lambda a: a.name)
 @pytest.mark.parametrize("adjacency", Adjacency)
 @pytest.mark.parametrize(
     "make",
@@ -72,7 +72,7 @@ def test_ours_remember_the_count(accountant, adjacency, make):
 
 def test_ours_know_the_factor_two_of_replace_one():
     # Noise of standard deviation 2 and clip 1: a multiplier of 1 under replace-one.
-    for accountant in (PLDAccountant(), FourierAccountant()):
+    for accountant in (PLD(), FourierAccountant()):
         found = accountant.epsilon(
             Gaussian(2.0 / Adjacency.REPLACE_ONE.sum_sensitivity(1.0)), Adjacency.REPLACE_ONE, 1e-5
         )

@@ -7,13 +7,13 @@ import pytest
 
 from dpglm.exceptions import TooCostlyError
 from dpglm.privacy import gdp
-from dpglm.privacy.accounting.accountants import PLDAccountant
 from dpglm.privacy.accounting.convolution import rare_losses
 from dpglm.privacy.accounting.convolution.fourier import FourierAccountant
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.events import Composed, Gaussian, PoissonSampled, ProjectedGaussian, Repeated
 from tests.privacy.accounting.rare_sampling import least_delta
 from tests.slowly import some_quickly
+from tests.privacy.pld import PLD
 
 ZERO_OUT = Adjacency.ZERO_OUT
 RATES = (1e-3, 1e-4, 1e-5, 3e-5, 1e-6, 1e-7, 1e-8)
@@ -43,7 +43,7 @@ def test_epsilon_is_at_most_two_per_cent_above_the_truth_and_never_below(rate, s
 @pytest.mark.parametrize(("rate", "sigma", "steps"), [(1e-5, 0.6, 100), (3e-5, 0.6, 1000)])
 def test_claims_that_verify_rejected(rate, sigma, steps):
     one = event(rate, sigma, steps)
-    claimed = PLDAccountant().epsilon(one, ZERO_OUT, 1e-7)
+    claimed = PLD(2).epsilon(one, ZERO_OUT, 1e-7)
     assert FourierAccountant().delta(one, ZERO_OUT, claimed) <= 1e-7 * 1.002
 
 

@@ -1,19 +1,11 @@
-"""Reducing events to pieces, and group privacy for two rows."""
+"""Reducing events to mechanisms, and group privacy for two rows."""
 
+import dataclasses
 import math
 
 import pytest
 
 from dpglm.privacy import gdp
-from dpglm.privacy.accounting.losses.pieces import (
-    BoundedRangePiece,
-    LaplacePiece,
-    PerturbedPiece,
-    ProjectedPiece,
-    PurePiece,
-    SampledPiece,
-    SampledProjectedPiece,
-)
 from dpglm.privacy.accounting.reduction import Profile, group_delta, group_epsilon, reduce_event
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.events import (
@@ -39,18 +31,18 @@ MIXED = Composed(
 )
 
 
-def test_pieces_under_zero_out():
-    pieces = reduce_event(MIXED, Adjacency.ZERO_OUT)
-    assert pieces.mu == pytest.approx(math.hypot(0.25, LastIterate(3.0, 0.5, 9).mu))
-    assert pieces.others == (SampledPiece(0.1, 1.5, 7), LaplacePiece(2.0, 3))
-    assert (pieces.rows, pieces.count) == (1, 11)
-    assert pieces.plain_mu == pieces.pure_epsilon == math.inf
+def test_reduced_under_zero_out():
+    reduced = reduce_event(MIXED, Adjacency.ZERO_OUT)
+    assert reduced.mu == pytest.approx(math.hypot(0.25, LastIterate(3.0, 0.5, 9).mu))
+    assert reduced.others == ((PoissonSampled(0.1, Gaussian(1.5)), 7), (Laplace(2.0), 3))
+    assert (reduced.rows, reduced.count) == (1, 11)
+    assert reduced.plain_mu == reduced.pure_epsilon == math.inf
 
 
-def test_pieces_under_replace_one_are_those_of_two_rows_with_doubled_multipliers():
+def test_reduced_under_replace_one_are_those_of_two_rows_with_doubled_multipliers():
     one, two = (reduce_event(MIXED, a) for a in (Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE))
     assert two.mu == pytest.approx(0.5 * one.mu)
-    assert two.others == (SampledPiece(0.1, 3.0, 7), LaplacePiece(4.0, 3))
+    assert two.others == ((PoissonSampled(0.1, Gaussian(3.0)), 7), (Laplace(4.0), 3))
     assert two.rows == 2
 
 
@@ -64,23 +56,29 @@ def test_what_doubles_for_two_rows_and_what_does_not():
             PoissonSampled(0.5, ProjectedGaussian(2.0, 7)),
         )
     )
-    shift = math.log(1.5)
-    assert reduce_event(event, Adjacency.REPLACE_ONE).others == (
-        PurePiece(0.5, 1),
-        BoundedRangePiece(0.25, 1),
-        PerturbedPiece(shift, 0.125, False, 1),
-        ProjectedPiece(7, 6.0, 1),
-        SampledProjectedPiece(0.5, 7, 4.0, 1),
+    two = reduce_event(event, Adjacency.REPLACE_ONE)
+    assert two.adjacency is Adjacency.ZERO_OUT
+    assert two.others == (
+        (Pure(0.5), 1),
+        (BoundedRange(0.25), 1),
+        (ObjectivePerturbation(8.0, 0.5), 1),
+        (ProjectedGaussian(6.0, 7), 1),
+        (PoissonSampled(0.5, ProjectedGaussian(4.0, 7)), 1),
     )
     whole = Composed(event.events[:-1])
-    pieces = reduce_event(whole, Adjacency.REPLACE_ONE)
-    assert pieces.rows == 1
-    assert pieces.others[2:] == (PerturbedPiece(shift, 0.25, True, 1), ProjectedPiece(7, 3.0, 1))
+    reduced = reduce_event(whole, Adjacency.REPLACE_ONE)
+    assert reduced.rows == 1
+    assert reduced.adjacency is Adjacency.REPLACE_ONE
+    assert reduced.others[2:] == (
+        (ObjectivePerturbation(4.0, 0.5), 1),
+        (ProjectedGaussian(3.0, 7), 1),
+    )
 
 
 def test_without_sampling_replace_one_needs_no_detour():
     event = Composed((Gaussian(4.0), Laplace(2.0)))
-    assert reduce_event(event, Adjacency.REPLACE_ONE) == reduce_event(event, Adjacency.ZERO_OUT)
+    one, two = (reduce_event(event, a) for a in (Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE))
+    assert dataclasses.replace(two, adjacency=Adjacency.ZERO_OUT) == one
 
 
 def test_unsampled_mu_is_the_same_for_every_relation():

@@ -11,13 +11,10 @@ from dpglm.privacy import gdp
 from dpglm.privacy.accounting.accountants import (
     FourierAccountant,
     GaussianAccountant,
-    MixtureAccountant,
-    PLDAccountant,
     RenyiAccountant,
     accountant_for,
 )
 from dpglm.privacy.accounting.calibrate import calibrate, spent
-from dpglm.privacy.accounting.losses.mixture_laws import chi_nodes, sampled_projected_laws
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import ApproximateDP
 from dpglm.privacy.events import (
@@ -27,8 +24,10 @@ from dpglm.privacy.events import (
     ProjectedGaussian,
     Repeated,
 )
+from dpglm.privacy.events.projected import chi_nodes
+from tests.privacy.pld import PLD
 
-MIXTURE, FOURIER = MixtureAccountant(), FourierAccountant()
+FOURIER = FourierAccountant()
 ZERO_OUT, REPLACE_ONE = Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE
 
 
@@ -63,7 +62,7 @@ def test_equal_steps_are_one_chi_square_integral(dimension, steps, multiplier):
     for epsilon in (0.1, 1.0, 4.0):
         exact = chi_square_integral(epsilon, dimension, steps, multiplier)
         for adjacency in Adjacency:
-            found = MIXTURE.delta(event, adjacency, epsilon)
+            found = FOURIER.delta(event, adjacency, epsilon)
             assert exact <= found <= exact * (1.0 + 5e-5)
         # The Fourier accountant cuts the chi-square where 1e-30 is left.
         found = FOURIER.delta(event, ZERO_OUT, epsilon)
@@ -78,13 +77,13 @@ def test_a_schedule_is_a_weighted_sum_of_chi_squares():
     for epsilon in (2.0, 8.0, 20.0):
         deltas = gaussian_delta(epsilon, np.sqrt(squares))
         error = 5.0 * float(deltas.std()) / math.sqrt(deltas.size)
-        assert MIXTURE.delta(event, ZERO_OUT, epsilon) == pytest.approx(deltas.mean(), abs=error)
+        assert FOURIER.delta(event, ZERO_OUT, epsilon) == pytest.approx(deltas.mean(), abs=error)
 
 
 def test_hundreds_of_different_multipliers_and_other_events():
     schedule = tuple(ProjectedGaussian(200.0 / math.sqrt(k), 40) for k in range(1, 401))
     event = Composed((*schedule, Repeated(Gaussian(30.0), 100)))
-    found = MIXTURE.epsilon(event, ZERO_OUT, 1e-6)
+    found = FOURIER.epsilon(event, ZERO_OUT, 1e-6)
     # Hardly more than Gaussian noise of the same size: the sum has 16000 degrees of freedom.
     plain = Composed((*(Gaussian(one.noise_multiplier) for one in schedule), event.events[-1]))
     exact = GaussianAccountant().epsilon(plain, ZERO_OUT, 1e-6)
@@ -95,8 +94,8 @@ def test_hundreds_of_different_multipliers_and_other_events():
 def test_the_mean_of_the_chi_square_is_no_bound(dimension):
     # The planted bug: noise accounted as if the projection kept lengths.
     event = ProjectedGaussian(3.0, dimension)
-    exact = MIXTURE.delta(event, ZERO_OUT, 2.0)
-    assert exact > 2.0 * MIXTURE.delta(Gaussian(3.0), ZERO_OUT, 2.0)
+    exact = FOURIER.delta(event, ZERO_OUT, 2.0)
+    assert exact > 2.0 * FOURIER.delta(Gaussian(3.0), ZERO_OUT, 2.0)
     # And the direct experiment: a projection drawn, its Gaussian mechanism compared.
     rng = np.random.default_rng(5)
     direction = rng.standard_normal(7)
@@ -112,7 +111,7 @@ def test_the_mean_of_the_chi_square_is_no_bound(dimension):
 @pytest.mark.parametrize(("dimension", "steps"), [(3, 1), (10, 20)])
 def test_renyi_form_is_above_and_ends_where_the_moment_does(dimension, steps):
     event = Repeated(ProjectedGaussian(4.0, dimension), steps)
-    exact = MIXTURE.epsilon(event, ZERO_OUT, 1e-6)
+    exact = FOURIER.epsilon(event, ZERO_OUT, 1e-6)
     orders = 1.0 + np.geomspace(1e-3, 1e3, 100_001)
     used = orders * (orders - 1.0) / (dimension * 16.0)
     valid = used < 1.0
@@ -145,7 +144,7 @@ def test_sampled_losses_by_drawing(dimension, multiplier, rate):
     mus = np.sqrt(rng.chisquare(dimension, draws) / dimension) / multiplier
     noise, present = rng.standard_normal(draws), rng.random(draws) < rate
     loss = lambda x: np.log1p(rate * np.expm1(mus * x - 0.5 * mus**2))  # noqa: E731
-    removing, adding = sampled_projected_laws(rate, dimension, multiplier, 1)
+    removing, adding = ProjectedGaussian(multiplier, dimension).sampled_losses(rate)
     with_row, without = loss(noise + mus * present), loss(noise)
     for t in (-0.1, 0.02, 0.3, 1.5):
         at = np.array([t])
@@ -174,7 +173,7 @@ def test_sampling_costs_less_than_all_rows_and_more_than_without_projection():
     for adjacency in (ZERO_OUT, REPLACE_ONE):
         sampled = Repeated(PoissonSampled(0.05, projected), 50)
         found = FOURIER.epsilon(sampled, adjacency, 1e-6)
-        assert found < MIXTURE.epsilon(Repeated(projected, 50), adjacency, 1e-6)
+        assert found < FOURIER.epsilon(Repeated(projected, 50), adjacency, 1e-6)
         assert found > FOURIER.epsilon(Repeated(PoissonSampled(0.05, plain), 50), adjacency, 1e-6)
     assert accountant_for(sampled, ZERO_OUT).name == "fourier"
     assert accountant_for(Repeated(projected, 5), ZERO_OUT).name == "mixture"
@@ -182,7 +181,7 @@ def test_sampling_costs_less_than_all_rows_and_more_than_without_projection():
 
 def test_many_columns_are_the_gaussian_mechanism():
     event = Repeated(ProjectedGaussian(3.0, 10**7), 4)
-    assert MIXTURE.epsilon(event, ZERO_OUT, 1e-6) == pytest.approx(
+    assert FOURIER.epsilon(event, ZERO_OUT, 1e-6) == pytest.approx(
         gdp.epsilon(1e-6, 2.0 / 3.0), rel=1e-4
     )
 
@@ -191,7 +190,7 @@ def test_published_accounting_of_batches_from_a_partition_is_refuted():
     # d2p2 draws batches from a partition and accounts for Poisson samples. Over one epoch the row
     # is in exactly one batch: one Gaussian release, much dearer than what is claimed.
     batches, multiplier = 100, 1.0
-    claimed = PLDAccountant().epsilon(
+    claimed = PLD(2).epsilon(
         Repeated(PoissonSampled(1.0 / batches, Gaussian(multiplier)), batches), ZERO_OUT, 1e-5
     )
     really = gdp.epsilon(1e-5, 1.0 / multiplier)

@@ -10,7 +10,6 @@ from scipy.stats import chisquare, norm
 
 from dpglm._codec import decode, encode
 from dpglm.certificate.checker.recompute import recompute
-from dpglm.certificate.words import describe_event
 from dpglm.privacy import (
     Adjacency,
     ApproximateDP,
@@ -34,6 +33,7 @@ from dpglm.privacy import (
     gdp,
     within_budget,
 )
+from dpglm.privacy.events import describe_event
 from dpglm.privacy.noise import SeededNoise
 from dpglm.privacy.selection.repetitions import Repetitions, uniform
 

@@ -1,28 +1,24 @@
-"""A claim recomputed: closed forms and accountants that share nothing with the claim's own."""
+"""A claim recomputed: by closed forms, its accountant, and one that shares nothing with it."""
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 from scipy.special import erfcx
 
 from dpglm.certificate.checker.divergences import divergence_delta
 from dpglm.certificate.checker.hockey_sticks import HockeySticks
 from dpglm.certificate.checker.repetitions import composed_tries, price_of_tries
-from dpglm.privacy.accounting.accountants import (
-    FourierAccountant,
-    GaussianAccountant,
-    MixtureAccountant,
-    PLDAccountant,
-)
+from dpglm.exceptions import TooCostlyError
+from dpglm.privacy.accounting.convolution.fourier import FourierAccountant
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.events import (
     Event,
-    Gaussian,
-    LastIterate,
+    GaussianMechanism,
     Parallel,
     ProjectedGaussian,
     RandomlyRepeated,
@@ -37,6 +33,7 @@ __all__ = ["Recomputation", "closed_form_delta", "gaussian_mu", "recompute"]
 _COARSE = 2e-2
 _NUMERICAL = 2e-3
 _EXACT = 1e-6
+_FINENESS = (2, 4, 8)
 
 
 @final
@@ -145,36 +142,52 @@ def recompute(
     if mu is not None:
         own = _smallest_epsilon(lambda value: closed_form_delta(value, mu) <= delta)
         yield Recomputation("closed form", own, closed_form_delta(epsilon, mu), _EXACT)
+        return
     fourier = FourierAccountant()
     if not fourier.supports(event, adjacency):
         return
-    # Of many exponential mechanisms Renyi divergences show more than their losses one by one.
-    divergence_epsilon = math.inf
-    if delta > 0.0:
-        divergence_epsilon = _smallest_epsilon(
-            lambda value: divergence_delta(event, value) <= delta
-        )
-    others = divergence_delta(event, epsilon)
     own = fourier.epsilon(event, adjacency, delta)
+    # Of many exponential mechanisms Renyi divergences show more than their losses one by one.
+    others = divergence_delta(event, epsilon)
+    others_epsilon = math.inf
+    if delta > 0.0:
+        others_epsilon = _smallest_epsilon(lambda value: divergence_delta(event, value) <= delta)
     projected = any(isinstance(basic, ProjectedGaussian) for basic in leaves(event))
     yield Recomputation(
         f"{fourier.name} ({fourier.version})",
-        min(divergence_epsilon, own),
+        min(others_epsilon, own),
         min(others, fourier.delta(event, adjacency, epsilon)),
         _COARSE if projected else _NUMERICAL,
     )
-    sticks = HockeySticks(event, adjacency)
     if math.isinf(own):
         # Losses so large that nothing can be shown of them.
         return
-    if sticks.resolves(delta) and not any(one.supports(event, adjacency) for one in _OTHERS):
+    sticks = _fine_enough(event, adjacency, epsilon, delta)
+    if sticks.resolves(delta):
         own = _smallest_epsilon(lambda value: sticks.delta(value) <= delta)
         yield Recomputation(
             sticks.name,
-            min(divergence_epsilon, own),
+            min(others_epsilon, own),
             min(others, sticks.delta(epsilon)),
             _COARSE,
         )
+
+
+def _fine_enough(event: Event, adjacency: Adjacency, epsilon: float, delta: float) -> HockeySticks:
+    """Refine a grid until it shows the claim, or would be too large, or is fine whatever comes."""
+    found = HockeySticks(event, adjacency)
+    if not found.resolves(delta):
+        return found
+    for fineness in _FINENESS:
+        if found.delta(epsilon) <= delta * (1.0 + _COARSE):
+            break
+        finer = HockeySticks(event, adjacency, fineness)
+        try:
+            finer.delta(epsilon)
+        except TooCostlyError:
+            break
+        found = finer
+    return found
 
 
 def _recompute_best(
@@ -183,23 +196,27 @@ def _recompute_best(
     mus = [gaussian_mu(one) for one in event.events]
     known = [mu for mu in mus if mu is not None]
     exact = len(known) == len(mus)
+    # The law of tries asks for one delta over their mean.
+    sticks = [HockeySticks(one, adjacency, 2) for one in event.events]
+    resolved = all(one.resolves(delta / event.repetitions.mean) for one in sticks)
     fourier = FourierAccountant()
 
+    @functools.cache
     def single(at: float) -> float:
         if exact:
             return closed_form_delta(at, max(known))
+        if resolved:
+            return max(one.delta(at) for one in sticks)
         return max(fourier.delta(one, adjacency, at) for one in event.events)
 
     ratio, mean = price_of_tries(event.repetitions, single)
-    if exact:
-        own = _smallest_epsilon(lambda value: single(value) <= delta / mean)
-    else:
-        own = max(fourier.epsilon(one, adjacency, delta / mean) for one in event.events)
+    own = _smallest_epsilon(lambda value: single(value) <= delta / mean)
+    way = "closed form" if exact else sticks[0].name if resolved else fourier.name
     return Recomputation(
-        f"best of tries ({'closed form' if exact else fourier.name})",
+        f"best of tries ({way})",
         own + ratio,
         mean * single(epsilon - ratio) if epsilon >= ratio else 1.0,
-        10.0 * _EXACT if exact else _NUMERICAL,
+        10.0 * _EXACT if exact else _COARSE,
     )
 
 
@@ -212,38 +229,18 @@ def gaussian_mu(event: Event) -> float | None:
     """
     total = 0.0
     for basic, count in canonical(event).terms():
-        square = _MU_SQUARED[type(basic)](basic) if type(basic) in _MU_SQUARED else None
-        if square is None:
+        if isinstance(basic, GaussianMechanism):
+            total += count * basic.mu_squared()
+            continue
+        # A row is in one of several disjoint parts.
+        parts = (
+            [gaussian_mu(one) for one in basic.events] if isinstance(basic, Parallel) else [None]
+        )
+        known = [mu for mu in parts if mu is not None]
+        if len(known) < len(parts):
             return None
-        total += count * square
+        total += count * max(known) ** 2
     return math.sqrt(total)
-
-
-def _largest_part(event: Parallel) -> float | None:
-    """Square of the largest mu of disjoint parts: a row is in one of them."""
-    mus = [gaussian_mu(part) for part in event.events]
-    known = [mu for mu in mus if mu is not None]
-    return max(known) ** 2 if len(known) == len(mus) else None
-
-
-def _last_iterate_mu_squared(event: LastIterate) -> float:
-    c, t = event.contraction, event.steps
-    # (1 - c^t)/(1 + c^t) (1 + c)/(1 - c), the first factor without cancellation for c near 1.
-    amplified = math.inf
-    if c < 1.0:
-        power = -math.expm1(t * math.log(c)) if c > 0.0 else 1.0
-        amplified = power / (2.0 - power) * (1.0 + c) / (1.0 - c)
-    return min(float(t), amplified) / event.noise_multiplier**2
-
-
-_MU_SQUARED: dict[type[Event], Callable[[Any], float | None]] = {
-    Gaussian: lambda event: event.noise_multiplier**-2,
-    LastIterate: _last_iterate_mu_squared,
-    Parallel: _largest_part,
-}
-
-# Claims of these are checked by the Fourier accountant; its own claims need another check.
-_OTHERS = (GaussianAccountant(), MixtureAccountant(), PLDAccountant())
 
 
 def _smallest_epsilon(is_enough: Callable[[float], bool]) -> float:

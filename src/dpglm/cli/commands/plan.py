@@ -133,9 +133,10 @@ def _from_sizes(
 
 
 def _tell(plan: Plan, estimator: str) -> None:
+    from dpglm._words import plain_number, rounded_up
     from dpglm.certificate.cautions import SCOPE
-    from dpglm.certificate.words import describe_event, plain_number, rounded_up
     from dpglm.guidance.expectation import guidance
+    from dpglm.privacy.events import describe_event
 
     spent = plan.privacy()
     data = plan.data

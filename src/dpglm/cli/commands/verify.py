@@ -55,7 +55,7 @@ def verify(context: click.Context, certificate: Path) -> None:
 
 
 def _print_spending(claim: Certificate) -> None:
-    from dpglm.certificate.words import plain_number, rounded_up
+    from dpglm._words import plain_number, rounded_up
 
     header = (
         f"Who spent what (delta {rounded_up(claim.delta)})",

@@ -9,15 +9,12 @@ from typing import final
 from dpglm.privacy.accounting.accountant import Accountant, check_parallel_parts, own_version
 from dpglm.privacy.accounting.convolution.fourier import FourierAccountant
 from dpglm.privacy.accounting.gaussian import GaussianAccountant
-from dpglm.privacy.accounting.mixtures import MixtureAccountant
-from dpglm.privacy.accounting.pld import PLDAccountant
-from dpglm.privacy.accounting.rdp import RenyiAccountant
+from dpglm.privacy.accounting.renyi import RenyiAccountant
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.events import (
-    BoundedRange,
     Event,
-    Gaussian,
-    LastIterate,
+    GaussianMechanism,
+    Mechanism,
     RandomlyRepeated,
     canonical,
 )
@@ -27,8 +24,6 @@ __all__ = [
     "Accountant",
     "FourierAccountant",
     "GaussianAccountant",
-    "MixtureAccountant",
-    "PLDAccountant",
     "RenyiAccountant",
     "RepetitionAccountant",
     "TightestAccountant",
@@ -120,6 +115,7 @@ class RepetitionAccountant(Accountant):
 
     Examples
     --------
+    >>> from dpglm.privacy.events import Gaussian
     >>> from dpglm.privacy.selection.repetitions import NegativeBinomial
     >>> best = RandomlyRepeated((Gaussian(10.0),), NegativeBinomial(0.1))
     >>> round(RepetitionAccountant().epsilon(best, Adjacency.ZERO_OUT, 1e-5), 4)
@@ -169,7 +165,7 @@ def _largest(
 
 
 def accountant_for(event: Event, adjacency: Adjacency) -> Accountant:
-    """Choose the exact accountant where it applies, the numerical one elsewhere.
+    """Choose the exact accountant where it applies, the Fourier accountant elsewhere.
 
     Parameters
     ----------
@@ -181,10 +177,10 @@ def accountant_for(event: Event, adjacency: Adjacency) -> Accountant:
     Returns
     -------
     Accountant
-        The first that supports the event of ``GaussianAccountant``, ``MixtureAccountant``,
-        ``PLDAccountant``, ``RepetitionAccountant``, the tighter one of ``FourierAccountant`` and
-        ``RenyiAccountant`` (for exponential mechanisms and Gaussian releases),
-        ``FourierAccountant``, and ``RenyiAccountant`` for compositions of random repetitions.
+        The first that supports the event of ``GaussianAccountant``, ``RepetitionAccountant``,
+        the tighter one of ``FourierAccountant`` and ``RenyiAccountant`` (for exponential
+        mechanisms and Gaussian releases), ``FourierAccountant``, and ``RenyiAccountant`` for
+        compositions of random repetitions.
 
     Raises
     ------
@@ -196,15 +192,10 @@ def accountant_for(event: Event, adjacency: Adjacency) -> Accountant:
         parts = tuple(accountant_for(one, adjacency) for one in branches(event))
         return parts[0] if len(set(parts)) == 1 else PartwiseAccountant(parts)
     fourier = FourierAccountant()
-    choices: list[Accountant] = [
-        GaussianAccountant(),
-        MixtureAccountant(),
-        PLDAccountant(),
-        RepetitionAccountant(),
-    ]
-    kinds = {type(basic) for basic in leaves(event)}
+    choices: list[Accountant] = [GaussianAccountant(), RepetitionAccountant()]
     # Other events leave Renyi divergences nothing to win.
-    if BoundedRange in kinds and kinds <= {BoundedRange, Gaussian, LastIterate}:
+    others = [one for one in leaves(event) if not isinstance(one, GaussianMechanism)]
+    if all(isinstance(one, Mechanism) and one.is_dominated_loosely for one in others):
         choices.append(TightestAccountant((fourier, RenyiAccountant())))
     choices += [fourier, RenyiAccountant()]
     for accountant in choices:

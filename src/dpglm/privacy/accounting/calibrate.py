@@ -14,13 +14,11 @@ from dpglm.privacy.accounting.accountants import (
     Accountant,
     FourierAccountant,
     GaussianAccountant,
-    MixtureAccountant,
-    PLDAccountant,
     RenyiAccountant,
     TightestAccountant,
     accountant_for,
 )
-from dpglm.privacy.accounting.reduction import Pieces, reduce_event
+from dpglm.privacy.accounting.reduction import reduce_event
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import ApproximateDP, PrivacyBudget
 from dpglm.privacy.events import Event
@@ -29,10 +27,7 @@ from dpglm.privacy.events.branches import branches
 __all__ = ["calibrate", "excess", "spent", "within_budget"]
 
 # A tenth of a per cent of noise is far below what a user can notice.
-_NUMERICAL_TOLERANCE = 1e-3
-_EXACT_TOLERANCE = 1e-6
-# The grid of PLDAccountant, convolved faster.
-_LIKE_PLD = FourierAccountant(cell_fraction=0.03, most_cells=50_000)
+_NUMERICAL_TOLERANCE, _EXACT_TOLERANCE = 1e-3, 1e-9
 # Of delta; the search for an epsilon may end a little above it.
 _MARGIN = 1.0 - 2e-6
 # So coarse a grid asks for up to two per cent more noise, at a tenth of the work.
@@ -57,8 +52,8 @@ def calibrate(
     Returns
     -------
     float
-        Above 0. At most 1e-9 (Gaussian throughout), 1e-6 (other exact accounting) or 1e-3
-        (numerical accounting) above the smallest one, relatively.
+        Above 0. At most 1e-9 (Gaussian throughout, pure differential privacy) or 1e-3 (numerical
+        accounting) above the smallest one, relatively.
 
     Raises
     ------
@@ -92,8 +87,6 @@ def calibrate(
             budget.gdp_mu()  # raises: Gaussian noise and a delta of 0
         return _calibrate_exactly(make_event, limit, adjacency)
     start = _central_limit(make_event, limit, adjacency)
-    if MixtureAccountant().supports(example, adjacency):
-        return _calibrate_exactly(make_event, limit, adjacency, start, _EXACT_TOLERANCE)
     return _calibrate_numerically(make_event, limit, adjacency, start)
 
 
@@ -212,13 +205,14 @@ def _calibrate_exactly(
     make_event: Callable[[float], Event],
     budget: PrivacyBudget,
     adjacency: Adjacency,
-    start: float = 1.0,
-    tolerance: float = 1e-9,
 ) -> float:
     multiplier = _root(
-        lambda s: excess(make_event(s), adjacency, budget), budget, 0.01 * tolerance, start
+        lambda s: excess(make_event(s), adjacency, budget),
+        budget,
+        0.01 * _EXACT_TOLERANCE,
+        start=1.0,
     )
-    nudge = 1e-6 * tolerance
+    nudge = 1e-6 * _EXACT_TOLERANCE
     while not within_budget(make_event(multiplier), adjacency, budget):
         multiplier *= 1.0 + nudge
         nudge *= 2.0
@@ -243,11 +237,9 @@ def _calibrate_numerically(
 
     found = _root(functools.partial(over_by, rough), limit, _NUMERICAL_TOLERANCE, start)
     slope = (over_by(rough, 1.02 * found) - over_by(rough, found)) / math.log(1.02)
-    fine = (_LIKE_PLD, accountant) if isinstance(accountant, PLDAccountant) else (accountant,)
-    for one in fine:
-        found = _settled(functools.partial(over_by, one), found, slope)
-        if math.isinf(found):
-            raise ValueError(_OUT_OF_REACH.format(limit))
+    found = _settled(functools.partial(over_by, accountant), found, slope)
+    if math.isinf(found):
+        raise ValueError(_OUT_OF_REACH.format(limit))
     return found
 
 
@@ -315,16 +307,12 @@ def _central_limit(
 
     def over_by(multiplier: float) -> float:
         parts = [reduce_event(one, adjacency) for one in branches(make_event(multiplier))]
-        return math.log(max(part.rows * math.sqrt(_variance(part)) for part in parts) / largest)
+        return math.log(max(part.rows * math.sqrt(part.variance) for part in parts) / largest)
 
     try:
         return _root(over_by, limit, tolerance=1e-2, start=1.0)
     except ValueError:
         return 1.0
-
-
-def _variance(pieces: Pieces) -> float:
-    return pieces.mu**2 + sum(one.count * one.variance() for one in pieces.others)
 
 
 def _root(

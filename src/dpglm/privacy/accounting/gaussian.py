@@ -8,7 +8,7 @@ from dpglm.privacy import gdp
 from dpglm.privacy.accounting.accountant import Accountant, own_version
 from dpglm.privacy.accounting.reduction import reduce_event
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.events import Event, Gaussian, LastIterate
+from dpglm.privacy.events import Event, GaussianMechanism
 
 __all__ = ["GaussianAccountant"]
 
@@ -28,7 +28,7 @@ class GaussianAccountant(Accountant):
 
     Examples
     --------
-    >>> from dpglm.privacy.events import Repeated
+    >>> from dpglm.privacy.events import Gaussian, Repeated
     >>> event = Repeated(Gaussian(37.306), 100)
     >>> round(GaussianAccountant().epsilon(event, Adjacency.ZERO_OUT, 1e-5), 4)
     1.0
@@ -47,7 +47,7 @@ class GaussianAccountant(Accountant):
         return max(reduce_event(one, adjacency).mu for one in self._branches(event, adjacency))
 
     def _knows(self, basic: Event) -> bool:
-        return isinstance(basic, Gaussian | LastIterate)
+        return isinstance(basic, GaussianMechanism)
 
     def _delta(self, event: Event, adjacency: Adjacency, epsilon: float) -> float:
         mu = reduce_event(event, adjacency).mu

@@ -10,11 +10,10 @@ from scipy.optimize import minimize_scalar
 
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.events import (
-    BoundedRange,
     Composed,
     Event,
+    Mechanism,
     PoissonSampled,
-    Pure,
     Repeated,
     canonical,
 )
@@ -38,8 +37,8 @@ def pure_group(event: Event, adjacency: Adjacency) -> tuple[Event, Event] | None
     Returns
     -------
     (Event, Event) or None
-        Everything else, and ``Pure`` and ``BoundedRange`` events; None unless the relation is
-        replace-one, and there are both these and sampled releases.
+        Everything else, and events whose epsilon comes from no noise multiplier; None unless
+        the relation is replace-one, and there are both these and sampled releases.
 
     Notes
     -----
@@ -65,7 +64,8 @@ def pure_group(event: Event, adjacency: Adjacency) -> tuple[Event, Event] | None
     pure: list[Event] = []
     rest: list[Event] = []
     for basic, count in terms:
-        group = pure if isinstance(basic, Pure | BoundedRange) else rest
+        charged_twice = isinstance(basic, Mechanism) and basic.quieter(2.0) is basic
+        group = pure if charged_twice else rest
         group.append(Repeated(basic, count))
     if not pure:
         return None

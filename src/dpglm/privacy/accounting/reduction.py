@@ -7,38 +7,23 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, final
+from typing import final
 
 from scipy.optimize import brentq
 
 from dpglm.privacy import gdp
-from dpglm.privacy.accounting.losses.pieces import (
-    BoundedRangePiece,
-    LaplacePiece,
-    PerturbedPiece,
-    Piece,
-    ProjectedPiece,
-    PurePiece,
-    SampledPiece,
-    SampledProjectedPiece,
-)
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.events import (
-    BoundedRange,
     Event,
-    Gaussian,
-    Laplace,
-    LastIterate,
-    ObjectivePerturbation,
+    GaussianMechanism,
+    Mechanism,
     PoissonSampled,
-    ProjectedGaussian,
-    Pure,
     canonical,
 )
 
 __all__ = [
-    "Pieces",
     "Profile",
+    "Reduced",
     "group_delta",
     "group_epsilon",
     "implied_delta",
@@ -48,15 +33,17 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class Pieces:
-    """The basic mechanisms of an event, all Gaussian-DP ones joined into one.
+class Reduced:
+    """The mechanisms of an event, all Gaussian-DP ones joined into one.
 
     Parameters
     ----------
     mu : float
         All mechanisms that are mu-GDP together; 0 if there are none.
-    others : tuple of Piece
-        Everything else.
+    others : tuple of (Mechanism, int)
+        Everything else, and how often it runs.
+    adjacency : Adjacency
+        The relation under which the others are looked at.
     rows : int
         1, or 2 if the claim is about two rows zeroed out one after the other.
     plain_mu : float
@@ -64,20 +51,21 @@ class Pieces:
     """
 
     mu: float
-    others: tuple[Piece, ...]
+    others: tuple[tuple[Mechanism, int], ...]
+    adjacency: Adjacency
     rows: int
     plain_mu: float
 
     @property
     def count(self) -> int:
         """How many privacy losses are added up."""
-        return (self.mu > 0.0) + sum(piece.count for piece in self.others)
+        return (self.mu > 0.0) + sum(count for _, count in self.others)
 
     @property
     def pure_epsilon(self) -> float:
         """Epsilon of pure differential privacy, rounded up; ``inf`` if there is none."""
-        parts = [piece.pure_epsilon for piece in self.others]
-        finite = [part for part in parts if part is not None]
+        parts = [(one.pure_epsilon, count) for one, count in self.others]
+        finite = [epsilon * count for epsilon, count in parts if epsilon is not None]
         if self.mu > 0.0 or len(finite) < len(parts):
             return math.inf
         exact = sum(finite, Fraction(0))
@@ -89,8 +77,13 @@ class Pieces:
         """Whether losses are neither so small nor so large that numerical accounting breaks."""
         if not self.others:
             return True
-        spans = [one.span() for one in self.others]
+        spans = [one.span() for one, _ in self.others]
         return self.cell(0.03, 50_000) >= _SHORTEST and max(26.0 * self.mu, *spans) <= _LONGEST
+
+    @property
+    def variance(self) -> float:
+        """Of the sum of all losses, roughly."""
+        return self.mu * self.mu + sum(count * one.variance() for one, count in self.others)
 
     def cell(self, fraction: float, most_cells: int) -> float:
         """Width of the grid on which privacy losses are rounded.
@@ -107,19 +100,18 @@ class Pieces:
         Returns
         -------
         float
-            Above 0; 1 if there are no pieces.
+            Above 0; 1 if there is nothing.
         """
         if self.count == 0:
             return 1.0
-        variance = self.mu * self.mu + sum(one.count * one.variance() for one in self.others)
-        widest = max((26.0 * self.mu, *(one.span() for one in self.others)))
-        width = max(fraction * math.sqrt(variance / self.count), widest / most_cells)
+        widest = max((26.0 * self.mu, *(one.span() for one, _ in self.others)))
+        width = max(fraction * math.sqrt(self.variance / self.count), widest / most_cells)
         # Much of a Laplace mechanism's loss sits at its maximum: put the largest on the grid.
-        atom = max((one.largest_atom for one in self.others), default=0.0)
+        atom = max((one.largest_atom for one, _ in self.others), default=0.0)
         return atom / math.ceil(atom / width) if atom >= width else width
 
 
-def reduce_event(event: Event, adjacency: Adjacency) -> Pieces:
+def reduce_event(event: Event, adjacency: Adjacency) -> Reduced:
     """List what has to be convolved.
 
     Parameters
@@ -131,7 +123,7 @@ def reduce_event(event: Event, adjacency: Adjacency) -> Pieces:
 
     Returns
     -------
-    Pieces
+    Reduced
         Under replace-one with a Poisson-sampled mechanism in it: the event as seen under
         zero-out, with ``rows = 2``.
 
@@ -149,28 +141,29 @@ def reduce_event(event: Event, adjacency: Adjacency) -> Pieces:
         isinstance(basic, PoissonSampled) for basic, _ in terms
     )
     stretch = 2.0 if in_pairs else 1.0
-    replaced = adjacency is Adjacency.REPLACE_ONE and not in_pairs
-    squares = [
-        count * _MU[type(basic)](basic) ** 2 / stretch**2
-        for basic, count in terms
-        if type(basic) in _MU
-    ]
-    others = tuple(
-        _PIECE[type(basic)](basic, count, stretch, replaced)
-        for basic, count in terms
-        if type(basic) not in _MU
-    )
-    plain = squares + [piece.plain_square for piece in others]
-    return Pieces(
+    squares: list[float] = []
+    plain: list[float] = []
+    others: list[tuple[Mechanism, int]] = []
+    for basic, count in terms:
+        if not isinstance(basic, Mechanism):
+            raise ValueError(f"event must consist of mechanisms, got {basic!r}")
+        mechanism = basic.quieter(stretch)
+        plain.append(count * mechanism.plain_mu**2)
+        if isinstance(mechanism, GaussianMechanism):
+            squares.append(count * mechanism.mu**2)
+        else:
+            others.append((mechanism, count))
+    return Reduced(
         _root_up(squares),
-        others,
+        tuple(others),
+        Adjacency.ZERO_OUT if in_pairs else adjacency,
         rows=2 if in_pairs else 1,
         plain_mu=stretch * _root_up(plain),
     )
 
 
 class Profile(abc.ABC):
-    """Upper bounds on delta and epsilon of the composed pieces, for one row."""
+    """Upper bounds on delta and epsilon of the composed mechanisms, for one row."""
 
     @abc.abstractmethod
     def delta(self, epsilon: float) -> float:
@@ -192,8 +185,8 @@ class _NoProfile(Profile):
         return math.inf
 
 
-def implied_delta(pieces: Pieces, make_profile: Callable[[], Profile], epsilon: float) -> float:
-    """Bound delta of the event from the profile of its pieces.
+def implied_delta(reduced: Reduced, make_profile: Callable[[], Profile], epsilon: float) -> float:
+    """Bound delta of the event from the profile of its reduced.
 
     Notes
     -----
@@ -202,20 +195,20 @@ def implied_delta(pieces: Pieces, make_profile: Callable[[], Profile], epsilon: 
     hurts: telling everyone which rows were drawn only helps an attacker, and then the release
     either is the one without sampling or does not depend on the row at all.
     """
-    if epsilon >= pieces.pure_epsilon:
+    if epsilon >= reduced.pure_epsilon:
         return 0.0
-    profile = make_profile() if pieces.in_reach else _NoProfile()
-    bound = profile.delta(epsilon) if pieces.rows == 1 else group_delta(profile.delta, epsilon)
-    return min(1.0, bound, gdp.delta(epsilon, pieces.plain_mu) * (1.0 + 1e-12))
+    profile = make_profile() if reduced.in_reach else _NoProfile()
+    bound = profile.delta(epsilon) if reduced.rows == 1 else group_delta(profile.delta, epsilon)
+    return min(1.0, bound, gdp.delta(epsilon, reduced.plain_mu) * (1.0 + 1e-12))
 
 
-def implied_epsilon(pieces: Pieces, make_profile: Callable[[], Profile], delta: float) -> float:
-    """Bound epsilon of the event from the profile of its pieces; see ``implied_delta``."""
+def implied_epsilon(reduced: Reduced, make_profile: Callable[[], Profile], delta: float) -> float:
+    """Bound epsilon of the event from the profile of its mechanisms; see ``implied_delta``."""
     if delta == 0.0:
-        return pieces.pure_epsilon
-    profile = make_profile() if pieces.in_reach else _NoProfile()
-    bound = profile.epsilon(delta) if pieces.rows == 1 else group_epsilon(profile, delta)
-    return min(bound, pieces.pure_epsilon, gdp.epsilon(delta, pieces.plain_mu))
+        return reduced.pure_epsilon
+    profile = make_profile() if reduced.in_reach else _NoProfile()
+    bound = profile.epsilon(delta) if reduced.rows == 1 else group_epsilon(profile, delta)
+    return min(bound, reduced.pure_epsilon, gdp.epsilon(delta, reduced.plain_mu))
 
 
 def group_delta(delta: Callable[[float], float], epsilon: float) -> float:
@@ -264,41 +257,6 @@ def group_epsilon(profile: Profile, target: float) -> float:
 _LARGEST_HALF = 700.0
 # Of a cell of the grid, and of the losses of one mechanism.
 _SHORTEST, _LONGEST = 1e-13, 1e5
-
-
-def _poisson_sampled(event: PoissonSampled, count: int, stretch: float, replaced: bool) -> Piece:
-    return _SAMPLED[type(event.event)](event.sampling_rate, event.event, count, stretch)
-
-
-_SAMPLED: dict[type[Event], Callable[[float, Any, int, float], Piece]] = {
-    Gaussian: lambda rate, event, count, stretch: SampledPiece(
-        rate, stretch * event.noise_multiplier, count
-    ),
-    ProjectedGaussian: lambda rate, event, count, stretch: SampledProjectedPiece(
-        rate, event.dimension, stretch * event.noise_multiplier, count
-    ),
-}
-
-_MU: dict[type[Event], Callable[[Any], float]] = {
-    Gaussian: lambda event: 1.0 / event.noise_multiplier,
-    LastIterate: lambda event: event.mu,
-}
-
-_PIECE: dict[type[Event], Callable[[Any, int, float, bool], Piece]] = {
-    PoissonSampled: _poisson_sampled,
-    Laplace: lambda event, count, stretch, _: LaplacePiece(stretch * event.noise_multiplier, count),
-    Pure: lambda event, count, *_: PurePiece(event.epsilon, count),
-    BoundedRange: lambda event, count, *_: BoundedRangePiece(event.epsilon, count),
-    ObjectivePerturbation: lambda event, count, stretch, replaced: PerturbedPiece(
-        math.log1p(event.curvature_ratio),
-        1.0 / (stretch * event.noise_multiplier),
-        replaced,
-        count,
-    ),
-    ProjectedGaussian: lambda event, count, stretch, _: ProjectedPiece(
-        event.dimension, stretch * event.noise_multiplier, count
-    ),
-}
 
 
 def _root_up(squares: list[float]) -> float:

@@ -1,30 +1,34 @@
 """Privacy events: what was released, as data that accountants read."""
 
+from dpglm.privacy.events.base import BasicEvent, Event, GaussianMechanism, Mechanism
+from dpglm.privacy.events.bounded_range import BoundedRange
 from dpglm.privacy.events.compositions import (
-    BoundedRange,
     Composed,
-    Event,
-    Gaussian,
-    Laplace,
-    LastIterate,
-    ObjectivePerturbation,
-    Parallel,
-    PoissonSampled,
-    ProjectedGaussian,
-    Pure,
-    RandomlyRepeated,
     Repeated,
     canonical,
+    describe_event,
     event_from_dict,
 )
+from dpglm.privacy.events.gaussian import Gaussian
+from dpglm.privacy.events.laplace import Laplace
+from dpglm.privacy.events.last_iterate import LastIterate
+from dpglm.privacy.events.objective import ObjectivePerturbation
+from dpglm.privacy.events.parallel import Parallel
+from dpglm.privacy.events.projected import ProjectedGaussian
+from dpglm.privacy.events.pure import Pure
+from dpglm.privacy.events.repeated import RandomlyRepeated
+from dpglm.privacy.events.sampled import PoissonSampled
 
 __all__ = [
+    "BasicEvent",
     "BoundedRange",
     "Composed",
     "Event",
     "Gaussian",
+    "GaussianMechanism",
     "Laplace",
     "LastIterate",
+    "Mechanism",
     "ObjectivePerturbation",
     "Parallel",
     "PoissonSampled",
@@ -33,5 +37,6 @@ __all__ = [
     "RandomlyRepeated",
     "Repeated",
     "canonical",
+    "describe_event",
     "event_from_dict",
 ]

@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Iterable
 
-from dpglm.privacy.events.compositions import (
-    Composed,
-    Event,
-    Gaussian,
-    LastIterate,
-    Parallel,
-    Repeated,
-    canonical,
-)
+from dpglm.privacy.events.base import BasicEvent, Event, GaussianMechanism
+from dpglm.privacy.events.compositions import Composed, Repeated, canonical
+from dpglm.privacy.events.parallel import Parallel
 
 __all__ = ["branches", "has_parallel_parts", "leaves"]
 
 _MOST_BRANCHES = 64
 
-_Counts = dict[Event, int]
+_Counts = dict[BasicEvent, int]
 
 
 def branches(event: Event) -> tuple[Event, ...]:
@@ -53,6 +46,7 @@ def branches(event: Event) -> tuple[Event, ...]:
 
     Examples
     --------
+    >>> from dpglm.privacy.events import Gaussian
     >>> halves = Parallel((Gaussian(2.0), Gaussian(1.0)))
     >>> branches(Composed((halves, Gaussian(3.0))))[0].terms()
     ((Gaussian(noise_multiplier=3.0), 1), (Gaussian(noise_multiplier=1.0), 1))
@@ -63,9 +57,9 @@ def branches(event: Event) -> tuple[Event, ...]:
     )
 
 
-def leaves(event: Event) -> frozenset[Event]:
+def leaves(event: Event) -> frozenset[BasicEvent]:
     """Collect every kind of basic event that happens anywhere, parallel parts included."""
-    found: set[Event] = set()
+    found: set[BasicEvent] = set()
     for basic, _ in canonical(event).terms():
         if isinstance(basic, Parallel):
             found.update(*(leaves(part) for part in basic.events))
@@ -131,17 +125,12 @@ def _dominates(more: _Counts, less: _Counts) -> bool:
 
 def _split(counts: _Counts) -> tuple[float, _Counts]:
     squares = [
-        count * _MU_SQUARED[type(basic)](basic)
+        count * basic.mu**2
         for basic, count in counts.items()
-        if type(basic) in _MU_SQUARED
+        if isinstance(basic, GaussianMechanism)
     ]
-    others = {basic: count for basic, count in counts.items() if type(basic) not in _MU_SQUARED}
+    others = {one: count for one, count in counts.items() if not isinstance(one, GaussianMechanism)}
     return math.fsum(squares), others
 
-
-_MU_SQUARED: dict[type[Event], Callable[[Any], float]] = {
-    Gaussian: lambda event: event.noise_multiplier**-2,
-    LastIterate: lambda event: event.mu**2,
-}
 
 _TOO_MANY = "event must leave at most 64 choices of one part from each parallel event, got {!r}"

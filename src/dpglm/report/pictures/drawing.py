@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dpglm.certificate.words import plain_number
+from dpglm._words import plain_number
 from dpglm.report._extras import require
 from dpglm.report.pictures.text import wrapped
 

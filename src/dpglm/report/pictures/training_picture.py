@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from dpglm.certificate.words import plain_number
+from dpglm._words import plain_number
 from dpglm.report.pictures import drawing as draw
 from dpglm.solvers.base import Solution, StepInfo
 

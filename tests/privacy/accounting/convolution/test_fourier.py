@@ -5,10 +5,10 @@ import math
 import pytest
 
 from dpglm.privacy import gdp
-from dpglm.privacy.accounting.accountants import PLDAccountant
 from dpglm.privacy.accounting.convolution.fourier import FourierAccountant
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.events import BoundedRange, Composed, Gaussian, Laplace, PoissonSampled, Repeated
+from tests.privacy.pld import PLD
 
 FOURIER = FourierAccountant()
 # Costs an epsilon of 1e-9, and keeps the closed form for Gaussian events out of the way.
@@ -67,7 +67,7 @@ def test_cells_that_grow_cost_nothing_and_never_make_a_bound_smaller(q, sigma, s
 )
 def test_agrees_with_dp_accounting(q, sigma, steps):
     event = Repeated(PoissonSampled(q, Gaussian(sigma)), steps)
-    pld = PLDAccountant().epsilon(event, Adjacency.ZERO_OUT, 1e-6)
+    pld = PLD(2).epsilon(event, Adjacency.ZERO_OUT, 1e-6)
     assert FOURIER.epsilon(event, Adjacency.ZERO_OUT, 1e-6) == pytest.approx(pld, rel=5e-4)
 
 

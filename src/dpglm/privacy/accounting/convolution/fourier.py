@@ -23,18 +23,18 @@ from dpglm.privacy.accounting.convolution.lattices import (
     on_lattice,
     tilt,
 )
-from dpglm.privacy.accounting.convolution.rare_losses import Scaled, split
+from dpglm.privacy.accounting.convolution.rare_losses import split
 from dpglm.privacy.accounting.convolution.tilted_sums import LOG_WINDOW_MASS, Mixture, Part
-from dpglm.privacy.accounting.losses.laws import gaussian_law
 from dpglm.privacy.accounting.reduction import (
-    Pieces,
     Profile,
+    Reduced,
     implied_delta,
     implied_epsilon,
     reduce_event,
 )
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.events import Event, RandomlyRepeated
+from dpglm.privacy.events import Event, Mechanism
+from dpglm.privacy.events.losses import gaussian_law
 
 __all__ = ["FourierAccountant"]
 
@@ -93,21 +93,21 @@ class FourierAccountant(Accountant):
         return f"{own_version()}, numpy {importlib.metadata.version('numpy')}"
 
     def _knows(self, basic: Event) -> bool:
-        return not isinstance(basic, RandomlyRepeated)
+        return isinstance(basic, Mechanism)
 
     def _delta(self, event: Event, adjacency: Adjacency, epsilon: float) -> float:
-        pieces = reduce_event(event, adjacency)
-        return implied_delta(pieces, lambda: self._profile(pieces), epsilon)
+        reduced = reduce_event(event, adjacency)
+        return implied_delta(reduced, lambda: self._profile(reduced), epsilon)
 
     def _epsilon(self, event: Event, adjacency: Adjacency, delta: float) -> float:
-        pieces = reduce_event(event, adjacency)
-        return implied_epsilon(pieces, lambda: self._profile(pieces), delta)
+        reduced = reduce_event(event, adjacency)
+        return implied_epsilon(reduced, lambda: self._profile(reduced), delta)
 
-    def _profile(self, pieces: Pieces) -> _FourierProfile:
+    def _profile(self, reduced: Reduced) -> _FourierProfile:
         # Sums of few losses have few cells, and room for smaller ones.
-        fraction = self.cell_fraction * min(1.0, 0.1 * math.sqrt(pieces.count))
-        width = pieces.cell(fraction, self.most_cells)
-        orders = _orders(pieces, width, fraction, self.even_cells)
+        fraction = self.cell_fraction * min(1.0, 0.1 * math.sqrt(reduced.count))
+        width = reduced.cell(fraction, self.most_cells)
+        orders = _orders(reduced, width, fraction, self.even_cells)
         return _FourierProfile([_Direction(one) for one in orders])
 
 
@@ -326,23 +326,24 @@ class _Tilted:
         )
 
 
-# Calibration and reports ask about the same pieces several times.
+# Calibration and reports ask about the same mechanisms several times.
 @functools.lru_cache(maxsize=4)
 def _orders(
-    pieces: Pieces, width: float, fraction: float, even_cells: int
+    reduced: Reduced, width: float, fraction: float, even_cells: int
 ) -> tuple[tuple[Lattice, ...], ...]:
     """Put the losses on grids, for each order of the data sets that there is."""
-    both = [gaussian_law(pieces.mu)] if pieces.mu > 0.0 else []
-    pairs = [piece.laws() for piece in pieces.others]
+    both = [on_lattice(gaussian_law(reduced.mu), 1, width, even_cells)] if reduced.mu > 0.0 else []
+    pairs = [one.losses(reduced.adjacency) for one, _ in reduced.others]
     if not both and not pairs:
         return ()
     orders = (0, 1) if any(one is not other for one, other in pairs) else (0,)
-    variances = [one.count * one.variance() for one in pieces.others]
-    rest = [pieces.mu**2 + math.fsum(variances) - own for own in variances]
     found = []
     for order in orders:
-        scaled = [Scaled(law, width) for law in both]
-        for pair, others in zip(pairs, rest, strict=True):
-            scaled += split(pair[order], width, fraction, max(0.0, others), pieces.count == 1)
-        found.append(tuple(on_lattice(one.law, one.width, even_cells) for one in scaled))
+        lattices = list(both)
+        for pair, (one, count) in zip(pairs, reduced.others, strict=True):
+            own = 0.0 if one.is_rarely_large else one.variance()
+            rest = max(0.0, reduced.variance / count - one.variance())
+            parts = split(pair[order], count, width, fraction, own, rest, reduced.count == 1)
+            lattices += [on_lattice(law, count, wide, even_cells) for law, wide in parts]
+        found.append(tuple(lattices))
     return tuple(found)

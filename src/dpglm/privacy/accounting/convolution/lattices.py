@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.fft import rfft
 
-from dpglm.privacy.accounting.losses.laws import Array, LossLaw
+from dpglm.privacy.events.losses import Array, LossLaw
 
 __all__ = ["UNIT_ROUNDOFF", "Lattice", "dot", "on_lattice", "tilt", "transform"]
 
@@ -37,7 +37,7 @@ class Lattice:
     has_nothing: bool
 
 
-def on_lattice(law: LossLaw, width: float, even_cells: int) -> Lattice:
+def on_lattice(law: LossLaw, count: int, width: float, even_cells: int) -> Lattice:
     """Move a law to multiples of the width, each cell keeping its mass under P and under Q."""
     # A law that lies beyond the largest loss still gets one cell; its mass counts as infinite.
     low = min(max(law.low, -_LARGEST_LOSS), _LARGEST_LOSS)
@@ -65,7 +65,7 @@ def on_lattice(law: LossLaw, width: float, even_cells: int) -> Lattice:
     with np.errstate(divide="ignore"):
         logs = np.log(probs)
     return Lattice(
-        width, points, losses, logs, float(tail_p[-1]), law.count, drift * law.count, has_nothing
+        width, points, losses, logs, float(tail_p[-1]), count, drift * count, has_nothing
     )
 
 

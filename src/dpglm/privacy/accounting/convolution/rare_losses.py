@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
-from dpglm.privacy.accounting.losses.laws import Array, LossLaw, Tails
+from dpglm.privacy.events.losses import Array, LossLaw, Tails
 
-__all__ = ["Scaled", "split"]
+__all__ = ["split"]
 
 # What of the losses is called large, how far apart the sizes are, and what is never reached.
 _RARE, _RATIO, _NEVER = 1e-3, 64.0, 1e-40
@@ -18,36 +17,39 @@ _POINTS = 600
 _FINEST = 0.1
 
 
-@dataclass(frozen=True)
-class Scaled:
-    """A law, and the width of the grid that suits it."""
-
-    law: LossLaw
-    width: float
-
-
 def split(
-    law: LossLaw, width: float, fraction: float, variance: float, alone: bool
-) -> list[Scaled]:
+    law: LossLaw,
+    count: int,
+    width: float,
+    fraction: float,
+    own: float,
+    rest: float,
+    alone: bool,
+) -> list[tuple[LossLaw, float]]:
     """Split a law by the size of its losses, if the grid is too wide for the small ones.
 
     Parameters
     ----------
     law : LossLaw
-        Of one mechanism, and how often it runs.
+        Of one mechanism.
+    count : int
+        How often it runs.
     width : float
         Of the grid for everything together.
     fraction : float
         Width of a grid over the standard deviation of a loss that it suits.
-    variance : float
-        What the other mechanisms add to the variance of the sum.
+    own : float
+        Of the variance of one loss what is certain to come from usual losses; 0 if unknown.
+    rest : float
+        What the other mechanisms add to the variance of the sum, over the count.
     alone : bool
         Whether the mechanism runs once, and is all there is.
 
     Returns
     -------
-    list of Scaled
-        The law itself with that width, or laws whose composition dominates it.
+    list of (LossLaw, float)
+        The law itself with that width, or laws whose composition dominates it, each with the
+        width of the grid that suits it.
 
     Notes
     -----
@@ -66,8 +68,8 @@ def split(
     Zhu, Dong and Wang, "Optimal accounting of differential privacy via characteristic
     function", AISTATS 2022, Theorem 10.
     """
-    if law.high <= 0.0:
-        return [Scaled(law, width)]
+    if law.high <= 0.0 or 0.25 * width**2 <= 2.0 * fraction**2 * own:
+        return [(law, width)]
     losses, masses = _histogram(law, 1.0)
     below, masses_below = _histogram(law, -1.0)
     squares = masses * losses**2
@@ -77,30 +79,30 @@ def split(
     start = int(np.argmax((law.tails(losses)[0] <= _RARE) & (losses >= 0.999 * least)))
     # Very low losses are raised where they are so rare that any of them happens with a probability
     # of 1e-4: given that one does, delta is less than without, so that is what it grows by at most.
-    lower = np.cumsum(masses_below[::-1])[::-1] <= max(_RAISED / law.count, 1e-14)
+    lower = np.cumsum(masses_below[::-1])[::-1] <= max(_RAISED / count, 1e-14)
     low = max(law.low, -float(below[int(np.argmax(lower))])) if lower.any() else law.low
     high, moved = float(losses[start]), 0.0
     small = square_below + float(np.sum(squares[: start + 1]))
     rounding = float(np.sum(masses * np.minimum(losses * width, 0.25 * width**2)))
-    if rounding <= max(2.0 * fraction**2, _ROUNDING) * (small + variance / law.count):
-        return [Scaled(law, width)]
+    if rounding <= max(2.0 * fraction**2, _ROUNDING) * (small + rest):
+        return [(law, width)]
     if alone:
         # Nothing is convolved, so any number of sizes may share a grid.
-        return [Scaled(law, fraction * math.sqrt(small))]
-    found = [Scaled(_part(law, low, high, moved, 0.0), fraction * math.sqrt(small))]
+        return [(law, fraction * math.sqrt(small))]
+    found = [(_part(law, low, high, moved, 0.0), fraction * math.sqrt(small))]
     while high < law.high:
         p, q = (float(one[0]) for one in law.tails(np.array([high])))
         moved = math.log1p(max(p - q, 0.0) / (1.0 - p))
         low, high = high, min(_RATIO * high, law.high)
-        if law.count * float(law.tails(np.array([high]))[0][0]) < _NEVER:
+        if count * float(law.tails(np.array([high]))[0][0]) < _NEVER:
             high = law.high
         inside = (losses > low) & (losses <= high)
         mass, square = (float(np.sum(each[inside])) for each in (masses, squares))
         size = math.sqrt(square / mass) if mass > 0.0 else low
         # Of one loss each cell is small beside it, of the sum of many beside the largest.
-        often = min(_FINEST * math.sqrt(law.count * mass), 1.0)
+        often = min(_FINEST * math.sqrt(count * mass), 1.0)
         fine = fraction * max(_FINEST * low, often * size)
-        found.append(Scaled(_part(law, low, high, moved, 1.0 - p), fine))
+        found.append((_part(law, low, high, moved, 1.0 - p), fine))
     return found
 
 
@@ -123,7 +125,6 @@ def _part(law: LossLaw, low: float, high: float, moved: float, smaller: float) -
         tails,
         low=low + moved,
         high=high + moved,
-        count=law.count,
         roundings=law.roundings + 2,
         nothing=smaller / left,
         hidden=p_high / left,

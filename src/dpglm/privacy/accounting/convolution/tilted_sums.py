@@ -13,7 +13,7 @@ from scipy.fft import irfft, next_fast_len, rfft
 
 from dpglm.exceptions import TooCostlyError
 from dpglm.privacy.accounting.convolution.lattices import UNIT_ROUNDOFF, Lattice, tilt, transform
-from dpglm.privacy.accounting.losses.laws import Array
+from dpglm.privacy.events.losses import Array
 
 __all__ = ["LOG_WINDOW_MASS", "Mixture"]
 

@@ -5,10 +5,12 @@ import math
 import numpy as np
 import pytest
 
-from dpglm.privacy.accounting.losses.laws import add_law, gaussian_law, laplace_law, remove_law
+from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.events import Gaussian, Laplace, PoissonSampled
 
 # One row per law: the law, and how to draw from P and from Q and compute the loss of a draw.
 S, Q, B, MU = 0.8, 0.3, 0.7, 1.3
+REMOVE, ADD = PoissonSampled(Q, Gaussian(S)).losses(Adjacency.ZERO_OUT)
 
 
 def poisson_loss(x):
@@ -21,25 +23,25 @@ def mixture(rng, n):
 
 LAWS = {
     "gaussian": (
-        gaussian_law(MU),
+        Gaussian(1.0 / MU).losses(Adjacency.ZERO_OUT)[0],
         lambda rng, n: rng.standard_normal(n) + MU,
         lambda rng, n: rng.standard_normal(n),
         lambda x: MU * x - 0.5 * MU**2,
     ),
     "laplace": (
-        laplace_law(B, 1),
+        Laplace(B).losses(Adjacency.ZERO_OUT)[0],
         lambda rng, n: rng.laplace(0.0, B, n),
         lambda rng, n: rng.laplace(1.0, B, n),
         lambda x: (np.abs(x - 1.0) - np.abs(x)) / B,
     ),
     "remove": (
-        remove_law(Q, S, 1),
+        REMOVE,
         mixture,
         lambda rng, n: S * rng.standard_normal(n),
         poisson_loss,
     ),
     "add": (
-        add_law(Q, S, 1),
+        ADD,
         lambda rng, n: S * rng.standard_normal(n),
         mixture,
         lambda x: -poisson_loss(x),
@@ -75,7 +77,7 @@ def test_hockey_stick_divergence_is_between_zero_and_one_and_convex(name):
 @pytest.mark.parametrize("rate", [1e-300, 1e-9, 0.5])
 @pytest.mark.parametrize("sigma", [0.02, 1.0])
 def test_large_losses_and_small_rates_do_not_overflow(rate, sigma):
-    law = remove_law(rate, sigma, 1)
+    law = Gaussian(sigma).sampled_losses(rate)[0]
     t = np.array([1e-12, 1.0 - 1e-12, 1.0 + 1e-12, 100.0, 689.0])
     tail = law.tails(t)[0]
     assert np.isfinite(tail).all()

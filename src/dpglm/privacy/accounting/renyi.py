@@ -7,26 +7,15 @@ import importlib.metadata
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import numpy as np
-from scipy.special import expit, log_ndtr
 
-from dpglm._validation import check_real
-from dpglm.privacy.accounting.accountant import Accountant, own_version
-from dpglm.privacy.accounting.losses.laws import Array
-from dpglm.privacy.accounting.losses.moments import PlaneMoments
-from dpglm.privacy.accounting.losses.pieces import (
-    BoundedRangePiece,
-    LaplacePiece,
-    PerturbedPiece,
-    Piece,
-    ProjectedPiece,
-    PurePiece,
-)
+from dpglm._validation import check_integer, check_real
+from dpglm.privacy.accounting.accountant import Accountant, check_parallel_parts, own_version
 from dpglm.privacy.accounting.reduction import (
-    Pieces,
     Profile,
+    Reduced,
     implied_delta,
     implied_epsilon,
     reduce_event,
@@ -35,18 +24,20 @@ from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.events import (
     Composed,
     Event,
-    PoissonSampled,
+    Mechanism,
     RandomlyRepeated,
     Repeated,
     canonical,
 )
-from dpglm.privacy.events.branches import has_parallel_parts, leaves
+from dpglm.privacy.events.branches import branches, has_parallel_parts, leaves
+from dpglm.privacy.events.losses import Array
 from dpglm.privacy.selection.repetitions import Repetitions
 
-__all__ = ["RenyiAccountant"]
+__all__ = ["RenyiAccountant", "renyi_divergence"]
 
 # Orders minus 1 on a logarithmic scale; the best is then looked for among finer ones around it.
 _LOWEST, _HIGHEST, _COARSE, _FINE = 1e-6, 1e10, 400, 60
+_ROUNDING = 1.0 + 1e-11
 
 
 @final
@@ -93,7 +84,9 @@ class RenyiAccountant(Accountant):
             return not any(map(has_parallel_parts, basic.events)) and all(
                 self._knows(inner) for one in basic.events for inner in leaves(one)
             )
-        return not isinstance(basic, PoissonSampled)
+        if not isinstance(basic, Mechanism):
+            return False
+        return basic.divergence(np.ones(1), Adjacency.ZERO_OUT) is not None
 
     def divergence(self, event: Event, adjacency: Adjacency, order: float) -> float:
         """Bound the divergence in both orders of the data sets.
@@ -124,16 +117,73 @@ class RenyiAccountant(Accountant):
         )
 
     def _delta(self, event: Event, adjacency: Adjacency, epsilon: float) -> float:
-        pieces, repeated = _split(event, adjacency)
+        reduced, repeated = _split(event, adjacency)
         if repeated:
-            return _RenyiProfile(pieces, repeated).delta(epsilon)
-        return implied_delta(pieces, lambda: _RenyiProfile(pieces), epsilon)
+            return _RenyiProfile(reduced, repeated).delta(epsilon)
+        return implied_delta(reduced, lambda: _RenyiProfile(reduced), epsilon)
 
     def _epsilon(self, event: Event, adjacency: Adjacency, delta: float) -> float:
-        pieces, repeated = _split(event, adjacency)
+        reduced, repeated = _split(event, adjacency)
         if repeated:
-            return _RenyiProfile(pieces, repeated).epsilon(delta) if delta > 0.0 else math.inf
-        return implied_epsilon(pieces, lambda: _RenyiProfile(pieces), delta)
+            return _RenyiProfile(reduced, repeated).epsilon(delta) if delta > 0.0 else math.inf
+        return implied_epsilon(reduced, lambda: _RenyiProfile(reduced), delta)
+
+
+def renyi_divergence(event: Event, adjacency: Adjacency, order: int) -> float:
+    """Bound the Renyi divergence between the laws of an event's output on neighbours.
+
+    Parameters
+    ----------
+    event : Event
+        What is released.
+    adjacency : Adjacency
+        The relation to which noise multipliers refer.
+    order : int
+        Order of the divergence, at least 2.
+
+    Returns
+    -------
+    float
+        A bound in both orders of the data sets, rounded up; ``inf`` where there is none.
+
+    Raises
+    ------
+    ValueError
+        If the order is out of range, or no divergence is known for the event: Poisson samples
+        under replace-one, and of anything but Gaussian releases.
+
+    Notes
+    -----
+    Privacy: divergences add up under adaptive composition.
+
+    Examples
+    --------
+    >>> from dpglm.privacy.events import Gaussian, PoissonSampled
+    >>> round(renyi_divergence(Gaussian(2.0), Adjacency.ZERO_OUT, 8), 6)
+    1.0
+    >>> round(renyi_divergence(PoissonSampled(0.01, Gaussian(2.0)), Adjacency.ZERO_OUT, 8), 6)
+    0.000116
+    """
+    check_integer("order", order, least=2)
+    check_parallel_parts(event, adjacency)
+    return max(_divergence(one, adjacency, order) for one in branches(event)) * _ROUNDING
+
+
+def _divergence(event: Event, adjacency: Adjacency, order: int) -> float:
+    total, others = 0.0, []
+    for basic, count in event.terms():
+        if isinstance(basic, Mechanism):
+            found = basic.divergence_of_order(order, adjacency)
+            if found is None:
+                raise ValueError(
+                    "event must be a Gaussian release where it is Poisson-sampled, and the "
+                    f"relation zero_out or add_remove, for a Renyi divergence; got {basic!r} under "
+                    f"{adjacency.value}"
+                )
+            total += count * found
+        else:
+            others.append(Repeated(basic, count))
+    return total + RenyiAccountant().divergence(Composed(tuple(others)), adjacency, order)
 
 
 @final
@@ -161,8 +211,8 @@ class _Tries:
 
 @final
 class _RenyiProfile(Profile):
-    def __init__(self, pieces: Pieces, repeated: tuple[_Tries, ...] = ()) -> None:
-        self._pieces = pieces
+    def __init__(self, reduced: Reduced, repeated: tuple[_Tries, ...] = ()) -> None:
+        self._reduced = reduced
         self._repeated = repeated
 
     def delta(self, epsilon: float) -> float:
@@ -182,15 +232,16 @@ class _RenyiProfile(Profile):
 
     def divergence(self, excess: Array) -> Array:
         """Divergence for orders ``1 + excess``."""
-        total = 0.5 * (1.0 + excess) * self._pieces.mu**2
-        for piece in self._pieces.others:
-            total = total + piece.count * _DIVERGENCE[type(piece)](piece, excess)
+        total = 0.5 * (1.0 + excess) * self._reduced.mu**2
+        for one, count in self._reduced.others:
+            found = one.divergence(excess, self._reduced.adjacency)
+            total = total + (math.inf if found is None else count * found)
         for tries in self._repeated:
             total = total + tries.count * tries.divergence(excess)
         return np.asarray(total)
 
 
-def _split(event: Event, adjacency: Adjacency) -> tuple[Pieces, tuple[_Tries, ...]]:
+def _split(event: Event, adjacency: Adjacency) -> tuple[Reduced, tuple[_Tries, ...]]:
     """Reduce what is not randomly repeated, and what is by itself."""
     plain: list[Event] = []
     repeated: list[_Tries] = []
@@ -211,48 +262,3 @@ def _least(function: Callable[[Array], Array]) -> float:
         around = logs[max(best - 1, 0)], logs[min(best + 1, logs.size - 1)]
         logs = np.linspace(*around, _FINE)
     return float(np.min(function(np.exp(logs))))
-
-
-def _laplace(piece: LaplacePiece, excess: Array) -> Array:
-    # log( a/(2a-1) exp((a-1)/b) + (a-1)/(2a-1) exp(-a/b) ) / (a-1), the first exponent in front.
-    twice = 1.0 + 2.0 * excess
-    share = np.log1p(excess / twice * np.expm1(-twice / piece.scale))
-    return np.asarray(1.0 / piece.scale + share / excess)
-
-
-def _pure(piece: PurePiece, excess: Array) -> Array:
-    # log( p exp((a-1) e) + (1-p) exp(-(a-1) e) ) / (a-1) with p = 1/(1 + exp(-e)).
-    lower = float(expit(-piece.epsilon))
-    share = np.log1p(lower * np.expm1(-2.0 * excess * piece.epsilon))
-    return np.asarray(piece.epsilon + share / excess)
-
-
-def _bounded_range(piece: BoundedRangePiece, excess: Array) -> Array:
-    return np.minimum((1.0 + excess) * piece.epsilon**2 / 8.0, piece.epsilon)
-
-
-def _perturbed(piece: PerturbedPiece, excess: Array) -> Array:
-    if piece.replaced:
-        moments = PlaneMoments(piece.shift, piece.slope, 1)
-        tilts = np.minimum(excess, moments.limit)
-        divergence = moments.logarithm(tilts.astype(np.complex128))[0].real / tilts
-        return np.where(excess <= moments.limit, divergence, np.inf)
-    tilt = piece.slope * excess
-    moment = math.log(2.0) + 0.5 * tilt**2 + log_ndtr(tilt)
-    return np.asarray(piece.shift + 0.5 * piece.slope**2 + moment / excess)
-
-
-def _projected(piece: ProjectedPiece, excess: Array) -> Array:
-    used = (1.0 + excess) * excess / (piece.dimension * piece.sigma**2)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        divergence = -0.5 * piece.dimension * np.log1p(-used) / excess
-    return np.where(used < 1.0, divergence, np.inf)
-
-
-_DIVERGENCE: dict[type[Piece], Callable[[Any, Array], Array]] = {
-    LaplacePiece: _laplace,
-    PurePiece: _pure,
-    BoundedRangePiece: _bounded_range,
-    PerturbedPiece: _perturbed,
-    ProjectedPiece: _projected,
-}

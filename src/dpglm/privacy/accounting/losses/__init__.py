@@ -1,1 +1,0 @@
-"""Privacy loss distributions of single mechanisms."""

@@ -1,0 +1,234 @@
+"""What every privacy event is, and what a mechanism says of itself to accountants."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy.special import ndtr
+
+from dpglm._codec import encode
+from dpglm._validation import check_integer, check_real
+from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.events.losses import Array, LossLaw, gaussian_law
+
+__all__ = [
+    "LARGEST",
+    "MOST",
+    "SMALLEST",
+    "BasicEvent",
+    "Curves",
+    "Event",
+    "GaussianMechanism",
+    "Mechanism",
+    "check_count",
+    "check_positive",
+    "gaussian_curve",
+]
+
+SMALLEST, LARGEST, MOST = 1e-50, 1e50, 2**53
+"""Range of noise multipliers, epsilons and ratios, and the largest count, of every event.
+
+Fourth powers of such numbers, and their products with counts, are neither 0 nor infinite in
+floating point: noise without end would cost nothing there, and little noise raise an error.
+"""
+
+
+class Event(abc.ABC):
+    """One thing a mechanism releases, described by what its privacy depends on.
+
+    Notes
+    -----
+    Privacy: noise multipliers are noise scale divided by SENSITIVITY under the declared
+    adjacency, so an event by itself is not a claim; an accountant given an event and an
+    adjacency makes one. Events are immutable, compare by value and hash.
+    """
+
+    @abc.abstractmethod
+    def terms(self) -> tuple[tuple[BasicEvent, int], ...]:
+        """List the basic events and how often each happens, unmerged.
+
+        Returns
+        -------
+        tuple of (BasicEvent, int)
+            Counts are at least 1.
+        """
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values; ``event_from_dict`` gives back an equal event, bit for bit."""
+        found: dict[str, Any] = encode(self, Event)
+        return found
+
+
+class BasicEvent(Event):
+    """An event that is no composition of others."""
+
+    def terms(self) -> tuple[tuple[BasicEvent, int], ...]:
+        return ((self, 1),)
+
+    def simplified(self) -> BasicEvent:
+        """Return an event that costs the same and says no more than needed."""
+        return self
+
+    @abc.abstractmethod
+    def words(self, count: int) -> str:
+        """Say in a sentence what was released so many times."""
+
+
+@dataclass(frozen=True)
+class Curves:
+    """Hockey-stick divergences of one mechanism, straight from their definition.
+
+    Parameters
+    ----------
+    remove, add : callable
+        Delta of removing and of adding a row at an array of epsilons, negative ones too.
+
+    Notes
+    -----
+    Privacy: these are what claims are checked against, so they share no formula with the
+    mechanism's ``losses``.
+    """
+
+    remove: Callable[[Array], Array]
+    add: Callable[[Array], Array]
+
+
+class Mechanism(BasicEvent):
+    """One mechanism, with all that accountants, checks and reports ask of it.
+
+    Notes
+    -----
+    Privacy: two laws of privacy losses dominate the mechanism under any adaptive composition,
+    for the two orders of neighbouring data sets. Everything else follows from them: Renyi
+    divergences and hockey-stick curves are the same again, by formulas of their own.
+    """
+
+    is_rarely_large: ClassVar[bool] = False
+    """Whether most of the variance of a loss may come from values that it hardly ever takes."""
+
+    is_dominated_loosely: ClassVar[bool] = False
+    """Whether Renyi divergences of many runs may say more than their dominating laws."""
+
+    def quieter(self, factor: float) -> Mechanism:
+        """Return the mechanism for rows that change its result so many times less.
+
+        The mechanism itself where its cost does not come from a noise multiplier.
+        """
+        return self
+
+    @abc.abstractmethod
+    def losses(self, adjacency: Adjacency) -> tuple[LossLaw, LossLaw]:
+        """Return the losses of removing and of adding a row; one object if they agree."""
+
+    @abc.abstractmethod
+    def variance(self) -> float:
+        """Give the size of the variance of one loss."""
+
+    @abc.abstractmethod
+    def span(self) -> float:
+        """Give the length of the interval that one loss hardly ever leaves."""
+
+    @property
+    def largest_atom(self) -> float:
+        """The largest loss that has a probability of its own; 0 if there is none."""
+        return 0.0
+
+    @property
+    def pure_epsilon(self) -> Fraction | None:
+        """Epsilon of pure differential privacy, or None if there is none."""
+        return None
+
+    @property
+    def plain_mu(self) -> float:
+        """Without sampling the mechanism is mu-GDP with this mu; ``inf`` if with none."""
+        return float("inf")
+
+    def divergence(self, excess: Array, adjacency: Adjacency) -> Array | None:
+        """Bound Renyi divergences in both orders of the data sets; None if there is no bound.
+
+        Parameters
+        ----------
+        excess : ndarray of shape (n,)
+            Orders minus 1, above 0.
+        adjacency : Adjacency
+            The relation.
+        """
+        return None
+
+    def divergence_of_order(self, order: int, adjacency: Adjacency) -> float | None:
+        """Bound the Renyi divergence of one integer order, at least 2; None without a bound."""
+        found = self.divergence(np.array([order - 1.0]), adjacency)
+        return None if found is None else float(found[0])
+
+    @abc.abstractmethod
+    def curves(self, adjacency: Adjacency) -> Curves:
+        """Return delta as a function of epsilon, for checks."""
+
+
+class GaussianMechanism(Mechanism):
+    """A mechanism that is mu-GDP, and nothing better."""
+
+    @property
+    @abc.abstractmethod
+    def mu(self) -> float:
+        """Parameter of Gaussian differential privacy."""
+
+    @abc.abstractmethod
+    def mu_squared(self) -> float:
+        """Square of mu by another formula, for checks."""
+
+    def losses(self, adjacency: Adjacency) -> tuple[LossLaw, LossLaw]:
+        law = gaussian_law(self.mu)
+        return law, law
+
+    def variance(self) -> float:
+        return self.mu**2
+
+    def span(self) -> float:
+        return 26.0 * self.mu
+
+    @property
+    def plain_mu(self) -> float:
+        return self.mu
+
+    def divergence(self, excess: Array, adjacency: Adjacency) -> Array | None:
+        return np.asarray(0.5 * (1.0 + excess) * self.mu**2)
+
+    def curves(self, adjacency: Adjacency) -> Curves:
+        mu = self.mu_squared() ** 0.5
+
+        def delta(epsilon: Array) -> Array:
+            return gaussian_curve(mu, epsilon)
+
+        return Curves(delta, delta)
+
+
+def gaussian_curve(mu: float, epsilon: Array) -> Array:
+    """Delta of a mu-GDP release, straight from the formula.
+
+    References
+    ----------
+    Balle and Wang, "Improving the Gaussian mechanism for differential privacy", ICML 2018,
+    Theorem 8.
+    """
+    upper = ndtr(0.5 * mu - epsilon / mu)
+    return np.asarray(upper - np.exp(np.minimum(epsilon, 700.0)) * ndtr(-0.5 * mu - epsilon / mu))
+
+
+def check_positive(event: Event, name: str) -> None:
+    """Check a noise multiplier, an epsilon or a ratio of an event that is being built."""
+    value = check_real(name, getattr(event, name), least=SMALLEST, most=LARGEST)
+    object.__setattr__(event, name, value)
+
+
+def check_count(name: str, value: object, *, least: int) -> int:
+    """Return a number of steps, dimensions or repetitions, or raise ValueError."""
+    count = check_integer(name, value, least=least)
+    if count > MOST:
+        raise ValueError(f"{name} must be at most {MOST}, got {value!r}")
+    return count

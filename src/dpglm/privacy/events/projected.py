@@ -1,0 +1,300 @@
+"""Sums seen from random public directions, with Gaussian noise."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from scipy.special import erf, erfc, gammainc, gammaincc, gammainccinv, gammaincinv, gammaln, ndtr
+
+from dpglm._words import each, plain_number, times
+from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.events.base import LARGEST, Curves, Mechanism, check_count, check_positive
+from dpglm.privacy.events.losses import (
+    REACH,
+    Array,
+    LossLaw,
+    Tails,
+    sampled_loss,
+    sampled_position,
+)
+
+__all__ = ["ChiNodes", "ProjectedGaussian", "chi_nodes"]
+
+# Distance of the nodes of a chi variable over its root mean square, and at most.
+_SPACING, _WIDEST, _FEWEST_CELLS = 0.03, 0.1, 16
+_BELOW, _BEYOND = 1e-9, 1e-30
+# Phi of the first is 1 in floating point, Phi of minus the second is below 1e-38.
+_CERTAIN, _NEVER = 8.5, 13.0
+_NODES, _WEIGHTS = (np.asarray(part) for part in np.polynomial.legendre.leggauss(64))
+
+
+@final
+@dataclass(frozen=True)
+class ProjectedGaussian(Mechanism):
+    """Release of ``A^T v / sqrt(p)`` plus Gaussian noise, with a public random projection A.
+
+    Parameters
+    ----------
+    noise_multiplier : float
+        Noise standard deviation over the L2 sensitivity D of ``v``; from 1e-50 to 1e50.
+    dimension : int
+        Number p of columns of A, from 1 to 2^53; its entries are independent standard normal and
+        used for this release only.
+
+    Notes
+    -----
+    Privacy: A is released too, and does not depend on the data. If a row moves v by a vector
+    of length at most D, whatever its direction, it moves the projection by a vector whose
+    squared length is at most ``D^2 chi2_p / p`` in distribution. So given A the release is
+    mu-GDP with ``mu^2 = chi2_p / (p noise_multiplier^2)``, and without sampling the delta of
+    a composition is the mean of that of the Gaussian mechanism over the sum of all mu^2. The
+    mean of chi2_p in place of its distribution would be no bound.
+    """
+
+    noise_multiplier: float
+    dimension: int
+
+    def __post_init__(self) -> None:
+        check_positive(self, "noise_multiplier")
+        object.__setattr__(self, "dimension", check_count("dimension", self.dimension, least=1))
+
+    def quieter(self, factor: float) -> ProjectedGaussian:
+        noise = min(factor * self.noise_multiplier, LARGEST)
+        return dataclasses.replace(self, noise_multiplier=noise)
+
+    @property
+    def _largest_mu(self) -> float:
+        return float(chi_nodes(self.dimension, self.noise_multiplier).mus[-1])
+
+    def losses(self, adjacency: Adjacency) -> tuple[LossLaw, LossLaw]:
+        # P and Q are a mu apart as in ``gaussian_law``, mu at random as in ``chi_nodes``.
+        nodes = chi_nodes(self.dimension, self.noise_multiplier)
+
+        def tail(t: Array, side: float) -> Array:
+            return nodes.mean_tail(t, -0.5 * side)
+
+        largest = float(nodes.mus[-1])
+        most = _reach(lambda t: tail(t, 1.0), 0.5 * largest**2 + REACH * largest)
+        law = LossLaw(
+            tails=lambda t: (tail(t, 1.0) + nodes.beyond, tail(t, -1.0)),
+            low=-most,
+            high=most,
+            roundings=4 + nodes.mus.size,
+        )
+        return law, law
+
+    def variance(self) -> float:
+        sigma = self.noise_multiplier
+        return sigma**-2 + 0.5 / (self.dimension * sigma**4)
+
+    def span(self) -> float:
+        return 26.0 * self._largest_mu
+
+    def sampled_losses(self, rate: float) -> tuple[LossLaw, LossLaw]:
+        """Return the losses of removing and of adding a row that is drawn with this rate."""
+        nodes = chi_nodes(self.dimension, self.noise_multiplier)
+        loudest = 1.0 / float(nodes.mus[-1])
+        quietest = 1.0 / float(nodes.mus[0])
+
+        def position(t: Array) -> Array:
+            return sampled_position(t, rate, 1.0) - 0.5
+
+        def removing(t: Array) -> Tails:
+            x = position(t)
+            absent, drawn = nodes.mean_tail(x, 0.5), nodes.mean_tail(x, -0.5)
+            return (1.0 - rate) * absent + rate * drawn + nodes.beyond, absent
+
+        # Losses of adding are those of removing with the sign changed; so are their tails, by the
+        # symmetry of the normal law about the middle between its two centres.
+        def adding(t: Array) -> Tails:
+            x = -position(-t)
+            absent, drawn = nodes.mean_tail(x, -0.5), nodes.mean_tail(x, 0.5)
+            return absent + nodes.beyond, (1.0 - rate) * absent + rate * drawn
+
+        most = max(
+            sampled_loss(1.0 + REACH * loudest, rate, loudest),
+            sampled_loss(1.0 + REACH * quietest, rate, quietest),
+        )
+        most = _reach(lambda t: nodes.mean_tail(position(t), -0.5), most)
+        least = sampled_loss(-REACH * loudest, rate, loudest)
+        roundings = 4 + nodes.mus.size
+        return (
+            LossLaw(removing, low=least, high=most, roundings=roundings),
+            LossLaw(adding, low=-most, high=-least, roundings=roundings),
+        )
+
+    def sampled_span(self) -> float:
+        """Give the length of the interval that a loss under sampling hardly ever leaves."""
+        return 13.0 * self._largest_mu + 0.5 * self._largest_mu**2
+
+    def divergence(self, excess: Array, adjacency: Adjacency) -> Array:
+        used = (1.0 + excess) * excess / (self.dimension * self.noise_multiplier**2)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            divergence = -0.5 * self.dimension * np.log1p(-used) / excess
+        return np.where(used < 1.0, divergence, np.inf)
+
+    def curves(self, adjacency: Adjacency) -> Curves:
+        # Mean over mu: delta at mu = 0 plus the integral of ``phi(e/x - x/2) P(mu > x)`` over x.
+        half = 0.5 * self.dimension
+        unit = math.sqrt(2.0 / self.dimension) / self.noise_multiplier
+        quantiles = (gammaincinv(half, 1e-9), gammainccinv(half, 1e-6), gammainccinv(half, 1e-22))
+        ends = [0.0, *(unit * math.sqrt(quantile) for quantile in quantiles)]
+        cuts = np.concatenate([np.linspace(a, b, 4) for a, b in itertools.pairwise(ends)])
+        panels = [(a, b) for a, b in itertools.pairwise(cuts) if a < b]
+        nodes = np.concatenate([0.5 * ((b - a) * _NODES + a + b) for a, b in panels])
+        weights = np.concatenate([0.5 * (b - a) * _WEIGHTS for a, b in panels])
+        weights = weights * gammaincc(half, (nodes / unit) ** 2) / math.sqrt(2.0 * math.pi)
+
+        def delta(epsilon: Array) -> Array:
+            inside = np.exp(-0.5 * (epsilon[:, np.newaxis] / nodes - 0.5 * nodes) ** 2)
+            return np.asarray(-np.expm1(np.minimum(epsilon, 0.0)) + inside @ weights)
+
+        return Curves(delta, delta)
+
+    def words(self, count: int) -> str:
+        noise = plain_number(self.noise_multiplier)
+        return (
+            f"{times(count, 'sum')} over all rows, {self.directions(count)}{each(count)} Gaussian "
+            f"noise of {noise} times what one row can change before that"
+        )
+
+    def directions(self, count: int) -> str:
+        """Say in words how a sum is projected before noise is added."""
+        directions = times(self.dimension, "random public direction")
+        return f"{'' if count == 1 else 'each '}seen from {directions}, "
+
+
+@dataclass(frozen=True)
+class ChiNodes:
+    """A law on few points that dominates that of a Gaussian mechanism's random mu.
+
+    Parameters
+    ----------
+    mus : ndarray of shape (k,)
+        Increasing, above 0.
+    weights : ndarray of shape (k,)
+        Their probabilities; with ``beyond`` they add up to 1.
+    beyond : float
+        Probability of a larger mu, to be counted as an infinite loss.
+    """
+
+    mus: Array
+    weights: Array
+    beyond: float
+
+    def mean_tail(self, x: Array, offset: float) -> Array:
+        """Mean of ``Phi(-x/mu - offset mu)``; what is below 1e-38 counts as 0.
+
+        Parameters
+        ----------
+        x : ndarray of shape (n,)
+            Values, infinite ones too.
+        offset : float
+            Any.
+        """
+        order = np.argsort(x, kind="stable")
+        ordered = x[order]
+        starts = np.searchsorted(ordered, -self.mus * (_CERTAIN + offset * self.mus))
+        ends = np.searchsorted(ordered, self.mus * (_NEVER - offset * self.mus))
+        # Weights of the nodes for which Phi is 1 up to and including each place.
+        certain = np.bincount(starts, self.weights, minlength=x.size + 1)
+        total = np.cumsum(certain[::-1])[::-1][1:]
+        for mu, weight, start, end in zip(self.mus, self.weights, starts, ends, strict=True):
+            # In place: there are many nodes and few numbers in each of these arrays.
+            terms = ordered[start:end] * (-1.0 / mu)
+            terms -= offset * mu
+            ndtr(terms, out=terms)
+            terms *= weight
+            total[start:end] += terms
+        result = np.empty(x.size)
+        result[order] = total
+        return result
+
+
+# Losses, their variance and their span ask for the same nodes.
+@functools.lru_cache(maxsize=64)
+def chi_nodes(dimension: int, noise_multiplier: float) -> ChiNodes:
+    """Spread the law of ``mu = sqrt(chi2_p / p) / noise_multiplier`` over nodes.
+
+    Parameters
+    ----------
+    dimension : int
+        p, at least 1.
+    noise_multiplier : float
+        Above 0.
+
+    Returns
+    -------
+    ChiNodes
+
+    Notes
+    -----
+    Privacy: a public choice between ``mu_0`` and ``mu_1``, the latter with probability w,
+    dominates every mu in between if ``w delta(e; mu_1) + (1 - w) delta(e; mu_0) >= delta(e; mu)``
+    for all real e. The derivative of delta by mu is ``phi(e/mu - mu/2)``, and
+    ``phi(e/x - x/2)`` over ``phi(x/2)`` grows with x for every e, so e = 0 asks for the largest
+    w: ``w = (F(mu) - F(mu_0)) / (F(mu_1) - F(mu_0))`` with ``F(x) = delta(0; x) =
+    erf(x / sqrt(8))``. For a random mu in the cell the mean of F serves, and F of the mean of
+    mu is more, F being concave. Poisson sampling maps ``delta`` linearly, for both orders, so
+    the same nodes dominate there. The lowest cell is rounded up.
+    """
+    half = 0.5 * dimension
+    root = math.sqrt(dimension)
+    edges = _edges(dimension)
+    first = float(edges[0])
+    masses = _between(half, edges)
+    mean_chi = math.exp(0.5 * math.log(2.0) + float(gammaln(half + 0.5) - gammaln(half)))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        means = np.where(masses > 0.0, mean_chi * _between(half + 0.5, edges) / masses, edges[1:])
+    means = np.clip(means * (1.0 + 1e-12), edges[:-1], edges[1:])
+    unit = 1.0 / (math.sqrt(8.0 * dimension) * noise_multiplier)
+    gaps = _erf_gap(unit * edges[:-1], unit * edges[1:])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = _erf_gap(unit * edges[:-1], unit * means) / gaps
+    # Where delta(0) is 1 at both ends of a cell, the upper end serves.
+    upper = masses * np.where(np.isnan(share), 1.0, np.minimum(share * (1.0 + 1e-9), 1.0))
+    weights = np.zeros(edges.size)
+    weights[1:] += upper
+    weights[:-1] += masses - upper
+    weights[0] += float(gammainc(half, 0.5 * first**2))
+    # Twice: the second time for what tails leave out.
+    return ChiNodes(edges / (root * noise_multiplier), weights, beyond=2.0 * _BEYOND)
+
+
+def _edges(dimension: int) -> Array:
+    """Where to put the nodes of a chi variable: close together in the bulk, less so beyond."""
+    half, root = 0.5 * dimension, math.sqrt(dimension)
+    spacing = min(_SPACING * root, _WIDEST)
+    first = max(spacing, math.sqrt(2.0 * float(gammaincinv(half, _BELOW))))
+    last = math.sqrt(2.0 * float(gammainccinv(half, _BEYOND)))
+    bend = min(root + 3.0, last)
+    near = max(_FEWEST_CELLS, math.ceil((bend - first) / spacing))
+    far = max(_FEWEST_CELLS, math.ceil((last - bend) / (3.0 * spacing)))
+    edges = (np.linspace(first, bend, near + 1), np.linspace(bend, last, far + 1)[1:])
+    return np.concatenate(edges)
+
+
+def _reach(tail: Callable[[Array], Array], most: float) -> float:
+    """Find a loss, at most ``most``, that is exceeded with a negligible probability."""
+    losses = np.linspace(0.0, most, 257)
+    exceeded = np.flatnonzero(tail(losses) > _BEYOND)
+    return float(losses[min(int(exceeded[-1]) + 1, 256)])
+
+
+def _between(shape: float, edges: Array) -> Array:
+    """Probabilities of half a squared chi variable between squared edges, tails with all digits."""
+    halved = 0.5 * edges**2
+    below, above = gammainc(shape, halved), gammaincc(shape, halved)
+    return np.asarray(np.where(below[:-1] < 0.5, np.diff(below), -np.diff(above)))
+
+
+def _erf_gap(low: Array, high: Array) -> Array:
+    """``erf(high) - erf(low)`` without cancellation near 1."""
+    return np.asarray(np.where(low < 0.5, erf(high) - erf(low), erfc(low) - erfc(high)))
