@@ -30,7 +30,7 @@ from dpglm.privacy import (
     spent,
     within_budget,
 )
-from dpglm.privacy.accounting.divergence import renyi_divergence
+from dpglm.privacy.accounting.renyi import renyi_divergence
 
 ZERO_OUT = Adjacency.ZERO_OUT
 BUDGET = ApproximateDP(1.0, 1e-6)

@@ -30,7 +30,15 @@ from dpglm.privacy.budget import ApproximateDP, GaussianDP
 from dpglm.privacy.noise import additive
 from dpglm.privacy.releases import Bounded
 from dpglm.privacy.selection import mechanisms as selections
-from dpglm.privacy.events import Composed, Gaussian, Laplace, PoissonSampled, Repeated, base
+from dpglm.privacy.events import (
+    Composed,
+    Gaussian,
+    Laplace,
+    PoissonSampled,
+    Repeated,
+    base,
+    gaussian,
+)
 from dpglm.problem import Logistic, Problem
 from dpglm.selection import BestIterate, ConfidenceBoosting, NormGridSearch
 from dpglm.solvers.gradient import noisy_gd
@@ -368,8 +376,8 @@ def noise_is_never_free():
 
 
 def test_pitfall_26_noise_without_end_is_refused_and_not_free():
-    bug = mock.patch.object(base, "LARGEST", math.inf)
-    caught(bug, noise_is_never_free)
+    with mock.patch.object(gaussian, "LARGEST", math.inf):
+        caught(mock.patch.object(base, "LARGEST", math.inf), noise_is_never_free)
 
 
 # 29. A checker that refuses honest claims, or that a claim can kill.

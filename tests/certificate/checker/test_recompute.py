@@ -35,18 +35,18 @@ ZERO_OUT, REPLACE_ONE = Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE
 
 # One row per kind of claim: the event, and how many independent recomputations there are.
 CLAIMS = {
-    "gaussian": (Repeated(Gaussian(10.0), 30), 2),
-    "gaussian parts": (Parallel((Gaussian(2.0), LastIterate(3.0, 0.9, 50))), 2),
-    "poisson": (Repeated(PoissonSampled(0.1, Gaussian(1.5)), 20), 1),
-    "pure": (Repeated(Pure(0.1), 20), 1),
-    "laplace": (Composed((Laplace(3.0), Gaussian(4.0))), 1),
+    "gaussian": (Repeated(Gaussian(10.0), 30), 1),
+    "gaussian parts": (Parallel((Gaussian(2.0), LastIterate(3.0, 0.9, 50))), 1),
+    "poisson": (Repeated(PoissonSampled(0.1, Gaussian(1.5)), 20), 2),
+    "pure": (Repeated(Pure(0.1), 20), 2),
+    "laplace": (Composed((Laplace(3.0), Gaussian(4.0))), 2),
     "choice": (BoundedRange(0.5), 2),
     "many choices": (Repeated(BoundedRange(0.05), 400), 2),
     "steps and a choice": (Composed((Repeated(Gaussian(20.0), 50), BoundedRange(0.2))), 2),
-    "objective": (Composed((ObjectivePerturbation(4.0, 0.05), Gaussian(30.0))), 1),
-    "one against the rest": (Repeated(ObjectivePerturbation(8.0, 0.05), 4), 1),
+    "objective": (Composed((ObjectivePerturbation(4.0, 0.05), Gaussian(30.0))), 2),
+    "one against the rest": (Repeated(ObjectivePerturbation(8.0, 0.05), 4), 2),
     "objective and a choice": (Composed((ObjectivePerturbation(4.0, 0.05), BoundedRange(0.2))), 2),
-    "projected": (Repeated(ProjectedGaussian(8.0, 20), 30), 1),
+    "projected": (Repeated(ProjectedGaussian(8.0, 20), 30), 2),
     "sampled projected": (Repeated(PoissonSampled(0.1, ProjectedGaussian(1.5, 30)), 20), 2),
 }
 CASES = [
@@ -76,7 +76,7 @@ def test_every_one_of_disjoint_parts_is_recomputed(adjacency):
     delta = 1e-6
     epsilon = accountant_for(event, adjacency).epsilon(event, adjacency, delta)
     found = list(recompute(event, adjacency, epsilon, delta))
-    assert len(found) == 4
+    assert len(found) == 3
     assert all(one.delta <= delta * (1.0 + one.tolerance) for one in found)
     assert max(one.epsilon for one in found) == pytest.approx(epsilon, rel=2e-3)
     claimed_less = recompute(event, adjacency, 0.98 * epsilon, delta)
@@ -132,8 +132,9 @@ def test_random_repetitions_of_what_has_no_known_divergence_are_not_recomputed()
 def test_one_rarely_sampled_step_passes(delta):
     event = PoissonSampled(0.001, Gaussian(0.6))
     epsilon = accountant_for(event, REPLACE_ONE).epsilon(event, REPLACE_ONE, delta)
-    (one,) = recompute(event, REPLACE_ONE, epsilon, delta)
-    assert one.delta <= delta * (1.0 + one.tolerance)
+    found = list(recompute(event, REPLACE_ONE, epsilon, delta))
+    assert len(found) == 2
+    assert all(one.delta <= delta * (1.0 + one.tolerance) for one in found)
 
 
 @pytest.mark.parametrize("adjacency", [ZERO_OUT, REPLACE_ONE])
@@ -170,20 +171,18 @@ def test_curves_of_gaussian_releases_compose_to_the_closed_form():
     ):
         for epsilon in (0.3, 1.0, 2.0):
             exact = gdp.delta(epsilon, mu)
-            found = HockeySticks(event, ZERO_OUT).delta(epsilon)
+            found = HockeySticks(event, ZERO_OUT, 2).delta(epsilon)
             assert exact * (1.0 - 1e-6) <= found <= exact * 1.01
 
 
 @pytest.mark.parametrize("direction", ["remove", "add"])
 def test_curves_of_sampled_releases_by_direct_integration(direction):
-    from dpglm.certificate.checker.hockey_sticks import _curve
-
     q, s = 0.2, 0.8
     x = np.linspace(-12.0, 13.0, 400_001)
     normal = lambda m: np.exp(-0.5 * ((x - m) / s) ** 2) / (s * math.sqrt(2.0 * math.pi))  # noqa: E731
     mixed, plain = (1.0 - q) * normal(0.0) + q * normal(1.0), normal(0.0)
     p, r = (mixed, plain) if direction == "remove" else (plain, mixed)
-    curve = getattr(_curve(PoissonSampled(q, Gaussian(s)), 1.0, False), direction)
+    curve = getattr(PoissonSampled(q, Gaussian(s)).curves(ZERO_OUT), direction)
     for epsilon in (-0.3, -0.1, 0.0, 0.1, 1.0, 3.0):
         exact = float(np.trapezoid(np.maximum(p - math.exp(epsilon) * r, 0.0), x))
         assert curve(np.array([epsilon]))[0] == pytest.approx(exact, abs=1e-9)

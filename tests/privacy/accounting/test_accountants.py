@@ -83,10 +83,9 @@ def test_replace_one_is_exact_without_sampling_and_at_rate_one():
     found = PLD().epsilon(event, Adjacency.REPLACE_ONE, 1e-5)
     assert found == pytest.approx(gdp.epsilon(1e-5, 0.75), rel=1e-3)
     almost = Repeated(PoissonSampled(1.0 - 1e-9, Gaussian(4.0)), 9)
-    for accountant in NUMERICAL:
-        assert accountant.epsilon(almost, Adjacency.REPLACE_ONE, 1e-5) == pytest.approx(
-            gdp.epsilon(1e-5, 0.75), rel=1e-6
-        )
+    assert FOURIER.epsilon(almost, Adjacency.REPLACE_ONE, 1e-5) == pytest.approx(
+        gdp.epsilon(1e-5, 0.75), rel=1e-6
+    )
 
 
 @pytest.mark.parametrize("accountant", NUMERICAL, ids=lambda one: one.name)
@@ -150,9 +149,8 @@ def test_versions_name_the_library(accountant):
 
 def test_tiny_epsilon_and_tiny_noise_stay_small_in_memory():
     # A mean-squared loss of 1e-10 and one of 1e4 in the same library call.
-    assert (
-        0.0 <= FOURIER.delta(PoissonSampled(1e-4, Gaussian(50.0)), Adjacency.ZERO_OUT, 1e-5) < 1e-6
-    )
+    quiet = PoissonSampled(1e-4, Gaussian(50.0))
+    assert 0.0 <= FOURIER.delta(quiet, Adjacency.ZERO_OUT, 1e-5) < 1e-6
     loud = Repeated(PoissonSampled(0.5, Gaussian(0.05)), 3)
     assert FOURIER.epsilon(loud, Adjacency.ZERO_OUT, 1e-5) > 100.0
     assert FOURIER.delta(loud, Adjacency.ZERO_OUT, 1.0) > 0.8

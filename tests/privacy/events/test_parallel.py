@@ -84,7 +84,7 @@ def test_two_splits_are_the_worst_of_all_choices(accountant, adjacency):
         for one in (a, b)
         for other in (c, d)
     ]
-    assert accountant.epsilon(event, adjacency, 1e-6) == pytest.approx(max(choices), rel=1e-12)
+    assert accountant.epsilon(event, adjacency, 1e-6) == pytest.approx(max(choices), rel=1e-8)
     deltas = [
         accountant.delta(Composed((one, other, Gaussian(7.0))), adjacency, 1.0)
         for one in (a, b)

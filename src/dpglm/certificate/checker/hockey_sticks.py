@@ -27,6 +27,8 @@ _NEGLIGIBLE = 1e-18
 _SMALLEST_DELTA = 1e-9
 # Width of the grid over the root mean square of a loss, and points of one curve.
 _FRACTION, _MOST_POINTS, _AT_ONCE = 0.03, 100_000, 4096
+# So many dots on each side of zero are next to each other.
+_EVEN = 2000
 # Points of all curves and all compositions together, some 100 bytes each.
 _MOST_WORK = 12_000_000
 
@@ -145,13 +147,21 @@ def _curves(event: Event, stretch: float, adjacency: Adjacency) -> Curves:
 def _dots(curve: Callable[[Array], Array], reach: float, width: float) -> Any:
     from dp_accounting.pld import pld_pmf
 
-    last = math.ceil(reach / width)
-    points = np.arange(-last, last + 1)
+    points = _points(math.ceil(reach / width))
     # Curves are means over many nodes for each point.
     losses = np.asarray(width * points, dtype=np.float64)
     pieces = [curve(losses[i : i + _AT_ONCE]) for i in range(0, points.size, _AT_ONCE)]
     deltas = np.minimum.accumulate(np.clip(np.concatenate(pieces), 0.0, 1.0))
     return pld_pmf.create_pmf_pessimistic_connect_dots(width, points, deltas)
+
+
+def _points(last: int) -> Any:
+    """Dots: every point near zero, further out ever fewer, as only their ratio matters there."""
+    near = np.arange(min(_EVEN, last) + 1)
+    powers = np.arange(max(0.0, math.log(last / _EVEN)) / math.log1p(1.0 / _EVEN) + 1.0)
+    far = np.floor(_EVEN * (1.0 + 1.0 / _EVEN) ** powers).astype(np.int64)
+    outward = np.unique(np.concatenate((near, far[far <= last], [last])))
+    return np.concatenate((-outward[:0:-1], outward))
 
 
 def _reach(curves: Curves) -> float:

@@ -72,7 +72,7 @@ def composed_tries(event: Event) -> Callable[[float], float] | None:
     Notes
     -----
     Privacy: divergences of every order add up. Shares no code with
-    ``dpglm.privacy.accounting.rdp``.
+    ``dpglm.privacy.accounting.renyi``.
 
     References
     ----------

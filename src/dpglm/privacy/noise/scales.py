@@ -71,7 +71,7 @@ def noise_scale(
     -----
     Privacy: the sensitivity includes what snapping ``size`` coordinates to the grid adds. The
     relation's factor multiplies all of it, as the group-privacy proof for sampled replace-one
-    releases asks (``PLDAccountant``).
+    releases asks (``accounting.reduction.group_delta``).
     """
     wanted = noise_multiplier * adjacency.sum_sensitivity(contribution)
     if not _LEAST_SCALE <= wanted < _SCALES_BELOW:

@@ -321,9 +321,7 @@ class _Tilted:
 
     def _error(self, epsilon: float) -> float:
         # Errors below epsilon add nothing to delta.
-        return math.fsum(
-            one.beyond + (one.error if one.losses[-1] > epsilon else 0.0) for one in self.parts
-        )
+        return math.fsum(one.error_above(epsilon) for one in self.parts)
 
 
 # Calibration and reports ask about the same mechanisms several times.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +13,13 @@ from numpy.typing import NDArray
 from scipy.fft import irfft, next_fast_len, rfft
 
 from dpglm.exceptions import TooCostlyError
-from dpglm.privacy.accounting.convolution.lattices import UNIT_ROUNDOFF, Lattice, tilt, transform
+from dpglm.privacy.accounting.convolution.lattices import (
+    UNIT_ROUNDOFF,
+    Lattice,
+    dot,
+    tilt,
+    transform,
+)
 from dpglm.privacy.events.losses import Array
 
 __all__ = ["LOG_WINDOW_MASS", "Mixture"]
@@ -43,16 +50,37 @@ class Part:
         Bound on the sum of the errors of all masses.
     beyond : float
         Bound on the mass of losses that are not among these.
+    inherited : float, default=0.0
+        Bound on the sum of further errors, in what the rare losses were added to.
+    relative, blur : float, default=0.0
+        Above any loss these are at most ``relative`` times the mass above that loss less ``blur``.
     """
 
     losses: Array
     masses: Array
     error: float
     beyond: float
+    inherited: float = 0.0
+    relative: float = 0.0
+    blur: float = 0.0
 
     def times(self, factor: float) -> Part:
         """Multiply the measure by a number."""
-        return Part(self.losses, factor * self.masses, factor * self.error, factor * self.beyond)
+        return dataclasses.replace(
+            self,
+            masses=factor * self.masses,
+            error=factor * self.error,
+            beyond=factor * self.beyond,
+            inherited=factor * self.inherited,
+        )
+
+    def error_above(self, loss: float) -> float:
+        """Bound the error of the mass above a loss."""
+        if self.losses[-1] <= loss:
+            return self.beyond
+        above = int(np.searchsorted(self.losses, loss - self.blur, side="right"))
+        mass = float(np.sum(self.masses[above:])) + self.error + self.inherited
+        return self.beyond + self.error + min(self.inherited, self.relative * mass)
 
 
 @final
@@ -128,7 +156,7 @@ class Mixture:
         # Of few points, term by term, 128 units of roundoff are enough.
         stage = _PER_LEVEL * UNIT_ROUNDOFF * max(math.log2(size) + 2.0, 16.0)
         rare = _Rare.of(lattices, self.theta, size, stage)
-        before, mass = self._moved(width, size)
+        before, least, mass = self._moved(width, size)
         if not math.isfinite(mass):
             # Beyond what numbers can hold, nothing is known: delta is 1.
             return type(self)(self.theta, (Part(np.zeros(1), np.zeros(1), 0.0, math.inf),))
@@ -136,9 +164,12 @@ class Mixture:
         error = mass * math.sqrt(2.0 * float(np.sum((rare.error + stage * rare.bound) ** 2)))
         error += mass * stage * math.sqrt(2.0 * float(np.sum(rare.bound**2)))
         error += mass * size * math.exp(_LOG_NOTHING)
-        # A mass that moves up a cell grows by the tilt.
-        grown = math.exp(min(self.theta * width, 700.0)) * rare.mass
-        error += math.fsum(one.error for one in self.parts) * grown
+        # An error is added to the rare losses, wherever it is; one that moves up a cell grows by
+        # the tilt. So above a loss it is at most that share of the rare losses that, with the
+        # least of the sum so far, are still above the loss less all that may lie between.
+        before_error = math.fsum(one.error + one.inherited for one in self.parts)
+        grown = before_error * math.exp(min(self.theta * width, 700.0))
+        least_mass = max(least - before_error, 1e-300)
         beyond = math.fsum(one.beyond for one in self.parts) * rare.mass
         beyond += 2.0 * mass * math.exp(LOG_WINDOW_MASS)
         full = np.zeros(size // 2 + 1, dtype=np.complex128)
@@ -146,7 +177,16 @@ class Mixture:
         masses = np.maximum(np.roll(irfft(full, size), -((first - rare.shift) % size)), 0.0)
         losses = width * (first + np.arange(size, dtype=np.float64))
         as_before = tuple(one.times(rare.usual) for one in self.parts if rare.usual > 0.0)
-        return type(self)(self.theta, (*as_before, Part(losses, masses, error, beyond)))
+        found = Part(
+            losses,
+            masses,
+            error,
+            beyond,
+            inherited=grown * rare.mass,
+            relative=grown / least_mass,
+            blur=self._high() - self._low() + 2.0 * width,
+        )
+        return type(self)(self.theta, (*as_before, found))
 
     def _low(self) -> float:
         return min(float(one.losses[0]) for one in self.parts)
@@ -154,8 +194,8 @@ class Mixture:
     def _high(self) -> float:
         return max(float(one.losses[-1]) for one in self.parts)
 
-    def _moved(self, width: float, size: int) -> tuple[_Complex, float]:
-        """Fourier transform of the sum so far, on a wider grid, and its mass."""
+    def _moved(self, width: float, size: int) -> tuple[_Complex, float, float]:
+        """Fourier transform of the sum so far, on a wider grid, its mass, and that or 1."""
         moved = np.zeros(size)
         for one in self.parts:
             cells = np.floor(one.losses / width)
@@ -170,8 +210,9 @@ class Mixture:
             moved += np.bincount(index % size, down, minlength=size)
             moved += np.bincount((index + 1) % size, up, minlength=size)
         # Tilted masses may add up to more than 1 where losses are moved apart.
-        mass = max(1.0, float(moved.sum()))
-        return np.asarray(rfft(moved if math.isfinite(mass) else np.zeros(size))), mass
+        total = float(moved.sum())
+        mass = max(1.0, total)
+        return np.asarray(rfft(moved if math.isfinite(mass) else np.zeros(size))), total, mass
 
 
 @final
@@ -241,15 +282,16 @@ class _Rare:
             ratio = transform(one.points[1:], own[1:], size, kept) / z
             exponent += one.count * _log1p(ratio)
             near = np.maximum(np.abs(1.0 + ratio), 1e-300)
-            error += one.count * (stage * mass / z + 8.0 * UNIT_ROUNDOFF * np.abs(ratio)) / near
+            # In mean square over the frequencies the error is relative to the Euclidean norm.
+            spread = stage * math.sqrt(dot(own[1:], own[1:])) / z / float(np.min(near))
+            error += one.count * (spread + 8.0 * UNIT_ROUNDOFF * np.abs(ratio) / near)
             most += one.count * math.log1p(mass / z)
         # The modulus of each factor is at most 1.
         spectrum: _Complex = np.asarray(usual * np.expm1(exponent), dtype=np.complex128)
         rare = min(1.0, usual * math.expm1(min(most, 50.0)))
-        bound = np.full(kept.size, rare)
-        whole = np.minimum(usual * np.exp(exponent.real), 1.0)
+        whole = min(float(np.max(usual * np.exp(exponent.real))), 1.0)
         error = whole * error + 8.0 * UNIT_ROUNDOFF * np.abs(spectrum)
-        return cls(kept, spectrum, bound, error, rare, usual, 0)
+        return cls(kept, spectrum, np.abs(spectrum) + error, error, rare, usual, 0)
 
 
 def _log1p(z: _Complex) -> _Complex:
