@@ -91,7 +91,7 @@ class TestContent:
     def test_names_relation_libraries_and_accountant(self, sampled):
         certificate = sampled.privacy_
         assert certificate.adjacency is Adjacency.ZERO_OUT
-        assert certificate.accountant == "pld"
+        assert certificate.accountant == "fourier"
         assert certificate.accountant_version.startswith("dp-accounting ")
         assert certificate.versions["numpy"] == np.__version__
 

@@ -27,9 +27,6 @@ from dpglm.privacy.accounting.convolution import fourier
 from dpglm.privacy.accounting.convolution.tilted_sums import Mixture
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import ApproximateDP, GaussianDP
-from dpglm.privacy.noise import additive
-from dpglm.privacy.releases import Bounded
-from dpglm.privacy.selection import mechanisms as selections
 from dpglm.privacy.events import (
     Composed,
     Gaussian,
@@ -39,6 +36,9 @@ from dpglm.privacy.events import (
     base,
     gaussian,
 )
+from dpglm.privacy.noise import additive
+from dpglm.privacy.releases import Bounded
+from dpglm.privacy.selection import mechanisms as selections
 from dpglm.problem import Logistic, Problem
 from dpglm.selection import BestIterate, ConfidenceBoosting, NormGridSearch
 from dpglm.solvers.gradient import noisy_gd

@@ -12,8 +12,8 @@ from dpglm.privacy.accounting.convolution.fourier import FourierAccountant
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.events import Composed, Gaussian, PoissonSampled, ProjectedGaussian, Repeated
 from tests.privacy.accounting.rare_sampling import least_delta
-from tests.slowly import some_quickly
 from tests.privacy.pld import PLD
+from tests.slowly import some_quickly
 
 ZERO_OUT = Adjacency.ZERO_OUT
 RATES = (1e-3, 1e-4, 1e-5, 3e-5, 1e-6, 1e-7, 1e-8)
