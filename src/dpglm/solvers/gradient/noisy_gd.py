@@ -371,7 +371,10 @@ class NoisyGDMethod(Method["NoisyGDState"]):
     shrink: bool = False
     comparison: Comparison | None = None
 
-    algorithm = "noisy gradient descent"
+    @property
+    def algorithm(self) -> str:
+        pure = isinstance(self.noise, L2Noise)
+        return "gradient descent with L2 noise" if pure else "noisy gradient descent"
 
     def __post_init__(self) -> None:
         if self.last_only and self.contraction is None:

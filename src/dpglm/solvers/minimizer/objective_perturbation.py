@@ -216,7 +216,9 @@ class ObjectivePerturbationMethod(Method["ObjectivePerturbationState"]):
     noise_multiplier: float
     pure: bool
 
-    algorithm = "objective perturbation"
+    @property
+    def algorithm(self) -> str:
+        return f"objective perturbation{' with L2 noise' if self.pure else ''}"
 
     def with_multiplier(self, multiplier: float) -> ObjectivePerturbationMethod:
         """Return the same method with noise of this scale over the sensitivity."""
