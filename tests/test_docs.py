@@ -327,9 +327,13 @@ def takes(solver, loss="squared", penalty="none", constraint="none", delta=1e-5)
 
 
 def solvers_table():
-    """Rows of the second table of docs/choosing.md: a solver, and what it is said to take."""
+    """What each solver is said to take, by docs/choosing.md (second table) or by its own page."""
     text = (ROOT / "docs/choosing.md").read_text().split("## By what each solver takes")[1]
-    for line in re.findall(r"^\| \[.*$", text, re.MULTILINE):
+    lines = re.findall(r"^\| \[.*$", text, re.MULTILINE)
+    for page in (ROOT / "docs/solvers").glob("*.md"):
+        own = re.search(r"^\| solver \| losses .*\n.*\n(\| \[.*)$", page.read_text(), re.MULTILINE)
+        lines += [own[1]] if own else []
+    for line in lines:
         names, *cells = (cell.strip() for cell in line.strip("|").split(" | "))
         for name in re.findall(r"\[`(\w+)`\]", names):
             yield name, *cells[:4]

@@ -243,4 +243,5 @@ def test_planted_bugs_break_the_law(bug):
 
 def test_every_way_to_release_is_listened_to():
     assert [name for name in vars(Curator) if name.startswith("release")] == ["release"]
-    assert set(Mechanism.__subclasses__()) == EVERY_WAY
+    kinds = {kind for kind in Mechanism.__subclasses__() if kind.__module__.startswith("dpglm.")}
+    assert kinds == EVERY_WAY
