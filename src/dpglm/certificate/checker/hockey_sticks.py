@@ -104,6 +104,14 @@ class HockeySticks:
             # The curve itself: dots would overstate a curve that ends steeply.
             curves, at = _curves(terms[0][0], stretch, adjacency), np.array([epsilon])
             return float(max(curves.remove(at)[0], curves.add(at)[0], 0.0))
+        # Beyond what pure releases add up to there is no loss, wherever a grid puts the last one.
+        tops = [
+            (one.quieter(stretch).pure_epsilon if isinstance(one, Mechanism) else None, count)
+            for one, count in terms
+        ]
+        finite = [float(top * count) for top, count in tops if top is not None]
+        if len(finite) == len(tops) and math.fsum(finite) <= epsilon * (1.0 + 1e-12):
+            return 0.0
         composed = _composition(branch, stretch, adjacency, self.fineness)
         return float(composed.get_delta_for_epsilon(epsilon))
 
@@ -123,6 +131,11 @@ def _composition(branch: Event, stretch: float, adjacency: Adjacency, fineness: 
     spread = math.sqrt(math.fsum(squares))
     mean = spread / math.sqrt(sum(count for _, count in curves))
     width = max(_FRACTION * mean, max(reaches) / _MOST_POINTS) / fineness
+    # Much of a loss may sit at its maximum: put the largest on the grid.
+    atom = max(
+        one.quieter(stretch).largest_atom for one, _ in branch.terms() if isinstance(one, Mechanism)
+    )
+    width = atom / math.ceil(atom / width) if atom >= width else width
     work = math.fsum(2.0 * (reach + 20.0 * spread) / width for reach in reaches)
     if work > _MOST_WORK:
         raise TooCostlyError(

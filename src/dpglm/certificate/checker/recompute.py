@@ -33,7 +33,7 @@ __all__ = ["Recomputation", "closed_form_delta", "gaussian_mu", "recompute"]
 _COARSE = 2e-2
 _NUMERICAL = 2e-3
 _EXACT = 1e-6
-_FINENESS = (2, 4, 8)
+_FINENESS = (2, 4, 8, 16, 64)
 
 
 @final
