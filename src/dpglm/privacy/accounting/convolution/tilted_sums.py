@@ -13,13 +13,7 @@ from numpy.typing import NDArray
 from scipy.fft import irfft, next_fast_len, rfft
 
 from dpglm.exceptions import TooCostlyError
-from dpglm.privacy.accounting.convolution.lattices import (
-    UNIT_ROUNDOFF,
-    Lattice,
-    dot,
-    tilt,
-    transform,
-)
+from dpglm.privacy.accounting.convolution.lattices import UNIT_ROUNDOFF, Lattice, tilt, transform
 from dpglm.privacy.events.losses import Array
 
 __all__ = ["LOG_WINDOW_MASS", "Mixture"]
@@ -282,9 +276,7 @@ class _Rare:
             ratio = transform(one.points[1:], own[1:], size, kept) / z
             exponent += one.count * _log1p(ratio)
             near = np.maximum(np.abs(1.0 + ratio), 1e-300)
-            # In mean square over the frequencies the error is relative to the Euclidean norm.
-            spread = stage * math.sqrt(dot(own[1:], own[1:])) / z / float(np.min(near))
-            error += one.count * (spread + 8.0 * UNIT_ROUNDOFF * np.abs(ratio) / near)
+            error += one.count * (stage * mass / z + 8.0 * UNIT_ROUNDOFF * np.abs(ratio)) / near
             most += one.count * math.log1p(mass / z)
         # The modulus of each factor is at most 1.
         spectrum: _Complex = np.asarray(usual * np.expm1(exponent), dtype=np.complex128)
