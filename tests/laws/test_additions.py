@@ -10,17 +10,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
+import dpglm.problem
 import dpglm.solvers
 from dpglm._registry import makers_in
 from dpglm.certificate import verify
 from dpglm.data.prepare import prepare_rows
-from dpglm.estimators import LogisticRegression
+from dpglm.estimators import GeneralizedLinearRegressor, LogisticRegression
 from dpglm.privacy import Adjacency, ApproximateDP
 from dpglm.privacy.noise import SeededNoise, SystemNoise
-from dpglm.problem import L2, Logistic, Problem
+from dpglm.problem import L2, Logistic, Loss, Problem
 from dpglm.solvers import NoisyGD, Solver, run
 from tests import test_docs
+from tests.laws import test_container_laws as container_laws
+from tests.laws import test_loss_laws as loss_laws
 from tests.laws import test_plan_codec_laws as codec_laws
 from tests.laws import test_solver_laws as solver_laws
 
@@ -35,10 +39,10 @@ def code_of(page: str, language: str = "python") -> list[str]:
 
 @pytest.fixture
 def added(tmp_path, monkeypatch):
-    """Make a module of the first code of a page, as a file of its own outside the repository."""
+    """Make a module of the code of a page, as a file outside the repository."""
 
     def add(page: str, name: str) -> ModuleType:
-        (tmp_path / f"{name}.py").write_text(code_of(page)[0])
+        (tmp_path / f"{name}.py").write_text("\n".join(code_of(page)))
         monkeypatch.syspath_prepend(tmp_path)
         importlib.invalidate_caches()
         # A module that was made before would stand in for this one.
@@ -131,3 +135,120 @@ class TestSolver:
             solver_laws.test_plans_are_within_budget_and_what_happens_is_planned(
                 "heavy_ball", Adjacency.ZERO_OUT, 1.0
             )
+
+
+class TestLoss:
+    PAGE = "adding_a_loss.md"
+    # What the law says of one loss.
+    LAW = (
+        loss_laws.test_global_constants_are_tight,
+        loss_laws.test_constants_grow_with_the_range,
+        loss_laws.test_a_wrong_constant_is_caught,
+        loss_laws.test_derivatives_are_those_of_the_value,
+        loss_laws.test_the_value_is_the_integral_of_the_slope_across_kinks,
+        loss_laws.test_a_wrong_derivative_is_caught,
+        loss_laws.test_convexity_is_as_declared,
+        loss_laws.test_the_sign_is_as_declared,
+        loss_laws.test_slopes_at_extreme_predictions_are_those_of_the_value,
+        loss_laws.test_float32_agrees_with_float64,
+        loss_laws.test_arguments_are_left_alone_and_results_are_new,
+        loss_laws.test_rows_do_not_see_each_other,
+        loss_laws.test_shapes_that_would_broadcast_are_refused,
+        loss_laws.test_a_loss_is_a_value,
+        loss_laws.test_standardized_targets_have_the_same_minimisers,
+    )
+
+    @pytest.fixture
+    def module(self, added):
+        return added(self.PAGE, "log_cosh")
+
+    @pytest.fixture
+    def rows(self):
+        rng = np.random.default_rng(0)
+        X = rng.uniform(-1, 1, (4000, 2))
+        return X, X @ [2.0, -1.0] + 0.5 + 0.1 * rng.normal(size=4000)
+
+    def test_has_a_name_by_its_export(self, module):
+        makers = makers_in({**vars(dpglm.problem), "LogCosh": module.LogCosh}, Loss)
+        assert makers.keys() - dpglm.problem.LOSSES.keys() == {"log_cosh"}
+        assert makers["log_cosh"]() == module.LogCosh()
+
+    def test_keeps_the_law_of_losses(self, module):
+        export, row = code_of(self.PAGE, "py")
+        assert re.search(r"import LogCosh$", export.strip())
+        case = evaluated(row, loss_laws, module)
+        for law in self.LAW:
+            law(case)
+        for bounds in loss_laws.RANGES[case.loss.target]:
+            loss_laws.test_slope_bound(case, bounds)
+            loss_laws.test_smoothness(case, bounds)
+        for dtype in (np.float32, np.float64):
+            loss_laws.test_extreme_predictions_are_finite_and_keep_the_dtype(case, dtype)
+
+    def test_a_constant_that_is_too_small_breaks_the_law(self, module, monkeypatch):
+        honest = module.LogCosh._slope_bound_on
+        monkeypatch.setattr(module.LogCosh, "_slope_bound_on", lambda *given: 0.9 * honest(*given))
+        with pytest.raises(AssertionError):
+            loss_laws.test_slope_bound(loss_laws.Case(module.LogCosh()), (1.0, -3, 3))
+
+    def test_its_estimator_fits_is_certified_and_saved(self, module, rows, tmp_path):
+        bounds = {"row_norm": 2.0, "target_bounds": (-2.5, 3.5)}
+        model = module.LogCoshRegressor(width=0.5, random_state=0, **bounds).fit(*rows)
+        assert model.score(*rows) > 0.9
+        codec_laws.predicts_alike(model, rows[0], tmp_path / "model.json")
+        # The generic estimator is the same.
+        other = GeneralizedLinearRegressor(loss=module.LogCosh(0.5), random_state=0, **bounds)
+        np.testing.assert_array_equal(model.coef_, other.fit(*rows).coef_)
+        assert clone(model).get_params()["width"] == 0.5
+        assert "target_bounds" in module.LogCoshRegressor.__doc__
+        codec_laws.is_rebuilt(module.LogCoshRegressor(**bounds).fit(*rows).privacy_)
+
+
+class TestContainer:
+    PAGE = "adding_a_container.md"
+
+    @pytest.fixture
+    def module(self, added, monkeypatch):
+        """Add its row to the law."""
+        found = added(self.PAGE, "array_parts")
+        (row,) = code_of(self.PAGE, "py")
+        monkeypatch.setattr(
+            container_laws,
+            "CONTAINERS",
+            container_laws.CONTAINERS | evaluated(f"{{{row}}}", container_laws, found),
+        )
+        return found
+
+    @pytest.mark.parametrize("numeric", [False, True])
+    @pytest.mark.filterwarnings("ignore::sklearn.exceptions.DataConversionWarning")
+    def test_keeps_the_law_of_containers(self, module, numeric, tmp_path):
+        for position, (kind, _, change, match) in enumerate(container_laws.CASES):
+            if kind is numeric:
+                folder = tmp_path / str(position)
+                folder.mkdir()
+                container_laws.check_fit(folder, "array parts", numeric, change, match)
+        (tmp_path / "scores").mkdir()
+        container_laws.test_scores_of_all_containers_accept_and_refuse_alike(
+            tmp_path / "scores", "array parts", numeric
+        )
+
+    def test_fits_as_one_array_does(self, module):
+        X, y, _ = solver_laws.make_data(Problem(Logistic()))
+        weights = np.random.default_rng(0).uniform(0.5, 1.0, len(y))
+        model = LogisticRegression(
+            classes=[-1, 1], row_norm=1.0, weight_bound=1.0, random_state=0, solver="noisy_gd"
+        )
+        together = clone(model).fit(X, y, sample_weight=weights)
+        parts = module.ArrayParts([X[:100], X[100:101], X[101:]], y, weights)
+        np.testing.assert_array_equal(clone(model).fit(parts).coef_, together.coef_)
+        np.testing.assert_array_equal(together.predict(parts), together.predict(X))
+        expected = together.score(X, y, sample_weight=weights)
+        assert together.score(parts) == pytest.approx(expected)
+        certified = clone(model).set_params(random_state=None).fit(parts)
+        codec_laws.is_rebuilt(certified.privacy_)
+
+    def test_one_that_lets_infinity_in_breaks_the_law(self, module, monkeypatch, tmp_path):
+        monkeypatch.setattr(module, "check_finite", lambda X, **_: X)
+        change, match = container_laws.ANY_TARGET["NaN in X"]
+        with pytest.raises(AssertionError):
+            container_laws.check_fit(tmp_path, "array parts", False, change, match)
