@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import math
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,13 +19,18 @@ import dpglm.solvers
 from dpglm._registry import makers_in
 from dpglm.certificate import verify
 from dpglm.data.prepare import prepare_rows
+from dpglm.data.spec import DataSpec
 from dpglm.estimators import GeneralizedLinearRegressor, LogisticRegression
 from dpglm.privacy import Adjacency, ApproximateDP
+from dpglm.privacy.accounting.accountants import accountant_for
+from dpglm.privacy.events import Pure, Repeated
 from dpglm.privacy.noise import SeededNoise, SystemNoise
+from dpglm.privacy.releases import Bounded, Mechanism, Release
 from dpglm.problem import L2, Logistic, Loss, Problem
-from dpglm.solvers import NoisyGD, Solver, run
+from dpglm.solvers import Method, NoisyGD, Plan, Solver, StepInfo, run
 from tests import test_docs
 from tests.laws import test_container_laws as container_laws
+from tests.laws import test_event_laws as event_laws
 from tests.laws import test_loss_laws as loss_laws
 from tests.laws import test_plan_codec_laws as codec_laws
 from tests.laws import test_solver_laws as solver_laws
@@ -252,3 +259,108 @@ class TestContainer:
         change, match = container_laws.ANY_TARGET["NaN in X"]
         with pytest.raises(AssertionError):
             container_laws.check_fit(tmp_path, "array parts", False, change, match)
+
+
+@dataclass(frozen=True)
+class Choosing(Method[int]):
+    """Choose among scores that rows have no part in, by a mechanism."""
+
+    problem: Problem
+    data: DataSpec
+    adjacency: Adjacency
+    mechanism: Mechanism
+    n_steps = 3
+    gradient_evaluations = coefficient_noise = 0.0
+
+    @property
+    def release(self):
+        return Release("choice", self.mechanism, self.adjacency, 1.0, count=self.n_steps)
+
+    @property
+    def releases(self):
+        return (self.release,)
+
+    def init(self, seed):
+        return 0
+
+    def step(self, state, oracle):
+        scores = np.array([2.0, 0.0, 1.0])
+        choice = oracle.curator.release(self.release, Bounded(scores, 1.0))
+        return choice, StepInfo(1, 1.0)
+
+    def finish(self, state):
+        return np.full(self.data.coefficient_shape, float(state))
+
+
+class TestMechanism:
+    PAGE = "adding_a_mechanism.md"
+
+    @pytest.fixture
+    def module(self, added):
+        return added(self.PAGE, "randomized_response")
+
+    @pytest.fixture
+    def make(self, module, monkeypatch):
+        """Add its row to the law."""
+        _, row = code_of(self.PAGE, "py")
+        ((name, made),) = evaluated(f"{{{row}}}", event_laws, module).items()
+        monkeypatch.setitem(event_laws.EVENTS, name, made)
+        return made
+
+    @pytest.mark.parametrize("adjacency", Adjacency)
+    def test_keeps_the_law_of_events(self, make, adjacency):
+        event_laws.test_every_event_has_accountants_except_parallel_parts_where_n_is_private()
+        event_laws.test_accountants_agree("randomized response", adjacency)
+        for accountant in event_laws.ACCOUNTANTS:
+            if accountant.supports(make(1.0), adjacency):
+                given = make, accountant, adjacency
+                event_laws.test_repeating_is_composing_with_itself(*given)
+                event_laws.test_order_of_composition_does_not_matter(*given)
+                event_laws.test_more_noise_costs_less(*given)
+                event_laws.test_more_events_cost_more(*given)
+                event_laws.test_delta_falls_in_epsilon_and_inverts_it(*given)
+                event_laws.test_claims_survive_json(*given)
+
+    def test_costs_what_its_definition_says_and_less_than_pure(self, module):
+        event, adjacency = module.RandomizedResponse(1.0, 4), Adjacency.ZERO_OUT
+        # One of them, by hand: delta(e) = p - exp(e) q.
+        p, q = math.e / (math.e + 3.0), 1.0 / (math.e + 3.0)
+        found = accountant_for(event, adjacency).delta(event, adjacency, 0.5)
+        assert found == pytest.approx(p - math.exp(0.5) * q, rel=1e-3)
+        ours, pure = (
+            accountant_for(many, adjacency).epsilon(many, adjacency, 1e-5)
+            for many in (Repeated(event, 20), Repeated(Pure(1.0), 20))
+        )
+        assert ours < 0.95 * pure
+
+    def test_is_drawn_planned_and_verified(self, module):
+        mechanism = module.RandomizedChoice(1.0, 3)
+        declared = Release("choice", mechanism, Adjacency.ZERO_OUT, 1.0)
+        noise = SeededNoise(0)
+        draws = [mechanism.draw(declared, np.array([2.0, 0.0, 1.0]), noise) for _ in range(4000)]
+        shares = np.bincount(draws, minlength=3) / 4000
+        expected = np.array([1.0, math.e, 1.0]) / (2.0 + math.e)
+        np.testing.assert_allclose(shares, expected, atol=0.04)
+        problem, data = Problem(Logistic()), codec_laws.DATA
+        method = Choosing(problem, data, Adjacency.ZERO_OUT, mechanism)
+        plan = Plan(problem, data, ApproximateDP(3.0, 1e-5), Adjacency.ZERO_OUT, method)
+        codec_laws.comes_back(plan)
+        certificate = codec_laws.certified(plan)
+        codec_laws.is_rebuilt(certificate)
+        assert verify(certificate).ok
+
+    def test_a_loss_that_is_too_small_is_found_out(self, make, module, monkeypatch):
+        # Of half the epsilon, while the curves that claims are checked by are honest.
+        honest = module.RandomizedResponse.losses
+        monkeypatch.setattr(
+            module.RandomizedResponse,
+            "losses",
+            lambda self, adjacency: honest(
+                module.RandomizedResponse(0.5 * self.epsilon, self.answers), adjacency
+            ),
+        )
+        problem, data = Problem(Logistic()), codec_laws.DATA
+        method = Choosing(problem, data, Adjacency.ZERO_OUT, module.RandomizedChoice(1.0, 3))
+        plan = Plan(problem, data, ApproximateDP(3.0, 1e-5), Adjacency.ZERO_OUT, method)
+        verification = verify(codec_laws.certified(plan))
+        assert any("hockey sticks" in one for one in verification.findings)
