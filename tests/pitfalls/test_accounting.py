@@ -318,7 +318,7 @@ def a_search_shows_no_score(method):
             search = PrivateGridSearchCV(model(random_state=0), {"C": [0.1, 1.0]}, method=method)
             search.fit(data, y)
         found = {name: value for name, value in vars(search).items() if name.endswith("_")}
-        solution, best = found.pop("solution_"), found.pop("best_estimator_")
+        solution, best = search.solution_, found.pop("best_estimator_")
         released = best.coef_.tolist(), solution.history, solution.coefficient_noise
         shown.append(repr((found, released)))
     assert shown[0] == shown[1]

@@ -6,7 +6,6 @@ import re
 import pytest
 
 from dpglm import LogisticRegression
-from dpglm._words import plain_number
 
 
 def test_says_what_the_estimators_own_plan_says(run):
@@ -17,7 +16,7 @@ def test_says_what_the_estimators_own_plan_says(run):
     assert "epsilon 0.5, delta 1e-06, relation zero_out" in done.stdout
     assert re.search(rf"Steps +{plan.n_steps}\n", done.stdout)
     for release in plan.method.releases:
-        noise = plain_number(release.noise_multiplier)
+        noise = f"standard deviation {release.noise_multiplier:.4g} x sensitivity"
         assert f"{noise} ({release.quantity})" in " ".join(done.stdout.split())
     assert f"standard deviation {plan.coefficient_noise:.2g} at most" in done.stdout
 

@@ -133,7 +133,7 @@ def _from_sizes(
 
 
 def _tell(plan: Plan, estimator: str) -> None:
-    from dpglm._words import plain_number, rounded_up
+    from dpglm._words import rounded_up
     from dpglm.certificate.cautions import SCOPE
     from dpglm.guidance.expectation import guidance
     from dpglm.privacy.events import describe_event
@@ -149,9 +149,8 @@ def _tell(plan: Plan, estimator: str) -> None:
             f"relation {plan.adjacency.value}",
             "Releases": "; ".join(describe_event(plan.event)),
             "Steps": str(plan.n_steps),
-            "Noise multiplier": "; ".join(
-                f"{plain_number(one.noise_multiplier)} ({one.quantity})"
-                for one in plan.method.releases
+            "Noise": "; ".join(
+                f"{one.mechanism.in_words} ({one.quantity})" for one in plan.method.releases
             ),
         },
     )

@@ -160,6 +160,10 @@ class L2Noise(Mechanism[_Array, _Array]):
     def multiplier(self) -> float:
         return 1.0 / self.epsilon
 
+    @property
+    def in_words(self) -> str:
+        return f"L2 noise of scale {self.multiplier:.4g} x sensitivity"
+
     def with_multiplier(self, multiplier: float) -> Self:
         return type(self)(1.0 / multiplier)
 

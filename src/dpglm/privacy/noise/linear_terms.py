@@ -122,6 +122,10 @@ class L2LinearTerm(Mechanism[_Shape, SecretNoise]):
     def event(self) -> Event:
         return Pure(pure_objective_epsilon(self.multiplier, self.curvature_ratio))
 
+    @property
+    def in_words(self) -> str:
+        return f"L2 noise of scale {self.multiplier:.4g} x sensitivity"
+
     def with_multiplier(self, multiplier: float) -> Self:
         return type(self)(multiplier, self.curvature_ratio)
 
