@@ -57,7 +57,7 @@ class BoundedRange(Mechanism):
         1, and delta at e is the mean of its convex function ``(1 - exp(e) Q/P)+``: largest if the
         loss is t, with probability ``(exp(epsilon) - exp(t)) / (exp(epsilon) - 1)``, or
         ``t - epsilon``. The largest delta over t is that of ``t = (e + epsilon) / 2``:
-        ``delta(e) = (exp(epsilon/2) - exp(e/2))^2 / (exp(epsilon) - 1)`` for |e| <= epsilon. It
+        ``delta(e) = (exp(epsilon/2) - exp(e/2))^2 / (exp(epsilon) - 1)`` for ``|e| <= epsilon``. It
         falls and is convex in exp(e), so there is a pair with exactly this delta, which dominates
         all of them, adaptively composed too. Its tails are ``-exp(-e) delta'(e)`` under Q and
         ``delta(e)`` plus ``exp(e)`` times that under P.
