@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm.certificate.words import plain_number
+from dpglm._words import plain_number
 from dpglm.report.pictures.drawing import GREY, INK, quiet
 
 __all__ = ["Curve", "draw_curve", "draw_slope", "log_axes", "write_csv"]

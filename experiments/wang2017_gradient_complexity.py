@@ -28,7 +28,7 @@ from joblib import Parallel, delayed
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from dpglm.certificate.words import plain_number
+from dpglm._words import plain_number
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec

@@ -196,16 +196,19 @@ class Mixture:
             gaps = one.losses - width * cells
             share = np.clip(np.expm1(-gaps) / math.expm1(-width), 0.0, 1.0)
             down = one.masses * (1.0 - share) * np.exp(-self.theta * gaps)
-            # A loss that is on the wider grid does not move, however wide it is.
-            upwards = np.where(share > 0.0, self.theta * (width - gaps), 0.0)
+            # What has no mass, or is on the wider grid, does not move, however wide that is.
+            moves = (share > 0.0) & (one.masses > 0.0)
+            # By halves, as neither product may underflow before it grows.
             with np.errstate(over="ignore"):
-                up = one.masses * share * np.exp(upwards)
+                half = np.exp(np.where(moves, 0.5 * self.theta * (width - gaps), 0.0))
+                up = (one.masses * half) * (share * half)
             index = cells.astype(np.int64)
             moved += np.bincount(index % size, down, minlength=size)
             moved += np.bincount((index + 1) % size, up, minlength=size)
         # Tilted masses may add up to more than 1 where losses are moved apart.
         total = float(moved.sum())
-        mass = max(1.0, total)
+        # What is not a number stays so: then nothing is known.
+        mass = 1.0 if total < 1.0 else total
         return np.asarray(rfft(moved if math.isfinite(mass) else np.zeros(size))), total, mass
 
 
