@@ -92,7 +92,7 @@ class TestContent:
         certificate = sampled.privacy_
         assert certificate.adjacency is Adjacency.ZERO_OUT
         assert certificate.accountant == "fourier"
-        assert certificate.accountant_version.startswith("dp-accounting ")
+        assert certificate.accountant_version.startswith("dpglm ")
         assert certificate.versions["numpy"] == np.__version__
 
 

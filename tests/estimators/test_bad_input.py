@@ -30,7 +30,7 @@ from dpglm.exceptions import PublicInformationWarning
 from dpglm.privacy.noise import SeededNoise, SystemNoise
 from dpglm.problem import GroupLasso, Huber, Softmax
 
-SHORT = NoisyGD(n_steps=3)
+SHORT = NoisyGD(noise="gaussian", n_steps=3)
 CLASSIFIERS = [
     LogisticRegression(),
     LinearSVC(),

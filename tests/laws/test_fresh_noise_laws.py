@@ -22,7 +22,7 @@ from dpglm.privacy import ApproximateDP
 from dpglm.privacy.noise import NoiseSource, SeededNoise, SystemNoise, additive
 from dpglm.solvers import run
 from tests.laws.test_solver_laws import PROBLEMS, SOLVERS, make_data
-from tests.laws.transcripts import listening
+from tests.laws.transcripts import ADDITIVE, listening
 
 LEAST, MOST_ASKED = 4, 8
 """So many numbers no other release equals by chance; so many releases of a run are compared."""
@@ -41,7 +41,9 @@ def noises(plan, rows, source):
     """Noise in each release of a run, class by class."""
     with listening(most=MOST_ASKED, own_noise=True) as seen:
         run(plan, rows, source)
-    drawn = [one.answer - one.exact for one in seen.asked if one.kind.startswith("release")]
+    drawn = [
+        one.answer - one.exact for one in seen.asked if isinstance(one.declared.mechanism, ADDITIVE)
+    ]
     columns = [column for noise in drawn for column in np.atleast_2d(noise.T)]
     # Five digits are enough, and those that values have cut off do not matter.
     return [

@@ -131,7 +131,7 @@ _WAYS = {
 }
 _SECRET = (GaussianLinearTerm, L2LinearTerm)
 EVERY_WAY = {*_WAYS, *_SECRET}
-_ADDITIVE = (GaussianNoise, ProjectedGaussianNoise, L2Noise, LocalGaussianNoise)
+ADDITIVE = (GaussianNoise, ProjectedGaussianNoise, L2Noise, LocalGaussianNoise)
 
 
 @dataclasses.dataclass
@@ -184,7 +184,7 @@ def listening(
             self._noise = own
         if earlier is not None and position < len(earlier.asked):
             answer = earlier.asked[position].answer
-        elif isinstance(declared.mechanism, _ADDITIVE):
+        elif isinstance(declared.mechanism, ADDITIVE):
             answer = reach * answer
         made_for = way.made_for(declared, also, *draw.call_args.args)
         seen.asked.append(Asked(exact, declared, also, made_for, answer))
@@ -220,7 +220,7 @@ def excess(one: Transcript, other: Transcript) -> float:
         if not (np.isfinite(a.exact).all() and np.isfinite(b.exact).all()):
             return math.inf
         kind = type(a.declared.mechanism)
-        if kind in _ADDITIVE:
+        if kind in ADDITIVE:
             for asked in (a, b):
                 length = float(np.linalg.norm(asked.exact))
                 worst = max(worst, length / asked.declared.magnitude)
@@ -255,7 +255,7 @@ def _in_runs(a: Asked, b: Asked) -> float:
 
 
 _MOVES: dict[type, Callable[[Asked, Asked], float]] = {
-    **dict.fromkeys(_ADDITIVE, _length),
+    **dict.fromkeys(ADDITIVE, _length),
     **dict.fromkeys((PermuteAndFlip, ExponentialMechanism), _spread),
     **dict.fromkeys((GeneralizedExponentialMechanism, AboveThreshold), _each),
     ExponentialMechanismOverRuns: _in_runs,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -22,7 +24,7 @@ MAPS = {
 def spec_after(rows, learned, row_norm=1.0):
     n_features = learned.matrix.shape[-1] if learned.matrix.ndim == 2 else rows.spec.n_features
     after = dense_spec(rows.spec, row_norm)
-    return DataSpec(**{**after.to_dict(), "n_features": n_features})
+    return dataclasses.replace(after, n_features=n_features)
 
 
 @pytest.mark.parametrize("name", MAPS)

@@ -220,7 +220,9 @@ class TestEstimator:
     def test_forgeries_are_found(self):
         model, _, _ = self.fit(solver=LocalSGD(n_blocks=20))
         (release,) = model.privacy_.to_dict()["releases"]
-        composed = {"type": "repeated", "count": 20, "event": release["event"]}
+        multiplier = release["mechanism"]["noise_multiplier"]
+        gaussian = {"type": "gaussian", "noise_multiplier": multiplier}
+        composed = {"type": "repeated", "count": 20, "event": gaussian}
         assert verify(forged(model.privacy_)).ok
         for forge in (
             put("epsilon", 4.0),
