@@ -229,8 +229,8 @@ class TestEstimator:
             put("releases.0.contribution_bound", half),
             put("releases.0.count", 1),
             put("plan.method.clipping.bound", half),
-            put("plan.method.noise.noise_multiplier", half),
-            put("plan.method.noise.noise_multiplier", double),
+            put("plan.method.noise_multiplier", half),
+            put("plan.method.noise_multiplier", double),
             put("plan.method.descent.step_sizes", lambda sizes: sizes[1:]),
             put("plan.method.descent.data.n_rows", double),
             # One after the other in place of side by side: dearer than what is claimed.
