@@ -131,6 +131,7 @@ class TestPackageData:
             if entry.name.endswith(".csv.gz"):
                 assert f"`{entry.name}`" in terms
 
+    @pytest.mark.slow
     def test_wheel_holds_code_types_data_and_licences_and_nothing_else(self, tmp_path):
         from hatchling.builders.wheel import WheelBuilder
 

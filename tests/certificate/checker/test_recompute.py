@@ -214,7 +214,9 @@ def test_a_quiet_release_beside_loud_ones_sets_no_grid(monkeypatch):
 @pytest.mark.parametrize(
     "event",
     [
-        Repeated(PoissonSampled(1e-7, ProjectedGaussian(0.5, 50)), 100),
+        pytest.param(
+            Repeated(PoissonSampled(1e-7, ProjectedGaussian(0.5, 50)), 100), marks=pytest.mark.slow
+        ),
         Repeated(PoissonSampled(1e-6, Gaussian(0.5)), 1000),
         Repeated(PoissonSampled(1e-6, Gaussian(0.3)), 100_000),
         Repeated(PoissonSampled(1e-5, Gaussian(0.5)), 100),

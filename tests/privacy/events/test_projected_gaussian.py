@@ -80,6 +80,7 @@ def test_a_schedule_is_a_weighted_sum_of_chi_squares():
         assert FOURIER.delta(event, ZERO_OUT, epsilon) == pytest.approx(deltas.mean(), abs=error)
 
 
+@pytest.mark.slow
 def test_hundreds_of_different_multipliers_and_other_events():
     schedule = tuple(ProjectedGaussian(200.0 / math.sqrt(k), 40) for k in range(1, 401))
     event = Composed((*schedule, Repeated(Gaussian(30.0), 100)))
