@@ -36,24 +36,14 @@ _MOST_STEPS = 2000
 @final
 @dataclass(frozen=True)
 class Constants:
-    """Constants of the mean row loss as a function of the parameter.
+    """Constants of the mean row loss as a function of the parameter."""
 
-    Parameters
-    ----------
-    radius : float
-        B, the largest norm within the constraint; inf without one.
-    lipschitz : float
-        G, the largest norm of a row's gradient there, or the clip if that is smaller.
-    smoothness : float
-        H, a Lipschitz constant of the mean gradient; inf if there is none.
-    noise_of_one_step : float
-        Standard deviation of the noise in each coordinate of a mean gradient if one were
-        released; that of each of T steps is sqrt(T) times this.
-    """
-
-    radius: float
+    radius: float  # B, the largest norm within the constraint; inf without one.
+    # G, the largest norm of a row's gradient there, or the clip if that is smaller.
     lipschitz: float
-    smoothness: float
+    smoothness: float  # H, a Lipschitz constant of the mean gradient; inf if there is none.
+    # Standard deviation of the noise in each coordinate of a mean gradient if one were released;
+    # that of each of T steps is sqrt(T) times this.
     noise_of_one_step: float
 
 
@@ -64,33 +54,11 @@ def constants(
     adjacency: Adjacency,
     clip: float | None = None,
 ) -> Constants:
-    """Find the constants of a problem.
+    """Find the constants of a problem, if the whole budget goes to full-batch gradients.
 
-    Parameters
-    ----------
-    problem : Problem
-        Loss, penalty and constraint.
-    budget : PrivacyBudget
-        What may be spent, all of it on gradients of the full batch.
-    data : DataSpec
-        Public facts.
-    adjacency : Adjacency
-        The neighbouring relation.
-    clip : float, optional
-        Norm at which row gradients are clipped. With one output and a convex loss that makes
-        the loss Lipschitz and no less smooth (Song et al. 2021, Lemma 5.1).
+    A clip makes a convex loss with one output Lipschitz, and no less smooth (Song et al. 2021,
+    Lemma 5.1). Raises ValueError if row gradients are not bounded.
 
-    Returns
-    -------
-    Constants
-
-    Raises
-    ------
-    ValueError
-        If row gradients are not bounded.
-
-    Notes
-    -----
     Full-batch steps are accounted exactly: T of them are mu-GDP if the noise multiplier is
     ``sqrt(T) / mu``. So their noise is known, up to rounding, before anything is calibrated.
     """
@@ -132,25 +100,9 @@ def convex_settings(
 ) -> tuple[int, float]:
     """Choose number and size of the steps by the error bound for convex losses.
 
-    Parameters
-    ----------
-    reach : float
-        Distance B from zero to the minimiser, or a bound or a guess.
-    known : Constants
-        G, H and s.
-    directions : int
-        Number r of directions in which noise counts.
-    n_steps : int, optional
-        T, if it is given.
+    ``reach`` is the distance B from zero to the minimiser, or a guess, and noise counts in r
+    directions. By default T is the smaller of ``G^2 / (r s^2)`` and ``H B / (s sqrt(r))``.
 
-    Returns
-    -------
-    n_steps : int
-        By default the smaller of ``G^2 / (r s^2)`` and ``H B / (s sqrt(r))``, at most 2000.
-    step_size : float
-
-    Notes
-    -----
     With exact gradients g and independent noise of variance ``T s^2`` in each of r directions,
     the average w of the iterates 0 to T - 1 has, for every step size eta,
 

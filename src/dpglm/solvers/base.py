@@ -74,25 +74,12 @@ class StepInfo:
 @final
 @dataclass(frozen=True)
 class Stage:
-    """One of several things that a method does, as far as it spends.
-
-    Parameters
-    ----------
-    name : str
-        What it is called in reports.
-    releases : tuple of Release
-        What it releases.
-    event : Event
-        What that costs.
-    part : int, optional
-        Number of the part of the rows that it is about, from 0, where these are divided.
-    stages : tuple of Stage, optional
-        What it consists of itself.
-    """
+    """One of several things that a method does, as far as it spends."""
 
     name: str
     releases: tuple[AnyRelease, ...]
     event: Event
+    # Number of the part of the rows that it is about, from 0, where these are divided.
     part: int | None = None
     stages: tuple[Stage, ...] = ()
 
@@ -392,22 +379,7 @@ class Solution:
 
 
 def check_same(part: Any, plan: Plan, names: Iterable[str] = _FACTS) -> None:
-    """Check that the fields of a part of a method named as those of a plan are equal to them.
-
-    Parameters
-    ----------
-    part : object
-        With fields of these names, or some of them.
-    plan : Plan
-        Whose method it belongs to.
-    names : iterable of str, default=("problem", "data", "adjacency")
-        Which fields to look at.
-
-    Raises
-    ------
-    ValueError
-        If one is not the plan's.
-    """
+    """Raise ValueError unless the fields that a part of a method shares with the plan are equal."""
     for name in names:
         found, wanted = vars(part).get(name), getattr(plan, name)
         if found is not None and found != wanted:
@@ -435,26 +407,7 @@ def take_steps(
     done: int = 0,
     after: Callable[[int, S, StepInfo], None] = _nobody,
 ) -> S:
-    """Take the remaining steps of a method: the one loop that drives every method to its end.
-
-    Parameters
-    ----------
-    method : Method
-        Whose steps are taken.
-    state : object
-        Its state so far.
-    oracle : Oracle
-        Prepared rows, loss and curator.
-    done : int, default=0
-        Number of steps that led to ``state``.
-    after : callable, optional
-        Called after each step with the number of steps, the state and the step's diagnostics.
-
-    Returns
-    -------
-    state : object
-        After the last step.
-    """
+    """Take the remaining steps of a method: the one loop that drives every method to its end."""
     for steps in range(done + 1, method.n_steps + 1):
         state, info = method.step(state, oracle)
         after(steps, state, info)
@@ -462,22 +415,7 @@ def take_steps(
 
 
 def prepared(plan: Plan, oracle: Oracle, seed: int) -> Oracle:
-    """Return an oracle about the rows that a plan's method makes of an oracle's, and its loss.
-
-    Parameters
-    ----------
-    plan : Plan
-        Of a run within a run.
-    oracle : Oracle
-        About the rows that were planned for.
-    seed : int
-        64 public random bits.
-
-    Returns
-    -------
-    Oracle
-        With the same curator.
-    """
+    """Return an oracle about the rows as a nested plan's method prepares them; same curator."""
     rows = plan.method.prepare(oracle.rows, seed)
     return dataclasses.replace(oracle, rows=rows, loss=plan.problem.loss)
 
@@ -485,20 +423,6 @@ def prepared(plan: Plan, oracle: Oracle, seed: int) -> Oracle:
 def finished(method: Method[S], state: S) -> NDArray[np.float64]:
     """Return what a method returns, or the zero model, with a warning, where steps overflowed.
 
-    Parameters
-    ----------
-    method : Method
-        Whose steps have been taken.
-    state : object
-        Its last state.
-
-    Returns
-    -------
-    ndarray
-        Finite.
-
-    Notes
-    -----
     Privacy: post-processing of released values. What was paid for is always returned.
     """
     w = method.finish(state)

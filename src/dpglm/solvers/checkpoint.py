@@ -98,23 +98,7 @@ class CheckpointFile:
 @final
 @dataclass(frozen=True, eq=False)
 class Progress:
-    """How far a run has come.
-
-    Parameters
-    ----------
-    seed : int
-        The run's public randomness.
-    state
-        The method's state.
-    steps : int, default=0
-        Steps that were taken.
-    event : Event, optional
-        What they released.
-    history : tuple of StepInfo, default=()
-        Their diagnostics.
-    entry : LedgerReference, optional
-        Where a ledger recorded the plan.
-    """
+    """How far a run has come."""
 
     seed: int
     state: Any
@@ -130,17 +114,6 @@ class Checkpoint:
 
     Made by ``opened``.
 
-    Parameters
-    ----------
-    path : Path
-        The file.
-    method : Method
-        What is run.
-    identity : mapping from str to JSON value
-        What must be the same for a run to go on.
-
-    Notes
-    -----
     Privacy: everything in the file is released: the state consists of released values, and the
     methods that may be kept pay for each of them. No row, no noise and no secret of the noise
     source is in it.
@@ -159,15 +132,7 @@ class Checkpoint:
         self._path, self._method, self._identity = path, method, identity
 
     def load(self) -> Progress | None:
-        """Return what the file holds; None if there is no file, or none that released anything.
-
-        Raises
-        ------
-        PlanMismatchError
-            If the file is of another plan or other public facts; the message names what differs.
-        ValueError
-            If it is no checkpoint.
-        """
+        """Return what the file holds; None if there is no file, or none that released anything."""
         if not self._path.exists():
             return None
         with in_file(self._path):
@@ -223,16 +188,7 @@ class Checkpoint:
         return Progress(seed, found, steps, header["event"], history, header["entry"])
 
     def save(self, progress: Progress) -> None:
-        """Put the file in place of the one before, or leave that one as it is.
-
-        Raises
-        ------
-        ValueError
-            If the state holds something that is neither a number, text, an array, nor made of
-            these.
-        OSError
-            If the file cannot be written.
-        """
+        """Put the file in place of the one before, or leave that one as it is."""
         arrays: dict[str, NDArray[Any]] = {}
         header = {
             "format": _FORMAT,
@@ -257,31 +213,11 @@ def opened(
     noise: NoiseSource,
     ledger: str | os.PathLike[str] | None = None,
 ) -> Iterator[Checkpoint | None]:
-    """Check that a run can be kept, and lock its file.
+    """Check that a run can be kept, and lock its file; ``ledger`` is that of the run, if any.
 
-    Parameters
-    ----------
-    file : path-like, CheckpointFile or None
-        The file, in a folder that exists; None to keep nothing.
-    plan : Plan
-        What will be run.
-    noise : NoiseSource
-        Where its noise will come from.
-    ledger : path-like, optional
-        The file of the ledger that pays for it.
-
-    Yields
-    ------
-    Checkpoint or None
-
-    Raises
-    ------
-    ValueError
-        If the plan does not pay for iterates before the last, it asks disjoint parts
-        of the rows, noise can be reproduced, plan or facts cannot be told from others in a file;
-        or if the file is one of the ledger's.
-    OSError
-        If the folder does not exist, or another process is using the file.
+    ValueError where the plan does not pay for iterates before the last, it asks disjoint parts of
+    the rows, noise can be reproduced, the state or facts cannot be written, or the file is one of
+    the ledger's; OSError where another process is using it.
     """
     if file is None:
         yield None

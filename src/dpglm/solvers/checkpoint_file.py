@@ -33,25 +33,9 @@ _DAMAGES = (ValueError, TypeError, OverflowError, EOFError, RuntimeError, struct
 
 
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """Read what ``write_durably`` wrote.
+    """Read what ``write_durably`` wrote, or raise ValueError; nothing in the file is trusted.
 
-    Parameters
-    ----------
-    path : Path
-        The file; nothing in it is trusted.
-
-    Returns
-    -------
-    dict from str to ndarray
-        Arrays of numbers, together no larger than the file; bits that were flipped show in
-        their checksums.
-
-    Raises
-    ------
-    ValueError
-        If the file is damaged, or is another one.
-    OSError
-        If it cannot be read.
+    Arrays of numbers, together no larger than the file; flipped bits show in their checksums.
     """
     try:
         with zipfile.ZipFile(path) as file:
@@ -99,26 +83,7 @@ def write_durably(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
 
 
 def encode(value: Any, arrays: dict[str, NDArray[Any]], names: dict[int, str]) -> Any:
-    """Turn a state into JSON values and arrays; what is one array stays one.
-
-    Parameters
-    ----------
-    value
-        The state.
-    arrays : dict from str to ndarray
-        Where arrays are put.
-    names : dict from int to str
-        Names of those that are there, by ``id``.
-
-    Returns
-    -------
-    JSON value
-
-    Raises
-    ------
-    ValueError
-        If the state holds something that is neither a number, text, an array, nor made of these.
-    """
+    """Turn a state into JSON values and ``arrays``; what is one array stays one, by ``names``."""
 
     def encoded(part: Any) -> Any:
         return encode(part, arrays, names)
@@ -144,26 +109,7 @@ def encode(value: Any, arrays: dict[str, NDArray[Any]], names: dict[int, str]) -
 
 
 def decode(value: Any, arrays: Mapping[str, NDArray[Any]], package: str) -> Any:
-    """Read back what ``encode`` wrote: dataclasses of one package, and nothing that runs.
-
-    Parameters
-    ----------
-    value : JSON value
-        What was written.
-    arrays : mapping from str to ndarray
-        The arrays of the file.
-    package : str
-        Name of the package, beside this one, whose dataclasses may be made.
-
-    Returns
-    -------
-    object
-
-    Raises
-    ------
-    ValueError
-        If it is not what ``encode`` writes; the message names the place.
-    """
+    """Read back what ``encode`` wrote: dataclasses of one package, and nothing that runs."""
     if not isinstance(value, dict):
         return value
     if set(value) == {"float"}:
@@ -199,19 +145,9 @@ def _made(value: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], package:
 
 
 def same_kind(value: Any, other: Any) -> bool:
-    """Whether two states are made alike: of the same classes, with arrays of equal shapes.
+    """Whether a state is of the classes and shapes of ``other``, that with which a method begins.
 
-    Parameters
-    ----------
-    value : object
-        A state.
-    other : object
-        The state that a method begins with. What is None in it, or a tuple without entries, is
-        filled in later, and is not compared.
-
-    Returns
-    -------
-    bool
+    What is None there, or a tuple without entries, is filled in later, and is not compared.
     """
     if other is None or (isinstance(other, tuple) and not other):
         return True

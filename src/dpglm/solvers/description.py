@@ -26,21 +26,9 @@ _ABSENT = "absent"
 def described(value: Any) -> Any:
     """Describe a value, with all that it is made of, as plain JSON.
 
-    Parameters
-    ----------
-    value : object
-        Numbers, text, arrays, containers, dataclasses, and all else that ``pickle`` could write.
-
-    Returns
-    -------
-    JSON value
-        The same for equal values in any process, and different for different ones; long parts
-        are replaced by their SHA-256.
-
-    Raises
-    ------
-    ValueError
-        If the value, or a part of it, can be told from another only in this process, as a lambda.
+    The same for equal values in any process, different for different ones; long parts become their
+    SHA-256. Takes numbers, text, arrays, containers, dataclasses, and what ``pickle`` could write;
+    raises ValueError where a part can be told from another in this process only, as a lambda.
     """
     kind = type(value)
     if dataclasses.is_dataclass(kind):
@@ -128,20 +116,7 @@ def _(value: types.ModuleType) -> Any:
 
 
 def differences(before: Any, now: Any, name: str = "") -> list[str]:
-    """Say where two descriptions differ, in words.
-
-    Parameters
-    ----------
-    before, now : JSON value
-        What ``described`` returned, possibly in another process.
-    name : str, optional
-        What they describe.
-
-    Returns
-    -------
-    list of str
-        Such as ``"problem.loss.class was 'Logistic', is 'Squared'"``; empty if they are the same.
-    """
+    """Say where two descriptions differ: "problem.loss.class was 'Logistic', is 'Squared'"."""
     if _text(before) == _text(now):
         return []
     nested = isinstance(before, dict) and isinstance(now, dict)

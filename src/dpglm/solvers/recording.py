@@ -13,30 +13,10 @@ __all__ = ["record_plan"]
 def record_plan(
     plan: Plan, ledger: PrivacyLedger, noise: NoiseSource, seed: int | None = None
 ) -> LedgerReference:
-    """Spend what a plan will release.
+    """Spend what a plan will release, or raise ValueError: nothing may be released then.
 
-    Parameters
-    ----------
-    plan : Plan
-        What will be executed.
-    ledger : PrivacyLedger
-        The ledger of the data set.
-    noise : NoiseSource
-        Where the noise will come from.
-    seed : int, optional
-        The run's 64 random public bits, where they are kept for a run that goes on after this one
-        was interrupted: with the same seed the same plan is paid for once.
-
-    Returns
-    -------
-    LedgerReference
-        The entry, which is on the disk.
-
-    Raises
-    ------
-    ValueError
-        If noise can be reproduced: what it hides is not hidden, whatever was spent; or as
-        ``PrivacyLedger.spend`` does. Nothing may be released then.
+    Noise that can be reproduced hides nothing, whatever was spent. ``seed``, the run's public bits,
+    is the key of a run that goes on after an interruption: it is paid for once.
     """
     if not noise.is_private:
         raise ValueError(

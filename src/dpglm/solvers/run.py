@@ -84,20 +84,7 @@ def run_to_state(
     ledger: PrivacyLedger | None = None,
     checkpoint: str | os.PathLike[str] | CheckpointFile | None = None,
 ) -> tuple[Solution, Any]:
-    """Execute a plan as ``run`` does, for callers that need the method's last state too.
-
-    Parameters
-    ----------
-    plan, rows, noise, progress, ledger, checkpoint
-        As for ``run``.
-
-    Returns
-    -------
-    Solution
-        What ``run`` returns.
-    state
-        The last state; made of released values, as all states are.
-    """
+    """Execute a plan as ``run`` does, for callers that need the method's last state too."""
     if rows.spec != plan.data:
         raise PlanMismatchError(f"rows have the facts {rows.spec}, but the plan is for {plan.data}")
     if plan.adjacency.n_is_public and rows.n_rows != plan.data.n_rows:

@@ -36,47 +36,20 @@ _LEAST_DIMENSION, _MOST_DIMENSION = 32, 2048
 
 
 def balanced_dimension(loss: Loss, constraint: Constraint, data: DataSpec, mu: float) -> int:
-    """Choose the number of columns at which embedding costs as much as noise.
+    """Choose the number of columns at which embedding costs as much as noise; 32 to 2048.
 
-    Parameters
-    ----------
-    loss : Loss
-        Pointwise loss.
-    constraint : Constraint
-        Whose radius B enters where it has one.
-    data : DataSpec
-        Public facts.
-    mu : float
-        The budget as Gaussian DP, over the relation's factor and the weight bound; above 0.
+    ``(2 n mu H B R / (G + H B R))^(2/3)`` for a loss of smoothness H on the ball of radius B, with
+    G its largest slope at zero and R the row norm (without a ball: as B grows,
+    ``(2 n mu)^(2/3)``); ``sqrt(2) n mu`` for a Lipschitz loss that is not smooth. ``mu`` is the
+    budget as Gaussian DP over the relation's factor and the weight bound.
 
-    Returns
-    -------
-    int
-        ``(2 n mu H B R / (G + H B R))^(2/3)`` for a loss of smoothness H on the ball, with
-        G its largest slope at zero and R the row norm (without a ball: as B grows, ``(2 n
-        mu)^(2/3)``); ``sqrt(2) n mu`` for a Lipschitz loss that is not smooth. At least 32 and
-        at most 2048.
-
-    Notes
-    -----
     Embedding to k columns changes a prediction of a ``w`` in the ball by an error of mean zero
     and variance at most ``2 B^2 R^2 / k``: a smooth loss pays ``H B^2 R^2 / k``, a G-Lipschitz
     one ``G B R sqrt(2 / k)``. Noise costs about ``(G + H B R) R B sqrt(k) / (n mu)``, ``G R B
     sqrt(k) / (n mu)`` in the second case. The two are balanced.
 
-    References
-    ----------
     Arora et al. 2022, Theorem 2 and Theorem 10 (Appendix B). Theorem 2's k, as printed, changes
     with the units of the rows, and has logarithms for what is to hold for all rows at once.
-
-    Examples
-    --------
-    >>> from dpglm.problem import Hinge, Logistic
-    >>> data = DataSpec(n_rows=10_000, n_features=100_000)
-    >>> balanced_dimension(Logistic(), Unconstrained(), data, mu=0.25)
-    292
-    >>> balanced_dimension(Hinge(), Unconstrained(), data, mu=0.05)
-    707
     """
     low, high = data.target_range(loss.target.bounds)
     reach = constraint.norm_bound(data.n_coefficients) * data.row_norm
@@ -194,17 +167,7 @@ class EmbeddedState:
 @final
 @dataclass(frozen=True)
 class JohnsonLindenstraussMethod(Method["EmbeddedState"]):
-    """The Johnson-Lindenstrauss method with every setting decided.
-
-    Parameters
-    ----------
-    data : DataSpec
-        Public facts of the rows before.
-    inner : Plan
-        Of noisy gradient descent on embedded rows.
-    embedding : Embedding
-        Law of the matrix.
-    """
+    """The Johnson-Lindenstrauss method with every setting decided."""
 
     data: DataSpec
     inner: Plan

@@ -24,8 +24,6 @@ __all__ = ["NoModel", "NoModelMethod"]
 class NoModel(Solver):
     """Stands where a solver is wanted and none is needed, as in ``Preprocessed``.
 
-    Notes
-    -----
     Privacy: nothing is asked, nothing released, nothing spent; the coefficients are zeros.
     """
 
@@ -42,13 +40,7 @@ class NoModel(Solver):
 @final
 @dataclass(frozen=True)
 class NoModelMethod(Method[None]):
-    """No steps.
-
-    Parameters
-    ----------
-    data : DataSpec
-        As in the plan.
-    """
+    """No steps."""
 
     data: DataSpec
 

@@ -181,21 +181,11 @@ class PreprocessedState:
 @final
 @dataclass(frozen=True)
 class PreprocessedMethod(Method["PreprocessedState"]):
-    """Preprocessing steps and a model's method, with every setting decided.
-
-    Parameters
-    ----------
-    data : DataSpec
-        Public facts about the rows before all steps.
-    steps : tuple of PlannedStep
-        Each takes the rows that the one before it leaves.
-    model : Plan
-        For the rows that the last step leaves.
-    """
+    """Preprocessing steps and a model's method, with every setting decided."""
 
     data: DataSpec
-    steps: tuple[PlannedStep, ...]
-    model: Plan
+    steps: tuple[PlannedStep, ...]  # Each takes the rows that the one before it leaves.
+    model: Plan  # For the rows that the last step leaves.
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -180,26 +180,12 @@ class AcceleratedMirrorDescentState:
 @final
 @dataclass(frozen=True)
 class AcceleratedMirrorDescentMethod(Method["AcceleratedMirrorDescentState"]):
-    """Accelerated mirror descent with every setting decided.
-
-    Parameters
-    ----------
-    problem, data, adjacency
-        As in the plan.
-    geometry : MirrorMap
-        On the rows of the parameter that penalty and constraint act on.
-    step_sizes : tuple of float
-        Of each mirror step.
-    clip : float
-        Clip norm C of a row's gradient.
-    noise_multiplier : float
-        Noise standard deviation over the sensitivity of a gradient sum.
-    """
+    """Accelerated mirror descent with every setting decided."""
 
     problem: Problem
     data: DataSpec
     adjacency: Adjacency
-    geometry: MirrorMap
+    geometry: MirrorMap  # On the rows of the parameter that penalty and constraint act on.
     step_sizes: tuple[float, ...]
     clip: float
     noise_multiplier: float

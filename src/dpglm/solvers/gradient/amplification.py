@@ -20,21 +20,12 @@ __all__ = ["Contraction", "contraction"]
 @final
 @dataclass(frozen=True)
 class Contraction:
-    """That a noiseless step brings any two iterates closer together.
+    """That a noiseless step brings any two iterates closer together."""
 
-    Parameters
-    ----------
-    factor : float
-        Lipschitz constant of one exact step, in (0, 1).
-    radius : float
-        Radius of the ball on which iterates are projected.
-    rounding : float
-        Bound on how far the computed gradient sums of two data sets, and the computed updates
-        in the same units, are from exact ones.
-    """
-
-    factor: float
+    factor: float  # Lipschitz constant of one exact step, in (0, 1).
     radius: float
+    # Bound on how far the computed gradient sums of two data sets, and the computed updates in the
+    # same units, are from exact ones.
     rounding: float
 
 
@@ -47,30 +38,10 @@ def contraction(
     step_sizes: tuple[float, ...],
     plain: bool,
 ) -> Contraction | None:
-    """Check every condition of privacy amplification by iteration.
+    """Check every condition of privacy amplification by iteration; None where one does not hold.
 
-    Parameters
-    ----------
-    problem : Problem
-        What is minimised.
-    data : DataSpec
-        Public facts of the rows.
-    adjacency : Adjacency
-        The neighbouring relation.
-    clipping : Clipping
-        Bounds each row's gradient.
-    step_sizes : tuple of float
-        Step size of each step.
-    plain : bool
-        Whether steps use the full batch, have no momentum, and the last iterate is returned.
+    ``plain``: steps use the full batch, have no momentum, and the last iterate is returned.
 
-    Returns
-    -------
-    Contraction or None
-        None where a condition does not hold.
-
-    Notes
-    -----
     Privacy: a step is ``w <- P(prox(w - eta (g(w) + noise)))``. With scalar outputs and flat
     clipping the clipped slope is a nondecreasing function of the prediction (the loss is
     convex), so ``g`` is the gradient of a convex function (Song et al. 2021, Lemma 5.1), of

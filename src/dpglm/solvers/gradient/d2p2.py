@@ -261,23 +261,7 @@ class D2P2State:
 @final
 @dataclass(frozen=True)
 class D2P2Method(Method["D2P2State"]):
-    """D2P2-SGD or a special case of it, with every setting decided.
-
-    Parameters
-    ----------
-    problem, data, adjacency
-        As in the plan.
-    clipping : Clipping
-        Bounds each row's gradient.
-    step_sizes, noise_factors : tuple of float
-        One of each for each step.
-    dimension : int or None
-        Columns p of each step's matrix; None where nothing is projected.
-    lift, sampling_rate, output
-        As in ``D2P2``.
-    noise_multiplier : float
-        Noise standard deviation over the sensitivity of a gradient sum where the factor is 1.
-    """
+    """D2P2-SGD or a special case of it, with every setting decided."""
 
     problem: Problem
     data: DataSpec
@@ -285,10 +269,11 @@ class D2P2Method(Method["D2P2State"]):
     clipping: Clipping
     step_sizes: tuple[float, ...]
     noise_factors: tuple[float, ...]
-    dimension: int | None
+    dimension: int | None  # Columns p of each step's matrix; None where nothing is projected.
     lift: Lift
     sampling_rate: float
     output: Output
+    # Noise standard deviation over the sensitivity of a gradient sum where the factor is 1.
     noise_multiplier: float
 
     algorithm = "D2P2-SGD"
@@ -356,13 +341,7 @@ class D2P2Method(Method["D2P2State"]):
         return self.n_steps * self.sampling_rate * self.data.n_rows
 
     def noise_std(self, step: int) -> float:
-        """Root mean square of the noise in each coordinate of a step's mean gradient.
-
-        Parameters
-        ----------
-        step : int
-            Number of the step, from 0.
-        """
+        """Root mean square of the noise in each coordinate of a step's mean gradient."""
         std = self.by_level[self.noise_factors[step]].noise_std
         growth = 1.0
         if self.dimension is not None:

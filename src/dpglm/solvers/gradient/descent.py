@@ -22,13 +22,7 @@ __all__ = ["Descent", "DescentState", "clipping_for"]
 
 
 def clipping_for(loss: Loss, data: DataSpec, clip: float | None) -> FlatClipping:
-    """Choose the clipping of row gradients, by default that of noisy gradient descent.
-
-    Raises
-    ------
-    ValueError
-        If the clip norm is out of all proportion to the row norm.
-    """
+    """Choose the clipping of row gradients, by default that of noisy gradient descent."""
     bound = defaults.clip(loss, data) if clip is None else clip
     if not SMALLEST <= bound / data.augmented_row_norm <= LARGEST:
         raise ValueError(
@@ -52,19 +46,7 @@ class DescentState:
 @final
 @dataclass(frozen=True)
 class Descent:
-    """Steps ``w <- project(prox(w - eta g))`` from zero, for noisy mean gradients g.
-
-    Parameters
-    ----------
-    problem : Problem
-        Penalty and constraint.
-    data : DataSpec
-        Public facts.
-    step_sizes : tuple of float
-        One for each step.
-    output : Output
-        Which iterate, or average of iterates, is returned.
-    """
+    """Steps ``w <- project(prox(w - eta g))`` from zero, for noisy mean gradients g."""
 
     problem: Problem
     data: DataSpec

@@ -163,8 +163,6 @@ class FrankWolfe(Solver):
 def _steps(data: DataSpec, budget: ApproximateDP, adjacency: Adjacency) -> int:
     """Choose the number of steps.
 
-    Notes
-    -----
     The error of Frank-Wolfe falls as ``1 / T``. That of the choices grows as ``sqrt(T)`` over
     the signal, rows times epsilon, so T goes with its power 2/3; where delta is 0 it grows as
     T, so T goes with the square root.
@@ -189,19 +187,7 @@ class FrankWolfeState:
 @final
 @dataclass(frozen=True)
 class FrankWolfeMethod(Method["FrankWolfeState"]):
-    """Private Frank-Wolfe with every setting decided.
-
-    Parameters
-    ----------
-    problem, data, adjacency
-        As in the plan.
-    steps : int
-        Number of steps.
-    radius, slope_clip
-        As in ``FrankWolfe``.
-    choice_epsilon : float
-        What each choice costs.
-    """
+    """Private Frank-Wolfe with every setting decided."""
 
     problem: Problem
     data: DataSpec

@@ -28,22 +28,8 @@ def l2_steps(
     n_steps: int | None,
     step_size: float | None,
 ) -> tuple[int, float]:
-    """Choose steps and first step size, for rows times epsilon over the relation's factor.
+    """Choose steps and first step size; ``signal`` is ``n epsilon`` over the relation's factor.
 
-    Parameters
-    ----------
-    loss, data, clip, momentum, schedule, n_steps, step_size
-        As for ``dpglm.solvers.parts.defaults.steps``.
-    signal : float
-        Rows times epsilon over the relation's factor.
-
-    Returns
-    -------
-    n_steps : int
-    step_size : float
-
-    Notes
-    -----
     As in ``dpglm.solvers.parts.defaults.steps``, but noise in a coefficient is about ``travel
     sqrt(T (m + 1)) / signal``, so that fewer steps may travel further. Steps are as large
     as is stable, twice as large as those with momentum, and T is what travels just so far.

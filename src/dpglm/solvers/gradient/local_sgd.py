@@ -170,19 +170,6 @@ class LocalSGDState:
 class LocalSGDMethod(Method["LocalSGDState"]):
     """One pass of local stochastic gradient descent with every setting decided.
 
-    Parameters
-    ----------
-    descent : Descent
-        What is done with noisy gradients; it has one step for each block.
-    adjacency : Adjacency
-        The neighbouring relation.
-    clipping : FlatClipping
-        Bounds each row's gradient.
-    noise_multiplier : float
-        Standard deviation of the noise in one row's message over its sensitivity.
-
-    Notes
-    -----
     Privacy: the blocks are cut by public randomness. A row sends one message, which depends on
     other rows only through what they sent before; so the run is as private as one message
     (McSherry, SIGMOD 2009, Theorem 4).
@@ -191,6 +178,7 @@ class LocalSGDMethod(Method["LocalSGDState"]):
     descent: Descent
     adjacency: Adjacency
     clipping: FlatClipping
+    # Standard deviation of the noise in one row's message over its sensitivity.
     noise_multiplier: float
 
     algorithm = "local stochastic gradient descent"

@@ -301,15 +301,7 @@ def _comparison(loss: Loss, data: DataSpec, mu: float) -> tuple[float, float]:
 @final
 @dataclass(frozen=True)
 class Comparison:
-    """How the result is compared with the start.
-
-    Parameters
-    ----------
-    bound : float
-        Bound on a row's difference of losses, weight excluded.
-    noise : GaussianNoise
-        In their sum.
-    """
+    """How the result is compared with the start."""
 
     bound: float
     noise: GaussianNoise
@@ -335,28 +327,7 @@ class NoisyGDState:
 @final
 @dataclass(frozen=True)
 class NoisyGDMethod(Method["NoisyGDState"]):
-    """Noisy gradient descent with every setting decided.
-
-    Parameters
-    ----------
-    problem, data, adjacency
-        As in the plan.
-    clipping : Clipping
-        Bounds each row's gradient.
-    step_sizes : tuple of float
-        One for each step.
-    momentum, sampling_rate, output
-        As in ``NoisyGD``.
-    noise : GaussianNoise or L2Noise
-        In each gradient sum.
-    last_only : bool, default=False
-        Whether all iterates but the last stay secret, which is what amplification by iteration
-        asks for.
-    shrink : bool, default=False
-        Whether a result hardly longer than noise alone would make it is shrunk.
-    comparison : Comparison, optional
-        How the result is compared with the start, if it is.
-    """
+    """Noisy gradient descent with every setting decided."""
 
     problem: Problem
     data: DataSpec
@@ -367,6 +338,8 @@ class NoisyGDMethod(Method["NoisyGDState"]):
     sampling_rate: float
     output: Output
     noise: GaussianNoise | L2Noise
+    # Whether all iterates but the last stay secret, which is what amplification by iteration asks
+    # for.
     last_only: bool = False
     shrink: bool = False
     comparison: Comparison | None = None

@@ -139,27 +139,6 @@ class VarianceReducedState:
 class VarianceReducedMethod(Method["VarianceReducedState"]):
     """DP-SVRG or DP-SVRG++ with every setting decided.
 
-    Parameters
-    ----------
-    problem, data, adjacency
-        As in the plan.
-    clip : float
-        Clip norm C of a row's gradient.
-    step_size : float
-        Of every inner step.
-    lengths : tuple of int
-        Inner steps of each epoch.
-    sampling_rate : float
-        Probability with which each row enters each batch of differences.
-    averaging : Output
-        Weights with which an epoch's iterates make the next anchor.
-    restarts : bool
-        Whether an epoch starts at its anchor (SVRG) or at the last iterate (SVRG++).
-    anchor_noise_multiplier, difference_noise_multiplier : float
-        Noise standard deviations over the sensitivities of the two sums.
-
-    Notes
-    -----
     Privacy: a difference of two gradients, each clipped to C, is at most 2 C long, and at most
     ``L |w - anchor|`` as clipping is a projection, hence nonexpansive (L the row's smoothness).
     It is clipped to the smaller of the two, a public number since ``w`` and the anchor were
@@ -175,7 +154,7 @@ class VarianceReducedMethod(Method["VarianceReducedState"]):
     lengths: tuple[int, ...]
     sampling_rate: float
     averaging: Output
-    restarts: bool
+    restarts: bool  # Whether an epoch starts at its anchor (SVRG) or at the last iterate (SVRG++).
     anchor_noise_multiplier: float
     difference_noise_multiplier: float
 
@@ -239,18 +218,7 @@ class VarianceReducedMethod(Method["VarianceReducedState"]):
         return (self.n_epochs + inner) * self.data.n_rows
 
     def difference_bound(self, distance: float) -> float:
-        """Clip norm of a row's difference at that distance from the anchor.
-
-        Parameters
-        ----------
-        distance : float
-            ``|w - anchor|``, at least 0.
-
-        Returns
-        -------
-        float
-            ``min(2 C, L distance)``, but at least ``least_bound``.
-        """
+        """Clip norm of a row's difference where ``|w - anchor|`` is this distance."""
         smooth = row_smoothness(self.problem, self.data) * distance
         return max(min(2.0 * self.clip, smooth), self.least_bound)
 

@@ -28,27 +28,7 @@ _LEAST_BATCH = 256
 
 
 def decide_clip(problem: Problem, data: DataSpec, clip: float | None) -> float:
-    """Clip norm of a row's gradient, if it is not given, and whether it can be kept to.
-
-    Parameters
-    ----------
-    problem : Problem
-        What is minimised.
-    data : DataSpec
-        Public facts of the rows.
-    clip : float, optional
-        Given value, which is kept.
-
-    Returns
-    -------
-    float
-
-    Raises
-    ------
-    ValueError
-        If a clip norm is so far from the row norm that float32 arithmetic could overflow or
-        underflow.
-    """
+    """Clip norm of a row's gradient, within what float32 arithmetic can bear for differences."""
     clip = defaults.clip(problem.loss, data) if clip is None else clip
     least = SMALLEST / (2.0 * LEAST_SHARE_OF_BOUND)
     if not least <= clip / data.augmented_row_norm <= LARGEST:
@@ -71,28 +51,8 @@ def decide_steps(
 ) -> tuple[int, float]:
     """Inner steps of the first epoch and step size, as far as they are not given.
 
-    Parameters
-    ----------
-    problem : Problem
-        What is minimised.
-    data : DataSpec
-        Public facts of the rows.
-    mu : float
-        The budget as Gaussian DP, over the relation's factor and the weight bound.
-    clip : float
-        Clip norm of a row's gradient.
-    units : int
-        Inner steps of all epochs, in units of those of the first.
-    inner_steps, step_size
-        Given values, which are kept.
+    All epochs together are ``units`` times as long as the first.
 
-    Returns
-    -------
-    inner_steps : int
-    step_size : float
-
-    Notes
-    -----
     As in ``defaults.steps``, the budget decides how far clipped gradients may carry the
     parameter: 0.1 in place of 0.7 units, as differences have twice the sensitivity and their
     noise adds to that of anchors. Steps are up to 4 times the inverse of the worst curvature
@@ -117,42 +77,14 @@ def decide_steps(
 
 
 def decide_sampling_rate(data: DataSpec, lengths: tuple[int, ...], rate: float | None) -> float:
-    """Choose the sampling rate of batches, if it is not given: differences as dear as anchors.
-
-    Parameters
-    ----------
-    data : DataSpec
-        Public facts of the rows.
-    lengths : tuple of int
-        Inner steps of each epoch.
-    rate : float, optional
-        Given value, which is kept.
-
-    Returns
-    -------
-    float
-        At least what makes batches of 256 rows.
-    """
+    """Choose the rate of batches: differences cost as much as anchors; at least 256 rows."""
     if rate is not None:
         return rate
     return min(1.0, max(len(lengths) / (2.0 * sum(lengths)), _LEAST_BATCH / data.n_rows))
 
 
 def row_smoothness(problem: Problem, data: DataSpec) -> float:
-    """Lipschitz constant of a row's gradient: the loss's smoothness times the squared row norm.
-
-    Parameters
-    ----------
-    problem : Problem
-        Whose loss is meant.
-    data : DataSpec
-        Public facts of the rows.
-
-    Returns
-    -------
-    float
-        Possibly inf.
-    """
+    """Lipschitz constant of a row's gradient: the loss's smoothness times the squared row norm."""
     loss = problem.loss
     curvature = loss.smoothness_on(math.inf, *data.target_range(loss.target.bounds))
     return curvature * data.augmented_row_norm**2

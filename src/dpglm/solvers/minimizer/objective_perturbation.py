@@ -180,40 +180,21 @@ class ObjectivePerturbationState:
 class ObjectivePerturbationMethod(Method["ObjectivePerturbationState"]):
     """Objective perturbation with every setting decided.
 
-    Parameters
-    ----------
-    objective : PlannedObjective
-        What is minimised, linear term apart.
-    counted : CountedRows, optional
-        How the number of rows is found first, where it is private and the term Gaussian.
-    original : DataSpec
-        Facts of the rows as they are given.
-    n_objectives : int
-        1, or the number of classes.
-    radius : float
-        Of the ball onto which each minimiser is projected.
-    tolerance : float
-        Bound on the distance of each computed minimiser to the exact one, for the rounded b; of
-        L2 noise after projection.
-    noise_multiplier : float
-        Scale of b over the relation's sensitivity of the gradient sum.
-    pure : bool
-        Whether b is L2 noise, which costs no delta, and not Gaussian.
-
-    Notes
-    -----
     Privacy: ``docs/proofs/objective-perturbation.md``; of L2 noise Theorem 2 for the exact
     minimiser (Theorem 3 where the number of rows is private) and Lemma 5 for what is computed. No
     bound on b, on a minimiser or on a private number of rows is supposed there.
     """
 
     objective: PlannedObjective
+    # How the number of rows is found first, where it is private and the term Gaussian.
     counted: CountedRows | None
     original: DataSpec
-    n_objectives: int
+    n_objectives: int  # 1, or the number of classes.
     radius: float
+    # Bound on the distance of each computed minimiser to the exact one, for the rounded b; of L2
+    # noise after projection.
     tolerance: float
-    noise_multiplier: float
+    noise_multiplier: float  # Scale of b over the relation's sensitivity of the gradient sum.
     pure: bool
 
     @property

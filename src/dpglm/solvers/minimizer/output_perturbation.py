@@ -152,26 +152,12 @@ class OutputPerturbationState:
 @final
 @dataclass(frozen=True)
 class OutputPerturbationMethod(Method["OutputPerturbationState"]):
-    """Output perturbation with every setting decided.
-
-    Parameters
-    ----------
-    objective : PlannedObjective
-        What is minimised.
-    counted : CountedRows, optional
-        How the number of rows is found first, where it is private.
-    original : DataSpec
-        Facts of the rows as they are given.
-    tolerance : float
-        Bound on the distance of the computed minimiser to the exact one.
-    noise_multiplier : float
-        Noise standard deviation over the sensitivity.
-    """
+    """Output perturbation with every setting decided."""
 
     objective: PlannedObjective
-    counted: CountedRows | None
+    counted: CountedRows | None  # How the number of rows is found first, where it is private.
     original: DataSpec
-    tolerance: float
+    tolerance: float  # Bound on the distance of the computed minimiser to the exact one.
     noise_multiplier: float
 
     algorithm = "output perturbation"

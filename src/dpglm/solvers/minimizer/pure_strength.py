@@ -33,21 +33,7 @@ def wanted_strengths(
 ) -> Iterator[float]:
     """List strengths to try, relative to the sum of losses, until rounding hides little enough.
 
-    Parameters
-    ----------
-    planned : PlannedObjective
-        All else, decided.
-    data : DataSpec
-        Public facts of the rows as they are given.
-    epsilon : float
-        The budget of one objective.
-    given : float, optional
-        A strength that the caller gave; it is the only one then.
-
-    Yields
-    ------
-    float
-        At least one.
+    ``epsilon`` is that of one objective. A given strength is the only one.
     """
     if given is not None:
         yield 0.0
@@ -64,8 +50,6 @@ def wanted_strengths(
 def _bearable(planned: PlannedObjective, data: DataSpec, epsilon: float) -> float:
     """Strength, relative to the sum of losses, at which noise in predictions is bearable.
 
-    Notes
-    -----
     A vector of length ``s d`` in a random direction moves predictions of rows of length R by
     ``s R sqrt(d) / (strength + n q / (2 d))``: rows in all directions alike have the curvature
     ``n q / d`` in each, and half of them are clipped. Real rows lie in fewer directions, and hold

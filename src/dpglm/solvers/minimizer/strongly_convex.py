@@ -53,64 +53,28 @@ _CLIP, _INTERCEPT = 0.5, 0.25
 class PlannedObjective:
     """A sum of clipped losses plus quadratic, penalty and constraint, as far as it is public.
 
-    Parameters
-    ----------
-    problem : Problem
-        What was asked for.
-    data : DataSpec
-        Facts of the rows as the objective sees them: intercept scaled, one output for each
-        objective.
-    adjacency : Adjacency
-        The neighbouring relation.
-    loss : Loss
-        Convex, with a smooth clipped form.
-    clip : float
-        Bound C on the norm of a row's gradient.
-    curvature : float
-        Bound on the curvature of a row's clipped loss, row norm included.
-    intercept_scale : float
-        Factor on the intercept column.
-    added : float
-        The quadratic's strength that is added in all coefficients, in units of a sum over rows.
-    linear_norm : float
-        Bound on the norm of the linear term.
-    most_rows : int
-        Bound on the number of rows times the share with which each counts (``oracle.counts``):
-        for so many the tolerance can be promised.
-
-    Notes
-    -----
     Clipping makes of each row's loss another convex one, with gradients of norm at most C
     everywhere, for any row (Song et al. 2021, Lemma 5.1), and no more curvature. With several
     outputs the clip never binds.
     """
 
     problem: Problem
+    # Facts of the rows as the objective sees them: intercept scaled, one output for each objective.
     data: DataSpec
     adjacency: Adjacency
-    loss: Loss
+    loss: Loss  # Convex, with a smooth clipped form.
     clip: float
-    curvature: float
+    curvature: float  # Bound on the curvature of a row's clipped loss, row norm included.
     intercept_scale: float
+    # The quadratic's strength that is added in all coefficients, in units of a sum over rows.
     added: float
+    # Bound on the number of rows times the share with which each counts (``oracle.counts``): for so
+    # many the tolerance can be promised.
     most_rows: int
     linear_norm: float = 0.0
 
     def check(self, plan: Plan, loss: Loss) -> None:
-        """Check that the objective is one for the problem, the rows and the relation of a plan.
-
-        Parameters
-        ----------
-        plan : Plan
-            Whose method it belongs to.
-        loss : Loss
-            That of one objective.
-
-        Raises
-        ------
-        ValueError
-            If it is for others, or curvature or clip are smaller than they must be for these.
-        """
+        """Check that the objective is one for the problem, the rows and the relation of a plan."""
         check_same(self, plan, ["problem", "adjacency"])
         again = plan_objective(
             plan.problem,
@@ -169,8 +133,6 @@ class PlannedObjective:
     def norm(self) -> float:
         """Bound on the norm of each point at which the objective is no larger than at zero.
 
-        Notes
-        -----
         By convexity ``0 >= <g, w> + m |w|^2 / 2`` there, with g the gradient at zero. Losses
         that are never negative give ``<b, w> + m |w|^2 / 2 <= sum_i l_i(0)`` as well.
         """
@@ -189,11 +151,6 @@ class PlannedObjective:
         """Distance to the minimiser that can be promised: ``wanted``, or what rounding allows.
 
         Both arguments are relative to ``movement``; the result is absolute.
-
-        Raises
-        ------
-        ValueError
-            If rounding does not allow ``largest``.
         """
         reached = attainable(self._accuracy(self.linear_norm), self.strength, self.norm)
         return self.checked_tolerance(reached, wanted, largest)
@@ -201,8 +158,6 @@ class PlannedObjective:
     def reach_within(self, radius: float) -> float:
         """Bound the tolerance that is reached within a radius, whatever the linear term.
 
-        Notes
-        -----
         Lemma 5 of ``docs/proofs/objective-perturbation.md``: at a computed minimiser w beyond the
         radius it is this bound times ``|w| / radius``. Where the minimiser is within the radius,
         the linear term is no longer than the largest gradient of all else there.
@@ -312,35 +267,9 @@ def plan_objective(
 ) -> PlannedObjective:
     """Decide everything but the strength, which is 1 until ``with_strength`` sets it.
 
-    Parameters
-    ----------
-    problem : Problem
-        What is to be minimised.
-    data : DataSpec
-        Public facts of the rows.
-    adjacency : Adjacency
-        The neighbouring relation.
-    loss : Loss
-        The loss of one objective: that of the problem, or the binary one of one class.
-    clip : float, optional
-        Bound on a row's gradient; what loss and constraint allow if that is less. By default
-        half of ``slope_unit`` times the row norm with one output, and with several outputs, where
-        it must not bind, the largest gradient there is.
-    intercept_scale : float, optional
-        Factor on the intercept column. By default ``free_intercept``; 1 where penalty and
-        constraint act on the intercept.
-    free_intercept : float, default=1/4
-        Small, so that rows with an intercept are almost as short as without.
-
-    Returns
-    -------
-    PlannedObjective
-
-    Raises
-    ------
-    ValueError
-        If the loss is not convex or cannot be made smooth, the clip can bind with several
-        outputs, the intercept column may not be scaled, or rows are not in float64.
+    A clip that never binds is lowered to what loss and constraint allow; with several outputs it
+    must not bind. Without penalty or constraint on it, the intercept's column is scaled by
+    ``free_intercept``: rows are then almost as short as without one.
     """
     if data.dtype != "float64":
         raise ValueError(f"dtype must be 'float64' for a certified minimiser, got {data.dtype!r}")
@@ -403,24 +332,7 @@ def with_strength(
 ) -> PlannedObjective:
     """Set the added quadratic: as given, or what the problem's own penalty lacks of ``wanted``.
 
-    Parameters
-    ----------
-    planned : PlannedObjective
-        Whose strength is to be set.
-    strength : float, optional
-        Given strength of the added quadratic, relative to the mean loss.
-    wanted : float
-        Strength in all coefficients otherwise, relative to the sum of losses.
-
-    Returns
-    -------
-    PlannedObjective
-
-    Raises
-    ------
-    ValueError
-        If nothing is added and the problem's own penalty is not strongly convex in all
-        coefficients, the intercept included.
+    ``strength`` is relative to the mean loss, ``wanted`` to the sum.
     """
     n_rows = planned.data.n_rows
     own = n_rows * own_strength(planned.problem, planned.data)
@@ -436,22 +348,7 @@ def with_strength(
 def counted_rows(
     planned: PlannedObjective, noise_multiplier: float
 ) -> tuple[PlannedObjective, CountedRows | None]:
-    """Plan to count the rows first, with little of the budget, where their number is private.
-
-    Parameters
-    ----------
-    planned : PlannedObjective
-        What is to be minimised.
-    noise_multiplier : float
-        Of the main release.
-
-    Returns
-    -------
-    PlannedObjective
-        For all numbers of rows.
-    CountedRows or None
-        None where the number is public.
-    """
+    """Plan to count the rows first, with little of the budget, where their number is private."""
     if planned.adjacency.n_is_public:
         return planned, None
     counted = CountedRows(ROOM * planned.data.n_rows, COUNT_MULTIPLIER * noise_multiplier)

@@ -19,28 +19,9 @@ _LARGEST_STEP_BOUNDED, _LARGEST_STEP_UNBOUNDED, _LARGEST_STEP_NONCONVEX = 8.0, 4
 
 
 def slope_unit(loss: Loss, data: DataSpec) -> float:
-    """Find the size of slope that counts as large for a loss.
+    """Slope that counts as large: the loss's bound, else its bound at the prediction zero.
 
-    Parameters
-    ----------
-    loss : Loss
-        Pointwise loss.
-    data : DataSpec
-        Public facts; the bounds on targets matter where slopes are unbounded.
-
-    Returns
-    -------
-    float
-        The loss's slope bound; where it has none, its bound at the prediction zero; 1 if that
-        is zero, as for squared errors of a constant target.
-
-    Examples
-    --------
-    >>> from dpglm.problem import Logistic, Squared
-    >>> slope_unit(Logistic(), DataSpec(100, 3))
-    1.0
-    >>> slope_unit(Squared(), DataSpec(100, 3, target_low=-2.0, target_high=1.0))
-    2.0
+    1 if that is zero, as for squared errors of a constant target.
     """
     low, high = data.target_range(loss.target.bounds)
     bound = loss.slope_bound_on(math.inf, low, high)
@@ -50,49 +31,17 @@ def slope_unit(loss: Loss, data: DataSpec) -> float:
 
 
 def curvature(loss: Loss, data: DataSpec) -> float:
-    """Find the size of curvature that counts as large for a loss.
-
-    Parameters
-    ----------
-    loss : Loss
-        Pointwise loss.
-    data : DataSpec
-        Public facts.
-
-    Returns
-    -------
-    float
-        The loss's smoothness; where it has none, ``slope_unit``.
-
-    Examples
-    --------
-    >>> from dpglm.problem import Hinge, Logistic
-    >>> curvature(Logistic(), DataSpec(100, 3)), curvature(Hinge(), DataSpec(100, 3))
-    (0.25, 1.0)
-    """
+    """Curvature that counts as large: the loss's smoothness; where it has none, ``slope_unit``."""
     smoothness = loss.smoothness_on(math.inf, *data.target_range(loss.target.bounds))
     return smoothness if math.isfinite(smoothness) else slope_unit(loss, data)
 
 
 def clip(loss: Loss, data: DataSpec) -> float:
-    """Choose the clip norm of a row's gradient.
+    """Clip norm of a row's gradient: 0.75 ``slope_unit * row_norm``, 0.15 for several outputs.
 
-    Parameters
-    ----------
-    loss : Loss
-        Pointwise loss.
-    data : DataSpec
-        Public facts.
+    For losses that are not convex twice the largest slope at the prediction zero takes the place
+    of ``slope_unit``, if that is more.
 
-    Returns
-    -------
-    float
-        ``slope_unit * row_norm`` times 0.75 for one output, times 0.15 for several. For losses
-        that are not convex twice the largest slope at the prediction zero stands in for
-        ``slope_unit``, if that is more.
-
-    Notes
-    -----
     With one output and an intercept (whose column is as long as a row), no slope below 0.53 of
     the unit is clipped. Below one half, the minimiser of the clipped logistic loss would jump
     away from zero where the classes are balanced: clipping then costs calibration. For several
@@ -119,32 +68,10 @@ def steps(
     n_steps: int | None,
     step_size: float | None,
 ) -> tuple[int, float]:
-    """Default number of steps and first step size, as far as they are not given.
+    """Choose number of steps and first step size, as far as they are not given.
 
-    Parameters
-    ----------
-    loss : Loss
-        Pointwise loss.
-    data : DataSpec
-        Public facts.
-    mu : float
-        The budget as Gaussian DP, over the relation's factor and the weight bound.
-    clip : float
-        Clip norm of a row's gradient.
-    momentum : float
-        Momentum in [0, 1).
-    schedule : Schedule
-        Step-size schedule.
-    n_steps, step_size
-        Given values, which are kept.
+    ``mu`` is the budget as Gaussian DP over the relation's factor and the weight bound.
 
-    Returns
-    -------
-    n_steps : int
-    step_size : float
-
-    Notes
-    -----
     With T full-batch steps, noise in a coefficient is about ``travel / (mu n)`` where
     ``travel = C sum_k eta_k`` is how far clipped gradients can carry the parameter, whatever
     T is. So the budget decides the travel: as far as the prediction of a long row gets noise of

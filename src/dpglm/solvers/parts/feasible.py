@@ -12,41 +12,13 @@ __all__ = ["feasible", "n_penalized"]
 
 
 def n_penalized(problem: Problem, data: DataSpec) -> int:
-    """Return on how many leading rows of the parameter penalty and constraint act.
-
-    Parameters
-    ----------
-    problem : Problem
-        Penalty, constraint, and whether they act on the intercept.
-    data : DataSpec
-        Public facts.
-
-    Returns
-    -------
-    int
-    """
+    """Return on how many leading rows of the parameter penalty and constraint act."""
     return data.n_columns - int(data.intercept > 0.0 and not problem.penalize_intercept)
 
 
 def feasible(
     problem: Problem, penalized: int, w: NDArray[np.float64], step: float
 ) -> NDArray[np.float64]:
-    """Prox of the penalty, then projection, on the rows of ``w`` that they act on.
-
-    Parameters
-    ----------
-    problem : Problem
-        Penalty and constraint.
-    penalized : int
-        Number of those rows.
-    w : ndarray
-        Parameter.
-    step : float
-        Step of the prox, at least 0.
-
-    Returns
-    -------
-    ndarray, shape of ``w``
-    """
+    """Prox of the penalty, then projection, on the rows of ``w`` that they act on."""
     acted_on = problem.constraint.project(problem.regularizer.prox(w[:penalized], step))
     return np.concatenate([acted_on, w[penalized:]])

@@ -57,17 +57,10 @@ class MirrorMap(abc.ABC):
 @final
 @dataclass(frozen=True)
 class EuclideanMap(MirrorMap):
-    """``|v|_2**2 / 2``, with any penalty, on an L2 ball or without a constraint.
-
-    Parameters
-    ----------
-    regularizer : Regularizer
-        Penalty, by its proximal map.
-    constraint : Constraint
-        Set for which a prox and then a projection is the prox of both (see ``Problem``).
-    """
+    """``|v|_2**2 / 2``, with any penalty, on an L2 ball or without a constraint."""
 
     regularizer: Regularizer
+    # Set for which a prox and then a projection is the prox of both (see ``Problem``).
     constraint: Constraint
 
     def start(self, shape: tuple[int, ...]) -> Array:
@@ -88,20 +81,7 @@ class EuclideanMap(MirrorMap):
 class EntropyMap(MirrorMap):
     """``radius * sum_j v_j log v_j`` on the simplex, strongly convex in the L1 norm.
 
-    Parameters
-    ----------
-    radius : float
-        Sum of the entries, above 0.
-
-    References
-    ----------
     Pinsker's inequality, for ``v / radius``.
-
-    Examples
-    --------
-    >>> simplex = EntropyMap(1.0)
-    >>> simplex.step(simplex.start((2,)), np.array([0.0, np.log(3.0)]), 1.0).round(6).tolist()
-    [0.75, 0.25]
     """
 
     radius: float
@@ -130,20 +110,8 @@ class EntropyMap(MirrorMap):
 class PNormMap(MirrorMap):
     """``|v|_p**2 / (2 (p - 1))`` with ``p = 1 + 1 / log d``, at most 2, on an L1 ball.
 
-    Parameters
-    ----------
-    radius : float
-        L1 norm of the longest vectors in the ball, above 0.
-
-    References
-    ----------
     Ball, Carlen and Lieb, "Sharp uniform convexity and smoothness inequalities for trace norms",
     Inventiones Mathematicae 1994, Proposition 3 (strong convexity in the p-norm).
-
-    Examples
-    --------
-    >>> PNormMap(1.0).step(np.zeros(2), np.array([-0.5, 0.25]), 1.0).tolist()
-    [0.5, -0.25]
     """
 
     radius: float
@@ -183,28 +151,7 @@ class PNormMap(MirrorMap):
 
 
 def mirror_map_for(problem: Problem) -> MirrorMap:
-    """Choose the geometry of a problem's constraint.
-
-    Parameters
-    ----------
-    problem : Problem
-        What is minimised.
-
-    Returns
-    -------
-    MirrorMap
-
-    Raises
-    ------
-    ValueError
-        If there is none for the constraint, or none that takes the penalty.
-
-    Examples
-    --------
-    >>> from dpglm.problem import Logistic
-    >>> mirror_map_for(Problem(Logistic(), constraint=L1Ball(2.0)))
-    PNormMap(radius=2.0)
-    """
+    """Choose the geometry of a problem's constraint."""
     make = _MAPS.get(type(problem.constraint))
     if make is None:
         raise ValueError(

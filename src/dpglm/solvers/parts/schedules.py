@@ -152,23 +152,11 @@ class Given(Schedule):
 
 
 def in_levels(factors: NDArray[np.float64], levels: int) -> NDArray[np.float64]:
-    """Round factors to few levels, a constant ratio apart.
+    """Round factors above 0 to at most so many levels, a constant ratio apart.
 
-    Parameters
-    ----------
-    factors : ndarray of float
-        Above 0.
-    levels : int
-        Most distinct values of the result, from 2 to ``MOST_LEVELS``.
+    Each stays within half a ratio; the smallest and the largest are kept, and so are all if there
+    are few enough.
 
-    Returns
-    -------
-    ndarray of float, shape of ``factors``
-        Each within half a ratio of its factor; ``factors`` themselves if they have few enough
-        values. The smallest and the largest are kept.
-
-    Examples
-    --------
     >>> in_levels(np.array([1.0, 0.8, 0.3, 0.25]), 3)
     array([1.  , 1.  , 0.25, 0.25])
     """

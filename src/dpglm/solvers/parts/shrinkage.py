@@ -1,4 +1,4 @@
-"""How much of a noisy parameter is worth keeping: shrinkage after the fact."""
+"""Shrinkage of a noisy parameter: post-processing of released values."""
 
 from __future__ import annotations
 
@@ -23,8 +23,6 @@ _FAR = 1e9
 def is_neutral(loss: Loss, data: DataSpec) -> bool:
     """Whether targets pull the prediction zero both ways, so that it is one to shrink to.
 
-    Examples
-    --------
     >>> from dpglm.problem import Logistic, Poisson
     >>> is_neutral(Logistic(), DataSpec(100, 2))
     True
@@ -39,41 +37,19 @@ def is_neutral(loss: Loss, data: DataSpec) -> bool:
 
 
 def kept_share(size: float, noise: float, coordinates: int, *, alike: bool) -> float:
-    """Decide how much of a noisy vector to keep, from its length and what noise alone would be.
+    """Share of a noisy vector to keep, from its length and the noise in each coordinate.
 
-    Parameters
-    ----------
-    size : float
-        Euclidean length of the vector, at least 0.
-    noise : float
-        Standard deviation of the noise in each coordinate, at least 0.
-    coordinates : int
-        Number of coordinates m, at least 1.
-    alike : bool
-        Whether rows are about alike in all directions, so that lengths tell what is in
-        predictions. If not, few directions may carry all of them, and little length much signal.
+    For the squared length q in units of ``coordinates * noise^2``: 0.1 up to
+    ``a = 1 + sqrt(2 / coordinates)``, which noise alone exceeds one time in six; 1 from b on, which
+    is ``2 a`` where rows are ``alike`` in all directions, so that lengths tell what is in
+    predictions, and ``1 + 3 sqrt(2 / coordinates)`` where few directions may carry all of them;
+    between these ``(1 - a / q) / (1 - a / b)``, but at least 0.1.
 
-    Returns
-    -------
-    float
-        For the squared length q in units of ``m noise^2``: 0.1 up to ``a = 1 + sqrt(2 / m)``,
-        which noise alone exceeds one time in six; 1 from b on, which is ``2 a`` if rows are
-        ``alike`` and ``1 + 3 sqrt(2 / m)`` if not; between them ``(1 - a / q) / (1 - a / b)``,
-        but at least 0.1.
-
-    Notes
-    -----
     The positive-part James-Stein estimator has the factor ``1 - 1 / q`` at every q. Noise that is
     only bounded from above would make it shrink large vectors for nothing.
 
-    Privacy: post-processing of released values.
-
-    References
-    ----------
     James and Stein, "Estimation with quadratic loss", Fourth Berkeley Symposium (1961).
 
-    Examples
-    --------
     >>> [kept_share(size, noise=1.0, coordinates=2, alike=True) for size in (1.0, 2.0, 2.5, 3.0)]
     [0.1, 0.1, 0.72, 1.0]
     """
@@ -88,28 +64,12 @@ def kept_share(size: float, noise: float, coordinates: int, *, alike: bool) -> f
 
 
 def share_of_comparison(worse: float, noise: float) -> float:
-    """Decide how much of a parameter to keep, from a noisy comparison with its start.
+    """Share of a parameter to keep whose loss is, with this noise, ``worse`` than its start's.
 
-    Parameters
-    ----------
-    worse : float
-        By how much more its loss is than that of the start, with noise.
-    noise : float
-        Standard deviation of that noise, above 0.
+    ``1/2 - worse / (2 noise)``, within 0.1 and 1. Where noise decides it is about a half: that
+    leaves a quarter of the harm of a step that was all noise, and three quarters of the gain of one
+    that was right.
 
-    Returns
-    -------
-    float
-        ``1/2 - worse / (2 noise)``, but at least 0.1 and at most 1. Where noise decides it is
-        about a half: that leaves a quarter of the harm of a step that was all noise, and three
-        quarters of the gain of one that was right.
-
-    Notes
-    -----
-    Privacy: post-processing of a released value.
-
-    Examples
-    --------
     >>> [share_of_comparison(worse, noise=2.0) for worse in (-2.0, -1.0, 0.0, 2.0)]
     [1.0, 0.75, 0.5, 0.1]
     """
@@ -125,36 +85,14 @@ def shrunk(
     own_intercept: bool,
     pace: float = 1.0,
 ) -> NDArray[np.float64]:
-    """Draw a noisy parameter towards where it started, if it has hardly got further than noise.
+    """Draw a noisy parameter towards its start, if it has hardly got further than noise.
 
-    Parameters
-    ----------
-    w, start : ndarray of shape (columns,) or (columns, outputs)
-        The parameter, and where descent started.
-    noise : float
-        Bound on the standard deviation of the noise in each coordinate, above 0.
-    inverse : ndarray of shape (columns, columns), optional
-        ``inverse @ w`` are coordinates in which rows look alike in every direction, and in which
-        the noise is meant. By default coefficients themselves, in which rows may be anything.
-    own_intercept : bool
-        Whether the last row of ``w``, of intercepts that neither penalty nor constraint is
-        about, may have a share of its own. Few numbers that all rows agree on can stand far out of
-        noise in which the others drown, as where a class is rare.
-    pace : float, default=1.0
-        By how much the noise along the intercept is larger, at least 1.
+    ``inverse @ w`` are coordinates in which rows look alike in every direction, and in which the
+    noise is bounded; by default coefficients themselves, in which rows may be anything. An
+    intercept that neither penalty nor constraint acts on may keep a share of its own: few numbers
+    that all rows agree on stand out of noise in which the others drown, as where a class is rare.
+    ``pace``, at least 1, is by how much the noise along it is larger.
 
-    Returns
-    -------
-    ndarray, shape of w
-        ``start`` plus a share of the way to ``w``, by ``kept_share`` as if the pace were 1; of
-        the way's component along the intercept a share of its own, if that is more.
-
-    Notes
-    -----
-    Privacy: post-processing of released values.
-
-    Examples
-    --------
     >>> w = np.append(np.full(100, 0.8), 6.0)
     >>> shrunk(w, np.zeros(101), noise=1.0, own_intercept=True)[[0, -1]]
     array([0.08, 6.  ])

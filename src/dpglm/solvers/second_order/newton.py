@@ -229,32 +229,17 @@ class NewtonState:
 @final
 @dataclass(frozen=True)
 class NewtonMethod(Method["NewtonState"]):
-    """Newton's method with every setting decided.
-
-    Parameters
-    ----------
-    problem, data, adjacency
-        As in the plan.
-    clip : float
-        Bound on a row's gradient in the basis, weight excluded.
-    curvature : float
-        What second moments are multiplied by: the loss's smoothness, or its unit of slope where
-        that is infinite.
-    step_sizes : tuple of float
-        One for each step.
-    intercept_pace : float
-        Factor on steps along the intercept, at least 1.
-    first_noise_multiplier, noise_multiplier : float
-        Of second moments and of each gradient.
-    """
+    """Newton's method with every setting decided."""
 
     problem: Problem
     data: DataSpec
     adjacency: Adjacency
-    clip: float
+    clip: float  # Bound on a row's gradient in the basis, weight excluded.
+    # What second moments are multiplied by: the loss's smoothness, or its unit of slope where that
+    # is infinite.
     curvature: float
     step_sizes: tuple[float, ...]
-    intercept_pace: float
+    intercept_pace: float  # Factor on steps along the intercept, at least 1.
     first_noise_multiplier: float
     noise_multiplier: float
 

@@ -25,17 +25,9 @@ __all__ = [
 @final
 @dataclass(frozen=True, eq=False)
 class Basis:
-    """Coordinates v of the parameter, ``w = vectors v``, and the way back.
+    """Coordinates v of the parameter, ``w = vectors v``, and the way back."""
 
-    Parameters
-    ----------
-    vectors : ndarray of shape (columns, columns)
-        Public; rows become ``vectors^T x``.
-    inverse : ndarray of shape (columns, columns)
-        Its inverse.
-    """
-
-    vectors: NDArray[np.float64]
+    vectors: NDArray[np.float64]  # Public; rows become ``vectors^T x``.
     inverse: NDArray[np.float64]
 
     @property
@@ -48,24 +40,9 @@ class Basis:
 def basis_from_moments(moments: NDArray[np.float64], noise_std: float, data: DataSpec) -> Basis:
     """Find coordinates in which second moments are about the same in every direction.
 
-    Parameters
-    ----------
-    moments : ndarray of shape (n_features + 1, n_features + 1)
-        What ``noisy_second_moments`` released with the constant ``constant_column(data)``.
-    noise_std : float
-        Standard deviation of the noise in its diagonal.
-    data : DataSpec
-        Public facts.
-
-    Returns
-    -------
-    Basis
-        Rows in it have a mean squared norm of about the number of columns, as far as second
-        moments stand out of the noise.
-
-    Notes
-    -----
-    Privacy: post-processing of released values.
+    ``moments`` were released with the constant ``constant_column(data)`` and this noise in their
+    diagonal. Mean squared norms of rows become about the number of columns, as far as moments stand
+    out of the noise. Post-processing.
     """
     values, directions, _ = spectrum(moments, noise_std, data, data.n_columns)
     ends = np.ones(data.n_columns)
@@ -79,21 +56,10 @@ def basis_from_moments(moments: NDArray[np.float64], noise_std: float, data: Dat
 
 
 def largest_basis_scale(data: DataSpec, noise_std: float) -> float:
-    """Bound what the basis makes of noise in a coefficient, for long rows.
+    """Bound what the basis makes of noise in a coefficient, for rows about as long as their bound.
 
-    Parameters
-    ----------
-    data : DataSpec
-        Public facts.
-    noise_std : float
-        Standard deviation of the noise in the diagonal of second moments.
-
-    Returns
-    -------
-    float
-        By which noise in basis coordinates is multiplied in a coefficient whose direction the
-        rows do not show beyond noise, or in any if rows are alike in all directions, whichever
-        is more. Rows much shorter than their bound make it larger.
+    In a direction that the rows do not show beyond noise, or in any if they are alike in all,
+    whichever is more.
     """
     long = math.hypot(data.row_norm, constant_column(data))
     least = noise_std * math.sqrt(data.n_columns) / data.n_rows

@@ -22,35 +22,11 @@ def minimize_quadratic(
     penalized: int,
     center: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """Minimise ``<v, A v> / 2 - <b, v>`` plus the penalty of ``w = center + basis v``.
+    """Minimise ``<v, A v> / 2 - <b, v>`` plus the penalty of ``w = center + basis v``; return w.
 
-    Parameters
-    ----------
-    matrix : ndarray of shape (columns, columns)
-        A, symmetric and positive definite.
-    vector : ndarray of shape (columns,) or (columns, outputs)
-        b.
-    basis : Basis
-        Coordinates v.
-    problem : Problem
-        Penalty and constraint.
-    penalized : int
-        On how many leading rows of w these act.
-    center : ndarray, shape of ``vector``
-        Where v is zero.
+    Exact where the penalty is quadratic and the constraint does not bind; else by accelerated
+    proximal gradient steps with restarts. Post-processing of released values.
 
-    Returns
-    -------
-    ndarray, shape of ``vector``
-        w, within the constraint. Exact where the penalty is quadratic and the constraint does
-        not bind; else by accelerated proximal gradient steps.
-
-    Notes
-    -----
-    Privacy: post-processing of released values.
-
-    References
-    ----------
     O'Donoghue and Candès, "Adaptive restart for accelerated gradient schemes", Foundations of
     Computational Mathematics 15 (2015), section 3.2.
     """

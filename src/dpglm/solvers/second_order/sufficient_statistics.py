@@ -168,30 +168,14 @@ class SufficientStatisticsState:
 @final
 @dataclass(frozen=True)
 class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
-    """Sufficient statistics with every setting decided.
-
-    Parameters
-    ----------
-    problem, data, adjacency
-        As in the plan.
-    clip : float
-        Bound on a row's contribution to the second release, weight excluded.
-    center : float
-        Subtracted from targets.
-    target_bound : float
-        Bound on what is left of them.
-    ridge : float
-        As in ``SufficientStatistics``.
-    first_noise_multiplier, noise_multiplier : float
-        Of the two releases.
-    """
+    """Sufficient statistics with every setting decided."""
 
     problem: Problem
     data: DataSpec
     adjacency: Adjacency
-    clip: float
+    clip: float  # Bound on a row's contribution to the second release, weight excluded.
     center: float
-    target_bound: float
+    target_bound: float  # Bound on what is left of them.
     ridge: float
     first_noise_multiplier: float
     noise_multiplier: float
