@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import inspect
 import math
 from collections.abc import Callable, Iterator
 from types import ModuleType
@@ -26,7 +27,7 @@ from dpglm.privacy.noise.additive import (
     ProjectedGaussianNoise,
 )
 from dpglm.privacy.noise.linear_terms import GaussianLinearTerm, L2LinearTerm
-from dpglm.privacy.releases import Release
+from dpglm.privacy.releases import Mechanism, Release
 from dpglm.privacy.selection import mechanisms as selections
 from dpglm.privacy.selection.mechanisms import (
     AboveThreshold,
@@ -132,6 +133,13 @@ _WAYS = {
 _SECRET = (GaussianLinearTerm, L2LinearTerm)
 EVERY_WAY = {*_WAYS, *_SECRET}
 ADDITIVE = (GaussianNoise, ProjectedGaussianNoise, L2Noise, LocalGaussianNoise)
+
+
+def mechanisms_of_dpglm(base: type = Mechanism) -> set[type]:
+    """Every class of the library that can be drawn from."""
+    below = [one for one in base.__subclasses__() if one.__module__.startswith("dpglm.")]
+    own = {one for one in below if not inspect.isabstract(one)}
+    return own.union(*map(mechanisms_of_dpglm, below))
 
 
 @dataclasses.dataclass

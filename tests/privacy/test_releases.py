@@ -44,6 +44,7 @@ from dpglm.privacy.selection.mechanisms import (
     PermuteAndFlip,
     Runs,
 )
+from tests.laws.transcripts import mechanisms_of_dpglm
 
 ZERO_OUT, REPLACE_ONE = Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE
 
@@ -117,8 +118,7 @@ def curator(adjacency=ZERO_OUT, noise=None):
 
 
 def test_every_mechanism_is_here():
-    kinds = {kind for kind in Mechanism.__subclasses__() if kind.__module__.startswith("dpglm.")}
-    assert {kind.__name__ for kind in kinds} == set(CASES)
+    assert {kind.__name__ for kind in mechanisms_of_dpglm()} == set(CASES)
 
 
 # What is declared

@@ -22,19 +22,10 @@ R = TypeVar("R")
 
 @final
 class Curator:
-    """Adds the noise, and remembers every release.
+    """Adds the noise to what is asked under one relation, and remembers every release.
 
-    Parameters
-    ----------
-    adjacency : Adjacency
-        The neighbouring relation under which sensitivities are computed.
-    noise : NoiseSource
-        Where randomness comes from.
-
-    Notes
-    -----
-    Privacy: each release is written into ``event`` before its noise is drawn, so a crash can
-    only overstate what was spent.
+    Privacy: each release is written into ``event`` before its noise is drawn, so a crash can only
+    overstate what was spent.
     """
 
     def __init__(self, adjacency: Adjacency, noise: NoiseSource) -> None:
@@ -67,31 +58,12 @@ class Curator:
         )
 
     def parts(self, count: int) -> tuple[Curator, ...]:
-        """Make one curator for each of some disjoint parts of the rows.
+        """Make one curator for each disjoint part of the rows; together they are ``Parallel``.
 
-        Parameters
-        ----------
-        count : int
-            Number of parts, at least 1.
-
-        Returns
-        -------
-        tuple of Curator
-            Each records what is released about its own part; together they count as
-            ``Parallel``.
-
-        Raises
-        ------
-        ValueError
-            Where the number of rows is private: a row more or less would move others into
-            another part.
-
-        Notes
-        -----
-        Privacy: a row is in one part, which does not depend on any row's values, so two
-        neighbours differ in one part only; what happens on the others is post-processing of
-        public randomness (McSherry, SIGMOD 2009, Theorem 4). Results of one part may steer what
-        is asked of another.
+        Privacy: a row is in one part, which does not depend on any row's values, so two neighbours
+        differ in one part only; what happens on the others is post-processing of public randomness
+        (McSherry, SIGMOD 2009, Theorem 4). Results of one part may steer what is asked of another.
+        Refused where the number of rows is private: one row more would move others to another part.
         """
         if not self._adjacency.n_is_public:
             raise ValueError(
@@ -103,26 +75,10 @@ class Curator:
         return children
 
     def tries(self, event: RandomlyRepeated) -> Iterator[Curator]:
-        """Make a curator for each of a random number of tries.
+        """Yield a curator for each of a random number of tries; ``event`` is recorded at once.
 
-        Parameters
-        ----------
-        event : RandomlyRepeated
-            Law of their number, and what each releases; recorded at once.
-
-        Yields
-        ------
-        Curator
-            For one try.
-
-        Raises
-        ------
-        PlanMismatchError
-            If a try released something else.
-
-        Notes
-        -----
-        Privacy: only the best result may leave, and not how many tries there were.
+        Privacy: only the best result may leave, and not how many tries there were. A try that
+        released something else than ``event`` says is a PlanMismatchError.
         """
         self._records.append(event)
         for _ in range(event.repetitions.draw(self._noise)):
@@ -134,20 +90,7 @@ class Curator:
                 )
 
     def sample(self, n_rows: int, sampling_rate: float) -> NDArray[np.bool_]:
-        """Draw a Poisson sample of the rows.
-
-        Parameters
-        ----------
-        n_rows : int
-            Number of rows. Private.
-        sampling_rate : float
-            Probability with which each row enters, independently, in (0, 1].
-
-        Returns
-        -------
-        ndarray of bool, shape (n_rows,)
-            Whether each row entered. Private.
-        """
+        """Draw a Poisson sample as a mask of shape (n_rows,). Private, like ``n_rows``."""
         observer = self._noise.observer
         if observer is not None:
             return observer.sample(n_rows, sampling_rate)
@@ -156,27 +99,8 @@ class Curator:
     def release(self, declared: Release[V, R], value: Bounded[V]) -> R:
         """Release a value by the mechanism that was declared for it.
 
-        Parameters
-        ----------
-        declared : Release
-            What a plan says of it.
-        value : Bounded
-            The value, with the bound on what a row does to it.
-
-        Returns
-        -------
-        object
-            What the mechanism draws.
-
-        Raises
-        ------
-        PlanMismatchError
-            If the release was declared for a smaller bound, or for another relation; nothing is
-            released then.
-
-        Notes
-        -----
-        Privacy: ``declared.event``.
+        Privacy: ``declared.event``. Where the release was declared for a smaller bound or another
+        relation, nothing is released (PlanMismatchError).
         """
         declared.check(value, self._adjacency)
         self._records.append(declared.event)

@@ -18,33 +18,18 @@ R = TypeVar("R")
 
 
 class Observer(abc.ABC):
-    """Answers in the place of a curator's mechanisms, and sees what they would be told.
+    """Answers in place of a curator's mechanisms, and sees the private values that they would.
 
-    Given by a noise source (``NoiseSource.observer``), so that a fit that is watched names that
+    Given by a noise source (``NoiseSource.observer``), so that a fit under observation names that
     source in its certificate, as one whose noise is not private.
 
-    Notes
-    -----
-    Privacy: an observer sees private values, so nothing that it keeps may be published.
+    Privacy: nothing that an observer keeps may be published.
     """
 
     @abc.abstractmethod
     def answer(self, declared: Release[V, R], value: V) -> R:
-        """Answer a release.
-
-        Parameters
-        ----------
-        declared : Release
-            What was declared of it.
-        value
-            The private value.
-
-        Returns
-        -------
-        object
-            As ``declared.mechanism.draw`` returns.
-        """
+        """Answer a release about a private value in place of ``declared.mechanism.draw``."""
 
     @abc.abstractmethod
     def sample(self, n_rows: int, sampling_rate: float) -> NDArray[np.bool_]:
-        """Draw a Poisson sample, or say which one is taken."""
+        """Draw or choose a Poisson sample, a mask of shape (n_rows,)."""

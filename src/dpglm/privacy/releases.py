@@ -35,19 +35,12 @@ R = TypeVar("R")
 @final
 @dataclass(frozen=True, eq=False, repr=False)
 class Bounded(Generic[V]):
-    """A value computed from private rows together with what one row can change in it.
+    """A value computed from private rows, with a bound on what one row can change in it.
 
-    Parameters
-    ----------
-    value
-        The value. Private: only a ``Curator`` turns it into something released.
-    contribution_bound : float
-        Bound on the L2 norm of any one row's exact contribution to a sum; for other values, on
-        the distance by which erasing one row moves them (of scores: of any one score).
+    The bound is on the L2 norm of any one row's exact contribution to a sum; for other values, on
+    the distance by which erasing one row moves them (of scores: of any one score).
 
-    Notes
-    -----
-    Privacy: ``repr`` shows the bound, never the value.
+    Privacy: the value is private until a ``Curator`` releases it; ``repr`` shows the bound only.
     """
 
     value: V
@@ -80,13 +73,7 @@ class Mechanism(abc.ABC, Generic[V, R]):
         return f"scale {self.multiplier:.4g} x sensitivity"
 
     def with_multiplier(self, multiplier: float) -> Self:
-        """Return the same kind of noise with another scale over the sensitivity.
-
-        Raises
-        ------
-        ValueError
-            If the multiplier is not the only setting that decides the cost.
-        """
+        """Return the same noise with another scale; ValueError if that does not decide the cost."""
         raise ValueError(f"{self!r} cannot be calibrated by its multiplier")
 
     def scale(self, release: Release[Any, Any]) -> NoiseScale:
@@ -94,7 +81,7 @@ class Mechanism(abc.ABC, Generic[V, R]):
         return NoiseScale(self.multiplier * release.sensitivity, 0)
 
     def coordinate_std(self, scale: float, size: int) -> float:
-        """Work out the standard deviation in each of ``size`` coordinates for noise of a scale."""
+        """Return the standard deviation of each of ``size`` coordinates for noise of a scale."""
         return scale
 
     @abc.abstractmethod
@@ -105,7 +92,7 @@ class Mechanism(abc.ABC, Generic[V, R]):
 @final
 @dataclass(frozen=True)
 class Release(Generic[V, R]):
-    """One kind of thing that a run releases, with all that its privacy rests on.
+    """One kind of release of a run, with all that its privacy rests on.
 
     Parameters
     ----------
@@ -220,27 +207,10 @@ ScoreRelease: TypeAlias = Release[NDArray[np.float64], int]
 
 
 def check_can_be_asked(releases: Iterable[AnyRelease]) -> None:
-    """Raise ValueError for a release whose noise floats cannot hold.
+    """Raise ValueError for a release with noise below 2^-460, or of 2^460 or more.
 
-    Parameters
-    ----------
-    releases : iterable of Release
-        As they are planned.
-
-    Raises
-    ------
-    ValueError
-        If a scale of noise is below 2^-460, or 2^460 or more: ``inf`` where no grid holds both
-        the noise and what it is added to. Within that range choices can be made, too, whose
-        sensitivities must be from 2^-500 to 2^500.
-
-    Examples
-    --------
-    >>> from dpglm.privacy.noise.additive import GaussianNoise
-    >>> check_can_be_asked([Release("sum", GaussianNoise(2.0), Adjacency.ZERO_OUT, 0.0)])
-    Traceback (most recent call last):
-    ...
-    ValueError: noise of the release 'sum' must have a scale from ...
+    It is ``inf`` where no grid holds both the noise and what it is added to. Within that range
+    choices can be made, too, whose sensitivities must be from 2^-500 to 2^500.
     """
     for release in releases:
         if not 2.0**-460 <= release.noise_scale < 2.0**460:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
-from typing import Any, Self, final
+from typing import Any, Self, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm._validation import check_integer, check_real
+from dpglm._validation import check_integer
 from dpglm.privacy.events import Event, Gaussian, ProjectedGaussian, Pure
 from dpglm.privacy.noise.l2 import add_l2_noise
 from dpglm.privacy.noise.scales import NoiseScale, noise_scale
@@ -18,6 +19,7 @@ from dpglm.privacy.releases import Mechanism, Release
 
 __all__ = [
     "MOST_SENDERS",
+    "CalibratedNoise",
     "GaussianNoise",
     "L2Noise",
     "LocalGaussianNoise",
@@ -26,6 +28,8 @@ __all__ = [
 ]
 
 _Array = NDArray[np.float64]
+V = TypeVar("V")
+R = TypeVar("R")
 
 MOST_SENDERS = 2**13
 """The most messages whose noise fits on the grid of one of them."""
@@ -47,21 +51,9 @@ def _grid_scale(multiplier: float, release: Release[Any, Any]) -> NoiseScale:
     )
 
 
-@final
 @dataclass(frozen=True)
-class GaussianNoise(Mechanism[_Array, _Array]):
-    """Spherical Gaussian noise.
-
-    Parameters
-    ----------
-    noise_multiplier : float
-        Standard deviation over the L2 sensitivity, above 0.
-
-    Notes
-    -----
-    Privacy: ``Gaussian(noise_multiplier)``. The value is snapped to a grid and the noise rounded to
-    it; both are in the sensitivity.
-    """
+class CalibratedNoise(Mechanism[V, R]):
+    """Noise whose cost is decided by its scale over the L2 sensitivity, ``noise_multiplier``."""
 
     noise_multiplier: float
 
@@ -70,15 +62,16 @@ class GaussianNoise(Mechanism[_Array, _Array]):
         return self.noise_multiplier
 
     @property
-    def event(self) -> Gaussian:
-        return Gaussian(self.multiplier)
-
-    @property
     def in_words(self) -> str:
         return f"standard deviation {self.noise_multiplier:.4g} x sensitivity"
 
     def with_multiplier(self, multiplier: float) -> Self:
-        return type(self)(multiplier)
+        return dataclasses.replace(self, noise_multiplier=multiplier)
+
+
+@dataclass(frozen=True)
+class _GaussianOnSums(CalibratedNoise[_Array, _Array]):
+    """Spherical Gaussian noise; the value is snapped to a grid, and the noise rounded to it."""
 
     def scale(self, release: Release[Any, Any]) -> NoiseScale:
         return _grid_scale(self.multiplier, release)
@@ -89,45 +82,34 @@ class GaussianNoise(Mechanism[_Array, _Array]):
 
 @final
 @dataclass(frozen=True)
-class ProjectedGaussianNoise(Mechanism[_Array, _Array]):
+class GaussianNoise(_GaussianOnSums):
+    """Spherical Gaussian noise.
+
+    Privacy: ``Gaussian(noise_multiplier)``; snapping and rounding are in the sensitivity.
+    """
+
+    @property
+    def event(self) -> Gaussian:
+        return Gaussian(self.noise_multiplier)
+
+
+@final
+@dataclass(frozen=True)
+class ProjectedGaussianNoise(_GaussianOnSums):
     """Gaussian noise on ``A^T s / sqrt(p)``, with A public, standard normal and used once.
 
-    Parameters
-    ----------
-    noise_multiplier : float
-        Standard deviation over the L2 sensitivity of s itself, above 0.
-    dimension : int
-        Number p of columns of A.
+    ``dimension`` is p, the number of columns of A; ``noise_multiplier`` refers to the sensitivity
+    of s itself.
 
-    Notes
-    -----
     Privacy: ``ProjectedGaussian(noise_multiplier, dimension)``. Contributions are those to s;
     rounding is that of the projected value.
     """
 
-    noise_multiplier: float
     dimension: int
 
     @property
-    def multiplier(self) -> float:
-        return self.noise_multiplier
-
-    @property
     def event(self) -> ProjectedGaussian:
-        return ProjectedGaussian(self.multiplier, self.dimension)
-
-    @property
-    def in_words(self) -> str:
-        return f"standard deviation {self.noise_multiplier:.4g} x sensitivity"
-
-    def with_multiplier(self, multiplier: float) -> Self:
-        return type(self)(multiplier, self.dimension)
-
-    def scale(self, release: Release[Any, Any]) -> NoiseScale:
-        return _grid_scale(self.multiplier, release)
-
-    def draw(self, release: Release[_Array, _Array], value: _Array, source: NoiseSource) -> _Array:
-        return add_gaussian(value, release.scale.std, release.scale.exponent, source)
+        return ProjectedGaussian(self.noise_multiplier, self.dimension)
 
 
 @final
@@ -135,22 +117,14 @@ class ProjectedGaussianNoise(Mechanism[_Array, _Array]):
 class L2Noise(Mechanism[_Array, _Array]):
     """Noise with a density proportional to ``exp(-|b| / s)``; Laplace noise of a single number.
 
-    Parameters
-    ----------
-    epsilon : float
-        The L2 sensitivity over the scale s, above 0.
+    ``epsilon`` is the L2 sensitivity over the scale s.
 
-    Notes
-    -----
     Privacy: ``Pure(epsilon)``: between neighbours the density changes by a factor of at most
     ``exp(D / s)``, with D the L2 sensitivity, snapping and rounding included. The scale is
     rounded up, as pure differential privacy has no room for a last digit.
     """
 
     epsilon: float
-
-    def __post_init__(self) -> None:
-        check_real("epsilon", self.epsilon, above=0.0)
 
     @property
     def event(self) -> Event:
@@ -182,12 +156,7 @@ class L2Noise(Mechanism[_Array, _Array]):
 class Messages:
     """The sum of the messages of several senders, without their noise. Private.
 
-    Parameters
-    ----------
-    total : ndarray
-        The sum.
-    senders : int
-        Number of messages, from 1 to ``MOST_SENDERS``; public.
+    The number of senders, from 1 to ``MOST_SENDERS``, is public.
     """
 
     total: _Array
@@ -199,42 +168,27 @@ class Messages:
 
 @final
 @dataclass(frozen=True)
-class LocalGaussianNoise(Mechanism[Messages, _Array]):
+class LocalGaussianNoise(CalibratedNoise[Messages, _Array]):
     """Gaussian noise that every sender adds to its own message before messages are summed.
 
-    Parameters
-    ----------
-    noise_multiplier : float
-        Standard deviation of the noise in one message over its sensitivity, above 0.
-    most_senders : int
-        The most messages that are summed, from 1 to ``MOST_SENDERS``.
+    At most ``most_senders`` messages, from 1 to ``MOST_SENDERS``, are summed.
 
-    Notes
-    -----
     Privacy: ``Gaussian(noise_multiplier)`` for each sender against whoever sees its message. The
-    sum, with the law of a sum of independent noises, shows less, as no message is seen alone.
+    sum, with the law of a sum of independent noises, reveals less, as no message is seen alone.
     """
 
-    noise_multiplier: float
     most_senders: int
 
     def __post_init__(self) -> None:
         _check_senders("most_senders", self.most_senders, MOST_SENDERS)
 
     @property
-    def multiplier(self) -> float:
-        return self.noise_multiplier
-
-    @property
     def event(self) -> Event:
-        return Gaussian(self.multiplier)
+        return Gaussian(self.noise_multiplier)
 
     @property
     def in_words(self) -> str:
         return f"standard deviation {self.noise_multiplier:.4g} x sensitivity in each message"
-
-    def with_multiplier(self, multiplier: float) -> Self:
-        return type(self)(multiplier, self.most_senders)
 
     def scale(self, release: Release[Any, Any]) -> NoiseScale:
         scale = _grid_scale(self.multiplier, release)

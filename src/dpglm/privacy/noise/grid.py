@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -10,12 +11,12 @@ from numpy.typing import ArrayLike, NDArray
 from dpglm._validation import check_integer, check_real
 
 __all__ = [
+    "add_on_grid",
     "cells_per_scale",
     "granularity_exponent",
     "grid_limit",
     "grid_sensitivity",
     "snapped_cells",
-    "value_of_cells",
 ]
 
 # Every multiple m * 2^k with |m| <= 2^53 is a float64, and 2^(52 + k) has no overflow.
@@ -142,9 +143,23 @@ def snapped_cells(value: ArrayLike, granularity_exponent: int) -> NDArray[np.int
         return np.asarray(np.rint(np.ldexp(array, -granularity_exponent)).astype(np.int64))
 
 
-def value_of_cells(cells: NDArray[np.int64], granularity_exponent: int) -> NDArray[np.float64]:
-    """Multiples of ``2**k`` as floats."""
-    return np.asarray(np.ldexp(cells.astype(np.float64), granularity_exponent))
+def add_on_grid(
+    value: ArrayLike,
+    scale: float,
+    granularity_exponent: int,
+    draw: Callable[[int, float], NDArray[np.int64]],
+    name: str = "scale",
+) -> NDArray[np.float64]:
+    """Snap values to the grid and add noise in cells: ``draw(size, cells per scale)``.
+
+    Nothing is rounded after the noise was added, so the result is exactly a post-processing of the
+    snapped value plus that noise.
+    """
+    cells = snapped_cells(value, granularity_exponent)
+    per_scale = cells_per_scale(name, scale, granularity_exponent)
+    noise = draw(cells.size, per_scale) if cells.size else cells
+    noisy = cells + noise.reshape(cells.shape)
+    return np.asarray(np.ldexp(noisy.astype(np.float64), granularity_exponent))
 
 
 def _exponent(granularity_exponent: int) -> int:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Self, final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpglm._validation import check_real
 from dpglm.privacy.events import Event, ObjectivePerturbation, Pure
+from dpglm.privacy.noise.additive import CalibratedNoise
 from dpglm.privacy.noise.l2 import add_l2_noise
 from dpglm.privacy.noise.scales import NoiseScale, pure_objective_epsilon
 from dpglm.privacy.noise.source import NoiseSource, granularity_exponent, grid_sensitivity
-from dpglm.privacy.releases import Mechanism, Release
+from dpglm.privacy.releases import Release
 
 __all__ = ["GaussianLinearTerm", "L2LinearTerm", "SecretNoise"]
 
@@ -26,12 +27,8 @@ _Shape = tuple[int, ...]
 class SecretNoise:
     """Noise that enters a computation and is never released itself.
 
-    Parameters
-    ----------
-    value : ndarray of float64
-        The noise, rounded to a grid. Private.
-    rounding : float
-        Bound on the L2 distance to the ideal noise that was rounded.
+    ``value`` is rounded to a grid, and private; ``rounding`` bounds its L2 distance to the ideal
+    noise.
     """
 
     value: NDArray[np.float64]
@@ -40,39 +37,21 @@ class SecretNoise:
 
 @final
 @dataclass(frozen=True)
-class GaussianLinearTerm(Mechanism[_Shape, SecretNoise]):
+class GaussianLinearTerm(CalibratedNoise[_Shape, SecretNoise]):
     """Gaussian linear term of an objective whose minimiser may then be released.
 
-    Parameters
-    ----------
-    noise_multiplier : float
-        Standard deviation of the term over the sensitivity of the gradient sum, above 0.
-    curvature_ratio : float
-        Bound on one row's curvature over the strength of the quadratic penalty, above 0.
+    The sensitivity is that of the gradient sum; ``curvature_ratio`` is a bound on one row's
+    curvature over the strength of the quadratic penalty, above 0.
 
-    Notes
-    -----
     Privacy: ``ObjectivePerturbation(noise_multiplier, curvature_ratio)`` pays for the minimiser of
     the ideal term; the distance to it must be covered by noise of its own.
     """
 
-    noise_multiplier: float
     curvature_ratio: float
-
-    @property
-    def multiplier(self) -> float:
-        return self.noise_multiplier
 
     @property
     def event(self) -> Event:
         return ObjectivePerturbation(self.multiplier, self.curvature_ratio)
-
-    @property
-    def in_words(self) -> str:
-        return f"standard deviation {self.noise_multiplier:.4g} x sensitivity"
-
-    def with_multiplier(self, multiplier: float) -> Self:
-        return type(self)(multiplier, self.curvature_ratio)
 
     def scale(self, release: Release[Any, Any]) -> NoiseScale:
         std = self.multiplier * release.sensitivity
@@ -91,32 +70,21 @@ class GaussianLinearTerm(Mechanism[_Shape, SecretNoise]):
 
 @final
 @dataclass(frozen=True)
-class L2LinearTerm(Mechanism[_Shape, SecretNoise]):
+class L2LinearTerm(CalibratedNoise[_Shape, SecretNoise]):
     """Linear term with a density proportional to ``exp(-|b| / s)``.
 
-    Parameters
-    ----------
-    noise_multiplier : float
-        Scale s of the term over the sensitivity of the gradient sum, above 0.
-    curvature_ratio : float
-        As for ``GaussianLinearTerm``.
+    ``noise_multiplier`` is s over the sensitivity of the gradient sum; ``curvature_ratio`` as for
+    ``GaussianLinearTerm``.
 
-    Notes
-    -----
     Privacy: ``Pure(pure_objective_epsilon(noise_multiplier, curvature_ratio))``, for the minimiser
     of the ideal term (docs/proofs/objective-perturbation.md, Theorem 2).
     """
 
-    noise_multiplier: float
     curvature_ratio: float
 
     def __post_init__(self) -> None:
         check_real("noise_multiplier", self.noise_multiplier, above=0.0)
         check_real("curvature_ratio", self.curvature_ratio, above=0.0)
-
-    @property
-    def multiplier(self) -> float:
-        return self.noise_multiplier
 
     @property
     def event(self) -> Event:
@@ -125,9 +93,6 @@ class L2LinearTerm(Mechanism[_Shape, SecretNoise]):
     @property
     def in_words(self) -> str:
         return f"L2 noise of scale {self.multiplier:.4g} x sensitivity"
-
-    def with_multiplier(self, multiplier: float) -> Self:
-        return type(self)(multiplier, self.curvature_ratio)
 
     def scale(self, release: Release[Any, Any]) -> NoiseScale:
         scale = self.multiplier * release.sensitivity * (1.0 + 2.0**-50)

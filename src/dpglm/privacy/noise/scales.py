@@ -18,16 +18,11 @@ _LEAST_SCALE, _SCALES_BELOW = 2.0**-1050, 2.0**995
 @final
 @dataclass(frozen=True)
 class NoiseScale:
-    """Size of noise and the grid it lives on.
+    """Size of noise, and the grid of multiples of ``2**exponent`` that it lives on.
 
-    Parameters
-    ----------
-    std : float
-        Standard deviation of Gaussian noise in each coordinate, or scale of L2 noise; ``inf`` if
-        no noise of that size can be drawn on a grid that holds the sum. Searches for a multiplier
-        may pass such sizes; a plan with one is refused (``check_can_be_asked``).
-    exponent : int
-        Released values and noise are multiples of ``2**exponent``.
+    ``std`` is the standard deviation of a coordinate of Gaussian noise, or the scale of L2 noise;
+    ``inf`` if no noise of that size can be drawn on a grid that holds the sum. Searches for a
+    multiplier may pass such sizes; a plan with one is refused (``check_can_be_asked``).
     """
 
     std: float
@@ -46,32 +41,14 @@ def _on_grid(std: float, exponent: int) -> NoiseScale:
 def noise_scale(
     adjacency: Adjacency, contribution: float, noise_multiplier: float, size: int, magnitude: float
 ) -> NoiseScale:
-    """Work out the noise that a bounded sum needs.
+    """Return the noise for a sum whose norm is at most ``magnitude``, rounding included.
 
-    Parameters
-    ----------
-    adjacency : Adjacency
-        The neighbouring relation.
-    contribution : float
-        Bound on what erasing one row does to the computed sum in L2 norm, rounding included.
-    noise_multiplier : float
-        Noise standard deviation, or scale, over sensitivity, above 0.
-    size : int
-        Number of coordinates released.
-    magnitude : float
-        Public bound on the norm of the sum.
+    The grid is fine against the noise, yet coarse enough that no sum within the bound runs out of
+    the integers that a float64 holds.
 
-    Returns
-    -------
-    NoiseScale
-        The grid is fine against the noise, yet coarse enough that no sum within the bound runs
-        out of the integers that a float64 holds.
-
-    Notes
-    -----
     Privacy: the sensitivity includes what snapping ``size`` coordinates to the grid adds. The
     relation's factor multiplies all of it, as the group-privacy proof for sampled replace-one
-    releases asks (``accounting.reduction.group_delta``).
+    releases requires (``accounting.reduction.group_delta``).
     """
     wanted = noise_multiplier * adjacency.sum_sensitivity(contribution)
     if not _LEAST_SCALE <= wanted < _SCALES_BELOW:
@@ -83,28 +60,14 @@ def noise_scale(
 
 
 def pure_objective_epsilon(noise_multiplier: float, curvature_ratio: float) -> float:
-    """Add up what the exact minimiser of an objective with an L2 linear term costs.
+    """Return what the exact minimiser of an objective with an L2 linear term costs, rounded up.
 
-    Parameters
-    ----------
-    noise_multiplier : float
-        Scale s of the term over the sensitivity of the gradient sum, above 0.
-    curvature_ratio : float
-        Bound on one row's curvature over the strength of the quadratic penalty, above 0.
-
-    Returns
-    -------
-    float
-        ``1 / noise_multiplier + log(1 + curvature_ratio)``, rounded up.
+    ``noise_multiplier`` is the scale of the term over the sensitivity of the gradient sum;
+    ``curvature_ratio`` bounds one row's curvature over the strength of the quadratic penalty.
 
     References
     ----------
     Theorem 2 of ``docs/proofs/objective-perturbation.md``; compare Chaudhuri, Monteleoni and
     Sarwate, JMLR 2011, Theorem 9.
-
-    Examples
-    --------
-    >>> round(pure_objective_epsilon(2.0, 1.0), 6)
-    1.193147
     """
     return (1.0 / noise_multiplier + math.log1p(curvature_ratio)) * (1.0 + 2.0**-50)

@@ -14,12 +14,11 @@ from dpglm._validation import check_integer, check_real
 from dpglm.privacy.noise.exact.bernoulli import bernoulli_by_digits, bernoulli_by_gaps
 from dpglm.privacy.noise.exact.gaussian import rounded_gaussian
 from dpglm.privacy.noise.grid import (
+    add_on_grid,
     cells_per_scale,
     granularity_exponent,
     grid_limit,
     grid_sensitivity,
-    snapped_cells,
-    value_of_cells,
 )
 from dpglm.privacy.observer import Observer
 
@@ -285,9 +284,7 @@ def add_gaussian(
     >>> noisy * 2**24 % 1
     array([0., 0.])
     """
-    cells = snapped_cells(value, granularity_exponent)
-    noise = source.gaussian(cells.shape, granularity_exponent, std)
-    return value_of_cells(cells + noise, granularity_exponent)
+    return add_on_grid(value, std, granularity_exponent, source.rounded_gaussian, "std")
 
 
 def bernoulli(source: NoiseSource, size: int, probability: float) -> NDArray[np.bool_]:

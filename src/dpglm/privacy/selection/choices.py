@@ -41,33 +41,12 @@ def exponential_mechanism(
 ) -> int:
     """Choose a candidate with probability falling exponentially in its score.
 
-    Parameters
-    ----------
-    scores : array_like of float64, shape (k,)
-        Finite, lower is better, k at least 1.
-    sensitivity : float
-        Bound on how far any one computed score moves between neighbours, from 2^-500 to
-        2^500. More generally: half of the length of an interval that contains the moves of
-        all scores, see the notes.
-    epsilon : float
-        What the choice costs, from 2^-30 to 2^30.
-    source : NoiseSource
-        Where randomness comes from.
+    Candidate r is chosen with probability exactly ``p[r] / sum(p)``, where ``p[r]`` is the float64
+    computed for ``exp(-min(epsilon' (q[r] - min(q)) / (2 sensitivity), 700))`` and ``epsilon'`` is
+    ``epsilon`` less about 2e-12, which pays for rounding. Scores q, of shape (k,), are finite, and
+    lower is better; ``sensitivity``, from 2^-500 to 2^500, bounds how far any one computed score
+    moves between neighbours; ``epsilon`` is from 2^-30 to 2^30.
 
-    Returns
-    -------
-    int
-        Candidate r with probability exactly ``p[r] / sum(p)``, where ``p[r]`` is the float64
-        computed for ``exp(-min(epsilon' (q[r] - min(q)) / (2 sensitivity), 700))`` and
-        ``epsilon'`` is ``epsilon`` less about 2e-12, which pays for rounding.
-
-    Raises
-    ------
-    ValueError
-        If a score is not finite, or another argument is out of range.
-
-    Notes
-    -----
     Privacy: ``epsilon``-bounded range (the logarithms of the probability ratios of all
     candidates lie in one interval of length ``epsilon``, which contains 0), hence pure
     ``epsilon``-differential privacy. All rounding in here is paid for; that of the scores
@@ -87,12 +66,6 @@ def exponential_mechanism(
     McSherry and Talwar (2007), "Mechanism design via differential privacy". Durfee and Rogers
     (2019), "Practical differentially private top-k selection with pay-what-you-get
     composition", for bounded range. Theorem 1 of ``docs/proofs/exact-choices-and-l2-noise.md``.
-
-    Examples
-    --------
-    >>> from dpglm.privacy.noise import SystemNoise
-    >>> exponential_mechanism([5.0, 0.0, 7.0], 0.1, 20.0, SystemNoise())
-    1
     """
     p = _probabilities(scores, sensitivity, epsilon)
     draws = _FIRST_PROPOSALS
@@ -109,30 +82,9 @@ def permute_and_flip(
 ) -> int:
     """Choose a candidate by permute-and-flip, never worse than the exponential mechanism.
 
-    Parameters
-    ----------
-    scores : array_like of float64, shape (k,)
-        Finite, lower is better, k at least 1.
-    sensitivity : float
-        As for ``exponential_mechanism``.
-    epsilon : float
-        What the choice costs, from 2^-30 to 2^30.
-    source : NoiseSource
-        Where randomness comes from.
+    One of the candidates whose coins came up heads, all equally likely; the coins are independent
+    and have the chances ``p[r]`` of ``exponential_mechanism``, exactly.
 
-    Returns
-    -------
-    int
-        One of the candidates whose coins came up heads, all equally likely; the coins are
-        independent and have the chances ``p[r]`` of ``exponential_mechanism``, exactly.
-
-    Raises
-    ------
-    ValueError
-        If a score is not finite, or another argument is out of range.
-
-    Notes
-    -----
     Privacy: pure ``epsilon``-differential privacy, with the same remarks on ``sensitivity``,
     one-sided scores and rounding as ``exponential_mechanism``. Bounded range is not claimed.
 
@@ -146,12 +98,6 @@ def permute_and_flip(
     selection". Ding, Kifer, Saghaian, Steinke, Wang, Xiao and Zhang (2021), "The
     permute-and-flip mechanism is identical to report-noisy-max with exponential noise".
     Theorem 2 of ``docs/proofs/exact-choices-and-l2-noise.md``.
-
-    Examples
-    --------
-    >>> from dpglm.privacy.noise import SystemNoise
-    >>> permute_and_flip([5.0, 0.0, 7.0], 0.1, 20.0, SystemNoise())
-    1
     """
     p = _probabilities(scores, sensitivity, epsilon)
     heads = np.flatnonzero(coins(source.words, p))
@@ -164,34 +110,13 @@ def permute_and_flip(
 def generalized_scores(
     scores: ArrayLike, sensitivities: ArrayLike, epsilon: float, failure: float
 ) -> NDArray[np.float64]:
-    """Turn scores of different sensitivities into scores of sensitivity 1.
+    """Turn scores (k,) of different public sensitivities into scores of sensitivity 1.
 
-    Parameters
-    ----------
-    scores : array_like of float64, shape (k,)
-        Finite, lower is better, k at least 1.
-    sensitivities : array_like of float64, shape (k,)
-        Public. ``sensitivities[j]`` bounds how far the computed ``scores[j]`` moves between
-        neighbours; from 2^-500 to 2^500, or 0 for at most one of them.
-    epsilon : float
-        Of the choice that will follow, from 2^-30 to 2^30.
-    failure : float
-        Probability with which the choice may miss its accuracy, from 2^-900 to below 1.
+    ``s[j] = max_k ((q[j] + t D[j]) - (q[k] + t D[k])) / (D[j] + D[k])`` with
+    ``t = 2 log(k / failure) / epsilon``, cut at ``1400 / epsilon`` and shrunk by what rounding can
+    add; at least 0, and for the best candidate 0 up to rounding. Sensitivities are from 2^-500 to
+    2^500, or 0 for at most one score; ``failure`` is from 2^-900 to below 1.
 
-    Returns
-    -------
-    ndarray of float64, shape (k,)
-        ``s[j] = max_k ((q[j] + t D[j]) - (q[k] + t D[k])) / (D[j] + D[k])`` with
-        ``t = 2 log(k / failure) / epsilon``, cut at ``1400 / epsilon`` and shrunk by what
-        rounding can add. At least 0, and for the best candidate 0 up to rounding.
-
-    Raises
-    ------
-    ValueError
-        If a score is not finite, shapes differ, or another argument is out of range.
-
-    Notes
-    -----
     Privacy: nothing is released here. The computed scores have sensitivity 1 under the
     relation for which ``sensitivities`` are stated, rounding included: ``q[j] - q[k]`` moves
     by at most ``D[j] + D[k]``, and maxima and cuts move no more than what they are taken of.
@@ -205,11 +130,6 @@ def generalized_scores(
     Raskhodnikova and Smith (2015), "Efficient Lipschitz extensions for high-dimensional graph
     statistics and node private degree distributions". Arora et al. (2022), Algorithm 4 and
     Appendix C.1. Lemma 3 of ``docs/proofs/exact-choices-and-l2-noise.md``.
-
-    Examples
-    --------
-    >>> generalized_scores([0.0, 1.0], [0.5, 0.5], 1.0, 0.1).round(6)
-    array([0., 1.])
     """
     q = _finite("scores", scores)
     d = _finite("sensitivities", sensitivities)
@@ -244,44 +164,9 @@ def generalized_exponential_mechanism(
     failure: float,
     source: NoiseSource,
 ) -> int:
-    """Choose among candidates whose scores have different sensitivities.
+    """Choose by ``exponential_mechanism`` on ``generalized_scores``, which have sensitivity 1.
 
-    Parameters
-    ----------
-    scores : array_like of float64, shape (k,)
-        Finite, lower is better, k at least 1.
-    sensitivities : array_like of float64, shape (k,)
-        Public, one for each score, as for ``generalized_scores``.
-    epsilon : float
-        What the choice costs, from 2^-30 to 2^30.
-    failure : float
-        Probability with which the choice may miss its accuracy, from 2^-900 to below 1.
-    source : NoiseSource
-        Where randomness comes from.
-
-    Returns
-    -------
-    int
-        The choice of ``exponential_mechanism`` on ``generalized_scores``, sensitivity 1.
-
-    Raises
-    ------
-    ValueError
-        If a score is not finite, shapes differ, or another argument is out of range.
-
-    Notes
-    -----
     Privacy: ``epsilon``-bounded range, hence pure ``epsilon``-differential privacy.
-
-    References
-    ----------
-    As for ``generalized_scores`` and ``exponential_mechanism``.
-
-    Examples
-    --------
-    >>> from dpglm.privacy.noise import SystemNoise
-    >>> generalized_exponential_mechanism([0.9, 0.1], [1e-3, 1e-2], 20.0, 0.1, SystemNoise())
-    1
     """
     comparable = generalized_scores(scores, sensitivities, epsilon, failure)
     return exponential_mechanism(comparable, 1.0, epsilon, source)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,41 +30,46 @@ __all__ = [
 ]
 
 _Scores = NDArray[np.float64]
+V = TypeVar("V")
+
+
+@dataclass(frozen=True)
+class _Choice(Mechanism[V, int]):
+    """A choice by an algorithm that ``epsilon`` pays for; scores, also the winner's, stay private.
+
+    Privacy: ``BoundedRange(epsilon)``, which composes better, where ``has_bounded_range``, else
+    ``Pure(epsilon)``.
+    """
+
+    algorithm: ClassVar[str]
+    has_bounded_range: ClassVar[bool]
+
+    epsilon: float
+
+    @property
+    def event(self) -> Event:
+        return BoundedRange(self.epsilon) if self.has_bounded_range else Pure(self.epsilon)
+
+    @property
+    def multiplier(self) -> float:
+        return (2.0 if self.has_bounded_range else 1.0) / self.epsilon
+
+    @property
+    def in_words(self) -> str:
+        return f"{self.algorithm}, epsilon {self.epsilon:.4g}"
 
 
 @final
 @dataclass(frozen=True)
-class PermuteAndFlip(Mechanism[_Scores, int]):
+class PermuteAndFlip(_Choice[_Scores]):
     """Choice of a candidate with a small score by permute-and-flip.
 
-    Parameters
-    ----------
-    epsilon : float
-        What the choice costs.
-
-    Notes
-    -----
-    Privacy: ``Pure(epsilon)``. Scores are not released, nor is that of the choice. Half of the
-    bound on a score's move will do where all scores move to the same side
+    Half of the bound on a score's move suffices where all scores move to the same side
     (``dpglm.privacy.selection.choices``).
     """
 
-    epsilon: float
-
-    def __post_init__(self) -> None:
-        check_real("epsilon", self.epsilon, above=0.0)
-
-    @property
-    def event(self) -> Event:
-        return Pure(self.epsilon)
-
-    @property
-    def multiplier(self) -> float:
-        return 1.0 / self.epsilon
-
-    @property
-    def in_words(self) -> str:
-        return f"permute-and-flip, epsilon {self.epsilon:.4g}"
+    algorithm = "permute-and-flip"
+    has_bounded_range = False
 
     def draw(self, release: Release[_Scores, int], value: _Scores, source: NoiseSource) -> int:
         return permute_and_flip(value, release.sensitivity, self.epsilon, source)
@@ -72,35 +77,11 @@ class PermuteAndFlip(Mechanism[_Scores, int]):
 
 @final
 @dataclass(frozen=True)
-class ExponentialMechanism(Mechanism[_Scores, int]):
-    """Choice of a candidate with a small score by the exponential mechanism.
+class ExponentialMechanism(_Choice[_Scores]):
+    """Choice of a candidate with a small score by the exponential mechanism."""
 
-    Parameters
-    ----------
-    epsilon : float
-        What the choice costs.
-
-    Notes
-    -----
-    Privacy: ``BoundedRange(epsilon)``, which composes better than ``Pure(epsilon)``.
-    """
-
-    epsilon: float
-
-    def __post_init__(self) -> None:
-        check_real("epsilon", self.epsilon, above=0.0)
-
-    @property
-    def event(self) -> Event:
-        return BoundedRange(self.epsilon)
-
-    @property
-    def multiplier(self) -> float:
-        return 2.0 / self.epsilon
-
-    @property
-    def in_words(self) -> str:
-        return f"exponential mechanism, epsilon {self.epsilon:.4g}"
+    algorithm = "exponential mechanism"
+    has_bounded_range = True
 
     def draw(self, release: Release[_Scores, int], value: _Scores, source: NoiseSource) -> int:
         return exponential_mechanism(value, release.sensitivity, self.epsilon, source)
@@ -109,15 +90,10 @@ class ExponentialMechanism(Mechanism[_Scores, int]):
 @final
 @dataclass(frozen=True, eq=False, repr=False)
 class BoundedScores:
-    """Scores of candidates, each with a bound of its own. Private.
+    """Private scores, lower is better, each with a public bound of its own; of shape (candidates,).
 
-    Parameters
-    ----------
-    scores : ndarray of float64, shape (candidates,)
-        Finite, lower is better.
-    contribution_bounds : ndarray of float64, shape (candidates,)
-        For each score a bound on how far erasing one row moves it, rounding included; 0 for at
-        most one of them. Public.
+    A contribution bound says how far erasing one row moves the score, rounding included; 0 for at
+    most one of them.
     """
 
     scores: _Scores
@@ -126,43 +102,23 @@ class BoundedScores:
 
 @final
 @dataclass(frozen=True)
-class GeneralizedExponentialMechanism(Mechanism[BoundedScores, int]):
+class GeneralizedExponentialMechanism(_Choice[BoundedScores]):
     """Choice of a candidate with a small score where each score has its own sensitivity.
 
-    Parameters
-    ----------
-    epsilon : float
-        What the choice costs.
-    failure : float
-        Probability with which the choice may miss its accuracy, in (0, 1).
-
-    Notes
-    -----
-    Privacy: ``BoundedRange(epsilon)``.
+    ``failure`` is the probability, in (0, 1), with which the choice may miss its accuracy.
 
     References
     ----------
     Raskhodnikova and Smith, FOCS 2016, section 4, as corrected in docs/errata.md.
     """
 
-    epsilon: float
+    algorithm = "generalised exponential mechanism"
+    has_bounded_range = True
+
     failure: float
 
     def __post_init__(self) -> None:
-        check_real("epsilon", self.epsilon, above=0.0)
         check_real("failure", self.failure, above=0.0, below=1.0)
-
-    @property
-    def event(self) -> Event:
-        return BoundedRange(self.epsilon)
-
-    @property
-    def multiplier(self) -> float:
-        return 2.0 / self.epsilon
-
-    @property
-    def in_words(self) -> str:
-        return f"generalised exponential mechanism, epsilon {self.epsilon:.4g}"
 
     def draw(
         self, release: Release[BoundedScores, int], value: BoundedScores, source: NoiseSource
@@ -178,14 +134,9 @@ class GeneralizedExponentialMechanism(Mechanism[BoundedScores, int]):
 @final
 @dataclass(frozen=True, eq=False, repr=False)
 class Runs:
-    """Very many candidates, in runs of equal scores. Private.
+    """Very many candidates in runs of equal scores, both of shape (runs,). Private.
 
-    Parameters
-    ----------
-    scores : ndarray of float64, shape (runs,)
-        Finite, lower is better.
-    lengths : ndarray of int64, shape (runs,)
-        How many candidates are in each run; only their sum is public.
+    Of the lengths, which are integers, only the sum is public.
     """
 
     scores: _Scores
@@ -194,35 +145,11 @@ class Runs:
 
 @final
 @dataclass(frozen=True)
-class ExponentialMechanismOverRuns(Mechanism[Runs, int]):
-    """The exponential mechanism on very many candidates, in runs of equal scores.
+class ExponentialMechanismOverRuns(_Choice[Runs]):
+    """The exponential mechanism on very many candidates, in runs of equal scores."""
 
-    Parameters
-    ----------
-    epsilon : float
-        What the choice costs.
-
-    Notes
-    -----
-    Privacy: ``BoundedRange(epsilon)``.
-    """
-
-    epsilon: float
-
-    def __post_init__(self) -> None:
-        check_real("epsilon", self.epsilon, above=0.0)
-
-    @property
-    def event(self) -> Event:
-        return BoundedRange(self.epsilon)
-
-    @property
-    def multiplier(self) -> float:
-        return 2.0 / self.epsilon
-
-    @property
-    def in_words(self) -> str:
-        return f"exponential mechanism, epsilon {self.epsilon:.4g}"
+    algorithm = "exponential mechanism"
+    has_bounded_range = True
 
     def draw(self, release: Release[Runs, int], value: Runs, source: NoiseSource) -> int:
         return exponential_mechanism_in_runs(
@@ -232,39 +159,17 @@ class ExponentialMechanismOverRuns(Mechanism[Runs, int]):
 
 @final
 @dataclass(frozen=True)
-class AboveThreshold(Mechanism[NDArray[np.int64], int]):
+class AboveThreshold(_Choice[NDArray[np.int64]]):
     """About which of growing counts of rows is the first to reach a public threshold.
 
-    Parameters
-    ----------
-    epsilon : float
-        What the choice costs.
-    threshold : int
-        Public.
-
-    Notes
-    -----
-    Privacy: ``Pure(epsilon)``. A replaced row is one row less and then one row more. The last
-    candidate is chosen where no count seems to reach the threshold.
+    A replaced row is one row less and then one row more. The last candidate is chosen where no
+    count seems to reach the threshold.
     """
 
-    epsilon: float
+    algorithm = "above-threshold"
+    has_bounded_range = False
+
     threshold: int
-
-    def __post_init__(self) -> None:
-        check_real("epsilon", self.epsilon, above=0.0)
-
-    @property
-    def event(self) -> Event:
-        return Pure(self.epsilon)
-
-    @property
-    def multiplier(self) -> float:
-        return 1.0 / self.epsilon
-
-    @property
-    def in_words(self) -> str:
-        return f"above-threshold, epsilon {self.epsilon:.4g}"
 
     def draw(
         self,

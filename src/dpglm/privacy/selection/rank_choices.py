@@ -31,30 +31,11 @@ def exponential_mechanism_in_runs(
     epsilon: float,
     source: NoiseSource,
 ) -> int:
-    """Choose one of very many candidates that have equal scores in long runs.
+    """Choose one of very many candidates that have equal scores in long runs, by its position.
 
-    Parameters
-    ----------
-    scores : array_like of float64, shape (k,)
-        Score of every candidate in a run; finite, lower is better, k at least 1.
-    lengths : array_like of int, shape (k,)
-        How many candidates each run has, at least 1; together at most 2^52.
-    sensitivity, epsilon, source
-        As for ``exponential_mechanism``.
+    Exactly the law of ``exponential_mechanism`` on the scores repeated. Lengths of runs, of shape
+    (k,), are at least 1 and together at most 2^52.
 
-    Returns
-    -------
-    int
-        Position of the candidate, counted through all runs: exactly the law of
-        ``exponential_mechanism`` on the scores repeated.
-
-    Raises
-    ------
-    ValueError
-        If a score is not finite, or another argument is out of range.
-
-    Notes
-    -----
     Privacy: as for ``exponential_mechanism``, ``epsilon``-bounded range. Where runs begin may
     depend on private data, as only the candidate leaves, and the set of candidates is public.
 
@@ -65,12 +46,6 @@ def exponential_mechanism_in_runs(
     ----------
     Smith, "Privacy-preserving statistical estimation with optimal convergence rates", STOC
     2011, Algorithm 2, for quantiles in this way.
-
-    Examples
-    --------
-    >>> from dpglm.privacy.noise import SystemNoise
-    >>> exponential_mechanism_in_runs([9.0, 0.0, 9.0], [2**40, 1, 2**40], 0.1, 40.0, SystemNoise())
-    1099511627776
     """
     p = _probabilities(scores, sensitivity, epsilon)
     sizes = np.asarray(lengths)
@@ -96,47 +71,20 @@ def exponential_mechanism_in_runs(
 
 
 def first_above(counts: ArrayLike, threshold: int, epsilon: float, source: NoiseSource) -> int:
-    """Find about the first of growing counts that reaches a threshold.
+    """Return about the first position at which growing counts, private integers, reach a threshold.
 
-    Parameters
-    ----------
-    counts : array_like of int, shape (k,)
-        How many rows are in each of k nested sets, smallest first; k at least 1. Private.
-    threshold : int
-        Public.
-    epsilon : float
-        What the choice costs, from 2^-30 to 2^30.
-    source : NoiseSource
-        Where randomness comes from.
+    It is that for which the count, plus noise of its own, reaches the threshold plus noise before
+    any other does; ``k - 1`` where none does. ``epsilon`` is from 2^-30 to 2^30.
 
-    Returns
-    -------
-    int
-        Position i for which ``counts[i]``, plus noise of its own, reached the threshold plus
-        noise before any other did; ``k - 1`` where none did.
-
-    Raises
-    ------
-    ValueError
-        If an argument is out of range.
-
-    Notes
-    -----
     Privacy: pure ``epsilon``-differential privacy for one row more or less, which is in all of
-    the sets from some position on. Nothing about the counts is released but the position, and
-    their number need not be bounded by anything that is private: that is what makes thresholds
+    the nested sets from some position on. Nothing about the counts is released but the position,
+    and their number need not be bounded by anything private: that is what makes thresholds
     without an upper bound possible. Proof, and the floating-point side, in
     ``docs/proofs/private-quantiles.md``.
 
     References
     ----------
     Durfee, "Unbounded differentially private quantile and maximum estimation", NeurIPS 2023.
-
-    Examples
-    --------
-    >>> from dpglm.privacy.noise import SystemNoise
-    >>> first_above([0, 10, 900, 1000], 500, 1.0, SystemNoise())
-    2
     """
     f = np.asarray(counts)
     if f.ndim != 1 or not f.size or f.dtype.kind != "i" or (np.diff(f) < 0).any():

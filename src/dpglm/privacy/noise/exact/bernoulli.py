@@ -15,22 +15,9 @@ _GAPS_PER_BLOCK = 8192
 
 
 def bernoulli_by_digits(words: Words, size: int, probability: float) -> NDArray[np.bool_]:
-    """Compare a uniform with the probability, one base-256 digit at a time.
+    """Return ``size`` bits: ``U_i < probability`` for uniforms that are infinite strings of bytes.
 
-    Parameters
-    ----------
-    words : callable
-        Source of uniform bits.
-    size : int
-        How many, at least 0.
-    probability : float
-        In [0, 1].
-
-    Returns
-    -------
-    ndarray of bool, shape (size,)
-        Entry i tells whether the uniform ``U_i``, an infinite string of random bytes, is
-        below ``probability``; bytes are drawn until that is decided.
+    Bytes are drawn until each comparison is decided, so the probability, in [0, 1], is exact.
     """
     digit, rest = _next_digit(probability)
     drawn = _bytes(words, size)
@@ -58,19 +45,7 @@ def _bytes(words: Words, count: int) -> NDArray[np.uint8]:
 def bernoulli_by_gaps(words: Words, size: int, probability: float) -> NDArray[np.bool_]:
     """Jump from success to success by exact geometric gaps; fast if successes are rare.
 
-    Parameters
-    ----------
-    words : callable
-        Source of uniform bits.
-    size : int
-        How many, at least 0 and below 2^49.
-    probability : float
-        In [2^-64, 1).
-
-    Returns
-    -------
-    ndarray of bool, shape (size,)
-        True at the successes.
+    ``size`` is below 2^49, ``probability`` in [2^-64, 1).
 
     References
     ----------

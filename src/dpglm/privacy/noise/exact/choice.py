@@ -11,22 +11,9 @@ __all__ = ["coins", "uniform_indices"]
 
 
 def uniform_indices(words: Words, draws: int, size: int) -> NDArray[np.int64]:
-    """Independent uniform integers below ``size``, found among some draws.
+    """Return those of so many draws that fall below ``size``, from 1 to 2^62; perhaps none.
 
-    Parameters
-    ----------
-    words : callable
-        Source of uniform bits.
-    draws : int
-        How many words to draw.
-    size : int
-        From 1 to 2^62.
-
-    Returns
-    -------
-    ndarray of int64, shape (m,)
-        The draws below ``size`` of as many bits as ``size - 1`` has: more than half of the
-        draws are expected, there may be none.
+    They are independent and exactly uniform; more than half of the draws are expected.
     """
     mask = np.uint64((1 << (size - 1).bit_length()) - 1)
     drawn = (words(draws) & mask).astype(np.int64)
@@ -34,20 +21,10 @@ def uniform_indices(words: Words, draws: int, size: int) -> NDArray[np.int64]:
 
 
 def coins(words: Words, probabilities: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Independent bits, true with exactly the given probabilities.
+    """Return independent bits, true with exactly the given probabilities, of shape (k,) in [0, 1].
 
-    Parameters
-    ----------
-    words : callable
-        Source of uniform bits.
-    probabilities : ndarray of float64, shape (k,)
-        In [0, 1]; used as they are, without rounding.
-
-    Returns
-    -------
-    ndarray of bool, shape (k,)
-        Entry i tells whether the uniform ``U_i``, an infinite string of random bytes, is
-        below ``probabilities[i]``; bytes are drawn until that is decided.
+    Entry i says whether the uniform ``U_i``, an infinite string of random bytes, is below
+    ``probabilities[i]``; bytes are drawn until that is decided.
     """
     heads = np.zeros(probabilities.size, dtype=np.bool_)
     undecided, rest = np.arange(probabilities.size), probabilities

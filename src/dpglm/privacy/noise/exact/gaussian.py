@@ -29,21 +29,9 @@ _PAIRS_PER_BLOCK = 4096
 
 
 def rounded_gaussian(words: Words, size: int, scale: float) -> NDArray[np.int64]:
-    """Integers that are independent exact roundings of ``scale`` times a standard normal.
+    """Return ``size`` independent exact roundings of ``scale`` times a standard normal.
 
-    Parameters
-    ----------
-    words : callable
-        Source of uniform bits.
-    size : int
-        How many, at least 0.
-    scale : float
-        Standard deviation before rounding, in [1, 2^32).
-
-    Returns
-    -------
-    ndarray of int64, shape (size,)
-        ``round(scale * Z)``, nearest integer.
+    ``scale`` is in [1, 2^32).
 
     References
     ----------

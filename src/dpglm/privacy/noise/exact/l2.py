@@ -20,26 +20,11 @@ _PAIRS_PER_BLOCK = 4096
 
 
 def rounded_l2(words: Words, size: int, scale: float) -> NDArray[np.int64]:
-    """Integers that are exact roundings of one vector with density proportional to exp(-|b|/S).
+    """Return exact roundings of a vector with density proportional to ``exp(-|b| / scale)``.
 
-    Parameters
-    ----------
-    words : callable
-        Source of uniform bits.
-    size : int
-        Number of coordinates, at least 1.
-    scale : float
-        ``S``, in [1, 2^32).
-
-    Returns
-    -------
-    ndarray of int64, shape (size,)
-        The nearest integer to each coordinate.
-
-    Notes
-    -----
-    The vector is ``S |H| Z``, with H and Z independent standard normal vectors of ``size + 1``
-    and ``size`` coordinates. Z are Box-Muller pairs; ``|H|`` is what ``_Length`` draws.
+    It has at least one coordinate; ``scale`` is in [1, 2^32). The vector is ``scale |H| Z``, with H
+    and Z independent standard normal vectors of ``size + 1`` and ``size`` coordinates. Z are
+    Box-Muller pairs; ``|H|`` is what ``_Length`` draws.
 
     References
     ----------
@@ -60,14 +45,8 @@ class _Length:
 
     Half of its square is ``sum_j -log W_j``, plus ``-log(U) cos(2 pi V)^2`` if one coordinate
     is left over. All coordinates of the noise share it, so its bits are kept, and more are
-    drawn when a coordinate needs them.
-
-    Attributes
-    ----------
-    estimate : float
-        The length, from the first bits.
-    error : float
-        Bound on its relative error, other than by the last square root.
+    drawn when a coordinate needs them. ``estimate`` is from the first bits; ``error`` bounds its
+    relative error, other than by the last square root.
     """
 
     def __init__(self, words: Words, size: int) -> None:

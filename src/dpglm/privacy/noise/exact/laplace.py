@@ -12,21 +12,10 @@ __all__ = ["rounded_laplace"]
 
 
 def rounded_laplace(words: Words, size: int, scale: float) -> NDArray[np.int64]:
-    """Integers that are independent exact roundings of Laplace variates.
+    """Return ``size`` independent exact roundings of Laplace variates.
 
-    Parameters
-    ----------
-    words : callable
-        Source of uniform bits.
-    size : int
-        How many, at least 0.
-    scale : float
-        Mean absolute value before rounding, in [1, 2^32).
-
-    Returns
-    -------
-    ndarray of int64, shape (size,)
-        The nearest integer to ``-+ scale * log(U)``, U uniform, the sign fair.
+    They are the nearest integers to ``-+ scale * log(U)``, U uniform, the sign fair; ``scale``, the
+    mean absolute value, is in [1, 2^32).
 
     References
     ----------
