@@ -6,6 +6,7 @@ already and are not wrapped.
 
 from dpglm.datasets.adult import load_adult
 from dpglm.datasets.california_housing import load_california_housing
+from dpglm.datasets.cifar100 import load_cifar100_features
 from dpglm.datasets.dataset import Columns, Dataset, split_by_index
 from dpglm.datasets.mnist import load_fashion_mnist, load_mnist
 
@@ -14,6 +15,7 @@ __all__ = [
     "Dataset",
     "load_adult",
     "load_california_housing",
+    "load_cifar100_features",
     "load_fashion_mnist",
     "load_mnist",
     "split_by_index",
