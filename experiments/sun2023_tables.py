@@ -117,7 +117,7 @@ def accuracy(
 def best_step(
     make: Callable[[float | None], Solver], epsilon: float, data: Images, sizes: Sequence[float]
 ) -> float:
-    """The step size with the highest accuracy on development rows."""
+    """Find the step size with the highest accuracy on development rows."""
     return max(
         sizes, key=lambda size: accuracy(make(size), epsilon, data.train, data.development, 10_000)
     )
@@ -126,8 +126,7 @@ def best_step(
 def accuracy_table(sets: Sequence[Images], quick: bool) -> str:
     """Table 1: measured accuracies beside the printed ones."""
     lines = [
-        "| data | epsilon | method | best step (chosen on training rows) | default of dpglm | "
-        "printed |",
+        "| data | epsilon | method | best step | default | printed |",
         "|---|---:|---|---:|---:|---:|",
     ]
     sizes, seeds = (STEP_SIZES[3:5], 2) if quick else (STEP_SIZES, SEEDS)

@@ -1,7 +1,7 @@
-"""Excess risk and passes by condition number, rows, epsilon and geometry: wang2017, Tables 1 to 3.
+"""Excess risk and passes by condition, rows, epsilon and geometry: wang2017, Tables 1 to 3.
 
-``python -m experiments.wang2017_tables`` writes the tables of ``docs/papers.md``. The paper's tables
-compare bounds; these compare what runs with default settings attain on generated rows, at equal
+``python -m experiments.wang2017_tables`` writes the tables of ``docs/papers.md``. The paper's
+tables compare bounds; these compare what default settings attain on generated rows, at equal
 (epsilon, delta) by exact accounting.
 """
 
@@ -101,7 +101,7 @@ def rows(
 
 
 def least_risk(case: Case) -> float:
-    """The smallest risk in the set, certified by the duality gap of the linear model of the risk."""
+    """Find the smallest risk in the set, certified by the gap of the risk's linear model."""
     constraint = case.problem.constraint
     smoothness = 0.25 * float(np.linalg.eigvalsh(case.X.T @ case.X / len(case.y))[-1])
     smoothness += case.problem.regularizer.strong_convexity
@@ -162,7 +162,7 @@ def general(quick: bool) -> list[Case]:
 
 
 def geometry(quick: bool) -> list[Case]:
-    """Logistic risks on an L1 ball and on a simplex, of growing dimension; few coefficients count."""
+    """Logistic risks on an L1 ball and a simplex of growing dimension; few coefficients count."""
     cases = []
     sets: tuple[tuple[str, Constraint], ...] = (
         ("L1 ball", L1Ball(20.0)),
@@ -187,23 +187,24 @@ def table(cases: Sequence[Case], solvers: Mapping[str, Solver], seeds: int) -> s
     zero = [f"{case.risk(start(case)) - low:.1e}" for case, low in zip(cases, least, strict=True)]
     lines.append(f"| start | {' | '.join(zero)} |")
     for name, solver in solvers.items():
-        cells = [
-            measured(case, solver, low, seeds) for case, low in zip(cases, least, strict=True)
-        ]
+        cells = [measured(case, solver, low, seeds) for case, low in zip(cases, least, strict=True)]
         lines.append(f"| {name} | {' | '.join(cells)} |")
         print(lines[-1], flush=True)
     return "\n".join(lines)
 
 
 def start(case: Case) -> NDArray[np.float64]:
-    """The point of the set that is nearest to zero."""
+    """Return the point of the set that is nearest to zero."""
     return case.problem.constraint.project(np.zeros(case.X.shape[1]))
 
 
 def measured(case: Case, solver: Solver, least: float, seeds: int) -> str:
     """Run one solver with several seeds on one case."""
     spec = DataSpec(len(case.y), case.X.shape[1])
-    plan = solver.plan(case.problem, ApproximateDP(case.epsilon, DELTA), spec)
+    try:
+        plan = solver.plan(case.problem, ApproximateDP(case.epsilon, DELTA), spec)
+    except ValueError:
+        return "refused"
     data = prepare_rows(case.X, case.y, spec)
     excess = [case.risk(run(plan, data, SeededNoise(seed)).w) - least for seed in range(seeds)]
     passes = plan.method.gradient_evaluations / len(case.y)
@@ -224,9 +225,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         (geometry, GEOMETRY),
     )
     for number, (cases, solvers) in enumerate(tables, start=1):
-        put(
-            page, f"wang2017 table {number}", table(cases(options.quick), solvers, seeds)
-        )
+        put(page, f"wang2017 table {number}", table(cases(options.quick), solvers, seeds))
 
 
 if __name__ == "__main__":

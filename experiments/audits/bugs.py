@@ -245,6 +245,7 @@ CASES: list[Case] = [
         sound("newton"),
         sound("frank_wolfe"),
         sound("pure_gd"),
+        sound("pure_gd", "a Poisson sample"),
         sound("output_perturbation"),
         sound("d2p2"),
         sound("Center"),

@@ -263,6 +263,16 @@ CHOSEN: list[Case] = [
         relations=(ZERO_OUT,),
     ),
     *solver_cases(
+        "pure_gd",
+        dataclasses.replace(
+            pure_gd(n_steps=1, step_size=1e-3, clip=0.25), sampling_rate=0.7, shrink=False
+        ),
+        data=ONE_COLUMN,
+        budget=PURE,
+        variant="a Poisson sample",
+        runs=2.0,
+    ),
+    *solver_cases(
         "output_perturbation",
         OutputPerturbation(clip=0.5, strength=0.2),
         SQUARED,

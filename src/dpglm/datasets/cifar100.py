@@ -22,9 +22,9 @@ def load_cifar100_features(path: str | os.PathLike[str]) -> Dataset[NDArray[np.f
     Parameters
     ----------
     path : path-like
-        NumPy archive (``numpy.savez``) with the arrays ``x_train`` of shape (n_train, d), ``x_test``
-        of shape (n_test, d), finite, and ``y_train``, ``y_test`` of shape (n_train,) and (n_test,),
-        whole numbers from 0 to 99.
+        NumPy archive (``numpy.savez``) with the arrays ``x_train`` of shape (n_train, d) and
+        ``x_test`` of shape (n_test, d), finite, and ``y_train`` of shape (n_train,) and ``y_test``
+        of shape (n_test,), whole numbers from 0 to 99.
 
     Returns
     -------

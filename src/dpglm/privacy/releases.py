@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dpglm._validation import check_integer, check_real
 from dpglm.exceptions import PlanMismatchError
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.events import Event, PoissonSampled
+from dpglm.privacy.events import Event, poisson_sampled
 from dpglm.privacy.noise import NoiseSource
 from dpglm.privacy.noise.scales import NoiseScale
 
@@ -151,11 +151,7 @@ class Release(Generic[V, R]):
     @property
     def event(self) -> Event:
         """What one of these releases costs."""
-        event = self.mechanism.event
-        if self.sampling_rate == 1.0:
-            return event
-        # Which events can be sampled is for that class to say.
-        return PoissonSampled(self.sampling_rate, event)  # type: ignore[arg-type]
+        return poisson_sampled(self.sampling_rate, self.mechanism.event)
 
     @property
     def noise_multiplier(self) -> float:

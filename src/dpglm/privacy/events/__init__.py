@@ -17,7 +17,7 @@ from dpglm.privacy.events.parallel import Parallel
 from dpglm.privacy.events.projected import ProjectedGaussian
 from dpglm.privacy.events.pure import Pure
 from dpglm.privacy.events.repeated import RandomlyRepeated
-from dpglm.privacy.events.sampled import PoissonSampled
+from dpglm.privacy.events.sampled import PoissonSampled, poisson_sampled
 
 __all__ = [
     "BasicEvent",
@@ -39,4 +39,5 @@ __all__ = [
     "canonical",
     "describe_event",
     "event_from_dict",
+    "poisson_sampled",
 ]

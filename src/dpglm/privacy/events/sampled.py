@@ -13,12 +13,13 @@ from scipy.special import gammaln, logsumexp
 from dpglm._validation import check_real
 from dpglm._words import each, plain_number, times
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.events.base import SMALLEST, BasicEvent, Curves, Mechanism
+from dpglm.privacy.events.base import SMALLEST, BasicEvent, Curves, Event, Mechanism
 from dpglm.privacy.events.gaussian import Gaussian
 from dpglm.privacy.events.losses import Array, LossLaw
 from dpglm.privacy.events.projected import ProjectedGaussian
+from dpglm.privacy.events.pure import Pure
 
-__all__ = ["PoissonSampled"]
+__all__ = ["PoissonSampled", "poisson_sampled"]
 
 _LARGEST_EXPONENT = 600.0
 
@@ -128,3 +129,31 @@ class PoissonSampled(Mechanism):
             f"{times(count, 'sum')} over a fresh random sample ({share} % of the rows on "
             f"average), {seen}{each(count)} Gaussian noise of {noise} times what one row can change"
         )
+
+
+def poisson_sampled(sampling_rate: float, event: Event) -> Event:
+    """Return the event of a release about a fresh Poisson sample of the rows.
+
+    An epsilon-DP release becomes one with ``log(1 + q (exp(epsilon) - 1))``. Given the sample of
+    all other rows, let Q be its law without the row, P and P' its laws with the row's two values
+    (P' = Q where the neighbour has no row). ``(1-q) Q + q P <= e D`` with
+    ``D = (1-q) Q + q P'`` and ``e = 1 + q (exp(epsilon) - 1)`` is
+    ``P - P' <= (exp(epsilon) - 1) D``. Where ``P' >= Q`` it holds, as ``P <= exp(epsilon) D`` and
+    ``P' >= D``; elsewhere, as ``P - P' <= (exp(epsilon) - 1) P'`` and ``P' <= D``.
+
+    References
+    ----------
+    Balle, Barthe and Gaboardi, "Privacy amplification by subsampling", NeurIPS 2018, Theorem 8.
+    """
+    if sampling_rate == 1.0:
+        return event
+    if not isinstance(event, Pure):
+        # Which other events can be sampled is for that class to say.
+        return PoissonSampled(sampling_rate, event)  # type: ignore[arg-type]
+    amplified = (
+        math.log1p(sampling_rate * math.expm1(event.epsilon))
+        if event.epsilon < _LARGEST_EXPONENT
+        else event.epsilon
+    )
+    # A few units in the last place more: pure differential privacy has no room for rounding.
+    return Pure(min(amplified * (1.0 + 2.0**-48), event.epsilon))

@@ -92,7 +92,8 @@ class NoisyGD(Solver):
     full batch, the last iterate returned and a strongly convex, smooth objective, the smaller
     bound for releasing only the last iterate is used (``dpglm.solvers.gradient.amplification``).
 
-    With L2 noise there are T releases, each ``Pure(e)``, exactly. Each costs ``epsilon / T`` where
+    With L2 noise there are T releases, each ``Pure(e)``, exactly, amplified by sampling
+    (``dpglm.privacy.events.poisson_sampled``). Each costs ``epsilon / T`` where
     delta is 0, so noise grows with T, and its standard deviation in each coordinate is
     ``s sqrt(m + 1)`` for m coefficients: so there are few steps by default, and few columns are
     better. ``ObjectivePerturbation`` is better there for the problems that it takes.
@@ -131,8 +132,8 @@ class NoisyGD(Solver):
         check_bools(self)
         if self.noise not in (None, "gaussian", "l2"):
             raise ValueError(f"noise must be 'gaussian', 'l2' or None, got {self.noise!r}")
-        if self.noise == "l2" and (self.compare or self.sampling_rate != 1.0):
-            raise ValueError("noise must be 'gaussian' with compare or a sampling_rate, got 'l2'")
+        if self.noise == "l2" and self.compare:
+            raise ValueError("noise must be 'gaussian' with compare, got 'l2'")
         if self.n_steps is not None:
             check_integer("n_steps", self.n_steps, least=1)
         if self.step_size is not None:
@@ -200,7 +201,7 @@ class NoisyGD(Solver):
         return Plan(problem, data, budget, adjacency, method.with_multiplier(noise_multiplier))
 
     def _is_l2(self, budget: PrivacyBudget) -> bool:
-        if self.noise is None and not (self.compare or self.sampling_rate != 1.0):
+        if self.noise is None and not self.compare:
             return is_pure(budget)
         return self.noise == "l2"
 
@@ -231,7 +232,7 @@ class NoisyGD(Solver):
             clipping=clipping,
             step_sizes=tuple((step_size * self.schedule.factors(n_steps)).tolist()),
             momentum=self.momentum,
-            sampling_rate=1.0,
+            sampling_rate=self.sampling_rate,
             output=self.output,
             noise=L2Noise(1.0),
             shrink=self.shrink,
