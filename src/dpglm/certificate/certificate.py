@@ -161,6 +161,9 @@ class Certificate:
     @functools.cached_property
     def _plan(self) -> Plan:
         # All that a plan may name is known once these are imported, and nothing else is.
+        import dpglm.preprocessing
+        import dpglm.selection
+        import dpglm.solvers  # noqa: F401
 
         check_size(self.plan)
         with at("plan"):
