@@ -14,24 +14,10 @@ __all__ = ["compiled_rule"]
 
 
 def compiled_rule(loss: Loss, clipping: Clipping) -> Rule | None:
-    """Say in C's terms how a row becomes its contribution.
+    """Return the compiled code's description of a clipped gradient; None where it has none.
 
-    Parameters
-    ----------
-    loss : Loss
-        The loss of one row.
-    clipping : Clipping
-        Bounds the gradient of each row.
-
-    Returns
-    -------
-    Rule or None
-        None for what only Python knows.
-
-    Notes
-    -----
-    Privacy: the compiled code clips as ``Clipping.scale`` does, in float64, and drops slopes
-    that are not finite, so its contributions have the same bound.
+    Privacy: the compiled code clips as ``Clipping.scale`` does, in float64, and drops slopes that
+    are not finite, so its contributions have the same bound.
     """
     if type(loss) not in _LOSSES or type(clipping) not in _CLIPPINGS:
         return None

@@ -28,21 +28,14 @@ _LESS = 1.0 - 2.0**-18
 @final
 @dataclass(frozen=True)
 class CountedRows:
-    """A noisy number of rows, and the share with which each row then counts.
+    """A noisy number of rows, and the weight (the share) with which each row then counts.
 
-    Parameters
-    ----------
-    usual : int
-        So many rows are always admitted in full.
-    noise_multiplier : float
-        Standard deviation of the noise in the number.
+    Up to ``usual`` rows count in full; ``noise_multiplier`` is the standard deviation of the
+    noise.
 
-    Notes
-    -----
     Privacy: ``Gaussian(noise_multiplier)``, for a relation under which the number of rows is
-    private: one row more or less changes it by 1. The share is a function of what was released,
-    so a row that counts with it contributes no more than one that counts in full, whatever is
-    asked next.
+    private: one row changes it by 1. The share is post-processing of the noisy number and at most
+    1, so a row weighted by it contributes no more than one that counts in full.
     """
 
     usual: int
@@ -57,10 +50,8 @@ class CountedRows:
     def most(self) -> int:
         """Bound on the number of rows times their share.
 
-        Notes
-        -----
-        It is missed only if the noise is below -40 standard deviations. Where there are no more
-        than ``usual`` rows, the share is 1 unless the noise is above 40.
+        It fails only if the noise is below -40 standard deviations. With at most ``usual`` rows
+        the share is 1 unless the noise is above 40 standard deviations.
         """
         wanted = self.usual + 2.0 * _FARTHEST * self.noise_multiplier
         return min(math.ceil(wanted), MOST_ROWS)
@@ -77,7 +68,7 @@ class CountedRows:
         )
 
     def share(self, oracle: Oracle) -> float:
-        """Release the number and say with which share each row counts, at most 1."""
+        """Release the number of rows and return each row's share, at most 1."""
 
         def kernel(rows: Rows) -> NDArray[np.float64]:
             return np.array([float(min(rows.n_rows, MOST_ROWS))])
@@ -88,33 +79,16 @@ class CountedRows:
 
 
 def shrinking_share(n_rows: int, most: int) -> float:
-    """Share of each row that falls with the true number of rows, for pure differential privacy.
+    """Share of each row that falls with the true (private) number of rows, for pure privacy.
 
-    Parameters
-    ----------
-    n_rows : int
-        True number of rows. Private.
-    most : int
-        Bound on the number of rows times their share, public.
+    It is ``1 - n / (4 most)`` up to ``2 most`` rows and ``most / n`` beyond, less a relative
+    ``2^-18``.
 
-    Returns
-    -------
-    float
-        ``1 - n / (4 most)`` up to ``2 most`` rows, ``most / n`` beyond; less by a little.
-
-    Notes
-    -----
     Privacy: let G be a sum over n rows of vectors no longer than C, c the share for n rows and c'
-    that for n + 1. One row more moves ``c G`` to ``c' (G + g)``, by at most
-    ``c' C + (c - c') n C``. Up to 2 most rows that is ``(1 - 1 / (4 most)) C``, beyond
-    ``2 most C / (n + 1)``, so at most C throughout. Shares that are rounded add at most
-    ``2^-52 n C``, times the share, which is below ``2^-20 C`` for ``most`` up to ``MOST_ROWS``,
-    and every share is smaller by ``2^-18`` of it.
-
-    Examples
-    --------
-    >>> [round(shrinking_share(n, 1000), 4) for n in (100, 2000, 10_000)]
-    [0.975, 0.5, 0.1]
+    that for n + 1. One row more moves ``c G`` to ``c' (G + g)``, by at most ``c' C + (c - c') n
+    C``. Up to 2 most rows that is ``(1 - 1 / (4 most)) C``, beyond ``2 most C / (n + 1)``, so at
+    most C throughout. Rounding of shares adds at most ``2^-52 n C`` times the share, which is
+    below ``2^-20 C`` for ``most`` up to ``MOST_ROWS``; the ``2^-18`` covers it.
     """
     exact = 1.0 - n_rows / (4.0 * most) if n_rows <= 2 * most else most / n_rows
     return _LESS * exact

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm._arrays import finite, weighted
-from dpglm.data.rows import SERIAL, AnyArrays, Block, BlockMap, Rows
+from dpglm.data.rows import SERIAL, AnyArrays, Block, BlockMap, Floats, Kernel, Rows
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.clipping import Clipping
 from dpglm.oracle.compiled import compiled_rule
@@ -20,7 +20,7 @@ from dpglm.privacy.curator import Curator
 from dpglm.privacy.releases import AnyRelease, Bounded, Mechanism, Release, SumRelease
 from dpglm.problem.loss import Loss
 
-__all__ = ["Oracle", "clipped_gradient_sum", "gradient_release"]
+__all__ = ["Oracle", "clipped_gradient_sum", "clipped_slopes", "gradient_release"]
 
 V = TypeVar("V")
 R = TypeVar("R")
@@ -35,28 +35,9 @@ def clipped_gradient_sum(
 ) -> NDArray[np.float64]:
     """Sum of the rows' clipped gradients at ``w``. Private.
 
-    Parameters
-    ----------
-    rows : Rows
-        Prepared rows.
-    loss : Loss
-        The loss of one row as a function of its prediction.
-    clipping : Clipping
-        Bounds the gradient of each row; weights multiply the bounded gradient.
-    w : ndarray of shape ``rows.spec.coefficient_shape``
-        Where gradients are taken.
-    map_blocks : callable, optional
-        ``map``, or a parallel one that keeps the order.
-
-    Returns
-    -------
-    ndarray, shape of ``w``
-        The sum.
-
-    Notes
-    -----
     A row's gradient is its slope times the row, so its norm is the product of two norms and
-    clipping rescales the slope: no row gradient is ever formed.
+    clipping rescales the slope: no row gradient is ever formed. Weights multiply clipped
+    gradients.
 
     Privacy: each row contributes at most ``clipping.bound * spec.weight_bound`` in L2 norm,
     whatever its values and whatever ``w`` is; a slope that overflowed counts as zero.
@@ -70,35 +51,26 @@ def clipped_gradient_sum(
                 return total
         # Overflow is harmless: its slope is zeroed here, or its factor below is.
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-            slopes = finite(loss.slope(block.predict(w), block.targets))
-            slopes = clipping.scale(slopes, block.norms)
+            slopes = clipped_slopes(block, loss, clipping, w)
             slopes = weighted(slopes, block.weights)
         return block.weighted_sum(slopes)
 
     return rows.sum(AnyArrays(block_sum), map_blocks)
 
 
+def clipped_slopes(block: Block, loss: Loss, clipping: Clipping, w: NDArray[np.float64]) -> Floats:
+    """Return slopes scaled so that no gradient is longer than the clip bound; no weights."""
+    slopes = finite(loss.slope(block.predict(w), block.targets))
+    return clipping.scale(slopes, block.norms)
+
+
 @final
 @dataclass(frozen=True, eq=False)
 class Oracle:
-    """Answers a solver's questions about private rows with noisy mean gradients.
+    """Private rows and their loss, which a solver can query only through a curator.
 
-    Parameters
-    ----------
-    rows : Rows
-        Prepared rows.
-    loss : Loss
-        The loss of one row.
-    curator : Curator
-        Adds the noise and records the event.
-    map_blocks : callable, optional
-        How the kernel is mapped over blocks.
-
-    Attributes
-    ----------
-    kept : dict
-        What a method has made of the rows and needs again, such as mapped ones. Private; it lives
-        as long as the run, while a method's state holds released values only.
+    ``kept`` holds what a method computed from the rows and needs again, such as mapped rows. It is
+    private and lives as long as the run; a method's state holds released values only.
     """
 
     rows: Rows
@@ -113,23 +85,11 @@ class Oracle:
         kernel: Callable[[Rows], NDArray[np.float64]],
         bound: float,
     ) -> NDArray[np.float64]:
-        """Release a sum over all rows, or over a fresh Poisson sample, as it was declared.
+        """Release a sum over all rows, or over a fresh Poisson sample.
 
-        Parameters
-        ----------
-        declared : Release
-            What the plan says of it.
-        kernel : callable
-            From the rows that entered to the sum.
-        bound : float
-            Bound on what one row contributes to it, weight included.
+        ``kernel`` maps the rows that entered to their sum, to which each row contributes at most
+        ``bound`` in L2 norm, weight included.
 
-        Returns
-        -------
-        ndarray
-
-        Notes
-        -----
         Privacy: ``declared.event``.
         """
         return self.curator.release(declared, Bounded(kernel(self.entered(declared)), bound))
@@ -140,10 +100,8 @@ class Oracle:
         kernel: Callable[[Rows], NDArray[np.float64]],
         bound: float,
     ) -> NDArray[np.float64]:
-        """Release a sum as ``noisy_sum`` does, over the public expected number of its rows.
+        """Release the sum that ``noisy_sum`` does, over the public expected number of its rows.
 
-        Notes
-        -----
         Privacy: ``declared.event``. The divisor is the expected batch size, never the realised
         one; an empty batch is a batch like any other.
         """
@@ -151,8 +109,12 @@ class Oracle:
             declared.sampling_rate * self.rows.spec.n_rows
         )
 
+    def over_blocks(self, kernel: Kernel, size: int) -> Callable[[Rows], NDArray[np.float64]]:
+        """Return the function that sums a kernel's arrays of shape (size,) over the blocks."""
+        return lambda rows: rows.sum(kernel, self.map_blocks, (size,))
+
     def entered(self, declared: AnyRelease) -> Rows:
-        """Return the rows that a release is about: all, or a fresh Poisson sample. Private."""
+        """Return the rows that enter a release: all, or a fresh Poisson sample. Private."""
         if declared.sampling_rate == 1.0:
             return self.rows
         entered = self.curator.sample(self.rows.n_rows, declared.sampling_rate)
@@ -164,22 +126,7 @@ class Oracle:
         w: NDArray[np.float64],
         clipping: Clipping,
     ) -> NDArray[np.float64]:
-        """Release the mean clipped gradient of all rows, or of a fresh Poisson sample.
-
-        Parameters
-        ----------
-        declared : Release
-            Made by ``gradient_release`` with this clipping.
-        w : ndarray
-            Where gradients are taken; public.
-        clipping : Clipping
-            Bounds the gradient of each row.
-
-        Returns
-        -------
-        ndarray, shape of ``w``
-            The noisy sum divided by the public expected number of rows in it.
-        """
+        """Release the mean clipped gradient at the public ``w`` (``gradient_release``)."""
 
         def kernel(rows: Rows) -> NDArray[np.float64]:
             return clipped_gradient_sum(rows, self.loss, clipping, w, self.map_blocks)
@@ -198,19 +145,7 @@ def gradient_release(
     sampling_rate: float = 1.0,
     extra_rounding: float = 0.0,
 ) -> Release[V, R]:
-    """Declare the release of clipped gradient sums, as ``Oracle.noisy_gradient`` makes them.
-
-    Parameters
-    ----------
-    data, adjacency, mechanism, quantity, count, sampling_rate, extra_rounding
-        As for ``sum_release``.
-    clipping : Clipping
-        Bounds the gradient of each row.
-
-    Returns
-    -------
-    Release
-    """
+    """Declare the release of clipped gradient sums, as ``Oracle.noisy_gradient`` makes it."""
     return sum_release(
         quantity,
         data,

@@ -13,29 +13,12 @@ __all__ = ["part_oracles"]
 
 
 def part_oracles(oracle: Oracle, parts: Sequence[NDArray[np.intp]]) -> tuple[Oracle, ...]:
-    """Make an oracle for each of some disjoint parts of the rows.
+    """Return one oracle for each of some disjoint, non-empty parts of the rows.
 
-    Parameters
-    ----------
-    oracle : Oracle
-        Answers for all rows.
-    parts : sequence of ndarray of int, each of shape (m,) with m at least 1
-        Numbers of the rows in each part. Public: they must not depend on any row's values.
+    The row indices of each part must be public: they may not depend on any row's values.
 
-    Returns
-    -------
-    tuple of Oracle
-        One for each part; the ``spec`` of its rows gives the part's size as the number of rows.
-
-    Raises
-    ------
-    ValueError
-        If a row is in two parts or twice in one, or the number of rows is private.
-
-    Notes
-    -----
-    Privacy: what all of them release together is ``Parallel``, see ``Curator.parts``. A row in
-    two parts would be paid for once and used twice, so it is refused here, at run time.
+    Privacy: all parts together release ``Parallel``, see ``Curator.parts``. A row in two parts
+    would be paid for once and used twice, so ``ValueError`` is raised before anything is released.
     """
     if (np.bincount(np.concatenate(parts), minlength=oracle.rows.n_rows) > 1).any():
         raise ValueError("parts must be disjoint, but some row is in more than one place")

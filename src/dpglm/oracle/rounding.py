@@ -30,26 +30,14 @@ MOST_ROWS = 2**31
 
 
 def contribution_rounding(spec: DataSpec) -> float:
-    """Relative excess of one computed, clipped contribution over its bound.
+    """Relative excess r of one computed, clipped contribution: its norm is at most ``(1 + r) C``.
 
-    Parameters
-    ----------
-    spec : DataSpec
-        Public facts: columns, outputs, precision.
-
-    Returns
-    -------
-    float
-        ``r`` such that the computed slopes times the row have norm at most ``(1 + r) C``.
-
-    Notes
-    -----
-    Privacy: the row norm is computed in float64 and rounded up (``d + 2`` roundings); the norm
-    of the slope vector takes ``K + 1`` roundings, the product, the sum or maximum, the
-    quotient, the weight and the final products at most 6 more, in the rows' precision. Each
-    changes the result by a factor within ``1 +- 2u`` (``u`` the unit roundoff; 2u covers
-    quotients and second-order terms while ``(d + K) u`` is below 1/4, which holds for every
-    size that fits in memory in float64 and for K up to a million in float32).
+    Privacy: the row norm is computed in float64 and rounded up (``d + 2`` roundings); the norm of
+    the slope vector takes ``K + 1`` roundings, the product, the sum or maximum, the quotient, the
+    weight and the final products at most 6 more, in the rows' precision. Each changes the result
+    by a factor within ``1 +- 2u`` (``u`` the unit roundoff; 2u covers quotients and second-order
+    terms while ``(d + K) u`` is below 1/4, which holds for every size that fits in memory in
+    float64 and for K up to a million in float32).
     """
     unit = np.finfo(spec.dtype).eps / 2
     fine = np.finfo(np.float64).eps / 2
@@ -57,60 +45,30 @@ def contribution_rounding(spec: DataSpec) -> float:
 
 
 def sum_magnitude(spec: DataSpec, adjacency: Adjacency, bound: float) -> float:
-    """Public bound on the L2 norm of a computed sum, rounding included.
+    """Public bound on the L2 norm of a computed sum of contributions up to ``bound``.
 
-    Parameters
-    ----------
-    spec : DataSpec
-        Public facts of the rows.
-    adjacency : Adjacency
-        The neighbouring relation.
-    bound : float
-        Bound ``C`` on one row's exact contribution, weight included.
-
-    Returns
-    -------
-    float
-        Twice the number of rows (``MOST_ROWS`` where it is private) times ``C``.
+    Rounding and weights are included; ``MOST_ROWS`` stands in for a private number of rows.
     """
     return 2.0 * (spec.n_rows if adjacency.n_is_public else MOST_ROWS) * bound
 
 
 def sum_rounding(spec: DataSpec, adjacency: Adjacency, bound: float) -> float:
-    """Bound on what rounding adds to the distance of the sums with and without a row.
+    """Bound on what rounding adds to the distance of two neighbours' sums.
 
-    Parameters
-    ----------
-    spec : DataSpec
-        Public facts of the rows.
-    adjacency : Adjacency
-        The neighbouring relation.
-    bound : float
-        Bound ``C`` on one row's exact contribution, weight included.
+    It is added to ``bound``, the bound C on one row's exact contribution (weight included), before
+    the relation's factor multiplies it. Refused: dense float32 rows under ``add_remove``, where
+    one row more shifts all others and no useful bound exists, and contributions whose sum could
+    overflow.
 
-    Returns
-    -------
-    float
-        To be added to ``bound`` before the relation's factor multiplies it.
-
-    Raises
-    ------
-    ValueError
-        For dense float32 rows under ``add_remove``, where one row more shifts all others and
-        no useful bound exists; or if sums of such contributions could overflow.
-
-    Notes
-    -----
-    Privacy: a floating-point sum of m terms, in any order, is within
-    ``gamma_m = m u / (1 - m u)`` times the sum of their absolute values of the exact sum
-    (Higham 2002, section 4.2), coordinate by coordinate; by the triangle inequality its L2
-    error is at most ``gamma_m`` times the sum of the terms' norms. Rows are summed in blocks:
-    dense ones in runs of at most ``RUN_ROWS`` in their own precision, the runs in float64; sparse
-    ones one after the other in float64. With n public, neighbouring data sets are cut alike and
-    differ in one run of one block; all else is computed identically. Under ``add_remove``
-    every block may change. Blocks are added by ``Rows.sum``, or partitions by ``DaskRows.sum``,
-    whose error over all n terms enters for both data sets. Casacuberta et al. (CCS 2022) show
-    what happens to libraries that leave this out.
+    Privacy: a floating-point sum of m terms, in any order, is within ``gamma_m = m u / (1 - m u)``
+    times the sum of their absolute values of the exact sum (Higham 2002, section 4.2), coordinate
+    by coordinate; by the triangle inequality its L2 error is at most ``gamma_m`` times the sum of
+    the terms' norms. Rows are summed in blocks: dense ones in runs of at most ``RUN_ROWS`` in
+    their own precision, the runs in float64; sparse ones one after the other in float64. With n
+    public, neighbouring data sets are cut alike and differ in one run of one block; all else is
+    computed identically. Under ``add_remove`` every block may change. Blocks are added by
+    ``Rows.sum``, or partitions by ``DaskRows.sum``, whose error over all n terms enters for both
+    data sets. Casacuberta et al. (CCS 2022) attack libraries that leave this out.
 
     Below the normal range errors are absolute: each operation on a slope or a product errs by at
     most the smallest normal number, even where results are flushed to zero.
@@ -157,33 +115,10 @@ def sum_release(
     sampling_rate: float = 1.0,
     extra_rounding: float = 0.0,
 ) -> Release[V, R]:
-    """Declare the release of a sum over rows.
+    """Declare the release of a sum over rows, with its ``sum_rounding`` and ``sum_magnitude``.
 
-    Parameters
-    ----------
-    quantity : str
-        What it is, in words.
-    data : DataSpec
-        Public facts of the rows.
-    adjacency : Adjacency
-        The neighbouring relation.
-    mechanism : Mechanism
-        Its noise.
-    bound : float
-        Bound on one row's contribution, weight included.
-    coordinates : int
-        Number of values.
-    count : int, default=1
-        How often it is released.
-    sampling_rate : float, default=1.0
-        Probability with which each row enters.
-    extra_rounding : float, default=0.0
-        Added to the sensitivity where a method's proof asks for more than one sum's.
-
-    Returns
-    -------
-    Release
-        With ``sum_rounding`` and ``sum_magnitude`` in it.
+    ``bound`` limits one row's contribution, weight included. ``extra_rounding`` is added to the
+    sensitivity where a method's proof asks for more than one sum's.
     """
     return Release(
         quantity,
@@ -199,7 +134,7 @@ def sum_release(
 
 
 def _check_overflow(spec: DataSpec, bound: float) -> None:
-    """Refuse contributions of which as many as are added up in one precision could overflow."""
+    """Refuse contributions whose sum could overflow in the precision it is computed in."""
     single = spec.dtype == "float32" and not spec.sparse
     limits = np.finfo(np.float32 if single else np.float64)
     terms = dense.RUN_ROWS if single else MOST_ROWS

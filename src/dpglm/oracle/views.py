@@ -19,21 +19,7 @@ __all__ = ["View", "view_spec"]
 
 
 def view_spec(data: DataSpec, intercept_scale: float, n_outputs: int) -> DataSpec:
-    """Public facts of a view.
-
-    Parameters
-    ----------
-    data : DataSpec
-        Facts of the rows.
-    intercept_scale : float
-        Factor on the intercept column, above 0.
-    n_outputs : int
-        Number of predictions of the view.
-
-    Returns
-    -------
-    DataSpec
-    """
+    """Public facts of a view with the intercept column scaled and ``n_outputs`` predictions."""
     intercept = data.intercept * intercept_scale
     return dataclasses.replace(data, intercept=intercept, n_outputs=n_outputs)
 
@@ -42,20 +28,11 @@ def view_spec(data: DataSpec, intercept_scale: float, n_outputs: int) -> DataSpe
 class View(Rows):
     """Rows whose intercept column is scaled, and whose targets may be one class against the rest.
 
-    Parameters
-    ----------
-    rows : Rows
-        Prepared rows.
-    intercept_scale : float, default=1.0
-        Factor on the intercept column, above 0.
-    positive_class : int, optional
-        Targets become +1 for rows of this class and -1 for all others, with one prediction for
-        each row.
+    With a ``positive_class`` targets become +1 for its rows and -1 for all others, with one
+    prediction for each row.
 
-    Notes
-    -----
-    Privacy: each row is changed by itself, by public numbers. Its norm bound is computed anew
-    and rounded up.
+    Privacy: each row is changed by itself, by public numbers. Its norm bound is computed anew and
+    rounded up.
     """
 
     def __init__(

@@ -18,12 +18,12 @@ __all__ = ["choose_coordinate", "coordinate_release", "entry_bound", "largest_en
 
 
 def entry_bound(data: DataSpec) -> float:
-    """Bound to which entries of rows are clipped, the intercept's column left out."""
+    """Bound to which entries of rows are clipped, the intercept column excepted."""
     return min(data.entry_bound, data.row_norm)
 
 
 def largest_entry(data: DataSpec) -> float:
-    """Bound on the entries of clipped rows in any column, that of the intercept too."""
+    """Bound on the entries of clipped rows in any column, the intercept's included."""
     return max(entry_bound(data), data.intercept)
 
 
@@ -37,27 +37,8 @@ def coordinate_release(
 ) -> ScoreRelease:
     """Declare choices of a signed coordinate by the entries of a shifted gradient sum.
 
-    Parameters
-    ----------
-    data : DataSpec
-        Public facts of rows whose entries are clipped.
-    adjacency : Adjacency
-        The neighbouring relation.
-    slope_clip : float
-        Bound on slopes.
-    offset_bound : float
-        Bound on the entries of the public vector that is added.
-    epsilon : float
-        What each choice costs.
-    count : int, default=1
-        Number of choices.
+    Slopes are clipped to ``slope_clip``, entries of the public shift to ``offset_bound``.
 
-    Returns
-    -------
-    Release
-
-    Notes
-    -----
     Privacy: ``BoundedRange(epsilon)``. Slopes and entries are clipped, so a row contributes at
     most ``slope_clip * largest_entry * weight_bound`` to any score, whatever its values and
     whatever the parameter is; a slope that overflowed counts as zero. An entry of the sum adds up
@@ -87,29 +68,11 @@ def choose_coordinate(
     offset: NDArray[np.float64],
     offset_bound: float,
 ) -> tuple[int, float]:
-    """Choose a coordinate and a sign by the exponential mechanism on the gradient sum's entries.
+    """Choose the coordinate and sign of steepest descent by the exponential mechanism.
 
-    Parameters
-    ----------
-    oracle : Oracle
-        Its rows have been through ``clip_entries(entry_bound(spec))``.
-    declared : Release
-        Made by ``coordinate_release`` with these bounds.
-    w : ndarray, shape of the parameter
-        Where gradients are taken; public.
-    slope_clip : float
-        Slopes are clipped to this magnitude, each output by itself.
-    offset : ndarray, shape of the parameter
-        Public vector that is added to the gradient sum, such as that of a penalty.
-    offset_bound : float
-        Entries of the offset are clipped to this magnitude.
-
-    Returns
-    -------
-    index : int
-        Position in the flattened parameter.
-    sign : float
-        1.0 or -1.0: the direction in which the loss falls.
+    The oracle's rows must have been through ``clip_entries(entry_bound(spec))``. ``w`` and
+    ``offset``, such as a penalty's gradient, are public. Returned are the position in the
+    flattened parameter and the sign, 1.0 or -1.0, of the direction in which the loss falls.
     """
     loss, spec = oracle.loss, oracle.rows.spec
 

@@ -12,32 +12,19 @@ __all__ = ["centered_rows", "distances", "row_lengths"]
 
 
 def centered_rows(block: Block, center: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Subtract a public point from the rows of a block; private, in float64."""
+    """Subtract a public point from the rows of a block, in float64. Private."""
     # Row after row in memory, so that sums over a row do not depend on where it stands.
     return block.features().astype(np.float64, order="C") - center
 
 
 def row_lengths(X: NDArray[np.float64]) -> NDArray[np.float64]:
-    """L2 norms of rows; private."""
+    """L2 norms of rows. Private."""
     squares: NDArray[np.float64] = np.einsum("ij,ij->i", X, X)
     return np.sqrt(squares)
 
 
 def distances(oracle: Oracle, center: NDArray[np.float64]) -> NDArray[np.float64]:
-    """List the distances of all rows from a public point, without the intercept column.
-
-    Parameters
-    ----------
-    oracle : Oracle
-        Whose rows are meant.
-    center : ndarray of shape (n_features,)
-        The point.
-
-    Returns
-    -------
-    ndarray of shape (n,)
-        Private: nothing of it may leave but by a curator.
-    """
+    """Distances of all rows, without the intercept column, from a public point. Private."""
 
     def block_distances(block: Block) -> NDArray[np.float64]:
         return row_lengths(centered_rows(block, center))

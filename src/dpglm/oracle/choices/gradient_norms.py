@@ -19,31 +19,18 @@ __all__ = ["choose_shortest_gradient", "norm_rounding", "shortest_gradient_relea
 
 
 def norm_rounding(spec: DataSpec, adjacency: Adjacency, bound: float) -> float:
-    """Bound on what rounding adds to the distance of the norms with and without a row.
+    """Bound on what rounding adds to the distance of two neighbours' norms.
 
-    Parameters
-    ----------
-    spec : DataSpec
-        Public facts of the rows.
-    adjacency : Adjacency
-        The neighbouring relation.
-    bound : float
-        Bound ``C`` on one row's exact contribution to the gradient sum, weight included.
+    It is added to ``bound``, the bound on one row's exact contribution to the gradient sum, before
+    the relation's factor multiplies it.
 
-    Returns
-    -------
-    float
-        To be added to ``bound`` before the relation's factor multiplies it.
-
-    Notes
-    -----
-    Privacy: the sums themselves are ``sum_rounding`` further apart. Norms above
-    ``M = sum_magnitude`` count as M, and a computed sum is no longer than M; so only where the
-    public shift is shorter than 3 M does rounding matter (elsewhere both norms are cut), and the
-    shifted sum is then at most 4 M long. Adding the shift changes its norm by a relative ``u`` at
-    most, computing the norm of p entries by ``(p + 2) u`` (``u`` the unit roundoff): together
-    less than ``4 M (p + 8) u`` for each of two data sets. Squares that underflow change a norm
-    by less than ``sqrt(p)`` times 1e-150, which the 8 covers.
+    Privacy: the sums themselves are ``sum_rounding`` further apart. Norms above ``M =
+    sum_magnitude`` count as M, and a computed sum is no longer than M; so only where the public
+    shift is shorter than 3 M does rounding matter (elsewhere both norms are cut), and the shifted
+    sum is then at most 4 M long. Adding the shift changes its norm by a relative ``u`` at most,
+    computing the norm of p entries by ``(p + 2) u`` (``u`` the unit roundoff): together less than
+    ``4 M (p + 8) u`` for each of two data sets. Squares that underflow change a norm by less than
+    ``sqrt(p)`` times 1e-150, which the 8 covers.
     """
     unit = float(np.finfo(np.float64).eps) / 2
     longest = 4.0 * sum_magnitude(spec, adjacency, bound)
@@ -56,8 +43,6 @@ def shortest_gradient_release(
 ) -> ScoreRelease:
     """Declare the choice that ``choose_shortest_gradient`` makes.
 
-    Notes
-    -----
     Privacy: ``Pure(epsilon)``, by permute-and-flip. By the triangle inequality a norm moves
     by no more than its vector, so each score has the sensitivity of the clipped gradient sum,
     ``C`` times the weight bound, whatever the candidate and the shift are.
@@ -80,25 +65,10 @@ def choose_shortest_gradient(
     shifts: Sequence[NDArray[np.float64]],
     clipping: Clipping,
 ) -> int:
-    """Choose the candidate at which the norm of the (shifted) clipped gradient sum is least.
+    """Choose the candidate at which the shifted, clipped gradient sum has the least norm.
 
-    Parameters
-    ----------
-    oracle : Oracle
-        Answers for the rows.
-    declared : Release
-        Made by ``shortest_gradient_release``.
-    candidates : sequence of ndarray, each of shape ``rows.spec.coefficient_shape``
-        Public parameters, at least one.
-    shifts : sequence of ndarray, each of that shape
-        Public vectors, one added to each sum: the number of rows times a penalty's gradient.
-    clipping : Clipping
-        Bounds the gradient of each row.
-
-    Returns
-    -------
-    int
-        Position of the choice. The norms stay private, that of the chosen candidate included.
+    Candidates and shifts (n times a penalty's gradient at each) are public. Returned is the
+    position; all norms stay private, the chosen candidate's included.
     """
     bound = clipping.bound * oracle.rows.spec.weight_bound
     largest = declared.magnitude

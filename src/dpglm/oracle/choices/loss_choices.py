@@ -43,7 +43,7 @@ GeneralizedRelease: TypeAlias = Release[BoundedScores, int]
 
 
 class RowLoss(Protocol):
-    """What a row loses by a prediction; all that is asked of a loss here."""
+    """A row's loss as a function of its prediction."""
 
     def value(self, z: NDArray[Any], y: NDArray[Any], /) -> NDArray[Any]:
         """Return the losses for predictions of shape (n,) or (n, K) and targets."""
@@ -56,30 +56,11 @@ def clipped_loss_sums(
     bounds: Sequence[float],
     map_blocks: BlockMap = SERIAL,
 ) -> NDArray[np.float64]:
-    """Sum the rows' clipped losses for each candidate. Private.
+    """Sum the rows' losses for each candidate, clipped to [0, bound] for its bound. Private.
 
-    Parameters
-    ----------
-    rows : Rows
-        Prepared rows.
-    loss : RowLoss
-        A loss that is at least 0.
-    candidates : sequence of ndarray, each of shape ``rows.spec.coefficient_shape``
-        Parameters, at least one.
-    bounds : sequence of float
-        For each candidate the value, above 0, as which larger losses count.
-    map_blocks : callable, optional
-        ``map``, or a parallel one that keeps the order.
-
-    Returns
-    -------
-    ndarray of shape (len(candidates),)
-
-    Notes
-    -----
-    Privacy: each row contributes between 0 and its bound times its weight, whatever its values
-    and whatever the candidates are; a loss that overflowed, to infinity or to NaN, counts as
-    the bound.
+    Privacy: each row contributes between 0 and the bound times its weight, whatever its values and
+    whatever the candidates are; a loss that overflowed, to infinity or to NaN, counts as the
+    bound.
     """
 
     def block_sums(block: Block) -> NDArray[np.float64]:
@@ -107,23 +88,12 @@ def _weighted(values: _Array, block: Block) -> _Array:
 def loss_rounding(spec: DataSpec, bound: float) -> float:
     """Bound on what rounding adds to the distance of two neighbours' sums; n is public.
 
-    Parameters
-    ----------
-    spec : DataSpec
-        Public facts of the rows.
-    bound : float
-        Largest exact contribution of a row, weight included.
+    ``bound`` is the largest exact contribution of a row, weight included.
 
-    Returns
-    -------
-    float
-
-    Notes
-    -----
-    Privacy: clipping is exact and the weight rounds once. Neighbours are cut into the same
-    blocks and differ in one of them, of m rows, whose sum in float64 is within ``gamma_m`` times
-    the sum of its terms, in any order (Higham 2002, section 4.2). The blocks are added by
-    ``Rows.sum``, whose error enters for both.
+    Privacy: clipping is exact and the weight rounds once. Neighbours are cut into the same blocks
+    and differ in one of them, of m rows, whose sum in float64 is within ``gamma_m`` times the sum
+    of its terms, in any order (Higham 2002, section 4.2). The blocks are added by ``Rows.sum``,
+    whose error enters for both.
     """
     unit = float(np.finfo(np.float64).eps) / 2
     rows_of_block = sparse.BLOCK_ROWS if spec.sparse else dense.BLOCK_ROWS
@@ -139,8 +109,6 @@ def least_loss_release(
 ) -> ScoreRelease:
     """Declare the choice that ``choose_least_loss`` makes; the number of rows is public.
 
-    Notes
-    -----
     Privacy: ``Pure(epsilon)``, by permute-and-flip. It only sees differences of scores, so
     what matters is the length of an interval that contains the moves of all scores, and half
     of that counts as the sensitivity (``dpglm.privacy.selection.choices``). A row contributes
@@ -165,25 +133,10 @@ def choose_least_loss(
     bound: float,
     loss: RowLoss | None = None,
 ) -> int:
-    """Choose the candidate with the least clipped loss, all clipped at the same bound.
+    """Choose the public candidate with the least sum of losses, all clipped at one bound.
 
-    Parameters
-    ----------
-    oracle : Oracle
-        Answers for the rows; their number is public.
-    declared : Release
-        Made by ``least_loss_release`` with this bound.
-    candidates : sequence of ndarray, each of shape ``rows.spec.coefficient_shape``
-        Public parameters, at least one.
-    bound : float
-        Larger losses count as this; above 0.
-    loss : RowLoss, optional
-        A loss that is at least 0; by default the oracle's own.
-
-    Returns
-    -------
-    int
-        Position of the choice. The losses stay private, that of the chosen candidate included.
+    The loss must be at least 0, and the number of rows public; ``loss`` defaults to the oracle's
+    own. Returned is the position; all losses stay private, the chosen candidate's included.
     """
     sums = clipped_loss_sums(
         oracle.rows,
@@ -202,8 +155,6 @@ def generalized_choice_release(
 ) -> GeneralizedRelease:
     """Declare the choice that ``choose_least_generalized`` makes.
 
-    Notes
-    -----
     Privacy: ``BoundedRange(epsilon)``, by the generalised exponential mechanism. Erasing a row
     moves the score of candidate j by at most ``bounds[j]`` times the weight bound.
     """
@@ -224,26 +175,11 @@ def choose_least_generalized(
     bounds: Sequence[float],
     public_loss: float,
 ) -> int:
-    """Choose the candidate with the least clipped loss, each clipped at its own bound.
+    """Choose the candidate with the least sum of losses, each clipped at its own bound.
 
-    Parameters
-    ----------
-    oracle : Oracle
-        Answers for the rows; their number is public.
-    declared : Release
-        Made by ``generalized_choice_release`` with these bounds.
-    candidates : sequence of ndarray, each of shape ``rows.spec.coefficient_shape``
-        Public parameters, at least one.
-    bounds : sequence of float
-        For each candidate the value, above 0, as which larger losses count.
-    public_loss : float
-        A public bound on the mean loss of one candidate more, whose score has no sensitivity.
-
-    Returns
-    -------
-    int
-        0 for the candidate with the public loss, 1 for ``candidates[0]``, and so on. The
-        losses stay private, that of the chosen candidate included.
+    Candidate 0 has no sensitivity: its score is ``public_loss``, a public bound on its mean loss;
+    position j is ``candidates[j - 1]``. The number of rows is public; all losses stay private, the
+    chosen candidate's included.
     """
     spec = oracle.rows.spec
     sums = clipped_loss_sums(oracle.rows, oracle.loss, candidates, bounds, oracle.map_blocks)
@@ -258,10 +194,8 @@ def noisy_loss_release(
 ) -> Release[V, R]:
     """Declare the release that ``noisy_loss`` makes.
 
-    Notes
-    -----
-    Privacy: less half the bound a row contributes between minus and plus half the bound (times
-    its weight), so that is what erasing it changes at most.
+    Privacy: less half the bound, a row contributes at most half the bound (times its weight) in
+    absolute value.
     """
     half = 0.5 * bound * spec.weight_bound
     return Release(
@@ -277,33 +211,14 @@ def noisy_loss_release(
 def noisy_loss(
     oracle: Oracle, declared: SumRelease, w: NDArray[np.float64], loss: RowLoss, bound: float
 ) -> float:
-    """Release the sum over the rows of clipped losses less half the bound.
+    """Release the sum over rows of the clipped loss less half its bound; lower is better.
 
-    Parameters
-    ----------
-    oracle : Oracle
-        Answers for the rows; their number is public.
-    declared : Release
-        Made by ``noisy_loss_release`` with this bound.
-    w : ndarray of shape ``rows.spec.coefficient_shape``
-        Public parameter.
-    loss : RowLoss
-        A loss that is at least 0.
-    bound : float
-        Larger losses count as this; above 0.
-
-    Returns
-    -------
-    float
-        Lower is better.
+    The loss must be at least 0, and the number of rows public.
     """
 
     def block_sum(block: Block) -> _Array:
         centred = _clipped(loss, block, w, bound) - 0.5 * bound
         return np.array([_weighted(centred, block).sum()])
 
-    def kernel(rows: Rows) -> NDArray[np.float64]:
-        return rows.sum(block_sum, oracle.map_blocks, (1,))
-
     half = 0.5 * bound * oracle.rows.spec.weight_bound
-    return float(oracle.noisy_sum(declared, kernel, half)[0])
+    return float(oracle.noisy_sum(declared, oracle.over_blocks(block_sum, 1), half)[0])

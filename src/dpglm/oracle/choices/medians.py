@@ -20,27 +20,14 @@ _DIRECTIONS = 64
 def noisy_medians(
     oracle: Oracle, declared: RankRelease, basis: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Release the median of the rows along each of some directions.
+    """Release the median of the rows along each of some public directions of length 1.
 
-    Parameters
-    ----------
-    oracle : Oracle
-        Rows and curator.
-    declared : Release
-        Made by ``dpglm.oracle.choices.quantiles.rank_release``, one for each direction.
-    basis : ndarray of shape (n_features, directions)
-        Public columns of length 1.
+    ``basis`` has shape (n_features, directions). Medians are multiples of ``2^-39`` of the row
+    norm.
 
-    Returns
-    -------
-    ndarray of shape (directions,)
-        Multiples of ``2^-39`` of the row norm.
-
-    Notes
-    -----
-    Privacy: ``declared.event`` for each direction. Positions are within a row norm of
-    zero, and are computed from each row alone: where a row more shifts others, without products
-    of matrices, whose last bits could depend on a row's place.
+    Privacy: ``declared.event`` (``rank_release``) for each direction. Positions are within a row
+    norm of zero and computed from each row alone: where one row more shifts others, without matrix
+    products, whose last bits could depend on a row's place.
     """
     spec, curator = oracle.rows.spec, oracle.curator
     width = 2.0 * spec.row_norm / _CELLS
@@ -54,20 +41,9 @@ def noisy_medians(
 
 
 def cells_along(oracle: Oracle, basis: NDArray[np.float64], width: float) -> NDArray[np.int64]:
-    """Cut a row norm to either side into cells, and find that of every row; private.
+    """Cell of every row's position along each direction, of shape (directions, n). Private.
 
-    Parameters
-    ----------
-    oracle : Oracle
-        Whose rows are meant.
-    basis : ndarray of shape (n_features, directions)
-        Public columns of length 1.
-    width : float
-        Of a cell.
-
-    Returns
-    -------
-    ndarray of int64, shape (directions, n)
+    Cells of the given width divide ``[-row_norm, row_norm]``.
     """
     row_norm = oracle.rows.spec.row_norm
     row_by_row = not oracle.curator.adjacency.n_is_public

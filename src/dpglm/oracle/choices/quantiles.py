@@ -24,31 +24,18 @@ _LEAST = 1e-12
 
 
 def radii(largest: float) -> NDArray[np.float64]:
-    """List the radii that ``noisy_radius`` chooses from.
-
-    Parameters
-    ----------
-    largest : float
-        Public; above 0.
-
-    Returns
-    -------
-    ndarray of shape (4096,)
-        From a trillionth of the largest up to it, 0.7 % apart.
-    """
+    """Return the 4096 radii of ``noisy_radius``, 0.7 % apart, from 1e-12 of the largest up."""
     return np.asarray(np.geomspace(_LEAST * largest, largest, CELLS))
 
 
 def rank_release(
     quantity: str, adjacency: Adjacency, epsilon: float, count: int = 1
 ) -> RankRelease:
-    """Declare choices by how many rows are up to a candidate.
+    """Declare choices by the number of rows up to a candidate.
 
-    Notes
-    -----
-    Privacy: ``BoundedRange(epsilon)`` each. A row more, a row less or another row moves either
-    end of the interval of ranks by at most 1, so every score by at most 1. Scores are whole
-    numbers: nothing is rounded. Under replace-one twice the sensitivity is charged.
+    Privacy: ``BoundedRange(epsilon)`` each. Adding, removing or replacing a row moves either end
+    of the interval of ranks by at most 1, so every score by at most 1. Scores are whole numbers:
+    nothing is rounded. Under replace-one twice the sensitivity is charged.
     """
     return Release(quantity, ExponentialMechanismOverRuns(epsilon), adjacency, 1.0, count=count)
 
@@ -60,38 +47,16 @@ def choose_quantile(
     n_cells: int,
     rank: int,
 ) -> int:
-    """Choose a cell near which as many rows end as the rank says.
+    """Choose the cell in which the row of the given public rank lies, up to noise.
 
-    Parameters
-    ----------
-    curator : Curator
-        Makes the choice.
-    declared : Release
-        Made by ``rank_release``.
-    cells : ndarray of int64, shape (n,)
-        The cell of each row, from 0 to ``n_cells - 1``; of its own values alone. Private.
-    n_cells : int
-        How many cells there are, at most 2^52. Public.
-    rank : int
-        How many rows should be in cells up to the chosen one. Public.
+    ``cells`` holds the (private) cell of each row, from 0 to ``n_cells - 1``, with ``n_cells`` at
+    most 2^52. The score of cell k is the distance of the rank from the interval that begins with
+    the number of rows in cells before k and ends with that in cells up to k, so a cell that holds
+    many rows covers many ranks. Empty cells between two occupied ones are one run. Smith,
+    "Privacy-preserving statistical estimation with optimal convergence rates", STOC 2011,
+    Algorithm 2.
 
-    Returns
-    -------
-    int
-        The cell.
-
-    Notes
-    -----
-    The score of cell k is the distance of the rank from the interval that begins with the number
-    of rows in cells before k and ends with that in cells up to k; so a cell that holds many rows
-    is as good as it should be. Cells without rows between two with rows are one run.
-
-    Privacy: ``declared.event``.
-
-    References
-    ----------
-    Smith, "Privacy-preserving statistical estimation with optimal convergence rates", STOC
-    2011, Algorithm 2.
+    Privacy: ``declared.event``; each cell must be computed from its own row alone.
     """
     taken, counts = np.unique(cells, return_counts=True)
     below = np.concatenate([[0], np.cumsum(counts)])
@@ -113,30 +78,11 @@ def noisy_radius(
     largest: float,
     quantile: float,
 ) -> float:
-    """Release a radius around a point within which a given share of the rows lies.
+    """Release the radius of ``radii(largest)`` within which a given share of the rows lies.
 
-    Parameters
-    ----------
-    oracle : Oracle
-        Rows and curator.
-    declared : Release
-        Made by ``rank_release``.
-    center : ndarray of shape (n_features,)
-        Public.
-    largest : float
-        Public bound on distances; longer ones count as this.
-    quantile : float
-        The share, in (0, 1).
-
-    Returns
-    -------
-    float
-        One of ``radii(largest)``.
-
-    Notes
-    -----
-    Except with probability p, the number of rows within the radius is off by at most
-    ``2 log(4096 / p) / epsilon``.
+    Center and ``largest`` are public; longer distances count as ``largest``. Except with
+    probability p, the number of rows within the radius is off by at most ``2 log(4096 / p) /
+    epsilon``.
 
     Privacy: ``declared.event``; a distance is computed from its own row alone.
     """

@@ -34,10 +34,8 @@ def unbounded_radius_release(
 ) -> CountRelease:
     """Declare the choice of a radius within which a given share of the rows lies.
 
-    Notes
-    -----
-    Privacy: ``Pure(epsilon)``; a distance is computed from its own row alone, and the rows
-    within a radius are among those within any larger one.
+    Privacy: ``Pure(epsilon)``; a distance is computed from its own row alone, and counts within a
+    radius grow with the radius.
     """
     threshold = round(quantile * data.n_rows)
     return Release("unbounded radius of rows", AboveThreshold(epsilon, threshold), adjacency, 1.0)
@@ -46,31 +44,12 @@ def unbounded_radius_release(
 def noisy_unbounded_radius(
     oracle: Oracle, declared: CountRelease, center: NDArray[np.float64]
 ) -> float:
-    """Release a radius around a point within which about a given share of the rows lies.
+    """Release the first of ``UNBOUNDED_RADII`` within which, up to noise, enough rows lie.
 
-    Parameters
-    ----------
-    oracle : Oracle
-        Rows and curator.
-    declared : Release
-        Made by ``unbounded_radius_release``.
-    center : ndarray of shape (n_features,)
-        Public.
-
-    Returns
-    -------
-    float
-        One of ``UNBOUNDED_RADII``: the first within which enough rows lie, noise considered.
-
-    Notes
-    -----
-    Except with probability p, the number of rows within the radius is at least the share less
-    ``2 log(3573 / p) / epsilon``, and at the radius before it exceeds the share by no more than
-    that, under zero-out.
-
-    References
-    ----------
-    Durfee, "Unbounded differentially private quantile and maximum estimation", NeurIPS 2023.
+    Except with probability p, the number of rows within the radius is at least the share less ``2
+    log(3573 / p) / epsilon``, and at the radius before it exceeds the share by no more than that,
+    under zero-out (Durfee, "Unbounded differentially private quantile and maximum estimation",
+    NeurIPS 2023).
     """
     ordered = np.sort(distances(oracle, center))
     counts = np.searchsorted(ordered, UNBOUNDED_RADII, side="right").astype(np.int64)

@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm._arrays import finite, weighted
-from dpglm.data.rows import SERIAL, AnyArrays, Block, BlockMap, Floats, Rows
+from dpglm.data.rows import SERIAL, AnyArrays, Block, BlockMap, Rows
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.clipping import Clipping, FlatClipping
-from dpglm.oracle.gradients import Oracle
+from dpglm.oracle.gradients import Oracle, clipped_slopes
 from dpglm.oracle.rounding import sum_release
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.releases import Mechanism, Release, SumRelease
@@ -32,36 +32,15 @@ def clipped_difference_sum(
     anchor: NDArray[np.float64],
     map_blocks: BlockMap = SERIAL,
 ) -> NDArray[np.float64]:
-    """Sum over rows of the clipped gradient at ``w`` minus that at ``anchor``. Private.
+    """Sum over rows of the clipped gradient at ``w`` minus that at ``anchor``, clipped. Private.
 
-    Parameters
-    ----------
-    rows : Rows
-        Prepared rows.
-    loss : Loss
-        The loss of one row as a function of its prediction.
-    clipping : Clipping
-        Bounds each of the two gradients of a row.
-    bound : float
-        Length to which their difference is clipped in turn, above 0.
-    w, anchor : ndarray of shape ``rows.spec.coefficient_shape``
-        Where gradients are taken.
-    map_blocks : callable, optional
-        ``map``, or a parallel one that keeps the order.
-
-    Returns
-    -------
-    ndarray, shape of ``w``
-        The sum.
-
-    Notes
-    -----
-    Both gradients are multiples of the row (for K outputs: outer products with it), and so is
-    their difference: all three clips rescale slopes.
+    ``clipping`` bounds each of the two gradients of a row, ``bound`` their difference. Both
+    gradients are multiples of the row (for K outputs: outer products with it), and so is their
+    difference: all three clips rescale slopes.
 
     Privacy: each row contributes at most ``bound * spec.weight_bound`` in L2 norm, whatever its
-    values and whatever ``w`` and ``anchor`` are: the last clip acts on the computed difference,
-    so nothing rests on the smoothness of the loss or on the rounding of slopes. Slopes that
+    values and whatever ``w`` and ``anchor`` are: the last clip acts on the computed difference, so
+    nothing rests on the smoothness of the loss or on the rounding of slopes. Slopes that
     overflowed count as zero.
     """
     difference_clipping = FlatClipping(bound)
@@ -69,8 +48,8 @@ def clipped_difference_sum(
     def block_sum(block: Block) -> NDArray[np.float64]:
         # Overflow is harmless: what is not finite is zeroed before it is clipped.
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-            slopes = _clipped_slopes(block, loss, clipping, w)
-            slopes -= _clipped_slopes(block, loss, clipping, anchor)
+            slopes = clipped_slopes(block, loss, clipping, w)
+            slopes -= clipped_slopes(block, loss, clipping, anchor)
             slopes = difference_clipping.scale(finite(slopes), block.norms)
             slopes = weighted(slopes, block.weights)
         return block.weighted_sum(slopes)
@@ -86,25 +65,12 @@ def difference_release(
     count: int = 1,
     sampling_rate: float = 1.0,
 ) -> Release[V, R]:
-    """Declare the release of differences of clipped gradient sums.
+    """Declare the release of sums of differences of clipped gradients, each clipped to ``bound``.
 
-    Parameters
-    ----------
-    data, adjacency, mechanism, count, sampling_rate
-        As for ``dpglm.oracle.rounding.sum_release``.
-    bound : float
-        Clip norm of a row's difference, above 0; it may depend on what is public, such as the
-        distance of the two parameters.
-
-    Returns
-    -------
-    Release
-
-    Notes
-    -----
     Privacy: noise is proportional to ``bound``, so the event does not depend on it; where
-    ``bound`` is a function of earlier releases, composition is adaptive, which both exact
-    Gaussian accounting and privacy loss distributions allow.
+    ``bound`` is a function of earlier releases (such as the distance of the two parameters),
+    composition is adaptive, which both exact Gaussian accounting and privacy loss distributions
+    allow.
     """
     return sum_release(
         "gradient difference sum",
@@ -126,25 +92,10 @@ def noisy_difference(
     clipping: Clipping,
     bound: float,
 ) -> NDArray[np.float64]:
-    """Release the mean difference of clipped gradients over all rows, or over a Poisson sample.
+    """Release the mean of ``clipped_difference_sum`` at two public parameters.
 
-    Parameters
-    ----------
-    oracle : Oracle
-        Of the private rows.
-    declared : Release
-        Made by ``difference_release`` with this bound.
-    w, anchor : ndarray
-        Where gradients are taken; both public.
-    clipping : Clipping
-        Bounds each of the two gradients of a row.
-    bound : float
-        Clip norm of their difference, above 0.
-
-    Returns
-    -------
-    ndarray, shape of ``w``
-        The noisy sum divided by the public expected number of rows in it.
+    Declared by ``difference_release`` with this ``bound``; the divisor is the public expected
+    number of rows.
     """
 
     def kernel(rows: Rows) -> NDArray[np.float64]:
@@ -153,8 +104,3 @@ def noisy_difference(
         )
 
     return oracle.noisy_mean(declared, kernel, bound * oracle.rows.spec.weight_bound)
-
-
-def _clipped_slopes(block: Block, loss: Loss, clipping: Clipping, w: NDArray[np.float64]) -> Floats:
-    slopes = finite(loss.slope(block.predict(w), block.targets))
-    return clipping.scale(slopes, block.norms)

@@ -26,24 +26,9 @@ def local_gradient_release(
     noise: LocalGaussianNoise,
     count: int,
 ) -> LocalRelease:
-    """Declare the release of gradient sums over blocks of rows, each row with its own noise.
+    """Declare gradient sums over ``count`` blocks of rows, each row with its own noise.
 
-    Parameters
-    ----------
-    data : DataSpec
-        Public facts of all rows.
-    adjacency : Adjacency
-        The neighbouring relation.
-    clipping : Clipping
-        Bounds each message.
-    noise : LocalGaussianNoise
-        Its ``most_senders`` is the size of the largest block.
-    count : int
-        Number of blocks.
-
-    Returns
-    -------
-    Release
+    ``noise.most_senders`` is the size of the largest block.
     """
     return gradient_release(
         dataclasses.replace(data, n_rows=noise.most_senders),
@@ -58,29 +43,11 @@ def local_gradient_release(
 def locally_noised_gradient(
     oracle: Oracle, declared: LocalRelease, w: NDArray[np.float64], clipping: Clipping
 ) -> NDArray[np.float64]:
-    """Release the mean of the rows' clipped gradients, each with Gaussian noise of its own.
+    """Release the mean of one block's clipped gradients, each with Gaussian noise of its own.
 
-    Parameters
-    ----------
-    oracle : Oracle
-        Answers for one block of rows.
-    declared : Release
-        Made by ``local_gradient_release``.
-    w : ndarray
-        Where gradients are taken; public.
-    clipping : Clipping
-        Bounds the gradient of each row.
-
-    Returns
-    -------
-    ndarray, shape of ``w``
-        The noisy sum divided by the public number of rows in the block.
-
-    Notes
-    -----
-    Privacy: ``declared.event`` for each row, also against whoever collects the messages. Here
-    one noise vector with the law of the sum of their noises is drawn; where nobody may see rows,
-    each device has to draw its own.
+    Privacy: ``declared.event`` for each row, also against whoever collects the messages. Here one
+    noise vector with the law of the sum of their noises is drawn; where nobody may see rows, each
+    device has to draw its own.
     """
     spec = oracle.rows.spec
     total = clipped_gradient_sum(oracle.rows, oracle.loss, clipping, w, oracle.map_blocks)

@@ -21,28 +21,11 @@ __all__ = ["noisy_preconditioned_gradient", "rows_turned"]
 def noisy_preconditioned_gradient(
     oracle: Oracle, declared: SumRelease, turned: Rows, v: NDArray[np.float64], clip: float
 ) -> NDArray[np.float64]:
-    """Release the mean gradient with respect to v at ``w = basis v``, clipped row by row.
+    """Release the mean gradient with respect to v at ``w = B v``, clipped row by row.
 
-    Parameters
-    ----------
-    oracle : Oracle
-        Rows, loss and curator.
-    declared : Release
-        Made by ``gradient_release`` for this clip.
-    turned : Rows
-        The rows in the basis: ``rows_turned(oracle, basis)``.
-    v : ndarray, shape of the parameter
-        Where gradients are taken, in the basis; public.
-    clip : float
-        Bound C on the L2 norm of a row's gradient ``l'(z_i) B^T x_i``.
+    ``turned`` is ``rows_turned(oracle, B)``; ``clip`` bounds the L2 norm of ``l'(z_i) B^T x_i``.
+    Declared by ``gradient_release`` for this clip; the divisor is the public n.
 
-    Returns
-    -------
-    ndarray, shape of ``v``
-        The noisy sum divided by the public n.
-
-    Notes
-    -----
     Privacy: ``declared.event``; the contribution bound is ``clip * spec.weight_bound``, whatever
     the rows, the basis and v are, as the rows that are clipped are the computed ``B^T x_i``. They
     are dense and in float64, where a block of at most 16384 of them is summed with an error below
@@ -58,20 +41,7 @@ def noisy_preconditioned_gradient(
 
 
 def rows_turned(oracle: Oracle, basis: NDArray[np.float64]) -> Rows:
-    """Multiply the rows by a public matrix; private, and kept only as long as a fit.
-
-    Parameters
-    ----------
-    oracle : Oracle
-        Whose rows are meant.
-    basis : ndarray of shape (``spec.n_columns``, ``spec.n_columns``)
-        Public matrix B.
-
-    Returns
-    -------
-    Rows
-        ``B^T x_i``, dense, in float64.
-    """
+    """Return the rows ``B^T x_i`` for a public matrix B, dense and in float64. Private."""
     rows, spec = oracle.rows, oracle.rows.spec
     row_by_row = not oracle.curator.adjacency.n_is_public
     longest = 2.0 * spec.augmented_row_norm * float(np.linalg.norm(basis))

@@ -36,23 +36,14 @@ _MARGIN = 10.0
 @final
 @dataclass(frozen=True)
 class GaussianMatrix:
-    """A public matrix A of independent standard normal entries, made when it is needed.
+    """A public (m, p) matrix A of independent standard normal entries, made when it is needed.
 
-    Parameters
-    ----------
-    rows : int
-        Number m of coefficients.
-    columns : int
-        Number p of values that are released.
-    seed : tuple of int
-        Public randomness. Each release needs a seed of its own.
-
-    Notes
-    -----
-    Only a block of it is ever in memory: it is drawn again each time it is used.
+    Only a block of it is ever in memory: it is drawn again from ``seed`` each time it is used.
+    Each release needs a seed of its own.
 
     Privacy: the accounting takes entries as independent of the rows and of each other. They come
-    from a generator seeded with 64 bits that no row had a part in, not from the noise source.
+    from a generator seeded with 64 bits drawn independently of the rows, not from the noise
+    source.
     """
 
     rows: int
@@ -71,24 +62,10 @@ class GaussianMatrix:
         return np.concatenate(list(self.blocks()))
 
     def project(self, vector: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Compute ``A^T vector / sqrt(p)``.
+        """Compute ``A^T vector / sqrt(p)``, of shape (p,), up to ``projected_rounding``.
 
-        Parameters
-        ----------
-        vector : ndarray of shape (m,)
-
-        Returns
-        -------
-        ndarray of shape (p,)
-
-        Raises
-        ------
-        ArithmeticError
-            If A is longer than the bound that rounding counts on, for one seed in 10^21.
-
-        Notes
-        -----
-        The computed value is within ``projected_rounding`` of the exact one.
+        ``ArithmeticError`` is raised if A is longer than the bound that rounding counts on, for
+        one seed in 10^21.
         """
         total, squares, start = np.zeros(self.columns), 0.0, 0
         for block in self.blocks():
@@ -100,16 +77,7 @@ class GaussianMatrix:
         return total / math.sqrt(self.columns)
 
     def lift(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Compute ``A values / sqrt(p)``, whose mean over A undoes ``project``.
-
-        Parameters
-        ----------
-        values : ndarray of shape (p,)
-
-        Returns
-        -------
-        ndarray of shape (m,)
-        """
+        """Compute ``A values / sqrt(p)``, of shape (m,), whose mean over A undoes ``project``."""
         scaled = values / math.sqrt(self.columns)
         return np.concatenate([block @ scaled for block in self.blocks()])
 
@@ -127,20 +95,7 @@ def _length(rows: int, columns: int) -> float:
 def projected_magnitude(spec: DataSpec, adjacency: Adjacency, bound: float, columns: int) -> float:
     """Public bound on the L2 norm of a computed ``A^T s / sqrt(p)``.
 
-    Parameters
-    ----------
-    spec : DataSpec
-        Public facts of the rows.
-    adjacency : Adjacency
-        The neighbouring relation.
-    bound : float
-        Bound C on one row's exact contribution to s, weight included.
-    columns : int
-        Columns p of A.
-
-    Returns
-    -------
-    float
+    ``bound`` limits one row's exact contribution to s, weight included.
     """
     length = _length(spec.n_coefficients, columns) / math.sqrt(columns)
     return 2.0 * length * sum_magnitude(spec, adjacency, bound)
@@ -151,36 +106,14 @@ def projected_rounding(
 ) -> float:
     """Bound on what rounding adds to the sensitivity of a projected sum.
 
-    Parameters
-    ----------
-    spec : DataSpec
-        Public facts of the rows.
-    adjacency : Adjacency
-        The neighbouring relation.
-    bound : float
-        Bound C on one row's exact contribution to s, weight included.
-    columns : int
-        Columns p of A, at least 2.
-    noise_multiplier : float
-        Noise standard deviation over the sensitivity of s, above 0.
+    It is added to ``bound``, the bound on one row's exact contribution to s, before the relation's
+    factor multiplies it. With fewer than 2 columns no such bound exists.
 
-    Returns
-    -------
-    float
-        To be added to ``bound`` before the relation's factor multiplies it.
-
-    Raises
-    ------
-    ValueError
-        If ``columns`` is below 2, where no such bound exists; as ``sum_rounding``.
-
-    Notes
-    -----
     Privacy: let D bound the change of the computed s (``sum_rounding`` is in it). The computed
     ``A^T s / sqrt(p)`` changes by ``A^T Delta / sqrt(p)`` with ``|Delta| <= D``, and by at most E
-    beyond that: products and snapping to the grid err by an absolute amount, however short
-    ``A^T Delta`` happens to be. So the release given A is mu-GDP with ``mu <= (chi D / sqrt(p) +
-    E) / std``, chi the length of p standard normals. With ``std = sigma (D + sqrt(kappa) E)`` and
+    beyond that: products and snapping to the grid err by an absolute amount, however short ``A^T
+    Delta`` happens to be. So the release given A is mu-GDP with ``mu <= (chi D / sqrt(p) + E) /
+    std``, chi the length of p standard normals. With ``std = sigma (D + sqrt(kappa) E)`` and
     ``kappa = (p + 1/(4 sigma^2)) / (p - 1)`` it costs no more than ``ProjectedGaussian(sigma,
     p)``, sampled or not: docs/solvers/d2p2.md has the proof.
 
@@ -219,22 +152,7 @@ def projected_gradient_release(
 ) -> SumRelease:
     """Declare the release of projected gradient sums, each through a matrix of its own.
 
-    Parameters
-    ----------
-    spec : DataSpec
-        Public facts of the rows.
-    adjacency : Adjacency
-        The neighbouring relation.
-    clipping : Clipping
-        Bounds the gradient of each row, before A is applied.
-    noise : ProjectedGaussianNoise
-        With the number of columns of A.
-    quantity, count, sampling_rate
-        As for ``dpglm.oracle.rounding.sum_release``.
-
-    Returns
-    -------
-    Release
+    Gradients are clipped before A is applied; ``noise`` knows the number of columns of A.
     """
     bound, columns = clipping.bound * spec.weight_bound, noise.dimension
     return Release(
@@ -259,28 +177,8 @@ def noisy_projected_gradient(
 ) -> NDArray[np.float64]:
     """Release ``A^T g / sqrt(p)``, g the mean clipped gradient of all rows or a Poisson sample.
 
-    Parameters
-    ----------
-    oracle : Oracle
-        Of the private rows.
-    declared : Release
-        Made by ``projected_gradient_release``.
-    w : ndarray
-        Where gradients are taken; public.
-    clipping : Clipping
-        Bounds the gradient of each row, before A is applied.
-    matrix : GaussianMatrix
-        A, drawn for this release only, without looking at rows.
-
-    Returns
-    -------
-    ndarray of shape (p,)
-        The noisy sum divided by the public expected number of rows in it.
-
-    Notes
-    -----
-    Privacy: ``declared.event``. A is as good as chosen after the rows and after every earlier
-    release, so whatever the direction of the change of the sum is, its length is multiplied by
+    Privacy: ``declared.event``. A must be drawn for this release only and independently of the
+    rows: then, whatever the direction of the change of the sum, its length is multiplied by
     ``chi_p / sqrt(p)``. Used twice, A would not be independent of the second direction.
     """
 

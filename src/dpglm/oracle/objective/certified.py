@@ -32,25 +32,8 @@ def minimizer_release(
 ) -> Release[V, R]:
     """Declare the release that ``noisy_minimizer`` makes.
 
-    Parameters
-    ----------
-    quantity : str
-        What it is, in words.
-    adjacency : Adjacency
-        The neighbouring relation.
-    mechanism : Mechanism
-        Its noise.
-    bound : float
-        Bound on how far erasing one row moves the computed minimisers, all columns together,
-        twice their tolerance included.
-    coordinates : int
-        Number of coefficients.
-    norm : float
-        As for ``noisy_minimizer``.
-
-    Returns
-    -------
-    Release
+    ``bound`` limits how far erasing one row moves the computed minimisers, all columns together,
+    twice their tolerance included.
     """
     # Twice what the projection may err by.
     rounding = 4 * (coordinates + 16) * float(np.finfo(np.float64).eps) * norm
@@ -75,43 +58,19 @@ def noisy_minimizer(
     norm: float,
     every_linear_term: bool = False,
 ) -> NDArray[np.float64]:
-    """Release minimisers, projected onto a ball, of one objective or of one for each class.
+    """Release the projected minimisers of one objective, or of one for each class.
 
-    Parameters
-    ----------
-    curator : Curator
-        Adds the noise and records the event.
-    declared : Release
-        Made by ``minimizer_release`` with this bound and norm.
-    objectives : list of Objective
-        One, or one for each column of the parameter; all terms smooth for ``every_linear_term``.
-    tolerance : float
-        Bound on the distance of each computed minimiser to the exact one.
-    bound : float
-        What pays for: see ``minimizer_release``.
-    norm : float
-        Public: all columns together are within a ball of this radius. It bounds all exact
-        minimisers together, root of their number times the bound for each, so that projecting
-        computed ones moves none further apart; with ``every_linear_term`` it need not.
-    every_linear_term : bool, default=False
-        Whether the tolerance holds after projection of each minimiser onto its ball of radius
-        ``norm / sqrt(their number)``, whatever the linear terms of the objectives are.
+    Each computed minimiser is within ``tolerance`` of the exact one. All columns together are
+    projected onto the public ball of radius ``norm``, which contains all exact minimisers (the
+    root of their number times the bound for each), so that the projection moves computed ones no
+    further apart. ``CertificateError`` means that a certificate failed and nothing was released.
 
-    Returns
-    -------
-    ndarray, shape of the parameter
-
-    Raises
-    ------
-    CertificateError
-        If a certificate was not met; nothing is released then. For a tolerance that Lemma 5 of
-        ``docs/proofs/objective-perturbation.md`` allows it always is with ``every_linear_term``.
-
-    Notes
-    -----
-    With ``every_linear_term`` each minimiser is certified to ``tolerance max(1, |w| / (2 r))``,
-    where r is the radius of its ball: beyond ``2 r`` projecting shrinks distances by
-    ``2 r / |w|`` or more.
+    With ``every_linear_term`` the terms are smooth, the tolerance holds whatever the linear terms
+    are, and the ball need not contain the minimisers: each is projected onto its own ball of
+    radius ``r = norm / sqrt(number)`` and certified to ``tolerance max(1, |w| / (2 r))``, since
+    beyond ``2 r`` projecting shrinks distances by ``2 r / |w|`` or more. Lemma 5 of
+    ``docs/proofs/objective-perturbation.md`` gives the tolerances for which the certificate always
+    holds.
 
     Privacy: ``declared.event``.
     """

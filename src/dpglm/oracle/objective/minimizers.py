@@ -38,57 +38,27 @@ class Certified:
 def attainable(accuracy: Accuracy, strength: float, norm: float) -> float:
     """Tolerance that ``certified_minimizer`` always reaches.
 
-    Parameters
-    ----------
-    accuracy : Accuracy
-        Errors of the gradient and the prox.
-    strength : float
-        Strong convexity of the objective.
-    norm : float
-        Bound on the norm of every point at which the objective is no larger than at zero.
-
-    Returns
-    -------
-    float
-
-    Notes
-    -----
-    Write rho for the gradient's error, e for the prox's, both within twice that norm, M for
-    the smoothness and m for the strong convexity. A proximal gradient step s of size 1/M with a
-    gradient that errs by e lowers the objective by at least ``M |s|^2 / 2 - e |s|``. While
-    ``M |s| >= 4 rho'``, with ``rho' = rho + M e``, that is at least ``M |s|^2 / 4``, and the new
-    excess is at most ``(2.25 M |s|)^2 / (2 m)``: the excess falls by the factor
-    ``1 / (1 + m / (10.2 M))``. So the loop cannot go on for ever, and where it ends the
-    certificate says at most ``(8 rho' + rho + 3 M e) / m``.
+    ``norm`` bounds every point at which the objective is no larger than at zero. Write rho for the
+    gradient's error, e for the prox's, both within twice that norm, M for the smoothness and m for
+    the strong convexity. A proximal gradient step s of size 1/M with a gradient that errs by e
+    lowers the objective by at least ``M |s|^2 / 2 - e |s|``. While ``M |s| >= 4 rho'``, with
+    ``rho' = rho + M e``, that is at least ``M |s|^2 / 4``, and the new excess is at most ``(2.25 M
+    |s|)^2 / (2 m)``: the excess falls by the factor ``1 / (1 + m / (10.2 M))``. So the loop ends,
+    and its certificate is then at most ``(8 rho' + rho + 3 M e) / m``.
     """
     rho = accuracy.gradient(2.0 * norm) + accuracy.smoothness * accuracy.prox(2.0 * norm)
     return 12.0 * rho / strength
 
 
 def certify(objective: Objective, w: Vector, gradient: Vector) -> Certified:
-    """Take a proximal gradient step and bound how far its result is from the minimiser.
+    """Take a proximal gradient step and bound its distance to the minimiser.
 
-    Parameters
-    ----------
-    objective : Objective
-        Strongly convex.
-    w : ndarray
-        Any point.
-    gradient : ndarray
-        The computed gradient of the smooth part there.
-
-    Returns
-    -------
-    Certified
-
-    Notes
-    -----
-    Let ``w+`` be the exact prox step of size 1/M with the computed gradient g, and
-    ``G = M (w - w+)``. Optimality of the prox says ``G = g + v`` for a subgradient v of the
-    other terms at ``w+``. So the objective has the subgradient
-    ``G + (grad(w+) - grad(w)) + (grad(w) - g)`` at ``w+``, of norm at most
-    ``2 |G| + rho``, and m-strong convexity bounds the distance by that over m (Nesterov 2004,
-    Theorem 2.1.10). The computed prox may be off by e, which enters ``|G|`` and the result.
+    Let ``w+`` be the exact prox step of size 1/M with the computed gradient g, and ``G = M (w -
+    w+)``. Optimality of the prox says ``G = g + v`` for a subgradient v of the other terms at
+    ``w+``. So the objective has the subgradient ``G + (grad(w+) - grad(w)) + (grad(w) - g)`` at
+    ``w+``, of norm at most ``2 |G| + rho``, and m-strong convexity bounds the distance by that
+    over m (Nesterov 2004, Theorem 2.1.10). The computed prox may be off by e, which enters ``|G|``
+    and the result.
     """
     accuracy, strength = objective.accuracy, objective.terms.strength
     smoothness = accuracy.smoothness
@@ -106,37 +76,18 @@ def certified_minimizer(
 ) -> Vector:
     """Find a point within ``tolerance`` of the exact minimiser. Private.
 
-    Parameters
-    ----------
-    objective : Objective
-        Strongly convex.
-    tolerance : float
-        Bound on the L2 distance; at least ``attainable`` for this norm.
-    norm : float
-        Bound on the norm of every point at which the objective is no larger than at zero. With
-        a finite ``radius``, and nothing but smooth terms, that radius.
-    radius : float, optional
-        At points w beyond it the tolerance is ``tolerance |w| / radius``. What is promised is
-        then in Lemma 5 of ``docs/proofs/objective-perturbation.md``.
+    ``norm`` bounds every point at which the objective is no larger than at zero. With a finite
+    ``radius`` all terms are smooth, ``norm`` is that radius, and beyond it the tolerance is
+    ``tolerance |w| / radius``: Lemma 5 of ``docs/proofs/objective-perturbation.md``. For
+    tolerances that are at least ``attainable``, ``CertificateError`` would tell of a bug and not
+    of the rows.
 
-    Returns
-    -------
-    ndarray
+    Damped Newton steps (one output, few columns), limited-memory quasi-Newton steps (other smooth
+    objectives) or accelerated proximal gradient steps come first, as they are fast. Plain proximal
+    gradient steps follow where these did not reach the tolerance, from the nearest point so far:
+    they do, see ``attainable``.
 
-    Raises
-    ------
-    CertificateError
-        If the certificate was not met. For tolerances that are at least ``attainable`` it
-        always is, so that the error, were it ever seen, tells of a bug and not of the rows.
-
-    Notes
-    -----
-    Damped Newton steps (one output, few columns), limited-memory quasi-Newton steps (other
-    smooth objectives) or accelerated proximal gradient steps come first, as they are fast.
-    Plain proximal gradient steps follow where these did not reach the tolerance, from the
-    nearest point so far: they do, see ``attainable``.
-
-    Privacy: nothing is released here. How long it takes depends on the rows.
+    Privacy: nothing is released here. The running time depends on the rows.
     """
     zero = np.zeros(objective.rows.spec.coefficient_shape)
     nearest = Certified(zero, math.inf)

@@ -29,34 +29,17 @@ Prox = Callable[[Vector, float], Vector]
 class Accuracy:
     """Bounds on floating-point errors that grow with the norm of the parameter.
 
-    Parameters
-    ----------
-    data : DataSpec
-        Public facts of the rows.
-    n_rows : float
-        Number of rows times the share with which each counts, or more.
-    block_rows : int
-        Number of rows in a block, or more.
-    clip : float
-        Bound on the norm of a row's gradient.
-    curvature : float
-        Bound on the curvature of a row's clipped loss, row norm included.
-    ridge : float
-        Largest coefficient of the quadratic penalty.
-    linear_norm : float
-        Norm of the linear term, or more.
-    strength : float, default=0.0
-        Strong convexity of the whole objective. A step is no longer than its inverse, even where
-        all of it is the penalty's that is not smooth.
+    ``n_rows`` (times each row's share), ``block_rows``, ``clip`` (a row's gradient norm),
+    ``curvature`` (of a row's clipped loss, row norm included), ``ridge`` and ``linear_norm`` are
+    upper bounds. ``strength`` is the strong convexity of the whole objective; a step is no longer
+    than its inverse, even where only the non-smooth penalty provides it.
 
-    Notes
-    -----
-    With u the unit roundoff, each dot product of at most d + 1 terms errs by
-    ``2 (d + 10) u |x| |w|`` in L2 norm over the outputs (Higham 2002, section 3.1; a maximum
-    that softmax subtracts and a scaled intercept included), which the curvature turns into an
-    error of the gradient; the loss's own sums with constants and targets count like it. A slope
-    then errs by ``(64 + 4 K) u`` times the clipped slope plus the target. Sums within a block
-    and over blocks are as in ``oracle.rounding``.
+    With u the unit roundoff, each dot product of at most d + 1 terms errs by ``2 (d + 10) u |x|
+    |w|`` in L2 norm over the outputs (Higham 2002, section 3.1; a maximum that softmax subtracts
+    and a scaled intercept included), which the curvature turns into an error of the gradient; the
+    loss's own sums with constants and targets count like it. A slope then errs by ``(64 + 4 K) u``
+    times the clipped slope plus the target. Sums within a block and over blocks are as in
+    ``oracle.rounding``.
     """
 
     data: DataSpec
@@ -96,7 +79,7 @@ _UNIT = float(np.finfo(np.float64).eps) / 2
 
 
 def block_rows(n_rows: int) -> int:
-    """Bound the number of rows in a block of so many rows."""
+    """Bound the size of a block among so many rows."""
     return min(max(dense.BLOCK_ROWS, sparse.BLOCK_ROWS), n_rows)
 
 
@@ -105,16 +88,9 @@ def block_rows(n_rows: int) -> int:
 class Terms:
     """What is added to the sum of the rows' losses.
 
-    Parameters
-    ----------
-    ridge : ndarray of shape (columns,)
-        Coefficient of ``w_j^2 / 2`` for each row of the parameter, above 0.
-    linear : ndarray, shape of the parameter
-        Linear term. Private where it is noise.
-    prox : callable, optional
-        Prox of a penalty that is not smooth, and of a constraint.
-    prox_strength : float, default=0.0
-        Strong convexity, in all coefficients, of what ``prox`` stands for.
+    ``ridge`` holds the coefficient of ``w_j^2 / 2``, above 0, for each row of the parameter;
+    ``linear``, of the parameter's shape, is private where it is noise; ``prox`` stands for a
+    non-smooth penalty and a constraint, of strong convexity ``prox_strength`` in all coefficients.
     """
 
     ridge: Vector
@@ -132,24 +108,10 @@ class Terms:
 class Objective:
     """The sum of clipped convex losses, a quadratic, a linear and a proximal term. Private.
 
-    Parameters
-    ----------
-    rows : Rows
-        Prepared rows in float64.
-    loss : Loss
-        Convex. With more than one output ``clipping`` must be one that never binds, because
-        clipped gradients of several outputs need not have a potential (Song et al. 2021,
-        Theorem 5.3).
-    clipping : FlatClipping
-        Bounds each row's gradient: the row's loss goes on along its tangent beyond it.
-    curvature : float
-        Bound on the curvature of any row's clipped loss, row norm included.
-    terms : Terms
-        What is added.
-    map_blocks : callable, optional
-        How blocks are mapped.
-    share : float, default=1.0
-        What each row's loss is multiplied with, in (0, 1].
+    Rows are in float64. Beyond the clip bound a row's loss goes on along its tangent; with more
+    than one output the clipping must never bind, because clipped gradients of several outputs need
+    not have a potential (Song et al. 2021, Theorem 5.3). ``curvature`` bounds that of any row's
+    clipped loss, row norm included; ``share``, in (0, 1], multiplies each row's loss.
     """
 
     def __init__(

@@ -7,7 +7,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm.data.rows import Block, Rows
+from dpglm.data.rows import Block
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.choices.distances import centered_rows, row_lengths
 from dpglm.oracle.gradients import Oracle
@@ -26,12 +26,9 @@ def clipped_mean_release(
 ) -> Release[V, R]:
     """Declare the release of the sum of rows around a point, in units of a radius.
 
-    Notes
-    -----
-    Privacy: of the sum of ``(x - center) / radius``, each scaled down to length 1 with a margin
-    for what its computed length can err; so a row contributes at most 1 whatever the center and
-    the radius are. Computed in float64, in blocks no longer than those that ``sum_rounding``
-    counts on. Weights are left out.
+    Privacy: each ``(x - center) / radius`` is scaled down to length 1, with a margin for the error
+    of its computed length, so a row contributes at most 1 whatever the center and the radius are.
+    Computed in float64, in blocks no longer than ``sum_rounding`` assumes. Weights are left out.
     """
     return sum_release(
         "row sum in radii", data, adjacency, mechanism, bound=1.0, coordinates=data.n_features
@@ -41,23 +38,7 @@ def clipped_mean_release(
 def noisy_clipped_mean(
     oracle: Oracle, declared: SumRelease, center: NDArray[np.float64], radius: float
 ) -> NDArray[np.float64]:
-    """Release the mean of the rows, those far from a point moved towards it.
-
-    Parameters
-    ----------
-    oracle : Oracle
-        Rows and curator.
-    declared : Release
-        Made by ``clipped_mean_release``.
-    center : ndarray of shape (n_features,)
-        The point; public.
-    radius : float
-        Rows further away are moved to this distance; public, above 0.
-
-    Returns
-    -------
-    ndarray of shape (n_features,)
-    """
+    """Release the mean of the rows, each moved to within a public radius of a public center."""
     d = oracle.rows.spec.n_features
     margin = 1.0 - 4.0 * (d + 16) * float(np.finfo(np.float64).eps)
 
@@ -67,7 +48,5 @@ def noisy_clipped_mean(
         total: NDArray[np.float64] = z.sum(axis=0)
         return total
 
-    def kernel(rows: Rows) -> NDArray[np.float64]:
-        return rows.sum(block_sum, oracle.map_blocks, (d,))
-
-    return np.asarray(center + radius * oracle.noisy_mean(declared, kernel, 1.0))
+    mean = oracle.noisy_mean(declared, oracle.over_blocks(block_sum, d), 1.0)
+    return np.asarray(center + radius * mean)

@@ -29,31 +29,11 @@ def clipped_loss_difference_sum(
     anchor: NDArray[np.float64],
     map_blocks: BlockMap = SERIAL,
 ) -> NDArray[np.float64]:
-    """Sum over rows of the loss at ``w`` minus that at ``anchor``, clipped. Private.
+    """Sum over rows of the loss at ``w`` minus that at ``anchor``, clipped; shape (1,). Private.
 
-    Parameters
-    ----------
-    rows : Rows
-        Prepared rows.
-    loss : Loss
-        The loss of one row as a function of its prediction.
-    bound : float
-        Differences are clipped to [-bound, bound]; above 0.
-    w, anchor : ndarray of shape ``rows.spec.coefficient_shape``
-        The parameters that are compared.
-    map_blocks : callable, optional
-        ``map``, or a parallel one that keeps the order.
-
-    Returns
-    -------
-    ndarray of shape (1,)
-        The sum.
-
-    Notes
-    -----
-    Privacy: each row contributes at most ``bound * spec.weight_bound`` in absolute value,
-    whatever its values and whatever ``w`` and ``anchor`` are: the clip acts on the computed
-    difference, and one that is not a number counts as the bound.
+    Privacy: each row contributes at most ``bound * spec.weight_bound`` in absolute value, whatever
+    its values and whatever ``w`` and ``anchor`` are: the clip acts on the computed difference, and
+    one that is not a number counts as the bound.
     """
 
     def block_sum(block: Block) -> NDArray[np.float64]:
@@ -73,10 +53,8 @@ def clipped_loss_difference_sum(
 def loss_difference_release(
     data: DataSpec, adjacency: Adjacency, bound: float, mechanism: Mechanism[V, R]
 ) -> Release[V, R]:
-    """Declare the release of a sum of differences of losses, clipped at a bound.
+    """Declare the release of a sum of loss differences, each clipped to [-bound, bound].
 
-    Notes
-    -----
     Privacy: values are added in float64, so ``sum_rounding`` holds for their sum, whatever the
     rows were stored as.
     """
@@ -97,24 +75,7 @@ def noisy_loss_difference(
     anchor: NDArray[np.float64],
     bound: float,
 ) -> float:
-    """Release by how much more rows lose by ``w`` than by ``anchor``, all together.
-
-    Parameters
-    ----------
-    oracle : Oracle
-        Rows, loss and curator.
-    declared : Release
-        Made by ``loss_difference_release`` with this bound.
-    w, anchor : ndarray of shape ``rows.spec.coefficient_shape``
-        The parameters that are compared; public.
-    bound : float
-        Differences are clipped to [-bound, bound]; above 0.
-
-    Returns
-    -------
-    float
-        The noisy sum; below 0 where ``w`` seems better.
-    """
+    """Release the sum of clipped loss differences; negative where ``w`` seems better."""
 
     def kernel(rows: Rows) -> NDArray[np.float64]:
         return clipped_loss_difference_sum(rows, oracle.loss, bound, w, anchor, oracle.map_blocks)

@@ -8,7 +8,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm.data.rows import Block, Rows
+from dpglm.data.rows import Block
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.rounding import sum_release
@@ -27,10 +27,8 @@ LEVELS = 40
 def magnitudes_release(
     data: DataSpec, adjacency: Adjacency, mechanism: Mechanism[V, R]
 ) -> Release[V, R]:
-    """Declare the release of counts of magnitudes.
+    """Declare the release of the histograms of magnitudes, one for each column.
 
-    Notes
-    -----
     Privacy: a row adds 1 to at most one level of each column, so it contributes at most
     ``sqrt(n_features)``, whatever its values are. Sums of whole numbers are exact. Weights are
     left out.
@@ -46,19 +44,9 @@ def magnitudes_release(
 
 
 def noisy_magnitudes(oracle: Oracle, declared: SumRelease) -> NDArray[np.float64]:
-    """Release how many entries of each column are of each order of magnitude.
+    """Release the histogram of each column's orders of magnitude, of shape (n_features, 40).
 
-    Parameters
-    ----------
-    oracle : Oracle
-        Rows and curator.
-    declared : Release
-        Made by ``magnitudes_release``.
-
-    Returns
-    -------
-    ndarray of shape (n_features, 40)
-        Zeros, and entries too small for the last level, are counted nowhere.
+    Zeros, and entries too small for the last level, are not counted.
     """
     spec = oracle.rows.spec
     size = spec.n_features * LEVELS
@@ -71,8 +59,6 @@ def noisy_magnitudes(oracle: Oracle, declared: SumRelease) -> NDArray[np.float64
         places = (first + np.maximum(levels, 0))[counted]
         return np.bincount(places, minlength=size).astype(np.float64)
 
-    def kernel(rows: Rows) -> NDArray[np.float64]:
-        return rows.sum(block_counts, oracle.map_blocks, (size,))
-
-    noisy = oracle.noisy_sum(declared, kernel, math.sqrt(spec.n_features))
+    counts = oracle.over_blocks(block_counts, size)
+    noisy = oracle.noisy_sum(declared, counts, math.sqrt(spec.n_features))
     return noisy.reshape(spec.n_features, LEVELS)

@@ -25,20 +25,7 @@ _CONSTANT = 1.0 / 3.0
 
 
 def check_data(data: DataSpec, adjacency: Adjacency) -> None:
-    """Refuse data whose second moments cannot be released, or would drown in noise.
-
-    Parameters
-    ----------
-    data : DataSpec
-        Public facts.
-    adjacency : Adjacency
-        The neighbouring relation.
-
-    Raises
-    ------
-    ValueError
-        For more than 1000 columns, intercept included, or where ``sum_rounding`` has no bound.
-    """
+    """Refuse data whose second moments cannot be released, or would drown in noise."""
     if data.n_columns > MOST_COLUMNS:
         raise ValueError(
             f"n_features must be at most {MOST_COLUMNS} with the intercept for a solver that "
@@ -48,19 +35,8 @@ def check_data(data: DataSpec, adjacency: Adjacency) -> None:
 
 
 def constant_column(data: DataSpec) -> float:
-    """Choose the value of the constant column that normalised rows get: a third of the row norm.
+    """Value of the constant column of normalised rows: a third of the row norm.
 
-    Parameters
-    ----------
-    data : DataSpec
-        Public facts.
-
-    Returns
-    -------
-    float
-
-    Notes
-    -----
     The intercept column that estimators append is as long as the longest row. Few rows are that
     long, so a shorter one leaves more of a normalised row to the features.
     """
@@ -70,40 +46,21 @@ def constant_column(data: DataSpec) -> float:
 def spectrum(
     moments: NDArray[np.float64], noise_std: float, data: DataSpec, columns: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Estimate second moments of rows along their principal directions.
+    """Estimate mean squares of rows along their principal directions, from noisy moments.
 
-    Parameters
-    ----------
-    moments : ndarray of shape (n_features + 1, n_features + 1)
-        What ``noisy_second_moments`` released with the constant ``constant_column(data)``.
-    noise_std : float
-        Standard deviation of the noise in its diagonal.
-    data : DataSpec
-        Public facts.
-    columns : int
-        How many columns to look at: ``n_features``, or one more for the constant too.
+    ``moments`` were released by ``noisy_second_moments`` with the constant
+    ``constant_column(data)`` and noise of ``noise_std`` on the diagonal; ``columns`` is
+    ``n_features``, or one more to include the constant. Returned: mean squares, of shape
+    (columns,) and above 0; directions, one in each column; and the unclipped mean squares, which
+    may be negative and whose sum is unbiased.
 
-    Returns
-    -------
-    values : ndarray of shape (columns,)
-        Mean squares along the directions, all above 0.
-    directions : ndarray of shape (columns, columns)
-        One in each column.
-    seen : ndarray of shape (columns,)
-        The same as seen through noise, which cancels in their sum; may be below 0.
-
-    Notes
-    -----
-    Eigenvalues below ``noise_std sqrt(columns)``, half of what the largest eigenvalue of noise
-    alone would be about, are raised to that: the eigenvalue clipping of Ganesh et al. (2023).
-    The last diagonal entry is a sum of ``constant^2 / |u|^2``, so it tells how long rows are.
+    Eigenvalues below ``noise_std sqrt(columns)``, about half the largest eigenvalue of noise
+    alone, are raised to it: the eigenvalue clipping of Ganesh, Haghifam, Steinke and Thakurta,
+    "Faster differentially private convex optimization via second-order methods", NeurIPS 2023,
+    section 4. The last diagonal entry is a sum of ``constant^2 / |u|^2``, so it estimates how long
+    rows are.
 
     Privacy: post-processing of released values.
-
-    References
-    ----------
-    Ganesh, Haghifam, Steinke and Thakurta, "Faster differentially private convex optimization
-    via second-order methods", NeurIPS 2023, section 4.
     """
     typical = constant_column(data) ** 2 / max(float(moments[-1, -1]), noise_std)
     seen, directions = np.linalg.eigh(moments[:columns, :columns])
