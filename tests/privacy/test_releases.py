@@ -171,9 +171,13 @@ def test_the_event_and_the_noise_are_those_of_the_formulas(case, adjacency):
 
 @every_case
 def test_only_what_sampling_amplifies_can_be_sampled(case):
-    if type(case.mechanism).__name__ in SAMPLED:
+    if type(case.mechanism).__name__ in SAMPLED or isinstance(case.event, Pure):
         declared = declare(case.mechanism, sampling_rate=0.25)
-        assert declared.event == PoissonSampled(0.25, case.event)
+        if isinstance(case.event, Pure):
+            amplified = math.log1p(0.25 * math.expm1(case.event.epsilon))
+            assert amplified <= declared.event.epsilon <= amplified * (1.0 + 1e-13)
+        else:
+            assert declared.event == PoissonSampled(0.25, case.event)
         assert declared.sensitivity == declare(case.mechanism).sensitivity
         assert declared.scale == declare(case.mechanism).scale
     else:
@@ -312,7 +316,7 @@ def test_a_mechanism_comes_back_from_json(case, adjacency):
     ("place", "value"),
     [
         ("contribution_bound", -1.0),
-        ("sampling_rate", 0.5),
+        ("sampling_rate", 1.5),
         ("mechanism", {"type": "gaussian_noise", "noise_multiplier": 1.0}),
         ("mechanism", {"type": "l2_noise", "epsilon": 0.0}),
         ("mechanism", {"type": "no_noise"}),
