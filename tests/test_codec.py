@@ -9,7 +9,7 @@ import math
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, final
+from typing import Annotated, Any, Literal, final
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dpglm._codec import decode, encode, type_name
+from dpglm._codec import Form, Format, Text, decode, encode, type_name
 from dpglm.privacy.events import Composed, Event, Gaussian, Repeated
 
 
@@ -193,6 +193,7 @@ def test_every_key_is_needed():
         {"dtype": "O", "shape": [1], "values": [1.0]},
         {"dtype": "<f8,<f8", "shape": [1], "values": [1.0]},
         {"dtype": "<f8", "shape": [1], "values": ["x"]},
+        {"dtype": "|i1", "shape": [1], "values": [300]},
         [1.0],
     ],
 )
@@ -244,6 +245,36 @@ def test_of_classes_that_were_defined_twice_the_last_one_counts():
     first, last = define(), define()
     assert type_name(first) == type_name(last)
     assert type(through_json(first(1.0), Shape)) is last
+
+
+@dataclass(frozen=True)
+class Named:
+    name_: Text
+    size: Annotated[float, Form(str, float)]
+
+
+def test_a_declaration_may_say_how_it_is_written():
+    value = Named("two\nlines", 0.5)
+    assert encode(value) == {"name": "two\nlines", "size": "0.5"}
+    assert through_json(value) == value
+    with pytest.raises(ValueError, match="size: could not convert"):
+        decode(Named, {"name": "", "size": "x"})
+
+
+def test_formats_name_other_formats_and_versions():
+    shapes = Format("shape", 3, Square, {2: "0.0"})
+    assert shapes.read(shapes.write(Square(2.0))) == Square(2.0)
+    for changes, says in (
+        ({"format": "x"}, "is not a shape: it must be an object with the format 'shape'"),
+        ({"version": 2}, r"was written by dpglm 0\.0 \(version 2 of a shape, this is 3\)"),
+        ({"version": 4}, "must have version 3, got 4"),
+        ({"version": None}, "must have version 3, got None"),
+        ({"more": 1}, r"unknown: \['more'\]"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            shapes.read({**shapes.write(Square(2.0)), **changes})
+    with pytest.raises(ValueError, match="is not a shape"):
+        shapes.read([])
 
 
 def test_a_class_that_nobody_defined_is_told():

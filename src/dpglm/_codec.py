@@ -2,14 +2,15 @@
 
 What is written: None, bool, int, float (infinite ones as ``"inf"`` and ``"-inf"``), text of one
 line, enumerations by their values, tuples, mappings with text as keys, unions, literals, arrays of
-numbers, and frozen dataclasses of these. Numbers come back bit for bit.
+numbers, and frozen dataclasses of these. Numbers come back bit for bit. A kind that is written
+otherwise says so where it is declared: ``Annotated[kind, Form(write, read)]``.
 
-A dataclass is an object with the fields that its constructor takes. Where a field is declared as an
-abstract class, the key ``"type"`` says which of its subclasses the value is: the name of a class of
-this library in lower case with underscores, of another class its module and name. Reading looks
-that up among the subclasses that exist, so the class tree is the registry, and no file can make
-anything be imported. Of classes that were defined twice, as by a cell that ran twice, the last
-one counts.
+A dataclass is an object with the fields that its constructor takes, without the underscore at the
+end of a name such as ``coef_``. Where a field is declared as an abstract class, the key ``"type"``
+names its subclass: a class of this library by its name in lower case with underscores, another
+class by its module and name. Reading looks the name up among the existing subclasses, so the class
+tree is the registry, and no file can cause an import. Of classes that were defined twice, as by a
+notebook cell that ran twice, the last one counts.
 """
 
 from __future__ import annotations
@@ -23,63 +24,44 @@ import operator
 import re
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar, final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Generic, TypeAlias, TypeVar, final
 
 import numpy as np
 
-from dpglm._json import (
-    Reader,
-    at,
-    boolean,
-    check_writable,
-    integer,
-    items,
-    line,
-    mapping,
-    mapping_of,
-    nullable,
-    number,
-    object_with,
-    shown,
-    text,
-)
+from dpglm._json import at, check_text, check_writable, shown
 from dpglm._registry import snake_case
 
-__all__ = ["decode", "encode", "type_name"]
+__all__ = [
+    "Form",
+    "Format",
+    "Text",
+    "decode",
+    "each",
+    "encode",
+    "items",
+    "line",
+    "mapping",
+    "number",
+    "type_name",
+]
 
 T = TypeVar("T")
+Way: TypeAlias = Callable[[Any], Any]
 
 _TYPE = "type"
 _PACKAGE = __name__.partition(".")[0]
 _INFINITE = {"inf": math.inf, "-inf": -math.inf}
-# What constructors raise for values that are of their types and yet make no sense.
+# What constructors raise for values that have the right types and still make no sense.
 _REFUSALS = (ArithmeticError, AttributeError, LookupError, TypeError)
 
 
 def encode(value: Any, kind: Any = None) -> Any:
-    """Write a value as JSON.
+    """Return a value as JSON; a ValueError names the place of what cannot be written.
 
-    Parameters
-    ----------
-    value : object
-        Of the kinds above.
-    kind : type, optional
-        As what it will be read; by default its own class.
+    ``kind`` is what it will be read as, by default its own class.
 
-    Returns
-    -------
-    JSON value
-        From which ``decode`` makes an equal value.
-
-    Raises
-    ------
-    ValueError
-        If a part of it cannot be written; the message names the place.
-
-    Examples
-    --------
     >>> from dpglm.problem import L2Ball
     >>> from dpglm.problem.constraints import Constraint
     >>> encode(L2Ball(2.0)), encode(L2Ball(2.0), Constraint)
@@ -90,40 +72,20 @@ def encode(value: Any, kind: Any = None) -> Any:
 
 
 def decode(kind: type[T], document: Any) -> T:
-    """Read what ``encode`` wrote.
+    """Read what ``encode`` wrote, trusting nothing in it; a ValueError names the place.
 
-    Parameters
-    ----------
-    kind : type
-        As in ``encode``. An abstract class stands for all of its subclasses.
-    document : JSON value
-        Nothing in it is trusted.
-
-    Returns
-    -------
-    object
-
-    Raises
-    ------
-    ValueError
-        If it is not such a value; the message names the place.
-
-    Examples
-    --------
     >>> from dpglm.problem.constraints import Constraint
     >>> decode(Constraint, {"type": "l2_ball", "radius": 2.0})
     L2Ball(radius=2.0)
     """
     own: Any = kind
-    read: Reader[T] = _form(own).read
-    return read(document)
+    found: T = _form(own).read(document)
+    return found
 
 
 def type_name(kind: type) -> str:
     """Return the name of a class in documents: its own attribute ``type_name``, or by its module.
 
-    Examples
-    --------
     >>> import decimal
     >>> from dpglm.privacy import ZeroConcentratedDP
     >>> type_name(ZeroConcentratedDP), type_name(decimal.Decimal)
@@ -139,15 +101,56 @@ def type_name(kind: type) -> str:
 
 @final
 @dataclass(frozen=True)
-class _Form:
+class Form:
     """How values of one kind are written and read."""
 
-    write: Callable[[Any], Any]
-    read: Reader[Any]
+    write: Way
+    read: Way
+
+
+@final
+@dataclass(frozen=True)
+class Format(Generic[T]):
+    """Files of one format and version, each holding a value of one class.
+
+    ``earlier`` maps versions that are no longer read to the release of this library that wrote
+    them.
+    """
+
+    name: str
+    version: int
+    kind: type[T]
+    earlier: Mapping[int, str] = field(default_factory=dict)
+
+    def write(self, value: T) -> dict[str, Any]:
+        """Return the document that holds a value."""
+        return {"format": self.name, "version": self.version, **encode(value, self.kind)}
+
+    def matches(self, document: Any) -> bool:
+        """Whether a document says that it has this format."""
+        return isinstance(document, Mapping) and document.get("format") == self.name
+
+    def read(self, document: Any) -> T:
+        """Read the value of a document; a ValueError names another format or version."""
+        if not self.matches(document):
+            raise ValueError(
+                f"is not a {self.name}: it must be an object with the format {self.name!r}"
+            )
+        fields = dict(document)
+        del fields["format"]
+        version = fields.pop("version", None)
+        if type(version) is int and version in self.earlier:
+            raise ValueError(
+                f"was written by dpglm {self.earlier[version]} (version {version} of a "
+                f"{self.name}, this is {self.version}): read it with that version"
+            )
+        if version != self.version:
+            raise ValueError(f"must have version {self.version}, got {shown(version)}")
+        return decode(self.kind, fields)
 
 
 @functools.cache
-def _form(kind: Any) -> _Form:
+def _form(kind: Any) -> Form:
     if kind in _PLAIN:
         return _PLAIN[kind]
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
@@ -157,46 +160,51 @@ def _form(kind: Any) -> _Form:
     if not isinstance(found, type):
         raise ValueError(f"values declared as {kind} cannot be written")
     if issubclass(found, enum.Enum):
-        return _Form(lambda value: found(value).value, lambda value: _member(found, value))
+        return Form(lambda value: found(value).value, lambda value: _member(found, value))
     if dataclasses.is_dataclass(found) and not inspect.isabstract(found):
         return _record(found)
     return _one_of((found,))
 
 
-def _record(kind: type) -> _Form:
+def _record(kind: type) -> Form:
     @functools.cache
-    def fields() -> dict[str, _Form]:
+    def fields() -> dict[str, tuple[str, Form]]:
         # When they are needed, as kinds may contain each other.
-        hints = typing.get_type_hints(kind)
-        return {one.name: _form(hints[one.name]) for one in dataclasses.fields(kind) if one.init}
+        hints = typing.get_type_hints(kind, include_extras=True)
+        names = [one.name for one in dataclasses.fields(kind) if one.init]
+        return {name.rstrip("_"): (name, _form(hints[name])) for name in names}
 
     def write(value: Any) -> dict[str, Any]:
         if type(value) is not kind:
             raise ValueError(f"must be a {kind.__qualname__}, got {shown(value)}")
-        found = {}
-        for name, form in fields().items():
-            with at(name):
-                found[name] = form.write(getattr(value, name))
-        return found
+        return each(
+            (key, form.write, getattr(value, name)) for key, (name, form) in fields().items()
+        )
 
     def read(document: Any) -> Any:
-        readers = {name: form.read for name, form in fields().items()}
-        found = object_with(readers, f"a {type_name(kind)}")(document)
+        found, own = mapping(document), fields()
+        if found.keys() != own.keys():
+            lacking, odd = sorted(own.keys() - found.keys()), sorted(found.keys() - own.keys())
+            raise ValueError(
+                f"a {type_name(kind).lstrip('_')} must have the keys {', '.join(own)}; missing: "
+                f"{shown(lacking)}, unknown: {shown(odd)}"
+            )
+        values = each((key, form.read, found[key]) for key, (_, form) in own.items())
         try:
-            return kind(**found)
+            return kind(**{name: values[key] for key, (name, _) in own.items()})
         except _REFUSALS as error:
             raise ValueError(f"makes no {type_name(kind)}: {error}") from error
 
-    return _Form(write, read)
+    return Form(write, read)
 
 
-def _one_of(bases: tuple[type, ...]) -> _Form:
+def _one_of(bases: tuple[type, ...]) -> Form:
     """Write a value with the name of its class, which is one of these or below them."""
+    names = " or ".join(base.__qualname__ for base in bases)
 
     def write(value: Any) -> dict[str, Any]:
         kind = type(value)
         if not isinstance(value, bases) or not dataclasses.is_dataclass(kind):
-            names = " or ".join(base.__qualname__ for base in bases)
             raise ValueError(f"must be a {names} that is a dataclass, to be written, got {value!r}")
         found: dict[str, Any] = _form(kind).write(value)
         if _TYPE in found:
@@ -209,7 +217,6 @@ def _one_of(bases: tuple[type, ...]) -> _Form:
             name = line(found.pop(_TYPE, None))
         known = {type_name(one): one for base in bases for one in _concrete(base)}
         if name not in known:
-            names = " or ".join(base.__qualname__ for base in bases)
             advice = f": import {name.rpartition('.')[0]} first" if "." in name else ""
             raise ValueError(
                 f"type must be one of {sorted(known)}, got {shown(name)}, which no {names} is "
@@ -217,7 +224,7 @@ def _one_of(bases: tuple[type, ...]) -> _Form:
             )
         return _form(known[name]).read(found)
 
-    return _Form(write, read)
+    return Form(write, read)
 
 
 def _concrete(base: type) -> Iterator[type]:
@@ -228,7 +235,7 @@ def _concrete(base: type) -> Iterator[type]:
         yield from _concrete(one)
 
 
-def _union(arms: tuple[Any, ...]) -> _Form:
+def _union(arms: tuple[Any, ...]) -> Form:
     """Write None, one of several classes, or else a value of the first kind that takes it."""
     others = [arm for arm in arms if arm is not types.NoneType]
     # An integer is a float as well.
@@ -240,13 +247,16 @@ def _union(arms: tuple[Any, ...]) -> _Form:
         form = _one_of(tuple(classes))
     else:
         forms = [_form(arm) for arm in others]
-        form = _Form(_first([one.write for one in forms]), _first([one.read for one in forms]))
+        form = Form(_first([one.write for one in forms]), _first([one.read for one in forms]))
     if len(others) == len(arms):
         return form
-    return _Form(lambda value: None if value is None else form.write(value), nullable(form.read))
+    return Form(
+        lambda value: None if value is None else form.write(value),
+        lambda value: None if value is None else form.read(value),
+    )
 
 
-def _first(ways: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any]:
+def _first(ways: Sequence[Way]) -> Way:
     def convert(value: Any) -> Any:
         reasons = []
         for way in ways:
@@ -259,42 +269,42 @@ def _first(ways: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any]:
     return convert
 
 
-def _tuple(kinds: tuple[Any, ...]) -> _Form:
+def _tuple(kinds: tuple[Any, ...]) -> Form:
     if len(kinds) == 2 and kinds[1] is ...:
         form = _form(kinds[0])
-        write, read = items(form.write), items(form.read)
-        return _Form(lambda value: list(write(value)), read)
+        write = items(form.write)
+        return Form(lambda value: list(write(value)), items(form.read))
     forms = [_form(kind) for kind in kinds]
 
-    def each(ways: Sequence[Callable[[Any], Any]], value: Any) -> tuple[Any, ...]:
+    def convert(ways: Sequence[Way], value: Any) -> list[Any]:
         if not isinstance(value, list | tuple) or len(value) != len(ways):
             raise ValueError(f"must be an array of {len(ways)} values, got {shown(value)}")
-        found = []
-        for position, (way, entry) in enumerate(zip(ways, value, strict=True)):
-            with at(position):
-                found.append(way(entry))
-        return tuple(found)
+        return list(each(zip(range(len(ways)), ways, value, strict=True)).values())
 
-    return _Form(
-        lambda value: list(each([one.write for one in forms], value)),
-        lambda value: each([one.read for one in forms], value),
+    return Form(
+        lambda value: convert([one.write for one in forms], value),
+        lambda value: tuple(convert([one.read for one in forms], value)),
     )
 
 
-def _mapping(kinds: tuple[Any, ...]) -> _Form:
+def _mapping(kinds: tuple[Any, ...]) -> Form:
     key, form = kinds[0], _form(kinds[1])
     if key is not str:
         raise ValueError(f"mappings must have text as keys, to be written, got {key}")
-    return _Form(mapping_of(form.write), mapping_of(form.read))
+
+    def convert(way: Way) -> Way:
+        return lambda value: each((name, way, one) for name, one in mapping(value).items())
+
+    return Form(convert(form.write), convert(form.read))
 
 
-def _literal(values: tuple[Any, ...]) -> _Form:
+def _literal(values: tuple[Any, ...]) -> Form:
     def check(value: Any) -> Any:
         if not any(type(value) is type(one) and value == one for one in values):
             raise ValueError(f"must be one of {list(values)}, got {shown(value)}")
         return value
 
-    return _Form(check, check)
+    return Form(check, check)
 
 
 def _member(kind: Any, value: Any) -> Any:
@@ -305,29 +315,77 @@ def _member(kind: Any, value: Any) -> Any:
     raise ValueError(f"must be one of {[one.value for one in members]}, got {shown(value)}")
 
 
-def _array(arguments: tuple[Any, ...]) -> _Form:
-    def write(value: Any) -> dict[str, Any]:
-        array = np.asarray(value)
-        if array.dtype.kind not in "biuf":
-            raise ValueError(f"must be an array of numbers, got one of {array.dtype}")
-        flat = array.ravel().tolist()
-        if array.dtype.kind == "f":
-            flat = [_float(one) for one in flat]
-        return {"dtype": array.dtype.str, "shape": list(array.shape), "values": flat}
-
-    def read(document: Any) -> Any:
-        found = object_with({"dtype": line, "shape": items(integer), "values": _VALUES})(document)
-        values, shape = found["values"], found["shape"]
-        if re.fullmatch(r"[<>|][biuf][1248]", found["dtype"]) is None:
-            raise ValueError(f"must be of a type of numbers, got {shown(found['dtype'])}")
-        if min(shape, default=0) < 0 or math.prod(shape) != len(values):
-            raise ValueError(f"must have as many values as shape {shown(shape)}, got {len(values)}")
-        return np.array(values, dtype=found["dtype"]).reshape(shape)
-
-    return _Form(write, read)
+def each(parts: Iterable[tuple[Any, Way, Any]]) -> dict[Any, Any]:
+    """Convert parts of a value, each a place, a way to convert it, and itself."""
+    found = {}
+    for place, way, part in parts:
+        # A context manager for each number of a long array would take most of the time.
+        try:
+            found[place] = way(part)
+        except ValueError:
+            with at(place):
+                raise
+    return found
 
 
-def _float(value: Any) -> float | str:
+def items(way: Callable[[Any], T]) -> Callable[[Any], tuple[T, ...]]:
+    """Return a reader of arrays, which reads each entry in one way; errors name the position."""
+
+    def convert(value: Any) -> tuple[T, ...]:
+        if not isinstance(value, list | tuple):
+            raise ValueError(f"must be an array, got {shown(value)}")
+        return tuple(each((place, way, one) for place, one in enumerate(value)).values())
+
+    return convert
+
+
+def mapping(value: Any) -> dict[str, Any]:
+    """Read an object with any keys."""
+    if not isinstance(value, Mapping):
+        raise ValueError(f"must be an object, got {shown(value)}")
+    return dict(value)
+
+
+def text(value: Any) -> str:
+    """Read text."""
+    if not isinstance(value, str):
+        raise ValueError(f"must be text, got {shown(value)}")
+    return check_text(value)
+
+
+def line(value: Any) -> str:
+    """Read text of one line: where it is shown it cannot pose as further lines."""
+    if len(text(value).splitlines()) > 1:
+        raise ValueError(f"must be one line of text, got {shown(value)}")
+    return text(value)
+
+
+def boolean(value: Any) -> bool:
+    """Read true or false."""
+    if not isinstance(value, bool):
+        raise ValueError(f"must be true or false, got {shown(value)}")
+    return value
+
+
+def integer(value: Any) -> int:
+    """Read an integer."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"must be an integer, got {shown(value)}")
+    return value
+
+
+def number(value: Any) -> float:
+    """Read a finite number, as a float."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"must be a finite number, got {shown(value)}")
+    return float(value)
+
+
+def _read_float(value: Any) -> float:
+    return _INFINITE[value] if isinstance(value, str) and value in _INFINITE else number(value)
+
+
+def _write_float(value: Any) -> float | str:
     if isinstance(value, bool | np.bool_) or not isinstance(value, float | int | np.number):
         raise ValueError(f"must be a number, got {shown(value)}")
     found = float(value)
@@ -336,37 +394,76 @@ def _float(value: Any) -> float | str:
     return found if math.isfinite(found) else str(found)
 
 
-def _read_float(value: Any) -> float:
-    return _INFINITE[value] if isinstance(value, str) and value in _INFINITE else number(value)
-
-
-def _integer(value: Any) -> int:
+def _write_integer(value: Any) -> int:
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
         raise ValueError(f"must be an integer, got {shown(value)}")
-    return integer(operator.index(value))
+    return operator.index(value)
 
 
-def _json_value(value: Any) -> Any:
+def _write_json(value: Any) -> Any:
     check_writable(value)
+    return _plain(value)
+
+
+def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {text(key): _json_value(entry) for key, entry in value.items()}
+        return {text(key): _plain(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [_json_value(entry) for entry in value]
+        return [_plain(entry) for entry in value]
     if value is None or isinstance(value, str | bool | int | float):
         return value
     raise ValueError(f"must be a JSON value, got {shown(value)}")
 
 
-_VALUES = items(lambda value: value if isinstance(value, bool | int) else _read_float(value))
-_PLAIN: dict[Any, _Form] = {
-    Any: _Form(_json_value, lambda value: value),
-    types.NoneType: _Form(_literal((None,)).write, _literal((None,)).read),
-    bool: _Form(lambda value: boolean(bool(value) if type(value) is np.bool_ else value), boolean),
-    int: _Form(_integer, integer),
-    float: _Form(_float, _read_float),
-    str: _Form(line, line),
+_SCALAR = Form(
+    lambda value: _write_float(value) if isinstance(value, float) else value,
+    lambda value: value if isinstance(value, bool | int) else _read_float(value),
+)
+
+
+@final
+@dataclass(frozen=True)
+class _Array:
+    """An array of numbers as it is written."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    values: tuple[Annotated[Any, _SCALAR], ...]
+
+
+def _write_array(value: Any) -> Any:
+    array = np.asarray(value)
+    if array.dtype.kind not in "biuf":
+        raise ValueError(f"must be an array of numbers, got one of {array.dtype}")
+    return encode(_Array(array.dtype.str, array.shape, tuple(array.ravel().tolist())))
+
+
+def _read_array(document: Any) -> Any:
+    found = decode(_Array, document)
+    if re.fullmatch(r"[<>|][biuf][1248]", found.dtype) is None:
+        raise ValueError(f"must be of a type of numbers, got {shown(found.dtype)}")
+    size = len(found.values)
+    if min(found.shape, default=0) < 0 or math.prod(found.shape) != size:
+        raise ValueError(f"must have as many values as shape {shown(found.shape)}, got {size}")
+    try:
+        return np.array(found.values, dtype=found.dtype).reshape(found.shape)
+    except OverflowError as error:
+        raise ValueError(f"must have values of type {found.dtype}: {error}") from error
+
+
+Text: TypeAlias = Annotated[str, Form(text, text)]
+"""Text of any number of lines."""
+
+_PLAIN: dict[Any, Form] = {
+    Any: Form(_write_json, lambda value: value),
+    types.NoneType: _literal((None,)),
+    bool: Form(lambda value: boolean(bool(value) if type(value) is np.bool_ else value), boolean),
+    int: Form(_write_integer, integer),
+    float: Form(_write_float, _read_float),
+    str: Form(line, line),
 }
-_GENERIC: dict[Any, Callable[[tuple[Any, ...]], _Form]] = {
+_GENERIC: dict[Any, Callable[[tuple[Any, ...]], Form]] = {
+    Annotated: operator.itemgetter(1),
     typing.Union: _union,
     types.UnionType: _union,
     typing.Literal: _literal,
@@ -374,5 +471,5 @@ _GENERIC: dict[Any, Callable[[tuple[Any, ...]], _Form]] = {
     Sequence: lambda kinds: _tuple((*kinds, ...)),
     Mapping: _mapping,
     dict: _mapping,
-    np.ndarray: _array,
+    np.ndarray: lambda _: Form(_write_array, _read_array),
 }

@@ -84,8 +84,8 @@ class LookingFirst:
     def __call__(self, ledger, token):
         contents = ledger.contents()
         self.all.wait()
-        charge = contents.terms.rule.charge(EVENT, contents.terms.adjacency, None)
-        if not contents.terms.rule.allows([*contents.charges, charge]):
+        charge = contents.terms.filter.charge(EVENT, contents.terms.adjacency, None)
+        if not contents.terms.filter.allows([*contents.charges, charge]):
             raise BudgetExceededError("too much")
         with writing(ledger.path) as connection:
             number = len(read(connection))

@@ -20,6 +20,7 @@ from dpglm import (
     Ridge,
     ZeroConcentratedDP,
 )
+from dpglm._codec import decode
 from dpglm.certificate.certificate import Certificate
 from dpglm.exceptions import BudgetExceededError, LedgerError
 from dpglm.ledger import LedgerReference
@@ -226,7 +227,7 @@ class TestCertificate:
     def test_a_bad_reference_is_refused(self, bad):
         message = "a ledger_reference must have the keys|number must be an integer|be an object"
         with pytest.raises(ValueError, match=message):
-            LedgerReference.from_dict(bad)
+            decode(LedgerReference, bad)
 
     def test_says_what_was_fitted(self, ledger):
         logistic(ledger=ledger).fit(*data())

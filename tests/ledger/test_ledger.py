@@ -13,7 +13,7 @@ from dpglm._json import canonical_json
 from dpglm.exceptions import BudgetExceededError, LedgerError
 from dpglm.ledger import LedgerContents
 from dpglm.ledger.ledger import as_ledger
-from dpglm.ledger.store import writing
+from dpglm.ledger.store import Record, writing
 from dpglm.privacy import Adjacency, Composed, Gaussian, PoissonSampled, Repeated, spent
 
 BUDGET = ApproximateDP(1.0, 1e-6)
@@ -315,6 +315,46 @@ def rechained(document):
         text = f"{before}\n{canonical_json(one['record'])}"
         before = one["digest"] = hashlib.sha256(text.encode()).hexdigest()
     return document
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"digest": "0" * 64}, "digest must not be in the record"),
+        ({"delta": "inf"}, "delta must be a finite number, got 'inf'"),
+        ({"delta": -1.0}, "delta: amount must be"),
+        ({"charge": {"mu": "inf"}}, r"charge\.mu must be a finite number, got 'inf'"),
+        ({"charge": {"mu": 1e200}}, r"charge\.mu: amount must be .* at most 1e\+100"),
+        ({"charge": {"mu": -1.0}}, r"charge\.mu: amount must be"),
+        ({"charge": 3}, "charge must be an object"),
+        ({"number": "1"}, "number must be an integer"),
+        ({"event": {"type": "nothing"}}, "event: type must be one of"),
+        ({"more": 1}, r"unknown: \['more'\]"),
+    ],
+)
+def test_a_forged_entry_in_a_consistent_chain_is_refused_by_its_field(used, changes, says):
+    document = used.export()
+    document["records"][2]["record"].update(changes)
+    with pytest.raises(LedgerError, match=says):
+        LedgerContents.from_dict(rechained(document))
+
+
+def test_a_ledger_of_a_known_text_is_read_and_written_the_same():
+    """What is hashed may never change: the texts of ledgers that are in use."""
+    terms = (
+        '{"adjacency":"zero_out","created":"2026-01-01T00:00:00.000000+00:00","data":"people",'
+        '"filter":{"budget":{"delta":1e-06,"epsilon":1.0,"type":"approximate_dp"},"order":22,'
+        '"type":"renyi"},"fingerprint":null,"format":"dpglm ledger","id":"a","version":1}'
+    )
+    entry = (
+        '{"charge":{"divergence":0.0275},"delta":null,"event":{"events":[{"count":3,"event":'
+        '{"noise_multiplier":40.0,"type":"gaussian"},"type":"repeated"}],"type":"composed"},'
+        '"id":"b","number":1,"time":"2026-01-01T00:00:00.000000+00:00","version":"0.1.0",'
+        '"what":"mean","who":"somebody"}'
+    )
+    contents = LedgerContents.from_records([Record(terms, ""), Record(entry, "")])
+    assert canonical_json(contents.terms.to_dict()) == terms
+    assert canonical_json(contents.entries[0].to_dict()) == entry
 
 
 class TestExport:

@@ -9,14 +9,14 @@ import os
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self, TypeVar, final
+from typing import Any, TypeVar, final
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dpglm._codec import decode, encode
+from dpglm._codec import Format, decode
 from dpglm._html import card
-from dpglm._json import at, check_kind, in_file, load
+from dpglm._json import at, in_file, load
 from dpglm._validation import check_real
 from dpglm._words import rounded_up
 from dpglm.certificate import statement
@@ -38,6 +38,7 @@ from dpglm.problem import Problem
 from dpglm.solvers.base import Plan, Solution
 
 __all__ = [
+    "FORMAT",
     "NO_LOSS",
     "Certificate",
     "PublicFact",
@@ -50,9 +51,6 @@ __all__ = [
 
 T = TypeVar("T")
 
-_FORMAT = "dpglm certificate"
-_VERSION = 4
-_EARLIER = {3: "0.1"}
 _MOST_PLANS, _MOST_VALUES = 500, 1_000_000
 NO_LOSS = "none"
 """Loss of a fit that learned a map of rows, and no model."""
@@ -259,10 +257,10 @@ class Certificate:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values from which ``from_dict`` makes an equal certificate."""
-        return {"format": _FORMAT, "version": _VERSION, **encode(self)}
+        return FORMAT.write(self)
 
-    @classmethod
-    def from_dict(cls, document: Mapping[str, Any]) -> Self:
+    @staticmethod
+    def from_dict(document: Mapping[str, Any]) -> Certificate:
         """Read back what ``to_dict`` returned.
 
         Parameters
@@ -280,15 +278,14 @@ class Certificate:
             If a key is missing or unknown, or a value is not of its kind. Whether the values
             belong together is for ``dpglm.certificate.verify`` to say.
         """
-        fields = check_kind(document, _FORMAT, _VERSION, _EARLIER)
-        return decode(cls, {key: fields[key] for key in fields.keys() - {"format", "version"}})
+        return FORMAT.read(document)
 
     def to_json(self, path: str | os.PathLike[str]) -> None:
         """Write the certificate as a JSON file, whole or not at all."""
         write_json(path, self.to_dict())
 
-    @classmethod
-    def from_json(cls, path: str | os.PathLike[str]) -> Self:
+    @staticmethod
+    def from_json(path: str | os.PathLike[str]) -> Certificate:
         """Read a certificate that ``to_json`` wrote.
 
         Raises
@@ -297,7 +294,11 @@ class Certificate:
             If the file is not a certificate, or a value in it is not of its kind.
         """
         with in_file(path):
-            return cls.from_dict(load(path))
+            return FORMAT.read(load(path))
+
+
+FORMAT = Format("dpglm certificate", 4, Certificate, {3: "0.1"})
+"""The format of certificates."""
 
 
 def certify(

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self, final
 
+from dpglm._codec import Format
 from dpglm._html import card
-from dpglm._json import canonical_json, check_kind, integer, items, mapping, object_with, text
+from dpglm._json import canonical_json
 from dpglm.exceptions import LedgerError
 from dpglm.ledger.entry import LedgerEntry, LedgerReference, LedgerTerms
 from dpglm.ledger.filters import Charge
@@ -19,14 +20,22 @@ __all__ = ["LedgerContents", "numbers_in_words"]
 # A recomputed price may differ in its last digits between machines and versions.
 _SAME_PRICE = 1e-6
 _MOST_SHOWN = 20
-_FORMAT, _VERSION = "dpglm ledger export", 1
-_READ = object_with(
-    {
-        "format": text,
-        "version": integer,
-        "records": items(object_with({"record": mapping, "digest": text})),
-    }
-)
+
+
+@final
+@dataclass(frozen=True)
+class _ExportedRecord:
+    record: Mapping[str, Any]
+    digest: str
+
+
+@final
+@dataclass(frozen=True)
+class _Export:
+    records: tuple[_ExportedRecord, ...]
+
+
+_FORMAT = Format("dpglm ledger export", 1, _Export)
 
 
 @final
@@ -82,15 +91,15 @@ class LedgerContents:
         Privacy: no odometer. Read at a moment that results have chosen, the true loss may be
         larger: ``spent_at_any_time`` bounds it.
         """
-        return self.terms.rule.spent(self.charges)
+        return self.terms.filter.spent(self.charges)
 
     def spent_at_any_time(self) -> dict[str, float]:
         """Bound what was spent, as (epsilon, delta), also where results chose when to look."""
-        return self.terms.rule.spent_at_any_time(self.charges)
+        return self.terms.filter.spent_at_any_time(self.charges)
 
     def left(self) -> dict[str, float]:
         """Say in the filter's own quantities what may still be spent: mu, for example."""
-        return self.terms.rule.left(self.charges)
+        return self.terms.filter.left(self.charges)
 
     def _repr_html_(self) -> str:
         terms, latest = self.terms, self.entries[-_MOST_SHOWN:]
@@ -103,7 +112,7 @@ class LedgerContents:
         return card(
             f"Privacy ledger for {terms.data}",
             [
-                ("budget", terms.rule.budget),
+                ("budget", terms.filter.budget),
                 ("spent, the end fixed in advance", numbers_in_words(self.spent())),
                 ("spent, whenever one looks", numbers_in_words(self.spent_at_any_time())),
                 ("left", numbers_in_words(self.left())),
@@ -115,8 +124,8 @@ class LedgerContents:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values from which ``from_dict`` makes equal contents."""
-        records = [{"record": one.document, "digest": one.digest} for one in self.records]
-        return {"format": _FORMAT, "version": _VERSION, "records": records}
+        records = (_ExportedRecord(one.document, one.digest) for one in self.records)
+        return _FORMAT.write(_Export(tuple(records)))
 
     @classmethod
     def from_dict(cls, document: Any) -> Self:
@@ -128,8 +137,8 @@ class LedgerContents:
             If it is no export of a ledger, or was changed.
         """
         try:
-            listed = _READ(check_kind(document, _FORMAT, _VERSION))["records"]
-            records = [Record(canonical_json(one["record"]), one["digest"]) for one in listed]
+            listed = _FORMAT.read(document).records
+            records = [Record(canonical_json(one.record), one.digest) for one in listed]
         except ValueError as error:
             raise LedgerError(f"this is no export of a ledger: {error}") from error
         check_chain(records)
@@ -156,15 +165,15 @@ class LedgerContents:
         if len({entry.id for entry in self.entries}) < len(self.entries):
             found.append("several entries have the same id")
         # Charges that are no charges cannot be added up.
-        if not any(found) and not self.terms.rule.allows(self.charges):
-            found.append(f"more was spent than the budget of {self.terms.rule.budget!r}")
+        if not any(found) and not self.terms.filter.allows(self.charges):
+            found.append(f"more was spent than the budget of {self.terms.filter.budget!r}")
         found += [self._problem_of_reference(reference) for reference in references]
         return tuple(problem for problem in found if problem is not None)
 
     def _problem_of_price(self, entry: LedgerEntry) -> str | None:
         terms = self.terms
         try:
-            price = terms.rule.charge(entry.event, terms.adjacency, entry.delta)
+            price = terms.filter.charge(entry.event, terms.adjacency, entry.delta)
         except (ArithmeticError, ValueError) as error:
             return f"entry {entry.number} has no price: {error}"
         if set(price) == set(entry.charge) and all(

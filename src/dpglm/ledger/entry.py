@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Self, final
+from typing import Annotated, Any, Self, TypeAlias, final
 
-from dpglm._codec import decode
-from dpglm._json import (
-    at,
-    check_kind,
-    choice,
-    integer,
-    line,
-    mapping_of,
-    nullable,
-    number,
-    object_with,
-)
+from dpglm._codec import Form, Format, decode, encode, number
 from dpglm._validation import check_real
 from dpglm.exceptions import LedgerError
-from dpglm.ledger.filters import PrivacyFilter, filter_from_dict
+from dpglm.ledger.filters import PrivacyFilter
 from dpglm.ledger.store import Record
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.events import Event, event_from_dict
+from dpglm.privacy.events import Event
 
-__all__ = ["LedgerEntry", "LedgerReference", "LedgerTerms", "spent_by"]
+__all__ = ["LedgerEntry", "LedgerReference", "LedgerTerms", "Spend"]
 
-_FORMAT, _VERSION = "dpglm ledger", 1
-_LARGEST = 1e100
+Amount: TypeAlias = Annotated[
+    float, Form(number, lambda value: check_real("amount", number(value), least=0.0, most=1e100))
+]
+"""A number whose square is a number too."""
 
 
 @final
@@ -45,7 +35,7 @@ class LedgerTerms:
         Public mark of its version.
     adjacency : Adjacency
         The relation of everything in the ledger.
-    rule : PrivacyFilter
+    filter : PrivacyFilter
         How spends add up, with the budget.
     id : str
         Random; tells ledgers of one name apart.
@@ -56,22 +46,13 @@ class LedgerTerms:
     data: str
     fingerprint: str | None
     adjacency: Adjacency
-    rule: PrivacyFilter
+    filter: PrivacyFilter
     id: str
     created: str
 
     def to_dict(self) -> dict[str, Any]:
         """Return the ledger's first record."""
-        return {
-            "format": _FORMAT,
-            "version": _VERSION,
-            "data": self.data,
-            "fingerprint": self.fingerprint,
-            "adjacency": self.adjacency.value,
-            "filter": self.rule.to_dict(),
-            "id": self.id,
-            "created": self.created,
-        }
+        return _TERMS.write(self)
 
     def reference(self, entry: LedgerEntry) -> LedgerReference:
         """Say where an entry stands, for a certificate."""
@@ -85,15 +66,15 @@ class LedgerTerms:
         LedgerError
             If one is not.
         """
-        quantities = set(self.rule.left([]))
+        quantities = set(self.filter.left([]))
         for place, charge in enumerate(charges, start=1):
             if set(charge) != quantities:
                 raise LedgerError(
                     f"entry {place} must be charged in {sorted(quantities)}, got {sorted(charge)}"
                 )
 
-    @classmethod
-    def from_record(cls, record: Record) -> Self:
+    @staticmethod
+    def from_record(record: Record) -> LedgerTerms:
         """Read back the ledger's first record.
 
         Raises
@@ -102,11 +83,12 @@ class LedgerTerms:
             If it is not that of a ledger.
         """
         try:
-            fields = _TERMS(check_kind(record.document, _FORMAT, _VERSION))
+            return _TERMS.read(record.document)
         except ValueError as error:
             raise LedgerError(f"the first record is not that of a ledger: {error}") from error
-        del fields["format"], fields["version"]
-        return cls(rule=fields.pop("filter"), **fields)
+
+
+_TERMS = Format("dpglm ledger", 1, LedgerTerms)
 
 
 @final
@@ -146,19 +128,19 @@ class LedgerEntry:
     who: str
     what: str
     event: Event
-    delta: float | None
-    charge: Mapping[str, float]
+    delta: Amount | None
+    charge: Mapping[str, Amount]
     version: str
     digest: str
     label: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record, without the digest; without the label, if there is none."""
-        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        fields: dict[str, Any] = encode(self)
         del fields["digest"]
         if self.label is None:
             del fields["label"]
-        return {**fields, "event": self.event.to_dict(), "charge": dict(self.charge)}
+        return fields
 
     @classmethod
     def from_record(cls, record: Record) -> Self:
@@ -169,9 +151,11 @@ class LedgerEntry:
         LedgerError
             If it is not that of an entry.
         """
+        fields = record.document
         try:
-            # Entries that nobody named have no label, as in ledgers from before there were any.
-            return cls(**_ENTRY({"label": None, **record.document}), digest=record.digest)
+            if "digest" in fields:
+                raise ValueError("digest must not be in the record that it is made of")
+            return decode(cls, {"label": None, **fields, "digest": record.digest})
         except ValueError as error:
             raise LedgerError(f"an entry is not that of a ledger: {error}") from error
 
@@ -201,17 +185,6 @@ class LedgerReference:
     entry: str
     digest: str
 
-    @classmethod
-    def from_dict(cls, document: Any) -> Self:
-        """Read back what ``dataclasses.asdict`` wrote.
-
-        Raises
-        ------
-        ValueError
-            If a key is missing or unknown, or a value is not of its kind.
-        """
-        return decode(cls, document)
-
     def describe(self) -> str:
         """One plain-English sentence saying where the fit is recorded."""
         return (
@@ -220,53 +193,19 @@ class LedgerReference:
         )
 
 
-def spent_by(record: Record) -> tuple[str, dict[str, float]]:
-    """Read id and charge of an entry, and nothing else of it.
+@final
+@dataclass(frozen=True)
+class Spend:
+    """Id and charge of an entry, read without the rest of it."""
 
-    Raises
-    ------
-    LedgerError
-        If it is not that of an entry.
-    """
-    document = record.document
-    try:
-        with at("id"):
-            own_id = line(document.get("id"))
-        with at("charge"):
-            return own_id, _CHARGE(document.get("charge"))
-    except ValueError as error:
-        raise LedgerError(f"an entry is not that of a ledger: {error}") from error
+    id: str
+    charge: Mapping[str, Amount]
 
-
-def _amount(value: Any) -> float:
-    """Read a charge, whose square is a number too."""
-    return check_real("charge", number(value), least=0.0, most=_LARGEST)
-
-
-_CHARGE = mapping_of(_amount)
-_TERMS = object_with(
-    {
-        "format": line,
-        "version": integer,
-        "data": line,
-        "fingerprint": nullable(line),
-        "adjacency": choice(Adjacency),
-        "filter": filter_from_dict,
-        "id": line,
-        "created": line,
-    }
-)
-_ENTRY = object_with(
-    {
-        "number": integer,
-        "id": line,
-        "time": line,
-        "who": line,
-        "what": line,
-        "event": event_from_dict,
-        "delta": nullable(number),
-        "charge": _CHARGE,
-        "version": line,
-        "label": nullable(line),
-    }
-)
+    @classmethod
+    def from_record(cls, record: Record) -> Self:
+        """Read the two from an entry's record."""
+        fields = record.document
+        try:
+            return decode(cls, {name: fields.get(name) for name in ("id", "charge")})
+        except ValueError as error:
+            raise LedgerError(f"an entry is not that of a ledger: {error}") from error

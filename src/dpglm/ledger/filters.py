@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import abc
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, TypeAlias, final
+from typing import Annotated, Any, ClassVar, TypeAlias, final
 
-from dpglm._json import Reader, integer, nullable, tagged
+from dpglm._codec import Form, decode, encode
 from dpglm._validation import check_integer, check_one_of, check_real
 from dpglm.ledger.dominating import dominating_mu
 from dpglm.ledger.odometer import USUAL_DELTA, brackets
@@ -21,7 +21,6 @@ from dpglm.privacy.budget import ApproximateDP, PrivacyBudget, budget_from_dict
 from dpglm.privacy.events import Event
 
 __all__ = [
-    "FILTERS",
     "BasicFilter",
     "Charge",
     "GaussianFilter",
@@ -33,6 +32,9 @@ __all__ = [
 
 Charge: TypeAlias = Mapping[str, float]
 """What one event costs, in the filter's own quantities."""
+
+_TypedBudget: TypeAlias = Annotated[ApproximateDP, Form(PrivacyBudget.to_dict, budget_from_dict)]
+"""Written with its type, as the budgets of all filters are."""
 
 _ROUNDING = 1.0 + 1e-12
 _MOST_ORDERS = 10_000
@@ -108,9 +110,11 @@ class PrivacyFilter(abc.ABC):
     def left(self, charges: Sequence[Charge]) -> dict[str, float]:
         """Say in the filter's own quantities what may still be charged."""
 
-    @abc.abstractmethod
+    @final
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values from which ``filter_from_dict`` makes an equal filter."""
+        document: dict[str, Any] = encode(self, PrivacyFilter)
+        return document
 
 
 @final
@@ -144,6 +148,8 @@ class GaussianFilter(PrivacyFilter):
     (0.5, True)
     """
 
+    type_name: ClassVar[str] = "gaussian"
+
     budget: PrivacyBudget
 
     def __post_init__(self) -> None:
@@ -175,9 +181,6 @@ class GaussianFilter(PrivacyFilter):
         largest, total = self.budget.gdp_mu(), _total_mu(charges)
         return {"mu": math.sqrt(max(0.0, (largest - total) * (largest + total))) / _ROUNDING}
 
-    def to_dict(self) -> dict[str, Any]:
-        return {"type": "gaussian", "budget": self.budget.to_dict()}
-
 
 @final
 @dataclass(frozen=True)
@@ -206,7 +209,9 @@ class RenyiFilter(PrivacyFilter):
     0.0275
     """
 
-    budget: ApproximateDP
+    type_name: ClassVar[str] = "renyi"
+
+    budget: _TypedBudget
     order: int
 
     def __post_init__(self) -> None:
@@ -258,9 +263,6 @@ class RenyiFilter(PrivacyFilter):
     def left(self, charges: Sequence[Charge]) -> dict[str, float]:
         return {"divergence": _difference(self.limit, charges, "divergence")}
 
-    def to_dict(self) -> dict[str, Any]:
-        return {"type": "renyi", "budget": self.budget.to_dict(), "order": self.order}
-
 
 @final
 @dataclass(frozen=True)
@@ -291,7 +293,9 @@ class BasicFilter(PrivacyFilter):
     ({'epsilon': 0.1, 'delta': 0.0}, True, False)
     """
 
-    budget: ApproximateDP
+    type_name: ClassVar[str] = "basic"
+
+    budget: _TypedBudget
 
     def __post_init__(self) -> None:
         _checked(self.budget, "basic")
@@ -320,15 +324,13 @@ class BasicFilter(PrivacyFilter):
     def left(self, charges: Sequence[Charge]) -> dict[str, float]:
         return {name: _difference(limit, charges, name) for name, limit in self._limits()}
 
-    def to_dict(self) -> dict[str, Any]:
-        return {"type": "basic", "budget": self.budget.to_dict()}
-
     def _limits(self) -> tuple[tuple[str, float], ...]:
         return (("epsilon", self.budget.epsilon), ("delta", self.budget.delta))
 
 
-FILTERS = ("gaussian", "renyi", "basic")
-"""Names of the filters."""
+_FILTERS: dict[str, Callable[..., PrivacyFilter]] = {
+    kind.type_name: kind for kind in (GaussianFilter, RenyiFilter, BasicFilter)
+}
 
 
 def make_filter(name: str, budget: PrivacyBudget, order: int | None = None) -> PrivacyFilter:
@@ -358,14 +360,13 @@ def make_filter(name: str, budget: PrivacyBudget, order: int | None = None) -> P
     >>> make_filter("renyi", ApproximateDP(1.0, 1e-6)).to_dict()["order"]
     22
     """
-    check_one_of("filter", name, FILTERS)
+    check_one_of("filter", name, list(_FILTERS))
     if order is not None and name != "renyi":
         raise ValueError(f"order must be None for a {name} filter, got {order!r}")
     if name == "renyi" and order is None and isinstance(budget, ApproximateDP) and budget.delta:
         limits = ((_largest_divergence(budget, a) / a, a) for a in range(2, _MOST_ORDERS))
         order = max(limits)[1]
-    extra = {} if name != "renyi" else {"order": order}
-    return filter_from_dict({"type": name, "budget": budget.to_dict(), **extra})
+    return _FILTERS[name](budget, order) if name == "renyi" else _FILTERS[name](budget)
 
 
 def filter_from_dict(mapping: Any) -> PrivacyFilter:
@@ -386,17 +387,7 @@ def filter_from_dict(mapping: Any) -> PrivacyFilter:
     ValueError
         If the type is unknown, a key is missing or unknown, or a value is not allowed.
     """
-    return _read(mapping)
-
-
-_read: Reader[PrivacyFilter] = tagged(
-    "filter",
-    {
-        "gaussian": ({"budget": budget_from_dict}, GaussianFilter),
-        "renyi": ({"budget": budget_from_dict, "order": nullable(integer)}, RenyiFilter),
-        "basic": ({"budget": budget_from_dict}, BasicFilter),
-    },
-)
+    return decode(PrivacyFilter, mapping)  # type: ignore[type-abstract]
 
 
 def _checked(budget: object, name: str) -> ApproximateDP:

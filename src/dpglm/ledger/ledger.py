@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, final
 
+from dpglm._codec import line
 from dpglm._html import card
-from dpglm._json import at, line
+from dpglm._json import at
 from dpglm._validation import check_one_of, check_real
 from dpglm.exceptions import BudgetExceededError, LedgerError
 from dpglm.ledger.contents import LedgerContents, numbers_in_words
-from dpglm.ledger.entry import LedgerEntry, LedgerReference, LedgerTerms, spent_by
+from dpglm.ledger.entry import LedgerEntry, LedgerReference, LedgerTerms, Spend
 from dpglm.ledger.filters import Charge, make_filter
 from dpglm.ledger.store import append, create_file, read, read_first, read_only, writing
 from dpglm.privacy.accounting.accountant import own_version
@@ -256,18 +257,18 @@ class PrivacyLedger:
                 f"{terms.adjacency.value!r}, got {str(adjacency)!r}"
             )
         # Terms never change, so that nobody waits while this is priced.
-        charge = terms.rule.charge(event, terms.adjacency, delta)
+        charge = terms.filter.charge(event, terms.adjacency, delta)
         with writing(Path(self.path)) as connection:
             first, *records = read(connection)
             if LedgerTerms.from_record(first) != terms:
                 raise LedgerError(f"the ledger {str(self.path)!r} was replaced by another one")
-            spent = [spent_by(record) for record in records]
-            for record, (paid_id, _) in zip(records, spent, strict=True):
-                if paid_id == own_id:
+            spent = list(map(Spend.from_record, records))
+            for record, one in zip(records, spent, strict=True):
+                if one.id == own_id:
                     return _paid(LedgerEntry.from_record(record), event)
-            before = [paid for _, paid in spent]
+            before = [one.charge for one in spent]
             terms.check_charges(before)
-            if not terms.rule.allows([*before, charge]):
+            if not terms.filter.allows([*before, charge]):
                 raise BudgetExceededError(_refusal(terms, before, charge))
             entry = LedgerEntry(
                 number=len(records) + 1,
@@ -352,7 +353,7 @@ def _paid(entry: LedgerEntry, event: Event) -> LedgerEntry:
 def _refusal(terms: LedgerTerms, before: Sequence[Charge], charge: Charge) -> str:
     return (
         f"event must cost at most what is left in the ledger for {terms.data!r}, "
-        f"{numbers_in_words(terms.rule.left(before))}, of {terms.rule.budget!r}; it costs "
+        f"{numbers_in_words(terms.filter.left(before))}, of {terms.filter.budget!r}; it costs "
         f"{numbers_in_words(charge)}. Nothing was spent or released"
     )
 

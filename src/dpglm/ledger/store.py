@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
-from dpglm._json import canonical_json, mapping, parse
+from dpglm._codec import decode
+from dpglm._json import canonical_json, parse
 from dpglm.exceptions import LedgerError
 
 __all__ = [
@@ -71,7 +72,7 @@ class Record:
             If it is none.
         """
         try:
-            return mapping(parse(self.text))
+            return decode(dict[str, Any], parse(self.text))
         except ValueError as error:
             raise LedgerError(f"a record is not that of a ledger: {error}") from error
 

@@ -6,28 +6,15 @@ import hashlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Annotated, Any, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_array, check_is_fitted
 
-from dpglm._json import (
-    canonical_json,
-    check_kind,
-    in_file,
-    integer,
-    items,
-    line,
-    load,
-    nullable,
-    number,
-    numbers,
-    object_with,
-    shown,
-    text,
-)
+from dpglm._codec import Form, Format, Text, items, mapping, number
+from dpglm._json import canonical_json, in_file, load, shown
 from dpglm.certificate.certificate import Certificate
 from dpglm.data.prediction import ClassLabels, Output, RowPrediction, scores
 from dpglm.data.prepare import column_scaling
@@ -43,10 +30,36 @@ from dpglm.tables.user_matrix import finite_matrix
 
 __all__ = ["FORMAT", "LinearModel", "load_model", "read_model", "save_model"]
 
-FORMAT = "dpglm model"
-"""What a model file says that it is."""
-_VERSION = 3
-_EARLIER = {2: "0.1"}
+
+def _write_labels(classes: NDArray[Any]) -> list[Any]:
+    labels: list[Any] = classes.tolist()
+    if not all(isinstance(label, str | bool | int | float) for label in labels):
+        raise ValueError(f"classes must be strings or numbers to be written, got {labels!r}")
+    return labels
+
+
+def _read_label(value: Any) -> Any:
+    if not isinstance(value, str | bool | int | float):
+        raise ValueError(f"must be text, a number or true or false, got {shown(value)}")
+    return value
+
+
+def _read_numbers(value: Any) -> NDArray[np.float64]:
+    """Read a number, an array of numbers, or arrays of equal length."""
+    if not isinstance(value, list):
+        return np.array(number(value))
+    rows = items(_read_numbers)(value)
+    if len({row.shape for row in rows}) > 1:
+        raise ValueError("must have rows of equal length")
+    return np.array(rows, dtype=np.float64)
+
+
+_Labels: TypeAlias = Annotated[
+    NDArray[Any], Form(_write_labels, lambda value: np.asarray(items(_read_label)(value)))
+]
+_Numbers: TypeAlias = Annotated[NDArray[np.float64], Form(np.ndarray.tolist, _read_numbers)]
+_Schema: TypeAlias = Annotated[Schema, Form(Schema.to_dict, Schema.from_dict)]
+_Certificate: TypeAlias = Annotated[Certificate, Form(Certificate.to_dict, Certificate.from_dict)]
 
 
 @final
@@ -78,12 +91,12 @@ class LinearModel:
     """
 
     estimator: str
-    coef_: NDArray[np.float64]
-    intercept_: NDArray[np.float64]
-    classes_: NDArray[Any] | None
-    feature_names: tuple[str, ...] | None
-    schema: Schema | None
-    certificate: Certificate
+    coef_: _Numbers
+    intercept_: _Numbers
+    classes_: _Labels | None
+    feature_names: tuple[Text, ...] | None
+    schema: _Schema | None
+    certificate: _Certificate
 
     @property
     def link(self) -> Link | None:
@@ -217,6 +230,10 @@ class LinearModel:
         return X
 
 
+FORMAT = Format("dpglm model", 3, LinearModel, {2: "0.1"})
+"""The format of model files, whose key "digest" seals the rest."""
+
+
 def save_model(estimator: Any, path: str | os.PathLike[str], schema: Schema | None = None) -> None:
     """Write a fitted estimator as a model file, whole or not at all.
 
@@ -275,7 +292,7 @@ def save_model(estimator: Any, path: str | os.PathLike[str], schema: Schema | No
         schema=schema,
         certificate=estimator.privacy_,
     )
-    document = _document(model)
+    document = FORMAT.write(model)
     if found := disagreements(model):
         raise ValueError(f"the model cannot be written: {'; '.join(found)}")
     write_json(path, document | {"digest": _digest(document)})
@@ -329,85 +346,16 @@ def read_model(document: Any) -> tuple[LinearModel, tuple[str, ...]]:
     ValueError
         If it is no model; the message names the place.
     """
-    fields = _READ(check_kind(document, FORMAT, _VERSION, _EARLIER))
-    names = fields["feature_names"]
-    model = LinearModel(
-        estimator=fields["estimator"],
-        coef_=fields["coef"],
-        intercept_=fields["intercept"],
-        classes_=None if fields["classes"] is None else np.asarray(fields["classes"]),
-        feature_names=names,
-        schema=fields["schema"],
-        certificate=fields["certificate"],
-    )
+    content = mapping(document)
+    digest = content.pop("digest", None)
+    model = FORMAT.read(content)
     check_shapes(model)
     found = disagreements(model)
-    without = {key: value for key, value in document.items() if key != "digest"}
-    if fields["digest"] != _digest(without):
+    if digest != _digest(content):
         found += ("the file was changed after it was written: its digest is another one",)
     return model, found
-
-
-def _document(model: LinearModel) -> dict[str, Any]:
-    """Return all of a model file but its digest."""
-    schema = model.schema
-    return {
-        "format": FORMAT,
-        "version": _VERSION,
-        "estimator": model.estimator,
-        "classes": None if model.classes_ is None else _labels(model.classes_),
-        "feature_names": None if model.feature_names is None else list(model.feature_names),
-        "coef": model.coef_.tolist(),
-        "intercept": model.intercept_.tolist(),
-        "schema": None if schema is None else schema.to_dict(),
-        "certificate": model.certificate.to_dict(),
-    }
 
 
 def _digest(document: Mapping[str, Any]) -> str:
     """SHA-256 of a document, however it is laid out."""
     return hashlib.sha256(canonical_json(document).encode()).hexdigest()
-
-
-def _labels(classes: NDArray[Any]) -> list[Any]:
-    labels: list[Any] = classes.tolist()
-    if not all(isinstance(label, str | bool | int | float) for label in labels):
-        raise ValueError(f"classes must be strings or numbers to be written, got {labels!r}")
-    return labels
-
-
-def _label(value: Any) -> Any:
-    if not isinstance(value, str | bool | int | float):
-        raise ValueError(f"must be text, a number or true or false, got {shown(value)}")
-    return value
-
-
-def _coefficients(value: Any) -> NDArray[np.float64]:
-    """Read rows of numbers of equal length, or one row."""
-    if isinstance(value, list) and value and isinstance(value[0], list):
-        rows = items(numbers)(value)
-        if len(set(map(len, rows))) > 1:
-            raise ValueError("must have rows of equal length")
-        return np.array(rows)
-    return np.array(numbers(value))
-
-
-def _intercept(value: Any) -> NDArray[np.float64]:
-    return np.array(numbers(value) if isinstance(value, list) else number(value))
-
-
-_READ = object_with(
-    {
-        "format": line,
-        "version": integer,
-        "estimator": line,
-        "classes": nullable(items(_label)),
-        "feature_names": nullable(items(text)),
-        "coef": _coefficients,
-        "intercept": _intercept,
-        "schema": nullable(Schema.from_dict),
-        "certificate": Certificate.from_dict,
-        "digest": line,
-    },
-    "a model file",
-)

@@ -14,9 +14,8 @@ from typing import Any, Generic, Self, TypeVar, final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm._codec import decode, encode
+from dpglm._codec import Format
 from dpglm._html import card
-from dpglm._json import check_kind
 from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec
 from dpglm.ledger.entry import LedgerReference
@@ -41,7 +40,6 @@ __all__ = [
     "take_steps",
 ]
 
-_FORMAT, _VERSION = "dpglm plan", 1
 _FACTS = ("problem", "data", "adjacency")
 
 
@@ -285,10 +283,10 @@ class Plan:
             If a part of it is no dataclass of numbers, text, enumerations and tuples; the message
             names the place.
         """
-        return {"format": _FORMAT, "version": _VERSION, **encode(self)}
+        return _FORMAT.write(self)
 
-    @classmethod
-    def from_document(cls, document: Any) -> Self:
+    @staticmethod
+    def from_document(document: Any) -> Plan:
         """Make the plan of a document anew, with all that making one checks.
 
         Parameters
@@ -302,8 +300,7 @@ class Plan:
             If it is not the document of a plan; the message names the place. Classes from outside
             this library must have been imported.
         """
-        fields = check_kind(document, _FORMAT, _VERSION)
-        return decode(cls, {key: fields[key] for key in fields.keys() - {"format", "version"}})
+        return _FORMAT.read(document)
 
     def _repr_html_(self) -> str:
         data, method = self.data, self.method
@@ -326,6 +323,9 @@ class Plan:
     def privacy(self) -> dict[str, Any]:
         """Say what is spent: epsilon, delta, accountant and its version."""
         return spent(self.event, self.adjacency, self.budget)
+
+
+_FORMAT = Format("dpglm plan", 1, Plan)
 
 
 @final

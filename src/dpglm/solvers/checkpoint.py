@@ -15,24 +15,14 @@ from typing import Any, Self, final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm._json import (
-    DocumentError,
-    at,
-    check_kind,
-    in_file,
-    integer,
-    line,
-    nullable,
-    object_with,
-    parse,
-    text,
-)
+from dpglm._codec import Format
+from dpglm._json import DocumentError, at, in_file, parse
 from dpglm._paths import file_identity
 from dpglm._version import __version__
 from dpglm.exceptions import PlanMismatchError
 from dpglm.ledger.entry import LedgerReference
 from dpglm.ledger.store import files_of as files_of_ledger
-from dpglm.privacy.events import Composed, Event, Parallel, canonical, event_from_dict
+from dpglm.privacy.events import Composed, Event, Parallel, canonical
 from dpglm.privacy.noise import NoiseSource
 from dpglm.solvers.base import Method, Plan, StepInfo
 from dpglm.solvers.checkpoint_file import decode, encode, read_arrays, same_kind, write_durably
@@ -40,24 +30,25 @@ from dpglm.solvers.description import described, differences
 
 __all__ = ["Checkpoint", "CheckpointFile", "Progress", "files_of", "opened"]
 
-_FORMAT, _VERSION = "dpglm checkpoint", 4
-_EARLIER = {3: "0.1"}
 _NOTHING = Composed(())
 _INFO = tuple(field.name for field in dataclasses.fields(StepInfo))
 _NAMED = 4
-_HEADER = object_with(
-    {
-        "format": line,
-        "version": integer,
-        "identity": text,
-        "seed": integer,
-        "state": lambda value: value,
-        "steps": integer,
-        "event": event_from_dict,
-        "entry": nullable(LedgerReference.from_dict),
-    },
-    "a checkpoint",
-)
+
+
+@final
+@dataclass(frozen=True)
+class _Header:
+    """All of a checkpoint that is no array."""
+
+    identity: str
+    seed: int
+    state: Any
+    steps: int
+    event: Event
+    entry: LedgerReference | None
+
+
+_FORMAT = Format("dpglm checkpoint", 4, _Header, {3: "0.1"})
 
 
 @final
@@ -139,11 +130,9 @@ class Checkpoint:
             arrays = read_arrays(self._path)
             if "header" not in arrays:
                 raise ValueError("is not a checkpoint of this version of dpglm")
-            header = _HEADER(
-                check_kind(parse(arrays.pop("header").tobytes()), _FORMAT, _VERSION, _EARLIER)
-            )
-            different = self._differences(header["identity"])
-            if different and header["steps"] == 0 and header["entry"] is None:
+            header = _FORMAT.read(parse(arrays.pop("header").tobytes()))
+            different = self._differences(header.identity)
+            if different and header.steps == 0 and header.entry is None:
                 # Of a fit that was refused, as by a ledger: nothing was released.
                 return None
             self._require_none(different)
@@ -174,8 +163,8 @@ class Checkpoint:
                 "stays spent)"
             )
 
-    def _progress(self, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Progress:
-        steps, seed, state = header["steps"], header["seed"], header["state"]
+    def _progress(self, header: _Header, arrays: Mapping[str, NDArray[Any]]) -> Progress:
+        steps, seed, state = header.steps, header.seed, header.state
         columns = [arrays.get(f"info_{name}") for name in _INFO]
         if not all(column is not None and column.shape == (steps,) for column in columns):
             raise DocumentError("steps", f"must be what the arrays of each step show, got {steps}")
@@ -185,24 +174,19 @@ class Checkpoint:
             if not same_kind(found, self._method.init(seed)):
                 raise ValueError("is not a state of this fit")
         history = tuple(StepInfo(*values) for values in infos)
-        return Progress(seed, found, steps, header["event"], history, header["entry"])
+        return Progress(seed, found, steps, header.event, history, header.entry)
 
     def save(self, progress: Progress) -> None:
         """Put the file in place of the one before, or leave that one as it is."""
         arrays: dict[str, NDArray[Any]] = {}
-        header = {
-            "format": _FORMAT,
-            "version": _VERSION,
-            "identity": json.dumps(self._identity),
-            "seed": progress.seed,
-            "state": encode(progress.state, arrays, {}),
-            "steps": progress.steps,
-            "event": progress.event.to_dict(),
-            "entry": None if progress.entry is None else dataclasses.asdict(progress.entry),
-        }
+        state = encode(progress.state, arrays, {})
+        identity = json.dumps(self._identity)
+        header = _Header(
+            identity, progress.seed, state, progress.steps, progress.event, progress.entry
+        )
         for name in _INFO:
             arrays[f"info_{name}"] = np.array([getattr(info, name) for info in progress.history])
-        arrays["header"] = np.frombuffer(json.dumps(header).encode(), np.uint8)
+        arrays["header"] = np.frombuffer(json.dumps(_FORMAT.write(header)).encode(), np.uint8)
         write_durably(self._path, arrays)
 
 

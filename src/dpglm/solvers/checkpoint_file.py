@@ -11,13 +11,16 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm._json import at, items, line, mapping, mapping_of, object_with, shown
+from dpglm._codec import decode as decoded
+from dpglm._codec import each, items, line
+from dpglm._json import at, shown
 
 __all__ = ["decode", "encode", "read_arrays", "same_kind", "write_durably"]
 
@@ -122,22 +125,30 @@ def decode(value: Any, arrays: Mapping[str, NDArray[Any]], package: str) -> Any:
     if set(value) == {"tuple"}:
         with at("tuple"):
             return items(lambda part: decode(part, arrays, package))(value["tuple"])
-    return _made(_CLASS(value), arrays, package)
+    return _made(decoded(_State, value), arrays, package)
 
 
-_CLASS = object_with({"module": line, "class": line, "fields": mapping}, "a state")
+@final
+@dataclass(frozen=True)
+class _State:
+    module: str
+    class_: str
+    fields: Mapping[str, Any]
 
 
-def _made(value: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], package: str) -> Any:
-    kind = getattr(sys.modules.get(value["module"]), value["class"], None)
-    known = value["module"].partition(".")[0] in (package, "dpglm")
+def _made(state: _State, arrays: Mapping[str, NDArray[Any]], package: str) -> Any:
+    kind = getattr(sys.modules.get(state.module), state.class_, None)
+    known = state.module.partition(".")[0] in (package, "dpglm")
     if not (known and isinstance(kind, type) and dataclasses.is_dataclass(kind)):
-        raise ValueError(f"a checkpoint names an unknown state: {value['module']}.{value['class']}")
+        raise ValueError(f"a checkpoint names an unknown state: {state.module}.{state.class_}")
     names = [one.name for one in dataclasses.fields(kind)]
-    if set(value["fields"]) != set(names):
+    if set(state.fields) != set(names):
         raise ValueError(f"a {kind.__name__} must have the fields {names}")
     with at("fields"):
-        fields = mapping_of(lambda part: decode(part, arrays, package))(value["fields"])
+        fields = each(
+            (name, lambda part: decode(part, arrays, package), part)
+            for name, part in state.fields.items()
+        )
     try:
         return kind(**fields)
     except (TypeError, AttributeError) as error:

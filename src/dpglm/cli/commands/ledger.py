@@ -101,7 +101,7 @@ def show(file: Path) -> None:
     """Show who spent what, and what is left, in a ledger or an export of one."""
     contents = _contents(file)
     terms = contents.terms
-    budget, rule = terms.rule.budget.to_dict(), terms.rule.to_dict()
+    budget, rule = terms.filter.budget.to_dict(), terms.filter.to_dict()
     del budget["type"]
     print_pairs(
         f"Ledger for {terms.data}",

@@ -73,13 +73,13 @@ def _print_spending(claim: Certificate) -> None:
 
 def _read(path: Path) -> tuple[Certificate, tuple[str, ...]]:
     """Return the certificate in a file, and in what a model there is not the one it is about."""
-    from dpglm._json import in_file, is_kind, load
+    from dpglm._json import in_file, load
     from dpglm.certificate.certificate import Certificate
     from dpglm.report.model_file import FORMAT, read_model
 
     with in_file(path):
         document = load(path)
-        if not is_kind(document, FORMAT):
+        if not FORMAT.matches(document):
             return Certificate.from_dict(document), ()
         model, problems = read_model(document)
         return model.certificate, problems
