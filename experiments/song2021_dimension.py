@@ -1,8 +1,9 @@
 """Test accuracy against dimension, Gaussian beside L2 noise: song2021, Figure 2.
 
-``python -m experiments.song2021_dimension --rows FILE`` draws ``docs/figures/song2021_dimension.svg``
-and writes its numbers. FILE is Cod-RNA as ``cod-rna.csv.gz`` of the benchmark splits; without it,
-generated rows of its shape take its place, and the figure says so.
+``python -m experiments.song2021_dimension --rows FILE`` draws
+``docs/figures/song2021_dimension.svg`` and writes its numbers. FILE is Cod-RNA as
+``cod-rna.csv.gz`` of the benchmark splits; without it, generated rows of its shape take its place,
+and the figure says so.
 """
 
 from __future__ import annotations
