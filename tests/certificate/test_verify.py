@@ -13,7 +13,7 @@ from dpglm.privacy import Adjacency
 from dpglm.privacy.budget import GaussianDP, ZeroConcentratedDP
 from dpglm.privacy.events import Composed, Gaussian, Laplace, LastIterate, Repeated
 from dpglm.privacy.noise.additive import GaussianNoise
-from dpglm.solvers.gradient.noisy_gd import NoisyGDMethod
+from dpglm.solvers.gradient.noisy_gd_method import NoisyGDMethod
 from tests.fits import N_ROWS, POISSON, fit_classifier
 from tests.forgeries import both, double, everywhere, forged, half, put
 

@@ -37,7 +37,7 @@ from dpglm.privacy.noise import NoiseSource, SystemNoise
 from dpglm.problem import L1, L2, L2Ball, Logistic, Problem, SmoothedHinge, Squared, Tangent
 from dpglm.selection import BestIterate
 from dpglm.solvers import D2P2, SOLVERS, CheckpointFile, NoisySGD, Preprocessed, run
-from dpglm.solvers.gradient.noisy_gd import NoisyGDMethod
+from dpglm.solvers.gradient.noisy_gd_method import NoisyGDMethod
 from dpglm.tables.schema import Schema
 from tests.slowly import some_quickly
 

@@ -41,7 +41,7 @@ from dpglm.privacy.releases import Bounded
 from dpglm.privacy.selection import mechanisms as selections
 from dpglm.problem import Logistic, Problem
 from dpglm.selection import BestIterate, ConfidenceBoosting, NormGridSearch
-from dpglm.solvers.gradient import noisy_gd
+from dpglm.solvers.parts import planning
 from tests.laws.transcripts import listening
 from tests.pitfalls.support import PLANNED, SHORT, caught, model, small, unasked
 from tests.privacy.pld import PLD
@@ -83,12 +83,12 @@ def a_sum_has_noise_for_a_whole_row(rate):
 
 @pytest.mark.parametrize("rate", [1.0, 0.3])
 def test_pitfall_09_noise_falls_as_epsilon_grows(rate):
-    honest = noisy_gd.calibrate
+    honest = planning.calibrate
 
     def upside_down(*args, **options):
         return 1.0 / honest(*args, **options)
 
-    bug = unasked(mock.patch.object(noisy_gd, "calibrate", upside_down))
+    bug = unasked(mock.patch.object(planning, "calibrate", upside_down))
     caught(bug, noise_falls_as_epsilon_grows, rate)
 
 

@@ -27,7 +27,8 @@ from dpglm.privacy.events import LastIterate, Repeated
 from dpglm.privacy.noise import SeededNoise, additive
 from dpglm.problem import L2, Logistic, Problem, Softmax, Squared
 from dpglm.solvers import Constant, OutputPerturbation, run
-from dpglm.solvers.gradient import amplification, noisy_gd
+from dpglm.solvers.gradient import amplification, noisy_gd_method
+from dpglm.solvers.parts import planning
 from tests.laws.transcripts import listening
 from tests.pitfalls.support import SHORT, caught, model, small, unasked
 from tests.planted import pythonic, unclipped
@@ -154,12 +155,12 @@ def density_ratios_stay_under_the_claim(norm):
 @pytest.mark.parametrize("norm", [0.01, 1.0, 100.0])
 def test_pitfall_02_exact_densities_stay_under_the_claim_at_any_scale(norm):
     # What the wrong curvature leads to: a contraction that is not there, and too little noise.
-    honest = noisy_gd.calibrate
+    honest = planning.calibrate
 
     def too_little(*args, **options):
         return 0.4 * honest(*args, **options)
 
-    bug = unasked(mock.patch.object(noisy_gd, "calibrate", too_little))
+    bug = unasked(mock.patch.object(planning, "calibrate", too_little))
     caught(bug, density_ratios_stay_under_the_claim, norm)
 
 
@@ -183,7 +184,8 @@ def test_pitfall_03_a_free_intercept_is_never_amplified():
         return honest(tied, *args, **options)
 
     caught(
-        mock.patch.object(noisy_gd, "contraction", as_if_tied), a_free_intercept_is_not_amplified
+        mock.patch.object(noisy_gd_method, "contraction", as_if_tied),
+        a_free_intercept_is_not_amplified,
     )
 
 

@@ -35,7 +35,8 @@ from dpglm.privacy.events import Event
 from dpglm.privacy.noise import NoiseSource
 from dpglm.privacy.releases import AnyRelease
 from dpglm.problem import Problem
-from dpglm.solvers.base import Plan, Solution
+from dpglm.solvers.base import Plan
+from dpglm.solvers.solution import Solution
 
 __all__ = [
     "FORMAT",

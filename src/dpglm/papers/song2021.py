@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import final
 
@@ -140,7 +139,4 @@ class Song2021(Solver):
     def _norm(self, problem: Problem, data: DataSpec) -> float:
         if self.norm is not None:
             return self.norm
-        unit = defaults.slope_unit(problem.loss, data)
-        low, high = data.target_range(problem.loss.target.bounds)
-        curvature = problem.loss.smoothness_on(math.inf, low, high)
-        return _NORM * unit / (curvature if math.isfinite(curvature) else unit) / data.row_norm
+        return _NORM * defaults.slope_range(problem.loss, data) / data.row_norm

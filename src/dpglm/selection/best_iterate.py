@@ -11,19 +11,20 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm._validation import check_integer, check_real
+from dpglm._validation import check_real
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.choices.gradient_norms import choose_shortest_gradient, shortest_gradient_release
 from dpglm.oracle.gradients import Oracle
-from dpglm.privacy.accounting.calibrate import calibrate
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.releases import AnyRelease, ScoreRelease
 from dpglm.problem import Problem, Unconstrained
 from dpglm.selection.choices import MOST_EPSILON
 from dpglm.solvers.base import Method, Plan, Solver, StepInfo
-from dpglm.solvers.gradient.noisy_gd import NoisyGD, NoisyGDMethod, NoisyGDState
+from dpglm.solvers.gradient.noisy_gd import NoisyGD
+from dpglm.solvers.gradient.noisy_gd_method import NoisyGDMethod, NoisyGDState
 from dpglm.solvers.parts import defaults
+from dpglm.solvers.parts.planning import calibrated, check_given
 from dpglm.solvers.parts.schedules import Constant
 
 __all__ = ["BestIterate", "BestIterateMethod"]
@@ -84,12 +85,7 @@ class BestIterate(Solver):
     choice_share: float = 0.1
 
     def __post_init__(self) -> None:
-        if self.n_steps is not None:
-            check_integer("n_steps", self.n_steps, least=1)
-        if self.step_size is not None:
-            check_real("step_size", self.step_size, above=0.0)
-        if self.clip is not None:
-            check_real("clip", self.clip, above=0.0)
+        check_given(self)
         check_real("choice_share", self.choice_share, above=0.0, below=1.0)
 
     def plan(
@@ -118,10 +114,7 @@ class BestIterate(Solver):
         assert isinstance(steps, NoisyGDMethod)
         # Every iterate is released, so what only the last one would cost is no matter.
         method = BestIterateMethod(dataclasses.replace(steps, last_only=False), epsilon)
-        noise_multiplier = calibrate(
-            lambda sigma: method.with_noise(sigma).event, budget, adjacency
-        )
-        return Plan(problem, data, budget, adjacency, method.with_noise(noise_multiplier))
+        return calibrated(method.with_noise, problem, budget, data, adjacency)
 
 
 @final
@@ -221,18 +214,16 @@ class BestIterateMethod(Method["BestIterateState"]):
 
 def _step_size(problem: Problem, data: DataSpec) -> float:
     """1 over the smoothness of the objective; of a kinked loss, over its slope bound."""
-    curvature = _curvature(problem, data) * data.augmented_row_norm**2 * data.weight_bound
+    curvature = (
+        defaults.curvature(problem.loss, data) * data.augmented_row_norm**2 * data.weight_bound
+    )
     return 1.0 / (curvature + problem.regularizer.smoothness)
-
-
-def _curvature(problem: Problem, data: DataSpec) -> float:
-    targets = data.target_range(problem.loss.target.bounds)
-    curvature = problem.loss.smoothness_on(math.inf, *targets)
-    return curvature if math.isfinite(curvature) else defaults.slope_unit(problem.loss, data)
 
 
 def _n_steps(problem: Problem, data: DataSpec, mu: float, travel_of_step: float) -> int:
     """As many steps as the budget pays for: see ``dpglm.solvers.parts.defaults.steps``."""
     unit = defaults.slope_unit(problem.loss, data)
-    travel = _TRAVEL * unit / _curvature(problem, data) * mu * data.n_rows / data.row_norm
+    travel = (
+        _TRAVEL * unit / defaults.curvature(problem.loss, data) * mu * data.n_rows / data.row_norm
+    )
     return min(max(1, math.ceil(travel / travel_of_step)), _MOST_STEPS)

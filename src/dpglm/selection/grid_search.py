@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import final
@@ -178,7 +177,5 @@ def default_bounds(loss: Loss, data: DataSpec) -> tuple[float, ...]:
     >>> default_bounds(Logistic(), DataSpec(1000, 3, row_norm=2.0))
     (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
     """
-    unit = defaults.slope_unit(loss, data)
-    curvature = loss.smoothness_on(math.inf, *data.target_range(loss.target.bounds))
-    scale = unit / curvature if math.isfinite(curvature) else 1.0
+    scale = defaults.slope_range(loss, data)
     return tuple(2.0**power * scale / data.row_norm for power in _DEFAULT_POWERS)

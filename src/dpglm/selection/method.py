@@ -20,8 +20,9 @@ from dpglm.privacy.events import Composed, Event, Parallel, canonical
 from dpglm.privacy.releases import AnyRelease
 from dpglm.selection.choices import Choice
 from dpglm.selection.partition import partition
-from dpglm.solvers.base import Method, Plan, Stage, StepInfo, finished, prepared
+from dpglm.solvers.base import Method, Plan, Stage, StepInfo
 from dpglm.solvers.parts.seeds import stage_seed
+from dpglm.solvers.steps import finished, prepared
 
 __all__ = ["SelectionMethod", "SelectionState", "Training"]
 

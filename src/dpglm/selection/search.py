@@ -33,7 +33,8 @@ from dpglm.selection.method import SelectionMethod, Training
 from dpglm.selection.partition import part_sizes
 from dpglm.selection.scores import Score, score_for
 from dpglm.selection.shares import within_shares
-from dpglm.solvers.base import Method, Plan, Solver, Stage, StepInfo, finished, prepared, take_steps
+from dpglm.solvers.base import Method, Plan, Solver, Stage, StepInfo
+from dpglm.solvers.steps import finished, prepared, take_steps
 
 __all__ = ["Candidate", "HeldOutSearch", "RepeatedSearch"]
 

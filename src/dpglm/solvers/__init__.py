@@ -6,7 +6,7 @@ from types import MappingProxyType
 from dpglm._registry import makers_in
 from dpglm.data.projection import Embedding, GaussianEmbedding, SparseEmbedding
 from dpglm.solvers.auto import Auto, choose
-from dpglm.solvers.base import Method, Plan, Solution, Solver, StepInfo
+from dpglm.solvers.base import Method, Plan, Solver, StepInfo
 from dpglm.solvers.checkpoint import CheckpointFile
 from dpglm.solvers.composite.dpsgd_f import dpsgd_f
 from dpglm.solvers.composite.johnson_lindenstrauss import JohnsonLindenstrauss
@@ -34,6 +34,7 @@ from dpglm.solvers.parts.schedules import (
 from dpglm.solvers.run import run
 from dpglm.solvers.second_order.newton import Newton
 from dpglm.solvers.second_order.sufficient_statistics import SufficientStatistics
+from dpglm.solvers.solution import Solution
 
 __all__ = [
     "D2P2",

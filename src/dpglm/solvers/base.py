@@ -1,13 +1,11 @@
-"""The types of a fit: a solver plans before data, a method steps, a solution reports."""
+"""The types of a fit: a solver plans before data, a method steps."""
 
 from __future__ import annotations
 
 import abc
-import dataclasses
 import functools
 import math
-import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Self, TypeVar, final
 
@@ -18,7 +16,6 @@ from dpglm._codec import Format
 from dpglm._html import card
 from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec
-from dpglm.ledger.entry import LedgerReference
 from dpglm.oracle.gradients import Oracle
 from dpglm.privacy.accounting.calibrate import spent, within_budget
 from dpglm.privacy.adjacency import Adjacency
@@ -30,14 +27,10 @@ from dpglm.problem import Problem
 __all__ = [
     "Method",
     "Plan",
-    "Solution",
     "Solver",
     "Stage",
     "StepInfo",
     "check_same",
-    "finished",
-    "prepared",
-    "take_steps",
 ]
 
 _FACTS = ("problem", "data", "adjacency")
@@ -328,56 +321,6 @@ class Plan:
 _FORMAT = Format("dpglm plan", 1, Plan)
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class Solution:
-    """What a run returned and did.
-
-    Parameters
-    ----------
-    w : ndarray of shape ``plan.data.coefficient_shape``
-        The parameter, in the coordinates of the prepared rows; intercept last.
-    plan : Plan
-        The plan that was run, to the letter.
-    history : tuple of StepInfo
-        Diagnostics of each step; empty where only the last iterate is paid for.
-    noise : str
-        Name of the noise source.
-    coefficient_noise : float or ndarray of shape (n_columns,)
-        Expected standard deviation of the noise in coefficients, see ``Method.noise_in``.
-    chosen : int, optional
-        Which of several models this is, see ``Method.chosen``.
-    ledger_entry : LedgerReference, optional
-        Where a ledger recorded the run before it released anything.
-    """
-
-    w: NDArray[np.float64]
-    plan: Plan
-    history: tuple[StepInfo, ...]
-    noise: str
-    coefficient_noise: float | NDArray[np.float64]
-    chosen: int | None = None
-    ledger_entry: LedgerReference | None = None
-
-    @property
-    def n_steps(self) -> int:
-        """Number of steps taken."""
-        return self.plan.n_steps
-
-    def _repr_html_(self) -> str:
-        entry = self.ledger_entry
-        return card(
-            "Result of a private fit",
-            [
-                ("parameter", f"{self.w.size} numbers, in prepared coordinates"),
-                ("steps", self.n_steps),
-                ("steps shown in history", len(self.history)),
-                ("noise from", self.noise),
-                ("ledger", "none" if entry is None else entry.describe()),
-            ],
-        )
-
-
 def check_same(part: Any, plan: Plan, names: Iterable[str] = _FACTS) -> None:
     """Raise ValueError unless the fields that a part of a method shares with the plan are equal."""
     for name in names:
@@ -394,47 +337,6 @@ def _in_words(release: AnyRelease) -> str:
     return (
         f"{release.quantity}{times}: {release.mechanism.in_words} on {release.coordinates} values"
     )
-
-
-def _nobody(steps: int, state: Any, info: StepInfo) -> None:
-    """Hear of a step, and do nothing."""
-
-
-def take_steps(
-    method: Method[S],
-    state: S,
-    oracle: Oracle,
-    done: int = 0,
-    after: Callable[[int, S, StepInfo], None] = _nobody,
-) -> S:
-    """Take the remaining steps of a method: the one loop that drives every method to its end."""
-    for steps in range(done + 1, method.n_steps + 1):
-        state, info = method.step(state, oracle)
-        after(steps, state, info)
-    return state
-
-
-def prepared(plan: Plan, oracle: Oracle, seed: int) -> Oracle:
-    """Return an oracle about the rows as a nested plan's method prepares them; same curator."""
-    rows = plan.method.prepare(oracle.rows, seed)
-    return dataclasses.replace(oracle, rows=rows, loss=plan.problem.loss)
-
-
-def finished(method: Method[S], state: S) -> NDArray[np.float64]:
-    """Return what a method returns, or the zero model, with a warning, where steps overflowed.
-
-    Privacy: post-processing of released values. What was paid for is always returned.
-    """
-    w = method.finish(state)
-    if np.isfinite(w).all():
-        return w
-    warnings.warn(
-        "steps overflowed, so that the zero model takes the place of what was released: give a "
-        "smaller step_size, or bounds in other units",
-        RuntimeWarning,
-        stacklevel=3,
-    )
-    return np.zeros_like(w)
 
 
 class Solver(abc.ABC):

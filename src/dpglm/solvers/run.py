@@ -17,9 +17,11 @@ from dpglm.oracle.gradients import Oracle
 from dpglm.privacy.curator import Curator
 from dpglm.privacy.events import Composed, canonical
 from dpglm.privacy.noise import NoiseSource
-from dpglm.solvers.base import Plan, Solution, StepInfo, finished, take_steps
+from dpglm.solvers.base import Plan, StepInfo
 from dpglm.solvers.checkpoint import CheckpointFile, Progress, opened
 from dpglm.solvers.recording import record_plan
+from dpglm.solvers.solution import Solution
+from dpglm.solvers.steps import finished, take_steps
 
 __all__ = ["run", "run_to_state"]
 

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from dpglm.data.spec import DataSpec
-from dpglm.oracle.clipping import FlatClipping
 from dpglm.problem import L1, L2, L2Ball, Logistic, Problem
 from dpglm.solvers import Last, RandomIterate, TailAverage, UniformAverage
-from dpglm.solvers.gradient.descent import Descent, clipping_for
+from dpglm.solvers.gradient.descent import Descent
 
 DATA = DataSpec(100, 2, intercept=1.0)
 SIZES = (1.0, 0.7, 0.4, 0.4, 0.1)
@@ -53,11 +52,3 @@ def test_noise_growth_is_the_linear_response(output, strength):
         gradients = [np.full(3, float(j == k)) for j in range(len(SIZES))]
         responses.append(returned(descent, gradients, seed=2**63).returned[0])
     assert descent.noise_growth == pytest.approx(np.linalg.norm(responses))
-
-
-def test_clipping_is_that_of_noisy_gradient_descent():
-    assert clipping_for(Logistic(), DATA, None) == FlatClipping(0.75)
-    assert clipping_for(Logistic(), DATA, 3.0) == FlatClipping(3.0)
-    for clip in (1e-16, 1e16):
-        with pytest.raises(ValueError, match="clip must be 1e-15 to 1e\\+15 times the row norm"):
-            clipping_for(Logistic(), DATA, clip)

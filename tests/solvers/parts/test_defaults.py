@@ -157,3 +157,12 @@ def test_targets_without_bounds_are_refused_where_slopes_need_them():
     spec = DataSpec(n_rows=100, n_features=2)
     with pytest.raises(ValueError, match="clip"):
         NoisyGD().plan(Problem(Squared()), GaussianDP(1.0), spec)
+
+
+def test_a_clip_is_in_proportion_to_the_rows():
+    data = DataSpec(n_rows=100, n_features=3)
+    assert defaults.checked_clip(Logistic(), data, None) == 0.75
+    assert defaults.checked_clip(Logistic(), data, 3.0) == 3.0
+    for clip in (1e-16, 1e16):
+        with pytest.raises(ValueError, match="clip must be 1e-15 to 1e\\+15 times the row norm"):
+            defaults.checked_clip(Logistic(), data, clip)

@@ -11,7 +11,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from dpglm.certificate.certificate import Certificate
-from dpglm.solvers.base import Solution
+from dpglm.solvers.solution import Solution
 
 __all__ = ["FittedModel"]
 

@@ -31,10 +31,11 @@ from dpglm.privacy.accounting.calibrate import excess
 from dpglm.privacy.accounting.fill import largest_share
 from dpglm.privacy.budget import ApproximateDP, PrivacyBudget
 from dpglm.problem import Problem, Squared
-from dpglm.solvers.base import Plan, Solution
+from dpglm.solvers.base import Plan
 from dpglm.solvers.composite.no_model import NoModel
 from dpglm.solvers.composite.preprocessed import Preprocessed, PreprocessedMethod
 from dpglm.solvers.run import run_to_state
+from dpglm.solvers.solution import Solution
 from dpglm.tables.user_matrix import finite_matrix
 
 __all__ = ["PrivateTransformer"]

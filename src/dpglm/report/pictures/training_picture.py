@@ -8,7 +8,8 @@ from typing import Any
 
 from dpglm._words import plain_number
 from dpglm.report.pictures import drawing as draw
-from dpglm.solvers.base import Solution, StepInfo
+from dpglm.solvers.base import StepInfo
+from dpglm.solvers.solution import Solution
 
 __all__ = ["training_history"]
 

@@ -11,11 +11,9 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm._validation import check_integer, check_real
-from dpglm.data.spec import LARGEST, SMALLEST, DataSpec
+from dpglm.data.spec import DataSpec
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import Oracle, gradient_release
-from dpglm.privacy.accounting.calibrate import calibrate
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.noise.additive import GaussianNoise
@@ -23,7 +21,9 @@ from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.problem import L2Ball, Problem
 from dpglm.solvers.base import Method, Plan, Solver, StepInfo
 from dpglm.solvers.parts import defaults
+from dpglm.solvers.parts.feasible import n_penalized
 from dpglm.solvers.parts.mirror_maps import MirrorMap, mirror_map_for
+from dpglm.solvers.parts.planning import calibrated, check_given
 
 __all__ = ["AcceleratedMirrorDescent"]
 
@@ -84,12 +84,7 @@ class AcceleratedMirrorDescent(Solver):
     clip: float | None = None
 
     def __post_init__(self) -> None:
-        if self.n_steps is not None:
-            check_integer("n_steps", self.n_steps, least=1)
-        if self.step_size is not None:
-            check_real("step_size", self.step_size, above=0.0)
-        if self.clip is not None:
-            check_real("clip", self.clip, above=0.0)
+        check_given(self)
 
     def plan(
         self,
@@ -99,18 +94,13 @@ class AcceleratedMirrorDescent(Solver):
         adjacency: Adjacency = Adjacency.ZERO_OUT,
     ) -> Plan:
         loss = problem.loss
-        curvature = loss.smoothness_on(math.inf, *data.target_range(loss.target.bounds))
+        curvature = defaults.smoothness(loss, data)
         if not (loss.convex and math.isfinite(curvature)):
             raise ValueError(
                 "loss must be convex with a bounded second derivative for accelerated mirror "
                 f"descent, got {loss!r}"
             )
-        clip = defaults.clip(loss, data) if self.clip is None else self.clip
-        if not SMALLEST <= clip / data.augmented_row_norm <= LARGEST:
-            raise ValueError(
-                f"clip must be {SMALLEST:g} to {LARGEST:g} times the row norm "
-                f"{data.augmented_row_norm!r}, got {clip!r}"
-            )
+        clip = defaults.checked_clip(loss, data, self.clip)
         n_steps, step_size = self._decide(
             problem,
             data,
@@ -127,15 +117,13 @@ class AcceleratedMirrorDescent(Solver):
             clip=clip,
             noise_multiplier=1.0,
         )
-        # Penalties and constraints that do not fit the parameter fail here, not in the run.
-        method.init(0)
-        noise_multiplier = calibrate(
-            lambda sigma: dataclasses.replace(method, noise_multiplier=sigma).event,
+        return calibrated(
+            lambda sigma: dataclasses.replace(method, noise_multiplier=sigma),
+            problem,
             budget,
+            data,
             adjacency,
         )
-        method = dataclasses.replace(method, noise_multiplier=noise_multiplier)
-        return Plan(problem, data, budget, adjacency, method)
 
     def _decide(
         self, problem: Problem, data: DataSpec, *, curvature: float, mu: float, clip: float
@@ -151,7 +139,7 @@ class AcceleratedMirrorDescent(Solver):
             step_size = largest / (curvature * data.augmented_row_norm**2)
         n_steps = self.n_steps
         if n_steps is None:
-            dimension = _penalized_rows(problem, data) * data.n_outputs
+            dimension = n_penalized(problem, data) * data.n_outputs
             allowed = problem.constraint
             reach = mirror_map_for(problem).reach(dimension)
             if not math.isfinite(reach):
@@ -231,7 +219,7 @@ class AcceleratedMirrorDescentMethod(Method["AcceleratedMirrorDescentState"]):
 
     def init(self, seed: int) -> AcceleratedMirrorDescentState:
         zero = np.zeros(self.data.coefficient_shape)
-        rows = _penalized_rows(self.problem, self.data)
+        rows = n_penalized(self.problem, self.data)
         z = np.concatenate([self.geometry.start(zero[:rows].shape), zero[rows:]])
         # A penalty that does not fit the parameter fails here.
         self._mirror_step(z, zero, 0.0)
@@ -252,14 +240,9 @@ class AcceleratedMirrorDescentMethod(Method["AcceleratedMirrorDescentState"]):
     def _mirror_step(
         self, z: NDArray[np.float64], g: NDArray[np.float64], eta: float
     ) -> NDArray[np.float64]:
-        rows = _penalized_rows(self.problem, self.data)
+        rows = n_penalized(self.problem, self.data)
         head = self.geometry.step(z[:rows], g[:rows], eta)
         return np.concatenate([head, z[rows:] - eta * g[rows:]])
 
     def finish(self, state: AcceleratedMirrorDescentState) -> NDArray[np.float64]:
         return state.y
-
-
-def _penalized_rows(problem: Problem, data: DataSpec) -> int:
-    """Rows of the parameter that penalty and constraint act on: all, or all but the intercept."""
-    return data.n_columns - int(data.intercept > 0.0 and not problem.penalize_intercept)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import final
 
@@ -13,6 +12,7 @@ from dpglm.data.spec import DataSpec
 from dpglm.oracle.clipping import Clipping, FlatClipping
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.problem import Problem
+from dpglm.solvers.parts import defaults
 
 __all__ = ["Contraction", "contraction"]
 
@@ -74,7 +74,7 @@ def contraction(
     never_clips = loss.slope_bound * norm <= clipping.bound
     if not (loss.convex and (data.n_outputs == 1 or never_clips)):
         return None
-    curvature = loss.smoothness_on(math.inf, *data.target_range(loss.target.bounds))
+    curvature = defaults.smoothness(loss, data)
     smoothness = curvature * norm**2 * data.weight_bound
     eta = step_sizes[0]
     if not eta * smoothness <= 2.0:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm._validation import check_bools, check_integer, check_real
-from dpglm.data.spec import LARGEST, SMALLEST, DataSpec
+from dpglm.data.spec import DataSpec
 from dpglm.oracle.clipping import AutomaticClipping, Clipping, FlatClipping
 from dpglm.oracle.gradient_sums.projection import (
     GaussianMatrix,
@@ -22,24 +22,17 @@ from dpglm.oracle.gradient_sums.projection import (
     projected_gradient_release,
 )
 from dpglm.oracle.gradients import Oracle, gradient_release
-from dpglm.privacy.accounting.calibrate import calibrate
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
-from dpglm.privacy.events import (
-    Composed,
-    Event,
-    PoissonSampled,
-    Repeated,
-    canonical,
-)
 from dpglm.privacy.noise.additive import GaussianNoise, ProjectedGaussianNoise
 from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.problem import Problem
 from dpglm.solvers.base import Method, Plan, Solver, StepInfo
+from dpglm.solvers.gradient.descent import Descent, DescentState
 from dpglm.solvers.parts import defaults
-from dpglm.solvers.parts.feasible import feasible, n_penalized
 from dpglm.solvers.parts.lifts import LeastSquares, Lift, Transpose
 from dpglm.solvers.parts.outputs import Last, Output
+from dpglm.solvers.parts.planning import calibrated, check_given
 from dpglm.solvers.parts.schedules import MOST_LEVELS, Constant, InverseSqrt, Schedule, in_levels
 
 __all__ = ["D2P2", "D2P2Method"]
@@ -134,12 +127,7 @@ class D2P2(Solver):
             most=MOST_LEVELS,
         )
         check_real("stability", self.stability, above=0.0)
-        if self.clip is not None:
-            check_real("clip", self.clip, above=0.0)
-        if self.n_steps is not None:
-            check_integer("n_steps", self.n_steps, least=1)
-        if self.step_size is not None:
-            check_real("step_size", self.step_size, above=0.0)
+        check_given(self)
         check_real("sampling_rate", self.sampling_rate, above=0.0, most=1.0)
 
     @classmethod
@@ -169,13 +157,7 @@ class D2P2(Solver):
         data: DataSpec,
         adjacency: Adjacency = Adjacency.ZERO_OUT,
     ) -> Plan:
-        clip = defaults.clip(problem.loss, data) if self.clip is None else self.clip
-        ratio = clip / data.augmented_row_norm
-        if not SMALLEST <= ratio <= LARGEST:
-            raise ValueError(
-                f"clip must be {SMALLEST:g} to {LARGEST:g} times the row norm "
-                f"{data.augmented_row_norm!r}, got {clip!r}"
-            )
+        clip = defaults.checked_clip(problem.loss, data, self.clip)
         clipping: Clipping = FlatClipping(clip)
         if self.normalize:
             clipping = AutomaticClipping(clip, self.stability)
@@ -196,21 +178,13 @@ class D2P2(Solver):
             output=self.output,
             noise_multiplier=1.0,
         )
-        # Penalties and constraints that do not fit the parameter fail here, not in the run.
-        method.init(0)
-        unscaled = method.releases
-        noise_multiplier = calibrate(
-            lambda sigma: Composed(
-                tuple(
-                    Repeated(method.seen(sigma * one.noise_multiplier), one.count)
-                    for one in unscaled
-                )
-            ),
+        return calibrated(
+            lambda sigma: dataclasses.replace(method, noise_multiplier=sigma),
+            problem,
             budget,
+            data,
             adjacency,
         )
-        method = dataclasses.replace(method, noise_multiplier=noise_multiplier)
-        return Plan(problem, data, budget, adjacency, method)
 
     def _dimension(self, data: DataSpec) -> int | None:
         if not self.projected:
@@ -249,13 +223,10 @@ class D2P2(Solver):
 @final
 @dataclass(frozen=True, eq=False)
 class D2P2State:
-    """Iterate after some steps, weighted sum of iterates, and the run's public randomness."""
+    """Where the descent stands, and the run's public randomness."""
 
-    step: int
+    descent: DescentState
     seed: int
-    w: NDArray[np.float64]
-    returned: NDArray[np.float64]
-    weights: NDArray[np.float64]
 
 
 @final
@@ -289,6 +260,11 @@ class D2P2Method(Method["D2P2State"]):
     @property
     def n_steps(self) -> int:
         return len(self.step_sizes)
+
+    @property
+    def descent(self) -> Descent:
+        """Steps along noisy gradients, however they were found."""
+        return Descent(self.problem, self.data, self.step_sizes, self.output)
 
     @property
     def levels(self) -> tuple[tuple[float, int], ...]:
@@ -331,11 +307,6 @@ class D2P2Method(Method["D2P2State"]):
             return GaussianNoise(multiplier)
         return ProjectedGaussianNoise(multiplier, self.dimension)
 
-    def seen(self, multiplier: float) -> Event:
-        """Event of a step with this noise multiplier."""
-        seen = self.noise(multiplier).event
-        return canonical(PoissonSampled(self.sampling_rate, seen))
-
     @property
     def gradient_evaluations(self) -> float:
         return self.n_steps * self.sampling_rate * self.data.n_rows
@@ -361,29 +332,23 @@ class D2P2Method(Method["D2P2State"]):
         return math.sqrt(variance)
 
     def init(self, seed: int) -> D2P2State:
-        zero = np.zeros(self.data.coefficient_shape)
-        weights = self.output.weights(self.n_steps, seed * 2.0**-64)
-        return D2P2State(0, seed, self._onto_feasible(zero, 0.0), zero, weights)
+        return D2P2State(self.descent.init(seed), seed)
 
     def step(self, state: D2P2State, oracle: Oracle) -> tuple[D2P2State, StepInfo]:
-        eta = self.step_sizes[state.step]
-        g = self._gradient(state, oracle)
-        w = self._onto_feasible(state.w - eta * g, eta)
-        returned = state.returned + state.weights[state.step] * w
-        noise_norm = self.noise_std(state.step) * math.sqrt(self.data.n_coefficients)
-        info = StepInfo(state.step + 1, eta, float(np.linalg.norm(g)), noise_norm)
-        return dataclasses.replace(state, step=state.step + 1, w=w, returned=returned), info
+        at = state.descent
+        g = self._gradient(at.step, at.w, state.seed, oracle)
+        descent, info = self.descent.step(at, g, self.noise_std(at.step))
+        return D2P2State(descent, state.seed), info
 
-    def _gradient(self, state: D2P2State, oracle: Oracle) -> NDArray[np.float64]:
-        declared = self.by_level[self.noise_factors[state.step]]
+    def _gradient(
+        self, step: int, w: NDArray[np.float64], seed: int, oracle: Oracle
+    ) -> NDArray[np.float64]:
+        declared = self.by_level[self.noise_factors[step]]
         if self.dimension is None:
-            return oracle.noisy_gradient(declared, state.w, self.clipping)
-        matrix = GaussianMatrix(state.w.size, self.dimension, (state.seed, state.step))
-        r = noisy_projected_gradient(oracle, declared, state.w, self.clipping, matrix)
-        return self.lift.gradient(matrix, r).reshape(state.w.shape)
-
-    def _onto_feasible(self, w: NDArray[np.float64], eta: float) -> NDArray[np.float64]:
-        return feasible(self.problem, n_penalized(self.problem, self.data), w, eta)
+            return oracle.noisy_gradient(declared, w, self.clipping)
+        matrix = GaussianMatrix(w.size, self.dimension, (seed, step))
+        r = noisy_projected_gradient(oracle, declared, w, self.clipping, matrix)
+        return self.lift.gradient(matrix, r).reshape(w.shape)
 
     def finish(self, state: D2P2State) -> NDArray[np.float64]:
-        return state.returned
+        return state.descent.returned

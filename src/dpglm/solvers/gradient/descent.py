@@ -9,27 +9,13 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm.data.spec import LARGEST, SMALLEST, DataSpec
-from dpglm.oracle.clipping import FlatClipping
+from dpglm.data.spec import DataSpec
 from dpglm.problem import Problem
-from dpglm.problem.loss import Loss
 from dpglm.solvers.base import StepInfo
-from dpglm.solvers.parts import defaults
 from dpglm.solvers.parts.feasible import feasible, n_penalized
 from dpglm.solvers.parts.outputs import Output
 
-__all__ = ["Descent", "DescentState", "clipping_for"]
-
-
-def clipping_for(loss: Loss, data: DataSpec, clip: float | None) -> FlatClipping:
-    """Choose the clipping of row gradients, by default that of noisy gradient descent."""
-    bound = defaults.clip(loss, data) if clip is None else clip
-    if not SMALLEST <= bound / data.augmented_row_norm <= LARGEST:
-        raise ValueError(
-            f"clip must be {SMALLEST:g} to {LARGEST:g} times the row norm "
-            f"{data.augmented_row_norm!r}, got {bound!r}"
-        )
-    return FlatClipping(bound)
+__all__ = ["Descent", "DescentState"]
 
 
 @final

@@ -153,10 +153,7 @@ class FrankWolfe(Solver):
             )
         if self.radius is not None:
             return self.radius
-        unit = defaults.slope_unit(problem.loss, data)
-        targets = data.target_range(problem.loss.target.bounds)
-        curvature = problem.loss.smoothness_on(math.inf, *targets)
-        reach = unit / curvature if math.isfinite(curvature) else 1.0
+        reach = defaults.slope_range(problem.loss, data)
         return _RADIUS_FACTOR * math.sqrt(steps) * reach / entry_bound(data)
 
 

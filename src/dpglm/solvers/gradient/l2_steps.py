@@ -34,9 +34,7 @@ def l2_steps(
     sqrt(T (m + 1)) / signal``, so that fewer steps may travel further. Steps are as large
     as is stable, twice as large as those with momentum, and T is what travels just so far.
     """
-    unit = defaults.slope_unit(loss, data)
-    curvature = loss.smoothness_on(math.inf, *data.target_range(loss.target.bounds))
-    reach = unit / curvature if math.isfinite(curvature) else 1.0
+    reach = defaults.slope_range(loss, data)
     noise = _NOISE_SCALAR if data.n_outputs == 1 else _NOISE_VECTOR
     travel = noise * reach * signal / (data.row_norm * math.sqrt(data.n_coefficients + 1.0))
     _, stable = defaults.steps(

@@ -10,7 +10,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm._validation import check_integer, check_real
+from dpglm._validation import check_integer
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradient_sums.local_gradients import (
@@ -28,9 +28,10 @@ from dpglm.privacy.noise.additive import MOST_SENDERS, LocalGaussianNoise
 from dpglm.privacy.releases import AnyRelease
 from dpglm.problem import Problem
 from dpglm.solvers.base import Method, Plan, Solver, StepInfo, check_same
-from dpglm.solvers.gradient.descent import Descent, DescentState, clipping_for
+from dpglm.solvers.gradient.descent import Descent, DescentState
 from dpglm.solvers.parts import defaults
 from dpglm.solvers.parts.outputs import Last, Output
+from dpglm.solvers.parts.planning import check_given
 from dpglm.solvers.parts.schedules import LinearDecay, Schedule
 
 __all__ = ["LocalSGD", "LocalSGDMethod"]
@@ -104,10 +105,7 @@ class LocalSGD(Solver):
     def __post_init__(self) -> None:
         if self.n_blocks is not None:
             check_integer("n_blocks", self.n_blocks, least=1)
-        if self.step_size is not None:
-            check_real("step_size", self.step_size, above=0.0)
-        if self.clip is not None:
-            check_real("clip", self.clip, above=0.0)
+        check_given(self)
 
     def plan(
         self,
@@ -122,7 +120,7 @@ class LocalSGD(Solver):
                 f"{adjacency.value!r}"
             )
         n_blocks = self._n_blocks(data.n_rows)
-        clipping = clipping_for(problem.loss, data, self.clip)
+        clipping = FlatClipping(defaults.checked_clip(problem.loss, data, self.clip))
         mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.weight_bound)
         _, step_size = defaults.steps(
             problem.loss,

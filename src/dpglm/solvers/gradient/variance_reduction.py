@@ -12,11 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm._validation import check_integer, check_real
-from dpglm.data.spec import DataSpec
+from dpglm.data.spec import SMALLEST, DataSpec
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradient_sums.differences import difference_release, noisy_difference
 from dpglm.oracle.gradients import Oracle, gradient_release
-from dpglm.privacy.accounting.calibrate import calibrate
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.noise.additive import GaussianNoise
@@ -25,14 +24,15 @@ from dpglm.problem import Problem
 from dpglm.solvers.base import Method, Plan, Solver, StepInfo
 from dpglm.solvers.gradient.variance_reduction_defaults import (
     LEAST_SHARE_OF_BOUND,
-    decide_clip,
     decide_sampling_rate,
     decide_steps,
     require_smooth,
     row_smoothness,
 )
+from dpglm.solvers.parts import defaults
 from dpglm.solvers.parts.feasible import feasible, n_penalized
 from dpglm.solvers.parts.outputs import Last, Output
+from dpglm.solvers.parts.planning import calibrated, check_given
 
 __all__ = ["VarianceReducedMethod", "VarianceReduction"]
 
@@ -57,10 +57,7 @@ class VarianceReduction(Solver):
         check_integer("n_epochs", self.n_epochs, least=1)
         if self.inner_steps is not None:
             check_integer("inner_steps", self.inner_steps, least=self.least_steps)
-        if self.step_size is not None:
-            check_real("step_size", self.step_size, above=0.0)
-        if self.clip is not None:
-            check_real("clip", self.clip, above=0.0)
+        check_given(self)
         if self.sampling_rate is not None:
             check_real("sampling_rate", self.sampling_rate, above=0.0, most=1.0)
         check_real("anchor_share", self.anchor_share, above=0.0, below=1.0)
@@ -74,7 +71,9 @@ class VarianceReduction(Solver):
         adjacency: Adjacency = Adjacency.ZERO_OUT,
     ) -> Plan:
         require_smooth(problem, data)
-        clip = decide_clip(problem, data, self.clip)
+        # Clips of differences, down to the least, are within what float32 arithmetic can bear.
+        least = SMALLEST / (2.0 * LEAST_SHARE_OF_BOUND)
+        clip = defaults.checked_clip(problem.loss, data, self.clip, least)
         growths = [self.growth**epoch for epoch in range(self.n_epochs)]
         inner_steps, step_size = decide_steps(
             problem,
@@ -99,10 +98,8 @@ class VarianceReduction(Solver):
             anchor_noise_multiplier=1.0,
             difference_noise_multiplier=1.0,
         )
-        # Penalties and constraints that do not fit the parameter fail here, not in the run.
-        method.init(0)
-        scale = calibrate(lambda scale: self._with_noise(method, scale).event, budget, adjacency)
-        return Plan(problem, data, budget, adjacency, self._with_noise(method, scale))
+        at = functools.partial(self._with_noise, method)
+        return calibrated(at, problem, budget, data, adjacency)
 
     def _with_noise(self, method: VarianceReducedMethod, scale: float) -> VarianceReducedMethod:
         """Split the budget, 1 / scale in Gaussian DP or about so: both multipliers grow with it."""

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 
-from dpglm.data.spec import LARGEST, SMALLEST, DataSpec
+from dpglm.data.spec import DataSpec
 from dpglm.problem import Problem
 from dpglm.solvers.parts import defaults
 
 __all__ = [
     "LEAST_SHARE_OF_BOUND",
-    "decide_clip",
     "decide_sampling_rate",
     "decide_steps",
     "require_smooth",
@@ -25,18 +24,6 @@ _TRAVEL = 0.1
 _STEP_BOUNDED, _STEP_UNBOUNDED, _STEP_NONCONVEX = 4.0, 2.0, 0.5
 _LEAST_STEPS, _MOST_STEPS = 50, 500
 _LEAST_BATCH = 256
-
-
-def decide_clip(problem: Problem, data: DataSpec, clip: float | None) -> float:
-    """Clip norm of a row's gradient, within what float32 arithmetic can bear for differences."""
-    clip = defaults.clip(problem.loss, data) if clip is None else clip
-    least = SMALLEST / (2.0 * LEAST_SHARE_OF_BOUND)
-    if not least <= clip / data.augmented_row_norm <= LARGEST:
-        raise ValueError(
-            f"clip must be {least:g} to {LARGEST:g} times the row norm "
-            f"{data.augmented_row_norm!r}, got {clip!r}"
-        )
-    return clip
 
 
 def decide_steps(
@@ -60,10 +47,9 @@ def decide_steps(
     their number is at least about 50 and at most about 500.
     """
     loss = problem.loss
+    unit, curvature = defaults.slope_unit(loss, data), defaults.smoothness(loss, data)
+    travel = _TRAVEL * unit / curvature * mu * data.n_rows / data.row_norm
     targets = data.target_range(loss.target.bounds)
-    curvature = loss.smoothness_on(math.inf, *targets)
-    travel = _TRAVEL * defaults.slope_unit(loss, data) / curvature * mu * data.n_rows
-    travel /= data.row_norm
     bounded = math.isfinite(loss.slope_bound_on(math.inf, *targets))
     largest = _STEP_BOUNDED if bounded else _STEP_UNBOUNDED
     largest = largest if loss.convex else _STEP_NONCONVEX
@@ -85,9 +71,7 @@ def decide_sampling_rate(data: DataSpec, lengths: tuple[int, ...], rate: float |
 
 def row_smoothness(problem: Problem, data: DataSpec) -> float:
     """Lipschitz constant of a row's gradient: the loss's smoothness times the squared row norm."""
-    loss = problem.loss
-    curvature = loss.smoothness_on(math.inf, *data.target_range(loss.target.bounds))
-    return curvature * data.augmented_row_norm**2
+    return defaults.smoothness(problem.loss, data) * data.augmented_row_norm**2
 
 
 def require_smooth(problem: Problem, data: DataSpec) -> None:

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import math
 
-from dpglm.data.spec import DataSpec
+from dpglm.data.spec import LARGEST, SMALLEST, DataSpec
 from dpglm.problem.loss import Loss
 from dpglm.solvers.parts.schedules import Schedule
 
-__all__ = ["clip", "curvature", "slope_unit", "steps"]
+__all__ = [
+    "checked_clip",
+    "clip",
+    "curvature",
+    "slope_range",
+    "slope_unit",
+    "smoothness",
+    "steps",
+]
 
 # Chosen on validation parts of the training rows of Adult, ACS employment, MNIST and California
 # housing, then frozen; docs/defaults.md says what else was seen on the way.
@@ -32,8 +40,8 @@ def slope_unit(loss: Loss, data: DataSpec) -> float:
 
 def curvature(loss: Loss, data: DataSpec) -> float:
     """Curvature that counts as large: the loss's smoothness; where it has none, ``slope_unit``."""
-    smoothness = loss.smoothness_on(math.inf, *data.target_range(loss.target.bounds))
-    return smoothness if math.isfinite(smoothness) else slope_unit(loss, data)
+    bend = smoothness(loss, data)
+    return bend if math.isfinite(bend) else slope_unit(loss, data)
 
 
 def clip(loss: Loss, data: DataSpec) -> float:
@@ -55,6 +63,28 @@ def clip(loss: Loss, data: DataSpec) -> float:
         at_zero = loss.slope_bound_on(0.0, *data.target_range(loss.target.bounds))
         unit = max(unit, 2.0 * at_zero)
     return fraction * unit * data.row_norm
+
+
+def checked_clip(loss: Loss, data: DataSpec, given: float | None, least: float = SMALLEST) -> float:
+    """Return the given clip norm, or the default, if it is in proportion to the row norm."""
+    bound = clip(loss, data) if given is None else given
+    if not least <= bound / data.augmented_row_norm <= LARGEST:
+        raise ValueError(
+            f"clip must be {least:g} to {LARGEST:g} times the row norm "
+            f"{data.augmented_row_norm!r}, got {bound!r}"
+        )
+    return bound
+
+
+def smoothness(loss: Loss, data: DataSpec) -> float:
+    """Bound on the loss's curvature for all targets within their public range; possibly inf."""
+    return loss.smoothness_on(math.inf, *data.target_range(loss.target.bounds))
+
+
+def slope_range(loss: Loss, data: DataSpec) -> float:
+    """Range of predictions over which slopes change: their unit over the smoothness, else 1."""
+    bend = smoothness(loss, data)
+    return slope_unit(loss, data) / bend if math.isfinite(bend) else 1.0
 
 
 def steps(

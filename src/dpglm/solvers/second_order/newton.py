@@ -11,7 +11,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm._validation import check_integer, check_real
+from dpglm._validation import check_real
 from dpglm.data.spec import LARGEST, SMALLEST, DataSpec
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradient_sums.preconditioned import noisy_preconditioned_gradient, rows_turned
@@ -26,8 +26,9 @@ from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.problem import Problem, Squared
 from dpglm.problem.loss import Loss, Target
 from dpglm.solvers.base import Method, Plan, Solver, StepInfo
-from dpglm.solvers.parts.defaults import slope_unit
+from dpglm.solvers.parts.defaults import curvature, slope_unit
 from dpglm.solvers.parts.feasible import feasible, n_penalized
+from dpglm.solvers.parts.planning import check_given
 from dpglm.solvers.parts.shrinkage import is_neutral, shrunk
 from dpglm.solvers.second_order.preconditioner import (
     Basis,
@@ -114,12 +115,7 @@ class Newton(Solver):
     first_share: float = 0.2
 
     def __post_init__(self) -> None:
-        if self.n_steps is not None:
-            check_integer("n_steps", self.n_steps, least=1)
-        if self.step_size is not None:
-            check_real("step_size", self.step_size, above=0.0)
-        if self.clip is not None:
-            check_real("clip", self.clip, above=0.0)
+        check_given(self)
         check_real("first_share", self.first_share, above=0.0, below=1.0)
 
     def plan(
@@ -135,15 +131,12 @@ class Newton(Solver):
         mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.weight_bound)
         clip, n_steps, step_size = self._clip_and_steps(problem.loss, mu, data)
         unit = slope_unit(problem.loss, data)
-        curvature = problem.loss.smoothness_on(
-            math.inf, *data.target_range(problem.loss.target.bounds)
-        )
         method = NewtonMethod(
             problem=problem,
             data=data,
             adjacency=adjacency,
             clip=clip * unit * math.sqrt(data.n_columns),
-            curvature=curvature if math.isfinite(curvature) else unit,
+            curvature=curvature(problem.loss, data),
             step_sizes=tuple(step_size * (1.0 - (k + 0.5) / n_steps) for k in range(n_steps)),
             intercept_pace=1.0,
             first_noise_multiplier=1.0,

@@ -1,0 +1,39 @@
+"""What solvers do alike when they plan: they check what may be left open, and calibrate noise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from dpglm._validation import check_integer, check_real
+from dpglm.data.spec import DataSpec
+from dpglm.privacy.accounting.calibrate import calibrate
+from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import PrivacyBudget
+from dpglm.problem import Problem
+from dpglm.solvers.base import Method, Plan
+
+__all__ = ["calibrated", "check_given"]
+
+
+def check_given(settings: object) -> None:
+    """Check the fields n_steps, step_size and clip of a solver; None leaves one open."""
+    given = {name: value for name, value in vars(settings).items() if value is not None}
+    if "n_steps" in given:
+        check_integer("n_steps", given["n_steps"], least=1)
+    for name in given.keys() & {"step_size", "clip"}:
+        check_real(name, given[name], above=0.0)
+
+
+def calibrated(
+    with_noise: Callable[[float], Method[Any]],
+    problem: Problem,
+    budget: PrivacyBudget,
+    data: DataSpec,
+    adjacency: Adjacency,
+) -> Plan:
+    """Plan the method with the least noise within the budget; its cost falls as noise grows."""
+    # Penalties and constraints that do not fit the parameter fail here, not in the run.
+    with_noise(1.0).init(0)
+    scale = calibrate(lambda scale: with_noise(scale).event, budget, adjacency)
+    return Plan(problem, data, budget, adjacency, with_noise(scale))

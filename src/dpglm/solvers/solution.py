@@ -1,0 +1,65 @@
+"""What a run returned and did."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpglm._html import card
+from dpglm.ledger.entry import LedgerReference
+from dpglm.solvers.base import Plan, StepInfo
+
+__all__ = ["Solution"]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """What a run returned and did.
+
+    Parameters
+    ----------
+    w : ndarray of shape ``plan.data.coefficient_shape``
+        The parameter, in the coordinates of the prepared rows; intercept last.
+    plan : Plan
+        The plan that was run, to the letter.
+    history : tuple of StepInfo
+        Diagnostics of each step; empty where only the last iterate is paid for.
+    noise : str
+        Name of the noise source.
+    coefficient_noise : float or ndarray of shape (n_columns,)
+        Expected standard deviation of the noise in coefficients, see ``Method.noise_in``.
+    chosen : int, optional
+        Which of several models this is, see ``Method.chosen``.
+    ledger_entry : LedgerReference, optional
+        Where a ledger recorded the run before it released anything.
+    """
+
+    w: NDArray[np.float64]
+    plan: Plan
+    history: tuple[StepInfo, ...]
+    noise: str
+    coefficient_noise: float | NDArray[np.float64]
+    chosen: int | None = None
+    ledger_entry: LedgerReference | None = None
+
+    @property
+    def n_steps(self) -> int:
+        """Number of steps taken."""
+        return self.plan.n_steps
+
+    def _repr_html_(self) -> str:
+        entry = self.ledger_entry
+        return card(
+            "Result of a private fit",
+            [
+                ("parameter", f"{self.w.size} numbers, in prepared coordinates"),
+                ("steps", self.n_steps),
+                ("steps shown in history", len(self.history)),
+                ("noise from", self.noise),
+                ("ledger", "none" if entry is None else entry.describe()),
+            ],
+        )
