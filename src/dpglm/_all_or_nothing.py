@@ -17,24 +17,11 @@ _LIVE = frozenset({"callback", "ledger", "random_state"})
 
 
 def all_or_nothing(fit: Callable[Concatenate[E, P], E]) -> Callable[Concatenate[E, P], E]:
-    """Let ``fit`` work on a draft of the estimator, and install what it learned in one step.
+    """Let ``fit`` work on a draft of the estimator, and install what it learned in one assignment.
 
-    Parameters
-    ----------
-    fit : callable
-        Method that sets fitted attributes of its estimator.
-
-    Returns
-    -------
-    callable
-        The method. Whatever it raises, at whatever point, the estimator is as it was before.
-
-    Notes
-    -----
-    The draft has copies of all parameters, and nothing that was learned before. So what is fitted
-    shares no object with parameters, and changing these afterwards, in place or by ``set_params``,
-    changes nothing that a method reads from fitted attributes. Taking over what the draft has
-    learned is one assignment, which no signal interrupts.
+    Whatever ``fit`` raises, the estimator is as before; no signal interrupts the assignment. The
+    draft has copies of all parameters, so changing these afterwards, in place or by ``set_params``,
+    changes nothing that a fitted attribute holds.
     """
 
     @functools.wraps(fit)

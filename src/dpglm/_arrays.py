@@ -12,32 +12,10 @@ __all__ = ["as_host", "contiguous", "finite", "like", "namespace", "rounded_up",
 
 
 def namespace(x: Any) -> Any:
-    """Return the functions for arrays like ``x``.
+    """Return the functions for arrays like ``x``: NumPy, or the Array API namespace of torch.
 
-    Parameters
-    ----------
-    x : array_like
-        An array, or a list of numbers.
-
-    Returns
-    -------
-    module
-        ``numpy``, or the Array API namespace of torch for its tensors.
-
-    Raises
-    ------
-    ImportError
-        If the package that makes torch follow the standard is missing.
-
-    Notes
-    -----
-    Code for both uses what the standard says, and of what is beyond it ``out=``, ``einsum``,
-    ``reciprocal`` and the like, which both have.
-
-    Examples
-    --------
-    >>> namespace(np.ones(2)) is np
-    True
+    Code for both uses the standard, and beyond it only what both have: ``out=``, ``einsum``,
+    ``reciprocal`` and the like.
     """
     if type(x).__module__.partition(".")[0] != "torch":
         return np
@@ -51,21 +29,7 @@ def namespace(x: Any) -> Any:
 
 
 def like(x: Any, values: Any, dtype: Any = None) -> Any:
-    """Return values as an array of the kind of ``x``, where ``x`` is; not copied needlessly.
-
-    Parameters
-    ----------
-    x : array
-        What the result is to be combined with.
-    values : array_like
-        Numbers, on the host or where ``x`` is.
-    dtype : dtype, optional
-        Of the result; that of the values by default.
-
-    Returns
-    -------
-    array
-    """
+    """Return values as an array like ``x``, on the same device; not copied needlessly."""
     xp = namespace(x)
     if xp is not np and isinstance(values, np.ndarray):
         # Tensors share memory with arrays of this kind only.
@@ -83,23 +47,10 @@ def finite(values: NDArray[Any]) -> NDArray[Any]:
 
 
 def weighted(slopes: NDArray[Any], weights: NDArray[Any] | None) -> NDArray[Any]:
-    """Multiply clipped slopes by weights; in place where nothing overflows.
+    """Multiply finite slopes, of shape (rows,) or (rows, outputs), by weights; in place.
 
-    Parameters
-    ----------
-    slopes : array of shape (rows,) or (rows, outputs)
-        Finite slopes.
-    weights : array of shape (rows,), optional
-        Finite weights; ones by default.
-
-    Returns
-    -------
-    array, shape of slopes
-
-    Notes
-    -----
-    Privacy: a slope that overflows counts as zero, so that its row contributes nothing. It could
-    be within its bound only if the row were so short that the product fits again.
+    Privacy: a slope that overflows counts as zero, so that its row contributes nothing. It could be
+    within its bound only if the row were so short that the product fits again.
     """
     if weights is None:
         return slopes

@@ -14,8 +14,6 @@ _UNKNOWN = "\N{REPLACEMENT CHARACTER}"
 def visible(text: str) -> str:
     r"""Replace what no reader sees: control characters, changes of direction, lone surrogates.
 
-    Examples
-    --------
     >>> visible("a\tb"), visible("\u202ea") == "\ufffda"
     ('a b', True)
     """
@@ -31,28 +29,9 @@ def card(
     warnings: Iterable[str] = (),
     sections: Iterable[tuple[str, Sequence[str]]] = (),
 ) -> str:
-    """Return a heading, a table of names and values, and sections to unfold, as HTML.
+    """Return a heading, a table, warnings, and sections to unfold, as one HTML element.
 
-    Parameters
-    ----------
-    title : str
-        The heading.
-    pairs : iterable of (str, object)
-        What the table holds.
-    warnings : iterable of str
-        Sentences to be seen first.
-    sections : iterable of (str, sequence of str)
-        Headings, each with sentences that are hidden until it is clicked.
-
-    Returns
-    -------
-    str
-        One element without scripts, classes or references; every text is escaped.
-
-    Examples
-    --------
-    >>> card("<b>", [("a", 1)])
-    '<div><strong>&lt;b&gt;</strong><table><tr><th ...>a</th><td ...>1</td></tr></table></div>'
+    Without scripts, classes or references; every text is escaped.
     """
     rows = "".join(
         f'<tr><th style="text-align:left">{_text(name)}</th>'

@@ -13,23 +13,10 @@ __all__ = ["file_identity", "is_below"]
 def file_identity(path: str | os.PathLike[str]) -> Hashable:
     """Return a value that two names share if and only if they stand for one file or folder.
 
-    Parameters
-    ----------
-    path : path-like
-        A name, of something that need not exist.
-
-    Returns
-    -------
-    hashable
-        What exists is known by its device and number, as in ``os.path.samefile``: links, hard
-        links and other spellings are the same file. What does not exist yet is known by its
-        folder and its name; names that differ only in case, or in how accents are composed,
-        count as one, as they may be on the disk.
-
-    Raises
-    ------
-    OSError
-        If a folder on the way may not be read.
+    What exists is known by device and number, as in ``os.path.samefile``: links, hard links and
+    other spellings are the same file. What does not exist yet is known by its folder and name;
+    names that differ only in case, or in how accents are composed, count as one, as they may on the
+    disk.
     """
     # Before links and ".." are resolved, a part that does not exist yet would hide what does.
     real = Path(os.path.realpath(path))
@@ -42,17 +29,6 @@ def file_identity(path: str | os.PathLike[str]) -> Hashable:
 
 
 def is_below(path: str | os.PathLike[str], folder: str | os.PathLike[str]) -> bool:
-    """Return whether a name stands for something in a folder, at any depth.
-
-    Parameters
-    ----------
-    path, folder : path-like
-        Names, of what need not exist.
-
-    Raises
-    ------
-    OSError
-        If a folder on the way may not be read.
-    """
+    """Whether a name stands for something in a folder, at any depth; neither need exist."""
     around = file_identity(folder)
     return any(file_identity(one) == around for one in Path(os.path.realpath(path)).parents)

@@ -17,25 +17,10 @@ _TENTHS = 10
 @final
 @dataclass(frozen=True)
 class Stage:
-    """How far a stage of some work has come.
+    """How far a stage of some work has come: ``done`` of ``total``, which is None if it is unknown.
 
-    Parameters
-    ----------
-    name : str
-        What is done.
-    done : int
-        How much of it is done, from 0 to ``total``.
-    total : int or None
-        How much there is; None where nobody knows.
-    depth : int
-        In how many other stages it lies.
-    is_over : bool
-        Whether it has ended.
-
-    Notes
-    -----
     Privacy: names and counts are public, decided before a row is seen: steps of a plan, runs of an
-    audit, tenths of a pass over rows whose number may be private. When they are told depends on
+    audit, tenths of a pass over rows whose number may be private. When they are shown depends on
     the rows, as time does, and so may how often a step passes over them.
     """
 
@@ -72,19 +57,15 @@ _TELLING: ContextVar[_Telling | None] = ContextVar("dpglm_progress", default=Non
 
 
 def is_listening() -> bool:
-    """Whether somebody is told."""
+    """Whether progress is reported to anybody."""
     return _TELLING.get() is not None
 
 
 @contextlib.contextmanager
 def listening(listener: Listener) -> Iterator[None]:
-    """Tell somebody about the stages of everything that runs in this block.
+    """Call a listener with each stage of this block that begins, advances or ends.
 
-    Parameters
-    ----------
-    listener : callable
-        Takes a ``Stage`` whenever one begins, goes on or ends. What it raises is dropped, and it is
-        told no more.
+    What it raises is dropped, and it is not called again.
     """
     token = _TELLING.set(_Telling(listener))
     try:
@@ -97,21 +78,10 @@ def listening(listener: Listener) -> Iterator[None]:
 def stage(
     name: str, total: int | None = None, *, least_depth: int = 0
 ) -> Iterator[Callable[[int], None]]:
-    """Tell how far a piece of work has come.
+    """Report the progress of a piece of work; yields a function to be called with each advance.
 
-    Parameters
-    ----------
-    name : str
-        What is done; public.
-    total : int, optional
-        How much there is to do; public.
-    least_depth : int
-        1 for what is a part of something larger, also where nobody tells of that.
-
-    Yields
-    ------
-    callable
-        To be called with how much more is done.
+    Name and total are public. A ``least_depth`` of 1 marks a part of something larger, also where
+    nobody reports that.
     """
     telling = _TELLING.get()
     if telling is None:
@@ -136,7 +106,7 @@ def stage(
 
 @contextlib.contextmanager
 def silent() -> Iterator[None]:
-    """Tell nobody of what runs in this block: how often it does something is secret."""
+    """Report nothing of this block: how often it does something is secret."""
     token = _TELLING.set(None)
     try:
         yield
@@ -147,22 +117,9 @@ def silent() -> Iterator[None]:
 def tenths(
     name: str, items: Iterable[T], size: Callable[[T], int], total: int
 ) -> Generator[T, None, None]:
-    """Pass items on, and tell of each tenth of them, by size.
+    """Yield items, and report each tenth of them by size.
 
-    Parameters
-    ----------
-    name : str
-        What is done with them; public.
-    items : iterable
-        What is passed on.
-    size : callable
-        Takes an item.
-    total : int
-        The sum of the sizes, which may be private: whatever it is, the same ten tenths are told.
-
-    Yields
-    ------
-    item
+    ``total``, the sum of sizes, may be private: whatever it is, the same ten tenths are reported.
     """
     with stage(name, _TENTHS, least_depth=1) as advance:
         seen = told = 0

@@ -64,13 +64,7 @@ def _listener() -> Iterator[Listener]:
 @final
 @dataclass
 class Lines:
-    """Writes a line after each quarter of a stage that lies in no other.
-
-    Parameters
-    ----------
-    write : callable
-        Takes a line without its end.
-    """
+    """Writes a line after each quarter of a stage that lies in no other."""
 
     write: Callable[[str], None]
     _quarters: int = 0
@@ -102,15 +96,7 @@ class _Watched:
 @final
 @dataclass
 class Bars:
-    """Draws bars with rich.
-
-    Parameters
-    ----------
-    bars : rich.progress.Progress
-        Where.
-    clock : callable
-        Seconds.
-    """
+    """Draws bars with rich."""
 
     bars: Any
     clock: Clock = time.monotonic
@@ -140,14 +126,10 @@ class Bars:
 @final
 @dataclass
 class NotebookBars:
-    """Draws bars as HTML, in one output that is replaced and is empty at the end.
+    """Draws bars as HTML in one output, which is replaced, and empty at the end.
 
-    Parameters
-    ----------
-    display : callable
-        Takes HTML; returns a handle whose ``update`` takes an object with ``_repr_html_``.
-    clock : callable
-        Seconds.
+    ``display`` takes HTML and returns a handle whose ``update`` takes an object with
+    ``_repr_html_``.
     """
 
     display: Callable[[str], Any]

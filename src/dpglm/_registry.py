@@ -16,8 +16,6 @@ _WORDS = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z0-9])(?=[A-Z][a-z])")
 def snake_case(name: str) -> str:
     """Return the name of a class in lower case with underscores.
 
-    Examples
-    --------
     >>> [snake_case(name) for name in ("NoisyGD", "SVRGPlusPlus", "D2P2", "L2Ball")]
     ['noisy_gd', 'svrg_plus_plus', 'd2p2', 'l2_ball']
     """
@@ -25,25 +23,10 @@ def snake_case(name: str) -> str:
 
 
 def makers_in(namespace: Mapping[str, Any], kind: type) -> dict[str, Callable[[], Any]]:
-    """List what a module exports that makes an object of a kind and needs no argument.
+    """Return, by name, the callables of a module that make an object of a kind without arguments.
 
-    Parameters
-    ----------
-    namespace : mapping from str to object
-        Names of a module.
-    kind : type
-        Its concrete subclasses are listed, and functions that are declared to return one.
-
-    Returns
-    -------
-    mapping from str to callable
-        Sorted by name, which is that of a function, or of a class in lower case with underscores.
-
-    Examples
-    --------
-    >>> from dpglm.problem import Loss, hinge_losses
-    >>> {name: make() for name, make in makers_in(vars(hinge_losses), Loss).items()}
-    {'hinge': Hinge(), 'smoothed_hinge': SmoothedHinge(width=1.0), 'squared_hinge': SquaredHinge()}
+    These are concrete subclasses, by their names in lower case with underscores, and functions
+    declared to return the kind.
     """
     return dict(sorted(_makers(namespace.values(), kind)))
 

@@ -10,19 +10,6 @@ __all__ = ["each", "plain_number", "rounded_up", "times"]
 def rounded_up(value: float, digits: int = 4) -> str:
     """Write a privacy loss with few digits, never smaller than it is.
 
-    Parameters
-    ----------
-    value : float
-        At least 0, finite.
-    digits : int, default=4
-        Significant digits.
-
-    Returns
-    -------
-    str
-
-    Examples
-    --------
     >>> rounded_up(0.99999994), rounded_up(0.123401), rounded_up(1e-5)
     ('1', '0.1235', '1e-05')
     """
@@ -34,8 +21,6 @@ def rounded_up(value: float, digits: int = 4) -> str:
 def plain_number(value: float, digits: int = 4) -> str:
     """Write a number with few digits, without an exponent where it has a usual size.
 
-    Examples
-    --------
     >>> plain_number(32561), plain_number(0.25), plain_number(123456.7), plain_number(1.2e-7)
     ('32561', '0.25', '123457', '1.2e-07')
     """

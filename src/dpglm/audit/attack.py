@@ -179,19 +179,7 @@ def _described(target: Any, plan: Plan | None) -> str:
 @final
 @dataclass
 class _Watch:
-    """Plays games, each time with fresh noise.
-
-    Parameters
-    ----------
-    noise : NoiseSource
-        Where runs draw from, unless there is a seed.
-    seed : int or None
-        Of seeded noise.
-    planted_bug : str or None
-        Within which everything runs.
-    n_jobs : int
-        Processes.
-    """
+    """Plays games, each time with fresh noise."""
 
     noise: NoiseSource
     seed: int | None

@@ -31,13 +31,7 @@ _LEAST_DELTA = 1e-12
 @final
 @dataclass(frozen=True, eq=False)
 class LawPair:
-    """Two laws of one release, as masses of small cells.
-
-    Parameters
-    ----------
-    first, second : ndarray of shape (cells,)
-        Probability of each cell, or each choice, under either.
-    """
+    """Two laws of one release, as probabilities of cells or of choices."""
 
     first: NDArray[np.float64]
     second: NDArray[np.float64]
@@ -45,8 +39,6 @@ class LawPair:
     def delta(self, epsilon: float) -> float:
         """Return the least delta at ``epsilon``: the larger of the two hockey-stick divergences.
 
-        References
-        ----------
         Balle, Barthe and Gaboardi, "Privacy amplification by subsampling", NeurIPS 2018,
         Theorem 1: (epsilon, delta)-DP is a bound on this divergence.
         """
@@ -70,14 +62,7 @@ class LawPair:
 
     @classmethod
     def of(cls, game: PlanGame) -> LawPair:
-        """Work out both laws of a plan that releases once.
-
-        Raises
-        ------
-        ValueError
-            If the plan releases more than one thing, or one of more than two coordinates, or one
-            whose law is not known.
-        """
+        """Compute both laws of a plan that releases one choice, or a vector of one or two values."""
         plan, pair = game.plan, game.neighbours
         recording = Recording(SystemNoise())
         run(plan, pair.first, recording)

@@ -37,17 +37,7 @@ def pays_for_all(plan: Plan) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Game(abc.ABC):
-    """A mechanism and two data sets.
-
-    Parameters
-    ----------
-    neighbours : Neighbours
-        The data sets.
-    sees_all : bool
-        Whether the attacker sees every release, not only what is returned.
-    plan : Plan or None
-        What runs, where it is a plan.
-    """
+    """A mechanism and two data sets; the attacker sees all releases, or the result only."""
 
     neighbours: Neighbours
     sees_all: bool
@@ -61,13 +51,7 @@ class Game(abc.ABC):
 @final
 @dataclass(frozen=True, eq=False)
 class FunctionGame(Game):
-    """Any function from rows to an array, of which the array is seen.
-
-    Parameters
-    ----------
-    function : callable
-        Draws its own noise.
-    """
+    """A function from rows to an array, which draws its own noise; the array is seen."""
 
     function: Callable[[Any], ArrayLike]
 
@@ -79,18 +63,16 @@ class FunctionGame(Game):
 @final
 @dataclass(frozen=True, eq=False)
 class PlanGame(Game):
-    """A plan, of which all releases are seen or only the returned model.
+    """A plan, of which all releases are seen, or only the returned model.
 
-    Notes
-    -----
-    Who sees everything and knows both data sets can work out exactly how likely it is on either.
-    A run is recorded on one of them and replayed on the other: there every release is set to what
-    was seen, so that all later questions are the same, and only its law is noted. With Poisson
-    samples of rate q the law is the mixture over whether the row of interest was drawn, for other
-    rows that contribute nothing.
+    An attacker who sees all releases and knows both data sets can compute their likelihood ratio. A
+    run is recorded on one data set and replayed on the other: every release is set to what was
+    seen, so that all later questions are the same, and only its law is noted. With Poisson samples
+    of rate q the law is the mixture over whether the row of interest was drawn, for other rows that
+    contribute nothing.
 
-    A model that a replay does not reproduce to the last bit was not made from releases alone;
-    that settles which data set it was.
+    A model that a replay does not reproduce to the last bit was not made from releases alone; that
+    settles which data set it was.
     """
 
     plan: Plan
@@ -117,21 +99,9 @@ class PlanGame(Game):
         return Observation(values, float(sum(ratios)))
 
     def laws(self, recording: Recording, rows: Any) -> tuple[list[Law], NDArray[np.float64]]:
-        """Replay a run on some rows.
+        """Replay a run on other rows; return the laws of its releases and the model that follows.
 
-        Parameters
-        ----------
-        recording : Recording
-            What was released.
-        rows : Rows
-            On which the laws of these releases are wanted.
-
-        Returns
-        -------
-        laws : list of Law
-            Empty where rows like these cannot have released it.
-        w : ndarray
-            The model that follows.
+        There are no laws where these rows cannot have released it.
         """
         replay = Replay(recording)
         try:

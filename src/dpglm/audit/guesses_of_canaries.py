@@ -101,21 +101,9 @@ def epsilon_of_guesses(
 
 
 def best_number_of_guesses(canaries: int, mu: float, delta: float, confidence: float) -> int:
-    """Choose how many coins to guess, if every canary's score shows it as well as mu-GDP allows.
+    """Choose how many coins to guess if the scores of canaries tell as much as mu-GDP allows.
 
-    Parameters
-    ----------
-    canaries : int
-        Number of coins.
-    mu : float
-        What is expected; public, so the choice needs no look at the run.
-    delta, confidence : float
-        As for ``epsilon_of_guesses``.
-
-    Returns
-    -------
-    int
-        From 1 to ``canaries``.
+    ``mu`` is public, so that the choice does not depend on the run.
     """
     # |log-likelihood ratio| of N(mu^2 / 2, mu^2), which tells the chance of being right.
     levels = (np.arange(1000) + 0.5) / 1000.0

@@ -25,16 +25,9 @@ _SHARES = (0.8, 0.2)
 @final
 @dataclass(frozen=True, eq=False)
 class Guess:
-    """Guess "first" where a score is above a threshold.
+    """Guess "first" where a score is above a threshold: one for the bound on mu, one for epsilon.
 
-    Parameters
-    ----------
-    score : Score
-        The statistic.
-    thresholds : pair of float
-        For the bounds on mu and on epsilon; each is counted by itself.
-    promise : float
-        What held-out runs let one expect of the ratio to the claim.
+    ``promise`` is the ratio to the claim that held-out runs lead one to expect.
     """
 
     score: Score
@@ -59,18 +52,9 @@ def choose_guess(
     confidence: float,
     runs: int,
 ) -> Guess:
-    """Choose what promises to tell most, once as many fresh runs as planned are counted.
+    """Choose the statistic and thresholds that promise most for ``runs`` fresh runs per data set.
 
-    Parameters
-    ----------
-    first, second : sequence of Observation
-        Held-out runs. One half teaches statistics, the rest chooses.
-    claim : Claim
-        What is to be refuted.
-    confidence : float
-        Of the final statement.
-    runs : int
-        That will be counted on each data set.
+    One half of the held-out runs teaches statistics, the other half chooses.
     """
     half = len(first) // 2
     learned = candidate_scores(first[:half], second[:half])
@@ -94,8 +78,7 @@ def choose_guess(
 def first_unless_beaten(promises: Sequence[float]) -> int:
     """Return the position of the largest, but the first where no other is clearly larger.
 
-    The largest of several numbers with errors tends to be one that is too large. What comes first
-    is what theory recommends.
+    The largest of several noisy numbers is biased upwards; the first is what theory recommends.
     """
     weighed = [promises[0] * _CLEARLY, *promises[1:]]
     return max(range(len(weighed)), key=weighed.__getitem__)

@@ -68,15 +68,7 @@ class DensityLaw(Law):
 @final
 @dataclass(frozen=True, eq=False)
 class GaussianLaw(DensityLaw):
-    """Independent Gaussian noise.
-
-    Parameters
-    ----------
-    mean : ndarray of float64
-        The exact value.
-    std : float
-        Standard deviation of the noise.
-    """
+    """Independent Gaussian noise."""
 
     mean: NDArray[np.float64]
     std: float
@@ -97,15 +89,7 @@ class GaussianLaw(DensityLaw):
 @final
 @dataclass(frozen=True, eq=False)
 class L2Law(DensityLaw):
-    """Noise with a density proportional to ``exp(-|b| / scale)``.
-
-    Parameters
-    ----------
-    mean : ndarray of float64
-        The exact value.
-    scale : float
-        Of the noise.
-    """
+    """Noise with a density proportional to ``exp(-|b| / scale)``."""
 
     mean: NDArray[np.float64]
     scale: float
@@ -129,15 +113,7 @@ class L2Law(DensityLaw):
 @final
 @dataclass(frozen=True, eq=False)
 class ChoiceLaw(Law):
-    """A choice among candidates.
-
-    Parameters
-    ----------
-    probabilities : ndarray of shape (candidates,)
-        Of each of them.
-    lengths : ndarray of int64, optional
-        Where candidates come in runs: how many are in each.
-    """
+    """A choice: the probability of each candidate, or of each one in runs of these lengths."""
 
     probabilities: NDArray[np.float64]
     lengths: NDArray[np.int64] | None = None
@@ -166,16 +142,9 @@ class UnknownLaw(Law):
 def choice_law(
     scores: ArrayLike, sensitivity: float, epsilon: float, lengths: ArrayLike | None = None
 ) -> ChoiceLaw:
-    """Return the law of the exponential mechanism.
+    """Return the law of the exponential mechanism; lower scores are better.
 
-    Parameters
-    ----------
-    scores : array_like of shape (candidates,)
-        Lower is better.
-    sensitivity, epsilon : float
-        As for ``dpglm.privacy.selection.choices.exponential_mechanism``.
-    lengths : array_like of int, optional
-        How many candidates have each score.
+    Scores have the shape (candidates,); ``lengths`` says how many candidates share each.
     """
     p = _heads(scores, sensitivity, epsilon)
     if lengths is None:
@@ -187,8 +156,6 @@ def choice_law(
 def flip_law(scores: ArrayLike, sensitivity: float, epsilon: float) -> ChoiceLaw:
     """Return the law of permute-and-flip.
 
-    Notes
-    -----
     Let every candidate come at a uniform time and be taken with its chance p if none was before.
     Then candidate r is taken with probability ``p[r] int_0^1 prod_{j != r} (1 - t p[j]) dt``; a
     polynomial, which 64 nodes integrate exactly up to degree 127.

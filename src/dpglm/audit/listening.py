@@ -46,18 +46,7 @@ class OutOfStepError(Exception):
 @final
 @dataclass(frozen=True, eq=False)
 class Released:
-    """Something that left, and its law on the rows of the run.
-
-    Parameters
-    ----------
-    value : ndarray
-        What left; a choice is an array without dimensions.
-    law : Law
-        What an attacker who knows the rows expects. With a sampling rate, that of a sample that
-        happens to have every row.
-    sampling_rate : float
-        With which each row entered.
-    """
+    """A release, and its law on the rows of the run (of a sample: as if it contained every row)."""
 
     value: NDArray[Any]
     law: Law
@@ -66,20 +55,9 @@ class Released:
 
 @final
 class Recording(NoiseSource, Observer):
-    """Draws from another source and keeps what is released.
+    """Draws from another source, and keeps releases and public random words.
 
-    Parameters
-    ----------
-    source : NoiseSource
-        What the run would have drawn from.
-
-    Attributes
-    ----------
-    releases : list of Released
-        In order.
-    public : list of ndarray
-        Random words that are not noise: the public randomness of the run, and what linear terms
-        of perturbed objectives were drawn from.
+    ``public`` includes the words from which linear terms of perturbed objectives were drawn.
     """
 
     name: ClassVar[str] = "recorded"
@@ -117,18 +95,9 @@ class Recording(NoiseSource, Observer):
 
 @final
 class Replay(NoiseSource, Observer):
-    """Releases again what a recorded run released, and keeps what the law would have been.
+    """Releases what a recorded run released, and keeps each release's law on the replay's rows.
 
-    Parameters
-    ----------
-    recording : Recording
-        Of a run, on these or on other rows.
-
-    Attributes
-    ----------
-    laws : list of Law
-        Of each release on the rows of the replay, given all releases before it. Samples have
-        every row.
+    Each law is conditional on all releases before it; samples contain every row.
     """
 
     name: ClassVar[str] = "replayed"

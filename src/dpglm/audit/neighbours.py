@@ -49,17 +49,7 @@ class Neighbours:
 @final
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Rows as a user would give them.
-
-    Parameters
-    ----------
-    X : ndarray of shape (n, n_features)
-        Features.
-    y : ndarray of shape (n,)
-        Targets.
-    weights : ndarray of shape (n,)
-        1 for rows that count, 0 for rows that contribute nothing.
-    """
+    """Rows as a user would give them; a weight is 1, or 0 for rows that contribute nothing."""
 
     X: NDArray[np.float64]
     y: NDArray[Any]
@@ -76,17 +66,7 @@ class Table:
 
 
 def target_ends(target: Target, n_outputs: int, low: float, high: float) -> tuple[Any, Any]:
-    """Return the target whose gradient is longest at zero, and one that is far from it.
-
-    Parameters
-    ----------
-    target : Target
-        What the loss accepts.
-    n_outputs : int
-        Number of classes, where these are targets.
-    low, high : float
-        Bounds on real targets; may be infinite.
-    """
+    """Return the target whose gradient is longest at zero, and one that is far from it."""
     if target is Target.BINARY:
         return 1.0, -1.0
     if target is Target.CLASS:
@@ -106,25 +86,10 @@ def neighbouring_tables(
     intercept: bool,
     row_norm: float = 1.0,
 ) -> Iterator[tuple[str, Table, Table]]:
-    """Generate pairs of tables; the row of interest is the first.
+    """Generate pairs of tables that differ in the first row: erased, removed, or replaced.
 
-    Parameters
-    ----------
-    adjacency : Adjacency
-        How the two differ: the row is there and is erased, or removed, or is replaced by its
-        opposite.
-    n_rows, n_features : int
-        Size.
-    targets : pair
-        As ``target_ends`` returns them.
-    intercept : bool
-        Whether rows get a column of their own for the intercept.
-    row_norm : float, default=1.0
-        Rows of interest are a million times as long.
-
-    Yields
-    ------
-    name, first, second
+    Rows of interest are a million times as long as ``row_norm``; ``targets`` as ``target_ends``
+    returns them.
     """
     far, near = targets
     along, spread = np.zeros(n_features), np.ones(n_features)

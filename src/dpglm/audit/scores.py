@@ -23,16 +23,7 @@ _RUNS_PER_VALUE = 4
 @final
 @dataclass(frozen=True, eq=False)
 class Observation:
-    """What one run shows.
-
-    Parameters
-    ----------
-    values : ndarray of shape (values,)
-        All that was released, or the model alone.
-    log_ratio : float or None
-        Logarithm of how much likelier all of it is on the first data set, by the noise that is
-        declared; None where that is not worked out.
-    """
+    """What one run shows: values, and their log-likelihood ratio by the declared noise."""
 
     values: NDArray[np.float64]
     log_ratio: float | None
@@ -66,15 +57,7 @@ class LikelihoodRatio(Score):
 @final
 @dataclass(frozen=True, eq=False)
 class Linear(Score):
-    """A direction in which the runs on two data sets lie apart.
-
-    Parameters
-    ----------
-    direction : ndarray of shape (values,)
-        Weight of each value.
-    name : str
-        In reports.
-    """
+    """A direction in which the runs on two data sets lie apart."""
 
     direction: NDArray[np.float64]
     name: str = "learned direction"
@@ -87,19 +70,7 @@ class Linear(Score):
 @final
 @dataclass(frozen=True, eq=False)
 class Quadratic(Score):
-    """The log-likelihood ratio of two normal laws: sees noise that differs, too.
-
-    Parameters
-    ----------
-    scale : ndarray of shape (values,)
-        Divides values.
-    means : pair of ndarray of shape (values,)
-        Of scaled values on either data set.
-    precisions : pair of ndarray of shape (values, values)
-        Inverses of their covariances.
-    name : str
-        In reports.
-    """
+    """The log-likelihood ratio of two normal laws of scaled values: sees variances too."""
 
     scale: NDArray[np.float64]
     means: Pair
@@ -119,18 +90,7 @@ class Quadratic(Score):
 def candidate_scores(
     first: Sequence[Observation], second: Sequence[Observation]
 ) -> tuple[Score, ...]:
-    """Learn statistics from held-out runs.
-
-    Parameters
-    ----------
-    first, second : sequence of Observation
-        Of runs on either data set; not to be counted later.
-
-    Returns
-    -------
-    tuple of Score
-        At least one. The linear one is Fisher's discriminant.
-    """
+    """Learn statistics from held-out runs; the linear one is Fisher's discriminant."""
     scores: list[Score] = [] if first[0].log_ratio is None else [LikelihoodRatio()]
     a, b = _values(first), _values(second)
     together = np.concatenate([a, b])

@@ -32,27 +32,11 @@ class _StoppedError(Exception):
 
 
 def captured(estimator: BaseEstimator, table: Table) -> tuple[Plan, Rows, NoiseSource]:
-    """Fit an estimator up to the moment at which it would run its plan.
+    """Fit an estimator up to the run of its plan; return plan, prepared rows and noise source.
 
-    Parameters
-    ----------
-    estimator : estimator of dpglm
-        Not changed.
-    table : Table
-        What to fit to; its weights are put on the prepared rows.
-
-    Returns
-    -------
-    plan : Plan
-        What would run; nothing has been released.
-    rows : Rows
-        On which: exactly as the estimator encoded, scaled and clipped them.
-    noise : NoiseSource
-        Where the run would draw from.
-
-    Notes
-    -----
-    What follows the run in ``fit`` works on what was released and on public facts alone.
+    What follows the run in ``fit`` works on released values and public facts alone. The table's
+    weights are put on the prepared rows, which are otherwise those that the estimator encoded,
+    scaled and clipped.
     """
 
     def stop(plan: Plan, rows: Rows, noise: NoiseSource, *_: Any, **__: Any) -> Any:
@@ -76,30 +60,10 @@ def captured(estimator: BaseEstimator, table: Table) -> tuple[Plan, Rows, NoiseS
 def estimator_neighbours(
     estimator: BaseEstimator, n_rows: int, n_features: int, n_classes: int
 ) -> tuple[Plan, tuple[Neighbours, ...], NoiseSource]:
-    """Make the neighbouring data sets on which an estimator is attacked.
+    """Return an estimator's plan, neighbouring data sets as prepared rows, and its noise source.
 
-    Parameters
-    ----------
-    estimator : estimator of dpglm
-        With its public bounds; classes or bounds of targets are declared where they are not.
-    n_rows, n_features : int
-        Size of the table.
-    n_classes : int
-        Number of classes, where these are not declared.
-
-    Returns
-    -------
-    plan : Plan
-        What the estimator runs on all of them.
-    neighbours : tuple of Neighbours
-        Of prepared rows.
-    noise : NoiseSource
-        Where its fits draw from.
-
-    Raises
-    ------
-    ValueError
-        If the plan depends on the rows, or the noise is not private.
+    Classes and bounds on targets are declared where the estimator leaves them open. A ValueError
+    refuses plans that depend on the rows, and noise that is not private.
     """
     check_integer("n_rows", n_rows, least=2)
     check_integer("n_features", n_features, least=1)

@@ -39,17 +39,9 @@ SCOPE = (
 @final
 @dataclass(frozen=True)
 class Caution:
-    """A rule about certificates.
+    """A rule about certificates; ``says`` returns a sentence where it applies, else None.
 
-    Parameters
-    ----------
-    name : str
-        What it is about.
-    reason : str
-        Why it matters, with a reference.
-    says : callable
-        Takes a certificate; returns a sentence if the rule applies, and None if not. It never
-        raises for a certificate that could be read.
+    It never raises for a certificate that could be read.
     """
 
     name: str
@@ -58,18 +50,7 @@ class Caution:
 
 
 def cautions(certificate: Certificate) -> tuple[str, ...]:
-    """Say what makes a certificate's claim less than it seems, one sentence for each rule.
-
-    Parameters
-    ----------
-    certificate : Certificate
-        Of any fit.
-
-    Returns
-    -------
-    tuple of str
-        Empty if no rule of ``CAUTIONS`` applies.
-    """
+    """Return a sentence for each rule of ``CAUTIONS`` that weakens a certificate's claim."""
     said = (rule.says(certificate) for rule in CAUTIONS)
     return tuple(sentence for sentence in said if sentence is not None)
 

@@ -367,18 +367,7 @@ def loss_in_words(plan: Plan) -> str:
 
 
 def check_size(document: Any) -> None:
-    """Refuse what nobody would plan, before anything is computed.
-
-    Parameters
-    ----------
-    document : JSON value
-        Of a plan.
-
-    Raises
-    ------
-    TooCostlyError
-        If it is made of more than 500 plans or a million values.
-    """
+    """Refuse a document of more than 500 plans or a million values, before anything is computed."""
     plans, values, left = 0, 0, [document]
     while left:
         one = left.pop()

@@ -58,28 +58,9 @@ class Spending:
 def spending(certificate: Certificate) -> tuple[Spending, ...]:
     """Say what each stage of a fit spent, from its certificate alone.
 
-    Parameters
-    ----------
-    certificate : Certificate
-        Of any fit; one without stages has a single stage, ``"model"``.
-
-    Returns
-    -------
-    tuple of Spending
-        In the order of the stages.
-
-    Raises
-    ------
-    ValueError
-        If what is recorded does not fit together.
-
-    Notes
-    -----
     Privacy: epsilons by themselves add up to more than the whole, whose stages compose better
     than that; of Gaussian stages the squares of mu add up exactly.
 
-    Examples
-    --------
     >>> from dpglm.estimators import LogisticRegression
     >>> model = LogisticRegression(classes=[0, 1], row_norm=1.0).fit([[0.5], [1.0]], [0, 1])
     >>> [(one.stage, round(one.mu, 3), one.share) for one in spending(model.privacy_)]
@@ -141,8 +122,6 @@ def _costing(stage: Stage, epsilon: float, of: Certificate) -> Spending:
 def spending_in_words(one: Spending) -> str:
     """Say in one sentence what a stage spent.
 
-    Examples
-    --------
     >>> from dpglm.privacy.noise.additive import GaussianNoise
     >>> from dpglm.privacy.releases import Release
     >>> release = Release("row sum", GaussianNoise(20.0), Adjacency.ZERO_OUT, 1.0, 5)

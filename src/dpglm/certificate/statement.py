@@ -62,8 +62,6 @@ def relation_in_words(adjacency: Adjacency) -> str:
 def value_in_words(value: Any) -> str:
     """Write a fact's value, shortened where it is long.
 
-    Examples
-    --------
     >>> value_in_words([0.0, 1.5]), value_in_words("yes"), value_in_words(32561)
     ('0, 1.5', 'yes', '32561')
     >>> value_in_words([[-1.0] * 50, [1.0] * 50])
@@ -109,33 +107,7 @@ def sections(
     caveats: Sequence[str],
     record: str | None = None,
 ) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Return the guarantee as headings with their sentences.
-
-    Parameters
-    ----------
-    estimator : str
-        What was fitted.
-    epsilon, delta : float
-        The claim.
-    adjacency : Adjacency
-        Its relation.
-    event : Event
-        What was accounted for.
-    accountant, noise_source : str
-        What computed the claim, and where the noise came from.
-    spending : sequence of str
-        What each stage spent.
-    facts : sequence of (name, value, provenance)
-        What was treated as public.
-    caveats : sequence of str
-        What makes the claim weaker.
-    record : str, optional
-        Where a ledger recorded it.
-
-    Returns
-    -------
-    tuple of (str, tuple of str)
-    """
+    """Return the guarantee as headings with their sentences."""
     factor = plain_number(math.exp(min(epsilon, 700.0)), 3)
     bound = f"epsilon = {rounded_up(epsilon)}, delta = {rounded_up(delta)}"
     meaning = (

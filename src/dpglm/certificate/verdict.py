@@ -15,19 +15,7 @@ __all__ = ["Verdict", "verdict"]
 @final
 @dataclass(frozen=True)
 class Verdict:
-    """What stands at the top of a page.
-
-    Parameters
-    ----------
-    is_private : bool
-        Whether the certificate holds and nothing is known that weakens it: the page is green.
-    failures : tuple of str
-        Checks of the certificate that failed.
-    cautions : tuple of str
-        What makes the claim less than it seems.
-    scope : str
-        What no certificate can know.
-    """
+    """What stands at the top of a page: private only without failed checks and without cautions."""
 
     is_private: bool
     failures: tuple[str, ...]
@@ -36,19 +24,6 @@ class Verdict:
 
 
 def verdict(verification: Verification, others: Sequence[str] = ()) -> Verdict:
-    """Decide whether a fit may be called private.
-
-    Parameters
-    ----------
-    verification : Verification
-        What ``verify`` found: failed checks, and the cautions of the certificate.
-    others : sequence of str
-        What else is known to weaken it, such as the steps of a pipeline around it.
-
-    Returns
-    -------
-    Verdict
-        Private only if every check passed and there is no caution of either kind.
-    """
+    """Decide whether a fit may be called private."""
     cautions = (*others, *verification.caveats)
     return Verdict(verification.ok and not cautions, verification.findings, cautions)

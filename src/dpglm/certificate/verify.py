@@ -57,17 +57,7 @@ _UNREADABLE = (
 @final
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at.
-
-    Parameters
-    ----------
-    name : str
-        What was looked at, in words.
-    passed : bool
-        Whether it is as it should be.
-    detail : str
-        What was found.
-    """
+    """One check of a certificate, and what it found."""
 
     name: str
     passed: bool

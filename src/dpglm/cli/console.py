@@ -67,21 +67,11 @@ class Defect(click.ClickException):
 
 
 def plain(text: str) -> str:
-    r"""Return text that cannot steer a terminal, whatever file it came from.
+    r"""Return text that cannot steer a terminal.
 
-    Parameters
-    ----------
-    text : str
-        Anything.
+    Control characters but tabs and line feeds, marks that change the direction of text, and lone
+    surrogates are written as JSON escapes.
 
-    Returns
-    -------
-    str
-        The same, but for control characters other than tabs and line feeds, marks that turn the
-        direction of text, and lone surrogates: these are written as JSON writes them.
-
-    Examples
-    --------
     >>> plain("\x1b[2Jwiped")
     '\\u001b[2Jwiped'
     """
@@ -158,13 +148,7 @@ def note(text: str) -> None:
 
 
 def when_interrupted(say: Callable[[], str]) -> None:
-    """Have the running command say something of its own when it is interrupted.
-
-    Parameters
-    ----------
-    say : callable
-        Called then; returns the message.
-    """
+    """Set what returns the message if the running command is interrupted."""
     click.get_current_context().meta[_INTERRUPTED] = say
 
 
@@ -173,21 +157,11 @@ def _any_interruption() -> str:
 
 
 def guarded(command: Callable[P, R]) -> Callable[P, R]:
-    """Run a command whose paths are apart, and say what is wrong in one message, exit code 2.
+    """Run a command with errors as messages: exit code 2, or 130 for Ctrl-C.
 
-    Parameters
-    ----------
-    command : callable
-        The command, which is not begun if two of its paths are one file (``refuse_twice_named``).
-        ValueError, OSError, PlanMismatchError (a checkpoint of another fit), ImportError (a
-        missing extra) and MemoryError are such errors; anything else is a defect and is shown in
-        full, with exit code 2 as well. Ctrl-C ends it with exit code 130 and what
-        ``when_interrupted`` was told to say.
-
-    Returns
-    -------
-    callable
-        The same command; its warnings go to standard error as sentences.
+    It is not begun if two of its paths are one file. ValueError, OSError, PlanMismatchError,
+    ImportError and MemoryError are messages; any other exception is a defect and is shown in full.
+    Its warnings go to standard error as sentences.
     """
 
     @functools.wraps(command)

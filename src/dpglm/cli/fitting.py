@@ -21,23 +21,7 @@ __all__ = ["fit_with_progress", "planned", "require_report", "write_release"]
 def planned(
     estimator: Any, n_rows: int, n_features: int, n_classes: int | None, dtype: str = "float64"
 ) -> Plan:
-    """Return the plan that an estimator will execute.
-
-    Parameters
-    ----------
-    estimator : estimator of dpglm
-        With its public bounds.
-    n_rows, n_features : int
-        Size of the data; ``n_rows`` is public.
-    n_classes : int or None
-        Number of classes; None for a regressor.
-    dtype : {"float64", "float32"}, default="float64"
-        Type of the rows.
-
-    Returns
-    -------
-    Plan
-    """
+    """Return the plan that an estimator will execute; ``n_classes`` is None for a regressor."""
     classes = {} if n_classes is None else {"n_classes": n_classes}
     plan: Plan = estimator.plan(n_rows, n_features, dtype=dtype, **classes)
     return plan
@@ -51,20 +35,10 @@ def fit_with_progress(
     checkpoint: Path | None = None,
     heard: Callable[[StepInfo], None] = lambda info: None,
 ) -> None:
-    """Fit an estimator, show how far it is, and put the schema among its public facts.
+    """Fit an estimator, show its progress, and add the schema to its public facts.
 
-    Parameters
-    ----------
-    estimator : estimator of dpglm
-        To be fitted in place.
-    X, y : ndarray, or Collection and None
-        Encoded rows and targets.
-    schema : Schema
-        What encoded them.
-    checkpoint : Path, optional
-        File that keeps the state; a fit that it holds goes on.
-    heard : callable, optional
-        Called after each step that is shown.
+    ``y`` is None where X holds the targets too; ``heard`` is called after each step that may be
+    shown.
     """
     from dpglm.certificate.certificate import PublicFact
     from dpglm.solvers.checkpoint import CheckpointFile
@@ -84,13 +58,7 @@ def fit_with_progress(
 
 
 def require_report() -> None:
-    """Check that the packages which a report needs are installed.
-
-    Raises
-    ------
-    ImportError
-        If one is not; the message says how to install it.
-    """
+    """Check that the packages which a report needs are installed."""
     from dpglm.report._extras import require
 
     require("jinja2", "report")
@@ -106,23 +74,7 @@ def write_release(
     report: Path | None,
     **page: Any,
 ) -> None:
-    """Write the files of a release.
-
-    Parameters
-    ----------
-    estimator : fitted estimator
-        What is released.
-    schema : Schema
-        What encoded its rows.
-    drafts : mapping of Path to Path
-        Where to write meanwhile, see ``all_or_none``.
-    model : Path
-        The model file.
-    report : Path or None
-        The folder of ``certificate.json`` and ``report.html``; None for neither.
-    **page
-        Options of ``dpglm.report.html.write_report``.
-    """
+    """Write model file, certificate and page to their drafts; ``page`` as for ``write_report``."""
     from dpglm.report.model_file import save_model
 
     save_model(estimator, drafts[model], schema)

@@ -16,16 +16,11 @@ __all__ = ["FitWatch"]
 @final
 @dataclass
 class FitWatch:
-    """Follows a fit, so that at any moment it can be said what an interruption leaves.
+    """Follows a fit, to say at any moment what an interruption leaves behind.
 
-    What was spent is read from the ledger: an interruption may come between its record and the
-    first step. What else is left of a run is what is in files, as a command shows no value that
-    was computed from rows before it has ended.
-
-    Parameters
-    ----------
-    checkpoint : Path or None
-        The file that keeps the state.
+    What was spent is read from the ledger, as an interruption may come between its record and the
+    first step. A command shows no value computed from rows before it has ended, so the rest of a
+    run is in files.
     """
 
     checkpoint: Path | None

@@ -210,42 +210,14 @@ force_option = click.option("--force", is_flag=True, help="Replace files that ex
 
 
 def estimator_class(name: str) -> Any:
-    """Return the class of an estimator.
-
-    Parameters
-    ----------
-    name : str
-        One of ``ESTIMATORS``, or the name of a class.
-
-    Returns
-    -------
-    type
-    """
+    """Return the class of an estimator by its short name or its own."""
     from dpglm import estimators
 
     return getattr(estimators, ESTIMATORS.get(name, name))
 
 
 def estimator_for(target: TargetColumn, name: str | None) -> str:
-    """Choose the estimator of a target.
-
-    Parameters
-    ----------
-    target : TargetColumn
-        What to predict.
-    name : str or None
-        What was given with --estimator.
-
-    Returns
-    -------
-    str
-        The name, or the target's default.
-
-    Raises
-    ------
-    InputError
-        If that estimator cannot predict such a target.
-    """
+    """Return the named estimator, or the target's default; refuse one that cannot predict it."""
     needed = set(target.estimator_parameters())
 
     def is_able(one: str) -> bool:
@@ -278,26 +250,7 @@ class _EstimatorName(_Choice):
 
 
 def make_estimator(name: str, settings: Sequence[str], **parameters: Any) -> Any:
-    """Make an estimator.
-
-    Parameters
-    ----------
-    name : str
-        One of ``ESTIMATORS``.
-    settings : sequence of str
-        What was given with --set: ``NAME=VALUE``.
-    **parameters
-        Parameters that other options decide.
-
-    Returns
-    -------
-    estimator
-
-    Raises
-    ------
-    ValueError
-        If a setting is unknown, is not for --set to decide, or does not take its value.
-    """
+    """Make an estimator with the settings of --set and parameters that other options decide."""
     kind = estimator_class(name)
     allowed = {
         key: one
@@ -313,27 +266,7 @@ def make_estimator(name: str, settings: Sequence[str], **parameters: Any) -> Any
 def read_settings(
     option: str, settings: Sequence[str], allowed: Mapping[str, Setting]
 ) -> dict[str, Any]:
-    """Read what was given with an option that sets parameters.
-
-    Parameters
-    ----------
-    option : str
-        Its name, such as ``--set``.
-    settings : sequence of str
-        What was given: ``NAME=VALUE``.
-    allowed : mapping from str to Setting
-        The parameters that it may set.
-
-    Returns
-    -------
-    dict
-        Values by name.
-
-    Raises
-    ------
-    ValueError
-        If a name is unknown, or its parameter does not take the value.
-    """
+    """Read the settings ``NAME=VALUE`` of an option such as ``--set``, as values by name."""
     values = {}
     for setting in settings:
         key, equals, text = setting.partition("=")

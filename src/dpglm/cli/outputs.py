@@ -19,30 +19,12 @@ __all__ = ["all_or_none"]
 
 @contextlib.contextmanager
 def all_or_none(targets: Sequence[Path], *, force: bool) -> Iterator[Mapping[Path, Path]]:
-    """Publish files together.
+    """Publish files together: yield for each target a draft to be written.
 
-    Parameters
-    ----------
-    targets : sequence of Path
-        Where files will appear; missing folders are made.
-    force : bool
-        Whether to replace files that exist.
-
-    Yields
-    ------
-    mapping of Path to Path
-        For each target, where to write it meanwhile: a file of the same name in a hidden folder
-        beside it. When the block ends all are moved into place; when it fails, or a move does,
-        everything is as it was before.
-
-    Raises
-    ------
-    ValueError
-        Before anything is done, if a target exists, is a folder, or is named twice; and, whatever
-        ``force`` says, if it is a file that the running command was given to read or keep, or any
-        budget ledger.
-    OSError
-        Before anything is done, if a folder cannot be written to.
+    Drafts lie in hidden folders beside their targets; missing folders are made. When the block
+    ends, all are moved into place; if it fails, or a move does, everything is as before. Refused
+    first: targets that exist (unless ``force``), are folders, are named twice, or are budget
+    ledgers or files that the running command reads or keeps (whatever ``force`` says).
     """
     _check(targets, force)
     made: list[Path] = []

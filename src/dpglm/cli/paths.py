@@ -18,7 +18,7 @@ __all__ = ["CommandPath", "NamedPath", "Use", "named_paths", "refuse_taken", "re
 
 
 class Use(enum.Enum):
-    """What a command does with a path; the later, the more harm to what was there."""
+    """What a command does with a path: leaves it, changes it in place, or writes it at the end."""
 
     READ = "is read"
     KEPT = "is kept"
@@ -33,18 +33,8 @@ def _itself(path: Path) -> Iterable[Path]:
 class CommandPath(click.Path):
     """The type of every option and argument that names a file or folder.
 
-    Parameters
-    ----------
-    use : Use
-        READ: left as it is. KEPT: changed in place, as a ledger is. WRITTEN: appears or is replaced
-        at the end.
-    files : callable, optional
-        The files that a given path stands for, such as those beside a ledger; by default, the
-        path itself.
-    closed : bool, default=False
-        Whether nothing may be written below the path, if it is a folder.
-    **checks
-        Options of ``click.Path``.
+    ``files`` lists what a path stands for, such as the files beside a ledger; ``closed``: nothing
+    may be written below a folder.
     """
 
     def __init__(
@@ -62,17 +52,7 @@ class CommandPath(click.Path):
 @final
 @dataclass(frozen=True)
 class NamedPath:
-    """A path, with the option that names it.
-
-    Parameters
-    ----------
-    option : str
-        Such as ``--model``.
-    path : Path
-        As it was given.
-    kind : CommandPath
-        What the command does with it.
-    """
+    """A path as it was given, with the option that names it."""
 
     option: str
     path: Path
@@ -98,17 +78,7 @@ class NamedPath:
 
 
 def named_paths(context: click.Context | None) -> Iterator[NamedPath]:
-    """List the paths that were given to a command.
-
-    Parameters
-    ----------
-    context : click.Context or None
-        The command's; None for none.
-
-    Yields
-    ------
-    NamedPath
-    """
+    """List the paths that were given to a command."""
     if context is None:
         return
     for one in context.command.params:
@@ -121,18 +91,7 @@ def named_paths(context: click.Context | None) -> Iterator[NamedPath]:
 
 
 def refuse_twice_named(context: click.Context) -> None:
-    """Refuse a command of which two paths are one file, unless both are only read.
-
-    Parameters
-    ----------
-    context : click.Context
-        The command's, before it has begun.
-
-    Raises
-    ------
-    ValueError
-        If there are two such paths; the message names both.
-    """
+    """Refuse a command of which two paths are one file, unless both are only read."""
     for one, other in itertools.combinations(named_paths(context), 2):
         uses = {one.kind.use, other.kind.use}
         if uses == {Use.READ}:
@@ -151,20 +110,7 @@ def refuse_twice_named(context: click.Context) -> None:
 
 
 def refuse_taken(context: click.Context | None, targets: Iterable[Path]) -> None:
-    """Refuse to write what a command reads or keeps.
-
-    Parameters
-    ----------
-    context : click.Context or None
-        The command's; None for none.
-    targets : iterable of Path
-        Files that will be written.
-
-    Raises
-    ------
-    ValueError
-        If one is among the files that were given to the command to read or keep.
-    """
+    """Refuse to write what a command reads or keeps."""
     taken = [one for one in named_paths(context) if one.kind.use is not Use.WRITTEN]
     for target, one in itertools.product(targets, taken):
         if one.holds(target, Use.WRITTEN):

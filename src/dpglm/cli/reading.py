@@ -21,19 +21,7 @@ _SUFFIXES = (".parquet", ".pq")
 @final
 @dataclass(frozen=True)
 class TrainingRows:
-    """What an estimator is fitted to.
-
-    Parameters
-    ----------
-    X : ndarray or Collection
-        Encoded rows.
-    y : ndarray or None
-        Encoded targets, unless X has them.
-    columns : tuple of str
-        Names of all columns that the data have.
-    is_streamed : bool
-        Whether rows stay on the disk.
-    """
+    """Encoded rows and targets (None where X holds them), and all column names of the data."""
 
     X: Any
     y: Any
@@ -42,30 +30,7 @@ class TrainingRows:
 
 
 def read_rows(data: Path, schema: Schema, *, stream: bool, cache: Path | None) -> TrainingRows:
-    """Read a table, or prepare for streaming it.
-
-    Parameters
-    ----------
-    data : Path
-        A CSV or Parquet file, or a folder of Parquet files.
-    schema : Schema
-        Encodes the rows.
-    stream : bool
-        Whether to stream, whatever the size.
-    cache : Path or None
-        Folder for a copy of streamed rows.
-
-    Returns
-    -------
-    TrainingRows
-
-    Raises
-    ------
-    InputError
-        If a file that is not Parquet is to be streamed.
-    ValueError
-        If the data do not match the schema.
-    """
+    """Read a table, or prepare for streaming it."""
     is_parquet = data.is_dir() or data.name.lower().endswith(_SUFFIXES)
     if stream and not is_parquet:
         raise InputError(f"--stream needs Parquet, got {data}: convert the file first")

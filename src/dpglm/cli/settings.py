@@ -62,15 +62,7 @@ def _text(text: str) -> str:
 @final
 @dataclass(frozen=True)
 class _Reader:
-    """Reads one kind of value.
-
-    Parameters
-    ----------
-    read : callable
-        Takes text, and raises ValueError if it is of another kind.
-    words : str
-        What it takes.
-    """
+    """Reads one kind of value."""
 
     read: Callable[[str], Any]
     words: str
@@ -92,37 +84,13 @@ _READERS: Mapping[Any, _Reader] = MappingProxyType(
 @final
 @dataclass(frozen=True)
 class Setting:
-    """A parameter that can be set by text.
-
-    Parameters
-    ----------
-    name : str
-        Its name.
-    readers : tuple
-        Read the kinds of value that it takes.
-    """
+    """A parameter that can be set by text."""
 
     name: str
     readers: tuple[_Reader, ...]
 
     def value(self, text: str) -> Any:
-        """Read a value.
-
-        Parameters
-        ----------
-        text : str
-            What was given.
-
-        Returns
-        -------
-        object
-            None, a bool, a number, a dict or a str.
-
-        Raises
-        ------
-        ValueError
-            If the parameter does not take it.
-        """
+        """Read a value: None, a bool, a number, a dict or text."""
         for reader in self.readers:
             try:
                 return reader.read(text)
@@ -133,18 +101,7 @@ class Setting:
 
 
 def settings_of(annotations: Mapping[str, Any]) -> dict[str, Setting]:
-    """List the parameters that can be set by text.
-
-    Parameters
-    ----------
-    annotations : mapping from str to type
-        The types of all parameters, as ``typing.get_type_hints`` gives them.
-
-    Returns
-    -------
-    dict from str to Setting
-        Those that take more than Python objects and None.
-    """
+    """List the parameters, of types as ``typing.get_type_hints`` gives them, that text can set."""
     found = {name: Setting(name, _readers(kind)) for name, kind in annotations.items()}
     nothing = _READERS[types.NoneType]
     return {name: one for name, one in sorted(found.items()) if set(one.readers) - {nothing}}

@@ -14,27 +14,11 @@ __all__ = ["CoefficientTable"]
 @final
 @dataclass(frozen=True, eq=False)
 class CoefficientTable:
-    """Released coefficients, and what of them may be noise.
+    """Released coefficients in the user's units, and upper estimates of the noise in them.
 
-    Parameters
-    ----------
-    features : tuple of str
-        Name of each feature.
-    outputs : tuple of str
-        Name of each output: the class, or the target.
-    values : ndarray of shape (n_outputs, n_features)
-        Coefficients in the user's units.
-    noise : ndarray of shape (n_features,)
-        Expected standard deviation of the noise in each, an upper estimate.
-    reach : ndarray of shape (n_features,)
-        How much one unit of prepared data is in the user's units: half the width of a
-        feature's declared bounds, 1 where there are none. Values times reach are comparable.
-    has_reach : bool
-        Whether bounds were declared.
-    intercepts : ndarray of shape (n_outputs,)
-        Intercepts in the user's units.
-    intercept_noise : float
-        Expected standard deviation of the noise in each of them, an upper estimate.
+    ``values`` has the shape (n_outputs, n_features); ``noise``, of shape (n_features,), holds
+    standard deviations. ``reach``, of shape (n_features,), is half the width of each feature's
+    declared bounds, 1 where there are none: values times reach are comparable.
     """
 
     features: tuple[str, ...]

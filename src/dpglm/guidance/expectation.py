@@ -164,20 +164,11 @@ def guidance(plan: Plan, coefficients: CoefficientTable | None = None) -> Guidan
 
 
 def signal_to_noise(plan: Plan) -> float:
-    """Return the number of rows, times what privacy leaves of each, per root of coefficients.
+    """Return ``n mu / (f sqrt(d))``, for d coefficients.
 
-    Parameters
-    ----------
-    plan : Plan
-        The plan of a fit.
-
-    Returns
-    -------
-    float
-        ``n mu / (f sqrt(coefficients))``, with the budget's mu and the factor f of the relation
-        and of weights above 1; a third of it for targets that are numbers. For a delta of 0,
-        where L2 noise is as long as ``coefficients / epsilon``, a fifth of
-        ``n epsilon / (f coefficients)`` takes its place.
+    f is the sensitivity factor of the relation and of weights above 1, three times as large for
+    targets that are numbers. For a delta of 0, where L2 noise is as long as ``d / epsilon``, a
+    fifth of ``n epsilon / (f d)`` takes its place.
     """
     data = plan.data
     factor = plan.adjacency.sum_sensitivity(max(1.0, data.weight_bound))

@@ -20,27 +20,9 @@ _ROUNDING = 1.0 + 1e-12
 def dominating_mu(event: Event, adjacency: Adjacency) -> float:
     """Return a mu, rounded up, for which an event is mu-GDP.
 
-    Parameters
-    ----------
-    event : Event
-        Gaussian or epsilon-DP throughout.
-    adjacency : Adjacency
-        The relation to which its noise multipliers refer.
+    Exact where all is Gaussian; else the root of the sum of squares, an epsilon-DP part counted
+    with ``2 Phi^-1(exp(epsilon) / (1 + exp(epsilon)))``. Of parts on disjoint rows, the largest.
 
-    Returns
-    -------
-    float
-        Exact where all is Gaussian; else the root of the sum of squares, an epsilon-DP part
-        counted with ``2 Phi^-1(exp(epsilon) / (1 + exp(epsilon)))``. Of parts on disjoint rows
-        that of the dearest.
-
-    Raises
-    ------
-    ValueError
-        If no Gaussian release dominates the event.
-
-    Examples
-    --------
     >>> from dpglm.privacy.events import Pure
     >>> round(dominating_mu(Pure(0.1), Adjacency.ZERO_OUT), 5)
     0.12531

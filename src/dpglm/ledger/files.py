@@ -14,22 +14,7 @@ __all__ = ["write_json", "write_text"]
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Write a file so that a reader, or a crash, never meets half of it.
-
-    Parameters
-    ----------
-    path : path-like
-        Where; what is there is replaced at the very end.
-    text : str
-        Content; written as UTF-8.
-
-    Raises
-    ------
-    ValueError
-        If a budget ledger is there: none is ever replaced.
-    OSError
-        If the file cannot be written; nothing is left behind then.
-    """
+    """Write a file so that neither a reader nor a crash meets half of it; never over a ledger."""
     target = Path(path)
     refuse_ledger(target)
     # In the same folder, because a rename is atomic only within a file system.

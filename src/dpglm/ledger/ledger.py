@@ -316,24 +316,7 @@ class PrivacyLedger:
 
 
 def as_ledger(ledger: PrivacyLedger | str | os.PathLike[str] | None) -> PrivacyLedger | None:
-    """Read the parameter ``ledger`` of an estimator.
-
-    Parameters
-    ----------
-    ledger : PrivacyLedger, path-like or None
-        What was given.
-
-    Returns
-    -------
-    PrivacyLedger or None
-
-    Raises
-    ------
-    ValueError
-        If it is neither.
-    LedgerError
-        If the file is no ledger.
-    """
+    """Read the parameter ``ledger`` of an estimator."""
     if ledger is None or isinstance(ledger, PrivacyLedger):
         return ledger
     if not isinstance(ledger, str | os.PathLike):

@@ -15,15 +15,7 @@ USUAL_DELTA = 1e-6
 @final
 @dataclass(frozen=True)
 class Bracket:
-    """One of the limits ``most``, ``most / 2``, ``most / 4``, ..., and its share of delta.
-
-    Parameters
-    ----------
-    limit : float
-        At least what was spent, in a quantity that a filter adds up.
-    share : float
-        ``6 / (pi k)^2`` for the k-th limit: all shares add up to 1.
-    """
+    """The k-th limit ``most / 2^(k - 1)`` and its share ``6 / (pi k)^2`` of delta; they sum to 1."""
 
     limit: float
     share: float
@@ -32,20 +24,6 @@ class Bracket:
 def brackets(spent: float, most: float) -> tuple[Bracket, ...]:
     """List the limits that cover what was spent; a statement may rest on any of them.
 
-    Parameters
-    ----------
-    spent : float
-        In a quantity that a filter adds up: mu squared, a divergence; above 0.
-    most : float
-        The most that the filter lets through.
-
-    Returns
-    -------
-    tuple of Bracket
-        The largest limit first.
-
-    Notes
-    -----
     Privacy: *if whatever stays within the k-th limit is (e_k, d_k)-DP, chosen adaptively, then
     what was shown up to any moment, chosen by looking at it, satisfies
     ``P(S) <= E_Q(exp(e_k) 1_S) + sum d_k`` for every set S of outcomes, k being a bracket that
@@ -54,14 +32,10 @@ def brackets(spent: float, most: float) -> tuple[Bracket, ...]:
     ends, so ``P(S_k) <= exp(e_k) Q(S_k) + d_k``; add over k. Limits and shares are fixed before
     anything is spent.
 
-    References
-    ----------
     Rogers, Roth, Ullman and Vadhan, "Privacy odometers and filters: pay-as-you-go composition",
     NeurIPS 2016, Definition 3.3. Whitehouse, Ramdas, Rogers and Wu, "Fully-adaptive composition
     in differential privacy", ICML 2023, for tighter ones.
 
-    Examples
-    --------
     >>> [one.limit for one in brackets(0.3, 1.0)]
     [1.0, 0.5]
     """

@@ -50,13 +50,8 @@ _STATEMENTS = {line.removesuffix(";") for line in _TABLES.splitlines() if line.s
 class Record:
     """One record: a JSON object, and the digest of it and of all records before.
 
-    Parameters
-    ----------
-    text : str
-        The object, as ``canonical_json`` writes it.
-    digest : str
-        SHA-256, in hexadecimal digits, of the digest of the record before (64 zeros for the
-        first), a line feed, and the text.
+    ``text`` is the object as ``canonical_json`` writes it; ``digest`` the SHA-256, in hexadecimal
+    digits, of the digest before (64 zeros for the first), a line feed, and the text.
     """
 
     text: str
@@ -64,13 +59,7 @@ class Record:
 
     @property
     def document(self) -> dict[str, Any]:
-        """The object as plain JSON values.
-
-        Raises
-        ------
-        LedgerError
-            If it is none.
-        """
+        """The object as plain JSON values."""
         try:
             return decode(dict[str, Any], parse(self.text))
         except ValueError as error:
@@ -78,13 +67,7 @@ class Record:
 
 
 def check_chain(records: Sequence[Record]) -> None:
-    """Check that records are those that were written, in order.
-
-    Raises
-    ------
-    LedgerError
-        If one was changed, or one before it is gone.
-    """
+    """Check that records are those that were written, in order."""
     before = _BEFORE_THE_FIRST
     for number, record in enumerate(records):
         if record.digest != _digest(before, record.text):
@@ -102,20 +85,7 @@ def files_of(path: Path) -> tuple[Path, ...]:
 
 
 def refuse_ledger(path: Path) -> None:
-    """Refuse to replace a ledger, or the journal of one, by another file.
-
-    Parameters
-    ----------
-    path : Path
-        A file that will be written.
-
-    Raises
-    ------
-    ValueError
-        If it is a ledger, or lies where SQLite keeps a ledger's journal.
-    OSError
-        If the file that is there cannot be read.
-    """
+    """Refuse to replace a ledger, or a file where SQLite keeps the journal of one."""
     for suffix in ("", *_BESIDE):
         if path.name.endswith(suffix):
             owner = path.with_name(path.name.removesuffix(suffix) or path.name)
@@ -133,22 +103,9 @@ def _begins_as_database(path: Path) -> bool:
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open a transaction that no other process can write beside; synced when the block ends.
+    """Open a transaction that excludes all other writers; synced when the block ends.
 
-    Parameters
-    ----------
-    path : Path
-        An existing file.
-
-    Yields
-    ------
-    sqlite3.Connection
-        For ``read`` and ``append``. If the block fails the file is as it was before.
-
-    Raises
-    ------
-    LedgerError
-        If the file cannot be written.
+    If the block fails, the file is as before.
     """
     with _connected(path, "rw") as connection:
         connection.execute("BEGIN IMMEDIATE")
@@ -173,20 +130,7 @@ def read_only(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def create_file(path: Path, header: dict[str, Any]) -> None:
-    """Make a ledger's file with its first record.
-
-    Parameters
-    ----------
-    path : Path
-        Where; there must be no file.
-    header : dict
-        The first record.
-
-    Raises
-    ------
-    LedgerError
-        If there is a file, or it cannot be written.
-    """
+    """Make a ledger's file with its first record."""
     if path.exists() and (not path.is_file() or path.stat().st_size):
         raise _exists(path)
     with _connected(path, "rwc") as connection:
@@ -202,13 +146,7 @@ def create_file(path: Path, header: dict[str, Any]) -> None:
 
 
 def read(connection: sqlite3.Connection) -> list[Record]:
-    """Read all records, and check that they are those that were written.
-
-    Raises
-    ------
-    LedgerError
-        If a record was changed or is missing.
-    """
+    """Read all records, and check that they are those that were written."""
     _check_tables(connection)
     rows = connection.execute("SELECT number, text, digest FROM records ORDER BY number").fetchall()
     numbers = [number for number, _, _ in rows]
@@ -223,13 +161,7 @@ def read(connection: sqlite3.Connection) -> list[Record]:
 
 
 def read_first(connection: sqlite3.Connection) -> Record:
-    """Read the first record only, and check it.
-
-    Raises
-    ------
-    LedgerError
-        If it was changed or is missing.
-    """
+    """Read the first record only, and check it."""
     _check_tables(connection)
     row = connection.execute("SELECT text, digest FROM records WHERE number = 0").fetchone()
     if row is None:

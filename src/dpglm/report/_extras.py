@@ -9,24 +9,7 @@ __all__ = ["require"]
 
 
 def require(module: str, extra: str) -> Any:
-    """Import an optional package.
-
-    Parameters
-    ----------
-    module : str
-        Full name of the module.
-    extra : str
-        The extra of dpglm that installs it.
-
-    Returns
-    -------
-    module
-
-    Raises
-    ------
-    ImportError
-        If it is not installed; the message says how to install it.
-    """
+    """Import an optional package; the ImportError says which extra of dpglm installs it."""
     try:
         return importlib.import_module(module)
     except ImportError as error:

@@ -23,26 +23,8 @@ def coefficient_table(
 ) -> CoefficientTable:
     """Collect an estimator's coefficients and the noise expected in them.
 
-    Parameters
-    ----------
-    estimator : fitted estimator of dpglm, or pipeline
-        See ``dpglm.report.subject.subject``.
-    feature_names : sequence of str, optional
-        Default: the names the pipeline makes or the estimator saw, else ``x0``, ``x1``, ...
-
-    Returns
-    -------
-    CoefficientTable
-
-    Raises
-    ------
-    ValueError
-        If there are more or fewer names than features, or there is no private estimator.
-
-    Notes
-    -----
-    Privacy: the noise is that of the plan, a function of public facts only. It is an upper
-    estimate, since the curvature of the data damps noise that was added early.
+    Names of features are, by default, those the pipeline makes or the estimator saw, else ``x0``,
+    ...
     """
     about = subject(estimator)
     estimator = about.estimator

@@ -42,22 +42,10 @@ _MEAN_COUNT, _SPREAD_OF_COUNTS = 0.2, 0.8
 @final
 @dataclass(frozen=True, eq=False)
 class GeneratedRows:
-    """A law of rows and targets with test rows from it.
+    """A law of rows and targets, with test rows from it.
 
-    Parameters
-    ----------
-    data : DataSpec
-        Shape and bounds.
-    target : Target
-        What is predicted.
-    mean : ndarray of shape (n_features,)
-        What is common to all rows.
-    directions : ndarray of shape (n_features, n_features)
-        Standard normal numbers times this, plus ``mean``, are rows.
-    coefficients : ndarray of shape (n_features, n_outputs)
-        Standard normal numbers times this are scores of unit variance.
-    X_test, y_test : ndarray
-        Rows to measure on.
+    Rows are ``mean + directions z`` with z standard normal, of shape (n_features,); scores, of unit
+    variance, are ``z @ coefficients``, of shape (n_outputs,).
     """
 
     data: DataSpec

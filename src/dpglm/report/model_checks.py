@@ -16,18 +16,7 @@ __all__ = ["check_shapes", "disagreements"]
 
 
 def check_shapes(model: LinearModel) -> None:
-    """Check that a model can predict at all.
-
-    Parameters
-    ----------
-    model : LinearModel
-        As read from a file; nothing in it is trusted.
-
-    Raises
-    ------
-    ValueError
-        If coefficients, intercept, labels, names, schema and link do not fit together.
-    """
+    """Check that coefficients, intercept, labels, names, schema and link fit together."""
     coef, intercept, classes = model.coef_, model.intercept_, model.classes_
     if coef.shape[:-1] != intercept.shape or coef.ndim not in (1, 2) or not coef.size:
         raise ValueError(f"coef and intercept do not fit: shapes {coef.shape}, {intercept.shape}")
@@ -49,17 +38,7 @@ def check_shapes(model: LinearModel) -> None:
 
 
 def disagreements(model: LinearModel) -> tuple[str, ...]:
-    """Say in what a model is not the one of its certificate; empty if it is.
-
-    Parameters
-    ----------
-    model : LinearModel
-        Of any origin.
-
-    Returns
-    -------
-    tuple of str
-    """
+    """Say where a model is not the one of its certificate; empty if it is."""
     return tuple(_disagreements(model, model.certificate))
 
 

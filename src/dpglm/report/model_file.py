@@ -327,25 +327,7 @@ def load_model(path: str | os.PathLike[str]) -> LinearModel:
 
 
 def read_model(document: Any) -> tuple[LinearModel, tuple[str, ...]]:
-    """Read a model and say what in it does not belong together.
-
-    Parameters
-    ----------
-    document : JSON value
-        What ``save_model`` wrote.
-
-    Returns
-    -------
-    model : LinearModel
-    findings : tuple of str
-        In what it is not the model of its certificate, or not as it was written; empty if all
-        is well.
-
-    Raises
-    ------
-    ValueError
-        If it is no model; the message names the place.
-    """
+    """Read a model, and say where it disagrees with its certificate or its digest."""
     content = mapping(document)
     digest = content.pop("digest", None)
     model = FORMAT.read(content)

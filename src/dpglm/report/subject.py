@@ -20,17 +20,10 @@ __all__ = ["Subject", "subject"]
 @final
 @dataclass(frozen=True)
 class Subject:
-    """A fitted private estimator, with what is known of the steps before it.
+    """A fitted private estimator, the names of its columns, and cautions about the steps before it.
 
-    Parameters
-    ----------
-    estimator : fitted estimator of dpglm
-        Has coefficients and a certificate.
-    feature_names : tuple of str or None
-        Names of its columns, where the steps before it make them.
-    cautions : tuple of str
-        What its certificate cannot know, and what the steps before it did: one sentence for each
-        step that may have learned from the rows.
+    There is a caution for each step that may have learned from the rows, and for what the
+    certificate cannot know.
     """
 
     estimator: Any
@@ -39,30 +32,7 @@ class Subject:
 
 
 def subject(estimator: Any) -> Subject:
-    """Find the private estimator, and what was done before it.
-
-    Parameters
-    ----------
-    estimator : fitted linear model, PrivatePipeline, private search, or scikit-learn's Pipeline
-        The last is looked through: its last step must be one of the others.
-
-    Returns
-    -------
-    Subject
-
-    Raises
-    ------
-    ValueError
-        If there is no private estimator.
-    NotFittedError
-        If it was not fitted.
-
-    Notes
-    -----
-    Privacy: a certificate is about one fit. In a pipeline of scikit-learn, a step that learns
-    (``StandardScaler``, say) learned from the same rows, and nobody paid for it; it can be seen
-    here, though not in ``fit``.
-    """
+    """Find the private estimator of a linear model, private pipeline or search, or Pipeline."""
     return _readers().get(type(estimator), _alone)(estimator)
 
 

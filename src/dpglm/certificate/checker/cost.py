@@ -13,19 +13,10 @@ _MOST_LAWS = 48
 
 
 def check_cost(event: Event) -> None:
-    """Refuse what is too costly to recompute, before anything is computed.
+    """Refuse events of more than 48 different mechanisms, before anything is computed.
 
-    Parameters
-    ----------
-    event : Event
-        What was accounted for.
-
-    Raises
-    ------
-    TooCostlyError
-        If the event has more than 48 different mechanisms, in all choices of one part from each
-        parallel event together. Grids that would be too large are refused as they are planned,
-        by the accountants.
+    They are counted over all choices of one part from each parallel event. Grids that would be too
+    large are refused by the accountants that plan them.
     """
     laws = _laws(event)
     if laws > _MOST_LAWS:

@@ -20,21 +20,7 @@ _ORDERS = 1.0 + np.geomspace(1e-3, 1e7, 20_001)
 def divergence_delta(event: Event, epsilon: float) -> float:
     """Bound delta by Renyi divergences of many orders.
 
-    Parameters
-    ----------
-    event : Event
-        What was accounted for.
-    epsilon : float
-        At least 0.
-
-    Returns
-    -------
-    float
-        1 if something in the event is neither Gaussian nor an exponential mechanism.
-
-    References
-    ----------
-    Canonne, Kamath and Steinke, NeurIPS 2020, Proposition 12. Cesar and Rogers, ALT 2021.
+    1 if the event has a part that is neither Gaussian nor an exponential mechanism.
     """
     return max(_delta(one, epsilon) for one in branches(event))
 

@@ -36,25 +36,9 @@ _MOST_WORK = 12_000_000
 @final
 @dataclass(frozen=True)
 class HockeySticks:
-    """Delta of an event from curves of single mechanisms, straight from their definitions.
+    """Delta of an event from privacy curves of single mechanisms, computed from their definitions.
 
-    Parameters
-    ----------
-    event : Event
-        What was accounted for.
-    adjacency : Adjacency
-        The relation.
-    fineness : int, default=1
-        The grid is so many times finer.
-
-    Notes
-    -----
-    Shares nothing with accountants but the events: dp-accounting connects the dots of
-    ``Mechanism.curves`` and convolves.
-
-    References
-    ----------
-    Doroshenko et al., "Connect the dots", PETS 2022, Algorithm 1.
+    The grid is ``fineness`` times finer than the default.
     """
 
     event: Event
@@ -71,13 +55,7 @@ class HockeySticks:
         return delta >= _SMALLEST_DELTA
 
     def delta(self, epsilon: float) -> float:
-        """Delta at an epsilon of at least 0.
-
-        Raises
-        ------
-        TooCostlyError
-            If grids would be too large.
-        """
+        """Delta at an epsilon of at least 0."""
         return max(self._delta(one, epsilon) for one in branches(self.event))
 
     def _delta(self, branch: Event, epsilon: float) -> float:

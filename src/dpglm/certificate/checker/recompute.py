@@ -39,18 +39,9 @@ _FINENESS = (2, 4, 8, 16, 64)
 @final
 @dataclass(frozen=True)
 class Recomputation:
-    """What an independent accountant says about the recorded event.
+    """An independent accountant's epsilon at the certificate's delta, and delta at its epsilon.
 
-    Parameters
-    ----------
-    accountant : str
-        What computed it.
-    epsilon : float
-        Epsilon at the certificate's delta.
-    delta : float
-        Delta at the certificate's epsilon.
-    tolerance : float
-        Relative excess of delta over the certificate's that rounding explains.
+    ``tolerance`` is the relative excess of delta that rounding explains.
     """
 
     accountant: str
@@ -60,35 +51,7 @@ class Recomputation:
 
 
 def closed_form_delta(epsilon: float, mu: float) -> float:
-    """Delta of a mu-GDP release at epsilon, straight from the formula.
-
-    Parameters
-    ----------
-    epsilon : float
-        At least 0.
-    mu : float
-        At least 0.
-
-    Returns
-    -------
-    float
-        ``Phi(mu/2 - epsilon/mu) - exp(epsilon) Phi(-mu/2 - epsilon/mu)``.
-
-    Notes
-    -----
-    Shares nothing with ``dpglm.privacy.gdp``. The difference cancels at most about six digits
-    for an epsilon of at least 0.001 and a delta of at least 1e-18.
-
-    References
-    ----------
-    Balle and Wang, "Improving the Gaussian mechanism for differential privacy", ICML 2018,
-    Theorem 8.
-
-    Examples
-    --------
-    >>> round(closed_form_delta(1.0, 1.0), 6)
-    0.126937
-    """
+    """Return ``Phi(mu/2 - epsilon/mu) - exp(epsilon) Phi(-mu/2 - epsilon/mu)``, delta of mu-GDP."""
     if mu == 0.0:
         return 0.0
     below = epsilon / mu - 0.5 * mu
@@ -101,26 +64,7 @@ def closed_form_delta(epsilon: float, mu: float) -> float:
 def recompute(
     event: Event, adjacency: Adjacency, epsilon: float, delta: float
 ) -> Iterator[Recomputation]:
-    """Ask every independent accountant that knows the event.
-
-    Parameters
-    ----------
-    event : Event
-        What was accounted for.
-    adjacency : Adjacency
-        The relation.
-    epsilon, delta : float
-        The claim.
-
-    Yields
-    ------
-    Recomputation
-
-    Raises
-    ------
-    ValueError
-        If no accountant knows what is released about one of several disjoint parts.
-    """
+    """Ask every independent accountant that knows the event."""
     if has_parallel_parts(event):
         for part in branches(event):
             found = list(recompute(part, adjacency, epsilon, delta))
@@ -223,8 +167,6 @@ def _recompute_best(
 def gaussian_mu(event: Event) -> float | None:
     """Return the event's mu from the definitions, or None if not all of it is Gaussian.
 
-    References
-    ----------
     Dong, Roth and Su, JRSS B 2022, Corollary 2. Bok, Su and Altschuler, ICML 2024, Theorem 4.1.
     """
     total = 0.0

@@ -29,55 +29,17 @@ _ORDERS = 1.0 + np.geomspace(1e-3, 1e7, 20_001)
 
 
 def price_of_tries(law: Repetitions, delta: Callable[[float], float]) -> tuple[float, float]:
-    """Say what the best of several tries costs on top of a single one.
+    """Return (ratio, mean): the best of the tries is ``(e + ratio, mean delta(e))``-DP for every e.
 
-    Parameters
-    ----------
-    law : Repetitions
-        Of the number of tries.
-    delta : callable
-        Bound on delta of any one try at an epsilon of at least 0.
-
-    Returns
-    -------
-    ratio, mean : float
-        The best is ``(e + ratio, mean delta(e))``-DP for every e.
-
-    Notes
-    -----
-    Privacy: shares no formula with ``dpglm.privacy.selection.repetitions``. The largest ratio of
-    the derivatives is looked for at the corners of the region of probabilities ``(s, s')`` that
-    (a, delta(a)) allows, and the best a by minimising; each a gives a bound.
-
-    References
-    ----------
-    Koskela, Redberg and Wang, "Privacy profiles for private selection", ICML 2024.
+    ``delta`` bounds that of any one try at an epsilon of at least 0.
     """
     return _LOG_RATIO[type(law)](law, delta), _MEAN[type(law)](law)
 
 
 def composed_tries(event: Event) -> Callable[[float], float] | None:
-    """Account for random repetitions together with other releases.
+    """Bound delta of random repetitions composed with other releases, as a function of epsilon.
 
-    Parameters
-    ----------
-    event : Event
-        One without disjoint parts of the rows.
-
-    Returns
-    -------
-    callable or None
-        Bound on delta at an epsilon of at least 0; None if no divergence is known of some part.
-
-    Notes
-    -----
-    Privacy: divergences of every order add up. Shares no code with
-    ``dpglm.privacy.accounting.renyi``.
-
-    References
-    ----------
-    Papernot and Steinke, ICLR 2022, Lemma 7. Canonne, Kamath and Steinke, NeurIPS 2020,
-    Proposition 12.
+    The event has no disjoint parts of the rows; None if a divergence of some part is unknown.
     """
     divergence = _divergence(event)
     return None if divergence is None else lambda epsilon: _delta(divergence, epsilon)

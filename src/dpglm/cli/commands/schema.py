@@ -89,20 +89,7 @@ def schema(data: Path, target: str, output: Path | None, force: bool) -> None:
 
 
 def template(types: Mapping[str, StorageType], target: str) -> dict[str, Any]:
-    """Make a schema in which everything that is not a name or a storage type is left open.
-
-    Parameters
-    ----------
-    types : mapping of str to StorageType
-        The columns of a table. Columns without a name are left out.
-    target : str
-        Name of the target.
-
-    Returns
-    -------
-    dict
-        The JSON form of an incomplete schema.
-    """
+    """Return an incomplete schema: names and storage types only."""
     return {
         HELP_KEY: _HELP,
         "columns": {name: _COLUMN[kind] for name, kind in types.items() if name and name != target},

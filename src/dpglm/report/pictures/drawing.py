@@ -39,24 +39,10 @@ _LEADING = 1.35
 
 
 def new_figure(width: float, body: float, title: str, subtitle: str) -> Any:
-    """Make a figure with a title and lines below it; axes fill the rest.
+    """Return a figure with a wrapped title and subtitle; ``width`` and ``body`` are in inches.
 
-    Parameters
-    ----------
-    width, body : float
-        Inches: of the figure, and of its height what the axes get.
-    title, subtitle : str
-        Plain words, wrapped to the width.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        Not registered with pyplot, so nothing has to be closed.
-
-    Raises
-    ------
-    ImportError
-        If Matplotlib is not installed.
+    ``body`` is the height of the axes. It is not registered with pyplot, so nothing has to be
+    closed.
     """
     require("matplotlib", "plot")
     from dpglm.report.pictures.picture import Picture
@@ -136,8 +122,6 @@ def label_at_end(
 def spread(ys: Sequence[float], gap: float) -> list[float]:
     """Move numbers as little as possible so that any two are at least ``gap`` apart.
 
-    Examples
-    --------
     >>> spread([1.0, 1.0, 5.0], 1.0)
     [0.5, 1.5, 5.0]
     """
@@ -158,17 +142,7 @@ def spread(ys: Sequence[float], gap: float) -> list[float]:
 
 
 def as_data_uri(figure: Any) -> str:
-    """Return a figure as an SVG data URI, the same for the same figure.
-
-    Parameters
-    ----------
-    figure : matplotlib.figure.Figure
-
-    Returns
-    -------
-    str
-        For the ``src`` of an image; text is drawn as outlines, so no font is needed.
-    """
+    """Return a figure as an SVG data URI, the same for the same figure, with text as outlines."""
     matplotlib = require("matplotlib", "plot")
     stream = io.BytesIO()
     with matplotlib.rc_context({"svg.hashsalt": "dpglm", "svg.fonttype": "path"}):

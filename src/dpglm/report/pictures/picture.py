@@ -26,8 +26,6 @@ def _picture_class() -> Any:
     class Picture(Figure):
         """A Matplotlib figure that is not registered with pyplot and shows itself in notebooks.
 
-        Notes
-        -----
         IPython knows how to show a plain ``Figure`` only after pyplot was set up for it, which
         other code may or may not have done. Where it was, that way is taken, and this one is not:
         an output has one image in any case.

@@ -21,8 +21,6 @@ _LONGEST = 400
 def one_line(text: str) -> str:
     r"""Put text on one line: white space becomes a space, what cannot be shown a mark.
 
-    Examples
-    --------
     >>> one_line("100 %\nof it"), one_line(" "), one_line("\x07bell") == "\ufffdbell"
     ('100 % of it', '(blank)', True)
     """
@@ -37,24 +35,9 @@ def width_of(text: str, size: float, *, bold: bool = False) -> float:
 
 
 def shortened(text: str, size: float, most: float, *, bold: bool = False) -> str:
-    """Put text on one line that is at most so many inches wide, and mark what was left out.
+    """Put text on one line at most so many inches wide, with an ellipsis in its middle if needed.
 
-    Parameters
-    ----------
-    text : str
-        Any text.
-    size : float
-        Points.
-    most : float
-        Inches.
-    bold : bool
-        Whether it is bold.
-
-    Returns
-    -------
-    str
-        The text, or its beginning and its end with an ellipsis between them: names that begin
-        alike stay different.
+    Names that begin alike stay different; ``size`` is in points.
     """
     text = one_line(text)
     if len(text) <= _LONGEST and width_of(text, size, bold=bold) <= most:
@@ -72,21 +55,7 @@ def shortened(text: str, size: float, most: float, *, bold: bool = False) -> str
 def wrapped(text: str, size: float, most: float, *, bold: bool = False) -> list[str]:
     """Break text into lines at most so many inches wide, at spaces, and where it has breaks.
 
-    Parameters
-    ----------
-    text : str
-        Any text.
-    size : float
-        Points.
-    most : float
-        Inches.
-    bold : bool
-        Whether it is bold.
-
-    Returns
-    -------
-    list of str
-        The lines; a word too long for a line is shortened. None for no text.
+    ``size`` is in points. A word too long for a line is shortened.
     """
     lines: list[str] = []
     for paragraph in text.splitlines():
