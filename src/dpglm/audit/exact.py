@@ -62,7 +62,7 @@ class LawPair:
 
     @classmethod
     def of(cls, game: PlanGame) -> LawPair:
-        """Compute both laws of a plan that releases one choice, or a vector of one or two values."""
+        """Compute both laws of a plan that releases one choice, or a vector of at most two."""
         plan, pair = game.plan, game.neighbours
         recording = Recording(SystemNoise())
         run(plan, pair.first, recording)

@@ -15,7 +15,7 @@ USUAL_DELTA = 1e-6
 @final
 @dataclass(frozen=True)
 class Bracket:
-    """The k-th limit ``most / 2^(k - 1)`` and its share ``6 / (pi k)^2`` of delta; they sum to 1."""
+    """A limit, ``most / 2^(k - 1)``, and its share ``6 / (pi k)^2`` of delta; shares sum to 1."""
 
     limit: float
     share: float
