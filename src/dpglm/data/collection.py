@@ -14,7 +14,7 @@ from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec, FloatType
 from dpglm.tables.schema import Schema
 
-__all__ = ["NO_TARGETS", "Collection", "TargetMap", "as_collection"]
+__all__ = ["NO_TARGETS", "Collection", "TargetMap", "as_collection", "row_weights"]
 
 T = TypeVar("T")
 
@@ -27,9 +27,7 @@ TargetMap: TypeAlias = Callable[[NDArray[Any]], NDArray[Any]]
 class Collection(abc.ABC):
     """Rows with their targets and weights: streamed from files, on a device, or on a cluster.
 
-    Notes
-    -----
-    Nothing public is guessed from such rows: an estimator asks for every bound to be declared.
+    No bound is read off such rows: an estimator asks for every bound to be declared.
     """
 
     copies_cheaply: ClassVar[bool] = False
@@ -45,7 +43,7 @@ class Collection(abc.ABC):
     @property
     @abc.abstractmethod
     def dtype(self) -> FloatType:
-        """What the rows are stored as."""
+        """Type of the stored rows."""
 
     @property
     def is_sparse(self) -> bool:
@@ -64,17 +62,11 @@ class Collection(abc.ABC):
 
     @property
     def schema(self) -> Schema | None:
-        """What encoded a table's columns as these features, where that is known."""
+        """The schema that encoded a table's columns as these features, if known."""
         return None
 
     def longest_row(self) -> float:
-        """Norm of the longest row, for estimators that were told no bound.
-
-        Raises
-        ------
-        ValueError
-            Unless the rows are one matrix in memory.
-        """
+        """Norm of the longest row of a matrix in memory, for estimators without a bound."""
         raise ValueError(
             "row_norm or feature_bounds must be declared for rows that are not one matrix in "
             "memory, got neither"
@@ -88,94 +80,43 @@ class Collection(abc.ABC):
         targets: TargetMap,
         weights: TargetMap | None = None,
     ) -> Rows:
-        """Make rows satisfy the bounds of ``spec``; nothing is released here.
+        """Prepare all rows as ``prepare_rows`` does; nothing is released here.
 
-        Parameters
-        ----------
-        spec : DataSpec
-            The public facts; its dtype may be finer than the stored one.
-        scaling : ColumnScaling, optional
-            Applied to the columns first.
-        targets : callable
-            From the user's targets to the loss's convention, within the bounds of ``spec``.
-        weights : callable, optional
-            From the user's targets to a factor on each row's weight (class weights).
-
-        Returns
-        -------
-        Rows
-            As ``dpglm.data.prepare.prepare_rows`` prepares them.
-
-        Raises
-        ------
-        ValueError
-            If a value is not a finite number, or a target is not allowed. All rows are looked at
-            before anything is returned.
+        ``targets`` maps the user's targets to the loss's convention, ``weights`` to a factor on
+        each row's weight (class weights); the dtype of ``spec`` may be finer than the stored one.
+        ``ValueError`` if a value is not a finite number, or a target is not allowed; all rows are
+        checked first.
         """
 
     @abc.abstractmethod
     def apply(self, function: Callable[[Any], NDArray[Any]]) -> Any:
-        """Apply a function to the features of each row.
+        """Apply a function, row by row, to the features of each row, where these are.
 
-        Parameters
-        ----------
-        function : callable
-            From the features of some rows, where these are, to an array on the host with one
-            entry or row for each; row by row; can be pickled.
-
-        Returns
-        -------
-        array
-            The results of all rows, of the kind that the rows are of: an array of Dask is
-            computed when it is asked for, and numbers about a tensor are where that is.
-
-        Raises
-        ------
-        ValueError
-            If a value is not a finite number.
+        The function can be pickled, and returns an array on the host with one entry or row for
+        each row. The results are of the rows' kind: an array of Dask is computed when it is asked
+        for, and numbers about a tensor are where that is.
         """
 
     @abc.abstractmethod
     def parts(self, function: Callable[[Any, Any, Any], T]) -> Iterable[T]:
-        """Call a function for some rows at a time, where they are.
+        """Return a function's results for features, targets and weights of each part, in order.
 
-        Parameters
-        ----------
-        function : callable
-            Of features, targets and weights, or None for weights; can be pickled.
-
-        Returns
-        -------
-        iterable
-            One result for each part of the rows, in order.
-
-        Raises
-        ------
-        ValueError
-            If there are no targets, or a value is not a finite number.
+        The function can be pickled; weights may be None. ``ValueError`` if there are no targets,
+        or a value is not a finite number.
         """
 
 
+def row_weights(own: Any, factors: TargetMap | None, y: NDArray[Any]) -> Any:
+    """Return each row's own weight, by default 1, times a factor that depends on its target."""
+    if factors is None:
+        return own
+    return factors(y) if own is None else factors(y) * own
+
+
 def as_collection(X: Any, y: Any = None, weights: Any = None) -> Collection | None:
-    """Return the collection that the arguments of a fit are, or the rows of a prediction.
+    """Return the arguments of a fit or a prediction as a collection; None for a matrix in memory.
 
-    Parameters
-    ----------
-    X : Collection, or an object of a package that has a backend
-        The rows.
-    y, weights : array_like, optional
-        Their targets and weights, of a kind that the backend takes; None for a ``Collection``,
-        which has its own, and where nothing but features is asked for.
-
-    Returns
-    -------
-    Collection or None
-        None for what is one matrix in memory.
-
-    Raises
-    ------
-    ValueError
-        If the arguments do not go together.
+    A ``Collection`` has its own targets and weights, so ``y`` and ``weights`` must be None for it.
     """
     if isinstance(X, Collection):
         if y is not None or weights is not None:

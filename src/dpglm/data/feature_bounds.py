@@ -30,29 +30,11 @@ _SHOWN = 5
 def read_feature_bounds(
     bounds: FeatureBounds, n_features: int, names: Sequence[str] | NDArray[Any] | None = None
 ) -> ColumnScaling:
-    """Read bounds of columns.
+    """Read bounds of columns, in any of the forms of ``FeatureBounds``.
 
-    Parameters
-    ----------
-    bounds : mapping, pair or sequence of pairs
-        A mapping from the name of each column, or its number from 0, to its (low, high); a pair
-        (low, high) of numbers for all columns, or of arrays with one number for each; or a
-        sequence with one pair (low, high) for each column.
-    n_features : int
-        Number of columns.
-    names : sequence of str, optional
-        Names of the columns, where they have any.
-
-    Returns
-    -------
-    ColumnScaling
-
-    Raises
-    ------
-    ValueError
-        If bounds are missing, of unknown columns, not finite or the wrong way round, or can be
-        read in two ways: of two columns ``[(0, 1), (0, 5)]`` may be lows and highs, or pairs. Two
-        arrays of NumPy, or series of pandas, are lows and highs.
+    They are a pair (low, high) of numbers or of arrays of shape (n_features,); or one pair for
+    each column, in order; or a mapping from every column's name, or its number, to its pair.
+    ``names`` are the columns' names.
     """
     if isinstance(bounds, Mapping):
         return column_scaling(_by_column(bounds, n_features, names), n_features, names)
@@ -83,20 +65,7 @@ def read_feature_bounds(
 
 
 def check_feature_bounds(bounds: FeatureBounds, n_features: int) -> None:
-    """Check bounds of rows that nobody has seen yet, whose columns may have any names.
-
-    Parameters
-    ----------
-    bounds : mapping, pair or sequence of pairs
-        As for ``read_feature_bounds``.
-    n_features : int
-        Number of columns.
-
-    Raises
-    ------
-    ValueError
-        If no rows of so many columns can have such bounds.
-    """
+    """Check bounds before any row is seen, when column names are unknown."""
     keys = list(bounds) if isinstance(bounds, Mapping) else []
     names = [str(key) for key in keys if isinstance(key, str)]
     if names and len(keys) != n_features:
@@ -113,17 +82,7 @@ def warn_of_equal_bounds(
     *,
     stacklevel: int = 2,
 ) -> None:
-    """Warn of columns whose bounds are equal, so that every row has the same value there.
-
-    Parameters
-    ----------
-    scaling : ColumnScaling
-        The bounds.
-    names : sequence of str, optional
-        Names of the columns.
-    stacklevel : int, default=2
-        As for ``warnings.warn``.
-    """
+    """Warn of columns whose bounds are equal, so that every row has the same value there."""
     equal = np.flatnonzero(scaling.low == scaling.high).tolist()
     if equal:
         shown = ", ".join(column_in_words(names, column) for column in equal[:_SHOWN])
@@ -169,7 +128,7 @@ def _by_column(
 
 
 def _shape(value: Any) -> tuple[int, ...] | None:
-    """Shape of what can be read as numbers; None of anything else."""
+    """Shape of a value as an array of numbers; None if it is not one."""
     try:
         return np.asarray(value, dtype=np.float64).shape
     except (TypeError, ValueError):

@@ -23,16 +23,8 @@ Output: TypeAlias = Callable[[NDArray[np.float64]], NDArray[Any]]
 class RowPrediction:
     """A linear model as a function of features, which can be sent to a worker.
 
-    Parameters
-    ----------
-    coef : ndarray of shape (n_features,) or (n_outputs, n_features)
-        Coefficients.
-    intercept : float or ndarray of shape (n_outputs,)
-        Intercepts.
-    scaling : ColumnScaling or None
-        Says what columns are clipped to.
-    output : callable
-        What is made of linear scores; one for each row if there is one output.
+    ``coef`` has shape (n_features,) or (n_outputs, n_features); columns are clipped as ``scaling``
+    says; ``output`` turns scores of shape (n,) or (n, n_outputs) into predictions.
     """
 
     coef: NDArray[np.float64]
@@ -62,13 +54,7 @@ def scores(z: NDArray[np.float64]) -> NDArray[np.float64]:
 @final
 @dataclass(frozen=True, eq=False)
 class ClassLabels:
-    """The label with the highest score.
-
-    Parameters
-    ----------
-    classes : ndarray of shape (n_classes,)
-        Labels, sorted.
-    """
+    """The label with the highest score, among the sorted ``classes``."""
 
     classes: NDArray[Any]
 

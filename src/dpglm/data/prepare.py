@@ -37,13 +37,7 @@ _CHUNK_ENTRIES = (1 << 26, 1 << 18)
 @final
 @dataclass(frozen=True, eq=False)
 class ColumnScaling:
-    """Clips columns to public bounds and maps them to [-1, 1], or does nothing.
-
-    Parameters
-    ----------
-    low, high : ndarray of shape (n_features,)
-        Public bounds of each column, in the user's units.
-    """
+    """Clips columns to public bounds in the user's units, and maps them to [-1, 1]."""
 
     low: NDArray[np.float64]
     high: NDArray[np.float64]
@@ -104,26 +98,7 @@ def column_scaling(
     n_features: int,
     names: Sequence[str] | NDArray[Any] | None = None,
 ) -> ColumnScaling:
-    """Check lower and upper bounds of columns.
-
-    Parameters
-    ----------
-    bounds : pair of float or array_like of shape (n_features,)
-        Public lower and upper bounds.
-    n_features : int
-        Number of columns.
-    names : sequence of str, optional
-        Names of the columns, for errors.
-
-    Returns
-    -------
-    ColumnScaling
-
-    Raises
-    ------
-    ValueError
-        If the bounds are not two finite scalars or vectors with low <= high.
-    """
+    """Check lower and upper bounds of columns, scalars or of shape (n_features,)."""
     try:
         low, high = (np.asarray(bound, dtype=np.float64) for bound in bounds)
         low, high = (np.array(np.broadcast_to(b, (n_features,))) for b in (low, high))
@@ -167,37 +142,16 @@ def prepare_rows(
     scaling: ColumnScaling | None = None,
     weights: Floats | None = None,
 ) -> Rows:
-    """Make rows satisfy the bounds of ``spec``.
+    """Make rows satisfy the bounds of ``spec``; ``X`` is copied only if need be.
 
-    Parameters
-    ----------
-    X : ndarray, csr_array or tensor of shape (n, n_features), float32 or float64
-        Finite values; never changed, and not copied unless they must be.
-    y : ndarray or tensor of shape (n,)
-        Targets in the loss's convention, within the bounds of ``spec``.
-    spec : DataSpec
-        The public facts.
-    scaling : ColumnScaling, optional
-        Applied to the columns first.
-    weights : ndarray or tensor of shape (n,), optional
-        Weights, 1 by default; clipped to [0, ``spec.weight_bound``].
+    Columns are scaled first. Targets, in the loss's convention, must be finite and within the
+    bounds of ``spec``; weights are clipped to [0, ``spec.weight_bound``]. The rows stay where
+    ``X`` is.
 
-    Returns
-    -------
-    Rows
-        Where ``X`` is.
-
-    Raises
-    ------
-    ValueError
-        If a target is not finite.
-
-    Notes
-    -----
-    Privacy: every repair depends on its own row only: columns are clipped, then a row longer
-    than ``spec.row_norm`` is scaled down to it. Norms are computed in float64 and rounded up.
-    Scaling one row makes a new array, whose memory is ordered as before, so that the sums over
-    all other rows are computed in the same way.
+    Privacy: every repair depends on its own row only: columns are clipped, then a row longer than
+    ``spec.row_norm`` is scaled down to it. Norms are computed in float64 and rounded up. Scaling
+    one row makes a new array, whose memory is ordered as before, so that the sums over all other
+    rows are computed in the same way.
     """
     if not namespace(y).all(namespace(y).isfinite(y)):
         raise ValueError("y must be finite, but y contains NaN or infinity")
@@ -219,27 +173,12 @@ def derived_rows(
     map_blocks: BlockMap = SERIAL,
     overwrite: bool = False,
 ) -> Rows:
-    """Make rows out of others, with the same targets and weights, block by block.
+    """Replace rows by a function of each, keeping targets and weights, block by block.
 
-    Parameters
-    ----------
-    rows : Rows
-        Prepared rows.
-    function : callable
-        From a block, of NumPy arrays or of tensors, to the new rows of shape
-        ``(rows, spec.n_features)``, in memory of their own; each must depend on its own row alone.
-    spec : DataSpec
-        Public facts of the new rows.
-    map_blocks : callable, optional
-        ``map``, or a parallel one that keeps the order.
-    overwrite : bool, default=False
-        Whether the new rows may take the memory of ``rows``, which nobody may use any more then.
-
-    Returns
-    -------
-    Rows
-        Dense, in memory or where ``rows`` are, and within the bounds of ``spec``, as those of
-        ``prepare_rows``.
+    ``function`` maps a block, of NumPy arrays or of tensors, to new rows of shape ``(rows,
+    spec.n_features)`` in memory of their own; each must depend on its own row alone. With
+    ``overwrite`` the new rows may take the memory of ``rows``, which must not be used afterwards.
+    The result is dense, where ``rows`` are, and within the bounds of ``spec``.
     """
 
     def derive(block: Block) -> Any:
@@ -286,7 +225,7 @@ def _within(X: Matrix, row_norm: float, in_place: bool = False) -> tuple[Matrix,
 
 
 def _stored(X: Matrix, y: Any, norms: Any, spec: DataSpec, weights: Any) -> Rows:
-    """Make rows of what is within the bounds of ``spec`` but for the types and the weights."""
+    """Make rows of arrays that satisfy ``spec`` but for types, weights and the intercept column."""
     xp = namespace(norms)
     lengths = xp.hypot(norms, spec.intercept) * (1.0 + 8.0 * np.finfo(np.float64).eps)
     lengths = rounded_up(lengths, X.dtype)
@@ -304,7 +243,7 @@ def _stored(X: Matrix, y: Any, norms: Any, spec: DataSpec, weights: Any) -> Rows
 
 
 def _in_order(X: Any) -> Any:
-    """Dense rows in C or Fortran order; tensors as they are."""
+    """Return dense rows in C or Fortran order; tensors as they are."""
     if not isinstance(X, np.ndarray):
         return X
     if X.shape[1] == 1:
@@ -338,7 +277,7 @@ def _norms(X: Matrix) -> NDArray[np.float64]:
 def _safe_norms(
     take: Callable[[Any], Any], norms_of: Callable[[Any], NDArray[np.float64]]
 ) -> NDArray[np.float64]:
-    """Norms, computed again from scaled values where squares overflow."""
+    """Norms of rows, recomputed from scaled values where squares overflow."""
     with np.errstate(over="ignore", under="ignore"):
         norms = norms_of(take(slice(None)))
     xp = namespace(norms)

@@ -116,21 +116,7 @@ class SparseEmbedding(Embedding):
 
 
 def embedded_spec(data: DataSpec, dimension: int, dtype: FloatType) -> DataSpec:
-    """Public facts of embedded rows: dense, with few columns, and the same norm bound.
-
-    Parameters
-    ----------
-    data : DataSpec
-        Public facts of the rows before.
-    dimension : int
-        Columns of the embedded rows, at least 1.
-    dtype : {"float32", "float64"}
-        Precision of the embedded rows.
-
-    Returns
-    -------
-    DataSpec
-    """
+    """Public facts of embedded rows: dense, with ``dimension`` columns and the same norm bound."""
     return dataclasses.replace(
         data, n_features=dimension, dtype=dtype, sparse=False, entry_bound=math.inf
     )
@@ -140,26 +126,13 @@ def embedded_spec(data: DataSpec, dimension: int, dtype: FloatType) -> DataSpec:
 def embedded_rows(rows: Rows, transform: Transform, spec: DataSpec) -> Rows:
     """Replace each row x by ``Phi x``, shortened to the row norm again where it is longer.
 
-    Parameters
-    ----------
-    rows : Rows
-        Prepared rows.
-    transform : ndarray or csr_array of shape (features, dimension)
-        ``Phi^T``, drawn without looking at rows.
-    spec : DataSpec
-        Of the embedded rows: ``embedded_spec`` of that of ``rows``.
+    ``transform`` is ``Phi^T``, drawn independently of the rows; ``spec`` comes from
+    ``embedded_spec``. Targets, weights and intercept column are kept.
 
-    Returns
-    -------
-    Rows
-        In the same order, with the same targets, weights and intercept column.
-
-    Notes
-    -----
-    Privacy: an embedded row is a function of its own row and of ``transform``, so neighbours
-    stay neighbours; and no row of the result is longer than ``spec.row_norm``, whatever
-    ``transform`` is, because ``prepare_rows`` shortens it. Nothing rests on norms being kept
-    with high probability. Rounding in ``Phi x`` is harmless for the same reason.
+    Privacy: an embedded row is a function of its own row and of ``transform``, so neighbours stay
+    neighbours; and no row of the result is longer than ``spec.row_norm``, whatever ``transform``
+    is, because ``prepare_rows`` shortens it. Nothing rests on norms being kept with high
+    probability. Rounding in ``Phi x`` is harmless for the same reason.
     """
     matrix = transform.toarray() if sparse.issparse(transform) else transform
     if rows.spec.intercept:

@@ -23,12 +23,12 @@ _ROWS: Mapping[str, str] = MappingProxyType({"torch": "dpglm.data.torch.tensors:
 
 
 def maker_of_collections(kind: type) -> Callable[..., Any] | None:
-    """Return what makes collections of objects of a type; None for matrices in memory."""
+    """Return the maker of collections of objects of a type; None for matrices in memory."""
     return _found(_COLLECTIONS, kind)
 
 
 def maker_of_rows(kind: type) -> Callable[..., Any] | None:
-    """Return the class of rows that keeps dense matrices of a type; None for those in memory."""
+    """Return the class of rows that keeps dense matrices of a type in place; None for NumPy's."""
     return _found(_ROWS, kind)
 
 

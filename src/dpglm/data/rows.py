@@ -23,13 +23,14 @@ __all__ = [
     "Kernel",
     "Rows",
     "compensated_sum",
+    "two_sum",
 ]
 
 Floats: TypeAlias = NDArray[np.floating[Any]]
 
 
 class Block(abc.ABC):
-    """Some rows, small enough to stay in cache while they are used twice."""
+    """Some rows, few enough to stay in cache while they are used twice."""
 
     targets: NDArray[Any]
     """Targets as the loss wants them, shape ``(rows,)``."""
@@ -55,7 +56,7 @@ class Block(abc.ABC):
     ) -> NDArray[np.float64] | None:
         """Sum of clipped, weighted slopes times rows in compiled code; None where there is none.
 
-        ``targets`` and ``norms`` are the block's own, or what a view puts in their place.
+        ``targets`` and ``norms`` are the block's own, or a view's.
         """
         return None
 
@@ -69,30 +70,24 @@ SERIAL: BlockMap = map
 @final
 @dataclass(frozen=True)
 class AnyArrays:
-    """A kernel that works on blocks of NumPy arrays and of tensors alike.
+    """A kernel for blocks of NumPy arrays and of tensors, with float64 values of their kind.
 
-    Parameters
-    ----------
-    kernel : callable
-        Returns float64 values of the block's own kind. Rows on a device give it blocks there;
-        to a kernel without this mark they give copies on the host.
+    Rows on a device give it blocks there; a kernel without this mark gets copies on the host.
     """
 
     kernel: Kernel
 
     def __call__(self, block: Block) -> NDArray[np.float64]:
-        """Do what the kernel does."""
+        """Call the kernel."""
         return self.kernel(block)
 
 
 class Rows(abc.ABC):
     """Prepared rows: their norms, targets and weights satisfy the bounds of ``spec``.
 
-    Notes
-    -----
-    A backend implements this class and ``Block``; every solver then runs on it. Neighbouring
-    data sets of equal length are cut into the same blocks, so that one row changes the sum of
-    one block only; the rounding bound of a sum rests on that.
+    A backend implements this class and ``Block``; every solver then runs on it. Neighbouring data
+    sets of equal length are cut into the same blocks, so that one row changes the sum of one block
+    only; the rounding bound of a sum rests on that.
     """
 
     spec: DataSpec
@@ -111,20 +106,7 @@ class Rows(abc.ABC):
     def map_native(
         self, function: Callable[[Block], Any], map_blocks: BlockMap = SERIAL
     ) -> Iterable[Any]:
-        """Apply a function that works on any arrays to blocks of those that rows are stored in.
-
-        Parameters
-        ----------
-        function : callable
-            Takes a block.
-        map_blocks : callable, optional
-            ``map``, or a parallel one that keeps the order.
-
-        Returns
-        -------
-        iterable
-            What the function returned, in the order of the blocks.
-        """
+        """Apply a function of any arrays to blocks in the rows' own storage, in order."""
         yield from map_blocks(function, self.blocks())
         self.watch.check()
 
@@ -134,31 +116,20 @@ class Rows(abc.ABC):
 
     @abc.abstractmethod
     def part(self, indices: NDArray[np.intp]) -> Rows:
-        """Take rows as a data set of its own: its ``spec`` says that there are so many."""
+        """Take rows as a data set of its own: its ``spec`` has their number."""
 
     @abc.abstractmethod
     def clip_entries(self, bound: float) -> Rows:
-        """Clip every entry to [-bound, bound], row by row; the intercept column stays."""
+        """Clip every entry to [-bound, bound], except in the intercept column."""
 
     def sum(
         self, kernel: Kernel, map_blocks: BlockMap = SERIAL, shape: tuple[int, ...] | None = None
     ) -> NDArray[np.float64]:
-        """Add up what ``kernel`` returns for each block, in the order of the blocks.
+        """Add up a kernel's arrays, by default of the parameter's shape, in the blocks' order.
 
-        Parameters
-        ----------
-        kernel : callable
-            Turns a block into an array.
-        map_blocks : callable, optional
-            ``map``, or a parallel one that keeps the order.
-        shape : tuple of int, optional
-            Shape of these arrays; that of the parameter by default.
-
-        Notes
-        -----
         The error of the result is at most ``u |sum| + gamma_m**2 sum |parts|`` for m blocks,
-        coordinate by coordinate: Ogita, Rump and Oishi, "Accurate sum and dot product", SIAM
-        J. Sci. Comput. 26 (2005), Proposition 4.5.
+        coordinate by coordinate: Ogita, Rump and Oishi, "Accurate sum and dot product", SIAM J.
+        Sci. Comput. 26 (2005), Proposition 4.5.
         """
         zero = np.zeros(self.spec.coefficient_shape if shape is None else shape)
         total = compensated_sum(map_blocks(kernel, self.blocks()), zero)
@@ -169,23 +140,18 @@ class Rows(abc.ABC):
 def compensated_sum(
     parts: Iterable[NDArray[np.float64]], zero: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Add up arrays, or tensors, in their order, with twice the precision of float64.
-
-    Parameters
-    ----------
-    parts : iterable of array
-        Float64, of one shape.
-    zero : array
-        Zeros of that shape; not changed.
-
-    Returns
-    -------
-    array
-    """
+    """Add up float64 arrays, or tensors, in their order, with twice the precision of float64."""
     total, lost = zero, zero + 0.0
     for part in parts:
-        new = total + part
-        shadow = new - total
-        lost += (total - (new - shadow)) + (part - shadow)
-        total = new
+        total, error = two_sum(total, part)
+        lost += error
     return total + lost
+
+
+def two_sum(
+    a: NDArray[np.float64], b: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the rounded sum and its exact error (Knuth's TwoSum)."""
+    total = a + b
+    shadow = total - a
+    return total, (a - (total - shadow)) + (b - shadow)

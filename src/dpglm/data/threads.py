@@ -27,7 +27,7 @@ _MOST_BLOCKS = 32
 
 @contextlib.contextmanager
 def block_map(rows: Rows) -> Iterator[BlockMap]:
-    """Threads over blocks, each with a single-threaded BLAS, where there is enough to do."""
+    """Threads over blocks, each with a single-threaded BLAS, where that pays."""
     threads = cpu_count()
     if threads == 1 or rows.n_rows * rows.spec.n_columns < _PARALLEL_ENTRIES:
         yield SERIAL
@@ -47,11 +47,11 @@ def block_map(rows: Rows) -> Iterator[BlockMap]:
 
 
 def _processors(threads: int) -> Iterator[int]:
-    """Return a processor for each thread, or none if there are more of them than threads.
+    """Return a processor for each thread, or none unless there are as many of them as threads.
 
     A thread that hands the interpreter's lock to another has it woken on its own processor, where
-    both then stay for longer than a step takes. Where there are more processors than threads,
-    other programs are meant to have some, and which is the system's to say.
+    both then stay for longer than a step takes. With processors to spare, placing threads is left
+    to the system.
     """
     if sys.platform != "linux":
         return iter(())

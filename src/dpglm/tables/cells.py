@@ -25,24 +25,7 @@ _SHOWN = 12
 
 
 def as_cells(values: ArrayLike, what: str) -> NDArray[Any]:
-    """Return a column's values as an array with one axis.
-
-    Parameters
-    ----------
-    values : array_like
-        A column of any kind of table.
-    what : str
-        How messages call the column.
-
-    Returns
-    -------
-    ndarray of shape (n,)
-
-    Raises
-    ------
-    ValueError
-        If there is not exactly one axis.
-    """
+    """Return a column's values as an array with one axis; ``what`` names the column in errors."""
     cells = np.asarray(unmasked(what, values))
     if cells.ndim != 1:
         raise ValueError(f"{what} must hold one value for each row, got shape {cells.shape}")
@@ -50,32 +33,11 @@ def as_cells(values: ArrayLike, what: str) -> NDArray[Any]:
 
 
 def as_numbers(values: ArrayLike, what: str, missing: float | None = None) -> NDArray[np.float64]:
-    """Read a column's cells as finite numbers.
+    """Read a column's cells as finite float64 numbers.
 
-    Parameters
-    ----------
-    values : array_like of shape (n,)
-        Numbers, or text that spells them with digits 0 to 9 (``1_0`` is no number); ``nan`` is
-        missing, ``inf`` infinite.
-    what : str
-        How messages call the column.
-    missing : float, optional
-        What a missing cell counts as. By default it is an error.
-
-    Returns
-    -------
-    ndarray of shape (n,), float64
-
-    Raises
-    ------
-    ValueError
-        If a cell is infinite, is not a number, or is missing without a value for that case; the
-        message names the column, the row and the cure.
-
-    Examples
-    --------
-    >>> as_numbers(["1", " 2.5"], "column 'x'")
-    array([1. , 2.5])
+    Text may spell numbers with digits 0 to 9 (``1_0`` is no number); ``nan`` is missing, ``inf``
+    infinite. A missing cell counts as ``missing`` where that is given. Errors name the column, the
+    row and the cure.
     """
     cells = as_cells(values, what)
     if cells.dtype.kind in _NUMBER_KINDS:
@@ -111,14 +73,9 @@ def as_numbers(values: ArrayLike, what: str, missing: float | None = None) -> ND
 class Vocabulary:
     """A public list of the values that a column may hold.
 
-    Parameters
-    ----------
-    entries : tuple of str, or of numbers, or of bool
-        At least two, all different and of one kind; a text ``""`` may stand in any list and
-        means "missing".
+    At least two, all different, and all text, all numbers or all bool; a text ``""`` may stand in
+    any list and means "missing".
 
-    Examples
-    --------
     >>> Vocabulary(("no", "yes")).positions(["yes", "no", " yes"], "column 'x'", "Mend it")
     array([1, 0, 1])
     >>> Vocabulary((1, 2, "")).positions([None, "2", 1.0], "column 'x'", "Mend it")
@@ -142,28 +99,10 @@ class Vocabulary:
     def positions(
         self, values: ArrayLike, what: str, cure: str, other: int | None = None
     ) -> NDArray[np.intp]:
-        """Look up each cell.
+        """Look up each cell's position in ``entries``; ``other`` stands for unlisted cells.
 
-        Parameters
-        ----------
-        values : array_like of shape (n,)
-            The cells; blanks around text do not count, and text may spell a number.
-        what : str
-            How messages call the column.
-        cure : str
-            What messages advise.
-        other : int, optional
-            Position that stands for cells that are not listed. By default they are an error.
-
-        Returns
-        -------
-        ndarray of shape (n,), intp
-            Positions in ``entries``.
-
-        Raises
-        ------
-        ValueError
-            If a cell is not listed; the message names the column, the row, the cell and the cure.
+        Blanks around text do not count, and text may spell a number. Without ``other`` a cell that
+        is not listed is an error, which names the column, the row, the cell and the cure.
         """
         cells = as_cells(values, what).tolist()
         known: dict[Hashable, int] = {entry: i for i, entry in enumerate(self.entries)}
@@ -185,7 +124,7 @@ class Vocabulary:
         return positions
 
     def _respelled(self, cell: Any, known: dict[Hashable, int]) -> int | None:
-        """Position of a cell that equals an entry only once its spelling is set aside."""
+        """Position of a cell that equals an entry but for its spelling."""
         if is_missing(cell):
             return known.get("")
         if not isinstance(cell, str):
@@ -223,20 +162,7 @@ class Vocabulary:
 
 
 def check_unique(names: Sequence[str], kind: str) -> None:
-    """Check that no name occurs twice.
-
-    Parameters
-    ----------
-    names : sequence of str
-        The names.
-    kind : str
-        What messages say is named.
-
-    Raises
-    ------
-    ValueError
-        If a name is repeated.
-    """
+    """Check that no name occurs twice; ``kind`` says in the error what is named."""
     if len(set(names)) < len(names):
         repeated = next(name for i, name in enumerate(names) if name in names[:i])
         raise ValueError(f"each {kind} must have its own name, but {repeated!r} is repeated")
@@ -247,7 +173,7 @@ def _numbered(cells: NDArray[Any]) -> list[tuple[int, Any]]:
 
 
 def _plain(cells: NDArray[Any]) -> NDArray[Any]:
-    """Return cells as objects, if all that are text can be read as ``_float`` reads them."""
+    """Return cells as objects, if ``_float`` could read all that are text."""
     plain = cells.astype(object)
     found: list[Any] = [cell for cell in plain.tolist() if isinstance(cell, (str, bytes))]
     texts = "".join(found)
@@ -257,7 +183,7 @@ def _plain(cells: NDArray[Any]) -> NDArray[Any]:
 
 
 def _float(text: str | bytes) -> float:
-    """Read a number as files spell it: Python's underscores and digits of other scripts are none.
+    """Read a number as files spell it: without Python's underscores, in ASCII digits only.
 
     NaN and infinity can be spelled out, and are then missing and infinite.
     """
@@ -280,17 +206,7 @@ def _number(cell: Any, row: int, what: str) -> float:
 
 
 def is_missing(cell: Any) -> bool:
-    """Say whether a cell stands for no value: None, NaN, NaT, pandas.NA or blank text.
-
-    Parameters
-    ----------
-    cell : object
-        What a column holds.
-
-    Returns
-    -------
-    bool
-    """
+    """Say whether a cell stands for no value: None, NaN, NaT, pandas.NA or blank text."""
     if isinstance(cell, str):
         return not cell.strip()
     # NaN, NaT and pandas.NA are the values that do not equal themselves.

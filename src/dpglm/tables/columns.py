@@ -45,22 +45,10 @@ class Column(abc.ABC):
 
     @abc.abstractmethod
     def encode(self, values: ArrayLike, out: NDArray[np.floating[Any]]) -> None:
-        """Write the features of each row into ``out``, which holds zeros.
+        """Write the features of each row into ``out``, zeros of shape (n, len(feature_names)).
 
-        Parameters
-        ----------
-        values : array_like of shape (n,)
-            Cells of the column.
-        out : ndarray of shape (n, len(feature_names))
-            Where the features go.
+        Errors name the column, the row and the cure.
 
-        Raises
-        ------
-        ValueError
-            If a cell does not match the schema; the message names column, row and cure.
-
-        Notes
-        -----
         Privacy: each row is encoded by itself, to features of L2 norm at most 1.
         """
 
@@ -72,24 +60,9 @@ class Column(abc.ABC):
 @final
 @dataclass(frozen=True)
 class NumericColumn(Column):
-    """A number between public bounds, which becomes one feature in [-1, 1].
+    """A number, clipped to public bounds, as one feature in [-1, 1].
 
-    Parameters
-    ----------
-    name : str
-        Name of the column.
-    low, high : float
-        Public bounds, ``low < high``; a value outside counts as the nearer one.
-    missing : float, optional
-        Public number that a missing value counts as. By default a missing value is an error.
-
-    Examples
-    --------
-    >>> age = NumericColumn("age", 0, 100)
-    >>> out = np.zeros((3, 1))
-    >>> age.encode([50, 100, 123], out)
-    >>> out.ravel()
-    array([0., 1., 1.])
+    A missing value counts as the public number ``missing``; by default it is an error.
     """
 
     name: str
@@ -121,26 +94,10 @@ class NumericColumn(Column):
 @final
 @dataclass(frozen=True)
 class CategoricalColumn(Column):
-    """One of a public list of values, which becomes one feature in {0, 1} for each of them.
+    """One of a public list of values, as one feature in {0, 1} for each of them.
 
-    Parameters
-    ----------
-    name : str
-        Name of the column.
-    categories : tuple of str, or of numbers, or of bool
-        The values, at least two; ``""`` among them stands for "missing".
-    other : str, number or bool, optional
-        The one of `categories` that a value outside the list counts as. By default such a value
-        is an error.
-
-    Examples
-    --------
-    >>> smoker = CategoricalColumn("smoker", ("no", "yes"))
-    >>> out = np.zeros((2, 2))
-    >>> smoker.encode(["yes", "no"], out)
-    >>> out
-    array([[0., 1.],
-           [1., 0.]])
+    ``""`` among the categories stands for "missing"; values outside the list count as the category
+    ``other``, and by default are an error.
     """
 
     name: str
@@ -170,23 +127,9 @@ class CategoricalColumn(Column):
 def column_from_dict(name: str, entry: object) -> Column:
     """Read the entry of one feature column.
 
-    Parameters
-    ----------
-    name : str
-        Name of the column.
-    entry : mapping
-        ``{"type": "numeric", "low", "high"}`` with an optional ``"missing"``, or
-        ``{"type": "categorical", "categories"}`` with an optional ``"other"``. Fields of the other
-        type may be left in if they are null or empty, as in an unfilled template.
-
-    Returns
-    -------
-    Column
-
-    Raises
-    ------
-    ValueError
-        If the entry is incomplete or wrong; the message says what to write.
+    ``{"type": "numeric", "low", "high"}`` with an optional ``"missing"``, or ``{"type":
+    "categorical", "categories"}`` with an optional ``"other"``. Fields of the other type may be
+    left in if they are null or empty, as in an unfilled template. Errors say what to write.
     """
     return read_entry(_COLUMN_READERS, name, entry)
 
@@ -194,15 +137,7 @@ def column_from_dict(name: str, entry: object) -> Column:
 @final
 @dataclass(frozen=True)
 class EntryReader(Generic[T]):
-    """How the fields of one type of entry are read.
-
-    Parameters
-    ----------
-    build : callable
-        Makes the object from the column's name and the fields.
-    required, optional : tuple of str
-        Names of the fields.
-    """
+    """How one type of entry is read: ``build`` takes the column's name and the named fields."""
 
     build: Callable[..., T]
     required: tuple[str, ...]
@@ -210,27 +145,7 @@ class EntryReader(Generic[T]):
 
 
 def read_entry(readers: Mapping[str, EntryReader[T]], name: str, entry: object) -> T:
-    """Read an entry by the reader of its type; fields that are null or empty do not count.
-
-    Parameters
-    ----------
-    readers : mapping from str to EntryReader
-        The types that are allowed.
-    name : str
-        Name of the column.
-    entry : mapping
-        ``"type"`` and that type's fields.
-
-    Returns
-    -------
-    object
-        What the reader builds.
-
-    Raises
-    ------
-    ValueError
-        If the type or a field is missing, unknown or wrong.
-    """
+    """Read an entry by the reader of its ``"type"``; fields that are null or empty do not count."""
     if not isinstance(entry, Mapping):
         raise ValueError(f"must be a JSON object, got {entry!r}")
     kind = entry.get("type")

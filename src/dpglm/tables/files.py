@@ -8,7 +8,7 @@ import csv
 import enum
 import io
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, final
@@ -19,7 +19,9 @@ from dpglm.tables.cells import check_unique
 __all__ = [
     "SUFFIXES",
     "StorageType",
+    "check_present",
     "named_errors",
+    "plain_column",
     "read_table",
     "storage_types",
     "table_format",
@@ -28,7 +30,7 @@ __all__ = [
 
 
 class StorageType(enum.Enum):
-    """What a file says about a column before any of its values is read."""
+    """What a file declares about a column."""
 
     NUMBER = "number"
     TEXT = "text"
@@ -122,22 +124,7 @@ SUFFIXES = tuple(_FORMATS)
 
 
 def table_format(path: str | os.PathLike[str]) -> TableFormat:
-    """Return the format that a file's name stands for.
-
-    Parameters
-    ----------
-    path : path-like
-        The file, which need not exist.
-
-    Returns
-    -------
-    TableFormat
-
-    Raises
-    ------
-    ValueError
-        If the name has none of the endings in ``SUFFIXES``.
-    """
+    """Return the format that a file's name stands for, by its ending."""
     name = Path(path).name.lower()
     for suffix, found in _FORMATS.items():
         if name.endswith(suffix):
@@ -146,27 +133,8 @@ def table_format(path: str | os.PathLike[str]) -> TableFormat:
 
 
 def storage_types(path: str | os.PathLike[str]) -> dict[str, StorageType]:
-    """Return the columns of a file with what the file declares about each.
+    """Return the columns of a file, in order, with the types that it declares; CSV declares none.
 
-    Parameters
-    ----------
-    path : path-like
-        CSV or Parquet.
-
-    Returns
-    -------
-    dict of str to StorageType
-        In the order of the file. CSV declares no types: all are UNKNOWN.
-
-    Raises
-    ------
-    ValueError
-        If the file is damaged, has no columns or two of one name; the message names the file.
-    OSError
-        If the file cannot be read.
-
-    Notes
-    -----
     Privacy: no value is looked at, so the result depends on the header alone.
     """
     kind = table_format(path)
@@ -180,59 +148,29 @@ def storage_types(path: str | os.PathLike[str]) -> dict[str, StorageType]:
 
 
 def read_table(path: str | os.PathLike[str], columns: Sequence[str]) -> dict[str, Any]:
-    """Read some columns of a file.
-
-    Parameters
-    ----------
-    path : path-like
-        CSV or Parquet.
-    columns : sequence of str
-        Names of the columns wanted, at least one.
-
-    Returns
-    -------
-    dict of str to pyarrow.ChunkedArray
-        The columns, ready for ``Schema.encode``. Those of a CSV file hold text, whatever is in
-        them; in both formats rows keep their order.
-
-    Raises
-    ------
-    ValueError
-        If a column is missing, there are no rows, or the file is damaged.
-    OSError
-        If the file cannot be read.
-    """
+    """Read some columns of a file, in row order, for ``Schema.encode``; those of CSV hold text."""
     present = storage_types(path)
     with named_errors(path):
-        lacking = [name for name in columns if name not in present]
-        if lacking:
-            raise ValueError(
-                f"there is no column {', '.join(map(repr, lacking))}; the file has "
-                f"{', '.join(map(repr, present))}"
-            )
+        check_present(columns, present)
         table = table_format(path).read(Path(path), columns)
         if table.num_rows == 0:
             raise ValueError("the file has no rows")
-        return {name: _plain(table[name]) for name in columns}
+        return {name: plain_column(table[name]) for name in columns}
+
+
+def check_present(columns: Sequence[str], present: Iterable[str]) -> None:
+    """Check that a file has some columns, of those that are present."""
+    present = list(present)
+    lacking = [name for name in columns if name not in present]
+    if lacking:
+        raise ValueError(
+            f"there is no column {', '.join(map(repr, lacking))}; the file has "
+            f"{', '.join(map(repr, present))}"
+        )
 
 
 def write_table(columns: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
-    """Write columns to a file.
-
-    Parameters
-    ----------
-    columns : mapping of str to array
-        The columns, of equal length.
-    path : path-like
-        The file; its name decides the format.
-
-    Raises
-    ------
-    ValueError
-        If the name stands for no format.
-    OSError
-        If the file cannot be written.
-    """
+    """Write columns of equal length to a file, whose name decides the format."""
     import pyarrow as pa
 
     table_format(path).write(pa.table(dict(columns)), Path(path))
@@ -240,13 +178,7 @@ def write_table(columns: Mapping[str, Any], path: str | os.PathLike[str]) -> Non
 
 @contextlib.contextmanager
 def named_errors(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Say in every error about a file's content which file is meant, as a ValueError.
-
-    Parameters
-    ----------
-    path : path-like
-        The file.
-    """
+    """Turn errors about a file's content into ValueErrors that name the file."""
     with in_file(path):
         try:
             yield
@@ -285,7 +217,7 @@ def _arrow_type(kind: Any) -> StorageType:
     return StorageType.TEXT if any(is_text) else StorageType.UNKNOWN
 
 
-def _plain(column: Any) -> Any:
+def plain_column(column: Any) -> Any:
     """Write out a dictionary-encoded column (pandas calls it categorical)."""
     import pyarrow as pa
 

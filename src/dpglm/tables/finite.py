@@ -29,25 +29,7 @@ _CHECKED_AT_ONCE = 1 << 20
 
 
 def unmasked(name: str, values: Any) -> Any:
-    """Return values that are in no masked array, from which a mask would be lost.
-
-    Parameters
-    ----------
-    name : str
-        What messages call the values.
-    values : object
-        What a user gave.
-
-    Returns
-    -------
-    object
-        The same object; a plain array of a masked one in which nothing is masked.
-
-    Raises
-    ------
-    ValueError
-        If an entry is masked.
-    """
+    """Return values, a masked array as a plain one; refuse masked entries."""
     if not isinstance(values, np.ma.MaskedArray):
         return values
     masked = int(np.ma.getmaskarray(values).sum())
@@ -60,21 +42,8 @@ def unmasked(name: str, values: Any) -> Any:
 
 
 def column_in_words(names: Sequence[str] | NDArray[Any] | None, column: int) -> str:
-    """Say how messages call a column: by its name, or by its number from 1.
+    """Name a column for messages: by its name, or by its number from 1.
 
-    Parameters
-    ----------
-    names : sequence of str or None
-        Names of all columns, where they have any.
-    column : int
-        Its number from 0.
-
-    Returns
-    -------
-    str
-
-    Examples
-    --------
     >>> column_in_words(["age", "pay"], 1), column_in_words(None, 1)
     ("column 'pay'", 'column 2')
     """
@@ -85,21 +54,7 @@ _BY_NUMBER = functools.partial(column_in_words, None)
 
 
 def not_finite(value: float, row: int | None, column: str) -> ValueError:
-    """Return the error about a feature that is NaN or infinite.
-
-    Parameters
-    ----------
-    value : float
-        The feature.
-    row : int or None
-        Its row from 0, where that is known.
-    column : str
-        How messages call its column.
-
-    Returns
-    -------
-    ValueError
-    """
+    """Return the error about a feature that is NaN or infinite; ``row`` counts from 0."""
     where = column if row is None else f"row {row + 1}, {column}"
     if np.isnan(value):
         return ValueError(f"X must be finite, got NaN in {where}. {MISSING_CURE}")
@@ -112,28 +67,11 @@ def check_finite(
     name: Callable[[int], str] = _BY_NUMBER,
     first_row: int | None = 0,
 ) -> Any:
-    """Return features, all of which are finite numbers.
+    """Return features if all are finite; the error names the row, the column and the cure.
 
-    Parameters
-    ----------
-    X : ndarray, tensor or csr_array of shape (n, n_features)
-        Features.
-    name : callable, optional
-        From the number of a column, from 0, to what messages call it.
-    first_row : int or None, default=0
-        Number of the first row, from 0; None where it is not known.
+    ``name`` maps a column's number to its name in messages; ``first_row`` is None where row
+    numbers are not known.
 
-    Returns
-    -------
-    X
-
-    Raises
-    ------
-    ValueError
-        If one is not; the message names the row, the column, and what is safe to do.
-
-    Notes
-    -----
     Privacy: nothing is released, but whether there is an error, and its message, depend on rows:
     they are for their holder only.
     """
@@ -151,7 +89,7 @@ def check_finite(
 
 
 def _first_in_dense(X: Any) -> tuple[Any, Any, Any]:
-    """Row, column and value of the first entry that is not finite, or none of them."""
+    """Row, column and value of the first entry that is not finite, if any."""
     xp = namespace(X)
     # One pass that a NaN or an infinity anywhere cannot leave finite; finite values may.
     with np.errstate(over="ignore", invalid="ignore"):

@@ -31,46 +31,14 @@ _NUMBERS, _TEXT = "biuf", "UST"
 
 
 def as_column(values: Any, n_rows: int) -> NDArray[Any]:
-    """Return targets as an array of one axis.
-
-    Parameters
-    ----------
-    values : array_like of shape (n,) or (n, 1)
-        Targets of any type; a column is taken with a warning, as scikit-learn takes it.
-    n_rows : int
-        How many rows there are.
-
-    Returns
-    -------
-    ndarray of shape (n,)
-
-    Raises
-    ------
-    ValueError
-        If the shape is another, or an entry is masked.
-    """
+    """Return targets as an array of one axis; take a column with scikit-learn's warning."""
     column: NDArray[Any] = column_or_1d(unmasked("y", values), warn=True)
     check_shape("y", column.shape, n_rows)
     return column
 
 
 def check_shape(name: str, shape: tuple[int, ...], n_rows: int) -> None:
-    """Check the shape of targets or weights that cannot be looked at here.
-
-    Parameters
-    ----------
-    name : str
-        ``"y"``, which may be a column, or what messages call the values.
-    shape : tuple of int
-        Their shape.
-    n_rows : int
-        How many rows there are.
-
-    Raises
-    ------
-    ValueError
-        As ``as_column`` and ``as_weights`` do.
-    """
+    """Check the shape of values that are not in memory, as ``as_column`` and ``as_weights`` do."""
     if name != "y":
         if shape != (n_rows,):
             raise ValueError(f"{name} must have shape ({n_rows},), got shape {shape}")
@@ -91,24 +59,7 @@ def check_shape(name: str, shape: tuple[int, ...], n_rows: int) -> None:
 
 
 def as_floats(name: str, values: Any) -> NDArray[np.float64]:
-    """Return numbers in float64; text is none, whatever it spells.
-
-    Parameters
-    ----------
-    name : str
-        What messages call the values.
-    values : array_like
-        Numbers, true or false; what is missing becomes NaN.
-
-    Returns
-    -------
-    ndarray, shape of values
-
-    Raises
-    ------
-    ValueError
-        If they are no numbers, or an entry is masked.
-    """
+    """Return numbers, true or false as float64, with NaN for what is missing; refuse text."""
     array = np.asarray(unmasked(name, values))
     kind = array.dtype.kind
     try:
@@ -123,22 +74,7 @@ def as_floats(name: str, values: Any) -> NDArray[np.float64]:
 
 
 def check_not_missing(y: NDArray[Any]) -> NDArray[Any]:
-    """Return targets or labels, of which none is missing or infinite.
-
-    Parameters
-    ----------
-    y : ndarray of shape (n,)
-        Targets or labels.
-
-    Returns
-    -------
-    ndarray
-
-    Raises
-    ------
-    ValueError
-        If one is NaN, None or infinite, or a masked entry.
-    """
+    """Return targets or labels; refuse NaN, None, infinity and masked entries."""
     y = unmasked("y", y)
     if y.dtype.kind == "f" and not np.isfinite(y).all():
         what = "NaN" if np.isnan(y).any() else "infinity"
@@ -151,17 +87,7 @@ def check_not_missing(y: NDArray[Any]) -> NDArray[Any]:
 
 
 def is_text(labels: NDArray[Any]) -> bool | None:
-    """Say whether labels are text or numbers; None for neither, or some of each.
-
-    Parameters
-    ----------
-    labels : ndarray
-        Labels.
-
-    Returns
-    -------
-    bool or None
-    """
+    """Say whether labels are text (or numbers); None for neither, or some of each."""
     kind = labels.dtype.kind
     if kind == "O":
         found = {isinstance(one, str) for one in labels.tolist()}
@@ -170,24 +96,9 @@ def is_text(labels: NDArray[Any]) -> bool | None:
 
 
 def as_weights(values: Any, n_rows: int) -> NDArray[np.float64]:
-    """Return the weights of some rows, checked.
+    """Return finite weights of at least 0, of shape (n_rows,); one number counts for all rows.
 
-    Parameters
-    ----------
-    values : array_like of shape (n,), or a number
-        Finite, at least 0; one number for all rows.
-    n_rows : int
-        How many rows there are.
-
-    Returns
-    -------
-    ndarray of shape (n,), float64
-
-    Raises
-    ------
-    ValueError
-        If they are anything else. Whether some weight is above 0 is for the caller to say, who
-        knows all rows.
+    Whether some weight is above 0 is for the caller to check, who knows all rows.
     """
     weights = as_floats("sample_weight", values)
     if isinstance(values, numbers.Real):

@@ -37,25 +37,10 @@ class TargetColumn(abc.ABC):
 
     @abc.abstractmethod
     def encode(self, values: ArrayLike) -> NDArray[Any]:
-        """Return each row's target, as an estimator wants it.
+        """Return each row's class, as the schema spells it, or number within the bounds.
 
-        Parameters
-        ----------
-        values : array_like of shape (n,)
-            Cells of the column.
+        Errors name the column, the row and the cure.
 
-        Returns
-        -------
-        ndarray of shape (n,)
-            Classes as the schema spells them, or numbers within the bounds.
-
-        Raises
-        ------
-        ValueError
-            If a cell does not match the schema; the message names column, row and cure.
-
-        Notes
-        -----
         Privacy: each row is encoded by itself.
         """
 
@@ -71,20 +56,7 @@ class TargetColumn(abc.ABC):
 @final
 @dataclass(frozen=True)
 class ClassTarget(TargetColumn):
-    """One of a public list of classes.
-
-    Parameters
-    ----------
-    name : str
-        Name of the column.
-    classes : tuple of str, or of int, or of bool
-        The classes, at least two.
-
-    Examples
-    --------
-    >>> ClassTarget("income", ("<=50K", ">50K")).encode([">50K", "<=50K"]).tolist()
-    ['>50K', '<=50K']
-    """
+    """One of a public list of classes, at least two."""
 
     name: str
     classes: tuple[Entry, ...]
@@ -118,20 +90,7 @@ class ClassTarget(TargetColumn):
 @final
 @dataclass(frozen=True)
 class NumericTarget(TargetColumn):
-    """A number between public bounds.
-
-    Parameters
-    ----------
-    name : str
-        Name of the column.
-    low, high : float
-        Public bounds, ``low < high``; a value outside counts as the nearer one.
-
-    Examples
-    --------
-    >>> NumericTarget("price", 0, 5).encode([3.5, 7]).tolist()
-    [3.5, 5.0]
-    """
+    """A number between public bounds, to which it is clipped."""
 
     name: str
     low: float
@@ -157,20 +116,7 @@ class NumericTarget(TargetColumn):
 @final
 @dataclass(frozen=True)
 class CountTarget(TargetColumn):
-    """A whole number of events, at least 0.
-
-    Parameters
-    ----------
-    name : str
-        Name of the column.
-    high : int
-        Public bound, at least 1; a larger count counts as this many.
-
-    Examples
-    --------
-    >>> CountTarget("visits", 10).encode([3, 12]).tolist()
-    [3.0, 10.0]
-    """
+    """A whole number of events, at least 0, clipped to the public bound ``high``."""
 
     name: str
     high: float
@@ -201,22 +147,10 @@ class CountTarget(TargetColumn):
 
 
 def target_from_dict(entry: object) -> TargetColumn:
-    """Read the entry of the target.
+    """Read the target's entry: its name, its type and that type's fields.
 
-    Parameters
-    ----------
-    entry : mapping
-        ``{"name", "type": "binary" or "classes", "classes"}``,
-        ``{"name", "type": "numeric", "low", "high"}`` or ``{"name", "type": "count", "high"}``.
-
-    Returns
-    -------
-    TargetColumn
-
-    Raises
-    ------
-    ValueError
-        If the entry is incomplete or wrong; the message says what to write.
+    ``{"name", "type": "binary" or "classes", "classes"}``, ``{"name", "type": "numeric", "low",
+    "high"}`` or ``{"name", "type": "count", "high"}``. Errors say what to write.
     """
     if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str):
         raise ValueError('must be an object with the "name" of the target column')

@@ -21,19 +21,7 @@ __all__ = ["FileMark", "Watch", "check_length", "in_memory", "memory_maps"]
 @final
 @dataclass(frozen=True)
 class FileMark:
-    """What the system says of a file at one time.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-    size : int
-        Bytes.
-    modified : int
-        Time of the last change, in nanoseconds.
-    device, inode : int
-        Which file it is, whatever its name.
-    """
+    """Identity, size in bytes and time of the last change (ns) of a file at one time."""
 
     path: Path
     size: int
@@ -65,31 +53,19 @@ class FileMark:
 @final
 @dataclass(frozen=True)
 class Watch:
-    """Files that must not change.
-
-    Parameters
-    ----------
-    marks : tuple of FileMark
-        What they were when it began.
-    """
+    """Files that must not change, as they were at the start."""
 
     marks: tuple[FileMark, ...] = ()
 
     @classmethod
     def over(cls, arrays: Iterable[Any]) -> Watch:
-        """Watch the files, as far as they have names, that arrays are mapped from."""
+        """Watch the named files that arrays are mapped from."""
         maps = (mapped for array in arrays for mapped in memory_maps(array))
         names = {Path(mapped.filename) for mapped in maps if mapped.filename is not None}
         return cls(tuple(map(FileMark.of, sorted(names))))
 
     def check(self) -> None:
-        """Check that nothing has changed.
-
-        Raises
-        ------
-        RowsChangedError
-            If the size, the time of the last change or the identity of a file has changed.
-        """
+        """Raise RowsChangedError if a file's size, time of last change or identity has changed."""
         for mark in self.marks:
             difference = mark.difference()
             if difference is not None:
@@ -97,7 +73,7 @@ class Watch:
 
 
 def changed(difference: str) -> RowsChangedError:
-    """Make the error that says what happened to a file, and what that means."""
+    """Return the error about a changed file, and what follows from the change."""
     return RowsChangedError(
         f"rows changed while they were in use: {difference}. Nothing is released of what was read "
         "since; what a fit had released before stays spent, and its entry in a ledger stays"
@@ -113,12 +89,9 @@ def memory_maps(array: Any) -> Iterator[np.memmap[Any, Any]]:
 
 
 def check_length(array: Any) -> None:
-    """Check that the file of a mapped array is still long enough to be read.
+    """Raise RowsChangedError if the file of a mapped array has become too short to be read.
 
-    Raises
-    ------
-    RowsChangedError
-        If it is not: touching a page beyond the end would kill the process.
+    Touching a page beyond the end would kill the process.
     """
     for mapped in memory_maps(array):
         pages: Any = mapped.base
@@ -129,18 +102,7 @@ def check_length(array: Any) -> None:
 
 
 def in_memory(X: Any) -> Any:
-    """Return a matrix with a copy of whatever is mapped from a file.
-
-    Parameters
-    ----------
-    X : ndarray or csr_array
-        The matrix.
-
-    Returns
-    -------
-    ndarray or csr_array
-        The same object if nothing is.
-    """
+    """Return a matrix without memory mapped from files; the same object if there is none."""
     if isinstance(X, np.ndarray):
         return _own(X)
     parts = (X.data, X.indices, X.indptr)

@@ -23,32 +23,12 @@ def finite_matrix(
     read: Callable[..., tuple[Any, Any]],
     names: Sequence[str] | NDArray[Any] | None = None,
 ) -> tuple[Any, Any]:
-    """Read rows in memory as finite numbers.
+    """Read rows in memory as finite numbers, in float32 or float64.
 
-    Parameters
-    ----------
-    X : table, array_like or sparse matrix of shape (n, n_features)
-        Rows.
-    read : callable
-        Reads them with the options of ``sklearn.utils.check_array`` that it is given, and
-        returns them and something else.
-    names : sequence of str, optional
-        Names of the columns; by default those that X has, if any.
-
-    Returns
-    -------
-    X : ndarray or csr_array of shape (n, n_features), float32 or float64
-        Sparse rows have each entry once. Not mapped from a file: such rows are copied.
-    other : object
-        What else was read.
-
-    Raises
-    ------
-    ValueError
-        If a cell is missing, infinite, masked or text that spells a number; the message names the
-        row and the column.
-    ValueError or TypeError
-        If a cell is no number, likewise; or what ``read`` raises.
+    ``read`` takes options of ``sklearn.utils.check_array`` and returns rows and something else,
+    which is returned beside them. Rows mapped from a file are copied, and duplicate entries of
+    sparse ones added up. ``names`` defaults to the columns' names in ``X``. Errors name the row
+    and the column of a cell that is missing, infinite, masked, no number, or text that spells one.
     """
     unmasked("X", X)
     names = _get_feature_names(X) if names is None else names

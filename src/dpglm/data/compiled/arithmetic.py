@@ -16,13 +16,7 @@ __all__ = ["arithmetic"]
 
 @functools.cache
 def arithmetic() -> str:
-    """Name everything that the last bits of a sum may depend on beside its terms.
-
-    Returns
-    -------
-    str
-        The same wherever rounding is the same.
-    """
+    """Name everything that the last bits of a sum may depend on besides its terms."""
     built = np.show_config(mode="dicts")
     blas = built["Build Dependencies"]["blas"]
     # SciPy's own BLAS is loaded by its linear algebra, so that is imported here.

@@ -27,18 +27,10 @@ _CACHE_LINE = 64
 
 @final
 class Rule(ctypes.Structure):
-    """What happens to a row between its prediction and its contribution; made by the oracle.
+    """How a row's prediction becomes its contribution; made by ``oracle.compiled_rule``.
 
-    Parameters
-    ----------
-    loss, clipping : int
-        Numbers of the enumerations in ``_kernels.c``.
-    parameter : float
-        The loss's parameter: the threshold of ``Huber``.
-    bound : float
-        Clip norm.
-    stability : float
-        What automatic clipping adds to a length.
+    ``loss`` and ``clipping`` are numbers of the enumerations in ``_kernels.c``, ``parameter`` is
+    the threshold of ``Huber``, and ``stability`` what automatic clipping adds to a length.
     """
 
     _fields_ = (
@@ -76,30 +68,9 @@ def bounded_sum(
 ) -> NDArray[np.float64] | None:
     """Sum over rows of the clipped slope times the row, reading each row from memory once.
 
-    Parameters
-    ----------
-    rule : Rule
-        Loss and clipping.
-    X : ndarray of shape (n, columns), float32 or float64
-        Rows.
-    which : ndarray of int64, optional
-        Positions of the rows that count, in their order; all by default.
-    w : ndarray of shape (columns,), or (columns + 1,) where there is an intercept
-        The parameter.
-    intercept : float
-        Value of the intercept column, 0 if there is none.
-    targets, norms, weights : ndarray of shape (rows,), in the type of X
-        One value for each row that counts; norms above 0; weights may be None for ones.
-
-    Returns
-    -------
-    ndarray, shape of w, or None
-        The sum; None where there is no compiled code for such arrays.
-
-    Raises
-    ------
-    ValueError
-        If shapes do not fit together.
+    ``which`` lists the rows that count, by default all, and ``targets``, ``norms`` (above 0) and
+    ``weights`` have one value for each of these, of the type of ``X``. None is returned where no
+    compiled code takes such arrays.
     """
     n, columns = X.shape
     n_rows = n if which is None else len(which)
@@ -107,8 +78,7 @@ def bounded_sum(
     size = X.itemsize
     by_rows = X.strides[1] == size and X.strides[0] % size == 0
     by_columns = X.strides[0] == size and X.strides[1] % size == 0 and which is None
-    same_type = all(v is None or v.dtype == X.dtype for v in (targets, norms, weights))
-    if _library is None or not same_type or not (by_rows or by_columns):
+    if not (by_rows or by_columns) or not _can_sum(X, targets, norms, weights):
         return None
     # What overflows here makes slopes that are dropped.
     with np.errstate(over="ignore", under="ignore"):
@@ -143,38 +113,15 @@ def softmax_sum(
     norms: NDArray[Any],
     weights: NDArray[Any] | None,
 ) -> NDArray[np.float64] | None:
-    """Sum over rows of the clipped slopes of all classes times the row, in one pass over memory.
-
-    Parameters
-    ----------
-    rule : Rule
-        Clipping, with softmax for the loss.
-    X, which, intercept, norms, weights
-        As for ``bounded_sum``.
-    w : ndarray of shape (columns, classes), or (columns + 1, classes) with an intercept
-        The parameter.
-    targets : ndarray of int64, shape (rows,)
-        Numbers of classes.
-
-    Returns
-    -------
-    ndarray, shape of w, or None
-        The sum; None where there is no compiled code for such arrays.
-
-    Raises
-    ------
-    ValueError
-        If shapes do not fit together.
-    """
+    """Do as ``bounded_sum`` for softmax: w of shape (columns, classes), targets of int64."""
     columns, classes = X.shape[1], w.shape[1]
     n_rows = len(X) if which is None else len(which)
     _check_shapes(n_rows, columns + (intercept != 0.0), w[:, 0], targets, norms, weights)
     size = X.itemsize
     by_rows = X.strides[1] == size and X.strides[0] % size == 0
-    same_type = all(v is None or v.dtype == X.dtype for v in (norms, weights))
-    if _library is None or not same_type or not by_rows or targets.dtype != np.int64:
+    if not by_rows or targets.dtype != np.int64 or classes > _MOST_CLASSES:
         return None
-    if classes > _MOST_CLASSES:
+    if not _can_sum(X, norms, weights):
         return None
     layout = _by_panels if _panels_are_better(columns, classes, size) else _by_classes
     name, extra, parameter, total, by_columns = layout(w[:columns], X.dtype)
@@ -208,34 +155,13 @@ def sparse_bounded_sum(
     norms: NDArray[Any],
     weights: NDArray[Any] | None,
 ) -> NDArray[np.float64] | None:
-    """Sum over sparse rows of the clipped slope times the row, reading each row once.
-
-    Parameters
-    ----------
-    rule : Rule
-        Loss and clipping.
-    X : csr_array of shape (n, columns), float32 or float64
-        Rows, with column numbers in range and none twice in a row.
-    rows : slice
-        The rows that count, one after the other.
-    w, intercept, targets, norms, weights
-        As for ``bounded_sum``.
-
-    Returns
-    -------
-    ndarray, shape of w, or None
-        The sum; None where there is no compiled code for such arrays.
-
-    Raises
-    ------
-    ValueError
-        If shapes do not fit together.
-    """
+    """Do as ``bounded_sum`` for a slice of CSR rows, which hold no column twice."""
     columns = X.shape[1]
     pointers = X.indptr[rows.start : rows.stop + 1]
-    same_type = all(v is None or v.dtype == X.dtype for v in (targets, norms, weights))
     packed_rows = X.data.flags.c_contiguous and X.indices.flags.c_contiguous
-    if _library is None or not same_type or not packed_rows or X.indices.dtype != pointers.dtype:
+    if not packed_rows or X.indices.dtype != pointers.dtype:
+        return None
+    if not _can_sum(X, targets, norms, weights):
         return None
     n_rows = len(pointers) - 1
     _check_shapes(n_rows, columns + (intercept != 0.0), w, targets, norms, weights)
@@ -270,6 +196,10 @@ def _function(name: str, *arrays: NDArray[Any]) -> Any:
 
 def _kind(values: NDArray[Any]) -> tuple[str, int]:
     return values.dtype.kind, values.dtype.itemsize
+
+
+def _can_sum(X: NDArray[Any] | sparse.csr_array, *facts: NDArray[Any] | None) -> bool:
+    return _library is not None and all(v is None or v.dtype == X.dtype for v in facts)
 
 
 def _check_shapes(

@@ -13,7 +13,7 @@ from typing import Any, TypeVar, final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm.data.collection import Collection, TargetMap
+from dpglm.data.collection import Collection, TargetMap, row_weights
 from dpglm.data.compiled.arithmetic import arithmetic
 from dpglm.data.dask.distributed import Partition, rows_on
 from dpglm.data.dask.workers import current_workers
@@ -30,19 +30,7 @@ T = TypeVar("T")
 
 @final
 class DaskArrays(Collection):
-    """Rows in the chunks of a Dask array; each chunk is one partition.
-
-    Parameters
-    ----------
-    X : dask.array.Array of shape (n, n_features)
-        Real numbers, with known chunk sizes.
-    y : dask.array.Array of shape (n,), optional
-        Targets; not needed for predictions.
-    weights : dask.array.Array of shape (n,), optional
-        Weights.
-    feature_names : tuple of str, optional
-        Names of the columns.
-    """
+    """Rows in the chunks of a Dask array of known chunk sizes; each chunk is one partition."""
 
     def __init__(
         self,
@@ -144,26 +132,7 @@ class DaskArrays(Collection):
 
 
 def dask_arrays(X: Any, y: Any, weights: Any) -> Collection:
-    """Read the arguments of a fit.
-
-    Parameters
-    ----------
-    X : dask.array.Array or dask.dataframe.DataFrame
-        Rows.
-    y : dask.array.Array or dask.dataframe.Series, optional
-        Targets.
-    weights : dask.array.Array or dask.dataframe.Series, optional
-        Weights.
-
-    Returns
-    -------
-    Collection
-
-    Raises
-    ------
-    ValueError
-        If they are not all of Dask, or their shapes do not go together.
-    """
+    """Make a collection of Dask's arrays, or of its data frames and series."""
     names = tuple(map(str, X.columns)) if _is_frame(X) else None
     y = None if y is None else _array("y", y)
     weights = None if weights is None else _array("sample_weight", weights)
@@ -185,7 +154,7 @@ def _array(name: str, value: Any) -> Any:
 @final
 @dataclass(frozen=True, eq=False)
 class _Preparation:
-    """What all partitions are prepared with."""
+    """The settings with which all partitions are prepared."""
 
     spec: DataSpec
     scaling: ColumnScaling | None
@@ -247,16 +216,14 @@ def _prepare(
     if weights is not None:
         weights = as_weights(weights, len(X))
         weigh_something = bool(weights.any())
-    if preparation.weights is not None:
-        factors = preparation.weights(y)
-        weights = factors if weights is None else factors * weights
+    weights = row_weights(weights, preparation.weights, y)
     targets = preparation.targets(y)
     rows = prepare_rows(X, targets, preparation.spec, preparation.scaling, weights)
     return Partition(index, digest, rows, arithmetic(), weigh_something)
 
 
 def _digest(key: bytes, *arrays: NDArray[Any] | None) -> str:
-    """Fingerprint of values, so that other ones are noticed; without the key it says nothing."""
+    """Keyed fingerprint of values, which reveals changes; without the key it says nothing."""
     code = hashlib.blake2b(key=key, digest_size=16)
     for array in arrays:
         if array is not None:

@@ -46,21 +46,9 @@ _ALIKE = "workers must have the same processors, NumPy, SciPy and BLAS, as these
 class Partition:
     """Prepared rows as they lie on a worker.
 
-    Parameters
-    ----------
-    index : int
-        Place of the partition in the collection.
-    digest : str
-        Of the values that the rows were prepared from.
-    rows : Rows
-        The rows.
-    arithmetic : str
-        Of the worker that prepared them; see ``arithmetic``.
-    weigh_something : bool, default=True
-        Whether some row has a weight above 0.
+    ``index`` is the partition's place in the collection, ``digest`` that of the values it was
+    prepared from, ``arithmetic`` that of the worker.
 
-    Notes
-    -----
     Arrays that travel beside a message may come to lie at any address. Where that is no multiple
     of their items' size, NumPy sums them in another order and so to other bits. A partition
     travels as one string of bytes, out of which arrays are copied.
@@ -99,7 +87,7 @@ class _Facts:
 @final
 @dataclass(frozen=True, eq=False)
 class _Answer:
-    """What one task found: on which worker, and sums over partitions."""
+    """The result of one task: its worker's address, and sums over partitions."""
 
     where: str
     partials: tuple[Partial, ...]
@@ -109,21 +97,9 @@ class _Answer:
 class DaskRows(Rows):
     """Rows whose partitions lie on workers and never come to the driver; see ``rows_on``.
 
-    Parameters
-    ----------
-    workers : Workers
-        Who computes.
-    partitions : sequence
-        Handles of one ``Partition`` each, in their order.
-    facts : sequence
-        What is known of each.
-    spec : DataSpec
-        The public facts.
-    chosen : sequence of ndarray of int or None
-        Which rows of each partition are meant, ascending; None for all.
+    ``chosen`` holds the ascending positions of the rows that count in each partition; None for
+    all.
 
-    Notes
-    -----
     What is sent to a worker is a function of blocks; what comes back is a sum. The driver draws
     the noise, once, after every partition has answered.
 
@@ -133,14 +109,14 @@ class DaskRows(Rows):
     each partition and nothing else, so no row counts twice; where it cannot have that, the fit
     ends before anything is drawn for the sum.
 
-    Dask prepares the partitions of a lost worker again from their source. Every task compares
-    the digest of the values with the first one, so a source that gives other rows the second
-    time, or deals the same rows out in another way, ends the fit too.
+    Dask prepares the partitions of a lost worker again from their source. Every task compares the
+    digest of the values with the first one, so a source that gives other rows the second time, or
+    deals the same rows out in another way, ends the fit too.
 
-    Privacy: the rounding bound counts on neighbours that are cut alike, and on all partitions
-    but one being summed to the same bits, whoever sums them. So the lengths of partitions must
-    not depend on values (files and slices are fine; a shuffle or an index by a private column is
-    not), but under ``add_remove``, where the bound holds for any cut; BLAS has one thread in each
+    Privacy: the rounding bound counts on neighbours that are cut alike, and on all partitions but
+    one being summed to the same bits, whoever sums them. So the lengths of partitions must not
+    depend on values (files and slices are fine; a shuffle or an index by a private column is not),
+    except under ``add_remove``, where the bound holds for any cut; BLAS has one thread in each
     task; and workers with other processors or numerical libraries than the first are refused.
     """
 
@@ -215,33 +191,23 @@ class DaskRows(Rows):
     def sum(
         self, kernel: Kernel, map_blocks: BlockMap = SERIAL, shape: tuple[int, ...] | None = None
     ) -> NDArray[np.float64]:
-        """Add up what ``kernel`` returns for each block of each partition.
+        """Add up a kernel's arrays over the blocks of each partition; ``map_blocks`` is not used.
 
-        Parameters
-        ----------
-        kernel : callable
-            Turns a block into an array; a closure over public values that can be pickled.
-        map_blocks : callable, optional
-            Not used: workers do their own blocks, one after the other.
-        shape : tuple of int, optional
-            Shape of these arrays; that of the parameter by default.
+        The kernel must be a closure over public values that can be pickled. The error of the
+        result is at most ``u |sum| + gamma_k**2 sum |parts|``, k = b + 30, with b the most blocks
+        of any partition. Every sum is a pair: a rounded value and the sum of its rounding errors,
+        each of which is exact (Knuth's TwoSum). Blocks are added one after the other, partitions
+        in a binary tree whose shape depends on their number only, of at most 14 levels. So a part
+        passes at most b + 14 additions, which lose at most ``gamma_{b + 14} sum |parts|``
+        together, and an error at most b + 28 more, two in each level; what the pair ends as is
+        rounded once. This is the argument of Ogita, Rump and Oishi (2005), Proposition 4.5, with
+        the height of a tree for the number of terms.
 
-        Notes
-        -----
-        The error of the result is at most ``u |sum| + gamma_k**2 sum |parts|``, k = b + 30, with
-        b the most blocks of any partition. Every sum is a pair: a rounded value and the sum of
-        its rounding errors, each of which is exact (Knuth's TwoSum). Blocks are added one after
-        the other, partitions in a binary tree whose shape depends on their number only, of at
-        most 14 levels. So a part passes at most b + 14 additions, which lose at most
-        ``gamma_{b + 14} sum |parts|`` together, and an error at most b + 28 more, two in each
-        level; what the pair ends as is rounded once. This is the argument of Ogita, Rump and
-        Oishi (2005), Proposition 4.5, with the height of a tree for the number of terms.
-
-        Privacy: ``oracle.rounding.sum_rounding`` covers this. It allows for
-        ``gamma_m**2 sum |parts|`` with m at least b. The rest is below ``(60 m + 900) u**2`` for
-        each of the n rows, and so, for all n up to ``MOST_ROWS``, far below what the allowance
-        for a block, ``gamma_16384`` for each of its rows, leaves over: no block adds up more
-        than some thousand terms one after the other.
+        Privacy: ``oracle.rounding.sum_rounding`` covers this. It allows for ``gamma_m**2 sum
+        |parts|`` with m at least b. The rest is below ``(60 m + 900) u**2`` for each of the n
+        rows, and so, for all n up to ``MOST_ROWS``, far below what the allowance for a block,
+        ``gamma_16384`` for each of its rows, leaves over: no block adds up more than some thousand
+        terms one after the other.
         """
         array_shape = self.spec.coefficient_shape if shape is None else shape
         count, size = len(self._partitions), 16 * math.prod(array_shape)
@@ -302,27 +268,9 @@ def _(
 
 
 def rows_on(workers: Workers, partitions: Sequence[Any], spec: DataSpec) -> DaskRows:
-    """Wait for partitions to be prepared, and check them.
+    """Wait for partitions, given by handles in order, to be prepared, and check them.
 
-    Parameters
-    ----------
-    workers : Workers
-        Who computes.
-    partitions : sequence
-        Handles of one ``Partition`` each, in their order.
-    spec : DataSpec
-        The public facts.
-
-    Returns
-    -------
-    DaskRows
-
-    Raises
-    ------
-    ValueError
-        If there are more than ``MOST_PARTITIONS``, or no row has a weight above 0.
-    RuntimeError
-        If workers do not all round alike.
+    ``RuntimeError`` if workers do not all round alike.
     """
     if len(partitions) > MOST_PARTITIONS:
         raise ValueError(

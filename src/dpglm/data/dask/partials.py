@@ -8,6 +8,8 @@ from typing import TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
+from dpglm.data.rows import two_sum
+
 __all__ = ["Pair", "Partial", "add", "joined"]
 
 Pair: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]
@@ -17,25 +19,15 @@ Pair: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]
 @final
 @dataclass(frozen=True, eq=False)
 class Partial:
-    """A sum over some partitions.
-
-    Parameters
-    ----------
-    indices : tuple of int
-        Which ones, in order.
-    pair : pair of ndarray
-        Its value.
-    """
+    """A sum over the partitions of some indices, in order."""
 
     indices: tuple[int, ...]
     pair: Pair
 
 
 def add(first: Pair, second: Pair) -> Pair:
-    """Add two pairs; the error of the rounded sum is exact (Knuth's TwoSum)."""
-    total = first[0] + second[0]
-    shadow = total - first[0]
-    error = (first[0] - (total - shadow)) + (second[0] - shadow)
+    """Add two pairs."""
+    total, error = two_sum(first[0], second[0])
     return total, (first[1] + second[1]) + error
 
 

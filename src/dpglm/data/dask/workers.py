@@ -14,7 +14,7 @@ __all__ = ["Placement", "Workers", "current_workers", "here"]
 
 
 class Workers(abc.ABC):
-    """Runs functions where their arguments are. What it hands out are handles of results."""
+    """Runs functions where their arguments are, and hands out handles of results."""
 
     @abc.abstractmethod
     def start(self, delayed: Sequence[Any]) -> list[Any]:
@@ -22,11 +22,11 @@ class Workers(abc.ABC):
 
     @abc.abstractmethod
     def share(self, value: bytes) -> Any:
-        """Bring a value to everybody once; return what stands for it in ``map``."""
+        """Send a value to all workers once; return what stands for it in ``map``."""
 
     @abc.abstractmethod
     def groups(self, handles: Sequence[Any]) -> list[list[int]]:
-        """Cut the places of handles into groups, in each what one thread has at hand."""
+        """Cut the places of handles into groups, each for one thread that has them at hand."""
 
     @abc.abstractmethod
     def map(self, function: Callable[..., Any], name: str, *columns: Sequence[Any]) -> list[Any]:
@@ -99,15 +99,7 @@ class _ThisProcess(Workers):
 
 @final
 class Placement:
-    """Which partitions one task adds up; shared by all rows that lie in the same partitions.
-
-    Parameters
-    ----------
-    workers : Workers
-        Who computes.
-    partitions : sequence
-        Handles of the partitions.
-    """
+    """Which partitions one task adds up; shared by all rows that lie in the same partitions."""
 
     def __init__(self, workers: Workers, partitions: Sequence[Any]) -> None:
         self._workers, self._partitions = workers, partitions
@@ -122,14 +114,14 @@ class Placement:
         return self._groups
 
     def hold(self, handles: list[Any]) -> None:
-        """Keep the handles of a sum that is under way, and let go of those of the one before.
+        """Keep the handles of a sum that is under way, and release those of the one before.
 
-        That is a message, behind which the next one would have to wait.
+        Releasing is a message, behind which the next one would have to wait.
         """
         self._held = handles
 
     def answered(self, where: list[str]) -> None:
-        """Note who answered; where that is not who answered before, partitions have moved."""
+        """Note which workers answered; if they differ from the last ones, partitions have moved."""
         if self._where and self._where != where:
             self._groups = []
         self._where = where

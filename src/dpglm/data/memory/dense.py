@@ -31,22 +31,10 @@ BLOCK_ROWS = 16384
 
 @final
 class DenseRows(Rows):
-    """Rows of a dense array.
+    """Rows of a dense array whose norms are at most ``spec.row_norm``.
 
-    Parameters
-    ----------
-    X : ndarray of shape (n, features), float32 or float64
-        Rows whose L2 norms are at most ``spec.row_norm``.
-    y : ndarray of shape (n,)
-        Targets in the loss's convention.
-    norms : ndarray of shape (n,)
-        Upper bounds on the norms of the rows with their intercept column.
-    spec : DataSpec
-        The public facts.
-    weights : ndarray of shape (n,), optional
-        Weights in [0, ``spec.weight_bound``].
-    which : ndarray of shape (n,), int64, optional
-        Positions in `X` of the rows, which are not copied; all of `X` by default.
+    ``norms`` are upper bounds on row norms with the intercept column; ``which`` holds the
+    positions of the rows in ``X``, which are not copied.
     """
 
     def __init__(

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dpglm.data.collection import Collection, TargetMap
+from dpglm.data.collection import Collection, TargetMap, row_weights
 from dpglm.data.prepare import ColumnScaling, Matrix, largest_norm, prepare_rows
 from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec, FloatType
@@ -23,17 +23,7 @@ _NONE: NDArray[Any] = np.empty(0)
 
 @final
 class MatrixRows(Collection):
-    """Validated rows, targets and weights.
-
-    Parameters
-    ----------
-    X : ndarray or csr_array of shape (n, n_features), float32 or float64
-        Finite values.
-    y : ndarray of shape (n,), optional
-        Targets, where rows are to be prepared.
-    weights : ndarray of shape (n,), optional
-        Weights, finite and at least 0.
-    """
+    """One validated matrix in memory, dense or CSR, with its targets and weights."""
 
     copies_cheaply = True
 
@@ -72,10 +62,7 @@ class MatrixRows(Collection):
         targets: TargetMap,
         weights: TargetMap | None = None,
     ) -> Rows:
-        own = self._weights
-        if weights is not None:
-            factors = weights(self._y)
-            own = factors if own is None else factors * own
+        own = row_weights(self._weights, weights, self._y)
         X = self._X.astype(spec.dtype, copy=False)
         X = sparse.csr_array(X) if sparse.issparse(X) else X
         return prepare_rows(X, targets(self._y), spec, scaling, own)

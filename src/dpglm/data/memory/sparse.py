@@ -23,15 +23,7 @@ BLOCK_ROWS = 4096
 
 @final
 class SparseRows(Rows):
-    """Rows of a CSR array.
-
-    Parameters
-    ----------
-    X : csr_array of shape (n, features), float32 or float64
-        Rows whose L2 norms are at most ``spec.row_norm``, without duplicate entries.
-    y, norms, spec, weights
-        As for ``DenseRows``.
-    """
+    """Rows of a CSR array without duplicate entries; otherwise as ``DenseRows``."""
 
     def __init__(
         self,

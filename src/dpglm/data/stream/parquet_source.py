@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dpglm.data.rows import Floats
 from dpglm.data.spec import FloatType
 from dpglm.data.stream.source import Piece, Source
-from dpglm.tables.files import named_errors
+from dpglm.tables.files import check_present, named_errors, plain_column
 from dpglm.tables.finite import MISSING_CURE, column_in_words
 from dpglm.tables.given import as_floats
 from dpglm.tables.schema import Schema
@@ -38,18 +38,9 @@ _NONE: NDArray[Any] = np.empty(0)
 @final
 @dataclass(frozen=True, eq=False)
 class ParquetFile:
-    """A file's name and what its footer says.
+    """What a file's footer says: column types and first rows of the row groups, with their end.
 
-    Parameters
-    ----------
-    path : Path
-        The file.
-    types : mapping of str to pyarrow.DataType
-        Its columns.
-    starts : ndarray of int
-        First row of each row group, and the number of rows.
-    mark : FileMark
-        What the system said of the file when its footer had been read.
+    ``mark`` identifies the file as it was when its footer had been read.
     """
 
     path: Path
@@ -81,35 +72,16 @@ class ParquetFile:
 
     def require(self, columns: Sequence[str]) -> None:
         """Check that columns are there."""
-        lacking = [name for name in columns if name not in self.types]
-        if lacking:
-            raise ValueError(
-                f"{self.path}: there is no column {', '.join(map(repr, lacking))}; the file has "
-                f"{', '.join(map(repr, self.types))}"
-            )
+        with named_errors(self.path):
+            check_present(columns, self.types)
 
     def batches(
         self, columns: Sequence[str], rows: int, wanted: NDArray[np.intp] | None
     ) -> Iterator[tuple[int, Any, slice | NDArray[np.intp]]]:
-        """Read batches of at most some rows; leave out those with no row that is wanted.
+        """Yield first row, batch and the wanted part of each batch of at most ``rows`` rows.
 
-        Parameters
-        ----------
-        columns : sequence of str
-            Names of the columns wanted.
-        rows : int
-            The most rows in a batch.
-        wanted : ndarray of int, optional
-            Rows wanted, ascending; by default all.
-
-        Yields
-        ------
-        int
-            Number of the batch's first row in the file.
-        pyarrow.RecordBatch
-            The batch.
-        slice or ndarray of int
-            Which of its rows are wanted.
+        ``wanted`` lists row numbers in ascending order, by default all; batches without any are
+        left out.
         """
         with _opened(self.path) as file:
             for group, first in enumerate(self.starts[:-1].tolist()):
@@ -123,7 +95,7 @@ class ParquetFile:
 
 
 class Decoder(abc.ABC):
-    """From columns of a batch to a matrix; final subclasses below."""
+    """Turns columns of a batch into a matrix."""
 
     dtype: FloatType
     """Type of the matrix."""
@@ -148,17 +120,7 @@ class Decoder(abc.ABC):
 
 @final
 class NumberColumns(Decoder):
-    """Columns of numbers, true or false, or lists of numbers of one length.
-
-    Parameters
-    ----------
-    columns : tuple of str
-        Names of the columns, at least one.
-    files : sequence of ParquetFile
-        Files that have them, with the same types.
-    dtype : {"float32", "float64"}
-        Type of the matrix.
-    """
+    """Columns of numbers, true or false, or lists of numbers of one length, alike in all files."""
 
     def __init__(
         self, columns: tuple[str, ...], files: Sequence[ParquetFile], dtype: FloatType
@@ -202,22 +164,14 @@ class NumberColumns(Decoder):
 
 @final
 class EncodedColumns(Decoder):
-    """Columns that a schema encodes.
-
-    Parameters
-    ----------
-    schema : Schema
-        The public facts.
-    dtype : {"float32", "float64"}
-        Type of the matrix.
-    """
+    """Columns that a schema encodes."""
 
     def __init__(self, schema: Schema, dtype: FloatType) -> None:
         self._schema, self.dtype = schema, dtype
         self.columns, self.names = schema.column_names, schema.feature_names
 
     def features(self, batch: Any) -> Floats:
-        table = {name: _plain(batch.column(name)) for name in self.columns}
+        table = {name: plain_column(batch.column(name)) for name in self.columns}
         return self._schema.encode(table, self.dtype)
 
     def targets(self, column: Any) -> NDArray[Any]:
@@ -226,19 +180,7 @@ class EncodedColumns(Decoder):
 
 @final
 class ParquetSource(Source):
-    """Rows of some files, one after the other.
-
-    Parameters
-    ----------
-    files : sequence of ParquetFile
-        At least one.
-    decoder : Decoder
-        Makes features and targets of their columns.
-    target : str or None
-        Name of the target's column; None where only features are asked for.
-    weight : str or None
-        Name of the column of weights, if there is one.
-    """
+    """Rows of some files, one after the other; without a target only features are read."""
 
     is_view = False
 
@@ -285,7 +227,7 @@ class ParquetSource(Source):
 
     def _facts(self, batch: Any) -> tuple[NDArray[Any], NDArray[Any] | None]:
         assert self._target is not None
-        column = _plain(batch.column(self._target))
+        column = plain_column(batch.column(self._target))
         _require_values(column, self._target)
         y = self._decoder.targets(column)
         if self._weight is None:
@@ -299,7 +241,7 @@ class ParquetSource(Source):
 
 
 def parquet_files(path: Path) -> list[Path]:
-    """Return the files that are read as one data set: a file, or those in a folder, by name."""
+    """Return the files of a data set: the path itself, or those in the folder, by name."""
     if not path.is_dir():
         return [path]
     return sorted(
@@ -323,7 +265,7 @@ def _opened(path: Path) -> Any:
 def _part(
     wanted: NDArray[np.intp] | None, start: int, stop: int
 ) -> slice | NDArray[np.intp] | None:
-    """Which of the rows from ``start`` to ``stop`` are wanted; None for none."""
+    """Return the wanted rows from ``start`` to ``stop``, counted from there; None for none."""
     if wanted is None:
         return slice(None) if start < stop else None
     low, high = np.searchsorted(wanted, (start, stop))
@@ -364,10 +306,3 @@ def _require_values(column: Any, name: str) -> None:
     if column.null_count:
         row = int(np.argmin(column.is_valid().to_numpy(zero_copy_only=False)))
         raise ValueError(f"column {name!r}, row {row + 1}: the value is missing. {MISSING_CURE}")
-
-
-def _plain(column: Any) -> Any:
-    """Write out a dictionary-encoded column (pandas calls it categorical)."""
-    import pyarrow as pa
-
-    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column

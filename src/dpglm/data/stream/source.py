@@ -45,53 +45,30 @@ class Source(abc.ABC):
     def pieces(
         self, rows: int, indices: NDArray[np.intp] | None = None, *, features_only: bool = False
     ) -> Iterator[Piece]:
-        """Read rows.
+        """Read rows in pieces of at most ``rows``; all pieces of views but the last have so many.
 
-        Parameters
-        ----------
-        rows : int
-            The most rows in a piece; of views, the number in each piece but the last.
-        indices : ndarray of shape (m,), optional
-            Positions of the rows wanted, in the order wanted; by default all, as they are stored.
-        features_only : bool, default=False
-            Whether targets and weights may be left out.
-
-        Raises
-        ------
-        ValueError
-            If a value is not of the right kind, or rows cannot be had in this order.
-        OSError
-            If they cannot be read; among mapped files, also if one has become shorter.
+        ``indices`` lists the positions of the rows wanted, in order; by default all, as they are
+        stored. ``ValueError`` if a value is not of the right kind, or rows cannot be had in this
+        order; ``OSError`` if rows cannot be read, or a mapped file has become shorter.
         """
 
     @abc.abstractmethod
     def watch(self) -> Watch:
-        """Return what notices that the rows change; anew for each use of them."""
+        """Return a watch for changes of the rows; a new one for each use of them."""
 
     def column_name(self, column: int) -> str:
-        """Say how messages call a feature, by its number from 0."""
+        """Name a feature, given by its number from 0, for messages."""
         return column_in_words(None, column)
 
 
 @final
 class ArraySource(Source):
-    """Rows of an array, which may be mapped from a file.
+    """Rows of an array of real numbers, which may be mapped from a file.
 
-    Parameters
-    ----------
-    X : ndarray of shape (n, features)
-        Real numbers of any type.
-    y : ndarray of shape (n,), optional
-        Targets; None where only features are asked for.
-    weights : ndarray of shape (n,), optional
-        Weights.
-
-    Notes
-    -----
     Pages of a mapped file count as the process's memory once they were touched, until they are
     given back; this is done after each piece (they stay in the system's page cache, and a view
-    that is still in use gets them back). What comes next is announced to the system, which
-    reads it from disk meanwhile.
+    that is still in use gets them back). The next piece is announced to the system, which reads it
+    from disk meanwhile.
     """
 
     def __init__(

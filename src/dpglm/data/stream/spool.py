@@ -14,25 +14,9 @@ __all__ = ["Spool"]
 
 @final
 class Spool:
-    """Takes rows in order, and gives them back as one array.
+    """An array that is written row after row, in memory or in an unnamed file.
 
-    Parameters
-    ----------
-    folder : Path or None
-        Where the file is; None for memory. The file has no name: it vanishes with the array,
-        and with the process, however that ends.
-    shape : tuple of int
-        Shape of the whole; rows first.
-    dtype : dtype-like
-        Its type.
-
-    Examples
-    --------
-    >>> spool = Spool(None, (3,), "float64")
-    >>> spool.append(np.array([1.0, 2.0]))
-    >>> spool.append(np.array([3.0]))
-    >>> spool.array()
-    array([1., 2., 3.])
+    The file vanishes with the array, and with the process, however that ends.
     """
 
     def __init__(self, folder: Path | None, shape: tuple[int, ...], dtype: DTypeLike) -> None:
@@ -42,13 +26,7 @@ class Spool:
         self._array = np.empty(shape, dtype) if folder is None else np.empty(0, dtype)
 
     def append(self, rows: NDArray[Any]) -> None:
-        """Write the next rows.
-
-        Raises
-        ------
-        OSError
-            If the disk is full.
-        """
+        """Write the next rows; ``OSError`` if the disk is full."""
         if self._file is None:
             self._array[self._filled : self._filled + len(rows)] = rows
         else:
@@ -57,12 +35,12 @@ class Spool:
         self._filled += len(rows)
 
     def close(self) -> None:
-        """Close the file; arrays that were returned stay as they are."""
+        """Close the file; arrays that were returned stay valid."""
         if self._file is not None:
             self._file.close()
 
     def array(self) -> NDArray[Any]:
-        """Return what was written, all of it by now; of a file, a read-only memory map."""
+        """Return all that was written; of a file, a read-only memory map."""
         if self._file is None:
             return self._array
         self._file.flush()

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dpglm.data.collection import NO_TARGETS, Collection, TargetMap
 from dpglm.data.prepare import ColumnScaling
 from dpglm.data.spec import DataSpec, FloatType
-from dpglm.data.stream.source import Source
+from dpglm.data.stream.source import Piece, Source
 from dpglm.data.stream.streamed import StreamedRows, prepared_stream
 from dpglm.tables.finite import check_finite
 
@@ -25,17 +25,7 @@ _PART_BYTES = 1 << 24
 
 
 class StoredRows(Collection):
-    """Rows that are read from a source.
-
-    Parameters
-    ----------
-    source : Source
-        Where they are.
-    cache : path-like or None
-        An existing folder for a copy of prepared rows.
-    has_targets : bool
-        Whether the source has targets.
-    """
+    """Rows read from a source a part at a time; ``cache`` is a folder for prepared rows."""
 
     def __init__(
         self, source: Source, cache: str | os.PathLike[str] | None, *, has_targets: bool
@@ -71,26 +61,24 @@ class StoredRows(Collection):
         n_rows, n_features = self.shape
         like = function(np.zeros((1, n_features), self.dtype))
         results = np.empty((n_rows, *like.shape[1:]), like.dtype)
-        start, watch = 0, self._source.watch()
-        for X, _, _ in self._source.pieces(self._part_rows, features_only=True):
-            results[start : start + len(X)] = function(
-                check_finite(X, self._source.column_name, start)
-            )
+        start = 0
+        for X, _, _ in self._checked_pieces(features_only=True):
+            results[start : start + len(X)] = function(X)
             start += len(X)
-        watch.check()
         return results
 
     def parts(self, function: Callable[[Any, Any, Any], T]) -> Iterator[T]:
         self._require_targets()
+        for piece in self._checked_pieces(features_only=False):
+            yield function(*piece)
+
+    def _checked_pieces(self, *, features_only: bool) -> Iterator[Piece]:
+        rows = max(1, _PART_BYTES // (np.dtype(self.dtype).itemsize * self.shape[1]))
         start, watch = 0, self._source.watch()
-        for X, y, weights in self._source.pieces(self._part_rows):
-            yield function(check_finite(X, self._source.column_name, start), y, weights)
+        for X, y, weights in self._source.pieces(rows, features_only=features_only):
+            yield check_finite(X, self._source.column_name, start), y, weights
             start += len(X)
         watch.check()
-
-    @property
-    def _part_rows(self) -> int:
-        return max(1, _PART_BYTES // (np.dtype(self.dtype).itemsize * self.shape[1]))
 
     def _require_targets(self) -> None:
         if not self._has_targets:

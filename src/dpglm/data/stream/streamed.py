@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm._progress import tenths
-from dpglm.data.collection import TargetMap
+from dpglm.data.collection import TargetMap, row_weights
 from dpglm.data.memory.dense import RUN_ROWS, DenseRows
 from dpglm.data.prepare import ColumnScaling, prepare_rows
 from dpglm.data.rows import Block, Floats, Rows
@@ -39,7 +39,7 @@ _END = object()
 @final
 @dataclass(frozen=True)
 class _Recipe:
-    """From stored rows to prepared ones."""
+    """How stored rows become prepared ones."""
 
     source: Source
     scaling: ColumnScaling | None
@@ -48,12 +48,10 @@ class _Recipe:
     watch: Watch
 
     def prepare(self, piece: Piece, spec: DataSpec) -> Rows:
-        """Do to some rows what ``prepare_rows`` does to a matrix."""
+        """Prepare some rows as ``prepare_rows`` prepares a matrix."""
         X, y, weights = piece
         weights = None if weights is None else as_weights(weights, len(X))
-        if self.weights is not None:
-            factors = self.weights(y)
-            weights = factors if weights is None else factors * weights
+        weights = row_weights(weights, self.weights, y)
         return prepare_rows(X, self.targets(y), spec, self.scaling, weights)
 
 
@@ -71,7 +69,7 @@ class _Facts:
         return DenseRows(X, self.targets[rows], self.norms[rows], spec, self._weights_of(rows))
 
     def bounding(self, X: Floats, rows: Any, spec: DataSpec) -> Rows:
-        """Do the same, with norms of the very features given: they bind whatever was read."""
+        """Do the same with norms of the very features given: they bind whatever was read."""
         return prepare_rows(X, self.targets[rows], spec, None, self._weights_of(rows))
 
     def _weights_of(self, rows: Any) -> Floats | None:
@@ -82,33 +80,17 @@ class _Facts:
 class StreamedRows(Rows):
     """Rows that are read, prepared and forgotten chunk by chunk, at every pass.
 
-    Made by ``prepared_stream``.
-
-    Parameters
-    ----------
-    recipe : _Recipe
-        Where rows come from, and how they are prepared.
-    facts : _Facts or None
-        What is known of them, if features can be used as they are stored.
-    spec : DataSpec
-        The public facts.
-    indices : ndarray of shape (m,), optional
-        Which rows, in which order; all by default.
-    entry_bound : float, optional
-        What entries are clipped to.
-
-    Notes
-    -----
-    The number of rows in a chunk depends on public facts only, however the storage is cut, and
-    each chunk is cut into the blocks of ``DenseRows``; so neighbouring data sets of equal length
-    are cut alike. While one chunk is in use, a thread reads and prepares the next ones. In memory
+    ``facts`` are known where features can be used as they are stored; see ``prepared_stream``. The
+    number of rows in a chunk depends on public facts only, however the storage is cut, and each
+    chunk is cut into the blocks of ``DenseRows``; so neighbouring data sets of equal length are
+    cut alike. While one chunk is in use, a thread reads and prepares the next ones. In memory
     there are never more than these few chunks and the blocks that are being summed.
 
-    Privacy: chunks that are in memory of their own are checked, and shortened where need be, each
-    time they were read, so that a contribution is within its bound even if a file changes. Views
-    of a mapped file, which cost nothing, have the norms that the first pass found. In both cases
-    the size, time and identity of each file are compared before each pass and after it, before
-    anything that was computed from it is used.
+    Privacy: chunks in memory of their own are checked, and shortened where need be, each time they
+    are read, so that a contribution is within its bound even if a file changes. Views of a mapped
+    file, which cost nothing, have the norms that the first pass found. In both cases the size,
+    time and identity of each file are compared before each pass and after it, before anything that
+    was computed from it is used.
     """
 
     def __init__(
@@ -198,34 +180,13 @@ def prepared_stream(
 ) -> StreamedRows:
     """Check all rows in one pass, and decide how they are read from then on.
 
-    Parameters
-    ----------
-    source : Source
-        Where rows come from.
-    spec, scaling, targets, weights
-        As for ``Collection.prepared``.
-    cache : Path, optional
-        Folder for a copy of the prepared rows. Its files have no names and vanish when they are
-        no longer used, even if the process is killed. By default there is no copy.
+    Where no row had to be changed, later passes read features alone and use targets, norms and
+    weights of this one, which stay in memory up to 256 MiB; otherwise each pass prepares rows
+    anew. With a ``cache`` folder nothing is prepared twice: its files have no names and vanish
+    when they are no longer used, even if the process is killed.
 
-    Returns
-    -------
-    StreamedRows
-        Rows as ``prepare_rows`` makes them. Where no row had to be changed, later passes read
-        features alone and use targets, norms and weights of this one, which stay in memory up to
-        256 MiB; otherwise each pass prepares rows anew. With a cache, nothing is prepared twice.
-
-    Raises
-    ------
-    ValueError
-        If there is no row, or a value is not a finite number or not allowed.
-    OSError
-        If rows cannot be read, or the cache cannot be written.
-
-    Notes
-    -----
-    Privacy: nothing is released. The rows must not change while they are in use, which is
-    checked as ``StreamedRows`` says.
+    Privacy: nothing is released. The rows must not change while they are in use, which is checked
+    as ``StreamedRows`` says.
     """
     if source.shape[0] == 0:
         raise ValueError("there must be at least one row, got none")
@@ -289,7 +250,7 @@ def _n_rows(rows: Rows) -> int:
 
 
 def _checked(recipe: _Recipe, spec: DataSpec) -> Generator[tuple[Rows, bool]]:
-    """Prepare chunk after chunk; say of each whether its features could stay as they are."""
+    """Prepare chunk after chunk; tell of each whether its features could stay as they are."""
     start, source, weigh_something = 0, recipe.source, False
     for X, y, weights in _chunks(source, spec):
         where = f"rows {start + 1} to {start + len(X)}"
@@ -309,7 +270,7 @@ def _checked(recipe: _Recipe, spec: DataSpec) -> Generator[tuple[Rows, bool]]:
 
 
 def _chunk_rows(source: Source, spec: DataSpec) -> int:
-    """Rows of a chunk: whole runs, and as many for all data sets with the same public facts."""
+    """Rows of a chunk: whole runs, equally many for all data sets with the same public facts."""
     size = np.dtype(spec.dtype).itemsize * source.shape[1]
     return max(RUN_ROWS, _CHUNK_BYTES // size // RUN_ROWS * RUN_ROWS)
 

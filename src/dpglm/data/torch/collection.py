@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm._arrays import as_host, like, namespace
-from dpglm.data.collection import NO_TARGETS, Collection, TargetMap
+from dpglm.data.collection import NO_TARGETS, Collection, TargetMap, row_weights
 from dpglm.data.prepare import ColumnScaling, prepare_rows
 from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec, FloatType
@@ -26,22 +26,9 @@ _PART_BYTES = 1 << 27
 
 @final
 class TensorCollection(Collection):
-    """Rows of a tensor, with targets and weights of any kind.
+    """A dense tensor on the CPU or on an NVIDIA GPU, with targets and weights of any kind.
 
-    Parameters
-    ----------
-    X : torch.Tensor of shape (n, n_features)
-        Real numbers, on the CPU or on an NVIDIA GPU.
-    y : torch.Tensor or array_like of shape (n,), optional
-        Targets, on any device; copied to the host once, where labels are read. Not needed for
-        predictions.
-    weights : torch.Tensor or array_like of shape (n,), optional
-        Weights.
-
-    Raises
-    ------
-    ValueError
-        If shapes or types are not these, or sums on the device would not be exact enough.
+    Targets and weights are copied to the host once, where labels are read.
     """
 
     copies_cheaply: ClassVar[bool] = True
@@ -84,8 +71,10 @@ class TensorCollection(Collection):
         check_exact(self._X.device)
         xp, given = namespace(self._X), self._targets()
         X = check_finite(xp.asarray(self._X, dtype=getattr(xp, spec.dtype)))
-        row_weights = self._row_weights(weights)
-        return prepare_rows(X, targets(given), spec, scaling, row_weights)
+        if self._weights is not None and not self._weights.any():
+            raise ValueError(NO_WEIGHT)
+        own = row_weights(self._weights, weights, given)
+        return prepare_rows(X, targets(given), spec, scaling, own)
 
     def apply(self, function: Callable[[Any], NDArray[Any]]) -> Any:
         results = [function(self._finite(rows)) for rows in self._slices()]
@@ -112,23 +101,14 @@ class TensorCollection(Collection):
             raise ValueError(NO_TARGETS)
         return self._y
 
-    def _row_weights(self, factors: TargetMap | None) -> NDArray[np.float64] | None:
-        weights = self._weights
-        if weights is not None and not weights.any():
-            raise ValueError(NO_WEIGHT)
-        if factors is None:
-            return weights
-        own = factors(self._targets())
-        return own if weights is None else own * weights
-
 
 def tensor_collection(X: Any, y: Any, weights: Any) -> Collection:
-    """Read the arguments of a fit whose rows are a tensor."""
+    """Return the collection of a fit whose rows are a tensor."""
     return TensorCollection(X, y, weights)
 
 
 def _host_column(values: Any) -> Any:
-    """Bring tensors to the host; what else there is stays as it is."""
+    """Copy tensors to the host; leave other values as they are."""
     if namespace(values) is np:
         return values
     import torch

@@ -77,16 +77,9 @@ _ALIGNMENT_ON_CPU, _ALIGNMENT_ELSEWHERE = 64, 256
 
 @final
 class TensorRows(Rows):
-    """Rows of a torch tensor, which stay on its device.
+    """Rows of a torch tensor, which stay on its device; otherwise as ``DenseRows``.
 
-    Parameters
-    ----------
-    X : tensor of shape (n, features), float32 or float64
-        Rows whose L2 norms are at most ``spec.row_norm``; copied unless contiguous and aligned.
-    y, norms, weights : tensor of shape (n,)
-        On the same device; as for ``DenseRows``.
-    spec : DataSpec
-        The public facts.
+    ``X`` is copied unless it is contiguous and aligned.
     """
 
     def __init__(self, X: Any, y: Any, norms: Any, spec: DataSpec, weights: Any = None) -> None:
@@ -154,16 +147,8 @@ class TensorRows(Rows):
 def check_exact(device: Any) -> None:
     """Raise ValueError unless products of matrices on a device have the bounds stated above.
 
-    Parameters
-    ----------
-    device : torch.device
-        Where rows are.
-
-    Raises
-    ------
-    ValueError
-        If float32 products may be computed in less than float32, or in an order that differs
-        from run to run.
+    They have not where float32 products may be computed in less than float32, or in an order that
+    differs from run to run.
     """
     import torch
 
@@ -210,7 +195,7 @@ def _check_unset(names: tuple[str, ...], harmless: tuple[str, ...]) -> None:
 
 
 def _aligned(X: Any) -> Any:
-    """Rows one after the other in memory, from an address like any that torch allocates."""
+    """Return contiguous rows from an address like any that torch allocates."""
     X = X.contiguous()
     alignment = _ALIGNMENT_ON_CPU if X.device.type == "cpu" else _ALIGNMENT_ELSEWHERE
     return X.clone() if X.data_ptr() % alignment else X
