@@ -45,7 +45,7 @@ def captured(estimator: BaseEstimator, table: Table) -> tuple[Plan, Rows, NoiseS
     with (
         warnings.catch_warnings(),
         mock.patch.object(_base, "run", stop),
-        mock.patch.object(transformer, "run_to_state", stop),
+        mock.patch.object(transformer, "run", stop),
     ):
         # The rows are made up; what a plan reads off them is for the caller to find out.
         warnings.simplefilter("ignore", LowSignalWarning)

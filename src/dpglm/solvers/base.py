@@ -7,7 +7,7 @@ import functools
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, Self, TypeVar, final
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,9 @@ from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import Composed, Event, Repeated, canonical
 from dpglm.privacy.releases import AnyRelease, check_can_be_asked
 from dpglm.problem import Problem
+
+if TYPE_CHECKING:
+    from dpglm.preprocessing.row_map import RowMap
 
 __all__ = [
     "Method",
@@ -189,6 +192,10 @@ class Method(abc.ABC, Generic[S]):
     def chosen(self, state: S) -> int | None:
         """Say which of several models is returned, by number, where the method chooses one."""
         return None
+
+    def maps(self, state: S) -> tuple[RowMap, ...]:
+        """Return the maps of the rows that the method has learned, in order; released."""
+        return ()
 
     def noise_in(self, state: S) -> float | NDArray[np.float64]:
         """Estimate the standard deviation of the noise in each returned coefficient.

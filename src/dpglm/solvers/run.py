@@ -23,7 +23,7 @@ from dpglm.solvers.recording import record_plan
 from dpglm.solvers.solution import Solution
 from dpglm.solvers.steps import finished, take_steps
 
-__all__ = ["run", "run_to_state"]
+__all__ = ["run"]
 
 
 def run(
@@ -75,18 +75,6 @@ def run(
     -----
     Privacy: ``plan.event``, under ``plan.adjacency``.
     """
-    return run_to_state(plan, rows, noise, progress, ledger, checkpoint)[0]
-
-
-def run_to_state(
-    plan: Plan,
-    rows: Rows,
-    noise: NoiseSource,
-    progress: Callable[[StepInfo], None] | None = None,
-    ledger: PrivacyLedger | None = None,
-    checkpoint: str | os.PathLike[str] | CheckpointFile | None = None,
-) -> tuple[Solution, Any]:
-    """Execute a plan as ``run`` does, for callers that need the method's last state too."""
     if rows.spec != plan.data:
         raise PlanMismatchError(f"rows have the facts {rows.spec}, but the plan is for {plan.data}")
     if plan.adjacency.n_is_public and rows.n_rows != plan.data.n_rows:
@@ -137,7 +125,7 @@ def run_to_state(
         raise PlanMismatchError(
             f"planned to release {canonical(method.mechanisms)}, but released {released}"
         )
-    solution = Solution(
+    return Solution(
         finished(method, state),
         plan,
         tuple(history),
@@ -145,5 +133,5 @@ def run_to_state(
         method.noise_in(state),
         method.chosen(state),
         entry,
+        method.maps(state),
     )
-    return solution, state

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from dpglm._html import card
 from dpglm.ledger.entry import LedgerReference
+from dpglm.preprocessing.row_map import RowMap
 from dpglm.solvers.base import Plan, StepInfo
 
 __all__ = ["Solution"]
@@ -36,6 +37,8 @@ class Solution:
         Which of several models this is, see ``Method.chosen``.
     ledger_entry : LedgerReference, optional
         Where a ledger recorded the run before it released anything.
+    maps : tuple of dpglm.preprocessing.RowMap
+        What private steps before the model learned, in order; released, hence public.
     """
 
     w: NDArray[np.float64]
@@ -45,6 +48,7 @@ class Solution:
     coefficient_noise: float | NDArray[np.float64]
     chosen: int | None = None
     ledger_entry: LedgerReference | None = None
+    maps: tuple[RowMap, ...] = ()
 
     @property
     def n_steps(self) -> int:

@@ -30,38 +30,14 @@ _FAILURES = (TypeError, ValueError)
 def children(transformer: Any) -> Children:
     """Return the named parts of a composite transformer; none for any other.
 
-    Parameters
-    ----------
-    transformer : object
-        With all settings.
-
-    Returns
-    -------
-    list of (str, object)
-        Transformers, ``"drop"`` or ``"passthrough"``.
-
-    Raises
-    ------
-    TypeError or ValueError
-        If its settings are not lists of such parts.
+    Parts are transformers, ``"drop"`` or ``"passthrough"``; settings that are not lists of such
+    parts are a TypeError or ValueError.
     """
     return _children().get(type(transformer), _none)(transformer)
 
 
 def leaves(transformer: Any, *, inner: bool = False) -> Iterator[Any]:
-    """List the parts of a composite transformer, at any depth.
-
-    Parameters
-    ----------
-    transformer : object
-        With all settings.
-    inner : bool, default=False
-        Whether to list composite transformers, too.
-
-    Yields
-    ------
-    object
-    """
+    """List the parts of a composite transformer at any depth; ``inner``: composite ones, too."""
     parts = [step for _, step in children(transformer) if not isinstance(step, str)]
     if inner or not parts:
         yield transformer
@@ -72,25 +48,9 @@ def leaves(transformer: Any, *, inner: bool = False) -> Iterator[Any]:
 def named_error(
     name: str, transformer: Any, X: Any, error: Exception, names: Names = None
 ) -> Exception:
-    """Return an error of a fixed transformer that names the step and the column.
+    """Return an error to raise instead of one of a fixed transformer, with the step and the column.
 
-    Parameters
-    ----------
-    name : str
-        Name of the step.
-    transformer : object
-        The transformer, fitted or not.
-    X : table or matrix
-        The rows that it failed on.
-    error : Exception
-        What it raised.
-    names : ndarray of str, optional
-        Names of the columns, where the rows have none of their own.
-
-    Returns
-    -------
-    Exception
-        To raise instead.
+    ``names`` are those of the columns, where the rows have none of their own.
     """
     runs = _runs().get(type(transformer), _nothing)
     # Rows without the columns that a part wants are no part's to complain of.
@@ -113,17 +73,7 @@ def _names_out(transformer: Any, names: Names) -> Names:
 
 
 def names_after(transformers: Sequence[tuple[str, Any]]) -> Names:
-    """Name the columns that come out of fitted steps, one after the other.
-
-    Parameters
-    ----------
-    transformers : sequence of (str, transformer)
-        At least one.
-
-    Returns
-    -------
-    ndarray of str, or None where a step does not name its columns
-    """
+    """Name the columns that come out of fitted steps, if every step names its columns."""
     names: Names = getattr(transformers[0][1], "feature_names_in_", None)
     for _, transformer in transformers:
         names = _names_out(transformer, names)
@@ -131,24 +81,10 @@ def names_after(transformers: Sequence[tuple[str, Any]]) -> Names:
 
 
 def named_numbers(X: Any, transformers: Sequence[tuple[str, Any]]) -> Any:
-    """Check what fixed steps made of rows as long as the columns still have names.
+    """Check what fixed steps made of rows while the columns still have names.
 
-    Parameters
-    ----------
-    X : table or matrix
-        What came out.
-    transformers : sequence of (str, transformer)
-        The steps, fitted.
-
-    Returns
-    -------
-    table or matrix
-        The same rows; as finite numbers if the columns have names only here.
-
-    Raises
-    ------
-    ValueError
-        If a cell is no finite number; the message names its row and column.
+    Rows whose columns have names only here are returned as finite numbers; a cell that is none is a
+    ValueError with its row and column.
     """
     if not transformers or _get_feature_names(X) is not None:
         return X

@@ -7,25 +7,18 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from dpglm.certificate.certificate import Certificate
+from dpglm.data.prediction import Output
+from dpglm.estimators._predictor import ClassPredictor
+from dpglm.problem import ClassLink
 from dpglm.solvers.solution import Solution
 
 __all__ = ["FittedModel"]
 
 
-def _if_inner_has(method: str) -> Any:
-    def has_it(self: FittedModel) -> bool:
-        # Raises AttributeError where there is none, which is what scikit-learn expects.
-        getattr(self._inner(), method)
-        return True
-
-    return available_if(has_it)
-
-
-class FittedModel(abc.ABC):
+class FittedModel(ClassPredictor):
     """Predicts by the estimator inside it, and shows what that learned once it is fitted."""
 
     @abc.abstractmethod
@@ -89,79 +82,21 @@ class FittedModel(abc.ABC):
         names: NDArray[Any] = self._first().feature_names_in_
         return names
 
-    def predict(self, X: Any) -> Any:
-        """Predict labels or targets.
+    def _predicted(self, X: Any, output: Output) -> Any:
+        return self._fitted()._predicted(self._transformed(X), output)
 
-        Parameters
-        ----------
-        X : table or matrix
-            Rows, of all kinds that ``fit`` takes.
+    def _classifies(self) -> bool:
+        classifies: bool = self._inner()._classifies()
+        return classifies
 
-        Returns
-        -------
-        array of shape (n,)
-        """
-        return self._fitted().predict(self._transformed(X))
+    def _answer(self) -> Output:
+        output: Output = self._fitted()._answer()
+        return output
 
-    @_if_inner_has("decision_function")  # type: ignore[untyped-decorator]
-    def decision_function(self, X: Any) -> Any:
-        """Predict the linear scores of a classifier.
+    def _score(self, X: Any, y: Any, sample_weight: Any) -> float:
+        score: float = self._fitted()._score(self._transformed(X), y, sample_weight)
+        return score
 
-        Parameters
-        ----------
-        X : table or matrix
-            Rows, of all kinds that ``fit`` takes.
-
-        Returns
-        -------
-        array of shape (n,) for two classes, (n, n_classes) for more
-        """
-        return self._fitted().decision_function(self._transformed(X))
-
-    @_if_inner_has("predict_proba")  # type: ignore[untyped-decorator]
-    def predict_proba(self, X: Any) -> Any:
-        """Predict class probabilities.
-
-        Parameters
-        ----------
-        X : table or matrix
-            Rows, of all kinds that ``fit`` takes.
-
-        Returns
-        -------
-        array of shape (n, n_classes)
-        """
-        return self._fitted().predict_proba(self._transformed(X))
-
-    @_if_inner_has("predict_log_proba")  # type: ignore[untyped-decorator]
-    def predict_log_proba(self, X: Any) -> Any:
-        """Predict logarithms of class probabilities.
-
-        Parameters
-        ----------
-        X : table or matrix
-            Rows, of all kinds that ``fit`` takes.
-
-        Returns
-        -------
-        array of shape (n, n_classes)
-        """
-        return self._fitted().predict_log_proba(self._transformed(X))
-
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Return the model's score: accuracy, or R squared.
-
-        Parameters
-        ----------
-        X : table or matrix
-            Rows, of all kinds that ``fit`` takes; of public rows, or the score is one more release.
-        y : array_like of shape (n,)
-            Labels or targets; None for a ``Collection`` that has its own.
-        sample_weight : array_like of shape (n,), optional
-            Weights.
-
-        Returns
-        -------
-        float
-        """
-        return float(self._fitted().score(self._transformed(X), y, sample_weight=sample_weight))
+    def _class_link(self) -> ClassLink:
+        link: ClassLink = self._inner()._class_link()
+        return link

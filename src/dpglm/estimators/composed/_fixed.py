@@ -32,25 +32,11 @@ _DENSE_IF_BELOW = 0.3
 def check_fixed(name: str, transformer: Any) -> None:
     """Check that a transformer is known to be row-wise and data-independent.
 
-    Parameters
-    ----------
-    name : str
-        Name of the step.
-    transformer : object
-        With all settings.
-
-    Raises
-    ------
-    ValueError
-        If it would learn from rows, or nobody knows that it would not.
-
-    Notes
-    -----
-    Privacy: a list of classes whose source was read, not a tag or a promise; a subclass is
-    another class. What puts transformers together (``ColumnTransformer``, ``FeatureUnion``,
-    ``Pipeline``) maps each row by itself if each of its parts does, and if nothing else in it looks
-    at rows: not the choice of columns, nor that between dense and sparse. ``FrozenEstimator`` is
-    the way for the caller to declare that a transformer was fitted on public data.
+    Privacy: a list of classes whose source was read, not a tag or a promise; a subclass is another
+    class. Compositions (``ColumnTransformer``, ``FeatureUnion``, ``Pipeline``) map each row by
+    itself if each of their parts does, and if nothing else in them looks at rows: not the choice of
+    columns, nor that between dense and sparse. By ``FrozenEstimator`` the caller declares that a
+    transformer was fitted on public data.
     """
     reason = _why_it_learns(transformer)
     if reason is not None:
@@ -63,16 +49,8 @@ def check_fixed(name: str, transformer: Any) -> None:
 def ready(transformer: Any) -> Any:
     """Return a copy of a fixed transformer whose ``fit`` learns nothing.
 
-    Parameters
-    ----------
-    transformer : object
-        As ``check_fixed`` has let it pass.
-
-    Returns
-    -------
-    object
-        Without the one question that a ``ColumnTransformer`` asks all rows, how many entries are
-        not zero: its output is dense. Functions of single numbers keep the names of columns.
+    Without the one question that a ``ColumnTransformer`` asks all rows, how many entries are not
+    zero: its output is dense. Functions of single numbers keep the names of columns.
     """
     from sklearn.base import clone
     from sklearn.compose import ColumnTransformer
@@ -90,15 +68,7 @@ def ready(transformer: Any) -> Any:
 def counts_entries(transformer: Any) -> bool:
     """Whether its output format would depend on all rows outside a ``PrivatePipeline``.
 
-    Parameters
-    ----------
-    transformer : object
-        As ``check_fixed`` has let it pass.
-
-    Returns
-    -------
-    bool
-        True for a ``ColumnTransformer`` with a ``sparse_threshold`` above 0, at any depth.
+    So it is for a ``ColumnTransformer`` with a ``sparse_threshold`` above 0, at any depth.
     """
     from sklearn.compose import ColumnTransformer
 
@@ -116,22 +86,7 @@ def _why_it_learns(transformer: Any) -> str | None:
 
 
 def check_alone(name: str, transformer: Any, X: Any, transformed: Any) -> None:
-    """Check on the first row that a frozen transformer is row-wise.
-
-    Parameters
-    ----------
-    name : str
-        Name of the step.
-    transformer : object
-        Fitted.
-    X, transformed : table or matrix
-        Rows before and after.
-
-    Raises
-    ------
-    ValueError
-        If it does not; nothing has been released then.
-    """
+    """Check on the first row, before any release, that a frozen transformer is row-wise."""
     from sklearn.frozen import FrozenEstimator
     from sklearn.utils import _safe_indexing
 

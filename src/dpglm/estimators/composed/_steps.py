@@ -120,24 +120,7 @@ class NamedSteps:
 
 
 def private_shares(steps: Sequence[tuple[str, Preprocessor]], shares: object) -> list[float | None]:
-    """Read shares given by name: one for each step, None where its own rule decides.
-
-    Parameters
-    ----------
-    steps : sequence of (str, Preprocessor)
-        The private steps.
-    shares : mapping from str to float or None
-        By their names.
-
-    Returns
-    -------
-    list of float or None
-
-    Raises
-    ------
-    ValueError
-        If a name is not that of a private step.
-    """
+    """Read shares by names of private steps: one for each step, None where its own rule decides."""
     names = [name for name, _ in steps]
     given = {} if shares is None else shares
     if not isinstance(given, Mapping) or not set(given) <= set(names):

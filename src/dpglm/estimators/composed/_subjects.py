@@ -30,14 +30,9 @@ _E = TypeVar("_E", PrivateLinearModel, PrivatePipeline)
 
 
 class Subject(abc.ABC, Generic[_E]):
-    """An estimator with the budget of a search, and the candidates derived from it.
+    """An estimator, never changed, with the budget of a search, and the candidates derived from it.
 
-    Parameters
-    ----------
-    estimator : estimator
-        Never changed.
-    spent : mapping
-        Epsilon, delta and ledger of the search.
+    ``spent`` has the search's epsilon, delta and ledger.
     """
 
     def __init__(self, estimator: _E, spent: Mapping[str, Any]) -> None:
@@ -50,13 +45,7 @@ class Subject(abc.ABC, Generic[_E]):
         return copy
 
     def check(self, parameters: Mapping[str, Any]) -> None:
-        """Check that a candidate sets only what candidates may differ in.
-
-        Raises
-        ------
-        ValueError
-            If it sets something else.
-        """
+        """Check that a candidate sets only what candidates may differ in."""
         allowed = sorted(self._allowed(parameters))
         for name, value in parameters.items():
             if name not in allowed:
@@ -106,8 +95,6 @@ class _Model(Subject[PrivateLinearModel]):
 class _Pipeline(Subject[PrivatePipeline]):
     """A pipeline; fixed transformers are common to all candidates and map the rows once.
 
-    Notes
-    -----
     Privacy: they learn nothing from rows. Private steps are part of each candidate's solver, so
     that they are learned from the rows on which it is trained, and accounted for in its plan.
     """
@@ -160,24 +147,7 @@ _KINDS: tuple[tuple[type[Any], type[Subject[Any]]], ...] = (
 
 
 def subject_of(estimator: Any, spent: Mapping[str, Any]) -> Subject[Any]:
-    """Return the subject of a search over an estimator.
-
-    Parameters
-    ----------
-    estimator : PrivateLinearModel or PrivatePipeline
-        Not fitted, and not changed.
-    spent : mapping
-        Epsilon, delta and ledger of the search.
-
-    Returns
-    -------
-    Subject
-
-    Raises
-    ------
-    ValueError
-        If it is of neither kind, or a pipeline with invalid steps.
-    """
+    """Return the subject of a search over an estimator that is not fitted."""
     for kind, subject in _KINDS:
         if isinstance(estimator, kind):
             return subject(estimator, spent)

@@ -34,7 +34,7 @@ from dpglm.problem import Problem, Squared
 from dpglm.solvers.base import Plan
 from dpglm.solvers.composite.no_model import NoModel
 from dpglm.solvers.composite.preprocessed import Preprocessed, PreprocessedMethod
-from dpglm.solvers.run import run_to_state
+from dpglm.solvers.run import run
 from dpglm.solvers.solution import Solution
 from dpglm.tables.user_matrix import finite_matrix
 
@@ -175,8 +175,8 @@ class PrivateTransformer(NamedSteps, TransformerMixin, PrivateEstimator):
         _ = plan.document
         X = X.astype(spec.dtype, copy=False)
         rows = prepare_rows(X, np.zeros(len(X), X.dtype), spec, scaling)
-        self.solution_, state = run_to_state(plan, rows, noise, ledger=ledger)
-        self.maps_: tuple[RowMap, ...] = state.maps
+        self.solution_ = run(plan, rows, noise, ledger=ledger)
+        self.maps_ = self.solution_.maps
         self._keep_scaling(scaling)
         self.row_norm_ = _method(plan).model.data.row_norm
         self.privacy_ = _certificate(self.solution_, self.maps_, noise, facts)
@@ -297,7 +297,7 @@ def _filled(plan: Plan, planned: Callable[[PrivacyBudget], Plan]) -> Plan:
 
 
 def _divided(given: Sequence[float | None], wanted: Sequence[float]) -> list[float | None]:
-    """Divide the whole: what is given, and the rest in the proportion of what is wanted.
+    """Divide the whole: what is given, and the rest in proportion to what is wanted.
 
     Examples
     --------

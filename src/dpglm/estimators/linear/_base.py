@@ -23,6 +23,7 @@ from dpglm.data.memory.matrix import MatrixRows
 from dpglm.data.prediction import Output, RowPrediction
 from dpglm.data.prepare import ColumnScaling, Matrix
 from dpglm.data.spec import DataSpec
+from dpglm.estimators._predictor import Predictor
 from dpglm.estimators._private import (
     PrivateEstimator,
     PublicFacts,
@@ -45,7 +46,7 @@ from dpglm.tables.user_matrix import finite_matrix
 __all__ = ["PrivateLinearModel"]
 
 
-class PrivateLinearModel(PrivateEstimator, own_first=False):
+class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
     """Base of the linear models.
 
     A subclass defines its targets and its problem; all access to private rows is here and below.
@@ -372,8 +373,15 @@ class PrivateLinearModel(PrivateEstimator, own_first=False):
         check_is_fitted(self)
         return RowPrediction(self.coef_, self.intercept_, self._fitted_scaling(), output)
 
+    @abc.abstractmethod
+    def _score_of(self, rows: Collection, predict: RowPrediction) -> float:
+        """Return the score of predictions for rows with targets."""
+
+    def _score(self, X: Any, y: Any, sample_weight: Any) -> float:
+        rows = self._scored(X, y, sample_weight)
+        return self._score_of(rows, self._row_prediction(self._answer()))
+
     def _predicted(self, X: Any, output: Output) -> Any:
-        """Predict for rows; the result is an array of the same kind."""
         function = self._row_prediction(output)
         rows = as_collection(X)
         if rows is None:

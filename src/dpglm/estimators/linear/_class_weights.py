@@ -15,45 +15,14 @@ __all__ = ["class_factors", "heaviest_class", "weights_by_text"]
 
 
 def heaviest_class(class_weight: Any) -> float:
-    """Return the public bound on the weight of a class; one that is not named has weight 1.
-
-    Parameters
-    ----------
-    class_weight : mapping from label to float, or None
-        As the estimator has it.
-
-    Returns
-    -------
-    float
-        At least 1.
-
-    Raises
-    ------
-    ValueError
-        If it is no such mapping, or a weight is not a finite number of at least 0.
-    """
+    """Return the public bound on the weight of a class, at least 1: that of a class not named."""
     return max([1.0, *_checked(class_weight).values()])
 
 
 def class_factors(class_weight: Any, classes: NDArray[Any]) -> NDArray[np.float64]:
-    """Return the weight of each class.
+    """Return the weight of each of the sorted classes, of shape (n_classes,).
 
-    Parameters
-    ----------
-    class_weight : mapping from label to float, or None
-        A label is one of ``classes``, of any type that equals it; where these are no text, it may
-        also be written as text, as JSON has it.
-    classes : ndarray of shape (n_classes,)
-        All labels, sorted.
-
-    Returns
-    -------
-    ndarray of shape (n_classes,)
-
-    Raises
-    ------
-    ValueError
-        If a key is not one of the labels, two are the same, or no class has a weight above 0.
+    Keys equal their labels; where labels are no text, they may also be text, as JSON has them.
 
     Examples
     --------
@@ -81,17 +50,7 @@ def class_factors(class_weight: Any, classes: NDArray[Any]) -> NDArray[np.float6
 
 
 def weights_by_text(class_weight: Any, classes: NDArray[Any]) -> dict[str, float]:
-    """Write the weights of all classes as JSON can hold them, in the order of the classes.
-
-    Parameters
-    ----------
-    class_weight, classes
-        As for ``class_factors``, which reads the result back.
-
-    Returns
-    -------
-    dict of str to float
-    """
+    """Write the weights of all classes, in their order, as JSON that ``class_factors`` reads."""
     factors = class_factors(class_weight, classes)
     return dict(zip(map(str, classes.tolist()), factors.tolist(), strict=True))
 

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import Tags
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from dpglm._validation import check_integer, check_one_of, check_real
-from dpglm.data.prediction import ClassLabels, scores
+from dpglm.data.collection import Collection
+from dpglm.data.prediction import ClassLabels, Output, RowPrediction
 from dpglm.data.spec import DataSpec
+from dpglm.estimators._predictor import ClassPredictor, Predictor
 from dpglm.estimators._private import PublicFacts
 from dpglm.estimators._sklearn import ClassifierMixin
 from dpglm.estimators.linear._base import PrivateLinearModel
@@ -39,17 +40,7 @@ from dpglm.solvers.base import Plan
 __all__ = ["PrivateClassifier", "named_loss"]
 
 
-def _has_class_link(classifier: PrivateClassifier) -> bool:
-    try:
-        return classifier._class_link() is not None
-    except ValueError:  # of an invalid loss, which fit refuses
-        return False
-
-
-_if_the_link_has_them = available_if(_has_class_link)
-
-
-class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
+class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ClassPredictor):
     """Classes, class weights and decisions.
 
     Parameters
@@ -76,6 +67,9 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
     Privacy: the releases are those of the solver's plan, listed in ``privacy_``; each covers the
     coefficients of all classes and the intercepts jointly.
     """
+
+    # Not the mixin's, which knows rows in memory only.
+    score = Predictor.score
 
     C: float = 1.0
     classes: Sequence[Any] | None = None
@@ -188,124 +182,28 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
             )
         return classes
 
-    def decision_function(self, X: Any) -> Any:
-        """Predict the linear scores.
+    def _classifies(self) -> bool:
+        return True
 
-        Parameters
-        ----------
-        X : array_like, sparse matrix or Collection of shape (n, n_features)
-            Rows, of all kinds that ``fit`` takes.
-
-        Returns
-        -------
-        array of shape (n,) for two classes, (n, n_classes) for more
-            For two classes, positive scores mean ``classes_[1]``. A NumPy array; a lazy Dask array
-            for Dask rows; a tensor on the same device for a tensor.
-        """
-        return self._predicted(X, scores)
-
-    def predict(self, X: Any) -> Any:
-        """Predict labels.
-
-        Parameters
-        ----------
-        X : array_like, sparse matrix or Collection of shape (n, n_features)
-            Rows, of all kinds that ``fit`` takes.
-
-        Returns
-        -------
-        array of shape (n,)
-            As ``decision_function`` returns it; string labels always in a NumPy array.
-        """
+    def _answer(self) -> Output:
         check_is_fitted(self)
-        return self._predicted(X, ClassLabels(self.classes_))
-
-    @_if_the_link_has_them  # type: ignore[untyped-decorator]
-    def predict_proba(self, X: Any) -> Any:
-        """Predict class probabilities, if the link of the loss defines them.
-
-        Parameters
-        ----------
-        X : array_like, sparse matrix or Collection of shape (n, n_features)
-            Rows, of all kinds that ``fit`` takes.
-
-        Returns
-        -------
-        array of shape (n, n_classes)
-            Columns in the order of ``classes_``; rows sum to 1. An array as
-            ``decision_function`` returns it.
-        """
-        check_is_fitted(self)
-        return self._predicted(X, self._class_link().probabilities)
-
-    @_if_the_link_has_them  # type: ignore[untyped-decorator]
-    def predict_log_proba(self, X: Any) -> Any:
-        """Predict logarithms of class probabilities, if the link of the loss defines them.
-
-        Parameters
-        ----------
-        X : array_like, sparse matrix or Collection of shape (n, n_features)
-            Rows, of all kinds that ``fit`` takes.
-
-        Returns
-        -------
-        array of shape (n, n_classes)
-            As ``predict_proba``, but finite where probabilities underflow to 0.
-        """
-        check_is_fitted(self)
-        return self._predicted(X, self._class_link().log_probabilities)
+        return ClassLabels(self.classes_)
 
     def _class_link(self) -> ClassLink:
-        """Return the link of the fitted loss, or before the fit of the chosen one."""
         solution = getattr(self, "solution_", None)
         loss = self._loss(3) if solution is None else solution.plan.problem.loss
         if not isinstance(loss.link, ClassLink):
             raise AttributeError(f"{loss!r} does not model probabilities")
         return loss.link
 
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Return the accuracy.
-
-        Parameters
-        ----------
-        X : array_like, sparse matrix or Collection of shape (n, n_features)
-            Rows, of all kinds that ``fit`` takes. They should be public: a score of private rows
-            is one more release, which is not accounted for.
-        y : array_like of shape (n,)
-            Labels; None for a ``Collection`` that has its own.
-        sample_weight : array_like of shape (n,), optional
-            Weights.
-
-        Returns
-        -------
-        float
-        """
-        rows = self._scored(X, y, sample_weight)
-        predict = self._row_prediction(ClassLabels(self.classes_))
+    def _score_of(self, rows: Collection, predict: RowPrediction) -> float:
         return accuracy(rows.parts(AccuracyTally(predict, self.classes_)))
 
 
 def named_loss(loss: Any, names: Callable[[Loss], bool], n_classes: int) -> Loss:
-    """Read a parameter ``loss`` of binary labels.
+    """Read a parameter ``loss`` of binary labels; for more than two classes one against the rest.
 
-    Parameters
-    ----------
-    loss : str or Loss
-        As it was given.
-    names : callable
-        Whether a loss of ``dpglm.problem`` may be given by name.
-    n_classes : int
-        Number of classes.
-
-    Returns
-    -------
-    Loss
-        For more than two classes one against the rest.
-
-    Raises
-    ------
-    ValueError
-        If it is neither a name that is known nor a loss of binary labels.
+    ``names`` says of each loss of ``dpglm.problem`` whether it may be given by name.
     """
     known = [name for name, one in LOSSES.items() if names(one)]
     if isinstance(loss, str):

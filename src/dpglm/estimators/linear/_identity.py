@@ -26,25 +26,9 @@ def identity(
     scaling: ColumnScaling | None,
     task: Task,
 ) -> dict[str, Any]:
-    """List what identifies a fit beyond its plan.
+    """List by name what identifies a fit beyond its plan, all of it public.
 
-    Parameters
-    ----------
-    estimator : estimator
-        Every parameter of it counts, but for those that are known not to.
-    rows : Collection
-        What is public of how a table became these is noted.
-    facts : PublicFacts
-        All that was declared, or taken from the data.
-    scaling : ColumnScaling or None
-        What columns are held to.
-    task : Task
-        Says what targets, and weights of rows, become.
-
-    Returns
-    -------
-    dict
-        Public values by name.
+    Every parameter of the estimator counts, but for those that are known not to.
     """
     noted = {fact.name: (fact.value, fact.provenance) for fact in facts.facts}
     parameters = estimator.get_params(deep=False)

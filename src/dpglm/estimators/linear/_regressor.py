@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from dpglm.data.prediction import Output
+from dpglm.data.collection import Collection
+from dpglm.data.prediction import Output, RowPrediction
 from dpglm.data.spec import DataSpec
+from dpglm.estimators._predictor import Predictor
 from dpglm.estimators._private import PublicFacts, warn_of_equal_targets
 from dpglm.estimators._sklearn import RegressorMixin
 from dpglm.estimators.linear._base import PrivateLinearModel
@@ -52,6 +54,9 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
     ----------
     Arora et al. 2022, Algorithm 1; Song, Steinke, Thakkar and Thakurta 2021, Lemma 5.1.
     """
+
+    # Not the mixin's, which knows rows in memory only.
+    score = Predictor.score
 
     target_bounds: tuple[float, float] | None = None
 
@@ -185,45 +190,14 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
             w[:-1, 0], float(w[-1, 0]), targets.center, targets.scale
         )
 
-    def _mean(self) -> Output:
-        """Return what turns linear scores into means of the target: the inverse link."""
+    def _classifies(self) -> bool:
+        return False
+
+    def _answer(self) -> Output:
         check_is_fitted(self)
         link = self.solution_.plan.problem.loss.link
         assert link is not None
         return link.inverse
 
-    def predict(self, X: Any) -> Any:
-        """Predict the target.
-
-        Parameters
-        ----------
-        X : array_like, sparse matrix or Collection of shape (n, n_features)
-            Rows, of all kinds that ``fit`` takes.
-
-        Returns
-        -------
-        array of shape (n,)
-            A NumPy array; a lazy Dask array for Dask rows; a tensor on the same device for a
-            tensor.
-        """
-        return self._predicted(X, self._mean())
-
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Return R squared.
-
-        Parameters
-        ----------
-        X : array_like, sparse matrix or Collection of shape (n, n_features)
-            Rows, of all kinds that ``fit`` takes. They should be public: a score of private rows
-            is one more release, which is not accounted for.
-        y : array_like of shape (n,)
-            Targets; None for a ``Collection`` that has its own.
-        sample_weight : array_like of shape (n,), optional
-            Weights.
-
-        Returns
-        -------
-        float
-        """
-        rows = self._scored(X, y, sample_weight)
-        return r_squared(rows.parts(SquaredErrorTally(self._row_prediction(self._mean()))))
+    def _score_of(self, rows: Collection, predict: RowPrediction) -> float:
+        return r_squared(rows.parts(SquaredErrorTally(predict)))

@@ -19,28 +19,19 @@ __all__ = ["AccuracyTally", "SquaredErrorTally", "accuracy", "r_squared"]
 @final
 @dataclass(frozen=True, eq=False)
 class AccuracyTally:
-    """Total weight of correctly labelled rows, and of all rows, of a part.
-
-    Parameters
-    ----------
-    predict : RowPrediction
-        Predicts labels.
-    classes : ndarray of shape (n_classes,)
-        All that it may predict.
-    """
+    """Total weight of correctly labelled rows, and of all rows, of a block."""
 
     predict: RowPrediction
     classes: NDArray[Any]
 
     def __call__(self, X: Any, y: NDArray[Any], weights: Any) -> tuple[float, float]:
-        """Compare labels."""
         y = check_labels(self.classes, y)
         weights = np.ones(len(y)) if weights is None else as_weights(weights, len(y))
         return float(weights[self.predict(X) == y].sum()), float(weights.sum())
 
 
 def accuracy(parts: Iterable[tuple[float, float]]) -> float:
-    """Return the accuracy over all parts."""
+    """Return the accuracy over all blocks."""
     right, total = np.sum(list(parts), axis=0)
     if total == 0.0:
         raise ValueError(NO_WEIGHT)
@@ -50,18 +41,11 @@ def accuracy(parts: Iterable[tuple[float, float]]) -> float:
 @final
 @dataclass(frozen=True, eq=False)
 class SquaredErrorTally:
-    """Weight, mean, sum of squares about the mean, and squared error of a part's targets.
-
-    Parameters
-    ----------
-    predict : RowPrediction
-        Predicts targets.
-    """
+    """Weight, mean, sum of squares about the mean, and squared error of a block's targets."""
 
     predict: RowPrediction
 
     def __call__(self, X: Any, y: NDArray[Any], weights: Any) -> tuple[float, ...]:
-        """Add up."""
         y = check_not_missing(as_floats("y", y))
         weights = np.ones(len(y)) if weights is None else as_weights(weights, len(y))
         total = float(weights.sum())
@@ -71,7 +55,7 @@ class SquaredErrorTally:
 
 
 def r_squared(parts: Iterable[tuple[float, ...]]) -> float:
-    """Return R squared of the rows of all parts; for constant targets 1 or 0, as scikit-learn."""
+    """Return R squared over all blocks; for constant targets 1 or 0, as scikit-learn."""
     totals, means, squares, errors = np.array(list(parts)).T
     if totals.sum() == 0.0:
         raise ValueError(NO_WEIGHT)

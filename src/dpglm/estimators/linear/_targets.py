@@ -23,18 +23,11 @@ _SHOWN = 5
 @final
 @dataclass(frozen=True, eq=False)
 class ClassTargets:
-    """Labels become class indices; of two classes, -1 and +1.
-
-    Parameters
-    ----------
-    classes : ndarray of shape (n_classes,)
-        All labels, sorted.
-    """
+    """Labels become class indices; of two classes, -1 and +1. Others are a ValueError."""
 
     classes: NDArray[Any]
 
     def __call__(self, y: NDArray[Any]) -> NDArray[Any]:
-        """Map labels; one that is not listed is a ValueError."""
         indices = _indices(self.classes, y)
         return indices if len(self.classes) > 2 else 2 * indices - 1
 
@@ -42,37 +35,21 @@ class ClassTargets:
 @final
 @dataclass(frozen=True, eq=False)
 class ClassFactors:
-    """Labels become the weights of their classes.
-
-    Parameters
-    ----------
-    classes : ndarray of shape (n_classes,)
-        All labels, sorted.
-    factors : ndarray of shape (n_classes,)
-        Weight of each.
-    """
+    """Labels become the weights of their classes. Others are a ValueError."""
 
     classes: NDArray[Any]
     factors: NDArray[np.float64]
 
     def __call__(self, y: NDArray[Any]) -> NDArray[np.float64]:
-        """Map labels; one that is not listed is a ValueError."""
         return self.factors[_indices(self.classes, y)]
 
 
 @final
 @dataclass(frozen=True)
 class BoundedTargets:
-    """Numbers are clipped to public bounds, shifted and scaled.
+    """Numbers are clipped to public bounds, then ``center`` is subtracted, then ``scale`` divides.
 
-    Parameters
-    ----------
-    bounds : pair of float
-        Bounds in the user's units.
-    center, scale : float
-        What is subtracted, and divided by afterwards.
-    scaled_bounds : pair of float
-        Bounds of the result, which rounding must not leave.
+    Rounding does not leave ``scaled_bounds``.
     """
 
     bounds: tuple[float, float]
@@ -81,7 +58,6 @@ class BoundedTargets:
     scaled_bounds: tuple[float, float]
 
     def __call__(self, y: NDArray[Any]) -> NDArray[np.float64]:
-        """Map numbers."""
         numbers = check_not_missing(as_floats("y", y))
         scaled = (np.clip(numbers, *self.bounds) - self.center) / self.scale
         clipped: NDArray[np.float64] = np.clip(scaled, *self.scaled_bounds)
@@ -93,20 +69,7 @@ class BoundedTargets:
 class Task:
     """A learning task: how targets are encoded, and the problem that is solved.
 
-    Parameters
-    ----------
-    targets : callable
-        Maps the user's targets to those of the loss.
-    problem : callable
-        States the problem for public facts of the data.
-    n_outputs : int, default=1
-        Number of scores of a row.
-    target_range : pair of float, default=(-inf, inf)
-        Range of the loss's targets.
-    weights : callable, optional
-        Maps the user's targets to a factor of each row's weight.
-    heaviest : float, default=1.0
-        Bound on these factors.
+    ``weights`` maps targets to a factor of each row's weight, at most ``heaviest``.
     """
 
     targets: TargetMap
@@ -118,25 +81,7 @@ class Task:
 
 
 def check_labels(classes: NDArray[Any], y: NDArray[Any]) -> NDArray[Any]:
-    """Check that labels can be compared with classes.
-
-    Parameters
-    ----------
-    classes : ndarray of shape (n_classes,)
-        All labels.
-    y : ndarray of shape (n,)
-        Labels of some rows.
-
-    Returns
-    -------
-    ndarray of shape (n,)
-
-    Raises
-    ------
-    ValueError
-        If some are missing or infinite, or text where the classes are numbers or the other way
-        round.
-    """
+    """Check that labels are neither missing nor of another type than the classes; return them."""
     y = check_not_missing(y)
     if len(y) and (is_text(y) is None or is_text(y) != is_text(classes)):
         raise ValueError(f"y has labels of another type than classes={classes.tolist()}")

@@ -13,15 +13,7 @@ __all__ = ["heard", "showing"]
 
 
 def showing(verbose: int, plan: Plan | None = None) -> contextlib.AbstractContextManager[None]:
-    """Show the progress of a block, if asked for.
-
-    Parameters
-    ----------
-    verbose : int
-        0 for nothing.
-    plan : Plan, optional
-        What is carried out. Where its steps are written as lines, they say how far it is.
-    """
+    """Show the progress of a block, unless lines for the steps of its plan will."""
     lines_do = plan is not None and plan.method.releases_iterates and not is_watched()
     return shown() if verbose and not lines_do else contextlib.nullcontext()
 

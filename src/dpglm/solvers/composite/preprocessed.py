@@ -320,6 +320,9 @@ class PreprocessedMethod(Method["PreprocessedState"]):
             w = learned.pull_back(w, before, after)
         return w
 
+    def maps(self, state: PreprocessedState) -> tuple[RowMap, ...]:
+        return state.maps
+
     def noise_in(self, state: PreprocessedState) -> NDArray[np.float64]:
         noise = np.broadcast_to(
             self.model.method.noise_in(state.model), (self.model.data.n_columns,)
