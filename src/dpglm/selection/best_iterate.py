@@ -132,12 +132,7 @@ class BestIterateState:
 class BestIterateMethod(Method["BestIterateState"]):
     """Noisy gradient descent and the choice of an iterate, with every setting decided.
 
-    Parameters
-    ----------
-    descent : NoisyGDMethod
-        Full batch, every iterate paid for.
-    choice_epsilon : float
-        What the choice costs.
+    ``descent`` is full-batch, and pays for every iterate.
     """
 
     descent: NoisyGDMethod

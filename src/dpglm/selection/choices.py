@@ -48,15 +48,7 @@ class Choice(abc.ABC):
 @final
 @dataclass(frozen=True)
 class LeastLoss(Choice):
-    """The model with the least clipped loss, by permute-and-flip.
-
-    Parameters
-    ----------
-    loss_bound : float
-        Larger losses count as this; above 0.
-    epsilon : float
-        What the choice costs.
-    """
+    """The model with the least loss, clipped at ``loss_bound``, by permute-and-flip."""
 
     loss_bound: float
     epsilon: float
@@ -75,16 +67,9 @@ class LeastLoss(Choice):
 class LeastLossByNorm(Choice):
     """The model with the least clipped loss, or zero, by the generalised exponential mechanism.
 
-    Parameters
-    ----------
-    loss_bounds : tuple of float
-        For each model the value as which larger losses count.
-    loss_at_zero : float
-        Public bound on the loss of the zero model, which competes as well.
-    epsilon : float
-        What the choice costs.
-    failure : float
-        Probability with which the choice may miss its accuracy, in (0, 1).
+    Each model has a loss bound of its own; ``loss_at_zero`` bounds the loss of the zero model,
+    which competes as well. ``failure``: probability with which the choice may miss its accuracy, in
+    (0, 1).
     """
 
     loss_bounds: tuple[float, ...]
@@ -109,23 +94,8 @@ class LeastLossByNorm(Choice):
 def epsilon_of_choice(budget: PrivacyBudget, adjacency: Adjacency) -> float:
     """Return the largest epsilon of a choice that is the only release about some rows.
 
-    Parameters
-    ----------
-    budget : PrivacyBudget
-        What may be spent on these rows.
-    adjacency : Adjacency
-        The neighbouring relation.
-
-    Returns
-    -------
-    float
-        A release of pure differential privacy with this epsilon is within the budget; at most
-        ``MOST_EPSILON``.
-
-    Raises
-    ------
-    ValueError
-        If the budget is not given as (epsilon, delta).
+    At most ``MOST_EPSILON``; a release of pure differential privacy with it is within the budget,
+    which must be given as (epsilon, delta).
     """
     if budget.as_approximate_dp().epsilon >= MOST_EPSILON:
         return MOST_EPSILON

@@ -157,19 +157,9 @@ class NormGridSearch(Solver):
 
 
 def default_bounds(loss: Loss, data: DataSpec) -> tuple[float, ...]:
-    """Powers of two times the norm at which a long row's prediction reaches the loss's scale.
+    """Return six norms: powers of two times that at which a long row's prediction begins to matter.
 
-    Parameters
-    ----------
-    loss : Loss
-        Pointwise loss.
-    data : DataSpec
-        Public facts.
-
-    Returns
-    -------
-    tuple of float
-        Six norms, from half to sixteen times ``slope_unit / (curvature * row_norm)``.
+    From half to sixteen times ``slope_unit / (curvature * row_norm)``.
 
     Examples
     --------

@@ -15,24 +15,10 @@ _OF_LOSS_AT_ZERO = 4.0
 
 
 def largest_at_zero(loss: Loss, data: DataSpec) -> float:
-    """Largest loss of a row whose prediction is zero.
+    """Return the largest loss of a row whose prediction is zero, of a loss that is never negative.
 
-    Parameters
-    ----------
-    loss : Loss
-        A loss that is at least 0.
-    data : DataSpec
-        Public facts; the bounds on targets where they are real.
-
-    Returns
-    -------
-    float
-        For real targets the larger of the values at both ends of their range; 1 if that is 0.
-
-    Raises
-    ------
-    ValueError
-        If the loss may be negative, or its targets have no bounds.
+    For real targets, whose bounds must be public, the larger of the values at both ends of their
+    range; 1 if that is 0.
 
     Examples
     --------
@@ -54,49 +40,18 @@ def largest_at_zero(loss: Loss, data: DataSpec) -> float:
 
 
 def default_loss_bound(loss: Loss, data: DataSpec) -> float:
-    """Four times the largest loss at prediction zero.
+    """Return four times the largest loss at prediction zero.
 
-    Parameters
-    ----------
-    loss : Loss
-        A loss that is at least 0.
-    data : DataSpec
-        Public facts.
-
-    Returns
-    -------
-    float
-
-    Notes
-    -----
-    A model that is better than none has a mean loss below that at zero, so at most a quarter
-    of its rows can lose as much as this.
-
-    Examples
-    --------
-    >>> from dpglm.problem import Logistic
-    >>> round(default_loss_bound(Logistic(), DataSpec(100, 3)), 3)
-    2.773
+    A model that is better than none has a mean loss below that at zero, so at most a quarter of its
+    rows can lose as much as this.
     """
     return _OF_LOSS_AT_ZERO * largest_at_zero(loss, data)
 
 
 def largest_within(loss: Loss, data: DataSpec, norm_bound: float) -> float:
-    """Bound the loss of any row where no coefficient vector is longer than ``norm_bound``.
+    """Bound the loss of any row for coefficient vectors no longer than ``norm_bound``.
 
-    Parameters
-    ----------
-    loss : Loss
-        A loss that is at least 0.
-    data : DataSpec
-        Public facts.
-    norm_bound : float
-        Above 0.
-
-    Returns
-    -------
-    float
-        The loss at zero plus the length of the longest prediction times the steepest slope.
+    The loss at zero plus the length of the longest prediction times the steepest slope.
 
     Examples
     --------

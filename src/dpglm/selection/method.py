@@ -30,17 +30,7 @@ __all__ = ["SelectionMethod", "SelectionState", "Training"]
 @final
 @dataclass(frozen=True)
 class Training:
-    """One model: its name, the part of the rows that it sees, and its plan.
-
-    Parameters
-    ----------
-    name : str
-        Names the stage in reports.
-    part : int
-        Number of the part, from 0.
-    plan : Plan
-        Made for the part's number of rows.
-    """
+    """One model: its name in reports, the part of the rows that it sees, from 0, and its plan."""
 
     name: str
     part: int
@@ -82,28 +72,13 @@ class _Stage:
 class SelectionMethod(Method["SelectionState"]):
     """Several trainings, and a private choice of one of their models on rows held out.
 
-    Parameters
-    ----------
-    title : str
-        What it is, in words.
-    data : DataSpec
-        Public facts about all rows.
-    adjacency : Adjacency
-        The neighbouring relation.
-    trainings : tuple of Training
-        At least one.
-    part_sizes : tuple of int
-        Sizes of the disjoint parts; the last is for the choice and for nothing else.
-    choice : Choice
-        Chooses one of the models.
+    ``part_sizes`` are those of the disjoint parts; the last is for the choice and for nothing else.
 
-    Notes
-    -----
-    Privacy: the parts are cut by public randomness, so a row is in one part whatever its
-    values are. Two neighbours differ within that part; what is released about the others has
-    the same law for both, given what was released before. So the run is as private as the
-    worst part, not as all together (McSherry, SIGMOD 2009, Theorem 4), for relations with a
-    public number of rows. Trainings on the same part compose.
+    Privacy: the parts are cut by public randomness, so a row is in one part whatever its values
+    are. Two neighbours differ within that part; what is released about the others has the same law
+    for both, given what was released before. So the run is as private as the worst part, not as all
+    together (McSherry, SIGMOD 2009, Theorem 4), for relations with a public number of rows.
+    Trainings on the same part compose.
     """
 
     title: str

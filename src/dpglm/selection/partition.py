@@ -15,29 +15,10 @@ __all__ = ["part_sizes", "partition"]
 def part_sizes(
     n_rows: int, n_parts: int, choice_fraction: float, adjacency: Adjacency = Adjacency.ZERO_OUT
 ) -> tuple[int, ...]:
-    """Sizes of the parts on which models are trained, and of the last, on which one is chosen.
+    """Return the sizes of the parts for training, and of the last, on which a model is chosen.
 
-    Parameters
-    ----------
-    n_rows : int
-        Public number of rows.
-    n_parts : int
-        Number of parts for training, at least 1.
-    choice_fraction : float
-        Share of the rows in the last part, in (0, 1).
-    adjacency : Adjacency, default=Adjacency.ZERO_OUT
-        The neighbouring relation.
-
-    Returns
-    -------
-    tuple of int
-        ``n_parts + 1`` numbers of at least 1 that add up to ``n_rows``.
-
-    Raises
-    ------
-    ValueError
-        If there are fewer rows than parts, or the number of rows is private: a row more or
-        less would move others into another part.
+    They are at least 1 and add up to ``n_rows``, which must be public: otherwise a row more or less
+    would move others into another part.
 
     Examples
     --------
@@ -59,19 +40,7 @@ def part_sizes(
 
 
 def partition(seed: int, sizes: tuple[int, ...]) -> tuple[NDArray[np.intp], ...]:
-    """Draw the parts: a uniform permutation of the rows, cut.
-
-    Parameters
-    ----------
-    seed : int
-        The run's public randomness.
-    sizes : tuple of int
-        Sizes of the parts.
-
-    Returns
-    -------
-    tuple of ndarray of int
-        Numbers of the rows in each part, ascending.
+    """Draw the rows of each part, ascending: a uniform permutation by public randomness, cut.
 
     Examples
     --------

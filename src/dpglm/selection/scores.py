@@ -53,13 +53,6 @@ class Errors(Score):
 class AbsoluteError(Score):
     """Absolute error of predictions, clipped to the public range of the target.
 
-    Parameters
-    ----------
-    link : Link
-        Turns linear predictions into means.
-    low, high : float
-        Range of the target.
-
     Examples
     --------
     >>> from dpglm.problem import IdentityLink
@@ -83,24 +76,7 @@ class AbsoluteError(Score):
 
 
 def score_for(loss: Loss, data: DataSpec) -> Score:
-    """Return the score of a loss: misclassification for classes, absolute error for numbers.
-
-    Parameters
-    ----------
-    loss : Loss
-        What the models minimise.
-    data : DataSpec
-        Public facts; the bounds on targets where they are numbers.
-
-    Returns
-    -------
-    Score
-
-    Raises
-    ------
-    ValueError
-        If the loss is of numbers and has no link.
-    """
+    """Return the score of a loss: misclassification for classes, absolute error for numbers."""
     if loss.target in (Target.BINARY, Target.CLASS):
         return Errors()
     if loss.link is None:

@@ -46,14 +46,8 @@ _MARGIN = 1.0 - 1e-12
 class Candidate:
     """One way to train a model.
 
-    Parameters
-    ----------
-    parameters : mapping
-        What sets it apart; kept as plain JSON values.
-    solver : Solver
-        Trains it.
-    problem : callable
-        From public facts about the rows to what is minimised.
+    ``parameters`` are what sets it apart, kept as plain JSON; ``problem`` states what is minimised
+    for public facts about the rows.
     """
 
     parameters: Mapping[str, Any]
@@ -121,15 +115,6 @@ class _LeastScore(Choice):
 class HeldOutSearch(_Search):
     """Trains every candidate on one part of the rows and chooses one on the other.
 
-    Parameters
-    ----------
-    candidates : tuple of Candidate
-        At least one.
-    choice_fraction : float
-        Share of the rows that choose, in (0, 1).
-
-    Notes
-    -----
     Privacy: as for ``SelectionMethod``. The trainings share the budget, exactly in mu-GDP where
     they are all Gaussian, and so that the whole is shown to be within it (``within_shares``); the
     choice spends all of it on its own rows.
@@ -170,22 +155,11 @@ class HeldOutSearch(_Search):
 class RepeatedSearch(_Search):
     """Trains randomly drawn candidates a random number of times and keeps the best one.
 
-    Parameters
-    ----------
-    candidates : tuple of Candidate
-        At least one.
-    repetitions : Repetitions
-        Law of the number of trainings.
-    score_share : float
-        Share of one try's budget (of its mu squared) that its score gets, in (0, 1).
-
-    Notes
-    -----
-    Privacy: ``RandomlyRepeated``. Each try draws a candidate, all equally likely, trains it on
-    all rows and releases a noisy score; of all tries only the one with the least score leaves.
-    Where all trainings are Gaussian, one try is mu-GDP with the largest mu that fits; else each
-    training gets the largest epsilon that fits, up to a hundredth, and the score its share of
-    the mu that goes with it.
+    Privacy: ``RandomlyRepeated``. Each try draws a candidate, all equally likely, trains it on all
+    rows and releases a noisy score; of all tries only the one with the least score leaves. Where
+    all trainings are Gaussian, one try is mu-GDP with the largest mu that fits, of whose square the
+    score gets ``score_share``; else each training gets the largest epsilon that fits, up to a
+    hundredth, and the score its share of the mu that goes with it.
     """
 
     candidates: tuple[Candidate, ...]
@@ -272,25 +246,7 @@ class RepeatedSearchState:
 @final
 @dataclass(frozen=True)
 class RepeatedSearchMethod(Method["RepeatedSearchState"]):
-    """Random repetition with every setting decided.
-
-    Parameters
-    ----------
-    data : DataSpec
-        Public facts about the rows.
-    adjacency : Adjacency
-        The neighbouring relation.
-    parameters : tuple of mapping
-        What sets each candidate apart.
-    trainings : tuple of Training
-        Their plans.
-    repetitions : Repetitions
-        Law of the number of tries.
-    score : Score
-        What is compared.
-    score_noise_multiplier : float
-        Of each score.
-    """
+    """Random repetition with every setting decided; ``parameters`` are those of each candidate."""
 
     data: DataSpec
     adjacency: Adjacency

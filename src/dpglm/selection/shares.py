@@ -18,21 +18,7 @@ _START = 0.7
 
 
 def shared_budget(budget: PrivacyBudget, count: int, *, gaussian: bool) -> PrivacyBudget:
-    """Budget of one of several trainings on the same rows.
-
-    Parameters
-    ----------
-    budget : PrivacyBudget
-        What all of them may spend together.
-    count : int
-        How many there are, at least 1.
-    gaussian : bool
-        Whether all of them are Gaussian throughout, so that their mu add in squares.
-
-    Returns
-    -------
-    PrivacyBudget
-    """
+    """Return the budget of one of several trainings on the same rows; Gaussian ones add mu^2."""
     if count == 1:
         return budget
     if gaussian:
@@ -52,30 +38,6 @@ def within_shares(
 ) -> SelectionMethod:
     """Plan trainings with such shares of a budget that all of them together are within it.
 
-    Parameters
-    ----------
-    build : callable
-        From the budget of each training to all of them, and the choice.
-    budget : PrivacyBudget
-        What may be spent on any row.
-    adjacency : Adjacency
-        The neighbouring relation.
-    count : int
-        How many trainings there are, at least 1.
-    gaussian : bool
-        As for ``shared_budget``.
-
-    Returns
-    -------
-    SelectionMethod
-
-    Raises
-    ------
-    ValueError
-        If no share was found with which all is within the budget.
-
-    Notes
-    -----
     Privacy: shares of epsilon and delta add up to the budget (Dwork and Roth 2014, Theorem 3.16),
     but a numerical accountant need not show it: its bound for sampled steps beside pure ones can
     be above the sum of its bounds for each. What counts is what accountants show of the whole,

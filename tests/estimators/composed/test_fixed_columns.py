@@ -184,7 +184,7 @@ class TestALearner:
         X, y = table()
         model = pipeline(("step", step))
         for call in (lambda: model.plan(N, 4), lambda: model.fit(X, y)):
-            with pytest.raises(ValueError, match=r"step 'step', .*nobody paid for: ") as caught:
+            with pytest.raises(ValueError, match=r"step 'step', .*no budget covers: ") as caught:
                 call()
             assert "\n" not in str(caught.value)
 

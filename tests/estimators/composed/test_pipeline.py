@@ -1,4 +1,4 @@
-"""PrivatePipeline: one budget, exactly composed; steps that nobody paid for are refused."""
+"""PrivatePipeline: one budget, exactly composed; steps that no budget covers are refused."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ LEARNERS = [
 @pytest.mark.parametrize("step", LEARNERS, ids=lambda step: str(step)[:40].partition(" at ")[0])
 def test_transformers_that_would_learn_are_refused(step):
     X, y = rows()
-    with pytest.raises(ValueError, match="nobody paid for"):
+    with pytest.raises(ValueError, match="no budget covers"):
         pipeline(("step", step)).fit(X, y)
 
 

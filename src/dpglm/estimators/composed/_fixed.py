@@ -41,8 +41,8 @@ def check_fixed(name: str, transformer: Any) -> None:
     reason = _why_it_learns(transformer)
     if reason is not None:
         raise ValueError(
-            f"step {name!r}, {in_one_line(transformer)}, would learn from private rows what nobody "
-            f"paid for: {reason}"
+            f"step {name!r}, {in_one_line(transformer)}, would learn from private rows, which no "
+            f"budget covers: {reason}"
         )
 
 
@@ -99,7 +99,7 @@ def check_alone(name: str, transformer: Any, X: Any, transformed: Any) -> None:
     if alone.shape != among.shape or not np.allclose(alone, among, rtol=0.0, atol=scale):
         raise ValueError(
             f"step {name!r}, {in_one_line(transformer)}, maps a row alone to something else than "
-            "among others: it looks at several rows, which nobody paid for"
+            "among others: it looks at several rows, which no budget covers"
         )
 
 

@@ -82,7 +82,7 @@ class PrivatePipeline(NamedSteps, FittedModel, PrivateFit):
 
     Privacy: the whole is one run of one mechanism with one certificate, ``privacy_``, whose
     ``spending()`` says who spent what. Gaussian stages compose exactly: nothing is lost by
-    splitting. A transformer that would learn from rows is refused, as nobody paid for that; the
+    splitting. A transformer that would learn from rows is refused, as no budget covers that; the
     list of transformers is recorded as a declared public fact.
 
     Examples

@@ -145,7 +145,7 @@ def generalized_scores(
     failure = check_real("failure", failure, least=2.0**-900, below=1.0)
     penalty = 2.0 * math.log(q.size / failure) / epsilon
     worst = np.zeros(q.size)
-    # Differences too large for a float64 become infinite, and are cut below as they should be.
+    # Differences too large for a float64 become infinite, and are cut below.
     with np.errstate(over="ignore", under="ignore"):
         for k in range(q.size):
             # Public numbers are added up first, so their rounding is the same for neighbours.
