@@ -17,18 +17,7 @@ __all__ = ["read_csv", "read_schema", "to_frame"]
 
 
 def read_csv(name: str) -> Columns:
-    """Read a gzip-compressed CSV file of the package, every value as text.
-
-    Parameters
-    ----------
-    name : str
-        File name inside ``dpglm/datasets/files``.
-
-    Returns
-    -------
-    dict of str to ndarray of str
-        The columns in the order of the file.
-    """
+    """Read a gzip-compressed CSV file of the package, every value as text."""
     packed = resources.files("dpglm.datasets").joinpath("files", name).read_bytes()
     header, *rows = csv.reader(io.StringIO(gzip.decompress(packed).decode("utf-8")))
     values = zip(*rows, strict=True)
@@ -38,43 +27,14 @@ def read_csv(name: str) -> Columns:
 
 
 def read_schema(name: str) -> dict[str, Any]:
-    """Read a JSON schema of the package.
-
-    Parameters
-    ----------
-    name : str
-        File name inside ``dpglm/datasets/files``.
-
-    Returns
-    -------
-    dict
-        The keys ``columns``, ``target`` and ``provenance``.
-    """
+    """Read a JSON schema of the package."""
     text = resources.files("dpglm.datasets").joinpath("files", name).read_text(encoding="utf-8")
     schema: dict[str, Any] = json.loads(text)
     return schema
 
 
 def to_frame(columns: Columns, loader: str) -> Any:
-    """Turn columns into a pandas DataFrame.
-
-    Parameters
-    ----------
-    columns : dict of str to ndarray
-        The columns.
-    loader : str
-        Name of the public function that was called, for the message.
-
-    Returns
-    -------
-    pandas.DataFrame
-        One column per entry, in the same order.
-
-    Raises
-    ------
-    ImportError
-        If pandas is not installed.
-    """
+    """Turn columns into a pandas DataFrame."""
     try:
         import pandas as pd
     except ImportError as error:

@@ -16,20 +16,7 @@ __all__ = ["PlannedStep", "Preprocessor", "dense_spec"]
 
 
 def dense_spec(data: DataSpec, row_norm: float) -> DataSpec:
-    """Public facts about as many rows, dense, with another row norm.
-
-    Parameters
-    ----------
-    data : DataSpec
-        Public facts about the rows before.
-    row_norm : float
-        Bound on the norms of the rows afterwards.
-
-    Returns
-    -------
-    DataSpec
-        The intercept column keeps its length next to the row norm.
-    """
+    """Public facts of dense rows with another row norm, the intercept in proportion."""
     return dataclasses.replace(
         data,
         row_norm=row_norm,

@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm._validation import check_bools, check_real
-from dpglm.data.spec import LARGEST, SMALLEST, DataSpec
+from dpglm.data.spec import SMALLEST, DataSpec
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.row_sums.means import mean_release, noisy_mean
 from dpglm.preprocessing.base import PlannedStep, Preprocessor, dense_spec
+from dpglm.preprocessing.choices import check_row_norm, share_for_error
 from dpglm.preprocessing.row_map import RowMap
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.noise.additive import GaussianNoise
@@ -70,12 +71,11 @@ class Center(Preprocessor):
     def __post_init__(self) -> None:
         check_bools(self)
         check_real("intercept", self.intercept, least=SMALLEST, most=1.0)
-        if self.row_norm is not None:
-            check_real("row_norm", self.row_norm, least=SMALLEST, most=LARGEST)
+        check_row_norm(self.row_norm)
 
     def share(self, data: DataSpec, mu: float) -> float:
         error = math.sqrt(data.n_features) / (data.n_rows * mu)
-        return min(max((error / _WANTED_ERROR) ** 2, _LEAST_SHARE), _MOST_SHARE)
+        return share_for_error(error, _WANTED_ERROR, _LEAST_SHARE, _MOST_SHARE)
 
     def plan(self, data: DataSpec, mu: float, adjacency: Adjacency) -> PlannedCenter:
         check_intercept(data)
@@ -86,23 +86,7 @@ class Center(Preprocessor):
 @final
 @dataclass(frozen=True)
 class PlannedCenter(PlannedStep):
-    """Centring with every setting decided.
-
-    Parameters
-    ----------
-    data : DataSpec
-        Public facts about the rows before.
-    adjacency : Adjacency
-        The neighbouring relation.
-    noise_multiplier : float
-        Of the sum of rows.
-    row_norm : float
-        Bound on the norms of centred rows.
-    lengthen : bool
-        Whether shorter rows are scaled up to it.
-    intercept : float
-        Factor on the length of the intercept's column.
-    """
+    """Centring with every setting decided."""
 
     data: DataSpec
     adjacency: Adjacency
@@ -141,5 +125,5 @@ def check_intercept(data: DataSpec) -> None:
 
 
 def nearest_mean(point: NDArray[np.float64], data: DataSpec) -> NDArray[np.float64]:
-    """Shorten a point, if it is longer than any mean of rows."""
+    """Shorten a point that is longer than any mean of rows."""
     return point * min(1.0, data.row_norm / max(float(np.linalg.norm(point)), 1e-300))

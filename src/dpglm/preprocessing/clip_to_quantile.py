@@ -83,21 +83,7 @@ class ClipToQuantile(Preprocessor):
 @final
 @dataclass(frozen=True)
 class PlannedClipToQuantile(PlannedStep):
-    """Scaling by a private radius with every setting decided.
-
-    Parameters
-    ----------
-    data : DataSpec
-        Public facts about the rows before.
-    adjacency : Adjacency
-        The neighbouring relation.
-    quantile : float
-        Share of the rows that should be within the radius.
-    choice_epsilon : float
-        What the choice of the radius costs.
-    unbounded : bool
-        Whether the radius may be anything.
-    """
+    """Scaling by a private radius with every setting decided."""
 
     data: DataSpec
     adjacency: Adjacency

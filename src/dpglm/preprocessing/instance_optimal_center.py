@@ -10,8 +10,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm._validation import check_real
-from dpglm.data.spec import LARGEST, SMALLEST, DataSpec
+from dpglm.data.spec import DataSpec
 from dpglm.oracle.choices.medians import noisy_medians
 from dpglm.oracle.choices.quantiles import RankRelease, noisy_radius, rank_release
 from dpglm.oracle.gradients import Oracle
@@ -19,7 +18,7 @@ from dpglm.oracle.row_sums.clipped_means import clipped_mean_release, noisy_clip
 from dpglm.oracle.row_sums.moment_plans import MOST_COLUMNS
 from dpglm.preprocessing.base import PlannedStep, Preprocessor, dense_spec
 from dpglm.preprocessing.center import check_intercept, nearest_mean
-from dpglm.preprocessing.choices import bounded_range_epsilon
+from dpglm.preprocessing.choices import bounded_range_epsilon, check_row_norm, share_for_error
 from dpglm.preprocessing.row_map import RowMap
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.noise.additive import GaussianNoise
@@ -77,13 +76,12 @@ class InstanceOptimalCenter(Preprocessor):
     row_norm: float | None = None
 
     def __post_init__(self) -> None:
-        if self.row_norm is not None:
-            check_real("row_norm", self.row_norm, least=SMALLEST, most=LARGEST)
+        check_row_norm(self.row_norm)
 
     def share(self, data: DataSpec, mu: float) -> float:
         each = bounded_range_epsilon(mu * math.sqrt(_MEDIANS / data.n_features))
         error = _RANKS / (each * data.n_rows)
-        return min(max((error / _WANTED_RANK_ERROR) ** 2, _LEAST_SHARE), _MOST_SHARE)
+        return share_for_error(error, _WANTED_RANK_ERROR, _LEAST_SHARE, _MOST_SHARE)
 
     def plan(self, data: DataSpec, mu: float, adjacency: Adjacency) -> PlannedInstanceOptimalCenter:
         check_intercept(data)
@@ -108,23 +106,7 @@ class InstanceOptimalCenter(Preprocessor):
 @final
 @dataclass(frozen=True)
 class PlannedInstanceOptimalCenter(PlannedStep):
-    """Centring around private medians with every setting decided.
-
-    Parameters
-    ----------
-    data : DataSpec
-        Public facts about the rows before.
-    adjacency : Adjacency
-        The neighbouring relation.
-    median_epsilon : float
-        What each median costs.
-    radius_epsilon : float
-        What the radius costs.
-    noise_multiplier : float
-        Of the sum of rows.
-    row_norm : float
-        Bound on the norms of centred rows.
-    """
+    """Centring around private medians with every setting decided."""
 
     data: DataSpec
     adjacency: Adjacency
@@ -172,7 +154,7 @@ class PlannedInstanceOptimalCenter(PlannedStep):
 
 
 def random_basis(size: int, seed: int) -> NDArray[np.float64]:
-    """Draw an orthonormal basis, all directions alike, from public random bits."""
+    """Draw a uniformly distributed orthonormal basis from public random bits."""
     drawn, upper = np.linalg.qr(np.random.default_rng(seed).normal(size=(size, size)))
     basis: NDArray[np.float64] = drawn * np.sign(np.diag(upper))
     return basis

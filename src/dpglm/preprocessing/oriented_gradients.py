@@ -9,13 +9,12 @@ from typing import Any, Self, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.utils import Tags
 from sklearn.utils.validation import validate_data
 
 from dpglm._all_or_nothing import all_or_nothing
 from dpglm._validation import check_integer
 from dpglm.data.rows import Floats
+from dpglm.preprocessing.public_transformer import PublicTransformer
 
 __all__ = ["OrientedGradients"]
 
@@ -55,7 +54,7 @@ class _Settings:
 
 
 @final
-class OrientedGradients(TransformerMixin, BaseEstimator):
+class OrientedGradients(PublicTransformer[_Settings]):
     """Histograms of oriented gradients of grey images, for a linear model of what they show.
 
     An image is divided into a grid of cells. In each, the strengths of brightness changes are
@@ -210,10 +209,6 @@ class OrientedGradients(TransformerMixin, BaseEstimator):
     def _n_features_out(self) -> int:
         return self._settings().n_features_out
 
-    def _settings(self) -> _Settings:
-        """Return the settings of ``fit``, or before it those that were given."""
-        return vars(self).get("settings_") or self._checked()
-
     def _checked(self) -> _Settings:
         if not _is_sequence(self.cells) or len(self.cells) == 0:
             raise ValueError(f"cells must be a sequence of integers, got {self.cells!r}")
@@ -222,15 +217,6 @@ class OrientedGradients(TransformerMixin, BaseEstimator):
             check_integer("n_orientations", self.n_orientations, least=3),
             tuple(check_integer("cells", cells, least=2) for cells in self.cells),
         )
-
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.requires_fit = False
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        return tags
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return True
 
 
 def _is_sequence(value: object) -> bool:

@@ -8,13 +8,13 @@ from typing import Any, Self, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils import Tags
+from sklearn.base import ClassNamePrefixFeaturesOutMixin
 from sklearn.utils.validation import validate_data
 
 from dpglm._all_or_nothing import all_or_nothing
 from dpglm._validation import check_integer, check_real
 from dpglm.data.spec import LARGEST, SMALLEST
+from dpglm.preprocessing.public_transformer import PublicTransformer
 
 __all__ = ["RandomFourierFeatures"]
 
@@ -34,7 +34,7 @@ class _Settings:
 
 
 @final
-class RandomFourierFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class RandomFourierFeatures(ClassNamePrefixFeaturesOutMixin, PublicTransformer[_Settings]):
     """Cosines and sines of random projections: inner products are near a Gaussian kernel.
 
     A row ``x`` becomes ``(cos(w_j x), sin(w_j x)) / sqrt(J)`` for J random directions ``w_j``,
@@ -164,10 +164,6 @@ class RandomFourierFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
     def _n_features_out(self) -> int:
         return 2 * self._settings().n_directions
 
-    def _settings(self) -> _Settings:
-        """Return the settings of ``fit``, or before it those that were given."""
-        return vars(self).get("settings_") or self._checked()
-
     def _checked(self) -> _Settings:
         scale = self.length_scale
         return _Settings(
@@ -177,15 +173,6 @@ class RandomFourierFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
             else check_real("length_scale", scale, least=SMALLEST, most=LARGEST),
             check_integer("seed", self.seed, least=0),
         )
-
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.requires_fit = False
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        return tags
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return True
 
 
 def _directions(n_features: int, count: int, seed: int) -> NDArray[np.float64]:

@@ -69,17 +69,7 @@ class RandomProjection(Preprocessor):
 @final
 @dataclass(frozen=True)
 class PlannedRandomProjection(PlannedStep):
-    """Random projection of rows with public facts.
-
-    Parameters
-    ----------
-    data : DataSpec
-        Public facts about the rows before.
-    dimension : int
-        Number of columns afterwards.
-    embedding : Embedding
-        Law of the matrix.
-    """
+    """Random projection of rows with public facts."""
 
     data: DataSpec
     dimension: int

@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm._validation import check_real
-from dpglm.data.spec import LARGEST, SMALLEST, DataSpec
+from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.row_sums.magnitudes import LEVELS, magnitudes_release, noisy_magnitudes
 from dpglm.preprocessing.base import PlannedStep, Preprocessor, dense_spec
+from dpglm.preprocessing.choices import check_row_norm, share_for_error
 from dpglm.preprocessing.row_map import RowMap
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.noise.additive import GaussianNoise
@@ -72,12 +73,11 @@ class Scale(Preprocessor):
 
     def __post_init__(self) -> None:
         check_real("exponent", self.exponent, above=0.0, most=0.5)
-        if self.row_norm is not None:
-            check_real("row_norm", self.row_norm, least=SMALLEST, most=LARGEST)
+        check_row_norm(self.row_norm)
 
     def share(self, data: DataSpec, mu: float) -> float:
         error = _SIGNIFICANT * math.sqrt(data.n_features) / (data.n_rows * mu)
-        return min(max((error / _WANTED_COUNTS) ** 2, _LEAST_SHARE), _MOST_SHARE)
+        return share_for_error(error, _WANTED_COUNTS, _LEAST_SHARE, _MOST_SHARE)
 
     def plan(self, data: DataSpec, mu: float, adjacency: Adjacency) -> PlannedScale:
         row_norm = data.row_norm if self.row_norm is None else self.row_norm
@@ -90,21 +90,7 @@ class Scale(Preprocessor):
 @final
 @dataclass(frozen=True)
 class PlannedScale(PlannedStep):
-    """Scaling of columns with every setting decided.
-
-    Parameters
-    ----------
-    data : DataSpec
-        Public facts about the rows before.
-    adjacency : Adjacency
-        The neighbouring relation.
-    noise_multiplier : float
-        Of the counts.
-    exponent : float
-        By which power of mean squares columns are divided.
-    row_norm : float
-        Bound on the norms of scaled rows.
-    """
+    """Scaling of columns with every setting decided."""
 
     data: DataSpec
     adjacency: Adjacency

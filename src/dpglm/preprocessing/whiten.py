@@ -10,11 +10,12 @@ from typing import final
 import numpy as np
 
 from dpglm._validation import check_real
-from dpglm.data.spec import LARGEST, SMALLEST, DataSpec
+from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.row_sums.moment_plans import check_data, constant_column, spectrum
 from dpglm.oracle.row_sums.moments import noisy_second_moments, second_moment_release
 from dpglm.preprocessing.base import PlannedStep, Preprocessor, dense_spec
+from dpglm.preprocessing.choices import check_row_norm
 from dpglm.preprocessing.row_map import RowMap
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.noise.additive import GaussianNoise
@@ -66,8 +67,7 @@ class Whiten(Preprocessor):
 
     def __post_init__(self) -> None:
         check_real("exponent", self.exponent, above=0.0, most=0.5)
-        if self.row_norm is not None:
-            check_real("row_norm", self.row_norm, least=SMALLEST, most=LARGEST)
+        check_row_norm(self.row_norm)
 
     def share(self, data: DataSpec, mu: float) -> float:
         return _SHARE
@@ -81,21 +81,7 @@ class Whiten(Preprocessor):
 @final
 @dataclass(frozen=True)
 class PlannedWhiten(PlannedStep):
-    """Whitening with every setting decided.
-
-    Parameters
-    ----------
-    data : DataSpec
-        Public facts about the rows before.
-    adjacency : Adjacency
-        The neighbouring relation.
-    first_noise_multiplier : float
-        Of second moments.
-    exponent : float
-        By which power of mean squares directions are divided.
-    row_norm : float
-        Bound on the norms of whitened rows, and about their root mean square.
-    """
+    """Whitening with every setting decided."""
 
     data: DataSpec
     adjacency: Adjacency
