@@ -197,5 +197,5 @@ def test_prox_keeps_dtype_shape_and_argument(
 @every_regularizer
 @pytest.mark.parametrize("step", [-0.1, math.nan, math.inf])
 def test_a_bad_step_is_refused(r: Regularizer, step: float) -> None:
-    with pytest.raises(ValueError, match="step must be finite and at least 0"):
+    with pytest.raises(ValueError, match="step must be a finite number at least 0"):
         r.prox(np.ones(D), step)

@@ -278,5 +278,5 @@ def test_only_convex_losses_of_one_output_can_be_clipped(loss: Any) -> None:
 
 @pytest.mark.parametrize("c", [0.0, -1.0, math.nan, math.inf])
 def test_clip_slope_is_checked(c: float) -> None:
-    with pytest.raises(ValueError, match="clip_slope must be finite and greater than 0"):
+    with pytest.raises(ValueError, match="clip_slope must be a finite number above 0"):
         ClippedLoss(Logistic(), c)

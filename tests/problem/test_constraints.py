@@ -68,7 +68,7 @@ def test_a_box_with_zero_outside_has_a_norm_bound_beyond_half_its_diameter() -> 
 @pytest.mark.parametrize("radius", [0.0, -1.0, math.nan, math.inf])
 def test_radius_is_checked(radius: float) -> None:
     for make in (L2Ball, L1Ball, Simplex):
-        with pytest.raises(ValueError, match="radius must be finite and greater than 0"):
+        with pytest.raises(ValueError, match="radius must be a finite number above 0"):
             make(radius)
 
 

@@ -62,5 +62,5 @@ def test_margins_are_no_probabilities() -> None:
 
 @pytest.mark.parametrize("width", [0.0, -1.0, math.nan, math.inf])
 def test_width_is_checked(width: float) -> None:
-    with pytest.raises(ValueError, match="width must be finite and greater than 0"):
+    with pytest.raises(ValueError, match="width must be a finite number above 0"):
         SmoothedHinge(width)

@@ -140,7 +140,7 @@ def test_asymmetric_targets_use_the_farther_end() -> None:
 
 @pytest.mark.parametrize("threshold", [0.0, -1.0, math.nan, math.inf])
 def test_huber_threshold_is_checked(threshold: float) -> None:
-    with pytest.raises(ValueError, match="threshold must be finite and greater than 0"):
+    with pytest.raises(ValueError, match="threshold must be a finite number above 0"):
         Huber(threshold)
 
 

@@ -68,7 +68,7 @@ def test_groups_beyond_the_weights_are_refused() -> None:
 @pytest.mark.parametrize("strength", [-0.1, math.nan, math.inf])
 def test_strength_is_checked(strength: float) -> None:
     for make in (L2, L1, lambda s: ElasticNet(s, 0.5), lambda s: GroupLasso(s, ((0,),))):
-        with pytest.raises(ValueError, match="strength must be finite and at least 0"):
+        with pytest.raises(ValueError, match="strength must be a finite number at least 0"):
             make(strength)
 
 

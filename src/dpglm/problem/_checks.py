@@ -1,40 +1,35 @@
-"""Checks of public constants, shared by losses, regularizers and constraints."""
+"""The check of scores and targets of losses for classes."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from dpglm._arrays import namespace
+from dpglm._arrays import like, namespace
+from dpglm.problem._functions import FloatArray, as_float
 
-__all__ = ["check_class_indices", "require_dimension", "require_nonnegative", "require_positive"]
-
-
-def require_positive(name: str, value: float) -> None:
-    """Raise ValueError unless ``value`` is finite and greater than 0."""
-    if not (math.isfinite(value) and value > 0):
-        raise ValueError(f"{name} must be finite and greater than 0, got {value!r}")
+__all__ = ["class_inputs"]
 
 
-def require_nonnegative(name: str, value: float) -> None:
-    """Raise ValueError unless ``value`` is finite and at least 0."""
-    if not (math.isfinite(value) and value >= 0):
-        raise ValueError(f"{name} must be finite and at least 0, got {value!r}")
-
-
-def require_dimension(dimension: int) -> None:
-    """Raise ValueError unless ``dimension`` is at least 1."""
-    if dimension < 1:
-        raise ValueError(f"dimension must be an integer of at least 1, got {dimension!r}")
-
-
-def check_class_indices(y: NDArray[Any], n_classes: int) -> None:
-    """Raise ValueError unless ``y`` holds integers in 0, ..., n_classes - 1."""
-    if not namespace(y).isdtype(y.dtype, "integral"):
-        raise ValueError(f"y must hold integer class indices, got dtype {y.dtype}")
-    if len(y) and not (y.min() >= 0 and y.max() < n_classes):
+def class_inputs(
+    z: ArrayLike, y: ArrayLike, n_classes: int | None = None
+) -> tuple[FloatArray, NDArray[Any]]:
+    """Return scores of shape (n, K) and class indices 0, ..., K - 1; by default any K >= 2."""
+    z = as_float(z)
+    classes: NDArray[Any] = like(z, y)
+    expected = "K >= 2" if n_classes is None else f"K = {n_classes}"
+    fits = z.ndim == 2 and classes.shape == z.shape[:1]
+    if not fits or not (z.shape[1] >= 2 if n_classes is None else z.shape[1] == n_classes):
         raise ValueError(
-            f"y must lie in 0, ..., {n_classes - 1}, got values from {y.min()} to {y.max()}"
+            f"z must have shape (n, K) with {expected} and y shape (n,), "
+            f"got z of shape {z.shape} and y of {classes.shape}"
         )
+    if not namespace(classes).isdtype(classes.dtype, "integral"):
+        raise ValueError(f"y must hold integer class indices, got dtype {classes.dtype}")
+    if len(classes) and not (classes.min() >= 0 and classes.max() < z.shape[1]):
+        raise ValueError(
+            f"y must lie in 0, ..., {z.shape[1] - 1}, got values from {classes.min()} to "
+            f"{classes.max()}"
+        )
+    return z, classes

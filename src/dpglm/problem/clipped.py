@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpglm._arrays import like, namespace
-from dpglm.problem._checks import require_positive
+from dpglm._validation import check_real
 from dpglm.problem._functions import FloatArray
 from dpglm.problem.links import Link
-from dpglm.problem.loss import ConvexScalarLoss, Loss, Target
+from dpglm.problem.loss import ConvexScalarLoss, Target
 
 __all__ = ["ClippedLoss", "clipped_slope", "clipped_value"]
 
@@ -67,8 +67,9 @@ class ClippedLoss(ConvexScalarLoss):
     clip_slope: float
 
     def __post_init__(self) -> None:
-        _require_convex_scalar(self.loss)
-        require_positive("clip_slope", self.clip_slope)
+        if not isinstance(self.loss, ConvexScalarLoss):
+            raise ValueError(f"loss must be a convex loss of one output, got {self.loss!r}")
+        check_real("clip_slope", self.clip_slope, above=0.0)
 
     @property
     def target(self) -> Target:
@@ -165,8 +166,3 @@ def clipped_value(
     touch = loss.slope_inverse(s, y_out)
     value[clipped] = loss.value(touch, y_out) + s * (z_out - touch)
     return value
-
-
-def _require_convex_scalar(loss: Loss) -> None:
-    if not isinstance(loss, ConvexScalarLoss):
-        raise ValueError(f"loss must be a convex loss of one output, got {loss!r}")

@@ -11,7 +11,7 @@ from typing import final
 import numpy as np
 from scipy.special import erf, gammaln, ndtr
 
-from dpglm.problem._checks import require_dimension, require_positive
+from dpglm._validation import check_integer, check_real
 from dpglm.problem._functions import FloatArray
 
 __all__ = ["Box", "Constraint", "L1Ball", "L2Ball", "Simplex", "Unconstrained"]
@@ -77,7 +77,7 @@ class Constraint(abc.ABC):
         ValueError
             If ``dimension`` is below 1.
         """
-        require_dimension(dimension)
+        check_integer("dimension", dimension, least=1)
         return self._diameter(dimension)
 
     def norm_bound(self, dimension: int) -> float:
@@ -99,7 +99,7 @@ class Constraint(abc.ABC):
         ValueError
             If ``dimension`` is below 1.
         """
-        require_dimension(dimension)
+        check_integer("dimension", dimension, least=1)
         return self._norm_bound(dimension)
 
     def gaussian_width(self, dimension: int) -> float:
@@ -124,7 +124,7 @@ class Constraint(abc.ABC):
         .. [1] D. Wang, M. Ye, J. Xu, "Differentially Private Empirical Risk Minimization
            Revisited: Faster and More General", NIPS 2017, Definition 5.2.
         """
-        require_dimension(dimension)
+        check_integer("dimension", dimension, least=1)
         return self._gaussian_width(dimension)
 
     @abc.abstractmethod
@@ -177,7 +177,7 @@ class L2Ball(Constraint):
     radius: float
 
     def __post_init__(self) -> None:
-        require_positive("radius", self.radius)
+        check_real("radius", self.radius, above=0.0)
 
     def project(self, w: FloatArray) -> FloatArray:
         norm = _norm(w)
@@ -222,7 +222,7 @@ class L1Ball(Constraint):
     radius: float
 
     def __post_init__(self) -> None:
-        require_positive("radius", self.radius)
+        check_real("radius", self.radius, above=0.0)
 
     def project(self, w: FloatArray) -> FloatArray:
         magnitudes = np.abs(w).astype(np.float64)
@@ -318,7 +318,7 @@ class Simplex(Constraint):
     radius: float = 1.0
 
     def __post_init__(self) -> None:
-        require_positive("radius", self.radius)
+        check_real("radius", self.radius, above=0.0)
 
     def project(self, w: FloatArray) -> FloatArray:
         result: FloatArray = _onto_simplex(w.astype(np.float64), self.radius).astype(w.dtype)

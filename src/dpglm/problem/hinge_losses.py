@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm._arrays import namespace
-from dpglm.problem._checks import require_positive
+from dpglm._validation import check_real
 from dpglm.problem._functions import FloatArray
 from dpglm.problem.loss import ConvexScalarLoss, Target
 
@@ -123,7 +123,7 @@ class SmoothedHinge(ConvexScalarLoss):
     nonnegative = True
 
     def __post_init__(self) -> None:
-        require_positive("width", self.width)
+        check_real("width", self.width, above=0.0)
 
     def _value(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
         r = 1 - y * z

@@ -9,12 +9,12 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpglm._arrays import like, namespace
-from dpglm.problem._checks import check_class_indices, require_positive
+from dpglm._arrays import namespace
+from dpglm._validation import check_real
+from dpglm.problem._checks import class_inputs
 from dpglm.problem._functions import (
     EXPONENT_LIMIT,
     FloatArray,
-    as_float,
     limited_exp,
     sigmoid,
     softmax_by_class,
@@ -153,15 +153,7 @@ class Softmax(Loss):
         return 0.5
 
     def _inputs(self, z: ArrayLike, y: ArrayLike) -> tuple[FloatArray, NDArray[Any]]:
-        z = as_float(z)
-        classes: NDArray[Any] = like(z, y)
-        if z.ndim != 2 or z.shape[1] < 2 or classes.shape != z.shape[:1]:
-            raise ValueError(
-                "z must have shape (n, K) with K >= 2 and y shape (n,), "
-                f"got z of shape {z.shape} and y of {classes.shape}"
-            )
-        check_class_indices(classes, z.shape[1])
-        return z, classes
+        return class_inputs(z, y)
 
 
 @final
@@ -231,7 +223,7 @@ class Huber(ConvexScalarLoss):
     nonnegative = True
 
     def __post_init__(self) -> None:
-        require_positive("threshold", self.threshold)
+        check_real("threshold", self.threshold, above=0.0)
 
     def for_scaled_targets(self, scale: float) -> Huber:
         return Huber(self.threshold / scale)

@@ -8,9 +8,9 @@ from typing import Any, final
 
 from numpy.typing import ArrayLike, NDArray
 
-from dpglm._arrays import like, namespace
-from dpglm.problem._checks import check_class_indices
-from dpglm.problem._functions import FloatArray, as_float
+from dpglm._arrays import namespace
+from dpglm.problem._checks import class_inputs
+from dpglm.problem._functions import FloatArray
 from dpglm.problem.links import BinaryLink, OneVsRestLink
 from dpglm.problem.loss import Loss, Target
 
@@ -90,12 +90,4 @@ class OneVsRest(Loss):
         return values
 
     def _inputs(self, z: ArrayLike, y: ArrayLike) -> tuple[FloatArray, NDArray[Any]]:
-        z = as_float(z)
-        classes: NDArray[Any] = like(z, y)
-        if z.ndim != 2 or z.shape[1] != self.n_classes or classes.shape != z.shape[:1]:
-            raise ValueError(
-                f"z and y must have shapes (n, {self.n_classes}) and (n,), got z of shape "
-                f"{z.shape} and y of {classes.shape}"
-            )
-        check_class_indices(classes, self.n_classes)
-        return z, classes
+        return class_inputs(z, y, self.n_classes)

@@ -9,7 +9,7 @@ from typing import final
 
 import numpy as np
 
-from dpglm.problem._checks import require_nonnegative
+from dpglm._validation import check_real
 from dpglm.problem._functions import FloatArray
 
 __all__ = ["L1", "L2", "ElasticNet", "GroupLasso", "NoPenalty", "Regularizer"]
@@ -71,7 +71,7 @@ class Regularizer(abc.ABC):
         ValueError
             If ``step`` is negative or not finite.
         """
-        require_nonnegative("step", step)
+        check_real("step", step, least=0.0)
         return self._prox(w, step)
 
     @abc.abstractmethod
@@ -112,7 +112,7 @@ class L2(Regularizer):
     strength: float
 
     def __post_init__(self) -> None:
-        require_nonnegative("strength", self.strength)
+        check_real("strength", self.strength, least=0.0)
 
     @property
     def strong_convexity(self) -> float:
@@ -151,7 +151,7 @@ class L1(Regularizer):
     strong_convexity = 0.0
 
     def __post_init__(self) -> None:
-        require_nonnegative("strength", self.strength)
+        check_real("strength", self.strength, least=0.0)
 
     @property
     def smoothness(self) -> float:
@@ -186,7 +186,7 @@ class ElasticNet(Regularizer):
     l1_ratio: float
 
     def __post_init__(self) -> None:
-        require_nonnegative("strength", self.strength)
+        check_real("strength", self.strength, least=0.0)
         if not 0 <= self.l1_ratio <= 1:
             raise ValueError(f"l1_ratio must lie in [0, 1], got {self.l1_ratio!r}")
 
@@ -243,7 +243,7 @@ class GroupLasso(Regularizer):
     strong_convexity = 0.0
 
     def __post_init__(self) -> None:
-        require_nonnegative("strength", self.strength)
+        check_real("strength", self.strength, least=0.0)
         members = [j for group in self.groups for j in group]
         if len(set(members)) < len(members) or not all(self.groups) or min(members, default=0) < 0:
             raise ValueError(
