@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import html
+import json
 import math
 
 import numpy as np
 import pytest
 
 from dpglm import LogisticRegression
+from dpglm.certificate import Certificate
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
+from dpglm.guidance import guidance
 from dpglm.papers import (
     Arora2022Lipschitz,
     Arora2022Smooth,
@@ -42,7 +46,7 @@ from dpglm.problem import (
     SquaredHinge,
     Tangent,
 )
-from dpglm.solvers import RandomIterate, UniformAverage, run
+from dpglm.solvers import Plan, RandomIterate, Theorem, UniformAverage, run
 
 BUDGET = ApproximateDP(0.5, 1e-6)
 MU = BUDGET.gdp_mu()
@@ -484,3 +488,60 @@ def test_an_estimator_takes_them():
         random_state=0,
     ).fit(X, y)
     assert bounded.score(X, y) > 0.85
+
+
+# 6. A plan says whether the theorem's number of steps is run.
+
+
+@pytest.mark.parametrize("n", [500, 2000, 8000, 32_000])
+def test_a_plan_says_where_its_theorem_needs_more_steps_than_are_run(n):
+    data = DataSpec(n_rows=n, n_features=10)
+    plan = Song2021(rank=4).plan(Problem(Hinge()), BUDGET, data)
+    needed = math.ceil((MU * n) ** 2 / 4)
+    assert plan.theorem.name == "song2021, Theorem 3.1"
+    assert plan.theorem.n_steps == pytest.approx(needed, abs=1)
+    assert plan.n_steps == min(2000, plan.theorem.n_steps)
+    (said,) = plan.theorems
+    assert ("not claimed" in said) == (plan.theorem.n_steps > 2000)
+    assert ("its bound holds" in said) == (plan.theorem.n_steps <= 2000)
+
+
+def test_the_theorem_is_run_where_its_steps_are_given():
+    data = dataclasses.replace(DATA, n_rows=5000)
+    problem = Problem(Squared(), constraint=BALL)
+    capped, full = (
+        Arora2022Smooth(n_steps).plan(problem, BUDGET, data) for n_steps in (None, 5000)
+    )
+    assert (capped.n_steps, capped.theorem.n_steps, full.n_steps) == (2000, 5000, 5000)
+    assert "needs 5000 steps; 2000 are run, so it is not claimed" in capped.theorems[0]
+    assert "its bound holds" in full.theorems[0]
+
+
+@pytest.mark.parametrize(("solver", "problem"), ALL, ids=NAMES)
+def test_every_setting_names_its_theorem(solver, problem):
+    plan = solver.plan(problem, BUDGET, DATA)
+    assert plan.theorems == (plan.theorem.in_words(plan.n_steps),)
+    assert Plan.from_document(json.loads(json.dumps(plan.document))) == plan
+    few = dataclasses.replace(solver, n_steps=1).plan(problem, BUDGET, DATA)
+    assert ("not claimed" in few.theorems[0]) == (few.theorem.n_steps > 1)
+
+
+def test_the_certificate_and_what_to_expect_say_it(tmp_path):
+    model = LogisticRegression(
+        epsilon=1.0, classes=[0, 1], row_norm=1.0, solver=Song2021(n_steps=2), random_state=0
+    ).fit(np.eye(6), [0, 1] * 3)
+    (said,) = model.solution_.plan.theorems
+    model.privacy_.to_json(tmp_path / "certificate.json")
+    assert said in Certificate.from_json(tmp_path / "certificate.json").statement()
+    for page in (model.privacy_._repr_html_(), model.solution_.plan._repr_html_()):
+        assert html.escape(said) in page
+    assert said in str(guidance(model.solution_.plan))
+    usual = LogisticRegression(epsilon=1.0, classes=[0, 1], row_norm=1.0).plan(6, 6)
+    assert usual.theorems == ()
+    assert "proved" not in str(guidance(usual))
+
+
+@pytest.mark.parametrize("name", ["perfectly private", "a, Theorem 1 and more", "x, Theorem", ""])
+def test_a_theorem_has_no_room_for_other_claims(name):
+    with pytest.raises(ValueError, match="name must be a paper and a theorem's number"):
+        Theorem(name, 1)

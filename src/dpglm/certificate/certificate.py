@@ -225,6 +225,7 @@ class Certificate:
             noise_source=self.noise_source
             + (" (nobody can reproduce it)" if self.noise_is_private else " (can be reproduced)"),
             spending=self._spending_in_words(),
+            theorems=self._theorems(),
             facts=tuple((f.name, f.value, f.provenance) for f in self.public_facts),
             record=None if self.ledger is None else self.ledger.describe(),
             caveats=self.caveats(),
@@ -235,6 +236,12 @@ class Certificate:
             return tuple(map(spending_in_words, self.spending()))
         except ValueError as error:
             return (str(error),)
+
+    def _theorems(self) -> tuple[str, ...]:
+        try:
+            return self._plan.theorems
+        except ValueError:
+            return ()
 
     def statement(self) -> str:
         """Return the guarantee in plain words, as text of several paragraphs."""

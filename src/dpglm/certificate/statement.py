@@ -103,6 +103,7 @@ def sections(
     accountant: str,
     noise_source: str,
     spending: Sequence[str],
+    theorems: Sequence[str],
     facts: Sequence[tuple[str, Any, str]],
     caveats: Sequence[str],
     record: str | None = None,
@@ -133,6 +134,7 @@ def sections(
         ("What is promised", promise),
         ("What was released", cost),
         ("Who spent what", tuple(f"{sentence}." for sentence in spending)),
+        ("What is proved of the error", tuple(theorems)),
         ("What was treated as public", public or ("Nothing about the rows.",)),
         ("What is not covered", _NOT_COVERED),
     )

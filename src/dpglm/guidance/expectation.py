@@ -62,6 +62,8 @@ class Guidance:
         What would make a good model, each by itself; empty where it is expected anyway.
     cautions : tuple of str
         Where the budget protects too little; of a fitted model its certificate says so.
+    theorems : tuple of str, default=()
+        What is proved of the error, where settings are those of a theorem.
 
     Notes
     -----
@@ -74,6 +76,7 @@ class Guidance:
     noise: str
     cures: tuple[str, ...]
     cautions: tuple[str, ...]
+    theorems: tuple[str, ...] = ()
 
     @property
     def is_hopeless(self) -> bool:
@@ -88,6 +91,7 @@ class Guidance:
                 (self.sizes, self.verdict, self.noise),
             ),
             ("What would help", tuple(f"{cure[0].upper()}{cure[1:]}." for cure in self.cures)),
+            ("What is proved of the error", self.theorems),
             ("Caution", self.cautions),
         )
         return tuple((heading, sentences) for heading, sentences in parts if sentences)
@@ -160,6 +164,7 @@ def guidance(plan: Plan, coefficients: CoefficientTable | None = None) -> Guidan
         _noise_in_plan(plan) if coefficients is None else _noise_in_model(coefficients),
         _cures(plan, _GOOD / signal) if signal < _GOOD else (),
         _cautions(plan) if coefficients is None else (),
+        plan.theorems,
     )
 
 

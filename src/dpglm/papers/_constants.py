@@ -12,25 +12,19 @@ from dpglm.data.spec import DataSpec
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.problem import Problem, Unconstrained
-from dpglm.solvers.gradient.noisy_gd import NoisyGD
-from dpglm.solvers.parts.outputs import Output
-from dpglm.solvers.parts.schedules import Constant
 
 __all__ = [
     "Constants",
+    "best_step_size",
     "check_bounded",
     "check_convex",
     "check_penalty",
     "check_smooth",
     "check_unconstrained",
     "constants",
-    "convex_settings",
     "loss_at_zero",
-    "plain_descent",
-    "whole_steps",
+    "needed_steps",
 ]
-
-_MOST_STEPS = 2000
 
 
 @final
@@ -95,16 +89,18 @@ def loss_at_zero(problem: Problem, data: DataSpec) -> float:
     return float(problem.loss.value(predictions, targets).max()) * data.weight_bound
 
 
-def convex_settings(
-    reach: float, known: Constants, directions: int, n_steps: int | None
-) -> tuple[int, float]:
-    """Choose number and size of the steps by the error bound for convex losses.
+def needed_steps(reach: float, known: Constants, directions: int) -> float:
+    """Return the least T for which the bound of ``best_step_size`` is about what any T can give."""
+    noise = known.noise_of_one_step * math.sqrt(directions)
+    return min((known.lipschitz / noise) ** 2, known.smoothness * reach / noise)
+
+
+def best_step_size(reach: float, known: Constants, directions: int, n_steps: int) -> float:
+    """Choose the step size by the error bound for convex losses.
 
     ``reach`` is the distance B from zero to the minimiser, or a guess, and noise counts in r
-    directions. By default T is the smaller of ``G^2 / (r s^2)`` and ``H B / (s sqrt(r))``.
-
-    With exact gradients g and independent noise of variance ``T s^2`` in each of r directions,
-    the average w of the iterates 0 to T - 1 has, for every step size eta,
+    directions. With exact gradients g and independent noise of variance ``T s^2`` in each, the
+    average w of the iterates 0 to T - 1 has, for every step size eta,
 
         E F(w) - F(w*) <= B^2 / (2 eta T) + eta (G^2 + r T s^2) / 2,
 
@@ -117,35 +113,14 @@ def convex_settings(
     T make either bound ``B s sqrt(r)``: the first up to sqrt(2) from ``G^2 / (r s^2)`` on, the
     second from ``H B / (s sqrt(r))`` on.
     """
-    noise = known.noise_of_one_step * math.sqrt(directions)
-    if n_steps is None:
-        enough = min((known.lipschitz / noise) ** 2, known.smoothness * reach / noise)
-        n_steps = whole_steps(enough)
-    total = n_steps * noise**2
+    total = n_steps * (known.noise_of_one_step * math.sqrt(directions)) ** 2
     step_size = reach / math.sqrt(n_steps * (known.lipschitz**2 + total))
     if math.isfinite(known.smoothness):
         smooth = min(1.0 / known.smoothness, reach / math.sqrt(n_steps * total))
         with_slopes = reach**2 / (step_size * n_steps)
         without = reach**2 / (2.0 * smooth * n_steps) + smooth * total / 2.0
         step_size = smooth if without < with_slopes else step_size
-    return n_steps, step_size
-
-
-def whole_steps(wanted: float) -> int:
-    """Round a number of steps up, to at least 1 and at most 2000."""
-    return max(1, math.ceil(min(wanted, _MOST_STEPS)))
-
-
-def plain_descent(n_steps: int, step_size: float, clip: float, output: Output) -> NoisyGD:
-    """Full-batch noisy gradient descent with constant steps and no momentum."""
-    return NoisyGD(
-        n_steps=n_steps,
-        step_size=step_size,
-        schedule=Constant(),
-        clip=clip,
-        momentum=0.0,
-        output=output,
-    )
+    return step_size
 
 
 def check_convex(problem: Problem) -> None:

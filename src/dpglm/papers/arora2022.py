@@ -4,33 +4,31 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
-from dpglm._validation import check_integer
 from dpglm.data.spec import DataSpec
 from dpglm.papers._constants import (
+    Constants,
+    best_step_size,
     check_bounded,
     check_convex,
-    check_penalty,
     check_smooth,
     constants,
-    convex_settings,
     loss_at_zero,
-    plain_descent,
-    whole_steps,
+    needed_steps,
 )
+from dpglm.papers._descent import TheoremDescent
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.problem import Problem
-from dpglm.solvers.base import Plan, Solver
-from dpglm.solvers.parts.outputs import UniformAverage
+from dpglm.solvers.parts.outputs import Output, UniformAverage
 
 __all__ = ["Arora2022Lipschitz", "Arora2022Smooth"]
 
 
 @final
 @dataclass(frozen=True)
-class Arora2022Smooth(Solver):
+class Arora2022Smooth(TheoremDescent):
     """Projected noisy gradient descent for smooth, non-negative losses, Lipschitz or not.
 
     Row gradients are clipped where they cannot exceed within the constraint; constant steps, no
@@ -76,39 +74,35 @@ class Arora2022Smooth(Solver):
     (1000, 3.0)
     """
 
+    theorem: ClassVar[str] = "arora2022, Theorem 1"
+    output: ClassVar[Output] = UniformAverage()
+
     n_steps: int | None = None
 
-    def __post_init__(self) -> None:
-        if self.n_steps is not None:
-            check_integer("n_steps", self.n_steps, least=1)
-
-    def plan(
-        self,
-        problem: Problem,
-        budget: PrivacyBudget,
-        data: DataSpec,
-        adjacency: Adjacency = Adjacency.ZERO_OUT,
-    ) -> Plan:
+    def known(
+        self, problem: Problem, budget: PrivacyBudget, data: DataSpec, adjacency: Adjacency
+    ) -> Constants:
         check_convex(problem)
         check_bounded(problem, data)
-        check_penalty(problem)
         known = constants(problem, budget, data, adjacency)
         check_smooth(problem, known)
-        n_steps = whole_steps(data.n_rows) if self.n_steps is None else self.n_steps
+        return known
+
+    def needed_steps(self, problem: Problem, data: DataSpec, known: Constants) -> float:
+        return data.n_rows
+
+    def step_size(self, problem: Problem, data: DataSpec, known: Constants, n_steps: int) -> float:
         gradient = math.sqrt(known.smoothness * loss_at_zero(problem, data))
         noise = known.noise_of_one_step * math.sqrt(n_steps * data.n_coefficients)
-        step_size = min(
+        return min(
             known.radius / (math.sqrt(n_steps) * max(gradient, noise)),
             1.0 / (4.0 * known.smoothness),
-        )
-        return plain_descent(n_steps, step_size, known.lipschitz, UniformAverage()).plan(
-            problem, budget, data, adjacency
         )
 
 
 @final
 @dataclass(frozen=True)
-class Arora2022Lipschitz(Solver):
+class Arora2022Lipschitz(TheoremDescent):
     """Projected noisy gradient descent for losses with bounded slopes, smooth or not.
 
     As ``Arora2022Smooth``, with number and size of the steps from the bound below.
@@ -152,24 +146,20 @@ class Arora2022Lipschitz(Solver):
     1438
     """
 
+    theorem: ClassVar[str] = "arora2022, Algorithm 1"
+    output: ClassVar[Output] = UniformAverage()
+
     n_steps: int | None = None
 
-    def __post_init__(self) -> None:
-        if self.n_steps is not None:
-            check_integer("n_steps", self.n_steps, least=1)
-
-    def plan(
-        self,
-        problem: Problem,
-        budget: PrivacyBudget,
-        data: DataSpec,
-        adjacency: Adjacency = Adjacency.ZERO_OUT,
-    ) -> Plan:
+    def known(
+        self, problem: Problem, budget: PrivacyBudget, data: DataSpec, adjacency: Adjacency
+    ) -> Constants:
         check_convex(problem)
         check_bounded(problem, data)
-        check_penalty(problem)
-        known = constants(problem, budget, data, adjacency)
-        n_steps, step_size = convex_settings(known.radius, known, data.n_coefficients, self.n_steps)
-        return plain_descent(n_steps, step_size, known.lipschitz, UniformAverage()).plan(
-            problem, budget, data, adjacency
-        )
+        return constants(problem, budget, data, adjacency)
+
+    def needed_steps(self, problem: Problem, data: DataSpec, known: Constants) -> float:
+        return needed_steps(known.radius, known, data.n_coefficients)
+
+    def step_size(self, problem: Problem, data: DataSpec, known: Constants, n_steps: int) -> float:
+        return best_step_size(known.radius, known, data.n_coefficients, n_steps)

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
-from dpglm._validation import check_integer, check_real
 from dpglm.data.spec import DataSpec
 from dpglm.papers._constants import (
+    Constants,
+    best_step_size,
     check_convex,
-    check_penalty,
     check_unconstrained,
     constants,
-    convex_settings,
-    plain_descent,
+    needed_steps,
 )
+from dpglm.papers._descent import TheoremDescent
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.problem import Problem
-from dpglm.solvers.base import Plan, Solver
 from dpglm.solvers.parts import defaults
-from dpglm.solvers.parts.outputs import UniformAverage
+from dpglm.solvers.parts.outputs import Output, UniformAverage
 
 __all__ = ["Song2021"]
 
@@ -30,7 +29,7 @@ _NORM = 4.0
 
 @final
 @dataclass(frozen=True)
-class Song2021(Solver):
+class Song2021(TheoremDescent):
     """Unconstrained noisy gradient descent whose error goes by rank, not by dimension.
 
     Constant steps, no momentum, the average of all iterates, row gradients clipped where they
@@ -91,45 +90,33 @@ class Song2021(Solver):
     (340, 3.98...)
     """
 
+    theorem: ClassVar[str] = "song2021, Theorem 3.1"
+    output: ClassVar[Output] = UniformAverage()
+
     rank: int | None = None
     norm: float | None = None
     clip: float | None = None
     n_steps: int | None = None
 
-    def __post_init__(self) -> None:
-        if self.rank is not None:
-            check_integer("rank", self.rank, least=1)
-        if self.norm is not None:
-            check_real("norm", self.norm, above=0.0)
-        if self.clip is not None:
-            check_real("clip", self.clip, above=0.0)
-        if self.n_steps is not None:
-            check_integer("n_steps", self.n_steps, least=1)
-
-    def plan(
-        self,
-        problem: Problem,
-        budget: PrivacyBudget,
-        data: DataSpec,
-        adjacency: Adjacency = Adjacency.ZERO_OUT,
-    ) -> Plan:
+    def known(
+        self, problem: Problem, budget: PrivacyBudget, data: DataSpec, adjacency: Adjacency
+    ) -> Constants:
         check_convex(problem)
         check_unconstrained(problem)
-        check_penalty(problem)
         known = constants(problem, budget, data, adjacency, self.clip)
-        if data.n_outputs > 1 and known.lipschitz < problem.loss.slope_bound * (
-            data.augmented_row_norm
-        ):
+        steepest = problem.loss.slope_bound * data.augmented_row_norm
+        if data.n_outputs > 1 and known.lipschitz < steepest:
             raise ValueError(
                 "clip must be None, or above every row gradient, for several outputs, got "
                 f"{self.clip!r}"
             )
-        n_steps, step_size = convex_settings(
-            self._norm(problem, data), known, self._rank(data), self.n_steps
-        )
-        return plain_descent(n_steps, step_size, known.lipschitz, UniformAverage()).plan(
-            problem, budget, data, adjacency
-        )
+        return known
+
+    def needed_steps(self, problem: Problem, data: DataSpec, known: Constants) -> float:
+        return needed_steps(self._norm(problem, data), known, self._rank(data))
+
+    def step_size(self, problem: Problem, data: DataSpec, known: Constants, n_steps: int) -> float:
+        return best_step_size(self._norm(problem, data), known, self._rank(data), n_steps)
 
     def _rank(self, data: DataSpec) -> int:
         """Bound on the rank of the gradients, those of several outputs side by side."""

@@ -4,31 +4,28 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
-from dpglm._validation import check_integer, check_real
 from dpglm.data.spec import DataSpec
 from dpglm.papers._constants import (
-    check_penalty,
+    Constants,
     check_smooth,
     check_unconstrained,
     constants,
     loss_at_zero,
-    plain_descent,
-    whole_steps,
 )
+from dpglm.papers._descent import TheoremDescent
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.problem import Problem
-from dpglm.solvers.base import Plan, Solver
-from dpglm.solvers.parts.outputs import Last, RandomIterate
+from dpglm.solvers.parts.outputs import Last, Output, RandomIterate
 
 __all__ = ["Wang2017NonConvex", "Wang2017PolyakLojasiewicz"]
 
 
 @final
 @dataclass(frozen=True)
-class Wang2017PolyakLojasiewicz(Solver):
+class Wang2017PolyakLojasiewicz(TheoremDescent):
     """A few noisy gradient steps, of which the last is returned, for objectives without plateaus.
 
     The objective F must satisfy ``|grad F(w)|^2 >= 2 m (F(w) - min F)`` everywhere (the
@@ -76,35 +73,29 @@ class Wang2017PolyakLojasiewicz(Solver):
     (77, 4.0)
     """
 
+    theorem: ClassVar[str] = "wang2017, Theorem 6.2"
+    output: ClassVar[Output] = Last()
+
     growth: float | None = None
     n_steps: int | None = None
 
-    def __post_init__(self) -> None:
-        if self.growth is not None:
-            check_real("growth", self.growth, above=0.0)
-        if self.n_steps is not None:
-            check_integer("n_steps", self.n_steps, least=1)
-
-    def plan(
-        self,
-        problem: Problem,
-        budget: PrivacyBudget,
-        data: DataSpec,
-        adjacency: Adjacency = Adjacency.ZERO_OUT,
-    ) -> Plan:
+    def known(
+        self, problem: Problem, budget: PrivacyBudget, data: DataSpec, adjacency: Adjacency
+    ) -> Constants:
         check_unconstrained(problem)
-        check_penalty(problem)
         known = constants(problem, budget, data, adjacency)
         check_smooth(problem, known)
-        growth = self._growth(problem, data)
-        n_steps = self.n_steps
-        if n_steps is None:
-            condition = (known.smoothness + problem.regularizer.smoothness) / growth
-            ratio = known.lipschitz / known.noise_of_one_step
-            n_steps = whole_steps(condition * math.log(ratio**2 / data.n_coefficients))
-        return plain_descent(n_steps, 1.0 / known.smoothness, known.lipschitz, Last()).plan(
-            problem, budget, data, adjacency
+        return known
+
+    def needed_steps(self, problem: Problem, data: DataSpec, known: Constants) -> float:
+        condition = (known.smoothness + problem.regularizer.smoothness) / self._growth(
+            problem, data
         )
+        ratio = known.lipschitz / known.noise_of_one_step
+        return condition * math.log(ratio**2 / data.n_coefficients)
+
+    def step_size(self, problem: Problem, data: DataSpec, known: Constants, n_steps: int) -> float:
+        return 1.0 / known.smoothness
 
     def _growth(self, problem: Problem, data: DataSpec) -> float:
         if self.growth is not None:
@@ -120,7 +111,7 @@ class Wang2017PolyakLojasiewicz(Solver):
 
 @final
 @dataclass(frozen=True)
-class Wang2017NonConvex(Solver):
+class Wang2017NonConvex(TheoremDescent):
     """Noisy gradient steps of which a random one is returned, for smooth losses, convex or not.
 
     The returned iterate is close to where the gradient vanishes, which need not be a minimum.
@@ -163,28 +154,23 @@ class Wang2017NonConvex(Solver):
     562
     """
 
+    theorem: ClassVar[str] = "wang2017, Theorem 6.3"
+    output: ClassVar[Output] = RandomIterate()
+
     n_steps: int | None = None
 
-    def __post_init__(self) -> None:
-        if self.n_steps is not None:
-            check_integer("n_steps", self.n_steps, least=1)
-
-    def plan(
-        self,
-        problem: Problem,
-        budget: PrivacyBudget,
-        data: DataSpec,
-        adjacency: Adjacency = Adjacency.ZERO_OUT,
-    ) -> Plan:
+    def known(
+        self, problem: Problem, budget: PrivacyBudget, data: DataSpec, adjacency: Adjacency
+    ) -> Constants:
         check_unconstrained(problem)
-        check_penalty(problem)
         known = constants(problem, budget, data, adjacency)
         check_smooth(problem, known)
-        n_steps = self.n_steps
-        if n_steps is None:
-            smoothness = known.smoothness + problem.regularizer.smoothness
-            drop = 2.0 * smoothness * loss_at_zero(problem, data)
-            n_steps = whole_steps(math.sqrt(drop / data.n_coefficients) / known.noise_of_one_step)
-        return plain_descent(
-            n_steps, 1.0 / known.smoothness, known.lipschitz, RandomIterate()
-        ).plan(problem, budget, data, adjacency)
+        return known
+
+    def needed_steps(self, problem: Problem, data: DataSpec, known: Constants) -> float:
+        smoothness = known.smoothness + problem.regularizer.smoothness
+        drop = 2.0 * smoothness * loss_at_zero(problem, data)
+        return math.sqrt(drop / data.n_coefficients) / known.noise_of_one_step
+
+    def step_size(self, problem: Problem, data: DataSpec, known: Constants, n_steps: int) -> float:
+        return 1.0 / known.smoothness

@@ -35,6 +35,7 @@ from dpglm.solvers.run import run
 from dpglm.solvers.second_order.newton import Newton
 from dpglm.solvers.second_order.sufficient_statistics import SufficientStatistics
 from dpglm.solvers.solution import Solution
+from dpglm.solvers.theorem import Theorem
 
 __all__ = [
     "D2P2",
@@ -74,6 +75,7 @@ __all__ = [
     "StepInfo",
     "SufficientStatistics",
     "TailAverage",
+    "Theorem",
     "Transpose",
     "UniformAverage",
     "choose",

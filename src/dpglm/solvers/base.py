@@ -23,6 +23,7 @@ from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import Composed, Event, Repeated, canonical
 from dpglm.privacy.releases import AnyRelease, check_can_be_asked
 from dpglm.problem import Problem
+from dpglm.solvers.theorem import Theorem
 
 if TYPE_CHECKING:
     from dpglm.preprocessing.row_map import RowMap
@@ -223,6 +224,8 @@ class Plan:
         The neighbouring relation.
     method : Method
         The algorithm with all its settings.
+    theorem : Theorem, optional
+        Whose settings these are, where they are one's (``dpglm.papers``).
 
     Raises
     ------
@@ -242,6 +245,7 @@ class Plan:
     budget: PrivacyBudget
     adjacency: Adjacency
     method: Method[Any]
+    theorem: Theorem | None = None
 
     def __post_init__(self) -> None:
         self.method.check(self)
@@ -272,6 +276,13 @@ class Plan:
     def coefficient_noise(self) -> float:
         """Expected noise per coefficient, see ``Method.coefficient_noise``."""
         return self.method.coefficient_noise
+
+    @property
+    def theorems(self) -> tuple[str, ...]:
+        """What theorems say of the error, of this fit or of those it consists of, in sentences."""
+        own = () if self.theorem is None else (self.theorem.in_words(self.n_steps),)
+        inner = (said for child in self.method.children for said in child.theorems)
+        return tuple(dict.fromkeys((*own, *inner)))
 
     @functools.cached_property
     def document(self) -> Mapping[str, Any]:
@@ -317,7 +328,10 @@ class Plan:
                 ("steps", self.n_steps),
                 ("noise in a coefficient, at most", f"{self.coefficient_noise:.3g} (prepared)"),
             ],
-            sections=[("What will be released", list(map(_in_words, method.releases)))],
+            sections=[
+                ("What will be released", list(map(_in_words, method.releases))),
+                *([("What is proved of the error", self.theorems)] if self.theorems else []),
+            ],
         )
 
     def privacy(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm._validation import check_integer, check_real
+from dpglm._validation import check_real
 from dpglm.data.rows import Rows
 from dpglm.data.spec import LARGEST, SMALLEST, DataSpec
 from dpglm.oracle.choices.coordinates import (
@@ -28,6 +28,7 @@ from dpglm.privacy.releases import AnyRelease, ScoreRelease
 from dpglm.problem import L1Ball, Problem, Unconstrained
 from dpglm.solvers.base import Method, Plan, Solver, StepInfo
 from dpglm.solvers.parts import defaults
+from dpglm.solvers.parts.planning import check_given
 
 __all__ = ["FrankWolfe", "FrankWolfeMethod"]
 
@@ -97,10 +98,7 @@ class FrankWolfe(Solver):
     slope_clip: float | None = None
 
     def __post_init__(self) -> None:
-        if self.n_steps is not None:
-            check_integer("n_steps", self.n_steps, least=1)
-        if self.radius is not None:
-            check_real("radius", self.radius, above=0.0)
+        check_given(self)
         if self.slope_clip is not None:
             check_real("slope_clip", self.slope_clip, least=SMALLEST, most=LARGEST)
 

@@ -10,7 +10,6 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm._validation import check_integer
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradient_sums.local_gradients import (
@@ -103,8 +102,6 @@ class LocalSGD(Solver):
     output: Output = field(default_factory=Last)
 
     def __post_init__(self) -> None:
-        if self.n_blocks is not None:
-            check_integer("n_blocks", self.n_blocks, least=1)
         check_given(self)
 
     def plan(

@@ -16,13 +16,17 @@ from dpglm.solvers.base import Method, Plan
 __all__ = ["calibrated", "check_given"]
 
 
+_COUNTS = frozenset({"n_steps", "n_blocks", "rank"})
+_SIZES = frozenset({"step_size", "clip", "radius", "norm", "growth"})
+
+
 def check_given(settings: object) -> None:
-    """Check the fields n_steps, step_size and clip of a solver; None leaves one open."""
-    given = {name: value for name, value in vars(settings).items() if value is not None}
-    if "n_steps" in given:
-        check_integer("n_steps", given["n_steps"], least=1)
-    for name in given.keys() & {"step_size", "clip"}:
-        check_real(name, given[name], above=0.0)
+    """Check the fields of a solver with these names; None leaves one open."""
+    for name, value in vars(settings).items():
+        if name in _COUNTS and value is not None:
+            check_integer(name, value, least=1)
+        if name in _SIZES and value is not None:
+            check_real(name, value, above=0.0)
 
 
 def calibrated(

@@ -1,0 +1,84 @@
+"""What the papers' settings of noisy gradient descent have in common."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import math
+from typing import ClassVar, final
+
+from dpglm.data.spec import DataSpec
+from dpglm.papers._constants import Constants, check_penalty
+from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import PrivacyBudget
+from dpglm.problem import Problem
+from dpglm.solvers.base import Plan, Solver
+from dpglm.solvers.gradient.noisy_gd import NoisyGD
+from dpglm.solvers.parts.outputs import Output
+from dpglm.solvers.parts.planning import check_given
+from dpglm.solvers.parts.schedules import Constant
+from dpglm.solvers.theorem import Theorem
+
+__all__ = ["MOST_STEPS", "TheoremDescent", "with_theorem"]
+
+MOST_STEPS = 2000
+"""Unless a number of steps is given; a plan says where its theorem needs more."""
+
+_COUNTED = 10**15
+
+
+class TheoremDescent(Solver):
+    """Full-batch noisy gradient descent with constant steps and no momentum, set by a theorem.
+
+    Row gradients are clipped where they cannot exceed, so nothing of privacy rests on the theorem.
+    """
+
+    theorem: ClassVar[str]
+    output: ClassVar[Output]
+
+    n_steps: int | None
+
+    def __post_init__(self) -> None:
+        check_given(self)
+
+    @abc.abstractmethod
+    def known(
+        self, problem: Problem, budget: PrivacyBudget, data: DataSpec, adjacency: Adjacency
+    ) -> Constants:
+        """Find the theorem's constants, or raise ValueError where a condition does not hold."""
+
+    @abc.abstractmethod
+    def needed_steps(self, problem: Problem, data: DataSpec, known: Constants) -> float:
+        """Return the number of steps that the theorem's bound needs."""
+
+    @abc.abstractmethod
+    def step_size(self, problem: Problem, data: DataSpec, known: Constants, n_steps: int) -> float:
+        """Return the theorem's step size for so many steps."""
+
+    @final
+    def plan(
+        self,
+        problem: Problem,
+        budget: PrivacyBudget,
+        data: DataSpec,
+        adjacency: Adjacency = Adjacency.ZERO_OUT,
+    ) -> Plan:
+        check_penalty(problem)
+        known = self.known(problem, budget, data, adjacency)
+        needed = self.needed_steps(problem, data, known)
+        n_steps = self.n_steps or max(1, math.ceil(min(needed, MOST_STEPS)))
+        descent = NoisyGD(
+            n_steps=n_steps,
+            step_size=self.step_size(problem, data, known, n_steps),
+            schedule=Constant(),
+            clip=known.lipschitz,
+            momentum=0.0,
+            output=self.output,
+        )
+        return with_theorem(descent.plan(problem, budget, data, adjacency), self.theorem, needed)
+
+
+def with_theorem(plan: Plan, name: str, needed: float) -> Plan:
+    """Name the theorem whose settings a plan has, and the steps that its bound needs."""
+    steps = max(1, math.ceil(min(needed, _COUNTED)))
+    return dataclasses.replace(plan, theorem=Theorem(name, steps))
