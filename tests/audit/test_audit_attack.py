@@ -320,7 +320,7 @@ def test_an_estimator_with_a_seed_is_refused():
 
 def test_nothing_is_released_while_an_estimator_prepares():
     model = LogisticRegression(epsilon=8.0, row_norm=1.0, classes=[0, 1], solver=ONE_STEP)
-    plan, rows, _ = captured(model, Table(np.ones((4, 2)), np.array([0, 1, 0, 1]), np.ones(4)))
+    plan, rows = captured(model, Table(np.ones((4, 2)), np.array([0, 1, 0, 1]), np.ones(4)))
     assert rows.n_rows == 4
     assert plan.data.n_rows == 4
     assert not hasattr(model, "coef_")

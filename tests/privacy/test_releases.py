@@ -348,6 +348,9 @@ class Watched(NoiseSource, Observer):
     def observer(self):
         return self
 
+    def begins(self, plan, rows):
+        raise AssertionError("nothing is run")
+
     def words(self, count):
         raise AssertionError("nothing is drawn")
 

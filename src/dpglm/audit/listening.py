@@ -72,6 +72,9 @@ class Recording(NoiseSource, Observer):
     def observer(self) -> Observer:
         return self
 
+    def begins(self, plan: Any, rows: Any) -> None:
+        """Ignore which plan runs."""
+
     def words(self, count: int) -> NDArray[np.uint64]:
         self.public.append(self._source.words(count))
         return self.public[-1]
@@ -111,6 +114,9 @@ class Replay(NoiseSource, Observer):
     @property
     def observer(self) -> Observer:
         return self
+
+    def begins(self, plan: Any, rows: Any) -> None:
+        """Ignore which plan runs."""
 
     def words(self, count: int) -> NDArray[np.uint64]:
         words = next(self._public, None)

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, final
-from unittest import mock
+from typing import Any, ClassVar, final
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
 
 from dpglm._validation import check_integer
 from dpglm.audit.neighbours import Neighbours, Table, neighbouring_tables, target_ends
 from dpglm.data.memory.dense import DenseRows
 from dpglm.data.rows import Rows
-from dpglm.estimators.composed import transformer
-from dpglm.estimators.linear import _base
+from dpglm.estimators._private import PrivateFit
 from dpglm.exceptions import LowSignalWarning, PublicInformationWarning
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.noise import NoiseSource
+from dpglm.privacy.observer import Observer
 from dpglm.problem.loss import Target
 from dpglm.solvers.base import Plan
 
@@ -26,34 +26,50 @@ __all__ = ["captured", "estimator_neighbours"]
 
 @final
 class _StoppedError(Exception):
-    def __init__(self, plan: Plan, rows: Rows, noise: NoiseSource) -> None:
+    def __init__(self, plan: Plan, rows: Rows) -> None:
         super().__init__()
-        self.plan, self.rows, self.noise = plan, rows, noise
+        self.plan, self.rows = plan, rows
 
 
-def captured(estimator: BaseEstimator, table: Table) -> tuple[Plan, Rows, NoiseSource]:
-    """Fit an estimator up to the run of its plan; return plan, prepared rows and noise source.
+@final
+class _Stop(NoiseSource, Observer):
+    """Ends a fit at the moment at which it would run its plan."""
+
+    name: ClassVar[str] = "none"
+    is_private: ClassVar[bool] = False
+
+    @property
+    def observer(self) -> Observer:
+        return self
+
+    def begins(self, plan: Plan, rows: Rows) -> None:
+        raise _StoppedError(plan, rows)
+
+    def words(self, count: int) -> NDArray[np.uint64]:
+        raise AssertionError("no fit asks for noise before it runs its plan")
+
+    def answer(self, declared: Any, value: Any) -> Any:
+        raise AssertionError("no fit releases anything before it runs its plan")
+
+    def sample(self, n_rows: int, sampling_rate: float) -> NDArray[np.bool_]:
+        raise AssertionError("no fit draws a sample before it runs its plan")
+
+
+def captured(estimator: BaseEstimator, table: Table) -> tuple[Plan, Rows]:
+    """Fit an estimator up to the run of its plan; return plan and prepared rows.
 
     What follows the run in ``fit`` works on released values and public facts alone. The table's
     weights are put on the prepared rows, which are otherwise those that the estimator encoded,
     scaled and clipped.
     """
-
-    def stop(plan: Plan, rows: Rows, noise: NoiseSource, *_: Any, **__: Any) -> Any:
-        raise _StoppedError(plan, rows, noise)
-
-    with (
-        warnings.catch_warnings(),
-        mock.patch.object(_base, "run", stop),
-        mock.patch.object(transformer, "run", stop),
-    ):
+    with warnings.catch_warnings():
         # The rows are made up; what a plan reads off them is for the caller to find out.
         warnings.simplefilter("ignore", LowSignalWarning)
         warnings.simplefilter("ignore", PublicInformationWarning)
         try:
-            clone(estimator).fit(table.X, table.y)
+            clone(estimator).set_params(random_state=_Stop()).fit(table.X, table.y)
         except _StoppedError as stopped:
-            return stopped.plan, _weighted(stopped.rows, table), stopped.noise
+            return stopped.plan, _weighted(stopped.rows, table)
     raise ValueError(f"target must be an estimator of dpglm, got {estimator!r}")
 
 
@@ -68,7 +84,7 @@ def estimator_neighbours(
     check_integer("n_rows", n_rows, least=2)
     check_integer("n_features", n_features, least=1)
     check_integer("n_classes", n_classes, least=2)
-    if "adjacency" not in estimator.get_params(deep=False):
+    if not isinstance(estimator, PrivateFit):
         raise ValueError(f"target must be an estimator of dpglm, got {estimator!r}")
     estimator = clone(estimator)
     adjacency = Adjacency(estimator.get_params(deep=False)["adjacency"])
@@ -81,19 +97,19 @@ def estimator_neighbours(
         targets=targets,
         intercept=bool(_first_named(parameters, "fit_intercept")),
     )
-    plans, noises, pairs = [], [], []
-    for name, *both in tables:
-        found = [captured(estimator, table) for table in both]
-        plans += [plan for plan, _, _ in found]
-        noises += [noise for _, _, noise in found]
-        first, second = (rows for _, rows, _ in found)
-        pairs.append(Neighbours(name, first, second, bool(both[0].weights[1:].any())))
-    plan, noise = plans[0], noises[0]
+    noise = estimator._noise()
     if not noise.is_private:
         raise ValueError(
             "random_state must be None for an audit, or a source of private noise: a fit with "
             f"{noise.name} noise is not private"
         )
+    plans, pairs = [], []
+    for name, *both in tables:
+        found = [captured(estimator, table) for table in both]
+        plans += [plan for plan, _ in found]
+        first, second = (rows for _, rows in found)
+        pairs.append(Neighbours(name, first, second, bool(both[0].weights[1:].any())))
+    plan = plans[0]
     if any((other.event, other.data) != (plan.event, plan.data) for other in plans):
         raise ValueError(
             "target must not depend on private rows, but its plan does: declare row_norm= or "

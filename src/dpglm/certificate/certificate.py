@@ -19,11 +19,10 @@ from dpglm._html import card
 from dpglm._json import at, in_file, load
 from dpglm._validation import check_real
 from dpglm._words import rounded_up
-from dpglm.certificate import statement
 from dpglm.certificate.cautions import cautions
 from dpglm.certificate.facts import PublicFact
-from dpglm.certificate.spending import Spending, spending, spending_in_words
-from dpglm.certificate.statement import relation_in_words
+from dpglm.certificate.spending import Spending, spending
+from dpglm.certificate.statement import RELATION, sections
 from dpglm.data.spec import DataSpec
 from dpglm.exceptions import TooCostlyError
 from dpglm.ledger.entry import LedgerReference
@@ -215,33 +214,7 @@ class Certificate:
 
     def sections(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
         """Return the guarantee in plain words, as headings with their sentences."""
-        return statement.sections(
-            estimator=self.estimator,
-            epsilon=self.epsilon,
-            delta=self.delta,
-            adjacency=self.adjacency,
-            event=self.event,
-            accountant=f"{self.accountant} ({self.accountant_version})",
-            noise_source=self.noise_source
-            + (" (nobody can reproduce it)" if self.noise_is_private else " (can be reproduced)"),
-            spending=self._spending_in_words(),
-            theorems=self._theorems(),
-            facts=tuple((f.name, f.value, f.provenance) for f in self.public_facts),
-            record=None if self.ledger is None else self.ledger.describe(),
-            caveats=self.caveats(),
-        )
-
-    def _spending_in_words(self) -> tuple[str, ...]:
-        try:
-            return tuple(map(spending_in_words, self.spending()))
-        except ValueError as error:
-            return (str(error),)
-
-    def _theorems(self) -> tuple[str, ...]:
-        try:
-            return self._plan.theorems
-        except ValueError:
-            return ()
+        return sections(self)
 
     def statement(self) -> str:
         """Return the guarantee in plain words, as text of several paragraphs."""
@@ -256,7 +229,7 @@ class Certificate:
             [
                 ("epsilon", rounded_up(self.epsilon)),
                 ("delta", rounded_up(self.delta)),
-                ("relation", f"{self.adjacency.value}: {relation_in_words(self.adjacency)}"),
+                ("relation", f"{self.adjacency.value}: {RELATION[self.adjacency]}"),
                 ("noise", self.noise_source),
             ],
             warnings=self.caveats(),

@@ -3,34 +3,34 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dpglm._words import plain_number, rounded_up
 from dpglm.certificate.cautions import SCOPE
+from dpglm.certificate.spending import spending_in_words
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.events import Event, describe_event
+from dpglm.privacy.events import describe_event
 
-__all__ = [
-    "provenance_in_words",
-    "relation_in_words",
-    "sections",
-    "value_in_words",
-]
+if TYPE_CHECKING:
+    from dpglm.certificate.certificate import Certificate
+
+__all__ = ["PROVENANCE", "RELATION", "sections", "value_in_words"]
 
 _LONGEST_VALUE = 100
 
-_PROVENANCE = {
+PROVENANCE = {
     "declared": "declared by the caller",
     "by relation": "public by the relation itself",
     "from the data": "TAKEN FROM THE PRIVATE DATA",
 }
+"""Where a public fact came from, in words."""
 
-_RELATION = {
+RELATION = {
     Adjacency.ZERO_OUT: "hides what any one row contributes",
     Adjacency.ADD_REMOVE: "hides whether any one row is there",
     Adjacency.REPLACE_ONE: "hides what any one row contains",
 }
+"""What a relation protects, in words."""
 
 _GENERAL = (
     "What is true of people in general: what the model has learned can tell something about a "
@@ -47,16 +47,6 @@ _NOT_COVERED = (
     "A person with several rows: with k rows, epsilon grows to k times its value, delta by more.",
     _COMPOSITION,
 )
-
-
-def provenance_in_words(provenance: str) -> str:
-    """Say where a public fact came from."""
-    return _PROVENANCE[provenance]
-
-
-def relation_in_words(adjacency: Adjacency) -> str:
-    """Say in a few words what the relation protects."""
-    return _RELATION[adjacency]
 
 
 def value_in_words(value: Any) -> str:
@@ -93,49 +83,54 @@ def _bracketed(value: Any) -> str:
     return f"[{_words(value)}]" if isinstance(value, list | dict) else _words(value)
 
 
-def sections(
-    *,
-    estimator: str,
-    epsilon: float,
-    delta: float,
-    adjacency: Adjacency,
-    event: Event,
-    accountant: str,
-    noise_source: str,
-    spending: Sequence[str],
-    theorems: Sequence[str],
-    facts: Sequence[tuple[str, Any, str]],
-    caveats: Sequence[str],
-    record: str | None = None,
-) -> tuple[tuple[str, tuple[str, ...]], ...]:
+def sections(certificate: Certificate) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """Return the guarantee as headings with their sentences."""
-    factor = plain_number(math.exp(min(epsilon, 700.0)), 3)
-    bound = f"epsilon = {rounded_up(epsilon)}, delta = {rounded_up(delta)}"
+    ledger = certificate.ledger
+    factor = plain_number(math.exp(min(certificate.epsilon, 700.0)), 3)
+    claim = (
+        f"{certificate.estimator} was fitted with differential privacy: epsilon = "
+        f"{rounded_up(certificate.epsilon)}, delta = {rounded_up(certificate.delta)}, relation "
+        f"'{certificate.adjacency.value}'."
+    )
     meaning = (
         "Whatever one looks for in the result, that change alters its probability by a factor of "
         f"at most e^epsilon = {factor}, and by delta beyond that."
     )
-    promise = (
-        f"{estimator} was fitted with differential privacy: {bound}, relation '{adjacency.value}'.",
-        adjacency.describe(),
-        meaning,
+    known = "nobody can reproduce it" if certificate.noise_is_private else "can be reproduced"
+    origin = (
+        f"Noise source: {certificate.noise_source} ({known}). Epsilon computed by: "
+        f"{certificate.accountant} ({certificate.accountant_version})."
     )
     cost = (
-        *(f"{sentence}." for sentence in describe_event(event)),
-        f"Noise source: {noise_source}. Epsilon computed by: {accountant}.",
-        *(() if record is None else (record,)),
+        *(f"{sentence}." for sentence in describe_event(certificate.event)),
+        origin,
+        *(() if ledger is None else (ledger.describe(),)),
     )
     public = tuple(
-        f"{name} = {value_in_words(value)}: {provenance_in_words(provenance)}"
-        for name, value, provenance in facts
+        f"{fact.name} = {value_in_words(fact.value)}: {PROVENANCE[fact.provenance]}"
+        for fact in certificate.public_facts
     )
     parts = (
-        ("Warning", tuple(caveats)),
-        ("What is promised", promise),
+        ("Warning", certificate.caveats()),
+        ("What is promised", (claim, certificate.adjacency.describe(), meaning)),
         ("What was released", cost),
-        ("Who spent what", tuple(f"{sentence}." for sentence in spending)),
-        ("What is proved of the error", tuple(theorems)),
+        ("Who spent what", tuple(f"{sentence}." for sentence in _spending(certificate))),
+        ("What is proved of the error", _theorems(certificate)),
         ("What was treated as public", public or ("Nothing about the rows.",)),
         ("What is not covered", _NOT_COVERED),
     )
     return tuple((heading, sentences) for heading, sentences in parts if sentences)
+
+
+def _spending(certificate: Certificate) -> tuple[str, ...]:
+    try:
+        return tuple(map(spending_in_words, certificate.spending()))
+    except ValueError as error:
+        return (str(error),)
+
+
+def _theorems(certificate: Certificate) -> tuple[str, ...]:
+    try:
+        return certificate.rebuild().theorems
+    except ValueError:
+        return ()

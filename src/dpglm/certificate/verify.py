@@ -40,7 +40,7 @@ __all__ = ["Check", "Verification", "verify"]
 
 _ROUNDING = 1e-6
 _LAST_DIGITS = 1e-9
-_FINE = "as it should be"
+_FINE = "passed"
 # What reading and checking a record that makes no sense may raise.
 _UNREADABLE = (
     ArithmeticError,

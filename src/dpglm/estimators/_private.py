@@ -125,6 +125,18 @@ class PrivateFit(Spending, own_first=False):
         tags.non_deterministic = not isinstance(self.random_state, numbers.Integral)
         return tags
 
+    def _noise(self) -> NoiseSource:
+        if self.random_state is None:
+            return SystemNoise()
+        if isinstance(self.random_state, NoiseSource):
+            return self.random_state
+        if not isinstance(self.random_state, numbers.Integral):
+            raise ValueError(
+                "random_state must be None (noise from the operating system), a NoiseSource or an "
+                f"integer (reproducible, NOT private), got {self.random_state!r}"
+            )
+        return SeededNoise(check_integer("random_state", self.random_state, least=0))
+
 
 class PrivateEstimator(PrivateFit, own_first=False):
     """Budget and public parameters of rows.
@@ -172,18 +184,6 @@ class PrivateEstimator(PrivateFit, own_first=False):
             check_one_of("delta", self.delta, ("auto",))
             return ApproximateDP(epsilon, default_delta(n_rows))
         return ApproximateDP(epsilon, check_real("delta", self.delta, least=0.0, below=1.0))
-
-    def _noise(self) -> NoiseSource:
-        if self.random_state is None:
-            return SystemNoise()
-        if isinstance(self.random_state, NoiseSource):
-            return self.random_state
-        if not isinstance(self.random_state, numbers.Integral):
-            raise ValueError(
-                "random_state must be None (noise from the operating system), a NoiseSource or an "
-                f"integer (reproducible, NOT private), got {self.random_state!r}"
-            )
-        return SeededNoise(check_integer("random_state", self.random_state, least=0))
 
     def _ledger(self) -> PrivacyLedger | None:
         """Open the ledger that is charged, if there is one."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,10 @@ class Observer(abc.ABC):
 
     Privacy: nothing that an observer keeps may be published.
     """
+
+    @abc.abstractmethod
+    def begins(self, plan: Any, rows: Any) -> None:
+        """Take note of a plan, and the prepared rows on which it is about to run."""
 
     @abc.abstractmethod
     def answer(self, declared: Release[V, R], value: V) -> R:

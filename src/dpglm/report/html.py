@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from dpglm._html import visible
 from dpglm._words import plain_number, rounded_up
 from dpglm.certificate.certificate import Certificate
-from dpglm.certificate.statement import provenance_in_words, relation_in_words, value_in_words
+from dpglm.certificate.statement import PROVENANCE, RELATION, value_in_words
 from dpglm.certificate.verdict import verdict
 from dpglm.certificate.verify import verify
 from dpglm.guidance.coefficients import CoefficientTable
@@ -100,11 +100,11 @@ def report_page(
         certificate=certificate,
         sections=dict(certificate.sections()),
         facts=[
-            (fact.name, fact.value, fact.provenance, provenance_in_words(fact.provenance))
+            (fact.name, fact.value, fact.provenance, PROVENANCE[fact.provenance])
             for fact in certificate.public_facts
         ],
         spending=certificate.spending(),
-        relation=relation_in_words(certificate.adjacency),
+        relation=RELATION[certificate.adjacency],
         verification=verification,
         verdict=verdict(verification, about.cautions),
         expected=guidance(estimator.solution_.plan, table).sections(),

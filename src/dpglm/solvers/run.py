@@ -81,6 +81,8 @@ def run(
         raise PlanMismatchError(
             f"there are {rows.n_rows} rows, but the plan is for n_rows={plan.data.n_rows}"
         )
+    if noise.observer is not None:
+        noise.observer.begins(plan, rows)
     method = plan.method
     curator = Curator(plan.adjacency, noise)
     paying = None if ledger is None else ledger.path

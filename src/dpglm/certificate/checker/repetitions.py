@@ -10,22 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 
-from dpglm.privacy.events import (
-    BoundedRange,
-    Event,
-    Gaussian,
-    Laplace,
-    LastIterate,
-    Pure,
-    RandomlyRepeated,
-    canonical,
-)
+from dpglm.certificate.checker.divergences import DIVERGENCE, ORDERS, delta_of
+from dpglm.privacy.events import Event, Laplace, Pure, RandomlyRepeated, canonical
 from dpglm.privacy.selection.repetitions import NegativeBinomial, PoissonNumber, Repetitions
 
 __all__ = ["composed_tries", "price_of_tries"]
 
 _Array = NDArray[np.float64]
-_ORDERS = 1.0 + np.geomspace(1e-3, 1e7, 20_001)
 
 
 def price_of_tries(law: Repetitions, delta: Callable[[float], float]) -> tuple[float, float]:
@@ -42,16 +33,11 @@ def composed_tries(event: Event) -> Callable[[float], float] | None:
     The event has no disjoint parts of the rows; None if a divergence of some part is unknown.
     """
     divergence = _divergence(event)
-    return None if divergence is None else lambda epsilon: _delta(divergence, epsilon)
-
-
-def _delta(divergence: _Array, epsilon: float) -> float:
-    logs = (_ORDERS - 1.0) * (divergence - epsilon + np.log1p(-1.0 / _ORDERS)) - np.log(_ORDERS)
-    return math.exp(min(0.0, float(np.min(logs))))
+    return None if divergence is None else lambda epsilon: delta_of(divergence, epsilon)
 
 
 def _divergence(event: Event) -> _Array | None:
-    total = np.zeros_like(_ORDERS)
+    total = np.zeros_like(ORDERS)
     for basic, count in canonical(event).terms():
         one = _DIVERGENCE[type(basic)](basic) if type(basic) in _DIVERGENCE else None
         if one is None:
@@ -66,8 +52,8 @@ def _best_divergence(event: RandomlyRepeated) -> _Array | None:
     if len(known) < len(found):
         return None
     single = np.max(known, axis=0)
-    ratio, mean = price_of_tries(event.repetitions, lambda epsilon: _delta(single, epsilon))
-    excess = _ORDERS - 1.0
+    ratio, mean = price_of_tries(event.repetitions, lambda epsilon: delta_of(single, epsilon))
+    excess = ORDERS - 1.0
     moment = math.log(mean) + excess * (single + ratio)
     # Without any try the result is the same for both data sets.
     none = math.exp(-mean) if isinstance(event.repetitions, PoissonNumber) else 0.0
@@ -75,20 +61,18 @@ def _best_divergence(event: RandomlyRepeated) -> _Array | None:
 
 
 def _two_losses(upper: _Array, lower: _Array) -> _Array:
-    return np.asarray(np.logaddexp(upper, lower) / (_ORDERS - 1.0))
+    return np.asarray(np.logaddexp(upper, lower) / (ORDERS - 1.0))
 
 
 _DIVERGENCE: dict[type[Event], Callable[[Any], _Array | None]] = {
-    Gaussian: lambda event: 0.5 * _ORDERS * event.noise_multiplier**-2,
-    LastIterate: lambda event: 0.5 * _ORDERS * event.mu**2,
-    BoundedRange: lambda event: np.minimum(0.125 * _ORDERS * event.epsilon**2, event.epsilon),
+    **DIVERGENCE,
     Pure: lambda event: _two_losses(
-        (_ORDERS - 1.0) * event.epsilon - math.log1p(math.exp(-event.epsilon)),
-        -(_ORDERS - 1.0) * event.epsilon - float(np.logaddexp(0.0, event.epsilon)),
+        (ORDERS - 1.0) * event.epsilon - math.log1p(math.exp(-event.epsilon)),
+        -(ORDERS - 1.0) * event.epsilon - float(np.logaddexp(0.0, event.epsilon)),
     ),
     Laplace: lambda event: _two_losses(
-        np.log(_ORDERS / (2.0 * _ORDERS - 1.0)) + (_ORDERS - 1.0) / event.noise_multiplier,
-        np.log((_ORDERS - 1.0) / (2.0 * _ORDERS - 1.0)) - _ORDERS / event.noise_multiplier,
+        np.log(ORDERS / (2.0 * ORDERS - 1.0)) + (ORDERS - 1.0) / event.noise_multiplier,
+        np.log((ORDERS - 1.0) / (2.0 * ORDERS - 1.0)) - ORDERS / event.noise_multiplier,
     ),
     RandomlyRepeated: _best_divergence,
 }

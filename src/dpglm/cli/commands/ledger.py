@@ -178,7 +178,7 @@ def verify(context: click.Context, file: Path, certificates: tuple[Path, ...]) -
     FILE is a ledger or an export of one. Somebody who may write the file can replace all of it by
     another consistent one: certificates and earlier exports that are kept elsewhere show that.
 
-    Exit code: 0 if everything is as it should be, 1 if not, or if FILE is no ledger.
+    Exit code: 0 if no problem is found, 1 otherwise, or if FILE is no ledger.
     """
     from dpglm.certificate.certificate import Certificate
     from dpglm.exceptions import LedgerError
