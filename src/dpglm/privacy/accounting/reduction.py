@@ -28,6 +28,7 @@ __all__ = [
     "group_epsilon",
     "implied_delta",
     "implied_epsilon",
+    "least_epsilon",
     "reduce_event",
 ]
 
@@ -237,21 +238,40 @@ def group_epsilon(profile: Profile, target: float) -> float:
     returned has passed that check.
     """
 
-    def excess(half: float) -> float:
-        return math.log(max(group_delta(profile.delta, 2.0 * half), 1e-300) / target)
+    least = profile.epsilon(0.5 * target)
+    half = least_epsilon(
+        lambda half: group_delta(profile.delta, 2.0 * half),
+        target,
+        (least, 1.5 * least + 0.1),
+        _LARGEST_HALF,
+    )
+    return 2.0 * half
 
-    bad = profile.epsilon(0.5 * target)
+
+def least_epsilon(
+    delta: Callable[[float], float], target: float, between: tuple[float, float], largest: float
+) -> float:
+    """Return where a falling bound on delta first is at most ``target``, to 1e-9, from above.
+
+    Looks from the first of two guesses on; the second may be too small. What is returned has passed
+    the comparison; it is ``inf`` if that would be far above ``largest``.
+    """
+
+    def excess(epsilon: float) -> float:
+        return math.log(max(delta(epsilon), 1e-300) / target)
+
+    bad, good = between
     if excess(bad) <= 0.0:
-        return 2.0 * bad
-    good = 1.5 * bad + 0.1
+        return bad
     while excess(good) > 0.0:
         bad, good = good, 2.0 * good
-        if good > _LARGEST_HALF:
+        if bad > largest:
             return math.inf
-    half = float(brentq(excess, bad, good, rtol=1e-9))
-    while excess(half) > 0.0:
-        half = min(good, half * (1.0 + 1e-8))
-    return 2.0 * half
+    # Bounds are uneven in their last digits.
+    found, step = float(brentq(excess, bad, good, rtol=1e-9)), 1e-9
+    while excess(found) > 0.0:
+        found, step = min(good, found * (1.0 + step)), 2.0 * step
+    return found
 
 
 _LARGEST_HALF = 700.0

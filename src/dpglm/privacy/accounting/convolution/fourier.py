@@ -30,17 +30,20 @@ from dpglm.privacy.accounting.reduction import (
     Reduced,
     implied_delta,
     implied_epsilon,
+    least_epsilon,
     reduce_event,
 )
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.events import Event, Mechanism
-from dpglm.privacy.events.losses import gaussian_law
+from dpglm.privacy.events.losses import LossLaw, gaussian_law
 
 __all__ = ["FourierAccountant"]
 
 _SHARP = 1e-6
 # Times the largest loss, in exponents: beyond, all bounds are infinite, and none is the least.
 _STEEPEST = 200.0
+# Units of roundoff for each in a tail: arguments of Phi up to 13 are squared in its exponent.
+_SINGLE_ROUNDING = 128.0
 
 
 @final
@@ -103,7 +106,9 @@ class FourierAccountant(Accountant):
         reduced = reduce_event(event, adjacency)
         return implied_epsilon(reduced, lambda: self._profile(reduced), delta)
 
-    def _profile(self, reduced: Reduced) -> _FourierProfile:
+    def _profile(self, reduced: Reduced) -> Profile:
+        if reduced.count == 1:
+            return _SingleProfile(_laws(reduced))
         # Sums of few losses have few cells, and room for smaller ones.
         fraction = self.cell_fraction * min(1.0, 0.1 * math.sqrt(reduced.count))
         width = reduced.cell(fraction, self.most_cells)
@@ -121,6 +126,27 @@ class _FourierProfile(Profile):
 
     def epsilon(self, delta: float) -> float:
         return max((one.epsilon(delta) for one in self._directions), default=0.0)
+
+
+@final
+@dataclass(frozen=True)
+class _SingleProfile(Profile):
+    """One mechanism alone: its curve from the tails of its laws, with nothing rounded to a grid."""
+
+    laws: tuple[LossLaw, ...]
+
+    def delta(self, epsilon: float) -> float:
+        return max(self._delta(law, epsilon) for law in self.laws)
+
+    def epsilon(self, delta: float) -> float:
+        return least_epsilon(self.delta, delta, (0.0, 1.0), max(law.high for law in self.laws))
+
+    def _delta(self, law: LossLaw, epsilon: float) -> float:
+        """``P(loss > e) - exp(e) Q(loss > e)``, of which the second is at most the first."""
+        p, q = (float(tail[0]) for tail in law.tails(np.array([epsilon])))
+        below = math.exp(min(epsilon + math.log(q), 0.0)) if q > 0.0 else 0.0
+        error = _SINGLE_ROUNDING * UNIT_ROUNDOFF * law.roundings * p
+        return min(1.0, max(p - below, 0.0) + error)
 
 
 @final
@@ -254,13 +280,6 @@ class _Direction:
 
     def _tilted(self, theta: float) -> _Tilted:
         margin = 1e-12 + 8.0 * UNIT_ROUNDOFF * self._count
-        if self._count == 1:
-            # Nothing to convolve, so no error to be tilted away: the law itself.
-            (only,) = self._lattices
-            probs, log_mass = tilt(only, 0.0)
-            losses = only.losses + self._drift
-            part = Part(losses, probs, 0.0, 0.0)
-            return _Tilted(0.0, log_mass, (part,), self._infinite, margin)
         total = Mixture.nothing(theta)
         for width in self._widths:
             some = [one for one in self._lattices if one.width == width]
@@ -295,21 +314,7 @@ class _Tilted:
 
     def epsilon(self, delta: float, largest: float) -> float:
         """Bound epsilon; ``inf`` if it would be far above ``largest``."""
-
-        def excess(epsilon: float) -> float:
-            return math.log(max(self.delta(epsilon), 1e-300) / delta)
-
-        if excess(0.0) <= 0.0:
-            return 0.0
-        bad, good = 0.0, min(1.0, largest + 1.0)
-        while excess(good) > 0.0:
-            bad, good = good, 2.0 * good
-            if bad > largest + 1.0:
-                return math.inf
-        found, step = float(brentq(excess, bad, good, rtol=1e-9)), 1e-9
-        while excess(found) > 0.0:
-            found, step = min(good, found * (1.0 + step)), 2.0 * step
-        return found
+        return least_epsilon(self.delta, delta, (0.0, min(1.0, largest + 1.0)), largest + 1.0)
 
     def _mass(self, epsilon: float) -> float:
         total = self._error(epsilon)
@@ -341,7 +346,15 @@ def _orders(
         for pair, (one, count) in zip(pairs, reduced.others, strict=True):
             own = 0.0 if one.is_rarely_large else one.variance()
             rest = max(0.0, reduced.variance / count - one.variance())
-            parts = split(pair[order], count, width, fraction, own, rest, reduced.count == 1)
+            parts = split(pair[order], count, width, fraction, own, rest)
             lattices += [on_lattice(law, count, wide, even_cells) for law, wide in parts]
         found.append(tuple(lattices))
     return tuple(found)
+
+
+def _laws(reduced: Reduced) -> tuple[LossLaw, ...]:
+    """Return the laws of a single mechanism."""
+    if reduced.mu > 0.0:
+        return (gaussian_law(reduced.mu),)
+    ((only, _),) = reduced.others
+    return only.losses(reduced.adjacency)

@@ -24,7 +24,6 @@ def split(
     fraction: float,
     own: float,
     rest: float,
-    alone: bool,
 ) -> list[tuple[LossLaw, float]]:
     """Split a law by the size of its losses, if the grid is too wide for the small ones.
 
@@ -42,8 +41,6 @@ def split(
         Of the variance of one loss what is certain to come from usual losses; 0 if unknown.
     rest : float
         What the other mechanisms add to the variance of the sum, over the count.
-    alone : bool
-        Whether the mechanism runs once, and is all there is.
 
     Returns
     -------
@@ -86,9 +83,6 @@ def split(
     rounding = float(np.sum(masses * np.minimum(losses * width, 0.25 * width**2)))
     if rounding <= max(2.0 * fraction**2, _ROUNDING) * (small + rest):
         return [(law, width)]
-    if alone:
-        # Nothing is convolved, so any number of sizes may share a grid.
-        return [(law, fraction * math.sqrt(small))]
     found = [(_part(law, low, high, moved, 0.0), fraction * math.sqrt(small))]
     while high < law.high:
         p, q = (float(one[0]) for one in law.tails(np.array([high])))
