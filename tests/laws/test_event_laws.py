@@ -9,6 +9,7 @@ import pytest
 from dpglm.privacy.accounting.accountants import (
     FourierAccountant,
     GaussianAccountant,
+    MixtureAccountant,
     RenyiAccountant,
     accountant_for,
 )
@@ -50,7 +51,7 @@ EVENTS = {
     "parallel gaussian": lambda s: Parallel((Repeated(Gaussian(s), 2), LastIterate(s, 0.9, 3))),
 }
 RENYI = RenyiAccountant()
-TIGHT = [GaussianAccountant(), FourierAccountant(0.05, 20_000)]
+TIGHT = [GaussianAccountant(), MixtureAccountant(), FourierAccountant(0.05, 20_000)]
 CHECK = PLD()
 ACCOUNTANTS = [*TIGHT, RENYI]
 DELTA = 1e-5

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import final
 
 from dpglm.certificate.checker.hockey_sticks import HockeySticks
 from dpglm.privacy.accounting.accountant import Accountant
+from dpglm.privacy.accounting.reduction import least_epsilon
 from dpglm.privacy.events import Mechanism
 
 __all__ = ["PLD"]
@@ -41,16 +43,7 @@ class PLD(Accountant):
     def _epsilon(self, event, adjacency, delta):
         if not event.terms():
             return 0.0
-        low, high = 0.0, 1e-3
-        while self._delta(event, adjacency, high) > delta:
-            low, high = high, 4.0 * high
-            if high > 1e6:
-                return math.inf
-        if self._delta(event, adjacency, 0.0) <= delta:
+        delta_at = functools.partial(self._delta, event, adjacency)
+        if delta_at(0.0) <= delta:
             return 0.0
-        while high - low > 1e-9 * high:
-            middle = 0.5 * (low + high)
-            low, high = (
-                (low, middle) if self._delta(event, adjacency, middle) <= delta else (middle, high)
-            )
-        return high
+        return least_epsilon(delta_at, delta, (0.0, 1.0), 1e6) if delta > 0.0 else math.inf

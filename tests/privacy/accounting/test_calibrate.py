@@ -9,9 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpglm.privacy import gdp
-from dpglm.privacy.accounting.accountants import (
-    GaussianAccountant,
-)
+from dpglm.privacy.accounting.accountants import GaussianAccountant, MixtureAccountant
 from dpglm.privacy.accounting.calibrate import _delta, calibrate, spent, within_budget
 from dpglm.privacy.accounting.convolution.fourier import FourierAccountant
 from dpglm.privacy.adjacency import Adjacency
@@ -104,8 +102,8 @@ def evaluations(monkeypatch, make_event, adjacency):
 
         return wrapper
 
-    kind = FourierAccountant
-    monkeypatch.setattr(kind, "_delta", counted(kind, kind._delta))
+    for kind in (FourierAccountant, MixtureAccountant):
+        monkeypatch.setattr(kind, "_delta", counted(kind, kind._delta))
     for epsilon in (0.01, 1.0, 8.0):
         counts.clear()
         _delta.cache_clear()
@@ -129,6 +127,14 @@ def test_levels_of_noise_are_composed_on_a_fine_grid_three_times_at_most(monkeyp
     for counts in evaluations(monkeypatch, make_event, Adjacency.REPLACE_ONE):
         assert 1 <= counts[FourierAccountant, 0.02] <= 3
         assert counts[FourierAccountant, 0.25] <= 9
+
+
+@pytest.mark.parametrize("adjacency", [Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE])
+def test_exact_searches_take_few_integrals(monkeypatch, adjacency):
+    make_event = lambda s: Repeated(ProjectedGaussian(s, 8), 100)  # noqa: E731
+    for counts in evaluations(monkeypatch, make_event, adjacency):
+        assert counts.keys() == {(MixtureAccountant, None)}
+        assert counts[MixtureAccountant, None] <= 16
 
 
 def test_renyi_accounting_of_dp_accounting_never_needs_less_noise():

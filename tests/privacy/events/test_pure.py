@@ -50,11 +50,7 @@ def test_composition_of_pure_events_is_that_of_randomised_response(accountant, t
         exact = response_delta(top, count, epsilon)
         for adjacency in Adjacency:
             found = accountant.delta(Repeated(Pure(top), count), adjacency, epsilon)
-            assert (
-                exact * (1.0 - 1e-9)
-                <= found
-                <= exact * (1.03 if accountant is ORACLE else 1.001) + 1e-14
-            )
+            assert exact * (1.0 - 1e-9) <= found <= exact * (1.0 + 1e-6) + 1e-14
 
 
 @pytest.mark.parametrize("accountant", [FOURIER, RENYI], ids=lambda one: one.name)

@@ -50,7 +50,8 @@ class HockeySticks:
         """What computes."""
         return f"hockey sticks (dp-accounting {importlib.metadata.version('dp-accounting')})"
 
-    def resolves(self, delta: float) -> bool:
+    @staticmethod
+    def resolves(delta: float) -> bool:
         """Whether rounding in the curves leaves a claim with this delta to be checked."""
         return delta >= _SMALLEST_DELTA
 
@@ -122,8 +123,10 @@ def _composition(branch: Event, stretch: float, adjacency: Adjacency, fineness: 
         )
     composed = pld.identity(value_discretization_interval=width)
     for (curve, count), reach in zip(curves, reaches, strict=True):
+        symmetric = curve.add is curve.remove
         single = pld.PrivacyLossDistribution(
-            _dots(curve.remove, reach, width), _dots(curve.add, reach, width)
+            _dots(curve.remove, reach, width),
+            None if symmetric else _dots(curve.add, reach, width),
         )
         composed = composed.compose(single.self_compose(count))
     return composed

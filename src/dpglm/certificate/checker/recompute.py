@@ -14,13 +14,14 @@ from dpglm.certificate.checker.divergences import divergence_delta
 from dpglm.certificate.checker.hockey_sticks import HockeySticks
 from dpglm.certificate.checker.repetitions import composed_tries, price_of_tries
 from dpglm.exceptions import TooCostlyError
+from dpglm.privacy.accounting.accountants import accountant_for
 from dpglm.privacy.accounting.convolution.fourier import FourierAccountant
+from dpglm.privacy.accounting.reduction import least_epsilon
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.events import (
     Event,
     GaussianMechanism,
     Parallel,
-    ProjectedGaussian,
     RandomlyRepeated,
     canonical,
 )
@@ -79,58 +80,63 @@ def recompute(
     if any(isinstance(basic, RandomlyRepeated) for basic in leaves(event)):
         known = composed_tries(event)
         if known is not None:
-            own = _smallest_epsilon(lambda value: known(value) <= delta)
+            own = _smallest_epsilon(known, delta)
             yield Recomputation("Renyi divergences", own, known(epsilon), _NUMERICAL)
         return
     mu = gaussian_mu(event)
     if mu is not None:
-        own = _smallest_epsilon(lambda value: closed_form_delta(value, mu) <= delta)
+        own = _smallest_epsilon(lambda value: closed_form_delta(value, mu), delta)
         yield Recomputation("closed form", own, closed_form_delta(epsilon, mu), _EXACT)
         return
-    fourier = FourierAccountant()
-    if not fourier.supports(event, adjacency):
-        return
-    own = fourier.epsilon(event, adjacency, delta)
-    # Of many exponential mechanisms Renyi divergences show more than their losses one by one.
-    others = divergence_delta(event, epsilon)
-    others_epsilon = math.inf
-    if delta > 0.0:
-        others_epsilon = _smallest_epsilon(lambda value: divergence_delta(event, value) <= delta)
-    projected = any(isinstance(basic, ProjectedGaussian) for basic in leaves(event))
+    accountant = accountant_for(event, adjacency)
+    own = accountant.epsilon(event, adjacency, delta)
     yield Recomputation(
-        f"{fourier.name} ({fourier.version})",
-        min(others_epsilon, own),
-        min(others, fourier.delta(event, adjacency, epsilon)),
-        _COARSE if projected else _NUMERICAL,
+        f"{accountant.name} ({accountant.version})",
+        own,
+        accountant.delta(event, adjacency, epsilon),
+        _NUMERICAL,
     )
     if math.isinf(own):
         # Losses so large that nothing can be shown of them.
         return
+    checked = _recompute_independently(event, adjacency, epsilon, delta)
+    if checked is not None:
+        yield checked
+
+
+def _recompute_independently(
+    event: Event, adjacency: Adjacency, epsilon: float, delta: float
+) -> Recomputation | None:
+    """Ask what shares nothing with the claim's accountant; the cheapest that shows the claim."""
+    # Of many exponential mechanisms Renyi divergences show more than their losses one by one.
+    by_divergences = functools.partial(divergence_delta, event)
+    shown = by_divergences(epsilon) <= delta * (1.0 + _NUMERICAL)
+    if shown and delta > 0.0:
+        own = _smallest_epsilon(by_divergences, delta)
+        return Recomputation("Renyi divergences", own, by_divergences(epsilon), _NUMERICAL)
+    if not HockeySticks.resolves(delta):
+        return None
     sticks = _fine_enough(event, adjacency, epsilon, delta)
-    if sticks.resolves(delta):
-        own = _smallest_epsilon(lambda value: sticks.delta(value) <= delta)
-        yield Recomputation(
-            sticks.name,
-            min(others_epsilon, own),
-            min(others, sticks.delta(epsilon)),
-            _COARSE,
-        )
+    own = _smallest_epsilon(sticks.delta, delta)
+    return Recomputation(sticks.name, own, sticks.delta(epsilon), _COARSE)
 
 
 def _fine_enough(event: Event, adjacency: Adjacency, epsilon: float, delta: float) -> HockeySticks:
     """Refine a grid until it shows the claim, or would be too large, or is fine whatever comes."""
     found = HockeySticks(event, adjacency)
-    if not found.resolves(delta):
-        return found
+    bound, most = found.delta(epsilon), delta * (1.0 + _COARSE)
     for fineness in _FINENESS:
-        if found.delta(epsilon) <= delta * (1.0 + _COARSE):
+        if bound <= most:
             break
         finer = HockeySticks(event, adjacency, fineness)
         try:
-            finer.delta(epsilon)
+            before, bound = bound, finer.delta(epsilon)
         except TooCostlyError:
             break
         found = finer
+        # What a grid adds falls as the square of its width: three times as much is not to come.
+        if bound - (before - bound) > most:
+            break
     return found
 
 
@@ -154,7 +160,7 @@ def _recompute_best(
         return max(fourier.delta(one, adjacency, at) for one in event.events)
 
     ratio, mean = price_of_tries(event.repetitions, single)
-    own = _smallest_epsilon(lambda value: single(value) <= delta / mean)
+    own = _smallest_epsilon(single, delta / mean)
     way = "closed form" if exact else sticks[0].name if resolved else fourier.name
     return Recomputation(
         f"best of tries ({way})",
@@ -185,13 +191,7 @@ def gaussian_mu(event: Event) -> float | None:
     return math.sqrt(total)
 
 
-def _smallest_epsilon(is_enough: Callable[[float], bool]) -> float:
-    low, high = 0.0, 1.0
-    while not is_enough(high):
-        if high > 1e6:
-            return math.inf
-        low, high = high, 2.0 * high
-    for _ in range(60):
-        middle = 0.5 * (low + high)
-        low, high = (low, middle) if is_enough(middle) else (middle, high)
-    return high
+def _smallest_epsilon(delta_at: Callable[[float], float], delta: float) -> float:
+    if delta_at(0.0) <= delta:
+        return 0.0
+    return least_epsilon(delta_at, delta, (0.0, 1.0), 1e6) if delta > 0.0 else math.inf

@@ -9,6 +9,7 @@ from typing import final
 from dpglm.privacy.accounting.accountant import Accountant, check_parallel_parts, own_version
 from dpglm.privacy.accounting.convolution.fourier import FourierAccountant
 from dpglm.privacy.accounting.gaussian import GaussianAccountant
+from dpglm.privacy.accounting.mixture import MixtureAccountant
 from dpglm.privacy.accounting.renyi import RenyiAccountant
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.events import (
@@ -24,6 +25,7 @@ __all__ = [
     "Accountant",
     "FourierAccountant",
     "GaussianAccountant",
+    "MixtureAccountant",
     "RenyiAccountant",
     "RepetitionAccountant",
     "TightestAccountant",
@@ -177,10 +179,10 @@ def accountant_for(event: Event, adjacency: Adjacency) -> Accountant:
     Returns
     -------
     Accountant
-        The first that supports the event of ``GaussianAccountant``, ``RepetitionAccountant``,
-        the tighter one of ``FourierAccountant`` and ``RenyiAccountant`` (for exponential
-        mechanisms and Gaussian releases), ``FourierAccountant``, and ``RenyiAccountant`` for
-        compositions of random repetitions.
+        The first that supports the event of ``GaussianAccountant``, ``MixtureAccountant``,
+        ``RepetitionAccountant``, the tighter one of ``FourierAccountant`` and ``RenyiAccountant``
+        (for exponential mechanisms and Gaussian releases), ``FourierAccountant``, and
+        ``RenyiAccountant`` for compositions of random repetitions.
 
     Raises
     ------
@@ -192,7 +194,7 @@ def accountant_for(event: Event, adjacency: Adjacency) -> Accountant:
         parts = tuple(accountant_for(one, adjacency) for one in branches(event))
         return parts[0] if len(set(parts)) == 1 else PartwiseAccountant(parts)
     fourier = FourierAccountant()
-    choices: list[Accountant] = [GaussianAccountant(), RepetitionAccountant()]
+    choices: list[Accountant] = [GaussianAccountant(), MixtureAccountant(), RepetitionAccountant()]
     # Other events leave Renyi divergences nothing to win.
     others = [one for one in leaves(event) if not isinstance(one, GaussianMechanism)]
     if all(isinstance(one, Mechanism) and one.is_dominated_loosely for one in others):

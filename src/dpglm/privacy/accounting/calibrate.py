@@ -14,6 +14,7 @@ from dpglm.privacy.accounting.accountants import (
     Accountant,
     FourierAccountant,
     GaussianAccountant,
+    MixtureAccountant,
     RenyiAccountant,
     TightestAccountant,
     accountant_for,
@@ -27,7 +28,7 @@ from dpglm.privacy.events.branches import branches
 __all__ = ["calibrate", "excess", "spent", "within_budget"]
 
 # A tenth of a per cent of noise is far below what a user can notice.
-_NUMERICAL_TOLERANCE, _EXACT_TOLERANCE = 1e-3, 1e-9
+_NUMERICAL_TOLERANCE, _MIXTURE_TOLERANCE, _EXACT_TOLERANCE = 1e-3, 1e-6, 1e-9
 # Of delta; the search for an epsilon may end a little above it.
 _MARGIN = 1.0 - 2e-6
 # So coarse a grid asks for up to two per cent more noise, at a tenth of the work.
@@ -52,8 +53,8 @@ def calibrate(
     Returns
     -------
     float
-        Above 0. At most 1e-9 (Gaussian throughout, pure differential privacy) or 1e-3 (numerical
-        accounting) above the smallest one, relatively.
+        Above 0. At most 1e-9 (Gaussian throughout, pure differential privacy), 1e-6 (Gaussian
+        seen through projections) or 1e-3 (numerical accounting) above the smallest one, relatively.
 
     Raises
     ------
@@ -87,6 +88,8 @@ def calibrate(
             budget.gdp_mu()  # raises: Gaussian noise and a delta of 0
         return _calibrate_exactly(make_event, limit, adjacency)
     start = _central_limit(make_event, limit, adjacency)
+    if MixtureAccountant().supports(example, adjacency):
+        return _calibrate_exactly(make_event, limit, adjacency, start, _MIXTURE_TOLERANCE)
     return _calibrate_numerically(make_event, limit, adjacency, start)
 
 
@@ -205,14 +208,16 @@ def _calibrate_exactly(
     make_event: Callable[[float], Event],
     budget: PrivacyBudget,
     adjacency: Adjacency,
+    start: float = 1.0,
+    tolerance: float = _EXACT_TOLERANCE,
 ) -> float:
     multiplier = _root(
         lambda s: excess(make_event(s), adjacency, budget),
         budget,
-        0.01 * _EXACT_TOLERANCE,
-        start=1.0,
+        0.01 * tolerance,
+        start,
     )
-    nudge = 1e-6 * _EXACT_TOLERANCE
+    nudge = 1e-6 * tolerance
     while not within_budget(make_event(multiplier), adjacency, budget):
         multiplier *= 1.0 + nudge
         nudge *= 2.0

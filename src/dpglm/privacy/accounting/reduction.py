@@ -237,7 +237,6 @@ def group_epsilon(profile: Profile, target: float) -> float:
     Privacy: any epsilon at which ``group_delta`` is at most ``target`` is a bound; the one
     returned has passed that check.
     """
-
     least = profile.epsilon(0.5 * target)
     half = least_epsilon(
         lambda half: group_delta(profile.delta, 2.0 * half),

@@ -14,7 +14,7 @@ from scipy.special import ndtr
 from dpglm._codec import encode
 from dpglm._validation import check_integer, check_real
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.events.losses import Array, LossLaw, gaussian_law
+from dpglm.privacy.events.losses import Array, ChiSquare, LossLaw, gaussian_law
 
 __all__ = [
     "LARGEST",
@@ -147,6 +147,11 @@ class Mechanism(BasicEvent):
     def plain_mu(self) -> float:
         """Without sampling the mechanism is mu-GDP with this mu; ``inf`` if with none."""
         return float("inf")
+
+    @property
+    def mu_squared_law(self) -> ChiSquare | None:
+        """Law of mu^2, if given what is public the mechanism is mu-GDP; None otherwise."""
+        return None
 
     def divergence(self, excess: Array, adjacency: Adjacency) -> Array | None:
         """Bound Renyi divergences in both orders of the data sets; None if there is no bound.

@@ -13,6 +13,7 @@ from scipy.special import ndtr
 __all__ = [
     "REACH",
     "Array",
+    "ChiSquare",
     "LossLaw",
     "Tails",
     "bounded_law",
@@ -53,6 +54,14 @@ class LossLaw:
     roundings: int = 4
     nothing: float = 0.0
     hidden: float = 0.0
+
+
+@dataclass(frozen=True)
+class ChiSquare:
+    """Law of ``scale`` times a chi-square variable with so many degrees of freedom."""
+
+    scale: float
+    degrees: int
 
 
 def gaussian_law(mu: float) -> LossLaw:

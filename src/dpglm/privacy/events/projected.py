@@ -19,6 +19,7 @@ from dpglm.privacy.events.base import LARGEST, Curves, Mechanism, check_count, c
 from dpglm.privacy.events.losses import (
     REACH,
     Array,
+    ChiSquare,
     LossLaw,
     Tails,
     sampled_loss,
@@ -71,7 +72,11 @@ class ProjectedGaussian(Mechanism):
 
     @property
     def _largest_mu(self) -> float:
-        return float(chi_nodes(self.dimension, self.noise_multiplier).mus[-1])
+        return _farthest(self.dimension) / (math.sqrt(self.dimension) * self.noise_multiplier)
+
+    @property
+    def mu_squared_law(self) -> ChiSquare:
+        return ChiSquare(1.0 / (self.dimension * self.noise_multiplier**2), self.dimension)
 
     def losses(self, adjacency: Adjacency) -> tuple[LossLaw, LossLaw]:
         # P and Q are a mu apart as in ``gaussian_law``, mu at random as in ``chi_nodes``.
@@ -273,12 +278,17 @@ def _edges(dimension: int) -> Array:
     half, root = 0.5 * dimension, math.sqrt(dimension)
     spacing = min(_SPACING * root, _WIDEST)
     first = max(spacing, math.sqrt(2.0 * float(gammaincinv(half, _BELOW))))
-    last = math.sqrt(2.0 * float(gammainccinv(half, _BEYOND)))
+    last = _farthest(dimension)
     bend = min(root + 3.0, last)
     near = max(_FEWEST_CELLS, math.ceil((bend - first) / spacing))
     far = max(_FEWEST_CELLS, math.ceil((last - bend) / (3.0 * spacing)))
     edges = (np.linspace(first, bend, near + 1), np.linspace(bend, last, far + 1)[1:])
     return np.concatenate(edges)
+
+
+def _farthest(dimension: int) -> float:
+    """Value that a chi variable hardly ever exceeds."""
+    return math.sqrt(2.0 * float(gammainccinv(0.5 * dimension, _BEYOND)))
 
 
 def _reach(tail: Callable[[Array], Array], most: float) -> float:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
-from scipy.optimize import brentq, minimize_scalar
+from scipy.optimize import minimize_scalar
 
 from dpglm.exceptions import TooCostlyError
 from dpglm.privacy.accounting.accountant import Accountant, own_version
@@ -175,7 +175,9 @@ class _Direction:
             return self._infinite
         # Any tilt gives a bound; that of a nearby epsilon is as good until its error shows.
         if self._latest is None or not self._latest.is_sharp(epsilon):
-            self._latest = self._tilted(self._saddle_point(epsilon))
+            theta = self._saddle_point(epsilon)
+            if self._latest is None or self._latest.theta != theta:
+                self._latest = self._tilted(theta)
         if self._latest.is_sharp(epsilon):
             return self._latest.delta(epsilon)
         # Of rare losses the saddle point sees only the largest, which may not be what counts.
@@ -199,7 +201,10 @@ class _Direction:
         for _ in range(3):
             if tilted.is_sharp(found):
                 break
-            tilted = self._tilted(self._saddle_point(0.999 * found))
+            theta = self._saddle_point(0.999 * found)
+            if theta == tilted.theta:
+                break
+            tilted = self._tilted(theta)
             found = min(found, tilted.epsilon(delta, largest))
         if not tilted.is_sharp(found):
             plain = self._untilted()
