@@ -10,9 +10,14 @@ import numpy as np
 import pytest
 
 from dpglm.audit import planted
-from dpglm.oracle.choices.quantiles import noisy_radius, radii, rank_release
-from dpglm.oracle.choices.unbounded_radius import noisy_unbounded_radius, unbounded_radius_release
-from dpglm.oracle.row_sums import clipped_means, magnitudes
+from dpglm.oracle.choices.quantiles import (
+    noisy_radius,
+    noisy_unbounded_radius,
+    radii,
+    rank_release,
+    unbounded_radius_release,
+)
+from dpglm.oracle.row_sums import magnitudes
 from dpglm.oracle.row_sums import means as means_module
 from dpglm.preprocessing import Center, InstanceOptimalCenter, Scale
 from dpglm.privacy import Adjacency
@@ -68,7 +73,7 @@ def around_attack(runs):
     guesses = [
         np.array(
             [
-                clipped_means.noisy_clipped_mean(
+                means_module.noisy_clipped_mean(
                     oracle_of(one, seed=seed), planned.mean, np.zeros(2), 0.2
                 )[0]
                 > 0.5 * 0.2 / 4.0
@@ -86,7 +91,7 @@ def test_a_mean_around_a_point_is_as_private_as_claimed_and_no_more():
 
 
 def test_rows_that_are_not_moved_to_the_radius_are_refuted():
-    with mock.patch.object(clipped_means, "row_lengths", lambda z: np.ones(len(z)) * 1e-3):
+    with mock.patch.object(means_module, "row_lengths", lambda z: np.ones(len(z)) * 1e-3):
         found, claimed = around_attack(FEW)
     assert found > claimed
 

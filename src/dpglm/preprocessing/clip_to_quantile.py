@@ -10,10 +10,12 @@ import numpy as np
 
 from dpglm._validation import check_bools, check_real
 from dpglm.data.spec import DataSpec
-from dpglm.oracle.choices.quantiles import RankRelease, noisy_radius, rank_release
-from dpglm.oracle.choices.unbounded_radius import (
+from dpglm.oracle.choices.quantiles import (
     CountRelease,
+    RankRelease,
+    noisy_radius,
     noisy_unbounded_radius,
+    rank_release,
     unbounded_radius_release,
 )
 from dpglm.oracle.gradients import Oracle

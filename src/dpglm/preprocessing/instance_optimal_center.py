@@ -11,11 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm.data.spec import DataSpec
-from dpglm.oracle.choices.medians import noisy_medians
-from dpglm.oracle.choices.quantiles import RankRelease, noisy_radius, rank_release
+from dpglm.oracle.choices.quantiles import RankRelease, noisy_medians, noisy_radius, rank_release
 from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.row_sums.clipped_means import clipped_mean_release, noisy_clipped_mean
-from dpglm.oracle.row_sums.moment_plans import MOST_COLUMNS
+from dpglm.oracle.row_sums.means import clipped_mean_release, noisy_clipped_mean
+from dpglm.oracle.row_sums.moments import MOST_COLUMNS
 from dpglm.preprocessing.base import PlannedStep, Preprocessor, dense_spec
 from dpglm.preprocessing.center import check_intercept, nearest_mean
 from dpglm.preprocessing.choices import bounded_range_epsilon, check_row_norm, share_for_error

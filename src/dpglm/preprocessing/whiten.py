@@ -12,8 +12,13 @@ import numpy as np
 from dpglm._validation import check_real
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.row_sums.moment_plans import check_data, constant_column, spectrum
-from dpglm.oracle.row_sums.moments import noisy_second_moments, second_moment_release
+from dpglm.oracle.row_sums.moments import (
+    check_data,
+    constant_column,
+    noisy_second_moments,
+    second_moment_release,
+    spectrum,
+)
 from dpglm.preprocessing.base import PlannedStep, Preprocessor, dense_spec
 from dpglm.preprocessing.choices import check_row_norm
 from dpglm.preprocessing.row_map import RowMap

@@ -24,6 +24,7 @@ __all__ = [
     "Mechanism",
     "Release",
     "ScoreRelease",
+    "SumMechanism",
     "SumRelease",
     "check_can_be_asked",
 ]
@@ -197,6 +198,9 @@ AnyRelease: TypeAlias = Release[Any, Any]
 
 SumRelease: TypeAlias = Release[NDArray[np.float64], NDArray[np.float64]]
 """A release of a vector that noise is added to."""
+
+SumMechanism: TypeAlias = Mechanism[NDArray[np.float64], NDArray[np.float64]]
+"""Noise that is added to a vector."""
 
 ScoreRelease: TypeAlias = Release[NDArray[np.float64], int]
 """A release of which candidate has a small score."""

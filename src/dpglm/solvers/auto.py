@@ -9,7 +9,7 @@ from typing import final
 
 from dpglm._validation import check_bools
 from dpglm.data.spec import DataSpec
-from dpglm.oracle.row_sums.moment_plans import MOST_COLUMNS
+from dpglm.oracle.row_sums.moments import MOST_COLUMNS
 from dpglm.preprocessing import Center, Preprocessor, Whiten
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget, is_pure

@@ -6,12 +6,17 @@ import numpy as np
 import pytest
 
 from dpglm.data.spec import LARGEST
-from dpglm.oracle.choices.distances import distances
-from dpglm.oracle.choices.medians import cells_along, noisy_medians
-from dpglm.oracle.choices.quantiles import CELLS, choose_quantile, noisy_radius, radii, rank_release
-from dpglm.oracle.choices.unbounded_radius import (
+from dpglm.oracle.choices.quantiles import (
+    CELLS,
     UNBOUNDED_RADII,
+    cells_along,
+    choose_quantile,
+    distances,
+    noisy_medians,
+    noisy_radius,
     noisy_unbounded_radius,
+    radii,
+    rank_release,
     unbounded_radius_release,
 )
 from dpglm.privacy.adjacency import Adjacency

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from dpglm.data.rows import SERIAL, Block, BlockMap, Rows
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.releases import Bounded, Mechanism, Release, ScoreRelease, SumRelease
+from dpglm.privacy.releases import Bounded, Release, ScoreRelease, SumMechanism, SumRelease
 from dpglm.privacy.selection.mechanisms import (
     BoundedScores,
     GeneralizedExponentialMechanism,
@@ -33,8 +33,6 @@ __all__ = [
     "noisy_loss_release",
 ]
 
-V = TypeVar("V")
-R = TypeVar("R")
 
 _Array = NDArray[np.float64]
 
@@ -190,8 +188,8 @@ def choose_least_generalized(
 
 
 def noisy_loss_release(
-    spec: DataSpec, adjacency: Adjacency, bound: float, mechanism: Mechanism[V, R]
-) -> Release[V, R]:
+    spec: DataSpec, adjacency: Adjacency, bound: float, mechanism: SumMechanism
+) -> SumRelease:
     """Declare the release that ``noisy_loss`` makes.
 
     Privacy: less half the bound, a row contributes at most half the bound (times its weight) in

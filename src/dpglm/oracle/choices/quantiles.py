@@ -1,4 +1,4 @@
-"""A private quantile of numbers that rows have, and of their distances from a point."""
+"""Private quantiles of rows: medians along directions, and radii around a point."""
 
 from __future__ import annotations
 
@@ -7,20 +7,51 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm.oracle.choices.distances import distances
+from dpglm.data.rows import Block, Kernel
+from dpglm.data.spec import LARGEST, SMALLEST, DataSpec
 from dpglm.oracle.gradients import Oracle
+from dpglm.oracle.row_sums.means import centered_rows, row_lengths
+from dpglm.oracle.row_sums.moments import row_by_row_product
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.curator import Curator
 from dpglm.privacy.releases import Bounded, Release
-from dpglm.privacy.selection.mechanisms import ExponentialMechanismOverRuns, Runs
+from dpglm.privacy.selection.mechanisms import (
+    AboveThreshold,
+    ExponentialMechanismOverRuns,
+    Runs,
+)
 
-__all__ = ["CELLS", "RankRelease", "choose_quantile", "noisy_radius", "radii", "rank_release"]
+__all__ = [
+    "CELLS",
+    "UNBOUNDED_RADII",
+    "CountRelease",
+    "RankRelease",
+    "cells_along",
+    "choose_quantile",
+    "distances",
+    "noisy_medians",
+    "noisy_radius",
+    "noisy_unbounded_radius",
+    "radii",
+    "rank_release",
+    "unbounded_radius_release",
+]
 
 RankRelease: TypeAlias = Release[Runs, int]
 """A release of a candidate by ranks."""
 
+CountRelease: TypeAlias = Release[NDArray[np.int64], int]
+"""A release of where growing counts reach a threshold."""
+
 CELLS = 4096
 _LEAST = 1e-12
+_FINE_CELLS = 2**40
+# So many directions at a time keep memory low.
+_DIRECTIONS = 64
+
+UNBOUNDED_RADII: NDArray[np.float64] = np.geomspace(SMALLEST, 2.0 * LARGEST, 3573)
+"""From the least to the greatest that rows may be apart at all, 2 % from one to the next."""
+UNBOUNDED_RADII.flags.writeable = False
 
 
 def radii(largest: float) -> NDArray[np.float64]:
@@ -91,3 +122,86 @@ def noisy_radius(
     rank = round(quantile * oracle.rows.spec.n_rows)
     chosen = choose_quantile(oracle.curator, declared, cells.astype(np.int64), CELLS, rank)
     return float(public[chosen])
+
+
+def unbounded_radius_release(
+    data: DataSpec, adjacency: Adjacency, quantile: float, epsilon: float
+) -> CountRelease:
+    """Declare the choice of a radius within which a given share of the rows lies.
+
+    Privacy: ``Pure(epsilon)``; a distance is computed from its own row alone, and counts within a
+    radius grow with the radius.
+    """
+    threshold = round(quantile * data.n_rows)
+    return Release("unbounded radius of rows", AboveThreshold(epsilon, threshold), adjacency, 1.0)
+
+
+def noisy_unbounded_radius(
+    oracle: Oracle, declared: CountRelease, center: NDArray[np.float64]
+) -> float:
+    """Release the first of ``UNBOUNDED_RADII`` within which, up to noise, enough rows lie.
+
+    Except with probability p, the number of rows within the radius is at least the share less ``2
+    log(3573 / p) / epsilon``, and at the radius before it exceeds the share by no more than that,
+    under zero-out (Durfee, "Unbounded differentially private quantile and maximum estimation",
+    NeurIPS 2023).
+    """
+    ordered = np.sort(distances(oracle, center))
+    counts = np.searchsorted(ordered, UNBOUNDED_RADII, side="right").astype(np.int64)
+    chosen = oracle.curator.release(declared, Bounded(counts, 1.0))
+    return float(UNBOUNDED_RADII[chosen])
+
+
+def distances(oracle: Oracle, center: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Distances of all rows, without the intercept column, from a public point. Private."""
+
+    def block_distances(block: Block) -> NDArray[np.float64]:
+        return row_lengths(centered_rows(block, center))
+
+    return _by_row(oracle, block_distances, ())
+
+
+def noisy_medians(
+    oracle: Oracle, declared: RankRelease, basis: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Release the median of the rows along each of some public directions of length 1.
+
+    ``basis`` has shape (n_features, directions). Medians are multiples of ``2^-39`` of the row
+    norm.
+
+    Privacy: ``declared.event`` (``rank_release``) for each direction. Positions are within a row
+    norm of zero and computed from each row alone: where one row more shifts others, without matrix
+    products, whose last bits could depend on a row's place.
+    """
+    spec, curator = oracle.rows.spec, oracle.curator
+    width = 2.0 * spec.row_norm / _FINE_CELLS
+    rank = round(0.5 * spec.n_rows)
+    chosen = [
+        choose_quantile(curator, declared, cells, _FINE_CELLS, rank)
+        for first in range(0, basis.shape[1], _DIRECTIONS)
+        for cells in cells_along(oracle, basis[:, first : first + _DIRECTIONS], width)
+    ]
+    return (np.array(chosen) + 0.5) * width - spec.row_norm
+
+
+def cells_along(oracle: Oracle, basis: NDArray[np.float64], width: float) -> NDArray[np.int64]:
+    """Cell of every row's position along each direction, of shape (directions, n). Private.
+
+    Cells of the given width divide ``[-row_norm, row_norm]``.
+    """
+    row_norm = oracle.rows.spec.row_norm
+    row_by_row = not oracle.curator.adjacency.n_is_public
+
+    def block_cells(block: Block) -> NDArray[np.float64]:
+        X = block.features().astype(np.float64)
+        along = row_by_row_product(X, basis) if row_by_row else X @ basis
+        return np.clip(np.floor((along + row_norm) / width), 0.0, _FINE_CELLS - 1.0).T
+
+    return _by_row(oracle, block_cells, basis.shape[1:]).astype(np.int64)
+
+
+def _by_row(oracle: Oracle, function: Kernel, shape: tuple[int, ...]) -> NDArray[np.float64]:
+    """Return a function's values, rows last, for the rows of all blocks. Private."""
+    parts = list(oracle.map_blocks(function, oracle.rows.blocks()))
+    oracle.rows.watch.check()
+    return np.concatenate([np.empty((*shape, 0)), *parts], axis=-1)

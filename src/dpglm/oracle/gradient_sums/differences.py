@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,13 +12,10 @@ from dpglm.oracle.clipping import Clipping, FlatClipping
 from dpglm.oracle.gradients import Oracle, clipped_slopes
 from dpglm.oracle.rounding import sum_release
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.releases import Mechanism, Release, SumRelease
+from dpglm.privacy.releases import SumMechanism, SumRelease
 from dpglm.problem.loss import Loss
 
 __all__ = ["clipped_difference_sum", "difference_release", "noisy_difference"]
-
-V = TypeVar("V")
-R = TypeVar("R")
 
 
 def clipped_difference_sum(
@@ -61,10 +56,10 @@ def difference_release(
     data: DataSpec,
     adjacency: Adjacency,
     bound: float,
-    mechanism: Mechanism[V, R],
+    mechanism: SumMechanism,
     count: int = 1,
     sampling_rate: float = 1.0,
-) -> Release[V, R]:
+) -> SumRelease:
     """Declare the release of sums of differences of clipped gradients, each clipped to ``bound``.
 
     Privacy: noise is proportional to ``bound``, so the event does not depend on it; where

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,24 +11,21 @@ from dpglm.oracle.objective.minimizers import certified_minimizer
 from dpglm.oracle.objective.objectives import Objective
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.curator import Curator
-from dpglm.privacy.releases import Bounded, Mechanism, Release, SumRelease
+from dpglm.privacy.releases import Bounded, Release, SumMechanism, SumRelease
 from dpglm.problem import L2Ball
 
 __all__ = ["minimizer_release", "noisy_minimizer"]
-
-V = TypeVar("V")
-R = TypeVar("R")
 
 
 def minimizer_release(
     quantity: str,
     adjacency: Adjacency,
-    mechanism: Mechanism[V, R],
+    mechanism: SumMechanism,
     *,
     bound: float,
     coordinates: int,
     norm: float,
-) -> Release[V, R]:
+) -> SumRelease:
     """Declare the release that ``noisy_minimizer`` makes.
 
     ``bound`` limits how far erasing one row moves the computed minimisers, all columns together,

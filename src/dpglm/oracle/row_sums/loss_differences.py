@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -12,13 +10,10 @@ from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.rounding import sum_release
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.releases import Mechanism, Release, SumRelease
+from dpglm.privacy.releases import SumMechanism, SumRelease
 from dpglm.problem.loss import Loss
 
 __all__ = ["clipped_loss_difference_sum", "loss_difference_release", "noisy_loss_difference"]
-
-V = TypeVar("V")
-R = TypeVar("R")
 
 
 def clipped_loss_difference_sum(
@@ -51,8 +46,8 @@ def clipped_loss_difference_sum(
 
 
 def loss_difference_release(
-    data: DataSpec, adjacency: Adjacency, bound: float, mechanism: Mechanism[V, R]
-) -> Release[V, R]:
+    data: DataSpec, adjacency: Adjacency, bound: float, mechanism: SumMechanism
+) -> SumRelease:
     """Declare the release of a sum of loss differences, each clipped to [-bound, bound].
 
     Privacy: values are added in float64, so ``sum_rounding`` holds for their sum, whatever the

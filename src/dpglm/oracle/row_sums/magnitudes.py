@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,20 +12,16 @@ from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.rounding import sum_release
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.releases import Mechanism, Release, SumRelease
+from dpglm.privacy.releases import SumMechanism, SumRelease
 
 __all__ = ["LEVELS", "magnitudes_release", "noisy_magnitudes"]
 
-V = TypeVar("V")
-R = TypeVar("R")
 
 LEVELS = 40
 """Level l is for entries above ``2^-(l+1)`` of the row norm, up to ``2^-l`` of it."""
 
 
-def magnitudes_release(
-    data: DataSpec, adjacency: Adjacency, mechanism: Mechanism[V, R]
-) -> Release[V, R]:
+def magnitudes_release(data: DataSpec, adjacency: Adjacency, mechanism: SumMechanism) -> SumRelease:
     """Declare the release of the histograms of magnitudes, one for each column.
 
     Privacy: a row adds 1 to at most one level of each column, so it contributes at most

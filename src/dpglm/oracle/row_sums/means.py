@@ -1,8 +1,6 @@
-"""The bounded sum of rows, and its release as a noisy mean."""
+"""Bounded sums of rows, as they are or around a public point, released as noisy means."""
 
 from __future__ import annotations
-
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,15 +11,19 @@ from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.rounding import sum_release
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.releases import Mechanism, Release, SumRelease
+from dpglm.privacy.releases import SumMechanism, SumRelease
 
-__all__ = ["mean_release", "noisy_mean"]
+__all__ = [
+    "centered_rows",
+    "clipped_mean_release",
+    "mean_release",
+    "noisy_clipped_mean",
+    "noisy_mean",
+    "row_lengths",
+]
 
-V = TypeVar("V")
-R = TypeVar("R")
 
-
-def mean_release(data: DataSpec, adjacency: Adjacency, mechanism: Mechanism[V, R]) -> Release[V, R]:
+def mean_release(data: DataSpec, adjacency: Adjacency, mechanism: SumMechanism) -> SumRelease:
     """Declare the release of the sum of the rows, without their intercept column.
 
     Privacy: a prepared row is no longer than ``data.row_norm``, which bounds its contribution;
@@ -51,3 +53,46 @@ def noisy_mean(oracle: Oracle, declared: SumRelease) -> NDArray[np.float64]:
 
     total = oracle.over_blocks(AnyArrays(block_sum), spec.n_features)
     return oracle.noisy_mean(declared, total, spec.row_norm)
+
+
+def clipped_mean_release(
+    data: DataSpec, adjacency: Adjacency, mechanism: SumMechanism
+) -> SumRelease:
+    """Declare the release of the sum of rows around a point, in units of a radius.
+
+    Privacy: each ``(x - center) / radius`` is scaled down to length 1, with a margin for the error
+    of its computed length, so a row contributes at most 1 whatever the center and the radius are.
+    Computed in float64, in blocks no longer than ``sum_rounding`` assumes. Weights are left out.
+    """
+    return sum_release(
+        "row sum in radii", data, adjacency, mechanism, bound=1.0, coordinates=data.n_features
+    )
+
+
+def noisy_clipped_mean(
+    oracle: Oracle, declared: SumRelease, center: NDArray[np.float64], radius: float
+) -> NDArray[np.float64]:
+    """Release the mean of the rows, each moved to within a public radius of a public center."""
+    d = oracle.rows.spec.n_features
+    margin = 1.0 - 4.0 * (d + 16) * float(np.finfo(np.float64).eps)
+
+    def block_sum(block: Block) -> NDArray[np.float64]:
+        z = centered_rows(block, center)
+        z *= (margin / np.maximum(row_lengths(z), radius))[:, np.newaxis]
+        total: NDArray[np.float64] = z.sum(axis=0)
+        return total
+
+    mean = oracle.noisy_mean(declared, oracle.over_blocks(block_sum, d), 1.0)
+    return np.asarray(center + radius * mean)
+
+
+def centered_rows(block: Block, center: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Subtract a public point from the rows of a block, in float64. Private."""
+    # Row after row in memory, so that sums over a row do not depend on where it stands.
+    return block.features().astype(np.float64, order="C") - center
+
+
+def row_lengths(X: NDArray[np.float64]) -> NDArray[np.float64]:
+    """L2 norms of rows. Private."""
+    squares: NDArray[np.float64] = np.einsum("ij,ij->i", X, X)
+    return np.sqrt(squares)

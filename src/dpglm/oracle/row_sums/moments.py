@@ -12,12 +12,15 @@ from dpglm._arrays import like, namespace
 from dpglm.data.rows import AnyArrays, Block, Kernel
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.rounding import sum_release
+from dpglm.oracle.rounding import sum_release, sum_rounding
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.releases import Mechanism, Release, SumRelease
+from dpglm.privacy.releases import SumMechanism, SumRelease
 
 __all__ = [
+    "MOST_COLUMNS",
+    "check_data",
     "clipped_moments",
+    "constant_column",
     "dense_rows",
     "moment_release",
     "n_symmetric",
@@ -28,13 +31,16 @@ __all__ = [
     "row_by_row_product",
     "rows_in_basis",
     "second_moment_release",
+    "spectrum",
     "unpack_symmetric",
 ]
 
 _RUN_ROWS = 1024
+MOST_COLUMNS = 1000
+"""Second moments of more columns than these are too many values to release."""
 
-V = TypeVar("V")
-R = TypeVar("R")
+_CONSTANT = 1.0 / 3.0
+
 F = TypeVar("F", bound=np.floating[Any])
 
 
@@ -122,8 +128,8 @@ def normalized_second_moments(spec: DataSpec, constant: float) -> Kernel:
 
 
 def second_moment_release(
-    data: DataSpec, adjacency: Adjacency, mechanism: Mechanism[V, R]
-) -> Release[V, R]:
+    data: DataSpec, adjacency: Adjacency, mechanism: SumMechanism
+) -> SumRelease:
     """Declare the release that ``noisy_second_moments`` makes.
 
     Privacy: the contribution bound is ``data.weight_bound``. Everything is computed in float64,
@@ -196,8 +202,8 @@ def clipped_moments(
 
 
 def moment_release(
-    data: DataSpec, adjacency: Adjacency, columns: int, clip: float, mechanism: Mechanism[V, R]
-) -> Release[V, R]:
+    data: DataSpec, adjacency: Adjacency, columns: int, clip: float, mechanism: SumMechanism
+) -> SumRelease:
     """Declare the release that ``noisy_moments`` makes in a basis of so many columns.
 
     Privacy: the contribution bound is ``clip * data.weight_bound``. Rounding as for
@@ -236,6 +242,50 @@ def noisy_moments(
     values = oracle.noisy_sum(declared, total, clip * spec.weight_bound)
     matrix = unpack_symmetric(values[: n_symmetric(size)], size)
     return matrix, values[n_symmetric(size) :] / target_weight
+
+
+def check_data(data: DataSpec, adjacency: Adjacency) -> None:
+    """Refuse data whose second moments cannot be released, or would drown in noise."""
+    if data.n_columns > MOST_COLUMNS:
+        raise ValueError(
+            f"n_features must be at most {MOST_COLUMNS} with the intercept for a solver that "
+            f"releases second moments of columns, got {data.n_columns}: use 'noisy_gd'"
+        )
+    sum_rounding(data, adjacency, data.weight_bound)
+
+
+def constant_column(data: DataSpec) -> float:
+    """Value of the constant column of normalised rows: a third of the row norm.
+
+    The intercept column that estimators append is as long as the longest row. Few rows are that
+    long, so a shorter one leaves more of a normalised row to the features.
+    """
+    return _CONSTANT * data.row_norm
+
+
+def spectrum(
+    moments: NDArray[np.float64], noise_std: float, data: DataSpec, columns: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Estimate mean squares of rows along their principal directions, from noisy moments.
+
+    ``moments`` were released by ``noisy_second_moments`` with the constant
+    ``constant_column(data)`` and noise of ``noise_std`` on the diagonal; ``columns`` is
+    ``n_features``, or one more to include the constant. Returned: mean squares, of shape
+    (columns,) and above 0; directions, one in each column; and the unclipped mean squares, which
+    may be negative and whose sum is unbiased.
+
+    Eigenvalues below ``noise_std sqrt(columns)``, about half the largest eigenvalue of noise
+    alone, are raised to it: the eigenvalue clipping of Ganesh, Haghifam, Steinke and Thakurta,
+    "Faster differentially private convex optimization via second-order methods", NeurIPS 2023,
+    section 4. The last diagonal entry is a sum of ``constant^2 / |u|^2``, so it estimates how long
+    rows are.
+
+    Privacy: post-processing of released values.
+    """
+    typical = constant_column(data) ** 2 / max(float(moments[-1, -1]), noise_std)
+    seen, directions = np.linalg.eigh(moments[:columns, :columns])
+    values = np.maximum(seen, noise_std * math.sqrt(columns))
+    return values * typical, directions, seen * typical
 
 
 def _margin(size: int) -> float:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm.data.spec import DataSpec
-from dpglm.oracle.row_sums.moment_plans import MOST_COLUMNS, check_data, constant_column, spectrum
+from dpglm.oracle.row_sums.moments import MOST_COLUMNS, check_data, constant_column, spectrum
 
 __all__ = [
     "MOST_COLUMNS",
