@@ -7,7 +7,7 @@ import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -29,11 +29,14 @@ from dpglm.privacy.releases import Bounded, Mechanism, Release
 from dpglm.problem import L2, Logistic, Loss, Problem
 from dpglm.solvers import Method, NoisyGD, Plan, Solver, StepInfo, run
 from tests import test_docs
+from tests.laws import mechanisms as mechanism_rows
 from tests.laws import test_container_laws as container_laws
 from tests.laws import test_event_laws as event_laws
 from tests.laws import test_loss_laws as loss_laws
 from tests.laws import test_plan_codec_laws as codec_laws
 from tests.laws import test_solver_laws as solver_laws
+from tests.laws.transcripts import excess, listening
+from tests.privacy import test_releases as release_laws
 
 PAGES = Path(__file__).parents[2] / "docs" / "contributing"
 
@@ -59,7 +62,7 @@ def added(tmp_path, monkeypatch):
     return add
 
 
-def evaluated(line: str, *namespaces: ModuleType) -> Any:
+def evaluated(line: str, *namespaces: ModuleType | SimpleNamespace) -> Any:
     known = {name: value for one in namespaces for name, value in vars(one).items()}
     return eval(line, known)
 
@@ -302,10 +305,45 @@ class TestMechanism:
     @pytest.fixture
     def make(self, module, monkeypatch):
         """Add its row to the law."""
-        _, row = code_of(self.PAGE, "py")
-        ((name, made),) = evaluated(f"{{{row}}}", event_laws, module).items()
+        _, row, _ = code_of(self.PAGE, "py")
+        ((name, made),) = evaluated(f"{{{row}}}", mechanism_rows, module).items()
         monkeypatch.setitem(event_laws.EVENTS, name, made)
         return made
+
+    @pytest.fixture
+    def case(self, module, monkeypatch):
+        """Add its row to the laws of releases and of neighbours."""
+        *_, row = code_of(self.PAGE, "py")
+        names = SimpleNamespace(randomized_response=module)
+        (case,) = evaluated(f"[{row}]", mechanism_rows, module, names)
+        monkeypatch.setitem(mechanism_rows.CASES, module.RandomizedChoice, case)
+        return case
+
+    def test_keeps_the_law_of_releases(self, case):
+        for law in (
+            release_laws.test_only_what_sampling_amplifies_can_be_sampled,
+            release_laws.test_multipliers_can_be_changed_where_they_decide_the_cost,
+            release_laws.test_a_release_is_recorded_and_answered,
+            release_laws.test_a_value_that_was_not_declared_is_refused,
+            release_laws.test_an_observer_answers_everything_and_everything_is_recorded,
+        ):
+            law(case)
+        for adjacency in Adjacency:
+            release_laws.test_the_event_and_the_noise_are_those_of_the_formulas(case, adjacency)
+            release_laws.test_a_mechanism_comes_back_from_json(case, adjacency)
+        for bad in (0.0, -1.0, math.nan, math.inf):
+            release_laws.test_a_mechanism_that_cannot_be_is_refused(case, bad)
+
+    def test_is_compared_on_neighbours(self, case):
+        declared = release_laws.declare(case.mechanism)
+        runs = []
+        for scores in (case.value, -case.value):
+            with listening(*runs[:1]) as run:
+                release_laws.curator().release(declared, Bounded(scores, 1.5))
+            runs.append(run)
+        assert len(runs[0].asked) == 1
+        assert excess(*runs) == 0.0
+        assert runs[0].asked[0].answer == runs[1].asked[0].answer
 
     @pytest.mark.parametrize("adjacency", Adjacency)
     def test_keeps_the_law_of_events(self, make, adjacency):

@@ -11,7 +11,7 @@ from dpglm.privacy.accounting.accountants import accountant_for
 from dpglm.privacy.accounting.calibrate import calibrate
 from dpglm.privacy.events import Composed, Repeated, canonical, event_from_dict
 from tests.laws.budgets import examples
-from tests.laws.test_event_laws import EVENTS
+from tests.laws.mechanisms import EVENTS
 
 DELTA = 1e-5
 # Parallel parts, and the best of several, are accounted for by themselves.

@@ -21,35 +21,16 @@ from dpglm.privacy.events import (
     Laplace,
     LastIterate,
     ObjectivePerturbation,
-    Parallel,
     PoissonSampled,
     ProjectedGaussian,
     Pure,
-    RandomlyRepeated,
     Repeated,
     canonical,
     event_from_dict,
 )
-from dpglm.privacy.selection.repetitions import NegativeBinomial, PoissonNumber
+from tests.laws.mechanisms import EVENTS
 from tests.privacy.pld import PLD
 
-# One row per event: how to make it from a noise multiplier.
-EVENTS = {
-    "gaussian": Gaussian,
-    "laplace": Laplace,
-    "poisson": lambda s: PoissonSampled(0.2, Gaussian(s)),
-    "last iterate": lambda s: LastIterate(s, 0.8, 10),
-    "composed": lambda s: Composed((Gaussian(2.0 * s), PoissonSampled(0.1, Gaussian(s)))),
-    "pure": lambda s: Pure(1.0 / s),
-    "bounded range": lambda s: BoundedRange(1.0 / s),
-    "objective": lambda s: ObjectivePerturbation(s, 0.01),
-    "projected": lambda s: ProjectedGaussian(s, 200),
-    "poisson projected": lambda s: PoissonSampled(0.2, ProjectedGaussian(s, 200)),
-    "best of several": lambda s: RandomlyRepeated((Gaussian(5.0 * s),), NegativeBinomial(0.3)),
-    "best of poisson": lambda s: RandomlyRepeated((Pure(0.3 / s),), PoissonNumber(2.0)),
-    "parallel": lambda s: Parallel((Repeated(Laplace(s), 2), Gaussian(s))),
-    "parallel gaussian": lambda s: Parallel((Repeated(Gaussian(s), 2), LastIterate(s, 0.9, 3))),
-}
 RENYI = RenyiAccountant()
 TIGHT = [GaussianAccountant(), MixtureAccountant(), FourierAccountant(0.05, 20_000)]
 CHECK = PLD()

@@ -21,8 +21,9 @@ from dpglm.preprocessing import Center
 from dpglm.privacy import ApproximateDP
 from dpglm.privacy.noise import NoiseSource, SeededNoise, SystemNoise, additive
 from dpglm.solvers import run
+from tests.laws.mechanisms import CASES
 from tests.laws.test_solver_laws import PROBLEMS, SOLVERS, make_data
-from tests.laws.transcripts import ADDITIVE, listening
+from tests.laws.transcripts import listening
 
 LEAST, MOST_ASKED = 4, 8
 """So many numbers no other release equals by chance; so many releases of a run are compared."""
@@ -42,7 +43,7 @@ def noises(plan, rows, source):
     with listening(most=MOST_ASKED, own_noise=True) as seen:
         run(plan, rows, source)
     drawn = [
-        one.answer - one.exact for one in seen.asked if isinstance(one.declared.mechanism, ADDITIVE)
+        one.answer - one.exact for one in seen.asked if CASES[type(one.declared.mechanism)].way.adds
     ]
     columns = [column for noise in drawn for column in np.atleast_2d(noise.T)]
     # Five digits are enough, and those that values have cut off do not matter.
