@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from decimal import ROUND_CEILING, Context, Decimal
 
-__all__ = ["each", "plain_number", "rounded_up", "times"]
+__all__ = ["each", "named_numbers", "plain_number", "rounded_up", "times"]
 
 
 def rounded_up(value: float, digits: int = 4) -> str:
@@ -37,3 +38,8 @@ def times(count: int, noun: str) -> str:
 def each(count: int) -> str:
     """Say that one thing, or each of several, has something."""
     return "with" if count == 1 else "each with"
+
+
+def named_numbers(values: Mapping[str, float]) -> str:
+    """Write named numbers, such as a charge, on one line."""
+    return ", ".join(f"{name} {value:.6g}" for name, value in values.items())

@@ -23,11 +23,11 @@ __all__ = [
     "Interrupted",
     "guarded",
     "note",
-    "output",
     "plain",
     "print_pairs",
     "print_sections",
     "print_table",
+    "say",
     "when_interrupted",
 ]
 
@@ -78,68 +78,52 @@ def plain(text: str) -> str:
     return _STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
-@final
-class Output:
-    """Where results go; all that is printed is plain."""
-
-    def __init__(self) -> None:
-        self._console = Console(highlight=False, markup=False, soft_wrap=True)
-
-    @property
-    def width(self) -> int:
-        """Characters in a line."""
-        return self._console.width
-
-    def print(self, text: str = "", *, style: str = "") -> None:
-        """Print a line, or several."""
-        self._console.print(Text(plain(text), style=style))
+def say(text: str = "", *, style: str = "") -> None:
+    """Print a result: a line, or several."""
+    _console().print(Text(plain(text), style=style))
 
 
-def output() -> Output:
-    """Return where results go."""
-    return Output()
+def _console() -> Console:
+    return Console(highlight=False, markup=False, soft_wrap=True)
 
 
 def print_sections(sections: Iterable[tuple[str, Sequence[str]]]) -> None:
     """Print headings with their sentences, each sentence with a dash."""
-    console = output()
     for heading, sentences in sections:
-        console.print(heading, style="bold")
+        say(heading, style="bold")
         for sentence in sentences:
-            _print_hanging(console, "  - ", sentence)
-        console.print()
+            _print_hanging("  - ", sentence)
+        say()
 
 
 def print_pairs(heading: str, pairs: Mapping[str, str]) -> None:
     """Print names with their values in two columns."""
-    console = output()
-    console.print(heading, style="bold")
+    say(heading, style="bold")
     width = max(map(len, pairs))
     for name, value in pairs.items():
-        _print_hanging(console, f"  {name:<{width}}  ", value)
+        _print_hanging(f"  {name:<{width}}  ", value)
 
 
 def print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print rows in columns; all but the first are aligned to the right."""
     table = [[" ".join(cell.splitlines()) for cell in row] for row in (header, *rows)]
     widths = [max(len(row[i]) for row in table) for i in range(len(header))]
-    console = output()
     for number, row in enumerate(table):
         first, *rest = (
             f"{cell:<{width}}" if i == 0 else f"{cell:>{width}}"
             for i, (cell, width) in enumerate(zip(row, widths, strict=True))
         )
-        console.print("  " + "  ".join([first, *rest]), style="" if number else "bold")
+        say("  " + "  ".join([first, *rest]), style="" if number else "bold")
 
 
-def _print_hanging(console: Output, lead: str, text: str) -> None:
+def _print_hanging(lead: str, text: str) -> None:
     """Print text with a lead, its further lines indented as far."""
-    width = min(console.width, _WIDEST)
+    width = min(_console().width, _WIDEST)
     blank = " " * len(lead)
     wrapped = textwrap.wrap(
         text, width, initial_indent=lead, subsequent_indent=blank, break_on_hyphens=False
     )
-    console.print("\n".join(wrapped))
+    say("\n".join(wrapped))
 
 
 def note(text: str) -> None:

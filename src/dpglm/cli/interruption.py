@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
+from dpglm._words import named_numbers
+
 if TYPE_CHECKING:
     from dpglm.ledger import LedgerEntry, PrivacyLedger
     from dpglm.solvers.base import Plan, StepInfo
@@ -77,7 +79,8 @@ class FitWatch:
         if not new:
             return [f"Nothing more was spent: the ledger {name} has no new entry."]
         return [
-            f"Spent: entry {entry.number} of the ledger {name}, {_charge(entry)}; it stays."
+            f"Spent: entry {entry.number} of the ledger {name}, {named_numbers(entry.charge)}; it "
+            "stays."
             for entry in new
         ]
 
@@ -101,7 +104,3 @@ class FitWatch:
             f"The same command starts anew{again}. With --checkpoint FILE, one that is "
             "interrupted can go on."
         )
-
-
-def _charge(entry: LedgerEntry) -> str:
-    return ", ".join(f"{name} {value:.6g}" for name, value in entry.charge.items())

@@ -34,7 +34,6 @@ __all__ = [
     "make_estimator",
     "output_folder",
     "read_settings",
-    "total_budget_options",
 ]
 
 if TYPE_CHECKING:
@@ -137,34 +136,14 @@ def _several(*options: Callable[[F], F]) -> Callable[[F], F]:
     return decorate
 
 
-def budget_options(*, epsilon: float | None) -> Callable[[F], F]:
-    """Add --epsilon, --delta, --adjacency; epsilon must be given where it has no default."""
-    return _budget_options(
-        epsilon,
-        "auto",
-        "How much one row may matter. 1 is a usual choice; smaller is more private.",
-        "Probability with which epsilon may not hold. 'auto': far below 1/rows.",
-    )
-
-
-def total_budget_options() -> Callable[[F], F]:
-    """Add --epsilon, --delta, --adjacency for what all fits together may spend."""
-    return _budget_options(
-        None,
-        None,
-        "How much one row may matter, in all fits together.",
-        "Probability with which epsilon may not hold: a number far below 1/rows.",
-    )
-
-
-def _default(value: Any) -> dict[str, Any]:
-    # A default of None would count as given.
-    return {"required": True} if value is None else {"default": value, "show_default": True}
-
-
-def _budget_options(
-    epsilon: float | None, delta: str | None, of_epsilon: str, of_delta: str
+def budget_options(
+    *,
+    epsilon: float | None = None,
+    delta: str | None = "auto",
+    of_epsilon: str = "How much one row may matter. 1 is a usual choice; smaller is more private.",
+    of_delta: str = "Probability with which epsilon may not hold. 'auto': far below 1/rows.",
 ) -> Callable[[F], F]:
+    """Add --epsilon, --delta and --adjacency; what has no default must be given."""
     return _several(
         click.option("--epsilon", type=float, **_default(epsilon), help=of_epsilon),
         click.option(
@@ -182,6 +161,11 @@ def _budget_options(
             help="What is hidden: a row's contribution, its presence, or its content.",
         ),
     )
+
+
+def _default(value: Any) -> dict[str, Any]:
+    # A default of None would count as given.
+    return {"required": True} if value is None else {"default": value, "show_default": True}
 
 
 def estimator_options(default: str | None) -> Callable[[F], F]:

@@ -9,13 +9,14 @@ from typing import Any, Self, final
 from dpglm._codec import Format
 from dpglm._html import card
 from dpglm._json import canonical_json
+from dpglm._words import named_numbers
 from dpglm.exceptions import LedgerError
 from dpglm.ledger.entry import LedgerEntry, LedgerReference, LedgerTerms
 from dpglm.ledger.filters import Charge
 from dpglm.ledger.store import Record, check_chain
 from dpglm.privacy.events import Composed, Event, canonical
 
-__all__ = ["LedgerContents", "numbers_in_words"]
+__all__ = ["LedgerContents"]
 
 # A recomputed price may differ in its last digits between machines and versions.
 _SAME_PRICE = 1e-6
@@ -106,16 +107,16 @@ class LedgerContents:
         left_out = len(self.entries) - len(latest)
         lines = [f"({left_out} before these)"] if left_out else []
         lines += [
-            f"{one.number}. {one.what} ({one.who}, {one.time[:19]}): {numbers_in_words(one.charge)}"
+            f"{one.number}. {one.what} ({one.who}, {one.time[:19]}): {named_numbers(one.charge)}"
             for one in latest
         ]
         return card(
             f"Privacy ledger for {terms.data}",
             [
                 ("budget", terms.filter.budget),
-                ("spent, the end fixed in advance", numbers_in_words(self.spent())),
-                ("spent, whenever one looks", numbers_in_words(self.spent_at_any_time())),
-                ("left", numbers_in_words(self.left())),
+                ("spent, the end fixed in advance", named_numbers(self.spent())),
+                ("spent, whenever one looks", named_numbers(self.spent_at_any_time())),
+                ("left", named_numbers(self.left())),
                 ("relation", terms.adjacency.value),
                 ("entries", len(self.entries)),
             ],
@@ -191,8 +192,3 @@ class LedgerContents:
         if any(self.terms.reference(entry) == reference for entry in self.entries):
             return None
         return f"entry {reference.number} with id {reference.entry} is not here, or was changed"
-
-
-def numbers_in_words(values: Mapping[str, float]) -> str:
-    """Write named numbers, such as a charge, on one line."""
-    return ", ".join(f"{name} {value:.6g}" for name, value in values.items())

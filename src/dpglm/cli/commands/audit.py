@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import typing
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -25,6 +26,7 @@ from dpglm.cli.settings import settings_of
 
 __all__ = ["BUGS", "audit"]
 
+F = TypeVar("F", bound=Callable[..., Any])
 _STEPS = 2
 BUGS = (
     "fixed_seed",
@@ -37,6 +39,12 @@ BUGS = (
     "wrong_relation",
 )
 """The names in ``dpglm.audit.PLANTED``, which would take long to import for a help text."""
+
+
+def _number(option: str, name: str, least: int, default: int, text: str) -> Callable[[F], F]:
+    """Make an option for a parameter of ``dpglm.audit.audit`` that is an integer."""
+    kind = click.IntRange(min=least)
+    return click.option(option, name, type=kind, default=default, show_default=True, help=text)
 
 
 @click.command(
@@ -68,13 +76,7 @@ BUGS = (
     show_default=True,
     help="What the attacker sees: all that the claim pays for, or the model alone.",
 )
-@click.option(
-    "--runs",
-    type=click.IntRange(min=10),
-    default=500,
-    show_default=True,
-    help="Counted runs on each of two data sets. A small epsilon needs thousands.",
-)
+@_number("--runs", "runs", 10, 500, "Counted runs on each data set; a small epsilon needs many.")
 @click.option(
     "--confidence",
     type=click.FloatRange(min=0.0, max=1.0, min_open=True, max_open=True),
@@ -82,25 +84,22 @@ BUGS = (
     show_default=True,
     help="Of all that is said, together.",
 )
-@click.option("--rows", type=click.IntRange(min=2), default=3, show_default=True, help="Rows.")
-@click.option(
-    "--columns", type=click.IntRange(min=1), default=2, show_default=True, help="Features."
-)
-@click.option(
-    "--classes", type=click.IntRange(min=2), default=2, show_default=True, help="Classes."
-)
+@_number("--rows", "n_rows", 2, 3, "Rows.")
+@_number("--columns", "n_features", 1, 2, "Features.")
+@_number("--classes", "n_classes", 2, 2, "Classes.")
 @click.option(
     "--planted-bug",
     type=click.Choice(BUGS),
     help="Have the library make this mistake while it is attacked.",
 )
-@click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Processes.")
+@_number("--jobs", "n_jobs", 1, 1, "Processes.")
 @click.option("--json", "json_file", type=OUTPUT_FILE, help="Where to write the report (JSON).")
 @force_option
 @click.pass_context
 @guarded
 def audit(
     context: click.Context,
+    /,
     estimator: str,
     settings: tuple[str, ...],
     solver: str,
@@ -108,16 +107,10 @@ def audit(
     epsilon: float,
     delta: float | str,
     adjacency: str,
-    release: Any,
-    runs: int,
-    confidence: float,
-    rows: int,
-    columns: int,
-    classes: int,
     planted_bug: str | None,
-    jobs: int,
     json_file: Path | None,
     force: bool,
+    **options: Any,
 ) -> None:
     """Fit a model many times to made-up worst-case rows, and try to tell two data sets apart.
 
@@ -145,17 +138,7 @@ def audit(
     written = [] if json_file is None else [json_file]
     with all_or_none(written, force=force) as drafts:
         with shown():
-            report = attack(
-                made,
-                n_rows=rows,
-                n_features=columns,
-                n_classes=classes,
-                release=release,
-                runs=runs,
-                confidence=confidence,
-                planted_bug=planted_bug,
-                n_jobs=jobs,
-            )
+            report = attack(made, planted_bug=planted_bug, **options)
         for path in written:
             report.to_json(drafts[path])
     print_pairs("Audit", dict(report.lines()))

@@ -15,10 +15,10 @@ from dpglm._progress import stage
 from dpglm._progress_shown import shown
 from dpglm.cli.console import (
     guarded,
-    output,
     print_pairs,
     print_sections,
     print_table,
+    say,
 )
 from dpglm.cli.fitting import fit_with_progress, require_report, write_release
 from dpglm.cli.options import examples, force_option, output_folder
@@ -70,10 +70,9 @@ def demo(epsilon: float, delta: float, out: Path | None, force: bool) -> None:
     require_report()
     folder = out or _FOLDER
     targets = list(_OUT.files(folder))
-    console = output()
     with all_or_none(targets, force=force or out is None) as drafts:
         schema, train, test = _adult()
-        console.print(
+        say(
             f"Adult (census income): {len(train.y)} rows to learn from, {len(test.y)} to test on, "
             f"{len(schema.columns)} columns."
         )
@@ -105,7 +104,7 @@ def demo(epsilon: float, delta: float, out: Path | None, force: bool) -> None:
             },
             figures={_CAPTION: figure},
         )
-    console.print()
+    say()
     print_table(
         ("On the test rows", "accuracy", "AUC"),
         [
@@ -114,7 +113,7 @@ def demo(epsilon: float, delta: float, out: Path | None, force: bool) -> None:
             ("Without privacy (scikit-learn)", *reference.texts),
         ],
     )
-    console.print()
+    say()
     print_sections(
         (heading, sentences)
         for heading, sentences in model.privacy_.sections()
@@ -129,8 +128,8 @@ def demo(epsilon: float, delta: float, out: Path | None, force: bool) -> None:
             _PICTURE: _CAPTION,
         },
     )
-    console.print()
-    console.print(f"Next: dpglm verify {folder / 'certificate.json'}")
+    say()
+    say(f"Next: dpglm verify {folder / 'certificate.json'}")
 
 
 _CAPTION = (

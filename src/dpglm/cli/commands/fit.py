@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,8 +11,8 @@ from dpglm.cli.console import (
     InputError,
     guarded,
     note,
-    output,
     print_sections,
+    say,
     when_interrupted,
 )
 from dpglm.cli.fitting import fit_with_progress, planned, require_report, write_release
@@ -57,7 +57,7 @@ REPORT_FOLDER = output_folder("certificate.json", "report.html")
 @click.argument("data", type=INPUT_DATA)
 @click.option("--target", metavar="COLUMN", help="The column to predict, as the schema names it.")
 @click.option("--schema", "schema_file", type=INPUT_FILE, required=True, help="The public facts.")
-@budget_options(epsilon=None)
+@budget_options()
 @click.option(
     "--public-rows",
     type=click.IntRange(min=1),
@@ -106,9 +106,6 @@ def fit(
     data: Path,
     target: str | None,
     schema_file: Path,
-    epsilon: float,
-    delta: float | str,
-    adjacency: str,
     public_rows: int | None,
     estimator: str | None,
     settings: tuple[str, ...],
@@ -120,6 +117,7 @@ def fit(
     model: Path,
     report: Path | None,
     force: bool,
+    **budget: Any,
 ) -> None:
     """Fit a model to the private table DATA and write what may be published.
 
@@ -150,7 +148,7 @@ def fit(
             f"--target {target}: the target in {schema_file} is {schema.target.name!r}; name that "
             "column, or change the schema"
         )
-    if adjacency == "add_remove" and public_rows is None:
+    if budget["adjacency"] == "add_remove" and public_rows is None:
         raise InputError(
             "--adjacency add_remove keeps the number of rows secret: say roughly how many there "
             "are, from public knowledge, with --public-rows"
@@ -162,9 +160,7 @@ def fit(
     fitted = make_estimator(
         estimator_for(schema.target, estimator),
         settings,
-        epsilon=epsilon,
-        delta=delta,
-        adjacency=adjacency,
+        **budget,
         n_rows=public_rows,
         row_norm=schema.row_norm,
         ledger=account,
@@ -192,7 +188,7 @@ def fit(
     print_sections(fitted.privacy_.sections())
     print_sections(guidance(plan, coefficient_table(fitted)).sections())
     for path in written:
-        output().print(f"Wrote {path}")
+        say(f"Wrote {path}")
     unused = set(rows.columns) - {"", *schema.column_names, schema.target.name}
     if unused:
         note(f"Not in the schema, hence not used: {', '.join(sorted(unused))}")

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from dpglm.cli.console import guarded, output, print_pairs, print_table
+from dpglm._words import named_numbers
+from dpglm.cli.console import guarded, print_pairs, print_table, say
 from dpglm.cli.options import (
     INPUT_FILE,
     INPUT_LEDGER,
     OUTPUT_FILE,
+    budget_options,
     examples,
     force_option,
-    total_budget_options,
 )
 from dpglm.cli.outputs import all_or_none
 
 if TYPE_CHECKING:
-    from dpglm.ledger import LedgerContents, LedgerEntry
+    from dpglm.ledger import LedgerContents
 
 __all__ = ["ledger"]
 
@@ -54,7 +54,11 @@ def ledger() -> None:
 @click.argument("file", type=OUTPUT_FILE)
 @click.option("--data", required=True, metavar="NAME", help="Public name of the data set.")
 @click.option("--fingerprint", metavar="TEXT", help="Public mark of the data set's version.")
-@total_budget_options()
+@budget_options(
+    delta=None,
+    of_epsilon="How much one row may matter, in all fits together.",
+    of_delta="Probability with which epsilon may not hold: a number far below 1/rows.",
+)
 @click.option(
     "--filter",
     "rule",
@@ -91,7 +95,7 @@ def create(
         order=order,
         fingerprint=fingerprint,
     )
-    output().print(f"Wrote {file}")
+    say(f"Wrote {file}")
 
 
 @ledger.command(short_help="Show what was spent.", epilog=examples("dpglm ledger show FILE"))
@@ -103,13 +107,14 @@ def show(file: Path) -> None:
     terms = contents.terms
     budget, rule = terms.filter.budget.to_dict(), terms.filter.to_dict()
     del budget["type"]
+    always = contents.spent_at_any_time()
     print_pairs(
         f"Ledger for {terms.data}",
         {
-            "budget": _numbers(budget),
-            "spent": f"{_numbers(contents.spent())} (the end fixed in advance)",
-            "at any time": f"{_numbers(contents.spent_at_any_time())} (results may choose when)",
-            "left": _numbers(contents.left()),
+            "budget": named_numbers(budget),
+            "spent": f"{named_numbers(contents.spent())} (the end fixed in advance)",
+            "at any time": f"{named_numbers(always)} (results may choose when)",
+            "left": named_numbers(contents.left()),
             "relation": terms.adjacency.value,
             "filter": f"{rule['type']}, order {rule['order']}" if "order" in rule else rule["type"],
             "fingerprint": terms.fingerprint or "-",
@@ -117,7 +122,7 @@ def show(file: Path) -> None:
             "id": terms.id,
         },
     )
-    output().print()
+    say()
     print_table(
         ("what", "number", "label", "who", "when", "charge"),
         (
@@ -127,7 +132,7 @@ def show(file: Path) -> None:
                 entry.label or "-",
                 entry.who,
                 entry.time[:19],
-                _numbers(entry.charge),
+                named_numbers(entry.charge),
             )
             for entry in contents.entries
         ),
@@ -152,7 +157,7 @@ def export(file: Path, target: Path, force: bool) -> None:
 
     with all_or_none([target], force=force) as drafts:
         write_json(drafts[target], _contents(file).to_dict())
-    output().print(f"Wrote {target}")
+    say(f"Wrote {target}")
 
 
 @ledger.command(
@@ -195,17 +200,15 @@ def verify(context: click.Context, file: Path, certificates: tuple[Path, ...]) -
     except LedgerError as error:
         contents, problems = None, (str(error),)
     for problem in problems:
-        output().print(f"WRONG: {problem}")
+        say(f"WRONG: {problem}")
     if contents is not None and not problems:
-        output().print(
-            f"The ledger for {contents.terms.data} is whole: {_counted(contents.entries)}, "
-            f"{_numbers(contents.spent())} spent."
+        count = len(contents.entries)
+        entries = "1 entry" if count == 1 else f"{count} entries"
+        say(
+            f"The ledger for {contents.terms.data} is whole: {entries}, "
+            f"{named_numbers(contents.spent())} spent."
         )
     context.exit(1 if problems else 0)
-
-
-def _counted(entries: Sequence[LedgerEntry]) -> str:
-    return "1 entry" if len(entries) == 1 else f"{len(entries)} entries"
 
 
 def _contents(path: Path) -> LedgerContents:
@@ -222,7 +225,3 @@ def _contents(path: Path) -> LedgerContents:
         return PrivacyLedger(path).contents()
     except ValueError as error:
         raise LedgerError(f"{path}: {error}") from error
-
-
-def _numbers(values: Mapping[str, float]) -> str:
-    return ", ".join(f"{name} {value:.6g}" for name, value in values.items())

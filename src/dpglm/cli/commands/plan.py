@@ -13,9 +13,9 @@ from dpglm._progress_shown import shown
 from dpglm.cli.console import (
     InputError,
     guarded,
-    output,
     print_pairs,
     print_sections,
+    say,
 )
 from dpglm.cli.fitting import planned
 from dpglm.cli.options import (
@@ -70,13 +70,11 @@ def plan(
     schema_file: Path | None,
     columns: int | None,
     classes: int | None,
-    epsilon: float,
-    delta: float | str,
-    adjacency: str,
     estimator: str | None,
     settings: tuple[str, ...],
     plot: Path | None,
     force: bool,
+    **budget: Any,
 ) -> None:
     """Say what a fit would release, what it would cost and what to expect, without any data.
 
@@ -90,16 +88,8 @@ def plan(
         if schema_file is None
         else _from_schema(Schema.from_json(schema_file), columns, classes, estimator)
     )
-    public_rows = rows if adjacency == "add_remove" else None
-    made = make_estimator(
-        name,
-        settings,
-        epsilon=epsilon,
-        delta=delta,
-        adjacency=adjacency,
-        n_rows=public_rows,
-        **parameters,
-    )
+    public_rows = rows if budget["adjacency"] == "add_remove" else None
+    made = make_estimator(name, settings, n_rows=public_rows, **budget, **parameters)
     with shown():
         decided = planned(made, rows, n_features, n_classes)
     with all_or_none([] if plot is None else [plot], force=force) as drafts:
@@ -154,7 +144,7 @@ def _tell(plan: Plan, estimator: str) -> None:
             ),
         },
     )
-    output().print()
+    say()
     print_sections([*guidance(plan).sections(), ("What no certificate can know", (SCOPE,))])
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dpglm.cli.console import guarded, output, print_table
+from dpglm.cli.console import guarded, print_table, say
 from dpglm.cli.options import INPUT_FILE, examples
 
 if TYPE_CHECKING:
@@ -45,10 +45,10 @@ def verify(context: click.Context, certificate: Path) -> None:
     claim, problems = _read(certificate)
     found = check(claim)
     for problem in problems:
-        output().print(f"THE MODEL IS NOT THE ONE OF THE CERTIFICATE: {problem}")
-    output().print(found.summary())
+        say(f"THE MODEL IS NOT THE ONE OF THE CERTIFICATE: {problem}")
+    say(found.summary())
     if found.ok:
-        output().print()
+        say()
         _print_spending(claim)
     undecided = found.too_costly is not None and len(found.findings) == 1
     context.exit(0 if found.ok and not problems else 2 if undecided and not problems else 1)
