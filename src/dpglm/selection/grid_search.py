@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import final
 
@@ -113,8 +113,10 @@ class NormGridSearch(Solver):
         sizes = part_sizes(data.n_rows, 1, self.choice_fraction, adjacency)
         training_data = dataclasses.replace(data, n_rows=sizes[0])
         bounds = default_bounds(problem.loss, data) if self.bounds is None else self.bounds
-        full = self.solver.plan(problem, budget, training_data, adjacency)
-        gaussian = GaussianAccountant().supports(full.event, adjacency)
+        gaussian = all(
+            GaussianAccountant().supports(one.plan.event, adjacency)
+            for one in self._trainings(problem, bounds, budget, training_data, adjacency)
+        )
         choice = LeastLossByNorm(
             self._loss_bounds(problem.loss, data, bounds),
             largest_at_zero(problem.loss, data),
@@ -127,7 +129,7 @@ class NormGridSearch(Solver):
                 title="private grid search over the norm of the coefficients",
                 data=data,
                 adjacency=adjacency,
-                trainings=self._trainings(problem, bounds, shared, training_data, adjacency),
+                trainings=tuple(self._trainings(problem, bounds, shared, training_data, adjacency)),
                 part_sizes=sizes,
                 choice=choice,
             )
@@ -142,12 +144,11 @@ class NormGridSearch(Solver):
         budget: PrivacyBudget,
         data: DataSpec,
         adjacency: Adjacency,
-    ) -> tuple[Training, ...]:
-        problems = [dataclasses.replace(problem, constraint=L2Ball(bound)) for bound in bounds]
-        return tuple(
-            Training(f"candidate {number}", 0, self.solver.plan(one, budget, data, adjacency))
-            for number, one in enumerate(problems, start=1)
-        )
+    ) -> Iterator[Training]:
+        for number, bound in enumerate(bounds, start=1):
+            one = dataclasses.replace(problem, constraint=L2Ball(bound))
+            plan = self.solver.plan(one, budget, data, adjacency)
+            yield Training(f"candidate {number}", 0, plan)
 
     def _loss_bounds(
         self, loss: Loss, data: DataSpec, bounds: Sequence[float]

@@ -80,8 +80,8 @@ class JohnsonLindenstrauss(Solver):
         ``gradient_descent``.
     embedding : Embedding, default=SparseEmbedding()
         Law of ``Phi``.
-    gradient_descent : NoisyGD, default=NoisyGD()
-        What runs on the embedded rows.
+    gradient_descent : Solver, default=NoisyGD()
+        What runs on the embedded rows: ``NoisyGD`` or one of the settings in ``dpglm.papers``.
 
     Notes
     -----
@@ -110,11 +110,13 @@ class JohnsonLindenstrauss(Solver):
 
     dimension: int | None = None
     embedding: Embedding = field(default_factory=SparseEmbedding)
-    gradient_descent: NoisyGD = field(default_factory=NoisyGD)
+    gradient_descent: Solver = field(default_factory=NoisyGD)
 
     def __post_init__(self) -> None:
         if self.dimension is not None:
             check_integer("dimension", self.dimension, least=1)
+        if not isinstance(self.gradient_descent, Solver):
+            raise ValueError(f"gradient_descent must be a Solver, got {self.gradient_descent!r}")
 
     def plan(
         self,
