@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 from scipy.special import ndtr, ndtri
 
@@ -57,15 +57,7 @@ class Claim:
     def of(cls, plan: Plan) -> Claim:
         """Read off a plan what its certificate will claim.
 
-        Parameters
-        ----------
-        plan : Plan
-            Of any solver.
-
-        Returns
-        -------
-        Claim
-            Epsilon at the budget's delta; at ``default_delta`` for budgets without one.
+        Epsilon is at the budget's delta; at ``default_delta`` for budgets without one.
         """
         accountant = accountant_for(plan.event, plan.adjacency)
         stated = plan.budget.to_dict()
@@ -102,7 +94,3 @@ class Claim:
     def epsilon_of_mu(self, mu: float) -> float:
         """Return the epsilon at ``delta`` of a mechanism that is mu-GDP and no better."""
         return gdp.epsilon(self.delta, mu)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        return {**vars(self), "profile": [list(pair) for pair in self.profile]}

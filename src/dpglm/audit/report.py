@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 from dataclasses import dataclass
 from typing import Any, final
 
+from dpglm._codec import Text, encode
 from dpglm._html import card
 from dpglm.audit.claims import Claim
 from dpglm.ledger.files import write_text
@@ -68,7 +68,7 @@ class AuditReport:
     in them.
     """
 
-    target: str
+    target: Text
     claim: Claim
     release: str
     method: str
@@ -140,25 +140,11 @@ class AuditReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values; ``epsilon_of_mu`` where the claim is Gaussian."""
-        fields = {one.name: getattr(self, one.name) for one in dataclasses.fields(self)}
         of_mu = None if self.claim.mu is None else self.epsilon_of_mu
-        return {**fields, "claim": self.claim.to_dict(), "epsilon_of_mu": of_mu}
+        return {**encode(self), "epsilon_of_mu": of_mu}
 
     def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
-        """Return the report as JSON, and write it to a file if one is named.
-
-        Parameters
-        ----------
-        path : path-like, optional
-            Where to.
-
-        Raises
-        ------
-        ValueError
-            If a budget ledger is there.
-        OSError
-            If the file cannot be written.
-        """
+        """Return the report as JSON, and write it to a file if one is named."""
         text = json.dumps(self.to_dict(), indent=2) + "\n"
         if path is not None:
             write_text(path, text)

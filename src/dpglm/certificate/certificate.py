@@ -170,18 +170,9 @@ class Certificate:
     def rebuild(self) -> Plan:
         """Make the plan anew, with all that making one checks: its cost most of all.
 
-        Returns
-        -------
-        Plan
-            Whose ``document`` is ``plan``.
-
-        Raises
-        ------
-        ValueError
-            If there is no such plan. Classes from outside this library must have been imported.
-        TooCostlyError
-            If it is made of more than 500 plans, or a million values, whose making would take more
-            than some minutes.
+        A ValueError says why there is no such plan; classes from outside this library must have
+        been imported. A TooCostlyError refuses more than 500 plans or a million values, which would
+        take minutes.
         """
         return self._plan
 
@@ -195,21 +186,15 @@ class Certificate:
         return next((fact for fact in self.public_facts if fact.name == name), None)
 
     def caveats(self) -> tuple[str, ...]:
-        """Say what makes the claim less than it seems; empty if no rule of ``CAUTIONS`` applies.
+        """Say what weakens the claim; empty if no rule of ``CAUTIONS`` applies.
 
-        The rules, with their reasons: seeded noise, facts taken from the data, an epsilon above
-        10, a delta of at least 1/n or 0.01.
+        The rules, with their reasons: seeded noise, facts taken from the data, an epsilon above 10,
+        a delta of at least 1/n or 0.01.
         """
         return cautions(self)
 
     def spending(self) -> tuple[Spending, ...]:
-        """Say what each stage of the fit spent: see ``dpglm.report.Spending``.
-
-        Raises
-        ------
-        ValueError
-            If what is recorded does not fit together.
-        """
+        """Say what each stage of the fit spent; a ValueError if the record contradicts itself."""
         return spending(self)
 
     def sections(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
@@ -242,22 +227,9 @@ class Certificate:
 
     @staticmethod
     def from_dict(document: Mapping[str, Any]) -> Certificate:
-        """Read back what ``to_dict`` returned.
+        """Read back what ``to_dict`` returned; a ValueError names the key or value that is wrong.
 
-        Parameters
-        ----------
-        document : mapping
-            With exactly the keys that ``to_dict`` writes.
-
-        Returns
-        -------
-        Certificate
-
-        Raises
-        ------
-        ValueError
-            If a key is missing or unknown, or a value is not of its kind. Whether the values
-            belong together is for ``dpglm.certificate.verify`` to say.
+        Whether the values belong together is for ``dpglm.certificate.verify`` to say.
         """
         return FORMAT.read(document)
 
@@ -267,13 +239,7 @@ class Certificate:
 
     @staticmethod
     def from_json(path: str | os.PathLike[str]) -> Certificate:
-        """Read a certificate that ``to_json`` wrote.
-
-        Raises
-        ------
-        ValueError
-            If the file is not a certificate, or a value in it is not of its kind.
-        """
+        """Read a certificate that ``to_json`` wrote; a ValueError names file and field."""
         with in_file(path):
             return FORMAT.read(load(path))
 

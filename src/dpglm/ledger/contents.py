@@ -60,13 +60,7 @@ class LedgerContents:
 
     @classmethod
     def from_records(cls, records: Sequence[Record]) -> Self:
-        """Read records, the terms first.
-
-        Raises
-        ------
-        LedgerError
-            If they are no ledger.
-        """
+        """Read records, the terms first; a LedgerError if they are no ledger."""
         if not records:
             raise LedgerError("a ledger must have a first record, got none")
         terms = LedgerTerms.from_record(records[0])
@@ -130,13 +124,7 @@ class LedgerContents:
 
     @classmethod
     def from_dict(cls, document: Any) -> Self:
-        """Read back what ``to_dict`` returned.
-
-        Raises
-        ------
-        LedgerError
-            If it is no export of a ledger, or was changed.
-        """
+        """Read back what ``to_dict`` returned; a LedgerError if it was changed, or is no export."""
         try:
             listed = _FORMAT.read(document).records
             records = [Record(canonical_json(one.record), one.digest) for one in listed]
@@ -146,18 +134,7 @@ class LedgerContents:
         return cls.from_records(records)
 
     def problems(self, references: Iterable[LedgerReference] = ()) -> tuple[str, ...]:
-        """Recompute everything.
-
-        Parameters
-        ----------
-        references : iterable of LedgerReference
-            Those of certificates: their entries must be in the ledger.
-
-        Returns
-        -------
-        tuple of str
-            What is wrong; empty if nothing is.
-        """
+        """Recompute everything; return what is wrong, and which references have no entry here."""
         found: list[str | None] = []
         for number, entry in enumerate(self.entries, start=1):
             if entry.number != number:

@@ -59,13 +59,7 @@ class LedgerTerms:
         return LedgerReference(self.data, self.id, entry.number, entry.id, entry.digest)
 
     def check_charges(self, charges: Iterable[Mapping[str, float]]) -> None:
-        """Check that charges are in the quantities that the filter adds up.
-
-        Raises
-        ------
-        LedgerError
-            If one is not.
-        """
+        """Check that charges are in the quantities that the filter adds up; else a LedgerError."""
         quantities = set(self.filter.left([]))
         for place, charge in enumerate(charges, start=1):
             if set(charge) != quantities:
@@ -75,13 +69,7 @@ class LedgerTerms:
 
     @staticmethod
     def from_record(record: Record) -> LedgerTerms:
-        """Read back the ledger's first record.
-
-        Raises
-        ------
-        LedgerError
-            If it is not that of a ledger.
-        """
+        """Read back the ledger's first record; a LedgerError if it is not one."""
         try:
             return _TERMS.read(record.document)
         except ValueError as error:
@@ -144,13 +132,7 @@ class LedgerEntry:
 
     @classmethod
     def from_record(cls, record: Record) -> Self:
-        """Read back a record.
-
-        Raises
-        ------
-        LedgerError
-            If it is not that of an entry.
-        """
+        """Read back a record; a LedgerError if it is not that of an entry."""
         fields = record.document
         try:
             if "digest" in fields:

@@ -163,14 +163,7 @@ class PrivacyLedger:
     def terms(self) -> LedgerTerms:
         """Read what was fixed when the ledger was made.
 
-        Returns
-        -------
-        LedgerTerms
-
-        Raises
-        ------
-        LedgerError
-            If the file is no ledger, or is that of another data set.
+        A LedgerError says that the file is no ledger, or that of another data set.
         """
         with read_only(Path(self.path)) as connection:
             terms = LedgerTerms.from_record(read_first(connection))
@@ -186,14 +179,7 @@ class PrivacyLedger:
     def contents(self) -> LedgerContents:
         """Read everything, at one moment.
 
-        Returns
-        -------
-        LedgerContents
-
-        Raises
-        ------
-        LedgerError
-            If the file is no ledger, or a record was changed or is missing.
+        A LedgerError says that the file is no ledger, or that a record was changed or is missing.
         """
         with read_only(Path(self.path)) as connection:
             return LedgerContents.from_records(read(connection))
@@ -298,18 +284,7 @@ class PrivacyLedger:
         return self.contents().to_dict()
 
     def verify(self, references: Iterable[LedgerReference] = ()) -> tuple[str, ...]:
-        """Recompute everything.
-
-        Parameters
-        ----------
-        references : iterable of LedgerReference
-            Those of certificates: their entries must be in the ledger.
-
-        Returns
-        -------
-        tuple of str
-            What is wrong; empty if nothing is.
-        """
+        """Recompute everything; return what is wrong, and which references have no entry here."""
         try:
             return self.contents().problems(references)
         except LedgerError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -67,17 +67,7 @@ class ExpectedCurve:
     remarks: tuple[str, ...]
 
     def figure(self) -> Any:
-        """Draw the curve.
-
-        Returns
-        -------
-        matplotlib.figure.Figure
-
-        Raises
-        ------
-        ImportError
-            If Matplotlib is not installed (``pip install 'dpglm[plot]'``).
-        """
+        """Draw the curve as a Matplotlib figure (``pip install 'dpglm[plot]'``)."""
         from dpglm.report.plots import accuracy_against_epsilon
 
         fits = self.scores.shape[1]
@@ -101,7 +91,6 @@ def expected_curve(
     solver: Solver | None = None,
     n_runs: int = 3,
     random_state: int | None = None,
-    progress: Callable[[], None] | None = None,
 ) -> ExpectedCurve:
     """Fit a plan's problem to generated rows of its shape, at several epsilons.
 
@@ -117,8 +106,6 @@ def expected_curve(
         Fits for each epsilon, at least 1.
     random_state : int, optional
         Seed of rows and noise; by default others each time.
-    progress : callable, optional
-        Called after each of the ``len(epsilons) * n_runs + 1`` fits.
 
     Returns
     -------
@@ -170,8 +157,6 @@ def expected_curve(
         fit = solver.plan(plan.problem, budget, data, plan.adjacency)
         w = run(fit, rows, SeededNoise(int(rng.integers(2**63)))).w
         advance(1)
-        if progress is not None:
-            progress()
         return made.score(w)
 
     solver = Auto() if solver is None else solver

@@ -100,13 +100,7 @@ class LinearModel:
 
     @property
     def link(self) -> Link | None:
-        """The link of the loss: what turns linear scores into means or probabilities.
-
-        Raises
-        ------
-        ValueError
-            If nobody has imported the loss.
-        """
+        """The link of the loss: what turns linear scores into means or probabilities."""
         return self.certificate.problem.loss.link
 
     @property
@@ -120,63 +114,17 @@ class LinearModel:
         return isinstance(self.link, ClassLink)
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
-        """Predict the linear scores of a classifier.
-
-        Parameters
-        ----------
-        X : table or matrix
-            See the class.
-
-        Returns
-        -------
-        ndarray of shape (n,) for two classes, (n, n_classes) for more
-
-        Raises
-        ------
-        ValueError
-            If the model is a regressor, or ``X`` does not match it.
-        """
+        """Predict a classifier's linear scores, of shape (n,) for two classes, else (n, n_classes)."""
         if self.classes_ is None:
             raise ValueError(f"{self.estimator} is a regressor: it has predict only")
         return self._predicted(X, scores)
 
     def predict_proba(self, X: Any) -> NDArray[Any]:
-        """Predict class probabilities.
-
-        Parameters
-        ----------
-        X : table or matrix
-            See the class.
-
-        Returns
-        -------
-        ndarray of shape (n, n_classes)
-
-        Raises
-        ------
-        ValueError
-            If the model gives none, or ``X`` does not match it.
-        """
+        """Predict class probabilities, of shape (n, n_classes), where the loss models them."""
         return self._predicted(X, self._class_link().probabilities)
 
     def predict_log_proba(self, X: Any) -> NDArray[Any]:
-        """Predict logarithms of class probabilities.
-
-        Parameters
-        ----------
-        X : table or matrix
-            See the class.
-
-        Returns
-        -------
-        ndarray of shape (n, n_classes)
-            Finite where probabilities underflow to 0.
-
-        Raises
-        ------
-        ValueError
-            If the model gives none, or ``X`` does not match it.
-        """
+        """Predict logarithms of class probabilities, finite where the latter underflow to 0."""
         return self._predicted(X, self._class_link().log_probabilities)
 
     def _class_link(self) -> ClassLink:
@@ -185,22 +133,7 @@ class LinearModel:
         return self.link
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Predict labels, or means of the target.
-
-        Parameters
-        ----------
-        X : table or matrix
-            See the class.
-
-        Returns
-        -------
-        ndarray of shape (n,)
-
-        Raises
-        ------
-        ValueError
-            If ``X`` does not match the model.
-        """
+        """Predict labels, or means of the target, of shape (n,)."""
         if self.classes_ is not None:
             return self._predicted(X, ClassLabels(self.classes_))
         if self.link is None:
