@@ -12,7 +12,7 @@ __all__ = ["all_or_nothing"]
 E = TypeVar("E")
 P = ParamSpec("P")
 
-# Not settings but things that a fit uses: copies would hear, spend and draw apart from them.
+# Resources, not settings: a fit must use these objects, not copies.
 _LIVE = frozenset({"callback", "ledger", "random_state"})
 
 

@@ -1,4 +1,4 @@
-"""How far long work has come: stages with a name and two public counts, told to whoever listens."""
+"""Progress of long work: named stages with two public counts, reported to a listener."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ Listener: TypeAlias = Callable[[Stage], None]
 @final
 @dataclass
 class _Telling:
-    """Somebody who listens, and the stages that are open."""
+    """A listener, and the open stages."""
 
     listener: Listener
     open: list[object] = field(default_factory=list)
     failed: bool = False
 
     def tell(self, one: Stage) -> None:
-        """Tell, unless that has failed: what shows progress must not end what was paid for."""
+        """Call the listener, unless it has failed: showing progress must not end a paid run."""
         if self.failed:
             return
         self.failed = True
@@ -133,4 +133,4 @@ def tenths(
 
 
 def _ignore(by: int) -> None:
-    """Nobody listens."""
+    """Report nothing."""

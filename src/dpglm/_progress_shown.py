@@ -1,4 +1,4 @@
-"""Progress for whoever watches: a bar in a terminal, one in a notebook, or lines in a log."""
+"""Progress shown as bars in a terminal or a notebook, or as lines in a log."""
 
 from __future__ import annotations
 

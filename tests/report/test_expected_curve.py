@@ -187,7 +187,7 @@ class TestSize:
 
 
 def test_the_rule_of_thumb_agrees_with_the_curve():
-    """The verdicts' shares of what can be had, on a shape of moderate size."""
+    """The verdicts' shares of what is possible, on a shape of moderate size."""
     for epsilon, least, most in ((0.02, -0.3, 0.35), (0.4, 0.45, 1.0), (5.0, 0.75, 1.05)):
         plan = LogisticRegression(row_norm=1.0, delta=1e-6, epsilon=epsilon).plan(1500, 30)
         curve = expected_curve(plan, [epsilon], n_runs=6, random_state=3)

@@ -126,7 +126,7 @@ def error_bounds(guesses: ArrayLike, guesses_other: ArrayLike, confidence: float
     Returns
     -------
     ErrorBounds
-        Each bound has half of what the confidence leaves (Bonferroni).
+        Each bound has half of the error probability (Bonferroni).
 
     Notes
     -----

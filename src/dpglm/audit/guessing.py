@@ -19,7 +19,7 @@ Worth = Callable[[ErrorBounds], float]
 _THRESHOLDS = 25
 _CLEARLY = 1.25
 _SHARES = (0.8, 0.2)
-"""Of what the confidence leaves, for the two thresholds: the first decides as a rule."""
+"""Shares of the error probability for the two thresholds; the first usually decides."""
 
 
 @final

@@ -176,7 +176,7 @@ def _permute_and_flip(declared: Any, value: Any) -> Law:
     return flip_law(value, declared.sensitivity, declared.mechanism.epsilon)
 
 
-# The law of what each mechanism draws; of others nothing is known.
+# The law of each mechanism; those of others are unknown.
 _LAWS: Mapping[type[Mechanism[Any, Any]], Callable[[AnyRelease, Any], Law]] = MappingProxyType(
     {
         ExponentialMechanism: _exponential,

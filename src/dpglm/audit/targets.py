@@ -63,7 +63,7 @@ def captured(estimator: BaseEstimator, table: Table) -> tuple[Plan, Rows]:
     scaled and clipped.
     """
     with warnings.catch_warnings():
-        # The rows are made up; what a plan reads off them is for the caller to find out.
+        # The rows are synthetic; the caller checks what a plan reads off them.
         warnings.simplefilter("ignore", LowSignalWarning)
         warnings.simplefilter("ignore", PublicInformationWarning)
         try:

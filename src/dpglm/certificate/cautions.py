@@ -1,4 +1,4 @@
-"""What makes a claim less than it seems: rules about certificates, each with its reason."""
+"""What weakens a claim: rules about certificates, each with its reason."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 LARGEST_EPSILON = 10.0
-"""Above it an epsilon protects hardly anything."""
+"""Above it, epsilon protects hardly anything."""
 
 _LARGEST_DELTA = 0.01
 # So that 1/n is at least 1/n however it was rounded.
@@ -33,7 +33,7 @@ SCOPE = (
     "learned from the same rows (a scaler, an imputer, a choice of columns, another fit), that is "
     "not covered, and no certificate can know of it."
 )
-"""What holds of every certificate, however good it is."""
+"""What no certificate can know."""
 
 
 @final
@@ -56,14 +56,14 @@ def cautions(certificate: Certificate) -> tuple[str, ...]:
 
 
 def weak_epsilon(epsilon: float) -> str | None:
-    """Say that an epsilon protects hardly anything, if it does."""
+    """Return the caution about a large epsilon, or None."""
     if epsilon <= LARGEST_EPSILON:
         return None
     return f"epsilon {rounded_up(epsilon)} protects hardly anything; 1 is a usual choice."
 
 
 def weak_delta(delta: float, n_rows: int | None) -> str | None:
-    """Say that a delta allows to publish rows, if it does; ``n_rows`` is public."""
+    """Return the caution about a delta that allows publishing rows, or None."""
     # A quotient, as a file may hold a number of rows that is no float.
     if n_rows is not None and delta > 0.0 and n_rows >= _ALMOST / delta:
         return (
@@ -112,7 +112,7 @@ def _weak(sentence: str | None) -> str | None:
 
 
 def _rows(certificate: Certificate) -> Iterator[int]:
-    """Find the public number of rows; a fact may say anything in its place."""
+    """List what the plan and the public facts give as the number of rows."""
     found = [fact.value for fact in certificate.public_facts if fact.name == "n_rows"]
     yield certificate.data.n_rows
     yield from (value for value in found if type(value) is int and value > 0)
@@ -121,7 +121,7 @@ def _rows(certificate: Certificate) -> Iterator[int]:
 CAUTIONS = (
     Caution(
         "seeded noise",
-        "Noise that can be computed can be subtracted: the guarantee is about random bits that "
+        "Noise that can be computed can be subtracted: the guarantee rests on random bits that "
         "nobody knows (Garfinkel and Leclerc, 'Randomness concerns when deploying differential "
         "privacy', WPES 2020).",
         _seeded,
@@ -150,4 +150,4 @@ CAUTIONS = (
         _weak_delta,
     ),
 )
-"""The rules, in the order in which they are said."""
+"""The rules, in the order of their sentences."""

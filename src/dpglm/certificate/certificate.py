@@ -61,30 +61,30 @@ _LIBRARIES = ("dpglm", "numpy", "scikit-learn", "scipy")
 @final
 @dataclass(frozen=True)
 class Certificate:
-    """What a fit released, what that costs, and what was taken for granted.
+    """What a fit released, what that costs, and what was treated as public.
 
     Parameters
     ----------
     estimator, loss : str
         What was fitted.
     plan : mapping
-        The plan that was executed, as JSON (``Plan.document``): ``rebuild`` makes it anew. Who does
-        not know its classes can read it all the same.
+        The plan that was executed, as JSON (``Plan.document``): ``rebuild`` makes it anew. It is
+        readable without its classes.
     epsilon, delta : float
         What ``event`` costs under the plan's relation: epsilon at that delta.
     event : Event
         What was accounted for.
     mechanisms : Event
-        What really happened, as the run recorded it; ``event`` costs at least as much as the
+        What the run released, as it recorded it; ``event`` costs at least as much as the
         published part of it.
     accountant, accountant_version : str
         What computed epsilon.
     noise_source : str
         Where the noise came from.
     noise_is_private : bool
-        Whether nobody can reproduce the noise.
+        Whether the noise cannot be reproduced.
     releases : tuple of Release
-        Each kind of thing that left, with the bound on what one row contributes and the noise.
+        Each kind of release, with the bound on the contribution of one row and the noise.
     noise_scales : tuple of float
         Scale of the noise in each of these, as it was drawn.
     public_facts : tuple of PublicFact
@@ -99,9 +99,9 @@ class Certificate:
     Notes
     -----
     Privacy: a certificate contains nothing that was computed from private rows, except facts
-    whose provenance is ``"from the data"``, so it may be published with the model. It is no
-    proof against somebody who makes one up consistently; ``dpglm.certificate.verify`` finds claims
-    that do not follow from what is recorded.
+    whose provenance is ``"from the data"``, so it may be published with the model. A consistent
+    forgery cannot be told from it; ``dpglm.certificate.verify`` finds claims that do not follow
+    from what is recorded.
     """
 
     estimator: str
@@ -129,7 +129,7 @@ class Certificate:
         object.__setattr__(self, "noise_scales", tuple(self.noise_scales))
         object.__setattr__(self, "public_facts", tuple(self.public_facts))
         object.__setattr__(self, "versions", dict(self.versions))
-        # What anybody must be able to read raises here.
+        # Invalid facts raise here.
         _ = self.adjacency, self.budget, self.data
 
     @functools.cached_property
@@ -149,7 +149,7 @@ class Certificate:
 
     @functools.cached_property
     def problem(self) -> Problem:
-        """What was minimised; ValueError if nobody has imported it."""
+        """What was minimised; a ValueError if its classes have not been imported."""
         return self._planned("problem", Problem)
 
     def _planned(self, name: str, kind: type[T]) -> T:
@@ -168,7 +168,7 @@ class Certificate:
             return Plan.from_document(self.plan)
 
     def rebuild(self) -> Plan:
-        """Make the plan anew, with all that making one checks: its cost most of all.
+        """Make the plan anew, which checks everything that planning checks, its cost above all.
 
         A ValueError says why there is no such plan; classes from outside this library must have
         been imported. A TooCostlyError refuses more than 500 plans or a million values, which would
@@ -178,7 +178,7 @@ class Certificate:
 
     @property
     def is_private(self) -> bool:
-        """Whether the claim holds: False if somebody can reproduce the noise."""
+        """Whether the claim holds: False if the noise can be reproduced."""
         return self.noise_is_private
 
     def fact(self, name: str) -> PublicFact | None:

@@ -1,4 +1,4 @@
-"""Who spent what: what each stage of a fit released, and what that costs by itself."""
+"""What each stage of a fit released, and what that costs by itself."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Spending:
     stage : str
         Name of the stage, with its part of the rows where these were divided.
     releases : tuple of Release
-        What it released; empty for a stage that asked the rows nothing.
+        What it released; empty for a stage without releases.
     epsilon : float
         What that costs by itself, at the delta of the whole fit.
     mu : float or None
@@ -80,7 +80,7 @@ def spending(certificate: Certificate) -> tuple[Spending, ...]:
         found = [
             _costing(one, _epsilon(one.event, adjacency, delta), certificate) for one in stages
         ]
-    # Of parts one counts, of tries the dearest: squares add up to nothing there.
+    # A row pays in one part only, and of tries the costliest counts: squares do not add up.
     apart = len(stages) > 1 and isinstance(canonical(plan.event), Parallel | RandomlyRepeated)
     if apart or any(one.mu is None for one in found):
         return tuple(found)

@@ -50,7 +50,7 @@ class InputError(click.ClickException):
 
 @final
 class Interrupted(click.ClickException):
-    """Somebody pressed Ctrl-C; ends the program as shells expect."""
+    """The user pressed Ctrl-C; ends the program as shells expect."""
 
     exit_code = 130
 
@@ -61,7 +61,7 @@ class Interrupted(click.ClickException):
 
 @final
 class Defect(click.ClickException):
-    """Something that must not happen; shown in full, with an exit code that claims nothing."""
+    """An unexpected exception; shown in full, with an exit code that is no verdict."""
 
     exit_code = 2
 
@@ -162,7 +162,7 @@ def guarded(command: Callable[P, R]) -> Callable[P, R]:
             except (click.ClickException, click.Abort, click.exceptions.Exit):
                 raise
             except (BrokenPipeError, SystemExit):
-                # Nobody reads on (rich says so by SystemExit): this is no verdict either.
+                # The reader of a pipe has gone (rich raises SystemExit): this is no verdict either.
                 raise SystemExit(2) from None
             except MemoryError as error:
                 raise InputError(f"not enough memory {error}".rstrip()) from error

@@ -61,7 +61,7 @@ class FitWatch:
 
     def _progress(self, plan: Plan) -> str:
         releases = sum(release.count for release in plan.method.releases)
-        # One that nobody has heard of yet may be in the checkpoint.
+        # The checkpoint may hold one more.
         taken = f"after at least {self._steps} of" if self._steps else "in a fit of"
         return (
             f"Interrupted {taken} {plan.n_steps} steps, which make {releases} releases together. "

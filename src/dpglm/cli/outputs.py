@@ -44,7 +44,7 @@ def all_or_none(targets: Sequence[Path], *, force: bool) -> Iterator[Mapping[Pat
             shutil.rmtree(stage, ignore_errors=True)
         if not published:
             for folder in reversed(made):
-                # Somebody else may have put something there meanwhile.
+                # It may have been filled by another program meanwhile.
                 with contextlib.suppress(OSError):
                     folder.rmdir()
 

@@ -25,16 +25,16 @@ _VERDICTS = (
     (2.0, "Noise will drown nearly everything: do not fit with these numbers."),
     (
         10.0,
-        "Expect a rough pattern that changes from fit to fit: a third of what can be had or so.",
+        "Expect a rough pattern that changes from fit to fit: about a third of what is possible.",
     ),
-    (30.0, "Expect a useful but clearly weaker model: half to nine tenths of what can be had."),
-    (100.0, "Expect a good model: three quarters or more of what can be had without privacy."),
+    (30.0, "Expect a useful but clearly weaker model: half to nine tenths of what is possible."),
+    (100.0, "Expect a good model: three quarters or more of what is possible without privacy."),
     (math.inf, "Expect a model close to the one without privacy."),
 )
 _HOPELESS, _GOOD = 2.0, 30.0
-# Real targets need so many times more: R squared goes with the square of what is found.
+# Real targets need this factor: R squared goes with the square of the signal.
 _REAL_FACTOR = 3.0
-# L2 noise in several steps costs so many times more than one release of that length.
+# L2 noise in several steps costs this factor over one release.
 _PURE_FACTOR = 5.0
 _BOUNDS = (
     "tighter bounds, if public knowledge has them: noise is made for rows as long as row_norm, so "
@@ -143,7 +143,7 @@ def guidance(plan: Plan, coefficients: CoefficientTable | None = None) -> Guidan
     >>> print(guidance(LogisticRegression(row_norm=3.0).plan(n_rows=400, n_features=30)))
     What to expect (a rule of thumb, not a promise):
       400 rows and epsilon 1 for 31 coefficients.
-      Expect a useful but clearly weaker model: half to nine tenths of what can be had.
+      Expect a useful but clearly weaker model: half to nine tenths of what is possible.
       Noise in each coefficient: standard deviation ... at most, per unit of its column.
     What would help:
       About 630 rows instead of 400.

@@ -1,4 +1,4 @@
-"""PrivacyLedger: what was spent on a data set, by everybody, in one file."""
+"""PrivacyLedger: everything that was spent on a data set, in one file."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class PrivacyLedger:
     fingerprint : str, optional
         Public mark of its version; if given, a ledger of another one is refused.
     who : str, optional
-        Whom to name in entries; default, the user and the machine. Nobody checks it.
+        Name in entries; default, the user and the machine. It is not verified.
     label : str, optional
         What to call the analysis in entries, such as "income by region"; one line.
 
@@ -236,14 +236,14 @@ class PrivacyLedger:
         if not isinstance(event, Event):
             raise ValueError(f"event must be an Event, got {event!r}")
         own_id = secrets.token_hex(16) if key is None else _text("key", key)
-        who = _somebody() if self.who is None else _text("who", self.who)
+        who = _user_and_host() if self.who is None else _text("who", self.who)
         terms = self.terms()
         if check_one_of("adjacency", adjacency, list(Adjacency)) != terms.adjacency:
             raise ValueError(
                 f"adjacency must be that of the ledger for {terms.data!r}, "
                 f"{terms.adjacency.value!r}, got {str(adjacency)!r}"
             )
-        # Terms never change, so that nobody waits while this is priced.
+        # Terms never change, so pricing needs no lock.
         charge = terms.filter.charge(event, terms.adjacency, delta)
         with writing(Path(self.path)) as connection:
             first, *records = read(connection)
@@ -324,7 +324,7 @@ def _text(name: str, value: object) -> str:
         return line(value)
 
 
-def _somebody() -> str:
+def _user_and_host() -> str:
     try:
         user = getpass.getuser()
     except (KeyError, OSError):

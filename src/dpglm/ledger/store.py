@@ -121,7 +121,7 @@ def writing(path: Path) -> Iterator[sqlite3.Connection]:
 
 @contextlib.contextmanager
 def read_only(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open a transaction that sees one state of the file, whoever writes meanwhile."""
+    """Open a transaction that sees one state of the file, whatever is written meanwhile."""
     # Not mode=ro: what a killed process left half-written is rolled back by the next reader.
     with _connected(path, "rw") as connection:
         connection.execute("BEGIN")

@@ -114,7 +114,7 @@ class LinearModel:
         return isinstance(self.link, ClassLink)
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
-        """Predict a classifier's linear scores, of shape (n,) for two classes, else (n, n_classes)."""
+        """Predict a classifier's linear scores: shape (n,) for two classes, else (n, n_classes)."""
         if self.classes_ is None:
             raise ValueError(f"{self.estimator} is a regressor: it has predict only")
         return self._predicted(X, scores)
@@ -248,7 +248,7 @@ def load_model(path: str | os.PathLike[str]) -> LinearModel:
     ValueError
         If the file is not a model file, a part of it is missing or wrong, it was changed after
         it was written, labels, names, schema or coefficients are not those that the certificate
-        was written for, or nobody has imported its loss.
+        was written for, or its loss has not been imported.
     OSError
         If it cannot be read.
     """

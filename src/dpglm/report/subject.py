@@ -110,7 +110,7 @@ def _said(name: str, step: Any) -> str | None:
     except ValueError:
         return (
             f"NOT COVERED: the step {name!r} ({type(step).__name__}) before the model learned from "
-            "the same rows, or may have, and nobody paid for that. The guarantee is about the "
+            "the same rows, or may have, and no budget was spent on it. The guarantee covers the "
             "model's own fit only. In a PrivatePipeline, every step learns nothing or pays."
         )
     if counts_entries(step):

@@ -39,9 +39,9 @@ def ledger() -> None:
     A fit with --ledger is recorded, and the record is on the disk, before it releases anything; one
     that would go over the budget is refused. A fit that fails later stays recorded.
 
-    A ledger holds nothing that was computed from rows. It protects against accidents and against
-    fits that do not know of each other, not against somebody who may write the file: keep exports
-    or certificates elsewhere, and `dpglm ledger verify` finds what was changed since.
+    A ledger holds nothing that was computed from rows. It protects against accidents and
+    uncoordinated fits, not against an adversary with write access to the file: keep exports or
+    certificates elsewhere, and `dpglm ledger verify` finds what was changed since.
     """
 
 
@@ -180,7 +180,7 @@ def export(file: Path, target: Path, force: bool) -> None:
 def verify(context: click.Context, file: Path, certificates: tuple[Path, ...]) -> None:
     """Recompute every price and the sum in FILE, and check that no record was changed or removed.
 
-    FILE is a ledger or an export of one. Somebody who may write the file can replace all of it by
+    FILE is a ledger or an export of one. Whoever can write the file can replace all of it by
     another consistent one: certificates and earlier exports that are kept elsewhere show that.
 
     Exit code: 0 if no problem is found, 1 otherwise, or if FILE is no ledger.
