@@ -125,5 +125,4 @@ def as_collection(X: Any, y: Any = None, weights: Any = None) -> Collection | No
             )
         return X
     make = maker_of_collections(type(X))
-    found: Collection | None = None if make is None else make(X, y, weights)
-    return found
+    return None if make is None else make(X, y, weights)

@@ -238,8 +238,7 @@ def _stored(X: Matrix, y: Any, norms: Any, spec: DataSpec, weights: Any) -> Rows
     if sparse.issparse(X):
         return SparseRows(X, y, lengths, spec, weights)
     store = maker_of_rows(type(X)) or DenseRows
-    rows: Rows = store(X, y, lengths, spec, weights)
-    return rows
+    return store(X, y, lengths, spec, weights)
 
 
 def _in_order(X: Any) -> Any:

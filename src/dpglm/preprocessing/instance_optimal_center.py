@@ -155,5 +155,4 @@ class PlannedInstanceOptimalCenter(PlannedStep):
 def random_basis(size: int, seed: int) -> NDArray[np.float64]:
     """Draw a uniformly distributed orthonormal basis from public random bits."""
     drawn, upper = np.linalg.qr(np.random.default_rng(seed).normal(size=(size, size)))
-    basis: NDArray[np.float64] = drawn * np.sign(np.diag(upper))
-    return basis
+    return drawn * np.sign(np.diag(upper))

@@ -265,8 +265,7 @@ class _Grid:
         n, n_orientations, height, width = directed.shape
         # One product for each image and no larger ones: those may round an image by its place.
         lines = directed.reshape(n, n_orientations * height, width) @ self.pool_columns.T
-        pooled: Floats = self.pool_rows @ lines.reshape(n, n_orientations, height, self.cells)
-        return pooled
+        return self.pool_rows @ lines.reshape(n, n_orientations, height, self.cells)
 
 
 def _differences(images: Floats) -> tuple[Floats, Floats]:

@@ -181,8 +181,7 @@ class L2Ball(Constraint):
 
     def project(self, w: FloatArray) -> FloatArray:
         norm = _norm(w)
-        result: FloatArray = w / (norm / self.radius) if norm > self.radius else w.copy()
-        return result
+        return w / (norm / self.radius) if norm > self.radius else w.copy()
 
     def contains(self, w: FloatArray, tolerance: float = 1e-6) -> bool:
         return _norm(w) <= self.radius * (1 + tolerance)
@@ -275,8 +274,7 @@ class Box(Constraint):
             )
 
     def project(self, w: FloatArray) -> FloatArray:
-        result: FloatArray = np.clip(w, self.low, self.high)
-        return result
+        return np.clip(w, self.low, self.high)
 
     def contains(self, w: FloatArray, tolerance: float = 1e-6) -> bool:
         low = self.low - tolerance * abs(self.low)
@@ -321,8 +319,7 @@ class Simplex(Constraint):
         check_real("radius", self.radius, above=0.0)
 
     def project(self, w: FloatArray) -> FloatArray:
-        result: FloatArray = _onto_simplex(w.astype(np.float64), self.radius).astype(w.dtype)
-        return result
+        return _onto_simplex(w.astype(np.float64), self.radius).astype(w.dtype)
 
     def contains(self, w: FloatArray, tolerance: float = 1e-6) -> bool:
         slack = tolerance * self.radius

@@ -33,12 +33,10 @@ class Hinge(ConvexScalarLoss):
     nonnegative = True
 
     def _value(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
-        result: FloatArray = np.maximum(1 - y * z, 0)
-        return result
+        return np.maximum(1 - y * z, 0)
 
     def _slope(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
-        result: FloatArray = -y * (y * z < 1)
-        return result
+        return -y * (y * z < 1)
 
     def _curvature(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
         return np.zeros_like(z)
@@ -88,8 +86,7 @@ class SquaredHinge(ConvexScalarLoss):
         return 2.0
 
     def slope_inverse(self, slope: FloatArray, y: FloatArray) -> FloatArray:
-        result: FloatArray = y + slope / 2
-        return result
+        return y + slope / 2
 
 
 @final
@@ -128,8 +125,7 @@ class SmoothedHinge(ConvexScalarLoss):
     def _value(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
         r = 1 - y * z
         s = np.clip(r, 0, self.width)
-        result: FloatArray = s * (r - s / 2) / self.width
-        return result
+        return s * (r - s / 2) / self.width
 
     def _slope(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
         s: FloatArray = 1 - y * z
@@ -151,5 +147,4 @@ class SmoothedHinge(ConvexScalarLoss):
         return 1 / self.width if 1 - self.width <= z_bound else 0.0
 
     def slope_inverse(self, slope: FloatArray, y: FloatArray) -> FloatArray:
-        result: FloatArray = y * (1 + self.width * slope * y)
-        return result
+        return y * (1 + self.width * slope * y)

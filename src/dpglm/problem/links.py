@@ -232,8 +232,7 @@ class TangentLink(BinaryLink):
     """
 
     def inverse(self, z: ArrayLike) -> FloatArray:
-        result: FloatArray = np.clip(np.arctan(as_float(z)) + 0.5, 0, 1)
-        return result
+        return np.clip(np.arctan(as_float(z)) + 0.5, 0, 1)
 
     def log_inverse(self, z: ArrayLike) -> FloatArray:
         with np.errstate(divide="ignore"):

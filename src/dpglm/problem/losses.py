@@ -54,8 +54,7 @@ class Logistic(ConvexScalarLoss):
     nonnegative = True
 
     def _value(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
-        result: FloatArray = np.logaddexp(0, -y * z)
-        return result
+        return np.logaddexp(0, -y * z)
 
     def _slope(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
         xp = namespace(z)
@@ -194,8 +193,7 @@ class Squared(ConvexScalarLoss):
         return 1.0
 
     def slope_inverse(self, slope: FloatArray, y: FloatArray) -> FloatArray:
-        result: FloatArray = y + slope
-        return result
+        return y + slope
 
 
 @final
@@ -251,8 +249,7 @@ class Huber(ConvexScalarLoss):
         return 1.0 if smallest_residual <= self.threshold else 0.0
 
     def slope_inverse(self, slope: FloatArray, y: FloatArray) -> FloatArray:
-        result: FloatArray = y + slope
-        return result
+        return y + slope
 
 
 @final
@@ -315,8 +312,7 @@ class Poisson(ConvexScalarLoss):
         return largest if largest >= math.exp(-z_bound) else 0.0
 
     def slope_inverse(self, slope: FloatArray, y: FloatArray) -> FloatArray:
-        result: FloatArray = np.log(slope + y)
-        return result
+        return np.log(slope + y)
 
 
 def _exp_or_inf(x: float) -> float:

@@ -126,8 +126,7 @@ class L2(Regularizer):
         return self.strength / 2 * _sum_of_squares(w)
 
     def _prox(self, w: FloatArray, step: float) -> FloatArray:
-        result: FloatArray = w / (1 + step * self.strength)
-        return result
+        return w / (1 + step * self.strength)
 
 
 @final
@@ -278,8 +277,7 @@ class GroupLasso(Regularizer):
 
 
 def _soft_threshold(w: FloatArray, threshold: float) -> FloatArray:
-    result: FloatArray = w - np.clip(w, -threshold, threshold)
-    return result
+    return w - np.clip(w, -threshold, threshold)
 
 
 def _sum_of_absolutes(w: FloatArray) -> float:

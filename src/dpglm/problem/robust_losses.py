@@ -64,8 +64,7 @@ class Savage(Loss):
 
     def _curvature(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
         p, u = _probabilities(y * z)
-        result: FloatArray = 2 * u * u * p * (2 - 3 * u)
-        return result
+        return 2 * u * u * p * (2 - 3 * u)
 
     def _slope_bound_on(self, z_bound: float, y_low: float, y_high: float) -> float:
         # 2 u^2 (1 - u) grows up to u = 2/3.
@@ -223,8 +222,7 @@ def _tempered_smoothness(t: float, z_bound: float) -> float:
 
 def _tempered_steepness(m: FloatArray, t: float) -> FloatArray:
     p, u = _probabilities(m)
-    result: FloatArray = u * u * p ** (1 - t) + p * u ** (2 - t)
-    return result
+    return u * u * p ** (1 - t) + p * u ** (2 - t)
 
 
 def _tempered_curvature(m: FloatArray, t: float) -> FloatArray:

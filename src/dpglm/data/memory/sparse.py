@@ -90,8 +90,7 @@ class _SparseBlock(Block):
         return z
 
     def features(self) -> Floats:
-        dense: Floats = self._rows.toarray()
-        return dense
+        return self._rows.toarray()
 
     def weighted_sum(self, slopes: Floats) -> NDArray[np.float64]:
         slopes = slopes.astype(np.float64, copy=False)

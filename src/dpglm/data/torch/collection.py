@@ -115,5 +115,4 @@ def _host_column(values: Any) -> Any:
 
     values = values.detach()
     # NumPy does not know bfloat16.
-    column: NDArray[Any] = as_host(values.float() if values.dtype is torch.bfloat16 else values)
-    return column
+    return as_host(values.float() if values.dtype is torch.bfloat16 else values)

@@ -67,8 +67,7 @@ def unpack_symmetric(values: NDArray[np.float64], size: int) -> NDArray[np.float
     above = np.triu_indices(size)
     matrix = np.zeros((size, size))
     matrix[above] = values / np.where(above[0] == above[1], 1.0, math.sqrt(2.0))
-    mirrored: NDArray[np.float64] = np.triu(matrix, 1).T + matrix
-    return mirrored
+    return np.triu(matrix, 1).T + matrix
 
 
 def dense_rows(block: Block, spec: DataSpec) -> NDArray[np.float64]:
