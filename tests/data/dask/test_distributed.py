@@ -390,7 +390,8 @@ class TestRefusals:
     def test_of_workers_that_round_differently(self, monkeypatch):
         X, y, _ = table()
         rows = on_workers(X, y, facts())
-        stranger = dataclasses.replace(rows._partitions[3], arithmetic="a stranger's")
+        strange_facts = dataclasses.replace(rows._partitions[3].facts, arithmetic="a stranger's")
+        stranger = dataclasses.replace(rows._partitions[3], facts=strange_facts)
         strange = (*rows._partitions[:3], stranger, rows._partitions[4])
         with pytest.raises(RuntimeError, match=r"round alike, got .*a stranger's"):
             rows_on(rows._workers, strange, rows.spec)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dpglm.data.collection import Collection, TargetMap, row_weights
 from dpglm.data.compiled.arithmetic import arithmetic
-from dpglm.data.dask.distributed import Partition, rows_on
+from dpglm.data.dask.distributed import Partition, PartitionFacts, rows_on
 from dpglm.data.dask.workers import current_workers
 from dpglm.data.prepare import ColumnScaling, prepare_rows
 from dpglm.data.rows import Rows
@@ -219,7 +219,8 @@ def _prepare(
     weights = row_weights(weights, preparation.weights, y)
     targets = preparation.targets(y)
     rows = prepare_rows(X, targets, preparation.spec, preparation.scaling, weights)
-    return Partition(index, digest, rows, arithmetic(), weigh_something)
+    facts = PartitionFacts(index, digest, rows.n_rows, arithmetic(), weigh_something)
+    return Partition(facts, rows)
 
 
 def _digest(key: bytes, *arrays: NDArray[Any] | None) -> str:

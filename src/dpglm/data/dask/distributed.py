@@ -24,7 +24,7 @@ from dpglm.data.rows import SERIAL, Block, BlockMap, Kernel, Rows
 from dpglm.data.spec import DataSpec
 from dpglm.tables.given import NO_WEIGHT
 
-__all__ = ["MOST_PARTITIONS", "DaskRows", "Partition", "rows_on"]
+__all__ = ["MOST_PARTITIONS", "DaskRows", "Partition", "PartitionFacts", "rows_on"]
 
 MOST_PARTITIONS = 2**14
 """More are refused; the bound on the rounding of ``DaskRows.sum`` counts on it."""
@@ -42,46 +42,43 @@ _ALIKE = "workers must have the same processors, NumPy, SciPy and BLAS, as these
 
 
 @final
-@dataclass(frozen=True, eq=False)
-class Partition:
-    """Prepared rows as they lie on a worker.
+@dataclass(frozen=True)
+class PartitionFacts:
+    """What the driver knows of a partition, and what its tasks must find again.
 
     ``index`` is the partition's place in the collection, ``digest`` that of the values it was
     prepared from, ``arithmetic`` that of the worker.
-
-    Arrays that travel beside a message may come to lie at any address. Where that is no multiple
-    of their items' size, NumPy sums them in another order and so to other bits. A partition
-    travels as one string of bytes, out of which arrays are copied.
     """
-
-    index: int
-    digest: str
-    rows: Rows
-    arithmetic: str
-    weigh_something: bool = True
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        import cloudpickle
-
-        fields = (self.index, self.digest, self.rows, self.arithmetic, self.weigh_something)
-        # The last protocol in which NumPy's arrays are not views of what they are read from.
-        return _unpacked, (cloudpickle.dumps(fields, protocol=4),)
-
-
-def _unpacked(message: bytes) -> Partition:
-    return Partition(*pickle.loads(message))
-
-
-@final
-@dataclass(frozen=True)
-class _Facts:
-    """What the driver knows of a partition, and what its tasks must find again."""
 
     index: int
     digest: str
     n_rows: int
     arithmetic: str
     weigh_something: bool
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Partition:
+    """Prepared rows as they lie on a worker.
+
+    Arrays that travel beside a message may come to lie at any address. Where that is no multiple
+    of their items' size, NumPy sums them in another order and so to other bits. A partition
+    travels as one string of bytes, out of which arrays are copied.
+    """
+
+    facts: PartitionFacts
+    rows: Rows
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        import cloudpickle
+
+        # The last protocol in which NumPy's arrays are not views of what they are read from.
+        return _unpacked, (cloudpickle.dumps((self.facts, self.rows), protocol=4),)
+
+
+def _unpacked(message: bytes) -> Partition:
+    return Partition(*pickle.loads(message))
 
 
 @final
@@ -124,7 +121,7 @@ class DaskRows(Rows):
         self,
         workers: Workers,
         partitions: Sequence[Any],
-        facts: Sequence[_Facts],
+        facts: Sequence[PartitionFacts],
         spec: DataSpec,
         chosen: Sequence[NDArray[Any] | None],
         placement: Placement | None = None,
@@ -277,7 +274,7 @@ def rows_on(workers: Workers, partitions: Sequence[Any], spec: DataSpec) -> Dask
             f"X must have at most {MOST_PARTITIONS} partitions, got {len(partitions)}: rechunk it"
         )
     name = f"dpglm_facts-{uuid.uuid4().hex}"
-    facts = workers.collect(workers.map(_facts, name, partitions))
+    facts = workers.collect(workers.map(operator.attrgetter("facts"), name, partitions))
     kinds = sorted({each.arithmetic for each in facts})
     if len(kinds) > 1:
         raise RuntimeError(f"{_ALIKE}, got {' and '.join(kinds)}")
@@ -286,30 +283,21 @@ def rows_on(workers: Workers, partitions: Sequence[Any], spec: DataSpec) -> Dask
     return DaskRows(workers, partitions, facts, spec, (None,) * len(facts))
 
 
-def _facts(partition: Partition) -> _Facts:
-    return _Facts(
-        partition.index,
-        partition.digest,
-        partition.rows.n_rows,
-        partition.arithmetic,
-        partition.weigh_something,
-    )
-
-
-def _checked(partition: Partition, facts: _Facts, chosen: NDArray[Any] | None) -> Rows:
-    if (partition.index, partition.digest) != (facts.index, facts.digest):
+def _checked(partition: Partition, facts: PartitionFacts, chosen: NDArray[Any] | None) -> Rows:
+    found = partition.facts
+    if (found.index, found.digest) != (facts.index, facts.digest):
         raise RuntimeError(
             "a partition was lost with its worker, and what its source gave the second time is "
             "not what it gave the first time; nothing is released of this sum"
         )
-    if len(kinds := {facts.arithmetic, partition.arithmetic, arithmetic()}) > 1:
+    if len(kinds := {facts.arithmetic, found.arithmetic, arithmetic()}) > 1:
         raise RuntimeError(f"{_ALIKE}, got {' and '.join(sorted(kinds))}")
     return partition.rows if chosen is None else partition.rows.take(chosen)
 
 
 def _sums(
     partitions: Sequence[Partition],
-    facts: Sequence[_Facts],
+    facts: Sequence[PartitionFacts],
     chosen: Sequence[NDArray[Any] | None],
     message: bytes,
     shape: tuple[int, ...],
@@ -321,7 +309,7 @@ def _sums(
         pair = zero, zero
         for block in _checked(partition, known, some).blocks():
             pair = add(pair, (kernel(block), zero))
-        partials.append(Partial((partition.index,), pair))
+        partials.append(Partial((known.index,), pair))
     return _Answer(here(), tuple(partials))
 
 
@@ -332,7 +320,7 @@ def _add_answers(*answers: _Answer | None) -> _Answer:
 
 
 def _change(
-    partition: Partition, facts: _Facts, chosen: NDArray[Any] | None, message: bytes
+    partition: Partition, facts: PartitionFacts, chosen: NDArray[Any] | None, message: bytes
 ) -> Partition:
     rows = _checked(partition, facts, chosen)
     return dataclasses.replace(partition, rows=pickle.loads(message)(rows))
