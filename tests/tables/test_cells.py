@@ -75,7 +75,7 @@ class TestNumbers:
 
     def test_a_list_of_numbers_knows_no_spelling_of_python(self):
         with pytest.raises(ValueError, match="row 1: '1_0' is not in the schema's list"):
-            Vocabulary((10, 2)).positions(["1_0"], "column 'x'", "Mend it")
+            Vocabulary((10, 2)).positions(["1_0"], "column 'x'", "Correct it")
 
     def test_masked_cells_are_refused(self):
         with pytest.raises(ValueError, match="column 'x' must have no masked entries, got 1"):
@@ -124,18 +124,18 @@ class TestVocabulary:
     def test_finds_a_value_however_it_is_spelled(self, entries, values, positions):
         if isinstance(values, list):
             values = np.array(values, dtype=object)
-        assert Vocabulary(entries).positions(values, COLUMN, "Mend it").tolist() == positions
+        assert Vocabulary(entries).positions(values, COLUMN, "Correct it").tolist() == positions
 
     @pytest.mark.parametrize(
         ("cell", "says"),
         [
             (
                 "Privat",
-                r"row 2: 'Privat' is not in .* \(is 'Private' meant\?\). Mend it",
+                r"row 2: 'Privat' is not in .* \(is 'Private' meant\?\). Correct it",
             ),
-            ("zzz", "row 2: 'zzz' is not in .*'Private', '7'\\). Mend it"),
+            ("zzz", "row 2: 'zzz' is not in .*'Private', '7'\\). Correct it"),
             (7, "row 2: the data hold the number 7, .* without quotes there"),
-            (None, "row 2: the value is missing. Mend it"),
+            (None, "row 2: the value is missing. Correct it"),
             ([1], "row 2: a list is not a single value"),
         ],
         ids=readable,
@@ -144,15 +144,15 @@ class TestVocabulary:
         values = np.empty(2, dtype=object)
         values[:] = "Private", cell
         with pytest.raises(ValueError, match=says):
-            Vocabulary(("Private", "7")).positions(values, COLUMN, "Mend it")
+            Vocabulary(("Private", "7")).positions(values, COLUMN, "Correct it")
 
     def test_what_is_not_listed_can_count_as_another_value(self):
-        found = Vocabulary(("a", "b")).positions(["a", "zzz", "", "zzz"], COLUMN, "Mend it", 1)
+        found = Vocabulary(("a", "b")).positions(["a", "zzz", "", "zzz"], COLUMN, "Correct it", 1)
         assert found.tolist() == [0, 1, 1, 1]
 
     def test_text_is_never_a_number(self):
         with pytest.raises(ValueError, match=r"row 1: '1\.0' is not in"):
-            Vocabulary(("1", "2")).positions(["1.0"], COLUMN, "Mend it")
+            Vocabulary(("1", "2")).positions(["1.0"], COLUMN, "Correct it")
 
     @pytest.mark.parametrize(
         "entries",
@@ -170,7 +170,7 @@ class TestVocabulary:
 
     def test_a_long_list_is_shortened_in_messages(self):
         with pytest.raises(ValueError, match=r"11, \.\.\. \(100 in all\)"):
-            Vocabulary(tuple(range(100))).positions(["x"], COLUMN, "Mend it")
+            Vocabulary(tuple(range(100))).positions(["x"], COLUMN, "Correct it")
 
 
 def test_repeated_names_are_found():

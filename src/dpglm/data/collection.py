@@ -1,4 +1,4 @@
-"""Rows that are not one matrix in memory: what estimators ask of them, and who brings them."""
+"""What estimators ask of rows, which need not be one matrix in memory."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ __all__ = [
 
 Matrix: TypeAlias = "Floats | sparse.csr_array"
 
-# Copied to float64 at a time: tensors, or NumPy's arrays, for which the cache counts.
+# Copied to float64 at a time: of tensors, and of NumPy's arrays, which should stay in cache.
 _CHUNK_ENTRIES = (1 << 26, 1 << 18)
 
 
@@ -68,7 +68,7 @@ class ColumnScaling:
         """Return dense or sparse rows with their values clipped."""
         if isinstance(X, np.ndarray):
             return self.clip(X)
-        # Entries that share a place are one value, and are added up before it is clipped.
+        # Duplicate entries are one value, which is what must be clipped.
         rows = sparse.csr_array(X, copy=True)
         rows.sum_duplicates()
         return self.clip_sparse(rows)
@@ -156,7 +156,7 @@ def prepare_rows(
     if not namespace(y).all(namespace(y).isfinite(y)):
         raise ValueError("y must be finite, but y contains NaN or infinity")
     if sparse.issparse(X):
-        # Compiled sums go where column numbers say.
+        # Compiled sums do not check column numbers.
         X.check_format(full_check=True)
         X = X if scaling is None else scaling.apply_sparse(X)
     else:
@@ -214,7 +214,7 @@ def _within(X: Matrix, row_norm: float, in_place: bool = False) -> tuple[Matrix,
     # A relative margin, so that rounding cannot leave a row longer than the bound.
     margin = 1.0 - 4.0 * float(limits.eps)
     factors = xp.where(too_long, margin * row_norm / xp.where(too_long, norms, 1.0), 1.0)
-    # Below the normal range a factor is rounded by more than that; so far away counts as zero.
+    # Factors below the normal range round by more than that: such rows become zeros.
     factors[factors < float(limits.tiny)] = 0.0
     factors = xp.asarray(factors, dtype=X.dtype)
     if in_place:
@@ -283,7 +283,7 @@ def _safe_norms(
     for row in xp.nonzero(norms > 1e150)[0].tolist():
         values = take(slice(row, row + 1))
         top = float(abs(values).max())
-        # A norm that overflows is infinite: a row so long becomes zero.
+        # A norm that overflows is infinite, and its row becomes zero.
         with np.errstate(over="ignore", under="ignore"):
             norms[row] = top * norms_of(values / top)[0]
     # Squares of values below this underflow, but such values are no longer than this either.

@@ -22,7 +22,7 @@ __all__ = ["block_map"]
 _PARALLEL_ENTRIES = 1 << 20
 _MOST_BLOCKS_EACH = 8
 _MOST_BLOCKS = 32
-"""In memory at a time, where blocks are read from files, but for one for each thread."""
+"""In memory at a time where blocks are read from files, but at least one for each thread."""
 
 
 @contextlib.contextmanager
@@ -73,8 +73,8 @@ def _on_threads(
 ) -> list[NDArray[np.float64]]:
     """Apply a kernel to blocks; whichever thread is free takes the next."""
     sums: list[Any] = [None] * len(blocks)
-    # One iterator for all threads, which go on by themselves: handing out single blocks from
-    # here would make them wait for each other at the interpreter's lock.
+    # All threads draw from one iterator: handing out single blocks from here would make them
+    # wait for each other at the interpreter's lock.
     positions = iter(range(len(blocks)))
 
     def work(_: int) -> None:

@@ -1,4 +1,4 @@
-"""CIFAR-100 as the features of a pretrained network, read where the user has put them."""
+"""CIFAR-100 as features of a pretrained network, read from the user's file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every loader returns, and the public rule that splits rows into training and test."""
+"""The type of data sets, and the public rule that splits rows into training and test."""
 
 from __future__ import annotations
 

@@ -47,8 +47,8 @@ class Clipping(abc.ABC):
         """
         factors = self.factor(_in_float64(_lengths(slopes)) * row_norms)
         limits = namespace(slopes).finfo(slopes.dtype)
-        # Below the normal range a factor has lost the precision that the bound counts on; NaN, of
-        # a bound that underflowed, is not above it either.
+        # Below the normal range a factor lacks the precision that the bound rests on; NaN comes
+        # from a bound that underflowed.
         factors[~(factors >= float(limits.tiny))] = 0.0
         factors[factors > float(limits.max)] = float(limits.max)
         factors = namespace(slopes).asarray(factors, dtype=slopes.dtype)
@@ -146,7 +146,7 @@ def _lengths(slopes: Floats) -> Floats:
     if slopes.ndim == 1:
         return abs(slopes)
     squares = xp.einsum("ij,ij->i", slopes, slopes)
-    # At least what squares that underflowed may have added.
+    # Covers squares that underflowed.
     squares += slopes.shape[1] * float(xp.finfo(slopes.dtype).tiny)
     return cast("Floats", xp.sqrt(squares))
 

@@ -1,4 +1,4 @@
-"""How many rows there are, where that is private, and how each counts so that none are too many."""
+"""A noisy count of rows, where their number is private, and the share with which each counts."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from dpglm.privacy.releases import Release, SumRelease
 
 __all__ = ["CountedRows", "shrinking_share"]
 
-# Noise is beyond so many standard deviations less often than floats can say: Phi(-40) < 1e-349.
+# Standard deviations that noise exceeds with a probability below any float: Phi(-40) < 1e-349.
 _FARTHEST = 40.0
-# What rounding a share may add to what it must not exceed.
+# Covers the rounding of shares.
 _LESS = 1.0 - 2.0**-18
 
 

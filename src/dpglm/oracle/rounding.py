@@ -24,9 +24,9 @@ V = TypeVar("V")
 R = TypeVar("R")
 
 _TREE = 2**15
-"""More than the additions by which sums of partitions can differ from one chain of blocks."""
+"""Bound on the additions by which sums of partitions can exceed one chain of blocks."""
 MOST_ROWS = 2**31
-"""More rows than any data set may have; stands in for n where n is private."""
+"""Bound on the number of rows of any data set; stands in for n where n is private."""
 
 
 def contribution_rounding(spec: DataSpec) -> float:

@@ -42,7 +42,7 @@ class View(Rows):
         self.spec = view_spec(rows.spec, intercept_scale, n_outputs)
         self.watch = rows.watch
         self._rows, self._scale, self._class = rows, intercept_scale, positive_class
-        # Knows nothing of the rows, so that it can be sent to where they are.
+        # Holds no rows, so that it can be sent to where they are.
         self._seen = functools.partial(
             _ViewBlock,
             data=rows.spec,
@@ -133,7 +133,7 @@ def _rescaled_norms(norms: Floats, intercept: float, scale: float) -> Floats:
     eps = float(np.finfo(np.float64).eps)
     xp = namespace(norms)
     lengths = like(norms, norms, xp.float64)
-    # The difference loses what its terms were rounded by, so that much is added.
+    # Covers the rounding of the terms, which the subtraction exposes.
     features = xp.maximum(lengths**2 * (1.0 + 8.0 * eps) - intercept**2 * (1.0 - 8.0 * eps), 0.0)
     rescaled = xp.sqrt(features + (scale * intercept) ** 2) * (1.0 + 8.0 * eps)
     longer: Floats = rounded_up(rescaled, norms.dtype)

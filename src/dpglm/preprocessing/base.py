@@ -1,4 +1,4 @@
-"""The types of private preprocessing: settings, a planned step, and what it learns."""
+"""The types of private preprocessing: settings and planned steps."""
 
 from __future__ import annotations
 

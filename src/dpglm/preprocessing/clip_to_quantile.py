@@ -44,13 +44,13 @@ class ClipToQuantile(Preprocessor):
     quantile : float, default=0.9
         Share of the rows that should be within the radius, in (0, 1).
     unbounded : bool, default=False
-        Whether the radius may be anything from 1e-15 to 1e15, for a row norm that is but a guess
-        from above. By default it is at least a trillionth of the row norm.
+        Whether the radius may be anything from 1e-15 to 1e15, for a row norm that is only a
+        generous guess. By default it is at least a trillionth of the row norm.
 
     Notes
     -----
-    The row norm is 1 afterwards, in units of the radius. Put it after a centring step, so that it
-    is differences between rows that are scaled.
+    The row norm is 1 afterwards, in units of the radius. Put it after a centring step, so that
+    differences between rows are scaled.
 
     Privacy: one choice of a radius by how many rows are within each: by the exponential mechanism
     on 4096 radii 0.7 % apart, or, unbounded, of the first radius with enough rows.

@@ -27,7 +27,7 @@ __all__ = ["InstanceOptimalCenter", "PlannedInstanceOptimalCenter"]
 
 _MEDIANS, _RADIUS, _MEAN = 0.5, 0.1, 0.4
 _QUANTILE = 0.95
-# Ranks by which a median may be off: so many over its epsilon, for 2^40 cells.
+# Rank error of a median, times its epsilon, for 2^40 cells.
 _RANKS = 55.0
 _WANTED_RANK_ERROR = 0.1
 _LEAST_SHARE, _MOST_SHARE = 0.05, 0.4
@@ -45,9 +45,9 @@ class InstanceOptimalCenter(Preprocessor):
 
     Notes
     -----
-    Along random directions that make a basis, private medians are taken; around the point that
-    they make, a private radius within which 95 % of the rows lie; rows further away are moved to
-    that distance, and their mean gets Gaussian noise. With r the radius, R the row norm, n rows, d
+    Private medians along the directions of a random basis give a center; then comes a private
+    radius around it that holds 95 % of the rows; rows further away are moved to that distance,
+    and Gaussian noise is added to the mean. With r the radius, R the row norm, n rows, d
     columns and mu the budget, the error is about ``2 r sqrt(d) / (n mu)`` where that of ``Center``
     is ``R sqrt(d) / (n mu)``. It pays where rows are far from zero next to their spread, and where
     ``n mu`` is above about ``60 sqrt(d)``: for a cloud at ten times its radius and d = 100, errors

@@ -17,7 +17,7 @@ from dpglm.oracle.row_sums.moments import row_by_row_product
 
 __all__ = ["RowMap"]
 
-# Of an entry: norms of such rows do not overflow, and no map that a step learns goes so far.
+# Largest entry: norms of such rows do not overflow, and no learned map reaches it.
 _MOST = 1e30
 
 

@@ -27,7 +27,7 @@ __all__ = ["PlannedScale", "Scale"]
 _HEADROOM = 1.5
 _WANTED_COUNTS = 0.02
 _LEAST_SHARE, _MOST_SHARE = 0.01, 0.1
-# Counts below so many standard deviations of their noise say nothing.
+# In standard deviations of the noise: smaller counts are ignored.
 _SIGNIFICANT = 4.0
 # Mean of x^2 between 1/2 and 1.
 _MEAN_SQUARE = 7.0 / 12.0
@@ -51,9 +51,9 @@ class Scale(Preprocessor):
     -----
     What is released is not a second moment, whose noise would hide columns that are small next to
     the longest row, but how many entries of each column lie between successive powers of two, down
-    to ``2^-40`` of the row norm. Counts that do not stand out of the noise are left out, so a few
-    outliers do not make a column large; and a column of which nothing stands out counts as large
-    as it may be unseen, if all rows are short.
+    to ``2^-40`` of the row norm. Counts within the noise are left out, so a few outliers do not
+    make a column large. A column without significant counts is given the largest mean square that
+    noise could hide, which is too much where all rows are short.
 
     Centre rows first where columns have means that are large next to their spread. Columns that
     public bounds have brought to one scale are better left alone: rare ones would become large.

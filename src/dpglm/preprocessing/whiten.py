@@ -48,8 +48,8 @@ class Whiten(Preprocessor):
 
     Notes
     -----
-    Mean squares that do not stand out of the noise are raised to its level, so nothing is
-    stretched further than was seen. At most 1000 columns. Centre rows first: a mean would take up
+    Mean squares below the noise are raised to its level, which limits how far any direction is
+    stretched. At most 1000 columns. Centre rows first: a mean would take up
     a direction. ``Newton`` does the same within its steps, where it bounds gradients and not rows.
 
     Privacy: one Gaussian release of second moments of rows scaled to one length, in coordinates
@@ -124,5 +124,5 @@ class PlannedWhiten(PlannedStep):
         least = 0.01 * float(np.sum(factors**2 * values))
         unit = math.sqrt(max(float(np.sum(factors**2 * seen)), least))
         stretched = directions * (factors * (self.row_norm / unit))
-        # Back to the columns, so that little changes where there is little to even out.
+        # Rotated back to the columns, so that rows with an even spread hardly change.
         return RowMap(np.zeros(d), stretched @ directions.T)

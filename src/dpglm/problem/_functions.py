@@ -21,7 +21,7 @@ __all__ = [
 
 FloatArray: TypeAlias = NDArray[np.floating[Any]]
 
-# By bytes of a number: the exponents up to which squares of exp(z) stay finite.
+# Largest z whose exp(z) has a finite square, by the bytes of a number.
 EXPONENT_LIMIT = MappingProxyType({4: 40.0, 8: 300.0})
 
 
@@ -41,7 +41,7 @@ def sigmoid(m: FloatArray) -> FloatArray:
     NumPy's exponential is vectorised and about three times as fast as ``scipy.special.expit``.
     """
     e: FloatArray = np.negative(m)
-    # An exponential that overflows to inf is right here: the quotient is then 0.
+    # Overflow to inf is right here: the quotient is then 0.
     with np.errstate(over="ignore", under="ignore"):
         np.exp(e, out=e)
         e += 1

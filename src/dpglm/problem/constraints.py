@@ -228,7 +228,7 @@ class L1Ball(Constraint):
         if magnitudes.sum() <= self.radius:
             return w.copy()
         result: FloatArray = np.copysign(_onto_simplex(magnitudes, self.radius), w).astype(w.dtype)
-        # copysign leaves negative zeros; adding zero makes them plain.
+        # copysign leaves negative zeros; adding zero makes them positive.
         result += 0
         return result
 

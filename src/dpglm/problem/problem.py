@@ -1,4 +1,4 @@
-"""What is to be minimised: a loss, a penalty and a set of allowed weights."""
+"""A loss, a penalty and a set of allowed weights: what a fit minimises."""
 
 from __future__ import annotations
 

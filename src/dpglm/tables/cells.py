@@ -76,9 +76,9 @@ class Vocabulary:
     At least two, all different, and all text, all numbers or all bool; a text ``""`` may stand in
     any list and means "missing".
 
-    >>> Vocabulary(("no", "yes")).positions(["yes", "no", " yes"], "column 'x'", "Mend it")
+    >>> Vocabulary(("no", "yes")).positions(["yes", "no", " yes"], "column 'x'", "Correct it")
     array([1, 0, 1])
-    >>> Vocabulary((1, 2, "")).positions([None, "2", 1.0], "column 'x'", "Mend it")
+    >>> Vocabulary((1, 2, "")).positions([None, "2", 1.0], "column 'x'", "Correct it")
     array([2, 1, 0])
     """
 
@@ -201,7 +201,7 @@ def _number(cell: Any, row: int, what: str) -> float:
     except (TypeError, ValueError, OverflowError):
         raise ValueError(
             f"{what}, row {row + 1}: {cell!r} is not a number, but the schema says that the column "
-            "is numeric. Mend the cell, or declare the column as categorical"
+            "is numeric. Correct the cell, or declare the column as categorical"
         ) from None
 
 

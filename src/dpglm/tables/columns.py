@@ -1,4 +1,4 @@
-"""What is publicly known about a feature column, and how its cells become features."""
+"""Public facts about a feature column, and the encoding of its cells as features."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ __all__ = [
 T = TypeVar("T")
 
 _CATEGORY_CURE = (
-    'Mend the cell, or complete "categories" in the schema from public knowledge ("" stands for a '
-    'missing value); with "other": CATEGORY, all that is not listed counts as that category'
+    'Correct the cell, or complete "categories" in the schema from public knowledge ("" stands for '
+    'a missing value); with "other": CATEGORY, all that is not listed counts as that category'
 )
 
 

@@ -183,12 +183,12 @@ def named_errors(path: str | os.PathLike[str]) -> Iterator[None]:
         try:
             yield
         except OSError as error:
-            # Of a damaged file pyarrow says so without an errno; all else is about the disk.
+            # pyarrow reports damage without an errno; other errors are about the disk.
             if error.errno is not None:
                 raise
             raise ValueError(_in_one_line(error)) from error
         except ImportError:
-            # Without pyarrow it is not known what its errors are.
+            # Without pyarrow its error types are unknown.
             raise
         except _damages() as error:
             raise ValueError(_in_one_line(error)) from error

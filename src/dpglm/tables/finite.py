@@ -1,4 +1,4 @@
-"""Features that are no finite numbers: where they are, and what is safe to do about them."""
+"""Features that are not finite: where they are, and what is safe to do about them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from dpglm._arrays import as_host, namespace
 __all__ = ["MISSING_CURE", "check_finite", "column_in_words", "not_finite", "unmasked"]
 
 MISSING_CURE = (
-    "Put a fixed number in the place of what is missing, chosen without looking at the data (in a "
-    'schema column: "missing": NUMBER), list "" as a category of its own (SchemaEncoder), or leave '
+    "Replace missing values by a fixed number, chosen without looking at the data (in a schema "
+    'column: "missing": NUMBER), list "" as a category of its own (SchemaEncoder), or leave '
     "such rows out by a rule that looks at each row alone. An imputer that was fitted to private "
     "rows would leak what it learned"
 )
-"""What costs no privacy where a value is missing."""
+"""Cures for a missing value that cost no privacy."""
 
 _INFINITE_CURE = "Replace it by a finite number, by a rule that looks at each row alone"
 
@@ -35,7 +35,7 @@ def unmasked(name: str, values: Any) -> Any:
     masked = int(np.ma.getmaskarray(values).sum())
     if masked:
         raise ValueError(
-            f"{name} must have no masked entries, got {masked}: put a fixed number in their place, "
+            f"{name} must have no masked entries, got {masked}: replace them by a fixed number, "
             "or leave such rows out, by a rule that looks at each row alone"
         )
     return np.asarray(values)
@@ -91,7 +91,7 @@ def check_finite(
 def _first_in_dense(X: Any) -> tuple[Any, Any, Any]:
     """Row, column and value of the first entry that is not finite, if any."""
     xp = namespace(X)
-    # One pass that a NaN or an infinity anywhere cannot leave finite; finite values may.
+    # NaN or infinity makes the sum not finite; so may finite values that overflow.
     with np.errstate(over="ignore", invalid="ignore"):
         if xp.isfinite(xp.sum(X)):
             return (), (), ()

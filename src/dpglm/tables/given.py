@@ -1,4 +1,4 @@
-"""Targets and weights as users give them: one check of each for rows of every kind."""
+"""Checks of targets and weights as users give them, for rows of every kind."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 NO_WEIGHT = "sample_weight must not be zero in every row"
-"""Rows that all weigh nothing are refused before anything is spent."""
+"""Without any weight a fit is refused before anything is spent."""
 
 _NUMBERS, _TEXT = "biuf", "UST"
 

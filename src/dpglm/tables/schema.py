@@ -78,7 +78,7 @@ class Schema:
     provenance: str
 
     def __post_init__(self) -> None:
-        # A schema is part of what is written after the budget was spent.
+        # Schemas are written after the budget was spent, when an error would be too late.
         check_writable(self.to_dict())
         names = [*self.column_names, self.target.name]
         if len(names) < 2:

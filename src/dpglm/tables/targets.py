@@ -1,4 +1,4 @@
-"""What is publicly known about the target, and how its cells become what an estimator wants."""
+"""Public facts about the target, and the encoding of its cells for an estimator."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dpglm.tables.columns import EntryReader, as_vocabulary, check_bounds, read_
 
 __all__ = ["ClassTarget", "CountTarget", "NumericTarget", "TargetColumn", "target_from_dict"]
 
-_CLASS_CURE = "Mend the cell, leave such rows out, or complete the classes in the schema"
+_CLASS_CURE = "Correct the cell, leave such rows out, or complete the classes in the schema"
 
 
 class TargetColumn(abc.ABC):
@@ -135,7 +135,7 @@ class CountTarget(TargetColumn):
             row = int(wrong.argmax())
             raise ValueError(
                 f"target {self.name!r}, row {row + 1}: {counts[row]:g} is not a count (a whole "
-                'number from 0). Mend the cell, or declare the target as "numeric"'
+                'number from 0). Correct the cell, or declare the target as "numeric"'
             )
         return np.minimum(counts, self.high)
 

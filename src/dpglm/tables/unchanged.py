@@ -1,4 +1,4 @@
-"""Files that rows are read from must stay as they are: what is checked, and how often."""
+"""Checks that files do not change while rows are read from them."""
 
 from __future__ import annotations
 

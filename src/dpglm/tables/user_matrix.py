@@ -1,4 +1,4 @@
-"""A table or matrix in memory as finite numbers, and errors that say which cell is none."""
+"""Tables and matrices in memory as finite numbers, or errors that name the wrong cell."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def finite_matrix(
         _name_the_cell(X, name)
         raise
     _refuse_text(X, name)
-    # Steps read the rows again and again, and what they are checked for here must stay true.
+    # A fit reads the rows many times, and what is checked here must stay true.
     numbers = in_memory(numbers)
     if sparse.issparse(numbers):
         numbers = _without_duplicates(numbers)
@@ -51,7 +51,7 @@ def _without_duplicates(X: Any) -> Any:
     rows: Any = sparse.csr_array(X)
     if not rows.has_canonical_format:
         rows = rows.copy()
-        # What overflows here is found when it is checked.
+        # Overflow is found by the check for finite numbers.
         with np.errstate(over="ignore"):
             rows.sum_duplicates()
     return rows

@@ -417,7 +417,7 @@ class TestRefusals:
     )
     def test_of_rows_themselves(self, use):
         rows = on_workers(*table()[:2], facts())
-        with pytest.raises(ValueError, match="got something that needs rows themselves"):
+        with pytest.raises(ValueError, match="got one that needs the rows themselves"):
             use(rows)
 
     @pytest.mark.parametrize(

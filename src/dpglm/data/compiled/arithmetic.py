@@ -1,4 +1,4 @@
-"""How a process rounds, as far as it can be read off."""
+"""What decides how a process rounds."""
 
 from __future__ import annotations
 

@@ -80,12 +80,12 @@ def bounded_sum(
     by_columns = X.strides[0] == size and X.strides[1] % size == 0 and which is None
     if not (by_rows or by_columns) or not _can_sum(X, targets, norms, weights):
         return None
-    # What overflows here makes slopes that are dropped.
+    # Overflow here makes slopes that are dropped.
     with np.errstate(over="ignore", under="ignore"):
         coarse = np.ascontiguousarray(w[:columns], dtype=X.dtype)
     offset = intercept * float(w[-1]) if intercept else 0.0
     total = np.zeros(columns + 1)
-    # Held by a name, as a pointer keeps nothing alive.
+    # Bound to a name, as a pointer keeps nothing alive.
     packed = [_packed(values) for values in (targets, norms, weights)]
     order = [_pointer(which)] if by_rows else []
     _function("bounded_sum" if by_rows else "bounded_sum_by_columns", X)(
@@ -126,7 +126,7 @@ def softmax_sum(
     layout = _by_panels if _panels_are_better(columns, classes, size) else _by_classes
     name, extra, parameter, total, by_columns = layout(w[:columns], X.dtype)
     offsets = np.ascontiguousarray(intercept * w[-1]) if intercept else np.zeros(classes)
-    # Held by a name, as a pointer keeps nothing alive.
+    # Bound to a name, as a pointer keeps nothing alive.
     packed = [_packed(values) for values in (targets, norms, weights)]
     _function(name, X)(
         _pointer(X),
@@ -166,7 +166,7 @@ def sparse_bounded_sum(
     n_rows = len(pointers) - 1
     _check_shapes(n_rows, columns + (intercept != 0.0), w, targets, norms, weights)
     total = np.zeros(columns + 1)
-    # Held by a name, as a pointer keeps nothing alive.
+    # Bound to a name, as a pointer keeps nothing alive.
     packed = [_packed(v) for v in (X.data, X.indices, pointers, targets, norms, weights, w)]
     data, indices, ends, *facts, parameter = map(_pointer, packed)
     _function("bounded_sum", X.data, X.indices)(
@@ -190,7 +190,7 @@ _TYPES = {("f", 4): "float32", ("f", 8): "float64", ("i", 4): "int32", ("i", 8):
 
 def _function(name: str, *arrays: NDArray[Any]) -> Any:
     """Find the C function for arrays of these types."""
-    # Looked up by attribute, which keeps it for the next time.
+    # Attribute access caches the function.
     return getattr(_library, "_".join([name, *(_TYPES[_kind(v)] for v in arrays)]))
 
 
@@ -259,7 +259,7 @@ def _by_panels(w: NDArray[np.float64], dtype: np.dtype[Any]) -> _Layout:
 
 
 def _fill(parameter: NDArray[Any], w: NDArray[np.float64]) -> None:
-    # What overflows here makes slopes that are dropped.
+    # Overflow here makes slopes that are dropped.
     with np.errstate(over="ignore", under="ignore"):
         parameter[...] = w
 

@@ -29,14 +29,14 @@ __all__ = ["MOST_PARTITIONS", "DaskRows", "Partition", "PartitionFacts", "rows_o
 MOST_PARTITIONS = 2**14
 """More are refused; the bound on the rounding of ``DaskRows.sum`` counts on it."""
 
-# A power of 2, so that sums of sums have the shape of one binary tree, whoever adds them.
+# A power of 2, so that sums of sums form one binary tree, whoever adds them.
 _FAN_IN = 8
 _DRIVER_BYTES = 1 << 27
 _MESSAGE_BYTES = 1 << 16
 
 _SUMS_ONLY = (
-    "solver must ask for sums over rows and for maps of them, as all of dpglm.solvers with default "
-    "settings do, where rows are on a cluster; got something that needs rows themselves"
+    "solver must use only sums over rows and row-wise maps where rows are on a cluster, as all of "
+    "dpglm.solvers do with default settings; got one that needs the rows themselves"
 )
 _ALIKE = "workers must have the same processors, NumPy, SciPy and BLAS, as these round alike"
 
@@ -248,7 +248,7 @@ class DaskRows(Rows):
         return message if len(message) <= _MESSAGE_BYTES else self._workers.share(message)
 
     def __reduce__(self) -> NoReturn:
-        # What is sent to workers knows nothing of rows, nor of the curator that is told of them.
+        # Kernels sent to workers must not carry rows, nor the curator.
         raise ValueError(_SUMS_ONLY)
 
 

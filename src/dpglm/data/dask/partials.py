@@ -1,4 +1,4 @@
-"""Partial sums that lose almost nothing to rounding, and the one binary tree that adds them."""
+"""Compensated partial sums, and the binary tree that adds them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dpglm.data.rows import two_sum
 __all__ = ["Pair", "Partial", "add", "joined"]
 
 Pair: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]
-"""A rounded sum, and what rounding took from it."""
+"""A rounded sum and its rounding error."""
 
 
 @final

@@ -57,7 +57,7 @@ class _Cluster(Workers):
         holders, threads = self._client.who_has(list(handles)), self._client.nthreads()
         places: dict[str, list[int]] = {}
         for place, handle in enumerate(handles):
-            # What nobody has at the moment will be made again, on any worker.
+            # Lost results are recomputed, on any worker.
             found = holders.get(handle.key) or [handle.key]
             least = min(found, key=lambda worker: len(places.get(worker, ())))
             places.setdefault(least, []).append(place)

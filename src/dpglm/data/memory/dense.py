@@ -19,10 +19,10 @@ __all__ = ["BLOCK_ROWS", "RUN_ROWS", "DenseRows"]
 RUN_ROWS = 64
 """Rows that are summed in the rows' own precision; runs are added up in float64."""
 _LEAST_BYTES, _MOST_BYTES = 1 << 23, 1 << 25
-"""Of a block; of one with several outputs the least is a quarter, as there is more to do with it.
-Large ones are handed out less often, but all cores should have some."""
+"""Of a block; with several outputs the least is a quarter, as each row takes more work. Large
+blocks cost less overhead, but every core should get some."""
 _BLOCKS = 16
-"""About as many blocks there are between these sizes."""
+"""Number of blocks, about, within these sizes."""
 _COLUMN_BLOCKS = 4
 """Rows in Fortran order have about as many blocks, if ``BLOCK_ROWS`` allows."""
 BLOCK_ROWS = 16384
@@ -55,10 +55,10 @@ class DenseRows(Rows):
         size = min(max(least, spec.n_rows * row_bytes // _BLOCKS), _MOST_BYTES)
         blocks = -(-spec.n_rows * row_bytes // size)
         if which is None and not X.flags.c_contiguous and X.flags.f_contiguous:
-            # Long pieces of columns are read faster than what few of them could save in cache.
+            # Long pieces of columns are read faster, which outweighs the cache.
             blocks = min(blocks, _COLUMN_BLOCKS)
         blocks = max(blocks, -(-spec.n_rows // BLOCK_ROWS))
-        # As many for each thread, where their number is a power of two as well.
+        # A power of two, so that a power of two of threads get equally many.
         rows = -(-spec.n_rows // (1 << (blocks - 1).bit_length()))
         self._block_rows = -(-rows // RUN_ROWS) * RUN_ROWS
 

@@ -1,4 +1,4 @@
-"""One matrix in memory as a collection, so that every fit takes the same way."""
+"""One matrix in memory as a collection."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from dpglm.data.spec import DataSpec
 __all__ = ["BLOCK_ROWS", "SparseRows"]
 
 BLOCK_ROWS = 4096
-"""Rows in a block, each column of which is summed one after the other."""
+"""Rows in a block, which are added one after the other."""
 
 
 @final

@@ -15,7 +15,7 @@ from dpglm.tables.given import as_column, as_weights
 __all__ = ["STREAMED_BYTES", "MappedRows", "mapped_rows"]
 
 STREAMED_BYTES = 1 << 27
-"""From this size on, a memory-mapped X is streamed without being asked to."""
+"""Size from which a memory-mapped X is streamed by default."""
 
 _KINDS = "biuf"
 

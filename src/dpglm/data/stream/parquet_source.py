@@ -222,7 +222,7 @@ class ParquetSource(Source):
                 yield X, y[part] if len(y) else y, None if weights is None else weights[part]
 
     def watch(self) -> Watch:
-        # From when their footers were read, which say where rows are.
+        # As they were when their footers, which say where rows are, were read.
         return Watch(tuple(file.mark for file in self._files))
 
     def _facts(self, batch: Any) -> tuple[NDArray[Any], NDArray[Any] | None]:

@@ -24,7 +24,7 @@ Piece: TypeAlias = "tuple[Floats, NDArray[Any], NDArray[Any] | None]"
 _NONE: NDArray[Any] = np.empty(0)
 # Numbers of these types are exact in float32.
 _SHORT = frozenset({"bool", "int8", "uint8", "int16", "uint16", "float16", "float32"})
-# Known on Linux and macOS.
+# Defined on Linux and macOS.
 _FORGET: int | None = getattr(mmap, "MADV_DONTNEED", None)
 _ANNOUNCE: int | None = getattr(mmap, "MADV_WILLNEED", None)
 

@@ -22,7 +22,7 @@ class Spool:
     def __init__(self, folder: Path | None, shape: tuple[int, ...], dtype: DTypeLike) -> None:
         self._shape, self._dtype, self._filled = shape, np.dtype(dtype), 0
         self._file = None if folder is None else tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
-        # Pages of memory that nobody writes to are not taken.
+        # Memory is taken page by page as it is written.
         self._array = np.empty(shape, dtype) if folder is None else np.empty(0, dtype)
 
     def append(self, rows: NDArray[Any]) -> None:
@@ -44,5 +44,5 @@ class Spool:
         if self._file is None:
             return self._array
         self._file.flush()
-        # A mapping has the file open by itself.
+        # A mapping keeps the file open.
         return np.memmap(self._file, self._dtype, "r", shape=self._shape)

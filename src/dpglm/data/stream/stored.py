@@ -1,4 +1,4 @@
-"""Collections that lie in storage, and are read a part at a time."""
+"""Collections in storage, read a part at a time."""
 
 from __future__ import annotations
 

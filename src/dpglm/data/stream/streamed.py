@@ -140,7 +140,7 @@ class StreamedRows(Rows):
         taken = StreamedRows(self._recipe, self._facts, spec, indices, self._entry_bound)
         if len(indices) > _chunk_rows(self._recipe.source, spec):
             return taken
-        # What fits into one chunk is read once, and not at each pass.
+        # A single chunk is read once, and not at each pass.
         chunk = next(taken._chunks(), taken)
         self.watch.check()
         return chunk
@@ -159,7 +159,7 @@ class StreamedRows(Rows):
                 continue
             own = X.copy(order="K") if self._are_views else X
             if not np.isfinite(own).all():
-                raise changed("a value that was a finite number is none")
+                raise changed("a value is no longer a finite number")
             if facts is None:
                 chunk = self._recipe.prepare((own, y, weights), self.spec)
             else:
@@ -201,7 +201,7 @@ def prepared_stream(
             store.append(rows)
         recipe.watch.check()
         if cache is not None:
-            # A file without a name, to which nobody else writes.
+            # An unnamed file, to which nobody else writes.
             kept = ArraySource(store.features())
             recipe = dataclasses.replace(recipe, source=kept, watch=kept.watch())
         ready = store.is_open and (unchanged or cache is not None)

@@ -1,4 +1,4 @@
-"""Tensors of torch as a collection: rows stay on the device that they are on."""
+"""Torch tensors as a collection: rows stay on their device."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class TensorCollection(Collection):
     def apply(self, function: Callable[[Any], NDArray[Any]]) -> Any:
         results = [function(self._finite(rows)) for rows in self._slices()]
         together = np.concatenate(results)
-        # Labels that are text have no place in a tensor.
+        # Tensors cannot hold text labels.
         return like(self._X, together) if together.dtype.kind in "biuf" else together
 
     def parts(self, function: Callable[[Any, Any, Any], T]) -> Iterator[T]:

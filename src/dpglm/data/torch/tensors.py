@@ -71,7 +71,7 @@ MOST_BLOCK_ROWS = 1 << 16
 _BLOCK_ENTRIES = 1 << 27
 # Numbers in the sums of runs that are in memory at a time.
 _PARTIAL_ENTRIES = 1 << 24
-# Bytes at multiples of which torch allocates, or of which kernels take notice.
+# Alignment, in bytes, of memory that torch allocates, or that kernels distinguish.
 _ALIGNMENT_ON_CPU, _ALIGNMENT_ELSEWHERE = 64, 256
 
 
@@ -101,7 +101,7 @@ class TensorRows(Rows):
     def map_native(
         self, function: Callable[[Block], Any], map_blocks: BlockMap = SERIAL
     ) -> Iterator[Any]:
-        # Not in other threads: a device's stream belongs to one, which keeps it busy.
+        # Without threads: one thread keeps a device's stream busy.
         return map(function, self._blocks_on_device())
 
     def _blocks_on_device(self) -> Iterator[Block]:
@@ -210,7 +210,7 @@ class _Sent:
         self._sent: dict[int, tuple[NDArray[np.float64], Any]] = {}
 
     def __call__(self, w: NDArray[np.float64]) -> Any:
-        # The array is kept as well, so that its address stands for it.
+        # The array is kept as well, so that its id stays unique.
         if id(w) not in self._sent:
             self._sent[id(w)] = (w, like(self._X, w, self._X.dtype))
         return self._sent[id(w)][1]

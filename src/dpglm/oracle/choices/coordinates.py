@@ -1,4 +1,4 @@
-"""Private choice of the signed coordinate along which the loss falls fastest."""
+"""Private choice of the signed coordinate of steepest descent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The choice of the parameter at which the mean clipped gradient is shortest."""
+"""Private choice of the parameter with the shortest mean clipped gradient."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ __all__ = [
 _Array = NDArray[np.float64]
 
 GeneralizedRelease: TypeAlias = Release[BoundedScores, int]
-"""A release of which candidate has a small score, each with a bound of its own."""
+"""A choice of a candidate with a small score, each score with its own bound."""
 
 
 class RowLoss(Protocol):

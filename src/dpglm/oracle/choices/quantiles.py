@@ -38,10 +38,10 @@ __all__ = [
 ]
 
 RankRelease: TypeAlias = Release[Runs, int]
-"""A release of a candidate by ranks."""
+"""A choice of a candidate by ranks."""
 
 CountRelease: TypeAlias = Release[NDArray[np.int64], int]
-"""A release of where growing counts reach a threshold."""
+"""A choice of where growing counts reach a threshold."""
 
 CELLS = 4096
 _LEAST = 1e-12
@@ -50,7 +50,7 @@ _FINE_CELLS = 2**40
 _DIRECTIONS = 64
 
 UNBOUNDED_RADII: NDArray[np.float64] = np.geomspace(SMALLEST, 2.0 * LARGEST, 3573)
-"""From the least to the greatest that rows may be apart at all, 2 % from one to the next."""
+"""From the least to the greatest distance that rows may have, in steps of 2 %."""
 UNBOUNDED_RADII.flags.writeable = False
 
 

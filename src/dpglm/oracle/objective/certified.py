@@ -1,4 +1,4 @@
-"""The release of certified minimisers: exact ones plus noise, or the error of approximate ones."""
+"""The release of certified minimisers."""
 
 from __future__ import annotations
 

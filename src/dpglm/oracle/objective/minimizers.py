@@ -1,4 +1,4 @@
-"""Minimisers of strongly convex objectives with a certificate of how near they are."""
+"""Minimisers of strongly convex objectives, with certified distances to the exact ones."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def certified_minimizer(
     """
     zero = np.zeros(objective.rows.spec.coefficient_shape)
     nearest = Certified(zero, math.inf)
-    # A search that runs into infinities finds nothing, and the next one starts from where it was.
+    # A search that overflows finds nothing; the next one starts from the nearest point so far.
     with np.errstate(all="ignore"):
         for search in (_quick(objective), _plain_steps):
             start = nearest.w if nearest.distance <= norm else zero

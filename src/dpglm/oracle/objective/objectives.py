@@ -1,4 +1,4 @@
-"""Strongly convex objectives over private rows, and how exactly they can be computed."""
+"""Strongly convex objectives over private rows, and bounds on their floating-point errors."""
 
 from __future__ import annotations
 

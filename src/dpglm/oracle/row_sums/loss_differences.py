@@ -1,4 +1,4 @@
-"""The bounded sum of what rows lose by one public parameter more than by another, released."""
+"""The bounded sum of loss differences between two public parameters, and its release."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often the entries of each column are of which order of magnitude, with noise."""
+"""Noisy histograms of the orders of magnitude of each column's entries."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ __all__ = [
 
 _RUN_ROWS = 1024
 MOST_COLUMNS = 1000
-"""Second moments of more columns than these are too many values to release."""
+"""Second moments of more columns have too many entries to release."""
 
 _CONSTANT = 1.0 / 3.0
 
