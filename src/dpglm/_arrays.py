@@ -1,4 +1,4 @@
-"""Whose arrays an array is one of: NumPy's, or those of a library with the Array API."""
+"""Arrays of NumPy, or of a library with the Array API."""
 
 from __future__ import annotations
 

@@ -316,7 +316,7 @@ def _member(kind: Any, value: Any) -> Any:
 
 
 def each(parts: Iterable[tuple[Any, Way, Any]]) -> dict[Any, Any]:
-    """Convert parts of a value, each a place, a way to convert it, and itself."""
+    """Convert parts of a value, given as (place, way to convert, part)."""
     found = {}
     for place, way, part in parts:
         # A context manager for each number of a long array would take most of the time.
@@ -354,7 +354,7 @@ def text(value: Any) -> str:
 
 
 def line(value: Any) -> str:
-    """Read text of one line: where it is shown it cannot pose as further lines."""
+    """Read text of one line, which cannot pose as further lines where it is shown."""
     if len(text(value).splitlines()) > 1:
         raise ValueError(f"must be one line of text, got {shown(value)}")
     return text(value)

@@ -1,4 +1,4 @@
-"""Short descriptions of objects as HTML, for notebooks; whatever is in them, it is only text."""
+"""Short descriptions of objects as HTML, for notebooks, with all text escaped."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _UNKNOWN = "\N{REPLACEMENT CHARACTER}"
 
 
 def visible(text: str) -> str:
-    r"""Replace what no reader sees: control characters, changes of direction, lone surrogates.
+    r"""Replace invisible characters: control, changes of direction, lone surrogates.
 
     >>> visible("a\tb"), visible("\u202ea") == "\ufffda"
     ('a b', True)

@@ -81,7 +81,7 @@ class Lines:
 @final
 @dataclass
 class _Watched:
-    """A stage that is open: when it began, and when it was last drawn, if it was."""
+    """An open stage: when it began, and when it was last drawn."""
 
     began: float
     drawn: float = -1e300
@@ -210,7 +210,7 @@ def _rich_bars() -> Any:
 
 
 def _columns() -> tuple[Any, ...]:
-    """Name, bar, counts, and the time that is left."""
+    """Name, bar, counts, and the remaining time."""
     rich = importlib.import_module("rich.progress")
     return (
         rich.TextColumn("{task.description}", markup=False),

@@ -31,12 +31,12 @@ def plain_number(value: float, digits: int = 4) -> str:
 
 
 def times(count: int, noun: str) -> str:
-    """Write a number of things."""
+    """Write a count with its noun."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def each(count: int) -> str:
-    """Say that one thing, or each of several, has something."""
+    """Return "with" for one thing, "each with" for several."""
     return "with" if count == 1 else "each with"
 
 

@@ -1,4 +1,4 @@
-"""The audit: many runs on two neighbouring data sets, guessed at and counted."""
+"""The audit: many runs on two neighbouring data sets, guessed and counted."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def _described(target: Any, plan: Plan | None) -> str:
 @final
 @dataclass
 class _Watch:
-    """Plays games, each time with fresh noise."""
+    """Plays games with fresh noise each time."""
 
     noise: NoiseSource
     seed: int | None

@@ -1,4 +1,4 @@
-"""What counts of guesses prove about a mechanism, each with a stated confidence."""
+"""Confidence bounds on privacy loss from counts of guesses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["ErrorBounds", "error_bounds", "rate_above"]
 
 
 def rate_above(successes: int, trials: int, confidence: float) -> float:
-    """Bound a probability from above by how often it came true.
+    """Bound a probability from above by counted successes.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def rate_above(successes: int, trials: int, confidence: float) -> float:
 @final
 @dataclass(frozen=True)
 class ErrorBounds:
-    """Upper confidence bounds on both error rates of one way to guess.
+    """Upper confidence bounds on both error rates of a test.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ class ErrorBounds:
 
 
 def error_bounds(guesses: ArrayLike, guesses_other: ArrayLike, confidence: float) -> ErrorBounds:
-    """Bound both error rates by what was guessed in independent runs.
+    """Bound both error rates from guesses in independent runs.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What a mechanism claims, as the errors that any guess must then make."""
+"""Claims of mechanisms, as the error rates that every test must then have."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SHARES = (0.0, 0.02, 0.1, 0.3, 0.6)
 @final
 @dataclass(frozen=True)
 class Claim:
-    """What is claimed of a mechanism, for both orders of any two neighbours.
+    """A privacy claim, for both orders of any two neighbours.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ class Claim:
 
     @classmethod
     def of(cls, plan: Plan) -> Claim:
-        """Read off a plan what its certificate will claim.
+        """Return the claim of a plan's certificate.
 
         Epsilon is at the budget's delta; at ``default_delta`` for budgets without one.
         """
@@ -88,7 +88,7 @@ class Claim:
         return least
 
     def mu_at(self, false: float) -> float:
-        """Return the largest mu that a guess with this rate of false alarms may prove."""
+        """Return the largest mu that a test with this rate of false alarms may prove."""
         return float(ndtri(1.0 - false) - ndtri(self.least_missed(false)))
 
     def epsilon_of_mu(self, mu: float) -> float:

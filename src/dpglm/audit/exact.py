@@ -1,4 +1,4 @@
-"""Exact privacy loss where all of a run is one release of few coordinates with a known law."""
+"""Exact privacy loss of runs that are one release of few coordinates with a known law."""
 
 from __future__ import annotations
 

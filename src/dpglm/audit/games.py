@@ -1,4 +1,4 @@
-"""What is attacked, as a game: one of two data sets is used, and the attacker looks."""
+"""Attacks as games: a run on one of two data sets, seen by the attacker."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _CERTAIN = 1e6
 
 
 def pays_for_all(plan: Plan) -> bool:
-    """Whether a plan's claim covers every single release, not only the returned model."""
+    """Whether a plan's claim covers every release, not only the returned model."""
     is_secret = any(isinstance(basic, RandomlyRepeated) for basic in leaves(plan.event))
     is_secret |= any(isinstance(one.mechanism, SECRET) for one in plan.method.releases)
     return plan.method.releases_iterates and not is_secret

@@ -1,4 +1,4 @@
-"""What right guesses about many canaries in one run prove."""
+"""Privacy bounds from guesses about many canaries in one run."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def p_value_of_guesses(
 def epsilon_of_guesses(
     canaries: int, guesses: int, right: int, delta: float, confidence: float
 ) -> float:
-    """Bound epsilon at ``delta`` from below by how many guesses were right.
+    """Bound epsilon at ``delta`` from below by the number of right guesses.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""How to guess: the statistic and the thresholds, chosen on held-out runs."""
+"""The test: statistic and thresholds, chosen on held-out runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The law of one release under one data set, as far as its noise is declared."""
+"""The law of one release on one data set, by its declared noise."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LEAST = 1e-300
 
 
 class Law(abc.ABC):
-    """What an attacker who knows all rows expects of one release."""
+    """The law of one release for an attacker who knows all rows."""
 
     @abc.abstractmethod
     def log_density(self, value: Any) -> float:
@@ -43,7 +43,7 @@ class DensityLaw(Law):
     @property
     @abc.abstractmethod
     def reach(self) -> float:
-        """How far from the mean less than 1e-15 of the probability is beyond."""
+        """Distance from the mean beyond which less than 1e-15 of the probability lies."""
 
     @abc.abstractmethod
     def log_densities(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -133,7 +133,7 @@ class ChoiceLaw(Law):
 @final
 @dataclass(frozen=True)
 class UnknownLaw(Law):
-    """A release whose density is not worked out; it tells a likelihood ratio nothing."""
+    """A release of unknown density, which adds nothing to a likelihood ratio."""
 
     def log_density(self, value: Any) -> float:
         return 0.0

@@ -1,4 +1,4 @@
-"""Runs under observation: everything released, and its law on the same or on other rows."""
+"""Observed runs: all releases, and their laws on the same or other rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Neighbouring data sets on which one row shows as much as it can."""
+"""Neighbouring data sets on which one row shows as much as possible."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Table:
 
 
 def target_ends(target: Target, n_outputs: int, low: float, high: float) -> tuple[Any, Any]:
-    """Return the target whose gradient is longest at zero, and one that is far from it."""
+    """Return the target with the longest gradient at zero, and one far from it."""
     if target is Target.BINARY:
         return 1.0, -1.0
     if target is Target.CLASS:

@@ -1,4 +1,4 @@
-"""Bugs of the kind that libraries have had, to plant on purpose: an audit must refute them."""
+"""Bugs that libraries have had, planted on purpose: an audit must refute them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class PlantedBug:
 
 
 def planted(name: str | None) -> AbstractContextManager[Any]:
-    """Have a bug in the library for a while.
+    """Plant a bug in the library for the duration of a block.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def planted(name: str | None) -> AbstractContextManager[Any]:
 
 @contextlib.contextmanager
 def _in_mechanisms(**changes: Callable[[Function], Function]) -> Iterator[None]:
-    """Replace functions that mechanisms draw with; each change makes the new one from the old."""
+    """Replace functions that mechanisms draw with; a change maps the old to the new one."""
     with contextlib.ExitStack() as stack:
         for name, change in changes.items():
             module = selections if name in _CHOICES else additive

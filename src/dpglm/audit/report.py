@@ -1,4 +1,4 @@
-"""What an audit found, to print and to keep."""
+"""The report of an audit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["AuditReport", "described"]
 
 
 def described(plan: Plan) -> str:
-    """Say in a line what is attacked."""
+    """Describe the attacked plan in one line."""
     method = type(plan.method).__name__.removesuffix("Method")
     steps = f"{plan.n_steps} step" + ("s" if plan.n_steps > 1 else "")
     return f"{method}, {steps}, {plan.problem.loss!r}, relation {plan.adjacency.value}"
@@ -99,7 +99,7 @@ class AuditReport:
         return card("Audit", self.lines())
 
     def lines(self) -> list[tuple[str, str]]:
-        """Say it in words, each with a heading."""
+        """Return the findings in words, each with a heading."""
         claim = self.claim
         claimed = f"epsilon {claim.epsilon:.4g} at delta {claim.delta:.2g}"
         found = f"epsilon at least {self.epsilon:.4g}"

@@ -1,4 +1,4 @@
-"""From what an attacker sees to one number that is high for the first data set."""
+"""Statistics of what an attacker sees, high for the first data set."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class LikelihoodRatio(Score):
 @final
 @dataclass(frozen=True, eq=False)
 class Linear(Score):
-    """A direction in which the runs on two data sets lie apart."""
+    """A direction that separates the runs on two data sets."""
 
     direction: NDArray[np.float64]
     name: str = "learned direction"

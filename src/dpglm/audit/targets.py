@@ -1,4 +1,4 @@
-"""What an estimator hands to the solver: its plan, and rows as it prepared them."""
+"""The plan of an estimator, and the rows as it prepares them."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def estimator_neighbours(
 
 
 def _declare(estimator: Any, adjacency: Adjacency, n_rows: int, n_classes: int) -> tuple[Any, Any]:
-    """Declare what is public about the made-up table; return the targets to use."""
+    """Declare the public facts of the synthetic table; return the targets to use."""
     parameters = estimator.get_params()
     if not adjacency.n_is_public and parameters.get("n_rows", 0) is None:
         estimator.set_params(n_rows=n_rows)

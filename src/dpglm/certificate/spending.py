@@ -56,7 +56,7 @@ class Spending:
 
 
 def spending(certificate: Certificate) -> tuple[Spending, ...]:
-    """Say what each stage of a fit spent, from its certificate alone.
+    """List what each stage of a fit spent, from its certificate alone.
 
     Privacy: epsilons by themselves add up to more than the whole, whose stages compose better
     than that; of Gaussian stages the squares of mu add up exactly.
@@ -91,7 +91,7 @@ def spending(certificate: Certificate) -> tuple[Spending, ...]:
 
 
 def _leaves(stages: Iterable[Stage], lead: str = "") -> Iterator[Stage]:
-    """List stages that have no others, named with those above them; inner parts are one stage."""
+    """List the leaves of nested stages, with full names; stages in parts are one leaf."""
     for one in stages:
         part = "" if one.part is None else f", part {one.part + 1}"
         name = f"{lead}: {one.name}" if lead else f"{one.name}{part}"
@@ -120,7 +120,7 @@ def _costing(stage: Stage, epsilon: float, of: Certificate) -> Spending:
 
 
 def spending_in_words(one: Spending) -> str:
-    """Say in one sentence what a stage spent.
+    """Return a sentence on what a stage spent.
 
     >>> from dpglm.privacy.noise.additive import GaussianNoise
     >>> from dpglm.privacy.releases import Release

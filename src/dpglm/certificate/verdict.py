@@ -1,4 +1,4 @@
-"""Whether a page may call a fit private, and what it says if not."""
+"""Whether a page may call a fit private, and why not."""
 
 from __future__ import annotations
 

@@ -173,7 +173,7 @@ def verify(certificate: Certificate) -> Verification:
 
 
 def _recomputed(certificate: Certificate) -> tuple[tuple[Recomputation, ...], str, str | None]:
-    """Return what independent accountants say, why none does if so, and if that is for its cost."""
+    """Return recomputations, or why there are none; and that reason again if it is cost."""
     event, adjacency = certificate.event, certificate.adjacency
     try:
         check_size(certificate.plan)
@@ -323,7 +323,7 @@ def _check_relation(certificate: Certificate) -> str | None:
 
 
 def _check_facts(certificate: Certificate, plan: Plan) -> str | None:
-    """Look for everything that a plan rests on among the public facts."""
+    """Check that the public facts list everything that the plan rests on."""
     data, losses = plan.data, {one.problem.loss for one in plan.method.children}
     if certificate.loss != loss_in_words(plan):
         return f"the plan minimises {loss_in_words(plan)}, but the loss is {certificate.loss}"

@@ -1,4 +1,4 @@
-"""What commands print, and how: results to standard output, all else to standard error."""
+"""Printing: results to standard output, all else to standard error."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\u
 
 @final
 class InputError(click.ClickException):
-    """Something that the user gave cannot be used; ends the program with exit code 2."""
+    """Invalid input; ends the program with exit code 2."""
 
     exit_code = 2
 
@@ -55,7 +55,7 @@ class Interrupted(click.ClickException):
     exit_code = 130
 
     def show(self, file: IO[Any] | None = None) -> None:
-        """Print the message, which is no error's."""
+        """Print the message without the word "Error"."""
         click.echo(plain(self.message), file=file, err=True)
 
 
@@ -178,7 +178,7 @@ def guarded(command: Callable[P, R]) -> Callable[P, R]:
 
 
 def _of_system(error: OSError) -> str:
-    """Say which file it is about, and in words what is wrong with it."""
+    """Return a message with the file and the problem."""
     if error.filename is None or error.strerror is None:
         return str(error)
     return f"{os.fsdecode(error.filename)}: {error.strerror}"

@@ -1,4 +1,4 @@
-"""What a fit says when it is interrupted: what was spent, and how to go on."""
+"""The message of an interrupted fit: what was spent, and how to resume."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ class FitWatch:
         self._steps = info.step
 
     def wrote(self, files: list[Path]) -> None:
-        """Note that everything is in its place."""
+        """Note that all files are in place."""
         self._written = files
 
     def message(self) -> str:
-        """Say what was spent and how to go on; one line for each."""
+        """Return what was spent and how to resume, a line for each."""
         if self._written:
             written = ", ".join(map(str, self._written))
             return f"Interrupted after the fit was complete; it is written: {written}"
@@ -85,7 +85,7 @@ class FitWatch:
         ]
 
     def _new_entries(self, ledger: PrivacyLedger) -> list[LedgerEntry]:
-        """List what was recorded since, for this plan; all of it may be this fit's."""
+        """List entries recorded since for this plan, which may be this fit's."""
         from dpglm.privacy.events import canonical
 
         assert self._plan is not None

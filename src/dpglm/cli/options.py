@@ -123,7 +123,7 @@ def _delta(_: click.Context, __: click.Parameter, value: str) -> float | str:
 
 
 def examples(*lines: str) -> str:
-    """Return the end of a command's help."""
+    """Return examples for the end of a command's help."""
     return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
 
 
@@ -267,6 +267,6 @@ def read_settings(
 
 
 def _by_label(weights: Mapping[str, Any] | None, classes: Sequence[Any] | None) -> Any:
-    """Give weights to labels as the schema has them: JSON's keys are always text."""
+    """Return weights by the schema's labels: keys in JSON are always text."""
     labels = {text: label for label in classes or () for text in (str(label), json.dumps(label))}
     return weights and {labels.get(key, key): weight for key, weight in weights.items()}

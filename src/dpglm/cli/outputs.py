@@ -1,4 +1,4 @@
-"""Files that appear all together at the very end, or not at all."""
+"""Files that appear together at the end, or not at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a command does with the files that it is given, and that no output replaces an input."""
+"""What commands do with the files they are given; no output replaces an input."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class NamedPath:
         return self.kind.closed and self.path.is_dir()
 
     def holds(self, target: Path, use: Use) -> bool:
-        """Return whether a file that is put to some use is one of these, or lies among them."""
+        """Whether a file, put to some use, is one of these or lies among them."""
         inside = self.is_closed and use is Use.WRITTEN and is_below(target, self.path)
         return inside or file_identity(target) in self.files
 

@@ -1,4 +1,4 @@
-"""Values of settings: from text to what a parameter takes, as its annotation says."""
+"""Values of settings, read from text as the annotation of the parameter says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How good a model to expect from a plan, before any row is seen."""
+"""The accuracy to expect from a plan, before any row is seen."""
 
 from dpglm.guidance.expectation import Guidance, guidance
 

@@ -31,7 +31,7 @@ class CoefficientTable:
     intercept_noise: float
 
     def above_noise(self, deviations: float = 2.0) -> NDArray[np.bool_]:
-        """Say which coefficients are further from zero than that many standard deviations."""
+        """Return which coefficients are more than ``deviations`` standard deviations from zero."""
         result: NDArray[np.bool_] = np.abs(self.values) > deviations * self.noise
         return result
 

@@ -1,4 +1,4 @@
-"""How good a model to expect from a plan, and what would help: a rule of thumb, in words."""
+"""The accuracy to expect from a plan, and what would help: a rule of thumb, in words."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class Guidance:
 
 
 def guidance(plan: Plan, coefficients: CoefficientTable | None = None) -> Guidance:
-    """Say how good a model to expect from a plan, and what would help.
+    """Return the accuracy to expect from a plan, and what would help.
 
     Parameters
     ----------

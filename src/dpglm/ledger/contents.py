@@ -1,4 +1,4 @@
-"""Everything that is in a ledger: what it adds up to, its export, and whether it is right."""
+"""Everything in a ledger: totals, export and verification."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class LedgerContents:
         return charges
 
     def spent(self) -> dict[str, float]:
-        """Say in the budget's currency what was spent, at an end that is fixed in advance.
+        """Return what was spent, in the budget's currency, if the end was fixed in advance.
 
         Notes
         -----
@@ -89,11 +89,11 @@ class LedgerContents:
         return self.terms.filter.spent(self.charges)
 
     def spent_at_any_time(self) -> dict[str, float]:
-        """Bound what was spent, as (epsilon, delta), also where results chose when to look."""
+        """Bound what was spent, as (epsilon, delta), at a time that results may have chosen."""
         return self.terms.filter.spent_at_any_time(self.charges)
 
     def left(self) -> dict[str, float]:
-        """Say in the filter's own quantities what may still be spent: mu, for example."""
+        """Return what may still be spent, in the filter's own quantities, such as mu."""
         return self.terms.filter.left(self.charges)
 
     def _repr_html_(self) -> str:

@@ -1,4 +1,4 @@
-"""The Gaussian release that tells at least as much as an event."""
+"""The Gaussian release that dominates an event."""
 
 from __future__ import annotations
 

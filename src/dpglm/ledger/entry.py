@@ -55,7 +55,7 @@ class LedgerTerms:
         return _TERMS.write(self)
 
     def reference(self, entry: LedgerEntry) -> LedgerReference:
-        """Say where an entry stands, for a certificate."""
+        """Return the reference to an entry that a certificate holds."""
         return LedgerReference(self.data, self.id, entry.number, entry.id, entry.digest)
 
     def check_charges(self, charges: Iterable[Mapping[str, float]]) -> None:
@@ -168,7 +168,7 @@ class LedgerReference:
     digest: str
 
     def describe(self) -> str:
-        """One plain-English sentence saying where the fit is recorded."""
+        """Return a sentence on where the fit is recorded."""
         return (
             f"Recorded before anything was released: entry {self.number} of the ledger for "
             f"{self.data!r}, digest {self.digest}."

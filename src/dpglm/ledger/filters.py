@@ -1,4 +1,4 @@
-"""Privacy filters: rules that say when events chosen one after the other become too many."""
+"""Privacy filters: rules that limit events which are chosen adaptively."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _MOST_ORDERS = 10_000
 
 
 class PrivacyFilter(abc.ABC):
-    """A rule that adds up what events cost, and says when they become too many.
+    """A rule that adds up the costs of events and limits them.
 
     Notes
     -----
@@ -83,7 +83,7 @@ class PrivacyFilter(abc.ABC):
 
     @abc.abstractmethod
     def spent(self, charges: Sequence[Charge]) -> dict[str, float]:
-        """Say in the budget's currency what events with these charges spend together.
+        """Return what events with these charges spend together, in the budget's currency.
 
         Notes
         -----
@@ -93,7 +93,7 @@ class PrivacyFilter(abc.ABC):
 
     @abc.abstractmethod
     def spent_at_any_time(self, charges: Sequence[Charge]) -> dict[str, float]:
-        """Bound what was spent up to a moment that may be chosen by looking at results.
+        """Bound what was spent up to a time that results may have chosen.
 
         Returns
         -------
@@ -108,7 +108,7 @@ class PrivacyFilter(abc.ABC):
 
     @abc.abstractmethod
     def left(self, charges: Sequence[Charge]) -> dict[str, float]:
-        """Say in the filter's own quantities what may still be charged."""
+        """Return what may still be charged, in the filter's own quantities."""
 
     @final
     def to_dict(self) -> dict[str, Any]:
@@ -129,7 +129,7 @@ class GaussianFilter(PrivacyFilter):
 
     Notes
     -----
-    Privacy: an epsilon-DP event is charged as the Gaussian release that tells at least as much,
+    Privacy: an epsilon-DP event is charged as the Gaussian release that dominates it,
     ``mu = 2 Phi^-1(exp(epsilon) / (1 + exp(epsilon)))``, about ``1.25 epsilon``. Events that no
     Gaussian release dominates, such as those on Poisson samples, have no price.
 

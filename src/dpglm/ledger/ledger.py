@@ -193,7 +193,7 @@ class PrivacyLedger:
         delta: float | None = None,
         key: str | None = None,
     ) -> LedgerEntry:
-        """Record that something will be released; release it after this has returned.
+        """Record a release before it happens; release only after this has returned.
 
         Parameters
         ----------

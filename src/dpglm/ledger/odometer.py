@@ -1,4 +1,4 @@
-"""What is spent at a moment that is chosen by looking at results: brackets of a budget."""
+"""What is spent at a time that results choose: brackets of a budget."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Bracket:
 
 
 def brackets(spent: float, most: float) -> tuple[Bracket, ...]:
-    """List the limits that cover what was spent; a statement may rest on any of them.
+    """List the limits that cover what was spent, any of which may be stated.
 
     Privacy: *if whatever stays within the k-th limit is (e_k, d_k)-DP, chosen adaptively, then
     what was shown up to any moment, chosen by looking at it, satisfies

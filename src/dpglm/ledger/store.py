@@ -78,7 +78,7 @@ def check_chain(records: Sequence[Record]) -> None:
 
 
 def files_of(path: Path) -> tuple[Path, ...]:
-    """Return a ledger's file and those that SQLite may put beside it, whether or not they exist."""
+    """Return a ledger's file and those that SQLite may create beside it."""
     # SQLite follows links before it names a journal.
     real = Path(os.path.realpath(path))
     return (path, *(real.with_name(real.name + suffix) for suffix in _BESIDE))
@@ -205,7 +205,7 @@ def _connected(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
 
 
 def _check_tables(connection: sqlite3.Connection) -> None:
-    """Check that tables are tables: a view in the place of one may compute without end."""
+    """Check that tables are tables: a view in place of one might compute forever."""
     found = {sql for (sql,) in connection.execute("SELECT sql FROM sqlite_master")}
     if not found <= _STATEMENTS:
         raise LedgerError("the tables are not those of a ledger")

@@ -1,4 +1,4 @@
-"""Accuracy against epsilon on generated rows of a plan's shape, so before any private row."""
+"""Accuracy against epsilon on generated rows of a plan's shape, before any private row."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def default_epsilons(plan: Plan) -> list[float]:
 
 
 def _in_epsilon(plan: Plan) -> ApproximateDP:
-    """Return the budget, or about the epsilon that it has at a usual delta."""
+    """Return the budget, or an approximate equivalent at the default delta."""
     if isinstance(plan.budget, ApproximateDP):
         return plan.budget
     delta = default_delta(plan.data.n_rows)
@@ -194,7 +194,7 @@ def _rounded(epsilon: float) -> float:
 
 
 def _stand_in(plan: Plan) -> tuple[DataSpec, float]:
-    """Return a size that can be tried quickly, and how much larger mu must be for it."""
+    """Return a size that is quick to try, and the factor on mu that it needs."""
     whole = plan.data
     n_features = min(whole.n_features, _MOST_COLUMNS)
     data = dataclasses.replace(whole, n_features=n_features)

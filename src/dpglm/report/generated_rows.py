@@ -1,4 +1,4 @@
-"""Rows and targets of a given shape with signal of a usual strength, and how models score."""
+"""Generated rows and targets with signal of typical strength, and scores of models."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def _counts(z: Floats, data: DataSpec, rng: np.random.Generator) -> NDArray[Any]
 
 
 def _range(data: DataSpec, low: float, high: float) -> tuple[float, float]:
-    """Return the declared range of the target, or a usual one where there is none."""
+    """Return the declared range of the target, or a default."""
     is_bounded = math.isfinite(data.target_low) and math.isfinite(data.target_high)
     return (data.target_low, data.target_high) if is_bounded else (low, high)
 

@@ -208,7 +208,7 @@ def _rows_of_coefficients(table: CoefficientTable) -> list[tuple[str, list[_Row]
 
 
 def _row(name: str, value: float, noise: float) -> _Row:
-    """Write a coefficient with as many digits as its noise lets mean something."""
+    """Write a coefficient with the digits that its noise leaves meaningful."""
     ratio = abs(value) / noise if noise > 0.0 else math.inf
     decimals = 1 - math.floor(math.log10(noise)) if noise > 0.0 else 4
     if 0 <= decimals <= 6:

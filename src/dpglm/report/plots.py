@@ -39,7 +39,7 @@ def accuracy_against_epsilon(
     title: str = "What privacy costs",
     subtitle: str | None = None,
 ) -> Any:
-    """Draw how good private models are at several epsilons, next to what bounds them.
+    """Draw the scores of private models against epsilon, with their bounds.
 
     Parameters
     ----------
@@ -207,7 +207,7 @@ def clipped_loss(
 
 
 def _towards_the_middle(chosen: float, eps: NDArray[np.float64]) -> str:
-    """Say where text at one epsilon is anchored, so that it stays within the axes."""
+    """Return where to anchor text at an epsilon, so that it stays within the axes."""
     place = math.log(chosen / eps[0]) / (math.log(eps[-1] / eps[0]) or math.inf)
     if eps.size == 1 or 0.2 < place < 0.8:
         return "center"
@@ -215,7 +215,7 @@ def _towards_the_middle(chosen: float, eps: NDArray[np.float64]) -> str:
 
 
 def _epsilon_ticks(eps: NDArray[np.float64]) -> tuple[list[float], list[str]]:
-    """Tick at each epsilon, leaving out those too close to the one before to be read."""
+    """Tick each epsilon that is far enough from the tick before."""
     span = math.log(eps[-1] / eps[0]) or 1.0
     ticks: list[float] = []
     for value in eps.tolist():

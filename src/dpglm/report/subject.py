@@ -1,4 +1,4 @@
-"""What a page or a picture is about: a private estimator, alone or at the end of a pipeline."""
+"""The subject of a page or picture: a private estimator, alone or ending a pipeline."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _in_pipeline(pipeline: Pipeline) -> Subject:
 
 
 def _said(name: str, step: Any) -> str | None:
-    """Say that a step may have learned from the rows, unless it is known not to."""
+    """Return a caution about a step unless it is known not to learn from the rows."""
     from dpglm.estimators.composed._fixed import check_fixed, counts_entries
     from dpglm.estimators.composed.transformer import PrivateTransformer
 

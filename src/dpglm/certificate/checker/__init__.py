@@ -1,1 +1,1 @@
-"""Claims recomputed by ways that share nothing with the accountants."""
+"""Claims recomputed by methods that share no code with the accountants."""

@@ -1,4 +1,4 @@
-"""What recomputing a claim would take, from its public event alone."""
+"""The cost of recomputing a claim, from its public event alone."""
 
 from __future__ import annotations
 

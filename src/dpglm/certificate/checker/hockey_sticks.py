@@ -1,4 +1,4 @@
-"""Delta of single mechanisms as a curve, composed by dp-accounting: a check of all claims."""
+"""Privacy curves of single mechanisms, composed by dp-accounting: a check of all claims."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ class HockeySticks:
 
     @property
     def name(self) -> str:
-        """What computes."""
+        """Name of the method."""
         return f"hockey sticks (dp-accounting {importlib.metadata.version('dp-accounting')})"
 
     @staticmethod
     def resolves(delta: float) -> bool:
-        """Whether rounding in the curves leaves a claim with this delta to be checked."""
+        """Whether the curves are exact enough to check a claim with this delta."""
         return delta >= _SMALLEST_DELTA
 
     def delta(self, epsilon: float) -> float:

@@ -1,4 +1,4 @@
-"""A claim recomputed: by closed forms, its accountant, and one that shares nothing with it."""
+"""A claim recomputed: in closed form, by its accountant, and by an independent one."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def recompute(
 def _recompute_independently(
     event: Event, adjacency: Adjacency, epsilon: float, delta: float
 ) -> Recomputation | None:
-    """Ask what shares nothing with the claim's accountant; the cheapest that shows the claim."""
+    """Recompute by methods independent of the claim's accountant; the cheapest that suffices."""
     # Of many exponential mechanisms Renyi divergences show more than their losses one by one.
     by_divergences = functools.partial(divergence_delta, event)
     shown = by_divergences(epsilon) <= delta * (1.0 + _NUMERICAL)
@@ -122,7 +122,7 @@ def _recompute_independently(
 
 
 def _fine_enough(event: Event, adjacency: Adjacency, epsilon: float, delta: float) -> HockeySticks:
-    """Refine a grid until it shows the claim, or would be too large, or is fine whatever comes."""
+    """Refine a grid until it proves the claim, is too large, or is as fine as any."""
     found = HockeySticks(event, adjacency)
     bound, most = found.delta(epsilon), delta * (1.0 + _COARSE)
     for fineness in _FINENESS:

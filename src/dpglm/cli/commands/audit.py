@@ -112,7 +112,7 @@ def audit(
     force: bool,
     **options: Any,
 ) -> None:
-    """Fit a model many times to made-up worst-case rows, and try to tell two data sets apart.
+    """Fit a model many times to synthetic worst-case rows, and try to tell two data sets apart.
 
     The two data sets differ in one row. How well an attacker tells them apart bounds epsilon from
     below; a claim below that bound is refuted. The fits draw their noise as real ones do.

@@ -1,4 +1,4 @@
-"""`dpglm demo`: a private model of real, public data, next to what it gives up."""
+"""`dpglm demo`: a private model of public data, compared with one without privacy."""
 
 from __future__ import annotations
 

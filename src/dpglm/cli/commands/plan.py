@@ -1,4 +1,4 @@
-"""`dpglm plan`: what a fit would release and how good it can be, before any row is seen."""
+"""`dpglm plan`: what a fit would release, and its expected accuracy, before any row is seen."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def _check_picture(plot: Path | None) -> None:
 
 
 def _draw(plan: Plan, draft: Path) -> Sequence[str]:
-    """Draw a plan's curve; return what must be said about it."""
+    """Draw a plan's curve; return the remarks on it."""
     from dpglm.report.expected_curve import default_epsilons, expected_curve
 
     epsilons = default_epsilons(plan)

@@ -1,4 +1,4 @@
-"""`dpglm predict`: what a model file says about the rows of a table."""
+"""`dpglm predict`: predictions of a model file for the rows of a table."""
 
 from __future__ import annotations
 

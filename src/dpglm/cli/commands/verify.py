@@ -72,7 +72,7 @@ def _print_spending(claim: Certificate) -> None:
 
 
 def _read(path: Path) -> tuple[Certificate, tuple[str, ...]]:
-    """Return the certificate in a file, and in what a model there is not the one it is about."""
+    """Return the certificate in a file, and where a model there disagrees with it."""
     from dpglm._json import in_file, load
     from dpglm.certificate.certificate import Certificate
     from dpglm.report.model_file import FORMAT, read_model

@@ -1,1 +1,1 @@
-"""What the pictures of a report are drawn with."""
+"""Drawing of a report's pictures."""

@@ -104,7 +104,7 @@ def _unit(table: CoefficientTable) -> str:
 def _draw_coefficients(
     axes: Any, table: CoefficientTable, output: int, most: int, room: float
 ) -> None:
-    """Draw an output's largest coefficients, with so many inches for the names of features."""
+    """Draw an output's largest coefficients, with ``room`` inches for the names of features."""
     which = table.largest(output, most)[::-1]
     values = (table.values[output] * table.reach)[which]
     bars = 2.0 * (table.noise * table.reach)[which]

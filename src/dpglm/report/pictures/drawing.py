@@ -1,4 +1,4 @@
-"""What all pictures share: colours, type sizes, a title, quiet axes, labels that do not collide."""
+"""Shared by all pictures: colours, type sizes, titles, axes, labels that do not collide."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def new_figure(width: float, body: float, title: str, subtitle: str) -> Any:
 
 
 def quiet(axes: Any, *, grid: str = "y") -> None:
-    """Take away what carries no information from a set of axes."""
+    """Remove from axes what carries no information."""
     for side in ("top", "right", "left" if grid == "y" else "bottom"):
         axes.spines[side].set_visible(False)
     for side in ("left", "bottom"):
@@ -99,7 +99,7 @@ def whole_numbers(axes: Any) -> None:
 def label_at_end(
     axes: Any, ys: Sequence[float], texts: Sequence[str], colors: Sequence[str], height: float
 ) -> None:
-    """Write labels to the right of axes so many inches high, at their lines, moved apart."""
+    """Write labels right of axes (``height`` in inches), at their lines, moved apart."""
     low, high = axes.get_ylim()
     # Two lines of type in units of the y axis.
     gap = (high - low) * 2.0 * 1.3 * 9.5 / 72.0 / height

@@ -1,4 +1,4 @@
-"""Text in pictures: shown as it is, on one line or wrapped, and never wider than its place."""
+"""Text in pictures: literal, on one line or wrapped, never wider than its place."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LONGEST = 400
 
 
 def one_line(text: str) -> str:
-    r"""Put text on one line: white space becomes a space, what cannot be shown a mark.
+    r"""Put text on one line: white space becomes a space, unprintable characters a mark.
 
     >>> one_line("100 %\nof it"), one_line(" "), one_line("\x07bell") == "\ufffdbell"
     ('100 % of it', '(blank)', True)
@@ -35,7 +35,7 @@ def width_of(text: str, size: float, *, bold: bool = False) -> float:
 
 
 def shortened(text: str, size: float, most: float, *, bold: bool = False) -> str:
-    """Put text on one line at most so many inches wide, with an ellipsis in its middle if needed.
+    """Put text on one line of at most ``most`` inches, with an ellipsis in its middle.
 
     Names that begin alike stay different; ``size`` is in points.
     """
@@ -53,7 +53,7 @@ def shortened(text: str, size: float, most: float, *, bold: bool = False) -> str
 
 
 def wrapped(text: str, size: float, most: float, *, bold: bool = False) -> list[str]:
-    """Break text into lines at most so many inches wide, at spaces, and where it has breaks.
+    """Break text at spaces into lines of at most ``most`` inches; keep its own breaks.
 
     ``size`` is in points. A word too long for a line is shortened.
     """
