@@ -54,7 +54,7 @@ class PlannedStep(abc.ABC):
     def noise_growth(self) -> float:
         """Factor by which noise in coefficients grows on the way back, before data is seen.
 
-        For rows as long as they may be; shorter ones make it larger.
+        For rows of the greatest norm; shorter ones make it larger.
         """
         return 1.0
 

@@ -11,14 +11,13 @@ from typing import Any, TypeAlias, final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpglm.tables.finite import MISSING_CURE, unmasked
+from dpglm.tables.finite import MISSING_CURE, NUMBER_KINDS, unmasked
 
 __all__ = ["Entry", "Vocabulary", "as_cells", "as_numbers", "check_unique", "is_missing"]
 
 Entry: TypeAlias = str | int | float | bool
 """A value that JSON can hold and a cell can equal."""
 
-_NUMBER_KINDS = "biuf"
 _OBJECT_KINDS = "OUT"
 _TRUTH = {"true": True, "false": False}
 _SHOWN = 12
@@ -40,7 +39,7 @@ def as_numbers(values: ArrayLike, what: str, missing: float | None = None) -> ND
     row and the cure.
     """
     cells = as_cells(values, what)
-    if cells.dtype.kind in _NUMBER_KINDS:
+    if cells.dtype.kind in NUMBER_KINDS:
         numbers = cells.astype(np.float64)
     elif cells.dtype.kind in _OBJECT_KINDS:
         try:

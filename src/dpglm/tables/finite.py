@@ -12,7 +12,17 @@ from scipy import sparse
 
 from dpglm._arrays import as_host, namespace
 
-__all__ = ["MISSING_CURE", "check_finite", "column_in_words", "not_finite", "unmasked"]
+__all__ = [
+    "MISSING_CURE",
+    "NUMBER_KINDS",
+    "check_finite",
+    "column_in_words",
+    "not_finite",
+    "unmasked",
+]
+
+NUMBER_KINDS = "biuf"
+"""Kinds of NumPy's types of real numbers."""
 
 MISSING_CURE = (
     "Replace missing values by a fixed number, chosen without looking at the data (in a schema "

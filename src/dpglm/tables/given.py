@@ -12,7 +12,7 @@ from sklearn.exceptions import DataConversionWarning
 from sklearn.utils import column_or_1d
 
 from dpglm.tables.cells import is_missing
-from dpglm.tables.finite import unmasked
+from dpglm.tables.finite import NUMBER_KINDS, unmasked
 
 __all__ = [
     "NO_WEIGHT",
@@ -27,7 +27,7 @@ __all__ = [
 NO_WEIGHT = "sample_weight must not be zero in every row"
 """Without any weight a fit is refused before anything is spent."""
 
-_NUMBERS, _TEXT = "biuf", "UST"
+_TEXT = "UST"
 
 
 def as_column(values: Any, n_rows: int) -> NDArray[Any]:
@@ -66,7 +66,7 @@ def as_floats(name: str, values: Any) -> NDArray[np.float64]:
         if kind == "O" and not any(isinstance(one, (str, bytes)) for one in array.flat):
             cells = [np.nan if is_missing(one) else one for one in array.ravel().tolist()]
             return np.array(cells, dtype=np.float64).reshape(array.shape)
-        if kind in _NUMBERS:
+        if kind in NUMBER_KINDS:
             return array.astype(np.float64, copy=False)
     except (TypeError, ValueError, OverflowError):
         pass
@@ -92,7 +92,7 @@ def is_text(labels: NDArray[Any]) -> bool | None:
     if kind == "O":
         found = {isinstance(one, str) for one in labels.tolist()}
         return found.pop() if len(found) == 1 else None
-    return kind in _TEXT if kind in _NUMBERS + _TEXT else None
+    return kind in _TEXT if kind in NUMBER_KINDS + _TEXT else None
 
 
 def as_weights(values: Any, n_rows: int) -> NDArray[np.float64]:

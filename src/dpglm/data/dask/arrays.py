@@ -20,7 +20,7 @@ from dpglm.data.dask.workers import current_workers
 from dpglm.data.prepare import ColumnScaling, prepare_rows
 from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec, FloatType
-from dpglm.tables.finite import check_finite, column_in_words, unmasked
+from dpglm.tables.finite import NUMBER_KINDS, check_finite, column_in_words, unmasked
 from dpglm.tables.given import as_weights, check_shape
 
 __all__ = ["DaskArrays", "dask_arrays"]
@@ -39,7 +39,7 @@ class DaskArrays(Collection):
         weights: Any = None,
         feature_names: tuple[str, ...] | None = None,
     ) -> None:
-        if X.ndim != 2 or X.dtype.kind not in "biuf":
+        if X.ndim != 2 or X.dtype.kind not in NUMBER_KINDS:
             raise ValueError(
                 f"X must have two dimensions of real numbers, got {X.ndim} of {X.dtype}"
             )
@@ -189,7 +189,7 @@ def _checked_chunk(length: int, X: Any, *columns: Any) -> NDArray[Any]:
     if not isinstance(X, np.ndarray):
         raise ValueError(f"X must have chunks that are NumPy arrays, got {type(X).__name__}")
     features: NDArray[Any] = unmasked("X", X)
-    if X.dtype.kind not in "biuf":
+    if X.dtype.kind not in NUMBER_KINDS:
         raise ValueError(f"X must have chunks of real numbers, got the type {X.dtype}")
     for name, one in zip(("X", "y", "sample_weight"), (X, *columns), strict=True):
         if one is not None and len(one) != length:

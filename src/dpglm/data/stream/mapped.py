@@ -9,15 +9,13 @@ import numpy as np
 
 from dpglm.data.stream.source import ArraySource
 from dpglm.data.stream.stored import StoredRows
-from dpglm.tables.finite import unmasked
+from dpglm.tables.finite import NUMBER_KINDS, unmasked
 from dpglm.tables.given import as_column, as_weights
 
 __all__ = ["STREAMED_BYTES", "MappedRows", "mapped_rows"]
 
 STREAMED_BYTES = 1 << 27
 """Size from which a memory-mapped X is streamed by default."""
-
-_KINDS = "biuf"
 
 
 @final
@@ -62,7 +60,7 @@ class MappedRows(StoredRows):
         *,
         cache: str | os.PathLike[str] | None = None,
     ) -> None:
-        if not isinstance(X, np.ndarray) or X.ndim != 2 or X.dtype.kind not in _KINDS:
+        if not isinstance(X, np.ndarray) or X.ndim != 2 or X.dtype.kind not in NUMBER_KINDS:
             raise ValueError("X must be a NumPy array of real numbers with two axes")
         if X.shape[1] == 0:
             raise ValueError("X must have at least one column, got none")

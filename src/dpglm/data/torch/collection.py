@@ -14,7 +14,7 @@ from dpglm.data.prepare import ColumnScaling, prepare_rows
 from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec, FloatType
 from dpglm.data.torch.tensors import check_exact
-from dpglm.tables.finite import check_finite
+from dpglm.tables.finite import NUMBER_KINDS, check_finite
 from dpglm.tables.given import NO_WEIGHT, as_column, as_weights
 
 __all__ = ["TensorCollection", "tensor_collection"]
@@ -80,7 +80,7 @@ class TensorCollection(Collection):
         results = [function(self._finite(rows)) for rows in self._slices()]
         together = np.concatenate(results)
         # Tensors cannot hold text labels.
-        return like(self._X, together) if together.dtype.kind in "biuf" else together
+        return like(self._X, together) if together.dtype.kind in NUMBER_KINDS else together
 
     def parts(self, function: Callable[[Any, Any, Any], T]) -> Iterator[T]:
         y, weights = self._targets(), self._weights

@@ -177,9 +177,10 @@ def noisy_projected_gradient(
 ) -> NDArray[np.float64]:
     """Release ``A^T g / sqrt(p)``, g the mean clipped gradient of all rows or a Poisson sample.
 
-    Privacy: ``declared.event``. A must be drawn for this release only and independently of the
-    rows: then, whatever the direction of the change of the sum, its length is multiplied by
-    ``chi_p / sqrt(p)``. Used twice, A would not be independent of the second direction.
+    Privacy: ``declared.event``. A is drawn for this release only, independently of the rows and of
+    all earlier releases, so whatever the direction of the change of the sum is, its length is
+    multiplied by ``chi_p / sqrt(p)``. Used twice, A would not be independent of the second
+    direction.
     """
 
     def kernel(rows: Rows) -> NDArray[np.float64]:
