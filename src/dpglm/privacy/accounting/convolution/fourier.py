@@ -42,6 +42,8 @@ __all__ = ["FourierAccountant"]
 _SHARP = 1e-6
 # Times the largest loss, in exponents: beyond, all bounds are infinite, and none is the least.
 _STEEPEST = 200.0
+# Relative errors of masses, of delta too: of sums over one grid, and of each tilted loss.
+_MARGIN, _PER_LOSS = 1e-9, 256.0
 # Units of roundoff for each in a tail: arguments of Phi up to 13 are squared in its exponent.
 _SINGLE_ROUNDING = 128.0
 
@@ -284,7 +286,7 @@ class _Direction:
         return max(low, -best[0]), min(high, best[1])
 
     def _tilted(self, theta: float) -> _Tilted:
-        margin = 1e-12 + 8.0 * UNIT_ROUNDOFF * self._count
+        margin = _MARGIN + _PER_LOSS * UNIT_ROUNDOFF * self._count
         total = Mixture.nothing(theta)
         for width in self._widths:
             some = [one for one in self._lattices if one.width == width]

@@ -34,20 +34,11 @@ _Complex = NDArray[np.complex128]
 
 @dataclass(frozen=True)
 class Part:
-    """A measure on evenly spaced losses.
+    """A measure on evenly spaced, increasing losses, and bounds on what is wrong with it.
 
-    Parameters
-    ----------
-    losses, masses : ndarray of shape (n,)
-        The losses increase.
-    error : float
-        Bound on the sum of the errors of all masses.
-    beyond : float
-        Bound on the mass of losses that are not among these.
-    inherited : float, default=0.0
-        Bound on the sum of further errors, in what the rare losses were added to.
-    relative, blur : float, default=0.0
-        Above any loss these are at most ``relative`` times the mass above that loss less ``blur``.
+    ``error`` bounds the sum of the errors of all masses, ``beyond`` the mass that is not on the grid.
+    ``inherited`` bounds the sum of further errors, in what the rare losses were added to; above any
+    loss these are at most ``relative`` times the mass above that loss less ``blur``.
     """
 
     losses: Array
@@ -73,7 +64,7 @@ class Part:
         if self.losses[-1] <= loss:
             return self.beyond
         above = int(np.searchsorted(self.losses, loss - self.blur, side="right"))
-        mass = float(np.sum(self.masses[above:])) + self.error + self.inherited
+        mass = float(np.sum(self.masses[above:])) + self.error + self.inherited + self.beyond
         return self.beyond + self.error + min(self.inherited, self.relative * mass)
 
 
@@ -99,43 +90,15 @@ class Mixture:
         return cls(theta, (Part(np.zeros(1), np.ones(1), 0.0, 0.0),))
 
     def plus(self, lattices: Sequence[Lattice], window: tuple[float, float]) -> Self:
-        """Add losses on a grid that is wider than those so far.
+        """Add losses on a grid of one width, wider than those so far.
 
-        Parameters
-        ----------
-        lattices : sequence of Lattice
-            All of one width.
-        window : (float, float)
-            Interval that their sum leaves with a mass of ``exp(LOG_WINDOW_MASS)`` at most on
-            each side.
+        Their sum leaves the window with a mass of at most ``exp(LOG_WINDOW_MASS)`` on each side.
+        Raises TooCostlyError if the grid would be too large.
 
-        Returns
-        -------
-        Mixture
-
-        Raises
-        ------
-        TooCostlyError
-            If the grid would be too large.
-
-        Notes
-        -----
         Privacy: where none of the rare losses happens, the sum so far stays as it is. Otherwise
         it is moved to the wider grid, each loss to the ends of its cell so that the mass under
-        P and Q is kept: delta can only grow.
-
-        An FFT of n numbers is off by at most ``8 u log2 n`` of their Euclidean norm, and in each
-        number by as much of the sum of their moduli: at each level, ``(1 + sqrt 5) u`` for a
-        product with a twiddle factor, and less than ``5 u`` for the sums, also of three and five
-        (Higham 2002, Theorem 24.2; Brent, Percival and Zimmermann 2007). The inverse is unitary but
-        for a factor, so that by the inequality of Cauchy and Schwarz the errors of all masses
-        add up to at most the norm of the error in the spectrum.
-
-        References
-        ----------
-        Higham, "Accuracy and stability of numerical algorithms", second edition, SIAM 2002. Brent,
-        Percival and Zimmermann, "Error bounds on complex floating-point multiplication",
-        Mathematics of Computation 76, 2007.
+        P and Q is kept: delta can only grow. All bounds on errors are proved in
+        ``docs/proofs/rounding-of-convolutions.md``.
         """
         width = lattices[0].width
         first = math.floor((self._low() + window[0]) / width)
@@ -150,7 +113,7 @@ class Mixture:
         # Of few points, term by term, 128 units of roundoff are enough.
         stage = _PER_LEVEL * UNIT_ROUNDOFF * max(math.log2(size) + 2.0, 16.0)
         rare = _Rare.of(lattices, self.theta, size, stage)
-        before, least, mass = self._moved(width, size)
+        before, mass = self._moved(width, size)
         if not math.isfinite(mass):
             # Beyond what numbers can hold, nothing is known: delta is 1.
             return type(self)(self.theta, (Part(np.zeros(1), np.zeros(1), 0.0, math.inf),))
@@ -158,12 +121,10 @@ class Mixture:
         error = mass * math.sqrt(2.0 * float(np.sum((rare.error + stage * rare.bound) ** 2)))
         error += mass * stage * math.sqrt(2.0 * float(np.sum(rare.bound**2)))
         error += mass * size * math.exp(_LOG_NOTHING)
-        # An error is added to the rare losses, wherever it is; one that moves up a cell grows by
-        # the tilt. So above a loss it is at most that share of the rare losses that, with the
-        # least of the sum so far, are still above the loss less all that may lie between.
         before_error = math.fsum(one.error + one.inherited for one in self.parts)
         grown = before_error * math.exp(min(self.theta * width, 700.0))
-        least_mass = max(least - before_error, 1e-300)
+        # Moving never makes tilted mass less.
+        least_mass = math.fsum(float(np.sum(one.masses)) for one in self.parts) - before_error
         beyond = math.fsum(one.beyond for one in self.parts) * rare.mass
         beyond += 2.0 * mass * math.exp(LOG_WINDOW_MASS)
         full = np.zeros(size // 2 + 1, dtype=np.complex128)
@@ -177,7 +138,7 @@ class Mixture:
             error,
             beyond,
             inherited=grown * rare.mass,
-            relative=grown / least_mass,
+            relative=grown / max(least_mass, 1e-300),
             blur=self._high() - self._low() + 2.0 * width,
         )
         return type(self)(self.theta, (*as_before, found))
@@ -188,8 +149,8 @@ class Mixture:
     def _high(self) -> float:
         return max(float(one.losses[-1]) for one in self.parts)
 
-    def _moved(self, width: float, size: int) -> tuple[_Complex, float, float]:
-        """Fourier transform of the sum so far, on a wider grid, its mass, and that or 1."""
+    def _moved(self, width: float, size: int) -> tuple[_Complex, float]:
+        """Fourier transform of the sum so far, on a wider grid, and its mass or 1."""
         moved = np.zeros(size)
         for one in self.parts:
             cells = np.floor(one.losses / width)
@@ -209,7 +170,7 @@ class Mixture:
         total = float(moved.sum())
         # What is not a number stays so: then nothing is known.
         mass = 1.0 if total < 1.0 else total
-        return np.asarray(rfft(moved if math.isfinite(mass) else np.zeros(size))), total, mass
+        return np.asarray(rfft(moved if math.isfinite(mass) else np.zeros(size))), mass
 
 
 @final
@@ -281,7 +242,8 @@ class _Rare:
             near = np.maximum(np.abs(1.0 + ratio), 1e-300)
             error += one.count * (stage * mass / z + 8.0 * UNIT_ROUNDOFF * np.abs(ratio)) / near
             most += one.count * math.log1p(mass / z)
-        # The modulus of each factor is at most 1.
+        # The modulus of each factor is at most 1; the exponential is no line.
+        error = error * np.exp(np.minimum(error, 1.0))
         spectrum: _Complex = np.asarray(usual * np.expm1(exponent), dtype=np.complex128)
         rare = min(1.0, usual * math.expm1(min(most, 50.0)))
         whole = min(float(np.max(usual * np.exp(exponent.real))), 1.0)
