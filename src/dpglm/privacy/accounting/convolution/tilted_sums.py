@@ -36,9 +36,9 @@ _Complex = NDArray[np.complex128]
 class Part:
     """A measure on evenly spaced, increasing losses, and bounds on what is wrong with it.
 
-    ``error`` bounds the sum of the errors of all masses, ``beyond`` the mass that is not on the grid.
-    ``inherited`` bounds the sum of further errors, in what the rare losses were added to; above any
-    loss these are at most ``relative`` times the mass above that loss less ``blur``.
+    ``error`` bounds the sum of the errors of all masses, ``beyond`` the mass that is not on the
+    grid. ``inherited`` bounds the sum of further errors, in what the rare losses were added to;
+    above any loss these are at most ``relative`` times the mass above that loss less ``blur``.
     """
 
     losses: Array
