@@ -55,7 +55,7 @@ def audit(
         to an array of numbers, which draws its own noise and comes with ``claim`` and
         ``neighbours``.
     n_rows, n_features, n_classes : int
-        Size of the made-up table on which an estimator is attacked. Few rows are as good as
+        Size of the synthetic table on which an estimator is attacked. Few rows are as good as
         many: what one row may change does not depend on their number.
     claim : Claim, optional
         What to refute. By default what a certificate would say.
@@ -71,7 +71,7 @@ def audit(
         Held-out runs on each data set of each pair, which choose the pair, the statistic and the
         thresholds. By default a quarter of ``runs``, at least 100.
     confidence : float, default=0.95
-        With which everything that the report says holds together.
+        Joint confidence of everything in the report.
     seed : int, optional
         Makes the runs of a plan repeatable, for tests. By default they draw their noise as real
         fits do, as a rule from the operating system, which is then attacked too.

@@ -41,7 +41,7 @@ def audit_in_one_run(
     plan : Plan
         One that releases noisy sums with a value for each column, such as gradient descent. It
         has as many canaries as rows, or columns if these are fewer: row i is huge in column i.
-        Hundreds of them tell something.
+        Hundreds of canaries are needed.
     confidence : float, default=0.95
         Of the bound.
     random_state : int, optional
@@ -64,8 +64,8 @@ def audit_in_one_run(
     Notes
     -----
     A fair coin for each canary says whether it is there (under replace-one: whether it or its
-    opposite). The attacker guesses those coins of which the run says most, see
-    ``dpglm.audit.guesses_of_canaries``. One run is enough where runs are dear, but shows less
+    opposite). The attacker guesses the coins about which the run is most informative, see
+    ``dpglm.audit.guesses_of_canaries``. One run suffices where runs are expensive, but shows less
     than many runs do; canaries in columns of their own do not disturb each other.
 
     References

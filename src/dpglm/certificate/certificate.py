@@ -125,9 +125,6 @@ class Certificate:
     def __post_init__(self) -> None:
         check_real("epsilon", self.epsilon, least=0.0)
         check_real("delta", self.delta, least=0.0, below=1.0)
-        object.__setattr__(self, "releases", tuple(self.releases))
-        object.__setattr__(self, "noise_scales", tuple(self.noise_scales))
-        object.__setattr__(self, "public_facts", tuple(self.public_facts))
         object.__setattr__(self, "versions", dict(self.versions))
         # Invalid facts raise here.
         _ = self.adjacency, self.budget, self.data

@@ -27,7 +27,7 @@ _NEGLIGIBLE = 1e-18
 _SMALLEST_DELTA = 1e-9
 # Width of the grid over the root mean square of a loss, and points of one curve.
 _FRACTION, _MOST_POINTS, _AT_ONCE = 0.03, 100_000, 4096
-# So many dots on each side of zero are next to each other.
+# Adjacent points on each side of zero.
 _EVEN = 2000
 # Points of all curves and all compositions together, some 100 bytes each.
 _MOST_WORK = 12_000_000
@@ -68,7 +68,7 @@ class HockeySticks:
                 return grouped_delta(
                     lambda share: self._delta(rest, share),
                     lambda share: min(self._delta(pure, share), divergence_delta(pure, share)),
-                    # Events of this group have their epsilon for a name.
+                    # Events of this group are named by their epsilon.
                     math.fsum(count * one.to_dict()["epsilon"] for one, count in pure.terms()),
                     epsilon,
                 )
@@ -102,7 +102,7 @@ def _composition(branch: Event, stretch: float, adjacency: Adjacency, fineness: 
 
     curves = [(_curves(basic, stretch, adjacency), count) for basic, count in branch.terms()]
     reaches = [_reach(curve) for curve, _ in curves]
-    # Squares of roundings add up as variances do: the quietest of many curves sets no pace.
+    # Squares of roundings add up as variances do: the quietest curve does not set the width.
     squares = [
         count * _second_moment(curve, reach)
         for (curve, count), reach in zip(curves, reaches, strict=True)

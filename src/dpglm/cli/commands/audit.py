@@ -82,7 +82,7 @@ def _number(option: str, name: str, least: int, default: int, text: str) -> Call
     type=click.FloatRange(min=0.0, max=1.0, min_open=True, max_open=True),
     default=0.95,
     show_default=True,
-    help="Of all that is said, together.",
+    help="Joint confidence of all statements.",
 )
 @_number("--rows", "n_rows", 2, 3, "Rows.")
 @_number("--columns", "n_features", 1, 2, "Features.")
@@ -90,7 +90,7 @@ def _number(option: str, name: str, least: int, default: int, text: str) -> Call
 @click.option(
     "--planted-bug",
     type=click.Choice(BUGS),
-    help="Have the library make this mistake while it is attacked.",
+    help="Attack the library with this bug planted in it.",
 )
 @_number("--jobs", "n_jobs", 1, 1, "Processes.")
 @click.option("--json", "json_file", type=OUTPUT_FILE, help="Where to write the report (JSON).")
