@@ -81,10 +81,8 @@ class LedgerContents:
     def spent(self) -> dict[str, float]:
         """Return what was spent, in the budget's currency, if the end was fixed in advance.
 
-        Notes
-        -----
-        Privacy: no odometer. Read at a moment that results have chosen, the true loss may be
-        larger: ``spent_at_any_time`` bounds it.
+        Privacy: no odometer. At a time that results have chosen, the true loss may be larger:
+        ``spent_at_any_time`` bounds it.
         """
         return self.terms.filter.spent(self.charges)
 

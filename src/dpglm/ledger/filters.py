@@ -55,26 +55,10 @@ class PrivacyFilter(abc.ABC):
 
     @abc.abstractmethod
     def charge(self, event: Event, adjacency: Adjacency, delta: float | None) -> dict[str, float]:
-        """Price an event.
+        """Price an event, rounded up; a ValueError if the filter has no price for it.
 
-        Parameters
-        ----------
-        event : Event
-            What will be released.
-        adjacency : Adjacency
-            The relation to which its noise multipliers refer.
-        delta : float or None
-            The part of the budget's delta that is meant for it; for filters that add up deltas.
-
-        Returns
-        -------
-        dict
-            Finite numbers, rounded up.
-
-        Raises
-        ------
-        ValueError
-            If the filter cannot price the event.
+        ``delta`` is the part of the budget's delta that is meant for the event, for filters that
+        add up deltas.
         """
 
     @abc.abstractmethod
@@ -85,25 +69,17 @@ class PrivacyFilter(abc.ABC):
     def spent(self, charges: Sequence[Charge]) -> dict[str, float]:
         """Return what events with these charges spend together, in the budget's currency.
 
-        Notes
-        -----
-        Privacy: for a set of events that is ended without looking at their results. Read at a
-        moment that results have chosen, it may be too small: see ``spent_at_any_time``.
+        Privacy: for a set of events that is ended without looking at their results. At a time that
+        results have chosen, the true loss may be larger: see ``spent_at_any_time``.
         """
 
     @abc.abstractmethod
     def spent_at_any_time(self, charges: Sequence[Charge]) -> dict[str, float]:
-        """Bound what was spent up to a time that results may have chosen.
+        """Bound what was spent up to a time that results may have chosen, as epsilon and delta.
 
-        Returns
-        -------
-        dict
-            ``epsilon`` and ``delta``: the budget's delta, or 1e-6 for budgets that have none.
-
-        Notes
-        -----
-        Privacy: with the epsilon e that is returned at the moment of stopping, which depends on
-        the outcome, ``P(S) <= E_Q(exp(e) 1_S) + delta`` for every set S of outcomes: an odometer.
+        Delta is the budget's, or 1e-6 for budgets that have none. Privacy: with the epsilon e that
+        is returned at the time of stopping, which depends on the outcome, ``P(S) <= E_Q(exp(e) 1_S)
+        + delta`` for every set S of outcomes: an odometer.
         """
 
     @abc.abstractmethod
