@@ -9,6 +9,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from dpglm import LogisticRegression
 from dpglm.certificate import Certificate
@@ -19,6 +20,7 @@ from dpglm.papers import (
     Arora2022Lipschitz,
     Arora2022Smooth,
     Song2021,
+    Song2021NonConvex,
     Wang2017NonConvex,
     Wang2017PolyakLojasiewicz,
 )
@@ -46,7 +48,7 @@ from dpglm.problem import (
     SquaredHinge,
     Tangent,
 )
-from dpglm.solvers import Plan, RandomIterate, Theorem, UniformAverage, run
+from dpglm.solvers import JohnsonLindenstrauss, Plan, RandomIterate, Theorem, UniformAverage, run
 
 BUDGET = ApproximateDP(0.5, 1e-6)
 MU = BUDGET.gdp_mu()
@@ -219,6 +221,22 @@ def test_song2021_with_a_clip_is_corollary_5_2():
     )
     # A clip that cannot bind is the loss's own bound.
     assert decided(Song2021(clip=5.0), Problem(Logistic())).clipping.bound == 1.0
+
+
+def test_steps_of_song2021_for_losses_that_are_not_convex():
+    rows = dataclasses.replace(DATA, n_features=50)
+    loss = Savage()
+    H, G = loss.smoothness, loss.slope_bound
+    at_zero = float(loss.value(np.zeros(1), np.ones(1))[0])
+    s = G / (MU * 1000)
+    for rank in (3, 50):
+        plan = Song2021NonConvex(rank).plan(Problem(loss), BUDGET, rows)
+        T = math.ceil(math.sqrt(2 * H * at_zero / rank) / s)
+        assert plan.n_steps == T + 1 == plan.theorem.n_steps
+        assert plan.method.descent.step_sizes[0] == pytest.approx(1.0 / H)
+        assert plan.method.descent.clipping.bound == pytest.approx(G)
+    # What the theorem prints asks for far more steps, in which noise drowns the gradients.
+    assert H * at_zero / s**2 > 30 * T
 
 
 def test_theorem_6_2_of_wang2017():
@@ -488,6 +506,63 @@ def test_an_estimator_takes_them():
         random_state=0,
     ).fit(X, y)
     assert bounded.score(X, y) > 0.85
+
+
+# What the theorems print that cannot be followed.
+
+
+def test_the_step_of_theorem_2_counts_embedded_columns_and_the_ball_twice_as_large():
+    # Noise acts on the k columns of embedded rows, and iterates are in a ball of radius 2 B. With
+    # sqrt(d) and B, as printed, the step is too small, and the bound has the dimension in it.
+    n, d, k, B = 400, 10_000, 16, 0.5
+    data = DataSpec(n, d, target_low=-1.0, target_high=1.0)
+    solver = JohnsonLindenstrauss(k, gradient_descent=Arora2022Smooth())
+    plan = solver.plan(Problem(Squared(), constraint=L2Ball(B)), BUDGET, data)
+    method = plan.method.inner.method
+    sigma = method.gradients.noise_std / n
+    right, printed = 2 * B / (sigma * math.sqrt(k * n)), B / (sigma * math.sqrt(d * n))
+    assert plan.n_steps == n
+    assert method.step_sizes[0] == pytest.approx(right, rel=1e-3)
+
+    def bound(eta):
+        return (2 * B) ** 2 / (2 * eta * n) + eta * k * sigma**2 / 2
+
+    assert bound(right) == pytest.approx(2 * B * sigma * math.sqrt(k / n))
+    assert bound(printed) > 0.99 * math.sqrt(d / k) * bound(right)
+
+
+def test_no_step_size_above_1_over_24_l_satisfies_inequality_4_of_wang2017():
+    def left(eta_l, m_mu_over_l, m):
+        first = 1.0 / (eta_l * (1.0 - 8.0 * eta_l) * m_mu_over_l)
+        return first + 8.0 * eta_l * (m + 1) / (m * (1.0 - 8.0 * eta_l))
+
+    # As printed: up to 1/(12 L), with m as large as one likes.
+    for eta_l in np.linspace(1 / 24, 1 / 12, 20):
+        assert left(eta_l, 1e12, 10**12) > 0.5
+    # Below it can be met, with the least m at 1/(48 L): 192 times the condition number.
+    assert left(1 / 48, 193.0, 10**6) < 0.5
+    for eta_l in np.linspace(1e-4, 1 / 24, 200):
+        assert left(eta_l, 191.9, 10**9) > 0.5
+
+
+@pytest.mark.parametrize("n", [10**6, 10**7, 10**9])
+def test_theorem_4_1_of_song2021_bounds_no_gradient(n):
+    # Rows e_j, losses that are quadratic as far as iterates go, so L(w) = |w - a|^2 / (2 r), and
+    # beta = 1/r. With eta = 1/beta a step leads to where the gradient is minus the noise, from
+    # anywhere.
+    r, at_start, epsilon, delta, gamma, lipschitz = 64, 2e-4, 1.0, 1e-5, 0.1, 1.0
+    log = math.log(1.0 / delta)
+    T = n**2 * epsilon**2 * at_start / (r * 2.0 * lipschitz**2 * log)
+    variance = 2.0 * lipschitz**2 * T * log / (n * epsilon) ** 2
+    # The noise of the steps that are asked for does not fall with n, and slopes stay within L.
+    assert variance == pytest.approx(at_start / r)
+    assert 8.0 * r * math.sqrt(variance) < lipschitz
+    # With probability 1/2 none of T gradients is shorter (union bound), and the first is not.
+    later = math.sqrt(variance * stats.chi2.ppf(0.5 / T, r))
+    shortest = min(later, math.sqrt(2.0 * at_start / r))
+    claimed = lipschitz / (epsilon * n) * math.sqrt(r * log * math.log(T / gamma))
+    assert shortest == pytest.approx(0.0025)
+    assert shortest > 15.0 * (n / 10**6) * claimed
 
 
 # 6. A plan says whether the theorem's number of steps is run.

@@ -19,7 +19,7 @@ from dpglm.solvers.parts.planning import check_given
 from dpglm.solvers.parts.schedules import Constant
 from dpglm.solvers.theorem import Theorem
 
-__all__ = ["MOST_STEPS", "TheoremDescent", "with_theorem"]
+__all__ = ["MOST_STEPS", "TheoremDescent", "whole_steps", "with_theorem"]
 
 MOST_STEPS = 2000
 """Unless a number of steps is given; a plan says where its theorem needs more."""
@@ -66,7 +66,7 @@ class TheoremDescent(Solver):
         check_penalty(problem)
         known = self.known(problem, budget, data, adjacency)
         needed = self.needed_steps(problem, data, known)
-        n_steps = self.n_steps or max(1, math.ceil(min(needed, MOST_STEPS)))
+        n_steps = self.n_steps or whole_steps(needed)
         descent = NoisyGD(
             n_steps=n_steps,
             step_size=self.step_size(problem, data, known, n_steps),
@@ -76,6 +76,11 @@ class TheoremDescent(Solver):
             output=self.output,
         )
         return with_theorem(descent.plan(problem, budget, data, adjacency), self.theorem, needed)
+
+
+def whole_steps(needed: float) -> int:
+    """Round a number of steps up, to at least 1 and at most ``MOST_STEPS``."""
+    return max(1, math.ceil(min(needed, MOST_STEPS)))
 
 
 def with_theorem(plan: Plan, name: str, needed: float) -> Plan:

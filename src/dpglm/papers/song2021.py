@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar, final
 
+from dpglm._validation import check_real
 from dpglm.data.spec import DataSpec
 from dpglm.papers._constants import (
     Constants,
     best_step_size,
     check_convex,
+    check_penalty,
+    check_smooth,
     check_unconstrained,
     constants,
+    loss_at_zero,
     needed_steps,
 )
-from dpglm.papers._descent import TheoremDescent
+from dpglm.papers._descent import TheoremDescent, whole_steps, with_theorem
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.problem import Problem
+from dpglm.selection.best_iterate import BestIterate
+from dpglm.solvers.base import Plan, Solver
 from dpglm.solvers.parts import defaults
 from dpglm.solvers.parts.outputs import Output, UniformAverage
+from dpglm.solvers.parts.planning import check_given
 
-__all__ = ["Song2021"]
+__all__ = ["Song2021", "Song2021NonConvex"]
 
 # Chosen on validation parts of the training rows of Adult and ACS employment.
 _NORM = 4.0
@@ -113,17 +121,93 @@ class Song2021(TheoremDescent):
         return known
 
     def needed_steps(self, problem: Problem, data: DataSpec, known: Constants) -> float:
-        return needed_steps(self._norm(problem, data), known, self._rank(data))
+        return needed_steps(self._norm(problem, data), known, gradient_rank(data, self.rank))
 
     def step_size(self, problem: Problem, data: DataSpec, known: Constants, n_steps: int) -> float:
-        return best_step_size(self._norm(problem, data), known, self._rank(data), n_steps)
-
-    def _rank(self, data: DataSpec) -> int:
-        """Bound on the rank of the gradients, those of several outputs side by side."""
-        rank = data.n_features if self.rank is None else min(self.rank, data.n_features)
-        return (rank + (data.intercept > 0.0)) * data.n_outputs
+        return best_step_size(
+            self._norm(problem, data), known, gradient_rank(data, self.rank), n_steps
+        )
 
     def _norm(self, problem: Problem, data: DataSpec) -> float:
         if self.norm is not None:
             return self.norm
         return _NORM * defaults.slope_range(problem.loss, data) / data.row_norm
+
+
+@final
+@dataclass(frozen=True)
+class Song2021NonConvex(Solver):
+    """Noisy gradient steps of size ``1/H``, and a private choice of the shortest gradient.
+
+    For smooth losses, convex or not. ``BestIterate`` with row gradients clipped where they cannot
+    exceed anyway.
+
+    Parameters
+    ----------
+    rank : int, optional
+        Public bound r on the rank of the rows, as for ``Song2021``.
+    n_steps : int, optional
+        Number of steps T, at least 1. By default ``sqrt(2 (H + lambda) Y^2 / r) / s``, lambda the
+        strength of an L2 penalty, but at most 2000.
+    choice_share : float, default=0.1
+        Share of epsilon that the choice costs, in (0, 1).
+
+    Notes
+    -----
+    With H the smoothness of the mean loss, s the noise in each coordinate of a mean gradient
+    divided by sqrt(T) and Y^2 a bound on the loss at zero, some of the first T iterates has
+
+        E |grad F(w)|^2 <= 2 (H + lambda) Y^2 / T + r T s^2,
+
+    and T makes the terms equal. The paper asks for ``T >= H Y^2 / s^2``, at which the second term
+    no longer falls with the number of rows (docs/errata.md); ``n_steps`` runs that, too.
+
+    Privacy: that of ``BestIterate``; nothing here is relied on.
+
+    References
+    ----------
+    Song, Steinke, Thakkar and Thakurta 2021, Theorem 4.1.
+
+    Examples
+    --------
+    >>> from dpglm.privacy import ApproximateDP
+    >>> from dpglm.problem import Savage
+    >>> data = DataSpec(n_rows=10_000, n_features=20)
+    >>> plan = Song2021NonConvex(rank=5).plan(Problem(Savage()), ApproximateDP(1.0, 1e-5), data)
+    >>> plan.n_steps, plan.theorem.name
+    (1124, 'song2021, Theorem 4.1 (corrected)')
+    """
+
+    rank: int | None = None
+    n_steps: int | None = None
+    choice_share: float = 0.1
+
+    def __post_init__(self) -> None:
+        check_given(self)
+        check_real("choice_share", self.choice_share, above=0.0, below=1.0)
+
+    def plan(
+        self,
+        problem: Problem,
+        budget: PrivacyBudget,
+        data: DataSpec,
+        adjacency: Adjacency = Adjacency.ZERO_OUT,
+    ) -> Plan:
+        check_unconstrained(problem)
+        check_penalty(problem)
+        known = constants(problem, budget, data, adjacency)
+        check_smooth(problem, known)
+        smoothness = known.smoothness + problem.regularizer.smoothness
+        drop = 2.0 * smoothness * loss_at_zero(problem, data)
+        needed = math.sqrt(drop / gradient_rank(data, self.rank)) / known.noise_of_one_step
+        n_steps = self.n_steps or whole_steps(needed)
+        solver = BestIterate(n_steps, 1.0 / smoothness, known.lipschitz, self.choice_share)
+        plan = solver.plan(problem, budget, data, adjacency)
+        # The choice is a step of the plan as well.
+        return with_theorem(plan, "song2021, Theorem 4.1 (corrected)", needed + 1.0)
+
+
+def gradient_rank(data: DataSpec, rank: int | None) -> int:
+    """Bound the rank of the gradients, those of several outputs side by side."""
+    of_rows = data.n_features if rank is None else min(rank, data.n_features)
+    return (of_rows + (data.intercept > 0.0)) * data.n_outputs

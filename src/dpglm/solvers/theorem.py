@@ -10,7 +10,9 @@ from dpglm._validation import check_integer
 
 __all__ = ["Theorem"]
 
-_NAME = re.compile(r"[a-z]\w{1,11}, (Theorem|Corollary|Algorithm) \d{1,2}(\.\d{1,2})?")
+_NAME = re.compile(
+    r"[a-z]\w{1,11}, (Theorem|Corollary|Algorithm) \d{1,2}(\.\d{1,2})?( \(corrected\))?"
+)
 
 
 @final

@@ -8,7 +8,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import optimize, stats
 from scipy.special import log_ndtr
 
 from dpglm import LogisticRegression
@@ -42,6 +42,7 @@ from dpglm.solvers import (
     NoisyGD,
     TailAverage,
     Transpose,
+    UniformAverage,
     run,
 )
 from dpglm.solvers.parts.schedules import in_levels
@@ -272,6 +273,62 @@ def test_at_equal_privacy_fading_noise_pays_only_where_steps_forget():
         assert noise(InverseSqrt(), 0.0, schedule) > 1.02 * noise(Constant(), 0.0, schedule)
     # A strong penalty forgets early steps, so their noise may be large.
     assert noise(InverseSqrt(), 0.1, Constant()) < 0.8 * noise(Constant(), 0.1, Constant())
+
+
+@pytest.mark.parametrize("steps", [10, 100, 1000])
+def test_the_noise_term_of_theorem_2_is_larger_for_fading_noise(steps):
+    # Theorem 1 asks for static noise of variance K v, and for K^2 v / k where it fades. Theorem 2's
+    # term is the sum of the variances over K^1.5, up to factors that both share.
+    static = steps * (steps * 1.0) / steps**1.5
+    fading = sum(steps**2 / k for k in range(1, steps + 1)) / steps**1.5
+    bound = (math.log(steps) + 1.0) * steps**2 / steps**1.5
+    assert bound / static == pytest.approx(math.log(steps) + 1.0)
+    assert 0.8 * bound < fading <= bound
+
+
+@pytest.mark.parametrize(("steps", "ratio"), [(10, 1.6), (100, 2.6), (1000, 3.7)])
+def test_fading_noise_is_more_noise_in_all_at_equal_privacy(steps, ratio):
+    factors = InverseSqrt().factors(steps)
+
+    def least(factors):
+        """Sum of the variances at which such noises are 1-GDP."""
+        exact = accountant_for(Gaussian(1.0), ZERO_OUT)
+        mu = exact.mu(Composed(tuple(Gaussian(float(f)) for f in factors)), ZERO_OUT)
+        return float(np.sum((mu * factors) ** 2))
+
+    found = least(factors) / least(np.ones(steps))
+    assert found == pytest.approx(0.5 * (1 + 1 / steps) * np.sum(1.0 / np.arange(1, steps + 1)))
+    assert found == pytest.approx(ratio, abs=0.05)
+
+
+def test_the_average_that_theorem_2_bounds_is_worse_for_fading_noise():
+    n, d, steps = 2000, 10, 400
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, d))
+    X /= np.linalg.norm(X, axis=1, keepdims=True)
+    y = np.where(rng.random(n) < 1.0 / (1.0 + np.exp(-3.0 * X @ rng.normal(size=d))), 1.0, -1.0)
+    rows = prepare_rows(X, y, DataSpec(n, d))
+
+    def risk(w):
+        return float(np.mean(np.logaddexp(0.0, -y * (X @ w))))
+
+    def excess(make):
+        solver = make(
+            n_steps=steps,
+            step_size=1.0,
+            clip=1.0,
+            normalize=False,
+            noise_levels=32,
+            output=UniformAverage(),
+        )
+        plan = solver.plan(LOGISTIC, ApproximateDP(0.3, 1e-5), rows.spec)
+        risks = [risk(run(plan, rows, SeededNoise(seed)).w) for seed in range(30)]
+        return float(np.mean(risks)) - optimize.minimize(risk, np.zeros(d)).fun
+
+    static, fading = excess(D2P2.dp_sgd), excess(D2P2.d2p_sgd)
+    assert static == pytest.approx(0.021, abs=0.003)
+    assert fading == pytest.approx(0.049, abs=0.006)
+    assert fading > 2.0 * static
 
 
 @pytest.mark.parametrize("projected", [False, True])
