@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, final
+from typing import Any, Literal, final, get_args
 
 from dpglm._json import at, check_writable, plain_json
 from dpglm._validation import check_one_of
@@ -11,8 +11,6 @@ from dpglm._validation import check_one_of
 __all__ = ["Provenance", "PublicFact"]
 
 Provenance = Literal["declared", "by relation", "from the data"]
-
-_PROVENANCES = ("declared", "by relation", "from the data")
 
 
 @final
@@ -42,7 +40,7 @@ class PublicFact:
     provenance: Provenance
 
     def __post_init__(self) -> None:
-        check_one_of("provenance", self.provenance, _PROVENANCES)
+        check_one_of("provenance", self.provenance, get_args(Provenance))
         object.__setattr__(self, "value", plain_json(self.value))
         with at(self.name):
             check_writable(self.value)

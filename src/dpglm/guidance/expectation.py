@@ -13,7 +13,7 @@ from dpglm._words import plain_number
 from dpglm.certificate.cautions import LARGEST_EPSILON, weak_delta, weak_epsilon
 from dpglm.guidance.coefficients import CoefficientTable
 from dpglm.privacy import gdp
-from dpglm.privacy.budget import ApproximateDP, default_delta
+from dpglm.privacy.budget import ApproximateDP, default_delta, is_pure
 from dpglm.problem import Target
 from dpglm.solvers.base import Plan
 
@@ -179,7 +179,7 @@ def signal_to_noise(plan: Plan) -> float:
     factor = plan.adjacency.sum_sensitivity(max(1.0, data.weight_bound))
     if _is_number(plan):
         factor *= _REAL_FACTOR
-    if _is_pure(plan):
+    if is_pure(plan.budget):
         epsilon = plan.budget.as_approximate_dp().epsilon
         return data.n_rows * epsilon / (_PURE_FACTOR * factor * data.n_coefficients)
     return data.n_rows * plan.budget.gdp_mu() / (factor * math.sqrt(data.n_coefficients))
@@ -203,7 +203,7 @@ def _noise_in_plan(plan: Plan) -> str:
 
 
 def _cures(plan: Plan, lack: float) -> tuple[str, ...]:
-    data, pure = plan.data, _is_pure(plan)
+    data, pure = plan.data, is_pure(plan.budget)
     fewer = data.n_features / (lack if pure else lack**2)
     found = [
         f"about {_round_up(data.n_rows * lack)} rows instead of {data.n_rows}",
@@ -223,7 +223,7 @@ def _cures(plan: Plan, lack: float) -> tuple[str, ...]:
 def _larger_budget(plan: Plan, lack: float) -> list[str]:
     budget = plan.budget
     if isinstance(budget, ApproximateDP):
-        pure = _is_pure(plan)
+        pure = is_pure(plan.budget)
         epsilon = (
             budget.epsilon * lack if pure else gdp.epsilon(budget.delta, budget.gdp_mu() * lack)
         )
@@ -244,10 +244,6 @@ def _cautions(plan: Plan) -> tuple[str, ...]:
         epsilon = gdp.epsilon(delta, budget.gdp_mu())
     said = (weak_epsilon(epsilon), weak_delta(delta, n_rows))
     return tuple(sentence for sentence in said if sentence is not None)
-
-
-def _is_pure(plan: Plan) -> bool:
-    return plan.budget.to_dict().get("delta") == 0.0
 
 
 def _is_number(plan: Plan) -> bool:

@@ -2,31 +2,47 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from dpglm.ledger.store import refuse_ledger
 
-__all__ = ["write_json", "write_text"]
+__all__ = ["replacing", "write_json", "write_text"]
+
+
+@contextlib.contextmanager
+def replacing(path: Path, mode: int = 0o666) -> Iterator[IO[bytes]]:
+    """Write a file durably in place of the one before, or leave that one as it is."""
+    # In the same folder, because a rename is atomic only within a file system.
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        with open(draft, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)
+    if os.name == "posix":
+        # The name is durable once the folder is.
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Write a file so that neither a reader nor a crash meets half of it; never over a ledger."""
+    """Write a file in UTF-8 as ``replacing`` does, but never over a ledger."""
     target = Path(path)
     refuse_ledger(target)
-    # In the same folder, because a rename is atomic only within a file system.
-    draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        with open(draft, "x", encoding="utf-8", newline="\n") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(draft, target)
-    finally:
-        draft.unlink(missing_ok=True)
+    with replacing(target) as file:
+        file.write(text.encode())
 
 
 def write_json(path: str | os.PathLike[str], document: Any) -> None:

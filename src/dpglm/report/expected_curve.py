@@ -17,7 +17,7 @@ from dpglm._validation import check_integer, check_real
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
 from dpglm.privacy import gdp
-from dpglm.privacy.budget import ApproximateDP, GaussianDP, default_delta
+from dpglm.privacy.budget import ApproximateDP, GaussianDP, default_delta, is_pure
 from dpglm.privacy.noise import SeededNoise
 from dpglm.problem import Target
 from dpglm.report.generated_rows import METRIC, GeneratedRows
@@ -204,7 +204,7 @@ def _stand_in(plan: Plan) -> tuple[DataSpec, float]:
         max(_MOST_ENTRIES // data.n_coefficients, _ENOUGH_ROWS_PER_COLUMN * data.n_columns),
     )
     fewer = data.n_coefficients / whole.n_coefficients
-    root = fewer if plan.budget.to_dict().get("delta") == 0.0 else math.sqrt(fewer)
+    root = fewer if is_pure(plan.budget) else math.sqrt(fewer)
     return dataclasses.replace(data, n_rows=n_rows), whole.n_rows / n_rows * root
 
 

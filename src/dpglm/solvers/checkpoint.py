@@ -25,7 +25,7 @@ from dpglm.ledger.store import files_of as files_of_ledger
 from dpglm.privacy.events import Composed, Event, Parallel, canonical
 from dpglm.privacy.noise import NoiseSource
 from dpglm.solvers.base import Method, Plan, StepInfo
-from dpglm.solvers.checkpoint_file import decode, encode, read_arrays, same_kind, write_durably
+from dpglm.solvers.checkpoint_file import decode, encode, read_arrays, same_kind, write_arrays
 from dpglm.solvers.description import described, differences
 
 __all__ = ["Checkpoint", "CheckpointFile", "Progress", "files_of", "opened"]
@@ -187,7 +187,7 @@ class Checkpoint:
         for name in _INFO:
             arrays[f"info_{name}"] = np.array([getattr(info, name) for info in progress.history])
         arrays["header"] = np.frombuffer(json.dumps(_FORMAT.write(header)).encode(), np.uint8)
-        write_durably(self._path, arrays)
+        write_arrays(self._path, arrays)
 
 
 @contextlib.contextmanager

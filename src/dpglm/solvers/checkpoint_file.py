@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import os
 import re
 import struct
 import sys
-import tempfile
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,8 +19,9 @@ from numpy.typing import NDArray
 from dpglm._codec import decode as decoded
 from dpglm._codec import each, items, line
 from dpglm._json import at, shown
+from dpglm.ledger.files import replacing
 
-__all__ = ["decode", "encode", "read_arrays", "same_kind", "write_durably"]
+__all__ = ["decode", "encode", "read_arrays", "same_kind", "write_arrays"]
 
 _PLAIN = frozenset({type(None), bool, int, float, str})
 # What NumPy writes for arrays of numbers, and nothing else: no text is evaluated.
@@ -36,7 +35,7 @@ _DAMAGES = (ValueError, TypeError, OverflowError, EOFError, RuntimeError, struct
 
 
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """Read what ``write_durably`` wrote, or raise ValueError; nothing in the file is trusted.
+    """Read what ``write_arrays`` wrote, or raise ValueError; nothing in the file is trusted.
 
     Arrays of numbers, together no larger than the file; flipped bits show in their checksums.
     """
@@ -64,25 +63,10 @@ def _array(content: bytes) -> NDArray[Any]:
     return values.reshape(shape, order="F" if header[2] == b"True" else "C").copy()
 
 
-def write_durably(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
+def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
     """Put a file with arrays in place of the one before, or leave that one as it is."""
-    handle, draft = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            np.savez(file, allow_pickle=False, **arrays)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(draft, path)
-    except BaseException:
-        os.unlink(draft)
-        raise
-    if os.name == "posix":
-        # The name is durable once the folder is.
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+    with replacing(path, mode=0o600) as file:
+        np.savez(file, allow_pickle=False, **arrays)
 
 
 def encode(value: Any, arrays: dict[str, NDArray[Any]], names: dict[int, str]) -> Any:
