@@ -253,11 +253,8 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
 
     def _weight_bound(self) -> float:
         """Return the declared bound on the weight of a row, before ``sample_weight``."""
-        return (
-            1.0
-            if self.weight_bound is None
-            else check_real("weight_bound", self.weight_bound, above=0.0)
-        )
+        bound = 1.0 if self.weight_bound is None else self.weight_bound
+        return check_real("weight_bound", bound, above=0.0)
 
     def _validated(self, X: Any, y: Any, **options: Any) -> tuple[Matrix, NDArray[Any]]:
         if y is not None:
@@ -280,15 +277,12 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         self, sample_weight: Any, n_rows: int, facts: PublicFacts
     ) -> tuple[NDArray[np.float64] | None, float]:
         """Check ``sample_weight``; return it with its public bound."""
-        if sample_weight is None:
-            if self.weight_bound is not None:
-                facts.declared("weight_bound", self._weight_bound())
-            return None, self._weight_bound()
-        weights = as_weights(sample_weight, n_rows)
-        if not weights.any():
+        weights = None if sample_weight is None else as_weights(sample_weight, n_rows)
+        if weights is not None and not weights.any():
             raise ValueError(NO_WEIGHT)
         if self.weight_bound is not None:
             facts.declared("weight_bound", self._weight_bound())
+        if weights is None or self.weight_bound is not None:
             return weights, self._weight_bound()
         bound = float(weights.max())
         facts.from_data("weight_bound", bound, "Give weight_bound= a public bound on the weights.")
