@@ -678,3 +678,9 @@ def test_other_losses_run():
     )
     w = run(plan, rows, SeededNoise(0)).w
     assert w == pytest.approx([1.0, 0.0, 0.0, 0.0], abs=0.3)
+
+
+def test_a_huge_step_does_not_fail_what_has_been_paid_for():
+    *_, spec, rows = make(20, 2)
+    plan = D2P2.dp_sgd(n_steps=3, step_size=1e200).plan(LOGISTIC, GaussianDP(1.0), spec)
+    assert run(plan, rows, SeededNoise(0)).coefficient_noise > 1e190

@@ -323,13 +323,13 @@ class D2P2Method(Method["D2P2State"]):
     def coefficient_noise(self) -> float:
         strong = self.problem.regularizer.strong_convexity
         weights = self.output.weights(self.n_steps, 0.5)
-        reaches, variance = 0.0, 0.0
+        reaches, noise = 0.0, 0.0
         for step in reversed(range(self.n_steps)):
             eta = self.step_sizes[step]
             # What is left, in what is returned, of a unit that this step adds to the iterate.
             reaches = (float(weights[step]) + reaches) / (1.0 + eta * strong)
-            variance += (eta * reaches * self.noise_std(step)) ** 2
-        return math.sqrt(variance)
+            noise = math.hypot(noise, eta * reaches * self.noise_std(step))
+        return noise
 
     def init(self, seed: int) -> D2P2State:
         return D2P2State(self.descent.init(seed), seed)
