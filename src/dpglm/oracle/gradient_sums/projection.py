@@ -92,22 +92,31 @@ def _length(rows: int, columns: int) -> float:
     return math.sqrt(rows * columns) + _MARGIN
 
 
-def projected_magnitude(spec: DataSpec, adjacency: Adjacency, bound: float, columns: int) -> float:
+def projected_magnitude(
+    spec: DataSpec, adjacency: Adjacency, bound: float, columns: int, blocks: int = 1
+) -> float:
     """Public bound on the L2 norm of a computed ``A^T s / sqrt(p)``.
 
-    ``bound`` limits one row's exact contribution to s, weight included.
+    ``bound`` limits one row's exact contribution to s, weight included. ``columns`` are those of A,
+    or of each of ``blocks`` blocks of consecutive coefficients, as equal as can be.
     """
-    length = _length(spec.n_coefficients, columns) / math.sqrt(columns)
+    length = _length(-(-spec.n_coefficients // blocks), columns) / math.sqrt(columns)
     return 2.0 * length * sum_magnitude(spec, adjacency, bound)
 
 
 def projected_rounding(
-    spec: DataSpec, adjacency: Adjacency, bound: float, columns: int, noise_multiplier: float
+    spec: DataSpec,
+    adjacency: Adjacency,
+    bound: float,
+    columns: int,
+    noise_multiplier: float,
+    blocks: int = 1,
 ) -> float:
     """Bound on what rounding adds to the sensitivity of a projected sum.
 
     It is added to ``bound``, the bound on one row's exact contribution to s, before the relation's
-    factor multiplies it. With fewer than 2 columns no such bound exists.
+    factor multiplies it. With fewer than 2 columns no such bound exists. With k ``blocks``, as in
+    ``projected_magnitude``, contributions to each are at most ``bound / sqrt(k)``.
 
     Privacy: let D bound the change of the computed s (``sum_rounding`` is in it). The computed
     ``A^T s / sqrt(p)`` changes by ``A^T Delta / sqrt(p)`` with ``|Delta| <= D``, and by at most E
@@ -120,24 +129,24 @@ def projected_rounding(
     A sum of m products in blocks of b rows, the blocks one after the other, errs by at most
     ``gamma_{b + m/b + 3} |A|^T |s|`` in each coordinate, the division included (Higham 2002,
     section 3.1), so by ``gamma |A|_F |s| / sqrt(p)`` in L2 norm: for either of two neighbours.
+
+    With k blocks, each of which changes by at most ``D / sqrt(k)`` (all that bounds a sum holds for
+    each of its blocks with bound / sqrt(k)), ``mu <= (chi D / sqrt(k p) + E) / std`` with chi the
+    length of k p standard normals: the same with k p in place of p. The errors of the blocks'
+    products are orthogonal, so that the longest ``|A_b|_F / sqrt(p)`` stands for all.
     """
     if columns < 2:
         raise ValueError(f"dimension must be an integer of at least 2, got {columns!r}")
-    step = block_rows(columns)
+    step, released = block_rows(columns), blocks * columns
     terms = step + -(-spec.n_coefficients // step) + 3
     unit = terms * float(np.finfo(np.float64).eps) / 2
-    products = 2.0 * unit / (1.0 - unit) * projected_magnitude(spec, adjacency, bound, columns)
-    spread = math.sqrt((columns + 0.25 / noise_multiplier**2) / (columns - 1))
+    magnitude = projected_magnitude(spec, adjacency, bound, columns, blocks)
+    products = 2.0 * unit / (1.0 - unit) * magnitude
+    spread = math.sqrt((released + 0.25 / noise_multiplier**2) / (released - 1))
     within = sum_rounding(spec, adjacency, bound) + spread * products
-    grid = noise_scale(
-        adjacency,
-        bound + within,
-        noise_multiplier,
-        columns,
-        projected_magnitude(spec, adjacency, bound, columns),
-    )
+    grid = noise_scale(adjacency, bound + within, noise_multiplier, released, magnitude)
     # The curator allows for snapping once; the grid it takes may be twice as coarse as this one.
-    return within + 2.0 * spread * grid_sensitivity(columns, grid.exponent)
+    return within + 2.0 * spread * grid_sensitivity(released, grid.exponent)
 
 
 def projected_gradient_release(
@@ -149,21 +158,23 @@ def projected_gradient_release(
     quantity: str = "projected gradient sum",
     count: int = 1,
     sampling_rate: float = 1.0,
+    blocks: int = 1,
 ) -> SumRelease:
     """Declare the release of projected gradient sums, each through a matrix of its own.
 
-    Gradients are clipped before A is applied; ``noise`` knows the number of columns of A.
+    Gradients are clipped before A is applied; ``noise`` knows the number of columns of A, or of all
+    blocks' matrices together: see ``projected_rounding``.
     """
-    bound, columns = clipping.bound * spec.weight_bound, noise.dimension
+    bound, columns = clipping.bound * spec.weight_bound, noise.dimension // blocks
     return Release(
         quantity,
         noise,
         adjacency,
         bound,
-        columns,
+        noise.dimension,
         count,
-        projected_rounding(spec, adjacency, bound, columns, noise.multiplier),
-        projected_magnitude(spec, adjacency, bound, columns),
+        projected_rounding(spec, adjacency, bound, columns, noise.multiplier, blocks),
+        projected_magnitude(spec, adjacency, bound, columns, blocks),
         sampling_rate,
     )
 

@@ -158,20 +158,15 @@ class D2P2(Solver):
         adjacency: Adjacency = Adjacency.ZERO_OUT,
     ) -> Plan:
         clip = defaults.checked_clip(problem.loss, data, self.clip)
-        clipping: Clipping = FlatClipping(clip)
-        if self.normalize:
-            clipping = AutomaticClipping(clip, self.stability)
-        dimension = self._dimension(data)
+        dimension = self.dimension_of(data.n_coefficients)
         n_steps, step_size = self._steps(problem, budget, data, adjacency, clip, dimension)
         method = D2P2Method(
             problem=problem,
             data=data,
             adjacency=adjacency,
-            clipping=clipping,
+            clipping=self.clipping(clip),
             step_sizes=tuple((step_size * self.schedule.factors(n_steps)).tolist()),
-            noise_factors=tuple(
-                in_levels(self.noise_schedule.factors(n_steps), self.noise_levels).tolist()
-            ),
+            noise_factors=self.noise_factors(n_steps),
             dimension=dimension,
             lift=self.lift,
             sampling_rate=self.sampling_rate,
@@ -186,13 +181,23 @@ class D2P2(Solver):
             adjacency,
         )
 
-    def _dimension(self, data: DataSpec) -> int | None:
+    def clipping(self, clip: float) -> Clipping:
+        """Return the rule that bounds row gradients by ``clip``."""
+        return AutomaticClipping(clip, self.stability) if self.normalize else FlatClipping(clip)
+
+    def noise_factors(self, n_steps: int) -> tuple[float, ...]:
+        """Return the factor on the noise of each step."""
+        factors = in_levels(self.noise_schedule.factors(n_steps), self.noise_levels)
+        return tuple(factors.tolist())
+
+    def dimension_of(self, n_coefficients: int) -> int | None:
+        """Return the columns of a matrix for so many coefficients; None without projection."""
         if not self.projected:
             return None
         dimension = self.dimension
         if dimension is None:
-            dimension = min(max(2, round(_DIMENSION_SHARE * data.n_coefficients)), _MOST_DIMENSION)
-        self.lift.noise_growth(data.n_coefficients, dimension)
+            dimension = min(max(2, round(_DIMENSION_SHARE * n_coefficients)), _MOST_DIMENSION)
+        self.lift.noise_growth(n_coefficients, dimension)
         return dimension
 
     def _steps(

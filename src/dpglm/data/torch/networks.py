@@ -1,0 +1,167 @@
+"""Rows with which a network is trained: bounded sums of their gradients.
+
+Privacy: what a computed sum can differ by, when one row changes.
+
+Let n be public. Neighbours then have a row of interest in the same place, and the same Poisson
+samples with the same probabilities, so that it stands in the same place of the same batch or is in
+neither. With the schedule of ``dpglm.data.torch.tensors`` (which kernels run in which order depends
+on shapes, settings and chance, never on values), each other row's gradient is computed to the same
+bits, by whatever arithmetic, and what a network draws comes from one public seed: the sums differ
+in one row's contribution. Where n is private, a row more would shift others within their batch:
+gradients are then computed with one row at a time (``alone``), and nothing may be drawn.
+
+A contribution is bounded after it is computed, in float64: its squared length is a sum of P
+squares (relative error P u at most, u the unit roundoff; with the root P u / 2 + u), its factor
+takes 5 roundings more, its product one. So it is within the ``contribution_rounding`` of P columns.
+What is not finite in it counts as zero; a length that overflows has the factor 0. Contributions
+are added in float64, in any order within a block of at most ``BLOCK_ROWS`` rows, and blocks as
+``Rows.sum`` adds them, of which there are no more than of dense rows: ``sum_rounding`` holds.
+Neither products of matrices nor TF32 are used after the gradients.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Self, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpglm._arrays import as_host
+from dpglm.data.memory.dense import BLOCK_ROWS, RUN_ROWS
+from dpglm.data.rows import Block, Rows, compensated_sum
+from dpglm.data.spec import DataSpec
+from dpglm.data.torch.row_gradients import RowGradients, drawn_from
+
+__all__ = ["NetworkRows"]
+
+# Numbers in the gradients that are in memory at a time: 256 MiB.
+_ENTRIES = 1 << 25
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class NetworkRows(Rows):
+    """Inputs and targets, as tensors on the network's device, whose gradients are the rows."""
+
+    gradients: RowGradients
+    inputs: Any
+    targets: Any
+    spec: DataSpec
+
+    @classmethod
+    def of(
+        cls, gradients: RowGradients, inputs: Any, targets: Any, spec: DataSpec, *, alone: bool
+    ) -> Self:
+        """Check tensors, try each row once, and make rows of them; nothing is released."""
+        for name, tensor in (("inputs", inputs), ("targets", targets)):
+            _check_tensor(name, tensor, gradients.device)
+        if len(inputs) != len(targets) or not len(inputs):
+            raise ValueError(
+                "inputs and targets must have one entry for each row, and one row at least, got "
+                f"{len(inputs)} and {len(targets)}"
+            )
+        if spec.n_features != gradients.n_parameters:
+            raise ValueError(
+                f"the plan is for a network of {spec.n_features} trainable parameters, but this "
+                f"one has {gradients.n_parameters}"
+            )
+        gradients.check(inputs, targets, _randomness(alone))
+        rows = cls(gradients, inputs.detach(), targets.detach(), spec)
+        gradients.try_every_row(rows.inputs, rows.targets, rows._at_a_time)
+        return rows
+
+    @property
+    def n_rows(self) -> int:
+        return len(self.inputs)
+
+    @property
+    def _at_a_time(self) -> int:
+        return max(1, min(BLOCK_ROWS, _ENTRIES // self.spec.n_features))
+
+    def clipped_gradient_sum(
+        self,
+        w: NDArray[np.float64],
+        factor: Callable[[Any], Any],
+        blocks: int,
+        *,
+        alone: bool,
+        seed: Sequence[int],
+    ) -> NDArray[np.float64]:
+        """Return the sum of the rows' bounded gradients at the displacement w, of shape (P,).
+
+        ``factor`` is that of a ``Clipping`` with bound C; each of ``blocks`` blocks of a row's
+        gradient (those of ``numpy.array_split``) is bounded by ``C / sqrt(blocks)``. Private.
+        """
+        import torch
+
+        parameters, randomness = self.gradients.at(w), _randomness(alone)
+        at_a_time = 1 if alone else self._at_a_time
+        block_rows = max(at_a_time, RUN_ROWS)
+        zero = torch.zeros(self.spec.n_features, dtype=torch.float64, device=self.gradients.device)
+
+        def sums() -> Iterator[Any]:
+            for start in range(0, self.n_rows, block_rows):
+                total = zero.clone()
+                stop = min(start + block_rows, self.n_rows)
+                for first in range(start, stop, at_a_time):
+                    rows = slice(first, min(first + at_a_time, stop))
+                    # Copies stand at addresses like any other, wherever the rows stand.
+                    inputs, targets = self.inputs[rows].clone(), self.targets[rows].clone()
+                    gradients = self.gradients.rows(parameters, inputs, targets, randomness)
+                    total += _bounded(gradients, factor, blocks).sum(dim=0)
+                yield total
+
+        with drawn_from(self.gradients.device, seed):
+            summed: NDArray[np.float64] = as_host(compensated_sum(sums(), zero))
+        return summed
+
+    def take(self, indices: NDArray[np.intp]) -> NetworkRows:
+        import torch
+
+        places = torch.from_numpy(np.ascontiguousarray(indices)).to(self.gradients.device)
+        return dataclasses.replace(self, inputs=self.inputs[places], targets=self.targets[places])
+
+    def part(self, indices: NDArray[np.intp]) -> NetworkRows:
+        spec = dataclasses.replace(self.spec, n_rows=len(indices))
+        return dataclasses.replace(self.take(indices), spec=spec)
+
+    def blocks(self) -> Iterator[Block]:
+        raise TypeError("a network's rows have gradients, and no columns that do not change")
+
+    def clip_entries(self, bound: float) -> Rows:
+        raise TypeError("a network's rows have gradients, and no entries to clip")
+
+
+def _randomness(alone: bool) -> str:
+    return "error" if alone else "different"
+
+
+def _check_tensor(name: str, tensor: Any, device: Any) -> None:
+    import torch
+
+    if not isinstance(tensor, torch.Tensor) or tensor.ndim == 0:
+        raise ValueError(f"{name} must be a tensor with a row for each of its first index")
+    if tensor.layout is not torch.strided or tensor.device != device:
+        raise ValueError(
+            f"{name} must be a dense tensor on {device}, where the network is, got one on "
+            f"{tensor.device} in layout {tensor.layout}"
+        )
+
+
+def _bounded(gradients: Any, factor: Callable[[Any], Any], blocks: int) -> Any:
+    """Bound each block of each row's gradient; overwrites ``gradients``, of shape (rows, P)."""
+    import torch
+
+    if not torch.isfinite(gradients).all():
+        gradients = torch.nan_to_num(gradients, nan=0.0, posinf=0.0, neginf=0.0)
+    size, longer = divmod(gradients.shape[1], blocks)
+    split = longer * (size + 1)
+    for part, width in ((gradients[:, :split], size + 1), (gradients[:, split:], size)):
+        pieces = part.unflatten(1, (-1, width)) if part.shape[1] else part.unsqueeze(2)
+        # In units in which each block's bound is C.
+        lengths = blocks**0.5 * torch.sqrt((pieces * pieces).sum(dim=2))
+        pieces *= factor(lengths).unsqueeze(2)
+    return gradients

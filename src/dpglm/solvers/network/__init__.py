@@ -1,0 +1,1 @@
+"""Networks: what is released about their row gradients, and what becomes of it."""

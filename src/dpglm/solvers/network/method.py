@@ -1,0 +1,222 @@
+"""Descent on a network: noisy sums of bounded row gradients, and steps made of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpglm._validation import check_integer, check_real
+from dpglm.data.rows import Rows
+from dpglm.data.spec import DataSpec
+from dpglm.exceptions import PlanMismatchError
+from dpglm.oracle.clipping import Clipping
+from dpglm.oracle.gradient_sums.projection import projected_gradient_release
+from dpglm.oracle.gradients import Oracle, gradient_release
+from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.noise.additive import GaussianNoise, ProjectedGaussianNoise
+from dpglm.privacy.releases import AnyRelease, SumRelease
+from dpglm.problem import Problem
+from dpglm.solvers.base import Method, StepInfo
+from dpglm.solvers.network.blocks import BlockMatrices
+from dpglm.solvers.network.loss import NetworkLoss
+from dpglm.solvers.parts.lifts import Lift
+from dpglm.solvers.parts.outputs import Output
+from dpglm.solvers.parts.schedules import MOST_LEVELS
+
+if TYPE_CHECKING:
+    from dpglm.data.torch.networks import NetworkRows
+
+__all__ = ["NetworkMethod", "NetworkState"]
+
+_SAMPLE, _MATRICES = 0, 1
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class NetworkState:
+    """Displacement w from the initial parameters, its velocity, weighted sum, public seed."""
+
+    step: int
+    seed: int
+    w: NDArray[np.float64]
+    velocity: NDArray[np.float64]
+    returned: NDArray[np.float64]
+    weights: NDArray[np.float64]
+
+
+@final
+@dataclass(frozen=True)
+class NetworkMethod(Method[NetworkState]):
+    """DP-SGD, D2P2-SGD or what is between them, on a network, with every setting decided.
+
+    The columns of ``data`` are the network's trainable parameters, and its rows their gradients,
+    bounded by ``clipping``: as a whole, or where gradients are projected
+    (``dimension`` columns for each block) in each of ``blocks`` blocks by
+    ``clipping.bound / sqrt(blocks)``. A step is ``v <- momentum v + g``, ``w <- w - eta v``, as
+    torch's SGD makes it. Noise has ``noise_multiplier`` times a step's factor times the
+    sensitivity.
+    """
+
+    problem: Problem
+    data: DataSpec
+    adjacency: Adjacency
+    clipping: Clipping
+    step_sizes: tuple[float, ...]
+    noise_factors: tuple[float, ...]
+    momentum: float
+    dimension: int | None
+    blocks: int
+    lift: Lift
+    sampling_rate: float
+    output: Output
+    noise_multiplier: float
+
+    algorithm = "D2P2-SGD on a network"
+
+    def __post_init__(self) -> None:
+        check_real("momentum", self.momentum, least=0.0, below=1.0)
+        check_integer("blocks", self.blocks, least=1)
+        if not isinstance(self.problem.loss, NetworkLoss):
+            raise ValueError(f"loss must be that of a network, got {self.problem.loss!r}")
+        data = self.data
+        if data != DataSpec(data.n_rows, data.n_features, row_norm=data.row_norm):
+            raise ValueError(f"data must be n_rows, n_features and row_norm alone, got {data!r}")
+        if self.blocks > (1 if self.dimension is None else self.data.n_coefficients):
+            raise ValueError(
+                "blocks must be 1 without a projection, and at most the number of parameters, got "
+                f"{self.blocks}"
+            )
+        if len(self.noise_factors) != self.n_steps or len(self.levels) > MOST_LEVELS:
+            raise ValueError(
+                f"noise_factors must be {self.n_steps}, one for each step, and at most "
+                f"{MOST_LEVELS} different ones, got {len(self.noise_factors)} and "
+                f"{len(self.levels)}"
+            )
+
+    @property
+    def n_steps(self) -> int:
+        return len(self.step_sizes)
+
+    @property
+    def levels(self) -> tuple[tuple[float, int], ...]:
+        """Each factor on the noise and for how many steps it serves."""
+        return tuple(Counter(self.noise_factors).items())
+
+    @functools.cached_property
+    def by_level(self) -> Mapping[float, SumRelease]:
+        """The release of gradient sums for each factor on the noise."""
+        return {
+            factor: self._release(place, factor, count)
+            for place, (factor, count) in enumerate(self.levels, 1)
+        }
+
+    @property
+    def releases(self) -> tuple[AnyRelease, ...]:
+        return tuple(self.by_level.values())
+
+    def _release(self, place: int, factor: float, count: int) -> SumRelease:
+        multiplier = self.noise_multiplier * factor
+        facts: dict[str, Any] = {"count": count, "sampling_rate": self.sampling_rate}
+        if self.dimension is None:
+            return gradient_release(
+                self.data,
+                self.adjacency,
+                self.clipping,
+                GaussianNoise(multiplier),
+                quantity=f"clipped gradient sum of a network at noise level {place}",
+                **facts,
+            )
+        return projected_gradient_release(
+            self.data,
+            self.adjacency,
+            self.clipping,
+            ProjectedGaussianNoise(multiplier, self.blocks * self.dimension),
+            quantity=f"projected gradient sum of a network at noise level {place}",
+            blocks=self.blocks,
+            **facts,
+        )
+
+    @property
+    def gradient_evaluations(self) -> float:
+        return self.n_steps * self.sampling_rate * self.data.n_rows
+
+    def noise_std(self, step: int) -> float:
+        """Root mean square of the noise in each coordinate of a step's mean gradient."""
+        std = self.by_level[self.noise_factors[step]].noise_std
+        growth = 1.0
+        if self.dimension is not None:
+            size = -(-self.data.n_coefficients // self.blocks)
+            growth = self.lift.noise_growth(size, self.dimension)
+        return math.sqrt(growth) * std / (self.sampling_rate * self.data.n_rows)
+
+    @property
+    def coefficient_noise(self) -> float:
+        weights = self.output.weights(self.n_steps, 0.5)
+        shown, reaches, noise = 0.0, 0.0, 0.0
+        for step in reversed(range(self.n_steps)):
+            # What a unit of this step's gradient, carried on by momentum, does to what is returned.
+            shown += float(weights[step])
+            reaches = self.step_sizes[step] * shown + self.momentum * reaches
+            noise = math.hypot(noise, reaches * self.noise_std(step))
+        return noise
+
+    def prepare(self, rows: Rows, seed: int) -> Rows:
+        from dpglm.data.torch.networks import NetworkRows
+
+        if not isinstance(rows, NetworkRows):
+            raise PlanMismatchError(
+                f"the plan is for a network's rows, but rows are {type(rows).__name__}"
+            )
+        return rows
+
+    def init(self, seed: int) -> NetworkState:
+        zero = np.zeros(self.data.n_coefficients)
+        weights = self.output.weights(self.n_steps, seed * 2.0**-64)
+        return NetworkState(0, seed, zero, zero, zero, weights)
+
+    def step(self, state: NetworkState, oracle: Oracle) -> tuple[NetworkState, StepInfo]:
+        eta = self.step_sizes[state.step]
+        g = self._gradient(state, oracle)
+        velocity = self.momentum * state.velocity + g
+        w = state.w - eta * velocity
+        returned = state.returned + state.weights[state.step] * w
+        noise_norm = self.noise_std(state.step) * math.sqrt(self.data.n_coefficients)
+        info = StepInfo(state.step + 1, eta, float(np.linalg.norm(g)), noise_norm)
+        after = dataclasses.replace(
+            state, step=state.step + 1, w=w, velocity=velocity, returned=returned
+        )
+        return after, info
+
+    def _gradient(self, state: NetworkState, oracle: Oracle) -> NDArray[np.float64]:
+        declared = self.by_level[self.noise_factors[state.step]]
+        matrices = None
+        if self.dimension is not None:
+            seed = (state.seed, state.step, _MATRICES)
+            matrices = BlockMatrices(self.blocks, self.dimension, seed)
+
+        def kernel(rows: Any) -> NDArray[np.float64]:
+            network: NetworkRows = rows
+            total = network.clipped_gradient_sum(
+                state.w,
+                self.clipping.factor,
+                self.blocks,
+                alone=not self.adjacency.n_is_public,
+                seed=(state.seed, state.step, _SAMPLE),
+            )
+            return total if matrices is None else matrices.project(total)
+
+        released = oracle.noisy_mean(declared, kernel, self.clipping.bound)
+        if matrices is None:
+            return released
+        return matrices.lift(released, self.data.n_coefficients, self.lift)
+
+    def finish(self, state: NetworkState) -> NDArray[np.float64]:
+        return state.returned

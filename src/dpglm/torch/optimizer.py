@@ -1,0 +1,355 @@
+"""DP-SGD, D2P2-SGD and what is between them, for any network of torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpglm._validation import check_integer
+from dpglm.certificate.certificate import Certificate, certify, model_digest
+from dpglm.certificate.facts import Provenance, PublicFact
+from dpglm.data.torch.networks import NetworkRows
+from dpglm.data.torch.row_gradients import RowGradients, flat_parameters, write_parameters
+from dpglm.exceptions import PlanMismatchError
+from dpglm.ledger.entry import LedgerReference
+from dpglm.ledger.ledger import PrivacyLedger
+from dpglm.oracle.gradients import Oracle
+from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import PrivacyBudget
+from dpglm.privacy.curator import Curator
+from dpglm.privacy.events import canonical
+from dpglm.privacy.noise import NoiseSource, SystemNoise
+from dpglm.solvers.base import Plan, StepInfo
+from dpglm.solvers.gradient.d2p2 import D2P2
+from dpglm.solvers.network.loss import NetworkLoss
+from dpglm.solvers.network.planning import network_plan
+from dpglm.solvers.recording import record_plan
+from dpglm.solvers.solution import Solution
+from dpglm.solvers.steps import finished
+
+__all__ = ["D2P2Optimizer", "network_digest", "plan_network"]
+
+LossFunction = Callable[[Any, Any], Any]
+
+
+def plan_network(
+    network: Any,
+    loss: LossFunction,
+    budget: PrivacyBudget,
+    solver: D2P2,
+    *,
+    n_rows: int,
+    adjacency: Adjacency | str = Adjacency.ZERO_OUT,
+    block_size: int | None = 256,
+    momentum: float = 0.0,
+) -> Plan:
+    """Plan the private training of a network, before there are rows.
+
+    Parameters
+    ----------
+    network : torch.nn.Module
+        What is to be trained: its parameters that require gradients, float32 or float64.
+    loss : callable
+        As for ``D2P2Optimizer``.
+    budget : PrivacyBudget
+        What may be spent; (epsilon, delta) where gradients are projected or rows sampled.
+    solver : D2P2
+        As for ``D2P2Optimizer``.
+    n_rows : int
+        Public number of rows, or under ``add_remove`` a public stand-in for it, at least 1.
+    adjacency : Adjacency or str, default="zero_out"
+        The neighbouring relation.
+    block_size : int or None, default=256
+        As for ``D2P2Optimizer``.
+    momentum : float, default=0.0
+        As for ``D2P2Optimizer``.
+
+    Returns
+    -------
+    Plan
+        Every release with its noise.
+
+    Raises
+    ------
+    ValueError
+        If a setting is out of range or missing, the network does not treat rows one by one, or
+        the budget is too small.
+
+    Notes
+    -----
+    Privacy: nothing is released or spent; ``plan.event`` is within the budget.
+    """
+    return network_plan(
+        NetworkLoss(_name(loss)),
+        solver,
+        budget,
+        Adjacency(adjacency),
+        n_rows=check_integer("n_rows", n_rows, least=1),
+        n_parameters=RowGradients(network, loss).n_parameters,
+        block_size=block_size,
+        momentum=momentum,
+    )
+
+
+@final
+class D2P2Optimizer:
+    """Trains a network of torch on private rows, a planned and paid-for step at a time.
+
+    Each step draws a batch (each row enters with the sampling rate), bounds each row's gradient,
+    sums, projects if that is asked for, adds noise, divides by the expected size of the batch, and
+    moves the network's parameters. Nothing else about the rows ever leaves this object.
+
+    Parameters
+    ----------
+    network : torch.nn.Module
+        What is trained, in place; its parameters that require gradients, float32 or float64. A
+        module that learns from batches (batch normalisation in training) is refused.
+    loss : callable
+        ``loss(network(inputs), targets)`` of a batch of one row, such as
+        ``torch.nn.functional.cross_entropy``: a tensor of one number.
+    inputs, targets : torch.Tensor of shape (n, ...)
+        The private rows, on the network's device.
+    budget : PrivacyBudget
+        What may be spent; (epsilon, delta) where gradients are projected or rows sampled.
+    solver : D2P2
+        Which algorithm: ``D2P2.dp_sgd``, ``D2P2.d2p_sgd``, ``D2P2.dp2_sgd``, ``D2P2`` itself or
+        ``D2P2.priv_sgd``; with ``normalize=True``, the default, automatic clipping, with False
+        clipping. ``n_steps``, ``step_size`` and ``clip`` must be given.
+    adjacency : Adjacency or str, default="zero_out"
+        The neighbouring relation. Under ``add_remove`` gradients are computed with one row at a
+        time, which is slow, and networks may not draw random numbers.
+    block_size : int or None, default=256
+        Where gradients are projected: in blocks of at most so many parameters, each with a matrix
+        of its own, and each bounded by ``clip / sqrt(blocks)``; at least 2. None for one matrix,
+        whose drawing takes time in proportion to the number of parameters squared.
+    momentum : float, default=0.0
+        As of ``torch.optim.SGD``, in [0, 1).
+    n_rows : int, optional
+        Public stand-in for the number of rows, needed under ``add_remove`` only.
+    noise : NoiseSource, optional
+        Where all randomness comes from; the operating system by default.
+    ledger : PrivacyLedger, optional
+        Where the plan is recorded, for good, before the first step releases anything.
+
+    Attributes
+    ----------
+    plan : Plan
+        What will be released.
+    history : tuple of StepInfo
+        Public diagnostics of the steps taken.
+
+    Raises
+    ------
+    ValueError
+        If a setting, the network or a tensor is not as above, or a row makes the network fail;
+        nothing is released or spent then.
+
+    Notes
+    -----
+    Privacy: ``plan.event``, under ``plan.adjacency``, however many steps are taken. The network,
+    its initial parameters, shapes and types of rows are public. The network is copied: what
+    happens to the given one between steps is overwritten.
+
+    References
+    ----------
+    "D2P2-SGD: Dynamically differentially private projected stochastic gradient descent",
+    Algorithm 1. Abadi et al., "Deep learning with differential privacy", CCS 2016. Bu, Wang, Zha
+    and Karypis, "Automatic clipping", NeurIPS 2023.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from dpglm.privacy import ApproximateDP
+    >>> from dpglm.solvers import D2P2
+    >>> network = torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2))
+    >>> X = torch.rand(500, 2)
+    >>> y = (X[:, 0] > X[:, 1]).long()
+    >>> solver = D2P2.dp_sgd(n_steps=3, step_size=0.5, clip=1.0)
+    >>> optimizer = D2P2Optimizer(
+    ...     network, torch.nn.functional.cross_entropy, X, y, ApproximateDP(1.0, 1e-5), solver
+    ... )
+    >>> certificate = optimizer.run()
+    >>> certificate.epsilon <= 1.0, len(optimizer.history)
+    (True, 3)
+    """
+
+    def __init__(
+        self,
+        network: Any,
+        loss: LossFunction,
+        inputs: Any,
+        targets: Any,
+        budget: PrivacyBudget,
+        solver: D2P2,
+        *,
+        adjacency: Adjacency | str = Adjacency.ZERO_OUT,
+        block_size: int | None = 256,
+        momentum: float = 0.0,
+        n_rows: int | None = None,
+        noise: NoiseSource | None = None,
+        ledger: PrivacyLedger | None = None,
+    ) -> None:
+        self._network, self._ledger = network, ledger
+        self._noise = SystemNoise() if noise is None else noise
+        relation = Adjacency(adjacency)
+        self.plan = plan_network(
+            network,
+            loss,
+            budget,
+            solver,
+            n_rows=_public_rows(relation, n_rows, inputs),
+            adjacency=relation,
+            block_size=block_size,
+            momentum=momentum,
+        )
+        self._gradients = RowGradients(network, loss)
+        rows = NetworkRows.of(
+            self._gradients, inputs, targets, self.plan.data, alone=not relation.n_is_public
+        )
+        self._curator = Curator(relation, self._noise)
+        self._oracle = Oracle(rows, self.plan.problem.loss, self._curator)
+        self._state = self.plan.method.init(int(self._noise.words(1)[0]))
+        self._begun = 0
+        self._entry: LedgerReference | None = None
+        self._certificate: Certificate | None = None
+        self.history: tuple[StepInfo, ...] = ()
+
+    @property
+    def done(self) -> bool:
+        """Whether all planned steps have been taken."""
+        return len(self.history) == self.plan.n_steps
+
+    def step(self) -> StepInfo:
+        """Take the next planned step, and write its parameters into the network.
+
+        Returns
+        -------
+        StepInfo
+            Public diagnostics.
+
+        Raises
+        ------
+        RuntimeError
+            If all steps have been taken, or one was interrupted.
+        LedgerError
+            If the ledger refuses; nothing is released or spent then.
+        PlanMismatchError
+            If what was released by the last step is not what was planned.
+
+        Notes
+        -----
+        Privacy: the first step records the whole plan in the ledger. After the last one the
+        network has what the solver's ``output`` says: the last iterate, or an average.
+        """
+        if self.done or self._begun > len(self.history):
+            what = "all planned steps were taken" if self.done else "a step was interrupted"
+            raise RuntimeError(f"there is no step to take: {what}; a new optimizer is a new spend")
+        if self._ledger is not None and self._entry is None:
+            self._entry = record_plan(self.plan, self._ledger, self._noise)
+        self._begun += 1
+        # Whether arithmetic overflows depends on the rows, and must not end what has been paid for.
+        with np.errstate(all="ignore"):
+            self._state, info = self.plan.method.step(self._state, self._oracle)
+        self.history = (*self.history, info)
+        is_last = len(self.history) == self.plan.n_steps
+        w = finished(self.plan.method, self._state) if is_last else self._state.w
+        write_parameters(self._network, self._gradients.start + w)
+        if is_last:
+            self._certificate = self._certified(w)
+        return info
+
+    def run(self) -> Certificate:
+        """Take all remaining steps.
+
+        Returns
+        -------
+        Certificate
+            See ``certificate``.
+        """
+        while not self.done:
+            self.step()
+        return self.certificate()
+
+    def certificate(self) -> Certificate:
+        """Write the certificate of the training, for anyone to check.
+
+        Returns
+        -------
+        Certificate
+            Of all steps; its digest is ``network_digest`` of the network as it was left.
+
+        Raises
+        ------
+        RuntimeError
+            If steps are left to take.
+        """
+        if self._certificate is None:
+            raise RuntimeError(
+                f"a certificate is about all {self.plan.n_steps} planned steps, of which "
+                f"{len(self.history)} were taken"
+            )
+        return self._certificate
+
+    def _certified(self, w: NDArray[np.float64]) -> Certificate:
+        plan, method = self.plan, self.plan.method
+        if self._curator.event != canonical(method.mechanisms):
+            raise PlanMismatchError(
+                f"planned to release {method.mechanisms}, but released {self._curator.event}"
+            )
+        solution = Solution(
+            w,
+            plan,
+            self.history,
+            self._noise.name,
+            method.noise_in(self._state),
+            ledger_entry=self._entry,
+        )
+        final = flat_parameters(self._network)
+        name = type(self._network).__name__
+        return certify(name, solution, self._noise, self._facts(), final, 0.0)
+
+    def _facts(self) -> tuple[PublicFact, ...]:
+        relation: Provenance = "by relation" if self.plan.adjacency.n_is_public else "declared"
+        data = self.plan.data
+        return (
+            PublicFact("n_rows", data.n_rows, relation),
+            PublicFact("row_norm", data.row_norm, "declared"),
+            PublicFact("target_bounds", [-np.inf, np.inf], "declared"),
+            PublicFact("network", " ".join(str(self._network).split()), "declared"),
+            PublicFact("initial_parameters", model_digest(self._gradients.start, 0.0), "declared"),
+        )
+
+
+def network_digest(network: Any) -> str:
+    """SHA-256 of a network's trainable parameters, as certificates of networks record it.
+
+    Parameters
+    ----------
+    network : torch.nn.Module
+        With the parameters in the order in which ``network.parameters()`` gives them.
+
+    Returns
+    -------
+    str
+        64 hexadecimal digits.
+    """
+    return model_digest(flat_parameters(network), 0.0)
+
+
+def _public_rows(adjacency: Adjacency, n_rows: int | None, inputs: Any) -> int:
+    if adjacency.n_is_public:
+        if n_rows is not None and n_rows != len(inputs):
+            raise ValueError(f"n_rows must be that of inputs, {len(inputs)}, got {n_rows!r}")
+        return len(inputs)
+    if n_rows is None:
+        raise ValueError("n_rows must be given under 'add_remove', which keeps it private")
+    return n_rows
+
+
+def _name(loss: LossFunction) -> str:
+    """Return the name of a function, or of the class of a module."""
+    name: str = getattr(loss, "__name__", type(loss).__name__)
+    return name
