@@ -162,7 +162,7 @@ def test_the_row_norm_in_place_of_its_square_is_refuted():
     # Rows that are not scaled to one length contribute up to R^2; noise is for 1, or for R.
     def raw(spec, constant):
         def block_sum(block):
-            rows = moments_module.dense_rows(block, spec)
+            rows = moments_module.beside_constant(block, spec.intercept)
             rows = np.column_stack([rows, np.full(len(rows), constant)])
             weights = np.ones(len(rows)) if block.weights is None else block.weights
             return moments_module.pack_symmetric((rows * weights[:, None]).T @ rows / 10.0)

@@ -26,6 +26,7 @@ __all__ = [
     "derived_rows",
     "largest_norm",
     "prepare_rows",
+    "row_lengths",
 ]
 
 Matrix: TypeAlias = "Floats | sparse.csr_array"
@@ -269,7 +270,7 @@ def _norms(X: Matrix) -> NDArray[np.float64]:
     step = max(1, _CHUNK_ENTRIES[xp is np] // X.shape[1])
     for start in range(0, X.shape[0], step):
         chunk = xp.asarray(X[start : start + step], dtype=xp.float64)
-        norms[start : start + step] = _safe_norms(chunk.__getitem__, _dense_norms)
+        norms[start : start + step] = _safe_norms(chunk.__getitem__, row_lengths)
     return norms
 
 
@@ -291,7 +292,8 @@ def _safe_norms(
     return longer
 
 
-def _dense_norms(X: NDArray[np.float64]) -> NDArray[np.float64]:
+def row_lengths(X: NDArray[np.float64]) -> NDArray[np.float64]:
+    """L2 norms of rows, of an array or a tensor, each from its own row alone. Private."""
     xp = namespace(X)
     norms: NDArray[np.float64] = xp.sqrt(xp.einsum("ij,ij->i", X, X))
     return norms

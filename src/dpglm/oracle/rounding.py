@@ -14,7 +14,9 @@ from dpglm.privacy.releases import Mechanism, Release
 
 __all__ = [
     "MOST_ROWS",
+    "UNIT",
     "contribution_rounding",
+    "norm_margin",
     "sum_magnitude",
     "sum_release",
     "sum_rounding",
@@ -23,6 +25,8 @@ __all__ = [
 V = TypeVar("V")
 R = TypeVar("R")
 
+UNIT = 2.0**-53
+"""Unit roundoff of float64."""
 _TREE = 2**15
 """Bound on the additions by which sums of partitions can exceed one chain of blocks."""
 MOST_ROWS = 2**31
@@ -40,8 +44,12 @@ def contribution_rounding(spec: DataSpec) -> float:
     float64 and for K up to a million in float32).
     """
     unit = np.finfo(spec.dtype).eps / 2
-    fine = np.finfo(np.float64).eps / 2
-    return 2 * (spec.n_outputs + 7) * float(unit) + 2 * (spec.n_columns + 2) * float(fine)
+    return 2 * (spec.n_outputs + 7) * float(unit) + 2 * (spec.n_columns + 2) * UNIT
+
+
+def norm_margin(size: int) -> float:
+    """Return a factor below 1 that covers the error of a computed contribution's norm."""
+    return 1.0 - 8.0 * (size + 16) * UNIT
 
 
 def sum_magnitude(spec: DataSpec, adjacency: Adjacency, bound: float) -> float:
@@ -80,12 +88,11 @@ def sum_rounding(spec: DataSpec, adjacency: Adjacency, bound: float) -> float:
     other rows' contributions.
     """
     contribution = bound * (1.0 + contribution_rounding(spec))
-    fine = float(np.finfo(np.float64).eps) / 2
     n_rows = spec.n_rows if adjacency.n_is_public else MOST_ROWS
     _check_overflow(spec, bound)
     if spec.sparse:
         affected = min(sparse.BLOCK_ROWS, n_rows) if adjacency.n_is_public else n_rows
-        block_error = _gamma(sparse.BLOCK_ROWS + 1, fine) * affected
+        block_error = _gamma(sparse.BLOCK_ROWS + 1, UNIT) * affected
     else:
         affected = min(dense.BLOCK_ROWS, n_rows) if adjacency.n_is_public else n_rows
         run = min(dense.RUN_ROWS, n_rows) if adjacency.n_is_public else n_rows
@@ -95,10 +102,10 @@ def sum_rounding(spec: DataSpec, adjacency: Adjacency, bound: float) -> float:
                 "'float32': one row more shifts the rounding of all others"
             )
         unit = float(np.finfo(spec.dtype).eps) / 2
-        within = _gamma(dense.BLOCK_ROWS, fine) * affected
+        within = _gamma(dense.BLOCK_ROWS, UNIT) * affected
         block_error = _gamma(dense.RUN_ROWS + 1, unit) * run + within
     blocks = n_rows // min(dense.RUN_ROWS, sparse.BLOCK_ROWS) + _TREE
-    across = (fine + _gamma(blocks, fine) ** 2) * n_rows
+    across = (UNIT + _gamma(blocks, UNIT) ** 2) * n_rows
     excess = bound * contribution_rounding(spec) + _underflow(spec, affected)
     return excess + 2.0 * (block_error + across) * contribution
 

@@ -9,7 +9,7 @@ from dpglm._arrays import finite, namespace, weighted
 from dpglm.data.rows import AnyArrays, Block
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.rounding import sum_magnitude, sum_rounding
+from dpglm.oracle.rounding import UNIT, sum_magnitude, sum_rounding
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.releases import Bounded, Release, ScoreRelease
 from dpglm.privacy.selection.mechanisms import ExponentialMechanism
@@ -48,7 +48,7 @@ def coordinate_release(
     """
     exact = slope_clip * largest_entry(data) * data.weight_bound
     magnitude = sum_magnitude(data, adjacency, exact)
-    added = 2.0 * float(np.finfo(np.float64).eps) * (magnitude + offset_bound)
+    added = 4.0 * UNIT * (magnitude + offset_bound)
     return Release(
         "vertex of the L1 ball",
         ExponentialMechanism(epsilon),

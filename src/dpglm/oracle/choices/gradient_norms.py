@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.clipping import Clipping
 from dpglm.oracle.gradients import Oracle, clipped_gradient_sum
-from dpglm.oracle.rounding import sum_magnitude, sum_rounding
+from dpglm.oracle.rounding import UNIT, sum_magnitude, sum_rounding
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.releases import Bounded, Release, ScoreRelease
 from dpglm.privacy.selection.mechanisms import PermuteAndFlip
@@ -32,9 +32,8 @@ def norm_rounding(spec: DataSpec, adjacency: Adjacency, bound: float) -> float:
     ``4 M (p + 8) u`` for each of two data sets. Squares that underflow change a norm by less than
     ``sqrt(p)`` times 1e-150, which the 8 covers.
     """
-    unit = float(np.finfo(np.float64).eps) / 2
     longest = 4.0 * sum_magnitude(spec, adjacency, bound)
-    norms = 2.0 * longest * (spec.n_coefficients + 8) * unit
+    norms = 2.0 * longest * (spec.n_coefficients + 8) * UNIT
     return sum_rounding(spec, adjacency, bound) + norms
 
 

@@ -12,6 +12,7 @@ from dpglm.data.memory import dense, sparse
 from dpglm.data.rows import SERIAL, Block, BlockMap, Rows
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
+from dpglm.oracle.rounding import UNIT
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.releases import Bounded, Release, ScoreRelease, SumMechanism, SumRelease
 from dpglm.privacy.selection.mechanisms import (
@@ -93,13 +94,12 @@ def loss_rounding(spec: DataSpec, bound: float) -> float:
     of its terms, in any order (Higham 2002, section 4.2). The blocks are added by ``Rows.sum``,
     whose error enters for both.
     """
-    unit = float(np.finfo(np.float64).eps) / 2
     rows_of_block = sparse.BLOCK_ROWS if spec.sparse else dense.BLOCK_ROWS
     affected = min(rows_of_block, spec.n_rows)
     blocks = spec.n_rows // min(dense.RUN_ROWS, sparse.BLOCK_ROWS) + 1
-    within = 2.0 * affected * unit * affected
-    across = (unit + (2.0 * blocks * unit) ** 2) * spec.n_rows
-    return 2.0 * (within + across + unit) * bound * (1.0 + 4.0 * unit)
+    within = 2.0 * affected * UNIT * affected
+    across = (UNIT + (2.0 * blocks * UNIT) ** 2) * spec.n_rows
+    return 2.0 * (within + across + UNIT) * bound * (1.0 + 4.0 * UNIT)
 
 
 def least_loss_release(

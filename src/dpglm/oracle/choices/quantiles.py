@@ -7,10 +7,11 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from dpglm.data.prepare import row_lengths
 from dpglm.data.rows import Block, Kernel
 from dpglm.data.spec import LARGEST, SMALLEST, DataSpec
 from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.row_sums.means import centered_rows, row_lengths
+from dpglm.oracle.row_sums.means import centered_rows
 from dpglm.oracle.row_sums.moments import row_by_row_product
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.curator import Curator

@@ -14,7 +14,7 @@ from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.clipping import Clipping
 from dpglm.oracle.gradients import Oracle, clipped_gradient_sum
-from dpglm.oracle.rounding import sum_magnitude, sum_rounding
+from dpglm.oracle.rounding import UNIT, sum_magnitude, sum_rounding
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.noise import grid_sensitivity
 from dpglm.privacy.noise.additive import ProjectedGaussianNoise
@@ -139,7 +139,7 @@ def projected_rounding(
         raise ValueError(f"dimension must be an integer of at least 2, got {columns!r}")
     step, released = block_rows(columns), blocks * columns
     terms = step + -(-spec.n_coefficients // step) + 3
-    unit = terms * float(np.finfo(np.float64).eps) / 2
+    unit = terms * UNIT
     magnitude = projected_magnitude(spec, adjacency, bound, columns, blocks)
     products = 2.0 * unit / (1.0 - unit) * magnitude
     spread = math.sqrt((released + 0.25 / noise_multiplier**2) / (released - 1))

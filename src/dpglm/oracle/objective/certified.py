@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from dpglm.oracle.objective.minimizers import certified_minimizer
 from dpglm.oracle.objective.objectives import Objective
+from dpglm.oracle.rounding import UNIT
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.curator import Curator
 from dpglm.privacy.releases import Bounded, Release, SumMechanism, SumRelease
@@ -32,7 +33,7 @@ def minimizer_release(
     twice their tolerance included.
     """
     # Twice what the projection may err by.
-    rounding = 4 * (coordinates + 16) * float(np.finfo(np.float64).eps) * norm
+    rounding = 8 * (coordinates + 16) * UNIT * norm
     return Release(
         quantity,
         mechanism,

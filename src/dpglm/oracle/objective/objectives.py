@@ -15,6 +15,7 @@ from dpglm.data.rows import SERIAL, Block, BlockMap, Floats, Rows
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import clipped_gradient_sum
+from dpglm.oracle.rounding import UNIT
 from dpglm.problem.loss import Loss
 
 __all__ = ["Accuracy", "Objective", "Prox", "Terms", "block_rows"]
@@ -68,14 +69,11 @@ class Accuracy:
         row = self.curvature * 2 * (data.n_columns + 10) * argument
         row += (64 + 4 * data.n_outputs) * slope + within
         rest = 9 * (self.ridge * norm + self.linear_norm + total * self.clip)
-        return _UNIT * (total * row + rest)
+        return UNIT * (total * row + rest)
 
     def prox(self, norm: float) -> float:
         """Bound the error of a prox step, a projection included, that starts at this norm."""
-        return 4 * (self.data.n_coefficients + 16) * _UNIT * norm
-
-
-_UNIT = float(np.finfo(np.float64).eps) / 2
+        return 4 * (self.data.n_coefficients + 16) * UNIT * norm
 
 
 def block_rows(n_rows: int) -> int:

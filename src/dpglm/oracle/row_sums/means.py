@@ -6,10 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm._arrays import namespace
+from dpglm.data.prepare import row_lengths
 from dpglm.data.rows import AnyArrays, Block
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.rounding import sum_release
+from dpglm.oracle.rounding import norm_margin, sum_release
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.releases import SumMechanism, SumRelease
 
@@ -19,7 +20,6 @@ __all__ = [
     "mean_release",
     "noisy_clipped_mean",
     "noisy_mean",
-    "row_lengths",
 ]
 
 
@@ -74,7 +74,7 @@ def noisy_clipped_mean(
 ) -> NDArray[np.float64]:
     """Release the mean of the rows, each moved to within a public radius of a public center."""
     d = oracle.rows.spec.n_features
-    margin = 1.0 - 4.0 * (d + 16) * float(np.finfo(np.float64).eps)
+    margin = norm_margin(d)
 
     def block_sum(block: Block) -> NDArray[np.float64]:
         z = centered_rows(block, center)
@@ -90,9 +90,3 @@ def centered_rows(block: Block, center: NDArray[np.float64]) -> NDArray[np.float
     """Subtract a public point from the rows of a block, in float64. Private."""
     # Row after row in memory, so that sums over a row do not depend on where it stands.
     return block.features().astype(np.float64, order="C") - center
-
-
-def row_lengths(X: NDArray[np.float64]) -> NDArray[np.float64]:
-    """L2 norms of rows. Private."""
-    squares: NDArray[np.float64] = np.einsum("ij,ij->i", X, X)
-    return np.sqrt(squares)

@@ -12,16 +12,16 @@ from dpglm._arrays import like, namespace
 from dpglm.data.rows import AnyArrays, Block, Kernel
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.rounding import sum_release, sum_rounding
+from dpglm.oracle.rounding import norm_margin, sum_release, sum_rounding
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.releases import SumMechanism, SumRelease
 
 __all__ = [
     "MOST_COLUMNS",
+    "beside_constant",
     "check_data",
     "clipped_moments",
     "constant_column",
-    "dense_rows",
     "moment_release",
     "n_symmetric",
     "noisy_moments",
@@ -70,12 +70,7 @@ def unpack_symmetric(values: NDArray[np.float64], size: int) -> NDArray[np.float
     return np.triu(matrix, 1).T + matrix
 
 
-def dense_rows(block: Block, spec: DataSpec) -> NDArray[np.float64]:
-    """Return a block's rows in float64, intercept column included, each from its own row alone."""
-    return _beside_constant(block, spec.intercept)
-
-
-def _beside_constant(block: Block, constant: float) -> NDArray[np.float64]:
+def beside_constant(block: Block, constant: float) -> NDArray[np.float64]:
     """Return the block's features in float64, beside a constant column unless it is zero."""
     features = block.features()
     xp, (n_rows, d) = namespace(features), features.shape
@@ -94,7 +89,7 @@ def rows_in_basis(
     ``row_by_row`` is slower, and needed under ``add_remove``, where one row more shifts all
     others: the last bits of a row's product must not depend on its place.
     """
-    rows = dense_rows(block, spec)
+    rows = beside_constant(block, spec.intercept)
     there = like(rows, basis)
     return row_by_row_product(rows, there) if row_by_row else rows @ there
 
@@ -116,10 +111,10 @@ def normalized_second_moments(spec: DataSpec, constant: float) -> Kernel:
     Privacy: ``|u u^T|_F = |u|^2``, so a row contributes at most ``spec.weight_bound`` in L2 norm,
     whatever it is. The factor on each row has a margin for the error of its computed norm.
     """
-    margin = _margin(spec.n_features + 1)
+    margin = norm_margin(spec.n_features + 1)
 
     def block_sum(block: Block) -> NDArray[np.float64]:
-        rows = _beside_constant(block, constant)
+        rows = beside_constant(block, constant)
         squares = (rows * rows).sum(axis=1)
         return pack_symmetric(_weighted_products(rows, margin / squares * _weights(block)))
 
@@ -182,7 +177,7 @@ def clipped_moments(
     ``spec.weight_bound``.
     """
     size = basis.shape[1]
-    margin = _margin(size)
+    margin = norm_margin(size)
 
     def block_sum(block: Block) -> NDArray[np.float64]:
         z = rows_in_basis(block, spec, basis, row_by_row)
@@ -285,11 +280,6 @@ def spectrum(
     seen, directions = np.linalg.eigh(moments[:columns, :columns])
     values = np.maximum(seen, noise_std * math.sqrt(columns))
     return values * typical, directions, seen * typical
-
-
-def _margin(size: int) -> float:
-    """Factor that covers the error of a computed contribution's norm."""
-    return 1.0 - 4.0 * (size + 16) * float(np.finfo(np.float64).eps)
 
 
 def _weights(block: Block) -> NDArray[np.float64] | float:
