@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Iterable
-from typing import Any, ClassVar, TypeAlias, TypeVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeAlias, TypeVar, final
 
 from numpy.typing import NDArray
 
-from dpglm.data.prepare import ColumnScaling
+from dpglm.data.prepare import ColumnScaling, Matrix, prepare_rows
 from dpglm.data.registry import maker_of_collections
 from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec, FloatType
 from dpglm.tables.schema import Schema
 
-__all__ = ["NO_TARGETS", "Collection", "TargetMap", "as_collection", "row_weights"]
+__all__ = ["NO_TARGETS", "Collection", "Preparation", "TargetMap", "as_collection"]
 
 T = TypeVar("T")
 
@@ -22,6 +23,24 @@ NO_TARGETS = "y must be given, got None: rows without targets can only be predic
 
 TargetMap: TypeAlias = Callable[[NDArray[Any]], NDArray[Any]]
 """From the user's targets of some rows to one number for each, row by row; can be pickled."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Preparation:
+    """How rows of a collection are prepared: the arguments of ``Collection.prepared``."""
+
+    spec: DataSpec
+    scaling: ColumnScaling | None
+    targets: TargetMap
+    weights: TargetMap | None
+
+    def rows(self, X: Matrix, y: NDArray[Any], weights: Any) -> Rows:
+        """Prepare rows with targets, and weights of their own or None."""
+        if self.weights is not None:
+            factors = self.weights(y)
+            weights = factors if weights is None else factors * weights
+        return prepare_rows(X, self.targets(y), self.spec, self.scaling, weights)
 
 
 class Collection(abc.ABC):
@@ -72,7 +91,6 @@ class Collection(abc.ABC):
             "memory, got neither"
         )
 
-    @abc.abstractmethod
     def prepared(
         self,
         spec: DataSpec,
@@ -87,6 +105,10 @@ class Collection(abc.ABC):
         ``ValueError`` if a value is not a finite number, or a target is not allowed; all rows are
         checked first.
         """
+        return self._prepared(Preparation(spec, scaling, targets, weights))
+
+    @abc.abstractmethod
+    def _prepared(self, how: Preparation) -> Rows: ...
 
     @abc.abstractmethod
     def apply(self, function: Callable[[Any], NDArray[Any]]) -> Any:
@@ -104,13 +126,6 @@ class Collection(abc.ABC):
         The function can be pickled; weights may be None. ``ValueError`` if there are no targets,
         or a value is not a finite number.
         """
-
-
-def row_weights(own: Any, factors: TargetMap | None, y: NDArray[Any]) -> Any:
-    """Return each row's own weight, by default 1, times a factor that depends on its target."""
-    if factors is None:
-        return own
-    return factors(y) if own is None else factors(y) * own
 
 
 def as_collection(X: Any, y: Any = None, weights: Any = None) -> Collection | None:

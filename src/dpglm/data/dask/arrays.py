@@ -13,13 +13,12 @@ from typing import Any, TypeVar, final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm.data.collection import Collection, TargetMap, row_weights
+from dpglm.data.collection import Collection, Preparation
 from dpglm.data.compiled.arithmetic import arithmetic
 from dpglm.data.dask.distributed import Partition, PartitionFacts, rows_on
 from dpglm.data.dask.workers import current_workers
-from dpglm.data.prepare import ColumnScaling, prepare_rows
 from dpglm.data.rows import Rows
-from dpglm.data.spec import DataSpec, FloatType
+from dpglm.data.spec import FloatType
 from dpglm.tables.finite import NUMBER_KINDS, check_finite, column_in_words, unmasked
 from dpglm.tables.given import as_weights, check_shape
 
@@ -76,19 +75,13 @@ class DaskArrays(Collection):
     def _name(self) -> Callable[[int], str]:
         return functools.partial(column_in_words, self._names)
 
-    def prepared(
-        self,
-        spec: DataSpec,
-        scaling: ColumnScaling | None,
-        targets: TargetMap,
-        weights: TargetMap | None = None,
-    ) -> Rows:
+    def _prepared(self, how: Preparation) -> Rows:
         import dask
 
         # Keys are new each time, so that rows of one fit never stand in for those of another.
         token = uuid.uuid4().hex
         preparation = dask.delayed(
-            _Preparation(spec, scaling, targets, weights, self._name, secrets.token_bytes(16)),
+            _Settings(how, self._name, secrets.token_bytes(16)),
             name=f"dpglm_settings-{token}",
             traverse=False,
         )
@@ -100,7 +93,7 @@ class DaskArrays(Collection):
                 for index, parts in enumerate(self._chunks())
             ]
         )
-        return rows_on(workers, partitions, spec)
+        return rows_on(workers, partitions, how.spec)
 
     def apply(self, function: Callable[[Any], NDArray[Any]]) -> Any:
         like = function(np.zeros((1, self.shape[1]), self.dtype))
@@ -153,13 +146,10 @@ def _array(name: str, value: Any) -> Any:
 
 @final
 @dataclass(frozen=True, eq=False)
-class _Preparation:
-    """The settings with which all partitions are prepared."""
+class _Settings:
+    """What all partitions are prepared with."""
 
-    spec: DataSpec
-    scaling: ColumnScaling | None
-    targets: TargetMap
-    weights: TargetMap | None
+    how: Preparation
     name: Callable[[int], str]
     key: bytes = field(repr=False)
 
@@ -201,24 +191,23 @@ def _checked_chunk(length: int, X: Any, *columns: Any) -> NDArray[Any]:
 
 
 def _prepare(
-    preparation: _Preparation, index: int, length: int, X: Any, y: Any, weights: Any
+    settings: _Settings, index: int, length: int, X: Any, y: Any, weights: Any
 ) -> Partition:
     """Prepare one partition, on the worker that holds it."""
     X = _checked_chunk(length, X, y, weights)
-    if X.shape[1] != preparation.spec.n_features:
+    spec = settings.how.spec
+    if X.shape[1] != spec.n_features:
         raise ValueError(
             "X must have chunks with as many columns as it declares, "
-            f"{preparation.spec.n_features}, got {X.shape[1]}"
+            f"{spec.n_features}, got {X.shape[1]}"
         )
-    digest = _digest(preparation.key, X, y, weights)
-    X = check_finite(X.astype(preparation.spec.dtype, copy=False), preparation.name, None)
+    digest = _digest(settings.key, X, y, weights)
+    X = check_finite(X.astype(spec.dtype, copy=False), settings.name, None)
     weigh_something = True
     if weights is not None:
         weights = as_weights(weights, len(X))
         weigh_something = bool(weights.any())
-    weights = row_weights(weights, preparation.weights, y)
-    targets = preparation.targets(y)
-    rows = prepare_rows(X, targets, preparation.spec, preparation.scaling, weights)
+    rows = settings.how.rows(X, y, weights)
     facts = PartitionFacts(index, digest, rows.n_rows, arithmetic(), weigh_something)
     return Partition(facts, rows)
 

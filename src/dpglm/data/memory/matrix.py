@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dpglm.data.collection import Collection, TargetMap, row_weights
-from dpglm.data.prepare import ColumnScaling, Matrix, largest_norm, prepare_rows
+from dpglm.data.collection import Collection, Preparation
+from dpglm.data.prepare import Matrix, largest_norm
 from dpglm.data.rows import Rows
-from dpglm.data.spec import DataSpec, FloatType
+from dpglm.data.spec import FloatType
 
 __all__ = ["MatrixRows"]
 
@@ -55,17 +55,10 @@ class MatrixRows(Collection):
     def longest_row(self) -> float:
         return largest_norm(self._X)
 
-    def prepared(
-        self,
-        spec: DataSpec,
-        scaling: ColumnScaling | None,
-        targets: TargetMap,
-        weights: TargetMap | None = None,
-    ) -> Rows:
-        own = row_weights(self._weights, weights, self._y)
-        X = self._X.astype(spec.dtype, copy=False)
+    def _prepared(self, how: Preparation) -> Rows:
+        X = self._X.astype(how.spec.dtype, copy=False)
         X = sparse.csr_array(X) if sparse.issparse(X) else X
-        return prepare_rows(X, targets(self._y), spec, scaling, own)
+        return how.rows(X, self._y, self._weights)
 
     def apply(self, function: Callable[[Any], NDArray[Any]]) -> NDArray[Any]:
         return function(self._X)

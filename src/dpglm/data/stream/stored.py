@@ -10,9 +10,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm.data.collection import NO_TARGETS, Collection, TargetMap
-from dpglm.data.prepare import ColumnScaling
-from dpglm.data.spec import DataSpec, FloatType
+from dpglm.data.collection import NO_TARGETS, Collection, Preparation
+from dpglm.data.spec import FloatType
 from dpglm.data.stream.source import Piece, Source
 from dpglm.data.stream.streamed import StreamedRows, prepared_stream
 from dpglm.tables.finite import check_finite
@@ -47,15 +46,9 @@ class StoredRows(Collection):
     def is_weighted(self) -> bool:
         return self._source.is_weighted
 
-    def prepared(
-        self,
-        spec: DataSpec,
-        scaling: ColumnScaling | None,
-        targets: TargetMap,
-        weights: TargetMap | None = None,
-    ) -> StreamedRows:
+    def _prepared(self, how: Preparation) -> StreamedRows:
         self._require_targets()
-        return prepared_stream(self._source, spec, scaling, targets, weights, self._cache)
+        return prepared_stream(self._source, how, self._cache)
 
     def apply(self, function: Callable[[Any], NDArray[Any]]) -> NDArray[Any]:
         n_rows, n_features = self.shape

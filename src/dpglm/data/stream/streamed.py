@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm._progress import tenths
-from dpglm.data.collection import TargetMap, row_weights
+from dpglm.data.collection import Preparation
 from dpglm.data.memory.dense import RUN_ROWS, DenseRows
-from dpglm.data.prepare import ColumnScaling, prepare_rows
+from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import Block, Floats, Rows
 from dpglm.data.spec import DataSpec
 from dpglm.data.stream.source import ArraySource, Piece, Source
@@ -42,17 +42,14 @@ class _Recipe:
     """How stored rows become prepared ones."""
 
     source: Source
-    scaling: ColumnScaling | None
-    targets: TargetMap
-    weights: TargetMap | None
+    how: Preparation
     watch: Watch
 
     def prepare(self, piece: Piece, spec: DataSpec) -> Rows:
-        """Prepare some rows as ``prepare_rows`` prepares a matrix."""
+        """Prepare some rows, with public facts of their own."""
         X, y, weights = piece
         weights = None if weights is None else as_weights(weights, len(X))
-        weights = row_weights(weights, self.weights, y)
-        return prepare_rows(X, self.targets(y), spec, self.scaling, weights)
+        return dataclasses.replace(self.how, spec=spec).rows(X, y, weights)
 
 
 @final
@@ -170,14 +167,7 @@ class StreamedRows(Rows):
             raise changed(f"there were {n_rows} rows and now there are {start}")
 
 
-def prepared_stream(
-    source: Source,
-    spec: DataSpec,
-    scaling: ColumnScaling | None,
-    targets: TargetMap,
-    weights: TargetMap | None,
-    cache: Path | None,
-) -> StreamedRows:
+def prepared_stream(source: Source, how: Preparation, cache: Path | None) -> StreamedRows:
     """Check all rows in one pass, and decide how they are read from then on.
 
     Where no row had to be changed, later passes read features alone and use targets, norms and
@@ -190,8 +180,7 @@ def prepared_stream(
     """
     if source.shape[0] == 0:
         raise ValueError("there must be at least one row, got none")
-    recipe = _Recipe(source, scaling, targets, weights, source.watch())
-    unchanged = True
+    recipe, spec, unchanged = _Recipe(source, how, source.watch()), how.spec, True
     with contextlib.ExitStack() as closing:
         store = closing.enter_context(contextlib.closing(_Store(recipe, spec, cache)))
         chunks = closing.enter_context(contextlib.closing(_read_ahead(_checked(recipe, spec))))
@@ -215,7 +204,7 @@ class _Store:
     def __init__(self, recipe: _Recipe, spec: DataSpec, cache: Path | None) -> None:
         n_rows = recipe.source.shape[0]
         types: list[str] = [spec.dtype if spec.n_outputs == 1 else "intp", spec.dtype]
-        weighted = recipe.source.is_weighted or recipe.weights is not None
+        weighted = recipe.source.is_weighted or recipe.how.weights is not None
         types += [spec.dtype] * (weighted or spec.weight_bound < 1.0)
         size = sum(np.dtype(dtype).itemsize for dtype in types)
         self.is_open = cache is not None or n_rows * size <= _FACT_BYTES

@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm._arrays import as_host, like, namespace
-from dpglm.data.collection import NO_TARGETS, Collection, TargetMap, row_weights
-from dpglm.data.prepare import ColumnScaling, prepare_rows
+from dpglm.data.collection import NO_TARGETS, Collection, Preparation
 from dpglm.data.rows import Rows
-from dpglm.data.spec import DataSpec, FloatType
+from dpglm.data.spec import FloatType
 from dpglm.data.torch.tensors import check_exact
 from dpglm.tables.finite import NUMBER_KINDS, check_finite
 from dpglm.tables.given import NO_WEIGHT, as_column, as_weights
@@ -61,20 +60,13 @@ class TensorCollection(Collection):
     def is_weighted(self) -> bool:
         return self._weights is not None
 
-    def prepared(
-        self,
-        spec: DataSpec,
-        scaling: ColumnScaling | None,
-        targets: TargetMap,
-        weights: TargetMap | None = None,
-    ) -> Rows:
+    def _prepared(self, how: Preparation) -> Rows:
         check_exact(self._X.device)
-        xp, given = namespace(self._X), self._targets()
-        X = check_finite(xp.asarray(self._X, dtype=getattr(xp, spec.dtype)))
+        xp, y = namespace(self._X), self._targets()
+        X = check_finite(xp.asarray(self._X, dtype=getattr(xp, how.spec.dtype)))
         if self._weights is not None and not self._weights.any():
             raise ValueError(NO_WEIGHT)
-        own = row_weights(self._weights, weights, given)
-        return prepare_rows(X, targets(given), spec, scaling, own)
+        return how.rows(X, y, self._weights)
 
     def apply(self, function: Callable[[Any], NDArray[Any]]) -> Any:
         results = [function(self._finite(rows)) for rows in self._slices()]
