@@ -14,12 +14,17 @@ from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec
 from dpglm.papers import (
+    Arora2022GridSearch,
     Arora2022Lipschitz,
+    Arora2022OutputPerturbation,
     Arora2022Smooth,
     Song2021,
     Song2021NonConvex,
+    Wang2017MirrorDescent,
     Wang2017NonConvex,
     Wang2017PolyakLojasiewicz,
+    Wang2017SVRG,
+    Wang2017SVRGPlusPlus,
     dpsgd_f_theoretical,
 )
 from dpglm.preprocessing import (
@@ -210,7 +215,14 @@ OPTIONS: tuple[Solver, ...] = (
     dpsgd_f(),
     dpsgd_f_theoretical(FEW),
     Song2021(rank=1, n_steps=3),
+    Song2021(rank=1, n_steps=3, population=True),
     Song2021NonConvex(n_steps=3),
+    Arora2022OutputPerturbation(),
+    Arora2022OutputPerturbation(lipschitz=True),
+    Arora2022GridSearch(Arora2022Smooth(n_steps=2)),
+    Wang2017MirrorDescent(n_steps=3),
+    Wang2017SVRG(growth=10.0, n_epochs=1),
+    Wang2017SVRGPlusPlus(norm=0.1, n_epochs=1),
     Arora2022Smooth(n_steps=3),
     Arora2022Lipschitz(n_steps=3),
     Wang2017NonConvex(n_steps=3),

@@ -578,7 +578,7 @@ def test_a_plan_says_where_its_theorem_needs_more_steps_than_are_run(n):
     assert plan.n_steps == min(2000, plan.theorem.n_steps)
     (said,) = plan.theorems
     assert ("not claimed" in said) == (plan.theorem.n_steps > 2000)
-    assert ("its bound holds" in said) == (plan.theorem.n_steps <= 2000)
+    assert ("are those of" in said) == (plan.theorem.n_steps <= 2000)
 
 
 def test_the_theorem_is_run_where_its_steps_are_given():
@@ -589,7 +589,7 @@ def test_the_theorem_is_run_where_its_steps_are_given():
     )
     assert (capped.n_steps, capped.theorem.n_steps, full.n_steps) == (2000, 5000, 5000)
     assert "needs 5000 steps; 2000 are run, so it is not claimed" in capped.theorems[0]
-    assert "its bound holds" in full.theorems[0]
+    assert "are those of" in full.theorems[0]
 
 
 @pytest.mark.parametrize(("solver", "problem"), ALL, ids=NAMES)

@@ -19,7 +19,7 @@ from dpglm.solvers.parts.planning import check_given
 from dpglm.solvers.parts.schedules import Constant
 from dpglm.solvers.theorem import Theorem
 
-__all__ = ["MOST_STEPS", "TheoremDescent", "whole_steps", "with_theorem"]
+__all__ = ["MOST_STEPS", "TheoremDescent", "TheoremSettings", "whole_steps"]
 
 MOST_STEPS = 2000
 """Unless a number of steps is given; a plan says where its theorem needs more."""
@@ -27,19 +27,49 @@ MOST_STEPS = 2000
 _COUNTED = 10**15
 
 
-class TheoremDescent(Solver):
-    """Full-batch noisy gradient descent with constant steps and no momentum, set by a theorem.
+class TheoremSettings(Solver):
+    """A solver with the settings of a theorem. Nothing of privacy rests on the theorem."""
 
-    Row gradients are clipped where they cannot exceed, so nothing of privacy rests on the theorem.
-    """
-
-    theorem: ClassVar[str]
-    output: ClassVar[Output]
-
-    n_steps: int | None
+    @property
+    @abc.abstractmethod
+    def theorem(self) -> str:
+        """Its name, as in ``Theorem``."""
 
     def __post_init__(self) -> None:
         check_given(self)
+
+    @abc.abstractmethod
+    def settled(
+        self, problem: Problem, budget: PrivacyBudget, data: DataSpec, adjacency: Adjacency
+    ) -> tuple[Solver, float]:
+        """Return the solver with its settings, and the number of steps that the bound needs.
+
+        Raises ValueError where a condition of the theorem does not hold.
+        """
+
+    @final
+    def plan(
+        self,
+        problem: Problem,
+        budget: PrivacyBudget,
+        data: DataSpec,
+        adjacency: Adjacency = Adjacency.ZERO_OUT,
+    ) -> Plan:
+        solver, needed = self.settled(problem, budget, data, adjacency)
+        steps = max(1, math.ceil(min(needed, _COUNTED)))
+        plan = solver.plan(problem, budget, data, adjacency)
+        return dataclasses.replace(plan, theorem=Theorem(self.theorem, steps))
+
+
+class TheoremDescent(TheoremSettings):
+    """Full-batch noisy gradient descent with constant steps and no momentum, set by a theorem.
+
+    Row gradients are clipped where they cannot exceed.
+    """
+
+    output: ClassVar[Output]
+
+    n_steps: int | None
 
     @abc.abstractmethod
     def known(
@@ -56,13 +86,9 @@ class TheoremDescent(Solver):
         """Return the theorem's step size for so many steps."""
 
     @final
-    def plan(
-        self,
-        problem: Problem,
-        budget: PrivacyBudget,
-        data: DataSpec,
-        adjacency: Adjacency = Adjacency.ZERO_OUT,
-    ) -> Plan:
+    def settled(
+        self, problem: Problem, budget: PrivacyBudget, data: DataSpec, adjacency: Adjacency
+    ) -> tuple[Solver, float]:
         check_penalty(problem)
         known = self.known(problem, budget, data, adjacency)
         needed = self.needed_steps(problem, data, known)
@@ -75,15 +101,9 @@ class TheoremDescent(Solver):
             momentum=0.0,
             output=self.output,
         )
-        return with_theorem(descent.plan(problem, budget, data, adjacency), self.theorem, needed)
+        return descent, needed
 
 
 def whole_steps(needed: float) -> int:
     """Round a number of steps up, to at least 1 and at most ``MOST_STEPS``."""
     return max(1, math.ceil(min(needed, MOST_STEPS)))
-
-
-def with_theorem(plan: Plan, name: str, needed: float) -> Plan:
-    """Name the theorem whose settings a plan has, and the steps that its bound needs."""
-    steps = max(1, math.ceil(min(needed, _COUNTED)))
-    return dataclasses.replace(plan, theorem=Theorem(name, steps))

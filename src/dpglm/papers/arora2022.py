@@ -1,4 +1,4 @@
-"""Noisy gradient descent on a bounded set as Arora et al. (2022) set it."""
+"""The algorithms of Arora et al. (2022) as their theorems set them."""
 
 from __future__ import annotations
 
@@ -6,24 +6,35 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, final
 
-from dpglm.data.spec import DataSpec
+from dpglm.data.spec import LARGEST, DataSpec
 from dpglm.papers._constants import (
     Constants,
     best_step_size,
     check_bounded,
     check_convex,
+    check_penalty,
     check_smooth,
     constants,
     loss_at_zero,
     needed_steps,
 )
-from dpglm.papers._descent import TheoremDescent
+from dpglm.papers._descent import TheoremDescent, TheoremSettings
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.problem import Problem
+from dpglm.selection.boosting import ConfidenceBoosting
+from dpglm.selection.grid_search import NormGridSearch
+from dpglm.solvers.base import Solver
+from dpglm.solvers.minimizer.output_perturbation import OutputPerturbation
+from dpglm.solvers.parts import defaults
 from dpglm.solvers.parts.outputs import Output, UniformAverage
 
-__all__ = ["Arora2022Lipschitz", "Arora2022Smooth"]
+__all__ = [
+    "Arora2022GridSearch",
+    "Arora2022Lipschitz",
+    "Arora2022OutputPerturbation",
+    "Arora2022Smooth",
+]
 
 
 @final
@@ -163,3 +174,127 @@ class Arora2022Lipschitz(TheoremDescent):
 
     def step_size(self, problem: Problem, data: DataSpec, known: Constants, n_steps: int) -> float:
         return best_step_size(known.radius, known, data.n_coefficients, n_steps)
+
+
+@final
+@dataclass(frozen=True)
+class Arora2022OutputPerturbation(TheoremSettings):
+    """Output perturbation at a clip that never binds, with the regularisation of a theorem.
+
+    The problem brings ``L2Ball(B)``, which must hold all coefficients.
+
+    Parameters
+    ----------
+    lipschitz : bool, default=False
+        Whether the strength is that for losses with bounded slopes (Theorem 5), not that for smooth
+        ones (Theorem 3).
+
+    Notes
+    -----
+    With G the largest gradient of a row on the ball, H the smoothness of its loss and mu the
+    budget, the strength is ``(2 H)^(1/3) (G / (n mu B))^(2/3)`` (Theorem 3) or
+    ``sqrt(2 G^2 / (n mu)) / B`` (Theorem 5): the theorems' up to constants, with mu in place of
+    ``epsilon / sqrt(log(1/delta))``.
+
+    The certificate of the minimiser needs smoothness, so the plain hinge is refused, though Theorem
+    5 covers it: ``SmoothedHinge(w)`` is nowhere more than ``w / 2`` below it, so with
+    ``w = B R / sqrt(n)`` the theorem's rate is that of the hinge.
+
+    Privacy: that of ``OutputPerturbation``; nothing here is relied on.
+
+    References
+    ----------
+    Arora et al. 2022, Algorithm 3, Theorems 3 and 5.
+
+    Examples
+    --------
+    >>> from dpglm.privacy import ApproximateDP
+    >>> from dpglm.problem import L2Ball, Squared
+    >>> problem = Problem(Squared(), constraint=L2Ball(2.0))
+    >>> data = DataSpec(n_rows=1000, n_features=5, target_low=-1.0, target_high=1.0)
+    >>> solver = Arora2022OutputPerturbation()
+    >>> plan = solver.plan(problem, ApproximateDP(1.0, 1e-5), data)
+    >>> round(plan.method.objective.clip, 6), plan.theorems
+    (3.0, ('Settings and number of steps are those of arora2022, Theorem 3.',))
+    """
+
+    lipschitz: bool = False
+
+    @property
+    def theorem(self) -> str:
+        return f"arora2022, Theorem {5 if self.lipschitz else 3}"
+
+    def needs_float64(self, budget: PrivacyBudget) -> bool:
+        return True
+
+    def settled(
+        self, problem: Problem, budget: PrivacyBudget, data: DataSpec, adjacency: Adjacency
+    ) -> tuple[Solver, float]:
+        check_convex(problem)
+        check_bounded(problem, data)
+        check_penalty(problem)
+        known = constants(problem, budget, data, adjacency)
+        if not math.isfinite(known.smoothness):
+            raise ValueError(
+                "loss must be smooth, such as SmoothedHinge(width) in place of Hinge(), got "
+                f"{problem.loss!r}"
+            )
+        noise, radius = known.noise_of_one_step, known.radius
+        strength = (2.0 * known.smoothness) ** (1 / 3) * (noise / radius) ** (2 / 3)
+        if self.lipschitz:
+            strength = math.sqrt(2.0 * known.lipschitz * noise) / radius
+        return OutputPerturbation(strength, LARGEST * data.augmented_row_norm), 1.0
+
+
+@final
+@dataclass(frozen=True)
+class Arora2022GridSearch(TheoremSettings):
+    """A private grid search over the norm, for smooth non-negative losses without a known norm.
+
+    Parameters
+    ----------
+    solver : Solver, optional
+        Trains each model on its ball. By default boosted output perturbation, as in Theorem 8;
+        another makes the settings those of Theorem 7.
+    failure : float, default=0.1
+        Probability with which the bound may fail, in (0, 1).
+
+    Notes
+    -----
+    Half of the rows train, half choose among the balls of radius ``2^j b``, j = 1, ..., K, with
+    ``b = Y / (sqrt(H) R)`` and ``K = log2(max(sqrt(n), (n mu)^(1/3)))``, beyond which zero is as
+    good as what is proved. In print the radii are ``2^j`` and K has
+    ``Y^2 (n epsilon)^(2/3) / (sqrt(H) R^2)``, both of which depend on units. Boosting takes
+    ``log2(2 / failure)`` models.
+
+    Privacy: that of ``NormGridSearch``: half of the rows pay for K trainings, the others for the
+    choice.
+
+    References
+    ----------
+    Arora et al. 2022, Algorithm 4, Theorems 7 and 8.
+    """
+
+    solver: Solver | None = None
+    failure: float = 0.1
+
+    @property
+    def theorem(self) -> str:
+        return f"arora2022, Theorem {8 if self.solver is None else 7} (corrected)"
+
+    def needs_float64(self, budget: PrivacyBudget) -> bool:
+        return self.solver is None or self.solver.needs_float64(budget)
+
+    def settled(
+        self, problem: Problem, budget: PrivacyBudget, data: DataSpec, adjacency: Adjacency
+    ) -> tuple[Solver, float]:
+        smoothness = defaults.smoothness(problem.loss, data)
+        if not (math.isfinite(smoothness) and problem.loss.nonnegative):
+            raise ValueError(f"loss must be smooth and non-negative, got {problem.loss!r}")
+        mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.weight_bound)
+        unit = math.sqrt(loss_at_zero(problem, data) / smoothness) / data.augmented_row_norm
+        largest = max(math.sqrt(data.n_rows), math.cbrt(data.n_rows * mu))
+        radii = [unit * 2.0**j for j in range(1, max(1, math.ceil(math.log2(largest))) + 1)]
+        models = math.ceil(math.log2(2.0 / self.failure))
+        solver = self.solver or ConfidenceBoosting(Arora2022OutputPerturbation(), models)
+        return NormGridSearch(solver, radii, choice_fraction=0.5, failure=self.failure), 1.0

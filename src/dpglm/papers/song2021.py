@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, final
 
-from dpglm._validation import check_real
 from dpglm.data.spec import DataSpec
 from dpglm.papers._constants import (
     Constants,
@@ -19,15 +18,14 @@ from dpglm.papers._constants import (
     loss_at_zero,
     needed_steps,
 )
-from dpglm.papers._descent import TheoremDescent, whole_steps, with_theorem
+from dpglm.papers._descent import TheoremDescent, TheoremSettings, whole_steps
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.problem import Problem
 from dpglm.selection.best_iterate import BestIterate
-from dpglm.solvers.base import Plan, Solver
+from dpglm.solvers.base import Solver
 from dpglm.solvers.parts import defaults
 from dpglm.solvers.parts.outputs import Output, UniformAverage
-from dpglm.solvers.parts.planning import check_given
 
 __all__ = ["Song2021", "Song2021NonConvex"]
 
@@ -58,7 +56,10 @@ class Song2021(TheoremDescent):
         for which the loss must have bounded slopes.
     n_steps : int, optional
         Number of steps T, at least 1. By default the least for which the bound is within a
-        factor sqrt(2) of what any T can give, but at most 2000.
+        factor sqrt(2) of what any T can give, or n^2 for the population, but at most 2000.
+    population : bool, default=False
+        Whether the risk on new rows from the same distribution is bounded (Theorem 3.2), not that
+        on these rows.
 
     Notes
     -----
@@ -81,12 +82,18 @@ class Song2021(TheoremDescent):
     have rank at most ``r K``; clipping below the largest norm is for one output alone (Lemma
     5.1). With an intercept the rank is ``r + 1``.
 
+    For the population the step minimises the first bound plus ``4 G^2 eta (sqrt(T) + T/n)``, which
+    bounds how much one row changes the loss of what descent returns (Bassily, Feldman, Guzmán and
+    Talwar 2020); so T must be n^2.
+
     Privacy: ``NoisyGD`` plans, calibrates and runs; nothing here is relied on.
 
     References
     ----------
     Song, Steinke, Thakkar and Thakurta, "Evading the Curse of Dimensionality in Unconstrained
-    Private GLMs", AISTATS 2021, Theorem 3.1 and, with a clip, Corollary 5.2.
+    Private GLMs", AISTATS 2021, Theorem 3.1, with a clip Corollary 5.2, for the population Theorem
+    3.2. Bassily, Feldman, Guzmán and Talwar, "Stability of stochastic gradient descent on nonsmooth
+    convex losses", NeurIPS 2020, Theorem 3.2.
 
     Examples
     --------
@@ -98,13 +105,17 @@ class Song2021(TheoremDescent):
     (340, 3.98...)
     """
 
-    theorem: ClassVar[str] = "song2021, Theorem 3.1"
     output: ClassVar[Output] = UniformAverage()
 
     rank: int | None = None
     norm: float | None = None
     clip: float | None = None
     n_steps: int | None = None
+    population: bool = False
+
+    @property
+    def theorem(self) -> str:
+        return f"song2021, Theorem 3.{2 if self.population else 1}"
 
     def known(
         self, problem: Problem, budget: PrivacyBudget, data: DataSpec, adjacency: Adjacency
@@ -121,22 +132,24 @@ class Song2021(TheoremDescent):
         return known
 
     def needed_steps(self, problem: Problem, data: DataSpec, known: Constants) -> float:
-        return needed_steps(self._norm(problem, data), known, gradient_rank(data, self.rank))
-
-    def step_size(self, problem: Problem, data: DataSpec, known: Constants, n_steps: int) -> float:
-        return best_step_size(
-            self._norm(problem, data), known, gradient_rank(data, self.rank), n_steps
+        if self.population:
+            return float(data.n_rows) ** 2
+        return needed_steps(
+            self.norm or guessed_norm(problem, data), known, gradient_rank(data, self.rank)
         )
 
-    def _norm(self, problem: Problem, data: DataSpec) -> float:
-        if self.norm is not None:
-            return self.norm
-        return _NORM * defaults.slope_range(problem.loss, data) / data.row_norm
+    def step_size(self, problem: Problem, data: DataSpec, known: Constants, n_steps: int) -> float:
+        norm, directions = self.norm or guessed_norm(problem, data), gradient_rank(data, self.rank)
+        if not self.population:
+            return best_step_size(norm, known, directions, n_steps)
+        noise = directions * n_steps * known.noise_of_one_step**2
+        stability = 8.0 * known.lipschitz**2 * (math.sqrt(n_steps) + n_steps / data.n_rows)
+        return norm / math.sqrt(n_steps * (known.lipschitz**2 + noise + stability))
 
 
 @final
 @dataclass(frozen=True)
-class Song2021NonConvex(Solver):
+class Song2021NonConvex(TheoremSettings):
     """Noisy gradient steps of size ``1/H``, and a private choice of the shortest gradient.
 
     For smooth losses, convex or not. ``BestIterate`` with row gradients clipped where they cannot
@@ -178,21 +191,15 @@ class Song2021NonConvex(Solver):
     (1124, 'song2021, Theorem 4.1 (corrected)')
     """
 
+    theorem: ClassVar[str] = "song2021, Theorem 4.1 (corrected)"
+
     rank: int | None = None
     n_steps: int | None = None
     choice_share: float = 0.1
 
-    def __post_init__(self) -> None:
-        check_given(self)
-        check_real("choice_share", self.choice_share, above=0.0, below=1.0)
-
-    def plan(
-        self,
-        problem: Problem,
-        budget: PrivacyBudget,
-        data: DataSpec,
-        adjacency: Adjacency = Adjacency.ZERO_OUT,
-    ) -> Plan:
+    def settled(
+        self, problem: Problem, budget: PrivacyBudget, data: DataSpec, adjacency: Adjacency
+    ) -> tuple[Solver, float]:
         check_unconstrained(problem)
         check_penalty(problem)
         known = constants(problem, budget, data, adjacency)
@@ -202,12 +209,16 @@ class Song2021NonConvex(Solver):
         needed = math.sqrt(drop / gradient_rank(data, self.rank)) / known.noise_of_one_step
         n_steps = self.n_steps or whole_steps(needed)
         solver = BestIterate(n_steps, 1.0 / smoothness, known.lipschitz, self.choice_share)
-        plan = solver.plan(problem, budget, data, adjacency)
         # The choice is a step of the plan as well.
-        return with_theorem(plan, "song2021, Theorem 4.1 (corrected)", needed + 1.0)
+        return solver, needed + 1.0
 
 
 def gradient_rank(data: DataSpec, rank: int | None) -> int:
     """Bound the rank of the gradients, those of several outputs side by side."""
     of_rows = data.n_features if rank is None else min(rank, data.n_features)
     return (of_rows + (data.intercept > 0.0)) * data.n_outputs
+
+
+def guessed_norm(problem: Problem, data: DataSpec) -> float:
+    """Guess the norm of the minimiser: a long row's prediction is four ranges of slopes away."""
+    return _NORM * defaults.slope_range(problem.loss, data) / data.row_norm

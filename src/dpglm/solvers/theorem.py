@@ -67,7 +67,4 @@ class Theorem:
                 f"The bound of {self.name} needs {self.n_steps} steps; {n_steps} are run, so it is "
                 "not claimed."
             )
-        return (
-            f"Settings and number of steps meet {self.name}: its bound holds under its conditions "
-            "on the rows."
-        )
+        return f"Settings and number of steps are those of {self.name}."

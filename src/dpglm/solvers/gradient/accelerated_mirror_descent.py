@@ -25,7 +25,7 @@ from dpglm.solvers.parts.feasible import n_penalized
 from dpglm.solvers.parts.mirror_maps import MirrorMap, mirror_map_for
 from dpglm.solvers.parts.planning import calibrated, check_given
 
-__all__ = ["AcceleratedMirrorDescent"]
+__all__ = ["AcceleratedMirrorDescent", "balanced_steps"]
 
 # Chosen on validation parts of the training rows of Adult and ACS employment, then frozen.
 _STEP_BOUNDED, _STEP_UNBOUNDED = 2.0, 1.0
@@ -139,20 +139,29 @@ class AcceleratedMirrorDescent(Solver):
             step_size = largest / (curvature * data.augmented_row_norm**2)
         n_steps = self.n_steps
         if n_steps is None:
-            dimension = n_penalized(problem, data) * data.n_outputs
-            allowed = problem.constraint
-            reach = mirror_map_for(problem).reach(dimension)
-            if not math.isfinite(reach):
-                # As far as slopes change over a long row.
-                radius = _RADIUS * defaults.slope_unit(loss, data) / (curvature * data.row_norm)
-                allowed, reach = L2Ball(radius), 0.5 * radius**2
-            # Bias 4 B / (eta T^2) and noise eta T (s W)^2 / 3, with noise s = C sqrt(T) / (mu n) of
-            # each gradient and mean length W of noise in the dual norm, are equal here.
-            width = allowed.gaussian_width(dimension) / allowed.norm_bound(dimension)
-            quiet = mu * data.n_rows / (step_size * clip * width) if width > 0.0 else 0.0
-            wanted = (12.0 * reach) ** 0.25 * math.sqrt(quiet)
+            wanted = balanced_steps(problem, data, step_size, clip, mu)
             n_steps = math.ceil(min(max(_LEAST_STEPS, wanted), _MOST_STEPS))
         return n_steps, step_size
+
+
+def balanced_steps(
+    problem: Problem, data: DataSpec, step_size: float, clip: float, mu: float
+) -> float:
+    """Return the T at which bias ``4 B / (eta T^2)`` and noise ``eta T (s W)^2 / 3`` are equal.
+
+    The noise of each gradient is ``s = C sqrt(T) / (mu n)``, and W is its mean length in the dual
+    norm. Without a bounded set, B and W are those of a ball as far as slopes change.
+    """
+    dimension = n_penalized(problem, data) * data.n_outputs
+    allowed = problem.constraint
+    reach = mirror_map_for(problem).reach(dimension)
+    if not math.isfinite(reach):
+        curved = defaults.smoothness(problem.loss, data) * data.row_norm
+        radius = _RADIUS * defaults.slope_unit(problem.loss, data) / curved
+        allowed, reach = L2Ball(radius), 0.5 * radius**2
+    width = allowed.gaussian_width(dimension) / allowed.norm_bound(dimension)
+    quiet = mu * data.n_rows / (step_size * clip * width) if width > 0.0 else 0.0
+    return float((12.0 * reach) ** 0.25 * math.sqrt(quiet))
 
 
 @final
