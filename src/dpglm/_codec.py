@@ -15,6 +15,7 @@ notebook cell that ran twice, the last one counts.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import enum
 import functools
@@ -25,6 +26,7 @@ import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Generic, TypeAlias, TypeVar, final
 
@@ -37,12 +39,14 @@ __all__ = [
     "Form",
     "Format",
     "Text",
+    "arrays_apart",
     "decode",
     "each",
     "encode",
     "items",
     "line",
     "mapping",
+    "named",
     "number",
     "type_name",
 ]
@@ -55,6 +59,7 @@ _PACKAGE = __name__.partition(".")[0]
 _INFINITE = {"inf": math.inf, "-inf": -math.inf}
 # What constructors raise for values that have the right types and still make no sense.
 _REFUSALS = (ArithmeticError, AttributeError, LookupError, TypeError)
+_APART: ContextVar[dict[str, Any] | None] = ContextVar("dpglm_arrays", default=None)
 
 
 def encode(value: Any, kind: Any = None) -> Any:
@@ -81,6 +86,19 @@ def decode(kind: type[T], document: Any) -> T:
     own: Any = kind
     found: T = _form(own).read(document)
     return found
+
+
+@contextlib.contextmanager
+def arrays_apart(arrays: dict[str, Any]) -> Iterator[None]:
+    """Write arrays into a mapping, or read them from it; a document holds their names.
+
+    What is one array stays one. NaN is a float in such a block: computed states may hold it.
+    """
+    token = _APART.set(arrays)
+    try:
+        yield
+    finally:
+        _APART.reset(token)
 
 
 def type_name(kind: type) -> str:
@@ -201,11 +219,17 @@ def _record(kind: type) -> Form:
 def _one_of(bases: tuple[type, ...]) -> Form:
     """Write a value with the name of its class, which is one of these or below them."""
     names = " or ".join(base.__qualname__ for base in bases)
+    concrete = functools.partial(_concrete, bases)
+    return named(names, concrete, lambda value: isinstance(value, bases))
+
+
+def named(what: str, kinds: Callable[[], Iterable[type]], accepts: Callable[[Any], bool]) -> Form:
+    """Return the form of dataclasses of several kinds, each written with the name of its class."""
 
     def write(value: Any) -> dict[str, Any]:
         kind = type(value)
-        if not isinstance(value, bases) or not dataclasses.is_dataclass(kind):
-            raise ValueError(f"must be a {names} that is a dataclass, to be written, got {value!r}")
+        if not accepts(value) or not dataclasses.is_dataclass(kind):
+            raise ValueError(f"must be a {what} that is a dataclass, to be written, got {value!r}")
         found: dict[str, Any] = _form(kind).write(value)
         if _TYPE in found:
             raise ValueError(f"{kind.__qualname__} must have no field named {_TYPE!r}")
@@ -215,11 +239,11 @@ def _one_of(bases: tuple[type, ...]) -> Form:
         found = mapping(document)
         with at(_TYPE):
             name = line(found.pop(_TYPE, None))
-        known = {type_name(one): one for base in bases for one in _concrete(base)}
+        known = {type_name(one): one for one in kinds()}
         if name not in known:
             advice = f": import {name.rpartition('.')[0]} first" if "." in name else ""
             raise ValueError(
-                f"type must be one of {sorted(known)}, got {shown(name)}, which no {names} is "
+                f"type must be one of {sorted(known)}, got {shown(name)}, which no {what} is "
                 f"called{advice}"
             )
         return _form(known[name]).read(found)
@@ -227,12 +251,11 @@ def _one_of(bases: tuple[type, ...]) -> Form:
     return Form(write, read)
 
 
-def _concrete(base: type) -> Iterator[type]:
-    if dataclasses.is_dataclass(base) and not inspect.isabstract(base):
-        yield base
-    below: list[type] = base.__subclasses__()
-    for one in below:
-        yield from _concrete(one)
+def _concrete(bases: Iterable[type]) -> Iterator[type]:
+    for base in bases:
+        if dataclasses.is_dataclass(base) and not inspect.isabstract(base):
+            yield base
+        yield from _concrete(base.__subclasses__())
 
 
 def _union(arms: tuple[Any, ...]) -> Form:
@@ -382,6 +405,8 @@ def number(value: Any) -> float:
 
 
 def _read_float(value: Any) -> float:
+    if value == "nan" and _APART.get() is not None:
+        return math.nan
     return _INFINITE[value] if isinstance(value, str) and value in _INFINITE else number(value)
 
 
@@ -389,6 +414,8 @@ def _write_float(value: Any) -> float | str:
     if isinstance(value, bool | np.bool_) or not isinstance(value, float | int | np.number):
         raise ValueError(f"must be a number, got {shown(value)}")
     found = float(value)
+    if math.isnan(found) and _APART.get() is not None:
+        return "nan"
     if found != value:
         raise ValueError(f"must be a number that a float holds exactly, got {shown(value)}")
     return found if math.isfinite(found) else str(found)
@@ -431,14 +458,33 @@ class _Array:
     values: tuple[Annotated[Any, _SCALAR], ...]
 
 
+@final
+@dataclass(frozen=True)
+class _Name:
+    """An array that is written apart."""
+
+    array: str
+
+
 def _write_array(value: Any) -> Any:
-    array = np.asarray(value)
-    if array.dtype.kind not in "biuf":
-        raise ValueError(f"must be an array of numbers, got one of {array.dtype}")
-    return encode(_Array(array.dtype.str, array.shape, tuple(array.ravel().tolist())))
+    if not isinstance(value, np.ndarray) or value.dtype.kind not in "biuf":
+        raise ValueError(f"must be an array of numbers, got {shown(value)}")
+    arrays = _APART.get()
+    if arrays is not None:
+        known = (name for name, one in arrays.items() if one is value)
+        name = next(known, f"array_{len(arrays)}")
+        arrays[name] = value
+        return {"array": name}
+    return encode(_Array(value.dtype.str, value.shape, tuple(value.ravel().tolist())))
 
 
 def _read_array(document: Any) -> Any:
+    arrays = _APART.get()
+    if arrays is not None:
+        name = decode(_Name, document).array
+        if name not in arrays:
+            raise ValueError(f"must be the name of an array, got {shown(name)}")
+        return arrays[name]
     found = decode(_Array, document)
     if re.fullmatch(r"[<>|][biuf][1248]", found.dtype) is None:
         raise ValueError(f"must be of a type of numbers, got {shown(found.dtype)}")
@@ -454,6 +500,7 @@ def _read_array(document: Any) -> Any:
 Text: TypeAlias = Annotated[str, Form(text, text)]
 """Text of any number of lines."""
 
+_ARRAY = Form(_write_array, _read_array)
 _PLAIN: dict[Any, Form] = {
     Any: Form(_write_json, lambda value: value),
     types.NoneType: _literal((None,)),
@@ -461,6 +508,7 @@ _PLAIN: dict[Any, Form] = {
     int: Form(_write_integer, integer),
     float: Form(_write_float, _read_float),
     str: Form(line, line),
+    np.ndarray: _ARRAY,
 }
 _GENERIC: dict[Any, Callable[[tuple[Any, ...]], Form]] = {
     Annotated: operator.itemgetter(1),
@@ -471,5 +519,5 @@ _GENERIC: dict[Any, Callable[[tuple[Any, ...]], Form]] = {
     Sequence: lambda kinds: _tuple((*kinds, ...)),
     Mapping: _mapping,
     dict: _mapping,
-    np.ndarray: lambda _: Form(_write_array, _read_array),
+    np.ndarray: lambda _: _ARRAY,
 }

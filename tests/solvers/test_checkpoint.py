@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import os
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import sys
 import numpy as np
 import pytest
 
+from dpglm._codec import decode, encode
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
 from dpglm.exceptions import PlanMismatchError
@@ -36,6 +38,7 @@ from dpglm.solvers import (
     pure_gd,
     run,
 )
+from dpglm.solvers.gradient.noisy_gd_method import NoisyGDState
 
 N, D = 400, 4
 DATA = DataSpec(
@@ -361,11 +364,28 @@ def test_a_state_of_unknown_kind_is_refused_both_ways(tmp_path):
     path = tmp_path / "kept"
     with checkpoint.opened(path, PLAN, SystemNoise()) as kept:
         for state in (object(), {"a": 1}, np.array([object()]), [1]):
-            with pytest.raises(ValueError, match="its state holds a"):
+            with pytest.raises(ValueError, match="its state cannot be written: state must be"):
                 kept.save(checkpoint.Progress(1, state))
-        state = {"module": "subprocess", "class": "Popen", "fields": {"args": ["true"]}}
-        with pytest.raises(ValueError, match=r"names an unknown state: subprocess\.Popen"):
-            checkpoint_file.decode(state, {}, "dpglm")
+    with checkpoint_file.states((NoisyGDState,), {}):
+        for kind in ("subprocess.Popen", "newton_state", "gaussian"):
+            with pytest.raises(ValueError, match=r"type must be one of \['noisy_gd_state'\]"):
+                decode(Holder, {"inner": {"type": kind, "args": ["true"]}})
+
+
+def test_states_keep_nan_and_arrays_that_are_shared():
+    w, arrays = np.array([math.nan, math.inf]), {}
+    state = NoisyGDState(1, w, w, np.zeros(2), np.ones(1), math.nan)
+    with checkpoint_file.states((NoisyGDState,), arrays):
+        written = json.loads(json.dumps(encode(Holder(state))))
+        found = decode(Holder, written).inner
+    assert sorted(arrays) == ["array_0", "array_1", "array_2"]
+    assert found.w is found.velocity is w
+    assert math.isnan(found.share)
+
+
+@dataclasses.dataclass(frozen=True)
+class Holder:
+    inner: checkpoint_file.AnyState | None
 
 
 def test_files_that_are_no_checkpoints_are_left_alone(tmp_path):

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import math
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from dpglm.privacy.releases import AnyRelease
 from dpglm.selection.choices import Choice
 from dpglm.selection.partition import partition
 from dpglm.solvers.base import Method, Plan, Stage, StepInfo
+from dpglm.solvers.checkpoint_file import AnyState
 from dpglm.solvers.parts.seeds import stage_seed
 from dpglm.solvers.steps import finished, prepared
 
@@ -64,7 +65,7 @@ class _Stage:
     """A training in progress: steps taken, and its method's state."""
 
     step: int
-    state: Any
+    state: AnyState | None
 
 
 @final

@@ -15,7 +15,7 @@ from typing import Any, Self, final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm._codec import Format
+from dpglm._codec import Format, decode, encode
 from dpglm._json import DocumentError, at, in_file, parse
 from dpglm._paths import file_identity
 from dpglm._version import __version__
@@ -25,7 +25,7 @@ from dpglm.ledger.store import files_of as files_of_ledger
 from dpglm.privacy.events import Composed, Event, Parallel, canonical
 from dpglm.privacy.noise import NoiseSource
 from dpglm.solvers.base import Method, Plan, StepInfo
-from dpglm.solvers.checkpoint_file import decode, encode, read_arrays, same_kind, write_arrays
+from dpglm.solvers.checkpoint_file import read_arrays, same_kind, states, write_arrays
 from dpglm.solvers.description import described, differences
 
 __all__ = ["Checkpoint", "CheckpointFile", "Progress", "files_of", "opened"]
@@ -48,7 +48,7 @@ class _Header:
     entry: LedgerReference | None
 
 
-_FORMAT = Format("dpglm checkpoint", 4, _Header, {3: "0.1"})
+_FORMAT = Format("dpglm checkpoint", 5, _Header, {3: "0.1"})
 
 
 @final
@@ -121,6 +121,7 @@ class Checkpoint:
 
     def __init__(self, path: Path, method: Method[Any], identity: Mapping[str, Any]) -> None:
         self._path, self._method, self._identity = path, method, identity
+        self._kinds = _kinds(method)
 
     def load(self) -> Progress | None:
         """Return what the file holds; None if there is no file, or none that released anything."""
@@ -169,8 +170,8 @@ class Checkpoint:
         if not all(column is not None and column.shape == (steps,) for column in columns):
             raise DocumentError("steps", f"must be what the arrays of each step show, got {steps}")
         infos = zip(*(column.tolist() for column in columns if column is not None), strict=True)
-        with at("state"):
-            found = decode(state, arrays, type(self._method).__module__.partition(".")[0])
+        with at("state"), states(self._kinds, dict(arrays)):
+            found: Any = decode(self._kinds[0], state)
             if not same_kind(found, self._method.init(seed)):
                 raise ValueError("is not a state of this fit")
         history = tuple(StepInfo(*values) for values in infos)
@@ -179,7 +180,7 @@ class Checkpoint:
     def save(self, progress: Progress) -> None:
         """Put the file in place of the one before, or leave that one as it is."""
         arrays: dict[str, NDArray[Any]] = {}
-        state = encode(progress.state, arrays, {})
+        state = _encoded(progress.state, self._kinds, arrays)
         identity = json.dumps(self._identity)
         header = _Header(
             identity, progress.seed, state, progress.steps, progress.event, progress.entry
@@ -219,7 +220,7 @@ def opened(
             "count once only if one run records all of them"
         )
     # What a state cannot hold must not be found out after others have spent.
-    encode(plan.method.init(0), {}, {})
+    _encoded(plan.method.init(0), _kinds(plan.method), {})
     if not noise.is_private:
         raise ValueError(
             "checkpoint must be None where noise can be reproduced (random_state): steps after an "
@@ -236,6 +237,22 @@ def opened(
         _check_apart(path, Path(ledger))
     with _locked(files_of(path)[1]):
         yield Checkpoint(path, plan.method, identity)
+
+
+def _kinds(method: Method[Any]) -> tuple[type, ...]:
+    """List the classes of a method's states, its own first, and of the methods it consists of."""
+    below = (kind for child in method.children for kind in _kinds(child.method))
+    return (type(method.init(0)), *below)
+
+
+def _encoded(state: Any, kinds: tuple[type, ...], arrays: dict[str, NDArray[Any]]) -> Any:
+    try:
+        with at("state"), states(kinds, arrays):
+            return encode(state, kinds[0])
+    except ValueError as error:
+        raise ValueError(
+            f"checkpoint must be None for this solver: its state cannot be written: {error}"
+        ) from error
 
 
 def files_of(path: Path) -> tuple[Path, Path]:

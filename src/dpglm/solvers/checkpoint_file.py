@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import re
 import struct
-import sys
 import zipfile
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, final
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm._codec import decode as decoded
-from dpglm._codec import each, items, line
-from dpglm._json import at, shown
+from dpglm._codec import arrays_apart, named
 from dpglm.ledger.files import replacing
 
-__all__ = ["decode", "encode", "read_arrays", "same_kind", "write_arrays"]
+__all__ = ["AnyState", "read_arrays", "same_kind", "states", "write_arrays"]
 
-_PLAIN = frozenset({type(None), bool, int, float, str})
 # What NumPy writes for arrays of numbers, and nothing else: no text is evaluated.
 _HEADER = re.compile(
     rb"\x93NUMPY\x01\x00..\{'descr': '([<|][biufc]\d{1,2})', 'fortran_order': (True|False), "
@@ -69,74 +66,22 @@ def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
         np.savez(file, allow_pickle=False, **arrays)
 
 
-def encode(value: Any, arrays: dict[str, NDArray[Any]], names: dict[int, str]) -> Any:
-    """Turn a state into JSON values and ``arrays``; what is one array stays one, by ``names``."""
-
-    def encoded(part: Any) -> Any:
-        return encode(part, arrays, names)
-
-    if type(value) is float and not math.isfinite(value):
-        return {"float": repr(value)}
-    if type(value) in _PLAIN:
-        return value
-    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
-        name = names.setdefault(id(value), f"array_{len(names)}")
-        arrays[name] = value
-        return {"array": name}
-    if isinstance(value, tuple):
-        return {"tuple": [encoded(part) for part in value]}
-    kind = type(value)
-    if not dataclasses.is_dataclass(kind):
-        raise ValueError(
-            f"checkpoint must be None for this solver: its state holds a {kind.__name__}, which "
-            "cannot be written to a file"
-        )
-    fields = {one.name: encoded(getattr(value, one.name)) for one in dataclasses.fields(kind)}
-    return {"module": kind.__module__, "class": kind.__qualname__, "fields": fields}
+_KINDS: ContextVar[tuple[type, ...]] = ContextVar("dpglm_states", default=())
+AnyState: TypeAlias = Annotated[
+    Any, named("state of this plan", _KINDS.get, lambda value: type(value) in _KINDS.get())
+]
+"""A state of one of the methods of the plan that is run."""
 
 
-def decode(value: Any, arrays: Mapping[str, NDArray[Any]], package: str) -> Any:
-    """Read back what ``encode`` wrote: dataclasses of one package, and nothing that runs."""
-    if not isinstance(value, dict):
-        return value
-    if set(value) == {"float"}:
-        return float(line(value["float"]))
-    if set(value) == {"array"}:
-        name = line(value["array"])
-        if name not in arrays:
-            raise ValueError(f"must be the name of an array, got {shown(name)}")
-        return arrays[name]
-    if set(value) == {"tuple"}:
-        with at("tuple"):
-            return items(lambda part: decode(part, arrays, package))(value["tuple"])
-    return _made(decoded(_State, value), arrays, package)
-
-
-@final
-@dataclass(frozen=True)
-class _State:
-    module: str
-    class_: str
-    fields: Mapping[str, Any]
-
-
-def _made(state: _State, arrays: Mapping[str, NDArray[Any]], package: str) -> Any:
-    kind = getattr(sys.modules.get(state.module), state.class_, None)
-    known = state.module.partition(".")[0] in (package, "dpglm")
-    if not (known and isinstance(kind, type) and dataclasses.is_dataclass(kind)):
-        raise ValueError(f"a checkpoint names an unknown state: {state.module}.{state.class_}")
-    names = [one.name for one in dataclasses.fields(kind)]
-    if set(state.fields) != set(names):
-        raise ValueError(f"a {kind.__name__} must have the fields {names}")
-    with at("fields"):
-        fields = each(
-            (name, lambda part: decode(part, arrays, package), part)
-            for name, part in state.fields.items()
-        )
+@contextlib.contextmanager
+def states(kinds: Iterable[type], arrays: dict[str, NDArray[Any]]) -> Iterator[None]:
+    """Read and write states of these kinds, their arrays apart."""
+    token = _KINDS.set(tuple(kinds))
     try:
-        return kind(**fields)
-    except (TypeError, AttributeError) as error:
-        raise ValueError(f"no {kind.__name__} can be made of these fields: {error}") from error
+        with arrays_apart(arrays):
+            yield
+    finally:
+        _KINDS.reset(token)
 
 
 def same_kind(value: Any, other: Any) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass, field
-from typing import Any, final
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,7 @@ from dpglm.privacy.releases import AnyRelease
 from dpglm.problem import L2, Constraint, L2Ball, NoPenalty, Problem, Unconstrained
 from dpglm.problem.loss import Loss
 from dpglm.solvers.base import Method, Plan, Solver, StepInfo, check_same
+from dpglm.solvers.checkpoint_file import AnyState
 from dpglm.solvers.gradient.noisy_gd import NoisyGD
 
 __all__ = ["JohnsonLindenstrauss", "JohnsonLindenstraussMethod", "balanced_dimension"]
@@ -163,7 +164,7 @@ class EmbeddedState:
     """The public matrix of a run, and where gradient descent on embedded rows stands."""
 
     transform: Transform
-    inner: Any
+    inner: AnyState | None
 
 
 @final

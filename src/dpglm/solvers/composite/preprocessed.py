@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, final
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ from dpglm.privacy.events import Composed, Event, Gaussian, Repeated, canonical
 from dpglm.privacy.releases import AnyRelease
 from dpglm.problem import Problem
 from dpglm.solvers.base import Method, Plan, Solver, Stage, StepInfo, check_same
+from dpglm.solvers.checkpoint_file import AnyState
 from dpglm.solvers.gradient.noisy_gd import NoisyGD
 from dpglm.solvers.parts.seeds import stage_seed
 
@@ -175,7 +176,7 @@ class PreprocessedState:
     seed: int
     step: int = 0
     maps: tuple[RowMap, ...] = ()
-    model: Any = None
+    model: AnyState | None = None
 
 
 @final
