@@ -66,6 +66,16 @@ def test_certificates_verify_and_survive_a_file(trained, tmp_path):
     assert "network" in read.statement()
 
 
+@pytest.mark.parametrize("adjacency", ["replace_one", "add_remove"])
+def test_certificates_verify_under_other_relations(adjacency):
+    made = optimizer(SOLVERS["dp2_sgd"], adjacency=adjacency, n_rows=40)
+    certificate = made.run()
+    found = verify(certificate)
+    assert found.ok, found.findings
+    provenance = "by relation" if adjacency == "replace_one" else "declared"
+    assert certificate.fact("n_rows").provenance == provenance
+
+
 def test_plans_survive_json(trained):
     _, certificate = trained
     plan = certificate.rebuild()

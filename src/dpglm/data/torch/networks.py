@@ -155,13 +155,19 @@ def _bounded(gradients: Any, factor: Callable[[Any], Any], blocks: int) -> Any:
     """Bound each block of each row's gradient; overwrites ``gradients``, of shape (rows, P)."""
     import torch
 
-    if not torch.isfinite(gradients).all():
-        gradients = torch.nan_to_num(gradients, nan=0.0, posinf=0.0, neginf=0.0)
     size, longer = divmod(gradients.shape[1], blocks)
-    split = longer * (size + 1)
-    for part, width in ((gradients[:, :split], size + 1), (gradients[:, split:], size)):
-        pieces = part.unflatten(1, (-1, width)) if part.shape[1] else part.unsqueeze(2)
+    edge = longer * (size + 1)
+    parts = [gradients[:, :edge].unflatten(1, (longer, size + 1))] if longer else []
+    parts.append(gradients[:, edge:].unflatten(1, (blocks - longer, size)))
+
+    def lengths() -> list[Any]:
+        return [torch.linalg.vector_norm(part, dim=2) for part in parts]
+
+    found = lengths()
+    if not all(torch.isfinite(one).all() for one in found):
+        torch.nan_to_num_(gradients, nan=0.0, posinf=0.0, neginf=0.0)
+        found = lengths()
+    for part, one in zip(parts, found, strict=True):
         # In units in which each block's bound is C.
-        lengths = blocks**0.5 * torch.sqrt((pieces * pieces).sum(dim=2))
-        pieces *= factor(lengths).unsqueeze(2)
+        part *= factor(blocks**0.5 * one).unsqueeze(2)
     return gradients

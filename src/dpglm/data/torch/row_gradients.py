@@ -74,7 +74,13 @@ class RowGradients:
         gradients = torch.func.vmap(
             torch.func.grad(self._row_loss), in_dims=(None, 0, 0), randomness=randomness
         )(parameters, inputs, targets)
-        return torch.cat([one.reshape(len(one), -1).double() for one in gradients.values()], dim=1)
+        flat = torch.empty(
+            (len(inputs), self.n_parameters), dtype=torch.float64, device=self.device
+        )
+        pieces = torch.split(flat, [value.numel() for value in self._parameters.values()], dim=1)
+        for piece, one in zip(pieces, gradients.values(), strict=True):
+            piece.copy_(one.reshape(piece.shape))
+        return flat
 
     def try_every_row(self, inputs: Any, targets: Any, rows: int) -> None:
         """Compute all losses, so that a row that the network refuses is found before a release."""
