@@ -141,6 +141,21 @@ def test_nodes_dominate_every_mu_in_between(dimension, multiplier):
         assert deltas.mean() - error <= on_nodes <= 1.002 * deltas.mean() + error
 
 
+@pytest.mark.parametrize(("dimension", "multiplier"), [(1, 1.0), (2, 0.9), (9, 2.0), (70, 30.0)])
+def test_nodes_dominate_at_every_epsilon_and_say_hardly_more(dimension, multiplier):
+    nodes = chi_nodes(dimension, multiplier)
+    largest = float(nodes.mus[-1])
+    for epsilon in (0.0, 0.1 * largest, 0.5 * largest, 2.0 * largest, -0.3 * largest):
+        on_nodes = float(nodes.weights @ gaussian_delta(epsilon, nodes.mus))
+        exact = chi_square_integral(epsilon, dimension, 1, multiplier)
+        assert exact * (1.0 - 1e-12) <= on_nodes <= exact * 1.02
+        # The planted bug: the middle of each cell in place of its two ends.
+        lower = nodes.weights.copy()
+        lower[1:-1:2] += nodes.weights[2::2]
+        lower[2::2] = 0.0
+        assert float(lower @ gaussian_delta(epsilon, nodes.mus)) < exact
+
+
 @pytest.mark.parametrize(("dimension", "multiplier", "rate"), [(2, 1.5, 0.2), (25, 0.8, 0.05)])
 def test_sampled_losses_by_drawing(dimension, multiplier, rate):
     rng, draws = np.random.default_rng(11), 400_000

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
-from scipy.special import erf, erfc, gammainc, gammaincc, gammainccinv, gammaincinv, gammaln, ndtr
+from numpy.polynomial.legendre import leggauss
+from scipy.special import gammainc, gammaincc, gammainccinv, gammaincinv, ndtr
 
 from dpglm._words import each, plain_number, times
 from dpglm.privacy.adjacency import Adjacency
@@ -28,12 +29,15 @@ from dpglm.privacy.events.losses import (
 
 __all__ = ["ChiNodes", "ProjectedGaussian", "chi_nodes"]
 
-# Distance of the nodes of a chi variable over its root mean square, and at most.
-_SPACING, _WIDEST, _FEWEST_CELLS = 0.03, 0.1, 16
+# Where the cells of a chi variable begin, and how wide they are relatively and at most.
+_LOWEST, _GROWTH, _WIDEST = 0.05, 0.2, 0.4
 _BELOW, _BEYOND = 1e-9, 1e-30
+_LESS = 1.0 - 1e-7
 # Phi of the first is 1 in floating point, Phi of minus the second is below 1e-38.
 _CERTAIN, _NEVER = 8.5, 13.0
-_NODES, _WEIGHTS = (np.asarray(part) for part in np.polynomial.legendre.leggauss(64))
+_NODES, _WEIGHTS = leggauss(64)
+# Gauss-Legendre on [0, 1].
+_PLACES, _SHARES = (0.5 * (part + shift) for part, shift in zip(leggauss(16), (1, 0), strict=True))
 
 
 @final
@@ -223,67 +227,94 @@ class ChiNodes:
         return result
 
 
-# Losses, their variance and their span ask for the same nodes.
+# Both orders of the data sets, and all rates, ask for the same nodes.
 @functools.lru_cache(maxsize=64)
 def chi_nodes(dimension: int, noise_multiplier: float) -> ChiNodes:
     """Spread the law of ``mu = sqrt(chi2_p / p) / noise_multiplier`` over nodes.
 
-    Parameters
-    ----------
-    dimension : int
-        p, at least 1.
-    noise_multiplier : float
-        Above 0.
+    Privacy: on a cell [a, b] the law is replaced by one on a, some y and b with the same mass and
+    the same means of ``G_k``, k = 0, 1, 2, with the derivative ``x^(-2 k) exp(-x^2 / 8)``. It
+    dominates: for every real e its mean of ``delta(e; mu)`` is larger. The derivative of delta by
+    mu is ``phi(e/mu - mu/2)``, so with ``v = 1/x^2`` that of ``h = delta(e; .) - c - sum c_k G_k``
+    is ``exp(-x^2/8)`` times ``C exp(-e^2 v/2)`` less a quadratic in v. Choose c and c_k so that h
+    is 0 at a and b, and at y with its derivative. Then the derivative is 0 at y, and between a and
+    y and between y and b, and nowhere else: an exponential and a quadratic meet three times at
+    most. Below the least such v their difference is positive, as the third derivative of the
+    exponential is negative. So h rises to 0 at b, and is nowhere above 0 on the cell: its mean over
+    the law is at most 0, which is its mean over the nodes. Poisson sampling maps delta linearly,
+    for both orders, so the same nodes dominate there. What is below the cells is rounded up.
 
-    Returns
-    -------
-    ChiNodes
-
-    Notes
-    -----
-    Privacy: a public choice between ``mu_0`` and ``mu_1``, the latter with probability w,
-    dominates every mu in between if ``w delta(e; mu_1) + (1 - w) delta(e; mu_0) >= delta(e; mu)``
-    for all real e. The derivative of delta by mu is ``phi(e/mu - mu/2)``, and
-    ``phi(e/x - x/2)`` over ``phi(x/2)`` grows with x for every e, so e = 0 asks for the largest
-    w: ``w = (F(mu) - F(mu_0)) / (F(mu_1) - F(mu_0))`` with ``F(x) = delta(0; x) =
-    erf(x / sqrt(8))``. For a random mu in the cell the mean of F serves, and F of the mean of
-    mu is more, F being concave. Poisson sampling maps ``delta`` linearly, for both orders, so
-    the same nodes dominate there. The lowest cell is rounded up.
+    Karlin and Studden, "Tchebycheff systems", 1966, Chapter II (upper principal representations).
     """
     half = 0.5 * dimension
-    root = math.sqrt(dimension)
     edges = _edges(dimension)
-    first = float(edges[0])
+    low, high, widths = edges[:-1], edges[1:], np.diff(edges)
+    unit = 1.0 / (8.0 * dimension * noise_multiplier**2)
+
+    def means(lengths: Array) -> Array:
+        """Integrate the derivatives of the three G, with v from 0 to 1, from the lower ends on."""
+        steps = lengths[..., np.newaxis] * _PLACES
+        bottom, top = (ends[:, np.newaxis, np.newaxis] for ends in (low, high))
+        v = ((bottom + steps) ** -2 - top**-2) / (bottom**-2 - top**-2)
+        terms = _SHARES * np.exp(-unit * steps * (2.0 * bottom + steps))
+        return np.stack([lengths * np.sum(terms * v**k, axis=-1) for k in range(3)])
+
+    # The density over that at the lower end, which cancels.
+    steps = widths[:, np.newaxis] * _PLACES
+    log_density = (dimension - 1) * np.log1p(steps / low[:, np.newaxis])
+    log_density -= 0.5 * steps * (2.0 * low[:, np.newaxis] + steps)
+    density = _SHARES * np.exp(log_density - log_density.max(axis=1, keepdims=True))
+    density /= density.sum(axis=1, keepdims=True)
+    wanted = np.sum(density * means(steps), axis=-1)
+    whole = means(widths[:, np.newaxis])[..., 0]
+    normal = np.cross(whole.T, wanted.T).T
+    with np.errstate(all="ignore"):
+        lengths = widths * _root(
+            lambda share: np.sum(normal * means((widths * share)[:, np.newaxis])[..., 0], axis=0)
+        )
+        part = means(lengths[:, np.newaxis])[..., 0]
+        scale = part[0] * whole[1] - part[1] * whole[0]
+        inner = (wanted[0] * whole[1] - wanted[1] * whole[0]) / scale
+        outer = (part[0] * wanted[1] - part[1] * wanted[0]) / scale
+        solved = np.abs(inner * part[2] + outer * whole[2] - wanted[2]) <= 1e-10 * wanted[2]
+        sound = solved & (inner > 0.0) & (outer > 0.0) & (inner + outer < 1.0)
+    # Where delta(0) is 1 within rounding, the upper end serves; elsewhere more of it than enough.
+    lower = np.where(sound, _LESS * (1.0 - inner - outer), 0.0)
+    inner = np.where(sound, _LESS * inner, 0.0)
     masses = _between(half, edges)
-    mean_chi = math.exp(0.5 * math.log(2.0) + float(gammaln(half + 0.5) - gammaln(half)))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        means = np.where(masses > 0.0, mean_chi * _between(half + 0.5, edges) / masses, edges[1:])
-    means = np.clip(means * (1.0 + 1e-12), edges[:-1], edges[1:])
-    unit = 1.0 / (math.sqrt(8.0 * dimension) * noise_multiplier)
-    gaps = _erf_gap(unit * edges[:-1], unit * edges[1:])
-    with np.errstate(divide="ignore", invalid="ignore"):
-        share = _erf_gap(unit * edges[:-1], unit * means) / gaps
-    # Where delta(0) is 1 at both ends of a cell, the upper end serves.
-    upper = masses * np.where(np.isnan(share), 1.0, np.minimum(share * (1.0 + 1e-9), 1.0))
-    weights = np.zeros(edges.size)
-    weights[1:] += upper
-    weights[:-1] += masses - upper
-    weights[0] += float(gammainc(half, 0.5 * first**2))
+    weights = np.zeros(2 * edges.size - 1)
+    weights[0:-1:2] += masses * lower
+    weights[1::2] = masses * inner
+    weights[2::2] += masses * (1.0 - lower - inner)
+    weights[0] += float(gammainc(half, 0.5 * float(edges[0]) ** 2))
+    nodes = np.empty(weights.size)
+    nodes[::2], nodes[1::2] = edges, np.where(sound, low + lengths, high)
+    mus = nodes / (math.sqrt(dimension) * noise_multiplier)
     # Twice: the second time for what tails leave out.
-    return ChiNodes(edges / (root * noise_multiplier), weights, beyond=2.0 * _BEYOND)
+    return ChiNodes(mus, weights, beyond=2.0 * _BEYOND)
 
 
 def _edges(dimension: int) -> Array:
-    """Where to put the nodes of a chi variable: close together in the bulk, less so beyond."""
-    half, root = 0.5 * dimension, math.sqrt(dimension)
-    spacing = min(_SPACING * root, _WIDEST)
-    first = max(spacing, math.sqrt(2.0 * float(gammaincinv(half, _BELOW))))
-    last = _farthest(dimension)
-    bend = min(root + 3.0, last)
-    near = max(_FEWEST_CELLS, math.ceil((bend - first) / spacing))
-    far = max(_FEWEST_CELLS, math.ceil((last - bend) / (3.0 * spacing)))
-    edges = (np.linspace(first, bend, near + 1), np.linspace(bend, last, far + 1)[1:])
-    return np.concatenate(edges)
+    """Return the cells of a chi variable: narrow near 0, and not wider than its spread."""
+    least = math.sqrt(2.0 * float(gammaincinv(0.5 * dimension, _BELOW)))
+    edges, last = [max(least, _LOWEST)], _farthest(dimension)
+    while edges[-1] < last:
+        edges.append(edges[-1] + min(_GROWTH * edges[-1], _WIDEST))
+    return np.array(edges)
+
+
+def _root(function: Callable[[Array | float], Array]) -> Array:
+    """Find the roots of several functions within (0, 1), by the Illinois method."""
+    at_one, at_other = function(0.02), function(0.98)
+    one, other = np.full(at_one.shape, 0.02), np.full(at_one.shape, 0.98)
+    for _ in range(12):
+        new = (one * at_other - other * at_one) / (at_other - at_one)
+        new = np.where(np.isfinite(new), new, other)
+        at_new = function(new)
+        stays = at_new * at_other > 0.0
+        one, at_one = np.where(stays, one, other), np.where(stays, 0.5 * at_one, at_other)
+        other, at_other = new, at_new
+    return other
 
 
 def _farthest(dimension: int) -> float:
@@ -303,8 +334,3 @@ def _between(shape: float, edges: Array) -> Array:
     halved = 0.5 * edges**2
     below, above = gammainc(shape, halved), gammaincc(shape, halved)
     return np.asarray(np.where(below[:-1] < 0.5, np.diff(below), -np.diff(above)))
-
-
-def _erf_gap(low: Array, high: Array) -> Array:
-    """``erf(high) - erf(low)`` without cancellation near 1."""
-    return np.asarray(np.where(low < 0.5, erf(high) - erf(low), erfc(low) - erfc(high)))
