@@ -99,7 +99,7 @@ def column_scaling(
     n_features: int,
     names: Sequence[str] | NDArray[Any] | None = None,
 ) -> ColumnScaling:
-    """Check lower and upper bounds of columns, scalars or of shape (n_features,)."""
+    """Check lower and upper bounds, scalars or of shape (n_features,), and return the scaling."""
     try:
         low, high = (np.asarray(bound, dtype=np.float64) for bound in bounds)
         low, high = (np.array(np.broadcast_to(b, (n_features,))) for b in (low, high))
@@ -226,7 +226,7 @@ def _within(X: Matrix, row_norm: float, in_place: bool = False) -> tuple[Matrix,
 
 
 def _stored(X: Matrix, y: Any, norms: Any, spec: DataSpec, weights: Any) -> Rows:
-    """Make rows of arrays that satisfy ``spec`` but for types, weights and the intercept column."""
+    """Store arrays that satisfy ``spec`` but for their types, weights and intercept column."""
     xp = namespace(norms)
     lengths = xp.hypot(norms, spec.intercept) * (1.0 + 8.0 * np.finfo(np.float64).eps)
     lengths = rounded_up(lengths, X.dtype)

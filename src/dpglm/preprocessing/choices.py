@@ -55,6 +55,6 @@ def share_for_error(error: float, wanted: float, least: float, most: float) -> f
 
 
 def check_row_norm(row_norm: float | None) -> None:
-    """Check the row norm that rows get, where one is given."""
+    """Check the row norm after a step, where one is given."""
     if row_norm is not None:
         check_real("row_norm", row_norm, least=SMALLEST, most=LARGEST)

@@ -52,7 +52,7 @@ class Target(enum.StrEnum):
         return _BOUNDS[self]
 
     def admits(self, y: ArrayLike) -> NDArray[np.bool_]:
-        """Say for each target whether it is one that the declared constants speak about.
+        """Say of each target whether the loss admits it.
 
         Parameters
         ----------
@@ -101,7 +101,7 @@ class Loss(abc.ABC):
     ``slope`` also takes tensors of torch, and returns one where they are. Its formula is written
     once, with the functions of ``dpglm._arrays.namespace``.
 
-    A loss is written by giving ``target``, ``link``, ``convex``, ``nonnegative`` and the
+    A new loss defines ``target``, ``link``, ``convex``, ``nonnegative`` and the
     underscored methods, which may rely on checked arguments.
 
     Notes

@@ -1,4 +1,4 @@
-"""Tables and matrices in memory as finite numbers, or errors that name the wrong cell."""
+"""Tables and matrices in memory as finite numbers, or errors that name the offending cell."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _without_duplicates(X: Any) -> Any:
 
 
 def _name_the_cell(X: Any, name: Callable[[int], str]) -> None:
-    """Raise an error about the first cell that is no number, if that is what is wrong with X."""
+    """Raise an error that names the first cell that is no number, if there is one."""
     cells = np.empty(0) if sparse.issparse(X) else np.asarray(X, dtype=object)
     for column, values in enumerate(cells.T if cells.ndim == 2 else ()):
         for row, cell in enumerate(values.tolist()):
@@ -76,7 +76,7 @@ def _name_the_cell(X: Any, name: Callable[[int], str]) -> None:
 
 
 def _refuse_text(X: Any, name: Callable[[int], str]) -> None:
-    """Refuse text that was read because it spells numbers: no other container would take it."""
+    """Refuse text that was read because it spells numbers, which no other container would take."""
     if sparse.issparse(X) or (isinstance(X, np.ndarray) and X.dtype.kind not in "OUST"):
         return
     types = () if isinstance(X, (np.ndarray, list, tuple)) else getattr(X, "dtypes", ())

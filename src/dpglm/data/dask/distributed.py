@@ -170,7 +170,7 @@ class DaskRows(Rows):
         return self._changed(operator.methodcaller("clip_entries", bound), self.spec)
 
     def _changed(self, change: Callable[[Rows], Rows], spec: DataSpec) -> DaskRows:
-        """Change rows one by one where they lie; the changed ones are kept there too."""
+        """Change rows one by one where they lie, and keep the changed ones there too."""
         partitions = self._workers.map(
             _change,
             self._name("dpglm_change"),
@@ -314,7 +314,7 @@ def _sums(
 
 
 def _add_answers(*answers: _Answer | None) -> _Answer:
-    """Add neighbours; None stands for what is not there."""
+    """Add neighbouring answers; None fills up the last group."""
     some = [partial for answer in answers if answer is not None for partial in answer.partials]
     return _Answer(here(), (joined(some),))
 

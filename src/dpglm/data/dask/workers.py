@@ -26,19 +26,19 @@ class Workers(abc.ABC):
 
     @abc.abstractmethod
     def groups(self, handles: Sequence[Any]) -> list[list[int]]:
-        """Cut the places of handles into groups, each for one thread that has them at hand."""
+        """Group the positions of handles by the threads that have their results at hand."""
 
     @abc.abstractmethod
     def map(self, function: Callable[..., Any], name: str, *columns: Sequence[Any]) -> list[Any]:
-        """Call a pure function for each place of the columns, of values, handles and lists of them.
+        """Call a pure function for each position of columns of values, handles or lists of them.
 
-        ``name`` is never given twice: with the place it is the name of a result, so that what is
+        ``name`` is never given twice: with the position it names a result, so that what is
         computed twice replaces itself.
         """
 
     @abc.abstractmethod
     def collect(self, handles: Sequence[Any]) -> list[Any]:
-        """Bring results here, one for each handle, in their order."""
+        """Return the results of handles, in their order."""
 
 
 @final
@@ -108,7 +108,7 @@ class Placement:
         self._held: list[Any] = []
 
     def groups(self) -> list[list[int]]:
-        """Return places of partitions, together where a task finds them together."""
+        """Return the positions of partitions in groups that one task finds together."""
         if not self._groups:
             self._groups, self._where = self._workers.groups(self._partitions), []
         return self._groups
@@ -128,7 +128,7 @@ class Placement:
 
 
 def here() -> str:
-    """Name the worker that runs this task; empty in a process that is no worker."""
+    """Name the worker that runs this task; empty outside of workers."""
     try:
         from distributed import get_worker
 
@@ -138,7 +138,7 @@ def here() -> str:
 
 
 def current_workers() -> Workers:
-    """Return the cluster that Dask would use now, or this process if it would use none."""
+    """Return the cluster that Dask would use now, or else this process."""
     from dask.base import get_scheduler
 
     client = getattr(get_scheduler(), "__self__", None)
@@ -155,9 +155,9 @@ _LIMITED = threading.local()
 
 
 def _with_one_blas_thread(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call on a worker: it runs a task in each of its threads, which leaves one for BLAS.
+    """Call a function with one BLAS thread: a worker runs a task in each of its threads.
 
-    The limit stays: one that is lifted at the end of a task would be lifted for those beside it.
+    The limit stays: lifting it at the end of a task would lift it for the tasks beside it.
     """
     if not hasattr(_LIMITED, "limit"):
         _LIMITED.limit = _blas_libraries().limit(limits=1, user_api="blas")

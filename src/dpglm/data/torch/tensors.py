@@ -147,7 +147,7 @@ class TensorRows(Rows):
 def check_exact(device: Any) -> None:
     """Raise ValueError unless products of matrices on a device have the bounds stated above.
 
-    They have not where float32 products may be computed in less than float32, or in an order that
+    They lack them where float32 products may be computed in less than float32, or in an order that
     differs from run to run.
     """
     import torch
