@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias, final
@@ -110,13 +111,16 @@ class Rows(abc.ABC):
         yield from map_blocks(function, self.blocks())
         self.watch.check()
 
-    @abc.abstractmethod
     def take(self, indices: NDArray[np.intp]) -> Rows:
         """Take the rows at the given positions, in that order."""
+        return self._taken(indices, self.spec)
 
-    @abc.abstractmethod
     def part(self, indices: NDArray[np.intp]) -> Rows:
         """Take rows as a data set of its own: its ``spec`` has their number."""
+        return self._taken(indices, dataclasses.replace(self.spec, n_rows=len(indices)))
+
+    @abc.abstractmethod
+    def _taken(self, indices: NDArray[np.intp], spec: DataSpec) -> Rows: ...
 
     @abc.abstractmethod
     def clip_entries(self, bound: float) -> Rows:

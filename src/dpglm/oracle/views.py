@@ -76,11 +76,9 @@ class View(Rows):
         shape = self.spec.coefficient_shape if shape is None else shape
         return self._rows.sum(marked, map_blocks, shape)
 
-    def take(self, indices: NDArray[np.intp]) -> View:
-        return self._of(self._rows.take(indices))
-
-    def part(self, indices: NDArray[np.intp]) -> View:
-        return self._of(self._rows.part(indices))
+    def _taken(self, indices: NDArray[np.intp], spec: DataSpec) -> View:
+        rows = self._rows
+        return self._of(rows.take(indices) if spec is self.spec else rows.part(indices))
 
     def clip_entries(self, bound: float) -> View:
         return self._of(self._rows.clip_entries(bound))

@@ -146,15 +146,8 @@ class DaskRows(Rows):
     def blocks(self) -> Iterator[Block]:
         raise ValueError(_SUMS_ONLY)
 
-    def take(self, indices: NDArray[np.intp]) -> DaskRows:
-        """Take the rows at the given positions, in ascending order."""
-        return self._taken(indices, self.spec)
-
-    def part(self, indices: NDArray[np.intp]) -> DaskRows:
-        """Take rows, in ascending order, as a data set of its own."""
-        return self._taken(indices, dataclasses.replace(self.spec, n_rows=len(indices)))
-
     def _taken(self, indices: NDArray[np.intp], spec: DataSpec) -> DaskRows:
+        # In ascending order, whatever that of the positions is.
         ends = np.cumsum(self._lengths)
         ascending = np.sort(indices)
         shares = np.split(ascending, np.searchsorted(ascending, ends[:-1]))

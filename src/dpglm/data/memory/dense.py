@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Iterator
 from typing import Any, final
@@ -77,20 +76,17 @@ class DenseRows(Rows):
                 X, which, self._y[rows], self._norms[rows], weights, self.spec.intercept
             )
 
-    def take(self, indices: NDArray[np.intp]) -> DenseRows:
+    def _taken(self, indices: NDArray[np.intp], spec: DataSpec) -> DenseRows:
         which = np.asarray(indices, dtype=np.int64)
         if which.size and which.min() < 0:
             raise IndexError("positions of rows must not be negative")
         which = which if self._which is None else self._which[which]
         weights = None if self._weights is None else self._weights[indices]
-        return DenseRows(self._X, self._y[indices], self._norms[indices], self.spec, weights, which)
-
-    def part(self, indices: NDArray[np.intp]) -> DenseRows:
-        taken = self.take(indices)
-        spec = dataclasses.replace(self.spec, n_rows=len(indices))
-        # Read many times, so worth a copy.
-        X = taken._X[taken._which]
-        return DenseRows(X, taken._y, taken._norms, spec, taken._weights)
+        facts = self._y[indices], self._norms[indices], spec, weights
+        if spec is self.spec:
+            return DenseRows(self._X, *facts, which)
+        # A part is read many times, so worth a copy.
+        return DenseRows(self._X[which], *facts)
 
     def room_for(self, shape: tuple[int, int], dtype: Any) -> Floats:
         """Return memory for an array: that of the rows, which are given up, if it fits exactly."""

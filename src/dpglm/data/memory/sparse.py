@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Iterator
 from typing import Any, final
@@ -47,12 +46,6 @@ class SparseRows(Rows):
             yield _SparseBlock(
                 self._X, rows, self._y[rows], self._norms[rows], weights, self.spec.intercept
             )
-
-    def take(self, indices: NDArray[np.intp]) -> SparseRows:
-        return self._taken(indices, self.spec)
-
-    def part(self, indices: NDArray[np.intp]) -> SparseRows:
-        return self._taken(indices, dataclasses.replace(self.spec, n_rows=len(indices)))
 
     def clip_entries(self, bound: float) -> SparseRows:
         entries = np.clip(self._X.data, -bound, bound, dtype=self._X.dtype)

@@ -112,12 +112,6 @@ class StreamedRows(Rows):
             for chunk in tenths("Pass over the rows", chunks, _n_rows, self.n_rows):
                 yield from chunk.blocks()
 
-    def take(self, indices: NDArray[np.intp]) -> Rows:
-        return self._taken(indices, self.spec)
-
-    def part(self, indices: NDArray[np.intp]) -> Rows:
-        return self._taken(indices, dataclasses.replace(self.spec, n_rows=len(indices)))
-
     def clip_entries(self, bound: float) -> StreamedRows:
         bound = min(bound, self._entry_bound)
         return StreamedRows(self._recipe, self._facts, self.spec, self._indices, bound)

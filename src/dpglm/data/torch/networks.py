@@ -118,15 +118,12 @@ class NetworkRows(Rows):
             summed: NDArray[np.float64] = as_host(compensated_sum(sums(), zero))
         return summed
 
-    def take(self, indices: NDArray[np.intp]) -> NetworkRows:
+    def _taken(self, indices: NDArray[np.intp], spec: DataSpec) -> NetworkRows:
         import torch
 
         places = torch.from_numpy(np.ascontiguousarray(indices)).to(self.gradients.device)
-        return dataclasses.replace(self, inputs=self.inputs[places], targets=self.targets[places])
-
-    def part(self, indices: NDArray[np.intp]) -> NetworkRows:
-        spec = dataclasses.replace(self.spec, n_rows=len(indices))
-        return dataclasses.replace(self.take(indices), spec=spec)
+        inputs, targets = self.inputs[places], self.targets[places]
+        return dataclasses.replace(self, inputs=inputs, targets=targets, spec=spec)
 
     def blocks(self) -> Iterator[Block]:
         raise TypeError("a network's rows have gradients, and no columns that do not change")

@@ -48,7 +48,6 @@ last block, and so may change the last bits of the predictions of other rows.
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import os
 from collections.abc import Callable, Iterator
@@ -109,12 +108,6 @@ class TensorRows(Rows):
         sent = _Sent(self._X)
         for X, y, norms, weights in self._slices(self._block_rows):
             yield _TensorBlock(X, y, norms, weights, self.spec.intercept, sent)
-
-    def take(self, indices: NDArray[np.intp]) -> TensorRows:
-        return self._taken(indices, self.spec)
-
-    def part(self, indices: NDArray[np.intp]) -> TensorRows:
-        return self._taken(indices, dataclasses.replace(self.spec, n_rows=len(indices)))
 
     def clip_entries(self, bound: float) -> TensorRows:
         X = namespace(self._X).clip(self._X, -bound, bound)
