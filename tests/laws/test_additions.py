@@ -14,10 +14,12 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
+import dpglm.data
 import dpglm.problem
 import dpglm.solvers
 from dpglm._registry import makers_in
 from dpglm.certificate import verify
+from dpglm.data.collection import as_collection
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
 from dpglm.estimators import GeneralizedLinearRegressor, LogisticRegression
@@ -256,6 +258,25 @@ class TestContainer:
         assert together.score(parts) == pytest.approx(expected)
         certified = clone(model).set_params(random_state=None).fit(parts)
         codec_laws.is_rebuilt(certified.privacy_)
+
+    def test_objects_of_another_package_are_taken_by_the_module_of_its_name(
+        self, module, monkeypatch, tmp_path
+    ):
+        (tmp_path / "parted.py").write_text(
+            "import array_parts\n"
+            "def collection_of(X, y, weights):\n"
+            "    return array_parts.ArrayParts(X.parts, y, weights)\n"
+        )
+        monkeypatch.setattr(dpglm.data, "__path__", [*dpglm.data.__path__, str(tmp_path)])
+        monkeypatch.delitem(importlib.sys.modules, "dpglm.data.parted", raising=False)
+        X, y, _ = solver_laws.make_data(Problem(Logistic()))
+        kind = type("Parted", (), {"__module__": "parted.arrays", "parts": [X[:100], X[100:]]})
+        model = LogisticRegression(classes=[-1, 1], row_norm=1.0, random_state=0, solver="noisy_gd")
+        expected = clone(model).fit(X, y)
+        np.testing.assert_array_equal(model.fit(kind(), y).coef_, expected.coef_)
+        # Of a package that no module is called after, an object is a matrix, or nothing.
+        other = type("Parted", (), {"__module__": "other.arrays", "parts": [X]})
+        assert as_collection(other(), y) is None
 
     def test_one_that_lets_infinity_in_breaks_the_law(self, module, monkeypatch, tmp_path):
         monkeypatch.setattr(module, "check_finite", lambda X, **_: X)

@@ -1,42 +1,38 @@
-"""Backends by the types of the objects that they take; each is loaded when it is first needed."""
+"""Backends by the packages whose objects they take; each is loaded when it is first needed.
+
+The module or folder of ``dpglm.data`` that is called as another package takes the objects of that
+package. Its ``collection_of`` (X, y, weights) returns a Collection, or None for what is read as a
+matrix in memory; its ``rows_of`` is the class of rows that keeps dense matrices where they are.
+"""
 
 from __future__ import annotations
 
+import functools
 import importlib
+import importlib.util
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any
 
 __all__ = ["maker_of_collections", "maker_of_rows"]
 
-# Package of a type, or type: module and function (X, y, weights) -> Collection or None.
-_COLLECTIONS: Mapping[str, str] = MappingProxyType(
-    {
-        "dask": "dpglm.data.dask.arrays:dask_arrays",
-        "numpy.memmap": "dpglm.data.stream.mapped:mapped_rows",
-        "torch": "dpglm.data.torch.collection:tensor_collection",
-    }
-)
-
-# Package of the type of a dense matrix: module and class of the rows that keep it where it is.
-_ROWS: Mapping[str, str] = MappingProxyType({"torch": "dpglm.data.torch.tensors:TensorRows"})
-
 
 def maker_of_collections(kind: type) -> Callable[..., Any] | None:
     """Return the maker of collections of objects of a type; None for matrices in memory."""
-    return _found(_COLLECTIONS, kind)
+    package = kind.__module__.partition(".")[0]
+    if (package, kind.__name__) == ("numpy", "memmap"):
+        # Of NumPy's arrays these alone are not in memory.
+        return _backend("stream.mapped").get("mapped_rows")
+    return _backend(package).get("collection_of")
 
 
 def maker_of_rows(kind: type) -> Callable[..., Any] | None:
     """Return the class of rows that keeps dense matrices of a type in place; None for NumPy's."""
-    return _found(_ROWS, kind)
+    return _backend(kind.__module__.partition(".")[0]).get("rows_of")
 
 
-def _found(backends: Mapping[str, str], kind: type) -> Callable[..., Any] | None:
-    package = kind.__module__.partition(".")[0]
-    name = backends.get(f"{package}.{kind.__name__}", backends.get(package))
-    if name is None:
-        return None
-    module, _, member = name.partition(":")
-    found: Callable[..., Any] = getattr(importlib.import_module(module), member)
-    return found
+@functools.cache
+def _backend(package: str) -> Mapping[str, Any]:
+    name = f"{__package__}.{package}"
+    if importlib.util.find_spec(name) is None:
+        return {}
+    return vars(importlib.import_module(name))
