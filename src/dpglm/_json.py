@@ -7,7 +7,7 @@ import json
 import math
 import os
 import reprlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -179,50 +179,24 @@ def check_writable(value: Any, depth: int = 0) -> None:
     """Check that ``parse`` would read a JSON value back; a ValueError names the place."""
     if depth > _DEEPEST:
         raise DocumentError("", f"must be nested at most {_DEEPEST} levels deep")
-    check = _CHECKS.get(type(value))
-    if check is not None:
-        check(value, depth)
-
-
-def _check_float(value: float, _: int) -> None:
-    if not math.isfinite(value):
-        raise ValueError("must be a finite number")
-
-
-def _check_integer(value: int, _: int) -> None:
-    if value not in _INTEGERS:
-        raise ValueError("must be an integer of at most 64 bits")
-
-
-def _check_list(value: list[Any], depth: int) -> None:
-    for position, entry in enumerate(value):
-        _check_entry(position, entry, depth)
-
-
-def _check_dict(value: dict[str, Any], depth: int) -> None:
-    for key, entry in value.items():
-        check_text(key)
-        _check_entry(key, entry, depth)
-
-
-def _check_entry(place: str | int, value: Any, depth: int) -> None:
-    # A context manager for each number of a long list would take most of the time.
-    try:
-        check_writable(value, depth + 1)
-    except ValueError:
-        with at(place):
-            raise
-
-
-def _raise_refused(value: _Refused, _: int) -> None:
-    raise ValueError(value.problem)
-
-
-_CHECKS: dict[type, Callable[[Any, int], object]] = {
-    float: _check_float,
-    int: _check_integer,
-    str: lambda value, _: check_text(value),
-    list: _check_list,
-    dict: _check_dict,
-    _Refused: _raise_refused,
-}
+    entries: Iterable[tuple[str | int, Any]] = ()
+    match value:
+        case float() if not math.isfinite(value):
+            raise ValueError("must be a finite number")
+        case int() if value not in _INTEGERS:
+            raise ValueError("must be an integer of at most 64 bits")
+        case str():
+            check_text(value)
+        case list():
+            entries = enumerate(value)
+        case dict():
+            entries = ((check_text(key), entry) for key, entry in value.items())
+        case _Refused():
+            raise ValueError(value.problem)
+    for place, entry in entries:
+        # A context manager for each number of a long list would take most of the time.
+        try:
+            check_writable(entry, depth + 1)
+        except ValueError:
+            with at(place):
+                raise
