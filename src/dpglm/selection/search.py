@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from dpglm._json import plain_json
 from dpglm._progress import silent
 from dpglm.data.spec import DataSpec
-from dpglm.oracle.choices.loss_choices import choose_least_loss, noisy_loss, noisy_loss_release
+from dpglm.oracle.choices.loss_choices import choose_least_loss
 from dpglm.oracle.gradients import Oracle
+from dpglm.oracle.row_sums.losses import noisy_loss, noisy_loss_release
 from dpglm.privacy import gdp
 from dpglm.privacy.accounting.accountants import GaussianAccountant
 from dpglm.privacy.accounting.calibrate import calibrate, excess

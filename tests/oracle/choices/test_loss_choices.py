@@ -16,12 +16,11 @@ from dpglm.data.spec import DataSpec
 from dpglm.oracle.choices.loss_choices import (
     choose_least_generalized,
     choose_least_loss,
-    clipped_loss_sums,
     generalized_choice_release,
     least_loss_release,
-    loss_rounding,
 )
 from dpglm.oracle.gradients import Oracle
+from dpglm.oracle.row_sums.losses import clipped_loss_sums, loss_rounding
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.curator import Curator
 from dpglm.privacy.events import BoundedRange, Pure

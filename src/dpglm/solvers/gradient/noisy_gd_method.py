@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.clipping import Clipping
 from dpglm.oracle.gradients import Oracle, gradient_release
-from dpglm.oracle.row_sums.loss_differences import loss_difference_release, noisy_loss_difference
+from dpglm.oracle.row_sums.losses import loss_difference_release, noisy_loss_difference
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.events import Composed, Event, LastIterate
 from dpglm.privacy.noise import grid_sensitivity

@@ -10,8 +10,8 @@ import pytest
 
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.rounding import sum_magnitude, sum_rounding
-from dpglm.oracle.row_sums import loss_differences as module
-from dpglm.oracle.row_sums.loss_differences import (
+from dpglm.oracle.row_sums import losses as module
+from dpglm.oracle.row_sums.losses import (
     clipped_loss_difference_sum,
     loss_difference_release,
     noisy_loss_difference,

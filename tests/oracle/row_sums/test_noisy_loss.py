@@ -8,8 +8,8 @@ from scipy import sparse
 
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
-from dpglm.oracle.choices.loss_choices import loss_rounding, noisy_loss, noisy_loss_release
 from dpglm.oracle.gradients import Oracle
+from dpglm.oracle.row_sums.losses import loss_rounding, noisy_loss, noisy_loss_release
 from dpglm.privacy import Adjacency, Gaussian
 from dpglm.privacy.curator import Curator
 from dpglm.privacy.noise import SeededNoise
