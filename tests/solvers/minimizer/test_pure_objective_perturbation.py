@@ -310,7 +310,7 @@ def test_without_a_certificate_nothing_is_released():
 
 def released(plan, rows, seed):
     method, curator = plan.method, Curator(plan.adjacency, SeededNoise(seed))
-    return method.step(method.init(0), Oracle(rows, plan.problem.loss, curator))[0].w
+    return method.step(method.init(0), Oracle(rows, plan.problem.loss, curator))[0]
 
 
 @pytest.mark.parametrize("adjacency", list(Adjacency))

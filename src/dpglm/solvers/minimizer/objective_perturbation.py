@@ -83,35 +83,30 @@ class ObjectivePerturbation(Solver):
     Notes
     -----
     The penalty must be a ridge or none, without constraint. Losses need a slope that is bounded
-    or clipped, and a bounded curvature where it is not clipped. Clipped losses have a kink in
-    their slope, so the map from minimisers to b is bi-Lipschitz and differentiable almost
-    everywhere, which is enough for the change of variables (Federer 1969, Theorem 3.2.5).
+    or clipped, and a bounded curvature where it is not clipped. How long a fit takes depends on the
+    rows.
 
-    Privacy, delta above 0: the exact minimiser is paid for by
-    ``ObjectivePerturbation(noise_multiplier, curvature_ratio)``, once for each class: given a
-    class, rows are binary, and each row's gradient and curvature are bounded as they are for two
-    classes. The ratio is a row's
-    curvature ``weight * curvature * |x|^2``, with the SQUARE of the row norm, over the strength
-    in all coefficients (``privacy.events.ObjectivePerturbation`` has the proof). What is released
-    is not that minimiser but a computed one, from a b rounded to a grid. Given the exact
-    minimiser and the rows, b is known, so the computed one is a function of these; it differs by
-    at most ``tolerance + rounding / strength`` (strong convexity) for each class on both data
-    sets, and Gaussian noise for twice that, composed with the first event, covers it. That noise
-    is far below what b does.
+    Privacy, delta above 0: each exact minimiser, one for each class, is paid for by
+    ``ObjectivePerturbation(noise_multiplier, curvature_ratio)``; given a class, rows are binary.
+    The ratio is a row's curvature ``weight * curvature * |x|^2``, with the SQUARE of the row norm,
+    over the strength in all coefficients (``privacy.events.ObjectivePerturbation`` has the proof;
+    slopes with kinks are enough for its change of variables, Federer 1969, Theorem 3.2.5). Released
+    is a computed minimiser, for a b rounded to a grid. Given the exact one and the rows, b is
+    known, so it is a function of these; it differs by at most ``tolerance + rounding / strength``
+    for each class, and Gaussian noise for twice that, far below what b does, covers it. The
+    tolerance is promised for ``|b| <= std (sqrt(d) + 20)``, which fails with probability below
+    1e-86.
 
-    With n private the sum has no mean: n in the penalties is the public stand-in. The number of
-    rows is then released first, by another ``Gaussian(20 noise_multiplier)``; given it, rows that
-    are far more than 16 times the stand-in count with a share below 1, so that rounding is bounded
-    however many there are. A row that counts for less has smaller slopes and less curvature, in
-    its own direction still, so the event stays as it is. The tolerance is promised for
-    ``|b| <= std (sqrt(d) + 20)``, which fails with probability below 1e-86. How long a fit takes
-    depends on the rows.
+    With n private, n in the penalties is the public stand-in, and the number of rows is released
+    first, by ``Gaussian(20 noise_multiplier)``: rows far more than 16 times the stand-in count with
+    a share below 1, so that rounding is bounded. Such a row has smaller slopes and less curvature,
+    in its own direction still, so the event stays as it is.
 
     Privacy, delta 0: b has a density proportional to ``exp(-|b| / s)``, and each exact minimiser
     costs ``Pure(D / s + log(1 + ratio))``, with D the relation's sensitivity of the gradient sum.
-    Its error is covered by L2 noise in the same way, after projection onto a public ball, and for
-    EVERY b: certificates are checked in the run (``docs/proofs/objective-perturbation.md``,
-    Theorem 2 and Lemma 5).
+    L2 noise covers its error in the same way, after projection onto a public ball, and for EVERY b:
+    certificates are checked in the run (``docs/proofs/objective-perturbation.md``, Theorem 2 and
+    Lemma 5).
 
     References
     ----------
@@ -168,16 +163,8 @@ class ObjectivePerturbation(Solver):
 
 
 @final
-@dataclass(frozen=True, eq=False)
-class ObjectivePerturbationState:
-    """The released minimiser, for the intercept column that was used; zero before the only step."""
-
-    w: NDArray[np.float64]
-
-
-@final
 @dataclass(frozen=True)
-class ObjectivePerturbationMethod(Method["ObjectivePerturbationState"]):
+class ObjectivePerturbationMethod(Method[NDArray[np.float64]]):
     """Objective perturbation with every setting decided.
 
     Privacy: ``docs/proofs/objective-perturbation.md``; of L2 noise Theorem 2 for the exact
@@ -287,12 +274,12 @@ class ObjectivePerturbationMethod(Method["ObjectivePerturbationState"]):
         """
         return self.std / (self.objective.strength + held_by_rows(self.objective, self.original))
 
-    def init(self, seed: int) -> ObjectivePerturbationState:
-        return ObjectivePerturbationState(np.zeros(self.original.coefficient_shape))
+    def init(self, seed: int) -> NDArray[np.float64]:
+        return np.zeros(self.original.coefficient_shape)
 
     def step(
-        self, state: ObjectivePerturbationState, oracle: Oracle
-    ) -> tuple[ObjectivePerturbationState, StepInfo]:
+        self, state: NDArray[np.float64], oracle: Oracle
+    ) -> tuple[NDArray[np.float64], StepInfo]:
         share = self._share(oracle)
         classes = range(self.n_objectives) if self.n_objectives > 1 else [None]
         shape = Bounded(self.objective.data.coefficient_shape, self.linear_term.contribution_bound)
@@ -315,7 +302,7 @@ class ObjectivePerturbationMethod(Method["ObjectivePerturbationState"]):
             norm=self.norm,
             every_linear_term=self.pure,
         )
-        return ObjectivePerturbationState(w), StepInfo(1, 1.0)
+        return w, StepInfo(1, 1.0)
 
     def _share(self, oracle: Oracle) -> float:
         """Share with which each row counts, where their number is private."""
@@ -325,8 +312,8 @@ class ObjectivePerturbationMethod(Method["ObjectivePerturbationState"]):
             return 1.0
         return shrinking_share(oracle.rows.n_rows, self.objective.most_rows)
 
-    def finish(self, state: ObjectivePerturbationState) -> NDArray[np.float64]:
-        w, problem = state.w, self.objective.problem
+    def finish(self, state: NDArray[np.float64]) -> NDArray[np.float64]:
+        w, problem = state, self.objective.problem
         if self.pure and is_neutral(self.objective.loss, self.original):
             own_intercept = n_penalized(problem, self.original) < self.original.n_columns
             w = shrunk(w, np.zeros_like(w), self.even_noise, own_intercept=own_intercept)

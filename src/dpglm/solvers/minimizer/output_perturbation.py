@@ -142,16 +142,8 @@ class OutputPerturbation(Solver):
 
 
 @final
-@dataclass(frozen=True, eq=False)
-class OutputPerturbationState:
-    """The released minimiser; zero before the only step."""
-
-    w: NDArray[np.float64]
-
-
-@final
 @dataclass(frozen=True)
-class OutputPerturbationMethod(Method["OutputPerturbationState"]):
+class OutputPerturbationMethod(Method[NDArray[np.float64]]):
     """Output perturbation with every setting decided."""
 
     objective: PlannedObjective
@@ -203,12 +195,12 @@ class OutputPerturbationMethod(Method["OutputPerturbationState"]):
     def coefficient_noise(self) -> float:
         return self.minimizer.noise_std
 
-    def init(self, seed: int) -> OutputPerturbationState:
-        return OutputPerturbationState(np.zeros(self.original.coefficient_shape))
+    def init(self, seed: int) -> NDArray[np.float64]:
+        return np.zeros(self.original.coefficient_shape)
 
     def step(
-        self, state: OutputPerturbationState, oracle: Oracle
-    ) -> tuple[OutputPerturbationState, StepInfo]:
+        self, state: NDArray[np.float64], oracle: Oracle
+    ) -> tuple[NDArray[np.float64], StepInfo]:
         share = 1.0 if self.counted is None else self.counted.share(oracle)
         w = noisy_minimizer(
             oracle.curator,
@@ -218,10 +210,10 @@ class OutputPerturbationMethod(Method["OutputPerturbationState"]):
             bound=self._contribution,
             norm=self.objective.norm,
         )
-        return OutputPerturbationState(self.objective.unscaled(w)), StepInfo(1, 1.0)
+        return self.objective.unscaled(w), StepInfo(1, 1.0)
 
-    def finish(self, state: OutputPerturbationState) -> NDArray[np.float64]:
-        return state.w
+    def finish(self, state: NDArray[np.float64]) -> NDArray[np.float64]:
+        return state
 
 
 def _event(noise_multiplier: float, adjacency: Adjacency) -> Event:
