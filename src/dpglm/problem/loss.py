@@ -157,10 +157,8 @@ class Loss(abc.ABC):
 
         Parameters
         ----------
-        z : array_like of float, shape (n,) or (n, K)
-            Predictions.
-        y : array_like, shape (n,)
-            Targets, as ``target`` says.
+        z, y : array_like
+            As for ``value``.
 
         Returns
         -------
@@ -179,10 +177,8 @@ class Loss(abc.ABC):
 
         Parameters
         ----------
-        z : array_like of float, shape (n,) or (n, K)
-            Predictions.
-        y : array_like, shape (n,)
-            Targets, as ``target`` says.
+        z, y : array_like
+            As for ``value``.
 
         Returns
         -------
@@ -252,10 +248,8 @@ class Loss(abc.ABC):
 
         Parameters
         ----------
-        z_bound : float
-            Bound on the L2 norm of a row's prediction, at least 0; inf is allowed.
-        y_low, y_high : float
-            Range of the targets, within ``target.bounds``; infinite ends are allowed.
+        z_bound, y_low, y_high : float
+            As for ``slope_bound_on``.
 
         Returns
         -------
