@@ -83,7 +83,7 @@ class TestACellThatIsNoFiniteNumber:
             refusal(lambda: np.asarray(model.predict(broken[0]))),
             refusal(model.score, *broken),
         ):
-            assert "X must be finite, got" in text or "the value is missing. Put" in text
+            assert "X must be finite, got" in text or "the value is missing. Replace" in text
             assert "column 'pay'" in text
             # Partitions of Dask do not know how many rows come before them.
             assert "row 5" in text or "dask" in type(broken[0]).__module__
@@ -102,7 +102,7 @@ class TestACellThatIsNoFiniteNumber:
     @pytest.mark.parametrize("missing", [None, pd.NA, pd.NaT, ""], ids=repr)
     def test_of_a_table_of_objects_counts_as_missing(self, missing):
         text = refusal(classifier().fit, with_cell(missing), rows()[1])
-        assert text.startswith("X must be finite, got NaN in row 5, column 'pay'. Put a fixed")
+        assert text.startswith("X must be finite, got NaN in row 5, column 'pay'. Replace missing")
 
     @pytest.mark.parametrize("cell", ["much", {"a": 1}, [1, 2], b"x", 10**400], ids=type)
     def test_that_is_no_number_at_all_is_named_too(self, cell):

@@ -89,7 +89,7 @@ def test_losses_of_classes_need_three_of_them(loss):
 
 def test_a_loss_of_another_number_of_classes_is_refused_before_anything_is_spent():
     loss = OneVsRest(Logistic(), 4)
-    with pytest.raises(ValueError, match=r"shapes \(n, 4\)"):
+    with pytest.raises(ValueError, match=r"shape \(n, K\) with K = 4"):
         GeneralizedLinearClassifier(loss=loss, **FACTS).plan(100, 3, n_classes=3)
 
 
