@@ -19,11 +19,11 @@ __all__ = [
     "check_bounded",
     "check_convex",
     "check_penalty",
-    "check_smooth",
     "check_unconstrained",
     "constants",
     "loss_at_zero",
     "needed_steps",
+    "smooth_constants",
 ]
 
 
@@ -74,6 +74,16 @@ def constants(
         smoothness=loss.smoothness_on(math.inf, low, high) * norm**2 * data.weight_bound,
         noise_of_one_step=sensitivity / (budget.gdp_mu() * data.n_rows),
     )
+
+
+def smooth_constants(
+    problem: Problem, budget: PrivacyBudget, data: DataSpec, adjacency: Adjacency
+) -> Constants:
+    """Find the constants of a problem whose loss must be smooth and non-negative."""
+    known = constants(problem, budget, data, adjacency)
+    if not (math.isfinite(known.smoothness) and problem.loss.nonnegative):
+        raise ValueError(f"loss must be smooth and non-negative, got {problem.loss!r}")
+    return known
 
 
 def loss_at_zero(problem: Problem, data: DataSpec) -> float:
@@ -127,12 +137,6 @@ def check_convex(problem: Problem) -> None:
     """Raise ValueError unless the loss is convex."""
     if not problem.loss.convex:
         raise ValueError(f"loss must be convex, got {problem.loss!r}")
-
-
-def check_smooth(problem: Problem, known: Constants) -> None:
-    """Raise ValueError unless the loss is smooth and non-negative."""
-    if not (math.isfinite(known.smoothness) and problem.loss.nonnegative):
-        raise ValueError(f"loss must be smooth and non-negative, got {problem.loss!r}")
 
 
 def check_penalty(problem: Problem) -> None:

@@ -13,10 +13,10 @@ from dpglm.papers._constants import (
     check_bounded,
     check_convex,
     check_penalty,
-    check_smooth,
     constants,
     loss_at_zero,
     needed_steps,
+    smooth_constants,
 )
 from dpglm.papers._descent import TheoremDescent, TheoremSettings
 from dpglm.privacy.adjacency import Adjacency
@@ -95,9 +95,7 @@ class Arora2022Smooth(TheoremDescent):
     ) -> Constants:
         check_convex(problem)
         check_bounded(problem, data)
-        known = constants(problem, budget, data, adjacency)
-        check_smooth(problem, known)
-        return known
+        return smooth_constants(problem, budget, data, adjacency)
 
     def needed_steps(self, problem: Problem, data: DataSpec, known: Constants) -> float:
         return data.n_rows
@@ -145,7 +143,7 @@ class Arora2022Lipschitz(TheoremDescent):
     Arora, Bassily, Guzmán, Menart and Ullah, "Differentially Private Generalized Linear Models
     Revisited", NeurIPS 2022, Algorithm 1, which section 4 and appendix B run in the projected
     space for Lipschitz losses; Bassily, Smith and Thakurta, "Private Empirical Risk
-    Minimization", FOCS 2014, for the bound.
+    Minimization", FOCS 2014, for the bound, which is Theorem 2.7 of Song et al. 2021.
 
     Examples
     --------
@@ -157,7 +155,7 @@ class Arora2022Lipschitz(TheoremDescent):
     1438
     """
 
-    theorem: ClassVar[str] = "arora2022, Algorithm 1"
+    theorem: ClassVar[str] = "song2021, Theorem 2.7"
     output: ClassVar[Output] = UniformAverage()
 
     n_steps: int | None = None

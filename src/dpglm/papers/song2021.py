@@ -12,11 +12,11 @@ from dpglm.papers._constants import (
     best_step_size,
     check_convex,
     check_penalty,
-    check_smooth,
     check_unconstrained,
     constants,
     loss_at_zero,
     needed_steps,
+    smooth_constants,
 )
 from dpglm.papers._descent import TheoremDescent, TheoremSettings, whole_steps
 from dpglm.privacy.adjacency import Adjacency
@@ -202,8 +202,7 @@ class Song2021NonConvex(TheoremSettings):
     ) -> tuple[Solver, float]:
         check_unconstrained(problem)
         check_penalty(problem)
-        known = constants(problem, budget, data, adjacency)
-        check_smooth(problem, known)
+        known = smooth_constants(problem, budget, data, adjacency)
         smoothness = known.smoothness + problem.regularizer.smoothness
         drop = 2.0 * smoothness * loss_at_zero(problem, data)
         needed = math.sqrt(drop / gradient_rank(data, self.rank)) / known.noise_of_one_step

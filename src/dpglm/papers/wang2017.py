@@ -11,10 +11,9 @@ from dpglm.papers._constants import (
     Constants,
     check_bounded,
     check_convex,
-    check_smooth,
     check_unconstrained,
-    constants,
     loss_at_zero,
+    smooth_constants,
 )
 from dpglm.papers._descent import TheoremDescent, TheoremSettings, whole_steps
 from dpglm.papers.song2021 import guessed_norm
@@ -101,9 +100,7 @@ class Wang2017PolyakLojasiewicz(TheoremDescent):
         self, problem: Problem, budget: PrivacyBudget, data: DataSpec, adjacency: Adjacency
     ) -> Constants:
         check_unconstrained(problem)
-        known = constants(problem, budget, data, adjacency)
-        check_smooth(problem, known)
-        return known
+        return smooth_constants(problem, budget, data, adjacency)
 
     def needed_steps(self, problem: Problem, data: DataSpec, known: Constants) -> float:
         condition = (known.smoothness + problem.regularizer.smoothness) / growth_of(
@@ -170,9 +167,7 @@ class Wang2017NonConvex(TheoremDescent):
         self, problem: Problem, budget: PrivacyBudget, data: DataSpec, adjacency: Adjacency
     ) -> Constants:
         check_unconstrained(problem)
-        known = constants(problem, budget, data, adjacency)
-        check_smooth(problem, known)
-        return known
+        return smooth_constants(problem, budget, data, adjacency)
 
     def needed_steps(self, problem: Problem, data: DataSpec, known: Constants) -> float:
         smoothness = known.smoothness + problem.regularizer.smoothness
@@ -213,8 +208,7 @@ class Wang2017MirrorDescent(TheoremSettings):
     ) -> tuple[Solver, float]:
         check_convex(problem)
         check_bounded(problem, data)
-        known = constants(problem, budget, data, adjacency)
-        check_smooth(problem, known)
+        known = smooth_constants(problem, budget, data, adjacency)
         step_size = 1.0 / (known.smoothness + problem.regularizer.strong_convexity)
         mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.weight_bound)
         needed = balanced_steps(problem, data, step_size, known.lipschitz, mu)
@@ -261,8 +255,7 @@ class Wang2017SVRG(TheoremSettings):
         self, problem: Problem, budget: PrivacyBudget, data: DataSpec, adjacency: Adjacency
     ) -> tuple[Solver, float]:
         check_convex(problem)
-        known = constants(problem, budget, data, adjacency)
-        check_smooth(problem, known)
+        known = smooth_constants(problem, budget, data, adjacency)
         of_row = known.smoothness / data.weight_bound
         inner = math.ceil(200.0 * of_row / growth_of(problem, data, self.growth))
         ratio = known.lipschitz / known.noise_of_one_step
@@ -312,8 +305,7 @@ class Wang2017SVRGPlusPlus(TheoremSettings):
         self, problem: Problem, budget: PrivacyBudget, data: DataSpec, adjacency: Adjacency
     ) -> tuple[Solver, float]:
         check_convex(problem)
-        known = constants(problem, budget, data, adjacency)
-        check_smooth(problem, known)
+        known = smooth_constants(problem, budget, data, adjacency)
         of_row, norm = (
             known.smoothness / data.weight_bound,
             self.norm or guessed_norm(problem, data),

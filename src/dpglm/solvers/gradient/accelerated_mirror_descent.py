@@ -50,7 +50,8 @@ class AcceleratedMirrorDescent(Solver):
     n_steps : int, optional
         Number of steps T, at least 1.
     step_size : float, optional
-        The eta above, above 0: one over the smoothness of the objective in theory.
+        The eta above, above 0. By default twice what the bound below asks for, which
+        ``dpglm.papers.Wang2017MirrorDescent`` takes.
     clip : float, optional
         Clip norm C of a row's gradient, above 0, in units of the prepared rows.
 

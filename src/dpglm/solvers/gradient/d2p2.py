@@ -70,14 +70,10 @@ class D2P2(Solver):
         C, above 0, in units of the prepared rows.
     n_steps : int, optional
         Number of steps T, at least 1.
-    step_size : float, optional
-        Size of the first step on a mean gradient, above 0.
     schedule : Schedule, default=Constant()
         Factors on the step size.
-    sampling_rate : float, default=1.0
-        Probability q with which each row enters each batch, in (0, 1]; 1 is the full batch.
-    output : Output, default=Last()
-        Which iterate, or average of iterates, is returned.
+    step_size, sampling_rate, output
+        As for ``NoisyGD``.
 
     Notes
     -----

@@ -53,14 +53,10 @@ class LocalSGD(Solver):
     n_blocks : int, optional
         Number of blocks, and of steps, at least 1. Default: 200, or as many as there are rows,
         or so many that none has more than 8192 rows.
-    step_size : float, optional
-        Size of the first step, above 0; later ones follow ``schedule``.
     schedule : Schedule, default=LinearDecay()
         Factors on the step size.
-    clip : float, optional
-        Clip norm C of a row's gradient, above 0, in units of the prepared rows.
-    output : Output, default=Last()
-        Which iterate, or average of iterates, is returned.
+    step_size, clip, output
+        As for ``NoisyGD``.
 
     Notes
     -----

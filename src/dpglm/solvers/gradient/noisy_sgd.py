@@ -38,18 +38,10 @@ class NoisySGD(Solver):
     sampling_rate : float, optional
         Probability q with which each row enters each batch, in (0, 1]. By default
         ``min(1, 1.1 sqrt(mu / T))`` with the budget's mu.
-    step_size : float, optional
-        Size of the first step, above 0; later ones follow ``schedule``.
     schedule : Schedule, default=LinearDecay()
         Factors on the step size.
-    clip : float, optional
-        Clip norm C of a row's gradient, above 0, in units of the prepared rows.
-    automatic_clipping : bool, default=False
-        Normalise gradients to ``C g / (|g| + 0.01 C)`` rather than clip them at C.
-    momentum : float, default=0.9
-        Weight of the past in the velocity, in [0, 1).
-    output : Output, default=Last()
-        Which iterate, or average of iterates, is returned.
+    step_size, clip, automatic_clipping, momentum, output
+        As for ``NoisyGD``.
 
     Notes
     -----

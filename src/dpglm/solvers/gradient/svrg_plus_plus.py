@@ -25,14 +25,8 @@ class SVRGPlusPlus(VarianceReduction):
         Number of epochs T, at least 1.
     inner_steps : int, optional
         Steps m of the first epoch, at least 2; epoch s has ``2**(s - 1) m``.
-    step_size : float, optional
-        Size of every step, above 0.
-    clip : float, optional
-        Clip norm C of a row's gradient, above 0, in units of the prepared rows.
-    sampling_rate : float, optional
-        Probability q with which each row enters each batch of differences, in (0, 1].
-    anchor_share : float, default=0.6
-        Share of the budget for the anchors, in (0, 1); differences get the rest.
+    step_size, clip, sampling_rate, anchor_share
+        As for ``SVRG``.
     averaging : Output, default=UniformAverage()
         Average of an epoch's iterates that is the next anchor.
 

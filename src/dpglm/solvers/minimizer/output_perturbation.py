@@ -71,7 +71,8 @@ class OutputPerturbation(Solver):
     ``(2 q)^(1/3) (G / (n mu B))^(2/3)`` (Theorem 3, smooth losses) or
     ``sqrt(2 C G / (n mu)) / B`` (Theorem 5, bounded slopes), whichever adds less to the risk.
     Without a ball it is the former with ``B = 4 slope / curvature / row norm``: for the logistic
-    loss and rows of norm R that is 16 / R.
+    loss and rows of norm R that is 16 / R. At the default clip that is neither theorem:
+    ``dpglm.papers.Arora2022OutputPerturbation`` runs them.
 
     Privacy: ``Gaussian(noise_multiplier)`` for the minimiser. Let F and F' be the sums with and
     without a row of weight v, m-strongly convex, with minimisers w and w'. Then
