@@ -11,8 +11,7 @@ import pytest
 from scipy import integrate, sparse
 
 from dpglm import NoisyGD, Ridge
-from dpglm.data import prepare
-from dpglm.data.memory import matrix
+from dpglm.data import collection, prepare
 from dpglm.data.prepare import ColumnScaling, column_scaling, prepare_rows
 from dpglm.data.spec import DataSpec
 from dpglm.estimators.linear._base import PrivateLinearModel
@@ -230,7 +229,7 @@ def test_pitfall_04_rows_without_weights_are_held_to_the_bound_too():
         rows._weights = weights
         return rows
 
-    bug = mock.patch.object(matrix, "prepare_rows", weights_left_out)
+    bug = mock.patch.object(collection, "prepare_rows", weights_left_out)
     caught(bug, no_row_weighs_more_than_declared)
 
 
