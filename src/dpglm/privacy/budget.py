@@ -45,7 +45,6 @@ class PrivacyBudget(abc.ABC):
     def allows_mu(self, mu: float) -> bool:
         """Whether a mu-GDP release is within the budget."""
 
-    @abc.abstractmethod
     def as_approximate_dp(self) -> ApproximateDP:
         """Return the budget as (epsilon, delta).
 
@@ -54,6 +53,10 @@ class PrivacyBudget(abc.ABC):
         ValueError
             If the budget is not given as (epsilon, delta): there is no one such pair.
         """
+        raise ValueError(
+            "budget must be given as (epsilon, delta) for events that are not Gaussian throughout, "
+            f"got {self!r}"
+        )
 
     @abc.abstractmethod
     def statement_for_mu(self, mu: float) -> dict[str, float]:
@@ -156,9 +159,6 @@ class GaussianDP(PrivacyBudget):
     def allows_mu(self, mu: float) -> bool:
         return mu <= self.mu
 
-    def as_approximate_dp(self) -> ApproximateDP:
-        raise ValueError(_GIVE_EPSILON_DELTA.format(self))
-
     def statement_for_mu(self, mu: float) -> dict[str, float]:
         return {"mu": mu}
 
@@ -192,9 +192,6 @@ class ZeroConcentratedDP(PrivacyBudget):
 
     def allows_mu(self, mu: float) -> bool:
         return 0.5 * mu * mu <= self.rho
-
-    def as_approximate_dp(self) -> ApproximateDP:
-        raise ValueError(_GIVE_EPSILON_DELTA.format(self))
 
     def statement_for_mu(self, mu: float) -> dict[str, float]:
         return {"rho": 0.5 * mu * mu}
@@ -264,9 +261,3 @@ def default_delta(n_rows: int) -> float:
     # Number of digits of 10 n - 1: the smallest k with 10^k >= 10 n, without rounding.
     exponent = max(5, len(str(10 * rows - 1)))
     return float(f"1e-{exponent}")
-
-
-_GIVE_EPSILON_DELTA = (
-    "budget must be given as (epsilon, delta) for events that are not Gaussian throughout "
-    "(not Gaussian throughout), got {!r}"
-)

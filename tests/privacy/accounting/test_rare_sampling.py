@@ -13,7 +13,7 @@ from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.events import Composed, Gaussian, PoissonSampled, ProjectedGaussian, Repeated
 from tests.privacy.accounting.rare_sampling import least_delta
 from tests.privacy.pld import PLD
-from tests.slowly import some_quickly
+from tests.slowly import first_quickly, some_quickly
 
 ZERO_OUT = Adjacency.ZERO_OUT
 RATES = (1e-3, 1e-4, 1e-5, 3e-5, 1e-6, 1e-7, 1e-8)
@@ -40,7 +40,9 @@ def test_epsilon_is_at_most_two_per_cent_above_the_truth_and_never_below(rate, s
     assert least_delta(rate, sigma, steps, found) <= delta
 
 
-@pytest.mark.parametrize(("rate", "sigma", "steps"), [(1e-5, 0.6, 100), (3e-5, 0.6, 1000)])
+@pytest.mark.parametrize(
+    ("rate", "sigma", "steps"), first_quickly((1e-5, 0.6, 100), (3e-5, 0.6, 1000))
+)
 def test_claims_that_verify_rejected(rate, sigma, steps):
     one = event(rate, sigma, steps)
     claimed = PLD(2).epsilon(one, ZERO_OUT, 1e-7)
@@ -57,7 +59,9 @@ def test_one_step_is_the_closed_form(rate, sigma):
             assert exact * (1.0 - 1e-9) <= found <= exact * 1.003
 
 
-@pytest.mark.parametrize(("rate", "epsilon"), [(1e-3, 0.1), (1e-5, 1e-3), (1e-6, 1e-4)])
+@pytest.mark.parametrize(
+    ("rate", "epsilon"), first_quickly((1e-6, 1e-4), (1e-3, 0.1), (1e-5, 1e-3))
+)
 def test_two_steps_by_integration_with_many_digits(rate, epsilon):
     """Delta is a mean, over the loss of the first step, of the closed form for the second."""
     mpmath.mp.dps = 30

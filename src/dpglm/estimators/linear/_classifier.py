@@ -13,7 +13,7 @@ from sklearn.utils import Tags
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from dpglm._validation import check_integer, check_one_of, check_real
+from dpglm._validation import check_integer, check_real
 from dpglm.data.collection import Collection
 from dpglm.data.prediction import ClassLabels, Output, RowPrediction
 from dpglm.data.spec import DataSpec
@@ -23,10 +23,9 @@ from dpglm.estimators._sklearn import ClassifierMixin
 from dpglm.estimators.linear._base import PrivateLinearModel
 from dpglm.estimators.linear._class_weights import class_factors, heaviest_class, weights_by_text
 from dpglm.estimators.linear._tallies import AccuracyTally, accuracy
-from dpglm.estimators.linear._targets import ClassFactors, ClassTargets, Task
+from dpglm.estimators.linear._targets import ClassFactors, ClassTargets, Task, stated_loss
 from dpglm.problem import (
     L2,
-    LOSSES,
     ClassLink,
     Loss,
     NoPenalty,
@@ -205,9 +204,5 @@ def named_loss(loss: Any, names: Callable[[Loss], bool], n_classes: int) -> Loss
 
     ``names`` says of each loss of ``dpglm.problem`` whether it may be given by name.
     """
-    known = [name for name, one in LOSSES.items() if names(one)]
-    if isinstance(loss, str):
-        loss = LOSSES[check_one_of("loss", loss, known)]
-    if not isinstance(loss, Loss) or loss.target is not Target.BINARY:
-        raise ValueError(f"loss must be one of {known} or a Loss of a binary margin, got {loss!r}")
-    return loss if n_classes == 2 else OneVsRest(loss, n_classes)
+    binary = stated_loss(loss, names, (Target.BINARY,), "a binary margin")
+    return binary if n_classes == 2 else OneVsRest(binary, n_classes)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpglm._validation import check_one_of
 from dpglm.data.collection import TargetMap
 from dpglm.data.spec import DataSpec
-from dpglm.problem import Problem
+from dpglm.problem import LOSSES, Loss, Problem, Target
 from dpglm.tables.given import as_floats, check_not_missing, is_text
 
-__all__ = ["BoundedTargets", "ClassFactors", "ClassTargets", "Task", "check_labels"]
+__all__ = ["BoundedTargets", "ClassFactors", "ClassTargets", "Task", "check_labels", "stated_loss"]
 
 _SHOWN = 5
 
@@ -78,6 +79,18 @@ class Task:
     target_range: tuple[float, float] = (-math.inf, math.inf)
     weights: TargetMap | None = None
     heaviest: float = 1.0
+
+
+def stated_loss(
+    loss: Any, names: Callable[[Loss], bool], targets: Collection[Target], kind: str
+) -> Loss:
+    """Read a parameter ``loss``: the name of a loss of which ``names`` holds, or a loss."""
+    known = [name for name, one in LOSSES.items() if names(one)]
+    if isinstance(loss, str):
+        loss = LOSSES[check_one_of("loss", loss, known)]
+    if not isinstance(loss, Loss) or loss.target not in targets:
+        raise ValueError(f"loss must be one of {known} or a Loss of {kind}, got {loss!r}")
+    return loss
 
 
 def check_labels(classes: NDArray[Any], y: NDArray[Any]) -> NDArray[Any]:

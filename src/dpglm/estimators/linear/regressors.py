@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, final
+from typing import final
 
-from dpglm._validation import check_one_of, check_real
+from dpglm._validation import check_real
 from dpglm.estimators.linear._regressor import PrivateRegressor
-from dpglm.problem import L2, LOSSES, Huber, Loss, Poisson, Regularizer, Target
+from dpglm.estimators.linear._targets import stated_loss
+from dpglm.problem import L2, Huber, Loss, Poisson, Regularizer, Target
 
 __all__ = ["GeneralizedLinearRegressor", "HuberRegressor", "PoissonRegressor"]
 
@@ -93,7 +94,8 @@ class GeneralizedLinearRegressor(PrivateRegressor):
     --------
     >>> import numpy as np
     >>> from dpglm import GeneralizedLinearRegressor
-    >>> from dpglm.problem import Huber
+    >>> from dpglm.estimators.linear._targets import stated_loss
+    from dpglm.problem import Huber
     >>> rng = np.random.default_rng(0)
     >>> X = rng.uniform(-1, 1, size=(20000, 2))
     >>> y = X @ [2.0, -1.0] + 0.5
@@ -117,15 +119,9 @@ class GeneralizedLinearRegressor(PrivateRegressor):
         return (0.0, 1.0) if is_fixed else standardization
 
     def _stated_loss(self) -> Loss:
-        loss: Any = self.loss
-        known = [name for name, one in LOSSES.items() if one.target in _OF_NUMBERS]
-        if isinstance(loss, str):
-            loss = LOSSES[check_one_of("loss", loss, known)]
-        if not isinstance(loss, Loss) or loss.target not in _OF_NUMBERS:
-            raise ValueError(
-                f"loss must be one of {known} or a Loss of numbers or counts, got {loss!r}"
-            )
-        return loss
+        return stated_loss(
+            self.loss, lambda one: one.target in _OF_NUMBERS, _OF_NUMBERS, "numbers or counts"
+        )
 
 
 _OF_NUMBERS = (Target.REAL, Target.COUNT)
