@@ -57,8 +57,8 @@ CASES = [
 
 
 @pytest.mark.parametrize(("event", "count", "adjacency"), CASES)
-def test_true_claims_pass_and_claims_a_little_too_good_do_not(event, count, adjacency):
-    delta = 1e-6
+@pytest.mark.parametrize("delta", [1e-6, 1e-12])
+def test_true_claims_pass_and_claims_a_little_too_good_do_not(event, count, adjacency, delta):
     epsilon = accountant_for(event, adjacency).epsilon(event, adjacency, delta)
     found = list(recompute(event, adjacency, epsilon, delta))
     assert len(found) == count
@@ -68,6 +68,27 @@ def test_true_claims_pass_and_claims_a_little_too_good_do_not(event, count, adja
     # Planted bug: two per cent less epsilon than it costs.
     for one in recompute(event, adjacency, 0.98 * epsilon, delta):
         assert one.delta > delta * (1.0 + one.tolerance)
+
+
+def test_tilted_dots_are_those_of_dp_accounting_where_that_resolves_them():
+    event = Composed(
+        (Repeated(PoissonSampled(0.01, Gaussian(0.9)), 300), Repeated(Laplace(8.0), 5))
+    )
+    for adjacency in (ZERO_OUT, REPLACE_ONE):
+        for epsilon in (0.5, 2.0, 4.0):
+            exact = HockeySticks(event, adjacency).delta(epsilon)
+            found = HockeySticks(event, adjacency, tilted=True).delta(epsilon)
+            assert found == pytest.approx(exact, rel=1e-3)
+
+
+def test_tilted_dots_of_gaussian_releases_are_the_closed_form_at_any_delta():
+    event = Composed((Repeated(Gaussian(10.0), 30), Gaussian(3.0)))
+    mu = math.sqrt(30 / 100 + 1 / 9)
+    for epsilon in (3.0, 4.0, 5.5):
+        exact = gdp.delta(epsilon, mu)
+        assert exact < 1e-5
+        found = HockeySticks(event, ZERO_OUT, 2, tilted=True).delta(epsilon)
+        assert exact * (1.0 - 1e-6) <= found <= exact * 1.01
 
 
 @pytest.mark.parametrize("adjacency", [ZERO_OUT, REPLACE_ONE])

@@ -12,6 +12,7 @@ from typing import Any, final
 import numpy as np
 
 from dpglm.certificate.checker.divergences import divergence_delta
+from dpglm.certificate.checker.tilted_dots import Dots, tilted_delta
 from dpglm.exceptions import TooCostlyError
 from dpglm.privacy.accounting.groups import grouped_delta, pure_group
 from dpglm.privacy.adjacency import Adjacency
@@ -23,8 +24,8 @@ from dpglm.privacy.events.losses import Array
 __all__ = ["HockeySticks"]
 
 # Every curve is followed until delta is below this; claims far above it can be checked.
-_NEGLIGIBLE = 1e-18
-_SMALLEST_DELTA = 1e-9
+_NEGLIGIBLE, _NEGLIGIBLE_TILTED = 1e-18, 1e-30
+_SMALLEST_DELTA, _SMALLEST_TILTED = 1e-9, 1e-18
 # Width of the grid over the root mean square of a loss, and points of one curve.
 _FRACTION, _MOST_POINTS, _AT_ONCE = 0.03, 100_000, 4096
 # Adjacent points on each side of zero.
@@ -38,22 +39,25 @@ _MOST_WORK = 12_000_000
 class HockeySticks:
     """Delta of an event from privacy curves of single mechanisms, computed from their definitions.
 
-    The grid is ``fineness`` times finer than the default.
+    The grid is ``fineness`` times finer than the default. dp-accounting connects the dots of
+    ``Mechanism.curves`` and convolves; if ``tilted``, for small deltas, ``tilted_delta`` does.
     """
 
     event: Event
     adjacency: Adjacency
     fineness: int = 1
+    tilted: bool = False
 
     @property
     def name(self) -> str:
         """Name of the method."""
+        if self.tilted:
+            return "hockey sticks, tilted"
         return f"hockey sticks (dp-accounting {importlib.metadata.version('dp-accounting')})"
 
-    @staticmethod
-    def resolves(delta: float) -> bool:
-        """Whether the curves are exact enough to check a claim with this delta."""
-        return delta >= _SMALLEST_DELTA
+    def resolves(self, delta: float) -> bool:
+        """Whether rounding leaves a claim with this delta to be checked."""
+        return delta >= (_SMALLEST_TILTED if self.tilted else _SMALLEST_DELTA)
 
     def delta(self, epsilon: float) -> float:
         """Delta at an epsilon of at least 0."""
@@ -91,8 +95,47 @@ class HockeySticks:
         finite = [float(top * count) for top, count in tops if top is not None]
         if len(finite) == len(tops) and math.fsum(finite) <= epsilon * (1.0 + 1e-12):
             return 0.0
+        if self.tilted:
+            width, orders = _tilted(branch, stretch, adjacency, self.fineness)
+            return max(tilted_delta(laws, width, epsilon) for laws in orders)
         composed = _composition(branch, stretch, adjacency, self.fineness)
         return float(composed.get_delta_for_epsilon(epsilon))
+
+
+@dataclass(frozen=True)
+class _Grid:
+    """Curves of all mechanisms, how often each runs and how far it goes, and a width for all."""
+
+    curves: tuple[tuple[Curves, int, float], ...]
+    width: float
+
+    @classmethod
+    def of(
+        cls, branch: Event, stretch: float, adjacency: Adjacency, fineness: int, least: float
+    ) -> _Grid:
+        """Choose a width; each curve is followed until it is at most ``least``."""
+        curves = [(_curves(basic, stretch, adjacency), count) for basic, count in branch.terms()]
+        reaches = [_reach(curve, least) for curve, _ in curves]
+        # Squares of roundings add up as variances do: the quietest curve does not set the width.
+        squares = [
+            count * _second_moment(curve, reach)
+            for (curve, count), reach in zip(curves, reaches, strict=True)
+        ]
+        spread = math.sqrt(math.fsum(squares))
+        mean = spread / math.sqrt(sum(count for _, count in curves))
+        width = max(_FRACTION * mean, max(reaches) / _MOST_POINTS) / fineness
+        # Much of a loss may sit at its maximum: put the largest on the grid.
+        quieter = [one.quieter(stretch) for one, _ in branch.terms() if isinstance(one, Mechanism)]
+        atom = max(one.largest_atom for one in quieter)
+        width = atom / math.ceil(atom / width) if atom >= width else width
+        work = math.fsum(2.0 * (reach + 20.0 * spread) / width for reach in reaches)
+        if work > _MOST_WORK:
+            raise TooCostlyError(
+                f"{len(curves)} laws of privacy losses on grids of {work:.3g} points together are "
+                f"too costly to compose, at most {_MOST_WORK:.3g} are"
+            )
+        found = [(*one, reach) for one, reach in zip(curves, reaches, strict=True)]
+        return cls(tuple(found), width)
 
 
 # One event is asked about at many epsilons.
@@ -100,36 +143,34 @@ class HockeySticks:
 def _composition(branch: Event, stretch: float, adjacency: Adjacency, fineness: int) -> Any:
     from dp_accounting.pld import privacy_loss_distribution as pld
 
-    curves = [(_curves(basic, stretch, adjacency), count) for basic, count in branch.terms()]
-    reaches = [_reach(curve) for curve, _ in curves]
-    # Squares of roundings add up as variances do: the quietest curve does not set the width.
-    squares = [
-        count * _second_moment(curve, reach)
-        for (curve, count), reach in zip(curves, reaches, strict=True)
-    ]
-    spread = math.sqrt(math.fsum(squares))
-    mean = spread / math.sqrt(sum(count for _, count in curves))
-    width = max(_FRACTION * mean, max(reaches) / _MOST_POINTS) / fineness
-    # Much of a loss may sit at its maximum: put the largest on the grid.
-    atom = max(
-        one.quieter(stretch).largest_atom for one, _ in branch.terms() if isinstance(one, Mechanism)
-    )
-    width = atom / math.ceil(atom / width) if atom >= width else width
-    work = math.fsum(2.0 * (reach + 20.0 * spread) / width for reach in reaches)
-    if work > _MOST_WORK:
-        raise TooCostlyError(
-            f"{len(curves)} laws of privacy losses on grids of {work:.3g} points together are too "
-            f"costly to compose, at most {_MOST_WORK:.3g} are"
-        )
-    composed = pld.identity(value_discretization_interval=width)
-    for (curve, count), reach in zip(curves, reaches, strict=True):
+    grid = _Grid.of(branch, stretch, adjacency, fineness, _NEGLIGIBLE)
+    composed = pld.identity(value_discretization_interval=grid.width)
+    for curve, count, reach in grid.curves:
         symmetric = curve.add is curve.remove
         single = pld.PrivacyLossDistribution(
-            _dots(curve.remove, reach, width),
-            None if symmetric else _dots(curve.add, reach, width),
+            _dots(curve.remove, reach, grid.width),
+            None if symmetric else _dots(curve.add, reach, grid.width),
         )
         composed = composed.compose(single.self_compose(count))
     return composed
+
+
+@functools.lru_cache(maxsize=4)
+def _tilted(
+    branch: Event, stretch: float, adjacency: Adjacency, fineness: int
+) -> tuple[float, tuple[list[tuple[Dots, int]], ...]]:
+    """Return the width of a grid, and for both orders of the data sets all laws on it."""
+    grid = _Grid.of(branch, stretch, adjacency, fineness, _NEGLIGIBLE_TILTED)
+    orders: tuple[list[tuple[Dots, int]], ...] = ([], [])
+    for curve, count, reach in grid.curves:
+        points = _points(math.ceil(reach / grid.width))
+        points = points[points >= 0]
+        removing, adding = (_along(one, grid.width * points) for one in (curve.remove, curve.add))
+        for found, (one, other) in zip(
+            orders, ((removing, adding), (adding, removing)), strict=True
+        ):
+            found.append((Dots.through(points, grid.width, one, other), count))
+    return grid.width, orders
 
 
 def _curves(event: Event, stretch: float, adjacency: Adjacency) -> Curves:
@@ -142,11 +183,13 @@ def _dots(curve: Callable[[Array], Array], reach: float, width: float) -> Any:
     from dp_accounting.pld import pld_pmf
 
     points = _points(math.ceil(reach / width))
-    # Curves are means over many nodes for each point.
-    losses = np.asarray(width * points, dtype=np.float64)
-    pieces = [curve(losses[i : i + _AT_ONCE]) for i in range(0, points.size, _AT_ONCE)]
-    deltas = np.minimum.accumulate(np.clip(np.concatenate(pieces), 0.0, 1.0))
-    return pld_pmf.create_pmf_pessimistic_connect_dots(width, points, deltas)
+    return pld_pmf.create_pmf_pessimistic_connect_dots(width, points, _along(curve, width * points))
+
+
+def _along(curve: Callable[[Array], Array], losses: Array) -> Array:
+    """Follow a curve, not at all losses at once, as it may be a mean over many nodes for each."""
+    pieces = [curve(losses[i : i + _AT_ONCE]) for i in range(0, losses.size, _AT_ONCE)]
+    return np.minimum.accumulate(np.clip(np.concatenate(pieces), 0.0, 1.0))
 
 
 def _points(last: int) -> Any:
@@ -158,9 +201,9 @@ def _points(last: int) -> Any:
     return np.concatenate((-outward[:0:-1], outward))
 
 
-def _reach(curves: Curves) -> float:
+def _reach(curves: Curves, least: float) -> float:
     reach = 1e-12
-    while max(curves.remove(np.array([reach]))[0], curves.add(np.array([reach]))[0]) > _NEGLIGIBLE:
+    while max(curves.remove(np.array([reach]))[0], curves.add(np.array([reach]))[0]) > least:
         reach *= 1.25
     return reach
 

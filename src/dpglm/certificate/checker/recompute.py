@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable, Iterator
@@ -114,21 +115,29 @@ def _recompute_independently(
     if shown and delta > 0.0:
         own = _smallest_epsilon(by_divergences, delta)
         return Recomputation("Renyi divergences", own, by_divergences(epsilon), _NUMERICAL)
-    if not HockeySticks.resolves(delta):
-        return None
-    sticks = _fine_enough(event, adjacency, epsilon, delta)
+    sticks = HockeySticks(event, adjacency)
+    if not sticks.resolves(delta):
+        sticks = dataclasses.replace(sticks, tilted=True)
+        if not sticks.resolves(delta):
+            return None
+    try:
+        sticks = _fine_enough(sticks, epsilon, delta)
+    except TooCostlyError:
+        # So small a delta is confirmed where that is not too much work.
+        if sticks.tilted:
+            return None
+        raise
     own = _smallest_epsilon(sticks.delta, delta)
     return Recomputation(sticks.name, own, sticks.delta(epsilon), _COARSE)
 
 
-def _fine_enough(event: Event, adjacency: Adjacency, epsilon: float, delta: float) -> HockeySticks:
+def _fine_enough(found: HockeySticks, epsilon: float, delta: float) -> HockeySticks:
     """Refine a grid until it proves the claim, is too large, or is as fine as any."""
-    found = HockeySticks(event, adjacency)
     bound, most = found.delta(epsilon), delta * (1.0 + _COARSE)
     for fineness in _FINENESS:
         if bound <= most:
             break
-        finer = HockeySticks(event, adjacency, fineness)
+        finer = dataclasses.replace(found, fineness=fineness)
         try:
             before, bound = bound, finer.delta(epsilon)
         except TooCostlyError:
