@@ -38,7 +38,7 @@ def solvers(draw):
 
 
 @pytest.mark.filterwarnings("ignore:steps overflowed")
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     solver=solvers(),
     adjacency=st.sampled_from(list(Adjacency)),
