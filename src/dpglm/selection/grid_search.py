@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import final
 
 from dpglm._validation import check_real
 from dpglm.data.spec import DataSpec
-from dpglm.privacy.accounting.accountants import GaussianAccountant
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.problem import L2Ball, Loss, Problem, Unconstrained
 from dpglm.selection.choices import LeastLossByNorm, epsilon_of_choice
 from dpglm.selection.loss_bounds import default_loss_bound, largest_at_zero, largest_within
-from dpglm.selection.method import SelectionMethod, Training
 from dpglm.selection.partition import part_sizes
-from dpglm.selection.shares import within_shares
+from dpglm.selection.shares import Candidate, held_out
 from dpglm.solvers.base import Plan, Solver
 from dpglm.solvers.gradient.noisy_gd import NoisyGD
 from dpglm.solvers.parts import defaults
@@ -111,44 +109,21 @@ class NormGridSearch(Solver):
                 f"constraint must be Unconstrained() for NormGridSearch, got {problem.constraint!r}"
             )
         sizes = part_sizes(data.n_rows, 1, self.choice_fraction, adjacency)
-        training_data = dataclasses.replace(data, n_rows=sizes[0])
         bounds = default_bounds(problem.loss, data) if self.bounds is None else self.bounds
-        gaussian = all(
-            GaussianAccountant().supports(one.plan.event, adjacency)
-            for one in self._trainings(problem, bounds, budget, training_data, adjacency)
-        )
         choice = LeastLossByNorm(
             self._loss_bounds(problem.loss, data, bounds),
             largest_at_zero(problem.loss, data),
             epsilon_of_choice(budget, adjacency),
             self.failure,
         )
+        candidates = [self._candidate(problem, bound) for bound in bounds]
+        title = "private grid search over the norm of the coefficients"
+        method = held_out(title, candidates, choice, sizes, budget, data, adjacency)
+        return Plan(problem, data, budget, adjacency, method)
 
-        def method(shared: PrivacyBudget) -> SelectionMethod:
-            return SelectionMethod(
-                title="private grid search over the norm of the coefficients",
-                data=data,
-                adjacency=adjacency,
-                trainings=tuple(self._trainings(problem, bounds, shared, training_data, adjacency)),
-                part_sizes=sizes,
-                choice=choice,
-            )
-
-        within = within_shares(method, budget, adjacency, len(bounds), gaussian=gaussian)
-        return Plan(problem, data, budget, adjacency, within)
-
-    def _trainings(
-        self,
-        problem: Problem,
-        bounds: Sequence[float],
-        budget: PrivacyBudget,
-        data: DataSpec,
-        adjacency: Adjacency,
-    ) -> Iterator[Training]:
-        for number, bound in enumerate(bounds, start=1):
-            one = dataclasses.replace(problem, constraint=L2Ball(bound))
-            plan = self.solver.plan(one, budget, data, adjacency)
-            yield Training(f"candidate {number}", 0, plan)
+    def _candidate(self, problem: Problem, bound: float) -> Candidate:
+        within = dataclasses.replace(problem, constraint=L2Ball(bound))
+        return Candidate({"norm": bound}, self.solver, lambda data: within)
 
     def _loss_bounds(
         self, loss: Loss, data: DataSpec, bounds: Sequence[float]

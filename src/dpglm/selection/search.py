@@ -5,21 +5,19 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm._json import plain_json
 from dpglm._progress import silent
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.choices.loss_choices import choose_least_loss
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.row_sums.losses import noisy_loss, noisy_loss_release
 from dpglm.privacy import gdp
-from dpglm.privacy.accounting.accountants import GaussianAccountant
 from dpglm.privacy.accounting.calibrate import calibrate, excess
 from dpglm.privacy.accounting.fill import largest_share
 from dpglm.privacy.adjacency import Adjacency
@@ -30,37 +28,16 @@ from dpglm.privacy.releases import AnyRelease, ScoreRelease, SumRelease
 from dpglm.privacy.selection.repetitions import Repetitions, uniform
 from dpglm.problem import Problem
 from dpglm.selection.choices import Choice, LeastLoss, epsilon_of_choice
-from dpglm.selection.method import SelectionMethod, Training
+from dpglm.selection.method import Training
 from dpglm.selection.partition import part_sizes
 from dpglm.selection.scores import Score, score_for
-from dpglm.selection.shares import within_shares
+from dpglm.selection.shares import Candidate, are_gaussian, held_out, trainings_of
 from dpglm.solvers.base import Method, Plan, Solver, Stage, StepInfo
 from dpglm.solvers.steps import finished, prepared, take_steps
 
 __all__ = ["Candidate", "HeldOutSearch", "RepeatedSearch"]
 
 _MARGIN = 1.0 - 1e-12
-
-
-@final
-@dataclass(frozen=True)
-class Candidate:
-    """One way to train a model.
-
-    ``parameters`` are what sets it apart, kept as plain JSON; ``problem`` states what is minimised
-    for public facts about the rows.
-    """
-
-    parameters: Mapping[str, Any]
-    solver: Solver
-    problem: Callable[[DataSpec], Problem]
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "parameters", plain_json(self.parameters))
-
-    def plan(self, budget: PrivacyBudget, data: DataSpec, adjacency: Adjacency) -> Plan:
-        """Plan the training."""
-        return self.solver.plan(self.problem(data), budget, data, adjacency)
 
 
 class _Search(Solver):
@@ -74,19 +51,6 @@ class _Search(Solver):
     @property
     def _parameters(self) -> tuple[Mapping[str, Any], ...]:
         return tuple(one.parameters for one in self.candidates)
-
-    def _gaussian(self, budget: PrivacyBudget, data: DataSpec, adjacency: Adjacency) -> bool:
-        """Whether every training is Gaussian throughout."""
-        plans = [one.plan(budget, data, adjacency) for one in self.candidates]
-        return all(GaussianAccountant().supports(plan.event, adjacency) for plan in plans)
-
-    def _trainings(
-        self, budget: PrivacyBudget, data: DataSpec, adjacency: Adjacency
-    ) -> tuple[Training, ...]:
-        return tuple(
-            Training(f"candidate {number}", 0, one.plan(budget, data, adjacency))
-            for number, one in enumerate(self.candidates, start=1)
-        )
 
 
 @final
@@ -116,9 +80,7 @@ class _LeastScore(Choice):
 class HeldOutSearch(_Search):
     """Trains every candidate on one part of the rows and chooses one on the other.
 
-    Privacy: as for ``SelectionMethod``. The trainings share the budget, exactly in mu-GDP where
-    they are all Gaussian, and so that the whole is shown to be within it (``within_shares``); the
-    choice spends all of it on its own rows.
+    Privacy: as for ``SelectionMethod`` and ``held_out``, which divides the budget.
     """
 
     candidates: tuple[Candidate, ...]
@@ -132,23 +94,11 @@ class HeldOutSearch(_Search):
         adjacency: Adjacency = Adjacency.ZERO_OUT,
     ) -> Plan:
         sizes = part_sizes(data.n_rows, 1, self.choice_fraction, adjacency)
-        part = dataclasses.replace(data, n_rows=sizes[0])
-        gaussian = self._gaussian(budget, part, adjacency)
-        epsilon = epsilon_of_choice(budget, adjacency)
-        choice = _LeastScore(score_for(problem.loss, data), self._parameters, epsilon)
-
-        def method(shared: PrivacyBudget) -> SelectionMethod:
-            return SelectionMethod(
-                title="private search with a choice on rows held out",
-                data=data,
-                adjacency=adjacency,
-                trainings=self._trainings(shared, part, adjacency),
-                part_sizes=sizes,
-                choice=choice,
-            )
-
-        within = within_shares(method, budget, adjacency, len(self.candidates), gaussian=gaussian)
-        return Plan(problem, data, budget, adjacency, within)
+        score, epsilon = score_for(problem.loss, data), epsilon_of_choice(budget, adjacency)
+        choice = _LeastScore(score, self._parameters, epsilon)
+        title = "private search with a choice on rows held out"
+        method = held_out(title, self.candidates, choice, sizes, budget, data, adjacency)
+        return Plan(problem, data, budget, adjacency, method)
 
 
 @final
@@ -183,7 +133,7 @@ class RepeatedSearch(_Search):
             lambda sigma: RandomlyRepeated((Gaussian(sigma),), self.repetitions), budget, adjacency
         )
         training = GaussianDP(math.sqrt(1.0 - self.score_share) * _MARGIN / noise)
-        if self._gaussian(budget, data, adjacency):
+        if are_gaussian(self.candidates, budget, data, adjacency):
             method = self._method(problem, data, adjacency, training, noise)
             return Plan(problem, data, budget, adjacency, method)
         return self._largest(problem, budget, data, adjacency, training.mu)
@@ -201,7 +151,7 @@ class RepeatedSearch(_Search):
             data=data,
             adjacency=adjacency,
             parameters=self._parameters,
-            trainings=self._trainings(training, data, adjacency),
+            trainings=trainings_of(self.candidates, training, data, adjacency),
             repetitions=self.repetitions,
             score=score_for(problem.loss, data),
             score_noise_multiplier=noise_multiplier / (math.sqrt(self.score_share) * _MARGIN),
