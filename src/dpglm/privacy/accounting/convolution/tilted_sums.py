@@ -36,8 +36,8 @@ _Complex = NDArray[np.complex128]
 class Part:
     """A measure on evenly spaced, increasing losses, and bounds on what is wrong with it.
 
-    ``error`` bounds the sum of the errors of all masses, ``beyond`` the mass that is not on the
-    grid. ``inherited`` bounds the sum of further errors, in what the rare losses were added to;
+    ``error`` bounds the Euclidean norm of the errors of all n masses times ``sqrt(n)``, and so their
+    sum; ``beyond`` the mass that is not on the grid. ``inherited`` bounds the sum of further errors, in what the rare losses were added to;
     above any loss these are at most ``relative`` times the mass above that loss less ``blur``.
     """
 
@@ -63,9 +63,10 @@ class Part:
         """Bound the error of the mass above a loss."""
         if self.losses[-1] <= loss:
             return self.beyond
-        above = int(np.searchsorted(self.losses, loss - self.blur, side="right"))
-        mass = float(np.sum(self.masses[above:])) + self.error + self.inherited + self.beyond
-        return self.beyond + self.error + min(self.inherited, self.relative * mass)
+        first, blurred = np.searchsorted(self.losses, (loss, loss - self.blur), side="right")
+        mass = float(np.sum(self.masses[blurred:])) + self.error + self.inherited + self.beyond
+        error = self.error * math.sqrt(1.0 - first / self.losses.size)
+        return self.beyond + error + min(self.inherited, self.relative * mass)
 
 
 @final
@@ -118,8 +119,7 @@ class Mixture:
             # Beyond what numbers can hold, nothing is known: delta is 1.
             return type(self)(self.theta, (Part(np.zeros(1), np.zeros(1), 0.0, math.inf),))
         spectrum = before[rare.kept] * rare.spectrum
-        error = mass * math.sqrt(2.0 * float(np.sum((rare.error + stage * rare.bound) ** 2)))
-        error += mass * stage * math.sqrt(2.0 * float(np.sum(rare.bound**2)))
+        error = mass * (rare.error + 2.0 * stage * _norm(rare.bound))
         error += mass * size * math.exp(_LOG_NOTHING)
         before_error = math.fsum(one.error + one.inherited for one in self.parts)
         grown = before_error * math.exp(min(self.theta * width, 700.0))
@@ -179,14 +179,14 @@ class _Rare:
     """Fourier transform of a sum of tilted losses, without the part in which all of them are 0.
 
     ``kept`` are the frequencies at which there is anything, ``bound`` is one on the modulus,
-    ``error`` on the error, ``mass`` the mass in it and ``usual`` that which was left out, and the
+    ``error`` on the norm of the errors, ``mass`` the mass in it and ``usual`` that which was left out, and the
     loss is that at the circle's points plus ``shift``.
     """
 
     kept: NDArray[np.int64]
     spectrum: _Complex
     bound: Array
-    error: Array
+    error: float
     mass: float
     usual: float
     shift: int
@@ -220,7 +220,7 @@ class _Rare:
             product = product[some] * single[some] ** one.count
             shift += one.count * int(one.points[0])
         bound = np.exp(log_bound)
-        return cls(kept, product, bound, bound * relative, 1.0, 0.0, shift)
+        return cls(kept, product, bound, _norm(bound * relative), 1.0, 0.0, shift)
 
     @classmethod
     def _beside_nothing(
@@ -235,20 +235,32 @@ class _Rare:
         kept = np.arange(size // 2 + 1)
         exponent = np.zeros(kept.size, dtype=np.complex128)
         error, most = np.zeros(kept.size), 0.0
+        together = 0.0
         for one, own in zip(lattices, weights, strict=True):
             z, mass = float(own[0]), float(np.sum(own[1:]))
             ratio = transform(one.points[1:], own[1:], size, kept) / z
             exponent += one.count * _log1p(ratio)
             near = np.maximum(np.abs(1.0 + ratio), 1e-300)
             error += one.count * (stage * mass / z + 8.0 * UNIT_ROUNDOFF * np.abs(ratio)) / near
+            least = float(near.min())
+            together += one.count * (stage + 8.0 * UNIT_ROUNDOFF) * _norm(np.abs(ratio)) / least
             most += one.count * math.log1p(mass / z)
         # The modulus of each factor is at most 1; the exponential is no line.
+        steepest = float(np.exp(np.minimum(error, 1.0)).max())
+        together = together * steepest if float(error.max()) <= 1.0 else math.inf
         error = error * np.exp(np.minimum(error, 1.0))
         spectrum: _Complex = np.asarray(usual * np.expm1(exponent), dtype=np.complex128)
         rare = min(1.0, usual * math.expm1(min(most, 50.0)))
         whole = min(float(np.max(usual * np.exp(exponent.real))), 1.0)
         error = whole * error + 8.0 * UNIT_ROUNDOFF * np.abs(spectrum)
-        return cls(kept, spectrum, np.abs(spectrum) + error, error, rare, usual, 0)
+        norm = whole * together + 8.0 * UNIT_ROUNDOFF * _norm(np.abs(spectrum))
+        bound = np.abs(spectrum) + error
+        return cls(kept, spectrum, bound, min(norm, _norm(error)), rare, usual, 0)
+
+
+def _norm(half: Array) -> float:
+    """Bound the Euclidean norm of a spectrum of which this is half."""
+    return math.sqrt(2.0 * float(np.sum(half**2)))
 
 
 def _log1p(z: _Complex) -> _Complex:
