@@ -37,18 +37,9 @@ __all__ = [
 class Reduced:
     """The mechanisms of an event, all Gaussian-DP ones joined into one.
 
-    Parameters
-    ----------
-    mu : float
-        All mechanisms that are mu-GDP together; 0 if there are none.
-    others : tuple of (Mechanism, int)
-        Everything else, and how often it runs.
-    adjacency : Adjacency
-        The relation under which the others are looked at.
-    rows : int
-        1, or 2 if the claim is about two rows zeroed out one after the other.
-    plain_mu : float
-        The event is mu-GDP with this mu even without sampling; ``inf`` if not all is Gaussian.
+    ``mu`` is that of all mu-GDP mechanisms together, 0 without any; ``others`` run so often each,
+    under ``adjacency``. ``rows`` is 2 if the claim is about two rows zeroed out in turn. Without
+    sampling the event is ``plain_mu``-GDP; ``inf`` if not all is Gaussian.
     """
 
     mu: float
@@ -87,21 +78,12 @@ class Reduced:
         return self.mu * self.mu + sum(count * one.variance() for one, count in self.others)
 
     def cell(self, fraction: float, most_cells: int) -> float:
-        """Width of the grid on which privacy losses are rounded.
+        """Width of the grid on which privacy losses are rounded; 1 if there is nothing.
 
-        Parameters
-        ----------
-        fraction : float
-            Width over the root mean square of the mechanisms' loss standard deviations. A
-            rounding that keeps both total masses adds at most ``width^2 / 4`` to each variance.
-        most_cells : int
-            No single mechanism's losses, within 13 standard deviations of the noise, take up
-            many more cells than this.
-
-        Returns
-        -------
-        float
-            Above 0; 1 if there is nothing.
+        It is ``fraction`` of the root mean square of the mechanisms' loss standard deviations: a
+        rounding that keeps both total masses adds at most ``width^2 / 4`` to each variance. No
+        mechanism's losses, within 13 standard deviations of the noise, take up many more cells
+        than ``most_cells``.
         """
         if self.count == 0:
             return 1.0
@@ -113,23 +95,11 @@ class Reduced:
 
 
 def reduce_event(event: Event, adjacency: Adjacency) -> Reduced:
-    """List what has to be convolved.
+    """List what has to be convolved for an event without parallel parts.
 
-    Parameters
-    ----------
-    event : Event
-        One without parallel parts.
-    adjacency : Adjacency
-        The relation to which the event's noise multipliers refer.
+    Under replace-one with a Poisson-sampled mechanism in it: the event as seen under zero-out, with
+    ``rows = 2``.
 
-    Returns
-    -------
-    Reduced
-        Under replace-one with a Poisson-sampled mechanism in it: the event as seen under
-        zero-out, with ``rows = 2``.
-
-    Notes
-    -----
     Privacy: for a Poisson-sampled Gaussian the pair of output distributions that dominates
     all others is ``(1-q) N(0, s^2) + q N(1, s^2)`` against ``N(0, s^2)``, in both orders, for
     zero-out and add/remove alike. Under replace-one no single dominating pair is proved, so
@@ -187,10 +157,8 @@ class _NoProfile(Profile):
 
 
 def implied_delta(reduced: Reduced, make_profile: Callable[[], Profile], epsilon: float) -> float:
-    """Bound delta of the event from the profile of its reduced.
+    """Bound delta of the event from the profile of its mechanisms.
 
-    Notes
-    -----
     Privacy: three bounds hold, and the least is taken: the profile (by ``group_delta`` for two
     rows), pure differential privacy, and the same event without sampling. Sampling never
     hurts: telling everyone which rows were drawn only helps an attacker, and then the release
@@ -215,8 +183,6 @@ def implied_epsilon(reduced: Reduced, make_profile: Callable[[], Profile], delta
 def group_delta(delta: Callable[[float], float], epsilon: float) -> float:
     """Delta at ``epsilon`` for two rows, given the delta of one row as a function.
 
-    Notes
-    -----
     Privacy: let D, D', D'' be data sets, consecutive ones neighbours, and ``e = epsilon/2``,
     ``d = delta(e)``. For every event S, ``P(S) <= exp(e) P'(S) + d`` and
     ``P'(S) <= exp(e) P''(S) + d``, so ``P(S) <= exp(2e) P''(S) + (1 + exp(e)) d``.
@@ -232,8 +198,6 @@ def group_delta(delta: Callable[[float], float], epsilon: float) -> float:
 def group_epsilon(profile: Profile, target: float) -> float:
     """Epsilon at delta ``target`` for two rows, given the profile of one row.
 
-    Notes
-    -----
     Privacy: any epsilon at which ``group_delta`` is at most ``target`` is a bound; the one
     returned has passed that check.
     """

@@ -32,20 +32,11 @@ REACH = 13.0
 class LossLaw:
     """Privacy loss ``log(P/Q)`` of one mechanism.
 
-    Parameters
-    ----------
-    tails : callable
-        ``P(loss > t)`` and ``Q(loss > t)`` for an array of t.
-    low, high : float
-        Where the grid may end: mass below ``low`` is rounded up, mass above ``high`` counts
-        as an infinite loss.
-    roundings : int, default=4
-        The tails are right to so many units of roundoff.
-    nothing : float, default=0.0
-        Probability of a loss of exactly 0 on top, which the tails leave out; the other losses
-        are then above 0.
-    hidden : float, default=0.0
-        What was taken off ``P(loss > t)``: the roundings are of the tail with it.
+    ``tails`` gives ``P(loss > t)`` and ``Q(loss > t)`` for an array of t, right to so many
+    ``roundings`` in units of roundoff. A grid may end at ``low``, below which mass is rounded up,
+    and at ``high``, above which it counts as an infinite loss. With the probability ``nothing``,
+    which the tails leave out, the loss is exactly 0, and the other losses are then above 0.
+    ``hidden`` was taken off ``P(loss > t)``: the roundings are of the tail with it.
     """
 
     tails: Callable[[Array], Tails]

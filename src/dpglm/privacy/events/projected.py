@@ -184,14 +184,7 @@ class ProjectedGaussian(Mechanism):
 class ChiNodes:
     """A law on few points that dominates that of a Gaussian mechanism's random mu.
 
-    Parameters
-    ----------
-    mus : ndarray of shape (k,)
-        Increasing, above 0.
-    weights : ndarray of shape (k,)
-        Their probabilities; with ``beyond`` they add up to 1.
-    beyond : float
-        Probability of a larger mu, to be counted as an infinite loss.
+    The mus increase; a larger one has the probability ``beyond``, and counts as an infinite loss.
     """
 
     mus: Array
@@ -199,15 +192,7 @@ class ChiNodes:
     beyond: float
 
     def mean_tail(self, x: Array, offset: float) -> Array:
-        """Mean of ``Phi(-x/mu - offset mu)``; what is below 1e-38 counts as 0.
-
-        Parameters
-        ----------
-        x : ndarray of shape (n,)
-            Values, infinite ones too.
-        offset : float
-            Any.
-        """
+        """Mean of ``Phi(-x/mu - offset mu)`` at each x; what is below 1e-38 counts as 0."""
         order = np.argsort(x, kind="stable")
         ordered = x[order]
         starts = np.searchsorted(ordered, -self.mus * (_CERTAIN + offset * self.mus))

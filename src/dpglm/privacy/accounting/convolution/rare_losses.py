@@ -27,29 +27,12 @@ def split(
 ) -> list[tuple[LossLaw, float]]:
     """Split a law by the size of its losses, if the grid is too wide for the small ones.
 
-    Parameters
-    ----------
-    law : LossLaw
-        Of one mechanism.
-    count : int
-        How often it runs.
-    width : float
-        Of the grid for everything together.
-    fraction : float
-        Width of a grid over the standard deviation of a loss that it suits.
-    own : float
-        Of the variance of one loss what is certain to come from usual losses; 0 if unknown.
-    rest : float
-        What the other mechanisms add to the variance of the sum, over the count.
+    Width is that of the grid for everything together, ``fraction`` that of a grid over the
+    standard deviation of a loss that it suits, ``own`` what of the variance of one loss is certain
+    to come from usual losses, ``rest`` what other mechanisms add to the variance of the sum, over
+    the count. Returns the law itself with that width, or laws whose composition dominates it, each
+    with the width of the grid that suits it.
 
-    Returns
-    -------
-    list of (LossLaw, float)
-        The law itself with that width, or laws whose composition dominates it, each with the
-        width of the grid that suits it.
-
-    Notes
-    -----
     Privacy: let S be the outcomes of (P, Q) with a loss of at most t. Whoever is told whether
     the outcome is in S, which it is if the outcome is told, knows the outcome of a pair R with
     all of S made one outcome, of loss ``s = log(P(S) / Q(S))``, and then for S that of the pair
@@ -60,8 +43,6 @@ def split(
     sum: R then has the loss 0 for S, and its loss minus s beyond. It is split at a larger t in
     the same way. What is paid for this is a share ``P(not S)`` of the variance of small losses.
 
-    References
-    ----------
     Zhu, Dong and Wang, "Optimal accounting of differential privacy via characteristic
     function", AISTATS 2022, Theorem 10.
     """

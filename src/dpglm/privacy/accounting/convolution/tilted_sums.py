@@ -36,9 +36,10 @@ _Complex = NDArray[np.complex128]
 class Part:
     """A measure on evenly spaced, increasing losses, and bounds on what is wrong with it.
 
-    ``error`` bounds the Euclidean norm of the errors of all n masses times ``sqrt(n)``, and so their
-    sum; ``beyond`` the mass that is not on the grid. ``inherited`` bounds the sum of further errors, in what the rare losses were added to;
-    above any loss these are at most ``relative`` times the mass above that loss less ``blur``.
+    ``error`` bounds the Euclidean norm of the errors of all n masses times ``sqrt(n)``, and so
+    their sum; ``beyond`` the mass that is not on the grid. ``inherited`` bounds the sum of further
+    errors, in what the rare losses were added to; above any loss these are at most ``relative``
+    times the mass above that loss less ``blur``.
     """
 
     losses: Array
@@ -72,14 +73,9 @@ class Part:
 @final
 @dataclass(frozen=True)
 class Mixture:
-    """Law of a sum of tilted losses, as measures on grids that add up to it.
+    """Law of a sum of tilted losses, as measures on grids of several widths that add up to it.
 
-    Parameters
-    ----------
-    theta : float
-        The tilt: masses are those of the law times ``exp(theta loss)``, normalised.
-    parts : tuple of Part
-        On grids of several widths.
+    Masses are those of the law times ``exp(theta loss)``, normalised.
     """
 
     theta: float
@@ -179,8 +175,8 @@ class _Rare:
     """Fourier transform of a sum of tilted losses, without the part in which all of them are 0.
 
     ``kept`` are the frequencies at which there is anything, ``bound`` is one on the modulus,
-    ``error`` on the norm of the errors, ``mass`` the mass in it and ``usual`` that which was left out, and the
-    loss is that at the circle's points plus ``shift``.
+    ``error`` on the norm of the errors, ``mass`` the mass in it and ``usual`` that which was left
+    out, and the loss is that at the circle's points plus ``shift``.
     """
 
     kept: NDArray[np.int64]
