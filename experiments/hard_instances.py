@@ -37,7 +37,7 @@ def ceiling(plan: Plan, reach: float, directions: int) -> float:
         B^2 / (2 eta T) + (1 + 1/T) eta (G^2 + directions sigma^2) / 2,
 
     without ``G^2`` for smooth losses and ``eta <= 1/H``: the bounds of
-    ``dpglm.solvers.Song2021``, for iterates 1 to T.
+    ``dpglm.papers.Song2021``, for iterates 1 to T.
     """
     method, data, loss = plan.method, plan.data, plan.problem.loss
     eta, n_steps = method.step_sizes[0], plan.n_steps

@@ -221,6 +221,7 @@ OPTIONS: tuple[Solver, ...] = (
     Arora2022OutputPerturbation(lipschitz=True),
     Arora2022GridSearch(Arora2022Smooth(n_steps=2)),
     Wang2017MirrorDescent(n_steps=3),
+    Wang2017SVRG(n_epochs=1),
     Wang2017SVRG(growth=10.0, n_epochs=1),
     Wang2017SVRGPlusPlus(norm=0.1, n_epochs=1),
     Arora2022Smooth(n_steps=3),

@@ -13,6 +13,7 @@ from dpglm.papers import (
     Arora2022OutputPerturbation,
     Arora2022Smooth,
     Song2021,
+    Song2021NonConvex,
     Wang2017MirrorDescent,
     Wang2017SVRG,
     Wang2017SVRGPlusPlus,
@@ -142,3 +143,26 @@ def test_theorems_2_and_3_of_d2p2(convex, output):
     assert solver.projected
     assert solver.noise_schedule == InverseSqrt()
     assert set(planned(solver, LOGISTIC).method.step_sizes) == {0.1}
+
+
+def test_epochs_that_no_run_could_take_are_refused():
+    with pytest.raises(ValueError, match=r"growth must allow for epochs of at most 20000 steps"):
+        planned(Wang2017SVRG(growth=1e-9), LOGISTIC)
+    with pytest.raises(ValueError, match=r"norm must allow for epochs of at most 20000 steps"):
+        planned(Wang2017SVRGPlusPlus(norm=1e9), LOGISTIC)
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (lambda: Arora2022GridSearch(failure=0.0), "failure"),
+        (lambda: Song2021NonConvex(choice_share=1.0), "choice_share"),
+        (lambda: Song2021NonConvex(rank=0), "rank"),
+        (lambda: Wang2017SVRG(growth=-1.0), "growth"),
+        (lambda: Wang2017SVRG(n_epochs=0), "n_epochs"),
+        (lambda: Wang2017MirrorDescent(n_steps=0), "n_steps"),
+    ],
+)
+def test_bad_settings_are_named(make, name):
+    with pytest.raises(ValueError, match=name):
+        make()

@@ -134,17 +134,19 @@ class Song2021(TheoremDescent):
     def needed_steps(self, problem: Problem, data: DataSpec, known: Constants) -> float:
         if self.population:
             return float(data.n_rows) ** 2
-        return needed_steps(
-            self.norm or guessed_norm(problem, data), known, gradient_rank(data, self.rank)
-        )
+        norm, directions = self._reach(problem, data)
+        return needed_steps(norm, known, directions)
 
     def step_size(self, problem: Problem, data: DataSpec, known: Constants, n_steps: int) -> float:
-        norm, directions = self.norm or guessed_norm(problem, data), gradient_rank(data, self.rank)
+        norm, directions = self._reach(problem, data)
         if not self.population:
             return best_step_size(norm, known, directions, n_steps)
         noise = directions * n_steps * known.noise_of_one_step**2
         stability = 8.0 * known.lipschitz**2 * (math.sqrt(n_steps) + n_steps / data.n_rows)
         return norm / math.sqrt(n_steps * (known.lipschitz**2 + noise + stability))
+
+    def _reach(self, problem: Problem, data: DataSpec) -> tuple[float, int]:
+        return self.norm or guessed_norm(problem, data), gradient_rank(data, self.rank)
 
 
 @final

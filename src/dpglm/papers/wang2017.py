@@ -257,7 +257,8 @@ class Wang2017SVRG(TheoremSettings):
         check_convex(problem)
         known = smooth_constants(problem, budget, data, adjacency)
         of_row = known.smoothness / data.weight_bound
-        inner = math.ceil(200.0 * of_row / growth_of(problem, data, self.growth))
+        growth = growth_of(problem, data, self.growth)
+        inner = _inner_steps(200.0 * of_row / growth, "growth", growth)
         ratio = known.lipschitz / known.noise_of_one_step
         needed = max(1, math.ceil(math.log2(ratio**2 / (2.0 * data.n_coefficients))))
         n_epochs = self.n_epochs or max(1, min(needed, _MOST_STOCHASTIC_STEPS // inner))
@@ -306,11 +307,11 @@ class Wang2017SVRGPlusPlus(TheoremSettings):
     ) -> tuple[Solver, float]:
         check_convex(problem)
         known = smooth_constants(problem, budget, data, adjacency)
-        of_row, norm = (
-            known.smoothness / data.weight_bound,
-            self.norm or guessed_norm(problem, data),
-        )
-        inner = max(2, math.ceil(of_row * norm**2 / loss_at_zero(problem, data)))
+        of_row = known.smoothness / data.weight_bound
+        norm = self.norm or guessed_norm(problem, data)
+        # Where the loss at zero is zero there is nothing to learn, and any length will do.
+        gap = loss_at_zero(problem, data) or 1.0
+        inner = max(2, _inner_steps(of_row * norm**2 / gap, "norm", norm))
         ratio = known.lipschitz / (known.noise_of_one_step * math.sqrt(data.n_coefficients))
         needed = max(1, math.ceil(math.log2(ratio)))
         affordable = int(math.log2(_MOST_STOCHASTIC_STEPS / inner + 1.0))
@@ -321,6 +322,16 @@ class Wang2017SVRGPlusPlus(TheoremSettings):
             clip=known.lipschitz,
         )
         return solver, (2**needed - 1) * inner
+
+
+def _inner_steps(wanted: float, name: str, value: float) -> int:
+    """Round the length of an epoch up, or raise ValueError where no run could take it."""
+    if not wanted <= _MOST_STOCHASTIC_STEPS:
+        raise ValueError(
+            f"{name} must allow for epochs of at most {_MOST_STOCHASTIC_STEPS} steps, got "
+            f"{value!r}, which asks for {wanted:g}"
+        )
+    return max(1, math.ceil(wanted))
 
 
 def growth_of(problem: Problem, data: DataSpec, given: float | None) -> float:

@@ -11,7 +11,6 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm._validation import check_real
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.choices.gradient_norms import choose_shortest_gradient, shortest_gradient_release
 from dpglm.oracle.gradients import Oracle
@@ -88,7 +87,6 @@ class BestIterate(Solver):
 
     def __post_init__(self) -> None:
         check_given(self)
-        check_real("choice_share", self.choice_share, above=0.0, below=1.0)
 
     def plan(
         self,

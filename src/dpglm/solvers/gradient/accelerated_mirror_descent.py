@@ -161,7 +161,8 @@ def balanced_steps(
         radius = _RADIUS * defaults.slope_unit(problem.loss, data) / curved
         allowed, reach = L2Ball(radius), 0.5 * radius**2
     width = allowed.gaussian_width(dimension) / allowed.norm_bound(dimension)
-    quiet = mu * data.n_rows / (step_size * clip * width) if width > 0.0 else 0.0
+    loud = step_size * clip * width
+    quiet = mu * data.n_rows / loud if loud > 0.0 else 0.0
     return float((12.0 * reach) ** 0.25 * math.sqrt(quiet))
 
 

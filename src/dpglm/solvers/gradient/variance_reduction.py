@@ -54,13 +54,11 @@ class VarianceReduction(Solver):
     averaging: Output = field(default_factory=Last)
 
     def __post_init__(self) -> None:
-        check_integer("n_epochs", self.n_epochs, least=1)
         if self.inner_steps is not None:
             check_integer("inner_steps", self.inner_steps, least=self.least_steps)
         check_given(self)
         if self.sampling_rate is not None:
             check_real("sampling_rate", self.sampling_rate, above=0.0, most=1.0)
-        check_real("anchor_share", self.anchor_share, above=0.0, below=1.0)
 
     @final
     def plan(

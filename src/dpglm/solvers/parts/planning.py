@@ -16,8 +16,10 @@ from dpglm.solvers.base import Method, Plan
 __all__ = ["calibrated", "check_given"]
 
 
-_COUNTS = frozenset({"n_steps", "n_blocks", "rank"})
+_COUNTS = frozenset({"n_steps", "n_blocks", "n_epochs", "rank"})
 _SIZES = frozenset({"step_size", "clip", "radius", "norm", "growth"})
+
+_SHARES = frozenset({"choice_share", "anchor_share", "first_share", "failure"})
 
 
 def check_given(settings: object) -> None:
@@ -27,6 +29,8 @@ def check_given(settings: object) -> None:
             check_integer(name, value, least=1)
         if name in _SIZES and value is not None:
             check_real(name, value, above=0.0)
+        if name in _SHARES:
+            check_real(name, value, above=0.0, below=1.0)
 
 
 def calibrated(

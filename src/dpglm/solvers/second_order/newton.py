@@ -11,7 +11,6 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm._validation import check_real
 from dpglm.data.spec import LARGEST, SMALLEST, DataSpec
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradient_sums.preconditioned import noisy_preconditioned_gradient, rows_turned
@@ -116,7 +115,6 @@ class Newton(Solver):
 
     def __post_init__(self) -> None:
         check_given(self)
-        check_real("first_share", self.first_share, above=0.0, below=1.0)
 
     def plan(
         self,
