@@ -71,13 +71,7 @@ class TightestAccountant(Accountant):
 @final
 @dataclass(frozen=True)
 class PartwiseAccountant(Accountant):
-    """For disjoint parts of the rows, to each part its own accountant.
-
-    Parameters
-    ----------
-    accountants : tuple of Accountant
-        Those of the parts, at least one.
-    """
+    """For disjoint parts of the rows, to each part its own accountant."""
 
     accountants: tuple[Accountant, ...]
 

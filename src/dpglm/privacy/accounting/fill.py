@@ -21,32 +21,14 @@ def largest_share(
     slope: float = 1.0,
     most: float = 1.0,
 ) -> _T | None:
-    """Build what gets the largest share of a budget, and is not over it.
+    """Build what gets the largest share of a budget and is not over it; None if nothing was within.
 
-    Parameters
-    ----------
-    build : callable
-        From a share, above 0, to a plan.
-    excess : callable
-        How far a plan is over the budget, as ``calibrate.excess``: at most 0 if it is within.
-    start : float
-        A guess at the share.
-    slope : float, default=1.0
-        About how fast the excess grows with the logarithm of the share.
-    most : float, default=1.0
-        Larger shares are not tried.
+    ``build`` maps a share above 0 to a plan, of which ``excess`` is at most 0 within the budget, as
+    ``calibrate.excess``. The search begins at ``start``, where the excess grows about ``slope``
+    times as fast as the logarithm of the share, and tries none above ``most``.
 
-    Returns
-    -------
-    object or None
-        The last plan found within the budget; None if there was none.
-
-    Notes
-    -----
     Privacy: what is returned has itself passed ``excess(plan) <= 0``.
 
-    Examples
-    --------
     >>> import math
     >>> round(largest_share(lambda share: share, lambda plan: math.log(plan / 0.3), 0.5), 3)
     0.3

@@ -27,21 +27,9 @@ _SMALLEST = math.log(1e-6)
 def pure_group(event: Event, adjacency: Adjacency) -> tuple[Event, Event] | None:
     """Split off what is charged twice where a claim goes by way of the erased row.
 
-    Parameters
-    ----------
-    event : Event
-        One without parallel parts.
-    adjacency : Adjacency
-        The relation.
+    Returns everything else, and events whose epsilon comes from no noise multiplier; None unless
+    the relation is replace-one, and there are both these and sampled releases.
 
-    Returns
-    -------
-    (Event, Event) or None
-        Everything else, and events whose epsilon comes from no noise multiplier; None unless
-        the relation is replace-one, and there are both these and sampled releases.
-
-    Notes
-    -----
     Privacy: *if the pure events together are (e, d)-DP, and all others (e', d')-DP, each group
     by itself under replace-one, then everything is (e + e', d + d')-DP, in whatever order it is
     asked and chosen.* Proof: fix neighbours D and D'. The i-th pure event is dominated by a pair
@@ -53,8 +41,6 @@ def pure_group(event: Event, adjacency: Adjacency) -> tuple[Event, Event] | None
     2014, Theorem B.1) gives the sum. So does any split of epsilon and delta that is fixed in
     advance, and the least of them bounds a function of the event alone.
 
-    References
-    ----------
     Dwork and Roth, "The algorithmic foundations of differential privacy", 2014, Theorem B.1.
     """
     terms = canonical(event).terms()
@@ -75,21 +61,9 @@ def pure_group(event: Event, adjacency: Adjacency) -> tuple[Event, Event] | None
 def grouped_delta(
     rest: Callable[[float], float], pure: Callable[[float], float], top: float, epsilon: float
 ) -> float:
-    """Bound delta of two groups at an epsilon.
+    """Bound delta of two groups at an epsilon by the least sum found over its splits.
 
-    Parameters
-    ----------
-    rest, pure : callable
-        Delta of each group at an epsilon of at least 0.
-    top : float
-        Epsilon at which delta of the pure group is 0.
-    epsilon : float
-        At least 0.
-
-    Returns
-    -------
-    float
-        The least sum found over splits of epsilon.
+    Above ``top`` delta of the pure group is 0.
     """
 
     def total(share: float) -> float:

@@ -20,32 +20,15 @@ _Counts = dict[BasicEvent, int]
 def branches(event: Event) -> tuple[Event, ...]:
     """List what can have been released about one row: one part of each parallel event.
 
-    Parameters
-    ----------
-    event : Event
-        Any event.
+    All are in canonical form and without parallel parts, at least one. Left out are those that cost
+    no more than another one. Raises ValueError if there are more than 64.
 
-    Returns
-    -------
-    tuple of Event
-        At least one, in canonical form and without parallel parts. Left out are those that
-        cost no more than another one in the list.
-
-    Raises
-    ------
-    ValueError
-        If there are more than 64.
-
-    Notes
-    -----
     Privacy: which part a row belongs to is fixed without looking at data, so an attacker who
     asks about a row asks about one branch, and delta of the event is the largest delta of a
     branch. The other parts' outputs depend on the row only through what is released about its
     own part: adaptive composition covers that. A branch is left out if another has the same
     events or more of each, and at least its Gaussian mu.
 
-    Examples
-    --------
     >>> from dpglm.privacy.events import Gaussian
     >>> halves = Parallel((Gaussian(2.0), Gaussian(1.0)))
     >>> branches(Composed((halves, Gaussian(3.0))))[0].terms()
