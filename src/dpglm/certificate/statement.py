@@ -115,7 +115,7 @@ def sections(certificate: Certificate) -> tuple[tuple[str, tuple[str, ...]], ...
         ("What is promised", (claim, certificate.adjacency.describe(), meaning)),
         ("What was released", cost),
         ("Who spent what", tuple(f"{sentence}." for sentence in _spending(certificate))),
-        ("What is proved of the error", _theorems(certificate)),
+        ("Which theorem the settings follow", _theorems(certificate)),
         ("What was treated as public", public or ("Nothing about the rows.",)),
         ("What is not covered", _NOT_COVERED),
     )

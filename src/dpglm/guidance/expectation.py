@@ -63,7 +63,7 @@ class Guidance:
     cautions : tuple of str
         Where the budget protects too little; of a fitted model its certificate says so.
     theorems : tuple of str, default=()
-        What is proved of the error, where settings are those of a theorem.
+        Which theorem the settings follow, where they are one's.
 
     Notes
     -----
@@ -91,7 +91,7 @@ class Guidance:
                 (self.sizes, self.verdict, self.noise),
             ),
             ("What would help", tuple(f"{cure[0].upper()}{cure[1:]}." for cure in self.cures)),
-            ("What is proved of the error", self.theorems),
+            ("Which theorem the settings follow", self.theorems),
             ("Caution", self.cautions),
         )
         return tuple((heading, sentences) for heading, sentences in parts if sentences)

@@ -330,7 +330,7 @@ class Plan:
             ],
             sections=[
                 ("What will be released", list(map(_in_words, method.releases))),
-                *([("What is proved of the error", self.theorems)] if self.theorems else []),
+                *([("Which theorem the settings follow", self.theorems)] if self.theorems else []),
             ],
         )
 

@@ -11,7 +11,8 @@ from dpglm._validation import check_integer
 __all__ = ["Theorem"]
 
 _NAME = re.compile(
-    r"[a-z]\w{1,11}, (Theorem|Corollary|Algorithm) \d{1,2}(\.\d{1,2})?( \(corrected\))?"
+    r"[a-z]\w{1,11}, (Theorem|Corollary|Algorithm) \d{1,2}(\.\d{1,2})?( \(corrected\))?",
+    re.ASCII,
 )
 
 
@@ -29,7 +30,8 @@ class Theorem:
 
     Notes
     -----
-    Privacy: nothing rests on it.
+    Privacy: nothing rests on it, and nothing checks in a certificate that settings are those of the
+    theorem.
 
     Examples
     --------
