@@ -267,7 +267,7 @@ class D2P2Method(Method["D2P2State"]):
         """Steps along noisy gradients, however they were found."""
         return Descent(self.problem, self.data, self.step_sizes, self.output)
 
-    @property
+    @functools.cached_property
     def levels(self) -> tuple[tuple[float, int], ...]:
         """Each factor on the noise and for how many steps it serves."""
         return tuple(Counter(self.noise_factors).items())
