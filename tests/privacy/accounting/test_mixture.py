@@ -84,3 +84,14 @@ def test_unreachable_delta_is_infinite(monkeypatch):
     monkeypatch.setattr(mixture, "_MOST_NODES", 16)
     assert one.delta(3.0) <= 1.0
     assert one.epsilon(1e-12) > 10.0
+
+
+@pytest.mark.parametrize(
+    ("dimension", "noise", "count"), [(2**40, 1e3, 10**6), (2**53, 1.0, 1), (2**53, 1e6, 2**40)]
+)
+@pytest.mark.parametrize("epsilon", [0.0, 1.0, 5.0])
+def test_many_degrees_of_freedom_leave_the_gaussian_mechanism(dimension, noise, count, epsilon):
+    # Each factor of the moment is closer to 1 than a float can be.
+    exact = gdp.log_delta(epsilon, math.sqrt(count) / noise)
+    found = profile(Repeated(ProjectedGaussian(noise, dimension), count))._log_delta(epsilon)
+    assert exact - 1e-12 <= found <= exact + 3e-5

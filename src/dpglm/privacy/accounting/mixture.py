@@ -9,6 +9,7 @@ from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import log1p
 
 from dpglm.privacy.accounting.accountant import Accountant, own_version
 from dpglm.privacy.accounting.reduction import (
@@ -133,22 +134,28 @@ class _MixtureProfile(Profile):
         # The first node counts once, the others for their conjugates too.
         total = 2.0 * float(terms.real.sum()) - float(terms[0].real)
         # A sum over nodes rounds by at most the logarithm of their number, times its size.
-        error = 32.0 * _UNIT_ROUNDOFF * 2.0 * float((moduli * (1.0 + roundings)).sum())
+        relative = np.expm1(np.minimum(32.0 * _UNIT_ROUNDOFF * (1.0 + roundings), 700.0))
+        error = 2.0 * float((moduli * relative).sum())
         cut = math.exp(min(self._log_cut(theta, epsilon, spacing * count) - peak, 700.0))
         return peak + math.log(spacing * (total + error) / (2.0 * math.pi) + cut)
 
     def _log_terms(self, z: _Complex, epsilon: float) -> tuple[_Complex, Array]:
         """Logarithms of the integrand, and how many units of roundoff they are off."""
-        moment = self._log_moment(z)
-        logs = moment - epsilon * z - np.log(z) - np.log1p(z)
-        degrees = sum(one.degrees for one in self._squares)
-        return logs, 24.0 + 4.0 * degrees + np.abs(epsilon * z) + np.abs(moment)
+        logs = self._log_moment(z) - epsilon * z - np.log(z) - np.log1p(z)
+        w = z + z * z
+        roundings = 24.0 + np.abs(epsilon * z) + 0.5 * self._mu_squared * np.abs(w)
+        # A logarithm of 1 - u is off as u is, which counts the more the closer u is to 1.
+        for one in self._squares:
+            u = one.scale * w
+            roundings += one.degrees * (np.abs(u) / np.abs(1.0 - u) + np.abs(log1p(-u)))
+        return logs, roundings
 
     def _log_moment(self, z: _Complex) -> _Complex:
         w = z + z * z
         total = 0.5 * self._mu_squared * w
         for one in self._squares:
-            total -= 0.5 * one.degrees * np.log1p(-one.scale * w)
+            # NumPy's own loses all digits of a small complex argument.
+            total -= 0.5 * one.degrees * log1p(-one.scale * w)
         return np.asarray(total)
 
     def _exponents(self, thetas: Array, epsilon: float) -> Array:
