@@ -64,7 +64,7 @@ class TheoremSettings(Solver):
 class TheoremDescent(TheoremSettings):
     """Full-batch noisy gradient descent with constant steps and no momentum, set by a theorem.
 
-    Row gradients are clipped where they cannot exceed.
+    Row gradients are clipped at a bound that they cannot exceed.
     """
 
     output: ClassVar[Output]

@@ -42,7 +42,7 @@ __all__ = [
 class Arora2022Smooth(TheoremDescent):
     """Projected noisy gradient descent for smooth, non-negative losses, Lipschitz or not.
 
-    Row gradients are clipped where they cannot exceed within the constraint; constant steps, no
+    Row gradients are clipped at a bound that holds within the constraint; constant steps, no
     momentum, the average of all iterates. The problem brings the constraint, ``L2Ball(B)``,
     or another bounded set.
 
@@ -65,8 +65,8 @@ class Arora2022Smooth(TheoremDescent):
     that the set allows, which is below the paper's generic ``2 Y sqrt(H) + 2 H B`` (Lemma 2). An
     L2 penalty is allowed; it enters by its prox.
 
-    Privacy: ``NoisyGD`` plans, calibrates and runs; nothing here is relied on, not the paper's
-    variance either, which is too small for epsilon above 8 or so.
+    Privacy: ``NoisyGD`` plans, calibrates and runs; nothing here is relied on, least of all the
+    paper's variance, which is too small for epsilon above 8 or so.
 
     References
     ----------
