@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import dataclasses
 import enum
 import json
 import math
@@ -194,6 +195,9 @@ def test_every_key_is_needed():
         {"dtype": "<f8,<f8", "shape": [1], "values": [1.0]},
         {"dtype": "<f8", "shape": [1], "values": ["x"]},
         {"dtype": "|i1", "shape": [1], "values": [300]},
+        {"dtype": "<b8", "shape": [1], "values": [1]},
+        {"dtype": "<i8", "shape": [1], "values": [1.5]},
+        {"dtype": "<f4", "shape": [1], "values": [1e300]},
         [1.0],
     ],
 )
@@ -281,6 +285,24 @@ def test_a_class_that_nobody_defined_is_told():
     document = {"type": "elsewhere.Shape", "side": 1.0}
     with pytest.raises(ValueError, match="import elsewhere first"):
         decode(Shape, document)
+
+
+@pytest.mark.parametrize("declared", ["Missing", "complex[3]"])
+def test_fields_without_types_are_a_value_error(declared):
+    kind = dataclasses.make_dataclass("Untyped", [("side", declared)], frozen=True)
+    with pytest.raises(ValueError, match=r"the fields of .*Untyped have no types"):
+        encode(kind(1.0))
+    with pytest.raises(ValueError, match="have no types"):
+        decode(kind, {"side": 1.0})
+
+
+def test_numbers_and_keys_that_json_has_not_are_a_value_error():
+    with pytest.raises(ValueError, match="side must be a finite number"):
+        decode(Square, {"side": 10**400})
+    with pytest.raises(ValueError, match="side must be a number that a float holds"):
+        encode(Square(10**400))
+    with pytest.raises(ValueError, match=r"unknown: \[1, 'corner'\]"):
+        decode(Square, {1: 2, "corner": 3})
 
 
 def test_constructors_that_stumble_are_a_value_error():

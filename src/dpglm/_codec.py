@@ -188,7 +188,10 @@ def _record(kind: type) -> Form:
     @functools.cache
     def fields() -> dict[str, tuple[str, Form]]:
         # When they are needed, as kinds may contain each other.
-        hints = typing.get_type_hints(kind, include_extras=True)
+        try:
+            hints = typing.get_type_hints(kind, include_extras=True)
+        except (NameError, AttributeError, TypeError) as error:
+            raise ValueError(f"the fields of {type_name(kind)} have no types: {error}") from error
         names = [one.name for one in dataclasses.fields(kind) if one.init]
         return {name.rstrip("_"): (name, _form(hints[name])) for name in names}
 
@@ -202,7 +205,8 @@ def _record(kind: type) -> Form:
     def read(document: Any) -> Any:
         found, own = mapping(document), fields()
         if found.keys() != own.keys():
-            lacking, odd = sorted(own.keys() - found.keys()), sorted(found.keys() - own.keys())
+            lacking = sorted(own.keys() - found.keys())
+            odd = sorted(found.keys() - own.keys(), key=str)
             raise ValueError(
                 f"a {type_name(kind).lstrip('_')} must have the keys {', '.join(own)}; missing: "
                 f"{shown(lacking)}, unknown: {shown(odd)}"
@@ -399,9 +403,11 @@ def integer(value: Any) -> int:
 
 def number(value: Any) -> float:
     """Read a finite number, as a float."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ValueError(f"must be a finite number, got {shown(value)}")
-    return float(value)
+    # An integer may be too large for a float.
+    with contextlib.suppress(OverflowError):
+        if not isinstance(value, bool) and isinstance(value, int | float) and math.isfinite(value):
+            return float(value)
+    raise ValueError(f"must be a finite number, got {shown(value)}")
 
 
 def _read_float(value: Any) -> float:
@@ -413,7 +419,10 @@ def _read_float(value: Any) -> float:
 def _write_float(value: Any) -> float | str:
     if isinstance(value, bool | np.bool_) or not isinstance(value, float | int | np.number):
         raise ValueError(f"must be a number, got {shown(value)}")
-    found = float(value)
+    try:
+        found = float(value)
+    except OverflowError:
+        found = math.inf
     if math.isnan(found) and _APART.get() is not None:
         return "nan"
     if found != value:
@@ -492,9 +501,13 @@ def _read_array(document: Any) -> Any:
     if min(found.shape, default=0) < 0 or math.prod(found.shape) != size:
         raise ValueError(f"must have as many values as shape {shown(found.shape)}, got {size}")
     try:
-        return np.array(found.values, dtype=found.dtype).reshape(found.shape)
-    except OverflowError as error:
+        with np.errstate(over="ignore"):
+            values = np.array(found.values, dtype=found.dtype)
+    except (OverflowError, TypeError) as error:
         raise ValueError(f"must have values of type {found.dtype}: {error}") from error
+    if values.tolist() != list(found.values):
+        raise ValueError(f"must have values that the type {found.dtype} holds exactly")
+    return values.reshape(found.shape)
 
 
 Text: TypeAlias = Annotated[str, Form(text, text)]

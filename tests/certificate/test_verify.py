@@ -335,3 +335,15 @@ def test_plans_that_nobody_would_make_are_not_made_again(binary, forge):
     assert verification.verdict == "THE CERTIFICATE IS TOO COSTLY TO CHECK."
     with pytest.raises(TooCostlyError, match="is not made again"):
         certificate.rebuild()
+
+
+def test_a_delta_that_underflows_is_no_pure_privacy(binary):
+    # Far above the epsilon of a Gaussian release its delta is 0 in floating point only.
+    def forge(document):
+        document["plan"]["budget"]["epsilon"] = 5000.0
+        document["epsilon"], document["delta"] = 4000.0, 0.0
+
+    verification = verify(forged(binary.privacy_, forge))
+    assert verification.findings == (
+        "claim without delta: epsilon without a delta is inf, claimed 4000",
+    )

@@ -21,6 +21,7 @@ from dpglm.certificate.certificate import (
 from dpglm.certificate.checker.cost import check_cost
 from dpglm.certificate.checker.recompute import Recomputation, gaussian_mu, recompute
 from dpglm.exceptions import TooCostlyError
+from dpglm.privacy.accounting.accountants import accountant_for
 from dpglm.privacy.events import (
     Composed,
     Event,
@@ -165,6 +166,7 @@ def verify(certificate: Certificate) -> Verification:
         checks.append(Check("claim, recomputed", False, trouble))
     if too_costly is None:
         # No sooner: making a plan asks for what it costs.
+        checks.append(_guarded("claim without delta", functools.partial(_check_pure, certificate)))
         checks += _checks_of_plan(certificate)
     checks += [
         _guarded(name, functools.partial(check, certificate)) for name, check in _CHECKS.items()
@@ -218,6 +220,17 @@ def _guarded(name: str, check: Callable[[], str | None]) -> Check:
     except _UNREADABLE as error:
         finding = f"cannot be checked from what is recorded ({type(error).__name__}: {error})"
     return Check(name, finding is None, finding or _FINE)
+
+
+def _check_pure(certificate: Certificate) -> str | None:
+    # A delta that is computed may be 0 because it is too small for a float.
+    if certificate.delta > 0.0:
+        return None
+    event, adjacency = certificate.event, certificate.adjacency
+    least = accountant_for(event, adjacency).epsilon(event, adjacency, 0.0)
+    if not least <= certificate.epsilon * (1.0 + _LAST_DIGITS):
+        return f"epsilon without a delta is {least:.6g}, claimed {certificate.epsilon:.6g}"
+    return None
 
 
 def _check_budget(certificate: Certificate) -> str | None:
