@@ -79,7 +79,7 @@ class LedgerContents:
         return charges
 
     def spent(self) -> dict[str, float]:
-        """Return what was spent, in the budget's currency, if the end was fixed in advance.
+        """Return what was spent, in the budget's currency, by a stopping time fixed in advance.
 
         Privacy: no odometer. At a time that results have chosen, the true loss may be larger:
         ``spent_at_any_time`` bounds it.
@@ -106,8 +106,8 @@ class LedgerContents:
             f"Privacy ledger for {terms.data}",
             [
                 ("budget", terms.filter.budget),
-                ("spent, the end fixed in advance", named_numbers(self.spent())),
-                ("spent, whenever one looks", named_numbers(self.spent_at_any_time())),
+                ("spent, stopping time fixed in advance", named_numbers(self.spent())),
+                ("spent, at any stopping time", named_numbers(self.spent_at_any_time())),
                 ("left", named_numbers(self.left())),
                 ("relation", terms.adjacency.value),
                 ("entries", len(self.entries)),

@@ -65,8 +65,8 @@ class Arora2022Smooth(TheoremDescent):
     that the set allows, which is below the paper's generic ``2 Y sqrt(H) + 2 H B`` (Lemma 2). An
     L2 penalty is allowed; it enters by its prox.
 
-    Privacy: ``NoisyGD`` plans, calibrates and runs; nothing here is relied on, least of all the
-    paper's variance, which is too small for epsilon above 8 or so.
+    Privacy: ``NoisyGD`` plans, calibrates and runs; no theorem is relied on, least of all its
+    variance, which is too small for epsilon above 8 or so.
 
     References
     ----------
@@ -136,7 +136,7 @@ class Arora2022Lipschitz(TheoremDescent):
     counts and not the rank: a projection mixes noise from every direction into those of the
     rows. An L2 penalty enters by its prox.
 
-    Privacy: ``NoisyGD`` plans, calibrates and runs; nothing here is relied on.
+    Privacy: ``NoisyGD`` plans, calibrates and runs; no theorem is relied on.
 
     References
     ----------
@@ -198,7 +198,7 @@ class Arora2022OutputPerturbation(TheoremSettings):
     5 covers it: ``SmoothedHinge(w)`` is nowhere more than ``w / 2`` below it, so with
     ``w = B R / sqrt(n)`` the theorem's rate is that of the hinge.
 
-    Privacy: that of ``OutputPerturbation``; nothing here is relied on.
+    Privacy: that of ``OutputPerturbation``; no theorem is relied on.
 
     References
     ----------

@@ -86,7 +86,7 @@ class Song2021(TheoremDescent):
     bounds how much one row changes the loss of what descent returns (Bassily, Feldman, Guzmán and
     Talwar 2020); so T must be n^2.
 
-    Privacy: ``NoisyGD`` plans, calibrates and runs; nothing here is relied on.
+    Privacy: ``NoisyGD`` plans, calibrates and runs; no theorem is relied on.
 
     References
     ----------
@@ -177,7 +177,7 @@ class Song2021NonConvex(TheoremSettings):
     and T makes the terms equal. The paper asks for ``T >= H Y^2 / s^2``, at which the second term
     no longer falls with the number of rows (docs/errata.md); ``n_steps`` runs that, too.
 
-    Privacy: that of ``BestIterate``; nothing here is relied on.
+    Privacy: that of ``BestIterate``; no theorem is relied on.
 
     References
     ----------

@@ -70,8 +70,8 @@ class Wang2017PolyakLojasiewicz(TheoremDescent):
     ``(w - eta g) / (1 + eta lambda)`` with ``eta = 1/H`` is exactly a gradient step of size
     ``1 / (H + lambda)`` on the loss and the penalty together.
 
-    Privacy: ``NoisyGD`` plans, calibrates and runs; nothing here is relied on, the condition
-    neither. Where it can show more (a convex loss, a ridge on all coefficients), the noise is
+    Privacy: ``NoisyGD`` plans, calibrates and runs; neither theorem nor condition is relied
+    on. Where it can show more (a convex loss, a ridge on all coefficients), the noise is
     that of releasing the last iterate alone, which does not grow with T.
 
     References

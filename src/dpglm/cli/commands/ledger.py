@@ -112,8 +112,8 @@ def show(file: Path) -> None:
         f"Ledger for {terms.data}",
         {
             "budget": named_numbers(budget),
-            "spent": f"{named_numbers(contents.spent())} (the end fixed in advance)",
-            "at any time": f"{named_numbers(always)} (results may choose when)",
+            "spent": f"{named_numbers(contents.spent())} (stopping time fixed in advance)",
+            "at any time": f"{named_numbers(always)} (stopping time may depend on results)",
             "left": named_numbers(contents.left()),
             "relation": terms.adjacency.value,
             "filter": f"{rule['type']}, order {rule['order']}" if "order" in rule else rule["type"],

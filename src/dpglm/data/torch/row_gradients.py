@@ -213,7 +213,7 @@ def _device(tensors: list[Any]) -> Any:
         and os.environ.get("CUBLAS_WORKSPACE_CONFIG") in _DETERMINISTIC
     ):
         raise ValueError(
-            "gradients on a GPU must not depend on chance: set CUBLAS_WORKSPACE_CONFIG=:4096:8 in "
+            "gradients on a GPU must be deterministic: set CUBLAS_WORKSPACE_CONFIG=:4096:8 in "
             "the environment before Python starts, call torch.use_deterministic_algorithms(True), "
             "and leave torch.backends.cudnn.benchmark False"
         )
