@@ -23,7 +23,7 @@ from dpglm.privacy import ApproximateDP
 from dpglm.privacy.noise import SeededNoise
 from dpglm.problem import Logistic, Problem
 from dpglm.report.pictures.drawing import BLUE, GREEN, INK, ORANGE, new_figure
-from dpglm.solvers import Constant, NoisyGD, run
+from dpglm.solvers import LinearDecay, NoisyGD, run
 from experiments.curves import Curve, draw_curve, log_axes, write_csv
 from experiments.measured import DOCS
 
@@ -31,8 +31,8 @@ __all__ = ["draw", "main", "measure"]
 
 EPSILON, DELTA = 5.0, 1e-5
 DIMENSIONS = (8, 32, 128, 512, 2048, 4096)
-RATE, STEPS, SEEDS = 0.02, 250, 5
-STEP_SIZES = (0.25, 1.0, 4.0, 16.0)
+RATE, STEPS, SEEDS = 0.02, 500, 5
+STEP_SIZES = (1.0, 4.0, 16.0, 64.0)
 GAUSSIAN, L2, PURE = "Gaussian noise", "L2 noise, same delta", "L2 noise, delta 0"
 KINDS = {GAUSSIAN: ("gaussian", DELTA), L2: ("l2", DELTA), PURE: ("l2", 0.0)}
 
@@ -69,7 +69,7 @@ def accuracy(
     solver = NoisyGD(
         n_steps=STEPS,
         step_size=step_size,
-        schedule=Constant(),
+        schedule=LinearDecay(),
         clip=1.0,
         momentum=0.0,
         sampling_rate=RATE,
@@ -91,7 +91,10 @@ def measure(file: Path | None, quick: bool) -> list[Curve]:
         for dimension in dimensions:
             step = max(
                 STEP_SIZES,
-                key=lambda size: accuracy(kind, size, dimension, train, development, 99),
+                key=lambda size: sum(
+                    accuracy(kind, size, dimension, train, development, 1000 + seed)
+                    for seed in range(2 if quick else 3)
+                ),
             )
             values.append(
                 [accuracy(kind, step, dimension, train, test, seed) for seed in range(seeds)]
