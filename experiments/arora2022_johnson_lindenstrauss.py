@@ -22,11 +22,10 @@ from dpglm.privacy import ApproximateDP
 from dpglm.privacy.noise import SeededNoise
 from dpglm.problem import L2, Logistic, NoPenalty, Problem, Regularizer
 from dpglm.solvers import JohnsonLindenstrauss, NoisyGD, Solver, run
+from experiments.measured import DOCS, put
 
 __all__ = ["main", "measure"]
 
-DOCS = Path(__file__).parent.parent / "docs" / "solvers"
-BEGIN, END = "<!-- measured -->", "<!-- end of measured -->"
 PENALTIES: tuple[Regularizer, ...] = (L2(3e-4), L2(1e-3), L2(3e-3), L2(1e-2))
 EPSILONS = (1.0, 4.0)
 
@@ -96,14 +95,12 @@ def measure(quick: bool) -> str:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print, and write into the docs."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--docs", type=Path, default=DOCS, help="where the page is")
+    parser.add_argument("--docs", type=Path, default=DOCS, help="where the pages are")
     parser.add_argument("--quick", action="store_true", help="tiny sizes, to try the code")
     options = parser.parse_args(arguments)
     start = time.perf_counter()
     table = measure(options.quick)
-    page = options.docs / "johnson_lindenstrauss.md"
-    head, rest = page.read_text().split(BEGIN)
-    page.write_text(f"{head}{BEGIN}\n\n{table}\n\n{END}{rest.split(END)[1]}")
+    put(options.docs / "solvers" / "johnson_lindenstrauss.md", "table", table)
     print(f"{time.perf_counter() - start:.0f} s")
 
 

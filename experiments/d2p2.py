@@ -30,12 +30,11 @@ from dpglm.problem import Logistic, Problem, Softmax
 from dpglm.solvers import D2P2, Exponential, NoisyGD, Solver, run
 from dpglm.solvers.parts.schedules import in_levels
 from dpglm.tables.schema import Schema
+from experiments.measured import DOCS, put
 
 __all__ = ["compare", "main", "printed_settings"]
 
 DELTA = 1e-5
-DOCS = Path(__file__).parent.parent / "docs" / "solvers"
-BEGIN, END = "<!-- measured: {} -->", "<!-- end of measured: {} -->"
 STEP_FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
 
 
@@ -184,28 +183,21 @@ def _epsilon(rate: float, multipliers: NDArray[np.float64]) -> float:
     return accountant_for(event, Adjacency.ZERO_OUT).epsilon(event, Adjacency.ZERO_OUT, DELTA)
 
 
-def with_table(page: str, name: str, table: str) -> str:
-    """Put a table between its marks on a page."""
-    begin, end = BEGIN.format(name), END.format(name)
-    head, rest = page.split(begin)
-    return f"{head}{begin}\n\n{table}\n\n{end}{rest.split(end)[1]}"
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print, and write into the docs."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--mnist", type=Path, help="folder of MNIST's files; without it, no MNIST")
-    parser.add_argument("--docs", type=Path, default=DOCS, help="where d2p2.md is")
+    parser.add_argument("--docs", type=Path, default=DOCS, help="where the pages are")
     parser.add_argument("--quick", action="store_true", help="tiny sizes, to try the code")
     options = parser.parse_args(arguments)
-    page = options.docs / "d2p2.md"
+    page = options.docs / "solvers" / "d2p2.md"
     start = time.perf_counter()
     tables = {"printed": printed_settings(options.quick)}
     tables["adult"] = compare(adult(options.quick), 2 if options.quick else 5)
     if options.mnist is not None:
         tables["mnist"] = compare(mnist(options.mnist, options.quick), 2 if options.quick else 3)
     for name, table in tables.items():
-        page.write_text(with_table(page.read_text(), name, table))
+        put(page, name, table)
     print(f"{time.perf_counter() - start:.0f} s")
 
 

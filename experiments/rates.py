@@ -16,11 +16,9 @@ from typing import Any
 
 from experiments import arora2022_rates, hard_instances, song2021_rates
 from experiments.curves import Curve, write_csv
+from experiments.measured import DOCS, put
 
-__all__ = ["FIGURES", "main", "slope_table", "with_table"]
-
-DOCS = Path(__file__).parent.parent / "docs"
-BEGIN, END = "<!-- begin: written by experiments/rates.py -->", "<!-- end -->"
+__all__ = ["FIGURES", "main", "slope_table"]
 
 
 @dataclass(frozen=True)
@@ -100,12 +98,6 @@ def slope_table(measured: dict[str, list[tuple[str, list[Curve]]]]) -> str:
     return "\n".join(lines)
 
 
-def with_table(page: str, table: str) -> str:
-    """Put a table between the marks of a page."""
-    head, rest = page.split(BEGIN)
-    return f"{head}{BEGIN}\n\n{table}\n\n{END}{rest.split(END)[1]}"
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, draw, and write into the docs."""
     import matplotlib
@@ -129,8 +121,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     table = slope_table(measured)
     print(table)
     if options.only is None:
-        page = options.docs / "rates.md"
-        page.write_text(with_table(page.read_text(), table))
+        put(options.docs / "rates.md", "slopes", table)
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ __all__ = ["draw", "main", "measure"]
 EPSILON, DELTA = 5.0, 1e-5
 DIMENSIONS = (8, 32, 128, 512, 2048, 4096)
 RATE, STEPS, SEEDS = 0.02, 500, 5
-STEP_SIZES = (1.0, 4.0, 16.0, 64.0)
+STEP_SIZES = (4.0, 16.0, 64.0, 256.0)
 GAUSSIAN, L2, PURE = "Gaussian noise", "L2 noise, same delta", "L2 noise, delta 0"
 KINDS = {GAUSSIAN: ("gaussian", DELTA), L2: ("l2", DELTA), PURE: ("l2", 0.0)}
 

@@ -23,6 +23,7 @@ from dpglm.privacy.noise import SeededNoise
 from dpglm.problem import Logistic, Problem
 from dpglm.solvers import NoisyGD, Solver, dpsgd_f, run
 from experiments.curves import Curve, draw_curve, write_csv
+from experiments.measured import DOCS
 
 __all__ = ["DISTANCE", "LEAST_WITH", "MOST_WITHOUT", "SOLVERS", "accuracies", "draw", "measure"]
 
@@ -31,7 +32,6 @@ DISTANCE = 4.0
 """Of the clusters from zero, over n epsilon, where the bars must be met."""
 LEAST_WITH, MOST_WITHOUT = 0.95, 0.6
 DISTANCES = (2.0**-8, 2.0**-6, 2.0**-4, 0.25, 1.0, DISTANCE, 16.0)
-FIGURES = Path(__file__).parent.parent / "docs" / "figures"
 THEORETICAL, PRACTICAL, WITHOUT = "DPSGD-F, theoretical", "DPSGD-F, practical", "without"
 SOLVERS: dict[str, Solver] = {
     THEORETICAL: dpsgd_f_theoretical(),
@@ -94,24 +94,26 @@ def draw(curves: Sequence[Curve]) -> Any:
     return figure
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print, draw, and fail if the bars are missed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=10, help="fits for each point")
-    seeds = parser.parse_args().seeds
-    curves = measure(DISTANCES, seeds)
+    parser.add_argument("--docs", type=Path, default=DOCS, help="where the pages are")
+    parser.add_argument("--quick", action="store_true", help="two seeds")
+    options = parser.parse_args(arguments)
+    curves = measure(DISTANCES, 2 if options.quick else options.seeds)
     for curve in curves:
         values = "  ".join(
             f"{x:g}: {mean:.3f}" for x, mean in zip(curve.x, curve.mean, strict=True)
         )
         print(f"{curve.label:22s} {values}")
-    FIGURES.mkdir(exist_ok=True)
-    write_csv(FIGURES / "sun2023_counter_example.csv", [("accuracy", curves)])
+    figures = options.docs / "figures"
+    write_csv(figures / "sun2023_counter_example.csv", [("accuracy", curves)])
     import matplotlib
 
     with matplotlib.rc_context({"svg.hashsalt": "dpglm", "svg.fonttype": "path"}):
         figure = draw(curves)
-        figure.savefig(FIGURES / "sun2023_counter_example.svg", metadata={"Date": None})
+        figure.savefig(figures / "sun2023_counter_example.svg", metadata={"Date": None})
     place = DISTANCES.index(DISTANCE)
     with_it, without = (curves[i].mean[place] for i in (0, 2))
     if not (with_it >= LEAST_WITH and without <= MOST_WITHOUT):

@@ -17,7 +17,7 @@ import argparse
 import dataclasses
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -48,16 +48,12 @@ from dpglm.solvers import (
     SVRGPlusPlus,
     run,
 )
+from experiments.measured import DOCS, put
 
 N_ROWS, N_FEATURES, CLIP = 50_000, 10, 0.75
 BUDGET = ApproximateDP(1.0, 1e-6)
 TUNING, FRESH = range(2), range(100, 120)
-DOCS = Path(__file__).parent.parent / "docs"
-FIGURE = DOCS / "figures" / "wang2017_gradient_complexity.svg"
-BEGIN, END = (
-    "<!-- begin: written by experiments/wang2017_gradient_complexity.py -->",
-    "<!-- end -->",
-)
+FIGURE = Path("figures", "wang2017_gradient_complexity.svg")
 FAMILIES = {"noisy GD": BLUE, "noisy SGD": GREEN, "SVRG": ORANGE, "SVRG++": PURPLE}
 DEFAULTS: dict[str, Solver] = {
     "noisy GD": NoisyGD(),
@@ -198,9 +194,12 @@ def measure(task: Task, plan: Plan, seeds: range) -> Point:
     return Point(passes, float(np.mean(risks)), min(risks), max(risks))
 
 
-def frontier(task: Task, family: str, jobs: int) -> list[Point]:
-    """Find the settings that no cheaper one beats on tuning seeds; measure them on fresh ones."""
-    tried = list(plans(task, family))
+def frontier(task: Task, family: str, jobs: int, stride: int) -> list[Point]:
+    """Find the settings that no cheaper one beats on tuning seeds; measure them on fresh ones.
+
+    Of all settings one in ``stride`` is tried.
+    """
+    tried = list(itertools.islice(plans(task, family), 0, None, stride))
     points = Parallel(n_jobs=jobs)(delayed(measure)(task, plan, TUNING) for plan in tried)
     best, kept = np.inf, []
     for plan, point in sorted(
@@ -266,20 +265,18 @@ def draw(results: list[Result]) -> Any:
     return figure
 
 
-def write(results: list[Result]) -> None:
+def write(docs: Path, results: list[Result]) -> None:
     """Put tables, figure and numbers into the docs."""
-    page = DOCS / "solvers" / "svrg.md"
-    head, rest = page.read_text().split(BEGIN)
     found = "\n\n".join(table(result) for result in results)
-    page.write_text(f"{head}{BEGIN}\n\n{found}\n\n{END}{rest.split(END)[1]}")
-    FIGURE.parent.mkdir(exist_ok=True)
+    put(docs / "solvers" / "svrg.md", "tables", found)
+    figure = docs / FIGURE
     with matplotlib.rc_context({"svg.hashsalt": "dpglm"}):
-        draw(results).savefig(FIGURE, metadata={"Date": None})
+        draw(results).savefig(figure, metadata={"Date": None})
     numbers = [asdict(result) for result in results]
-    FIGURE.with_suffix(".json").write_text(json.dumps(numbers) + "\n")
+    figure.with_suffix(".json").write_text(json.dumps(numbers) + "\n")
 
 
-def read() -> list[Result]:
+def read(docs: Path) -> list[Result]:
     """Read the numbers that ``write`` wrote."""
     return [
         Result(
@@ -288,14 +285,14 @@ def read() -> list[Result]:
             {name: [Point(**point) for point in points] for name, points in one["fronts"].items()},
             {name: Point(**point) for name, point in one["defaults"].items()},
         )
-        for one in json.loads(FIGURE.with_suffix(".json").read_text())
+        for one in json.loads((docs / FIGURE).with_suffix(".json").read_text())
     ]
 
 
-def compare(spread: float, strength: float, jobs: int) -> Result:
+def compare(spread: float, strength: float, jobs: int, stride: int = 1) -> Result:
     """Measure every method on one problem."""
     task = make_task(spread, strength)
-    fronts = {family: frontier(task, family, jobs) for family in FAMILIES}
+    fronts = {family: frontier(task, family, jobs, stride) for family in FAMILIES}
     defaults = {
         name: measure(task, solver.plan(task.problem, BUDGET, task.rows.spec), FRESH)
         for name, solver in DEFAULTS.items()
@@ -306,16 +303,20 @@ def compare(spread: float, strength: float, jobs: int) -> Result:
     return result
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print the tables, and write them and the figure into the docs."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--docs", type=Path, default=DOCS, help="where the pages are")
+    parser.add_argument("--quick", action="store_true", help="few of the settings")
     parser.add_argument("--draw", action="store_true", help="only draw what was measured before")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     if options.draw:
-        write(read())
+        results = read(options.docs)
     else:
-        write([compare(spread, strength, options.jobs) for spread, strength in PROBLEMS])
+        stride = 40 if options.quick else 1
+        results = [compare(*problem, options.jobs, stride) for problem in PROBLEMS]
+    write(options.docs, results)
 
 
 if __name__ == "__main__":

@@ -44,13 +44,6 @@ def test_a_table_has_a_line_for_each_method(task, monkeypatch):
     assert len(lines) == 4
 
 
-def test_tables_replace_what_is_between_their_marks():
-    page = "a\n<!-- measured: x -->\nold\n<!-- end of measured: x -->\nb"
-    got = d2p2.with_table(page, "x", "new")
-    assert got == "a\n<!-- measured: x -->\n\nnew\n\n<!-- end of measured: x -->\nb"
-    assert d2p2.with_table(got, "x", "new") == got
-
-
 def test_embeddings_are_measured(monkeypatch):
     monkeypatch.setattr(embeddings, "PENALTIES", embeddings.PENALTIES[:1])
     monkeypatch.setattr(embeddings, "EPSILONS", (1.0,))

@@ -91,13 +91,6 @@ def test_measured_risk_is_between_the_floor_and_the_ceiling():
         assert (by_label[hard_instances.FLOOR] <= by_label[hard_instances.ZERO]).all()
 
 
-def test_a_page_keeps_its_text_around_the_table():
-    page = f"before\n\n{rates.BEGIN}\n\nold\n\n{rates.END}\n\nafter\n"
-    written = rates.with_table(page, "new")
-    assert written == page.replace("old", "new")
-    assert rates.with_table(written, "new") == written
-
-
 def means(name):
     """What a figure's file of numbers says: for each panel and curve, sizes and mean risks."""
     found = {}
