@@ -108,13 +108,12 @@ def measure(file: Path | None, quick: bool) -> list[Curve]:
 def draw(curves: Sequence[Curve], real: bool) -> Any:
     """Accuracy against the number of columns."""
     figure = new_figure(
-        7.0,
-        4.4,
-        "Gaussian noise does not mind columns of zeros; L2 noise does",
-        f"Test accuracy of logistic regression by DP-SGD on "
-        f"{'Cod-RNA' if real else 'generated rows'}, padded with zeros; epsilon 5, delta 1e-5,\n"
-        "or 0 where said. Lines: mean of seeds; bands: their middle half. Steps chosen on "
-        "development rows.",
+        8.5,
+        4.6,
+        "Empty columns cost nothing under Gaussian noise, much under L2 noise",
+        f"Test accuracy of DP-SGD on {'Cod-RNA' if real else 'generated rows'} padded with zeros; "
+        "epsilon 5, delta 1e-5 or, where said, 0.\n"
+        "Lines: mean of seeds; bands: their middle half. Steps chosen on development rows.",
     )
     axes = figure.subplots()
     for curve, color, marker in zip(curves, (BLUE, ORANGE, GREEN), "os^", strict=True):

@@ -98,8 +98,8 @@ def test_pitfall_09_sensitivity_is_not_divided_by_the_batch_size():
     def declared(*args, bound, **options):
         return honest(*args, bound=bound / 6.0, **options)
 
-    def asked(value, bound):
-        return Bounded(value, bound / 6.0)
+    def asked(value, bound, rate):
+        return Bounded(value, bound / 6.0, rate)
 
     # In both places, as the curator compares them.
     bug = mock.patch.multiple(gradients, sum_release=declared, Bounded=asked)

@@ -190,7 +190,20 @@ def test_a_value_that_was_not_declared_is_refused(case):
         with pytest.raises(PlanMismatchError, match=f"'zero_out', but asked under '{adjacency}"):
             other.release(declared, Bounded(case.value, 1.5))
         assert other.event == Composed(())
+    with pytest.raises(PlanMismatchError, match=r"rate 1\.0, but asked with one of rate 0\.5"):
+        asked.release(declared, Bounded(case.value, 1.5, sampling_rate=0.5))
     assert asked.event == Composed(())
+
+
+def test_amplification_is_for_values_of_samples_only():
+    # The planted bug: a solver declares a sample, but asks about all rows.
+    for mechanism in (GaussianNoise(1.0), L2Noise(0.5)):
+        declared, asked = declare(mechanism, sampling_rate=0.1), curator()
+        with pytest.raises(PlanMismatchError, match=r"rate 0\.1, but asked with one of rate 1\.0"):
+            asked.release(declared, Bounded(np.zeros(3), 1.5))
+        assert asked.event == Composed(())
+        asked.release(declared, Bounded(np.zeros(3), 1.5, sampling_rate=0.1))
+        assert asked.event == declared.event
 
 
 def test_a_smaller_bound_is_what_was_declared_too():

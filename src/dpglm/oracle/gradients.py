@@ -92,7 +92,8 @@ class Oracle:
 
         Privacy: ``declared.event``.
         """
-        return self.curator.release(declared, Bounded(kernel(self.entered(declared)), bound))
+        total = kernel(self.entered(declared))
+        return self.curator.release(declared, Bounded(total, bound, declared.sampling_rate))
 
     def noisy_mean(
         self,

@@ -99,8 +99,8 @@ class Curator:
     def release(self, declared: Release[V, R], value: Bounded[V]) -> R:
         """Release a value by the mechanism that was declared for it.
 
-        Privacy: ``declared.event``. Where the release was declared for a smaller bound or another
-        relation, nothing is released (PlanMismatchError).
+        Privacy: ``declared.event``. Where the release was declared for a smaller bound, another
+        relation or another sample, nothing is released (PlanMismatchError).
         """
         declared.check(value, self._adjacency)
         self._records.append(declared.event)

@@ -39,13 +39,15 @@ class Bounded(Generic[V]):
     """A value computed from private rows, with a bound on what one row can change in it.
 
     The bound is on the L2 norm of any one row's exact contribution to a sum; for other values, on
-    the distance by which erasing one row moves them (of scores: of any one score).
+    the distance by which erasing one row moves them (of scores: of any one score). The rate is
+    that of the fresh Poisson sample of rows that the value was computed on.
 
     Privacy: the value is private until a ``Curator`` releases it; ``repr`` shows the bound only.
     """
 
     value: V
     contribution_bound: float
+    sampling_rate: float = 1.0
 
     def __repr__(self) -> str:
         return f"Bounded(<private>, contribution_bound={self.contribution_bound!r})"
@@ -190,6 +192,11 @@ class Release(Generic[V, R]):
             raise PlanMismatchError(
                 f"the release {self.quantity!r} was declared for contributions up to "
                 f"{self.contribution_bound!r}, but asked with {value.contribution_bound!r}"
+            )
+        if value.sampling_rate != self.sampling_rate:
+            raise PlanMismatchError(
+                f"the release {self.quantity!r} was declared for a Poisson sample of rate "
+                f"{self.sampling_rate!r}, but asked with one of rate {value.sampling_rate!r}"
             )
 
 
