@@ -19,10 +19,16 @@ from numpy.typing import NDArray
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
 from dpglm.papers import (
+    Arora2022GridSearch,
+    Arora2022OutputPerturbation,
+    Arora2022Smooth,
     Song2021,
     Song2021NonConvex,
+    Wang2017MirrorDescent,
     Wang2017NonConvex,
     Wang2017PolyakLojasiewicz,
+    Wang2017SVRG,
+    Wang2017SVRGPlusPlus,
     dpsgd_f_theoretical,
 )
 from dpglm.privacy import ApproximateDP
@@ -31,17 +37,14 @@ from dpglm.problem import (
     L2,
     ClippedLoss,
     L1Ball,
+    L2Ball,
     Logistic,
     Problem,
     Savage,
     SmoothedHinge,
 )
 from dpglm.solvers import (
-    SVRG,
-    AcceleratedMirrorDescent,
-    OutputPerturbation,
     Solver,
-    SVRGPlusPlus,
     run,
 )
 from experiments import song2021_rates
@@ -149,8 +152,9 @@ def shifted_excess(distance: int, seed: int) -> float:
 
 
 def hinge_excess(n: int, seed: int) -> float:
-    """Excess risk of output perturbation on a smoothed hinge, 200 columns on a ball."""
-    return excess(OutputPerturbation(), Problem(SmoothedHinge()), n, 200, seed)
+    """Excess risk of output perturbation on a smoothed hinge, 200 columns, on a ball."""
+    problem = Problem(SmoothedHinge(4.0 / n**0.5), constraint=L2Ball(4.0))
+    return excess(Arora2022OutputPerturbation(lipschitz=True), problem, n, 200, seed)
 
 
 PL = Problem(Logistic(), L2(0.01))
@@ -183,12 +187,30 @@ RATES = (
     ),
     Rate("arora2022, Theorem 5", "risk of output perturbation", "n", SIZES, -0.5, hinge_excess),
     Rate(
+        "arora2022, Theorem 7",
+        "risk of the grid over noisy GD on balls",
+        "n",
+        SIZES[:4],
+        -0.5,
+        lambda n, seed: excess(
+            Arora2022GridSearch(Arora2022Smooth()), Problem(Logistic()), n, 10, seed
+        ),
+    ),
+    Rate(
+        "arora2022, Theorem 8",
+        "risk of the grid over boosted output perturbation",
+        "n",
+        SIZES,
+        -0.5,
+        lambda n, seed: excess(Arora2022GridSearch(), Problem(Logistic()), n, 10, seed),
+    ),
+    Rate(
         "wang2017, Theorem 4.2",
         "risk of SVRG, ridge 0.01",
         "n",
         SIZES,
         -2.0,
-        lambda n, seed: excess(SVRG(), PL, n, 10, seed),
+        lambda n, seed: excess(Wang2017SVRG(), PL, n, 10, seed),
     ),
     Rate(
         "wang2017, Theorem 4.4",
@@ -196,7 +218,7 @@ RATES = (
         "n",
         SIZES,
         -1.0,
-        lambda n, seed: excess(SVRGPlusPlus(), Problem(Logistic()), n, 10, seed),
+        lambda n, seed: excess(Wang2017SVRGPlusPlus(), Problem(Logistic()), n, 10, seed),
     ),
     Rate(
         "wang2017, Theorem 5.4",
@@ -204,7 +226,7 @@ RATES = (
         "n",
         SIZES,
         -1.0,
-        lambda n, seed: excess(AcceleratedMirrorDescent(), BALL, n, 64, seed),
+        lambda n, seed: excess(Wang2017MirrorDescent(), BALL, n, 64, seed),
     ),
     Rate(
         "wang2017, Theorem 5.4",
@@ -212,7 +234,7 @@ RATES = (
         "columns",
         (16, 64, 256),
         0.5,
-        lambda d, seed: excess(AcceleratedMirrorDescent(), BALL, 8000, d, seed),
+        lambda d, seed: excess(Wang2017MirrorDescent(), BALL, 8000, d, seed),
     ),
     Rate(
         "wang2017, Theorem 6.2",

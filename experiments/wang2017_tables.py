@@ -20,7 +20,7 @@ from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
 from dpglm.privacy import ApproximateDP
 from dpglm.privacy.noise import SeededNoise
-from dpglm.problem import L2, L1Ball, Logistic, Problem, Simplex, Unconstrained
+from dpglm.problem import L2, L1Ball, L2Ball, Logistic, Problem, Simplex, Unconstrained
 from dpglm.solvers import (
     SVRG,
     AcceleratedMirrorDescent,
@@ -109,7 +109,8 @@ def least_risk(case: Case) -> float:
         options = {"maxiter": 20_000, "maxfun": 40_000, "ftol": 1e-15, "gtol": 1e-9}
         found = minimize(case.risk, start, jac=case.gradient, method="L-BFGS-B", options=options)
         return float(found.fun)
-    smoothness = 0.25 * float(np.linalg.eigvalsh(case.X.T @ case.X / len(case.y))[-1])
+    curvature = case.problem.loss.smoothness_on(np.inf, -1.0, 1.0)
+    smoothness = curvature * float(np.linalg.eigvalsh(case.X.T @ case.X / len(case.y))[-1])
     w = y = start
     t = 1.0
     for _ in range(50_000):
@@ -131,6 +132,8 @@ def _gap(case: Case, w: NDArray[np.float64]) -> float:
     g, constraint = case.gradient(w), case.problem.constraint
     if isinstance(constraint, L1Ball):
         return float(g @ w + constraint.radius * np.abs(g).max())
+    if isinstance(constraint, L2Ball):
+        return float(g @ w + constraint.radius * np.linalg.norm(g))
     assert isinstance(constraint, Simplex)
     return float(g @ w - constraint.radius * g.min())
 
