@@ -120,7 +120,7 @@ def population_excess(n: int, seed: int) -> float:
     bound = song2021_rates.NORM * 8**0.5
     spec = DataSpec(n, 64, sparse=True, target_low=-bound, target_high=bound)
     problem = Problem(song2021_rates.LOSS)
-    plan = Song2021(rank=8, norm=song2021_rates.NORM).plan(problem, BUDGET, spec)
+    plan = Song2021(rank=8, norm=song2021_rates.NORM, population=True).plan(problem, BUDGET, spec)
     w = run(plan, prepare_rows(X, y, spec), SeededNoise(seed)).w
     fresh, targets = song2021_rates.sample(20_000, 8, 64, 10_000 + seed)
     return float(song2021_rates.LOSS.value(fresh @ w, targets).mean())
