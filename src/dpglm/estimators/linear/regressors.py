@@ -94,8 +94,7 @@ class GeneralizedLinearRegressor(PrivateRegressor):
     --------
     >>> import numpy as np
     >>> from dpglm import GeneralizedLinearRegressor
-    >>> from dpglm.estimators.linear._targets import stated_loss
-    from dpglm.problem import Huber
+    >>> from dpglm.problem import Huber
     >>> rng = np.random.default_rng(0)
     >>> X = rng.uniform(-1, 1, size=(20000, 2))
     >>> y = X @ [2.0, -1.0] + 0.5
