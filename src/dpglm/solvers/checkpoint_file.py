@@ -67,10 +67,13 @@ def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
 
 
 _KINDS: ContextVar[tuple[type, ...]] = ContextVar("dpglm_states", default=())
-AnyState: TypeAlias = Annotated[
-    Any, named("state of this plan", _KINDS.get, lambda value: type(value) in _KINDS.get())
-]
-"""A state of one of the methods of the plan that is run."""
+AnyState: TypeAlias = (
+    NDArray[np.float64]
+    | Annotated[
+        Any, named("state of this plan", _KINDS.get, lambda value: type(value) in _KINDS.get())
+    ]
+)
+"""A state of one of the methods of the plan that is run: an array or a dataclass."""
 
 
 @contextlib.contextmanager
