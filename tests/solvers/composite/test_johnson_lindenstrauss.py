@@ -44,7 +44,9 @@ from dpglm.problem import (
     Squared,
     Unconstrained,
 )
-from dpglm.solvers import Constant, JohnsonLindenstrauss, NoisyGD, run
+from dpglm.selection.search import HeldOutSearch
+from dpglm.selection.shares import Candidate
+from dpglm.solvers import Constant, FrankWolfe, JohnsonLindenstrauss, NoisyGD, run
 from dpglm.solvers.composite import johnson_lindenstrauss as module
 from dpglm.solvers.composite.johnson_lindenstrauss import balanced_dimension
 from tests.audit.attack import released_sums
@@ -410,6 +412,22 @@ def test_the_event_is_what_the_inner_run_costs():
     assert plan.event == Repeated(Gaussian(release.noise_multiplier), 4)
     assert release.coordinates == 10
     assert release.quantity == "clipped gradient sum of embedded rows"
+
+
+def test_an_inner_solver_gets_the_rows_that_it_prepares():
+    # Its bound is on entries of rows that it scales: here the constant is far larger.
+    data = DataSpec(50, 40, intercept=10.0)
+    inner = FrankWolfe(n_steps=2)
+    plan = JohnsonLindenstrauss(9, gradient_descent=inner).plan(LOGISTIC, BUDGET, data)
+    rows = prepare_rows(np.eye(50, 40), np.ones(50), data)
+    assert run(plan, rows, SeededNoise(0)).w.shape == (41,)
+
+
+def test_disjoint_parts_within_are_accounted_for_as_such():
+    search = HeldOutSearch((Candidate({}, FEW, lambda data: LOGISTIC),), 0.25)
+    plan = JohnsonLindenstrauss(9, gradient_descent=search).plan(LOGISTIC, BUDGET, make(400)[1])
+    assert plan.method.mechanisms == plan.method.inner.method.mechanisms
+    assert run(plan, make(400)[0], SeededNoise(0)).w.shape == (41,)
 
 
 def test_expected_noise_in_coefficients_is_right():

@@ -206,6 +206,10 @@ class JohnsonLindenstraussMethod(Method["EmbeddedState"]):
         )
 
     @property
+    def mechanisms(self) -> Event:
+        return self.inner.method.mechanisms
+
+    @property
     def event(self) -> Event:
         return self.inner.event
 
@@ -223,7 +227,8 @@ class JohnsonLindenstraussMethod(Method["EmbeddedState"]):
         return self.inner.coefficient_noise
 
     def prepare(self, rows: Rows, seed: int) -> Rows:
-        return embedded_rows(rows, self._transform(seed), self.inner.data)
+        embedded = embedded_rows(rows, self._transform(seed), self.inner.data)
+        return self.inner.method.prepare(embedded, seed)
 
     def init(self, seed: int) -> EmbeddedState:
         return EmbeddedState(self._transform(seed), self.inner.method.init(seed))
