@@ -1,4 +1,4 @@
-"""What transformers that learn nothing from data tell scikit-learn."""
+"""The interface to scikit-learn of transformers that learn nothing from data."""
 
 from __future__ import annotations
 

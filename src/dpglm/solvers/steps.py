@@ -19,7 +19,7 @@ S = TypeVar("S")
 
 
 def _nobody(steps: int, state: Any, info: StepInfo) -> None:
-    """Hear of a step, and do nothing."""
+    """Ignore a step."""
 
 
 def take_steps(
