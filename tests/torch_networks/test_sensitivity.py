@@ -90,6 +90,14 @@ def test_every_block_is_within_its_bound(clipping, blocks):
         np.testing.assert_array_equal(bounded[20], rows[20])
 
 
+@pytest.mark.parametrize("stability", [1e-200, 1e-310, 5e-324])
+@pytest.mark.parametrize("value", [0.0, 1e-170, 1e-320])
+def test_gradients_whose_squares_underflow_are_bounded(stability, value):
+    rows = torch.full((1, 4), value, dtype=torch.float64)
+    bounded = _bounded(rows, AutomaticClipping(0.5, stability).factor, 2)
+    assert torch.linalg.norm(bounded) <= 0.5 * (1 + 1e-15)
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e300])
 def test_a_gradient_that_is_not_finite_is_bounded_and_hurts_no_other(value):
     rows = torch.ones(3, 4, dtype=torch.float64)

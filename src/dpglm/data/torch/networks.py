@@ -22,6 +22,7 @@ Neither products of matrices nor TF32 are used after the gradients.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Self, final
@@ -157,14 +158,22 @@ def _bounded(gradients: Any, factor: Callable[[Any], Any], blocks: int) -> Any:
     parts = [gradients[:, :edge].unflatten(1, (longer, size + 1))] if longer else []
     parts.append(gradients[:, edge:].unflatten(1, (blocks - longer, size)))
 
+    limits = torch.finfo(gradients.dtype)
+
     def lengths() -> list[Any]:
-        return [torch.linalg.vector_norm(part, dim=2) for part in parts]
+        # Squares that underflowed are covered by what is added.
+        return [
+            torch.linalg.vector_norm(part, dim=2) + math.sqrt(part.shape[2] * limits.tiny)
+            for part in parts
+        ]
 
     found = lengths()
     if not all(torch.isfinite(one).all() for one in found):
         torch.nan_to_num_(gradients, nan=0.0, posinf=0.0, neginf=0.0)
         found = lengths()
     for part, one in zip(parts, found, strict=True):
-        # In units in which each block's bound is C.
-        part *= factor(blocks**0.5 * one).unsqueeze(2)
+        # In units in which each block's bound is C; out-of-range factors as in ``Clipping.scale``.
+        factors = factor(blocks**0.5 * one)
+        factors[~(factors >= limits.tiny)] = 0.0
+        part *= factors.clamp_(max=limits.max).unsqueeze(2)
     return gradients
