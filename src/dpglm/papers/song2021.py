@@ -170,7 +170,7 @@ class Song2021NonConvex(TheoremSettings):
     Notes
     -----
     With H the smoothness of the mean loss, s the noise in each coordinate of a mean gradient
-    divided by sqrt(T) and Y^2 a bound on the loss at zero, some of the first T iterates has
+    divided by sqrt(T) and Y^2 a bound on the loss at zero, some of the first T iterates has ::
 
         E |grad F(w)|^2 <= 2 (H + lambda) Y^2 / T + r T s^2,
 
