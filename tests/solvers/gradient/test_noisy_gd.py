@@ -539,6 +539,27 @@ SETTINGS = [
 ]
 
 
+@pytest.mark.parametrize(
+    ("penalty", "size", "like", "ratio"),
+    [
+        (NoPenalty(), 1e300, 1.0, 1e300),
+        (NoPenalty(), 1e-310, 1.0, 1e-310),
+        (L2(1e-3), 1e-300, 1e-9, 1e-291),
+        # A strong penalty holds a move at 1 over its strength.
+        (L2(1e10), 1e300, 1e5, 1.0),
+    ],
+)
+def test_coefficient_noise_of_extreme_steps_neither_overflows_nor_vanishes(
+    penalty, size, like, ratio
+):
+    def noise(size):
+        solver, data = NoisyGD(n_steps=3, step_size=size, schedule=Constant()), DataSpec(40, 3)
+        plan = solver.plan(Problem(Logistic(), penalty), ApproximateDP(1.0, 1e-5), data)
+        return plan.coefficient_noise
+
+    assert noise(size) == pytest.approx(ratio * noise(like), rel=1e-6, abs=0.0)
+
+
 @pytest.mark.parametrize("penalty", [NoPenalty(), L2(0.3)], ids=repr)
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 def test_coefficient_noise_is_what_coefficients_show(settings, penalty):

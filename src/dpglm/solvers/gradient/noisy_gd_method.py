@@ -171,23 +171,24 @@ class NoisyGDMethod(Method["NoisyGDState"]):
 
     @property
     def coefficient_noise(self) -> float:
-        # The recursion is linear in the noise: carry the covariance of (w, v, returned).
-        covariance = np.zeros((3, 3))
+        # The recursion is linear in the noise: carry the covariance of (w, v, returned). Iterates
+        # are in units of the longest move, so that squares neither overflow nor vanish.
         m, strong = self.momentum, self.problem.regularizer.strong_convexity
-        for eta, weight in zip(
-            self.step_sizes, self.output.weights(self.n_steps, 0.5), strict=True
-        ):
-            shrink = 1.0 / (1.0 + eta * strong)
+        moves = [
+            eta / (1.0 + eta * strong) if eta * strong < 1e300 else 1.0 / strong
+            for eta in self.step_sizes
+        ]
+        covariance, unit = np.zeros((3, 3)), max(moves)
+        weights = self.output.weights(self.n_steps, 0.5)
+        for eta, move, weight in zip(self.step_sizes, moves, weights, strict=True):
+            shrink, moved = 1.0 / (1.0 + eta * strong), move / unit
+            after = [shrink, -moved * m, 0.0]
             transition = np.array(
-                [
-                    [shrink, -shrink * eta * m, 0.0],
-                    [0.0, m, 0.0],
-                    [weight * shrink, -weight * shrink * eta * m, 1.0],
-                ]
+                [after, [0.0, m, 0.0], [weight * after[0], weight * after[1], 1.0]]
             )
-            entry = (1.0 - m) * np.array([-shrink * eta, 1.0, -weight * shrink * eta])
+            entry = (1.0 - m) * np.array([-moved, 1.0, -weight * moved])
             covariance = transition @ covariance @ transition.T + np.outer(entry, entry)
-        return self.noise_std * math.sqrt(covariance[2, 2])
+        return self.noise_std * unit * math.sqrt(covariance[2, 2])
 
     def init(self, seed: int) -> NoisyGDState:
         zero = np.zeros(self.data.coefficient_shape)
