@@ -71,7 +71,7 @@ table: $(VENV)/.installed-dev ## compare all solvers on four problems: rewrites 
 edges: $(VENV)/.installed-dev ## try default settings at the edges: rewrites docs/edges.md
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(RUN) -m experiments.edges $(ARGS)
 
-papers: $(VENV)/.installed-dev ## measure all that docs/papers.md lists, and renew it (up to two hours)
+papers: $(VENV)/.installed-dev ## measure all that docs/papers.md lists, and renew it (some two hours)
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(RUN) -m experiments.papers_page $(ARGS)
 
 rates: $(VENV)/.installed-dev ## measure the theorems' rates and draw them into the docs
