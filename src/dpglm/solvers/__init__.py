@@ -37,6 +37,7 @@ from dpglm.solvers.second_order.newton import Newton
 from dpglm.solvers.second_order.sufficient_statistics import SufficientStatistics
 from dpglm.solvers.solution import Solution
 from dpglm.solvers.theorem import Theorem
+from dpglm.solvers.uncertainty import Uncertainty
 
 __all__ = [
     "D2P2",
@@ -78,6 +79,7 @@ __all__ = [
     "TailAverage",
     "Theorem",
     "Transpose",
+    "Uncertainty",
     "UniformAverage",
     "choose",
     "dpsgd_f",

@@ -24,6 +24,7 @@ from dpglm.privacy.events import Composed, Event, Repeated, canonical
 from dpglm.privacy.releases import AnyRelease, check_can_be_asked
 from dpglm.problem import Problem
 from dpglm.solvers.theorem import Theorem
+from dpglm.solvers.uncertainty import Covariance, Uncertainty
 
 if TYPE_CHECKING:
     from dpglm.preprocessing.row_map import RowMap
@@ -206,6 +207,10 @@ class Method(abc.ABC, Generic[S]):
         """
         return self.coefficient_noise
 
+    def uncertainty(self, state: S) -> Uncertainty | None:
+        """Return the covariance of the parameter, where the plan released what it takes."""
+        return None
+
 
 @final
 @dataclass(frozen=True)
@@ -366,6 +371,24 @@ class Solver(abc.ABC):
     def needs_float64(self, budget: PrivacyBudget) -> bool:
         """Whether its bounds on rounding, for this budget, ask for rows in double precision."""
         return False
+
+    def with_inference(self, covariance: Covariance) -> Solver:
+        """Return the solver that also releases what intervals need.
+
+        Parameters
+        ----------
+        covariance : {"model", "robust"}
+            Which covariance the intervals rest on.
+
+        Raises
+        ------
+        ValueError
+            If this solver's estimates have none.
+        """
+        raise ValueError(
+            "solver must be 'auto', 'newton' or 'sufficient_statistics' for inference, got "
+            f"{type(self).__name__}"
+        )
 
     @abc.abstractmethod
     def plan(

@@ -136,4 +136,5 @@ def run(
         method.chosen(state),
         entry,
         method.maps(state),
+        method.uncertainty(state),
     )

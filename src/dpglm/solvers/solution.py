@@ -12,6 +12,7 @@ from dpglm._html import card
 from dpglm.ledger.entry import LedgerReference
 from dpglm.preprocessing.row_map import RowMap
 from dpglm.solvers.base import Plan, StepInfo
+from dpglm.solvers.uncertainty import Uncertainty
 
 __all__ = ["Solution"]
 
@@ -39,6 +40,8 @@ class Solution:
         Where a ledger recorded the run before it released anything.
     maps : tuple of dpglm.preprocessing.RowMap
         What private steps before the model learned, in order; released, hence public.
+    uncertainty : Uncertainty, optional
+        Covariance of the parameter, where the plan was made for inference.
     """
 
     w: NDArray[np.float64]
@@ -49,6 +52,7 @@ class Solution:
     chosen: int | None = None
     ledger_entry: LedgerReference | None = None
     maps: tuple[RowMap, ...] = ()
+    uncertainty: Uncertainty | None = None
 
     @property
     def n_steps(self) -> int:
