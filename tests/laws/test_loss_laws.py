@@ -488,6 +488,56 @@ def test_a_loss_is_a_value(case: Case) -> None:
         case.loss.anything = 1
 
 
+# Families: a slope is that of the deviance with the declared variance.
+
+
+def score_factors(loss: Loss, variance: Callable[[Array], Array | None]) -> Array | None:
+    """By what slopes differ from ``(mean - y) / variance dmean/dz``: one factor if it is right."""
+    z, y = sample(loss, 400, scale=1.0)
+    assert loss.link is not None
+    h = 1e-5
+    mean = loss.link.inverse(z)
+    declared = variance(mean)
+    if declared is None:
+        return None
+    rise = (loss.link.inverse(z + h) - loss.link.inverse(z - h)) / (2 * h)
+    target = (y + 1) / 2 if loss.target is Target.BINARY else y
+    score: Array = (mean - target) / declared * rise
+    return loss.slope(z, y)[score != 0] / score[score != 0]
+
+
+FAMILIES = [
+    case
+    for case in CASES
+    if case.loss.variance(np.ones(1)) is not None and not isinstance(case.loss, ClippedLoss)
+]
+
+
+@pytest.mark.parametrize("case", FAMILIES, ids=name)
+def test_the_variance_is_that_of_the_likelihood(case: Case) -> None:
+    loss = case.loss
+    factors = score_factors(loss, loss.variance)
+    assert factors is not None
+    np.testing.assert_allclose(factors, factors[0], rtol=1e-6)
+    wrong = score_factors(loss, lambda mean: 1 + 3 * mean**3)
+    assert wrong is not None
+    assert wrong.max() > 1.1 * wrong.min()
+
+
+@pytest.mark.parametrize("case", FAMILIES, ids=name)
+def test_a_link_is_canonical_if_and_only_if_the_curvature_knows_no_target(case: Case) -> None:
+    loss = case.loss
+    assert loss.link is not None
+    z, y = sample(loss, 400, scale=1.0)
+    _, other = sample(loss, 400, scale=1.0, seed=1)
+    same = np.allclose(loss.curvature(z, y), loss.curvature(z, other), rtol=1e-9)
+    assert same == loss.canonical
+    if loss.canonical:
+        variance = loss.variance(loss.link.inverse(z))
+        assert variance is not None
+        np.testing.assert_allclose(loss.curvature(z, y), variance, rtol=1e-9)
+
+
 # Targets in other units.
 
 RANGE = {Target.REAL: (-3.0, 9.0), Target.COUNT: (0.0, 9.0)}

@@ -209,6 +209,31 @@ class Loss(abc.ABC):
         """
         return None
 
+    def variance(self, mean: FloatArray) -> FloatArray | None:
+        """Return the variance of targets with these means, where the loss is a likelihood.
+
+        Parameters
+        ----------
+        mean : ndarray of float, any shape
+            Means of the target, within the range of ``link.inverse``.
+
+        Returns
+        -------
+        ndarray of float, shape of mean, or None
+            The variance function of the exponential family: that of a dispersion of one. For
+            binary targets that of the indicator of +1, whose mean is its probability. None if
+            the loss is not the deviance of such a family.
+        """
+        return None
+
+    @property
+    def canonical(self) -> bool:
+        """Whether the link is the family's canonical one: the slope is ``mean - target``.
+
+        The curvature is then ``variance`` at the mean, whatever the target is.
+        """
+        return False
+
     @property
     def slope_bound(self) -> float:
         """Supremum of the slope's L2 norm over all z and all admitted y (inf if there is none)."""

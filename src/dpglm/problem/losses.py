@@ -52,6 +52,10 @@ class Logistic(ConvexScalarLoss):
     target = Target.BINARY
     link = LogitLink()
     nonnegative = True
+    canonical = True
+
+    def variance(self, mean: FloatArray) -> FloatArray:
+        return mean * (1 - mean)
 
     def _value(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
         return np.logaddexp(0, -y * z)
@@ -126,6 +130,7 @@ class Softmax(Loss):
     link = SoftmaxLink()
     convex = True
     nonnegative = True
+    canonical = True
 
     def _value(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
         s = np.array(z.T, order="C")
@@ -169,6 +174,10 @@ class Squared(ConvexScalarLoss):
     target = Target.REAL
     link = IdentityLink()
     nonnegative = True
+    canonical = True
+
+    def variance(self, mean: FloatArray) -> FloatArray:
+        return np.ones_like(mean)
 
     def for_scaled_targets(self, scale: float) -> Squared:
         return self
@@ -279,6 +288,10 @@ class Poisson(ConvexScalarLoss):
     target = Target.COUNT
     link = LogLink()
     nonnegative = False
+    canonical = True
+
+    def variance(self, mean: FloatArray) -> FloatArray:
+        return mean.copy()
 
     def for_scaled_targets(self, scale: float) -> Poisson:
         return self
