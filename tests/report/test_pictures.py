@@ -130,7 +130,7 @@ class TestCoefficients:
         figure = plots.coefficients(ten, HOSTILE)
         assert faults(figure) == []
         (label,) = [one for one in written(figure) if one.get_text().startswith("coefficient")]
-        assert label.get_text() == "coefficient for half of the feature's range"
+        assert label.get_text() == "coefficient"
 
     @pytest.mark.parametrize(
         "names", [HOSTILE[:10], HOSTILE[10:], *([one] for one in HOSTILE[5:14:2])]

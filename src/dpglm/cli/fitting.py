@@ -82,6 +82,4 @@ def write_release(
         from dpglm.report.html import write_report
 
         estimator.privacy_.to_json(drafts[report / "certificate.json"])
-        write_report(
-            estimator, drafts[report / "report.html"], feature_names=schema.feature_names, **page
-        )
+        write_report(estimator, drafts[report / "report.html"], **page)

@@ -18,11 +18,13 @@ from dpglm.data.registry import maker_of_rows
 from dpglm.data.rows import SERIAL, Block, BlockMap, Floats, Rows
 from dpglm.data.spec import LARGEST, SMALLEST, DataSpec, FloatType
 from dpglm.tables.finite import column_in_words
+from dpglm.tables.units import LinearUnits
 
 __all__ = [
     "ColumnScaling",
     "Matrix",
     "column_scaling",
+    "column_units",
     "derived_rows",
     "largest_norm",
     "prepare_rows",
@@ -92,6 +94,15 @@ class ColumnScaling:
         """Largest magnitude within each column's bounds; 1 where that is zero."""
         reach = np.maximum(np.abs(self.low), np.abs(self.high))
         return np.where(reach > 0.0, reach, 1.0)
+
+
+def column_units(spec: DataSpec, scaling: ColumnScaling | None) -> LinearUnits:
+    """Return the map from coefficients of prepared columns to those of the user's columns."""
+    center, scale = np.zeros(spec.n_features), np.ones(spec.n_features)
+    if scaling is not None:
+        center = center if spec.sparse else scaling.center
+        scale = scaling.sparse_scale if spec.sparse else scaling.scale
+    return LinearUnits.of_columns(center, scale, intercept=spec.intercept)
 
 
 def column_scaling(

@@ -18,7 +18,9 @@ class CoefficientTable:
 
     ``values`` has the shape (n_outputs, n_features); ``noise``, of shape (n_features,), holds
     standard deviations. ``reach``, of shape (n_features,), is half the width of each feature's
-    declared bounds, 1 where there are none: values times reach are comparable.
+    declared bounds, 1 where there are none: values times reach are comparable. ``of_table`` says
+    whether features are effects in the units of the user's table, and not those of the columns
+    that the estimator was given.
     """
 
     features: tuple[str, ...]
@@ -26,9 +28,14 @@ class CoefficientTable:
     values: NDArray[np.float64]
     noise: NDArray[np.float64]
     reach: NDArray[np.float64]
-    has_reach: bool
+    of_table: bool
     intercepts: NDArray[np.float64]
     intercept_noise: float
+
+    @property
+    def steps(self) -> NDArray[np.float64]:
+        """The power of ten that is nearest to each reach, in which effects can be compared."""
+        return np.asarray(10.0 ** np.round(np.log10(self.reach)), dtype=np.float64)
 
     def above_noise(self, deviations: float = 2.0) -> NDArray[np.bool_]:
         """Return which coefficients are more than ``deviations`` standard deviations from zero."""

@@ -11,11 +11,13 @@ from dpglm.preprocessing.row_map import RowMap
 from dpglm.preprocessing.scale import Scale
 from dpglm.preprocessing.schema_encoder import SchemaEncoder
 from dpglm.preprocessing.whiten import Whiten
+from dpglm.tables.units import LinearUnits
 
 __all__ = [
     "Center",
     "ClipToQuantile",
     "InstanceOptimalCenter",
+    "LinearUnits",
     "OrientedGradients",
     "PlannedStep",
     "Preprocessor",

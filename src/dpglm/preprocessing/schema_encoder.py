@@ -11,9 +11,10 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import Tags
 
 from dpglm._all_or_nothing import all_or_nothing
-from dpglm.tables.schema import Schema, Table
+from dpglm.tables.schema import Reference, Schema, Table
+from dpglm.tables.units import LinearUnits
 
-__all__ = ["SchemaEncoder", "parsed_schema"]
+__all__ = ["SchemaEncoder", "stated_schema"]
 
 
 @final
@@ -21,7 +22,7 @@ class SchemaEncoder(TransformerMixin, BaseEstimator):
     """Encode a table's rows as a public schema says: it learns nothing from data.
 
     Numeric columns are clipped to the schema's bounds and scaled to [-1, 1]; categorical columns
-    become one feature in {0, 1} for each category.
+    become one feature in {0, 1} for each category, or for each but the reference.
 
     Parameters
     ----------
@@ -29,11 +30,15 @@ class SchemaEncoder(TransformerMixin, BaseEstimator):
         The public facts, or their JSON form.
     dtype : {"float64", "float32"}, default="float64"
         Type of the encoded rows.
+    drop : "first" or mapping from str to value, optional
+        Reference categories, which get no feature: by column (``{"region": "north"}``), or each
+        column's first, beside those that the schema names. A column of two categories is then one
+        feature, -1/2 for the reference and 1/2 for the other.
 
     Attributes
     ----------
     schema_ : Schema
-        The schema in use.
+        The schema in use, with the reference categories.
     dtype_ : str
         The type in use.
     row_norm_ : float
@@ -45,6 +50,10 @@ class SchemaEncoder(TransformerMixin, BaseEstimator):
 
     Notes
     -----
+    Coefficients of the encoded features are per half range of a numeric column; ``units`` maps
+    them, and their covariance matrix, to the units of the table. Reports of a pipeline that begins
+    with this step do so themselves.
+
     Privacy: each row is encoded by itself from public facts, so nothing is spent, and neighbouring
     tables become neighbouring matrices. Do not put a transformer that learns from data
     (``StandardScaler``, ``SimpleImputer``) beside it: what it learns is not private.
@@ -60,11 +69,19 @@ class SchemaEncoder(TransformerMixin, BaseEstimator):
     ['age', 'workclass=Private']
     >>> round(encoder.row_norm_, 4)
     3.7417
+    >>> SchemaEncoder(adult.schema, drop={"sex": "Male"}).units().names[-1]
+    'native-country=Yugoslavia vs mean'
     """
 
-    def __init__(self, schema: Schema | Mapping[str, Any], dtype: str = "float64") -> None:
+    def __init__(
+        self,
+        schema: Schema | Mapping[str, Any],
+        dtype: str = "float64",
+        drop: Reference = None,
+    ) -> None:
         self.schema = schema
         self.dtype = dtype
+        self.drop = drop
 
     @all_or_nothing
     def fit(self, X: Table, y: object = None) -> Self:
@@ -87,7 +104,7 @@ class SchemaEncoder(TransformerMixin, BaseEstimator):
         ValueError
             If the schema is wrong or a column is missing.
         """
-        schema = parsed_schema(self.schema)
+        schema = stated_schema(self)
         schema.check_columns(X)
         self.schema_ = schema
         self.dtype_ = self.dtype
@@ -127,13 +144,45 @@ class SchemaEncoder(TransformerMixin, BaseEstimator):
         Returns
         -------
         ndarray of str
-            ``column`` for a numeric column, ``column=category`` for each category of another.
+            ``column`` for a numeric column, ``column=category`` for each category of another,
+            its reference left out.
         """
         return np.array(self._schema().feature_names, dtype=object)
 
+    def units(self) -> LinearUnits:
+        """Return the map from coefficients of encoded features to effects in the table's units.
+
+        Returns
+        -------
+        LinearUnits
+            Its ``coefficients`` and ``covariance`` take and return the intercept last. An effect
+            is per unit of a numeric column, or the difference of a category from the reference
+            (from the mean of the column's categories where there is none), as ``names`` says.
+
+        Examples
+        --------
+        >>> encoder = SchemaEncoder(
+        ...     {
+        ...         "columns": {
+        ...             "age": {"type": "numeric", "low": 16, "high": 90},
+        ...             "sex": {"type": "categorical", "categories": ["female", "male"]},
+        ...         },
+        ...         "target": {"name": "ill", "type": "binary", "classes": [0, 1]},
+        ...         "provenance": "the questionnaire",
+        ...     },
+        ...     drop="first",
+        ... )
+        >>> units = encoder.units()
+        >>> units.names
+        ('age', 'sex=male vs female')
+        >>> units.coefficients([0.37, 1.0, 2.0]).tolist()
+        [0.01, 1.0, 0.97]
+        """
+        return self._schema().units
+
     def _schema(self) -> Schema:
         """Return the schema of ``fit``, or before it the one that was given."""
-        return vars(self).get("schema_") or parsed_schema(self.schema)
+        return vars(self).get("schema_") or stated_schema(self)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -147,6 +196,8 @@ class SchemaEncoder(TransformerMixin, BaseEstimator):
         return True
 
 
-def parsed_schema(schema: Schema | Mapping[str, Any]) -> Schema:
-    """Return a schema, given as such or as its JSON form."""
-    return schema if isinstance(schema, Schema) else Schema.from_dict(schema)
+def stated_schema(encoder: SchemaEncoder) -> Schema:
+    """Return the schema that an encoder's parameters state, whether it is fitted or not."""
+    given = encoder.schema
+    schema = given if isinstance(given, Schema) else Schema.from_dict(given)
+    return schema.with_reference(encoder.drop)

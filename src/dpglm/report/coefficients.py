@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from dpglm.data.prepare import column_scaling
+from dpglm.data.prepare import column_scaling, column_units
 from dpglm.guidance.coefficients import CoefficientTable
-from dpglm.problem import Target
 from dpglm.report.subject import subject
+from dpglm.tables.schema import Schema
+from dpglm.tables.units import LinearUnits
 
 __all__ = ["TARGET", "coefficient_table"]
 
@@ -19,50 +21,58 @@ TARGET = "target"
 
 
 def coefficient_table(
-    estimator: Any, feature_names: Sequence[str] | None = None
+    estimator: Any, feature_names: Sequence[str] | None = None, schema: Schema | None = None
 ) -> CoefficientTable:
-    """Collect an estimator's coefficients and the noise expected in them.
+    """Collect an estimator's effects, in the user's units, and the noise expected in them.
 
-    Names of features are, by default, those the pipeline makes or the estimator saw, else ``x0``,
-    ...
+    The units are those of the table that ``schema`` encoded, by default the schema of the pipeline
+    or of the certificate; without one, those of the columns that the estimator was given. Names
+    of features are, by default, those of the effects, of the pipeline's columns, or of the
+    estimator's, else ``x0``, ...
     """
     about = subject(estimator)
     estimator = about.estimator
+    table_units = about.units if schema is None else schema.units
     values = np.atleast_2d(np.asarray(estimator.coef_, dtype=np.float64))
+    intercepts = np.atleast_1d(np.asarray(estimator.intercept_, dtype=np.float64))
     n_features = values.shape[1]
+    units = LinearUnits.identity(n_features) if table_units is None else table_units
+    if units.matrix.shape[1] != n_features + 1:
+        raise ValueError(
+            f"schema must have {n_features} features, as the model has, got "
+            f"{units.matrix.shape[1] - 1}"
+        )
     if feature_names is None:
-        feature_names = about.feature_names
+        feature_names = units.names or about.feature_names
     if feature_names is None:
         default = [f"x{column}" for column in range(n_features)]
         feature_names = getattr(estimator, "feature_names_in_", default)
     names = tuple(str(name) for name in feature_names)
     if len(names) != n_features:
         raise ValueError(f"feature_names must have {n_features} names, got {len(names)}")
-    plan, certificate = estimator.solution_.plan, estimator.privacy_
-    reach, center = np.ones(n_features), np.zeros(n_features)
-    bounds = certificate.fact("feature_bounds")
-    if bounds is not None:
-        scaling = column_scaling(bounds.value, n_features)
-        reach = scaling.sparse_scale if plan.data.sparse else scaling.scale
-        center = center if plan.data.sparse else scaling.center
-    targets, unit = certificate.fact("target_bounds"), 1.0
-    if plan.problem.loss.target is Target.REAL and targets is not None:
-        # Real targets are fitted on [-1, 1].
-        unit = 0.5 * (targets.value[1] - targets.value[0]) or 1.0
-    by_column = np.broadcast_to(estimator.solution_.coefficient_noise, (plan.data.n_columns,))
-    noise = unit * by_column[:n_features]
-    # Columns are centred before the fit, so their coefficients' noise enters the intercept.
-    shifts = np.append(noise * center / reach, unit * by_column[-1] * plan.data.intercept)
+    solution = estimator.solution_
+    by_column = np.broadcast_to(solution.coefficient_noise, (solution.plan.data.n_columns,))
+    noise = units.after(estimator.units_).standard_deviations(by_column)
+    effects = units.coefficients(np.vstack([values.T, intercepts]))
     return CoefficientTable(
         features=names,
         outputs=_output_names(estimator, len(values)),
-        values=values,
-        noise=noise / reach,
-        reach=reach,
-        has_reach=bounds is not None,
-        intercepts=np.atleast_1d(np.asarray(estimator.intercept_, dtype=np.float64)),
-        intercept_noise=float(np.linalg.norm(shifts)),
+        values=np.ascontiguousarray(effects[:-1].T),
+        noise=noise[:-1],
+        reach=_reach(estimator, units),
+        of_table=table_units is not None,
+        intercepts=effects[-1],
+        intercept_noise=float(noise[-1]),
     )
+
+
+def _reach(estimator: Any, units: LinearUnits) -> NDArray[np.float64]:
+    """Half the width of the declared bounds of each effect's column; 1 where there are none."""
+    data, bounds = estimator.solution_.plan.data, estimator.privacy_.fact("feature_bounds")
+    scaling = None if bounds is None else column_scaling(bounds.value, data.n_features)
+    slopes = units.after(column_units(data, scaling)).matrix[:-1]
+    reach: NDArray[np.float64] = 1.0 / abs(slopes).max(axis=1).toarray().ravel()
+    return reach
 
 
 def _output_names(estimator: Any, n_outputs: int) -> tuple[str, ...]:

@@ -21,9 +21,12 @@ from dpglm.problem import ConvexScalarLoss
 from dpglm.report import plots
 from dpglm.report._extras import require
 from dpglm.report.coefficients import coefficient_table
+from dpglm.report.pictures.coefficient_picture import draw_table
 from dpglm.report.pictures.drawing import as_data_uri
 from dpglm.report.subject import subject
 from dpglm.solvers.base import Plan
+from dpglm.solvers.solution import Solution
+from dpglm.tables.schema import Schema
 
 __all__ = ["report_page", "write_report"]
 
@@ -40,6 +43,7 @@ def report_page(
     *,
     title: str | None = None,
     feature_names: Sequence[str] | None = None,
+    schema: Schema | None = None,
     scores: Mapping[str, float | str] | None = None,
     figures: Mapping[str, Any] | None = None,
 ) -> str:
@@ -53,7 +57,10 @@ def report_page(
     title : str, optional
         Heading; by default the estimator's name.
     feature_names : sequence of str, optional
-        Default: the names the estimator saw.
+        Default: the names of the table's effects, or those the estimator saw.
+    schema : Schema, optional
+        What encoded the table that the estimator was fitted to, so that the page can state effects
+        in the table's units; by default that of the pipeline, or of the certificate.
     scores : mapping from str to float or str, optional
         What to say about how good the model is, such as ``{"Accuracy on test rows": 0.85}``;
         to be computed from public rows.
@@ -79,10 +86,10 @@ def report_page(
     """
     jinja2 = require("jinja2", "report")
     about = subject(estimator)
-    table = coefficient_table(estimator, feature_names)
+    table = coefficient_table(estimator, feature_names, schema)
     estimator = about.estimator
     certificate: Certificate = estimator.privacy_
-    pictures = {**(figures or {}), **_pictures(estimator, table.features)}
+    pictures = {**(figures or {}), **_pictures(estimator.solution_, table)}
     verification = verify(certificate)
     source = (resources.files("dpglm.report") / "templates" / _TEMPLATE).read_text("utf-8")
     environment = jinja2.Environment(
@@ -113,6 +120,7 @@ def report_page(
         settings=_settings(certificate, estimator.solution_.plan),
         outputs=_rows_of_coefficients(table),
         n_features=len(table.features),
+        of_table=table.of_table,
         n_outputs=len(table.outputs),
     )
     return page
@@ -143,11 +151,8 @@ def write_report(estimator: Any, path: str | os.PathLike[str], **options: Any) -
     write_text(path, report_page(estimator, **options))
 
 
-def _pictures(estimator: Any, names: Sequence[str]) -> dict[str, Any]:
-    solution = estimator.solution_
-    pictures = {
-        "The coefficients, with the noise expected in each.": plots.coefficients(estimator, names)
-    }
+def _pictures(solution: Solution, table: CoefficientTable) -> dict[str, Any]:
+    pictures = {"The coefficients, with the noise expected in each.": draw_table(table)}
     if any(math.isfinite(info.gradient_norm) for info in solution.history):
         text = "The length of each step's noisy gradient, next to that of noise alone."
         pictures[text] = plots.training_history(solution)

@@ -13,6 +13,8 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from dpglm._words import rounded_up
+from dpglm.tables.schema import Schema
+from dpglm.tables.units import LinearUnits
 
 __all__ = ["Subject", "subject"]
 
@@ -22,13 +24,15 @@ __all__ = ["Subject", "subject"]
 class Subject:
     """A fitted private estimator, the names of its columns, and cautions about the steps before it.
 
-    There is a caution for each step that may have learned from the rows, and for what the
+    ``units`` maps its coefficients to the units of the user's table, where these are others. There
+    is a caution for each step that may have learned from the rows, and for what the
     certificate cannot know.
     """
 
     estimator: Any
     feature_names: tuple[str, ...] | None = None
     cautions: tuple[str, ...] = ()
+    units: LinearUnits | None = None
 
 
 def subject(estimator: Any) -> Subject:
@@ -61,13 +65,18 @@ def _alone(estimator: Any) -> Subject:
             f"of one, or a Pipeline that ends with one, got {type(estimator).__name__}"
         )
     check_is_fitted(estimator, "privacy_")
-    return Subject(estimator)
+    table = estimator.privacy_.fact("schema")
+    return Subject(estimator, units=None if table is None else Schema.from_dict(table.value).units)
 
 
 def _in_private_pipeline(pipeline: Any) -> Subject:
     check_is_fitted(pipeline)
     names = pipeline.coefficient_names()
-    return Subject(pipeline.estimator_, None if names is None else tuple(map(str, names)))
+    return Subject(
+        pipeline.estimator_,
+        None if names is None else tuple(map(str, names)),
+        units=pipeline.table_units(),
+    )
 
 
 def _found(search: Any) -> Subject:
@@ -76,7 +85,7 @@ def _found(search: Any) -> Subject:
 
 
 def _in_pipeline(pipeline: Pipeline) -> Subject:
-    from dpglm.estimators.composed._composed import names_after
+    from dpglm.estimators.composed._composed import names_after, units_after
 
     *before, (_, last) = pipeline.steps
     found = subject(last)
@@ -86,7 +95,9 @@ def _in_pipeline(pipeline: Pipeline) -> Subject:
     if found.feature_names is None and steps:
         names = names_after(steps)
         found = dataclasses.replace(
-            found, feature_names=None if names is None else tuple(map(str, names))
+            found,
+            feature_names=None if names is None else tuple(map(str, names)),
+            units=units_after(steps),
         )
     return dataclasses.replace(found, cautions=cautions)
 

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import abc
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Generic, TypeVar, final
+from typing import Any, Generic, TypeAlias, TypeVar, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpglm._validation import check_real
+from dpglm._validation import check_real, in_one_line
 from dpglm.tables.cells import Entry, Vocabulary, as_numbers
 
 __all__ = [
     "CategoricalColumn",
     "Column",
+    "Effects",
     "EntryReader",
     "NumericColumn",
     "as_vocabulary",
@@ -26,6 +28,7 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+_Floats: TypeAlias = NDArray[np.float64]
 
 _CATEGORY_CURE = (
     'Correct the cell, or complete "categories" in the schema from public knowledge ("" stands for '
@@ -40,6 +43,16 @@ class Column(abc.ABC):
 
     @property
     @abc.abstractmethod
+    def norm(self) -> float:
+        """Largest L2 norm of the features of any row."""
+
+    @property
+    @abc.abstractmethod
+    def effects(self) -> Effects:
+        """How coefficients of the features become effects in the column's own units."""
+
+    @property
+    @abc.abstractmethod
     def feature_names(self) -> tuple[str, ...]:
         """Names of the features that the column becomes."""
 
@@ -49,12 +62,34 @@ class Column(abc.ABC):
 
         Errors name the column, the row and the cure.
 
-        Privacy: each row is encoded by itself, to features of L2 norm at most 1.
+        Privacy: each row is encoded by itself, to features of L2 norm at most ``norm``.
         """
 
     @abc.abstractmethod
     def to_dict(self) -> dict[str, Any]:
         """Return the column's entry in the JSON form of the schema."""
+
+    @abc.abstractmethod
+    def with_reference(self, reference: Entry) -> Column:
+        """Return the column with a reference category."""
+
+    @abc.abstractmethod
+    def with_first_reference(self) -> Column:
+        """Return the column with its first category as the reference, where it lacks one."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Effects:
+    """Effects of a column in its own units, by name, from coefficients of its features.
+
+    They are ``slopes @ w``, of shape (n_effects, n_features), and ``shifts @ w``, of shape
+    (n_features,), is what the column adds to the intercept.
+    """
+
+    names: tuple[str, ...]
+    slopes: _Floats
+    shifts: _Floats
 
 
 @final
@@ -82,54 +117,122 @@ class NumericColumn(Column):
     def encode(self, values: ArrayLike, out: NDArray[np.floating[Any]]) -> None:
         numbers = as_numbers(values, f"column {self.name!r}", self.missing)
         np.clip(numbers, self.low, self.high, out=numbers)
-        numbers -= 0.5 * self.low + 0.5 * self.high
-        numbers /= 0.5 * self.high - 0.5 * self.low
+        numbers -= self._center
+        numbers /= self._scale
         np.clip(numbers, -1.0, 1.0, out=out[:, 0])
+
+    @property
+    def norm(self) -> float:
+        return 1.0
+
+    @property
+    def effects(self) -> Effects:
+        slope = 1.0 / self._scale
+        return Effects((self.name,), np.array([[slope]]), np.array([-self._center * slope]))
+
+    @property
+    def _center(self) -> float:
+        return 0.5 * self.low + 0.5 * self.high
+
+    @property
+    def _scale(self) -> float:
+        return 0.5 * self.high - 0.5 * self.low
 
     def to_dict(self) -> dict[str, Any]:
         entry: dict[str, Any] = {"type": "numeric", "low": self.low, "high": self.high}
         return entry if self.missing is None else entry | {"missing": self.missing}
 
+    def with_reference(self, reference: Entry) -> Column:
+        raise ValueError(
+            f"reference: column {self.name!r} is numeric and has no categories, got {reference!r}"
+        )
+
+    def with_first_reference(self) -> Column:
+        return self
+
 
 @final
 @dataclass(frozen=True)
 class CategoricalColumn(Column):
-    """One of a public list of values, as one feature in {0, 1} for each of them.
+    """One of a public list of values, as features of zeros and ones.
 
     ``""`` among the categories stands for "missing"; values outside the list count as the category
-    ``other``, and by default are an error.
+    ``other``, and by default are an error. There is a feature for each category, or for each but
+    the ``reference``, to which the others are then compared; of two categories that one feature is
+    -1/2 for the reference and 1/2 for the other, so that its norm is half as large.
     """
 
     name: str
     categories: tuple[Entry, ...]
     other: Entry | None = None
+    reference: Entry | None = None
 
     def __post_init__(self) -> None:
         as_vocabulary("categories", self.categories)
-        if self.other is not None and self.other not in self.categories:
-            raise ValueError(f"other must be one of the categories, got {self.other!r}")
+        for field, value in (("other", self.other), ("reference", self.reference)):
+            if value is not None and value not in self.categories:
+                raise ValueError(f"{field} must be one of the categories, got {value!r}")
 
     @property
     def feature_names(self) -> tuple[str, ...]:
-        return tuple(f"{self.name}={category}" for category in self.categories)
+        return tuple(
+            f"{self.name}={category}" for category in self.categories if category != self.reference
+        )
 
     def encode(self, values: ArrayLike, out: NDArray[np.floating[Any]]) -> None:
         other = None if self.other is None else self.categories.index(self.other)
         what = f"column {self.name!r}"
         positions = Vocabulary(self.categories).positions(values, what, _CATEGORY_CURE, other)
-        out[np.arange(len(positions)), positions] = 1.0
+        is_feature = np.array([category != self.reference for category in self.categories])
+        rows = np.flatnonzero(is_feature[positions])
+        out[rows, (np.cumsum(is_feature) - 1)[positions[rows]]] = 1.0
+        if self._is_halved:
+            out -= 0.5
+
+    @property
+    def norm(self) -> float:
+        return 0.5 if self._is_halved else 1.0
+
+    @property
+    def effects(self) -> Effects:
+        features = self.feature_names
+        n = len(features)
+        if self.reference is None:
+            # Only differences can be told apart from the intercept: those from the mean.
+            means = np.full(n, 1.0 / n)
+            names = tuple(f"{feature} vs mean" for feature in features)
+            return Effects(names, np.eye(n) - means, means)
+        names = tuple(f"{feature} vs {self.reference}" for feature in features)
+        return Effects(names, np.eye(n), np.full(n, -0.5 if self._is_halved else 0.0))
 
     def to_dict(self) -> dict[str, Any]:
         entry = {"type": "categorical", "categories": list(self.categories)}
-        return entry if self.other is None else entry | {"other": self.other}
+        optional = {"other": self.other, "reference": self.reference}
+        return entry | {key: value for key, value in optional.items() if value is not None}
+
+    def with_reference(self, reference: Entry) -> Column:
+        if reference not in self.categories:
+            raise ValueError(
+                f"reference: {reference!r} is not among the categories of column {self.name!r}: "
+                f"{in_one_line(self.categories)}"
+            )
+        return dataclasses.replace(self, reference=reference)
+
+    def with_first_reference(self) -> Column:
+        return self if self.reference is not None else self.with_reference(self.categories[0])
+
+    @property
+    def _is_halved(self) -> bool:
+        return self.reference is not None and len(self.categories) == 2
 
 
 def column_from_dict(name: str, entry: object) -> Column:
     """Read the entry of one feature column.
 
     ``{"type": "numeric", "low", "high"}`` with an optional ``"missing"``, or ``{"type":
-    "categorical", "categories"}`` with an optional ``"other"``. Fields of the other type may be
-    left in if they are null or empty, as in an unfilled template. Errors say what to write.
+    "categorical", "categories"}`` with an optional ``"other"`` and ``"reference"``. Fields of
+    the other type may be left in if they are null or empty, as in an unfilled template. Errors say
+    what to write.
     """
     return read_entry(_COLUMN_READERS, name, entry)
 
@@ -194,6 +297,6 @@ def _quoted(names: Sequence[str]) -> str:
 _COLUMN_READERS: Mapping[str, EntryReader[Column]] = MappingProxyType(
     {
         "numeric": EntryReader(NumericColumn, ("low", "high"), ("missing",)),
-        "categorical": EntryReader(CategoricalColumn, ("categories",), ("other",)),
+        "categorical": EntryReader(CategoricalColumn, ("categories",), ("other", "reference")),
     }
 )

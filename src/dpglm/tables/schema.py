@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -13,15 +14,19 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpglm._json import check_writable, in_file, load
-from dpglm._validation import check_one_of
-from dpglm.tables.cells import as_cells, check_unique
+from dpglm._validation import check_one_of, in_one_line
+from dpglm.tables.cells import Entry, as_cells, check_unique
 from dpglm.tables.columns import Column, column_from_dict
 from dpglm.tables.targets import TargetColumn, target_from_dict
+from dpglm.tables.units import LinearUnits
 
-__all__ = ["HELP_KEY", "Schema", "Table"]
+__all__ = ["HELP_KEY", "Reference", "Schema", "Table"]
 
 Table: TypeAlias = Any
 """A mapping or DataFrame (``table[name]`` is a column), or an array in the schema's order."""
+
+Reference: TypeAlias = Mapping[str, Entry] | str | None
+"""Reference categories: by column, or ``"first"``."""
 
 T = TypeVar("T")
 
@@ -171,8 +176,86 @@ class Schema:
 
     @property
     def row_norm(self) -> float:
-        """Bound on the L2 norm of every encoded row: the square root of the number of columns."""
-        return math.sqrt(len(self.columns))
+        """Bound on the L2 norm of every encoded row.
+
+        The square root of the number of columns, of which one with two categories and a reference
+        counts as a quarter.
+        """
+        return math.sqrt(math.fsum(column.norm**2 for column in self.columns))
+
+    @property
+    def units(self) -> LinearUnits:
+        """The map from coefficients of encoded features to effects in the table's own units.
+
+        A numeric column's effect is per unit of the column; a category's is its difference from
+        the column's ``reference``, or from the mean of all its categories where there is none.
+        The intercept is the score where every numeric column is 0 and every other one is at its
+        reference, or mean. ``names`` says which: ``"age"``, ``"region=south vs north"``,
+        ``"job=clerk vs mean"``.
+        """
+        effects = [column.effects for column in self.columns]
+        return LinearUnits.of_blocks(
+            [(one.slopes, one.shifts) for one in effects],
+            names=[name for one in effects for name in one.names],
+        )
+
+    def with_reference(self, reference: Reference) -> Schema:
+        """Return the schema with reference categories, to which the others are compared.
+
+        Parameters
+        ----------
+        reference : "first", mapping from str to value, or None
+            "first": of each categorical column that has no reference its first category. A
+            mapping: by column. None changes nothing.
+
+        Returns
+        -------
+        Schema
+
+        Raises
+        ------
+        ValueError
+            If a column is unknown or not categorical, or the value is not among its categories;
+            the message names the column.
+
+        Examples
+        --------
+        >>> schema = Schema.from_dict(
+        ...     {
+        ...         "columns": {
+        ...             "region": {"type": "categorical", "categories": ["north", "south", "west"]}
+        ...         },
+        ...         "target": {"name": "ill", "type": "binary", "classes": [0, 1]},
+        ...         "provenance": "the questionnaire",
+        ...     }
+        ... ).with_reference({"region": "south"})
+        >>> schema.feature_names, schema.units.names
+        (('region=north', 'region=west'), ('region=north vs south', 'region=west vs south'))
+        """
+        if isinstance(reference, str):
+            check_one_of("reference", reference, ("first",))
+            return dataclasses.replace(
+                self, columns=tuple(column.with_first_reference() for column in self.columns)
+            )
+        chosen = {} if reference is None else reference
+        if not isinstance(chosen, Mapping):
+            raise ValueError(
+                "reference must be 'first', a mapping from column to category, or None, got "
+                f"{in_one_line(reference)}"
+            )
+        unknown = [name for name in chosen if name not in self.column_names]
+        if unknown:
+            raise ValueError(
+                f"reference must name columns of the schema, {_listed(self.column_names)}, got "
+                f"{unknown[0]!r}"
+            )
+        return dataclasses.replace(
+            self,
+            columns=tuple(
+                column.with_reference(chosen[column.name]) if column.name in chosen else column
+                for column in self.columns
+            ),
+        )
 
     def encode(self, table: Table, dtype: str = "float64") -> NDArray[np.floating[Any]]:
         """Encode the feature columns, each row by itself.
@@ -190,7 +273,7 @@ class Schema:
         -------
         ndarray of shape (n, len(feature_names))
             Numeric columns clipped to their bounds and scaled to [-1, 1]; categorical ones as 0
-            and 1.
+            and 1, or -1/2 and 1/2 where there are two categories, one of them the reference.
 
         Raises
         ------

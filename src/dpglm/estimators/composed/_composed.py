@@ -14,9 +14,10 @@ from sklearn.base import clone
 from sklearn.utils.validation import _get_feature_names, check_array
 
 from dpglm.tables.finite import column_in_words
+from dpglm.tables.units import LinearUnits
 from dpglm.tables.user_matrix import finite_matrix
 
-__all__ = ["children", "leaves", "named_error", "named_numbers", "names_after"]
+__all__ = ["children", "leaves", "named_error", "named_numbers", "names_after", "units_after"]
 
 Children: TypeAlias = list[tuple[str, Any]]
 
@@ -78,6 +79,17 @@ def names_after(transformers: Sequence[tuple[str, Any]]) -> Names:
     for _, transformer in transformers:
         names = _names_out(transformer, names)
     return names
+
+
+def units_after(transformers: Sequence[tuple[str, Any]]) -> LinearUnits | None:
+    """Return the map to the table's units from the columns that fitted steps make, if it is known.
+
+    It is where one step alone makes them, and that step knows it.
+    """
+    from dpglm.preprocessing.schema_encoder import SchemaEncoder
+
+    steps = [step for _, step in transformers if step is not None and step != "passthrough"]
+    return steps[0].units() if len(steps) == 1 and type(steps[0]) is SchemaEncoder else None
 
 
 def named_numbers(X: Any, transformers: Sequence[tuple[str, Any]]) -> Any:

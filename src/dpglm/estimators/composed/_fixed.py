@@ -18,7 +18,7 @@ from dpglm.estimators.composed.transformer import PrivateTransformer
 from dpglm.preprocessing.base import Preprocessor
 from dpglm.preprocessing.oriented_gradients import OrientedGradients
 from dpglm.preprocessing.random_fourier import RandomFourierFeatures
-from dpglm.preprocessing.schema_encoder import SchemaEncoder, parsed_schema
+from dpglm.preprocessing.schema_encoder import SchemaEncoder, stated_schema
 
 __all__ = ["check_alone", "check_fixed", "counts_entries", "known_row_norm", "ready"]
 
@@ -304,6 +304,6 @@ def _row_norms() -> Mapping[type, Callable[[Any], float | None]]:
             OrientedGradients: lambda transformer: 1.0,
             Pipeline: _norm_of_last,
             RandomFourierFeatures: lambda transformer: 1.0,
-            SchemaEncoder: lambda transformer: parsed_schema(transformer.schema).row_norm,
+            SchemaEncoder: lambda transformer: stated_schema(transformer).row_norm,
         }
     )

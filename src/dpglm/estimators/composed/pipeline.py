@@ -17,7 +17,7 @@ from dpglm._validation import in_one_line
 from dpglm.certificate.certificate import PublicFact
 from dpglm.data.collection import Collection
 from dpglm.estimators._private import PrivateFit
-from dpglm.estimators.composed._composed import named_error, named_numbers, names_after
+from dpglm.estimators.composed._composed import named_error, named_numbers, names_after, units_after
 from dpglm.estimators.composed._fitted import FittedModel
 from dpglm.estimators.composed._fixed import check_alone, check_fixed, known_row_norm, ready
 from dpglm.estimators.composed._steps import NamedSteps, private_shares
@@ -27,6 +27,7 @@ from dpglm.preprocessing.schema_encoder import SchemaEncoder
 from dpglm.solvers.base import Plan
 from dpglm.solvers.composite.preprocessed import Preprocessed
 from dpglm.tables.schema import Schema
+from dpglm.tables.units import LinearUnits
 
 __all__ = ["PrivatePipeline"]
 
@@ -255,6 +256,18 @@ class PrivatePipeline(NamedSteps, FittedModel, PrivateFit):
         if not self.transformers_:
             return getattr(self, "feature_names_in_", None)
         return names_after(self.transformers_)
+
+    def table_units(self) -> LinearUnits | None:
+        """Return the map from ``coef_`` and ``intercept_`` to the units of the table.
+
+        Returns
+        -------
+        LinearUnits or None
+            None where the fixed transformers are other than one ``SchemaEncoder``: coefficients
+            are then per unit of the columns that ``coefficient_names`` names.
+        """
+        check_is_fitted(self)
+        return units_after(self.transformers_)
 
     def linear_model(self) -> tuple[PrivateLinearModel, Schema | None]:
         """Return what a model file can hold of the fitted pipeline.

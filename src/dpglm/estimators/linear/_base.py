@@ -21,7 +21,7 @@ from dpglm.certificate.certificate import certify
 from dpglm.data.collection import Collection, as_collection
 from dpglm.data.memory.matrix import MatrixRows
 from dpglm.data.prediction import Output, RowPrediction
-from dpglm.data.prepare import ColumnScaling, Matrix
+from dpglm.data.prepare import Matrix, column_units
 from dpglm.data.spec import DataSpec
 from dpglm.estimators._predictor import Predictor
 from dpglm.estimators._private import (
@@ -41,6 +41,7 @@ from dpglm.solvers.checkpoint import CheckpointFile
 from dpglm.solvers.run import run
 from dpglm.tables.finite import unmasked
 from dpglm.tables.given import NO_WEIGHT, as_weights, check_not_missing
+from dpglm.tables.units import LinearUnits
 from dpglm.tables.user_matrix import finite_matrix
 
 __all__ = ["PrivateLinearModel"]
@@ -83,6 +84,9 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         Intercepts.
     n_iter_ : int
         Number of steps.
+    units_ : LinearUnits
+        The map from the coordinates of the prepared rows to the user's: from ``solution_.w`` to
+        ``coef_`` and ``intercept_``, and from covariance matrices to covariance matrices.
     """
 
     solver: str | Solver = "auto"
@@ -112,11 +116,15 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         return True
 
     @abc.abstractmethod
-    def _model(self, w: NDArray[np.float64], task: Task) -> tuple[NDArray[np.float64], Any]:
-        """Return coefficients and intercept in the units of the targets.
+    def _model(self, w: NDArray[np.float64]) -> tuple[NDArray[np.float64], Any]:
+        """Return ``coef_`` and ``intercept_``.
 
         ``w`` has the shape (columns, outputs); its last row is the intercept.
         """
+
+    def _target_units(self, task: Task, n_features: int) -> LinearUnits:
+        """Return the map of coefficients that undoes the standardization of targets."""
+        return LinearUnits.identity(n_features)
 
     @all_or_nothing
     def fit(
@@ -172,7 +180,7 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
             task = self._task(None, facts)
             weight_bound = self._accept(rows, facts)
         w = self._fit(rows, facts, task, weight_bound * task.heaviest, checkpoint)
-        self.coef_, self.intercept_ = self._model(w, task)
+        self.coef_, self.intercept_ = self._model(w)
         self.privacy_ = certify(
             type(self).__name__,
             self.solution_,
@@ -310,7 +318,7 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         weight_bound: float,
         checkpoint: str | os.PathLike[str] | CheckpointFile | None,
     ) -> NDArray[np.float64]:
-        """Run the plan; return coefficients (columns, outputs) in the user's feature units."""
+        """Run the plan; return coefficients in the user's units, of shape (columns, outputs)."""
         self._adjacency(), self._budget(1), self._noise()
         ledger = self._ledger()
         names = getattr(self, "feature_names_in_", None)
@@ -344,24 +352,9 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         self._keep_scaling(scaling)
         self.solution_ = solution
         self.n_iter_ = solution.n_steps
-        return self._to_user_units(solution.w.reshape(spec.n_columns, -1), spec, scaling)
-
-    @staticmethod
-    def _to_user_units(
-        w: NDArray[np.float64], spec: DataSpec, scaling: ColumnScaling | None
-    ) -> NDArray[np.float64]:
-        """Coefficients for unscaled columns; the last row is the intercept, also where fixed."""
-        if spec.intercept:
-            intercept = spec.intercept * w[-1:]
-            w = w[:-1]
-        else:
-            intercept = np.zeros((1, w.shape[1]))
-        if scaling is None:
-            return np.vstack([w, intercept])
-        if spec.sparse:
-            return np.vstack([w / scaling.sparse_scale[:, np.newaxis], intercept])
-        w = w / scaling.scale[:, np.newaxis]
-        return np.vstack([w, intercept - scaling.center @ w])
+        targets = self._target_units(task, spec.n_features)
+        self.units_ = targets.after(column_units(spec, scaling))
+        return self.units_.coefficients(solution.w.reshape(spec.n_columns, -1))
 
     def _row_prediction(self, output: Output) -> RowPrediction:
         check_is_fitted(self)

@@ -158,7 +158,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ClassPredictor):
             heaviest=heaviest_class(self.class_weight),
         )
 
-    def _model(self, w: NDArray[np.float64], task: Task) -> tuple[NDArray[np.float64], Any]:
+    def _model(self, w: NDArray[np.float64]) -> tuple[NDArray[np.float64], Any]:
         return np.ascontiguousarray(w[:-1].T), w[-1].copy()
 
     def _classes_of(self, y: Any, facts: PublicFacts) -> NDArray[Any]:

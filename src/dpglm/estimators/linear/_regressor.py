@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
@@ -25,6 +26,7 @@ from dpglm.estimators.linear._targets import BoundedTargets, Task
 from dpglm.problem import Link, Loss, NoPenalty, Problem, Regularizer, Target
 from dpglm.solvers.base import Plan
 from dpglm.tables.given import as_floats, check_not_missing
+from dpglm.tables.units import LinearUnits
 
 __all__ = ["PrivateRegressor"]
 
@@ -183,12 +185,15 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         problem = functools.partial(self._problem_for, bounds)
         return Task(targets, problem, target_range=targets.scaled_bounds)
 
-    def _model(self, w: NDArray[np.float64], task: Task) -> tuple[NDArray[Any], float]:
+    def _model(self, w: NDArray[np.float64]) -> tuple[NDArray[Any], float]:
+        return w[:-1, 0], float(w[-1, 0])
+
+    def _target_units(self, task: Task, n_features: int) -> LinearUnits:
         targets = task.targets
         assert isinstance(targets, BoundedTargets)
-        return self._link().original_units(
-            w[:-1, 0], float(w[-1, 0]), targets.center, targets.scale
-        )
+        factor, shift = self._link().original_units(np.ones(1), 0.0, targets.center, targets.scale)
+        scaled = sparse.csr_array(sparse.diags_array(np.full(n_features + 1, factor[0])))
+        return LinearUnits(scaled, shift)
 
     def _classifies(self) -> bool:
         return False

@@ -13,8 +13,9 @@ from dpglm.guidance.coefficients import CoefficientTable
 from dpglm.report.coefficients import TARGET, coefficient_table
 from dpglm.report.pictures import drawing as draw
 from dpglm.report.pictures.text import shortened, width_of
+from dpglm.tables.schema import Schema
 
-__all__ = ["coefficients"]
+__all__ = ["coefficients", "draw_table"]
 
 _MOST_PANELS = 12
 _WIDTH = 7.2
@@ -23,7 +24,11 @@ _TICK, _PANEL_TITLE, _AXIS = 9.0, 10.5, 10.5
 
 
 def coefficients(
-    estimator: Any, feature_names: Sequence[str] | None = None, most: int | None = None
+    estimator: Any,
+    feature_names: Sequence[str] | None = None,
+    most: int | None = None,
+    *,
+    schema: Schema | None = None,
 ) -> Any:
     """Draw the largest coefficients with the noise expected in each.
 
@@ -36,6 +41,9 @@ def coefficients(
     most : int, optional
         How many features are drawn for each output, at least 1; by default 20 for one output
         and 8 for several. Of more than 12 outputs the first 12 are drawn.
+    schema : Schema, optional
+        What encoded the table that the estimator was fitted to, so that effects are drawn in the
+        table's units; by default that of the pipeline, or of the certificate.
 
     Returns
     -------
@@ -50,12 +58,17 @@ def coefficients(
 
     Notes
     -----
-    Where feature bounds were declared, coefficients are drawn per half of a feature's range, so
-    that features of different units can be compared.
+    Coefficients are per unit of the user's columns. Where a column's range is declared, its
+    coefficient is drawn for a step of 10, 100, ... such units, whichever is nearest to half of
+    the range, so that columns of different units can be compared; the step stands beside its name.
 
     Privacy: everything drawn is released or public.
     """
-    table = coefficient_table(estimator, feature_names)
+    return draw_table(coefficient_table(estimator, feature_names, schema), most)
+
+
+def draw_table(table: CoefficientTable, most: int | None = None) -> Any:
+    """Draw the picture of ``coefficients`` for a table of them."""
     n_outputs = min(len(table.outputs), _MOST_PANELS)
     most = (20 if n_outputs == 1 else 8) if most is None else check_integer("most", most, least=1)
     shown = min(most, len(table.features))
@@ -94,11 +107,17 @@ def coefficients(
 
 
 def _unit(table: CoefficientTable) -> str:
-    unit = "coefficient for half of the feature's range" if table.has_reach else "coefficient"
+    unit = "coefficient"
     if len(table.outputs) > 1 or table.outputs == (TARGET,):
         return unit
     room = 0.9 * _WIDTH - width_of(f"{unit} (right: towards '')", _AXIS)
     return f"{unit} (right: towards '{shortened(table.outputs[0], _AXIS, room)}')"
+
+
+def _named(feature: str, step: float, room: float) -> str:
+    """Name a feature within some inches, with the step that its coefficient is drawn for."""
+    per = "" if step == 1.0 else f", per {step:g}"
+    return shortened(feature, _TICK, room - width_of(per, _TICK)) + per
 
 
 def _draw_coefficients(
@@ -106,8 +125,9 @@ def _draw_coefficients(
 ) -> None:
     """Draw an output's largest coefficients, with ``room`` inches for the names of features."""
     which = table.largest(output, most)[::-1]
-    values = (table.values[output] * table.reach)[which]
-    bars = 2.0 * (table.noise * table.reach)[which]
+    steps = table.steps[which]
+    values = table.values[output][which] * steps
+    bars = 2.0 * table.noise[which] * steps
     clear = table.above_noise()[output][which]
     rows = np.arange(len(which))
     axes.axvline(0.0, color=draw.GREY, linewidth=1.0)
@@ -123,7 +143,10 @@ def _draw_coefficients(
             elinewidth=2.6,
             ecolor=(color, 0.35),
         )
-    names = [shortened(table.features[column], _TICK, room) for column in which]
+    names = [
+        _named(table.features[column], step, room)
+        for column, step in zip(which, steps, strict=True)
+    ]
     axes.set_yticks(rows, names, parse_math=False)
     axes.set_ylim(-0.7, len(which) - 0.3)
     draw.quiet(axes, grid="x")
