@@ -19,13 +19,19 @@ import pytest
 from numpy.typing import ArrayLike, NDArray
 
 from dpglm.problem import (
+    Binomial,
     ClippedLoss,
+    ComplementaryLogLog,
+    Gamma,
     Hinge,
     Huber,
     Logistic,
     Loss,
+    NegativeBinomial,
     OneVsRest,
+    Pinball,
     Poisson,
+    Probit,
     Savage,
     SmoothedHinge,
     Softmax,
@@ -34,6 +40,7 @@ from dpglm.problem import (
     Tangent,
     Target,
     Tempered,
+    Tweedie,
 )
 
 Array = NDArray[Any]
@@ -45,6 +52,8 @@ class Case:
     # False where the documentation says that the constant is an upper bound.
     slope_tight: bool = True
     smoothness_tight: bool = True
+    # False where it is one even without bounds on predictions and targets.
+    tight_everywhere: bool = True
     # For class targets: the numbers of classes to look for a witness in; K_SAMPLE among them.
     n_classes: tuple[int, ...] = ()
 
@@ -60,7 +69,19 @@ CASES = [
     Case(Squared()),
     Case(Huber()),
     Case(Huber(threshold=0.4)),
+    Case(Pinball()),
+    Case(Pinball(quantile=0.2)),
     Case(Poisson()),
+    Case(Gamma()),
+    Case(Tweedie()),
+    Case(Tweedie(power=1.2)),
+    Case(Tweedie(power=1.8)),
+    Case(NegativeBinomial()),
+    Case(NegativeBinomial(alpha=0.3)),
+    Case(NegativeBinomial(alpha=5.0)),
+    Case(Binomial()),
+    Case(Probit(), smoothness_tight=False),
+    Case(ComplementaryLogLog(), smoothness_tight=False),
     Case(Hinge()),
     Case(SquaredHinge()),
     Case(SmoothedHinge()),
@@ -75,6 +96,13 @@ CASES = [
     Case(ClippedLoss(Logistic(), 0.8)),
     Case(ClippedLoss(ClippedLoss(Logistic(), 0.8), 0.2)),
     Case(ClippedLoss(Poisson(), 2.0)),
+    Case(ClippedLoss(Gamma(), 0.6), slope_tight=False, smoothness_tight=False),
+    Case(ClippedLoss(Tweedie(1.3), 2.0), smoothness_tight=False),
+    Case(ClippedLoss(NegativeBinomial(0.5), 1.2), smoothness_tight=False, tight_everywhere=False),
+    Case(ClippedLoss(Binomial(), 0.3), smoothness_tight=False),
+    Case(ClippedLoss(Probit(), 0.7), smoothness_tight=False, tight_everywhere=False),
+    Case(ClippedLoss(ComplementaryLogLog(), 0.6), smoothness_tight=False, tight_everywhere=False),
+    Case(ClippedLoss(Pinball(0.3), 0.2), smoothness_tight=False),
     Case(ClippedLoss(Squared(), 0.7), smoothness_tight=False),
     Case(ClippedLoss(Huber(), 0.7), smoothness_tight=False),
     Case(ClippedLoss(Hinge(), 0.4), smoothness_tight=False),
@@ -114,9 +142,22 @@ RANGES = {
         (1.0, 0, INF),
         (INF, 0, INF),
     ],
+    Target.POSITIVE: [
+        (1.0, 0.5, 5),
+        (0.0, 0.5, 5),
+        (2.0, 3, 9),
+        (3.0, 20, 50),
+        (0.0, 1, 1),
+        (INF, 0.5, 4),
+        (1.0, 0, INF),
+        (INF, 0, INF),
+    ],
+    Target.PROPORTION: [(b, 0, 1) for b in (0.0, 0.1, 0.5, 1.0, 1.7, 6.0, INF)]
+    + [(1.0, 0.2, 0.7), (2.0, 0, 0), (0.5, 1, 1), (0.0, 0.5, 0.5), (INF, 0, 0.4)],
 }
-# What stands for infinity in a witness.
+# What stands for infinity in a witness: for predictions and for targets.
 FAR = 60.0
+FAR_TARGET = 1000.0
 
 
 def name(case: Case) -> str:
@@ -138,7 +179,7 @@ def scalar_points(loss: Loss, z_bound: float, y_low: float, y_high: float) -> tu
     reach = min(z_bound, FAR)
     fine = np.linspace(-min(reach, 4), min(reach, 4), 4001)
     z = np.unique(np.concatenate([np.linspace(-reach, reach, 1201), fine]))
-    low, high = max(y_low, -FAR), min(y_high, FAR)
+    low, high = max(y_low, -FAR_TARGET), min(y_high, FAR_TARGET)
     y = np.unique(np.clip([low, high, (low + high) / 2, 0, 1, 2, 4], low, high))
     if loss.target is Target.BINARY:
         y = np.unique([low, high])
@@ -219,7 +260,8 @@ def test_global_constants_are_tight(case: Case) -> None:
     assert loss.smoothness == loss.smoothness_on(*everything)
     assert verdict(loss.slope_bound, witness_slope(case, *everything)) == "ok"
     if case.smoothness_tight or loss.smoothness < INF:
-        assert verdict(loss.smoothness, witness_smoothness(case, *everything)) == "ok"
+        found = verdict(loss.smoothness, witness_smoothness(case, *everything))
+        assert found == "ok" or (found == "loose" and not case.tight_everywhere)
 
 
 @every_loss
@@ -280,6 +322,8 @@ def sample(loss: Loss, n: int, scale: float = 3.0, seed: int = 0) -> tuple[Array
         Target.CLASS: lambda: rng.integers(0, K_SAMPLE, size=n),
         Target.REAL: lambda: rng.normal(size=n) * 2,
         Target.COUNT: lambda: rng.poisson(3.0, size=n).astype(float),
+        Target.POSITIVE: lambda: rng.gamma(2.0, size=n),
+        Target.PROPORTION: lambda: rng.integers(0, 5, size=n) / 4,
     }
     shape = (n, K_SAMPLE) if loss.target is Target.CLASS else (n,)
     return rng.normal(size=shape) * scale, draw[loss.target]()
@@ -305,6 +349,10 @@ def derivative_errors(loss: Loss, h: float = 1e-5) -> tuple[float, float]:
     return slope_error, curvature_error
 
 
+def two_targets(loss: Loss) -> tuple[float, float]:
+    return 1.0, max(loss.target.bounds[0], -1.0) if loss.target.bounds[1] == 1 else 4.0
+
+
 @every_loss
 def test_derivatives_are_those_of_the_value(case: Case) -> None:
     slope_error, curvature_error = derivative_errors(case.loss)
@@ -318,7 +366,7 @@ def test_derivatives_are_those_of_the_value(case: Case) -> None:
 def test_the_value_is_the_integral_of_the_slope_across_kinks(case: Case) -> None:
     z = np.linspace(-6, 6, 24001)
     middle = (z[1:] + z[:-1]) / 2
-    for y in (1.0, -1.0 if case.loss.target.bounds[0] < 0 else 4.0):
+    for y in two_targets(case.loss):
         value = case.loss.value(z, np.full_like(z, y))
         slope = case.loss.slope(middle, np.full_like(middle, y))
         integral = np.concatenate([[0.0], np.cumsum(slope * np.diff(z))])
@@ -372,6 +420,14 @@ def test_a_wrong_derivative_is_caught(case: Case) -> None:
 
 # Convexity and sign.
 
+ENDS = {
+    Target.BINARY: (-1.0, 1.0),
+    Target.REAL: (0.0, 5.0),
+    Target.COUNT: (0.0, 5.0),
+    Target.POSITIVE: (0.5, 5.0),
+    Target.PROPORTION: (0.0, 1.0),
+}
+
 
 @every_loss
 def test_convexity_is_as_declared(case: Case) -> None:
@@ -382,7 +438,7 @@ def test_convexity_is_as_declared(case: Case) -> None:
         gap = loss.value(u, y) - loss.value(z, y) - np.sum(loss.slope(z, y) * (u - z), axis=1)
         assert (gap.min() >= -1e-12) == loss.convex
         return
-    z, y = scalar_points(loss, 30.0, *(0, 5) if loss.target is not Target.BINARY else (-1, 1))
+    z, y = scalar_points(loss, 30.0, *ENDS[loss.target])
     rises = np.diff(loss.slope(z, y))[np.diff(y) == 0]
     assert (rises.min() >= -1e-12 * np.abs(loss.slope(z, y)).max()) == loss.convex
     assert (loss.curvature(z, y).min() >= 0) == loss.convex
@@ -425,7 +481,7 @@ def test_slopes_at_extreme_predictions_are_those_of_the_value(case: Case) -> Non
             np.testing.assert_allclose(difference / 2, case.loss.slope(z, [1, 1]) @ e, atol=1e-9)
         return
     z = np.array([-1e4, -2e3, 2e3, 1e4])
-    for y in (1.0, -1.0 if case.loss.target.bounds[0] < 0 else 4.0):
+    for y in two_targets(case.loss):
         targets = np.full_like(z, y)
         slope = case.loss.slope(z, targets)
         difference = case.loss.value(z + 1, targets) - case.loss.value(z - 1, targets)
@@ -493,7 +549,7 @@ def test_a_loss_is_a_value(case: Case) -> None:
 
 def score_factors(loss: Loss, variance: Callable[[Array], Array | None]) -> Array | None:
     """By what slopes differ from ``(mean - y) / variance dmean/dz``: one factor if it is right."""
-    z, y = sample(loss, 400, scale=1.0)
+    z, y = sample(loss, 400, scale=0.5)
     assert loss.link is not None
     h = 1e-5
     mean = loss.link.inverse(z)
@@ -540,7 +596,12 @@ def test_a_link_is_canonical_if_and_only_if_the_curvature_knows_no_target(case: 
 
 # Targets in other units.
 
-RANGE = {Target.REAL: (-3.0, 9.0), Target.COUNT: (0.0, 9.0)}
+RANGE = {
+    Target.REAL: (-3.0, 9.0),
+    Target.COUNT: (0.0, 9.0),
+    Target.POSITIVE: (0.5, 9.0),
+    Target.PROPORTION: (0.0, 1.0),
+}
 
 
 def factor_of_standardized_slopes(loss: Loss, scaled: Loss) -> Array:
@@ -566,6 +627,14 @@ def test_standardized_targets_have_the_same_minimisers(case: Case) -> None:
     factors = factor_of_standardized_slopes(case.loss, scaled)
     assert factors.min() > 0.0
     np.testing.assert_allclose(factors, factors[0], rtol=1e-9)
+    means = np.array([0.5, 2.0, 6.0])
+    declared, own = case.loss.variance(means), scaled.variance(means / scale)
+    if declared is not None and own is not None:
+        dispersion = 1.0 if case.loss.dispersion is None else case.loss.dispersion
+        ratios = declared * dispersion / (own * scale**2)
+        free = case.loss.dispersion is None
+        assert (scaled.dispersion is None) == free
+        np.testing.assert_allclose(ratios, ratios[0] if free else scaled.dispersion, rtol=1e-12)
 
 
 def test_a_loss_that_is_not_scaled_with_its_targets_is_found_out() -> None:

@@ -17,6 +17,8 @@ from dpglm.problem._functions import as_float, sigmoid
         (Target.CLASS, [0.0, 3.0, -1.0, 0.5, np.nan, np.inf], [1, 1, 0, 0, 0, 0]),
         (Target.REAL, [0.0, -1e300, np.nan, np.inf, -np.inf], [1, 1, 0, 0, 0]),
         (Target.COUNT, [0.0, 2.5, -1e-9, np.nan, np.inf], [1, 1, 0, 0, 0]),
+        (Target.POSITIVE, [0.0, 1e-300, -1e-9, np.nan, np.inf], [0, 1, 0, 0, 0]),
+        (Target.PROPORTION, [0.0, 0.4, 1.0, -1e-9, 1.1, np.nan, np.inf], [1, 1, 1, 0, 0, 0, 0]),
     ],
 )
 def test_target_admits(target: Target, y: list[float], admitted: list[int]) -> None:

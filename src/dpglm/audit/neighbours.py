@@ -71,8 +71,8 @@ def target_ends(target: Target, n_outputs: int, low: float, high: float) -> tupl
         return 1.0, -1.0
     if target is Target.CLASS:
         return n_outputs - 1, 0
-    least = 0.0 if target is Target.COUNT else -HUGE
-    ends = (low if math.isfinite(low) else least, high if math.isfinite(high) else HUGE)
+    least, most = np.clip(target.bounds, -HUGE, HUGE)
+    ends = (low if math.isfinite(low) else least, high if math.isfinite(high) else most)
     far, near = sorted(ends, key=abs, reverse=True)
     return far, near
 

@@ -34,7 +34,6 @@ from dpglm.privacy.events import (
 )
 from dpglm.privacy.noise import SystemNoise
 from dpglm.privacy.noise.opendp import OpenDPNoise
-from dpglm.problem import Target
 from dpglm.solvers.base import Plan
 
 __all__ = ["Check", "Verification", "verify"]
@@ -348,7 +347,8 @@ def _check_facts(certificate: Certificate, plan: Plan) -> str | None:
         "how long rows may be": {"row_norm", "feature_bounds"},
     }
     if plan.method.fits:
-        needed["which targets there are"] = _FACTS_OF_TARGET[plan.problem.loss.target]
+        of_numbers = plan.problem.loss.target.is_number
+        needed["which targets there are"] = {"target_bounds" if of_numbers else "classes"}
     if data.weight_bound != 1.0:
         needed["how much a row may weigh"] = {"weight_bound", "class_weight"}
     for what, names in needed.items():
@@ -373,12 +373,6 @@ def _check_digest(certificate: Certificate) -> str | None:
     return None
 
 
-_FACTS_OF_TARGET = {
-    Target.BINARY: {"classes"},
-    Target.CLASS: {"classes"},
-    Target.REAL: {"target_bounds"},
-    Target.COUNT: {"target_bounds"},
-}
 _CHECKS: dict[str, Callable[[Certificate], str | None]] = {
     "claim is within the budget": _check_budget,
     "everything that happened was accounted for": _check_mechanisms,

@@ -247,7 +247,7 @@ def _cautions(plan: Plan) -> tuple[str, ...]:
 
 
 def _is_number(plan: Plan) -> bool:
-    return plan.problem.loss.target in (Target.REAL, Target.COUNT)
+    return plan.problem.loss.target.is_number
 
 
 def _has_range(plan: Plan) -> bool:

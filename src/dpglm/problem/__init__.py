@@ -4,22 +4,26 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from dpglm._registry import makers_in
+from dpglm.problem.binomial_losses import Binomial, ComplementaryLogLog, Probit
 from dpglm.problem.clipped import ClippedLoss, clipped_slope, clipped_value
 from dpglm.problem.constraints import Box, Constraint, L1Ball, L2Ball, Simplex, Unconstrained
 from dpglm.problem.hinge_losses import Hinge, SmoothedHinge, SquaredHinge
 from dpglm.problem.links import (
     BinaryLink,
     ClassLink,
+    ComplementaryLogLogLink,
     IdentityLink,
     Link,
     LogitLink,
     LogLink,
     OneVsRestLink,
+    ProbitLink,
     SoftmaxLink,
     TangentLink,
 )
+from dpglm.problem.log_link_losses import Gamma, NegativeBinomial, Poisson, Tweedie
 from dpglm.problem.loss import ConvexScalarLoss, Loss, Target
-from dpglm.problem.losses import Huber, Logistic, Poisson, Softmax, Squared
+from dpglm.problem.losses import Huber, Logistic, Pinball, Softmax, Squared
 from dpglm.problem.one_vs_rest import OneVsRest
 from dpglm.problem.problem import Problem
 from dpglm.problem.regularizers import L1, L2, ElasticNet, GroupLasso, NoPenalty, Regularizer
@@ -30,12 +34,16 @@ __all__ = [
     "L2",
     "LOSSES",
     "BinaryLink",
+    "Binomial",
     "Box",
     "ClassLink",
     "ClippedLoss",
+    "ComplementaryLogLog",
+    "ComplementaryLogLogLink",
     "Constraint",
     "ConvexScalarLoss",
     "ElasticNet",
+    "Gamma",
     "GroupLasso",
     "Hinge",
     "Huber",
@@ -47,10 +55,14 @@ __all__ = [
     "Logistic",
     "LogitLink",
     "Loss",
+    "NegativeBinomial",
     "NoPenalty",
     "OneVsRest",
     "OneVsRestLink",
+    "Pinball",
     "Poisson",
+    "Probit",
+    "ProbitLink",
     "Problem",
     "Regularizer",
     "Savage",
@@ -64,6 +76,7 @@ __all__ = [
     "TangentLink",
     "Target",
     "Tempered",
+    "Tweedie",
     "Unconstrained",
     "clipped_slope",
     "clipped_value",

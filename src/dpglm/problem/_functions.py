@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import erfcx
 
 from dpglm._arrays import namespace
 
@@ -14,7 +17,13 @@ __all__ = [
     "EXPONENT_LIMIT",
     "FloatArray",
     "as_float",
+    "exp_or_inf",
+    "exp_or_zero",
+    "exp_with_tangent",
+    "increasing_root",
     "limited_exp",
+    "product",
+    "scaled_erfc",
     "sigmoid",
     "softmax_by_class",
 ]
@@ -23,6 +32,9 @@ FloatArray: TypeAlias = NDArray[np.floating[Any]]
 
 # Largest z whose exp(z) has a finite square, by the bytes of a number.
 EXPONENT_LIMIT = MappingProxyType({4: 40.0, 8: 300.0})
+
+# Enough for double precision in a range of a million.
+_HALVINGS = 75
 
 
 def as_float(z: ArrayLike) -> FloatArray:
@@ -40,12 +52,13 @@ def sigmoid(m: FloatArray) -> FloatArray:
 
     NumPy's exponential is vectorised and about three times as fast as ``scipy.special.expit``.
     """
-    e: FloatArray = np.negative(m)
+    xp = namespace(m)
+    e: FloatArray = xp.negative(m)
     # Overflow to inf is right here: the quotient is then 0.
     with np.errstate(over="ignore", under="ignore"):
-        np.exp(e, out=e)
+        xp.exp(e, out=e)
         e += 1
-        np.reciprocal(e, out=e)
+        xp.reciprocal(e, out=e)
     return e
 
 
@@ -56,6 +69,57 @@ def limited_exp(z: FloatArray) -> FloatArray:
     with np.errstate(under="ignore"):
         xp.exp(e, out=e)
     return e
+
+
+def exp_with_tangent(z: FloatArray) -> FloatArray:
+    """``exp(z)``, continued by its tangent above ``EXPONENT_LIMIT``, in a new array.
+
+    Its derivatives are ``limited_exp`` and ``exp_or_zero``.
+    """
+    e = limited_exp(z)
+    e *= 1 + np.maximum(z - EXPONENT_LIMIT[z.itemsize], 0)
+    return e
+
+
+def exp_or_zero(z: FloatArray) -> FloatArray:
+    """``exp(z)``, and 0 above ``EXPONENT_LIMIT``, in a new array."""
+    e = limited_exp(z)
+    e *= z <= EXPONENT_LIMIT[z.itemsize]
+    return e
+
+
+def exp_or_inf(x: float) -> float:
+    """``exp(x)``, also where it overflows."""
+    return math.exp(x) if x < 709 else math.inf
+
+
+def product(x: float, y: float) -> float:
+    """Product of numbers of at least 0, one of which may be infinite: zero if one is zero."""
+    return x * y if x and y else 0.0
+
+
+def scaled_erfc(z: FloatArray) -> FloatArray:
+    """``exp(z^2) erfc(z)``, which overflows to inf far below 0, in a new array."""
+    if namespace(z) is np:
+        return np.asarray(erfcx(z))
+    import torch
+
+    scaled: FloatArray = torch.special.erfcx(z)
+    return scaled
+
+
+def increasing_root(
+    function: Callable[[FloatArray], FloatArray], value: FloatArray, low: ArrayLike, high: ArrayLike
+) -> FloatArray:
+    """Find where an elementwise increasing function has the values, within low and high."""
+    left = np.array(np.broadcast_to(low, value.shape), dtype=np.float64)
+    right = np.array(np.broadcast_to(high, value.shape), dtype=np.float64)
+    for _ in range(_HALVINGS):
+        middle = (left + right) / 2
+        below = function(middle) < value
+        np.copyto(left, middle, where=below)
+        np.copyto(right, middle, where=~below)
+    return ((left + right) / 2).astype(value.dtype)
 
 
 def softmax_by_class(z: FloatArray) -> FloatArray:

@@ -9,7 +9,7 @@ from typing import final
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import log_expit, log_softmax
+from scipy.special import log_expit, log_ndtr, log_softmax, ndtr
 
 from dpglm.problem._functions import (
     FloatArray,
@@ -22,11 +22,13 @@ from dpglm.problem._functions import (
 __all__ = [
     "BinaryLink",
     "ClassLink",
+    "ComplementaryLogLogLink",
     "IdentityLink",
     "Link",
     "LogLink",
     "LogitLink",
     "OneVsRestLink",
+    "ProbitLink",
     "SoftmaxLink",
     "TangentLink",
 ]
@@ -218,6 +220,39 @@ class LogitLink(BinaryLink):
 
     def log_inverse(self, z: ArrayLike) -> FloatArray:
         return np.asarray(log_expit(as_float(z)))
+
+
+@final
+@dataclass(frozen=True)
+class ProbitLink(BinaryLink):
+    """``P(+1) = Phi(z)``, the normal distribution function.
+
+    Examples
+    --------
+    >>> ProbitLink().inverse([0.0]).tolist()
+    [0.5]
+    """
+
+    def inverse(self, z: ArrayLike) -> FloatArray:
+        return np.asarray(ndtr(as_float(z)))
+
+    def log_inverse(self, z: ArrayLike) -> FloatArray:
+        return np.asarray(log_ndtr(as_float(z)))
+
+
+@final
+@dataclass(frozen=True)
+class ComplementaryLogLogLink(Link):
+    """``mean = 1 - exp(-exp(z))``, a proportion.
+
+    Examples
+    --------
+    >>> ComplementaryLogLogLink().inverse([-800.0, 0.0]).round(4).tolist()
+    [0.0, 0.6321]
+    """
+
+    def inverse(self, z: ArrayLike) -> FloatArray:
+        return -np.expm1(-limited_exp(as_float(z)))
 
 
 @final

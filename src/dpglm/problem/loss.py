@@ -32,6 +32,10 @@ class Target(enum.StrEnum):
         Any finite number.
     COUNT
         Any finite number of at least 0.
+    POSITIVE
+        Any finite number above 0.
+    PROPORTION
+        A number from 0 to 1.
 
     Examples
     --------
@@ -45,11 +49,18 @@ class Target(enum.StrEnum):
     CLASS = "class"
     REAL = "real"
     COUNT = "count"
+    POSITIVE = "positive"
+    PROPORTION = "proportion"
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """Smallest and largest target that any such loss accepts."""
+        """Infimum and supremum of the targets that any such loss accepts."""
         return _BOUNDS[self]
+
+    @property
+    def is_number(self) -> bool:
+        """Whether targets are numbers, and not labels."""
+        return self not in (Target.BINARY, Target.CLASS)
 
     def admits(self, y: ArrayLike) -> NDArray[np.bool_]:
         """Say of each target whether the loss admits it.
@@ -77,6 +88,8 @@ _BOUNDS = MappingProxyType(
         Target.CLASS: (0.0, math.inf),
         Target.REAL: (-math.inf, math.inf),
         Target.COUNT: (0.0, math.inf),
+        Target.POSITIVE: (0.0, math.inf),
+        Target.PROPORTION: (0.0, 1.0),
     }
 )
 
@@ -86,6 +99,8 @@ _ADMITS: MappingProxyType[Target, Callable[[NDArray[Any]], NDArray[np.bool_]]] =
         Target.CLASS: lambda y: np.isfinite(y) & (y >= 0) & (y == np.floor(y)),
         Target.REAL: np.isfinite,
         Target.COUNT: lambda y: np.isfinite(y) & (y >= 0),
+        Target.POSITIVE: lambda y: np.isfinite(y) & (y > 0),
+        Target.PROPORTION: lambda y: (y >= 0) & (y <= 1),
     }
 )
 
@@ -222,7 +237,17 @@ class Loss(abc.ABC):
         ndarray of float, shape of mean, or None
             The variance function of the exponential family: that of a dispersion of one. For
             binary targets that of the indicator of +1, whose mean is its probability. None if
-            the loss is not the deviance of such a family.
+            the loss is not the deviance of such a family. The variance itself is ``dispersion``
+            times this.
+        """
+        return None
+
+    @property
+    def dispersion(self) -> float | None:
+        """By what the variance of a target exceeds ``variance``: 1 for labels and for counts.
+
+        None where the loss does not say: the dispersion is then a free parameter, as for squared
+        loss, or there is no ``variance``.
         """
         return None
 

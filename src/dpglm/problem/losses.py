@@ -1,4 +1,4 @@
-"""Convex losses of generalized linear models: logistic, softmax, squared, Huber, Poisson."""
+"""Convex losses of classes and of real targets: logistic, softmax, squared, Huber, pinball."""
 
 from __future__ import annotations
 
@@ -13,13 +13,11 @@ from dpglm._arrays import namespace
 from dpglm._validation import check_real
 from dpglm.problem._checks import class_inputs
 from dpglm.problem._functions import (
-    EXPONENT_LIMIT,
     FloatArray,
-    limited_exp,
     sigmoid,
     softmax_by_class,
 )
-from dpglm.problem.links import IdentityLink, LogitLink, LogLink, SoftmaxLink
+from dpglm.problem.links import IdentityLink, LogitLink, SoftmaxLink
 from dpglm.problem.loss import ConvexScalarLoss, Loss, Target
 
 __all__ = [
@@ -27,7 +25,7 @@ __all__ = [
     "Huber",
     "Logistic",
     "Loss",
-    "Poisson",
+    "Pinball",
     "Softmax",
     "Squared",
     "Target",
@@ -52,6 +50,7 @@ class Logistic(ConvexScalarLoss):
     target = Target.BINARY
     link = LogitLink()
     nonnegative = True
+    dispersion = 1.0
     canonical = True
 
     def variance(self, mean: FloatArray) -> FloatArray:
@@ -130,6 +129,7 @@ class Softmax(Loss):
     link = SoftmaxLink()
     convex = True
     nonnegative = True
+    dispersion = 1.0
     canonical = True
 
     def _value(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
@@ -263,70 +263,62 @@ class Huber(ConvexScalarLoss):
 
 @final
 @dataclass(frozen=True)
-class Poisson(ConvexScalarLoss):
-    """``exp(z) - y z`` for targets of at least 0, with mean ``exp(z)``.
+class Pinball(ConvexScalarLoss):
+    """``q (y - z)`` below the target and ``(1 - q) (z - y)`` above it: z is the q-th quantile.
 
-    Neither slope nor curvature is bounded unless z is. Where the slope is clipped at c the
-    curvature ``exp(z) = slope + y`` is at most ``c + y``, so the clipped loss is smooth for
-    bounded targets.
+    Slope bound ``max(q, 1 - q)``; not smooth where the prediction is the target.
 
-    Notes
-    -----
-    Above z = 40 (float32) or 300 (float64) the exponential is replaced by its tangent, which
-    keeps every result finite and the loss convex, so that an extreme row is clipped like any
-    other instead of turning into inf or NaN. The link is constant there. The declared
-    constants are those of the exact exponential and remain upper bounds.
+    Parameters
+    ----------
+    quantile : float, default 0.5
+        Between 0 and 1, both excluded; 0.5 is half the absolute error.
+
+    References
+    ----------
+    .. [1] R. Koenker and G. Bassett, "Regression Quantiles", Econometrica 46, 1978.
 
     Examples
     --------
-    >>> Poisson().slope([0.0], [3.0]).tolist()
-    [-2.0]
-    >>> Poisson().smoothness_below(2.0, z_bound=float("inf"), y_low=0.0, y_high=10.0)
-    12.0
+    >>> Pinball(0.9).value([0.0, 2.0], [1.0, 1.0]).round(2).tolist()
+    [0.9, 0.1]
     """
 
-    target = Target.COUNT
-    link = LogLink()
-    nonnegative = False
-    canonical = True
+    quantile: float = 0.5
 
-    def variance(self, mean: FloatArray) -> FloatArray:
-        return mean.copy()
+    target = Target.REAL
+    link = IdentityLink()
+    nonnegative = True
 
-    def for_scaled_targets(self, scale: float) -> Poisson:
+    def __post_init__(self) -> None:
+        check_real("quantile", self.quantile, above=0.0, below=1.0)
+
+    def for_scaled_targets(self, scale: float) -> Pinball:
         return self
 
     def _value(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
-        e = limited_exp(z)
-        excess = np.maximum(z - EXPONENT_LIMIT[z.itemsize], 0)
-        result: FloatArray = e * (1 + excess) - y * z
+        r = z - y
+        result: FloatArray = np.maximum((1 - self.quantile) * r, -self.quantile * r)
         return result
 
     def _slope(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
-        e = limited_exp(z)
-        e -= y
-        return e
+        xp = namespace(z)
+        r = z - y
+        slope: FloatArray = xp.astype(r > 0, z.dtype)
+        slope *= 1 - self.quantile
+        slope -= self.quantile * xp.astype(r < 0, z.dtype)
+        return slope
 
     def _curvature(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
-        e = limited_exp(z)
-        e *= z <= EXPONENT_LIMIT[z.itemsize]
-        return e
+        return np.zeros_like(z)
 
     def _slope_bound_on(self, z_bound: float, y_low: float, y_high: float) -> float:
-        return max(_exp_or_inf(z_bound) - y_low, y_high - math.exp(-z_bound))
+        below = self.quantile if -z_bound < y_high else 0.0
+        above = 1 - self.quantile if z_bound > y_low else 0.0
+        return max(below, above)
 
     def _smoothness_on(self, z_bound: float, y_low: float, y_high: float) -> float:
-        return _exp_or_inf(z_bound)
-
-    def _smoothness_below(
-        self, slope_limit: float, z_bound: float, y_low: float, y_high: float
-    ) -> float:
-        largest = slope_limit + y_high
-        return largest if largest >= math.exp(-z_bound) else 0.0
+        jumps = z_bound > 0 and -z_bound <= y_high and y_low <= z_bound
+        return math.inf if jumps else 0.0
 
     def slope_inverse(self, slope: FloatArray, y: FloatArray) -> FloatArray:
-        return np.log(slope + y)
-
-
-def _exp_or_inf(x: float) -> float:
-    return math.exp(x) if x < 709 else math.inf
+        return y.copy()

@@ -228,6 +228,8 @@ def _remarks(plan: Plan, data: DataSpec) -> tuple[str, ...]:
         Target.CLASS: "classes overlap",
         Target.REAL: "half of the target's variance can be predicted",
         Target.COUNT: "half of the variance of the log count can be predicted",
+        Target.POSITIVE: "half of the variance of the log target can be predicted",
+        Target.PROPORTION: "half of the variance of the log odds can be predicted",
     }
     found = [f"{sizes}; {signals[plan.problem.loss.target]}."]
     if (data.n_rows, data.n_features) != (whole.n_rows, whole.n_features):

@@ -22,6 +22,8 @@ METRIC: Mapping[Target, str] = MappingProxyType(
         Target.CLASS: "Accuracy",
         Target.REAL: "R squared",
         Target.COUNT: "Share of the deviance that is explained",
+        Target.POSITIVE: "Share of the deviance that is explained",
+        Target.PROPORTION: "Square of the correlation of ranks",
     }
 )
 """What ``GeneratedRows.score`` returns."""
@@ -35,7 +37,7 @@ _LENGTH, _COMMON = 0.5, 0.5
 _SLOPE, _SLOPE_OF_CLASSES = 2.6, 5.0
 # Standard deviation of numbers, in half ranges of the target.
 _SPREAD = 0.4
-# Mean of counts, in units of the largest, and standard deviation of their logarithms.
+# Mean of counts and amounts, in units of the largest, and standard deviation of their logarithms.
 _MEAN_COUNT, _SPREAD_OF_COUNTS = 0.2, 0.8
 
 
@@ -120,6 +122,12 @@ def _counts(z: Floats, data: DataSpec, rng: np.random.Generator) -> NDArray[Any]
     return np.clip(_MEAN_COUNT * high * np.exp(logs), low, high)
 
 
+def _proportions(z: Floats, data: DataSpec, rng: np.random.Generator) -> NDArray[Any]:
+    low, high = _range(data, 0.0, 1.0)
+    noisy = (z[:, 0] + rng.normal(size=len(z))) / math.sqrt(2.0)
+    return np.clip(1.0 / (1.0 + np.exp(-_SLOPE * noisy)), low, high)
+
+
 def _range(data: DataSpec, low: float, high: float) -> tuple[float, float]:
     """Return the declared range of the target, or a default."""
     is_bounded = math.isfinite(data.target_low) and math.isfinite(data.target_high)
@@ -147,15 +155,29 @@ def _deviance(z: Floats, y: NDArray[Any]) -> float:
     return float(d2_tweedie_score(y, np.exp(np.clip(z[:, 0], -30.0, 30.0)), power=1))
 
 
+def _of_ranks(z: Floats, y: NDArray[Any]) -> float:
+    """Score a model of proportions, whatever its link is."""
+    from scipy.stats import spearmanr
+
+    if np.ptp(z) == 0.0:
+        return 0.0
+    correlation = float(spearmanr(z[:, 0], y).statistic)
+    return math.copysign(correlation**2, correlation)
+
+
 _TARGETS: Mapping[Target, Callable[[Floats, DataSpec, np.random.Generator], NDArray[Any]]] = {
     Target.BINARY: _binary,
     Target.CLASS: _classes,
     Target.REAL: _numbers,
     Target.COUNT: _counts,
+    Target.POSITIVE: _counts,
+    Target.PROPORTION: _proportions,
 }
 _SCORES: Mapping[Target, Callable[[Floats, NDArray[Any]], float]] = {
     Target.BINARY: _area,
     Target.CLASS: _accuracy,
     Target.REAL: _r_squared,
     Target.COUNT: _deviance,
+    Target.POSITIVE: _deviance,
+    Target.PROPORTION: _of_ranks,
 }

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpglm._json import canonical_json
 from dpglm.certificate.certificate import Certificate, model_digest
-from dpglm.problem import BinaryLink, ClassLink
+from dpglm.problem import BinaryLink
 
 if TYPE_CHECKING:
     from dpglm.report.model_file import LinearModel
@@ -22,7 +22,8 @@ def check_shapes(model: LinearModel) -> None:
         raise ValueError(f"coef and intercept do not fit: shapes {coef.shape}, {intercept.shape}")
     n_outputs = coef.shape[0] if coef.ndim == 2 else None
     if classes is None:
-        if n_outputs is not None or model.link is None or isinstance(model.link, ClassLink):
+        is_number = model.certificate.problem.loss.target.is_number
+        if n_outputs is not None or model.link is None or not is_number:
             raise ValueError(f"a model without classes has coef of shape {coef.shape}")
     elif n_outputs is None or len(classes) != (2 if n_outputs == 1 else n_outputs):
         raise ValueError(f"there are {len(classes)} classes, but coef has the shape {coef.shape}")

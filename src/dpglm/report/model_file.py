@@ -19,11 +19,7 @@ from dpglm.certificate.certificate import Certificate
 from dpglm.data.prediction import ClassLabels, Output, RowPrediction, scores
 from dpglm.data.prepare import column_scaling
 from dpglm.ledger.files import write_json
-from dpglm.problem import (
-    ClassLink,
-    Link,
-    Target,
-)
+from dpglm.problem import ClassLink, Link
 from dpglm.report.model_checks import check_shapes, disagreements
 from dpglm.tables.schema import Schema
 from dpglm.tables.user_matrix import finite_matrix
@@ -111,7 +107,7 @@ class LinearModel:
     @property
     def has_probabilities(self) -> bool:
         """Whether ``predict_proba`` gives any: where the link of the loss does."""
-        return isinstance(self.link, ClassLink)
+        return self.classes_ is not None and isinstance(self.link, ClassLink)
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
         """Predict a classifier's linear scores: shape (n,) for two classes, else (n, n_classes)."""
@@ -215,7 +211,7 @@ def save_model(estimator: Any, path: str | os.PathLike[str], schema: Schema | No
                 f"schema must have {estimator.coef_.shape[-1]} features, as the model has, got "
                 f"{len(names)}"
             )
-    is_classifier = loss.target in (Target.BINARY, Target.CLASS)
+    is_classifier = not loss.target.is_number
     model = LinearModel(
         estimator=type(estimator).__name__,
         coef_=np.asarray(estimator.coef_, dtype=np.float64),

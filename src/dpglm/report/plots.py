@@ -19,12 +19,25 @@ from dpglm.report.pictures.training_picture import training_history
 __all__ = ["accuracy_against_epsilon", "clipped_loss", "coefficients", "training_history"]
 
 _BODY, _AXIS = 3.7, 10.5
-_CURVE_TARGET = {Target.BINARY: 1.0, Target.REAL: 0.0, Target.COUNT: 2.0}
-_CURVE_REACH = {Target.BINARY: 5.0, Target.COUNT: 3.0}
+_CURVE_TARGET = {
+    Target.BINARY: 1.0,
+    Target.REAL: 0.0,
+    Target.COUNT: 2.0,
+    Target.POSITIVE: 2.0,
+    Target.PROPORTION: 1.0,
+}
+_CURVE_REACH = {
+    Target.BINARY: 5.0,
+    Target.COUNT: 3.0,
+    Target.POSITIVE: 3.0,
+    Target.PROPORTION: 5.0,
+}
 _CURVE_AXIS = {
     Target.BINARY: "prediction, for the positive class",
     Target.REAL: "prediction minus target",
     Target.COUNT: "log of the prediction, for count 2",
+    Target.POSITIVE: "log of the prediction, for target 2",
+    Target.PROPORTION: "prediction, for a row of successes",
 }
 
 

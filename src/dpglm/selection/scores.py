@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm.data.spec import DataSpec
-from dpglm.problem import Link, Loss, Target
+from dpglm.problem import Link, Loss
 
 __all__ = ["AbsoluteError", "Errors", "Score", "score_for"]
 
@@ -77,7 +77,7 @@ class AbsoluteError(Score):
 
 def score_for(loss: Loss, data: DataSpec) -> Score:
     """Return the score of a loss: misclassification for classes, absolute error for numbers."""
-    if loss.target in (Target.BINARY, Target.CLASS):
+    if not loss.target.is_number:
         return Errors()
     if loss.link is None:
         raise ValueError(f"loss must have a link, as models are compared by means, got {loss!r}")

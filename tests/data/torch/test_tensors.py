@@ -29,15 +29,21 @@ from dpglm.privacy import Adjacency, ApproximateDP
 from dpglm.privacy.noise import SeededNoise
 from dpglm.problem import (
     L2,
+    Binomial,
     ClippedLoss,
+    ComplementaryLogLog,
     ConvexScalarLoss,
+    Gamma,
     Hinge,
     Huber,
     L1Ball,
     Logistic,
     Loss,
+    NegativeBinomial,
     OneVsRest,
+    Pinball,
     Poisson,
+    Probit,
     Problem,
     Savage,
     SmoothedHinge,
@@ -47,6 +53,7 @@ from dpglm.problem import (
     Tangent,
     Target,
     Tempered,
+    Tweedie,
     Unconstrained,
 )
 from dpglm.solvers import SOLVERS, NoisySGD, Preprocessed, run
@@ -58,6 +65,13 @@ SCALAR_LOSSES: list[Loss] = [
     Squared(),
     Huber(0.5),
     Poisson(),
+    Gamma(),
+    Tweedie(1.5),
+    NegativeBinomial(0.5),
+    Binomial(),
+    Probit(),
+    ComplementaryLogLog(),
+    Pinball(0.3),
     Hinge(),
     SquaredHinge(),
     SmoothedHinge(0.5),
@@ -66,6 +80,7 @@ SCALAR_LOSSES: list[Loss] = [
     Tempered(0.5),
     ClippedLoss(Logistic(), 0.2),
 ]
+EXPONENTIAL = Poisson | Gamma | Tweedie | NegativeBinomial | Probit | ComplementaryLogLog
 LOSSES = [*SCALAR_LOSSES, Softmax(), OneVsRest(Hinge(), N_CLASSES)]
 
 
@@ -192,7 +207,7 @@ def test_slopes_of_tensors_are_those_of_arrays(loss, dtype):
     assert got.dtype == getattr(torch, dtype)
     assert torch.isfinite(got).all()
     expected = loss.slope(z, y)
-    tolerance = 100 * units(dtype) if not isinstance(loss, Poisson) else 1e-3
+    tolerance = 1e-3 if isinstance(loss, EXPONENTIAL) else 100 * units(dtype)
     np.testing.assert_allclose(got, expected, tolerance, tolerance)
     np.testing.assert_array_equal(z, z_before)
     with pytest.raises(ValueError, match="shape"):

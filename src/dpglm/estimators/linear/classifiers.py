@@ -170,4 +170,4 @@ class GeneralizedLinearClassifier(PrivateClassifier):
 
 
 def _is_of_labels(loss: Loss) -> bool:
-    return loss.target in (Target.BINARY, Target.CLASS)
+    return not loss.target.is_number

@@ -63,7 +63,7 @@ class PoissonRegressor(PrivateRegressor):
     alpha: float = 1.0
 
     def _loss(self, scale: float) -> Loss:
-        return Poisson()
+        return Poisson().for_scaled_targets(scale)
 
     def _penalty(self, n_rows: int, scale: float) -> Regularizer:
         # Dividing counts by s divides loss and penalty by s.
@@ -118,9 +118,11 @@ class GeneralizedLinearRegressor(PrivateRegressor):
         return (0.0, 1.0) if is_fixed else standardization
 
     def _stated_loss(self) -> Loss:
-        return stated_loss(
-            self.loss, lambda one: one.target in _OF_NUMBERS, _OF_NUMBERS, "numbers or counts"
-        )
+        return stated_loss(self.loss, _is_of_numbers, _NUMBERS, "numbers or counts")
 
 
-_OF_NUMBERS = (Target.REAL, Target.COUNT)
+_NUMBERS = tuple(target for target in Target if target.is_number)
+
+
+def _is_of_numbers(loss: Loss) -> bool:
+    return loss.target.is_number
