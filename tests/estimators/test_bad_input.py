@@ -234,6 +234,7 @@ ANY = {
         "ab",
     ],
     "weight_bound": [0.0, -1.0, math.nan, math.inf, "1"],
+    "inference": ["model", None, 1],
     "regularizer": ["l2", 0.1, GroupLasso],
     "constraint": [3.0, "ball"],
     "callback": [3],

@@ -31,6 +31,7 @@ LAYERS = (
     "certificate",
     "torch",
     "guidance",
+    "inference",
     "estimators",
     "report",
     "audit",

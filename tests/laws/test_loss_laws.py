@@ -611,8 +611,8 @@ def factor_of_standardized_slopes(loss: Loss, scaled: Loss) -> Array:
     shift, scale = loss.link.standardization(low, high)
     y = np.linspace(low, high, 40)
     z = np.random.default_rng(0).normal(size=40)
-    coef, intercept = loss.link.original_units(np.ones(1), 0.0, shift, scale)
-    factors: Array = loss.slope(coef * z + intercept, y) / scaled.slope(z, (y - shift) / scale)
+    factor, offset = loss.link.original_scores(shift, scale)
+    factors: Array = loss.slope(factor * z + offset, y) / scaled.slope(z, (y - shift) / scale)
     return factors
 
 

@@ -183,6 +183,7 @@ class TestFile:
             "intercept",
             "schema",
             "certificate",
+            "estimates",
             "digest",
         }
 

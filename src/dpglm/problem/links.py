@@ -58,7 +58,7 @@ class Link(abc.ABC):
         """
 
     def standardization(self, low: float, high: float) -> tuple[float, float]:
-        """Return a shift and a scale of targets that ``original_units`` can undo.
+        """Return a shift and a scale of targets that ``original_scores`` can undo.
 
         Parameters
         ----------
@@ -73,26 +73,25 @@ class Link(abc.ABC):
         """
         return 0.0, 1.0
 
-    def original_units(
-        self, coef: FloatArray, intercept: float, shift: float, scale: float
-    ) -> tuple[FloatArray, float]:
-        """Turn a model of standardized targets into one of the targets themselves.
+    def original_scores(self, shift: float, scale: float) -> tuple[float, float]:
+        """Return the affine map from scores of standardized targets to those of the targets.
 
         Parameters
         ----------
-        coef : ndarray of float
-            Coefficients.
-        intercept : float
-            Intercept.
         shift, scale : float
             As ``standardization`` returned them.
 
         Returns
         -------
-        coef : ndarray of float
-        intercept : float
+        factor, offset : float
+            What scores are multiplied by, and what is then added.
         """
-        return coef, intercept
+        return 1.0, 0.0
+
+    @property
+    def exponentiated(self) -> str | None:
+        """What the exponential of a coefficient is called, such as "odds ratio"; None: nothing."""
+        return None
 
 
 class ClassLink(Link):
@@ -172,10 +171,8 @@ class IdentityLink(Link):
     def standardization(self, low: float, high: float) -> tuple[float, float]:
         return low / 2.0 + high / 2.0, (high / 2.0 - low / 2.0) or 1.0
 
-    def original_units(
-        self, coef: FloatArray, intercept: float, shift: float, scale: float
-    ) -> tuple[FloatArray, float]:
-        return scale * coef, scale * intercept + shift
+    def original_scores(self, shift: float, scale: float) -> tuple[float, float]:
+        return scale, shift
 
 
 @final
@@ -195,11 +192,13 @@ class LogLink(Link):
     def standardization(self, low: float, high: float) -> tuple[float, float]:
         return 0.0, high or 1.0
 
-    def original_units(
-        self, coef: FloatArray, intercept: float, shift: float, scale: float
-    ) -> tuple[FloatArray, float]:
+    def original_scores(self, shift: float, scale: float) -> tuple[float, float]:
         # exp(z) predicts y / scale, so z + log(scale) predicts y.
-        return coef, intercept + math.log(scale)
+        return 1.0, math.log(scale)
+
+    @property
+    def exponentiated(self) -> str:
+        return "rate ratio"
 
 
 @final
@@ -214,6 +213,10 @@ class LogitLink(BinaryLink):
     >>> LogitLink().log_probabilities([800.0])[:, 0].tolist()
     [-800.0]
     """
+
+    @property
+    def exponentiated(self) -> str:
+        return "odds ratio"
 
     def inverse(self, z: ArrayLike) -> FloatArray:
         return sigmoid(as_float(z))
@@ -250,6 +253,10 @@ class ComplementaryLogLogLink(Link):
     >>> ComplementaryLogLogLink().inverse([-800.0, 0.0]).round(4).tolist()
     [0.0, 0.6321]
     """
+
+    @property
+    def exponentiated(self) -> str:
+        return "hazard ratio"
 
     def inverse(self, z: ArrayLike) -> FloatArray:
         return -np.expm1(-limited_exp(as_float(z)))

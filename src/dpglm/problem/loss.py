@@ -219,7 +219,7 @@ class Loss(abc.ABC):
         -------
         Loss or None
             A loss ``l'`` whose slope is a multiple of this one's at the standardized targets and
-            the scores that ``link.original_units`` maps to ``z``; None if there is none, so that
+            the scores that ``link.original_scores`` maps to ``z``; None if there is none, so that
             targets must be left as they are.
         """
         return None

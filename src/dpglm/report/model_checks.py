@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from dpglm._json import canonical_json
 from dpglm.certificate.certificate import Certificate, model_digest
+from dpglm.inference.estimates import Estimates
 from dpglm.problem import BinaryLink
 
 if TYPE_CHECKING:
@@ -34,6 +37,11 @@ def check_shapes(model: LinearModel) -> None:
     names = model.feature_names
     if names is not None and len(names) != model.n_features:
         raise ValueError(f"there are {len(names)} feature_names for {model.n_features} features")
+    estimates = model.estimates
+    if estimates is not None and len(estimates.names) != model.n_features + estimates.has_intercept:
+        raise ValueError(
+            f"there are estimates of {list(estimates.names)!r} for {model.n_features} features"
+        )
     if model.schema is not None and model.schema.feature_names != names:
         raise ValueError("feature_names are not those of the schema")
 
@@ -46,6 +54,8 @@ def disagreements(model: LinearModel) -> tuple[str, ...]:
 def _disagreements(model: LinearModel, certificate: Certificate) -> Iterator[str]:
     if model_digest(model.coef_, model.intercept_) != certificate.model_digest:
         yield "the coefficients are not those that its certificate was written for"
+    if model.estimates is not None:
+        yield from _other_estimates(model, model.estimates)
     if model.estimator != _class_fitted(certificate.estimator):
         yield f"estimator is {model.estimator!r}, but its certificate's {certificate.estimator!r}"
     if certificate.loss != " ".join(repr(certificate.problem.loss).split()):
@@ -59,6 +69,18 @@ def _disagreements(model: LinearModel, certificate: Certificate) -> Iterator[str
         yield from _differs("schema", schema, certificate)
     elif schema is None:
         yield from _differs("feature_names", names, certificate)
+
+
+def _other_estimates(model: LinearModel, estimates: Estimates) -> Iterator[str]:
+    first = int(estimates.has_intercept)
+    coef, intercept = estimates.params[first:], estimates.params[:first]
+    if not np.array_equal(coef, model.coef_.ravel()) or not np.array_equal(
+        intercept, np.atleast_1d(model.intercept_)[:first]
+    ):
+        yield "estimates are not about the coefficients of the model"
+    names = model.feature_names
+    if names is not None and estimates.names[first:] != names:
+        yield "estimates are not about the features of the model"
 
 
 def _class_fitted(estimator: str) -> str:

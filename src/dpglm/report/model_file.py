@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.pipeline import Pipeline
-from sklearn.utils.validation import check_array, check_is_fitted
+from sklearn.utils.validation import check_is_fitted
 
 from dpglm._codec import Form, Format, Text, items, mapping, number
 from dpglm._json import canonical_json, in_file, load, shown
 from dpglm.certificate.certificate import Certificate
 from dpglm.data.prediction import ClassLabels, Output, RowPrediction, scores
 from dpglm.data.prepare import column_scaling
+from dpglm.inference.estimates import Estimates
+from dpglm.inference.inference import Inference
+from dpglm.inference.scores import Features, LinearScores
 from dpglm.ledger.files import write_json
 from dpglm.problem import ClassLink, Link
 from dpglm.report.model_checks import check_shapes, disagreements
 from dpglm.tables.schema import Schema
-from dpglm.tables.user_matrix import finite_matrix
 
 __all__ = ["FORMAT", "LinearModel", "load_model", "read_model", "save_model"]
 
@@ -77,6 +79,8 @@ class LinearModel:
         How a table's columns become features.
     certificate : Certificate
         The privacy claim.
+    estimates : Estimates or None
+        Coefficients with their covariance, where the fit was made for inference.
 
     Notes
     -----
@@ -93,6 +97,21 @@ class LinearModel:
     feature_names: tuple[Text, ...] | None
     schema: _Schema | None
     certificate: _Certificate
+    estimates: Estimates | None = None
+
+    @property
+    def inference(self) -> Inference | None:
+        """Standard errors, intervals and tests, where the fit was made for them.
+
+        With a schema they are in the units of its table.
+        """
+        shown = self.estimates
+        if shown is None:
+            return None
+        scores = LinearScores(self._clipped_features, shown)
+        if self.schema is not None:
+            shown = shown.in_units(self.schema.units)
+        return Inference(shown, self.certificate, scores)
 
     @property
     def link(self) -> Link | None:
@@ -137,29 +156,18 @@ class LinearModel:
         return self._predicted(X, self.link.inverse)
 
     def _predicted(self, X: Any, output: Output) -> NDArray[Any]:
+        predict = RowPrediction(self.coef_, self.intercept_, None, output)
+        return predict(self._clipped_features(X))
+
+    def _clipped_features(self, X: Any) -> Any:
+        if self.schema is not None:
+            X = self.schema.encode(X)
         bounds = self.certificate.fact("feature_bounds")
         scaling = None if bounds is None else column_scaling(tuple(bounds.value), self.n_features)
-        predict = RowPrediction(self.coef_, self.intercept_, scaling, output)
-        return predict(self._features(X))
-
-    def _features(self, X: Any) -> Any:
-        if self.schema is not None:
-            return self.schema.encode(X)
-        given = getattr(X, "columns", None)
-        if given is not None and self.feature_names is not None:
-            names = tuple(str(name) for name in given)
-            if names != self.feature_names:
-                raise ValueError(
-                    f"X must have the columns {list(self.feature_names)} in this order, got "
-                    f"{list(names)}"
-                )
-        X, _ = finite_matrix(X, lambda **options: (check_array(X, **options), None))
-        if X.shape[1] != self.n_features:
-            raise ValueError(f"X must have {self.n_features} columns, got {X.shape[1]}")
-        return X
+        return Features(self.n_features, self.feature_names, scaling)(X)
 
 
-FORMAT = Format("dpglm model", 3, LinearModel, {2: "0.1"})
+FORMAT = Format("dpglm model", 4, LinearModel, {2: "0.1", 3: "0.1"})
 """The format of model files, whose key "digest" seals the rest."""
 
 
@@ -220,11 +228,21 @@ def save_model(estimator: Any, path: str | os.PathLike[str], schema: Schema | No
         feature_names=None if names is None else tuple(str(name) for name in names),
         schema=schema,
         certificate=estimator.privacy_,
+        estimates=_estimates(estimator, names),
     )
     document = FORMAT.write(model)
     if found := disagreements(model):
         raise ValueError(f"the model cannot be written: {'; '.join(found)}")
     write_json(path, document | {"digest": _digest(document)})
+
+
+def _estimates(estimator: Any, names: Sequence[str] | None) -> Estimates | None:
+    """Return the estimates of a fit that was made for inference, under the names of its columns."""
+    inference = getattr(estimator, "inference_", None)
+    if inference is None:
+        return None
+    estimates: Estimates = inference.estimates
+    return estimates if names is None else estimates.renamed(names)
 
 
 def load_model(path: str | os.PathLike[str]) -> LinearModel:

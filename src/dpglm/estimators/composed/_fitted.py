@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from dpglm.certificate.certificate import Certificate
 from dpglm.data.prediction import Output
 from dpglm.estimators._predictor import ClassPredictor
+from dpglm.inference.inference import Inference
 from dpglm.problem import ClassLink
 from dpglm.solvers.solution import Solution
 
@@ -70,6 +71,12 @@ class FittedModel(ClassPredictor):
         """The plan that was executed, and public diagnostics of each step."""
         solution: Solution = self._fitted().solution_
         return solution
+
+    @property
+    def inference_(self) -> Inference:
+        """Standard errors, intervals and tests, where the estimator was asked for them."""
+        inference: Inference = self._fitted().inference_
+        return inference
 
     @property
     def n_features_in_(self) -> int:

@@ -22,6 +22,7 @@ _SHARED = {one.name for one in dataclasses.fields(PrivateEstimator)} | {
     "class_weight",
     "classes",
     "fit_intercept",
+    "inference",
     "target_bounds",
     "verbose",
     "weight_bound",

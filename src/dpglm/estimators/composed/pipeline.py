@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Any, Self, final
 
@@ -16,12 +16,15 @@ from dpglm._all_or_nothing import all_or_nothing
 from dpglm._validation import in_one_line
 from dpglm.certificate.certificate import PublicFact
 from dpglm.data.collection import Collection
+from dpglm.data.prepare import Matrix
 from dpglm.estimators._private import PrivateFit
 from dpglm.estimators.composed._composed import named_error, named_numbers, names_after, units_after
 from dpglm.estimators.composed._fitted import FittedModel
 from dpglm.estimators.composed._fixed import check_alone, check_fixed, known_row_norm, ready
 from dpglm.estimators.composed._steps import NamedSteps, private_shares
 from dpglm.estimators.linear._base import PrivateLinearModel
+from dpglm.inference.inference import Inference
+from dpglm.inference.scores import LinearScores
 from dpglm.preprocessing.base import Preprocessor
 from dpglm.preprocessing.schema_encoder import SchemaEncoder
 from dpglm.solvers.base import Plan
@@ -269,6 +272,18 @@ class PrivatePipeline(NamedSteps, FittedModel, PrivateFit):
         check_is_fitted(self)
         return units_after(self.transformers_)
 
+    @property
+    def inference_(self) -> Inference:
+        """Standard errors, intervals and tests in the units of ``table_units``, if asked for."""
+        inner: Inference = self._fitted().inference_
+        shown, units, names = inner.estimates, self.table_units(), self.coefficient_names()
+        if units is not None:
+            shown = shown.in_units(units)
+        elif names is not None:
+            shown = shown.renamed(list(names))
+        scores = LinearScores(_Transformed(self, inner.scores.features), inner.estimates)
+        return Inference(shown, inner.certificate, scores)
+
     def linear_model(self) -> tuple[PrivateLinearModel, Schema | None]:
         """Return what a model file can hold of the fitted pipeline.
 
@@ -310,6 +325,17 @@ class PrivatePipeline(NamedSteps, FittedModel, PrivateFit):
     def _first(self) -> Any:
         inner = self._fitted()
         return self.transformers_[0][1] if self.transformers_ else inner
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Transformed:
+    """Rows of a pipeline as the features of its estimator."""
+
+    pipeline: PrivatePipeline
+    features: Callable[[Any], Matrix]
+
+    def __call__(self, X: Any) -> Matrix:
+        return self.features(self.pipeline._transformed(X))
 
 
 def _applied(name: str, transformer: Any, X: Any, *, fit: bool = False) -> Any:

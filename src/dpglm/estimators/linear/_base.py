@@ -7,7 +7,7 @@ import functools
 import math
 import os
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -33,12 +33,17 @@ from dpglm.estimators._private import (
 from dpglm.estimators.linear._identity import identity
 from dpglm.estimators.linear._targets import Task
 from dpglm.estimators.linear._watching import heard, showing
+from dpglm.inference.estimates import Estimates
+from dpglm.inference.inference import Inference
+from dpglm.inference.requirements import check_inference
+from dpglm.inference.scores import Features, LinearScores
 from dpglm.problem import Constraint, Problem, Regularizer
 from dpglm.solvers import SOLVERS
 from dpglm.solvers.auto import Auto
 from dpglm.solvers.base import Plan, Solver, StepInfo
 from dpglm.solvers.checkpoint import CheckpointFile
 from dpglm.solvers.run import run
+from dpglm.solvers.uncertainty import Covariance
 from dpglm.tables.finite import unmasked
 from dpglm.tables.given import NO_WEIGHT, as_weights, check_not_missing
 from dpglm.tables.units import LinearUnits
@@ -57,6 +62,11 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
     solver : str or Solver, default="auto"
         A name in ``dpglm.solvers.SOLVERS`` or a solver object; "auto" chooses by public
         parameters, see ``dpglm.solvers.choose``.
+    inference : bool or "robust", default=False
+        Whether ``inference_`` gets standard errors, intervals and tests: True under the
+        assumption that the model is right, "robust" without it (sandwich covariance). What they
+        need is released too, within the same budget; a fit that cannot have them is refused
+        before anything is spent.
     weight_bound : float, optional
         Public bound on ``sample_weight``; default 1, or the largest weight with a warning. Rows
         without weights have weight 1, or this where it is less.
@@ -87,9 +97,12 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
     units_ : LinearUnits
         The map from the coordinates of the prepared rows to the user's: from ``solution_.w`` to
         ``coef_`` and ``intercept_``, and from covariance matrices to covariance matrices.
+    inference_ : dpglm.inference.Inference
+        Standard errors, intervals and tests, with ``inference`` only.
     """
 
     solver: str | Solver = "auto"
+    inference: bool | Literal["robust"] = False
     weight_bound: float | None = None
     fit_intercept: bool = True
     penalize_intercept: bool = False
@@ -189,12 +202,44 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
             self.coef_,
             self.intercept_,
         )
+        if self._covariance() is not None:
+            self.inference_ = self._inference()
         return self
 
-    def _make_plan(self, spec: DataSpec, problem: Problem, *, may_copy: bool = True) -> Plan:
+    def _inference(self) -> Inference:
+        uncertainty = self.solution_.uncertainty
+        assert uncertainty is not None
+        size, seen = self.n_features_in_, getattr(self, "feature_names_in_", None)
+        names = None if seen is None else tuple(str(name) for name in seen)
+        estimates = Estimates.of(
+            uncertainty, self.units_, names or [f"x{place}" for place in range(size)]
+        )
+        features = Features(size, names, self._fitted_scaling())
+        return Inference(estimates, self.privacy_, LinearScores(features, estimates))
+
+    def _covariance(self) -> Covariance | None:
+        """Read the parameter ``inference``."""
+        if isinstance(self.inference, str) and self.inference == "robust":
+            return "robust"
+        if not isinstance(self.inference, bool | np.bool_):
+            raise ValueError(f"inference must be True, False or 'robust', got {self.inference!r}")
+        return "model" if self.inference else None
+
+    def _make_plan(
+        self,
+        spec: DataSpec,
+        problem: Problem,
+        *,
+        may_copy: bool = True,
+        weighted: bool = False,
+    ) -> Plan:
         solver, problem = self._solver(), self._stated(problem)
         if self.solver == "auto" and not may_copy:
             solver = Auto(may_copy=False)
+        covariance = self._covariance()
+        if covariance is not None:
+            check_inference(problem, spec, covariance, weighted=weighted)
+            solver = solver.with_inference(covariance)
         if self.callback is not None and not callable(self.callback):
             raise ValueError(f"callback must be callable or None, got {self.callback!r}")
         if not isinstance(self.verbose, bool | np.bool_):
@@ -335,7 +380,12 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
             n_outputs=task.n_outputs,
             target_range=task.target_range,
         )
-        plan = self._make_plan(spec, task.problem(spec), may_copy=rows.copies_cheaply)
+        plan = self._make_plan(
+            spec,
+            task.problem(spec),
+            may_copy=rows.copies_cheaply,
+            weighted=rows.is_weighted or task.weights is not None,
+        )
         # What no certificate could hold is refused before anything is spent.
         _ = plan.document
         warn_of_noise(plan)

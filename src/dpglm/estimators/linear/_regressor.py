@@ -191,9 +191,9 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
     def _target_units(self, task: Task, n_features: int) -> LinearUnits:
         targets = task.targets
         assert isinstance(targets, BoundedTargets)
-        factor, shift = self._link().original_units(np.ones(1), 0.0, targets.center, targets.scale)
-        scaled = sparse.csr_array(sparse.diags_array(np.full(n_features + 1, factor[0])))
-        return LinearUnits(scaled, shift)
+        factor, offset = self._link().original_scores(targets.center, targets.scale)
+        scaled = sparse.csr_array(sparse.diags_array(np.full(n_features + 1, factor)))
+        return LinearUnits(scaled, offset)
 
     def _classifies(self) -> bool:
         return False

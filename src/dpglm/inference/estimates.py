@@ -1,0 +1,177 @@
+"""Estimates with their covariance, as plain numbers that a file can hold."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, TypeAlias, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpglm._codec import Form, Text, items, number
+from dpglm.solvers.uncertainty import Covariance, Uncertainty
+from dpglm.tables.units import LinearUnits
+
+__all__ = ["INTERCEPT", "Estimates"]
+
+INTERCEPT = "intercept"
+"""Name of the first coefficient, where there is an intercept."""
+
+
+def _vector(value: object) -> NDArray[np.float64]:
+    return np.array(items(number)(value), dtype=np.float64)
+
+
+def _matrix(value: object) -> NDArray[np.float64]:
+    rows = items(_vector)(value)
+    if any(len(row) != len(rows) for row in rows):
+        raise ValueError("must be a square matrix")
+    return np.array(rows, dtype=np.float64).reshape(len(rows), len(rows))
+
+
+_Vector: TypeAlias = Annotated[NDArray[np.float64], Form(np.ndarray.tolist, _vector)]
+_Matrix: TypeAlias = Annotated[NDArray[np.float64], Form(np.ndarray.tolist, _matrix)]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Estimates:
+    """Coefficients with both parts of their covariance, in the units of the user's columns.
+
+    Parameters
+    ----------
+    names : tuple of str
+        Names of the coefficients; the intercept's first, where there is one.
+    params : ndarray of shape (n_coefficients,)
+        The coefficients.
+    sampling, privacy : ndarray of shape (n_coefficients, n_coefficients)
+        Parts of their covariance that are due to the sampling of rows, and to noise.
+    has_intercept : bool
+        Whether the first coefficient is the intercept.
+    degrees_of_freedom : float, default=inf
+        Those of Student's t distribution, from which critical values are taken.
+    kind : {"model", "robust"}, default="model"
+        Whether the sampling part assumes that the model is right.
+
+    Raises
+    ------
+    ValueError
+        If shapes do not fit, or a number is not finite.
+
+    Notes
+    -----
+    Privacy: computed from released values.
+    """
+
+    names: tuple[Text, ...]
+    params: _Vector
+    sampling: _Matrix
+    privacy: _Matrix
+    has_intercept: bool
+    degrees_of_freedom: float = math.inf
+    kind: Covariance = "model"
+
+    def __post_init__(self) -> None:
+        size = len(self.names)
+        shapes = (self.params.shape, self.sampling.shape, self.privacy.shape)
+        if shapes != ((size,), (size, size), (size, size)):
+            raise ValueError(f"{size} names do not fit estimates of the shapes {shapes}")
+        if not all(np.isfinite(one).all() for one in (self.params, self.sampling, self.privacy)):
+            raise ValueError("estimates and their covariance must be finite")
+        if not self.degrees_of_freedom > 0.0:
+            raise ValueError(f"degrees_of_freedom must be above 0, got {self.degrees_of_freedom!r}")
+
+    @classmethod
+    def of(
+        cls, uncertainty: Uncertainty, units: LinearUnits, feature_names: Sequence[str]
+    ) -> Estimates:
+        """Map a solver's estimate and covariance to other units; the intercept comes first.
+
+        Parameters
+        ----------
+        uncertainty : Uncertainty
+            Intercept last.
+        units : LinearUnits
+            From its coordinates.
+        feature_names : sequence of str
+            Names of the coefficients without the intercept.
+
+        Returns
+        -------
+        Estimates
+            Without an intercept, if that is fixed.
+        """
+        n_features = len(feature_names)
+        has_intercept = bool(units.matrix[[-1]].nnz)
+        order = np.arange(n_features)
+        if has_intercept:
+            order = np.append(n_features, order)
+
+        def mapped(covariance: NDArray[np.float64]) -> NDArray[np.float64]:
+            full = units.covariance(covariance)[np.ix_(order, order)]
+            symmetric: NDArray[np.float64] = 0.5 * (full + full.T)
+            return symmetric
+
+        return cls(
+            (*([INTERCEPT] if has_intercept else []), *map(str, feature_names)),
+            units.coefficients(uncertainty.center)[order],
+            mapped(uncertainty.sampling),
+            mapped(uncertainty.privacy),
+            has_intercept,
+            uncertainty.degrees_of_freedom,
+            uncertainty.kind,
+        )
+
+    def in_units(self, units: LinearUnits, feature_names: Sequence[str] | None = None) -> Estimates:
+        """Map estimates to other units, such as those of the table that was encoded.
+
+        Parameters
+        ----------
+        units : LinearUnits
+            From the units of these estimates.
+        feature_names : sequence of str, optional
+            Names of the coefficients; by default those of ``units``, or the same as before.
+
+        Returns
+        -------
+        Estimates
+        """
+        first = int(self.has_intercept)
+        names = feature_names or units.names or self.names[first:]
+        if not self.has_intercept:
+            # A fixed intercept of zero: its column meets no coefficient.
+            units = dataclasses.replace(units, matrix=units.matrix[:, :-1])
+        order = np.roll(np.arange(len(self.names)), -first)
+        square = np.ix_(order, order)
+        uncertainty = Uncertainty(
+            self.params[order],
+            self.sampling[square],
+            self.privacy[square],
+            self.degrees_of_freedom,
+            self.kind,
+        )
+        return Estimates.of(uncertainty, units, names)
+
+    def renamed(self, feature_names: Sequence[str]) -> Estimates:
+        """Return the same estimates under other names of the features.
+
+        Parameters
+        ----------
+        feature_names : sequence of str
+            Names of the coefficients without the intercept.
+
+        Returns
+        -------
+        Estimates
+        """
+        first = self.names[: int(self.has_intercept)]
+        return dataclasses.replace(self, names=(*first, *map(str, feature_names)))
+
+    @property
+    def covariance(self) -> NDArray[np.float64]:
+        """Covariance of the coefficients: of sampling and noise together."""
+        total: NDArray[np.float64] = self.sampling + self.privacy
+        return total

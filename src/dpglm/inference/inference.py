@@ -1,0 +1,308 @@
+"""What a fit says about its coefficients: intervals, tests, and the table of both."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import special
+
+from dpglm._validation import check_bool, check_real
+from dpglm.certificate.certificate import Certificate
+from dpglm.inference.estimates import Estimates
+from dpglm.inference.scores import LinearScores
+from dpglm.inference.summary import Column, Summary
+from dpglm.inference.words import facts, notes
+from dpglm.problem import Link
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Inference", "WaldTest"]
+
+
+@final
+@dataclass(frozen=True)
+class WaldTest:
+    """Result of a Wald test.
+
+    Parameters
+    ----------
+    statistic : float
+        The chi-square statistic, or with finite ``df_denominator`` that of the F test.
+    p_value : float
+        Probability of at least this statistic under the hypothesis.
+    df : int
+        Number of restrictions.
+    df_denominator : float
+        Degrees of freedom of the denominator; inf for a chi-square test.
+    """
+
+    statistic: float
+    p_value: float
+    df: int
+    df_denominator: float = math.inf
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False)
+class Inference:
+    """Standard errors, confidence intervals and tests of a fitted model's coefficients.
+
+    Everything counts the sampling of rows and the noise of privacy together, and is in the units
+    of the user's columns.
+
+    Parameters
+    ----------
+    estimates : Estimates
+        Coefficients and both parts of their covariance.
+    certificate : Certificate
+        Of the fit that released them.
+    scores : LinearScores
+        Returns linear scores of rows, as ``predict`` takes them, and their standard errors.
+
+    Notes
+    -----
+    Privacy: post-processing of what ``certificate`` lists; nothing here asks the rows again.
+    """
+
+    estimates: Estimates
+    certificate: Certificate
+    scores: LinearScores
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the coefficients, the intercept's first."""
+        return self.estimates.names
+
+    @property
+    def params(self) -> NDArray[np.float64]:
+        """Coefficients, of shape (n_coefficients,)."""
+        return self.estimates.params
+
+    @property
+    def covariance(self) -> NDArray[np.float64]:
+        """Covariance of the coefficients, of sampling and noise together."""
+        return self.estimates.covariance
+
+    @property
+    def standard_errors(self) -> NDArray[np.float64]:
+        """Standard errors of the coefficients, of shape (n_coefficients,)."""
+        return np.asarray(np.sqrt(np.diag(self.covariance)), dtype=np.float64)
+
+    @property
+    def privacy_shares(self) -> NDArray[np.float64]:
+        """Share of each coefficient's variance that is due to noise, in [0, 1]."""
+        variance = np.diag(self.covariance)
+        own = np.diag(self.estimates.privacy)
+        return np.asarray(own / np.where(variance > 0.0, variance, np.inf), dtype=np.float64)
+
+    @property
+    def degrees_of_freedom(self) -> float:
+        """Those of Student's t distribution that critical values come from; inf: normal."""
+        return self.estimates.degrees_of_freedom
+
+    @property
+    def kind(self) -> Literal["model", "robust"]:
+        """Whether the covariance assumes that the model is right, or is the sandwich."""
+        return self.estimates.kind
+
+    @property
+    def statistics(self) -> NDArray[np.float64]:
+        """Coefficients over their standard errors: z statistics, or t with few degrees."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return self.params / self.standard_errors
+
+    @property
+    def p_values(self) -> NDArray[np.float64]:
+        """Two-sided p-values of the hypotheses that single coefficients are zero."""
+        tail = special.stdtr(self.degrees_of_freedom, -np.abs(self.statistics))
+        both: NDArray[np.float64] = np.asarray(2.0 * tail, dtype=np.float64)
+        return both
+
+    def conf_int(self, level: float = 0.95) -> NDArray[np.float64]:
+        """Return confidence intervals of the coefficients.
+
+        Parameters
+        ----------
+        level : float, default=0.95
+            Probability with which an interval covers, in (0, 1).
+
+        Returns
+        -------
+        ndarray of shape (n_coefficients, 2)
+            Lower and upper ends.
+        """
+        return _intervals(self.params, self._critical_value(level) * self.standard_errors)
+
+    def wald_test(self, R: ArrayLike | Sequence[str], r: ArrayLike = 0.0) -> WaldTest:
+        """Test the hypothesis that ``R @ params`` equals ``r``.
+
+        Parameters
+        ----------
+        R : array_like of shape (q, n_coefficients) or (n_coefficients,), or sequence of str
+            Linear combinations, or names of coefficients that are tested jointly.
+        r : float or array_like of shape (q,), default=0.0
+            Their values under the hypothesis.
+
+        Returns
+        -------
+        WaldTest
+            By chi-square, or by F where degrees of freedom are finite.
+
+        Raises
+        ------
+        ValueError
+            If shapes or names do not fit, or combinations depend on each other.
+        """
+        combinations = self._combinations(R)
+        count = len(combinations)
+        gap = combinations @ self.params - np.broadcast_to(np.asarray(r, np.float64), (count,))
+        covariance = combinations @ self.covariance @ combinations.T
+        # Judged as correlations: units differ by orders of magnitude.
+        scale = np.sqrt(np.diag(covariance))
+        if not (scale > 0.0).all() or _is_singular(covariance / np.outer(scale, scale)):
+            raise ValueError("R must have rows that do not depend on each other")
+        statistic = float(gap @ np.linalg.solve(covariance, gap))
+        freedom = self.degrees_of_freedom
+        if math.isinf(freedom):
+            return WaldTest(statistic, float(special.chdtrc(count, statistic)), count)
+        ratio = statistic / count
+        return WaldTest(ratio, float(special.fdtrc(count, freedom, ratio)), count, freedom)
+
+    def prediction_interval(self, X: Any, level: float = 0.95) -> NDArray[np.float64]:
+        """Return confidence intervals of the means of the target (not of new targets).
+
+        Parameters
+        ----------
+        X : array_like, table or sparse matrix of shape (n, n_features)
+            Rows, as ``predict`` takes them.
+        level : float, default=0.95
+            Probability with which an interval covers, in (0, 1).
+
+        Returns
+        -------
+        ndarray of shape (n, 2)
+            Intervals of the linear score, mapped by the inverse of the link: they stay within
+            the range of means. For binary targets, probabilities of the second class.
+        """
+        scores, errors = self.scores(X)
+        ends = _intervals(scores, self._critical_value(level) * errors)
+        means = self._link().inverse(ends.ravel()).reshape(ends.shape)
+        return np.asarray(means, dtype=np.float64)
+
+    def summary(self, level: float = 0.95, *, exponentiate: bool = False) -> Summary:
+        """Return the table of coefficients, which prints as text and shows in notebooks.
+
+        Parameters
+        ----------
+        level : float, default=0.95
+            Level of the confidence intervals, in (0, 1).
+        exponentiate : bool, default=False
+            Whether to show odds ratios or rate ratios, with intervals, instead of coefficients.
+
+        Returns
+        -------
+        Summary
+
+        Raises
+        ------
+        ValueError
+            If the level is out of range, or the link gives exponentials no meaning.
+        """
+        tail = 0.5 * (1.0 - check_real("level", level, above=0.0, below=1.0))
+        ends = self.conf_int(level)
+        values, name = self.params, "coef"
+        is_normal = math.isinf(self.degrees_of_freedom)
+        letter = "z" if is_normal else "t"
+        columns = [Column("std err", self.standard_errors, "estimate")]
+        if check_bool("exponentiate", exponentiate):
+            name = self._link().exponentiated or ""
+            if not name:
+                raise ValueError(
+                    "exponentiate needs a link whose exponentials are ratios, such as the logit "
+                    f"or the log, got {self._link()!r}"
+                )
+            with np.errstate(over="ignore"):
+                values, ends = np.exp(values), np.exp(ends)
+            columns = []
+        return Summary(
+            self.certificate.estimator,
+            facts(self.certificate, self.kind),
+            self.names,
+            (
+                Column(name, values, "estimate"),
+                *columns,
+                Column(letter, self.statistics, "ratio"),
+                Column(f"P>|{letter}|", self.p_values, "probability"),
+                Column(f"[{tail:.3g}", ends[:, 0], "estimate"),
+                Column(f"{1.0 - tail:.5g}]", ends[:, 1], "estimate"),
+                Column("noise", self.privacy_shares, "share"),
+            ),
+            notes(self.certificate, self.estimates, level),
+        )
+
+    def to_frame(self, level: float = 0.95, *, exponentiate: bool = False) -> pd.DataFrame:
+        """Return the table of ``summary`` as a data frame.
+
+        Parameters
+        ----------
+        level : float, default=0.95
+            Level of the confidence intervals, in (0, 1).
+        exponentiate : bool, default=False
+            As for ``summary``.
+
+        Returns
+        -------
+        pandas.DataFrame
+            A row for each coefficient.
+
+        Raises
+        ------
+        ImportError
+            If pandas is not installed.
+        """
+        return self.summary(level, exponentiate=exponentiate).to_frame()
+
+    def __repr__(self) -> str:
+        return str(self.summary())
+
+    def _repr_html_(self) -> str:
+        return self.summary()._repr_html_()
+
+    def _critical_value(self, level: float) -> float:
+        check_real("level", level, above=0.0, below=1.0)
+        return -float(special.stdtrit(self.degrees_of_freedom, 0.5 * (1.0 - level)))
+
+    def _combinations(self, R: Any) -> NDArray[np.float64]:
+        """Return the rows of a hypothesis, of shape (q, n_coefficients)."""
+        size = len(self.names)
+        if isinstance(R, Sequence) and R and all(isinstance(one, str) for one in R):
+            named = [R] if isinstance(R, str) else list(R)
+            unknown = [one for one in named if one not in self.names]
+            if unknown:
+                raise ValueError(
+                    f"R must name coefficients among {list(self.names)}, got {unknown}"
+                )
+            return np.eye(size)[[self.names.index(one) for one in named]]
+        rows = np.atleast_2d(np.asarray(R, dtype=np.float64))
+        if rows.ndim != 2 or rows.shape[1] != size or not np.isfinite(rows).all():
+            raise ValueError(f"R must be finite with shape (q, {size}), got shape {rows.shape}")
+        return rows
+
+    def _link(self) -> Link:
+        link = self.certificate.problem.loss.link
+        assert link is not None
+        return link
+
+
+def _intervals(middle: NDArray[Any], half: NDArray[Any]) -> NDArray[np.float64]:
+    return np.column_stack([middle - half, middle + half])
+
+
+def _is_singular(correlation: NDArray[np.float64]) -> bool:
+    return bool(np.linalg.matrix_rank(correlation, hermitian=True) < len(correlation))

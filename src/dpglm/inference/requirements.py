@@ -1,0 +1,55 @@
+"""What a problem must have for its estimates to have standard errors."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from dpglm.data.spec import DataSpec
+from dpglm.problem import Problem, Unconstrained
+from dpglm.solvers.uncertainty import Covariance
+
+__all__ = ["check_inference"]
+
+
+def check_inference(
+    problem: Problem, data: DataSpec, covariance: Covariance, *, weighted: bool = False
+) -> None:
+    """Refuse a problem whose estimates are not asymptotically normal with a known covariance.
+
+    The coefficients must be one vector; loss and penalty smooth and convex; the minimum
+    unconstrained. The covariance of a model needs a likelihood of unweighted rows.
+    """
+    loss, penalty = problem.loss, problem.regularizer
+    if data.n_outputs > 1:
+        raise ValueError(
+            f"inference needs one vector of coefficients, but {loss!r} has {data.n_outputs}: fit "
+            "two classes at a time"
+        )
+    low, high = loss.target.bounds
+    reach = (low, high) if math.isfinite(high) else (max(low, -1.0), 1.0)
+    if not loss.convex or math.isinf(loss.smoothness_on(1.0, *reach)):
+        raise ValueError(f"inference needs a smooth convex loss, got {loss!r}")
+    if math.isinf(penalty.smoothness):
+        raise ValueError(
+            f"inference needs a smooth penalty or none, got {penalty!r}: others set "
+            "coefficients to zero, which have no normal distribution then"
+        )
+    if problem.constraint != Unconstrained():
+        raise ValueError(
+            f"inference needs a problem without a constraint, got {problem.constraint!r}: "
+            "coefficients on its boundary have no normal distribution"
+        )
+    if covariance == "robust":
+        return
+    if loss.variance(np.ones(1)) is None:
+        raise ValueError(
+            f"inference=True needs a loss that is a likelihood, got {loss!r}: inference='robust' "
+            "does not"
+        )
+    if weighted:
+        raise ValueError(
+            "inference=True needs rows without weights, as a model does not say how weighted ones "
+            "vary: inference='robust' takes them"
+        )

@@ -1,0 +1,168 @@
+"""A table of estimates that prints as text and shows as HTML."""
+
+from __future__ import annotations
+
+import html
+import math
+import textwrap
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpglm._html import visible
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Column", "Summary"]
+
+_WIDTH = 78
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Column:
+    """A column of a summary: its heading, its numbers, and how these are written."""
+
+    heading: str
+    values: NDArray[np.float64]
+    kind: Literal["estimate", "ratio", "probability", "share"]
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False)
+class Summary:
+    """Table of estimates with what it rests on; made by ``Inference.summary``.
+
+    ``str()`` is plain text, notebooks show a table.
+
+    Parameters
+    ----------
+    title : str
+        Name of the estimator.
+    facts : tuple of (str, str)
+        What was fitted, to what, with which budget.
+    names : tuple of str
+        Names of the rows.
+    columns : tuple of Column
+        The numbers.
+    notes : tuple of str
+        What the table rests on, in sentences.
+    """
+
+    title: str
+    facts: tuple[tuple[str, str], ...]
+    names: tuple[str, ...]
+    columns: tuple[Column, ...]
+    notes: tuple[str, ...]
+
+    def cells(self) -> list[tuple[str, ...]]:
+        """Return the rows as text.
+
+        Returns
+        -------
+        list of tuple of str
+            For each row its name, then a number for each column.
+        """
+        errors = next((one.values for one in self.columns if one.heading == "std err"), None)
+        written = []
+        for place, name in enumerate(self.names):
+            error = math.nan if errors is None else float(errors[place])
+            values = [_written(float(one.values[place]), one.kind, error) for one in self.columns]
+            written.append((visible(name), *values))
+        return written
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return the numbers as a data frame.
+
+        Returns
+        -------
+        pandas.DataFrame
+            A row for each name.
+
+        Raises
+        ------
+        ImportError
+            If pandas is not installed.
+        """
+        import pandas as pd
+
+        numbers = {one.heading: one.values for one in self.columns}
+        return pd.DataFrame(numbers, index=list(self.names))
+
+    def __str__(self) -> str:
+        table = [("", *(one.heading for one in self.columns)), *self.cells()]
+        widths = [max(len(row[place]) for row in table) for place in range(len(table[0]))]
+        lines = [
+            "  ".join(
+                [row[0].ljust(widths[0])]
+                + [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
+            )
+            for row in table
+        ]
+        width = max(_WIDTH, len(lines[0]))
+        label = max((len(name) for name, _ in self.facts), default=0) + 2
+        about = [
+            line
+            for name, value in self.facts
+            for line in textwrap.wrap(
+                visible(value),
+                width,
+                initial_indent=f"{name}:".ljust(label),
+                subsequent_indent=" " * label,
+            )
+        ]
+        said = [
+            line
+            for place, note in enumerate(self.notes, start=1)
+            for line in textwrap.wrap(
+                visible(note), width, initial_indent=f"[{place}] ", subsequent_indent="    "
+            )
+        ]
+        double, single = "=" * width, "-" * width
+        title = f"{self.title}: coefficients".center(width).rstrip()
+        return "\n".join(
+            [title, double, *about, double, lines[0], single, *lines[1:], double, *said]
+        )
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        escaped = [[html.escape(cell) for cell in row] for row in self.cells()]
+        heads = "".join(f"<th>{html.escape(one.heading)}</th>" for one in self.columns)
+        rows = "".join(
+            f'<tr><th style="text-align:left">{row[0]}</th>'
+            + "".join(f'<td style="text-align:right">{cell}</td>' for cell in row[1:])
+            + "</tr>"
+            for row in escaped
+        )
+        about = "".join(
+            f'<tr><th style="text-align:left">{html.escape(name)}</th>'
+            f'<td style="text-align:left">{html.escape(visible(value))}</td></tr>'
+            for name, value in self.facts
+        )
+        notes = "".join(f"<li>{html.escape(visible(note))}</li>" for note in self.notes)
+        return (
+            f"<div><strong>{html.escape(visible(self.title))}: coefficients</strong>"
+            f"<table>{about}</table>"
+            f"<table><thead><tr><th></th>{heads}</tr></thead><tbody>{rows}</tbody></table>"
+            f"<ol>{notes}</ol></div>"
+        )
+
+
+def _written(value: float, kind: str, error: float) -> str:
+    """Write a number; estimates with three digits of their standard error."""
+    if kind == "probability":
+        return "<0.001" if value < 0.001 else f"{value:.3f}"
+    if kind == "share":
+        return f"{100.0 * value:.0f} %"
+    if kind == "ratio" or not math.isfinite(value):
+        return f"{value:.2f}" if abs(value) < 1e5 else f"{value:.3g}"
+    size = error if error > 0.0 else abs(value)
+    decimals = 2 - math.floor(math.log10(size)) if 0.0 < size < math.inf else 4
+    if decimals > 8 or abs(value) >= 1e9:
+        return f"{value:.4g}"
+    return f"{value:.{max(decimals, 0)}f}"

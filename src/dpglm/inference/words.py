@@ -1,0 +1,87 @@
+"""What intervals rest on, in words."""
+
+from __future__ import annotations
+
+import math
+
+from dpglm._words import plain_number, rounded_up
+from dpglm.certificate.certificate import Certificate
+from dpglm.certificate.statement import RELATION
+from dpglm.inference.estimates import Estimates
+from dpglm.privacy.accounting.accountants import GaussianAccountant
+from dpglm.privacy.events import Repeated
+from dpglm.problem import L2, NoPenalty, Regularizer
+
+__all__ = ["facts", "notes", "shares_of_budget"]
+
+_KINDS = {"model": "model-based", "robust": "robust (sandwich)"}
+
+
+def facts(certificate: Certificate, kind: str) -> tuple[tuple[str, str], ...]:
+    """Name what was fitted, to what, with which budget."""
+    problem, adjacency = certificate.problem, certificate.adjacency
+    spent = f"epsilon {rounded_up(certificate.epsilon)}, delta {rounded_up(certificate.delta)}"
+    found = {
+        "Loss": " ".join(repr(problem.loss).split()),
+        "Penalty": _penalty(problem.regularizer),
+        "Rows": str(certificate.data.n_rows),
+        "Covariance": _KINDS[kind],
+        "Privacy": f"{spent}; {adjacency.value} ({RELATION[adjacency]})",
+        "Budget": shares_of_budget(certificate),
+    }
+    return tuple((name, text) for name, text in found.items() if text)
+
+
+def notes(certificate: Certificate, estimates: Estimates, level: float) -> tuple[str, ...]:
+    """Say what the intervals cover, at which level, under which assumptions."""
+    freedom = estimates.degrees_of_freedom
+    law = "the normal distribution"
+    if math.isfinite(freedom):
+        law = f"Student's t distribution with {plain_number(freedom, 3)} degrees of freedom"
+    covered = (
+        f"{plain_number(100.0 * level)} % intervals, which cover sampling and privacy noise "
+        f"together, by {law}. noise: share of the variance that is due to privacy."
+    )
+    assumed = (
+        "The model is assumed to be right: its link, and the variance of the target that its loss "
+        "implies. inference='robust' assumes neither."
+    )
+    if estimates.kind == "robust":
+        assumed = (
+            "Sandwich covariance: the model need not be right. Coefficients are those that "
+            "minimise the expected loss."
+        )
+    rows = (
+        "Rows are assumed independent. Values beyond declared bounds are clipped to them before "
+        "the fit, and it is the clipped ones that the coefficients are about."
+    )
+    shrunk = (
+        "The penalty changes the target: intervals are about the coefficients that minimise the "
+        "expected loss with it, which are shrunk towards zero."
+    )
+    penalized = bool(_penalty(certificate.problem.regularizer))
+    return (covered, assumed, rows, *((shrunk,) if penalized else ()), *certificate.caveats())
+
+
+def _penalty(penalty: Regularizer) -> str:
+    """Name a penalty; "" if there is none."""
+    none = isinstance(penalty, NoPenalty) or penalty == L2(0.0)
+    return "" if none else f"{penalty!r} on scaled columns"
+
+
+def shares_of_budget(certificate: Certificate) -> str:
+    """Say which share of mu squared each kind of release took; "" where one is not Gaussian."""
+    exact, squares = GaussianAccountant(), []
+    for release in certificate.releases:
+        event = Repeated(release.event, release.count)
+        if not exact.supports(event, certificate.adjacency):
+            return ""
+        squares.append(exact.mu(event, certificate.adjacency) ** 2)
+    total = math.fsum(squares)
+    if not total > 0.0:
+        return ""
+    return "; ".join(
+        f"{plain_number(100.0 * square / total, 3)} % {release.quantity}"
+        + ("" if release.count == 1 else f" ({release.count} times)")
+        for release, square in zip(certificate.releases, squares, strict=True)
+    )

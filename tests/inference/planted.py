@@ -1,0 +1,100 @@
+"""A solver whose estimate and covariance are given, so that all that follows can be computed."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from dpglm.data.spec import DataSpec
+from dpglm.oracle.clipping import FlatClipping
+from dpglm.oracle.gradients import Oracle, gradient_release
+from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.noise.additive import GaussianNoise
+from dpglm.privacy.releases import AnyRelease, SumRelease
+from dpglm.problem import Problem
+from dpglm.solvers import Method, Plan, Solver, StepInfo
+from dpglm.solvers.parts.planning import calibrated
+from dpglm.solvers.uncertainty import Covariance, Uncertainty
+
+
+@final
+@dataclass(frozen=True)
+class Given(Solver):
+    """Releases one gradient, and answers with what it was given, in prepared coordinates."""
+
+    w: tuple[float, ...]
+    sampling: tuple[tuple[float, ...], ...]
+    privacy: tuple[tuple[float, ...], ...]
+    degrees_of_freedom: float = math.inf
+    covariance: Covariance | None = None
+
+    def with_inference(self, covariance: Covariance) -> Given:
+        return dataclasses.replace(self, covariance=covariance)
+
+    def plan(self, problem, budget, data, adjacency=Adjacency.ZERO_OUT) -> Plan:
+        method = GivenMethod(problem, data, adjacency, self, GaussianNoise(1.0))
+        return calibrated(method.with_multiplier, problem, budget, data, adjacency)
+
+
+@final
+@dataclass(frozen=True)
+class GivenMethod(Method[int]):
+    problem: Problem
+    data: DataSpec
+    adjacency: Adjacency
+    answers: Given
+    noise: GaussianNoise
+
+    n_steps = 1
+    gradient_evaluations = 1.0
+    coefficient_noise = 1.0
+    clipping = FlatClipping(1.0)
+
+    def with_multiplier(self, multiplier):
+        return dataclasses.replace(self, noise=self.noise.with_multiplier(multiplier))
+
+    @functools.cached_property
+    def gradients(self) -> SumRelease:
+        return gradient_release(self.data, self.adjacency, self.clipping, self.noise, count=1)
+
+    @property
+    def releases(self) -> tuple[AnyRelease, ...]:
+        return (self.gradients,)
+
+    def init(self, seed: int) -> int:
+        return 0
+
+    def step(self, state: int, oracle: Oracle) -> tuple[int, StepInfo]:
+        oracle.noisy_gradient(self.gradients, self.finish(0), self.clipping)
+        return 1, StepInfo(1, 1.0)
+
+    def finish(self, state: int):
+        shape = self.data.coefficient_shape
+        return np.array(np.broadcast_to(np.array(self.answers.w), shape[::-1])).T
+
+    def uncertainty(self, state: int) -> Uncertainty | None:
+        one = self.answers
+        if one.covariance is None:
+            return None
+        return Uncertainty(
+            np.array(one.w),
+            np.array(one.sampling),
+            np.array(one.privacy),
+            one.degrees_of_freedom,
+            one.covariance,
+        )
+
+
+def given(w, seed=0, **options) -> Given:
+    """Answer with ``w`` and random covariances."""
+    rng = np.random.default_rng(seed)
+    parts = []
+    for size in (0.3, 0.2):
+        root = size * rng.normal(size=(len(w), len(w)))
+        parts.append(tuple(map(tuple, (root @ root.T).tolist())))
+    return Given(tuple(w), *parts, **options)
