@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from experiments.audits import bugs, estimators, local, selectors, solvers, steps
+from experiments.audits import bugs, estimators, local, networks, selectors, solvers, steps
 from experiments.audits.case import Case
 
 __all__ = ["CAMPAIGN"]
@@ -13,6 +13,8 @@ CAMPAIGN: list[Case] = [
     *selectors.CASES,
     *steps.CASES,
     *local.CASES,
+    *networks.CASES,
     *bugs.CASES,
     *local.BUGS,
+    *networks.BUGS,
 ]

@@ -37,8 +37,12 @@ BUGS = [case for case in CAMPAIGN if case.bug]
         rank_choices.__all__,
         l2_noise.__all__,
         ["add_gaussian"],
+        ["D2P2Optimizer"],
     ],
-    ids=["solvers", "preprocessing", "selection", "estimators", "choices", "ranks", "L2", "noise"],
+    ids=[
+        *("solvers", "preprocessing", "selection", "estimators"),
+        *("choices", "ranks", "L2", "noise", "networks"),
+    ],
 )
 def test_everything_is_attacked(names):
     # Whoever adds something public adds a line to the campaign.

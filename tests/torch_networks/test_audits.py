@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
 from dpglm.audit import audit
-from dpglm.audit.neighbours import Neighbours
 from dpglm.privacy import Adjacency, ApproximateDP
 from dpglm.solvers import D2P2
+from experiments.audits import networks
 from tests.slowly import some_quickly
-from tests.torch_networks.networks import planned, rows_of, squared
 
 FLAT = {"n_steps": 1, "step_size": 1e-3, "clip": 0.5, "normalize": False}
 CASES = some_quickly(
@@ -25,23 +23,10 @@ CASES = some_quickly(
 NAMES = ["replace_one", "dp_sgd", "projected", "sampled"]
 
 
-def odd(features=2):
-    """A network of zero gradients at rows of zeros, which an opposite target turns around."""
-    torch.manual_seed(1)
-    layers = (torch.nn.Linear(features, 2, bias=False), torch.nn.Tanh())
-    return torch.nn.Sequential(*layers, torch.nn.Linear(2, 1, bias=False)).double()
-
-
 def game(solver, adjacency):
-    X = torch.zeros(3, 2, dtype=torch.float64)
-    X[0] = torch.tensor([3.0, 1.0])
-    y = torch.full((3, 1), 50.0, dtype=torch.float64)
     budget = ApproximateDP(8.0 if solver.sampling_rate == 1.0 else 3.0, 1e-2)
-    facts = {"module": odd(), "loss": squared}
-    plan = planned(solver, n_rows=3, budget=budget, adjacency=adjacency, block_size=3, **facts)
-    other = (X, -y) if adjacency is Adjacency.REPLACE_ONE else (torch.zeros_like(X), y)
-    pair = (rows_of(plan, *rows, **facts) for rows in ((X, y), other))
-    return plan, [Neighbours("one long gradient", *pair)]
+    setup = networks.attacked(solver, adjacency, budget=budget)
+    return setup.target, setup.neighbours
 
 
 @pytest.mark.parametrize(("solver", "adjacency"), CASES, ids=NAMES)
@@ -59,3 +44,11 @@ def test_half_the_noise_is_caught(solver, adjacency):
     runs = 100 if solver.sampling_rate == 1.0 else 250
     settings = {"runs": runs, "pilot_runs": 60, "seed": 1}
     assert audit(plan, neighbours=neighbours, planted_bug="half_noise", **settings).refuted
+
+
+@pytest.mark.parametrize("plant", [networks.unbounded, networks.bounded_as_a_batch])
+def test_gradients_that_are_not_bounded_row_by_row_are_caught(plant):
+    plan, neighbours = game(D2P2.dp_sgd(**FLAT), Adjacency.ZERO_OUT)
+    with plant():
+        report = audit(plan, neighbours=neighbours, runs=100, pilot_runs=60, seed=1)
+    assert report.refuted

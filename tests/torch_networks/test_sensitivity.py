@@ -173,7 +173,7 @@ def test_one_row_more_changes_no_bits_of_others_where_their_number_is_private():
 def test_sums_do_not_depend_on_how_many_rows_fit_in_memory(entries):
     plan, (X, y) = planned(n_rows=150), tensors(150)
     whole = total(plan, X, y)
-    with mock.patch.object(network_rows, "_ENTRIES", entries):
+    with mock.patch.dict(network_rows._ENTRIES, cpu=entries):
         np.testing.assert_allclose(total(plan, X, y), whole, atol=1e-13)
 
 

@@ -38,8 +38,9 @@ from dpglm.data.torch.row_gradients import RowGradients, drawn_from
 
 __all__ = ["NetworkRows"]
 
-# Numbers in the gradients that are in memory at a time: 256 MiB.
-_ENTRIES = 1 << 25
+# Numbers in the gradients that are in memory at a time: a CPU's caches hold some 16 MiB, and a GPU
+# needs many rows to be busy.
+_ENTRIES = {"cpu": 1 << 21, "cuda": 1 << 25}
 
 
 @final
@@ -80,7 +81,7 @@ class NetworkRows(Rows):
 
     @property
     def _at_a_time(self) -> int:
-        return max(1, min(BLOCK_ROWS, _ENTRIES // self.spec.n_features))
+        return max(1, min(BLOCK_ROWS, _ENTRIES[self.gradients.device.type] // self.spec.n_features))
 
     def clipped_gradient_sum(
         self,
