@@ -14,18 +14,23 @@ import click
 from dpglm.cli.console import InputError
 from dpglm.cli.paths import CommandPath, Use
 from dpglm.cli.settings import Setting, settings_of
+from dpglm.tables.schema import Schema
 from dpglm.tables.targets import TargetColumn
 
 __all__ = [
     "CHECKPOINT",
     "ESTIMATORS",
+    "FORMULA",
     "INPUT_DATA",
     "INPUT_FILE",
     "INPUT_FOLDER",
     "INPUT_LEDGER",
     "LEDGER",
     "OUTPUT_FILE",
+    "REFERENCE",
     "budget_options",
+    "coded_schema",
+    "encoded_parameters",
     "estimator_class",
     "estimator_for",
     "estimator_options",
@@ -188,6 +193,36 @@ def estimator_options(default: str | None) -> Callable[[F], F]:
             "repeated.",
         ),
     )
+
+
+REFERENCE = click.option(
+    "--reference",
+    "references",
+    multiple=True,
+    metavar="COLUMN=CATEGORY|first",
+    help="The category of a column to which the others are compared, or 'first': the first one of "
+    "every column. May be repeated.",
+)
+FORMULA = click.option(
+    "--formula",
+    metavar="TEXT",
+    help="Which columns to use and how, such as 'income ~ age + C(sex) + bs(hours, df=5)'.",
+)
+
+
+def coded_schema(path: Path, references: Sequence[str], formula: str | None) -> Schema:
+    """Read a schema, with what --reference and --formula say."""
+    schema = Schema.from_json(path)
+    for text in references:
+        name, equals, category = text.rpartition("=")
+        schema = schema.with_reference({name: category} if equals else category)
+    return schema.with_formula(formula)
+
+
+def encoded_parameters(schema: Schema) -> dict[str, Any]:
+    """Return what an estimator has to be told about the rows that a schema encodes."""
+    parameters = {"row_norm": schema.row_norm, **schema.target.estimator_parameters()}
+    return parameters if schema.has_intercept else parameters | {"fit_intercept": False}
 
 
 force_option = click.option("--force", is_flag=True, help="Replace files that exist.")

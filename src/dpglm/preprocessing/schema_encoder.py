@@ -34,17 +34,20 @@ class SchemaEncoder(TransformerMixin, BaseEstimator):
         Reference categories, which get no feature: by column (``{"region": "north"}``), or each
         column's first, beside those that the schema names. A column of two categories is then one
         feature, -1/2 for the reference and 1/2 for the other.
+    formula : str, optional
+        Which features the columns become, as in ``"ill ~ age + C(sex)"``, instead of the schema's
+        own formula, if it has one (extra ``formula``; see docs/formulas.md).
 
     Attributes
     ----------
     schema_ : Schema
-        The schema in use, with the reference categories.
+        The schema in use, with the reference categories and the formula.
     dtype_ : str
         The type in use.
     row_norm_ : float
         Public bound on the L2 norm of every encoded row, for an estimator's ``row_norm``.
     n_features_in_ : int
-        Number of columns that the schema describes.
+        Number of columns that are used.
     feature_names_in_ : ndarray of str
         Their names.
 
@@ -78,10 +81,12 @@ class SchemaEncoder(TransformerMixin, BaseEstimator):
         schema: Schema | Mapping[str, Any],
         dtype: str = "float64",
         drop: Reference = None,
+        formula: str | None = None,
     ) -> None:
         self.schema = schema
         self.dtype = dtype
         self.drop = drop
+        self.formula = formula
 
     @all_or_nothing
     def fit(self, X: Table, y: object = None) -> Self:
@@ -109,7 +114,7 @@ class SchemaEncoder(TransformerMixin, BaseEstimator):
         self.schema_ = schema
         self.dtype_ = self.dtype
         self.row_norm_ = schema.row_norm
-        self.n_features_in_ = len(schema.columns)
+        self.n_features_in_ = len(schema.column_names)
         self.feature_names_in_ = np.array(schema.column_names, dtype=object)
         return self
 
@@ -132,6 +137,29 @@ class SchemaEncoder(TransformerMixin, BaseEstimator):
             column, the row (counted from 1) and the cure.
         """
         return self._schema().encode(X, vars(self).get("dtype_", self.dtype))
+
+    def target(self, X: Table) -> NDArray[Any]:
+        """Return the targets in a table, as the schema spells or bounds them.
+
+        Parameters
+        ----------
+        X : mapping or DataFrame
+            With the schema's target column.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+
+        Raises
+        ------
+        ValueError
+            If the column is missing or a cell does not match the schema.
+        """
+        schema = self._schema()
+        name = schema.target.name
+        if isinstance(X, np.ndarray) or name not in X:
+            raise ValueError(f"y must be given, or X must have the target's column, {name!r}")
+        return schema.encode_target(X[name])
 
     def get_feature_names_out(self, input_features: object = None) -> NDArray[Any]:
         """Name the encoded features.
@@ -200,4 +228,4 @@ def stated_schema(encoder: SchemaEncoder) -> Schema:
     """Return the schema that an encoder's parameters state, whether it is fitted or not."""
     given = encoder.schema
     schema = given if isinstance(given, Schema) else Schema.from_dict(given)
-    return schema.with_reference(encoder.drop)
+    return schema.with_reference(encoder.drop).with_formula(encoder.formula)

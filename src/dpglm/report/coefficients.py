@@ -70,8 +70,8 @@ def _reach(estimator: Any, units: LinearUnits) -> NDArray[np.float64]:
     """Half the width of the declared bounds of each effect's column; 1 where there are none."""
     data, bounds = estimator.solution_.plan.data, estimator.privacy_.fact("feature_bounds")
     scaling = None if bounds is None else column_scaling(bounds.value, data.n_features)
-    slopes = units.after(column_units(data, scaling)).matrix[:-1]
-    reach: NDArray[np.float64] = 1.0 / abs(slopes).max(axis=1).toarray().ravel()
+    slopes = units.after(column_units(data, scaling)).matrix.diagonal()[: data.n_features]
+    reach: NDArray[np.float64] = 1.0 / np.abs(slopes)
     return reach
 
 

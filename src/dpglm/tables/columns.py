@@ -71,7 +71,7 @@ class Column(abc.ABC):
 
     @abc.abstractmethod
     def with_reference(self, reference: Entry) -> Column:
-        """Return the column with a reference category."""
+        """Return the column with a reference category, which text may spell as in a cell."""
 
     @abc.abstractmethod
     def with_first_reference(self) -> Column:
@@ -115,11 +115,15 @@ class NumericColumn(Column):
         return (self.name,)
 
     def encode(self, values: ArrayLike, out: NDArray[np.floating[Any]]) -> None:
-        numbers = as_numbers(values, f"column {self.name!r}", self.missing)
-        np.clip(numbers, self.low, self.high, out=numbers)
+        numbers = self.numbers(values)
         numbers -= self._center
         numbers /= self._scale
         np.clip(numbers, -1.0, 1.0, out=out[:, 0])
+
+    def numbers(self, values: ArrayLike) -> _Floats:
+        """Return each row's number, clipped to the bounds, in a new array."""
+        numbers = as_numbers(values, f"column {self.name!r}", self.missing)
+        return np.clip(numbers, self.low, self.high, out=numbers)
 
     @property
     def norm(self) -> float:
@@ -180,14 +184,18 @@ class CategoricalColumn(Column):
         )
 
     def encode(self, values: ArrayLike, out: NDArray[np.floating[Any]]) -> None:
-        other = None if self.other is None else self.categories.index(self.other)
-        what = f"column {self.name!r}"
-        positions = Vocabulary(self.categories).positions(values, what, _CATEGORY_CURE, other)
+        positions = self.positions(values)
         is_feature = np.array([category != self.reference for category in self.categories])
         rows = np.flatnonzero(is_feature[positions])
         out[rows, (np.cumsum(is_feature) - 1)[positions[rows]]] = 1.0
         if self._is_halved:
             out -= 0.5
+
+    def positions(self, values: ArrayLike) -> NDArray[np.intp]:
+        """Return the position of each row's category among ``categories``."""
+        other = None if self.other is None else self.categories.index(self.other)
+        what = f"column {self.name!r}"
+        return Vocabulary(self.categories).positions(values, what, _CATEGORY_CURE, other)
 
     @property
     def norm(self) -> float:
@@ -211,12 +219,14 @@ class CategoricalColumn(Column):
         return entry | {key: value for key, value in optional.items() if value is not None}
 
     def with_reference(self, reference: Entry) -> Column:
-        if reference not in self.categories:
+        try:
+            (position,) = Vocabulary(self.categories).positions([reference], "reference", "")
+        except ValueError:
             raise ValueError(
                 f"reference: {reference!r} is not among the categories of column {self.name!r}: "
                 f"{in_one_line(self.categories)}"
-            )
-        return dataclasses.replace(self, reference=reference)
+            ) from None
+        return dataclasses.replace(self, reference=self.categories[position])
 
     def with_first_reference(self) -> Column:
         return self if self.reference is not None else self.with_reference(self.categories[0])

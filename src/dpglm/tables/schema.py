@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import math
+import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, TypeAlias, TypeVar, final
 
 import numpy as np
@@ -17,6 +16,7 @@ from dpglm._json import check_writable, in_file, load
 from dpglm._validation import check_one_of, in_one_line
 from dpglm.tables.cells import Entry, as_cells, check_unique
 from dpglm.tables.columns import Column, column_from_dict
+from dpglm.tables.encoding import ColumnEncoding, Encoding
 from dpglm.tables.targets import TargetColumn, target_from_dict
 from dpglm.tables.units import LinearUnits
 
@@ -31,6 +31,7 @@ Reference: TypeAlias = Mapping[str, Entry] | str | None
 T = TypeVar("T")
 
 _KEYS = ("columns", "target", "provenance")
+_FORMULA = "formula"
 HELP_KEY = "how to fill this in"
 """The key of a template's explanation, which is ignored."""
 _SHOWN = 10
@@ -49,6 +50,9 @@ class Schema:
         The target.
     provenance : str
         Where the facts come from; not empty.
+    formula : str, optional
+        How the columns become features, such as ``"ill ~ age + C(sex)"``; by default each becomes
+        features of its own. Columns that it does not name are not used.
 
     Notes
     -----
@@ -81,14 +85,16 @@ class Schema:
     columns: tuple[Column, ...]
     target: TargetColumn
     provenance: str
+    formula: str | None = None
 
     def __post_init__(self) -> None:
         # Schemas are written after the budget was spent, when an error would be too late.
         check_writable(self.to_dict())
-        names = [*self.column_names, self.target.name]
+        names = [*(column.name for column in self.columns), self.target.name]
         if len(names) < 2:
             raise ValueError('the schema\'s "columns" must name at least one column')
         check_unique(names, "column")
+        # Reads the formula, which may be wrong.
         check_unique(self.feature_names, "feature")
         if not self.provenance.strip():
             raise ValueError(
@@ -103,8 +109,9 @@ class Schema:
         Parameters
         ----------
         mapping : mapping
-            ``{"columns": {name: entry, ...}, "target": entry, "provenance": text}``; entries
-            as for ``dpglm.tables.columns.column_from_dict`` and
+            ``{"columns": {name: entry, ...}, "target": entry, "provenance": text}``, and
+            ``"formula": text`` if there is one; entries as for
+            ``dpglm.tables.columns.column_from_dict`` and
             ``dpglm.tables.targets.target_from_dict``.
 
         Returns
@@ -116,22 +123,29 @@ class Schema:
         ValueError
             If something is missing, unknown or wrong; the message lists every column concerned.
         """
-        if not isinstance(mapping, Mapping) or not set(mapping) - {HELP_KEY} == set(_KEYS):
-            raise ValueError(f"a schema must be a JSON object with the keys {list(_KEYS)}")
+        keys = set(mapping) - {HELP_KEY, _FORMULA} if isinstance(mapping, Mapping) else set()
+        if not isinstance(mapping, Mapping) or keys != set(_KEYS):
+            raise ValueError(
+                f"a schema must be a JSON object with the keys {list(_KEYS)}, and {_FORMULA!r} if "
+                "it has one"
+            )
         if not isinstance(mapping["columns"], Mapping):
             raise ValueError('the schema\'s "columns" must be an object: one entry for each column')
         if not isinstance(mapping["provenance"], str):
             raise ValueError('the schema\'s "provenance" must be text')
         problems: list[str] = []
         columns = [
-            _collect(problems, f"column {name!r}", partial(column_from_dict, name, entry))
+            _collect(problems, f"column {name!r}", functools.partial(column_from_dict, name, entry))
             for name, entry in mapping["columns"].items()
         ]
-        target = _collect(problems, "the target", partial(target_from_dict, mapping["target"]))
+        target = _collect(
+            problems, "the target", functools.partial(target_from_dict, mapping["target"])
+        )
         if problems or target is None:
             more = f"\n  ... ({len(problems)} in all)" if len(problems) > _SHOWN else ""
             raise ValueError("the schema is not complete:" + "".join(problems[:_SHOWN]) + more)
-        return cls(tuple(c for c in columns if c is not None), target, mapping["provenance"])
+        known = tuple(column for column in columns if column is not None)
+        return cls(known, target, mapping["provenance"], mapping.get(_FORMULA))
 
     @classmethod
     def from_json(cls, path: str | os.PathLike[str]) -> Schema:
@@ -162,26 +176,35 @@ class Schema:
             "columns": {column.name: column.to_dict() for column in self.columns},
             "target": self.target.to_dict(),
             "provenance": self.provenance,
-        }
+        } | ({} if self.formula is None else {_FORMULA: self.formula})
 
     @property
     def column_names(self) -> tuple[str, ...]:
-        """Names of the feature columns, in order."""
-        return tuple(column.name for column in self.columns)
+        """Names of the feature columns that are used, in order."""
+        return self._encoding.column_names
 
     @property
     def feature_names(self) -> tuple[str, ...]:
-        """Names of the encoded features, in order; ``column=category`` for each category."""
-        return tuple(name for column in self.columns for name in column.feature_names)
+        """Names of the encoded features, in order.
+
+        ``column=category`` for each category, but for a reference; with a formula those of its
+        columns.
+        """
+        return self._encoding.feature_names
 
     @property
     def row_norm(self) -> float:
         """Bound on the L2 norm of every encoded row.
 
-        The square root of the number of columns, of which one with two categories and a reference
-        counts as a quarter.
+        The square root of the number of columns (with a formula, of terms), of which one with two
+        categories and a reference counts as a quarter.
         """
-        return math.sqrt(math.fsum(column.norm**2 for column in self.columns))
+        return self._encoding.row_norm
+
+    @property
+    def has_intercept(self) -> bool:
+        """Whether the model is meant to have an intercept: not where the formula says ``0 +``."""
+        return self._encoding.has_intercept
 
     @property
     def units(self) -> LinearUnits:
@@ -191,13 +214,55 @@ class Schema:
         the column's ``reference``, or from the mean of all its categories where there is none.
         The intercept is the score where every numeric column is 0 and every other one is at its
         reference, or mean. ``names`` says which: ``"age"``, ``"region=south vs north"``,
-        ``"job=clerk vs mean"``.
+        ``"job=clerk vs mean"``. With a formula, effects are those of its columns, as formulaic
+        and statsmodels name them.
         """
-        effects = [column.effects for column in self.columns]
-        return LinearUnits.of_blocks(
-            [(one.slopes, one.shifts) for one in effects],
-            names=[name for one in effects for name in one.names],
-        )
+        return self._encoding.units
+
+    @functools.cached_property
+    def _encoding(self) -> Encoding:
+        if self.formula is None:
+            return ColumnEncoding(self.columns)
+        from dpglm.tables.formula.parsing import read_formula
+
+        return read_formula(self.formula, self.columns, self.target.name)
+
+    def with_formula(self, formula: str | None) -> Schema:
+        """Return the schema with a formula, which says how columns become features.
+
+        Parameters
+        ----------
+        formula : str or None
+            In Wilkinson notation, such as ``"ill ~ age + C(sex)"`` (see docs/formulas.md); None
+            changes nothing.
+
+        Returns
+        -------
+        Schema
+
+        Raises
+        ------
+        ValueError
+            If a term would learn from the rows or cannot be read; the message names it.
+        ImportError
+            If formulaic is not installed.
+
+        Examples
+        --------
+        >>> schema = Schema.from_dict(
+        ...     {
+        ...         "columns": {
+        ...             "age": {"type": "numeric", "low": 16, "high": 90},
+        ...             "sex": {"type": "categorical", "categories": ["female", "male"]},
+        ...         },
+        ...         "target": {"name": "ill", "type": "binary", "classes": [0, 1]},
+        ...         "provenance": "the questionnaire",
+        ...     }
+        ... ).with_formula("ill ~ age * C(sex)")
+        >>> schema.feature_names
+        ('age', 'C(sex)[T.male]', 'age:C(sex)[T.male]')
+        """
+        return self if formula is None else dataclasses.replace(self, formula=formula)
 
     def with_reference(self, reference: Reference) -> Schema:
         """Return the schema with reference categories, to which the others are compared.
@@ -243,11 +308,11 @@ class Schema:
                 "reference must be 'first', a mapping from column to category, or None, got "
                 f"{in_one_line(reference)}"
             )
-        unknown = [name for name in chosen if name not in self.column_names]
+        known = [column.name for column in self.columns]
+        unknown = [name for name in chosen if name not in known]
         if unknown:
             raise ValueError(
-                f"reference must name columns of the schema, {_listed(self.column_names)}, got "
-                f"{unknown[0]!r}"
+                f"reference must name columns of the schema, {_listed(known)}, got {unknown[0]!r}"
             )
         return dataclasses.replace(
             self,
@@ -286,17 +351,16 @@ class Schema:
         first = self.column_names[0]
         n_rows = len(named[first])
         encoded = np.zeros((n_rows, len(self.feature_names)), dtype=dtype)
-        start = 0
-        for column in self.columns:
-            # One column at a time: text takes many times the space of its encoding.
-            cells = as_cells(named[column.name], f"column {column.name!r}")
-            if len(cells) != n_rows:
+
+        def cells(name: str) -> NDArray[Any]:
+            found = as_cells(named[name], f"column {name!r}")
+            if len(found) != n_rows:
                 raise ValueError(
-                    f"column {column.name!r} has {len(cells)} rows, but {first!r} has {n_rows}"
+                    f"column {name!r} has {len(found)} rows, but {first!r} has {n_rows}"
                 )
-            stop = start + len(column.feature_names)
-            column.encode(cells, encoded[:, start:stop])
-            start = stop
+            return found
+
+        self._encoding.encode(cells, encoded)
         return encoded
 
     def encode_target(self, values: ArrayLike) -> NDArray[Any]:

@@ -19,12 +19,16 @@ from dpglm.cli.fitting import fit_with_progress, planned, require_report, write_
 from dpglm.cli.interruption import FitWatch
 from dpglm.cli.options import (
     CHECKPOINT,
+    FORMULA,
     INPUT_DATA,
     INPUT_FILE,
     INPUT_FOLDER,
     LEDGER,
     OUTPUT_FILE,
+    REFERENCE,
     budget_options,
+    coded_schema,
+    encoded_parameters,
     estimator_for,
     estimator_options,
     examples,
@@ -34,7 +38,6 @@ from dpglm.cli.options import (
 )
 from dpglm.cli.outputs import all_or_none
 from dpglm.cli.reading import read_rows
-from dpglm.tables.schema import Schema
 
 if TYPE_CHECKING:
     from dpglm.ledger import PrivacyLedger
@@ -50,6 +53,8 @@ REPORT_FOLDER = output_folder("certificate.json", "report.html")
         "dpglm fit people.csv --schema schema.json --epsilon 1 --model model.json --report report",
         "dpglm fit people.csv --schema schema.json --epsilon 0.5 --delta 1e-6 \\",
         "    --estimator svm --set loss=hinge --set C=10 --model model.json",
+        "dpglm fit people.csv --schema schema.json --epsilon 1 --reference region=north \\",
+        "    --formula 'income ~ age + I(age**2) + C(sex) * C(region)' --model model.json",
         "dpglm fit people.csv --schema schema.json --epsilon 0.5 --delta 1e-6 \\",
         "    --ledger people.ledger --label 'income by region' --model model.json",
     ),
@@ -57,6 +62,8 @@ REPORT_FOLDER = output_folder("certificate.json", "report.html")
 @click.argument("data", type=INPUT_DATA)
 @click.option("--target", metavar="COLUMN", help="The column to predict, as the schema names it.")
 @click.option("--schema", "schema_file", type=INPUT_FILE, required=True, help="The public facts.")
+@REFERENCE
+@FORMULA
 @budget_options()
 @click.option(
     "--public-rows",
@@ -106,6 +113,8 @@ def fit(
     data: Path,
     target: str | None,
     schema_file: Path,
+    references: tuple[str, ...],
+    formula: str | None,
     public_rows: int | None,
     estimator: str | None,
     settings: tuple[str, ...],
@@ -142,7 +151,7 @@ def fit(
 
     watch = FitWatch(checkpoint)
     when_interrupted(watch.message)
-    schema = Schema.from_json(schema_file)
+    schema = coded_schema(schema_file, references, formula)
     if target is not None and target != schema.target.name:
         raise InputError(
             f"--target {target}: the target in {schema_file} is {schema.target.name!r}; name that "
@@ -162,9 +171,8 @@ def fit(
         settings,
         **budget,
         n_rows=public_rows,
-        row_norm=schema.row_norm,
         ledger=account,
-        **schema.target.estimator_parameters(),
+        **encoded_parameters(schema),
     )
     written = [model]
     if report is not None:
@@ -191,7 +199,8 @@ def fit(
         say(f"Wrote {path}")
     unused = set(rows.columns) - {"", *schema.column_names, schema.target.name}
     if unused:
-        note(f"Not in the schema, hence not used: {', '.join(sorted(unused))}")
+        where = "schema" if schema.formula is None else "formula"
+        note(f"Not in the {where}, hence not used: {', '.join(sorted(unused))}")
 
 
 def _ledger(path: Path | None, label: str | None) -> PrivacyLedger | None:

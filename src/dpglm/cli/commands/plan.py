@@ -19,9 +19,13 @@ from dpglm.cli.console import (
 )
 from dpglm.cli.fitting import planned
 from dpglm.cli.options import (
+    FORMULA,
     INPUT_FILE,
     OUTPUT_FILE,
+    REFERENCE,
     budget_options,
+    coded_schema,
+    encoded_parameters,
     estimator_class,
     estimator_for,
     estimator_options,
@@ -51,6 +55,8 @@ _RUNS = 3
 )
 @click.option("--rows", type=click.IntRange(min=1), required=True, help="Number of rows (public).")
 @click.option("--schema", "schema_file", type=INPUT_FILE, help="The public facts of the table.")
+@REFERENCE
+@FORMULA
 @click.option("--columns", type=click.IntRange(min=1), help="Number of features, if no --schema.")
 @click.option(
     "--classes", type=click.IntRange(min=2), help="Number of classes, if no --schema.  [default: 2]"
@@ -68,6 +74,8 @@ _RUNS = 3
 def plan(
     rows: int,
     schema_file: Path | None,
+    references: tuple[str, ...],
+    formula: str | None,
     columns: int | None,
     classes: int | None,
     estimator: str | None,
@@ -83,10 +91,14 @@ def plan(
     features.
     """
     _check_picture(plot)
+    if schema_file is None and (references or formula is not None):
+        raise InputError("--reference and --formula need --schema, whose columns they name")
     name, parameters, n_features, n_classes = (
         _from_sizes(columns, classes, estimator)
         if schema_file is None
-        else _from_schema(Schema.from_json(schema_file), columns, classes, estimator)
+        else _from_schema(
+            coded_schema(schema_file, references, formula), columns, classes, estimator
+        )
     )
     public_rows = rows if budget["adjacency"] == "add_remove" else None
     made = make_estimator(name, settings, n_rows=public_rows, **budget, **parameters)
@@ -104,8 +116,7 @@ def _from_schema(
     if columns is not None or classes is not None:
         raise InputError("--schema already says how many columns and classes there are")
     name = estimator_for(schema.target, estimator)
-    parameters = {"row_norm": schema.row_norm, **schema.target.estimator_parameters()}
-    return name, parameters, len(schema.feature_names), schema.target.n_classes
+    return name, encoded_parameters(schema), len(schema.feature_names), schema.target.n_classes
 
 
 def _from_sizes(

@@ -30,6 +30,10 @@ class FittedModel(ClassPredictor):
         """Return rows as the inner estimator takes them."""
         return X
 
+    def _targets(self, X: Any, y: Any) -> Any:
+        """Return the targets of rows, which some tables hold themselves."""
+        return y
+
     def _first(self) -> Any:
         """Return what rows come to first."""
         return self._fitted()
@@ -101,6 +105,7 @@ class FittedModel(ClassPredictor):
         return output
 
     def _score(self, X: Any, y: Any, sample_weight: Any) -> float:
+        y = self._targets(X, y)
         score: float = self._fitted()._score(self._transformed(X), y, sample_weight)
         return score
 

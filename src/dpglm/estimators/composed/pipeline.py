@@ -161,7 +161,8 @@ class PrivatePipeline(NamedSteps, FittedModel, PrivateFit):
         X : table or matrix
             What the first step takes; without fixed transformers, all that the estimator takes.
         y : array_like of shape (n,)
-            Targets, for the estimator only; None for a ``Collection`` that has its own.
+            Targets, for the estimator only; None for a ``Collection`` that has its own, and for a
+            table whose target's column the schema of a first step ``SchemaEncoder`` names.
         sample_weight : array_like of shape (n,), optional
             Weights, for the estimator only.
 
@@ -186,13 +187,18 @@ class PrivatePipeline(NamedSteps, FittedModel, PrivateFit):
             transformer = ready(step)
             transformed = _applied(name, transformer, X, fit=True)
             check_alone(name, transformer, X, transformed)
+            if not transformers:
+                y = _target_of(transformer, X, y)
             transformers.append((name, transformer))
             X = transformed
         estimator.fit(named_numbers(X, transformers), y, sample_weight)
         if transformers:
             steps = [repr(step) for _, step in parts.transformers]
-            fact = PublicFact("transformers", steps, "declared")
-            facts = (*estimator.privacy_.public_facts, fact)
+            declared = [PublicFact("transformers", steps, "declared")]
+            formula = _formula(transformers[0][1])
+            if formula is not None:
+                declared.append(PublicFact("formula", formula, "declared"))
+            facts = (*estimator.privacy_.public_facts, *declared)
             estimator.privacy_ = dataclasses.replace(estimator.privacy_, public_facts=facts)
         self.transformers_ = transformers
         self.estimator_ = estimator
@@ -247,6 +253,10 @@ class PrivatePipeline(NamedSteps, FittedModel, PrivateFit):
         for name, transformer in self.transformers_:
             X = _applied(name, transformer, X)
         return named_numbers(X, self.transformers_)
+
+    def _targets(self, X: Any, y: Any) -> Any:
+        check_is_fitted(self)
+        return _target_of(self.transformers_[0][1], X, y) if self.transformers_ else y
 
     def coefficient_names(self) -> NDArray[Any] | None:
         """Name the columns that coefficients are about: those after the fixed transformers.
@@ -343,6 +353,15 @@ def _applied(name: str, transformer: Any, X: Any, *, fit: bool = False) -> Any:
         return (transformer.fit(X, None) if fit else transformer).transform(X)
     except (TypeError, ValueError) as error:
         raise named_error(name, transformer, X, error) from error
+
+
+def _target_of(transformer: Any, X: Any, y: Any) -> Any:
+    """Return targets, by the first step's schema if they are in the table."""
+    return transformer.target(X) if y is None and type(transformer) is SchemaEncoder else y
+
+
+def _formula(transformer: Any) -> str | None:
+    return transformer.schema_.formula if type(transformer) is SchemaEncoder else None
 
 
 def _check_transformable(X: Any, transformers: Sequence[tuple[str, Any]]) -> None:

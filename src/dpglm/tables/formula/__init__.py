@@ -1,0 +1,1 @@
+"""Formulas: Wilkinson notation over declared columns, without anything learned from rows."""

@@ -1,0 +1,340 @@
+"""Row-wise arithmetic on numeric columns, with the range of its values.
+
+What a formula says in Python is never evaluated as Python: its syntax tree is read into the few
+kinds of expressions below, and everything else is refused.
+"""
+
+from __future__ import annotations
+
+import abc
+import ast
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, TypeAlias, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpglm.tables.columns import Column, NumericColumn
+
+__all__ = ["FUNCTIONS", "Expression", "Floats", "Variable", "called", "read_expression"]
+
+Floats: TypeAlias = NDArray[np.float64]
+_Range: TypeAlias = tuple[float, float]
+
+_LARGEST = 1e30
+_MOST_DEPTH = 50
+
+
+class Expression(abc.ABC):
+    """A number for each row, a function of its numeric cells alone; final subclasses below."""
+
+    @property
+    @abc.abstractmethod
+    def columns(self) -> frozenset[str]:
+        """Names of the columns that are read."""
+
+    @property
+    @abc.abstractmethod
+    def range(self) -> _Range:
+        """Smallest and largest value for cells within their declared bounds, or a wider range."""
+
+    @abc.abstractmethod
+    def _compute(self, cells: Mapping[str, Floats]) -> Any:
+        """Return the values, up to rounding."""
+
+    def values(self, cells: Mapping[str, Floats]) -> Any:
+        """Return the values of rows, within ``range`` whatever rounding does.
+
+        ``cells`` are within the declared bounds.
+        """
+        return np.clip(self._compute(cells), *self.range)
+
+
+@final
+@dataclass(frozen=True)
+class Variable(Expression):
+    """A numeric column."""
+
+    column: NumericColumn
+
+    @property
+    def columns(self) -> frozenset[str]:
+        return frozenset({self.column.name})
+
+    @property
+    def range(self) -> _Range:
+        return float(self.column.low), float(self.column.high)
+
+    def _compute(self, cells: Mapping[str, Floats]) -> Any:
+        return cells[self.column.name]
+
+
+@final
+@dataclass(frozen=True)
+class _Number(Expression):
+    value: float
+
+    @property
+    def columns(self) -> frozenset[str]:
+        return frozenset()
+
+    @property
+    def range(self) -> _Range:
+        return self.value, self.value
+
+    def _compute(self, cells: Mapping[str, Floats]) -> Any:
+        return self.value
+
+
+@final
+@dataclass(frozen=True)
+class _Function:
+    """A function of one number: where it is defined, and the range of its values on a range."""
+
+    compute: Callable[[Any], Any]
+    above: float = -math.inf
+    includes_above: bool = False
+
+    def range(self, low: float, high: float) -> _Range:
+        if low < self.above or (low == self.above and not self.includes_above):
+            least = "at least" if self.includes_above else "above"
+            raise ValueError(f"is defined {least} {self.above:g}, but its argument can be {low:g}")
+        return float(self.compute(low)), float(self.compute(high))
+
+
+FUNCTIONS: Mapping[str, _Function] = MappingProxyType(
+    {
+        "log": _Function(np.log, 0.0),
+        "log2": _Function(np.log2, 0.0),
+        "log10": _Function(np.log10, 0.0),
+        "log1p": _Function(np.log1p, -1.0),
+        "sqrt": _Function(np.sqrt, 0.0, includes_above=True),
+        "exp": _Function(np.exp),
+        "expm1": _Function(np.expm1),
+        "tanh": _Function(np.tanh),
+        "arctan": _Function(np.arctan),
+    }
+)
+"""Increasing functions of one number, by name."""
+
+
+@final
+@dataclass(frozen=True)
+class _Applied(Expression):
+    """An increasing function of an expression."""
+
+    name: str
+    argument: Expression
+
+    @property
+    def columns(self) -> frozenset[str]:
+        return self.argument.columns
+
+    @property
+    def range(self) -> _Range:
+        try:
+            return FUNCTIONS[self.name].range(*self.argument.range)
+        except ValueError as error:
+            raise ValueError(f"{self.name} {error}; the schema's bounds decide") from None
+
+    def _compute(self, cells: Mapping[str, Floats]) -> Any:
+        return FUNCTIONS[self.name].compute(self.argument.values(cells))
+
+
+@final
+@dataclass(frozen=True)
+class _Absolute(Expression):
+    argument: Expression
+
+    @property
+    def columns(self) -> frozenset[str]:
+        return self.argument.columns
+
+    @property
+    def range(self) -> _Range:
+        low, high = self.argument.range
+        return max(0.0, low, -high), max(-low, high)
+
+    def _compute(self, cells: Mapping[str, Floats]) -> Any:
+        return np.abs(self.argument.values(cells))
+
+
+@final
+@dataclass(frozen=True)
+class _Operation:
+    """An operation whose extremes over a box are at its corners."""
+
+    compute: Callable[[Any, Any], Any]
+
+    def range(self, left: _Range, right: _Range) -> _Range:
+        corners = [float(self.compute(a, b)) for a in left for b in right]
+        return min(corners), max(corners)
+
+
+_OPERATIONS: Mapping[type, _Operation] = MappingProxyType(
+    {
+        ast.Add: _Operation(np.add),
+        ast.Sub: _Operation(np.subtract),
+        ast.Mult: _Operation(np.multiply),
+        ast.Div: _Operation(np.divide),
+    }
+)
+
+
+@final
+@dataclass(frozen=True)
+class _Combined(Expression):
+    """Two expressions, added, subtracted, multiplied or divided."""
+
+    operator: type
+    left: Expression
+    right: Expression
+
+    @property
+    def columns(self) -> frozenset[str]:
+        return self.left.columns | self.right.columns
+
+    @property
+    def range(self) -> _Range:
+        low, high = self.right.range
+        if self.operator is ast.Div and low <= 0.0 <= high:
+            raise ValueError(
+                f"its divisor can be 0: by the schema's bounds it is between {low:g} and {high:g}"
+            )
+        return _OPERATIONS[self.operator].range(self.left.range, (low, high))
+
+    def _compute(self, cells: Mapping[str, Floats]) -> Any:
+        compute = _OPERATIONS[self.operator].compute
+        return compute(self.left.values(cells), self.right.values(cells))
+
+
+@final
+@dataclass(frozen=True)
+class _Power(Expression):
+    """An expression to the power of a fixed number."""
+
+    base: Expression
+    exponent: float
+
+    @property
+    def columns(self) -> frozenset[str]:
+        return self.base.columns
+
+    @property
+    def range(self) -> _Range:
+        low, high = self.base.range
+        is_whole = self.exponent == int(self.exponent)
+        if not is_whole and low < 0.0:
+            raise ValueError(
+                f"the power {self.exponent:g} is defined from 0, but its base can be {low:g}"
+            )
+        if self.exponent < 0.0 and low <= 0.0 <= high:
+            raise ValueError(
+                f"the power {self.exponent:g} is not defined at 0, which its base can be"
+            )
+        ends = [float(np.power(end, self.exponent)) for end in (low, high)]
+        if is_whole and self.exponent % 2 == 0 and low < 0.0 < high:
+            ends.append(0.0)
+        return min(ends), max(ends)
+
+    def _compute(self, cells: Mapping[str, Floats]) -> Any:
+        return np.power(self.base.values(cells), self.exponent)
+
+
+def called(node: ast.AST) -> str | None:
+    """Return the name of the function that a call names, without ``np.``; None for others."""
+    if not isinstance(node, ast.Call):
+        return None
+    function = node.func
+    if isinstance(function, ast.Name):
+        return function.id
+    is_numpy = (
+        isinstance(function, ast.Attribute)
+        and isinstance(function.value, ast.Name)
+        and function.value.id == "np"
+    )
+    return function.attr if isinstance(function, ast.Attribute) and is_numpy else None
+
+
+def read_expression(
+    node: ast.AST, columns: Mapping[str, Column], depth: int = _MOST_DEPTH
+) -> Expression:
+    """Read a syntax tree as an expression of numeric columns, whose values are bounded."""
+    if depth == 0:
+        raise ValueError("is nested too deeply")
+    found = _read(node, columns, depth - 1)
+    with np.errstate(all="ignore"):
+        low, high = found.range
+    if not (-_LARGEST <= low <= high <= _LARGEST):
+        raise ValueError(
+            f"its values must stay within +-{_LARGEST:g}, but by the schema's bounds they are "
+            f"between {low:g} and {high:g}"
+        )
+    return found
+
+
+def _read(node: ast.AST, columns: Mapping[str, Column], depth: int) -> Expression:
+    if isinstance(node, ast.Name):
+        return _variable(node.id, columns)
+    if isinstance(node, ast.Constant):
+        return _Number(_as_float(node.value))
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
+        operand = read_expression(node.operand, columns, depth)
+        is_minus = isinstance(node.op, ast.USub)
+        return _Combined(ast.Sub, _Number(0.0), operand) if is_minus else operand
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
+        exponent = read_expression(node.right, columns, depth)
+        value = exponent.range[0]
+        if exponent.columns or not abs(value) <= 100.0:
+            raise ValueError("a power must be a number between -100 and 100")
+        return _Power(read_expression(node.left, columns, depth), value)
+    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATIONS:
+        left = read_expression(node.left, columns, depth)
+        return _Combined(type(node.op), left, read_expression(node.right, columns, depth))
+    name = called(node)
+    if isinstance(node, ast.Call) and name is not None:
+        return _call(name, node, columns, depth)
+    raise ValueError(
+        "only numbers, numeric columns, + - * / **, and functions of one number are read "
+        f"({_known()}), but it has {ast.unparse(node)!r}"
+    )
+
+
+def _call(name: str, node: ast.Call, columns: Mapping[str, Column], depth: int) -> Expression:
+    if name not in (*FUNCTIONS, "abs", "I"):
+        raise ValueError(
+            f"the function {name!r} is not among those that are known to look at one row alone: "
+            f"{_known()}"
+        )
+    if len(node.args) != 1 or node.keywords or isinstance(node.args[0], ast.Starred):
+        raise ValueError(f"{name} takes one number")
+    argument = read_expression(node.args[0], columns, depth)
+    if name == "I":
+        return argument
+    return _Absolute(argument) if name == "abs" else _Applied(name, argument)
+
+
+def _variable(name: str, columns: Mapping[str, Column]) -> Variable:
+    column = columns.get(name)
+    if column is None:
+        known = dict.fromkeys(one.name for one in columns.values())
+        raise ValueError(f"the schema has no column {name!r}, but {', '.join(known)}")
+    if not isinstance(column, NumericColumn):
+        raise ValueError(f"column {name!r} is categorical, and has no numbers to compute with")
+    return Variable(column)
+
+
+def _as_float(value: Any) -> float:
+    if type(value) not in (int, float):
+        raise ValueError(f"{value!r} is not a number")
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError("has a number that is too large") from None
+
+
+def _known() -> str:
+    return ", ".join(("I", "abs", *FUNCTIONS))
