@@ -34,6 +34,7 @@ class Coded:
 
     @property
     def fields(self) -> tuple[str, ...]:
+        """Names of the columns."""
         return self.factor.fields(reduced=self.reduced)
 
 
