@@ -9,6 +9,8 @@ from dpglm import GaussianDP, LogisticRegression, PoissonRegressor, Ridge
 from dpglm.guidance import guidance
 from dpglm.guidance.expectation import signal_to_noise
 from dpglm.report.coefficients import coefficient_table
+from tests.fits import fit_classifier
+from tests.inference.planted import given
 
 CLOSE = "Expect a model close to the one without privacy."
 
@@ -105,11 +107,18 @@ class TestGuidance:
         target = guidance(Ridge(row_norm=1.0, target_bounds=(0, 9)).plan(500, 3)).noise
         assert "half ranges of the target per unit" in target
 
-    def test_a_fitted_model_s_noise_is_set_against_its_coefficients(self, binary):
-        table = coefficient_table(binary)
-        clear = int(np.count_nonzero(table.above_noise()))
-        said = guidance(binary.solution_.plan, table).noise
-        assert said.startswith(f"{clear} of 3 coefficients are more than two")
+    def test_of_a_fitted_model_only_intervals_say_what_differs_from_zero(self, binary):
+        said = guidance(binary.solution_.plan, coefficient_table(binary)).noise
+        assert said.startswith("No confidence intervals")
+        model = fit_classifier(solver=given((0.7, -90.0, 0.2, 0.1)), inference=True)
+        said = guidance(model.solution_.plan, coefficient_table(model)).noise
+        ends = model.inference_.conf_int()
+        clear = np.count_nonzero((ends[:, 0] > 0) | (ends[:, 1] < 0))
+        assert said.startswith(f"{clear} of 4 confidence intervals (95 %) exclude zero.")
+        longer = np.median(
+            model.inference_.standard_errors / np.sqrt(np.diag(model.inference_.estimates.sampling))
+        )
+        assert f"{longer:.3g} times as long" in said
 
     def test_is_to_be_printed(self):
         text = str(guidance(make_plan(800)))

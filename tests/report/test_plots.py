@@ -12,7 +12,8 @@ from dpglm.report import plots
 from dpglm.report.coefficients import coefficient_table
 from dpglm.report.pictures.drawing import as_data_uri, spread
 from dpglm.solvers.gradient.noisy_gd import NoisyGD
-from tests.fits import make_rows
+from tests.fits import fit_classifier, make_rows
+from tests.inference.planted import given
 
 pytest.importorskip("matplotlib")
 EPSILONS = [1.0, 0.1, 10.0]
@@ -98,19 +99,35 @@ class TestTrainingHistory:
 
 
 class TestCoefficients:
-    def test_draws_values_with_two_deviations_each_way(self, binary):
+    def test_draws_no_bars_without_intervals(self, binary):
         figure = plots.coefficients(binary, ["a", "b", "c"])
         (axes,) = figure.axes
-        noise = coefficient_table(binary).noise[0]
-        segments = [part for bars in axes.collections for part in bars.get_segments()]
-        assert len(segments) == 3
-        for segment in segments:
-            assert segment[1, 0] - segment[0, 0] == pytest.approx(4.0 * noise)
+        assert not [part for bars in axes.collections for part in bars.get_segments()]
+        assert "No confidence intervals" in texts(figure)
         points = {x for line in axes.lines for x in np.atleast_1d(line.get_xdata()).tolist()}
         assert set(binary.coef_[0].tolist()) <= points
         assert [label.get_text() for label in axes.get_yticklabels()][::-1] == [
             name for _, name in sorted(zip(-abs(binary.coef_[0]), "abc", strict=True))
         ]
+
+    @pytest.mark.parametrize("inside", [False, True])
+    def test_bars_are_confidence_intervals(self, inside):
+        w = (0.7, -0.4, 0.001, 0.1) if inside else (70.0, -60.0, 50.0, 0.1)
+        model = fit_classifier(solver=given(w), inference=True)
+        figure = plots.coefficients(model, most=3)
+        (axes,) = figure.axes
+        ends = [part[:, 0] for bars in axes.collections for part in bars.get_segments()]
+        expected = model.inference_.conf_int()[1:]
+        np.testing.assert_allclose(np.sort(ends, axis=0), np.sort(expected, axis=0))
+        assert "95 % confidence intervals, of sampling and privacy noise" in texts(figure)
+        marks = {
+            float(value): line.get_markerfacecolor()
+            for line in axes.lines
+            if line.get_marker() == "o"
+            for value in line.get_xdata()
+        }
+        for value, (low, high) in zip(model.coef_[0], expected, strict=True):
+            assert (marks[value] == "white") == (low <= 0.0 <= high)
 
     def test_one_panel_for_each_class(self, multinomial, tmp_path):
         figure = plots.coefficients(multinomial, most=2)

@@ -21,6 +21,7 @@ __all__ = [
     "CHECKPOINT",
     "ESTIMATORS",
     "FORMULA",
+    "INFERENCE",
     "INPUT_DATA",
     "INPUT_FILE",
     "INPUT_FOLDER",
@@ -104,6 +105,7 @@ _NOT_SETTABLE = frozenset(
         "delta",
         "epsilon",
         "feature_bounds",
+        "inference",
         "ledger",
         "n_rows",
         "regularizer",
@@ -225,6 +227,13 @@ def encoded_parameters(schema: Schema) -> dict[str, Any]:
     return parameters if schema.has_intercept else parameters | {"fit_intercept": False}
 
 
+INFERENCE = click.option(
+    "--inference",
+    type=click.Choice(["model", "robust"]),
+    help="Also release what standard errors, confidence intervals and tests need, within the same "
+    "budget. 'model' assumes that the model is right, 'robust' does not.",
+)
+
 force_option = click.option("--force", is_flag=True, help="Replace files that exist.")
 
 
@@ -268,7 +277,9 @@ class _EstimatorName(_Choice):
         return str(super().convert(value, param, ctx))
 
 
-def make_estimator(name: str, settings: Sequence[str], **parameters: Any) -> Any:
+def make_estimator(
+    name: str, settings: Sequence[str], inference: str | None = None, **parameters: Any
+) -> Any:
     """Make an estimator with the settings of --set and parameters that other options decide."""
     kind = estimator_class(name)
     allowed = {
@@ -279,7 +290,8 @@ def make_estimator(name: str, settings: Sequence[str], **parameters: Any) -> Any
     given = read_settings("--set", settings, allowed)
     if "class_weight" in given:
         given["class_weight"] = _by_label(given["class_weight"], parameters.get("classes"))
-    return kind().set_params(**parameters | given)
+    asked = {None: False, "model": True}.get(inference, inference)
+    return kind().set_params(**parameters | given | {"inference": asked})
 
 
 def read_settings(

@@ -8,6 +8,8 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
+from dpglm.inference.inference import Inference
+
 __all__ = ["CoefficientTable"]
 
 
@@ -20,7 +22,7 @@ class CoefficientTable:
     standard deviations. ``reach``, of shape (n_features,), is half the width of each feature's
     declared bounds, 1 where there are none: values times reach are comparable. ``of_table`` says
     whether features are effects in the units of the user's table, and not those of the columns
-    that the estimator was given.
+    that the estimator was given. ``inference`` is in the same units, under the same names.
     """
 
     features: tuple[str, ...]
@@ -31,16 +33,18 @@ class CoefficientTable:
     of_table: bool
     intercepts: NDArray[np.float64]
     intercept_noise: float
+    inference: Inference | None = None
 
     @property
     def steps(self) -> NDArray[np.float64]:
         """The power of ten that is nearest to each reach, in which effects can be compared."""
         return np.asarray(10.0 ** np.round(np.log10(self.reach)), dtype=np.float64)
 
-    def above_noise(self, deviations: float = 2.0) -> NDArray[np.bool_]:
-        """Return which coefficients are more than ``deviations`` standard deviations from zero."""
-        result: NDArray[np.bool_] = np.abs(self.values) > deviations * self.noise
-        return result
+    def intervals(self) -> NDArray[np.float64]:
+        """Return 95 % confidence intervals of shape (n_features, 2); NaN if there are none."""
+        if self.inference is None:
+            return np.full((len(self.features), 2), np.nan)
+        return self.inference.conf_int()[-len(self.features) :]
 
     def largest(self, output: int, most: int) -> NDArray[np.intp]:
         """Positions of an output's largest coefficients by comparable size, largest first."""

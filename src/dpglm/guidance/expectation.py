@@ -11,7 +11,9 @@ import numpy as np
 from dpglm._html import card
 from dpglm._words import plain_number
 from dpglm.certificate.cautions import LARGEST_EPSILON, weak_delta, weak_epsilon
+from dpglm.data.spec import SMALLEST
 from dpglm.guidance.coefficients import CoefficientTable
+from dpglm.inference.inference import Inference
 from dpglm.privacy import gdp
 from dpglm.privacy.budget import ApproximateDP, default_delta, is_pure
 from dpglm.problem import Target
@@ -122,7 +124,7 @@ def guidance(plan: Plan, coefficients: CoefficientTable | None = None) -> Guidan
     plan : Plan
         From ``estimator.plan(...)``, or ``solution_.plan`` of a fitted estimator.
     coefficients : CoefficientTable, optional
-        Those of the fitted model, to set their noise against them.
+        Those of the fitted model, to say what is known of them.
 
     Returns
     -------
@@ -161,7 +163,7 @@ def guidance(plan: Plan, coefficients: CoefficientTable | None = None) -> Guidan
         f"{plan.data.n_rows} rows and {spent} for {plan.data.n_coefficients} coefficients.",
         signal,
         next(text for bound, text in _VERDICTS if signal < bound),
-        _noise_in_plan(plan) if coefficients is None else _noise_in_model(coefficients),
+        _noise_in_plan(plan) if coefficients is None else _noise_in_model(coefficients.inference),
         _cures(plan, _GOOD / signal) if signal < _GOOD else (),
         _cautions(plan) if coefficients is None else (),
         plan.theorems,
@@ -185,11 +187,18 @@ def signal_to_noise(plan: Plan) -> float:
     return data.n_rows * plan.budget.gdp_mu() / (factor * math.sqrt(data.n_coefficients))
 
 
-def _noise_in_model(table: CoefficientTable) -> str:
-    clear = int(np.count_nonzero(table.above_noise()))
+def _noise_in_model(inference: Inference | None) -> str:
+    if inference is None:
+        return (
+            "No confidence intervals were asked for (inference=True), so it is not known which "
+            "coefficients differ from zero."
+        )
+    low, high = inference.conf_int().T
+    clear = int(np.count_nonzero((low > 0.0) | (high < 0.0)))
+    longer = np.median(1.0 / np.sqrt(np.maximum(1.0 - inference.privacy_shares, SMALLEST)))
     return (
-        f"{clear} of {table.values.size} coefficients are more than two standard deviations of "
-        "their noise away from zero; the others could be noise alone."
+        f"{clear} of {len(low)} confidence intervals (95 %) exclude zero. Privacy made intervals "
+        f"{plain_number(float(longer), 3)} times as long as sampling alone would (median)."
     )
 
 

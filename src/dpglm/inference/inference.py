@@ -15,9 +15,10 @@ from dpglm._validation import check_bool, check_real
 from dpglm.certificate.certificate import Certificate
 from dpglm.inference.estimates import Estimates
 from dpglm.inference.scores import LinearScores
-from dpglm.inference.summary import Column, Summary
+from dpglm.inference.summary import Column, Kind, Summary
 from dpglm.inference.words import facts, notes
 from dpglm.problem import Link
+from dpglm.tables.units import LinearUnits
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -215,33 +216,34 @@ class Inference:
             If the level is out of range, or the link gives exponentials no meaning.
         """
         tail = 0.5 * (1.0 - check_real("level", level, above=0.0, below=1.0))
-        ends = self.conf_int(level)
-        values, name = self.params, "coef"
-        is_normal = math.isinf(self.degrees_of_freedom)
-        letter = "z" if is_normal else "t"
-        columns = [Column("std err", self.standard_errors, "estimate")]
+        letter = "z" if math.isinf(self.degrees_of_freedom) else "t"
+        heading, values, ends = "coef", self.params, self.conf_int(level)
         if check_bool("exponentiate", exponentiate):
-            name = self._link().exponentiated or ""
-            if not name:
+            link = self._link()
+            if link.exponentiated is None:
                 raise ValueError(
                     "exponentiate needs a link whose exponentials are ratios, such as the logit "
-                    f"or the log, got {self._link()!r}"
+                    f"or the log, got {link!r}"
                 )
             with np.errstate(over="ignore"):
-                values, ends = np.exp(values), np.exp(ends)
-            columns = []
+                heading, values, ends = link.exponentiated, np.exp(values), np.exp(ends)
+        errors = (ends[:, 1] - ends[:, 0]) / (2.0 * self._critical_value(level))
+
+        def column(heading: str, values: NDArray[np.float64], kind: Kind) -> Column:
+            return Column(heading, values, kind, errors)
+
         return Summary(
             self.certificate.estimator,
             facts(self.certificate, self.kind),
             self.names,
             (
-                Column(name, values, "estimate"),
-                *columns,
-                Column(letter, self.statistics, "ratio"),
-                Column(f"P>|{letter}|", self.p_values, "probability"),
-                Column(f"[{tail:.3g}", ends[:, 0], "estimate"),
-                Column(f"{1.0 - tail:.5g}]", ends[:, 1], "estimate"),
-                Column("noise", self.privacy_shares, "share"),
+                column(heading, values, "estimate"),
+                *([] if exponentiate else [column("std err", self.standard_errors, "estimate")]),
+                column(letter, self.statistics, "statistic"),
+                column(f"P>|{letter}|", self.p_values, "probability"),
+                column(f"[{tail:.3g}", ends[:, 0], "estimate"),
+                column(f"{1.0 - tail:.5g}]", ends[:, 1], "estimate"),
+                column("noise", self.privacy_shares, "share"),
             ),
             notes(self.certificate, self.estimates, level),
         )
@@ -267,6 +269,24 @@ class Inference:
             If pandas is not installed.
         """
         return self.summary(level, exponentiate=exponentiate).to_frame()
+
+    def in_units(self, units: LinearUnits, feature_names: Sequence[str] | None = None) -> Inference:
+        """Return the same inference about coefficients in other units.
+
+        Parameters
+        ----------
+        units : LinearUnits
+            From the present units, such as ``schema.units``.
+        feature_names : sequence of str, optional
+            Names of the coefficients without the intercept; by default those of ``units``.
+
+        Returns
+        -------
+        Inference
+            ``prediction_interval`` takes the same rows as before.
+        """
+        estimates = self.estimates.in_units(units, feature_names)
+        return Inference(estimates, self.certificate, self.scores)
 
     def __repr__(self) -> str:
         return str(self.summary())

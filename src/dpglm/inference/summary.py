@@ -6,7 +6,7 @@ import html
 import math
 import textwrap
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, final
+from typing import TYPE_CHECKING, Literal, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,10 @@ from dpglm._html import visible
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Column", "Summary"]
+__all__ = ["Column", "Kind", "Summary"]
+
+Kind: TypeAlias = Literal["estimate", "statistic", "probability", "share"]
+"""How numbers are written."""
 
 _WIDTH = 78
 
@@ -24,11 +27,29 @@ _WIDTH = 78
 @final
 @dataclass(frozen=True, eq=False)
 class Column:
-    """A column of a summary: its heading, its numbers, and how these are written."""
+    """A column of a summary: its heading, its numbers, and how these are written.
+
+    Estimates are written with three digits of their ``errors``.
+    """
 
     heading: str
     values: NDArray[np.float64]
-    kind: Literal["estimate", "ratio", "probability", "share"]
+    kind: Kind
+    errors: NDArray[np.float64]
+
+    def cell(self, place: int) -> str:
+        """Write one of the numbers."""
+        value, error = float(self.values[place]), float(self.errors[place])
+        if self.kind == "probability":
+            return "<0.001" if value < 0.001 else f"{value:.3f}"
+        if self.kind == "share":
+            return f"{100.0 * value:.0f} %"
+        if self.kind == "statistic" or not math.isfinite(value):
+            return f"{value:.2f}" if abs(value) < 1e5 else f"{value:.3g}"
+        decimals = 2 - math.floor(math.log10(error)) if 0.0 < error < math.inf else 4
+        if decimals > 8 or abs(value) >= 1e9:
+            return f"{value:.4g}"
+        return f"{value:.{max(decimals, 0)}f}"
 
 
 @final
@@ -66,13 +87,10 @@ class Summary:
         list of tuple of str
             For each row its name, then a number for each column.
         """
-        errors = next((one.values for one in self.columns if one.heading == "std err"), None)
-        written = []
-        for place, name in enumerate(self.names):
-            error = math.nan if errors is None else float(errors[place])
-            values = [_written(float(one.values[place]), one.kind, error) for one in self.columns]
-            written.append((visible(name), *values))
-        return written
+        return [
+            (visible(name), *(one.cell(place) for one in self.columns))
+            for place, name in enumerate(self.names)
+        ]
 
     def to_frame(self) -> pd.DataFrame:
         """Return the numbers as a data frame.
@@ -151,18 +169,3 @@ class Summary:
             f"<table><thead><tr><th></th>{heads}</tr></thead><tbody>{rows}</tbody></table>"
             f"<ol>{notes}</ol></div>"
         )
-
-
-def _written(value: float, kind: str, error: float) -> str:
-    """Write a number; estimates with three digits of their standard error."""
-    if kind == "probability":
-        return "<0.001" if value < 0.001 else f"{value:.3f}"
-    if kind == "share":
-        return f"{100.0 * value:.0f} %"
-    if kind == "ratio" or not math.isfinite(value):
-        return f"{value:.2f}" if abs(value) < 1e5 else f"{value:.3g}"
-    size = error if error > 0.0 else abs(value)
-    decimals = 2 - math.floor(math.log10(size)) if 0.0 < size < math.inf else 4
-    if decimals > 8 or abs(value) >= 1e9:
-        return f"{value:.4g}"
-    return f"{value:.{max(decimals, 0)}f}"

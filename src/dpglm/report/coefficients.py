@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from dpglm.data.prepare import column_scaling, column_units
 from dpglm.guidance.coefficients import CoefficientTable
+from dpglm.inference.inference import Inference
 from dpglm.report.subject import subject
 from dpglm.tables.schema import Schema
 from dpglm.tables.units import LinearUnits
@@ -63,7 +64,14 @@ def coefficient_table(
         of_table=table_units is not None,
         intercepts=effects[-1],
         intercept_noise=float(noise[-1]),
+        inference=_inference(estimator, units, names),
     )
+
+
+def _inference(estimator: Any, units: LinearUnits, names: Sequence[str]) -> Inference | None:
+    """Return an estimator's intervals in other units."""
+    own: Inference | None = getattr(estimator, "inference_", None)
+    return None if own is None else own.in_units(units, names)
 
 
 def _reach(estimator: Any, units: LinearUnits) -> NDArray[np.float64]:

@@ -16,6 +16,7 @@ from dpglm.certificate.verdict import verdict
 from dpglm.certificate.verify import verify
 from dpglm.guidance.coefficients import CoefficientTable
 from dpglm.guidance.expectation import guidance
+from dpglm.inference.inference import Inference
 from dpglm.ledger.files import write_text
 from dpglm.problem import ConvexScalarLoss
 from dpglm.report import plots
@@ -31,11 +32,13 @@ from dpglm.tables.schema import Schema
 __all__ = ["report_page", "write_report"]
 
 _TEMPLATE = "report.html.j2"
+_OF_COEFFICIENTS = "The largest coefficients, with confidence intervals if there are any."
 _MOST_COEFFICIENTS = 40
 _MOST_OUTPUTS = 12
 _NO_BOUNDS = ("inf", "-inf")
 
-_Row: TypeAlias = tuple[str, str, str, str, bool]
+_Table: TypeAlias = tuple[str, tuple[str, ...], list[tuple[str, ...]]]
+"""A title, the headings of columns, and rows of text."""
 
 
 def report_page(
@@ -65,7 +68,7 @@ def report_page(
         What to say about how good the model is, such as ``{"Accuracy on test rows": 0.85}``;
         to be computed from public rows.
     figures : mapping from str to Matplotlib figure, optional
-        Pictures to show before the standard ones, each with what it shows in words.
+        Pictures to show after that of the coefficients, each with what it shows in words.
 
     Returns
     -------
@@ -89,7 +92,9 @@ def report_page(
     table = coefficient_table(estimator, feature_names, schema)
     estimator = about.estimator
     certificate: Certificate = estimator.privacy_
-    pictures = {**(figures or {}), **_pictures(estimator.solution_, table)}
+    drawn = _pictures(estimator.solution_, table)
+    of_coefficients = drawn.pop(_OF_COEFFICIENTS, None)
+    pictures = {**(figures or {}), **drawn}
     verification = verify(certificate)
     source = (resources.files("dpglm.report") / "templates" / _TEMPLATE).read_text("utf-8")
     environment = jinja2.Environment(
@@ -116,10 +121,13 @@ def report_page(
         verdict=verdict(verification, about.cautions),
         expected=guidance(estimator.solution_.plan, table).sections(),
         scores=scores or {},
+        picture=None if of_coefficients is None else as_data_uri(of_coefficients),
         pictures=[(text, as_data_uri(figure)) for text, figure in pictures.items()],
         settings=_settings(certificate, estimator.solution_.plan),
-        outputs=_rows_of_coefficients(table),
+        tables=_tables(table),
+        notes=() if table.inference is None else table.inference.summary().notes,
         n_features=len(table.features),
+        n_shown=min(len(table.features), _MOST_COEFFICIENTS),
         of_table=table.of_table,
         n_outputs=len(table.outputs),
     )
@@ -152,7 +160,7 @@ def write_report(estimator: Any, path: str | os.PathLike[str], **options: Any) -
 
 
 def _pictures(solution: Solution, table: CoefficientTable) -> dict[str, Any]:
-    pictures = {"The coefficients, with the noise expected in each.": draw_table(table)}
+    pictures: dict[str, Any] = {_OF_COEFFICIENTS: draw_table(table)}
     if any(math.isfinite(info.gradient_norm) for info in solution.history):
         text = "The length of each step's noisy gradient, next to that of noise alone."
         pictures[text] = plots.training_history(solution)
@@ -198,27 +206,42 @@ def _settings(certificate: Certificate, plan: Plan) -> dict[str, list[tuple[str,
     return groups
 
 
-def _rows_of_coefficients(table: CoefficientTable) -> list[tuple[str, list[_Row]]]:
-    """For each output its name, and its intercept and largest coefficients as rows of text."""
-    outputs = []
+def _tables(table: CoefficientTable) -> list[_Table]:
+    """Return tables of intercepts and largest coefficients; of several, the first is unfolded."""
+    if table.inference is not None:
+        return _tables_of_intervals(table, table.inference)
+    tables: list[_Table] = []
     for output, name in enumerate(table.outputs[:_MOST_OUTPUTS]):
         values = table.values[output]
-        rows = [_row("(intercept)", float(table.intercepts[output]), table.intercept_noise)]
+        rows = [_row("intercept", float(table.intercepts[output]), table.intercept_noise)]
         rows += [
             _row(table.features[column], float(values[column]), float(table.noise[column]))
             for column in table.largest(output, _MOST_COEFFICIENTS)
         ]
-        outputs.append((name, rows))
-    return outputs
+        title = f"class {name}" if len(table.outputs) > 1 else ""
+        tables.append((title, ("coefficient", "noise"), rows))
+    return tables
 
 
-def _row(name: str, value: float, noise: float) -> _Row:
+def _tables_of_intervals(table: CoefficientTable, inference: Inference) -> list[_Table]:
+    first = len(inference.names) - len(table.features)
+    shown = [*range(first), *(first + table.largest(0, _MOST_COEFFICIENTS))]
+    summaries = {"": inference.summary()}
+    link = inference.certificate.problem.loss.link
+    if link is not None and link.exponentiated is not None:
+        summaries[f"As {link.exponentiated}s"] = inference.summary(exponentiate=True)
+    return [
+        (title, tuple(one.heading for one in summary.columns), [summary.cells()[i] for i in shown])
+        for title, summary in summaries.items()
+    ]
+
+
+def _row(name: str, value: float, noise: float) -> tuple[str, ...]:
     """Write a coefficient with the digits that its noise leaves meaningful."""
-    ratio = abs(value) / noise if noise > 0.0 else math.inf
     decimals = 1 - math.floor(math.log10(noise)) if noise > 0.0 else 4
     if 0 <= decimals <= 6:
-        return name, f"{value:.{decimals}f}", f"{noise:.{decimals}f}", f"{ratio:.1f}", ratio < 2.0
-    return name, f"{value:.3g}", f"{noise:.2g}", f"{ratio:.1f}", ratio < 2.0
+        return name, f"{value:.{decimals}f}", f"{noise:.{decimals}f}"
+    return name, f"{value:.3g}", f"{noise:.2g}"
 
 
 def _number(value: Any) -> str:

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -88,7 +89,13 @@ class TestRelease:
     def test_says_what_to_expect_of_the_coefficients(self, fit):
         text = " ".join(fit().stdout.split())
         assert "What to expect (a rule of thumb, not a promise)" in text
-        assert re.search(r"\d of 3 coefficients are more than two standard deviations", text)
+        assert "No confidence intervals were asked for" in text
+
+    def test_intervals_that_a_model_has_not_are_refused(self, fit):
+        done = fit("--estimator", "svm", "--inference", "model")
+        assert done.exit_code == 2
+        assert "needs a loss that is a likelihood" in done.stderr
+        assert not Path("model.json").exists()
 
     def test_a_budget_that_protects_little_is_said_before_the_fit(self, fit):
         said = fit(epsilon="11").stderr

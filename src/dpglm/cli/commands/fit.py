@@ -20,6 +20,7 @@ from dpglm.cli.interruption import FitWatch
 from dpglm.cli.options import (
     CHECKPOINT,
     FORMULA,
+    INFERENCE,
     INPUT_DATA,
     INPUT_FILE,
     INPUT_FOLDER,
@@ -71,6 +72,7 @@ REPORT_FOLDER = output_folder("certificate.json", "report.html")
     help="A rough public number of rows; for --adjacency add_remove, where the true one is secret.",
 )
 @estimator_options(None)
+@INFERENCE
 @click.option(
     "--ledger",
     type=LEDGER,
@@ -118,6 +120,7 @@ def fit(
     public_rows: int | None,
     estimator: str | None,
     settings: tuple[str, ...],
+    inference: str | None,
     ledger: Path | None,
     label: str | None,
     stream: bool,
@@ -169,6 +172,7 @@ def fit(
     fitted = make_estimator(
         estimator_for(schema.target, estimator),
         settings,
+        inference,
         **budget,
         n_rows=public_rows,
         ledger=account,
@@ -194,7 +198,10 @@ def fit(
         write_release(fitted, schema, drafts, model=model, report=report)
     watch.wrote(written)
     print_sections(fitted.privacy_.sections())
-    print_sections(guidance(plan, coefficient_table(fitted)).sections())
+    table = coefficient_table(fitted)
+    print_sections(guidance(plan, table).sections())
+    if table.inference is not None:
+        say(f"{table.inference}\n")
     for path in written:
         say(f"Wrote {path}")
     unused = set(rows.columns) - {"", *schema.column_names, schema.target.name}

@@ -20,6 +20,7 @@ from dpglm.cli.console import (
 from dpglm.cli.fitting import planned
 from dpglm.cli.options import (
     FORMULA,
+    INFERENCE,
     INPUT_FILE,
     OUTPUT_FILE,
     REFERENCE,
@@ -63,6 +64,7 @@ _RUNS = 3
 )
 @budget_options(epsilon=1.0)
 @estimator_options(None)
+@INFERENCE
 @click.option(
     "--plot",
     type=OUTPUT_FILE,
@@ -80,6 +82,7 @@ def plan(
     classes: int | None,
     estimator: str | None,
     settings: tuple[str, ...],
+    inference: str | None,
     plot: Path | None,
     force: bool,
     **budget: Any,
@@ -101,7 +104,7 @@ def plan(
         )
     )
     public_rows = rows if budget["adjacency"] == "add_remove" else None
-    made = make_estimator(name, settings, n_rows=public_rows, **budget, **parameters)
+    made = make_estimator(name, settings, inference, n_rows=public_rows, **budget, **parameters)
     with shown():
         decided = planned(made, rows, n_features, n_classes)
     with all_or_none([] if plot is None else [plot], force=force) as drafts:

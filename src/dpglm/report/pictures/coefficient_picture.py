@@ -30,7 +30,7 @@ def coefficients(
     *,
     schema: Schema | None = None,
 ) -> Any:
-    """Draw the largest coefficients with the noise expected in each.
+    """Draw the largest coefficients, with confidence intervals where the fit has any.
 
     Parameters
     ----------
@@ -76,8 +76,10 @@ def draw_table(table: CoefficientTable, most: int | None = None) -> Any:
     n_rows = math.ceil(n_outputs / n_columns)
     of = f"The {shown} largest of {len(table.features)}. " if shown < len(table.features) else ""
     subtitle = (
-        f"{of}Bars: 2 standard deviations of the privacy noise each way (at most).\n"
-        "Hollow: could be noise alone."
+        f"{of}No confidence intervals were asked for."
+        if table.inference is None
+        else f"{of}Bars: 95 % confidence intervals, of sampling and privacy noise together.\n"
+        "Hollow: the interval contains zero."
     )
     figure = draw.new_figure(
         _WIDTH, 0.7 + n_rows * (0.45 + 0.235 * shown), "What the model learned", subtitle
@@ -127,15 +129,16 @@ def _draw_coefficients(
     which = table.largest(output, most)[::-1]
     steps = table.steps[which]
     values = table.values[output][which] * steps
-    bars = 2.0 * table.noise[which] * steps
-    clear = table.above_noise()[output][which]
+    low, high = steps * table.intervals()[which].T
+    open_ = (low <= 0.0) & (high >= 0.0)
     rows = np.arange(len(which))
     axes.axvline(0.0, color=draw.GREY, linewidth=1.0)
-    for chosen, color, fill in ((clear, draw.BLUE, draw.BLUE), (~clear, draw.GREY, "white")):
+    for chosen, color, fill in ((~open_, draw.BLUE, draw.BLUE), (open_, draw.GREY, "white")):
+        bars = np.stack([values - low, high - values])[:, chosen]
         axes.errorbar(
             values[chosen],
             rows[chosen],
-            xerr=bars[chosen],
+            xerr=None if table.inference is None else bars,
             fmt="o",
             markersize=6,
             color=color,
