@@ -59,7 +59,12 @@ ESTIMATORS: Mapping[str, str] = MappingProxyType(
         "lasso": "Lasso",
         "elasticnet": "ElasticNet",
         "huber": "HuberRegressor",
+        "quantile": "QuantileRegressor",
         "poisson": "PoissonRegressor",
+        "negative_binomial": "NegativeBinomialRegressor",
+        "gamma": "GammaRegressor",
+        "tweedie": "TweedieRegressor",
+        "binomial": "BinomialRegressor",
         "classifier": "GeneralizedLinearClassifier",
         "regressor": "GeneralizedLinearRegressor",
     }

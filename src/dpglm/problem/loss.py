@@ -58,6 +58,11 @@ class Target(enum.StrEnum):
         return _BOUNDS[self]
 
     @property
+    def words(self) -> str:
+        """What targets must be."""
+        return _WORDS[self]
+
+    @property
     def is_number(self) -> bool:
         """Whether targets are numbers, and not labels."""
         return self not in (Target.BINARY, Target.CLASS)
@@ -90,6 +95,17 @@ _BOUNDS = MappingProxyType(
         Target.COUNT: (0.0, math.inf),
         Target.POSITIVE: (0.0, math.inf),
         Target.PROPORTION: (0.0, 1.0),
+    }
+)
+
+_WORDS = MappingProxyType(
+    {
+        Target.BINARY: "-1 or 1",
+        Target.CLASS: "indices of classes",
+        Target.REAL: "finite numbers",
+        Target.COUNT: "numbers of at least 0",
+        Target.POSITIVE: "numbers above 0",
+        Target.PROPORTION: "numbers from 0 to 1",
     }
 )
 

@@ -23,7 +23,7 @@ from dpglm.estimators._sklearn import RegressorMixin
 from dpglm.estimators.linear._base import PrivateLinearModel
 from dpglm.estimators.linear._tallies import SquaredErrorTally, r_squared
 from dpglm.estimators.linear._targets import BoundedTargets, Task
-from dpglm.problem import Link, Loss, NoPenalty, Problem, Regularizer, Target
+from dpglm.problem import Link, Loss, NoPenalty, Problem, Regularizer
 from dpglm.solvers.base import Plan
 from dpglm.tables.given import as_floats, check_not_missing
 from dpglm.tables.units import LinearUnits
@@ -38,7 +38,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
     ----------
     target_bounds : pair of float, optional
         Public lower and upper bound of the target; targets are clipped to them. Default: the
-        extremes in the data, with a warning.
+        extremes in the data, with a warning; for proportions 0 and 1, and other values are refused.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         # With the default epsilon and a few dozen rows, noise rightly drowns the signal.
         tags.regressor_tags.poor_score = True
         with contextlib.suppress(ValueError):  # of a loss that fit refuses
-            tags.target_tags.positive_only = self._loss(1.0).target is Target.COUNT
+            tags.target_tags.positive_only = self._loss(1.0).target.bounds[0] == 0.0
         return tags
 
     @abc.abstractmethod
@@ -101,8 +101,9 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         return self._standardization(1.0, 4.0) == other._standardization(1.0, 4.0)
 
     def _declared_target_bounds(self) -> tuple[float, float] | None:
+        target = self._loss(1.0).target
         if self.target_bounds is None:
-            return None
+            return target.bounds if all(map(math.isfinite, target.bounds)) else None
         try:
             low, high = (float(bound) for bound in self.target_bounds)
         except (TypeError, ValueError):
@@ -112,9 +113,9 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
                 "target_bounds must be a pair of finite numbers (low, high) with low <= high, "
                 f"got {self.target_bounds!r}"
             )
-        if low < self._loss(1.0).target.bounds[0]:
+        if not target.admits([low, high]).all():
             raise ValueError(
-                f"target_bounds must not be negative for counts, got {self.target_bounds!r}"
+                f"target_bounds must be {target.words}, as targets are, got {self.target_bounds!r}"
             )
         return low, high
 
@@ -162,7 +163,9 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
     def _targets(self, low: float, high: float) -> BoundedTargets:
         shift, scale = self._standardization(low, high)
         scaled_bounds = (low - shift) / scale, (high - shift) / scale
-        return BoundedTargets((low, high), shift, scale, scaled_bounds)
+        return BoundedTargets(
+            (low, high), shift, scale, scaled_bounds, strict=self.target_bounds is None
+        )
 
     def _task(self, y: NDArray[Any] | None, facts: PublicFacts) -> Task:
         numbers = None if y is None else check_not_missing(as_floats("y", y))
@@ -176,9 +179,10 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
                 "None"
             )
         else:
+            target = self._loss(1.0).target
+            if not target.admits(numbers).all():
+                raise ValueError(f"y must be {target.words} for a {type(self).__name__}")
             bounds = float(numbers.min()), float(numbers.max())
-            if bounds[0] < self._loss(1.0).target.bounds[0]:
-                raise ValueError(f"y must not be negative for a {type(self).__name__} of counts")
             cure = "Give target_bounds= from public knowledge."
             facts.from_data("target_bounds", list(bounds), cure)
         targets = self._targets(*bounds)

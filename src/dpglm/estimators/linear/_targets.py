@@ -50,16 +50,25 @@ class ClassFactors:
 class BoundedTargets:
     """Numbers are clipped to public bounds, then ``center`` is subtracted, then ``scale`` divides.
 
-    Rounding does not leave ``scaled_bounds``.
+    Rounding does not leave ``scaled_bounds``. If ``strict``, numbers beyond the bounds are a
+    ValueError instead: nothing can be beyond those of proportions, unless they are counts.
     """
 
     bounds: tuple[float, float]
     center: float
     scale: float
     scaled_bounds: tuple[float, float]
+    strict: bool = False
 
     def __call__(self, y: NDArray[Any]) -> NDArray[np.float64]:
         numbers = check_not_missing(as_floats("y", y))
+        if self.strict and len(numbers):
+            low, high = self.bounds
+            if numbers.min() < low or numbers.max() > high:
+                raise ValueError(
+                    f"y must be numbers from {low:g} to {high:g}: of counts of successes give the "
+                    "shares y / trials, with the trials as sample_weight"
+                )
         scaled = (np.clip(numbers, *self.bounds) - self.center) / self.scale
         clipped: NDArray[np.float64] = np.clip(scaled, *self.scaled_bounds)
         return clipped

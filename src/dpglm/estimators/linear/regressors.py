@@ -2,14 +2,41 @@
 
 from __future__ import annotations
 
-from typing import final
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Literal, final
 
-from dpglm._validation import check_real
+from dpglm._validation import check_one_of, check_real
 from dpglm.estimators.linear._regressor import PrivateRegressor
 from dpglm.estimators.linear._targets import stated_loss
-from dpglm.problem import L2, Huber, Loss, Poisson, Regularizer, Target
+from dpglm.problem import (
+    L1,
+    L2,
+    Binomial,
+    ComplementaryLogLog,
+    Gamma,
+    Huber,
+    Loss,
+    NegativeBinomial,
+    NoPenalty,
+    Pinball,
+    Poisson,
+    Probit,
+    Regularizer,
+    Target,
+    Tweedie,
+)
 
-__all__ = ["GeneralizedLinearRegressor", "HuberRegressor", "PoissonRegressor"]
+__all__ = [
+    "BinomialRegressor",
+    "GammaRegressor",
+    "GeneralizedLinearRegressor",
+    "HuberRegressor",
+    "NegativeBinomialRegressor",
+    "PoissonRegressor",
+    "QuantileRegressor",
+    "TweedieRegressor",
+]
 
 
 @final
@@ -71,16 +98,189 @@ class PoissonRegressor(PrivateRegressor):
 
 
 @final
-class GeneralizedLinearRegressor(PrivateRegressor):
-    """Private linear regression with any loss of real or count targets, and the link of that loss.
+class GammaRegressor(PrivateRegressor):
+    """Private gamma regression with a log link, for amounts whose spread grows with their mean.
 
-    Minimises ``(1/n) sum loss``, and ``regularizer`` if one is given. ``LinearRegression``,
-    ``HuberRegressor`` and ``PoissonRegressor`` without a penalty are this with a loss chosen.
+    Minimises ``(1/n) sum (z + y exp(-z)) + alpha/2 |w|^2`` with ``z = X w``, which is
+    scikit-learn's objective up to a constant.
+
+    Parameters
+    ----------
+    alpha : float, default=1.0
+        Strength of the penalty, at least 0.
+
+    Notes
+    -----
+    Privacy: targets are clipped to ``target_bounds``, which must be above 0, and divided by the
+    upper one; the releases are those of the solver's plan, listed in ``privacy_``.
+    """
+
+    alpha: float = 1.0
+
+    def _loss(self, scale: float) -> Loss:
+        return Gamma()
+
+    def _penalty(self, n_rows: int, scale: float) -> Regularizer:
+        return L2(check_real("alpha", self.alpha, least=0.0))
+
+
+@final
+class TweedieRegressor(PrivateRegressor):
+    """Private regression with a Tweedie family and a log link, such as for yearly claims.
+
+    Minimises ``(1/(2n)) sum deviance + alpha/2 |w|^2``, which is scikit-learn's objective. The
+    variance of a target is proportional to the given power of its mean: 1 is Poisson, 2 gamma;
+    between them targets may be zero, and are spread like gamma variables otherwise.
+
+    Parameters
+    ----------
+    power : float, default=1.5
+        From 1 to 2.
+    alpha : float, default=1.0
+        Strength of the penalty, at least 0.
+
+    Notes
+    -----
+    Privacy: targets are clipped to ``target_bounds`` and divided by the upper one; the releases
+    are those of the solver's plan, listed in ``privacy_``.
+    """
+
+    power: float = 1.5
+    alpha: float = 1.0
+
+    def _loss(self, scale: float) -> Loss:
+        power = check_real("power", self.power, least=1.0, most=2.0)
+        if power == 1.0:
+            return Poisson().for_scaled_targets(scale)
+        return Gamma() if power == 2.0 else Tweedie(power)
+
+    def _penalty(self, n_rows: int, scale: float) -> Regularizer:
+        # Dividing targets by s divides the deviance by s^(2 - power).
+        return L2(check_real("alpha", self.alpha, least=0.0) * scale ** (self.power - 2.0))
+
+
+@final
+class NegativeBinomialRegressor(PrivateRegressor):
+    """Private negative binomial regression with a log link, for counts that vary more than Poisson.
+
+    Minimises ``(1/n) sum loss + alpha/2 |w|^2`` where the loss is the negative log-likelihood. The
+    variance at mean m is ``m + dispersion m^2``. By default there is no penalty.
+
+    Parameters
+    ----------
+    dispersion : float, default=1.0
+        Public, above 0: declared, not fitted (statsmodels calls it ``alpha``; R's ``theta`` is one
+        over it).
+    alpha : float, default=0.0
+        Strength of the penalty, at least 0.
+
+    Notes
+    -----
+    Privacy: targets are clipped to ``target_bounds`` and divided by the upper one; the releases
+    are those of the solver's plan, listed in ``privacy_``.
+    """
+
+    dispersion: float = 1.0
+    alpha: float = 0.0
+
+    def _loss(self, scale: float) -> Loss:
+        alpha = check_real("dispersion", self.dispersion, above=0.0)
+        return NegativeBinomial(alpha).for_scaled_targets(scale)
+
+    def _penalty(self, n_rows: int, scale: float) -> Regularizer:
+        # Dividing counts by s divides loss and penalty by s.
+        return L2(check_real("alpha", self.alpha, least=0.0) / scale)
+
+
+@final
+class BinomialRegressor(PrivateRegressor):
+    """Private regression of proportions: successes of trials, or labels 0 and 1.
+
+    Minimises ``(1/n) sum m loss + alpha/2 |w|^2`` where m are the weights and the loss is the
+    negative log-likelihood of a trial. For k successes in m trials give ``y = k / m`` and
+    ``sample_weight=m``, with ``weight_bound`` the largest number of trials. ``predict`` returns
+    probabilities of success. By default there is no penalty.
+
+    Parameters
+    ----------
+    link : {"logit", "probit", "cloglog"}, default="logit"
+        What turns scores into probabilities: the logistic function, the normal distribution
+        function, or ``1 - exp(-exp(z))`` (complementary log-log).
+    alpha : float, default=0.0
+        Strength of the penalty, at least 0.
+
+    Notes
+    -----
+    Privacy: proportions are bounded by 0 and 1, unless ``target_bounds`` are narrower; weights are
+    clipped to ``weight_bound``. A row, with all of its trials, is what is protected. The releases
+    are those of the solver's plan, listed in ``privacy_``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpglm import BinomialRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-1, 1, size=(20000, 2))
+    >>> trials = rng.integers(1, 6, size=20000)
+    >>> successes = rng.binomial(trials, 1 / (1 + np.exp(-X @ [2.0, -1.0])))
+    >>> model = BinomialRegressor(feature_bounds=(-1, 1), weight_bound=5).fit(
+    ...     X, successes / trials, sample_weight=trials
+    ... )
+    >>> bool(abs(model.predict([[0.5, 0.0]])[0] - 0.73) < 0.05)
+    True
+    """
+
+    link: Literal["logit", "probit", "cloglog"] = "logit"
+    alpha: float = 0.0
+
+    def _loss(self, scale: float) -> Loss:
+        return _BINOMIAL[check_one_of("link", self.link, tuple(_BINOMIAL))]
+
+    def _penalty(self, n_rows: int, scale: float) -> Regularizer:
+        return L2(check_real("alpha", self.alpha, least=0.0))
+
+
+@final
+class QuantileRegressor(PrivateRegressor):
+    """Private regression of a quantile of the target, such as its median.
+
+    Minimises ``(1/n) sum pinball(y - X w) + alpha |w|_1``, which is scikit-learn's objective.
+
+    Parameters
+    ----------
+    quantile : float, default=0.5
+        Which quantile, above 0 and below 1.
+    alpha : float, default=1.0
+        Strength of the penalty, at least 0.
+
+    References
+    ----------
+    Koenker and Bassett 1978.
+    """
+
+    quantile: float = 0.5
+    alpha: float = 1.0
+
+    def _loss(self, scale: float) -> Loss:
+        return Pinball(check_real("quantile", self.quantile, above=0.0, below=1.0))
+
+    def _penalty(self, n_rows: int, scale: float) -> Regularizer:
+        alpha = check_real("alpha", self.alpha, least=0.0)
+        # Dividing targets by s divides loss and coefficients by s.
+        return L1(alpha) if alpha else NoPenalty()
+
+
+@final
+class GeneralizedLinearRegressor(PrivateRegressor):
+    """Private linear regression with any loss of numbers, and the link of that loss.
+
+    Minimises ``(1/n) sum loss``, and ``regularizer`` if one is given. ``LinearRegression``
+    and the regressors of this module without a penalty are this with a loss chosen.
 
     Parameters
     ----------
     loss : str or Loss, default="squared"
-        A loss with target ``REAL`` or ``COUNT``: a name in ``dpglm.problem.LOSSES`` or an object,
+        A loss of numbers, not of labels: a name in ``dpglm.problem.LOSSES`` or an object,
         also of a class of your own. ``predict`` applies the inverse of its link. Targets are
         standardized if the loss supports it (``Loss.for_scaled_targets``); otherwise choose units
         of y in which ``target_bounds`` are near -1 and 1.
@@ -118,9 +318,12 @@ class GeneralizedLinearRegressor(PrivateRegressor):
         return (0.0, 1.0) if is_fixed else standardization
 
     def _stated_loss(self) -> Loss:
-        return stated_loss(self.loss, _is_of_numbers, _NUMBERS, "numbers or counts")
+        return stated_loss(self.loss, _is_of_numbers, _NUMBERS, "numbers")
 
 
+_BINOMIAL: Mapping[str, Loss] = MappingProxyType(
+    {"logit": Binomial(), "probit": Probit(), "cloglog": ComplementaryLogLog()}
+)
 _NUMBERS = tuple(target for target in Target if target.is_number)
 
 
