@@ -15,6 +15,12 @@ LAST_ITERATE = NoisyGD(
 POISSON = NoisyGD(n_steps=20, sampling_rate=0.1)
 
 
+def admitted_bounds(regressor, bounds):
+    """Return bounds on targets, or others if the regressor's loss does not admit these."""
+    admits = regressor._loss(1.0).target.admits(bounds).all()
+    return bounds if admits else (0.25, 1.0)
+
+
 def make_rows(n_features=3, n_classes=2):
     rng = np.random.default_rng(7)
     X = rng.uniform(-1.0, 1.0, size=(N_ROWS, n_features))

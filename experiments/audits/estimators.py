@@ -34,8 +34,15 @@ __all__ = ["CASES"]
 
 LIMIT = {"epsilon": BUDGET.epsilon, "delta": BUDGET.delta, "row_norm": 1.0}
 TARGETS = {"target_bounds": (0.0, 1.0)}
+# At the log link a fit starts at the largest mean, so the smallest target is farthest from it.
+LOG_LINKS = {
+    "PoissonRegressor": 0.0,
+    "NegativeBinomialRegressor": 0.0,
+    "TweedieRegressor": 0.0,
+    "GammaRegressor": 0.1,
+}
 # Attacked with other targets, and in other variants.
-APART = ("LogisticRegression", "PoissonRegressor")
+APART = ("LogisticRegression", *LOG_LINKS)
 PUBLIC = (getattr(dpglm.estimators, name) for name in dpglm.estimators.__all__)
 LINEAR_MODELS: list[type[PrivateLinearModel]] = [
     kind for kind in PUBLIC if issubclass(kind, PrivateLinearModel) and kind.__name__ not in APART
@@ -65,16 +72,18 @@ def estimator_case(
     return Case("estimators", name, make, relation, variant, why, options={"n_classes": n_classes})
 
 
-def counts_case(relation: Adjacency) -> Case:
-    """Attack Poisson regression with a count of 0, which is farthest from where a fit starts."""
+def log_link_case(name: str, relation: Adjacency) -> Case:
+    """Attack a regressor with a log link."""
+    least = LOG_LINKS[name]
 
     def make() -> Setup:
-        model = dpglm.PoissonRegressor(
-            **LIMIT, solver=STEPS, target_bounds=(0.0, 10.0), adjacency=relation.value, n_rows=3
+        kind = getattr(dpglm, name)
+        model = kind(
+            **LIMIT, solver=STEPS, target_bounds=(least, 10.0), adjacency=relation.value, n_rows=3
         )
-        return of_plan(model.plan(3, 2), target=0.0)
+        return of_plan(model.plan(3, 2), target=least / 10.0)
 
-    return Case("estimators", "PoissonRegressor", make, relation)
+    return Case("estimators", name, make, relation)
 
 
 def pipeline_case(relation: Adjacency) -> Case:
@@ -136,7 +145,8 @@ CASES: list[Case] = [
     ),
     estimator_case("LinearRegression", relation=REPLACE_ONE, **TARGETS),
     *(estimator_case(kind.__name__, **public_facts(kind)) for kind in LINEAR_MODELS),
-    *(counts_case(relation) for relation in (ZERO_OUT, ADD_REMOVE)),
+    *(log_link_case(name, ZERO_OUT) for name in LOG_LINKS),
+    log_link_case("PoissonRegressor", ADD_REMOVE),
     estimator_case("LinearSVC", "three classes", n_classes=3),
     pipeline_case(ZERO_OUT),
     pipeline_case(REPLACE_ONE),

@@ -12,7 +12,9 @@ from sklearn.base import clone, is_regressor
 from sklearn.exceptions import DataConversionWarning
 
 from dpglm import (
+    BinomialRegressor,
     ElasticNet,
+    GammaRegressor,
     GaussianDP,
     GeneralizedLinearClassifier,
     GeneralizedLinearRegressor,
@@ -21,14 +23,18 @@ from dpglm import (
     LinearRegression,
     LinearSVC,
     LogisticRegression,
+    NegativeBinomialRegressor,
     NoisyGD,
     PoissonRegressor,
+    QuantileRegressor,
     Ridge,
     RobustClassifier,
+    TweedieRegressor,
 )
 from dpglm.exceptions import PublicInformationWarning
 from dpglm.privacy.noise import SeededNoise, SystemNoise
-from dpglm.problem import GroupLasso, Huber, Softmax
+from dpglm.problem import GroupLasso, Huber, IdentityLink, Softmax
+from tests.fits import admitted_bounds
 
 SHORT = NoisyGD(noise="gaussian", n_steps=3)
 CLASSIFIERS = [
@@ -46,8 +52,15 @@ REGRESSORS = [
     HuberRegressor(),
     GeneralizedLinearRegressor(),
     PoissonRegressor(),
+    GammaRegressor(),
+    TweedieRegressor(),
+    NegativeBinomialRegressor(),
+    BinomialRegressor(),
+    QuantileRegressor(),
 ]
 ESTIMATORS = CLASSIFIERS + REGRESSORS
+# Not every range of targets is alike to them up to a factor.
+IN_OWN_UNITS = BinomialRegressor | NegativeBinomialRegressor
 
 
 def readable(value):
@@ -64,7 +77,7 @@ every_regressor = pytest.mark.parametrize("estimator", REGRESSORS, ids=repr)
 def declared(estimator, **changes):
     options = {"row_norm": 2.0, "solver": SHORT}
     if is_regressor(estimator):
-        options["target_bounds"] = (0.0, 2.0)
+        options["target_bounds"] = admitted_bounds(estimator, (0.0, 2.0))
     else:
         options["classes"] = [0, 1]
     return clone(estimator).set_params(**{**options, **changes})
@@ -104,7 +117,7 @@ def assert_finite(model, X):
     assert np.isfinite(model.intercept_).all()
     prediction = model.predict(X)
     assert prediction.shape == (X.shape[0],)
-    if is_regressor(model) and not isinstance(model, PoissonRegressor):
+    if is_regressor(model) and isinstance(model._link(), IdentityLink):
         assert np.isfinite(prediction).all()
     assert model.privacy_.epsilon <= model.epsilon
 
@@ -291,6 +304,14 @@ def test_bad_parameters_are_named_and_nothing_is_released(estimator, name, value
         (HuberRegressor(), "alpha", -1.0),
         (PoissonRegressor(), "alpha", math.inf),
         (PoissonRegressor(), "target_bounds", (-1.0, 2.0)),
+        (GammaRegressor(), "target_bounds", (0.0, 2.0)),
+        (BinomialRegressor(), "target_bounds", (0.0, 2.0)),
+        (BinomialRegressor(target_bounds=(0.0, 1.0)), "link", "log"),
+        (TweedieRegressor(), "power", 0.0),
+        (TweedieRegressor(), "power", 3.0),
+        (TweedieRegressor(), "alpha", -1.0),
+        (NegativeBinomialRegressor(), "dispersion", 0.0),
+        (QuantileRegressor(), "quantile", 1.0),
     ],
     ids=str,
 )
@@ -391,6 +412,10 @@ def test_targets_outside_their_bounds_are_clipped_to_them(estimator):
 @pytest.mark.parametrize("bounds", [(1.0, 1.0), (0.0, 0.0), (0.0, 1e-300), (0.0, 1e300)], ids=str)
 def test_strange_but_valid_target_bounds(estimator, bounds):
     X, y = data()
+    if bounds[1] == 1e-300 and isinstance(estimator, IN_OWN_UNITS):
+        refused(declared(estimator, target_bounds=bounds), X, y, "bounds on targets|clip must be")
+        return
+    bounds = admitted_bounds(estimator, bounds)
     model = declared(estimator, target_bounds=bounds).fit(X, y)
     assert np.isfinite(model.coef_).all()
     assert np.isfinite(model.intercept_)
@@ -398,7 +423,13 @@ def test_strange_but_valid_target_bounds(estimator, bounds):
 
 def test_negative_counts_are_refused_where_no_bounds_say_how_to_clip(no_release):
     X, y = data()
-    refused(declared(PoissonRegressor(), target_bounds=None), X, y - 5.0, "y must not be negative")
+    refused(declared(GammaRegressor(), target_bounds=None), X, y, "y must be numbers above 0")
+    refused(
+        declared(PoissonRegressor(), target_bounds=None),
+        X,
+        y - 5.0,
+        "y must be numbers of at least 0",
+    )
 
 
 @every_regressor

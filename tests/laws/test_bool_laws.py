@@ -121,7 +121,7 @@ def flags(kind):
 
 
 def declared(kind):
-    own = {"classes": [0, 1]} if "classes" in kind().get_params() else {"target_bounds": (0, 1)}
+    own = {"classes": [0, 1]} if "classes" in kind().get_params() else {"target_bounds": (0.25, 1)}
     return kind(solver=NoisyGD(n_steps=2), row_norm=2.0, **own)
 
 

@@ -56,7 +56,7 @@ def logistic(**options):
 
 
 def linear(kind):
-    own = {"target_bounds": [0.0, 1.0]} if is_regressor(kind()) else {"classes": [0, 1]}
+    own = {"target_bounds": [0.25, 1.0]} if is_regressor(kind()) else {"classes": [0, 1]}
     return kind(solver=STEPS, feature_bounds=bounds(), **own)
 
 

@@ -146,7 +146,7 @@ def rows(n_classes: int = 2) -> tuple[Any, Any]:
 
 def estimator(kind: Any, **options: Any) -> Any:
     """Make one with the public facts that it needs."""
-    given = {"row_norm": 2.0, "target_bounds": (0.0, 1.0), "max_target": 1.0, "classes": [0, 1]}
+    given = {"row_norm": 2.0, "target_bounds": (0.25, 1.0), "max_target": 1.0, "classes": [0, 1]}
     named = kind._get_param_names()
     return kind(**{key: value for key, value in given.items() if key in named}, **options)
 

@@ -132,7 +132,8 @@ def _declare(estimator: Any, adjacency: Adjacency, n_rows: int, n_classes: int) 
     for key in parameters:
         if key.split("__")[-1] == "target_bounds":
             if parameters[key] is None:
-                estimator.set_params(**{key: (0.0, 1.0)})
+                # Not 0, which gamma regression does not admit.
+                estimator.set_params(**{key: (1e-3, 1.0)})
             return target_ends(Target.REAL, 1, *estimator.get_params()[key])
     # A transformer looks at no targets.
     return 0.0, 0.0

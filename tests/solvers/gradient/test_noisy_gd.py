@@ -439,6 +439,11 @@ KNOWN = [
         dpglm.PoissonRegressor(alpha=0.1, **QUIET),
         linear_model.PoissonRegressor(alpha=0.1, tol=1e-10),
     ),
+    (dpglm.GammaRegressor(alpha=0.1, **QUIET), linear_model.GammaRegressor(alpha=0.1, tol=1e-10)),
+    (
+        dpglm.TweedieRegressor(power=1.4, alpha=0.1, **QUIET),
+        linear_model.TweedieRegressor(power=1.4, alpha=0.1, tol=1e-10),
+    ),
 ]
 
 
@@ -451,8 +456,8 @@ def test_estimators_find_scikit_learn_s_coefficients(private, known, kind):
     score = X @ [1.0, -2.0, 0.5] + 0.5 + 0.3 * rng.normal(size=200)
     private = clone(private)
     if is_regressor(known):
-        y = np.clip(score + 3.0, 0.0, 7.0)
-        private.set_params(target_bounds=(0.0, 7.0))
+        y = np.clip(score + 3.0, 0.1, 7.0)
+        private.set_params(target_bounds=(0.1, 7.0))
     else:
         y = np.digitize(score, [0.0, 1.0][: len(private.classes) - 1])
     known = clone(known).fit(X, y)

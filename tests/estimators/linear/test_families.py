@@ -1,0 +1,167 @@
+"""Regressors of families: without noise they are the maximum-likelihood fits of other libraries."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import optimize, stats
+from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import QuantileRegressor as KnownQuantiles
+
+from dpglm import (
+    BinomialRegressor,
+    GammaRegressor,
+    GaussianDP,
+    GeneralizedLinearRegressor,
+    NegativeBinomialRegressor,
+    NoisyGD,
+    PoissonRegressor,
+    QuantileRegressor,
+    TweedieRegressor,
+    certificate,
+)
+from dpglm.problem import Gamma, Pinball, Poisson, Tweedie
+from dpglm.report import load_model, save_model
+from dpglm.solvers import Constant
+
+N = 400
+QUIET = {
+    "budget": GaussianDP(1e7),
+    "row_norm": 2.0,
+    "solver": NoisyGD(n_steps=600, step_size=1.0, clip=50.0, schedule=Constant()),
+}
+
+
+def rows(seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1, 1, size=(N, 3))
+    return rng, X, X @ [0.6, -0.8, 0.3] + 0.4
+
+
+def maximum_likelihood(X, negative_log_likelihood):
+    """Minimise a sum over rows, as a function of their scores."""
+    A = np.column_stack([X, np.ones(len(X))])
+    found = optimize.minimize(
+        lambda w: negative_log_likelihood(A @ w) / len(X), np.zeros(4), tol=1e-12
+    )
+    return found.x
+
+
+def close(model, w, atol=2e-4):
+    np.testing.assert_allclose(np.append(model.coef_, model.intercept_), w, atol=atol)
+
+
+def test_negative_binomial_is_the_maximum_likelihood_fit():
+    rng, X, z = rows()
+    y = rng.negative_binomial(1 / 0.5, 1 / (1 + 0.5 * np.exp(z)))
+    w = maximum_likelihood(
+        X, lambda z: -stats.nbinom.logpmf(y, 1 / 0.5, 1 / (1 + 0.5 * np.exp(z))).sum()
+    )
+    model = NegativeBinomialRegressor(dispersion=0.5, target_bounds=(0, 40), **QUIET)
+    slow = NoisyGD(n_steps=3000, step_size=10.0, clip=50.0, schedule=Constant())
+    assert y.max() <= 40
+    close(model.set_params(solver=slow).fit(X, y), w)
+
+
+@pytest.mark.parametrize(
+    ("link", "probability"),
+    [
+        ("logit", lambda z: 1 / (1 + np.exp(-z))),
+        ("probit", stats.norm.cdf),
+        ("cloglog", lambda z: -np.expm1(-np.exp(z))),
+    ],
+)
+@pytest.mark.parametrize("most", [1, 6])
+def test_binomial_is_the_maximum_likelihood_fit(link, probability, most):
+    rng, X, z = rows()
+    trials = rng.integers(1, most + 1, N)
+    k = rng.binomial(trials, probability(z))
+    w = maximum_likelihood(X, lambda z: -stats.binom.logpmf(k, trials, probability(z)).sum())
+    model = BinomialRegressor(link=link, weight_bound=float(most), **QUIET)
+    step = NoisyGD(n_steps=1500, step_size=1.0 / most, clip=50.0, schedule=Constant())
+    model.set_params(solver=step).fit(X, k / trials, sample_weight=trials)
+    close(model, w)
+    scores = X @ w[:3] + w[3]
+    np.testing.assert_allclose(model.predict(X), probability(scores), atol=1e-3)
+
+
+def test_binomial_of_labels_is_logistic_regression():
+    rng, X, z = rows()
+    y = rng.random(N) < 1 / (1 + np.exp(-z))
+    known = LogisticRegression(C=1 / (0.1 * N), tol=1e-10).fit(X, y)
+    model = BinomialRegressor(alpha=0.1, **QUIET).fit(X, y.astype(float))
+    close(model, np.append(known.coef_, known.intercept_))
+
+
+@pytest.mark.parametrize("quantile", [0.2, 0.5])
+@pytest.mark.parametrize("alpha", [0.0, 0.03])
+def test_quantiles_are_scikit_learn_s(quantile, alpha):
+    rng, X, z = rows()
+    y = z + rng.normal(size=N)
+    known = KnownQuantiles(quantile=quantile, alpha=alpha).fit(X, y)
+    # Subgradients jump, so the steps decay.
+    solver = NoisyGD(n_steps=4000, step_size=0.5, clip=50.0)
+    model = QuantileRegressor(quantile=quantile, alpha=alpha, target_bounds=(-5, 5), **QUIET)
+    model.set_params(solver=solver).fit(X, y)
+    close(model, np.append(known.coef_, known.intercept_), atol=0.02)
+
+
+def test_the_ends_of_tweedie_s_powers_are_poisson_and_gamma():
+    bounds = {"target_bounds": (0.5, 8.0), "row_norm": 1.0}
+    for power, same in ((1.0, PoissonRegressor()), (2, GammaRegressor())):
+        plans = [
+            model.set_params(alpha=0.3, **bounds).plan(100, 3)
+            for model in (TweedieRegressor(power=power), same)
+        ]
+        assert plans[0] == plans[1]
+    between = TweedieRegressor(power=1.2, alpha=0.3, **bounds).plan(100, 3)
+    assert between.problem.loss == Tweedie(1.2)
+    assert between.problem.regularizer.strength == pytest.approx(0.3 / 8.0**0.8)
+
+
+def test_the_generic_regressor_knows_them():
+    for loss in (Gamma(), Tweedie(1.2), Pinball(0.3), Poisson()):
+        plan = GeneralizedLinearRegressor(loss=loss, target_bounds=(0.5, 8.0), row_norm=1.0).plan(
+            100, 3
+        )
+        scale = 3.75 if isinstance(loss, Pinball) else 8.0
+        assert plan.problem.loss == loss.for_scaled_targets(scale)
+        assert plan.data.target_high == pytest.approx(1.0)
+
+
+def test_proportions_have_bounds_of_their_own_and_no_others():
+    _, X, _ = rows()
+    y = np.full(N, 0.5)
+    model = BinomialRegressor(row_norm=1.0, solver=NoisyGD(n_steps=2)).fit(X, y)
+    assert model.privacy_.fact("target_bounds").value == [0.0, 1.0]
+    assert model.privacy_.fact("target_bounds").provenance == "declared"
+    y[3] = 2.0
+    with pytest.raises(ValueError, match="give the shares y / trials"):
+        model.fit(X, y)
+    # Declared bounds clip, as of every regressor.
+    model.set_params(target_bounds=(0.0, 1.0)).fit(X, y)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        GammaRegressor(target_bounds=(0.1, 8.0)),
+        TweedieRegressor(target_bounds=(0.0, 8.0)),
+        NegativeBinomialRegressor(target_bounds=(0.0, 8.0)),
+        BinomialRegressor(link="cloglog"),
+        BinomialRegressor(),
+        QuantileRegressor(alpha=0.0, target_bounds=(0.0, 8.0)),
+    ],
+    ids=repr,
+)
+def test_certificates_and_files(model, tmp_path):
+    rng, X, _ = rows()
+    y = rng.uniform(0, 1, N)
+    model.set_params(row_norm=1.8).fit(X, y)
+    verdict = certificate.verify(model.privacy_)
+    assert verdict.ok, verdict
+    save_model(model, tmp_path / "model.json")
+    loaded = load_model(tmp_path / "model.json")
+    np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
+    assert not loaded.has_probabilities
+    assert loaded.classes_ is None
