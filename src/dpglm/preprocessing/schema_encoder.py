@@ -36,7 +36,8 @@ class SchemaEncoder(TransformerMixin, BaseEstimator):
         feature, -1/2 for the reference and 1/2 for the other.
     formula : str, optional
         Which features the columns become, as in ``"ill ~ age + C(sex)"``, instead of the schema's
-        own formula, if it has one (extra ``formula``; see docs/formulas.md).
+        own formula, if it has one (extra ``formula``; see docs/formulas.md). Without an intercept
+        in it, tell the estimator ``fit_intercept=False``, as ``dpglm.from_formula`` does.
 
     Attributes
     ----------

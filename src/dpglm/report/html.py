@@ -129,6 +129,7 @@ def report_page(
         n_features=len(table.features),
         n_shown=min(len(table.features), _MOST_COEFFICIENTS),
         of_table=table.of_table,
+        compares=any(" vs " in name for name in table.features),
         n_outputs=len(table.outputs),
     )
     return page
