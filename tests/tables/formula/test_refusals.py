@@ -5,6 +5,7 @@ import sys
 import types
 
 import formulaic
+import numpy as np
 import pytest
 
 from tests.tables.formula.formulas import SCHEMA, table_of
@@ -160,7 +161,9 @@ def test_what_is_not_known_to_be_row_wise_is_named(term):
         ("y ~ np.log(sex)", "'sex' is categorical"),
         ("y ~ np.log(", "formula"),
         ("y ~ x +", "formula 'y ~ x .'"),
-        ("y ~ x x", "Missing operator"),
+        ("y ~ x x", "Missing operator between `x` and `x`"),
+        ("y ~ (x]", "brackets that do not match"),
+        ("y ~ g:h:sex:C(g):C(h):C(sex):x", "an interaction of more than 6 factors"),
         ("y ~ x | g", "formula"),
         ("y ~ 2", "formula"),
         ("y ~ 2:x", "numbers cannot scale terms"),
@@ -204,3 +207,78 @@ def test_formulas_that_grow_without_end_are_refused_at_once(formula):
 @pytest.mark.parametrize("formula", ["y ~ " + "(" * 400 + "x" + ")" * 400, "y ~ I(((((((x)))))))"])
 def test_parentheses_may_be_many(formula):
     assert len(SCHEMA.with_formula(formula).feature_names) == 1
+
+
+PIECES = (
+    *(
+        [
+            "x",
+            "age",
+            "sex",
+            "g",
+            "y",
+            "1",
+            "0",
+            "2",
+            "-1",
+            "+",
+            "-",
+            "*",
+            "/",
+            ":",
+            "**",
+            "^",
+            "(",
+            ")",
+            "~",
+            "|",
+            "`",
+            "'",
+            "{",
+            "}",
+            "[",
+            "]",
+            ".",
+            ",",
+            "=",
+            "%",
+            "in",
+            "np",
+            "C",
+            "bs",
+            "I",
+            "#",
+            "@",
+        ]
+    ),
+    *(
+        [
+            "np.log(age)",
+            "C(g)",
+            "I(x**2)",
+            "{x+1}",
+            "`hours-per\\u0020week`",
+            "df=5",
+            "é",
+            "\\n",
+            "lambda",
+            "\\\\",
+        ]
+    ),
+)
+
+
+def test_text_of_any_kind_is_read_or_refused(tripwire):
+    rng = np.random.default_rng(0)
+    read, refused = 0, []
+    for _ in range(3000):
+        text = "".join(rng.choice(PIECES, size=rng.integers(1, 12)))
+        formula = f"y ~ {text}" if rng.random() < 0.7 else text
+        try:
+            SCHEMA.with_formula(formula)
+            read += 1
+        except ValueError as error:
+            refused.append(str(error))
+    assert read > 20
+    assert all("formula" in message for message in refused)
+    assert tripwire == []

@@ -114,18 +114,17 @@ class FormulaEncoding(Encoding):
     def feature_names(self) -> tuple[str, ...]:
         return tuple(":".join(fields) for term in self._slopes for fields in _fields(term))
 
-    @property
+    @functools.cached_property
     def row_norm(self) -> float:
-        norms = [math.prod(one.norm for one in self._scales(term)) for term in self._slopes]
+        norms = [math.prod(one.norm for one in scales) for scales in self._scales]
         return math.sqrt(math.fsum(norm**2 for norm in norms))
 
-    @property
+    @functools.cached_property
     def units(self) -> LinearUnits:
         rows = {key: row for row, key in enumerate(self._keys())}
         intercept = len(rows)
         entries: list[tuple[float, int, int]] = [(1.0, intercept, intercept)]
-        for term in self._slopes:
-            scales = self._scales(term)
+        for term, scales in zip(self._slopes, self._scales, strict=True):
             for fields in _fields(term):
                 column = rows[frozenset(zip(term, fields, strict=True))]
                 for factor, key in _expanded(term, fields, scales):
@@ -151,9 +150,9 @@ class FormulaEncoding(Encoding):
 
     def _encode(self, cells: Cells, out: NDArray[np.floating[Any]]) -> None:
         start = 0
-        for term in self._slopes:
+        for term, scales in zip(self._slopes, self._scales, strict=True):
             product = np.ones((len(out), 1))
-            for one, scale in zip(term, self._scales(term), strict=True):
+            for one, scale in zip(term, scales, strict=True):
                 values = one.factor.values(cells, reduced=one.reduced)
                 values = (values - scale.center) / scale.scale
                 # The fields of the first factor change fastest, as in R.
@@ -164,7 +163,7 @@ class FormulaEncoding(Encoding):
             out[:, start:stop] = product
             start = stop
 
-    @property
+    @functools.cached_property
     def _slopes(self) -> tuple[_Term, ...]:
         """The terms but for the intercept."""
         return tuple(term for term in self.terms if term)
@@ -174,26 +173,27 @@ class FormulaEncoding(Encoding):
             for fields in _fields(term):
                 yield frozenset(zip(term, fields, strict=True))
 
-    def _scales(self, term: _Term) -> tuple[Scaled, ...]:
-        """How the factors of a term are fitted: as many of them centred as can be."""
-        centered = self._centered(term)
-        return tuple(
-            one.factor.scaled(centered=one in centered, reduced=one.reduced) for one in term
-        )
+    @functools.cached_property
+    def _scales(self) -> tuple[tuple[Scaled, ...], ...]:
+        """How the factors of each term are fitted: as many of them centred as can be."""
+        known = {frozenset(term) for term in self.terms}
+        return tuple(_scaled(term, _centered(term, known)) for term in self._slopes)
 
-    def _centered(self, term: _Term) -> frozenset[Coded]:
-        known = {frozenset(one) for one in self.terms}
-        movable = [
-            one
-            for one in term
-            if one.factor.scaled(centered=True, reduced=one.reduced).center != 0.0
-        ]
-        for count in range(len(movable), 0, -1):
-            for chosen in itertools.combinations(movable, count):
-                made = (frozenset(term) - frozenset(part) for part in _parts(chosen) if part)
-                if all(one in known for one in made):
-                    return frozenset(chosen)
-        return frozenset()
+
+def _scaled(term: _Term, centered: frozenset[Coded]) -> tuple[Scaled, ...]:
+    return tuple(one.factor.scaled(centered=one in centered, reduced=one.reduced) for one in term)
+
+
+def _centered(term: _Term, known: set[frozenset[Coded]]) -> frozenset[Coded]:
+    """Return the most factors of a term whose centers make terms that are known."""
+    scales = _scaled(term, frozenset(term))
+    movable = [one for one, scale in zip(term, scales, strict=True) if scale.center != 0.0]
+    for count in range(len(movable), 0, -1):
+        for chosen in itertools.combinations(movable, count):
+            made = (frozenset(term) - frozenset(part) for part in _parts(chosen) if part)
+            if all(one in known for one in made):
+                return frozenset(chosen)
+    return frozenset()
 
 
 def _fields(term: _Term) -> Iterator[tuple[str, ...]]:

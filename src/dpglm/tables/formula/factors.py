@@ -62,7 +62,7 @@ class Scaled:
 class Factor(abc.ABC):
     """A factor of a term: one or several columns of numbers for each row; final subclasses below.
 
-    ``name`` is how the formula writes it.
+    ``name`` is how the formula writes it. A formula has one object for each of its factors.
     """
 
     name: str
@@ -94,7 +94,7 @@ class Factor(abc.ABC):
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class NumberFactor(Factor):
     """An expression of numeric columns."""
 
@@ -125,7 +125,7 @@ class NumberFactor(Factor):
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class CategoryFactor(Factor):
     """A categorical column as indicators of its categories, or of all but the reference."""
 
@@ -162,7 +162,7 @@ class CategoryFactor(Factor):
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class SplineFactor(Factor):
     """A B-spline basis on the range of an expression, with knots that the schema implies.
 

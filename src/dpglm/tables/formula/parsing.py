@@ -6,6 +6,7 @@ import ast
 import importlib
 import math
 import re
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ __all__ = ["read_formula"]
 
 _MOST_LETTERS = 2000
 _MOST_TERMS = 1000
-_MOST_POWER = 6
+_MOST_POWER = _MOST_FACTORS = 6
 _QUOTED = re.compile(r"`([^`]*)`")
 
 
@@ -66,10 +67,19 @@ def _terms(formula: str, columns: Sequence[Column], target: str) -> Iterator[lis
             raise ValueError(f"formula {formula!r} makes more than {_MOST_TERMS} terms")
         found = list(parser.get_terms_from_ast(tree, context={}))
     except errors.FormulaParsingError as error:
-        said = _QUOTED.sub(lambda one: one[1], str(error).partition("\n")[0])
+        said = str(error).partition("\n")[0]
+        for key, factor in factors.items():
+            said = said.replace(f"`{key}`", f"`{factor.name}`")
         raise ValueError(f"formula {formula!r}: {said}") from None
+    except AttributeError:
+        # As formulaic 1.2 fails where one kind of bracket ends another.
+        raise ValueError(f"formula {formula!r} has brackets that do not match") from None
     for term in sorted(found, key=lambda one: one.degree):
         written = [one.expr for one in term.factors]
+        if len(written) > _MOST_FACTORS:
+            raise ValueError(
+                f"formula {formula!r} has an interaction of more than {_MOST_FACTORS} factors"
+            )
         if written == ["1"]:
             yield []
         elif any(one not in factors for one in written):
@@ -102,12 +112,16 @@ def _named(name: str, columns: Mapping[str, Column], factors: dict[str, Factor])
 def _called(text: str, columns: Mapping[str, Column], factors: dict[str, Factor]) -> str:
     """Read Python as a factor, in the spelling that makes equal ones equal."""
     aliases: dict[str, str] = {}
+    # Longer than any name that could be confused with it.
+    stem = "_" * (1 + max(map(len, columns)))
 
     def alias(quoted: re.Match[str]) -> str:
-        return aliases.setdefault(quoted[1], f"_column_{len(aliases)}_")
+        return aliases.setdefault(quoted[1], f"{stem}{len(aliases)}{stem}")
 
     try:
-        tree = ast.parse(_QUOTED.sub(alias, text.strip()), mode="eval").body
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SyntaxWarning)
+            tree = ast.parse(_QUOTED.sub(alias, text.strip()), mode="eval").body
         written = ast.unparse(tree).replace("\n", " ")
     except (SyntaxError, ValueError, MemoryError):
         raise ValueError(f"formula term {text!r}: this is not an expression") from None
