@@ -23,6 +23,7 @@ __all__ = [
     "clipped_moments",
     "constant_column",
     "moment_release",
+    "RUN_ROWS",
     "n_symmetric",
     "noisy_moments",
     "noisy_second_moments",
@@ -33,9 +34,11 @@ __all__ = [
     "second_moment_release",
     "spectrum",
     "unpack_symmetric",
+    "weighted_products",
 ]
 
-_RUN_ROWS = 1024
+RUN_ROWS = 1024
+"""Rows whose products are added up at once, so that rounding is bounded."""
 MOST_COLUMNS = 1000
 """Second moments of more columns have too many entries to release."""
 
@@ -116,7 +119,7 @@ def normalized_second_moments(spec: DataSpec, constant: float) -> Kernel:
     def block_sum(block: Block) -> NDArray[np.float64]:
         rows = beside_constant(block, constant)
         squares = (rows * rows).sum(axis=1)
-        return pack_symmetric(_weighted_products(rows, margin / squares * _weights(block)))
+        return pack_symmetric(weighted_products(rows, margin / squares * _weights(block)))
 
     return AnyArrays(block_sum)
 
@@ -188,7 +191,7 @@ def clipped_moments(
         squares = (z * z).sum(axis=1)
         lengths = xp.sqrt(squares) * xp.sqrt(squares + residuals * residuals)
         factors = margin * clip / xp.maximum(lengths, clip) * _weights(block)
-        products = _weighted_products(xp.concat([z, residuals[:, None]], axis=1), factors)
+        products = weighted_products(xp.concat([z, residuals[:, None]], axis=1), factors)
         both = [pack_symmetric(products[:size, :size]), products[:size, size]]
         return cast("NDArray[np.float64]", xp.concat(both))
 
@@ -290,7 +293,7 @@ def _weights(block: Block) -> NDArray[np.float64] | float:
     return weights
 
 
-def _weighted_products(
+def weighted_products(
     rows: NDArray[np.float64], factors: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """``sum_i factors_i rows_i rows_i^T``, in runs whose length bounds the rounding error."""
@@ -298,7 +301,7 @@ def _weighted_products(
     rows = rows * namespace(rows).sqrt(factors)[:, None]
     shape = (rows.shape[1], rows.shape[1])
     total: NDArray[np.float64] = namespace(rows).zeros(shape, dtype=rows.dtype, device=rows.device)
-    for start in range(0, len(rows), _RUN_ROWS):
-        run = rows[start : start + _RUN_ROWS]
+    for start in range(0, len(rows), RUN_ROWS):
+        run = rows[start : start + RUN_ROWS]
         total += run.T @ run
     return total

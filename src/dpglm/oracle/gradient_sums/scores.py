@@ -1,0 +1,248 @@
+"""Bounded sums of scores in a public basis, with the curvature and the spread of scores there."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpglm._arrays import finite, like, namespace
+from dpglm.data.rows import AnyArrays, Block
+from dpglm.data.spec import DataSpec
+from dpglm.oracle.gradients import Oracle
+from dpglm.oracle.rounding import norm_margin, sum_release
+from dpglm.oracle.row_sums.moments import (
+    RUN_ROWS,
+    n_symmetric,
+    pack_symmetric,
+    row_by_row_product,
+    unpack_symmetric,
+    weighted_products,
+)
+from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.releases import SumMechanism, SumRelease
+
+__all__ = [
+    "Scores",
+    "hessian_release",
+    "score_moment_release",
+    "score_release",
+]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """How a row's score enters a sum: all of it public.
+
+    ``z = basis^T x`` and ``f = min(1, clip^2 / |z|^2)``. A row's score is ``f s z``, s its slope
+    cut to ``[-slope, slope]``; its part of the Hessian is ``f h z z^T``, h its curvature, at most
+    ``curvature``. As f depends on x alone, the expected score at the true parameter of a right
+    model is zero, as long as slopes are not cut.
+
+    Privacy: in units of ``slope`` a score is at most ``clip`` long, and in units of ``curvature`` a
+    part of the Hessian at most ``clip**2`` in Frobenius norm, as ``f |z| <= clip`` and
+    ``f |z|^2 <= clip^2``; z is the computed product, and the margin covers the error of its norm.
+    """
+
+    basis: NDArray[np.float64]
+    clip: float
+    slope: float
+    curvature: float
+
+    def mean_score(
+        self, oracle: Oracle, declared: SumRelease, v: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """Release the mean score at ``w = basis v``; ``score_release`` declares it."""
+
+        def block_sum(block: Block) -> NDArray[np.float64]:
+            xp = namespace(block.norms)
+            total: NDArray[np.float64] = xp.zeros(
+                len(v), dtype=xp.float64, device=block.norms.device
+            )
+            for z, factors, targets, weights in self._runs(oracle, block):
+                slopes = self._slopes(oracle, z, targets, v)
+                total += (slopes * factors * weights) @ z
+            return total
+
+        bound = self.clip * oracle.rows.spec.weight_bound
+        kernel = oracle.over_blocks(AnyArrays(block_sum), declared.coordinates)
+        return self.slope * oracle.noisy_mean(declared, kernel, bound)
+
+    def mean_hessian(
+        self, oracle: Oracle, declared: SumRelease, v: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """Release the mean Hessian at ``w = basis v``; ``hessian_release`` declares it.
+
+        Noise has the declared standard deviation times ``curvature`` over n on the diagonal, and
+        ``1 / sqrt(2)`` of it elsewhere.
+        """
+        loss = oracle.loss
+
+        def factors_of(
+            z: NDArray[np.float64], targets: NDArray[np.float64]
+        ) -> NDArray[np.float64]:
+            bends = finite(loss.curvature(self._predictions(oracle, z, v), targets))
+            return np.clip(bends / self.curvature, 0.0, 1.0)
+
+        bound = self.clip**2 * oracle.rows.spec.weight_bound
+        return self.curvature * self._mean_products(oracle, declared, factors_of, 1, bound)
+
+    def mean_score_products(
+        self, oracle: Oracle, declared: SumRelease, v: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """Release the mean of scores times their transposes, at ``w = basis v``.
+
+        ``score_moment_release`` declares it; noise as for ``mean_hessian``, in units of
+        ``slope**2``.
+        """
+
+        def factors_of(
+            z: NDArray[np.float64], targets: NDArray[np.float64]
+        ) -> NDArray[np.float64]:
+            slopes = self._slopes(oracle, z, targets, v)
+            return slopes * slopes
+
+        bound = (self.clip * oracle.rows.spec.weight_bound) ** 2
+        return self.slope**2 * self._mean_products(oracle, declared, factors_of, 2, bound)
+
+    def _mean_products(
+        self,
+        oracle: Oracle,
+        declared: SumRelease,
+        factors_of: Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]],
+        power: int,
+        bound: float,
+    ) -> NDArray[np.float64]:
+        """Release the mean of ``a (f w)^power z z^T``, where a is what ``factors_of`` returns."""
+        columns = self.basis.shape[1]
+
+        def block_sum(block: Block) -> NDArray[np.float64]:
+            total = np.zeros((columns, columns))
+            for z, factors, targets, weights in self._runs(oracle, block):
+                total += weighted_products(z, factors_of(z, targets) * (factors * weights) ** power)
+            return pack_symmetric(total)
+
+        values = oracle.noisy_mean(
+            declared, oracle.over_blocks(block_sum, declared.coordinates), bound
+        )
+        return unpack_symmetric(values, columns)
+
+    def _runs(
+        self, oracle: Oracle, block: Block
+    ) -> Iterator[
+        tuple[
+            NDArray[np.float64],
+            NDArray[np.float64],
+            NDArray[np.float64],
+            NDArray[np.float64] | float,
+        ]
+    ]:
+        """Yield a block's rows in the basis, with f, targets and weights, in float64, by runs."""
+        spec, margin = oracle.rows.spec, norm_margin(self.basis.shape[1])
+        features = block.features()
+        xp = namespace(features)
+        basis = like(features, self.basis)
+        product = _product(oracle)
+        for start in range(0, len(features), RUN_ROWS):
+            run = slice(start, start + RUN_ROWS)
+            z = product(xp.asarray(features[run], dtype=xp.float64), basis[: spec.n_features])
+            if spec.intercept > 0.0:
+                z += spec.intercept * basis[spec.n_features]
+            squares = xp.einsum("ij,ij->i", z, z)
+            factors = margin * self.clip**2 / xp.maximum(squares, self.clip**2)
+            targets = xp.asarray(block.targets[run], dtype=xp.float64)
+            weights = (
+                1.0
+                if block.weights is None
+                else xp.asarray(block.weights[run], dtype=xp.float64)
+            )
+            yield z, factors, targets, weights
+
+    def _predictions(
+        self, oracle: Oracle, z: NDArray[np.float64], v: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        return _product(oracle)(z, like(z, v)[:, None])[:, 0]
+
+    def _slopes(
+        self,
+        oracle: Oracle,
+        z: NDArray[np.float64],
+        targets: NDArray[np.float64],
+        v: NDArray[np.float64],
+    ) -> NDArray[np.float64]:
+        """Slopes in units of the largest that counts, at most 1."""
+        slopes = finite(oracle.loss.slope(self._predictions(oracle, z, v), targets))
+        cut: NDArray[np.float64] = namespace(slopes).clip(slopes / self.slope, -1.0, 1.0)
+        return cut
+
+
+def score_release(
+    data: DataSpec,
+    adjacency: Adjacency,
+    clip: float,
+    mechanism: SumMechanism,
+    *,
+    count: int = 1,
+) -> SumRelease:
+    """Declare what ``Scores.mean_score`` releases.
+
+    Privacy: the contribution bound is ``clip * data.weight_bound``. Rounding as for
+    ``second_moment_release``: everything is in float64, in runs of 1024 rows.
+    """
+    return sum_release(
+        "score sum",
+        data,
+        adjacency,
+        mechanism,
+        bound=clip * data.weight_bound,
+        coordinates=data.n_columns,
+        count=count,
+    )
+
+
+def hessian_release(
+    data: DataSpec,
+    adjacency: Adjacency,
+    clip: float,
+    mechanism: SumMechanism,
+    *,
+    count: int = 1,
+) -> SumRelease:
+    """Declare what ``Scores.mean_hessian`` releases; the bound is ``clip^2 weight_bound``."""
+    return sum_release(
+        "Hessian sum",
+        data,
+        adjacency,
+        mechanism,
+        bound=clip**2 * data.weight_bound,
+        coordinates=n_symmetric(data.n_columns),
+        count=count,
+    )
+
+
+def score_moment_release(
+    data: DataSpec, adjacency: Adjacency, clip: float, mechanism: SumMechanism
+) -> SumRelease:
+    """Declare what ``Scores.mean_score_products`` releases: at most ``(clip weight_bound)^2``."""
+    return sum_release(
+        "sum of squared scores",
+        data,
+        adjacency,
+        mechanism,
+        bound=(clip * data.weight_bound) ** 2,
+        coordinates=n_symmetric(data.n_columns),
+    )
+
+
+def _product(
+    oracle: Oracle,
+) -> Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]:
+    """Return a product of rows and a matrix in which places do not matter, if they must not."""
+    if oracle.curator.adjacency.n_is_public:
+        return operator.matmul
+    return row_by_row_product
