@@ -386,7 +386,7 @@ class Solver(abc.ABC):
             If this solver's estimates have none.
         """
         raise ValueError(
-            "solver must be 'auto', 'newton' or 'sufficient_statistics' for inference, got "
+            "solver must be 'auto', 'newton_raphson' or 'sufficient_statistics' for inference, got "
             f"{type(self).__name__}"
         )
 

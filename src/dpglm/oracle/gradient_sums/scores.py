@@ -83,9 +83,7 @@ class Scores:
         """
         loss = oracle.loss
 
-        def factors_of(
-            z: NDArray[np.float64], targets: NDArray[np.float64]
-        ) -> NDArray[np.float64]:
+        def factors_of(z: NDArray[np.float64], targets: NDArray[np.float64]) -> NDArray[np.float64]:
             bends = finite(loss.curvature(self._predictions(oracle, z, v), targets))
             return np.clip(bends / self.curvature, 0.0, 1.0)
 
@@ -101,9 +99,7 @@ class Scores:
         ``slope**2``.
         """
 
-        def factors_of(
-            z: NDArray[np.float64], targets: NDArray[np.float64]
-        ) -> NDArray[np.float64]:
+        def factors_of(z: NDArray[np.float64], targets: NDArray[np.float64]) -> NDArray[np.float64]:
             slopes = self._slopes(oracle, z, targets, v)
             return slopes * slopes
 
@@ -157,9 +153,7 @@ class Scores:
             factors = margin * self.clip**2 / xp.maximum(squares, self.clip**2)
             targets = xp.asarray(block.targets[run], dtype=xp.float64)
             weights = (
-                1.0
-                if block.weights is None
-                else xp.asarray(block.weights[run], dtype=xp.float64)
+                1.0 if block.weights is None else xp.asarray(block.weights[run], dtype=xp.float64)
             )
             yield z, factors, targets, weights
 

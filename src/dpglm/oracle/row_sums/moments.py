@@ -18,12 +18,12 @@ from dpglm.privacy.releases import SumMechanism, SumRelease
 
 __all__ = [
     "MOST_COLUMNS",
+    "RUN_ROWS",
     "beside_constant",
     "check_data",
     "clipped_moments",
     "constant_column",
     "moment_release",
-    "RUN_ROWS",
     "n_symmetric",
     "noisy_moments",
     "noisy_second_moments",

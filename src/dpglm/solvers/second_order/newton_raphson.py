@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 
+from dpglm._validation import check_integer, check_one_of
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradient_sums.scores import (
     Scores,
@@ -20,15 +21,21 @@ from dpglm.oracle.gradient_sums.scores import (
     score_release,
 )
 from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.row_sums.moments import noisy_second_moments, second_moment_release
+from dpglm.oracle.row_sums.moments import (
+    noisy_second_moments,
+    pack_symmetric,
+    second_moment_release,
+    unpack_symmetric,
+)
 from dpglm.oracle.row_sums.target_means import noisy_target_mean, target_mean_release
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import AnyRelease, SumRelease
-from dpglm.problem import Problem, Unconstrained
+from dpglm.problem import Problem, Squared, Unconstrained
 from dpglm.problem.loss import Loss, Target
 from dpglm.solvers.base import Method, Plan, Solver, StepInfo
+from dpglm.solvers.parts.defaults import curvature, slope_unit
 from dpglm.solvers.parts.feasible import feasible, n_penalized
 from dpglm.solvers.parts.planning import calibrated
 from dpglm.solvers.second_order.preconditioner import (
@@ -44,20 +51,30 @@ from dpglm.solvers.uncertainty import Covariance, Uncertainty
 __all__ = ["NewtonRaphson", "NewtonRaphsonMethod"]
 
 # Chosen on generated rows by experiments/newton_raphson.py; docs/solvers/newton_raphson.md.
-_SHARES = {"targets": 0.03, "moments": 0.1, "approach": 0.16, "hessians": 0.2, "final": 0.51}
+_SHARES = {
+    "targets": 0.03,
+    "moments": 0.1,
+    "approach": 0.16,
+    "first Hessians": 0.06,
+    "Hessian": 0.15,
+    "final": 0.5,
+}
 _SCORE_MOMENTS = 0.15
-_APPROACH, _FINAL = 3, 4  # Gradients with each of the first two matrices, and with the last one.
+# Gradients with the first matrix and with each of the Hessians but the last, whose are pooled.
+_APPROACH, _POOLED = (2, 2, 2), 4
 # Noise that may be added to what sampling makes of a score, in variance, by rows that keep their
 # weights, and by slopes that are not cut.
 _NEGLIGIBLE = 0.02
 _LEAST_LENGTH = 1.5  # Of clip^2, in units of the mean squared length of rows.
-_LEAST_SLOPE = 8.0  # In units of the slopes' standard deviation at the start.
+# In units of the slopes' standard deviation at the start; and what noise a cut may leave, in units
+# of what sampling makes of a score.
+_LEAST_SLOPE, _USUAL_SLOPE, _BEARABLE = 2.0, 8.0, 0.75
 _LEAST_CURVATURE, _HESSIAN_NOISE = 3.0, 0.1
 # How far a step may change scores, root mean square: curvature hardly changes over so little.
 _LONGEST_STEP = 1.0
 # Noise in Hessians relative to them above which there is no interval, and no good step.
 _MOST_HESSIAN_NOISE = 1.5
-_FARTHEST_SCORE = 30.0
+_FARTHEST_SCORE, _LEAST_BEND, _LEAST_SHARE = 30.0, 1e-12, 1e-3
 
 
 @final
@@ -67,14 +84,14 @@ class NewtonRaphson(Solver):
 
     The mean of the targets gives a start, second moments of rows scaled to one length give a
     basis in which rows look alike in every direction. There each row's score is weighted by the
-    row's length alone. Three steps take the curvature from the start, three more a first released
-    Hessian, and the last ones, whose scores are pooled, a second: they serve the estimate and its
-    covariance. For smooth convex losses with one output, but not for squared errors.
+    row's length alone. Two steps take the curvature from the start, two each from a first and a
+    second released Hessian, and the last ones, whose scores are pooled, from a third: they serve
+    the estimate and its covariance. For smooth convex losses with one output, but not for squared errors.
 
     Parameters
     ----------
-    n_steps : int, default=10
-        Number of gradients, at least 7: the first six approach, the others are pooled.
+    n_pooled : int, default=4
+        Number of gradients that are pooled, at least 1, after six that approach.
     inference : {"model", "robust"}, optional
         Also return the covariance of the estimate, under a right model or under any.
 
@@ -94,7 +111,7 @@ class NewtonRaphson(Solver):
     ``H^-1 (J / n + s^2 I + t^2 (|u|^2 I + u u^T) / 2) H^-1``.
 
     Privacy: Gaussian releases of two sums of targets and weights, of second moments, of scores,
-    of two Hessians and, for the robust covariance or a loss with a dispersion, of second moments
+    of three Hessians and, for the robust covariance or a loss with a dispersion, of second moments
     of scores; accounted exactly.
 
     References
@@ -109,11 +126,16 @@ class NewtonRaphson(Solver):
     >>> data = DataSpec(n_rows=10_000, n_features=20)
     >>> plan = NewtonRaphson().plan(Problem(Logistic()), ApproximateDP(1.0, 1e-5), data)
     >>> [(one.quantity, one.count) for one in plan.method.releases][2:]
-    [('score sum', 6), ('score sum', 4), ('Hessian sum', 2)]
+    [('score sum', 6), ('Hessian sum', 2), ('Hessian sum', 1), ('score sum', 4)]
     """
 
-    n_steps: int = 2 * _APPROACH + _FINAL
+    n_pooled: int = _POOLED
     inference: Covariance | None = None
+
+    def __post_init__(self) -> None:
+        check_integer("n_pooled", self.n_pooled, least=1)
+        if self.inference is not None:
+            check_one_of("inference", self.inference, ("model", "robust"))
 
     def with_inference(self, covariance: Covariance) -> NewtonRaphson:
         return dataclasses.replace(self, inference=covariance)
@@ -132,6 +154,377 @@ class NewtonRaphson(Solver):
                 "target_low and target_high must be finite for the solver NewtonRaphson, got "
                 f"{low!r} and {high!r}"
             )
-        _check_loss(loss, data)
+        _check(problem, data, self.inference)
         check_data(data, adjacency)
-        ...
+        mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.weight_bound)
+        clip, slope, bend = _limits(mu, data)
+        shares = dict(_SHARES)
+        if self.inference == "robust" or (self.inference and loss.dispersion is None):
+            shares["score moments"] = _SCORE_MOMENTS
+        total = sum(shares.values())
+        counts = {
+            "approach": sum(_APPROACH),
+            "first Hessians": len(_APPROACH) - 1,
+            "final": self.n_pooled,
+        }
+
+        def with_noise(scale: float) -> NewtonRaphsonMethod:
+            multipliers = {
+                name: scale * math.sqrt(counts.get(name, 1) * total / share)
+                for name, share in shares.items()
+            }
+            return NewtonRaphsonMethod(
+                problem=problem,
+                data=data,
+                adjacency=adjacency,
+                clip=clip,
+                relative_slope=slope,
+                relative_curvature=bend,
+                n_pooled=self.n_pooled,
+                first_steps=_APPROACH,
+                inference=self.inference,
+                target_noise=multipliers["targets"],
+                moment_noise=multipliers["moments"],
+                approach_noise=multipliers["approach"],
+                first_hessian_noise=multipliers["first Hessians"],
+                hessian_noise=multipliers["Hessian"],
+                final_noise=multipliers["final"],
+                score_moment_noise=multipliers.get("score moments"),
+            )
+
+        plan = calibrated(with_noise, problem, budget, data, adjacency)
+        noise = relative_hessian_noise(plan)
+        if self.inference is not None and noise > _MOST_HESSIAN_NOISE:
+            raise ValueError(
+                "budget must be larger, or rows more, or columns fewer, for intervals that cover: "
+                f"noise in the Hessian would be {noise:.2g} times as large as the Hessian itself, "
+                f"and may be {_MOST_HESSIAN_NOISE:g} times; got {budget!r} for {data.n_rows} rows "
+                f"and {data.n_columns} columns"
+            )
+        return plan
+
+
+def relative_hessian_noise(plan: Plan) -> float:
+    """Length of the noise in a Hessian over the Hessian's, where curvature is half its bound."""
+    method = plan.method
+    assert isinstance(method, NewtonRaphsonMethod)
+    noise = method.hessian.noise_std / method.data.n_rows
+    return 2.0 * noise * math.sqrt(2.0 * method.data.n_columns)
+
+
+def _limits(mu: float, data: DataSpec) -> tuple[float, float, float]:
+    """Return the clip, and the largest slope and curvature in units of typical ones.
+
+    From what noise each would bring in a release with half (slopes) or a tenth (curvature) of the
+    budget, ``mu`` as Gaussian DP over the contribution of a row.
+    """
+    n_rows, columns = data.n_rows, data.n_columns
+    # Slopes of a balanced binary target vary as 0.15, in units of their square bound.
+    free = _NEGLIGIBLE * 0.15 * n_rows * mu**2
+    square = _HESSIAN_NOISE / 4 * math.sqrt(0.1) * n_rows * mu / math.sqrt(2.0 * columns)
+    clip = math.sqrt(max(_LEAST_LENGTH * columns, min(free, square)))
+    # Noise over what sampling makes of a score, for slopes that are cut at one unit.
+    unit = clip / (math.sqrt(0.5 * n_rows) * mu)
+    slope = min(max(_BEARABLE / unit, _LEAST_SLOPE), _USUAL_SLOPE)
+    slope = max(slope, math.sqrt(_NEGLIGIBLE) / unit)
+    curvature = _HESSIAN_NOISE * math.sqrt(0.1) * n_rows * mu / (clip**2 * math.sqrt(columns))
+    return clip, slope, max(_LEAST_CURVATURE, curvature)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class NewtonRaphsonState:
+    """Released values after some steps."""
+
+    step: int
+    w: NDArray[np.float64]
+    scores: Scores | None = None
+    basis: Basis | None = None
+    matrix: NDArray[np.float64] | None = (
+        None  # The Hessian of the current steps, eigenvalues raised.
+    )
+    pooled: NDArray[np.float64] | None = None  # Sum of ``H v - g`` over the pooled steps.
+    visited: NDArray[np.float64] | None = None  # Sum of their v.
+    products: NDArray[np.float64] | None = None  # Second moments of scores.
+
+
+@final
+@dataclass(frozen=True)
+class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
+    """Newton-Raphson with every setting decided."""
+
+    problem: Problem
+    data: DataSpec
+    adjacency: Adjacency
+    clip: float  # Bound on a weighted row in the basis, sample weight excluded.
+    relative_slope: float  # Where slopes are cut, in units of their standard deviation.
+    relative_curvature: float  # Where curvature is cut, in units of that at the start.
+    first_steps: tuple[int, ...]  # Numbers of steps with the first matrix, and with each Hessian.
+    n_pooled: int  # Number of last steps, whose scores are pooled.
+    inference: Covariance | None
+    target_noise: float
+    moment_noise: float
+    approach_noise: float
+    first_hessian_noise: float
+    hessian_noise: float
+    final_noise: float
+    score_moment_noise: float | None
+
+    algorithm = "Newton-Raphson with pooled scores"
+
+    @property
+    def n_steps(self) -> int:
+        return sum(self.first_steps) + self.n_pooled
+
+    @functools.cached_property
+    def targets(self) -> SumRelease:
+        """The release of the sums of targets and weights."""
+        return target_mean_release(self.data, self.adjacency, GaussianNoise(self.target_noise))
+
+    @functools.cached_property
+    def moments(self) -> SumRelease:
+        """The release of second moments."""
+        return second_moment_release(self.data, self.adjacency, GaussianNoise(self.moment_noise))
+
+    @functools.cached_property
+    def approach(self) -> SumRelease:
+        """The release of each of the first scores."""
+        return self._scores(self.approach_noise, sum(self.first_steps))
+
+    @functools.cached_property
+    def final(self) -> SumRelease:
+        """The release of each of the pooled scores."""
+        return self._scores(self.final_noise, self.n_pooled)
+
+    def _scores(self, multiplier: float, count: int) -> SumRelease:
+        noise = GaussianNoise(multiplier)
+        return score_release(self.data, self.adjacency, self.clip, noise, count=count)
+
+    @functools.cached_property
+    def first_hessians(self) -> SumRelease:
+        """The release of each Hessian but the last."""
+        noise, count = GaussianNoise(self.first_hessian_noise), len(self.first_steps) - 1
+        return hessian_release(self.data, self.adjacency, self.clip, noise, count=count)
+
+    @functools.cached_property
+    def hessian(self) -> SumRelease:
+        """The release of the last Hessian."""
+        noise = GaussianNoise(self.hessian_noise)
+        return hessian_release(self.data, self.adjacency, self.clip, noise)
+
+    @functools.cached_property
+    def score_moments(self) -> SumRelease | None:
+        """The release of second moments of scores, where there is one."""
+        if self.score_moment_noise is None:
+            return None
+        noise = GaussianNoise(self.score_moment_noise)
+        return score_moment_release(self.data, self.adjacency, self.clip, noise)
+
+    @property
+    def releases(self) -> tuple[AnyRelease, ...]:
+        always = self.targets, self.moments, self.approach, self.first_hessians
+        last = () if self.score_moments is None else (self.score_moments,)
+        return *always, self.hessian, self.final, *last
+
+    @property
+    def gradient_evaluations(self) -> float:
+        return float(self.n_steps * self.data.n_rows)
+
+    @property
+    def coefficient_noise(self) -> float:
+        noise = slope_unit(self.problem.loss, self.data) * self._pooled_noise
+        scale = largest_basis_scale(self.data, self.moments.noise_std)
+        return 2.0 * noise / curvature(self.problem.loss, self.data) * scale
+
+    @property
+    def _pooled_noise(self) -> float:
+        """Standard deviation of the noise in the mean of the pooled scores, in units of slopes."""
+        return self.final.noise_std / (math.sqrt(self.n_pooled) * self.data.n_rows)
+
+    def noise_in(self, state: NewtonRaphsonState) -> NDArray[np.float64]:
+        _, privacy = self._covariance(state)
+        return np.sqrt(np.diag(privacy))
+
+    def uncertainty(self, state: NewtonRaphsonState) -> Uncertainty | None:
+        if self.inference is None:
+            return None
+        return Uncertainty(state.w, *self._covariance(state), kind=self.inference)
+
+    def _covariance(
+        self, state: NewtonRaphsonState
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Covariance of the estimate due to sampling and to noise."""
+        scores, basis, matrix = state.scores, state.basis, state.matrix
+        assert scores is not None
+        assert basis is not None
+        assert matrix is not None
+        assert state.visited is not None
+        acted_on = basis.vectors[: n_penalized(self.problem, self.data)]
+        strength = self.problem.regularizer.strong_convexity
+        inverse = np.linalg.inv(matrix + strength * acted_on.T @ acted_on)
+        dispersion = self.problem.loss.dispersion
+        if state.products is None:
+            spread = (1.0 if dispersion is None else dispersion) * matrix
+        elif self.inference == "robust":
+            spread = _raised(state.products, 0.0)
+        else:
+            spread = max(float(np.trace(inverse @ state.products)), 0.0) / len(matrix) * matrix
+        way = state.visited / self.n_pooled - basis.inverse @ state.w
+        hessian = self.hessian.noise_std * scores.curvature / self.data.n_rows
+        noise = (scores.slope * self._pooled_noise) ** 2 * np.eye(len(way))
+        noise += hessian**2 * (way @ way * np.eye(len(way)) + np.outer(way, way)) / 2.0
+        back = basis.vectors @ inverse
+        return back @ spread @ back.T / self.data.n_rows, back @ noise @ back.T
+
+    def init(self, seed: int) -> NewtonRaphsonState:
+        zero = np.zeros(self.data.coefficient_shape)
+        penalized = n_penalized(self.problem, self.data)
+        return NewtonRaphsonState(0, feasible(self.problem, penalized, zero, 1.0))
+
+    def step(
+        self, state: NewtonRaphsonState, oracle: Oracle
+    ) -> tuple[NewtonRaphsonState, StepInfo]:
+        if state.scores is None:
+            state = self._started(state, oracle)
+        scores, basis = state.scores, state.basis
+        assert scores is not None
+        assert basis is not None
+        v, columns = basis.inverse @ state.w, self.data.n_columns
+        is_final = state.step >= sum(self.first_steps)
+        if state.step in np.cumsum(self.first_steps):
+            asked = self.hessian if is_final else self.first_hessians
+            hessian = scores.mean_hessian(oracle, asked, v)
+            noise = asked.noise_std * scores.curvature / self.data.n_rows
+            state = dataclasses.replace(
+                state, matrix=_steadied(hessian, noise, v, basis.inverse[:, -1])
+            )
+        matrix = state.matrix
+        assert matrix is not None
+        declared = self.final if is_final else self.approach
+        g = scores.mean_score(oracle, declared, v)
+        pooled, visited, count = matrix @ v - g, v, 1
+        if is_final:
+            count = state.step - sum(self.first_steps) + 1
+            if state.pooled is not None and state.visited is not None:
+                pooled, visited = pooled + state.pooled, visited + state.visited
+        w = minimize_quadratic(
+            matrix,
+            pooled / count,
+            basis,
+            self.problem,
+            n_penalized(self.problem, self.data),
+            np.zeros_like(v),
+        )
+        length = float(np.linalg.norm(basis.inverse @ (w - state.w)))
+        step_size = 1.0 / max(1.0, length / _LONGEST_STEP)
+        w = state.w + step_size * (w - state.w)
+        state = dataclasses.replace(state, step=state.step + 1, w=w)
+        if is_final:
+            state = dataclasses.replace(state, pooled=pooled, visited=visited)
+        if state.step == self.n_steps and self.score_moments is not None:
+            products = scores.mean_score_products(oracle, self.score_moments, basis.inverse @ w)
+            state = dataclasses.replace(state, products=products)
+        noise_norm = declared.noise_std * scores.slope * math.sqrt(columns) / self.data.n_rows
+        info = StepInfo(state.step, step_size, float(np.linalg.norm(g)), noise_norm)
+        return state, info
+
+    def _started(self, state: NewtonRaphsonState, oracle: Oracle) -> NewtonRaphsonState:
+        """Release the mean of the targets and second moments; start at the constant model."""
+        loss, data = self.problem.loss, self.data
+        low, high = data.target_range(loss.target.bounds)
+        mean, _ = noisy_target_mean(oracle, self.targets, low, high)
+        score, bend = _constant_model(loss, mean, low, high)
+        deviation = math.sqrt(bend * (1.0 if loss.dispersion is None else loss.dispersion))
+        slope = min(loss.slope_bound_on(math.inf, low, high), self.relative_slope * deviation)
+        largest = min(loss.smoothness_on(math.inf, low, high), self.relative_curvature * bend)
+        w = state.w.copy()
+        if data.intercept > 0.0:
+            w[-1] = score / data.intercept
+            w = feasible(self.problem, n_penalized(self.problem, data), w, 0.0)
+        moments = noisy_second_moments(oracle, self.moments, constant_column(data))
+        basis = basis_from_moments(moments, self.moments.noise_std, data)
+        return dataclasses.replace(
+            state,
+            w=w,
+            scores=Scores(basis.vectors, self.clip, slope, largest),
+            basis=basis,
+            matrix=bend * np.eye(data.n_columns),
+        )
+
+    def finish(self, state: NewtonRaphsonState) -> NDArray[np.float64]:
+        return state.w
+
+
+def _check(problem: Problem, data: DataSpec, inference: Covariance | None) -> None:
+    """Refuse losses without a likelihood's curvature and, for inference, problems without one."""
+    loss, penalty = problem.loss, problem.regularizer
+    low, high = data.target_range(loss.target.bounds)
+    smooth = loss.link is not None and math.isfinite(loss.smoothness_on(1.0, low, high))
+    if data.n_outputs > 1 or not (loss.convex and smooth) or isinstance(loss, Squared):
+        raise ValueError(
+            "loss must be convex and smooth with a link and one output, and not squared, for the "
+            f"solver NewtonRaphson, got {loss!r} with {data.n_outputs} outputs"
+        )
+    if inference is None:
+        return
+    if problem.constraint != Unconstrained():
+        raise ValueError(f"constraint must be None for inference, got {problem.constraint!r}")
+    if penalty.smoothness != penalty.strong_convexity:
+        raise ValueError(f"regularizer must be none or L2 for inference, got {penalty!r}")
+
+
+def _constant_model(loss: Loss, mean: float, low: float, high: float) -> tuple[float, float]:
+    """Return the score that predicts a mean, and the expected curvature there."""
+    link = loss.link
+    assert link is not None
+    binary = loss.target is Target.BINARY
+    wanted = 0.5 + 0.5 * mean if binary else mean
+
+    def excess(z: float) -> float:
+        return float(link.inverse(np.array([z]))[0]) - wanted
+
+    ends = -_FARTHEST_SCORE, _FARTHEST_SCORE
+    values = [excess(end) for end in ends]
+    if values[0] >= 0.0:
+        score = ends[0]
+    elif values[1] <= 0.0:
+        score = ends[1]
+    else:
+        score = float(brentq(excess, *ends))
+    z = np.full(2, score)
+    if not binary:
+        return score, max(float(loss.curvature(z, np.full(2, mean))[0]), _LEAST_BEND)
+    bends = loss.curvature(z, np.array([-1.0, 1.0]))
+    return score, max(float(bends @ np.array([1.0 - wanted, wanted])), _LEAST_BEND)
+
+
+def _steadied(
+    matrix: NDArray[np.float64], noise: float, v: NDArray[np.float64], level: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Shrink a noisy Hessian towards what it is for elliptical rows; make it positive definite.
+
+    With rows that have one shape in every direction, the Hessian at v is in the span of the
+    identity and the products of v and of the intercept's direction ``level``. What is off that
+    span keeps the share that the positive-part James-Stein estimator keeps; ``noise`` is the
+    standard deviation on the diagonal, which every packed entry has.
+    """
+    size = len(matrix)
+    shapes = [np.eye(size), np.outer(v, v), np.outer(level, level)]
+    shapes.append(np.outer(v, level) + np.outer(level, v))
+    values, span = pack_symmetric(matrix), np.column_stack([pack_symmetric(a) for a in shapes])
+    left, lengths, _ = np.linalg.svd(span / np.linalg.norm(span, axis=0).clip(1e-300), False)
+    left = left[:, lengths > _LEAST_SHARE * lengths[0]]
+    regular = left @ (left.T @ values)
+    rest = values - regular
+    expected = noise**2 * (len(values) - left.shape[1])
+    kept = max(0.0, 1.0 - expected / max(float(rest @ rest), 1e-300))
+    typical = max(float(np.trace(matrix)) / size, noise / math.sqrt(size))
+    least = max(kept * noise * math.sqrt(size), _LEAST_SHARE * typical)
+    return _raised(unpack_symmetric(regular + kept * rest, size), least)
+
+
+def _raised(matrix: NDArray[np.float64], least: float) -> NDArray[np.float64]:
+    """Raise the eigenvalues of a symmetric matrix to at least this."""
+    values, directions = np.linalg.eigh(matrix)
+    raised: NDArray[np.float64] = (directions * np.maximum(values, least)) @ directions.T
+    return raised
