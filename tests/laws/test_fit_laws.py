@@ -64,7 +64,9 @@ PUBLIC = [getattr(dpglm.estimators, name) for name in dpglm.estimators.__all__]
 LINEAR_MODELS = [
     kind
     for kind in PUBLIC
-    if issubclass(kind, PrivateLinearModel) and kind not in (LogisticRegression, RobustClassifier)
+    if isinstance(kind, type)
+    and issubclass(kind, PrivateLinearModel)
+    and kind not in (LogisticRegression, RobustClassifier)
 ]
 
 

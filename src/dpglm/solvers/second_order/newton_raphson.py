@@ -86,7 +86,8 @@ class NewtonRaphson(Solver):
     basis in which rows look alike in every direction. There each row's score is weighted by the
     row's length alone. Two steps take the curvature from the start, two each from a first and a
     second released Hessian, and the last ones, whose scores are pooled, from a third: they serve
-    the estimate and its covariance. For smooth convex losses with one output, but not for squared errors.
+    the estimate and its covariance. For smooth convex losses with one output, but not for squared
+    errors.
 
     Parameters
     ----------
@@ -364,7 +365,7 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         inverse = np.linalg.inv(matrix + strength * acted_on.T @ acted_on)
         dispersion = self.problem.loss.dispersion
         if state.products is None:
-            spread = (1.0 if dispersion is None else dispersion) * matrix
+            spread = (dispersion or 1.0) * matrix
         elif self.inference == "robust":
             spread = _raised(state.products, 0.0)
         else:
@@ -434,7 +435,7 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         low, high = data.target_range(loss.target.bounds)
         mean, _ = noisy_target_mean(oracle, self.targets, low, high)
         score, bend = _constant_model(loss, mean, low, high)
-        deviation = math.sqrt(bend * (1.0 if loss.dispersion is None else loss.dispersion))
+        deviation = math.sqrt(bend * (loss.dispersion or 1.0))
         slope = min(loss.slope_bound_on(math.inf, low, high), self.relative_slope * deviation)
         largest = min(loss.smoothness_on(math.inf, low, high), self.relative_curvature * bend)
         w = state.w.copy()
