@@ -36,7 +36,7 @@ _HOME = {
     "PublicInformationWarning": "dpglm.exceptions",
     "SlowSumsWarning": "dpglm.exceptions",
     "ZeroConcentratedDP": "dpglm.privacy",
-    "from_formula": "dpglm.estimators",
+    "from_formula": "dpglm.estimators.composed.formula",
 }
 
 

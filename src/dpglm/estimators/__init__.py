@@ -4,8 +4,7 @@
 
 from typing import TYPE_CHECKING
 
-from dpglm.estimators.composed import formula, pipeline, search, transformer
-from dpglm.estimators.composed.formula import *
+from dpglm.estimators.composed import pipeline, search, transformer
 from dpglm.estimators.composed.pipeline import *
 from dpglm.estimators.composed.search import *
 from dpglm.estimators.composed.transformer import *
@@ -14,7 +13,7 @@ from dpglm.estimators.linear.classifiers import *
 from dpglm.estimators.linear.least_squares import *
 from dpglm.estimators.linear.regressors import *
 
-_MODULES = (classifiers, least_squares, regressors, pipeline, search, transformer, formula)
+_MODULES = (classifiers, least_squares, regressors, pipeline, search, transformer)
 
 if not TYPE_CHECKING:  # type checkers read no computed list
     __all__ = sorted(name for module in _MODULES for name in module.__all__)
