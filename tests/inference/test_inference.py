@@ -14,6 +14,7 @@ from sklearn.preprocessing import FunctionTransformer
 
 from dpglm import (
     ApproximateDP,
+    BinomialRegressor,
     ElasticNet,
     GeneralizedLinearRegressor,
     HuberRegressor,
@@ -334,6 +335,11 @@ def test_weighted_rows_have_robust_intervals_only():
     with pytest.raises(ValueError, match="without weights"):
         model.fit(X, y, weights)
     assert model.set_params(inference="robust").fit(X, y, weights).inference_.kind == "robust"
+    trials = BinomialRegressor(
+        inference=True, solver=given(W), feature_bounds=(LOW, HIGH), weight_bound=1.0
+    )
+    said = str(trials.fit(X, y, weights).inference_)
+    assert "as a number of trials does" in " ".join(said.split())
 
 
 def test_searches_and_private_steps_refuse():

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from dpglm.data.spec import DataSpec
-from dpglm.problem import Problem, Unconstrained
+from dpglm.problem import Problem, Target, Unconstrained
 from dpglm.solvers.uncertainty import Covariance
 
 __all__ = ["check_inference"]
@@ -19,7 +19,8 @@ def check_inference(
     """Refuse a problem whose estimates are not asymptotically normal with a known covariance.
 
     The coefficients must be one vector; loss and penalty smooth and convex; the minimum
-    unconstrained. The covariance of a model needs a likelihood of unweighted rows.
+    unconstrained. The covariance of a model needs a likelihood, in which a weight divides the
+    variance of its row's target, like a number of trials: labels have no such weights.
     """
     loss, penalty = problem.loss, problem.regularizer
     if data.n_outputs > 1:
@@ -48,8 +49,8 @@ def check_inference(
             f"inference=True needs a loss that is a likelihood, got {loss!r}: inference='robust' "
             "does not"
         )
-    if weighted:
+    if weighted and loss.target is Target.BINARY:
         raise ValueError(
-            "inference=True needs rows without weights, as a model does not say how weighted ones "
-            "vary: inference='robust' takes them"
+            "inference=True needs labels without weights, as a model does not say how weighted "
+            "ones vary: inference='robust' takes them, and BinomialRegressor numbers of trials"
         )

@@ -14,6 +14,8 @@ from dpglm.problem import L2, NoPenalty, Regularizer
 
 __all__ = ["facts", "notes", "shares_of_budget"]
 
+# In rows: a penalty of C = 1000 and more moves coefficients by less than their standard errors.
+_HARMLESS_PENALTY = 1e-3
 _KINDS = {"model": "model-based", "robust": "robust (sandwich)"}
 
 
@@ -46,6 +48,8 @@ def notes(certificate: Certificate, estimates: Estimates, level: float) -> tuple
         "The model is assumed to be right: its link, and the variance of the target that its loss "
         "implies. inference='robust' assumes neither."
     )
+    if certificate.fact("weight_bound") is not None:
+        assumed += " A weight divides that variance, as a number of trials does."
     if estimates.kind == "robust":
         assumed = (
             "Sandwich covariance: the model need not be right. Coefficients are those that "
@@ -59,8 +63,9 @@ def notes(certificate: Certificate, estimates: Estimates, level: float) -> tuple
         "The penalty changes the target: intervals are about the coefficients that minimise the "
         "expected loss with it, which are shrunk towards zero."
     )
-    penalized = bool(_penalty(certificate.problem.regularizer))
-    return (covered, assumed, rows, *((shrunk,) if penalized else ()), *certificate.caveats())
+    weight = certificate.problem.regularizer.strong_convexity * certificate.data.n_rows
+    shrinks = weight > _HARMLESS_PENALTY
+    return (covered, assumed, rows, *((shrunk,) if shrinks else ()), *certificate.caveats())
 
 
 def _penalty(penalty: Regularizer) -> str:
