@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from dpglm.data.stream.mapped import MappedRows as MappedRows
     from dpglm.data.stream.parquet import ParquetRows as ParquetRows
     from dpglm.estimators import *  # noqa: F403
+    from dpglm.estimators.composed.formula import from_formula as from_formula
     from dpglm.exceptions import LowSignalWarning as LowSignalWarning
     from dpglm.exceptions import PlanMismatchError as PlanMismatchError
     from dpglm.exceptions import PublicInformationWarning as PublicInformationWarning
