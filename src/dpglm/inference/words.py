@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 
 from dpglm._words import plain_number, rounded_up
 from dpglm.certificate.certificate import Certificate
@@ -76,17 +77,18 @@ def _penalty(penalty: Regularizer) -> str:
 
 def shares_of_budget(certificate: Certificate) -> str:
     """Say which share of mu squared each kind of release took; "" where one is not Gaussian."""
-    exact, squares = GaussianAccountant(), []
+    exact = GaussianAccountant()
+    counts: dict[str, int] = defaultdict(int)
+    squares: dict[str, float] = defaultdict(float)
     for release in certificate.releases:
         event = Repeated(release.event, release.count)
         if not exact.supports(event, certificate.adjacency):
             return ""
-        squares.append(exact.mu(event, certificate.adjacency) ** 2)
-    total = math.fsum(squares)
-    if not total > 0.0:
-        return ""
+        counts[release.quantity] += release.count
+        squares[release.quantity] += exact.mu(event, certificate.adjacency) ** 2
+    total = math.fsum(squares.values())
     return "; ".join(
-        f"{plain_number(100.0 * square / total, 3)} % {release.quantity}"
-        + ("" if release.count == 1 else f" ({release.count} times)")
-        for release, square in zip(certificate.releases, squares, strict=True)
+        f"{plain_number(100.0 * square / total, 3)} % {quantity}"
+        + ("" if counts[quantity] == 1 else f" ({counts[quantity]} times)")
+        for quantity, square in squares.items()
     )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 from dataclasses import dataclass
 from typing import final
 
-from dpglm._validation import check_bools
+from dpglm._validation import check_bools, check_one_of
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.row_sums.moments import MOST_COLUMNS
 from dpglm.preprocessing import Center, Preprocessor, Whiten
@@ -19,7 +20,9 @@ from dpglm.solvers.composite.preprocessed import Preprocessed
 from dpglm.solvers.gradient.noisy_gd import NoisyGD, pure_gd
 from dpglm.solvers.minimizer.objective_perturbation import ObjectivePerturbation
 from dpglm.solvers.second_order.newton import Newton
+from dpglm.solvers.second_order.newton_raphson import NewtonRaphson
 from dpglm.solvers.second_order.sufficient_statistics import SufficientStatistics
+from dpglm.solvers.uncertainty import Covariance
 
 __all__ = ["Auto", "choose"]
 
@@ -144,6 +147,9 @@ class Auto(Solver):
     may_copy : bool, default=True
         Whether solvers that make a copy of all rows in memory come into question. Estimators
         say no for rows that are not one matrix in memory.
+    inference : {"model", "robust"}, optional
+        Which covariance to release, too. Then it is one of the two solvers that can:
+        ``SufficientStatistics`` for squared loss, ``NewtonRaphson`` for all else.
 
     Notes
     -----
@@ -159,13 +165,19 @@ class Auto(Solver):
     """
 
     may_copy: bool = True
+    inference: Covariance | None = None
 
     def __post_init__(self) -> None:
         check_bools(self)
+        if self.inference is not None:
+            check_one_of("inference", self.inference, ("model", "robust"))
+
+    def with_inference(self, covariance: Covariance) -> Auto:
+        return dataclasses.replace(self, inference=covariance)
 
     def needs_float64(self, budget: PrivacyBudget) -> bool:
         # ``choose`` takes objective perturbation where it can.
-        return self.may_copy and is_pure(budget)
+        return self.may_copy and is_pure(budget) and self.inference is None
 
     def plan(
         self,
@@ -174,5 +186,10 @@ class Auto(Solver):
         data: DataSpec,
         adjacency: Adjacency = Adjacency.ZERO_OUT,
     ) -> Plan:
-        chosen = choose(problem, budget, data, adjacency, may_copy=self.may_copy)
+        if self.inference is None:
+            chosen = choose(problem, budget, data, adjacency, may_copy=self.may_copy)
+        else:
+            is_squared = isinstance(problem.loss, Squared)
+            able = SufficientStatistics() if is_squared else NewtonRaphson()
+            chosen = able.with_inference(self.inference)
         return chosen.plan(problem, budget, data, adjacency)

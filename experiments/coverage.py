@@ -1,0 +1,417 @@
+"""Coverage and length of confidence intervals, over generated rows: a table for the docs.
+
+Run with ``make coverage``, or ``python -m experiments.coverage``. It rewrites the tables in
+``docs/coverage.md``. With ``--only poisson robust`` it prints the lines that have both words, and
+writes nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import math
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+import dpglm
+from dpglm.inference import Inference
+from dpglm.privacy import ApproximateDP, default_delta
+from experiments.measured import DOCS, put
+
+PAGE = DOCS / "coverage.md"
+LEVEL = 0.95
+# Of the mean coverage over coefficients, and of the worst coefficient's.
+MEAN, WORST = (0.93, 0.97), 0.91
+_LARGE = 500_000  # Rows on which the target of a wrong model is computed.
+_RUNS, _BOOTSTRAPS = 400, 200
+Array = NDArray[np.float64]
+Method: TypeAlias = "Callable[[Case, Array, Array, int], tuple[Array, Array]]"
+"""From a case, rows, targets and a seed to estimates and their intervals."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """A kind of target: how it is drawn, and what a fit without privacy needs.
+
+    ``variance`` is that of a target of a mean, without the dispersion. A wrong model has other
+    means and another variance: ``wrong_mean`` of scores and rows, and targets ``drawn`` with more
+    spread.
+    """
+
+    estimator: Any
+    mean: Callable[[Array], Array]
+    variance: Callable[[Array], Array]
+    drawn: Callable[[Array, Array, np.random.Generator, bool], Array]
+    facts: dict[str, Any]
+    has_dispersion: bool = False
+
+
+def _binary(mean: Array, X: Array, rng: np.random.Generator, wrong: bool) -> Array:
+    return (rng.uniform(size=len(mean)) < mean).astype(float)
+
+
+def _normal(mean: Array, X: Array, rng: np.random.Generator, wrong: bool) -> Array:
+    # Errors of a wrong model grow away from the middle of the first column.
+    spread = 0.5 + 4.0 * X[:, 0] ** 2 if wrong else 2.0
+    return mean + spread * rng.normal(size=len(mean))
+
+
+def _counts(mean: Array, X: Array, rng: np.random.Generator, wrong: bool) -> Array:
+    # A gamma mixture of Poisson counts has the variance m + m^2 / 2.
+    rate = mean * rng.gamma(2.0, 0.5, size=len(mean)) if wrong else mean
+    return rng.poisson(rate).astype(float)
+
+
+FAMILIES = {
+    "logistic": Family(
+        dpglm.LogisticRegression,
+        special.expit,
+        lambda mean: mean * (1.0 - mean),
+        _binary,
+        {"classes": [0.0, 1.0], "C": math.inf},
+    ),
+    "linear": Family(
+        dpglm.LinearRegression,
+        lambda z: z,
+        np.ones_like,
+        _normal,
+        {"target_bounds": (-12.0, 12.0)},
+        has_dispersion=True,
+    ),
+    "poisson": Family(
+        dpglm.PoissonRegressor,
+        np.exp,
+        lambda mean: mean,
+        _counts,
+        {"target_bounds": (0.0, 60.0), "alpha": 0.0},
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One generated problem: a line of the table.
+
+    ``columns`` is "even" (uniform, independent), "correlated" (uniform, correlations near 0.8) or
+    "rare" (every other column is 1 for one row in fifty, else 0). ``most`` bounds the mean length
+    over that without privacy.
+    """
+
+    family: str
+    n_rows: int
+    n_features: int
+    epsilon: float
+    columns: str = "even"
+    intercept: float = 0.0
+    robust: bool = False
+    wrong: bool = False
+    adjacency: str = "zero_out"
+    most: float = math.inf
+
+    @property
+    def label(self) -> str:
+        """The first cells of its line."""
+        kind = [self.columns]
+        kind += [f"intercept {self.intercept:g}"] if self.intercept else []
+        kind += ["wrong model"] if self.wrong else []
+        kind += [] if self.adjacency == "zero_out" else [f"`{self.adjacency}`"]
+        covariance = "robust" if self.robust else "model"
+        return (
+            f"{self.family} | {self.n_rows:,} | {self.n_features} | {self.epsilon:g} | "
+            f"{', '.join(kind)} | {covariance}"
+        )
+
+    @property
+    def truth(self) -> Array:
+        """The coefficients, the intercept first: up to 1.5, or 0.5 for counts."""
+        reach = {"logistic": 1.5, "linear": 1.5, "poisson": 0.5}[self.family]
+        return np.append(self.intercept, np.linspace(-reach, reach, self.n_features))
+
+
+@dataclass(frozen=True)
+class Result:
+    """What intervals did in many runs, for each coefficient, the intercept first.
+
+    ``covered`` and ``lengths`` are shares and means over runs; ``errors`` are root mean squared
+    errors over the standard errors of a fit without privacy, whose own intervals are ``plain_``.
+    """
+
+    case: Case
+    covered: Array
+    lengths: Array
+    errors: Array
+    plain_covered: Array
+    plain_lengths: Array
+    runs: int
+    seconds: float
+
+    @property
+    def length(self) -> float:
+        """Mean length over that without privacy."""
+        return float(np.mean(self.lengths / self.plain_lengths))
+
+    def faults(self) -> list[str]:
+        """Say what a claim of 95 % does not allow, beyond what chance explains.
+
+        Chance: two standard errors of the mean over coefficients, which is that of independent
+        ones, and three of the worst.
+        """
+        found, size = [], len(self.covered)
+        chance = math.sqrt(LEVEL * (1.0 - LEVEL) / self.runs)
+        mean = float(self.covered.mean())
+        if not MEAN[0] - 2.0 * chance / math.sqrt(size) <= mean:
+            found.append(f"mean coverage {mean:.3f}")
+        if not mean <= MEAN[1] + 2.0 * chance / math.sqrt(size):
+            found.append(f"mean coverage {mean:.3f}")
+        worst = float(self.covered.min())
+        if not worst >= WORST - 3.0 * chance:
+            found.append(f"worst coverage {worst:.3f}")
+        if not self.length <= self.case.most:
+            found.append(f"length {self.length:.2f}")
+        return found
+
+    @property
+    def line(self) -> str:
+        """Its line of the table."""
+        most = "" if math.isinf(self.case.most) else f"{self.case.most:g}"
+        return (
+            f"| {self.case.label} | {self.covered.mean():.3f} | {self.covered.min():.3f} | "
+            f"{self.length:.2f} | {most} | {np.sqrt(np.mean(self.errors**2)):.2f} | "
+            f"{self.plain_covered.mean():.3f} |"
+        )
+
+
+def draw_columns(case: Case, n_rows: int, rng: np.random.Generator) -> Array:
+    """Draw rows, with entries in [-1, 1]."""
+    shape = n_rows, case.n_features
+    if case.columns == "correlated":
+        common = rng.normal(size=(n_rows, 1))
+        normal = math.sqrt(0.8) * common + math.sqrt(0.2) * rng.normal(size=shape)
+        return 2.0 * special.ndtr(normal) - 1.0
+    X = rng.uniform(-1.0, 1.0, size=shape)
+    if case.columns == "rare":
+        X[:, ::2] = rng.uniform(size=X[:, ::2].shape) < 0.02
+    return X
+
+
+def means(case: Case, X: Array) -> Array:
+    """Return the mean of the target for each row."""
+    truth = case.truth
+    z = X @ truth[1:] + truth[0]
+    if case.wrong:
+        # A product and a square that the model does not have.
+        z = z + 0.4 * X[:, 0] * X[:, 1] + 0.4 * X[:, 0] ** 2
+    return FAMILIES[case.family].mean(z)
+
+
+def fit_plain(family: Family, X: Array, y: Array, start: Array, steps: int = 4) -> Array:
+    """Fit without privacy by Fisher scoring."""
+    design, theta = _with_ones(X), start.copy()
+    for _ in range(steps):
+        mean = family.mean(design @ theta)
+        hessian = design.T @ (family.variance(mean)[:, np.newaxis] * design)
+        theta += np.linalg.solve(hessian, design.T @ (y - mean))
+    return theta
+
+
+def plain_covariance(family: Family, X: Array, y: Array, theta: Array, robust: bool) -> Array:
+    """Covariance of the fit without privacy."""
+    design = _with_ones(X)
+    mean = family.mean(design @ theta)
+    inverse = np.linalg.inv(design.T @ (family.variance(mean)[:, np.newaxis] * design))
+    if robust:
+        scores = design * (y - mean)[:, np.newaxis]
+        return inverse @ (scores.T @ scores) @ inverse
+    if family.has_dispersion:
+        inverse *= np.mean((y - mean) ** 2 / family.variance(mean))
+    return inverse
+
+
+def _with_ones(X: Array) -> Array:
+    return np.column_stack([np.ones(len(X)), X])
+
+
+def target_of(case: Case) -> Array:
+    """Return the coefficients that intervals are about: those of the best model, if it is wrong.
+
+    For a canonical link these solve an equation in the means of targets, so that none are drawn.
+    """
+    if not case.wrong:
+        return case.truth
+    rng = np.random.default_rng(0)
+    X = draw_columns(case, _LARGE, rng)
+    return fit_plain(FAMILIES[case.family], X, means(case, X), case.truth, steps=10)
+
+
+def estimator(case: Case, seed: int, **settings: Any) -> Any:
+    """Make the estimator of a case, with noise from a seed."""
+    family = FAMILIES[case.family]
+    rough = {"n_rows": round(1.05 * case.n_rows)} if case.adjacency == "add_remove" else {}
+    options = {
+        "epsilon": case.epsilon,
+        "adjacency": case.adjacency,
+        "feature_bounds": (-1.0, 1.0),
+        "inference": "robust" if case.robust else True,
+        "random_state": seed,
+        **family.facts,
+        **rough,
+        **settings,
+    }
+    return family.estimator(**options)
+
+
+def wald(inference: Inference) -> Array:
+    """Return the intervals that are claimed."""
+    return inference.conf_int(LEVEL)
+
+
+def forgets_noise(inference: Inference) -> Array:
+    """Return planted intervals: those of sampling alone."""
+    estimates = inference.estimates
+    blind = dataclasses.replace(estimates, privacy=np.zeros_like(estimates.privacy))
+    return dataclasses.replace(inference, estimates=blind).conf_int(LEVEL)
+
+
+def library(interval: Callable[[Inference], Array] = wald, **settings: Any) -> Method:
+    """Return the method that is measured: an estimator's ``inference_``."""
+
+    def fit(case: Case, X: Array, y: Array, seed: int) -> tuple[Array, Array]:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model = estimator(case, seed, **settings).fit(X, y)
+        return model.inference_.params, interval(model.inference_)
+
+    return fit
+
+
+def bootstrap(case: Case, X: Array, y: Array, seed: int) -> tuple[Array, Array]:
+    """Fit least squares with a parametric bootstrap of noisy sufficient statistics.
+
+    Ferrando, Wang and Sheldon, "Parametric bootstrap for differentially private confidence
+    intervals", AISTATS 2022, section 5, with one Gaussian release. Privacy: an experiment's only;
+    rows and targets are within their bounds as they are drawn, and noise is a generator's.
+    """
+    rng = np.random.default_rng([seed, 1])
+    high = FAMILIES[case.family].facts["target_bounds"][1]
+    rows = np.column_stack([np.ones(len(X)), X, np.clip(y, -high, high) / high])
+    size = rows.shape[1]
+    mu = ApproximateDP(case.epsilon, default_delta(len(X))).gdp_mu()
+    # A row's products are as long as the row's squared length.
+    deviation = size / mu
+
+    def noise(count: int) -> Array:
+        draws = rng.normal(size=(count, size, size))
+        symmetric: Array = deviation * (draws + draws.transpose(0, 2, 1)) / 2.0
+        return symmetric
+
+    released = rows.T @ rows + noise(1)[0]
+    products, sums = released[:-1, :-1], released[:-1, -1]
+    values, directions = np.linalg.eigh(products)
+    products = (directions * np.maximum(values, deviation)) @ directions.T
+    theta = np.linalg.solve(products, sums)
+    residual = max(float(released[-1, -1] - sums @ theta), 0.0) / len(X)
+    root = math.sqrt(residual) * np.linalg.cholesky(products)
+    extra = noise(_BOOTSTRAPS)
+    means = products @ theta + rng.normal(size=(_BOOTSTRAPS, size - 1)) @ root.T
+    replicates = np.linalg.solve(
+        products + extra[:, :-1, :-1], (means + extra[:, :-1, -1])[..., np.newaxis]
+    )
+    tail = 0.5 * (1.0 - LEVEL)
+    ends = np.quantile(replicates[..., 0], [tail, 1.0 - tail], axis=0).T
+    return high * theta, high * ends
+
+
+def measure(case: Case, runs: int = _RUNS, fit: Method | None = None) -> Result:
+    """Fit many times to new rows."""
+    fit = library() if fit is None else fit
+    family, target, start = FAMILIES[case.family], target_of(case), time.perf_counter()
+    covered, lengths, errors, plain_covered, plain_lengths = ([] for _ in range(5))
+    z = -float(special.ndtri(0.5 - LEVEL / 2.0))
+    for run in range(runs):
+        rng = np.random.default_rng([run, case.n_rows, case.n_features])
+        X = draw_columns(case, case.n_rows, rng)
+        y = family.drawn(means(case, X), X, rng, case.wrong)
+        params, intervals = fit(case, X, y, run)
+        low, high = intervals.T
+        covered.append((low <= target) & (target <= high))
+        lengths.append(high - low)
+        errors.append(params - target)
+        plain = fit_plain(family, X, y, target)
+        deviations = np.sqrt(np.diag(plain_covariance(family, X, y, plain, case.robust)))
+        plain_covered.append(np.abs(plain - target) <= z * deviations)
+        plain_lengths.append(2.0 * z * deviations)
+    deviations = np.sqrt(np.mean(np.square(plain_lengths), axis=0)) / (2.0 * z)
+    return Result(
+        case,
+        np.mean(covered, axis=0),
+        np.mean(lengths, axis=0),
+        np.sqrt(np.mean(np.square(errors), axis=0)) / deviations,
+        np.mean(plain_covered, axis=0),
+        np.mean(plain_lengths, axis=0),
+        runs,
+        time.perf_counter() - start,
+    )
+
+
+def cases() -> list[Case]:
+    """All lines of the table; bounds on lengths are those that the project sets itself."""
+    found = []
+    for family, far in (("logistic", -3.5), ("linear", 4.0), ("poisson", -3.5)):
+        free = Case(family, 20_000, 10, 1.0)
+        found += [
+            Case(family, 5_000, 5, 1.0, most=1.65),
+            dataclasses.replace(free, epsilon=0.3, most=2.5),
+            dataclasses.replace(free, most=1.3),
+            dataclasses.replace(free, epsilon=10.0),
+            Case(family, 100_000, 10, 1.0, most=1.08),
+            dataclasses.replace(free, columns="correlated"),
+            dataclasses.replace(free, columns="rare"),
+            dataclasses.replace(free, intercept=far),
+            dataclasses.replace(free, adjacency="replace_one"),
+            dataclasses.replace(free, adjacency="add_remove"),
+            dataclasses.replace(free, robust=True),
+            dataclasses.replace(free, robust=True, wrong=True),
+        ]
+    return found
+
+
+_HEADINGS = (
+    *("family", "rows", "columns", "epsilon", "drawn", "covariance", "coverage", "worst"),
+    *("length", "at most", "error", "without privacy"),
+)
+
+
+def _has_peer(case: Case) -> bool:
+    plain = not (case.robust or case.wrong) and case.adjacency == "zero_out"
+    return case.family == "linear" and case.columns == "even" and plain
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", nargs="*", help="words that a line must have; writes nothing")
+    parser.add_argument("--runs", type=int, default=_RUNS)
+    arguments = parser.parse_args()
+    lines = [f"| {' | '.join(_HEADINGS)} |", "|---" * len(_HEADINGS) + "|"]
+    for case in cases():
+        if all(word in case.label for word in arguments.only or ()):
+            runs = arguments.runs if case.n_rows < 50_000 else arguments.runs // 2
+            result = measure(case, runs)
+            lines.append(result.line)
+            print(result.line, *result.faults(), f"{result.seconds:.0f} s", flush=True)
+    if arguments.only is None:
+        put(PAGE, "coverage", "\n".join(lines))
+        peers = [
+            measure(case, arguments.runs, bootstrap).line for case in cases() if _has_peer(case)
+        ]
+        put(PAGE, "bootstrap", "\n".join([*lines[:2], *peers]))
+
+
+if __name__ == "__main__":
+    main()

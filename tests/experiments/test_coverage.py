@@ -1,0 +1,71 @@
+"""Confidence intervals cover what they claim to, and planted errors in them are found."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+from experiments.coverage import Case, Result, cases, forgets_noise, library, measure, target_of
+
+RUNS = 100
+SMALL = Case("logistic", 3000, 3, 0.5)
+COUNTS = Case("poisson", 3000, 3, 10.0, wrong=True, robust=True)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [SMALL, dataclasses.replace(SMALL, family="poisson", epsilon=1.0), COUNTS],
+    ids=["logistic", "poisson", "wrong model"],
+)
+def test_intervals_cover(case):
+    result = measure(case, RUNS)
+    assert result.faults() == []
+    assert result.length > 1.0
+
+
+@pytest.mark.parametrize(
+    ("case", "fit"),
+    [
+        (SMALL, library(forgets_noise)),
+        (dataclasses.replace(COUNTS, robust=False), library()),
+    ],
+    ids=["noise forgotten", "model assumed"],
+)
+def test_planted_errors_are_found(case, fit):
+    faults = measure(case, RUNS, fit).faults()
+    assert any("mean coverage" in fault for fault in faults)
+
+
+def result(covered, length=1.0, most=math.inf):
+    ones = np.ones(4)
+    case = dataclasses.replace(SMALL, most=most)
+    return Result(case, np.array(covered), length * ones, ones, ones, ones, 400, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("found", "faults"),
+    [
+        (result([0.95, 0.94, 0.96, 0.95]), 0),
+        (result([0.90, 0.89, 0.91, 0.90]), 1),
+        (result([1.0, 1.0, 1.0, 1.0]), 1),
+        (result([0.99, 0.99, 0.99, 0.86]), 1),
+        (result([0.95] * 4, length=1.4, most=1.3), 1),
+    ],
+)
+def test_what_chance_does_not_explain_is_a_fault(found, faults):
+    assert len(found.faults()) == faults
+
+
+def test_the_target_of_a_wrong_model_is_not_its_truth():
+    wrong = dataclasses.replace(SMALL, wrong=True)
+    assert np.abs(target_of(wrong) - wrong.truth).max() > 0.05
+    assert (target_of(SMALL) == SMALL.truth).all()
+
+
+def test_every_family_relation_and_design_has_a_line():
+    found = cases()
+    assert {one.family for one in found} == {"logistic", "linear", "poisson"}
+    assert {one.adjacency for one in found} == {"zero_out", "add_remove", "replace_one"}
+    assert {one.columns for one in found} == {"even", "correlated", "rare"}
+    assert len({one.label for one in found}) == len(found)
