@@ -69,6 +69,25 @@ class Inference:
     Notes
     -----
     Privacy: post-processing of what ``certificate`` lists; nothing here asks the rows again.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpglm import LogisticRegression
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-1, 1, size=(20000, 2))
+    >>> y = X @ [2.0, -1.0] + rng.logistic(size=20000) > 0
+    >>> inference = (
+    ...     LogisticRegression(inference=True, classes=[False, True], feature_bounds=(-1, 1))
+    ...     .fit(X, y)
+    ...     .inference_
+    ... )
+    >>> inference.names
+    ('intercept', 'x0', 'x1')
+    >>> inference.conf_int().shape
+    (3, 2)
+    >>> inference.wald_test(["x0", "x1"]).p_value < 0.001
+    True
     """
 
     estimates: Estimates

@@ -26,6 +26,7 @@ def facts(certificate: Certificate, kind: str) -> tuple[tuple[str, str], ...]:
     spent = f"epsilon {rounded_up(certificate.epsilon)}, delta {rounded_up(certificate.delta)}"
     found = {
         "Loss": " ".join(repr(problem.loss).split()),
+        "Outcome": _outcome(certificate),
         "Penalty": _penalty(problem.regularizer),
         "Rows": str(certificate.data.n_rows),
         "Covariance": _KINDS[kind],
@@ -67,6 +68,12 @@ def notes(certificate: Certificate, estimates: Estimates, level: float) -> tuple
     weight = certificate.problem.regularizer.strong_convexity * certificate.data.n_rows
     shrinks = weight > _HARMLESS_PENALTY
     return (covered, assumed, rows, *((shrunk,) if shrinks else ()), *certificate.caveats())
+
+
+def _outcome(certificate: Certificate) -> str:
+    """Say which of two classes the coefficients speak for; "" for numbers."""
+    classes = certificate.fact("classes")
+    return "" if classes is None else f"{classes.value[1]}, against {classes.value[0]}"
 
 
 def _penalty(penalty: Regularizer) -> str:

@@ -91,6 +91,17 @@ class TestRelease:
         assert "What to expect (a rule of thumb, not a promise)" in text
         assert "No confidence intervals were asked for" in text
 
+    @pytest.mark.parametrize("covariance", ["model", "robust"])
+    def test_intervals_are_printed_and_kept(self, fit, covariance):
+        done = fit("--inference", covariance, "--report", "report", epsilon="5")
+        assert done.exit_code == 0, done.output
+        loaded = load_model("model.json")
+        assert loaded.inference.kind == covariance
+        assert loaded.inference.names == ("intercept", *loaded.schema.units.names)
+        assert str(loaded.inference) in done.stdout
+        assert "95 % intervals" in Path("report/report.html").read_text()
+        assert verify(loaded.certificate).ok
+
     def test_intervals_that_a_model_has_not_are_refused(self, fit):
         done = fit("--estimator", "svm", "--inference", "model")
         assert done.exit_code == 2
