@@ -76,7 +76,12 @@ def test_is_cloned_pickled_and_needs_no_fit():
     encoder = SchemaEncoder(SCHEMA, dtype="float32")
     check_is_fitted(encoder)
     for copy in (clone(encoder), pickle.loads(pickle.dumps(encoder))):
-        assert copy.get_params() == {"schema": SCHEMA, "dtype": "float32", "drop": None}
+        assert copy.get_params() == {
+            "schema": SCHEMA,
+            "dtype": "float32",
+            "drop": None,
+            "formula": None,
+        }
 
 
 def test_errors_name_the_column():

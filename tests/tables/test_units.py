@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from dpglm.tables.columns import CategoricalColumn, NumericColumn
+from dpglm.tables.columns import CategoricalColumn, IndicatorBall, NumericColumn
 from dpglm.tables.schema import Schema
 from dpglm.tables.targets import ClassTarget
 from dpglm.tables.units import LinearUnits
@@ -119,28 +119,41 @@ def test_a_million_columns_take_no_square_matrix():
     assert units.coefficients(np.ones(n + 1))[-1] == pytest.approx(1.0 - n / 2)
 
 
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 10, 100])
+def test_the_ball_of_indicators_holds_them_and_no_smaller_one_does(n):
+    ball, corners = IndicatorBall(n), np.vstack([np.zeros(n), np.eye(n)])
+
+    def needed(t):
+        return np.linalg.norm(corners - t, axis=1).max()
+
+    assert needed(ball.center) == pytest.approx(ball.radius, rel=1e-12)
+    # Of all centers with equal coordinates, which suffice by symmetry and convexity.
+    assert ball.radius <= min(needed(t) for t in np.linspace(0.0, 1.0, 2001)) * (1.0 + 1e-12)
+    assert IndicatorBall(1).radius == 0.5
+
+
 class TestReferences:
     def test_norm_of_rows(self, schema):
         encoded = schema.encode(TABLE)
         assert (np.linalg.norm(encoded, axis=1) <= schema.row_norm * (1 + 1e-12)).all()
 
-    def test_two_categories_take_a_quarter(self):
+    def test_it_shrinks_with_the_ball_of_the_indicators(self):
         assert schema_of(AGE, SEX).row_norm == np.sqrt(2.0)
         assert schema_of(AGE, SEX, reference="first").row_norm == np.sqrt(1.25)
-        assert schema_of(AGE, REGION, reference="first").row_norm == np.sqrt(2.0)
+        assert schema_of(AGE, REGION, reference="first").row_norm == np.sqrt(1.5)
 
     def test_encoding(self):
         schema = schema_of(SEX, REGION, reference={"sex": "female", "region": "south"})
         assert schema.feature_names == ("sex=male", "region=north", "region=west")
         assert schema.encode({"sex": ["male", "female"], "region": ["west", "south"]}).tolist() == [
-            [0.5, 0.0, 1.0],
-            [-0.5, 0.0, 0.0],
+            [0.5, -0.5, 0.5],
+            [-0.5, -0.5, -0.5],
         ]
 
     def test_other_and_missing_can_be_references(self):
         column = CategoricalColumn("job", ("", "a", "b"), other="a", reference="")
         encoded = schema_of(column).encode({"job": [None, "zzz", "b"]})
-        assert encoded.tolist() == [[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]
+        assert (encoded + 0.5).tolist() == [[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]
 
     def test_json_and_back(self, schema):
         assert Schema.from_dict(schema.to_dict()) == schema

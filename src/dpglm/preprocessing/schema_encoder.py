@@ -32,8 +32,9 @@ class SchemaEncoder(TransformerMixin, BaseEstimator):
         Type of the encoded rows.
     drop : "first" or mapping from str to value, optional
         Reference categories, which get no feature: by column (``{"region": "north"}``), or each
-        column's first, beside those that the schema names. A column of two categories is then one
-        feature, -1/2 for the reference and 1/2 for the other.
+        column's first, beside those that the schema names. The other categories' features are
+        centred, so that rows are shorter: of two categories, the one feature is -1/2 for the
+        reference and 1/2 for the other.
     formula : str, optional
         Which features the columns become, as in ``"ill ~ age + C(sex)"``, instead of the schema's
         own formula, if it has one (extra ``formula``; see docs/formulas.md). Without an intercept

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -20,6 +21,7 @@ __all__ = [
     "Column",
     "Effects",
     "EntryReader",
+    "IndicatorBall",
     "NumericColumn",
     "as_vocabulary",
     "check_bounds",
@@ -94,6 +96,30 @@ class Effects:
 
 @final
 @dataclass(frozen=True)
+class IndicatorBall:
+    """The smallest ball that holds the ``n`` indicators of categories and the reference's zeros.
+
+    By symmetry the center is ``t (1, ..., 1)``. Squared distances from it are ``n t^2`` and
+    ``1 - 2 t + n t^2``; the larger is least at ``t = 1/n``, or at 1/2, where they are equal, if
+    that comes first.
+    """
+
+    n: int
+
+    @property
+    def center(self) -> float:
+        """Each coordinate of the center."""
+        return min(0.5, 1.0 / self.n)
+
+    @property
+    def radius(self) -> float:
+        """The radius: 1/2 for one indicator, and below 1 for any number."""
+        t = self.center
+        return math.sqrt(1.0 - 2.0 * t + self.n * t * t)
+
+
+@final
+@dataclass(frozen=True)
 class NumericColumn(Column):
     """A number, clipped to public bounds, as one feature in [-1, 1].
 
@@ -162,8 +188,8 @@ class CategoricalColumn(Column):
 
     ``""`` among the categories stands for "missing"; values outside the list count as the category
     ``other``, and by default are an error. There is a feature for each category, or for each but
-    the ``reference``, to which the others are then compared; of two categories that one feature is
-    -1/2 for the reference and 1/2 for the other, so that its norm is half as large.
+    the ``reference``, to which the others are then compared; these are centred in their
+    ``IndicatorBall``.
     """
 
     name: str
@@ -188,8 +214,8 @@ class CategoricalColumn(Column):
         is_feature = np.array([category != self.reference for category in self.categories])
         rows = np.flatnonzero(is_feature[positions])
         out[rows, (np.cumsum(is_feature) - 1)[positions[rows]]] = 1.0
-        if self._is_halved:
-            out -= 0.5
+        if self.reference is not None:
+            out -= self._ball.center
 
     def positions(self, values: ArrayLike) -> NDArray[np.intp]:
         """Return the position of each row's category among ``categories``."""
@@ -199,7 +225,7 @@ class CategoricalColumn(Column):
 
     @property
     def norm(self) -> float:
-        return 0.5 if self._is_halved else 1.0
+        return 1.0 if self.reference is None else self._ball.radius
 
     @property
     def effects(self) -> Effects:
@@ -211,7 +237,7 @@ class CategoricalColumn(Column):
             names = tuple(f"{feature} vs mean" for feature in features)
             return Effects(names, np.eye(n) - means, means)
         names = tuple(f"{feature} vs {self.reference}" for feature in features)
-        return Effects(names, np.eye(n), np.full(n, -0.5 if self._is_halved else 0.0))
+        return Effects(names, np.eye(n), np.full(n, -self._ball.center))
 
     def to_dict(self) -> dict[str, Any]:
         entry = {"type": "categorical", "categories": list(self.categories)}
@@ -232,8 +258,8 @@ class CategoricalColumn(Column):
         return self if self.reference is not None else self.with_reference(self.categories[0])
 
     @property
-    def _is_halved(self) -> bool:
-        return self.reference is not None and len(self.categories) == 2
+    def _ball(self) -> IndicatorBall:
+        return IndicatorBall(len(self.categories) - 1)
 
 
 def column_from_dict(name: str, entry: object) -> Column:

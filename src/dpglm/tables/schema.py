@@ -196,8 +196,9 @@ class Schema:
     def row_norm(self) -> float:
         """Bound on the L2 norm of every encoded row.
 
-        The square root of the number of columns (with a formula, of terms), of which one with two
-        categories and a reference counts as a quarter.
+        At most the square root of the number of columns (with a formula, of terms). Indicators of
+        n categories beside a reference are centred: they count as 1 - 1/n, and a single one as a
+        quarter.
         """
         return self._encoding.row_norm
 
@@ -338,7 +339,8 @@ class Schema:
         -------
         ndarray of shape (n, len(feature_names))
             Numeric columns clipped to their bounds and scaled to [-1, 1]; categorical ones as 0
-            and 1, or -1/2 and 1/2 where there are two categories, one of them the reference.
+            and 1, from which a constant is subtracted where there is a reference (of two
+            categories, one of them the reference, there remain -1/2 and 1/2).
 
         Raises
         ------

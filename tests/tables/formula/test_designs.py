@@ -99,8 +99,12 @@ def test_references_of_the_schema_are_kept():
     assert schema.feature_names == ("g[T.a]", "g[T.c]", "C(sex)[T.male]")
 
 
-def test_two_categories_take_a_quarter_where_the_intercept_takes_their_middle():
+def test_indicators_are_centred_where_the_intercept_takes_their_center():
     assert SCHEMA.with_formula("y ~ sex").row_norm == 0.5
+    assert SCHEMA.with_formula("y ~ g").row_norm == np.sqrt(0.5)
+    assert SCHEMA.with_formula("y ~ bs(x, df=4)").row_norm == np.sqrt(0.75)
+    assert SCHEMA.with_formula("y ~ 0 + bs(x, df=4)").row_norm == 1.0
+    assert SCHEMA.with_formula("y ~ 0 + g").row_norm == 1.0
     assert SCHEMA.with_formula("y ~ sex + x").row_norm == np.sqrt(1.25)
     assert SCHEMA.with_formula("y ~ 0 + sex").row_norm == 1.0
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm.tables.cells import Entry
-from dpglm.tables.columns import CategoricalColumn, Column, NumericColumn
+from dpglm.tables.columns import CategoricalColumn, Column, IndicatorBall, NumericColumn
 from dpglm.tables.formula.expressions import Expression, Floats, called, read_expression
 
 __all__ = ["Cells", "Factor", "Scaled", "read_factor"]
@@ -49,10 +49,7 @@ class Cells:
 @final
 @dataclass(frozen=True)
 class Scaled:
-    """A factor's fitted columns ``(values - center) / scale``, of L2 norm at most ``norm``.
-
-    Only a factor of one column has a center other than 0.
-    """
+    """A factor's fitted columns ``(values - center) / scale``, of L2 norm at most ``norm``."""
 
     center: float
     scale: float
@@ -155,9 +152,9 @@ class CategoryFactor(Factor):
         return values
 
     def scaled(self, *, centered: bool, reduced: bool) -> Scaled:
-        # One indicator of two categories is half as long about its middle.
-        if centered and reduced and len(self.column.categories) == 2:
-            return Scaled(0.5, 1.0, 0.5)
+        if centered and reduced:
+            ball = IndicatorBall(len(self.column.categories) - 1)
+            return Scaled(ball.center, 1.0, ball.radius)
         return Scaled(0.0, 1.0, 1.0)
 
 
@@ -167,7 +164,7 @@ class SplineFactor(Factor):
     """A B-spline basis on the range of an expression, with knots that the schema implies.
 
     The functions of the basis are at least 0 and add up to 1 (de Boor, *A Practical Guide to
-    Splines*, chapter IX), so that each row's values have L2 norm at most 1.
+    Splines*, chapter IX): each row's values lie between indicators, in their ball.
     """
 
     name: str
@@ -206,6 +203,9 @@ class SplineFactor(Factor):
         return basis
 
     def scaled(self, *, centered: bool, reduced: bool) -> Scaled:
+        if centered and (reduced or not self.include_intercept):
+            ball = IndicatorBall(len(self.fields(reduced=reduced)))
+            return Scaled(ball.center, 1.0, ball.radius)
         return Scaled(0.0, 1.0, 1.0)
 
 
