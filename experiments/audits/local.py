@@ -26,10 +26,13 @@ SCHEMA = {
 Transform = Callable[[NDArray[np.float64]], NDArray[Any]]
 
 
-def _encoded(X: NDArray[np.float64]) -> NDArray[Any]:
+FORMULA = "~ work * bs(age, df=5) + np.log(age) + I(age**2)"
+
+
+def _encoded(X: NDArray[np.float64], formula: str | None = None) -> NDArray[Any]:
     works = np.where(X[:, 1] > 0.0, "private", "state")
     table = {"age": X[:, 0], "work": works}
-    return np.asarray(SchemaEncoder(SCHEMA).fit(table).transform(table))
+    return np.asarray(SchemaEncoder(SCHEMA, formula=formula).fit(table).transform(table))
 
 
 MAPS: dict[str, Transform] = {
@@ -37,6 +40,7 @@ MAPS: dict[str, Transform] = {
     "RandomFourierFeatures": lambda X: RandomFourierFeatures(8).fit_transform(X),
     "RowMap": lambda X: RowMap(np.ones(16), np.eye(16, 3)).transform(X, row_by_row=True),
     "SchemaEncoder": _encoded,
+    "from_formula": lambda X: _encoded(X, FORMULA),
 }
 
 
