@@ -97,15 +97,15 @@ def test_the_page_and_the_picture(model):
     pytest.importorskip("jinja2")
     page = report_page(model)
     assert "Per unit of the columns of the table" in page
-    (shown,) = re.findall(r'<td class="long">age</td><td class="n">([-\d.]+)</td>', page)
+    (shown,) = re.findall(r'<td class="feature">age</td><td class="n">([-\d.]+)</td>', page)
     assert float(shown) == pytest.approx(SLOPE, rel=0.05)
     (axes,) = plots.coefficients(model).axes
     assert {one.get_text() for one in axes.get_yticklabels()} == {
-        "age, per 100",
+        "age, per 10",
         "sex=male vs female",
     }
     points = {x for line in axes.lines for x in np.atleast_1d(line.get_xdata()).tolist()}
-    assert min(abs(point - 100 * SLOPE) for point in points) < 0.3
+    assert min(abs(point - 10 * SLOPE) for point in points) < 0.03
 
 
 BOUNDS = {0: (0, 4), 1: (-1, 3)}

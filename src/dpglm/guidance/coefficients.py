@@ -37,8 +37,9 @@ class CoefficientTable:
 
     @property
     def steps(self) -> NDArray[np.float64]:
-        """The power of ten that is nearest to each reach, in which effects can be compared."""
-        return np.asarray(10.0 ** np.round(np.log10(self.reach)), dtype=np.float64)
+        """The largest power of ten within each reach, in which effects can be compared."""
+        powers = np.floor(np.log10(self.reach) + 1e-9)  # rounding must not take 1 below itself
+        return np.asarray(10.0**powers, dtype=np.float64)
 
     def intervals(self) -> NDArray[np.float64]:
         """Return 95 % confidence intervals of shape (n_features, 2); NaN if there are none."""

@@ -59,8 +59,8 @@ def coefficients(
     Notes
     -----
     Coefficients are per unit of the user's columns. Where a column's range is declared, its
-    coefficient is drawn for a step of 10, 100, ... such units, whichever is nearest to half of
-    the range, so that columns of different units can be compared; the step stands beside its name.
+    coefficient is drawn for a step of 1, 10, 100, ... such units, the largest within half of the
+    range, so that columns of different units can be compared; the step stands beside its name.
 
     Privacy: everything drawn is released or public.
     """
