@@ -40,9 +40,9 @@ Method: TypeAlias = "Callable[[Case, Array, Array, int], tuple[Array, Array]]"
 class Family:
     """A kind of target: how it is drawn, and what a fit without privacy needs.
 
-    ``variance`` is that of a target of a mean, without the dispersion. A wrong model has other
-    means and another variance: ``wrong_mean`` of scores and rows, and targets ``drawn`` with more
-    spread.
+    ``variance`` is that of a target of a mean, without the dispersion; ``slope`` the derivative of
+    the mean by the score, as a function of the mean (of a canonical link the variance). Targets
+    of a wrong model are ``drawn`` with another variance. Coefficients are up to ``reach``.
     """
 
     estimator: Any
@@ -50,7 +50,16 @@ class Family:
     variance: Callable[[Array], Array]
     drawn: Callable[[Array, Array, np.random.Generator, bool], Array]
     facts: dict[str, Any]
+    reach: float
+    slope: Callable[[Array], Array] | None = None
     has_dispersion: bool = False
+
+    def weights(self, mean: Array) -> tuple[Array, Array]:
+        """Return what multiplies residuals in scores, and rows in Fisher's information."""
+        if self.slope is None:
+            return np.ones_like(mean), self.variance(mean)
+        factors = self.slope(mean) / self.variance(mean)
+        return factors, factors * self.slope(mean)
 
 
 def _binary(mean: Array, X: Array, rng: np.random.Generator, wrong: bool) -> Array:
@@ -61,6 +70,15 @@ def _normal(mean: Array, X: Array, rng: np.random.Generator, wrong: bool) -> Arr
     # Errors of a wrong model grow away from the middle of the first column.
     spread = 0.5 + 4.0 * X[:, 0] ** 2 if wrong else 2.0
     return mean + spread * rng.normal(size=len(mean))
+
+
+def _amounts(mean: Array, X: Array, rng: np.random.Generator, wrong: bool) -> Array:
+    drawn: Array = mean * rng.gamma(2.0, 0.5, size=len(mean))
+    return drawn
+
+
+def _mixed_counts(mean: Array, X: Array, rng: np.random.Generator, wrong: bool) -> Array:
+    return _counts(mean, X, rng, True)
 
 
 def _counts(mean: Array, X: Array, rng: np.random.Generator, wrong: bool) -> Array:
@@ -76,6 +94,7 @@ FAMILIES = {
         lambda mean: mean * (1.0 - mean),
         _binary,
         {"classes": [0.0, 1.0], "C": math.inf},
+        reach=1.5,
     ),
     "linear": Family(
         dpglm.LinearRegression,
@@ -83,6 +102,7 @@ FAMILIES = {
         np.ones_like,
         _normal,
         {"target_bounds": (-12.0, 12.0)},
+        reach=1.5,
         has_dispersion=True,
     ),
     "poisson": Family(
@@ -91,6 +111,35 @@ FAMILIES = {
         lambda mean: mean,
         _counts,
         {"target_bounds": (0.0, 60.0), "alpha": 0.0},
+        reach=0.5,
+    ),
+    "gamma": Family(
+        dpglm.GammaRegressor,
+        np.exp,
+        np.square,
+        _amounts,
+        {"target_bounds": (1e-3, 60.0), "alpha": 0.0},
+        reach=0.5,
+        slope=lambda mean: mean,
+        has_dispersion=True,
+    ),
+    "negative binomial": Family(
+        dpglm.NegativeBinomialRegressor,
+        np.exp,
+        lambda mean: mean + 0.5 * mean**2,
+        _mixed_counts,
+        {"target_bounds": (0.0, 100.0), "dispersion": 0.5},
+        reach=0.5,
+        slope=lambda mean: mean,
+    ),
+    "probit": Family(
+        dpglm.BinomialRegressor,
+        special.ndtr,
+        lambda mean: mean * (1.0 - mean),
+        _binary,
+        {"link": "probit"},
+        reach=0.75,
+        slope=lambda mean: np.exp(-0.5 * special.ndtri(mean) ** 2) / math.sqrt(2.0 * math.pi),
     ),
 }
 
@@ -130,8 +179,8 @@ class Case:
 
     @property
     def truth(self) -> Array:
-        """The coefficients, the intercept first: up to 1.5, or 0.5 for counts."""
-        reach = {"logistic": 1.5, "linear": 1.5, "poisson": 0.5}[self.family]
+        """The coefficients, the intercept first."""
+        reach = FAMILIES[self.family].reach
         return np.append(self.intercept, np.linspace(-reach, reach, self.n_features))
 
 
@@ -216,8 +265,9 @@ def fit_plain(family: Family, X: Array, y: Array, start: Array, steps: int = 4) 
     design, theta = _with_ones(X), start.copy()
     for _ in range(steps):
         mean = family.mean(design @ theta)
-        hessian = design.T @ (family.variance(mean)[:, np.newaxis] * design)
-        theta += np.linalg.solve(hessian, design.T @ (y - mean))
+        factors, weights = family.weights(mean)
+        hessian = design.T @ (weights[:, np.newaxis] * design)
+        theta += np.linalg.solve(hessian, design.T @ (factors * (y - mean)))
     return theta
 
 
@@ -225,9 +275,10 @@ def plain_covariance(family: Family, X: Array, y: Array, theta: Array, robust: b
     """Covariance of the fit without privacy."""
     design = _with_ones(X)
     mean = family.mean(design @ theta)
-    inverse = np.linalg.inv(design.T @ (family.variance(mean)[:, np.newaxis] * design))
+    factors, weights = family.weights(mean)
+    inverse = np.linalg.inv(design.T @ (weights[:, np.newaxis] * design))
     if robust:
-        scores = design * (y - mean)[:, np.newaxis]
+        scores = design * (factors * (y - mean))[:, np.newaxis]
         return inverse @ (scores.T @ scores) @ inverse
     if family.has_dispersion:
         inverse *= np.mean((y - mean) ** 2 / family.variance(mean))
@@ -379,7 +430,8 @@ def cases() -> list[Case]:
             dataclasses.replace(free, robust=True),
             dataclasses.replace(free, robust=True, wrong=True),
         ]
-    return found
+    others = [name for name in FAMILIES if name not in {one.family for one in found}]
+    return [*found, *(Case(name, 20_000, 10, 1.0) for name in others)]
 
 
 _HEADINGS = (

@@ -6,7 +6,16 @@ import math
 import numpy as np
 import pytest
 
-from experiments.coverage import Case, Result, cases, forgets_noise, library, measure, target_of
+from experiments.coverage import (
+    FAMILIES,
+    Case,
+    Result,
+    cases,
+    forgets_noise,
+    library,
+    measure,
+    target_of,
+)
 
 RUNS = 100
 SMALL = Case("logistic", 3000, 3, 0.5)
@@ -63,9 +72,18 @@ def test_the_target_of_a_wrong_model_is_not_its_truth():
     assert (target_of(SMALL) == SMALL.truth).all()
 
 
+@pytest.mark.parametrize("name", FAMILIES)
+def test_scores_without_privacy_are_derivatives_of_information(name):
+    """The expected score's derivative is Fisher's information, by finite differences."""
+    family, z, h = FAMILIES[name], np.linspace(-1.5, 1.5, 7), 1e-5
+    mean, up, down = (family.mean(one) for one in (z, z + h, z - h))
+    factors, weights = family.weights(mean)
+    np.testing.assert_allclose(factors * (up - down) / (2 * h), weights, rtol=1e-6)
+
+
 def test_every_family_relation_and_design_has_a_line():
     found = cases()
-    assert {one.family for one in found} == {"logistic", "linear", "poisson"}
+    assert {one.family for one in found} == set(FAMILIES)
     assert {one.adjacency for one in found} == {"zero_out", "add_remove", "replace_one"}
     assert {one.columns for one in found} == {"even", "correlated", "rare"}
     assert len({one.label for one in found}) == len(found)
