@@ -1,4 +1,4 @@
-"""The mean of the targets, weighted, and its release."""
+"""Weighted means of the targets, and of squared slopes of the constant model, and their release."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm._arrays import namespace
+from dpglm._arrays import finite, namespace
 from dpglm.data.rows import AnyArrays, Block
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
@@ -15,7 +15,12 @@ from dpglm.oracle.rounding import sum_release
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.releases import SumMechanism, SumRelease
 
-__all__ = ["noisy_target_mean", "target_mean_release"]
+__all__ = [
+    "noisy_squared_slope",
+    "noisy_target_mean",
+    "squared_slope_release",
+    "target_mean_release",
+]
 
 
 def target_mean_release(
@@ -38,19 +43,16 @@ def target_mean_release(
 def noisy_target_mean(
     oracle: Oracle, declared: SumRelease, low: float, high: float
 ) -> tuple[float, float]:
-    """Release the weighted mean of the targets, clipped to [low, high], and its noise.
+    """Release the weighted mean of the targets, clipped to [low, high], and the sum of weights.
 
-    The second number is the standard deviation of the noise; the mean keeps that far from the ends.
+    The mean keeps a standard deviation of its noise away from the ends.
     """
     middle, half = low / 2.0 + high / 2.0, (high / 2.0 - low / 2.0) or 1.0
 
     def block_sum(block: Block) -> NDArray[np.float64]:
-        xp = namespace(block.norms)
-        targets = xp.asarray(block.targets, dtype=xp.float64)
+        targets, weights = _targets_and_weights(block)
+        xp = namespace(targets)
         t = xp.clip((targets - middle) / half, -1.0, 1.0)
-        weights = xp.ones_like(t)
-        if block.weights is not None:
-            weights = xp.asarray(block.weights, dtype=xp.float64)
         sums: NDArray[np.float64] = xp.stack([(weights * t).sum(), weights.sum()])
         return sums
 
@@ -60,4 +62,49 @@ def noisy_target_mean(
     weight = max(float(weight), declared.noise_std)
     noise = min(math.sqrt(2.0) * declared.noise_std / weight, 1.0)
     mean = min(max(float(total) / weight, noise - 1.0), 1.0 - noise)
-    return middle + half * mean, half * noise
+    return middle + half * mean, weight
+
+
+def squared_slope_release(
+    data: DataSpec, adjacency: Adjacency, mechanism: SumMechanism
+) -> SumRelease:
+    """Declare what ``noisy_squared_slope`` releases; the bound is ``data.weight_bound``."""
+    return sum_release(
+        "squared slopes of the constant model",
+        data,
+        adjacency,
+        mechanism,
+        bound=data.weight_bound,
+        coordinates=1,
+    )
+
+
+def noisy_squared_slope(
+    oracle: Oracle, declared: SumRelease, score: float, most: float, weight: float
+) -> float:
+    """Release the weighted mean of ``min(|l'(score, y)|, most)^2``; ``weight`` is their sum.
+
+    It is at least the noise's standard deviation.
+
+    Privacy: in units of ``most^2`` a row contributes at most its weight.
+    """
+
+    def block_sum(block: Block) -> NDArray[np.float64]:
+        targets, weights = _targets_and_weights(block)
+        xp = namespace(targets)
+        slopes = finite(oracle.loss.slope(xp.full_like(targets, score), targets))
+        cut = xp.clip(slopes / most, -1.0, 1.0)
+        sums: NDArray[np.float64] = (weights * cut * cut).sum()[None]
+        return sums
+
+    kernel = oracle.over_blocks(AnyArrays(block_sum), 1)
+    total = oracle.noisy_sum(declared, kernel, oracle.rows.spec.weight_bound)
+    return most**2 * min(max(float(total[0]), declared.noise_std) / weight, 1.0)
+
+
+def _targets_and_weights(block: Block) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    xp = namespace(block.norms)
+    targets = xp.asarray(block.targets, dtype=xp.float64)
+    if block.weights is None:
+        return targets, xp.ones_like(targets)
+    return targets, xp.asarray(block.weights, dtype=xp.float64)

@@ -27,7 +27,12 @@ from dpglm.oracle.row_sums.moments import (
     second_moment_release,
     unpack_symmetric,
 )
-from dpglm.oracle.row_sums.target_means import noisy_target_mean, target_mean_release
+from dpglm.oracle.row_sums.target_means import (
+    noisy_squared_slope,
+    noisy_target_mean,
+    squared_slope_release,
+    target_mean_release,
+)
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.noise.additive import GaussianNoise
@@ -48,26 +53,30 @@ from dpglm.solvers.second_order.preconditioner import (
 from dpglm.solvers.second_order.quadratic import minimize_quadratic
 from dpglm.solvers.uncertainty import Covariance, Uncertainty
 
-__all__ = ["NewtonRaphson", "NewtonRaphsonMethod"]
+__all__ = ["NewtonRaphson", "NewtonRaphsonMethod", "check_likelihood", "hessian_noise"]
 
 # Chosen on generated rows by experiments/newton_raphson.py; docs/solvers/newton_raphson.md.
 _SHARES = {
-    "targets": 0.03,
+    "targets": 0.02,
+    "slopes": 0.02,
     "moments": 0.1,
     "approach": 0.16,
     "first Hessians": 0.06,
     "Hessian": 0.15,
-    "final": 0.5,
+    "final": 0.49,
 }
 _SCORE_MOMENTS = 0.15
-# Gradients with the first matrix and with each of the Hessians but the last, whose are pooled.
-_APPROACH, _POOLED = (2, 2, 2), 4
+# Gradients with the first matrix and with each of the Hessians but the last, whose are pooled;
+# a Hessian for each of them where noise in the last one is less than this share of it.
+_APPROACH, _FRESH, _POOLED = (2, 2, 2), (2, 1, 1, 1, 1), 4
+_LITTLE_NOISE = 0.05
 # Noise that may be added to what sampling makes of a score, in variance, by rows that keep their
 # weights, and by slopes that are not cut.
 _NEGLIGIBLE = 0.02
 _LEAST_LENGTH = 1.5  # Of clip^2, in units of the mean squared length of rows.
 # In units of the slopes' standard deviation at the start; and what noise a cut may leave, in units
 # of what sampling makes of a score.
+_FAR_SLOPE = 16.0
 _LEAST_SLOPE, _USUAL_SLOPE, _BEARABLE = 2.0, 8.0, 0.75
 _LEAST_CURVATURE, _HESSIAN_NOISE = 3.0, 0.1
 # How far a step may change scores, root mean square: curvature hardly changes over so little.
@@ -149,23 +158,23 @@ class NewtonRaphson(Solver):
         adjacency: Adjacency = Adjacency.ZERO_OUT,
     ) -> Plan:
         loss = problem.loss
-        low, high = data.target_range(loss.target.bounds)
-        if not (math.isfinite(low) and math.isfinite(high)):
-            raise ValueError(
-                "target_low and target_high must be finite for the solver NewtonRaphson, got "
-                f"{low!r} and {high!r}"
-            )
-        _check(problem, data, self.inference)
+        check_likelihood(problem, data)
+        if self.inference is not None:
+            _check_inference(problem)
         check_data(data, adjacency)
         mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.weight_bound)
         clip, slope, bend = _limits(mu, data)
         shares = dict(_SHARES)
+        if math.isfinite(loss.slope_bound_on(math.inf, *data.target_range(loss.target.bounds))):
+            del shares["slopes"]
         if self.inference == "robust" or (self.inference and loss.dispersion is None):
             shares["score moments"] = _SCORE_MOMENTS
         total = sum(shares.values())
+        noise = hessian_noise(mu, data)
+        approach = _FRESH if noise < _LITTLE_NOISE else _APPROACH
         counts = {
-            "approach": sum(_APPROACH),
-            "first Hessians": len(_APPROACH) - 1,
+            "approach": sum(approach),
+            "first Hessians": len(approach) - 1,
             "final": self.n_pooled,
         }
 
@@ -182,9 +191,10 @@ class NewtonRaphson(Solver):
                 relative_slope=slope,
                 relative_curvature=bend,
                 n_pooled=self.n_pooled,
-                first_steps=_APPROACH,
+                first_steps=approach,
                 inference=self.inference,
                 target_noise=multipliers["targets"],
+                slope_noise=multipliers.get("slopes"),
                 moment_noise=multipliers["moments"],
                 approach_noise=multipliers["approach"],
                 first_hessian_noise=multipliers["first Hessians"],
@@ -193,8 +203,6 @@ class NewtonRaphson(Solver):
                 score_moment_noise=multipliers.get("score moments"),
             )
 
-        plan = calibrated(with_noise, problem, budget, data, adjacency)
-        noise = relative_hessian_noise(plan)
         if self.inference is not None and noise > _MOST_HESSIAN_NOISE:
             raise ValueError(
                 "budget must be larger, or rows more, or columns fewer, for intervals that cover: "
@@ -202,34 +210,39 @@ class NewtonRaphson(Solver):
                 f"and may be {_MOST_HESSIAN_NOISE:g} times; got {budget!r} for {data.n_rows} rows "
                 f"and {data.n_columns} columns"
             )
-        return plan
+        return calibrated(with_noise, problem, budget, data, adjacency)
 
 
-def relative_hessian_noise(plan: Plan) -> float:
-    """Length of the noise in a Hessian over the Hessian's, where curvature is half its bound."""
-    method = plan.method
-    assert isinstance(method, NewtonRaphsonMethod)
-    noise = method.hessian.noise_std / method.data.n_rows
-    return 2.0 * noise * math.sqrt(2.0 * method.data.n_columns)
+def hessian_noise(mu: float, data: DataSpec) -> float:
+    """Length of the noise in the last Hessian over the Hessian's, were curvature half its bound.
+
+    ``mu`` is the budget as Gaussian DP over the contribution of a row.
+    """
+    clip, _, _ = _limits(mu, data)
+    return 2.0 * clip**2 * _noise_of_hessian(mu, data)
+
+
+def _noise_of_hessian(mu: float, data: DataSpec) -> float:
+    """Length of the noise in the last Hessian, for parts at most 1 long."""
+    return math.sqrt(2.0 * data.n_columns / _SHARES["Hessian"]) / (mu * data.n_rows)
 
 
 def _limits(mu: float, data: DataSpec) -> tuple[float, float, float]:
     """Return the clip, and the largest slope and curvature in units of typical ones.
 
-    From what noise each would bring in a release with half (slopes) or a tenth (curvature) of the
-    budget, ``mu`` as Gaussian DP over the contribution of a row.
+    They grow beyond the least that will do as far as noise stays negligible: in scores, and in
+    Hessians, where clip and curvature share what there is.
     """
-    n_rows, columns = data.n_rows, data.n_columns
+    n_rows, noise = data.n_rows, _noise_of_hessian(mu, data)
+    least = _LEAST_LENGTH * data.n_columns
+    growth = math.sqrt(max(_HESSIAN_NOISE / (noise * least * _LEAST_CURVATURE), 1.0))
     # Slopes of a balanced binary target vary as 0.15, in units of their square bound.
-    free = _NEGLIGIBLE * 0.15 * n_rows * mu**2
-    square = _HESSIAN_NOISE / 4 * math.sqrt(0.1) * n_rows * mu / math.sqrt(2.0 * columns)
-    clip = math.sqrt(max(_LEAST_LENGTH * columns, min(free, square)))
+    square = max(least, min(_NEGLIGIBLE * 0.15 * n_rows * mu**2, least * growth))
+    curvature = max(_LEAST_CURVATURE, _HESSIAN_NOISE / (noise * square))
     # Noise over what sampling makes of a score, for slopes that are cut at one unit.
-    unit = clip / (math.sqrt(0.5 * n_rows) * mu)
+    unit = math.sqrt(square / (_SHARES["final"] * n_rows)) / mu
     slope = min(max(_BEARABLE / unit, _LEAST_SLOPE), _USUAL_SLOPE)
-    slope = max(slope, math.sqrt(_NEGLIGIBLE) / unit)
-    curvature = _HESSIAN_NOISE * math.sqrt(0.1) * n_rows * mu / (clip**2 * math.sqrt(columns))
-    return clip, slope, max(_LEAST_CURVATURE, curvature)
+    return math.sqrt(square), max(slope, math.sqrt(_NEGLIGIBLE) / unit), curvature
 
 
 @final
@@ -264,6 +277,7 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
     n_pooled: int  # Number of last steps, whose scores are pooled.
     inference: Covariance | None
     target_noise: float
+    slope_noise: float | None
     moment_noise: float
     approach_noise: float
     first_hessian_noise: float
@@ -281,6 +295,13 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
     def targets(self) -> SumRelease:
         """The release of the sums of targets and weights."""
         return target_mean_release(self.data, self.adjacency, GaussianNoise(self.target_noise))
+
+    @functools.cached_property
+    def squared_slopes(self) -> SumRelease | None:
+        """The release of the mean of squared slopes, where these have no bound."""
+        if self.slope_noise is None:
+            return None
+        return squared_slope_release(self.data, self.adjacency, GaussianNoise(self.slope_noise))
 
     @functools.cached_property
     def moments(self) -> SumRelease:
@@ -323,9 +344,17 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
 
     @property
     def releases(self) -> tuple[AnyRelease, ...]:
-        always = self.targets, self.moments, self.approach, self.first_hessians
-        last = () if self.score_moments is None else (self.score_moments,)
-        return *always, self.hessian, self.final, *last
+        every = (
+            self.targets,
+            self.squared_slopes,
+            self.moments,
+            self.approach,
+            self.first_hessians,
+            self.hessian,
+            self.final,
+            self.score_moments,
+        )
+        return tuple(one for one in every if one is not None)
 
     @property
     def gradient_evaluations(self) -> float:
@@ -433,10 +462,13 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         """Release the mean of the targets and second moments; start at the constant model."""
         loss, data = self.problem.loss, self.data
         low, high = data.target_range(loss.target.bounds)
-        mean, _ = noisy_target_mean(oracle, self.targets, low, high)
+        mean, weight = noisy_target_mean(oracle, self.targets, low, high)
         score, bend = _constant_model(loss, mean, low, high)
-        deviation = math.sqrt(bend * (loss.dispersion or 1.0))
-        slope = min(loss.slope_bound_on(math.inf, low, high), self.relative_slope * deviation)
+        slope = loss.slope_bound_on(math.inf, low, high)
+        if self.squared_slopes is not None:
+            most = _FAR_SLOPE * math.sqrt(bend * (loss.dispersion or 1.0))
+            square = noisy_squared_slope(oracle, self.squared_slopes, score, most, weight)
+            slope = self.relative_slope * math.sqrt(square)
         largest = min(loss.smoothness_on(math.inf, low, high), self.relative_curvature * bend)
         w = state.w.copy()
         if data.intercept > 0.0:
@@ -456,9 +488,9 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         return state.w
 
 
-def _check(problem: Problem, data: DataSpec, inference: Covariance | None) -> None:
-    """Refuse losses without a likelihood's curvature and, for inference, problems without one."""
-    loss, penalty = problem.loss, problem.regularizer
+def check_likelihood(problem: Problem, data: DataSpec) -> None:
+    """Refuse losses without a likelihood's curvature, and targets without bounds."""
+    loss = problem.loss
     low, high = data.target_range(loss.target.bounds)
     smooth = loss.link is not None and math.isfinite(loss.smoothness_on(1.0, low, high))
     if data.n_outputs > 1 or not (loss.convex and smooth) or isinstance(loss, Squared):
@@ -466,8 +498,16 @@ def _check(problem: Problem, data: DataSpec, inference: Covariance | None) -> No
             "loss must be convex and smooth with a link and one output, and not squared, for the "
             f"solver NewtonRaphson, got {loss!r} with {data.n_outputs} outputs"
         )
-    if inference is None:
-        return
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise ValueError(
+            "target_low and target_high must be finite for the solver NewtonRaphson, got "
+            f"{low!r} and {high!r}"
+        )
+
+
+def _check_inference(problem: Problem) -> None:
+    """Refuse problems whose minimiser has no normal limit."""
+    penalty = problem.regularizer
     if problem.constraint != Unconstrained():
         raise ValueError(f"constraint must be None for inference, got {problem.constraint!r}")
     if penalty.smoothness != penalty.strong_convexity:
