@@ -7,8 +7,9 @@ from typing import Any, Literal, final, get_args
 
 from dpglm._json import at, check_writable, plain_json
 from dpglm._validation import check_one_of
+from dpglm.tables.schema import Schema
 
-__all__ = ["Provenance", "PublicFact"]
+__all__ = ["Provenance", "PublicFact", "schema_fact"]
 
 Provenance = Literal["declared", "by relation", "from the data"]
 
@@ -44,3 +45,8 @@ class PublicFact:
         object.__setattr__(self, "value", plain_json(self.value))
         with at(self.name):
             check_writable(self.value)
+
+
+def schema_fact(schema: Schema) -> PublicFact:
+    """Return the declared facts about the table that was encoded."""
+    return PublicFact("schema", {"provenance": schema.provenance} | schema.to_dict(), "declared")

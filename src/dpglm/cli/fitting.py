@@ -40,7 +40,7 @@ def fit_with_progress(
     ``y`` is None where X holds the targets too; ``heard`` is called after each step that may be
     shown.
     """
-    from dpglm.certificate.certificate import PublicFact
+    from dpglm.certificate.facts import schema_fact
     from dpglm.solvers.checkpoint import CheckpointFile
 
     # Rows in memory do not say what encoded them.
@@ -51,10 +51,8 @@ def fit_with_progress(
             estimator.fit(X, y, checkpoint=kept)
     finally:
         estimator.set_params(callback=None)
-    fact = PublicFact("schema", {"provenance": schema.provenance} | schema.to_dict(), "declared")
-    estimator.privacy_ = dataclasses.replace(
-        estimator.privacy_, public_facts=(*estimator.privacy_.public_facts, fact)
-    )
+    facts = (*estimator.privacy_.public_facts, schema_fact(schema))
+    estimator.privacy_ = dataclasses.replace(estimator.privacy_, public_facts=facts)
 
 
 def require_report() -> None:

@@ -182,7 +182,7 @@ def save_model(estimator: Any, path: str | os.PathLike[str], schema: Schema | No
         The file; JSON.
     schema : Schema, optional
         How the columns of the user's table became the features that were fitted. By default that
-        of the pipeline.
+        of the pipeline, or of the certificate.
 
     Raises
     ------
@@ -210,6 +210,9 @@ def save_model(estimator: Any, path: str | os.PathLike[str], schema: Schema | No
     if isinstance(estimator, PrivatePipeline):
         estimator, own = estimator.linear_model()
         schema = own if schema is None else schema
+    table = estimator.privacy_.fact("schema")
+    if schema is None and table is not None:
+        schema = Schema.from_dict(table.value)
     loss = estimator.solution_.plan.problem.loss
     names = getattr(estimator, "feature_names_in_", None)
     if schema is not None:

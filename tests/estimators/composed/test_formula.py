@@ -84,13 +84,19 @@ def test_is_a_pipeline_of_known_parts(table):
     assert isinstance(model, PrivatePipeline)
     assert (model.epsilon, model.n_rows, encoder.formula) == (2.0, 20_000, FORMULA)
     assert (estimator.target_bounds, estimator.fit_intercept) == ((-20, 20), True)
-    plan = model.plan(20_000, 4)
+    plan = model.plan(20_000)
+    assert plan == model.plan(20_000, 4)
     assert plan.document == clone(model).fit(table).solution_.plan.document
     assert plan.data.row_norm == pytest.approx(math.sqrt(2.5))
 
 
-def test_the_certificate_names_the_formula(model):
-    assert model.privacy_.fact("formula").value == FORMULA
+def test_the_certificate_has_the_schema_and_its_formula(model, tmp_path):
+    schema = Schema.from_dict(SCHEMA).with_formula(FORMULA)
+    assert Schema.from_dict(model.privacy_.fact("schema").value) == schema
+    # So that the last step alone can be saved and shown, too.
+    save_model(model.estimator_, tmp_path / "model.json")
+    assert load_model(tmp_path / "model.json").schema == schema
+    assert coefficient_table(model.estimator_).features == coefficient_table(model).features
 
 
 @pytest.mark.parametrize(

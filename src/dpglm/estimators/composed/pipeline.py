@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpglm._all_or_nothing import all_or_nothing
 from dpglm._validation import in_one_line
-from dpglm.certificate.certificate import PublicFact
+from dpglm.certificate.facts import PublicFact, schema_fact
 from dpglm.data.collection import Collection
 from dpglm.data.prepare import Matrix
 from dpglm.estimators._private import PrivateFit
@@ -127,15 +127,16 @@ class PrivatePipeline(NamedSteps, FittedModel, PrivateFit):
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "estimator_")
 
-    def plan(self, n_rows: int, n_features: int, **options: Any) -> Plan:
+    def plan(self, n_rows: int, n_features: int | None = None, **options: Any) -> Plan:
         """Plan a fit from public parameters, without data.
 
         Parameters
         ----------
         n_rows : int
             Number of rows.
-        n_features : int
-            Number of columns after the fixed transformers.
+        n_features : int, optional
+            Number of columns after the fixed transformers; needed unless these are one
+            ``SchemaEncoder``, whose schema says it.
         **options
             As for the estimator's ``plan``: the number of classes, type and container.
 
@@ -149,7 +150,12 @@ class PrivatePipeline(NamedSteps, FittedModel, PrivateFit):
         ValueError
             If a step or parameter is invalid, or the row norm is not known beforehand.
         """
-        plan: Plan = self._configured(self._parts()).plan(n_rows, n_features, **options)
+        parts = self._parts()
+        if n_features is None:
+            if not _is_encoder(parts.transformers):
+                raise ValueError("n_features must be given to plan before data, got None")
+            n_features = len(parts.transformers[0][1].get_feature_names_out())
+        plan: Plan = self._configured(parts).plan(n_rows, n_features, **options)
         return plan
 
     @all_or_nothing
@@ -195,9 +201,8 @@ class PrivatePipeline(NamedSteps, FittedModel, PrivateFit):
         if transformers:
             steps = [repr(step) for _, step in parts.transformers]
             declared = [PublicFact("transformers", steps, "declared")]
-            formula = _formula(transformers[0][1])
-            if formula is not None:
-                declared.append(PublicFact("formula", formula, "declared"))
+            if _is_encoder(transformers):
+                declared.append(schema_fact(transformers[0][1].schema_))
             facts = (*estimator.privacy_.public_facts, *declared)
             estimator.privacy_ = dataclasses.replace(estimator.privacy_, public_facts=facts)
         self.transformers_ = transformers
@@ -360,8 +365,9 @@ def _target_of(transformer: Any, X: Any, y: Any) -> Any:
     return transformer.target(X) if y is None and type(transformer) is SchemaEncoder else y
 
 
-def _formula(transformer: Any) -> str | None:
-    return transformer.schema_.formula if type(transformer) is SchemaEncoder else None
+def _is_encoder(transformers: Sequence[tuple[str, Any]]) -> bool:
+    """Whether the fixed transformers are one ``SchemaEncoder``."""
+    return [type(step) for _, step in transformers] == [SchemaEncoder]
 
 
 def _check_transformable(X: Any, transformers: Sequence[tuple[str, Any]]) -> None:
