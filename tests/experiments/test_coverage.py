@@ -17,7 +17,7 @@ from experiments.coverage import (
     target_of,
 )
 
-RUNS = 100
+RUNS = 80
 SMALL = Case("logistic", 3000, 3, 0.5)
 COUNTS = Case("poisson", 3000, 3, 10.0, wrong=True, robust=True)
 

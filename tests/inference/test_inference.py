@@ -328,6 +328,21 @@ def test_what_has_no_intervals_is_refused_before_anything_is_spent(case, tmp_pat
     assert len(ledger.contents().entries) == 0
 
 
+def test_budgets_too_small_for_intervals_are_refused_before_anything_is_spent(tmp_path):
+    ledger = PrivacyLedger.create(
+        tmp_path / "rows.ledger", data="rows", budget=ApproximateDP(10.0, 1e-3)
+    )
+    X, y = rows()
+    model = LogisticRegression(
+        inference=True, classes=[0, 1], feature_bounds=(LOW, HIGH), epsilon=0.05, ledger=ledger
+    )
+    with pytest.raises(ValueError, match="for intervals that cover"):
+        model.fit(X, y)
+    with pytest.raises(ValueError, match="for intervals that cover"):
+        model.plan(*X.shape)
+    assert len(ledger.contents().entries) == 0
+
+
 def test_weighted_rows_have_robust_intervals_only():
     X, y = rows()
     model = fitted(weight_bound=1.0)
@@ -458,7 +473,9 @@ def test_pipelines_state_effects_in_the_units_of_the_table(drop, tmp_path):
     if drop is None:
         mean = np.array([1, -53 / 37, 1 / 2, 1 / 2, 1 / 3, 1 / 3, 1 / 3])
     else:
-        mean = np.array([1, -53 / 37, -1 / 2, 0, 0])
+        middle = {"age": [53.0], "sex": ["female"], "region": ["north"]}
+        mean = np.append(1.0, pipeline.transformers_[0][1].transform(middle))
+        mean[1] = -53 / 37
     np.testing.assert_allclose(outer.params[0], mean @ inner.params)
     np.testing.assert_allclose(outer.covariance[0, 0], mean @ inner.covariance @ mean)
     south = outer.names.index("region=south vs " + ("mean" if drop is None else "north"))

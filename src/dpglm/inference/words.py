@@ -79,7 +79,8 @@ def _outcome(certificate: Certificate) -> str:
 def _penalty(penalty: Regularizer) -> str:
     """Name a penalty; "" if there is none."""
     none = isinstance(penalty, NoPenalty) or penalty == L2(0.0)
-    return "" if none else f"{penalty!r} on scaled columns"
+    strength = plain_number(penalty.strong_convexity, 3)
+    return "" if none else f"{type(penalty).__name__} of strength {strength}, on scaled columns"
 
 
 def shares_of_budget(certificate: Certificate) -> str:
