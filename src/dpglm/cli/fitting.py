@@ -51,8 +51,10 @@ def fit_with_progress(
             estimator.fit(X, y, checkpoint=kept)
     finally:
         estimator.set_params(callback=None)
-    facts = (*estimator.privacy_.public_facts, schema_fact(schema))
-    estimator.privacy_ = dataclasses.replace(estimator.privacy_, public_facts=facts)
+    # Streamed rows name their schema themselves.
+    if estimator.privacy_.fact("schema") is None:
+        facts = (*estimator.privacy_.public_facts, schema_fact(schema))
+        estimator.privacy_ = dataclasses.replace(estimator.privacy_, public_facts=facts)
 
 
 def require_report() -> None:

@@ -153,7 +153,7 @@ def test_streams_parquet(table, tmp_path):
     estimator = dpglm.LinearRegression(
         epsilon=1e4, random_state=0, row_norm=schema.row_norm, target_bounds=(-20, 20)
     )
-    shown = coefficient_table(estimator.fit(rows), schema=schema)
+    shown = coefficient_table(estimator.fit(rows))
     assert dict(zip(shown.features, shown.values[0], strict=True)) == pytest.approx(TRUTH, abs=0.1)
 
 
