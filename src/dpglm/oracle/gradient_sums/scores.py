@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import final
+from typing import Self, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ from dpglm.oracle.row_sums.moments import (
 )
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.releases import SumMechanism, SumRelease
+from dpglm.problem.loss import Loss
 
 __all__ = [
     "Scores",
@@ -32,6 +33,25 @@ __all__ = [
     "score_moment_release",
     "score_release",
 ]
+
+
+@final
+@dataclass(frozen=True)
+class _OfRows:
+    """What sums need to know of the rows, without the rows: workers of a cluster get it.
+
+    Where places must not matter, products of rows and a matrix do not depend on them.
+    """
+
+    loss: Loss
+    spec: DataSpec
+    product: Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]
+
+    @classmethod
+    def of(cls, oracle: Oracle) -> Self:
+        is_public = oracle.curator.adjacency.n_is_public
+        product = operator.matmul if is_public else row_by_row_product
+        return cls(oracle.loss, oracle.rows.spec, product)
 
 
 @final
@@ -58,14 +78,15 @@ class Scores:
         self, oracle: Oracle, declared: SumRelease, v: NDArray[np.float64]
     ) -> NDArray[np.float64]:
         """Release the mean score at ``w = basis v``; ``score_release`` declares it."""
+        of_rows = _OfRows.of(oracle)
 
         def block_sum(block: Block) -> NDArray[np.float64]:
             xp = namespace(block.norms)
             total: NDArray[np.float64] = xp.zeros(
                 len(v), dtype=xp.float64, device=block.norms.device
             )
-            for z, factors, targets, weights in self._runs(oracle, block):
-                slopes = self._slopes(oracle, z, targets, v)
+            for z, factors, targets, weights in self._runs(of_rows, block):
+                slopes = self._slopes(of_rows, z, targets, v)
                 total += (slopes * factors * weights) @ z
             return total
 
@@ -81,10 +102,10 @@ class Scores:
         Noise has the declared standard deviation times ``curvature`` over n on the diagonal, and
         ``1 / sqrt(2)`` of it elsewhere.
         """
-        loss = oracle.loss
+        of_rows = _OfRows.of(oracle)
 
         def factors_of(z: NDArray[np.float64], targets: NDArray[np.float64]) -> NDArray[np.float64]:
-            bends = finite(loss.curvature(self._predictions(oracle, z, v), targets))
+            bends = finite(of_rows.loss.curvature(_predictions(of_rows, z, v), targets))
             return np.clip(bends / self.curvature, 0.0, 1.0)
 
         bound = self.clip**2 * oracle.rows.spec.weight_bound
@@ -98,9 +119,10 @@ class Scores:
         ``score_moment_release`` declares it; noise as for ``mean_hessian``, in units of
         ``slope**2``.
         """
+        of_rows = _OfRows.of(oracle)
 
         def factors_of(z: NDArray[np.float64], targets: NDArray[np.float64]) -> NDArray[np.float64]:
-            slopes = self._slopes(oracle, z, targets, v)
+            slopes = self._slopes(of_rows, z, targets, v)
             return slopes * slopes
 
         bound = (self.clip * oracle.rows.spec.weight_bound) ** 2
@@ -115,11 +137,11 @@ class Scores:
         bound: float,
     ) -> NDArray[np.float64]:
         """Release the mean of ``a (f w)^power z z^T``, where a is what ``factors_of`` returns."""
-        columns = self.basis.shape[1]
+        columns, of_rows = self.basis.shape[1], _OfRows.of(oracle)
 
         def block_sum(block: Block) -> NDArray[np.float64]:
             total = np.zeros((columns, columns))
-            for z, factors, targets, weights in self._runs(oracle, block):
+            for z, factors, targets, weights in self._runs(of_rows, block):
                 total += weighted_products(z, factors_of(z, targets) * (factors * weights) ** power)
             return pack_symmetric(total)
 
@@ -129,7 +151,7 @@ class Scores:
         return unpack_symmetric(values, columns)
 
     def _runs(
-        self, oracle: Oracle, block: Block
+        self, of_rows: _OfRows, block: Block
     ) -> Iterator[
         tuple[
             NDArray[np.float64],
@@ -139,14 +161,15 @@ class Scores:
         ]
     ]:
         """Yield a block's rows in the basis, with f, targets and weights, in float64, by runs."""
-        spec, margin = oracle.rows.spec, norm_margin(self.basis.shape[1])
+        spec, margin = of_rows.spec, norm_margin(self.basis.shape[1])
         features = block.features()
         xp = namespace(features)
         basis = like(features, self.basis)
-        product = _product(oracle)
         for start in range(0, len(features), RUN_ROWS):
             run = slice(start, start + RUN_ROWS)
-            z = product(xp.asarray(features[run], dtype=xp.float64), basis[: spec.n_features])
+            z = of_rows.product(
+                xp.asarray(features[run], dtype=xp.float64), basis[: spec.n_features]
+            )
             if spec.intercept > 0.0:
                 z += spec.intercept * basis[spec.n_features]
             squares = xp.einsum("ij,ij->i", z, z)
@@ -157,20 +180,15 @@ class Scores:
             )
             yield z, factors, targets, weights
 
-    def _predictions(
-        self, oracle: Oracle, z: NDArray[np.float64], v: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
-        return _product(oracle)(z, like(z, v)[:, None])[:, 0]
-
     def _slopes(
         self,
-        oracle: Oracle,
+        of_rows: _OfRows,
         z: NDArray[np.float64],
         targets: NDArray[np.float64],
         v: NDArray[np.float64],
     ) -> NDArray[np.float64]:
         """Slopes in units of the largest that counts, at most 1."""
-        slopes = finite(oracle.loss.slope(self._predictions(oracle, z, v), targets))
+        slopes = finite(of_rows.loss.slope(_predictions(of_rows, z, v), targets))
         cut: NDArray[np.float64] = namespace(slopes).clip(slopes / self.slope, -1.0, 1.0)
         return cut
 
@@ -233,10 +251,7 @@ def score_moment_release(
     )
 
 
-def _product(
-    oracle: Oracle,
-) -> Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]:
-    """Return a product of rows and a matrix in which places do not matter, if they must not."""
-    if oracle.curator.adjacency.n_is_public:
-        return operator.matmul
-    return row_by_row_product
+def _predictions(
+    of_rows: _OfRows, z: NDArray[np.float64], v: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    return of_rows.product(z, like(z, v)[:, None])[:, 0]
