@@ -59,6 +59,13 @@ class Column(abc.ABC):
         """Names of the features that the column becomes."""
 
     @abc.abstractmethod
+    def read(self, values: ArrayLike) -> NDArray[Any]:
+        """Return each row's number, clipped to the bounds, or position among the categories.
+
+        Errors name the column, the row and the cure.
+        """
+
+    @abc.abstractmethod
     def encode(self, values: ArrayLike, out: NDArray[np.floating[Any]]) -> None:
         """Write the features of each row into ``out``, zeros of shape (n, len(feature_names)).
 
@@ -141,13 +148,12 @@ class NumericColumn(Column):
         return (self.name,)
 
     def encode(self, values: ArrayLike, out: NDArray[np.floating[Any]]) -> None:
-        numbers = self.numbers(values)
+        numbers = self.read(values)
         numbers -= self._center
         numbers /= self._scale
         np.clip(numbers, -1.0, 1.0, out=out[:, 0])
 
-    def numbers(self, values: ArrayLike) -> _Floats:
-        """Return each row's number, clipped to the bounds, in a new array."""
+    def read(self, values: ArrayLike) -> _Floats:
         numbers = as_numbers(values, f"column {self.name!r}", self.missing)
         return np.clip(numbers, self.low, self.high, out=numbers)
 
@@ -210,15 +216,14 @@ class CategoricalColumn(Column):
         )
 
     def encode(self, values: ArrayLike, out: NDArray[np.floating[Any]]) -> None:
-        positions = self.positions(values)
+        positions = self.read(values)
         is_feature = np.array([category != self.reference for category in self.categories])
         rows = np.flatnonzero(is_feature[positions])
         out[rows, (np.cumsum(is_feature) - 1)[positions[rows]]] = 1.0
         if self.reference is not None:
             out -= self._ball.center
 
-    def positions(self, values: ArrayLike) -> NDArray[np.intp]:
-        """Return the position of each row's category among ``categories``."""
+    def read(self, values: ArrayLike) -> NDArray[np.intp]:
         other = None if self.other is None else self.categories.index(self.other)
         what = f"column {self.name!r}"
         return Vocabulary(self.categories).positions(values, what, _CATEGORY_CURE, other)

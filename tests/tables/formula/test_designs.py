@@ -123,5 +123,8 @@ def test_json_and_back_and_pickles():
     for copy in (Schema.from_dict(schema.to_dict()), pickle.loads(pickle.dumps(schema))):
         assert copy == schema
         assert copy.feature_names == ("age", "C(sex)[T.male]")
+        assert copy.row_norm == schema.row_norm
+        np.testing.assert_array_equal(copy.encode(TABLE), schema.encode(TABLE))
+        np.testing.assert_array_equal(copy.units.matrix.todense(), schema.units.matrix.todense())
     assert "formula" not in SCHEMA.to_dict()
     assert SCHEMA.with_formula(None) is SCHEMA

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, final
 
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dpglm.tables.columns import CategoricalColumn, Column, NumericColumn
+from dpglm.tables.columns import Column
 from dpglm.tables.encoding import Encoding, Reader
 from dpglm.tables.formula.factors import Cells, Factor, Scaled
 from dpglm.tables.units import LinearUnits
@@ -136,17 +136,11 @@ class FormulaEncoding(Encoding):
         )
 
     def encode(self, cells: Reader, out: NDArray[np.floating[Any]]) -> None:
-        by_name = {column.name: column for column in self.columns}
-        numbers, positions = {}, {}
-        for name in self.column_names:
-            column = by_name[name]
-            if isinstance(column, NumericColumn):
-                numbers[name] = column.numbers(cells(name))
-            elif isinstance(column, CategoricalColumn):
-                positions[name] = column.positions(cells(name))
+        used = [column for column in self.columns if column.name in self.column_names]
+        read = {column.name: column.read(cells(column.name)) for column in used}
         for start in range(0, len(out), _ROWS_AT_ONCE):
             block = slice(start, start + _ROWS_AT_ONCE)
-            self._encode(Cells(_in(block, numbers), _in(block, positions)), out[block])
+            self._encode({name: values[block] for name, values in read.items()}, out[block])
 
     def _encode(self, cells: Cells, out: NDArray[np.floating[Any]]) -> None:
         start = 0
@@ -220,7 +214,3 @@ def _expanded(
     for chosen in itertools.product(*choices):
         factor = math.prod(value for value, _ in chosen) / size
         yield factor, frozenset(pair for _, pair in chosen if pair is not None)
-
-
-def _in(block: slice, cells: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    return {name: values[block] for name, values in cells.items()}

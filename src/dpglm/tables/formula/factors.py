@@ -7,7 +7,7 @@ import ast
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, final
+from typing import Any, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,9 @@ from dpglm.tables.columns import CategoricalColumn, Column, IndicatorBall, Numer
 from dpglm.tables.formula.expressions import Expression, Floats, called, read_expression
 
 __all__ = ["Cells", "Factor", "Scaled", "read_factor"]
+
+Cells: TypeAlias = Mapping[str, NDArray[Any]]
+"""Cells of a block of rows, by column."""
 
 _LEARNING: Mapping[str, str] = MappingProxyType(
     {
@@ -35,15 +38,6 @@ _LEARNING: Mapping[str, str] = MappingProxyType(
 """What transforms of formulaic and patsy would take from the rows."""
 
 _MOST_DF, _MOST_DEGREE = 100, 5
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class Cells:
-    """Cells of a block of rows: numbers within their bounds, and positions of categories."""
-
-    numbers: Mapping[str, Floats]
-    positions: Mapping[str, NDArray[np.intp]]
 
 
 @final
@@ -80,7 +74,7 @@ class Factor(abc.ABC):
 
     @abc.abstractmethod
     def values(self, cells: Cells, *, reduced: bool) -> Floats:
-        """Return its columns, of shape (n, n_fields).
+        """Return its columns, of shape (n, n_fields), of cells as ``Column.read`` returns them.
 
         Privacy: each row's values depend on its own cells alone.
         """
@@ -111,7 +105,7 @@ class NumberFactor(Factor):
         return (self.name,)
 
     def values(self, cells: Cells, *, reduced: bool) -> Floats:
-        values: Floats = self.expression.values(cells.numbers)[:, np.newaxis]
+        values: Floats = self.expression.values(cells)[:, np.newaxis]
         return values
 
     def scaled(self, *, centered: bool, reduced: bool) -> Scaled:
@@ -148,7 +142,7 @@ class CategoryFactor(Factor):
         codes = np.eye(len(self.column.categories))
         if reduced:
             codes = np.delete(codes, self.column.categories.index(self.reference), axis=1)
-        values: Floats = codes[cells.positions[self.column.name]]
+        values: Floats = codes[cells[self.column.name]]
         return values
 
     def scaled(self, *, centered: bool, reduced: bool) -> Scaled:
@@ -196,7 +190,7 @@ class SplineFactor(Factor):
         low, high = self.expression.range
         ends = self.degree + 1
         knots = np.array([low] * ends + list(self.knots) + [high] * ends)
-        x = np.ascontiguousarray(self.expression.values(cells.numbers))
+        x = np.ascontiguousarray(self.expression.values(cells))
         basis: Floats = BSpline.design_matrix(x, knots, self.degree).toarray()
         # What rounding adds to a partition of unity is taken away again, row by row.
         basis = np.clip(basis, 0.0, 1.0)[:, 1 if reduced else self._first :]
