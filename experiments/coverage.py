@@ -1,14 +1,15 @@
 """Coverage and length of confidence intervals, over generated rows: a table for the docs.
 
 Run with ``make coverage``, or ``python -m experiments.coverage``. It rewrites the tables in
-``docs/coverage.md``. With ``--only poisson robust`` it prints the lines that have both words, and
-writes nothing.
+``docs/coverage.md``. Results are stored, so that a part can be measured again by itself:
+``--only poisson robust`` measures the lines that have both words.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import json
 import math
 import time
 import warnings
@@ -25,13 +26,14 @@ from dpglm.inference import Inference
 from dpglm.privacy import ApproximateDP, default_delta
 from experiments.measured import DOCS, put
 
-PAGE = DOCS / "coverage.md"
+PAGE, STORE = DOCS / "coverage.md", DOCS / "figures" / "coverage.json"
 LEVEL = 0.95
 # Of the mean coverage over coefficients, and of the worst coefficient's.
 MEAN, WORST = (0.93, 0.97), 0.91
 _LARGE = 500_000  # Rows on which the target of a wrong model is computed.
 _RUNS, _BOOTSTRAPS = 400, 200
 Array = NDArray[np.float64]
+_ARRAYS = ("covered", "lengths", "errors", "plain_covered", "plain_lengths")
 Method: TypeAlias = "Callable[[Case, Array, Array, int], tuple[Array, Array]]"
 """From a case, rows, targets and a seed to estimates and their intervals."""
 
@@ -200,6 +202,19 @@ class Result:
     plain_lengths: Array
     runs: int
     seconds: float
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """The result as JSON, with six digits."""
+        arrays = {name: getattr(self, name) for name in _ARRAYS}
+        rounded = {name: [float(f"{x:.6g}") for x in one] for name, one in arrays.items()}
+        return {**rounded, "runs": self.runs, "seconds": round(self.seconds, 1)}
+
+    @classmethod
+    def of(cls, case: Case, record: dict[str, Any]) -> Result:
+        """Make the result of a record."""
+        arrays = {name: np.array(record[name]) for name in _ARRAYS}
+        return cls(case, **arrays, runs=record["runs"], seconds=record["seconds"])
 
     @property
     def length(self) -> float:
@@ -440,29 +455,35 @@ _HEADINGS = (
 )
 
 
-def _has_peer(case: Case) -> bool:
+def methods(case: Case) -> dict[str, Method]:
+    """Return what is measured on a case, by the name of its table."""
+    found: dict[str, Method] = {"coverage": library()}
     plain = not (case.robust or case.wrong) and case.adjacency == "zero_out"
-    return case.family == "linear" and case.columns == "even" and plain
+    if case.family == "linear" and case.columns == "even" and plain:
+        found["bootstrap"] = bootstrap
+    return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", nargs="*", help="words that a line must have; writes nothing")
+    parser.add_argument("--only", nargs="*", default=(), help="words that a line must have")
     parser.add_argument("--runs", type=int, default=_RUNS)
     arguments = parser.parse_args()
-    lines = [f"| {' | '.join(_HEADINGS)} |", "|---" * len(_HEADINGS) + "|"]
+    store: dict[str, dict[str, Any]] = json.loads(STORE.read_text()) if STORE.exists() else {}
     for case in cases():
-        if all(word in case.label for word in arguments.only or ()):
+        if all(word in case.label for word in arguments.only):
             runs = arguments.runs if case.n_rows < 50_000 else arguments.runs // 2
-            result = measure(case, runs)
-            lines.append(result.line)
-            print(result.line, *result.faults(), f"{result.seconds:.0f} s", flush=True)
-    if arguments.only is None:
-        put(PAGE, "coverage", "\n".join(lines))
-        peers = [
-            measure(case, arguments.runs, bootstrap).line for case in cases() if _has_peer(case)
+            for table, fit in methods(case).items():
+                result = measure(case, runs, fit)
+                print(result.line, *result.faults(), f"{result.seconds:.0f} s", flush=True)
+                store.setdefault(table, {})[case.label] = result.record
+                STORE.write_text(json.dumps(store))
+    for table, records in store.items():
+        lines = [f"| {' | '.join(_HEADINGS)} |", "|---" * len(_HEADINGS) + "|"]
+        lines += [
+            Result.of(case, records[case.label]).line for case in cases() if case.label in records
         ]
-        put(PAGE, "bootstrap", "\n".join([*lines[:2], *peers]))
+        put(PAGE, table, "\n".join(lines))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Confidence intervals cover what they claim to, and planted errors in them are found."""
 
 import dataclasses
+import json
 import math
 
 import numpy as np
@@ -64,6 +65,12 @@ def result(covered, length=1.0, most=math.inf):
 )
 def test_what_chance_does_not_explain_is_a_fault(found, faults):
     assert len(found.faults()) == faults
+
+
+def test_records_make_the_same_lines():
+    found = result([0.95, 0.94, 0.96, 0.95], length=1.234567)
+    record = json.loads(json.dumps(found.record))
+    assert Result.of(found.case, record).line == found.line
 
 
 def test_the_target_of_a_wrong_model_is_not_its_truth():
