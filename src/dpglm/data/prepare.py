@@ -78,6 +78,16 @@ class ColumnScaling:
 
     def apply(self, X: Floats) -> Floats:
         """Return clipped, centred and scaled rows, in a new array of the same dtype."""
+        if namespace(X) is np and X.flags.c_contiguous:
+            scaled = np.empty_like(X)
+            step = max(1, _CHUNK_ENTRIES[True] // X.shape[1])
+            for start in range(0, len(X), step):
+                rows = slice(start, start + step)
+                scaled[rows] = self._applied(X[rows])
+            return scaled
+        return self._applied(X)
+
+    def _applied(self, X: Floats) -> Floats:
         scaled = self.clip(X)
         scaled -= like(X, self.center, X.dtype)
         scaled /= like(X, self.scale, X.dtype)

@@ -79,6 +79,13 @@ class Oracle:
     map_blocks: BlockMap = SERIAL
     kept: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 
+    def part(self, indices: NDArray[np.intp]) -> Oracle:
+        """Return an oracle of some rows alone, chosen without looking at any.
+
+        Privacy: the other rows contribute nothing to what it releases, through the same curator.
+        """
+        return Oracle(self.rows.part(indices), self.loss, self.curator, self.map_blocks)
+
     def noisy_sum(
         self,
         declared: SumRelease,

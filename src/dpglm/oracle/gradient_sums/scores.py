@@ -86,8 +86,8 @@ class Scores:
                 len(v), dtype=xp.float64, device=block.norms.device
             )
             for z, factors, targets, weights in self._runs(of_rows, block):
-                slopes = self._slopes(of_rows, z, targets, v)
-                total += (slopes * factors * weights) @ z
+                factors *= self._slopes(of_rows, z, targets, v)
+                total += (factors if weights is None else factors * weights) @ z
             return total
 
         bound = self.clip * oracle.rows.spec.weight_bound
@@ -142,12 +142,13 @@ class Scores:
         def block_sum(block: Block) -> NDArray[np.float64]:
             total = np.zeros((columns, columns))
             for z, factors, targets, weights in self._runs(of_rows, block):
-                total += weighted_products(z, factors_of(z, targets) * (factors * weights) ** power)
+                if weights is not None:
+                    factors *= weights
+                total += weighted_products(z, factors_of(z, targets) * factors**power)
             return pack_symmetric(total)
 
-        values = oracle.noisy_mean(
-            declared, oracle.over_blocks(block_sum, declared.coordinates), bound
-        )
+        kernel = oracle.over_blocks(block_sum, declared.coordinates)
+        values = oracle.noisy_mean(declared, kernel, bound)
         return unpack_symmetric(values, columns)
 
     def _runs(
@@ -157,7 +158,7 @@ class Scores:
             NDArray[np.float64],
             NDArray[np.float64],
             NDArray[np.float64],
-            NDArray[np.float64] | float,
+            NDArray[np.float64] | None,
         ]
     ]:
         """Yield a block's rows in the basis, with f, targets and weights, in float64, by runs."""
@@ -175,9 +176,9 @@ class Scores:
             squares = xp.einsum("ij,ij->i", z, z)
             factors = margin * self.clip**2 / xp.maximum(squares, self.clip**2)
             targets = xp.asarray(block.targets[run], dtype=xp.float64)
-            weights = (
-                1.0 if block.weights is None else xp.asarray(block.weights[run], dtype=xp.float64)
-            )
+            weights = block.weights
+            if weights is not None:
+                weights = xp.asarray(weights[run], dtype=xp.float64)
             yield z, factors, targets, weights
 
     def _slopes(
@@ -189,7 +190,8 @@ class Scores:
     ) -> NDArray[np.float64]:
         """Slopes in units of the largest that counts, at most 1."""
         slopes = finite(of_rows.loss.slope(_predictions(of_rows, z, v), targets))
-        cut: NDArray[np.float64] = namespace(slopes).clip(slopes / self.slope, -1.0, 1.0)
+        slopes /= self.slope
+        cut: NDArray[np.float64] = namespace(slopes).clip(slopes, -1.0, 1.0, out=slopes)
         return cut
 
 

@@ -70,6 +70,9 @@ _SCORE_MOMENTS = 0.15
 # a Hessian for each of them where noise in the last one is less than this share of it.
 _APPROACH, _FRESH, _POOLED = (2, 2, 2), (2, 1, 1, 1, 1), 4
 _LITTLE_NOISE = 0.05
+# Rows that the approach and all Hessians ask, where there are more than twice as many: with so
+# little noise, and so many.
+_ENOUGH_NOISE, _ENOUGH_PER_COLUMN, _ENOUGH_ROWS = 0.02, 2000, 100_000
 # Noise that may be added to what sampling makes of a score, in variance, by rows that keep their
 # weights, and by slopes that are not cut.
 _NEGLIGIBLE = 0.02
@@ -192,6 +195,7 @@ class NewtonRaphson(Solver):
                 relative_curvature=bend,
                 n_pooled=self.n_pooled,
                 first_steps=approach,
+                n_first_rows=_rows_enough(mu, data) if adjacency.n_is_public else None,
                 inference=self.inference,
                 target_noise=multipliers["targets"],
                 slope_noise=multipliers.get("slopes"),
@@ -227,6 +231,16 @@ def _noise_of_hessian(mu: float, data: DataSpec) -> float:
     return math.sqrt(2.0 * data.n_columns / _SHARES["Hessian"]) / (mu * data.n_rows)
 
 
+def _rows_enough(mu: float, data: DataSpec) -> int | None:
+    """Return how many rows, if not all, bring the estimate near enough for the last steps."""
+    enough = max(
+        math.ceil(data.n_rows * hessian_noise(mu, data) / _ENOUGH_NOISE),
+        _ENOUGH_PER_COLUMN * data.n_columns,
+        _ENOUGH_ROWS,
+    )
+    return enough if 2 * enough <= data.n_rows else None
+
+
 def _limits(mu: float, data: DataSpec) -> tuple[float, float, float]:
     """Return the clip, and the largest slope and curvature in units of typical ones.
 
@@ -235,7 +249,7 @@ def _limits(mu: float, data: DataSpec) -> tuple[float, float, float]:
     """
     n_rows, noise = data.n_rows, _noise_of_hessian(mu, data)
     least = _LEAST_LENGTH * data.n_columns
-    growth = math.sqrt(max(_HESSIAN_NOISE / (noise * least * _LEAST_CURVATURE), 1.0))
+    growth = max(_HESSIAN_NOISE / (noise * least * _LEAST_CURVATURE), 1.0) ** 0.25
     # Slopes of a balanced binary target vary as 0.15, in units of their square bound.
     square = max(least, min(_NEGLIGIBLE * 0.15 * n_rows * mu**2, least * growth))
     curvature = max(_LEAST_CURVATURE, _HESSIAN_NOISE / (noise * square))
@@ -252,6 +266,7 @@ class NewtonRaphsonState:
 
     step: int
     w: NDArray[np.float64]
+    seed: int  # Public: it chooses the first rows.
     scores: Scores | None = None
     basis: Basis | None = None
     matrix: NDArray[np.float64] | None = (
@@ -274,6 +289,8 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
     relative_slope: float  # Where slopes are cut, in units of their standard deviation.
     relative_curvature: float  # Where curvature is cut, in units of that at the start.
     first_steps: tuple[int, ...]  # Numbers of steps with the first matrix, and with each Hessian.
+    # Number of rows that all but the last steps ask, where that is less than all.
+    n_first_rows: int | None
     n_pooled: int  # Number of last steps, whose scores are pooled.
     inference: Covariance | None
     target_noise: float
@@ -400,7 +417,7 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         else:
             spread = max(float(np.trace(inverse @ state.products)), 0.0) / len(matrix) * matrix
         way = state.visited / self.n_pooled - basis.inverse @ state.w
-        hessian = self.hessian.noise_std * scores.curvature / self.data.n_rows
+        hessian = self.hessian.noise_std * scores.curvature / self._n_asked
         noise = (scores.slope * self._pooled_noise) ** 2 * np.eye(len(way))
         noise += hessian**2 * (way @ way * np.eye(len(way)) + np.outer(way, way)) / 2.0
         back = basis.vectors @ inverse
@@ -409,7 +426,7 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
     def init(self, seed: int) -> NewtonRaphsonState:
         zero = np.zeros(self.data.coefficient_shape)
         penalized = n_penalized(self.problem, self.data)
-        return NewtonRaphsonState(0, feasible(self.problem, penalized, zero, 1.0))
+        return NewtonRaphsonState(0, feasible(self.problem, penalized, zero, 1.0), seed)
 
     def step(
         self, state: NewtonRaphsonState, oracle: Oracle
@@ -423,15 +440,16 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         is_final = state.step >= sum(self.first_steps)
         if state.step in np.cumsum(self.first_steps):
             asked = self.hessian if is_final else self.first_hessians
-            hessian = scores.mean_hessian(oracle, asked, v)
-            noise = asked.noise_std * scores.curvature / self.data.n_rows
+            hessian = scores.mean_hessian(self._of_first_rows(state, oracle), asked, v)
+            noise = asked.noise_std * scores.curvature / self._n_asked
             state = dataclasses.replace(
                 state, matrix=_steadied(hessian, noise, v, basis.inverse[:, -1])
             )
         matrix = state.matrix
         assert matrix is not None
         declared = self.final if is_final else self.approach
-        g = scores.mean_score(oracle, declared, v)
+        of_rows = oracle if is_final else self._of_first_rows(state, oracle)
+        g = scores.mean_score(of_rows, declared, v)
         pooled, visited, count = matrix @ v - g, v, 1
         if is_final:
             count = state.step - sum(self.first_steps) + 1
@@ -454,9 +472,26 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         if state.step == self.n_steps and self.score_moments is not None:
             products = scores.mean_score_products(oracle, self.score_moments, basis.inverse @ w)
             state = dataclasses.replace(state, products=products)
-        noise_norm = declared.noise_std * scores.slope * math.sqrt(columns) / self.data.n_rows
+        asked_rows = self.data.n_rows if is_final else self._n_asked
+        noise_norm = declared.noise_std * scores.slope * math.sqrt(columns) / asked_rows
         info = StepInfo(state.step, step_size, float(np.linalg.norm(g)), noise_norm)
         return state, info
+
+    @property
+    def _n_asked(self) -> int:
+        """Number of rows that all but the last scores ask."""
+        return self.n_first_rows or self.data.n_rows
+
+    def _of_first_rows(self, state: NewtonRaphsonState, oracle: Oracle) -> Oracle:
+        """Return the oracle that all but the last scores ask, of rows that chance chose."""
+        if self.n_first_rows is None:
+            return oracle
+        if "first" not in oracle.kept:
+            rng = np.random.default_rng(state.seed)
+            chosen = rng.choice(oracle.rows.n_rows, self.n_first_rows, replace=False, shuffle=False)
+            oracle.kept["first"] = oracle.part(np.sort(chosen))
+        first: Oracle = oracle.kept["first"]
+        return first
 
     def _started(self, state: NewtonRaphsonState, oracle: Oracle) -> NewtonRaphsonState:
         """Release the mean of the targets and second moments; start at the constant model."""
@@ -474,7 +509,8 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         if data.intercept > 0.0:
             w[-1] = score / data.intercept
             w = feasible(self.problem, n_penalized(self.problem, data), w, 0.0)
-        moments = noisy_second_moments(oracle, self.moments, constant_column(data))
+        few = self._of_first_rows(state, oracle)
+        moments = noisy_second_moments(few, self.moments, constant_column(data))
         basis = basis_from_moments(moments, self.moments.noise_std, data)
         return dataclasses.replace(
             state,
