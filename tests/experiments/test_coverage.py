@@ -1,6 +1,7 @@
 """Confidence intervals cover what they claim to, and planted errors in them are found."""
 
 import dataclasses
+import functools
 import json
 import math
 
@@ -11,6 +12,7 @@ from experiments.coverage import (
     FAMILIES,
     Case,
     Result,
+    bootstrap,
     cases,
     forgets_noise,
     library,
@@ -20,6 +22,7 @@ from experiments.coverage import (
 
 RUNS = 80
 SMALL = Case("logistic", 3000, 3, 0.5)
+SUMS = Case("linear", 2000, 3, 0.5, intercept=8.0)
 COUNTS = Case("poisson", 3000, 3, 10.0, wrong=True, robust=True)
 
 
@@ -45,6 +48,12 @@ def test_intervals_cover(case):
 def test_planted_errors_are_found(case, fit):
     faults = measure(case, RUNS, fit).faults()
     assert any("mean coverage" in fault for fault in faults)
+
+
+@pytest.mark.parametrize("forgets", [False, True])
+def test_noise_in_the_hessian_that_is_forgotten_is_found(forgets):
+    fit = functools.partial(bootstrap, noise_in_products=not forgets)
+    assert bool(measure(SUMS, 400, fit).faults()) == forgets
 
 
 def result(covered, length=1.0, most=math.inf):
