@@ -23,7 +23,7 @@ from experiments.coverage import (
 RUNS = 80
 SMALL = Case("logistic", 3000, 3, 0.5)
 SUMS = Case("linear", 2000, 3, 0.5, intercept=8.0)
-COUNTS = Case("poisson", 3000, 3, 10.0, wrong=True, robust=True)
+COUNTS = Case("poisson", 6000, 3, 10.0, wrong=True, robust=True)
 
 
 @pytest.mark.parametrize(
