@@ -41,6 +41,7 @@ from dpglm.problem import (
     Target,
     Tempered,
     Tweedie,
+    WithOffset,
 )
 
 Array = NDArray[Any]
@@ -96,6 +97,10 @@ CASES = [
     Case(ClippedLoss(Logistic(), 0.8)),
     Case(ClippedLoss(ClippedLoss(Logistic(), 0.8), 0.2)),
     Case(ClippedLoss(Poisson(), 2.0)),
+    Case(WithOffset(Poisson(), bound=0.0)),
+    Case(WithOffset(Gamma(), bound=0.0)),
+    Case(WithOffset(NegativeBinomial(0.5), bound=0.0)),
+    Case(ClippedLoss(WithOffset(Poisson(), bound=0.0), 2.0)),
     Case(ClippedLoss(Gamma(), 0.6), slope_tight=False, smoothness_tight=False),
     Case(ClippedLoss(Tweedie(1.3), 2.0), smoothness_tight=False),
     Case(ClippedLoss(NegativeBinomial(0.5), 1.2), smoothness_tight=False, tight_everywhere=False),

@@ -22,7 +22,7 @@ T = TypeVar("T")
 NO_TARGETS = "y must be given, got None: rows without targets can only be predicted"
 
 TargetMap: TypeAlias = Callable[[NDArray[Any]], NDArray[Any]]
-"""From the user's targets of some rows to one number for each, row by row; can be pickled."""
+"""From the user's targets of some rows to those of the loss, row by row; can be pickled."""
 
 
 @final
@@ -73,6 +73,15 @@ class Collection(abc.ABC):
     def is_weighted(self) -> bool:
         """Whether rows have weights of their own."""
         return False
+
+    @property
+    def has_offset(self) -> bool:
+        """Whether rows have offsets: targets then have two columns, targets and offsets."""
+        return False
+
+    def with_offset(self, offset: Any) -> Collection:
+        """Return these rows with offsets."""
+        raise ValueError(f"offset must be None for rows in {type(self).__name__}")
 
     @property
     def feature_names(self) -> tuple[str, ...] | None:

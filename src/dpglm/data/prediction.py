@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, final
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from dpglm._arrays import as_host, like, namespace
 from dpglm.data.prepare import ColumnScaling
+from dpglm.tables.given import as_offset, offset_of
 
-__all__ = ["ClassLabels", "Output", "RowPrediction", "scores"]
+__all__ = ["ClassLabels", "Output", "RowPrediction", "scores", "with_offset"]
 
 Output: TypeAlias = Callable[[NDArray[np.float64]], NDArray[Any]]
 """A function of linear scores of shape (n,) or (n, n_classes), applied row by row."""
@@ -32,7 +33,7 @@ class RowPrediction:
     scaling: ColumnScaling | None
     output: Output
 
-    def __call__(self, X: Any) -> NDArray[Any]:
+    def __call__(self, X: Any, offset: ArrayLike = 0.0) -> NDArray[Any]:
         """Predict; scores are computed on the device of X and copied to the host."""
         xp = namespace(X)
         if xp is not np:
@@ -42,8 +43,20 @@ class RowPrediction:
         else:
             X = X if self.scaling is None else self.scaling.clip_matrix(X)
             z = np.asarray(X @ self.coef.T)
-        z = z + self.intercept
+        z = z + self.intercept + offset
         return self.output(z.ravel() if z.ndim == 2 and z.shape[1] == 1 else z)
+
+
+def with_offset(output: Output, offset: Any, exposure: Any) -> Output:
+    """Return an output at the scores plus offsets, which are given for one matrix in memory."""
+    if offset is None and exposure is None:
+        return output
+    given = offset_of(offset, exposure)
+
+    def answer(z: NDArray[np.float64]) -> NDArray[Any]:
+        return output(z + as_offset(given, len(z)))
+
+    return answer
 
 
 def scores(z: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from sklearn.utils.metaestimators import available_if
 
-from dpglm.data.prediction import Output, scores
+from dpglm.data.prediction import Output, scores, with_offset
 from dpglm.problem import ClassLink
 
 __all__ = ["ClassPredictor", "Predictor"]
@@ -32,13 +32,15 @@ class Predictor(abc.ABC):
     def _score(self, X: Any, y: Any, sample_weight: Any) -> float:
         """Return the accuracy, or R squared."""
 
-    def predict(self, X: Any) -> Any:
+    def predict(self, X: Any, *, offset: Any = None, exposure: Any = None) -> Any:
         """Predict labels of a classifier, or targets of a regressor.
 
         Parameters
         ----------
         X : array_like, table, sparse matrix or Collection of shape (n, n_features)
             Rows, of all kinds that ``fit`` takes.
+        offset, exposure : array_like of shape (n,), optional
+            As for ``fit``, and for rows in memory only; by default no offset.
 
         Returns
         -------
@@ -46,7 +48,10 @@ class Predictor(abc.ABC):
             A NumPy array; a lazy Dask array for Dask rows; a tensor on the same device for a
             tensor. String labels always in a NumPy array.
         """
-        return self._predicted(X, self._answer())
+        if self._classifies() and (offset is not None or exposure is not None):
+            raise ValueError("offset and exposure must be None for a classifier")
+        answer = with_offset(self._answer(), offset, exposure)
+        return self._predicted(X, answer)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the accuracy of a classifier, or R squared of a regressor.

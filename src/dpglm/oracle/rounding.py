@@ -20,6 +20,7 @@ __all__ = [
     "sum_magnitude",
     "sum_release",
     "sum_rounding",
+    "target_size",
 ]
 
 V = TypeVar("V")
@@ -45,6 +46,12 @@ def contribution_rounding(spec: DataSpec) -> float:
     """
     unit = np.finfo(spec.dtype).eps / 2
     return 2 * (spec.n_outputs + 7) * float(unit) + 2 * (spec.n_columns + 2) * UNIT
+
+
+def target_size(spec: DataSpec) -> float:
+    """Bound on the terms, besides itself, whose rounding enters a slope: the targets, and 1."""
+    size = max(abs(spec.target_low), abs(spec.target_high), 1.0)
+    return size if math.isfinite(size) else 1.0
 
 
 def norm_margin(size: int) -> float:

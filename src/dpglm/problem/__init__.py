@@ -28,6 +28,7 @@ from dpglm.problem.one_vs_rest import OneVsRest
 from dpglm.problem.problem import Problem
 from dpglm.problem.regularizers import L1, L2, ElasticNet, GroupLasso, NoPenalty, Regularizer
 from dpglm.problem.robust_losses import Savage, Tangent, Tempered
+from dpglm.problem.with_offset import WithOffset
 
 __all__ = [
     "L1",
@@ -78,6 +79,7 @@ __all__ = [
     "Tempered",
     "Tweedie",
     "Unconstrained",
+    "WithOffset",
     "clipped_slope",
     "clipped_value",
 ]

@@ -83,8 +83,15 @@ class ClippedLoss(ConvexScalarLoss):
     def link(self) -> Link | None:
         return self.loss.link
 
+    @property
+    def offset_bound(self) -> float:
+        return self.loss.offset_bound
+
     def slope_inverse(self, slope: FloatArray, y: FloatArray) -> FloatArray:
         return self.loss.slope_inverse(slope, y)
+
+    def _inputs(self, z: ArrayLike, y: ArrayLike) -> tuple[FloatArray, NDArray[Any]]:
+        return self.loss._inputs(z, y)
 
     def _value(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
         return clipped_value(self.loss, z, y, self.clip_slope)

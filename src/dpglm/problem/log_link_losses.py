@@ -9,6 +9,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from dpglm._arrays import namespace
 from dpglm._validation import check_real
 from dpglm.problem._functions import (
     EXPONENT_LIMIT,
@@ -315,7 +316,14 @@ class NegativeBinomial(ConvexScalarLoss):
         return result
 
     def _slope(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
-        share = sigmoid(z + math.log(self.alpha))
+        # Without the sum z + log(alpha), whose rounding would grow with the logarithm.
+        xp = namespace(z)
+        share: FloatArray = xp.negative(z)
+        with np.errstate(over="ignore", under="ignore"):
+            xp.exp(share, out=share)
+            share /= self.alpha
+            share += 1
+            xp.reciprocal(share, out=share)
         share *= y + 1 / self.alpha
         share -= y
         return share

@@ -276,6 +276,22 @@ class Loss(abc.ABC):
         return False
 
     @property
+    def offset_bound(self) -> float:
+        """Bound on the magnitude of rows' offsets, which add to the score: 0 where there are none.
+
+        Privacy: what rests on a bound on scores, or on their rounding, has to add it.
+        """
+        return 0.0
+
+    @property
+    def without_offset(self) -> Loss:
+        """The loss of a row whose offset is zero: this one, unless rows have offsets.
+
+        Settings that no proof rests on are chosen by it.
+        """
+        return self
+
+    @property
     def slope_bound(self) -> float:
         """Supremum of the slope's L2 norm over all z and all admitted y (inf if there is none)."""
         return self.slope_bound_on(math.inf, *self.target.bounds)

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from dpglm._codec import Form, Format, Text, items, mapping, number
 from dpglm._json import canonical_json, in_file, load, shown
 from dpglm.certificate.certificate import Certificate
-from dpglm.data.prediction import ClassLabels, Output, RowPrediction, scores
+from dpglm.data.prediction import ClassLabels, Output, RowPrediction, scores, with_offset
 from dpglm.data.prepare import column_scaling
 from dpglm.inference.estimates import Estimates
 from dpglm.inference.inference import Inference
@@ -147,13 +147,15 @@ class LinearModel:
             raise ValueError(f"{self.estimator} does not model probabilities")
         return self.link
 
-    def predict(self, X: Any) -> NDArray[Any]:
-        """Predict labels, or means of the target, of shape (n,)."""
+    def predict(self, X: Any, *, offset: Any = None, exposure: Any = None) -> NDArray[Any]:
+        """Predict labels, or means of the target, of shape (n,); offsets are as for ``fit``."""
         if self.classes_ is not None:
+            if offset is not None or exposure is not None:
+                raise ValueError("offset and exposure must be None for a classifier")
             return self._predicted(X, ClassLabels(self.classes_))
         if self.link is None:
             raise ValueError(f"{self.estimator} has no link to predict by")
-        return self._predicted(X, self.link.inverse)
+        return self._predicted(X, with_offset(self.link.inverse, offset, exposure))
 
     def _predicted(self, X: Any, output: Output) -> NDArray[Any]:
         predict = RowPrediction(self.coef_, self.intercept_, None, output)

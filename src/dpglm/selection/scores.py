@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm.data.spec import DataSpec
-from dpglm.problem import Link, Loss
+from dpglm.problem import Link, Loss, WithOffset
 
 __all__ = ["AbsoluteError", "Errors", "Score", "score_for"]
 
@@ -79,6 +79,8 @@ def score_for(loss: Loss, data: DataSpec) -> Score:
     """Return the score of a loss: misclassification for classes, absolute error for numbers."""
     if not loss.target.is_number:
         return Errors()
+    if isinstance(loss, WithOffset):
+        raise ValueError("loss must have no offset where models are compared by means")
     if loss.link is None:
         raise ValueError(f"loss must have a link, as models are compared by means, got {loss!r}")
     return AbsoluteError(loss.link, *data.target_range(loss.target.bounds))

@@ -55,6 +55,7 @@ from dpglm.problem import (
     Tempered,
     Tweedie,
     Unconstrained,
+    WithOffset,
 )
 from dpglm.solvers import SOLVERS, NoisySGD, Preprocessed, run
 
@@ -72,6 +73,7 @@ SCALAR_LOSSES: list[Loss] = [
     Probit(),
     ComplementaryLogLog(),
     Pinball(0.3),
+    WithOffset(NegativeBinomial(0.5)),
     Hinge(),
     SquaredHinge(),
     SmoothedHinge(0.5),
@@ -80,7 +82,9 @@ SCALAR_LOSSES: list[Loss] = [
     Tempered(0.5),
     ClippedLoss(Logistic(), 0.2),
 ]
-EXPONENTIAL = Poisson | Gamma | Tweedie | NegativeBinomial | Probit | ComplementaryLogLog
+EXPONENTIAL = (
+    Poisson | Gamma | Tweedie | NegativeBinomial | Probit | ComplementaryLogLog | WithOffset
+)
 LOSSES = [*SCALAR_LOSSES, Softmax(), OneVsRest(Hinge(), N_CLASSES)]
 
 

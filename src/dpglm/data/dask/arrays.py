@@ -13,7 +13,7 @@ from typing import Any, TypeVar, final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm.data.collection import Collection, Preparation
+from dpglm.data.collection import NO_TARGETS, Collection, Preparation
 from dpglm.data.compiled.arithmetic import arithmetic
 from dpglm.data.dask.distributed import Partition, PartitionFacts, rows_on
 from dpglm.data.dask.workers import current_workers
@@ -37,6 +37,7 @@ class DaskArrays(Collection):
         y: Any = None,
         weights: Any = None,
         feature_names: tuple[str, ...] | None = None,
+        offset: Any = None,
     ) -> None:
         if X.ndim != 2 or X.dtype.kind not in NUMBER_KINDS:
             raise ValueError(
@@ -50,6 +51,11 @@ class DaskArrays(Collection):
         self._y = None if y is None else self._aligned("y", y)
         self._weights = None if weights is None else self._aligned("sample_weight", weights)
         self._names = feature_names
+        if offset is not None:
+            import dask.array
+
+            columns = [self._y, self._aligned("offset", offset)]
+            self._y = dask.array.stack(columns, axis=1).rechunk({1: -1})
 
     def _aligned(self, name: str, column: Any) -> Any:
         check_shape(name, column.shape, int(self._X.shape[0]))
@@ -66,6 +72,16 @@ class DaskArrays(Collection):
     @property
     def is_weighted(self) -> bool:
         return self._weights is not None
+
+    @property
+    def has_offset(self) -> bool:
+        return self._y is not None and self._y.ndim == 2
+
+    def with_offset(self, offset: Any) -> DaskArrays:
+        if self._y is None:
+            raise ValueError(NO_TARGETS)
+        offset = _array("offset", offset)
+        return DaskArrays(self._X, self._y, self._weights, self._names, offset)
 
     @property
     def feature_names(self) -> tuple[str, ...] | None:
@@ -121,7 +137,8 @@ class DaskArrays(Collection):
             raise ValueError("y must be of Dask, as X is, got None")
         X = self._X.to_delayed()[:, 0]
         weights = [None] * len(X) if self._weights is None else self._weights.to_delayed()
-        return list(zip(self._X.chunks[0], X, self._y.to_delayed(), weights, strict=True))
+        y = self._y.to_delayed().ravel()
+        return list(zip(self._X.chunks[0], X, y, weights, strict=True))
 
 
 def dask_arrays(X: Any, y: Any, weights: Any) -> Collection:

@@ -13,6 +13,7 @@ from dpglm.data.collection import Collection, Preparation
 from dpglm.data.prepare import Matrix, largest_norm
 from dpglm.data.rows import Rows
 from dpglm.data.spec import FloatType
+from dpglm.tables.given import as_floats, as_offset
 
 __all__ = ["MatrixRows"]
 
@@ -51,6 +52,14 @@ class MatrixRows(Collection):
     @property
     def is_weighted(self) -> bool:
         return self._weights is not None
+
+    @property
+    def has_offset(self) -> bool:
+        return self._y.ndim == 2
+
+    def with_offset(self, offset: Any) -> MatrixRows:
+        y = np.column_stack([as_floats("y", self._y), as_offset(offset, len(self._y))])
+        return MatrixRows(self._X, y, self._weights)
 
     def longest_row(self) -> float:
         return largest_norm(self._X)

@@ -10,7 +10,7 @@ import numpy as np
 from dpglm.data.stream.source import ArraySource
 from dpglm.data.stream.stored import StoredRows
 from dpglm.tables.finite import NUMBER_KINDS, unmasked
-from dpglm.tables.given import as_column, as_weights
+from dpglm.tables.given import as_column, as_offset, as_weights
 
 __all__ = ["STREAMED_BYTES", "MappedRows", "mapped_rows"]
 
@@ -30,6 +30,8 @@ class MappedRows(StoredRows):
         Targets; not needed for predictions.
     sample_weight : array_like of shape (n,), optional
         Weights; the estimator's ``weight_bound`` must be declared.
+    offset : array_like of shape (n,), optional
+        Offsets, as of the estimator's ``fit``.
     cache : path-like, optional
         Folder for a copy of the prepared rows while a fit lasts, which makes steps as fast as in
         memory where rows have to be scaled or shortened. It holds private rows: keep it where
@@ -58,6 +60,7 @@ class MappedRows(StoredRows):
         y: Any = None,
         sample_weight: Any = None,
         *,
+        offset: Any = None,
         cache: str | os.PathLike[str] | None = None,
     ) -> None:
         if not isinstance(X, np.ndarray) or X.ndim != 2 or X.dtype.kind not in NUMBER_KINDS:
@@ -68,8 +71,16 @@ class MappedRows(StoredRows):
         y = None if y is None else as_column(y, len(X))
         if sample_weight is not None:
             sample_weight = as_weights(sample_weight, len(X))
-        source = ArraySource(X, y, sample_weight)
+        if offset is not None:
+            if y is None:
+                raise ValueError("offset must be None for rows without targets")
+            offset = as_offset(offset, len(X))
+        source = ArraySource(X, y, sample_weight, offset)
         super().__init__(source, cache, has_targets=y is not None)
+        self._arrays = X, y, sample_weight
+
+    def with_offset(self, offset: Any) -> MappedRows:
+        return MappedRows(*self._arrays, offset=offset, cache=self._cache)
 
 
 def mapped_rows(X: Any, y: Any, sample_weight: Any) -> MappedRows | None:

@@ -37,13 +37,17 @@ class ParquetRows(StoredRows):
         need none: give ``columns``, or a schema.
     columns : sequence of str, optional
         Feature columns in order: numbers, true/false, or lists of numbers of one fixed length.
-        By default all but target and weights; with a schema, those of the schema.
+        By default all but target, weights and offsets; with a schema, those of the schema.
     schema : Schema, optional
         Encodes the columns, as ``Schema.encode`` does; then declare the estimator's ``row_norm``
         as ``schema.row_norm``, and its facts about the target as
         ``schema.target.estimator_parameters()``.
     sample_weight : str, optional
         Name of a column of weights; the estimator's ``weight_bound`` must be declared.
+    offset : str, optional
+        Name of a column of offsets, as of the estimator's ``fit``.
+    exposure : str, optional
+        Name of a column of exposures, whose logarithms are offsets.
     dtype : {"float32", "float64"}, default="float32"
         What features become.
     cache : path-like, optional
@@ -84,6 +88,8 @@ class ParquetRows(StoredRows):
         columns: Sequence[str] | None = None,
         schema: Schema | None = None,
         sample_weight: str | None = None,
+        offset: str | None = None,
+        exposure: str | None = None,
         dtype: FloatType = "float32",
         cache: str | os.PathLike[str] | None = None,
     ) -> None:
@@ -100,7 +106,12 @@ class ParquetRows(StoredRows):
                 "target must be the name of a column, or columns= the features of rows that are "
                 "only predicted, got neither"
             )
-        others = [name for name in (target, sample_weight) if name is not None]
+        offsets = [name for name in (offset, exposure) if name is not None]
+        if len(offsets) > 1:
+            raise ValueError("offset and exposure must not both be given")
+        if offsets and target is None:
+            raise ValueError("offset and exposure must be None for rows without targets")
+        others = [name for name in (target, sample_weight, *offsets) if name is not None]
         if columns is None:
             columns = [name for name in files[0].types if name not in others]
         check_unique([*columns, *others], "column")
@@ -112,7 +123,7 @@ class ParquetRows(StoredRows):
             else EncodedColumns(schema, dtype)
         )
         self._schema, self._stored_columns = schema, tuple(files[0].types)
-        source = ParquetSource(files, self._decoder, target, sample_weight)
+        source = ParquetSource(files, self._decoder, target, sample_weight, offset, exposure)
         super().__init__(source, cache, has_targets=target is not None)
 
     @property

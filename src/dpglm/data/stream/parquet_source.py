@@ -16,7 +16,7 @@ from dpglm.data.spec import FloatType
 from dpglm.data.stream.source import Piece, Source
 from dpglm.tables.files import check_present, named_errors, plain_column
 from dpglm.tables.finite import MISSING_CURE, column_in_words
-from dpglm.tables.given import as_floats
+from dpglm.tables.given import as_floats, offset_of
 from dpglm.tables.schema import Schema
 from dpglm.tables.unchanged import FileMark, Watch
 
@@ -190,12 +190,16 @@ class ParquetSource(Source):
         decoder: Decoder,
         target: str | None,
         weight: str | None,
+        offset: str | None = None,
+        exposure: str | None = None,
     ) -> None:
         self.shape = (sum(file.n_rows for file in files), len(decoder.names))
         self.dtype = decoder.dtype
         self.is_weighted = weight is not None
+        self.has_offset = offset is not None or exposure is not None
         self._files, self._decoder = tuple(files), decoder
         self._target, self._weight = target, weight
+        self._offset, self._exposure = offset, exposure
 
     def pieces(
         self, rows: int, indices: NDArray[np.intp] | None = None, *, features_only: bool = False
@@ -207,7 +211,8 @@ class ParquetSource(Source):
             )
         columns = list(self._decoder.columns)
         if not features_only:
-            columns += [name for name in (self._target, self._weight) if name is not None]
+            others = self._target, self._weight, self._offset, self._exposure
+            columns += [name for name in others if name is not None]
         start = 0
         for file in self._files:
             wanted = None
@@ -230,14 +235,24 @@ class ParquetSource(Source):
         column = plain_column(batch.column(self._target))
         _require_values(column, self._target)
         y = self._decoder.targets(column)
+        if self.has_offset:
+            given = self._offset, self._exposure
+            offset, exposure = (
+                None if column is None else _floats_of(batch, column, column) for column in given
+            )
+            y = np.column_stack([as_floats("y", y), offset_of(offset, exposure)])
         if self._weight is None:
             return y, None
-        weights = batch.column(self._weight)
-        _require_values(weights, self._weight)
-        return y, as_floats("sample_weight", weights.to_numpy(zero_copy_only=False))
+        return y, _floats_of(batch, self._weight, "sample_weight")
 
     def column_name(self, column: int) -> str:
         return column_in_words(self._decoder.names, column)
+
+
+def _floats_of(batch: Any, column: str, name: str) -> NDArray[np.float64]:
+    values = batch.column(column)
+    _require_values(values, column)
+    return as_floats(name, values.to_numpy(zero_copy_only=False))
 
 
 def parquet_files(path: Path) -> list[Path]:

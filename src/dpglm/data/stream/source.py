@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from dpglm.data.rows import Floats
 from dpglm.data.spec import FloatType
 from dpglm.tables.finite import column_in_words
+from dpglm.tables.given import as_floats
 from dpglm.tables.unchanged import Watch, check_length, memory_maps
 
 __all__ = ["ArraySource", "Piece", "Source"]
@@ -38,6 +39,8 @@ class Source(abc.ABC):
     """What features come as."""
     is_weighted: bool
     """Whether rows have weights."""
+    has_offset: bool
+    """Whether targets have a second column, of offsets."""
     is_view: bool
     """Whether pieces in the order of storage are views, which cost nothing to make."""
 
@@ -76,12 +79,14 @@ class ArraySource(Source):
         X: NDArray[Any],
         y: NDArray[Any] | None = None,
         weights: NDArray[Any] | None = None,
+        offset: NDArray[Any] | None = None,
     ) -> None:
         self.shape = (X.shape[0], X.shape[1])
         self.dtype = "float32" if X.dtype.name in _SHORT else "float64"
-        self.is_weighted = weights is not None
+        self.is_weighted, self.has_offset = weights is not None, offset is not None
         self.is_view = X.dtype == self.dtype
         self._X, self._y, self._weights = np.asarray(X), y, weights
+        self._offsets = offset
         self._mapping = _mapping_of(X)
         self._offset = 0
         if self._mapping is not None:
@@ -92,7 +97,7 @@ class ArraySource(Source):
         self, rows: int, indices: NDArray[np.intp] | None = None, *, features_only: bool = False
     ) -> Iterator[Piece]:
         for start in range(0, self.shape[0] if indices is None else len(indices), rows):
-            for array in (self._X, self._y, self._weights):
+            for array in (self._X, self._y, self._weights, self._offsets):
                 check_length(array)
             which: Any = slice(start, start + rows)
             if indices is None:
@@ -104,12 +109,14 @@ class ArraySource(Source):
                 yield X, _NONE, None
             else:
                 y = _NONE if self._y is None else np.asarray(self._y[which])
+                if self._offsets is not None:
+                    y = np.column_stack([as_floats("y", y), self._offsets[which]])
                 yield X, y, None if self._weights is None else np.asarray(self._weights[which])
             if self._mapping is not None and _FORGET is not None:
                 self._mapping.madvise(_FORGET)
 
     def watch(self) -> Watch:
-        return Watch.over((self._X, self._y, self._weights))
+        return Watch.over((self._X, self._y, self._weights, self._offsets))
 
     def _announce(self, start: int, stop: int) -> None:
         if self._mapping is None or _ANNOUNCE is None or not self._X.flags.c_contiguous:

@@ -46,6 +46,10 @@ class StoredRows(Collection):
     def is_weighted(self) -> bool:
         return self._source.is_weighted
 
+    @property
+    def has_offset(self) -> bool:
+        return self._source.has_offset
+
     def _prepared(self, how: Preparation) -> StreamedRows:
         self._require_targets()
         return prepared_stream(self._source, how, self._cache)

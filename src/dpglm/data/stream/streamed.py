@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 from collections import deque
 from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -200,9 +201,13 @@ class _Store:
         types: list[str] = [spec.dtype if spec.n_outputs == 1 else "intp", spec.dtype]
         weighted = recipe.source.is_weighted or recipe.how.weights is not None
         types += [spec.dtype] * (weighted or spec.weight_bound < 1.0)
-        size = sum(np.dtype(dtype).itemsize for dtype in types)
-        self.is_open = cache is not None or n_rows * size <= _FACT_BYTES
-        self._facts = [Spool(cache, (n_rows,), dtype) for dtype in types] if self.is_open else []
+        shapes: list[tuple[int, ...]] = [(n_rows,)] * len(types)
+        if recipe.source.has_offset:
+            shapes[0] = (n_rows, 2)
+        facts = list(zip(shapes, types, strict=True))
+        size = sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in facts)
+        self.is_open = cache is not None or size <= _FACT_BYTES
+        self._facts = [Spool(cache, *one) for one in facts] if self.is_open else []
         self._features = None if cache is None else Spool(cache, recipe.source.shape, spec.dtype)
 
     def append(self, rows: Rows) -> None:

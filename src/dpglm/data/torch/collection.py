@@ -14,7 +14,7 @@ from dpglm.data.rows import Rows
 from dpglm.data.spec import FloatType
 from dpglm.data.torch.tensors import check_exact
 from dpglm.tables.finite import NUMBER_KINDS, check_finite
-from dpglm.tables.given import NO_WEIGHT, as_column, as_weights
+from dpglm.tables.given import NO_WEIGHT, as_column, as_floats, as_offset, as_weights
 
 __all__ = ["TensorCollection", "tensor_collection"]
 
@@ -33,7 +33,7 @@ class TensorCollection(Collection):
     copies_cheaply: ClassVar[bool] = True
     is_numpy: ClassVar[bool] = False
 
-    def __init__(self, X: Any, y: Any = None, weights: Any = None) -> None:
+    def __init__(self, X: Any, y: Any = None, weights: Any = None, offset: Any = None) -> None:
         import torch
 
         if X.ndim != 2 or X.layout is not torch.strided or X.is_complex():
@@ -44,6 +44,9 @@ class TensorCollection(Collection):
         self._X = X.detach()
         n_rows = len(self._X)
         self._y = None if y is None else as_column(_host_column(y), n_rows)
+        if offset is not None:
+            own = as_offset(_host_column(offset), n_rows)
+            self._y = np.column_stack([as_floats("y", self._targets()), own])
         self._weights = None if weights is None else as_weights(_host_column(weights), n_rows)
         narrow = X.dtype in (torch.float32, torch.float16, torch.bfloat16)
         self._dtype: FloatType = "float32" if narrow else "float64"
@@ -59,6 +62,13 @@ class TensorCollection(Collection):
     @property
     def is_weighted(self) -> bool:
         return self._weights is not None
+
+    @property
+    def has_offset(self) -> bool:
+        return self._y is not None and self._y.ndim == 2
+
+    def with_offset(self, offset: Any) -> TensorCollection:
+        return TensorCollection(self._X, self._targets(), self._weights, offset)
 
     def _prepared(self, how: Preparation) -> Rows:
         check_exact(self._X.device)

@@ -46,7 +46,7 @@ from dpglm.solvers.checkpoint import CheckpointFile
 from dpglm.solvers.run import run
 from dpglm.solvers.uncertainty import Covariance
 from dpglm.tables.finite import unmasked
-from dpglm.tables.given import NO_WEIGHT, as_weights, check_not_missing
+from dpglm.tables.given import NO_WEIGHT, as_weights, check_not_missing, offset_of
 from dpglm.tables.units import LinearUnits
 from dpglm.tables.user_matrix import finite_matrix
 
@@ -129,6 +129,12 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         """Whether another estimator standardizes targets in the same way."""
         return True
 
+    def _with_offset(self, task: Task, facts: PublicFacts, *, of_exposure: bool) -> Task:
+        """Return the task of rows with offsets, which may be logarithms of exposures."""
+        raise ValueError(
+            "offset and exposure must be None for a classifier: BinomialRegressor takes an offset"
+        )
+
     @abc.abstractmethod
     def _model(self, w: NDArray[np.float64]) -> tuple[NDArray[np.float64], Any]:
         """Return ``coef_`` and ``intercept_``.
@@ -147,6 +153,8 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         y: Any = None,
         sample_weight: ArrayLike | None = None,
         *,
+        offset: ArrayLike | None = None,
+        exposure: ArrayLike | None = None,
         checkpoint: str | os.PathLike[str] | CheckpointFile | None = None,
     ) -> Self:
         """Fit the model under differential privacy.
@@ -163,6 +171,12 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
             regressor.
         sample_weight : array_like of shape (n,), optional
             Weights in [0, ``weight_bound``], not all zero; larger ones are clipped.
+        offset : array_like of shape (n,), optional
+            Known terms of the scores, for a regressor whose link is not the identity: finite, as
+            private as the rows they belong to. Its parameter ``offset_bounds`` clips them.
+        exposure : array_like of shape (n,), optional
+            In place of ``offset``, for a log link: lengths of time, numbers of persons or the like
+            above 0, to which means are proportional. ``offset`` is its logarithm.
         checkpoint : path-like or CheckpointFile, optional
             File that holds the state after each step. If the process is killed, the same call
             resumes from it and spends nothing twice; once complete, it returns the same model
@@ -193,6 +207,13 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         else:
             task = self._task(None, facts)
             weight_bound = self._accept(rows, facts)
+        is_given = offset is not None or exposure is not None
+        if is_given and rows.has_offset:
+            raise ValueError("offset and exposure must be None for rows with offsets")
+        if is_given or rows.has_offset:
+            task = self._with_offset(task, facts, of_exposure=exposure is not None)
+        if is_given:
+            rows = rows.with_offset(offset_of(offset, exposure))
         w = self._fit(rows, facts, task, weight_bound * task.heaviest, checkpoint)
         self.coef_, self.intercept_ = self._model(w)
         self.privacy_ = certify(
@@ -299,11 +320,17 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
             entry_bound=math.inf if self.feature_bounds is None else 1.0,
         )
 
-    def _planned(self, n_rows: int, n_features: int, **options: Any) -> Plan:
+    def _planned(
+        self,
+        n_rows: int,
+        n_features: int,
+        problem: Callable[[DataSpec], Problem],
+        **options: Any,
+    ) -> Plan:
         """Plan for data of a given size."""
         row_norm = self._planned_row_norm(n_rows, n_features)
         spec = self._spec(n_rows, n_features, row_norm, **options)
-        return self._make_plan(spec, self._problem(spec))
+        return self._make_plan(spec, problem(spec))
 
     def _weight_bound(self) -> float:
         """Return the declared bound on the weight of a row, before ``sample_weight``."""

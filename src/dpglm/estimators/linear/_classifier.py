@@ -131,6 +131,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ClassPredictor):
         return self._planned(
             n_rows,
             n_features,
+            self._problem,
             dtype=dtype,
             is_sparse=sparse,
             weight_bound=heaviest_class(self.class_weight) * self._weight_bound(),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import dataclasses
 import functools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,8 +24,18 @@ from dpglm.estimators._private import PublicFacts, warn_of_equal_targets
 from dpglm.estimators._sklearn import RegressorMixin
 from dpglm.estimators.linear._base import PrivateLinearModel
 from dpglm.estimators.linear._tallies import SquaredErrorTally, r_squared
-from dpglm.estimators.linear._targets import BoundedTargets, Task
-from dpglm.problem import Link, Loss, NoPenalty, Problem, Regularizer
+from dpglm.estimators.linear._targets import BoundedTargets, OffsetRange, Task, as_bounds
+from dpglm.problem import (
+    ConvexScalarLoss,
+    IdentityLink,
+    Link,
+    LogLink,
+    Loss,
+    NoPenalty,
+    Problem,
+    Regularizer,
+    WithOffset,
+)
 from dpglm.solvers.base import Plan
 from dpglm.tables.given import as_floats, check_not_missing
 from dpglm.tables.units import LinearUnits
@@ -39,6 +51,10 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
     target_bounds : pair of float, optional
         Public lower and upper bound of the target; targets are clipped to them. Default: the
         extremes in the data, with a warning; for proportions 0 and 1, and other values are refused.
+    offset_bounds : pair of float, optional
+        Public lower and upper bound of offsets, which are clipped to them; their middle is where
+        the fit of an intercept starts. Default: none. Some solvers need them: those whose noise
+        rests on how large predictions can be. Of exposures these are logarithms.
 
     Attributes
     ----------
@@ -61,6 +77,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
     score = Predictor.score
 
     target_bounds: tuple[float, float] | None = None
+    offset_bounds: tuple[float, float] | None = None
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -104,15 +121,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         target = self._loss(1.0).target
         if self.target_bounds is None:
             return target.bounds if all(map(math.isfinite, target.bounds)) else None
-        try:
-            low, high = (float(bound) for bound in self.target_bounds)
-        except (TypeError, ValueError):
-            low, high = math.nan, math.nan
-        if not (math.isfinite(low) and math.isfinite(high) and low <= high):
-            raise ValueError(
-                "target_bounds must be a pair of finite numbers (low, high) with low <= high, "
-                f"got {self.target_bounds!r}"
-            )
+        low, high = as_bounds("target_bounds", self.target_bounds)
         if not target.admits([low, high]).all():
             raise ValueError(
                 f"target_bounds must be {target.words}, as targets are, got {self.target_bounds!r}"
@@ -126,7 +135,12 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         return bounds
 
     def plan(
-        self, n_rows: int, n_features: int, dtype: str = "float64", sparse: bool = False
+        self,
+        n_rows: int,
+        n_features: int,
+        dtype: str = "float64",
+        sparse: bool = False,
+        offset: bool = False,
     ) -> Plan:
         """Plan a fit from public parameters, without data.
 
@@ -138,6 +152,8 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
             Type of the matrix that ``fit`` will get.
         sparse : bool, default=False
             Whether it will be a sparse matrix.
+        offset : bool, default=False
+            Whether ``fit`` will get an offset or an exposure.
 
         Returns
         -------
@@ -151,9 +167,13 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
             If a parameter is invalid, or ``target_bounds`` is not given, or neither
             ``row_norm`` nor ``feature_bounds`` is.
         """
+        problem = self._problem
+        if offset:
+            problem = functools.partial(_shifted, problem, self._offset_range().reach)
         return self._planned(
             n_rows,
             n_features,
+            problem,
             dtype=dtype,
             is_sparse=sparse,
             weight_bound=self._weight_bound(),
@@ -189,6 +209,34 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         problem = functools.partial(self._problem_for, bounds)
         return Task(targets, problem, target_range=targets.scaled_bounds)
 
+    def _with_offset(self, task: Task, facts: PublicFacts, *, of_exposure: bool) -> Task:
+        if of_exposure and not isinstance(self._link(), LogLink):
+            raise ValueError("exposure must be None unless means are exponentials of scores")
+        offsets = self._offset_range()
+        if self.offset_bounds is not None:
+            facts.declared("offset_bounds", [offsets.low, offsets.high])
+        targets = task.targets
+        assert isinstance(targets, BoundedTargets)
+        return dataclasses.replace(
+            task,
+            targets=dataclasses.replace(targets, offsets=offsets),
+            problem=functools.partial(_shifted, task.problem, offsets.reach),
+        )
+
+    def _offset_range(self) -> OffsetRange:
+        """Check that rows may have offsets; return their range."""
+        if isinstance(self._link(), IdentityLink):
+            raise ValueError(
+                "offset must be None for predictions that are the scores: subtract it from y"
+            )
+        loss = self._loss(1.0)
+        if not isinstance(loss, ConvexScalarLoss):
+            raise ValueError(f"offset must be None for a loss that is not convex, got {loss!r}")
+        if self.offset_bounds is None:
+            return OffsetRange(-math.inf, math.inf, 0.0)
+        low, high = as_bounds("offset_bounds", self.offset_bounds)
+        return OffsetRange(low, high, low / 2.0 + high / 2.0 if self.fit_intercept else 0.0)
+
     def _model(self, w: NDArray[np.float64]) -> tuple[NDArray[Any], float]:
         return w[:-1, 0], float(w[-1, 0])
 
@@ -197,7 +245,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         assert isinstance(targets, BoundedTargets)
         factor, offset = self._link().original_scores(targets.center, targets.scale)
         scaled = sparse.csr_array(sparse.diags_array(np.full(n_features + 1, factor)))
-        return LinearUnits(scaled, offset)
+        return LinearUnits(scaled, offset - targets.offsets.center)
 
     def _classifies(self) -> bool:
         return False
@@ -210,3 +258,10 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
 
     def _score_of(self, rows: Collection, predict: RowPrediction) -> float:
         return r_squared(rows.parts(SquaredErrorTally(predict)))
+
+
+def _shifted(make: Callable[[DataSpec], Problem], bound: float, spec: DataSpec) -> Problem:
+    """Return a problem whose rows have offsets."""
+    problem = make(spec)
+    assert isinstance(problem.loss, ConvexScalarLoss)
+    return dataclasses.replace(problem, loss=WithOffset(problem.loss, bound))

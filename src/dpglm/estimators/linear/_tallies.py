@@ -47,10 +47,11 @@ class SquaredErrorTally:
 
     def __call__(self, X: Any, y: NDArray[Any], weights: Any) -> tuple[float, ...]:
         y = check_not_missing(as_floats("y", y))
+        y, offset = (y, 0.0) if y.ndim == 1 else (y[:, 0], y[:, 1])
         weights = np.ones(len(y)) if weights is None else as_weights(weights, len(y))
         total = float(weights.sum())
         mean = float(weights @ y) / total if total else 0.0
-        errors = y - self.predict(X)
+        errors = y - self.predict(X, offset)
         return total, mean, float(weights @ (y - mean) ** 2), float(weights @ errors**2)
 
 

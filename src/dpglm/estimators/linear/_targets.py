@@ -14,9 +14,18 @@ from dpglm._validation import check_one_of
 from dpglm.data.collection import TargetMap
 from dpglm.data.spec import DataSpec
 from dpglm.problem import LOSSES, Loss, Problem, Target
-from dpglm.tables.given import as_floats, check_not_missing, is_text
+from dpglm.tables.given import as_floats, as_offset, check_not_missing, is_text
 
-__all__ = ["BoundedTargets", "ClassFactors", "ClassTargets", "Task", "check_labels", "stated_loss"]
+__all__ = [
+    "BoundedTargets",
+    "ClassFactors",
+    "ClassTargets",
+    "OffsetRange",
+    "Task",
+    "as_bounds",
+    "check_labels",
+    "stated_loss",
+]
 
 _SHOWN = 5
 
@@ -47,11 +56,27 @@ class ClassFactors:
 
 @final
 @dataclass(frozen=True)
+class OffsetRange:
+    """Public bounds on offsets, and what is subtracted from them, which the intercept makes up."""
+
+    low: float
+    high: float
+    center: float
+
+    @property
+    def reach(self) -> float:
+        """Bound on the magnitude of centred offsets, with room for rounding."""
+        return max(self.high - self.center, self.center - self.low) * (1.0 + 1e-6)
+
+
+@final
+@dataclass(frozen=True)
 class BoundedTargets:
     """Numbers are clipped to public bounds, then ``center`` is subtracted, then ``scale`` divides.
 
     Rounding does not leave ``scaled_bounds``. If ``strict``, numbers beyond the bounds are a
-    ValueError instead: nothing can be beyond those of proportions, unless they are counts.
+    ValueError instead: nothing can be beyond those of proportions, unless they are counts. Where
+    there is a second column, of offsets, these are clipped to ``offsets`` and centred.
     """
 
     bounds: tuple[float, float]
@@ -59,8 +84,12 @@ class BoundedTargets:
     scale: float
     scaled_bounds: tuple[float, float]
     strict: bool = False
+    offsets: OffsetRange = OffsetRange(-math.inf, math.inf, 0.0)
 
     def __call__(self, y: NDArray[Any]) -> NDArray[np.float64]:
+        if y.ndim == 2:
+            offset = np.clip(as_offset(y[:, 1], len(y)), self.offsets.low, self.offsets.high)
+            return np.column_stack([self(y[:, 0]), offset - self.offsets.center])
         numbers = check_not_missing(as_floats("y", y))
         if self.strict and len(numbers):
             low, high = self.bounds
@@ -88,6 +117,19 @@ class Task:
     target_range: tuple[float, float] = (-math.inf, math.inf)
     weights: TargetMap | None = None
     heaviest: float = 1.0
+
+
+def as_bounds(name: str, bounds: Any) -> tuple[float, float]:
+    """Read a pair of finite numbers."""
+    try:
+        low, high = (float(bound) for bound in bounds)
+    except (TypeError, ValueError):
+        low, high = math.nan, math.nan
+    if not (math.isfinite(low) and math.isfinite(high) and low <= high):
+        raise ValueError(
+            f"{name} must be a pair of finite numbers (low, high) with low <= high, got {bounds!r}"
+        )
+    return low, high
 
 
 def stated_loss(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
@@ -15,7 +14,7 @@ from dpglm.data.rows import SERIAL, Block, BlockMap, Floats, Rows
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import clipped_gradient_sum
-from dpglm.oracle.rounding import UNIT
+from dpglm.oracle.rounding import UNIT, target_size
 from dpglm.problem.loss import Loss
 
 __all__ = ["Accuracy", "Objective", "Prox", "Terms", "block_rows"]
@@ -31,16 +30,17 @@ class Accuracy:
     """Bounds on floating-point errors that grow with the norm of the parameter.
 
     ``n_rows`` (times each row's share), ``block_rows``, ``clip`` (a row's gradient norm),
-    ``curvature`` (of a row's clipped loss, row norm included), ``ridge`` and ``linear_norm`` are
-    upper bounds. ``strength`` is the strong convexity of the whole objective; a step is no longer
-    than its inverse, even where only the non-smooth penalty provides it.
+    ``curvature`` (of a row's clipped loss, row norm included), ``ridge``, ``linear_norm`` and
+    ``offset`` (of a row's score) are upper bounds. ``strength`` is the strong convexity of the
+    whole objective; a step is no longer than its inverse, even where only the non-smooth penalty
+    provides it.
 
     With u the unit roundoff, each dot product of at most d + 1 terms errs by ``2 (d + 10) u |x|
     |w|`` in L2 norm over the outputs (Higham 2002, section 3.1; a maximum that softmax subtracts
     and a scaled intercept included), which the curvature turns into an error of the gradient; the
-    loss's own sums with constants and targets count like it. A slope then errs by ``(64 + 4 K) u``
-    times the clipped slope plus the target. Sums within a block and over blocks are as in
-    ``oracle.rounding``.
+    loss's own sums with constants, targets and offsets count like it. A slope then errs by
+    ``(64 + 4 K) u`` times the clipped slope plus the target, or 1. Sums within a block and over
+    blocks are as in ``oracle.rounding``.
     """
 
     data: DataSpec
@@ -51,6 +51,7 @@ class Accuracy:
     ridge: float
     linear_norm: float
     strength: float = 0.0
+    offset: float = 0.0
 
     @property
     def smoothness(self) -> float:
@@ -61,11 +62,10 @@ class Accuracy:
     def gradient(self, norm: float) -> float:
         """Bound the error of the smooth part's gradient at a parameter of this L2 norm."""
         data, total = self.data, self.n_rows * self.data.weight_bound
-        low, high = data.target_low, data.target_high
-        target = max(abs(low), abs(high)) if math.isfinite(high - low) else 1.0
+        target = target_size(data)
         slope = self.clip + data.augmented_row_norm * target
         within = 2 * (self.block_rows + 8) * self.clip
-        argument = norm + (1.0 + target) / data.augmented_row_norm
+        argument = norm + (1.0 + target + self.offset) / data.augmented_row_norm
         row = self.curvature * 2 * (data.n_columns + 10) * argument
         row += (64 + 4 * data.n_outputs) * slope + within
         rest = 9 * (self.ridge * norm + self.linear_norm + total * self.clip)
@@ -133,6 +133,7 @@ class Objective:
             ridge=float(terms.ridge.max()),
             linear_norm=float(np.linalg.norm(terms.linear)) * (1.0 + 1e-9),
             strength=terms.strength,
+            offset=loss.offset_bound,
         )
 
     def gradient(self, w: Vector) -> Vector:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import final
 
@@ -10,6 +11,7 @@ import numpy as np
 from dpglm.data.memory import dense, sparse
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.clipping import Clipping, FlatClipping
+from dpglm.oracle.rounding import target_size
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.problem import Problem
 from dpglm.solvers.parts import defaults
@@ -71,6 +73,8 @@ def contraction(
     if not problem.constraint.contains(np.zeros(data.coefficient_shape)):
         return None
     loss, norm = problem.loss, data.augmented_row_norm
+    if not math.isfinite(loss.offset_bound):
+        return None
     never_clips = loss.slope_bound * norm <= clipping.bound
     if not (loss.convex and (data.n_outputs == 1 or never_clips)):
         return None
@@ -84,18 +88,22 @@ def contraction(
     return Contraction(
         factor=1.0 / (1.0 + eta * penalty),
         radius=radius,
-        rounding=_rounding(data, bound, curvature, eta, radius),
+        rounding=_rounding(data, bound, curvature, eta, norm * radius + loss.offset_bound, radius),
     )
 
 
-def _rounding(data: DataSpec, bound: float, curvature: float, eta: float, radius: float) -> float:
+def _rounding(
+    data: DataSpec, bound: float, curvature: float, eta: float, score: float, radius: float
+) -> float:
     """Twice the error of a computed step, in units of a gradient sum."""
     unit = float(np.finfo(np.float64).eps) / 2
     norm, n_rows = data.augmented_row_norm, data.n_rows
-    # A prediction errs by gamma_{d+2} |x| |w|, and its slope by the curvature times that and by
-    # a few units in the last place; the row's norm turns a slope into a gradient.
-    prediction = 2 * (data.n_columns + 2) * unit * norm * radius
-    row = curvature * norm * prediction * data.weight_bound + 64 * unit * bound
+    # A prediction errs by gamma_{d+2} |x| |w|, or with an offset gamma_{d+3} (|x| |w| + |o|), and
+    # its slope by the curvature times that and by a few units in the last place of itself and of
+    # the target, or of 1; the row's norm turns a slope into a gradient.
+    prediction = 2 * (data.n_columns + 2) * unit * score
+    size = norm * target_size(data) * data.weight_bound
+    row = curvature * norm * prediction * data.weight_bound + 64 * unit * (bound + size)
     within = 2 * (max(dense.BLOCK_ROWS, sparse.BLOCK_ROWS) + 2) * unit * bound
     update = 32 * unit * (radius / eta + bound) * n_rows
     return 2.0 * (n_rows * (row + within) + update)

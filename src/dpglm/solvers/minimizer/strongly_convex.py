@@ -178,6 +178,7 @@ class PlannedObjective:
             ridge=float(self.ridge.max()),
             linear_norm=linear_norm,
             strength=self.strength,
+            offset=self.loss.offset_bound,
         )
 
     def checked_tolerance(self, reached: float, wanted: float, largest: float) -> float:
@@ -275,6 +276,11 @@ def plan_objective(
         raise ValueError(f"dtype must be 'float64' for a certified minimiser, got {data.dtype!r}")
     if not loss.convex:
         raise ValueError(f"loss must be convex, got {loss!r}")
+    if not math.isfinite(loss.offset_bound):
+        raise ValueError(
+            "offset_bounds must be declared for a certified minimiser, whose rounding grows with "
+            "offsets"
+        )
     if intercept_scale is None:
         fixed = problem.penalize_intercept or not data.intercept
         intercept_scale = 1.0 if fixed else free_intercept

@@ -34,7 +34,7 @@ def slope_unit(loss: Loss, data: DataSpec) -> float:
     low, high = data.target_range(loss.target.bounds)
     bound = loss.slope_bound_on(math.inf, low, high)
     if not math.isfinite(bound):
-        bound = loss.slope_bound_on(0.0, low, high)
+        bound = loss.without_offset.slope_bound_on(0.0, low, high)
     return bound or 1.0
 
 

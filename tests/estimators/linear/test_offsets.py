@@ -1,0 +1,264 @@
+"""Offsets and exposures: in every container, and bounded where a proof needs it."""
+
+from __future__ import annotations
+
+import math
+
+import dask.array as da
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+import torch
+from pyarrow import parquet
+from scipy import sparse
+from sklearn.linear_model import PoissonRegressor as KnownPoisson
+
+from dpglm import (
+    BinomialRegressor,
+    GammaRegressor,
+    GaussianDP,
+    GeneralizedLinearRegressor,
+    LogisticRegression,
+    MappedRows,
+    NegativeBinomialRegressor,
+    NoisyGD,
+    ParquetRows,
+    PoissonRegressor,
+    PrivateGridSearchCV,
+    QuantileRegressor,
+    Ridge,
+    TweedieRegressor,
+    certificate,
+)
+from dpglm.problem import Savage, WithOffset
+from dpglm.report import load_model, save_model
+from dpglm.solvers import Constant, ObjectivePerturbation, OutputPerturbation
+from tests.estimators.linear.test_families import close, maximum_likelihood
+
+N = 700
+QUIET = {
+    "budget": GaussianDP(1e7),
+    "row_norm": 2.0,
+    "solver": NoisyGD(n_steps=800, step_size=1.0, clip=50.0, schedule=Constant()),
+    "random_state": 0,
+}
+
+
+def rows():
+    rng = np.random.default_rng(0)
+    X, exposure = rng.uniform(-1, 1, (N, 2)), rng.uniform(0.1, 4.0, N)
+    return rng, X, exposure, rng.poisson(exposure * np.exp(X @ [0.6, -0.8] - 0.5)).astype(float)
+
+
+def poisson(**options):
+    return PoissonRegressor(alpha=0.0, target_bounds=(0, 20), **{**QUIET, **options})
+
+
+def test_poisson_with_exposures_is_scikit_learn_s_fit_of_rates():
+    _, X, exposure, y = rows()
+    known = KnownPoisson(alpha=0.0, tol=1e-10).fit(X, y / exposure, sample_weight=exposure)
+    expected = np.append(known.coef_, known.intercept_)
+    close(poisson().fit(X, y, exposure=exposure), expected)
+    close(poisson().fit(X, y, offset=np.log(exposure).tolist()), expected)
+    bounds = (math.log(0.1), math.log(4.0))
+    model = poisson(offset_bounds=bounds).fit(X, y, exposure=exposure)
+    close(model, expected)
+    assert model.privacy_.fact("offset_bounds").value == list(bounds)
+    without = poisson(offset_bounds=(-1.0, 2.0), fit_intercept=False)
+    assert without.plan(100, 2, offset=True).problem.loss.bound == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(
+    ("model", "mean", "loss"),
+    [
+        (
+            GammaRegressor(alpha=0.0, target_bounds=(0.01, 30)),
+            np.exp,
+            lambda z, y: (z + y * np.exp(-z)).sum(),
+        ),
+        (
+            TweedieRegressor(power=1.5, alpha=0.0, target_bounds=(0.01, 30)),
+            np.exp,
+            lambda z, y: (np.exp(z / 2) / 0.5 + y * np.exp(-z / 2) / 0.5).sum(),
+        ),
+        (
+            NegativeBinomialRegressor(dispersion=0.2, target_bounds=(0.01, 30)),
+            np.exp,
+            lambda z, y: ((y + 5) * np.log1p(0.2 * np.exp(z)) - y * z).sum(),
+        ),
+        (
+            BinomialRegressor(link="logit"),
+            lambda z: 1 / (1 + np.exp(-z)),
+            lambda z, y: (np.logaddexp(0, z) - y * z).sum(),
+        ),
+    ],
+    ids=["gamma", "tweedie", "negative binomial", "logit"],
+)
+def test_other_links_and_families(model, mean, loss):
+    rng, X, exposure, _ = rows()
+    offset = np.log(exposure)
+    y = mean(X @ [0.6, -0.8] - 0.5 + offset) * rng.uniform(0.5, 1.5, N)
+    y = np.clip(y, 0.01, 1.0 if isinstance(model, BinomialRegressor) else 30.0)
+    A = np.column_stack([X, np.zeros(N)])
+    w = maximum_likelihood(A, lambda z: loss(z + offset, y))
+    slow = NoisyGD(n_steps=2000, step_size=2.0, clip=50.0, schedule=Constant())
+    model.set_params(**QUIET, offset_bounds=(-2.5, 1.5)).set_params(solver=slow)
+    model.fit(X, y, offset=offset)
+    close(model, w[[0, 1, 3]], atol=1e-3)
+    predicted = mean(X @ w[:2] + w[3] + offset)
+    np.testing.assert_allclose(model.predict(X, offset=offset), predicted, rtol=5e-3, atol=1e-3)
+
+
+def parameters(model):
+    return np.append(model.coef_, model.intercept_)
+
+
+# Rows that are all short enough are used as they are stored, others prepared at each pass.
+@pytest.mark.parametrize("row_norm", [2.0, 0.8])
+def test_every_container_gives_the_same_model(row_norm, tmp_path):
+    _, X, exposure, y = rows()
+    model, offset = poisson(row_norm=row_norm), np.log(exposure)
+    expected = parameters(model.fit(X, y, offset=offset))
+    table = pa.table({"a": X[:, 0], "b": X[:, 1], "y": y, "log": offset, "time": exposure})
+    parquet.write_table(table, tmp_path / "rows.parquet", row_group_size=300)
+    columns = {"columns": ["a", "b"], "target": "y", "dtype": "float64"}
+    for arguments, given in [
+        ((sparse.csr_array(X), y), {"offset": offset}),
+        ((pd.DataFrame(X), pd.Series(y)), {"exposure": pd.Series(exposure)}),
+        ((torch.tensor(X), torch.tensor(y)), {"exposure": torch.tensor(exposure)}),
+        (
+            (da.from_array(X, chunks=(200, 2)), da.from_array(y, chunks=200)),
+            {"exposure": da.from_array(exposure, chunks=300)},
+        ),
+        ((MappedRows(X, y, offset=offset),), {}),
+        ((MappedRows(X, y, offset=offset, cache=tmp_path),), {}),
+        ((ParquetRows(tmp_path / "rows.parquet", offset="log", **columns),), {}),
+        ((ParquetRows(tmp_path / "rows.parquet", exposure="time", **columns),), {}),
+    ]:
+        found = parameters(model.fit(*arguments, **given))
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+        assert isinstance(model.solution_.plan.problem.loss, WithOffset)
+
+
+def test_a_large_mapped_array_is_streamed_with_offsets(tmp_path, monkeypatch):
+    _, X, exposure, y = rows()
+    monkeypatch.setattr("dpglm.data.stream.mapped.STREAMED_BYTES", 0)
+    np.save(tmp_path / "X.npy", X)
+    mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
+    found = parameters(poisson().fit(mapped, y, exposure=exposure))
+    expected = parameters(poisson().fit(X, y, exposure=exposure))
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_scores_and_files_know_offsets(tmp_path):
+    _, X, exposure, y = rows()
+    model = poisson().fit(X, y, exposure=exposure)
+    predicted = model.predict(X, exposure=exposure)
+    np.testing.assert_allclose(predicted, exposure * model.predict(X))
+    r2 = 1 - ((y - predicted) ** 2).sum() / ((y - y.mean()) ** 2).sum()
+    assert model.score(MappedRows(X, y, offset=np.log(exposure))) == pytest.approx(r2)
+    assert certificate.verify(model.privacy_).ok
+    save_model(model, tmp_path / "model.json")
+    loaded = load_model(tmp_path / "model.json")
+    np.testing.assert_array_equal(loaded.predict(X, exposure=exposure), predicted)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_offsets_that_are_not_finite_are_refused(bad):
+    _, X, exposure, y = rows()
+    offset = np.log(exposure)
+    offset[5] = bad
+    for given in (
+        lambda model: model.fit(X, y, offset=offset),
+        lambda model: model.fit(torch.tensor(X), torch.tensor(y), offset=torch.tensor(offset)),
+        lambda model: model.fit(MappedRows(X, y, offset=offset)),
+        lambda model: model.fit(
+            da.from_array(X), da.from_array(y), offset=da.from_array(offset, chunks=100)
+        ),
+    ):
+        with pytest.raises(ValueError, match="offset must be finite"):
+            given(poisson())
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, np.nan])
+def test_exposures_are_above_zero(bad):
+    _, X, exposure, y = rows()
+    exposure[3] = bad
+    with pytest.raises(ValueError, match="exposure above 0"):
+        poisson().fit(X, y, exposure=exposure)
+    model = poisson().fit(X, y)
+    with pytest.raises(ValueError, match="exposure above 0"):
+        model.predict(X, exposure=exposure)
+
+
+def test_what_cannot_have_offsets_says_so():
+    _, X, exposure, y = rows()
+    options = {"row_norm": 2.0, "target_bounds": (0.0, 20.0)}
+    for model in (Ridge(**options), QuantileRegressor(**options)):
+        with pytest.raises(ValueError, match="subtract it from y"):
+            model.fit(X, y, offset=exposure)
+        with pytest.raises(ValueError, match="subtract it from y"):
+            model.plan(100, 2, offset=True)
+    with pytest.raises(ValueError, match="offset and exposure must be None for a classifier"):
+        LogisticRegression(row_norm=2.0, classes=["a", "b"]).fit(
+            X, np.where(y > 1, "a", "b"), offset=exposure
+        )
+    with pytest.raises(ValueError, match="exponentials of scores"):
+        BinomialRegressor(row_norm=2.0).fit(X, y / 20, exposure=exposure)
+    with pytest.raises(ValueError, match="must not both be given"):
+        poisson().fit(X, y, exposure=exposure, offset=exposure)
+    with pytest.raises(ValueError, match="None for rows with offsets"):
+        poisson().fit(MappedRows(X, y, offset=exposure), offset=exposure)
+    with pytest.raises(ValueError, match="shape"):
+        poisson().fit(X, y, offset=exposure[:-1])
+    with pytest.raises(ValueError, match="shape"):
+        poisson().fit(X, y).predict(X, offset=exposure[:-1])
+    search = PrivateGridSearchCV(
+        PoissonRegressor(**options), {"alpha": [0.1, 1.0]}, method="held_out"
+    )
+    with pytest.raises(ValueError, match="loss must have no offset"):
+        search.fit(MappedRows(X, y, offset=exposure))
+
+
+@pytest.mark.parametrize("solver", [ObjectivePerturbation(), OutputPerturbation()], ids=repr)
+def test_certified_minimisers_need_bounds_on_offsets(solver):
+    _, X, exposure, y = rows()
+    options = {"target_bounds": (0.0, 20.0), "row_norm": 1.5, "alpha": 0.1, "solver": solver}
+    with pytest.raises(ValueError, match="offset_bounds must be declared"):
+        PoissonRegressor(**options).fit(X, y, exposure=exposure)
+    model = PoissonRegressor(offset_bounds=(-3.0, 2.0), **options)
+    planned = model.plan(N, 2, offset=True)
+    model.fit(X, y, exposure=exposure)
+    assert model.solution_.plan == planned
+    assert planned.problem.loss.bound == pytest.approx(2.5)
+
+
+def test_offsets_beyond_their_bounds_are_clipped():
+    _, X, exposure, y = rows()
+    wild, tame = np.log(exposure), np.log(exposure)
+    wild[[1, 4]] = 1e30, -1e30
+    tame[[1, 4]] = 2.0, -3.0
+    models = [poisson(offset_bounds=(-3.0, 2.0)).fit(X, y, offset=one) for one in (wild, tame)]
+    np.testing.assert_array_equal(models[0].coef_, models[1].coef_)
+
+
+@pytest.mark.parametrize("offset", [1e300, -1e300, 800.0])
+def test_a_row_with_a_huge_offset_moves_a_sum_by_no_more_than_the_clip(offset):
+    _, X, exposure, y = rows()
+    step = NoisyGD(n_steps=1, step_size=1.0, clip=0.5, momentum=0.0, schedule=Constant())
+    found = []
+    for first in (0.0, offset):
+        given = np.log(exposure)
+        given[0] = first
+        model = poisson(solver=step).fit(X, y, offset=given)
+        found.append(model.solution_.w)
+    assert np.linalg.norm(found[0] - found[1]) <= 2 * 0.5 / N * (1 + 1e-6)
+
+
+def test_a_loss_that_is_not_convex_takes_none():
+    class_loss = Savage()
+    with pytest.raises(ValueError, match="loss must be one of"):
+        GeneralizedLinearRegressor(loss=class_loss, row_norm=1.0, target_bounds=(0, 1)).plan(
+            100, 2, offset=True
+        )
