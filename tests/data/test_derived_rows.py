@@ -86,3 +86,13 @@ def test_a_fit_after_two_steps_leaves_the_given_rows_as_they_are():
     first = run(plan, rows, SeededNoise(0))
     np.testing.assert_array_equal(X, before)
     np.testing.assert_array_equal(run(plan, rows, SeededNoise(0)).w, first.w)
+
+
+def test_targets_beyond_single_precision_stay_finite():
+    spec = DataSpec(3, 2, dtype="float32")
+    X = np.zeros((3, 2), np.float32)
+    for y in (np.array([1e300, -1e300, 1.0]), np.array([[0.0, 1e300], [1e300, -1e300], [1, 1]])):
+        (block,) = prepare_rows(X, y, spec).blocks()
+        assert block.targets.dtype == np.float32
+        assert np.isfinite(block.targets).all()
+        assert block.targets.shape == y.shape

@@ -42,7 +42,7 @@ def test_each_parameter_is_described_once_and_typed(kind):
 
 
 def test_own_parameters_come_first_then_the_budget():
-    assert described(Ridge)[:4] == ["alpha", "target_bounds", "epsilon", "delta"]
+    assert described(Ridge)[:4] == ["alpha", "target_bounds", "offset_bounds", "epsilon"]
     assert described(Ridge, "Attributes")[:2] == ["coef_", "intercept_"]
     assert described(LogisticRegression)[:3] == ["l1_ratio", "multi_class", "C"]
     assert described(PrivatePipeline)[:3] == ["steps", "shares", "epsilon"]

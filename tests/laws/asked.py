@@ -46,8 +46,11 @@ from dpglm.privacy.selection.repetitions import NegativeBinomial, PoissonNumber
 from dpglm.problem import (
     L1,
     L2,
+    Binomial,
     Box,
+    ComplementaryLogLog,
     ElasticNet,
+    Gamma,
     GroupLasso,
     Hinge,
     Huber,
@@ -56,7 +59,9 @@ from dpglm.problem import (
     Logistic,
     NoPenalty,
     OneVsRest,
+    Pinball,
     Poisson,
+    Probit,
     Problem,
     Savage,
     Simplex,
@@ -67,8 +72,11 @@ from dpglm.problem import (
     Tangent,
     Target,
     Tempered,
+    Tweedie,
     Unconstrained,
+    WithOffset,
 )
+from dpglm.problem import NegativeBinomial as NegativeBinomialLoss
 from dpglm.selection import BestIterate, ConfidenceBoosting, NormGridSearch
 from dpglm.selection.search import Candidate, HeldOutSearch, RepeatedSearch
 from dpglm.solvers import (
@@ -110,6 +118,15 @@ LOSSES = (
     SmoothedHinge(0.5),
     SquaredHinge(),
     Poisson(),
+    Gamma(),
+    Tweedie(1.5),
+    NegativeBinomialLoss(0.5),
+    Binomial(),
+    Probit(),
+    ComplementaryLogLog(),
+    Pinball(0.3),
+    WithOffset(Poisson()),
+    WithOffset(NegativeBinomialLoss(0.5), 3.0),
     Softmax(),
     Savage(),
     Tangent(),
@@ -298,9 +315,15 @@ class Setting:
             return np.full(self.n, classes - 1) if one else rng.integers(0, classes, self.n)
         low, high = data.target_range(self.problem.loss.target.bounds)
         low, high = max(low, -1e300), min(high, 1e300)
+        if self.problem.loss.target is Target.POSITIVE:
+            low, high = max(low, 5e-324), max(high, 5e-324)
+        y = np.full(self.n, high) if one else rng.choice([low, high], self.n)
         if self.problem.loss.target is Target.COUNT:
-            return np.full(self.n, math.floor(min(high, 1e300)), dtype=float)
-        return np.full(self.n, high) if one else rng.choice([low, high], self.n)
+            y = np.full(self.n, math.floor(min(high, 1e300)), dtype=float)
+        if not isinstance(self.problem.loss, WithOffset):
+            return y
+        reach = min(self.problem.loss.bound, 1e300)
+        return np.column_stack([y, rng.choice([-reach, 0.0, reach], self.n)])
 
 
 def _mixed(rng: np.random.Generator, n: int, d: int) -> Any:
@@ -329,8 +352,8 @@ def settings_and_rows(draw: Any, solvers: tuple[Solver, ...] = SOLVERS) -> Setti
 
     solver = draw(st.sampled_from(solvers))
     loss = draw(st.sampled_from(LOSSES))
-    real = loss.target in (Target.REAL, Target.COUNT)
-    low, high = pick(0, (0.0, 1.0), TARGETS) if real else (-math.inf, math.inf)
+    is_number = loss.target.is_number
+    low, high = pick(0, (0.0, 1.0), TARGETS) if is_number else (-math.inf, math.inf)
     problem = Problem(
         loss,
         draw(st.sampled_from(PENALTIES)),

@@ -20,7 +20,9 @@ from sklearn.preprocessing import Normalizer, PolynomialFeatures
 
 from dpglm import (
     ApproximateDP,
+    BinomialRegressor,
     ElasticNet,
+    GammaRegressor,
     GeneralizedLinearClassifier,
     GeneralizedLinearRegressor,
     HuberRegressor,
@@ -29,19 +31,23 @@ from dpglm import (
     LinearSVC,
     LogisticRegression,
     MappedRows,
+    NegativeBinomialRegressor,
     NoisyGD,
     PoissonRegressor,
     PrivacyLedger,
     PrivateGridSearchCV,
     PrivatePipeline,
+    QuantileRegressor,
     Ridge,
     RobustClassifier,
+    TweedieRegressor,
 )
 from dpglm.preprocessing import Center, ClipToQuantile, RandomProjection, Scale, Whiten
 from dpglm.privacy import Adjacency
 from dpglm.problem import L2Ball
 from dpglm.selection import BestIterate, ConfidenceBoosting, NormGridSearch
 from dpglm.solvers import SOLVERS, NoisySGD, UniformAverage
+from tests.fits import admitted_bounds
 from tests.laws.budgets import examples
 from tests.laws.transcripts import Transcript, excess, listening
 
@@ -58,7 +64,13 @@ ESTIMATORS = [
     ElasticNet(alpha=0.01),
     HuberRegressor(),
     PoissonRegressor(),
+    GammaRegressor(),
+    TweedieRegressor(),
+    NegativeBinomialRegressor(dispersion=0.5),
+    BinomialRegressor(link="cloglog"),
+    QuantileRegressor(quantile=0.2),
 ]
+WITH_OFFSETS = PoissonRegressor | GammaRegressor | NegativeBinomialRegressor | BinomialRegressor
 CONTAINERS = {
     "strided": lambda X, y, weights: (np.repeat(X, 2, axis=1)[:, ::2], y, weights),
     "csr": lambda X, y, weights: (sparse.csr_array(X), y, weights),
@@ -112,6 +124,8 @@ class Fit:
     target: float
     seed: int
     reach: float
+    # Of the row; all others have small ones.
+    offset: float | None
 
     @property
     def weighted(self) -> bool:
@@ -127,7 +141,7 @@ class Fit:
             "delta": 1e-3,
             "n_rows": None if self.adjacency.n_is_public else self.n,
             **self.options,
-            **({"target_bounds": (0.0, 5.0)} if regress else {}),
+            **({"target_bounds": admitted_bounds(self.estimator, (0.0, 5.0))} if regress else {}),
         }
         if regress:
             options.pop("classes", None)
@@ -180,7 +194,13 @@ class Fit:
         with listening(earlier, most=MOST_ASKED, reach=self.reach, **where) as seen:
             try:
                 X, y, weights = self.stored(table)
-                self.model(ledger).fit(X, y, sample_weight=weights)
+                given = {"sample_weight": weights}
+                if self.offset is not None:
+                    rng = np.random.default_rng(self.seed)
+                    given["offset"] = rng.uniform(-1.0, 1.0, self.n)
+                    given["offset"][-1] = self.offset
+                    given["offset"] = given["offset"][: len(table[0])]
+                self.model(ledger).fit(X, y, **given)
             except ValueError as error:
                 refused = str(error)
         return seen, refused
@@ -214,14 +234,22 @@ def fits(draw, rows=ROWS, solvers=ALL_SOLVERS):
     }
     if not is_regressor(estimator):
         options["class_weight"] = draw(st.sampled_from([None, {0: 0.5, 1: 4.0}]))
+    search = draw(st.sampled_from(["", "", "repeated", "held_out"]))
+    offset = None
+    if isinstance(estimator, WITH_OFFSETS) and not (
+        STEPS[steps] or search or container == "mapped"
+    ):
+        offset = draw(st.sampled_from([None, 1e300, -1e300, 50.0]))
+        options["offset_bounds"] = draw(st.sampled_from([None, (-1.0, 2.0)]))
     return Fit(
+        offset=offset,
         estimator=estimator,
         solver=draw(st.sampled_from(solvers)),
         adjacency=draw(st.sampled_from(list(Adjacency)[::-1])),
         container=container,
         dtype=draw(st.sampled_from(["float32", "float64"])),
         steps=steps,
-        search=draw(st.sampled_from(["", "", "repeated", "held_out"])),
+        search=search,
         n=draw(st.sampled_from([40, 2, 3, 1])),
         options=options,
         row=draw(st.sampled_from(rows)),

@@ -256,6 +256,10 @@ def _stored(X: Matrix, y: Any, norms: Any, spec: DataSpec, weights: Any) -> Rows
     if weights is not None:
         heaviest = _rounded_down(spec.weight_bound, spec.dtype)
         weights = like(norms, xp.clip(like(norms, weights), 0.0, heaviest), X.dtype)
+    if spec.n_outputs == 1 and X.dtype == xp.float32:
+        # Targets and offsets beyond the range of the type would become infinite.
+        largest = float(xp.finfo(X.dtype).max)
+        y = xp.clip(like(norms, y, xp.float64), -largest, largest)
     y = like(norms, y, X.dtype if spec.n_outputs == 1 else None)
     if sparse.issparse(X):
         return SparseRows(X, y, lengths, spec, weights)
