@@ -283,6 +283,10 @@ class Loss(abc.ABC):
         """
         return 0.0
 
+    def targets_without_offset(self, y: NDArray[Any]) -> NDArray[Any]:
+        """Return targets of shape (n,) as they would be if offsets were zero, roughly."""
+        return y
+
     @property
     def without_offset(self) -> Loss:
         """The loss of a row whose offset is zero: this one, unless rows have offsets.

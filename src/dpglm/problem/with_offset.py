@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpglm._arrays import like, namespace
 from dpglm._validation import check_real
-from dpglm.problem._functions import FloatArray, as_float
-from dpglm.problem.links import Link
+from dpglm.problem._functions import FloatArray, as_float, limited_exp
+from dpglm.problem.links import Link, LogLink
 from dpglm.problem.loss import ConvexScalarLoss, Loss, Target
 
 __all__ = ["WithOffset"]
@@ -89,6 +89,14 @@ class WithOffset(ConvexScalarLoss):
     @property
     def canonical(self) -> bool:
         return self.loss.canonical
+
+    def targets_without_offset(self, y: NDArray[Any]) -> NDArray[Any]:
+        targets, offsets = _split(y)
+        if not isinstance(self.link, LogLink):
+            return targets
+        # Finite, so that a target of zero stays one.
+        rates: NDArray[Any] = targets * limited_exp(-offsets)
+        return rates
 
     def variance(self, mean: FloatArray) -> FloatArray | None:
         return self.loss.variance(mean)

@@ -45,6 +45,8 @@ def noisy_target_mean(
 ) -> tuple[float, float]:
     """Release the weighted mean of the targets, clipped to [low, high], and the sum of weights.
 
+    Of rows with offsets they are what they would be without them.
+
     The mean keeps a standard deviation of its noise away from the ends.
     """
     middle, half = low / 2.0 + high / 2.0, (high / 2.0 - low / 2.0) or 1.0
@@ -52,6 +54,7 @@ def noisy_target_mean(
     def block_sum(block: Block) -> NDArray[np.float64]:
         targets, weights = _targets_and_weights(block)
         xp = namespace(targets)
+        targets = oracle.loss.targets_without_offset(targets)
         t = xp.clip((targets - middle) / half, -1.0, 1.0)
         sums: NDArray[np.float64] = xp.stack([(weights * t).sum(), weights.sum()])
         return sums
@@ -92,7 +95,7 @@ def noisy_squared_slope(
     def block_sum(block: Block) -> NDArray[np.float64]:
         targets, weights = _targets_and_weights(block)
         xp = namespace(targets)
-        slopes = finite(oracle.loss.slope(xp.full_like(targets, score), targets))
+        slopes = finite(oracle.loss.slope(xp.full_like(weights, score), targets))
         cut = xp.clip(slopes / most, -1.0, 1.0)
         sums: NDArray[np.float64] = (weights * cut * cut).sum()[None]
         return sums
@@ -106,5 +109,5 @@ def _targets_and_weights(block: Block) -> tuple[NDArray[np.float64], NDArray[np.
     xp = namespace(block.norms)
     targets = xp.asarray(block.targets, dtype=xp.float64)
     if block.weights is None:
-        return targets, xp.ones_like(targets)
+        return targets, xp.ones_like(block.norms, dtype=xp.float64)
     return targets, xp.asarray(block.weights, dtype=xp.float64)

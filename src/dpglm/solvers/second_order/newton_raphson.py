@@ -168,7 +168,11 @@ class NewtonRaphson(Solver):
         mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.weight_bound)
         clip, slope, bend = _limits(mu, data)
         shares = dict(_SHARES)
-        if math.isfinite(loss.slope_bound_on(math.inf, *data.target_range(loss.target.bounds))):
+        bounded = math.isfinite(
+            loss.slope_bound_on(math.inf, *data.target_range(loss.target.bounds))
+        )
+        # Of counts hardly any slope is as large as its bound.
+        if bounded and loss.target is not Target.COUNT:
             del shares["slopes"]
         if self.inference == "robust" or (self.inference and loss.dispersion is None):
             shares["score moments"] = _SCORE_MOMENTS
@@ -528,7 +532,9 @@ def check_likelihood(problem: Problem, data: DataSpec) -> None:
     """Refuse losses without a likelihood's curvature, and targets without bounds."""
     loss = problem.loss
     low, high = data.target_range(loss.target.bounds)
-    smooth = loss.link is not None and math.isfinite(loss.smoothness_on(1.0, low, high))
+    smooth = loss.link is not None and math.isfinite(
+        loss.without_offset.smoothness_on(1.0, low, high)
+    )
     if data.n_outputs > 1 or not (loss.convex and smooth) or isinstance(loss, Squared):
         raise ValueError(
             "loss must be convex and smooth with a link and one output, and not squared, for the "
