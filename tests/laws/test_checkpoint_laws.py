@@ -75,6 +75,7 @@ CHANGES = {
     "row_norm": 2.5,
     "solver": NoisyGD(n_steps=5),
     "target_bounds": (0.0, 4.0),
+    "offset_bounds": (-1.0, 1.0),
     "threshold": 0.4,
     "weight_bound": 0.5,
 }

@@ -12,6 +12,7 @@ import pytest
 import torch
 from pyarrow import parquet
 from scipy import sparse
+from sklearn.base import clone
 from sklearn.linear_model import PoissonRegressor as KnownPoisson
 
 from dpglm import (
@@ -262,3 +263,32 @@ def test_a_loss_that_is_not_convex_takes_none():
         GeneralizedLinearRegressor(loss=class_loss, row_norm=1.0, target_bounds=(0, 1)).plan(
             100, 2, offset=True
         )
+
+
+@pytest.mark.parametrize("unit", [1.0, 500.0])
+def test_the_default_is_near_maximum_likelihood_in_any_unit_of_exposure(unit):
+    _, X, exposure, y = rows()
+    known = KnownPoisson(alpha=0.0, tol=1e-10).fit(X, y / exposure, sample_weight=exposure)
+    model = PoissonRegressor(
+        alpha=0.0, target_bounds=(0, 20), row_norm=2.0, budget=GaussianDP(1e5), random_state=0
+    ).fit(X, y, exposure=unit * exposure)
+    expected = np.append(known.coef_, known.intercept_ - math.log(unit))
+    # A quarter of the standard error of the coefficients.
+    np.testing.assert_allclose(parameters(model), expected, atol=0.015)
+
+
+def test_two_rows_with_offsets_are_not_taken_for_a_matrix():
+    X, y = np.zeros((2, 1)), np.array([3.0, 1.0])
+    model = PoissonRegressor(target_bounds=(0, 20), row_norm=1.0, budget=GaussianDP(1e5))
+    model.fit(X, y, offset=np.log([3.0, 1.0]))
+    assert model.predict([[0.0]])[0] == pytest.approx(1.0, abs=0.05)
+
+
+def test_a_checkpoint_holds_a_fit_with_offsets(tmp_path):
+    _, X, exposure, y = rows()
+    model = poisson(random_state=None)
+    given = {"exposure": exposure, "checkpoint": tmp_path / "fit"}
+    first = clone(model).fit(X, y, **given)
+    with pytest.warns(UserWarning, match="complete"):
+        again = clone(model).fit(X, y, **given)
+    np.testing.assert_array_equal(first.coef_, again.coef_)

@@ -17,55 +17,64 @@ from dpglm.privacy.releases import SumMechanism, SumRelease
 
 __all__ = [
     "noisy_squared_slope",
-    "noisy_target_mean",
+    "noisy_target_means",
     "squared_slope_release",
     "target_mean_release",
 ]
 
 
 def target_mean_release(
-    data: DataSpec, adjacency: Adjacency, mechanism: SumMechanism
+    data: DataSpec, adjacency: Adjacency, mechanism: SumMechanism, *, has_offset: bool
 ) -> SumRelease:
     """Declare the release of ``sum w_i (t_i, 1)``, for targets t mapped to [-1, 1].
 
-    Privacy: the contribution bound is ``sqrt(2) data.weight_bound``. In float64.
+    Of rows with offsets it is that of ``sum w_i (t_i, u_i, 1)``, u being t without the offset.
+
+    Privacy: the contribution bound is ``sqrt(2) data.weight_bound``, or sqrt(3) times it. In
+    float64.
     """
+    coordinates = 3 if has_offset else 2
     return sum_release(
         "sums of targets and weights",
         data,
         adjacency,
         mechanism,
-        bound=math.sqrt(2.0) * data.weight_bound,
-        coordinates=2,
+        bound=math.sqrt(coordinates) * data.weight_bound,
+        coordinates=coordinates,
     )
 
 
-def noisy_target_mean(
+def noisy_target_means(
     oracle: Oracle, declared: SumRelease, low: float, high: float
-) -> tuple[float, float]:
-    """Release the weighted mean of the targets, clipped to [low, high], and the sum of weights.
+) -> tuple[float, float, float]:
+    """Release weighted means of the targets, clipped to [low, high], and the sum of weights.
 
-    Of rows with offsets they are what they would be without them.
-
-    The mean keeps a standard deviation of its noise away from the ends.
+    The first mean is that of the targets, the second of what they would be without offsets. They
+    keep a standard deviation of their noise away from the ends.
     """
     middle, half = low / 2.0 + high / 2.0, (high / 2.0 - low / 2.0) or 1.0
+    has_offset = declared.coordinates == 3
 
     def block_sum(block: Block) -> NDArray[np.float64]:
         targets, weights = _targets_and_weights(block)
         xp = namespace(targets)
-        targets = oracle.loss.targets_without_offset(targets)
-        t = xp.clip((targets - middle) / half, -1.0, 1.0)
-        sums: NDArray[np.float64] = xp.stack([(weights * t).sum(), weights.sum()])
+        kinds = [targets]
+        if has_offset:
+            own = targets if targets.ndim == 1 else targets[:, 0]
+            kinds = [own, oracle.loss.targets_without_offset(targets)]
+        within = [xp.clip((kind - middle) / half, -1.0, 1.0) for kind in kinds]
+        sums: NDArray[np.float64] = xp.stack(
+            [*((weights * t).sum() for t in within), weights.sum()]
+        )
         return sums
 
-    bound = math.sqrt(2.0) * oracle.rows.spec.weight_bound
-    kernel = oracle.over_blocks(AnyArrays(block_sum), 2)
-    total, weight = oracle.noisy_sum(declared, kernel, bound)
-    weight = max(float(weight), declared.noise_std)
+    bound = math.sqrt(declared.coordinates) * oracle.rows.spec.weight_bound
+    kernel = oracle.over_blocks(AnyArrays(block_sum), declared.coordinates)
+    *totals, weight = oracle.noisy_sum(declared, kernel, bound).tolist()
+    weight = max(weight, declared.noise_std)
     noise = min(math.sqrt(2.0) * declared.noise_std / weight, 1.0)
-    mean = min(max(float(total) / weight, noise - 1.0), 1.0 - noise)
-    return middle + half * mean, weight
+    means = [middle + half * min(max(t / weight, noise - 1.0), 1.0 - noise) for t in totals]
+    return means[0], means[-1], weight
 
 
 def squared_slope_release(

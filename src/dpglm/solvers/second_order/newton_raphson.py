@@ -29,7 +29,7 @@ from dpglm.oracle.row_sums.moments import (
 )
 from dpglm.oracle.row_sums.target_means import (
     noisy_squared_slope,
-    noisy_target_mean,
+    noisy_target_means,
     squared_slope_release,
     target_mean_release,
 )
@@ -315,7 +315,12 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
     @functools.cached_property
     def targets(self) -> SumRelease:
         """The release of the sums of targets and weights."""
-        return target_mean_release(self.data, self.adjacency, GaussianNoise(self.target_noise))
+        return target_mean_release(
+            self.data,
+            self.adjacency,
+            GaussianNoise(self.target_noise),
+            has_offset=self.problem.loss.offset_bound > 0.0,
+        )
 
     @functools.cached_property
     def squared_slopes(self) -> SumRelease | None:
@@ -501,8 +506,10 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         """Release the mean of the targets and second moments; start at the constant model."""
         loss, data = self.problem.loss, self.data
         low, high = data.target_range(loss.target.bounds)
-        mean, weight = noisy_target_mean(oracle, self.targets, low, high)
-        score, bend = _constant_model(loss, mean, low, high)
+        mean, without_offset, weight = noisy_target_means(oracle, self.targets, low, high)
+        # Slopes and curvature are those of the means that rows have with their offsets.
+        _, bend = _constant_model(loss, mean, low, high)
+        score, _ = _constant_model(loss, without_offset, low, high)
         slope = loss.slope_bound_on(math.inf, low, high)
         if self.squared_slopes is not None:
             most = _FAR_SLOPE * math.sqrt(bend * (loss.dispersion or 1.0))
