@@ -72,7 +72,9 @@ def estimator_case(
     return Case("estimators", name, make, relation, variant, why, options={"n_classes": n_classes})
 
 
-def log_link_case(name: str, relation: Adjacency) -> Case:
+def log_link_case(
+    name: str, relation: Adjacency, variant: str = "", *, offset: bool = False
+) -> Case:
     """Attack a regressor with a log link."""
     least = LOG_LINKS[name]
 
@@ -81,9 +83,9 @@ def log_link_case(name: str, relation: Adjacency) -> Case:
         model = kind(
             **LIMIT, solver=STEPS, target_bounds=(least, 10.0), adjacency=relation.value, n_rows=3
         )
-        return of_plan(model.plan(3, 2), target=least / 10.0)
+        return of_plan(model.plan(3, 2, offset=offset), target=least / 10.0)
 
-    return Case("estimators", name, make, relation)
+    return Case("estimators", name, make, relation, variant)
 
 
 def pipeline_case(relation: Adjacency) -> Case:
@@ -147,6 +149,7 @@ CASES: list[Case] = [
     *(estimator_case(kind.__name__, **public_facts(kind)) for kind in LINEAR_MODELS),
     *(log_link_case(name, ZERO_OUT) for name in LOG_LINKS),
     log_link_case("PoissonRegressor", ADD_REMOVE),
+    log_link_case("PoissonRegressor", ZERO_OUT, "with offsets", offset=True),
     estimator_case("LinearSVC", "three classes", n_classes=3),
     pipeline_case(ZERO_OUT),
     pipeline_case(REPLACE_ONE),
