@@ -31,7 +31,7 @@ LEVEL = 0.95
 # Of the mean coverage over coefficients, and of the worst coefficient's.
 MEAN, WORST = (0.93, 0.97), 0.91
 _LARGE = 500_000  # Rows on which the target of a wrong model is computed.
-_RUNS, _BOOTSTRAPS = 400, 200
+_RUNS, _BOOTSTRAPS = 300, 200
 Array = NDArray[np.float64]
 _ARRAYS = ("covered", "lengths", "errors", "plain_covered", "plain_lengths")
 Method: TypeAlias = "Callable[[Case, Array, Array, int], tuple[Array, Array]]"

@@ -181,6 +181,26 @@ def test_intervals_of_means_stay_in_range_and_hold_the_prediction():
     )
 
 
+def test_means_of_rows_with_exposures_are_proportional_to_them():
+    X, _ = rows()
+    exposure = np.linspace(0.5, 3.0, N)
+    model = PoissonRegressor(
+        inference=True,
+        solver=given(W),
+        feature_bounds=(LOW, HIGH),
+        target_bounds=(0.0, 7.0),
+        offset_bounds=(-1.0, 1.5),
+    ).fit(X, np.arange(N) % 5, exposure=exposure)
+    ends = model.inference_.prediction_interval(X, exposure=exposure)
+    np.testing.assert_allclose(
+        ends, model.inference_.prediction_interval(X) * exposure[:, np.newaxis]
+    )
+    means = model.predict(X, exposure=exposure)
+    assert ((ends[:, 0] < means) & (means < ends[:, 1])).all()
+    same = model.inference_.prediction_interval(X, offset=np.log(exposure))
+    np.testing.assert_allclose(same, ends)
+
+
 def test_sparse_rows_have_the_intervals_of_dense_ones():
     X, _ = rows()
     X = X * (np.random.default_rng(0).uniform(size=X.shape) < 0.5)

@@ -13,6 +13,7 @@ from scipy import special
 
 from dpglm._validation import check_bool, check_real
 from dpglm.certificate.certificate import Certificate
+from dpglm.data.prediction import with_offset
 from dpglm.inference.estimates import Estimates
 from dpglm.inference.scores import LinearScores
 from dpglm.inference.summary import Column, Kind, Summary
@@ -194,7 +195,9 @@ class Inference:
         ratio = statistic / count
         return WaldTest(ratio, float(special.fdtrc(count, freedom, ratio)), count, freedom)
 
-    def prediction_interval(self, X: Any, level: float = 0.95) -> NDArray[np.float64]:
+    def prediction_interval(
+        self, X: Any, level: float = 0.95, *, offset: Any = None, exposure: Any = None
+    ) -> NDArray[np.float64]:
         """Return confidence intervals of the means of the target (not of new targets).
 
         Parameters
@@ -203,6 +206,8 @@ class Inference:
             Rows, as ``predict`` takes them.
         level : float, default=0.95
             Probability with which an interval covers, in (0, 1).
+        offset, exposure : array_like of shape (n,), optional
+            As for ``predict``.
 
         Returns
         -------
@@ -211,9 +216,9 @@ class Inference:
             the range of means. For binary targets, probabilities of the second class.
         """
         scores, errors = self.scores(X)
-        ends = _intervals(scores, self._critical_value(level) * errors)
-        means = self._link().inverse(ends.ravel()).reshape(ends.shape)
-        return np.asarray(means, dtype=np.float64)
+        half = self._critical_value(level) * errors
+        mean = with_offset(self._link().inverse, offset, exposure)
+        return np.column_stack([mean(scores - half), mean(scores + half)])
 
     def summary(self, level: float = 0.95, *, exponentiate: bool = False) -> Summary:
         """Return the table of coefficients, which prints as text and shows in notebooks.

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 
+from dpglm._registry import snake_case
 from dpglm._words import plain_number, rounded_up
 from dpglm.certificate.certificate import Certificate
 from dpglm.certificate.statement import RELATION
 from dpglm.inference.estimates import Estimates
 from dpglm.privacy.accounting.accountants import GaussianAccountant
 from dpglm.privacy.events import Repeated
-from dpglm.problem import L2, NoPenalty, Regularizer
+from dpglm.problem import L2, Loss, NoPenalty, Regularizer, WithOffset
 
 __all__ = ["facts", "notes", "shares_of_budget"]
 
@@ -25,7 +26,7 @@ def facts(certificate: Certificate, kind: str) -> tuple[tuple[str, str], ...]:
     problem, adjacency = certificate.problem, certificate.adjacency
     spent = f"epsilon {rounded_up(certificate.epsilon)}, delta {rounded_up(certificate.delta)}"
     found = {
-        "Loss": " ".join(repr(problem.loss).split()),
+        "Loss": _loss(problem.loss),
         "Outcome": _outcome(certificate),
         "Penalty": _penalty(problem.regularizer),
         "Rows": str(certificate.data.n_rows),
@@ -68,6 +69,16 @@ def notes(certificate: Certificate, estimates: Estimates, level: float) -> tuple
     weight = certificate.problem.regularizer.strong_convexity * certificate.data.n_rows
     shrinks = weight > _HARMLESS_PENALTY
     return (covered, assumed, rows, *((shrunk,) if shrinks else ()), *certificate.caveats())
+
+
+def _loss(loss: Loss) -> str:
+    """Name a loss and its link, without the constants that standardized targets change."""
+    parts = []
+    if isinstance(loss, WithOffset):
+        loss, parts = loss.loss, ["offsets"]
+    if loss.link is not None:
+        parts.insert(0, f"{type(loss.link).__name__.removesuffix('Link')}_link")
+    return ", ".join(snake_case(one) for one in [type(loss).__name__, *parts]).replace("_", " ")
 
 
 def _outcome(certificate: Certificate) -> str:
