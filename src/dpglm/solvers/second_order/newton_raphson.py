@@ -256,11 +256,13 @@ def _limits(mu: float, data: DataSpec) -> tuple[float, float, float]:
     growth = max(_HESSIAN_NOISE / (noise * least * _LEAST_CURVATURE), 1.0) ** 0.25
     # Slopes of a balanced binary target vary as 0.15, in units of their square bound.
     square = max(least, min(_NEGLIGIBLE * 0.15 * n_rows * mu**2, least * growth))
-    curvature = max(_LEAST_CURVATURE, _HESSIAN_NOISE / (noise * square))
+    room = max(_HESSIAN_NOISE / (noise * square * _LEAST_CURVATURE), 1.0)
+    curvature = _LEAST_CURVATURE * math.sqrt(room)
     # Noise over what sampling makes of a score, for slopes that are cut at one unit.
     unit = math.sqrt(square / (_SHARES["final"] * n_rows)) / mu
     slope = min(max(_BEARABLE / unit, _LEAST_SLOPE), _USUAL_SLOPE)
-    return math.sqrt(square), max(slope, math.sqrt(_NEGLIGIBLE) / unit), curvature
+    slope *= max(math.sqrt(_NEGLIGIBLE) / (unit * slope), 1.0) ** 0.25
+    return math.sqrt(square), slope, curvature
 
 
 @final
@@ -278,7 +280,7 @@ class NewtonRaphsonState:
     )
     pooled: NDArray[np.float64] | None = None  # Sum of ``H v - g`` over the pooled steps.
     visited: NDArray[np.float64] | None = None  # Sum of their v.
-    products: NDArray[np.float64] | None = None  # Second moments of scores.
+    products: NDArray[np.float64] | None = None  # Second moments of scores, likewise.
 
 
 @final
@@ -422,9 +424,9 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         if state.products is None:
             spread = (dispersion or 1.0) * matrix
         elif self.inference == "robust":
-            spread = _raised(state.products, 0.0)
+            spread = state.products
         else:
-            spread = max(float(np.trace(inverse @ state.products)), 0.0) / len(matrix) * matrix
+            spread = float(np.trace(inverse @ state.products)) / len(matrix) * matrix
         way = state.visited / self.n_pooled - basis.inverse @ state.w
         hessian = self.hessian.noise_std * scores.curvature / self._n_asked
         noise = (scores.slope * self._pooled_noise) ** 2 * np.eye(len(way))
@@ -479,8 +481,11 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         if is_final:
             state = dataclasses.replace(state, pooled=pooled, visited=visited)
         if state.step == self.n_steps and self.score_moments is not None:
-            products = scores.mean_score_products(oracle, self.score_moments, basis.inverse @ w)
-            state = dataclasses.replace(state, products=products)
+            v, noise = basis.inverse @ w, self.score_moments.noise_std * scores.slope**2
+            products = scores.mean_score_products(oracle, self.score_moments, v)
+            noise /= self.data.n_rows
+            steadied = _steadied(products, noise, v, basis.inverse[:, -1])
+            state = dataclasses.replace(state, products=steadied)
         asked_rows = self.data.n_rows if is_final else self._n_asked
         noise_norm = declared.noise_std * scores.slope * math.sqrt(columns) / asked_rows
         info = StepInfo(state.step, step_size, float(np.linalg.norm(g)), noise_norm)
@@ -592,6 +597,8 @@ def _steadied(
     matrix: NDArray[np.float64], noise: float, v: NDArray[np.float64], level: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Shrink a noisy Hessian towards what it is for elliptical rows; make it positive definite.
+
+    The same for second moments of scores.
 
     With rows that have one shape in every direction, the Hessian at v is in the span of the
     identity and the products of v and of the intercept's direction ``level``. What is off that

@@ -1,0 +1,261 @@
+"""Newton-Raphson: maximum likelihood where noise is small, honest covariance, all as declared."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from scipy import optimize
+
+import dpglm
+from dpglm.certificate import verify
+from dpglm.data.prepare import prepare_rows
+from dpglm.data.spec import DataSpec
+from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP
+from dpglm.privacy.noise import SeededNoise
+from dpglm.problem import (
+    L1,
+    L2,
+    Gamma,
+    Hinge,
+    Huber,
+    L2Ball,
+    Logistic,
+    NoPenalty,
+    Pinball,
+    Poisson,
+    Problem,
+    Softmax,
+    Squared,
+)
+from dpglm.solvers import Auto, NewtonRaphson, run
+from dpglm.solvers.second_order import newton_raphson
+from dpglm.solvers.second_order.newton_raphson import hessian_noise
+from tests.audit.attack import released_sums
+
+NEARLY_FREE = GaussianDP(1e4)
+
+
+def make_data(loss, n=4000, d=3, seed=0, level=0.5):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1, 1, size=(n, d)) / math.sqrt(d)
+    z = 1.5 * X @ np.linspace(1.0, -1.0, d) + level
+    if isinstance(loss, Logistic):
+        return X, np.where(rng.random(n) < 1 / (1 + np.exp(-z)), 1.0, -1.0)
+    if isinstance(loss, Gamma):
+        return X, np.maximum(np.exp(z) * rng.gamma(2.0, 0.5, n), 1e-6)
+    return X, rng.poisson(np.exp(z)).astype(float)
+
+
+def spec_of(X, loss, **options):
+    low, high = (-1.0, 1.0) if isinstance(loss, Logistic) else (1e-6, 400.0)
+    low = 0.0 if isinstance(loss, Poisson) else low
+    facts = {"intercept": 1.0, "target_low": low, "target_high": high} | options
+    return DataSpec(len(X), X.shape[1], **facts)
+
+
+def solve(X, y, problem, budget=NEARLY_FREE, adjacency=Adjacency.ZERO_OUT, seed=0, **options):
+    spec = spec_of(X, problem.loss)
+    plan = NewtonRaphson(**options).plan(problem, budget, spec, adjacency)
+    return run(plan, prepare_rows(X, y, spec), SeededNoise(seed))
+
+
+def likelihood(X, y, loss, strength=0.0):
+    design = np.column_stack([X, np.ones(len(X))])
+
+    def objective(w):
+        mean = design.T @ loss.slope(design @ w, y) / len(X)
+        penalty = strength * np.append(w[:-1], 0.0)
+        return loss.value(design @ w, y).mean() + 0.5 * penalty @ w, mean + penalty
+
+    start = np.zeros(design.shape[1])
+    w = optimize.minimize(objective, start, jac=True, tol=1e-14, options={"gtol": 1e-10}).x
+    bends = loss.curvature(design @ w, y)
+    hessian = (design * bends[:, None]).T @ design + len(X) * strength * np.diag(
+        np.append(np.ones(X.shape[1]), 0.0)
+    )
+    slopes = loss.slope(design @ w, y)
+    return w, np.linalg.inv(hessian), (design * (slopes**2)[:, None]).T @ design
+
+
+@pytest.mark.parametrize("loss", [Logistic(), Poisson(), Gamma()])
+@pytest.mark.parametrize("strength", [0.0, 0.05])
+def test_nearly_free_it_is_maximum_likelihood_with_its_covariance(loss, strength):
+    X, y = make_data(loss)
+    problem = Problem(loss, L2(strength) if strength else NoPenalty())
+    solution = solve(X, y, problem, inference="robust")
+    w, inverse, products = likelihood(X, y, loss, strength)
+    errors = np.sqrt(np.diag(inverse))
+    assert abs(solution.w - w).max() < 0.05 * errors.max()
+    sandwich = np.sqrt(np.diag(inverse @ products @ inverse))
+    found = solution.uncertainty
+    np.testing.assert_allclose(np.sqrt(np.diag(found.covariance)), sandwich, rtol=0.05)
+    assert np.trace(found.privacy) < 0.01 * np.trace(found.sampling)
+    np.testing.assert_array_equal(found.center, solution.w)
+
+
+def test_a_model_with_a_dispersion_estimates_it_and_one_without_assumes_it():
+    for loss, factor in ((Gamma(), 0.5), (Poisson(), 1.0), (Logistic(), 1.0)):
+        X, y = make_data(loss)
+        found = solve(X, y, Problem(loss), inference="model").uncertainty
+        _, inverse, _ = likelihood(X, y, loss)
+        expected = np.sqrt(factor * np.diag(inverse))
+        np.testing.assert_allclose(np.sqrt(np.diag(found.covariance)), expected, rtol=0.05)
+
+
+def test_a_rare_class_and_large_counts_converge():
+    for loss, level in ((Logistic(), -5.0), (Logistic(), 4.0), (Poisson(), 3.0), (Poisson(), -3.0)):
+        X, y = make_data(loss, n=20_000, level=level)
+        w, inverse, _ = likelihood(X, y, loss)
+        found = solve(X, y, Problem(loss)).w
+        assert abs(found - w).max() < 0.1 * np.sqrt(np.diag(inverse)).max()
+
+
+def test_penalties_and_constraints_hold():
+    X, y = make_data(Logistic())
+    solution = solve(X, y, Problem(Logistic(), L1(0.2)))
+    assert (solution.w[:-1] == 0.0).any()
+    ball = solve(X, y, Problem(Logistic(), NoPenalty(), L2Ball(0.3)))
+    assert np.linalg.norm(ball.w[:-1]) <= 0.3 + 1e-12
+
+
+def test_the_releases_cost_what_was_to_be_spent():
+    # Of Gaussian releases the squares of mu add up.
+    for loss in (Logistic(), Poisson(), Gamma()):
+        for inference in (None, "model", "robust"):
+            plan = NewtonRaphson(inference=inference).plan(
+                Problem(loss), GaussianDP(0.7), spec_of(np.zeros((5000, 4)), loss)
+            )
+            squares = sum(one.count / one.noise_multiplier**2 for one in plan.method.releases)
+            assert math.sqrt(squares) == pytest.approx(0.7, rel=1e-3)
+            assert math.sqrt(squares) <= 0.7 * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+def test_noise_in_the_coefficients_is_what_it_says(adjacency):
+    X, y = make_data(Logistic(), n=5000, d=4)
+    found, said = [], []
+    for seed in range(60):
+        solution = solve(
+            X, y, Problem(Logistic()), ApproximateDP(2.0, 1e-5), adjacency, seed, inference="model"
+        )
+        found.append(solution.w)
+        said.append(np.sqrt(np.diag(solution.uncertainty.privacy)))
+        np.testing.assert_allclose(said[-1], solution.coefficient_noise)
+    ratio = np.mean(said, axis=0) / np.std(found, axis=0)
+    assert ratio == pytest.approx(np.ones(5), rel=0.35)
+
+
+def test_pooling_is_worth_one_release_with_the_whole_budget():
+    # Noise of the estimate, in units of that of a single score with all that pooled scores spend.
+    X, y = make_data(Logistic(), n=20_000)
+    spec, problem = spec_of(X, Logistic()), Problem(Logistic())
+    plan = NewtonRaphson(inference="model").plan(problem, ApproximateDP(1.0, 1e-5), spec)
+    pooled = plan.method.final
+    single = pooled.noise_std / math.sqrt(pooled.count) / len(X)
+    rows = prepare_rows(X, y, spec)
+    runs = np.array([run(plan, rows, SeededNoise(seed)).w for seed in range(60)])
+    with released_sums():
+        exact = run(plan, rows, SeededNoise(0))
+    design = np.column_stack([X, np.ones(len(X))])
+    bends = Logistic().curvature(design @ exact.w, y)
+    metric = (design * bends[:, None]).T @ design / len(X)
+    moments = design.T @ design / len(X)
+    # In the basis, where moments are the identity, a score's noise has one size in all directions.
+    noise = np.linalg.inv(metric) @ moments @ np.linalg.inv(metric)
+    ratio = runs.std(axis=0) / (single * np.sqrt(np.diag(noise)))
+    assert ratio == pytest.approx(np.ones(4), rel=0.3)
+
+
+def test_some_rows_approach_where_there_are_very_many():
+    data = DataSpec(3_000_000, 20, intercept=1.0)
+    problem, budget = Problem(Logistic()), ApproximateDP(1.0, 1e-7)
+    method = NewtonRaphson().plan(problem, budget, data).method
+    assert 100_000 <= method.n_first_rows <= data.n_rows // 2
+    # Which rows are which is private where their number is.
+    private = NewtonRaphson().plan(problem, budget, data, Adjacency.ADD_REMOVE).method
+    assert private.n_first_rows is None
+    few = DataSpec(100_000, 20, intercept=1.0)
+    assert NewtonRaphson().plan(problem, budget, few).method.n_first_rows is None
+
+
+def test_rows_that_do_not_approach_still_count(monkeypatch):
+    monkeypatch.setattr(newton_raphson, "_ENOUGH_ROWS", 500)
+    monkeypatch.setattr(newton_raphson, "_ENOUGH_PER_COLUMN", 1)
+    X, y = make_data(Logistic(), n=8000)
+    solution = solve(X, y, Problem(Logistic()), inference="model")
+    assert solution.plan.method.n_first_rows == 500
+    w, inverse, _ = likelihood(X, y, Logistic())
+    errors = np.sqrt(np.diag(inverse))
+    # Far nearer to what all rows say than 500 of them could be.
+    assert abs(solution.w - w).max() < 0.5 * errors.max()
+    found = np.sqrt(np.diag(solution.uncertainty.covariance))
+    np.testing.assert_allclose(found, errors, rtol=0.15)
+
+
+class TestRefusals:
+    @pytest.mark.parametrize("loss", [Hinge(), Pinball(), Squared(), Softmax()])
+    def test_losses_without_a_curvature(self, loss):
+        outputs = 3 if isinstance(loss, Softmax) else 1
+        data = DataSpec(1000, 2, n_outputs=outputs, target_low=-1.0, target_high=1.0)
+        with pytest.raises(ValueError, match="loss must be convex and smooth"):
+            NewtonRaphson().plan(Problem(loss), NEARLY_FREE, data)
+
+    def test_targets_without_bounds(self):
+        with pytest.raises(ValueError, match="target_low and target_high must be finite"):
+            NewtonRaphson().plan(Problem(Huber()), NEARLY_FREE, DataSpec(1000, 2))
+
+    @pytest.mark.parametrize(
+        ("problem", "message"),
+        [
+            (Problem(Logistic(), L1(0.1)), "regularizer must be none or L2 for inference"),
+            (
+                Problem(Logistic(), NoPenalty(), L2Ball(1.0)),
+                "constraint must be None for inference",
+            ),
+        ],
+    )
+    def test_problems_without_a_normal_limit(self, problem, message):
+        data = DataSpec(10_000, 2)
+        NewtonRaphson().plan(problem, NEARLY_FREE, data)
+        with pytest.raises(ValueError, match=message):
+            NewtonRaphson(inference="model").plan(problem, NEARLY_FREE, data)
+
+    def test_intervals_that_would_not_cover(self):
+        data, budget = DataSpec(500, 20, intercept=1.0), ApproximateDP(0.5, 1e-5)
+        NewtonRaphson().plan(Problem(Logistic()), budget, data)
+        with pytest.raises(ValueError, match="budget must be larger, or rows more"):
+            NewtonRaphson(inference="model").plan(Problem(Logistic()), budget, data)
+
+    def test_settings(self):
+        with pytest.raises(ValueError, match="n_pooled must be"):
+            NewtonRaphson(n_pooled=0)
+        with pytest.raises(ValueError, match="inference must be"):
+            NewtonRaphson(inference="both")
+
+
+def test_noise_in_the_hessian_falls_with_rows_and_budget():
+    values = [
+        hessian_noise(mu, DataSpec(n, 10, intercept=1.0))
+        for n, mu in ((1000, 0.1), (1000, 1.0), (10_000, 1.0), (10**6, 1.0), (10**9, 1.0))
+    ]
+    assert all(one > other for one, other in itertools.pairwise(values))
+    assert values[-1] < 1e-3
+
+
+def test_the_default_takes_it_where_hessians_are_seen():
+    loud, seen = DataSpec(2000, 50, intercept=1.0), DataSpec(100_000, 10, intercept=1.0)
+    problem, budget = Problem(Logistic()), ApproximateDP(1.0, 1e-6)
+    assert "upper bound" in Auto().plan(problem, budget, loud).method.algorithm
+    assert "pooled" in Auto().plan(problem, budget, seen).method.algorithm
+    assert "pooled" in Auto(may_copy=False).plan(problem, budget, seen).method.algorithm
+
+
+def test_certificates_verify():
+    X, y = make_data(Logistic(), n=3000)
+    model = dpglm.LogisticRegression(
+        epsilon=2.0, row_norm=1.0, classes=[-1, 1], solver="newton_raphson", random_state=0
+    ).fit(X, y)
+    assert verify(model.privacy_).ok
