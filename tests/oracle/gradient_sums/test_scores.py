@@ -20,7 +20,7 @@ from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.row_sums.moments import pack_symmetric
 from dpglm.oracle.row_sums.target_means import (
     noisy_squared_slope,
-    noisy_target_mean,
+    noisy_target_means,
     squared_slope_release,
     target_mean_release,
 )
@@ -167,9 +167,11 @@ class TestTargets:
         rng = np.random.default_rng(0)
         y, w = rng.uniform(0, 30, 4000), rng.uniform(0, 2, 4000)
         oracle, noise = self.oracle(y, w), GaussianNoise(MULTIPLIER)
-        declared = target_mean_release(oracle.rows.spec, Adjacency.ZERO_OUT, noise)
+        declared = target_mean_release(
+            oracle.rows.spec, Adjacency.ZERO_OUT, noise, has_offset=False
+        )
         with released_sums() as seen:
-            mean, weight = noisy_target_mean(oracle, declared, 0.0, 20.0)
+            mean, _, weight = noisy_target_means(oracle, declared, 0.0, 20.0)
             square = noisy_squared_slope(
                 oracle,
                 squared_slope_release(oracle.rows.spec, Adjacency.ZERO_OUT, noise),
@@ -193,8 +195,11 @@ class TestTargets:
             )
             spec = oracle.rows.spec
             with released_sums() as sums:
-                noisy_target_mean(
-                    oracle, target_mean_release(spec, Adjacency.ZERO_OUT, noise), 0.0, 20.0
+                noisy_target_means(
+                    oracle,
+                    target_mean_release(spec, Adjacency.ZERO_OUT, noise, has_offset=False),
+                    0.0,
+                    20.0,
                 )
                 declared = squared_slope_release(spec, Adjacency.ZERO_OUT, noise)
                 noisy_squared_slope(oracle, declared, 0.0, 0.5, 1.0)
@@ -206,7 +211,9 @@ class TestTargets:
 
     def test_hopeless_noise_leaves_a_mean_within_the_range(self):
         oracle, noise = self.oracle(np.full(3, 20.0), None), GaussianNoise(1e6)
-        declared = target_mean_release(oracle.rows.spec, Adjacency.ZERO_OUT, noise)
-        mean, weight = noisy_target_mean(oracle, declared, 0.0, 20.0)
+        declared = target_mean_release(
+            oracle.rows.spec, Adjacency.ZERO_OUT, noise, has_offset=False
+        )
+        mean, _, weight = noisy_target_means(oracle, declared, 0.0, 20.0)
         assert 0.0 <= mean <= 20.0
         assert weight > 0.0

@@ -52,6 +52,7 @@ def noisy_target_means(
     The first mean is that of the targets, the second of what they would be without offsets. They
     keep a standard deviation of their noise away from the ends.
     """
+    loss = oracle.loss  # Not the oracle with its rows: kernels travel to workers.
     middle, half = low / 2.0 + high / 2.0, (high / 2.0 - low / 2.0) or 1.0
     has_offset = declared.coordinates == 3
 
@@ -61,7 +62,7 @@ def noisy_target_means(
         kinds = [targets]
         if has_offset:
             own = targets if targets.ndim == 1 else targets[:, 0]
-            kinds = [own, oracle.loss.targets_without_offset(targets)]
+            kinds = [own, loss.targets_without_offset(targets)]
         within = [xp.clip((kind - middle) / half, -1.0, 1.0) for kind in kinds]
         sums: NDArray[np.float64] = xp.stack(
             [*((weights * t).sum() for t in within), weights.sum()]
@@ -101,10 +102,12 @@ def noisy_squared_slope(
     Privacy: in units of ``most^2`` a row contributes at most its weight.
     """
 
+    loss = oracle.loss
+
     def block_sum(block: Block) -> NDArray[np.float64]:
         targets, weights = _targets_and_weights(block)
         xp = namespace(targets)
-        slopes = finite(oracle.loss.slope(xp.full_like(weights, score), targets))
+        slopes = finite(loss.slope(xp.full_like(weights, score), targets))
         cut = xp.clip(slopes / most, -1.0, 1.0)
         sums: NDArray[np.float64] = (weights * cut * cut).sum()[None]
         return sums
