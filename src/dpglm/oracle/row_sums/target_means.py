@@ -101,7 +101,6 @@ def noisy_squared_slope(
 
     Privacy: in units of ``most^2`` a row contributes at most its weight.
     """
-
     loss = oracle.loss
 
     def block_sum(block: Block) -> NDArray[np.float64]:
