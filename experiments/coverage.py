@@ -243,13 +243,24 @@ class Result:
 
     @property
     def line(self) -> str:
-        """Its line of the table."""
+        """Its line of the table; what misses its bar is bold."""
+        mean, worst = float(self.covered.mean()), float(self.covered.min())
         most = "" if math.isinf(self.case.most) else f"{self.case.most:g}"
-        return (
-            f"| {self.case.label} | {self.covered.mean():.3f} | {self.covered.min():.3f} | "
-            f"{self.length:.2f} | {most} | {np.sqrt(np.mean(self.errors**2)):.2f} | "
-            f"{self.plain_covered.mean():.3f} |"
-        )
+        cells = [
+            self.case.label,
+            _marked(f"{mean:.3f}", MEAN[0] <= mean <= MEAN[1]),
+            _marked(f"{worst:.3f}", worst >= WORST),
+            _marked(f"{self.length:.2f}", self.length <= self.case.most),
+            most,
+            f"{np.sqrt(np.mean(self.errors**2)):.2f}",
+            f"{self.plain_covered.mean():.3f}",
+            str(self.runs),
+        ]
+        return f"| {' | '.join(cells)} |"
+
+
+def _marked(text: str, is_within: bool) -> str:
+    return text if is_within else f"**{text}**"
 
 
 def draw_columns(case: Case, n_rows: int, rng: np.random.Generator) -> Array:
@@ -460,7 +471,7 @@ def cases() -> list[Case]:
 
 _HEADINGS = (
     *("family", "rows", "columns", "epsilon", "drawn", "covariance", "coverage", "worst"),
-    *("length", "at most", "error", "without privacy"),
+    *("length", "at most", "error", "without privacy", "runs"),
 )
 
 
