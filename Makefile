@@ -20,7 +20,7 @@ ARGS ?=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test docs laws slow lint format bars peers speed noise planning table edges coverage rates papers audit lock clean
+.PHONY: help demo test docs laws slow lint format bars peers speed noise planning table wide edges coverage rates papers audit lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):.*## /\1|/' \
@@ -67,6 +67,9 @@ planning: $(VENV)/.installed-dev ## measure how long plans take: rewrites the ta
 
 table: $(VENV)/.installed-dev ## compare all solvers on four problems: rewrites docs/comparison.md
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(RUN) -m experiments.solver_table $(ARGS)
+
+wide: $(VENV)/.installed-dev ## compare the default on one-hot tables of 300 to 1000 columns: rewrites docs/comparison.md
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(RUN) -m experiments.wide_tables $(ARGS)
 
 edges: $(VENV)/.installed-dev ## try default settings at the edges: rewrites docs/edges.md
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(RUN) -m experiments.edges $(ARGS)

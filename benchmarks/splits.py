@@ -9,7 +9,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Split", "load_acs_employment", "load_adult_split", "load_cod_rna"]
+__all__ = [
+    "Split",
+    "acs_employment_codes",
+    "load_acs_employment",
+    "load_adult_split",
+    "load_cod_rna",
+]
 
 # Number of codes of each column: 32 bins for measurements, the categories of UCI's and the
 # Census Bureau's documentation for the rest. Nominal columns become one indicator for each code,
@@ -108,6 +114,15 @@ def load_acs_employment(folder: Path) -> Split:
     """ACS employment, 49000 training and 1000 test rows; the target is being employed."""
     nominal = set(_ACS_CODES) - _ACS_ORDINAL
     return _load(folder, "acs-employment", "ESR", _ACS_CODES, nominal)
+
+
+def acs_employment_codes(
+    folder: Path,
+) -> tuple[dict[str, NDArray[np.int64]], dict[str, int]]:
+    """Columns of ACS employment's training rows as codes, the target's too, and their numbers."""
+    names, table = _read(folder / "acs-employment-train.csv.gz")
+    counts = {**_ACS_CODES, "ESR": 2}
+    return {name: table[:, names.index(name)] for name in counts}, counts
 
 
 # Wide public bounds: an energy in tenths of kcal/mol, a length in bases, six base frequencies.

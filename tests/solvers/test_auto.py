@@ -7,7 +7,7 @@ from dpglm import LogisticRegression
 from dpglm.data.spec import DataSpec
 from dpglm.preprocessing import Center, Whiten
 from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP
-from dpglm.problem import L1, L2, L2Ball, Logistic, Problem, Savage, Softmax, Squared
+from dpglm.problem import L1, L2, L2Ball, Logistic, Poisson, Problem, Savage, Softmax, Squared
 from dpglm.solvers import (
     SOLVERS,
     Auto,
@@ -23,7 +23,9 @@ from dpglm.solvers.minimizer.objective_perturbation import ObjectivePerturbation
 
 SMALL = DataSpec(1000, 20, target_low=-1.0, target_high=1.0)
 BUDGET = ApproximateDP(1.0, 1e-5)
-CENTERED = Preprocessed([Center(intercept=0.25)], NoisyGD(shrink=True))
+# Two thirds of the usual clip, for rows of length 1.
+CENTERED = Preprocessed([Center(intercept=0.25)], NoisyGD(clip=0.5, shrink=True))
+USUAL_CLIP = Preprocessed([Center(intercept=0.25)], NoisyGD(shrink=True))
 COMPARED = NoisyGD(compare=True)
 ROBUST = NoisyGD(shrink=True, compare=True)
 WHITENED = Preprocessed([Center(intercept=0.25), Whiten(exponent=0.25)], NoisyGD(shrink=True))
@@ -48,8 +50,23 @@ WHITENED = Preprocessed([Center(intercept=0.25), Whiten(exponent=0.25)], NoisyGD
         (Logistic(), BUDGET, DataSpec(1000, 299, intercept=1.0), Newton()),
         (Logistic(), BUDGET, DataSpec(1000, 300, intercept=1.0), CENTERED),
         (Softmax(), BUDGET, DataSpec(60_000, 784, n_outputs=10, intercept=1.0), WHITENED),
-        (Softmax(), BUDGET, DataSpec(60_000, 1000, n_outputs=10, intercept=1.0), CENTERED),
-        (Logistic(), BUDGET, DataSpec(1000, 300, intercept=1.0, sparse=True), COMPARED),
+        (Softmax(), BUDGET, DataSpec(60_000, 1000, n_outputs=10, intercept=1.0), USUAL_CLIP),
+        (Logistic(), BUDGET, DataSpec(60_000, 784, intercept=1.0), CENTERED),
+        (Logistic(), BUDGET, DataSpec(1000, 300, intercept=1.0, sparse=True), CENTERED),
+        (
+            Softmax(),
+            BUDGET,
+            DataSpec(60_000, 784, n_outputs=10, intercept=1.0, sparse=True),
+            WHITENED,
+        ),
+        (Logistic(), BUDGET, DataSpec(1000, 1000, intercept=1.0, sparse=True), COMPARED),
+        (Logistic(), BUDGET, DataSpec(2**20, 300, intercept=1.0, sparse=True), COMPARED),
+        (
+            Poisson(),
+            BUDGET,
+            DataSpec(1000, 300, intercept=1.0, target_low=0.0, target_high=1.0),
+            USUAL_CLIP,
+        ),
         (Logistic(), BUDGET, DataSpec(2**22, 300, intercept=1.0), COMPARED),
         (Savage(), BUDGET, DataSpec(1000, 300, intercept=1.0), ROBUST),
         (Squared(), BUDGET, DataSpec(2**26, 5, target_low=0.0, target_high=1.0), COMPARED),
@@ -66,9 +83,9 @@ def test_choice(loss, budget, data, expected):
     ("problem", "adjacency", "expected"),
     [
         (Problem(Softmax(), L2(1.0 / 60_000)), Adjacency.ZERO_OUT, WHITENED),
-        (Problem(Softmax(), L2(2.0 / 60_000)), Adjacency.ZERO_OUT, CENTERED),
-        (Problem(Softmax(), L1(1e-6)), Adjacency.ZERO_OUT, CENTERED),
-        (Problem(Softmax(), constraint=L2Ball(1.0)), Adjacency.ZERO_OUT, CENTERED),
+        (Problem(Softmax(), L2(2.0 / 60_000)), Adjacency.ZERO_OUT, USUAL_CLIP),
+        (Problem(Softmax(), L1(1e-6)), Adjacency.ZERO_OUT, USUAL_CLIP),
+        (Problem(Softmax(), constraint=L2Ball(1.0)), Adjacency.ZERO_OUT, USUAL_CLIP),
         (
             Problem(Softmax(), L1(1e-6), penalize_intercept=True),
             Adjacency.ZERO_OUT,
@@ -86,8 +103,8 @@ def test_second_moments_must_stand_out_of_their_noise():
     problem = Problem(Softmax())
     for epsilon, adjacency, expected in (
         (1.0, Adjacency.ZERO_OUT, WHITENED),
-        (1.0, Adjacency.REPLACE_ONE, CENTERED),
-        (0.3, Adjacency.ZERO_OUT, CENTERED),
+        (1.0, Adjacency.REPLACE_ONE, USUAL_CLIP),
+        (0.3, Adjacency.ZERO_OUT, USUAL_CLIP),
     ):
         assert choose(problem, ApproximateDP(epsilon, 1e-5), data, adjacency) == expected
 

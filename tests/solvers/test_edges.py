@@ -124,8 +124,8 @@ def test_shrinkage_takes_most_of_little_noise(corner):
 @pytest.mark.parametrize("loss", [Logistic(), Squared()], ids=str)
 def test_many_columns_need_shrinkage_too(loss):
     corner = (500, 400, loss, 1, 0.3, 1e-5)
-    assert excess(*corner) < 0.02
-    assert excess(*corner, solver=Preprocessed([Center()], NoisyGD())) > 0.02
+    assert excess(*corner) < 0.002
+    assert excess(*corner, solver=Preprocessed([Center()], NoisyGD())) > 0.005
 
 
 def test_squared_hinge_is_not_flat_where_slopes_are_clipped():
@@ -178,7 +178,7 @@ def sparse_risks(signal, solver):
 
 def test_sparse_rows_are_compared_with_the_start():
     assert sparse_risks(0.0, Auto()) < 1.02
-    assert sparse_risks(0.0, NoisyGD()) > 1.1
+    assert sparse_risks(0.0, NoisyGD()) > 1.04
     assert sparse_risks(6.0, Auto()) < sparse_risks(6.0, NoisyGD()) + 0.03 < 0.9
 
 

@@ -19,6 +19,7 @@ from dpglm.solvers.base import Plan, Solver
 from dpglm.solvers.composite.preprocessed import Preprocessed
 from dpglm.solvers.gradient.noisy_gd import NoisyGD, pure_gd
 from dpglm.solvers.minimizer.objective_perturbation import ObjectivePerturbation
+from dpglm.solvers.parts import defaults
 from dpglm.solvers.parts.shrinkage import is_neutral
 from dpglm.solvers.second_order.newton import Newton
 from dpglm.solvers.second_order.newton_raphson import (
@@ -43,12 +44,14 @@ _FEW_COLUMNS = 64
 _MOST_ENTRIES = 2**28
 # With L2 noise objective perturbation was the better one wherever it was tried, up to 784.
 _MOST_PERTURBED = 1000
-# Centred rows are copies.
-_MOST_COPIED = 2**30
+# Centred rows are copies; those of sparse rows are dense.
+_MOST_COPIED, _MOST_SPARSE_COLUMNS = 2**30, 1000
 # Noise in second moments that whitening can bear, against a row's squared length.
 _MOST_MOMENT_NOISE = 0.03
 _WHITEN = Whiten(exponent=0.25)
 _INTERCEPT = 0.25
+# Clip for centred rows over that for others: they are as much shorter than their bound.
+_CLIP_OF_CENTERED = 2.0 / 3.0
 # Times the number of rows; the default of estimators, C = 1. Stronger ones would mean something
 # else for coefficients of whitened rows.
 _STRONGEST_PENALTY = 1.0 + 1e-9
@@ -88,10 +91,10 @@ def choose(
         sees Hessians through their noise. Else, for at most 300 columns and 2^28 entries of rows,
         ``SufficientStatistics`` for squared loss and at most 64 columns, ``Newton`` for other
         convex losses and more of them. Otherwise ``NoisyGD`` with a paid comparison with its
-        start; for convex losses and more than 300 dense columns (at most 2^30 entries) with an
-        intercept without one, but after ``Center``, and after ``Whiten`` too where noise leaves
-        something to see of second moments and there is neither a constraint nor more of a
-        penalty than L2 with ``C = 1``.
+        start; for convex losses, an intercept and more than 300 dense columns (at most 2^30
+        entries) or 301 to 1000 sparse ones (at most 2^28) without one, but after ``Center``. With
+        several outputs ``Whiten`` follows, too, where noise leaves something to see of second
+        moments and there is neither a constraint nor more of a penalty than L2 with ``C = 1``.
 
     Examples
     --------
@@ -116,13 +119,26 @@ def choose(
         if isinstance(problem.loss, Squared) and (few or not may_copy):
             return SufficientStatistics()
         return Newton() if may_copy else NoisyGD(compare=True)
-    if not may_copy or not wide or data.sparse or not data.intercept or entries > _MOST_COPIED:
+    if not (may_copy and wide and data.intercept and _can_center(data)):
         return NoisyGD(compare=True)
     center = Center() if problem.penalize_intercept else Center(intercept=_INTERCEPT)
+    if data.n_outputs == 1:
+        clip = None
+        if is_neutral(problem.loss, data):
+            clip = _CLIP_OF_CENTERED * defaults.clip(problem.loss, data)
+        return Preprocessed([center], NoisyGD(clip=clip, shrink=True))
     steps: list[Preprocessor] = [center]
     if _can_whiten(problem, data, mu):
         steps.append(_WHITEN)
     return Preprocessed(steps, NoisyGD(shrink=True))
+
+
+def _can_center(data: DataSpec) -> bool:
+    """Whether a dense copy of the rows is small enough, also next to what sparse rows take."""
+    entries = data.n_rows * data.n_columns
+    if data.sparse:
+        return data.n_columns <= _MOST_SPARSE_COLUMNS and entries <= _MOST_ENTRIES
+    return entries <= _MOST_COPIED
 
 
 def _without_delta(

@@ -116,6 +116,26 @@ def test_small_budgets_keep_the_noise_of_predictions_bounded(schedule):
         assert method.coefficient_noise * spec.row_norm <= 1.5 * 0.7 / curvature
 
 
+def travel(loss, data, mu=1.0):
+    method = NoisyGD().plan(Problem(loss), GaussianDP(mu), data).method
+    return method.clipping.bound * math.fsum(method.step_sizes)
+
+
+def test_many_columns_let_the_iterate_travel_less_far():
+    # Noise in the prediction of a long row, in units of what is allowed where data damp it.
+    for columns, share in ((9, 1.0), (199, 0.625), (999, 0.25), (159_999, 0.125)):
+        data = DataSpec(n_rows=10_000, n_features=columns, intercept=1.0)
+        assert travel(Logistic(), data) == pytest.approx(share * 0.7 * 4.0 * 10_000, rel=1e-3)
+
+
+def test_only_convex_losses_with_one_output_that_pull_both_ways_travel_less_far():
+    few, many = (DataSpec(10_000, d, target_low=0.0, target_high=1.0) for d in (10, 1000))
+    for loss in (Savage(), Poisson()):
+        assert travel(loss, many) == pytest.approx(travel(loss, few))
+    few, many = (dataclasses.replace(one, n_outputs=3) for one in (few, many))
+    assert travel(Softmax(), many) == pytest.approx(travel(Softmax(), few))
+
+
 def test_slope_units():
     spec = spec_for()
     assert defaults.slope_unit(Logistic(), spec) == 1.0

@@ -7,6 +7,7 @@ import math
 from dpglm.data.spec import LARGEST, SMALLEST, DataSpec
 from dpglm.problem.loss import Loss
 from dpglm.solvers.parts.schedules import Schedule
+from dpglm.solvers.parts.shrinkage import is_neutral
 
 __all__ = [
     "checked_clip",
@@ -22,6 +23,9 @@ __all__ = [
 # housing, then frozen; docs/defaults.md says what else was seen on the way.
 _CLIP_SCALAR, _CLIP_VECTOR = 0.75, 0.15
 _NOISE_SCALAR, _NOISE_VECTOR = 0.7, 0.5
+# With one output: share of that noise where data damp little of it, and mu times rows per column
+# from which all of it is allowed; on the tables of ``experiments.wide_tables``.
+_UNDAMPED, _DAMPED_FROM = 0.25, 80.0
 _LEAST_STEPS, _MOST_STEPS = 200, 400
 _LARGEST_STEP_BOUNDED, _LARGEST_STEP_UNBOUNDED, _LARGEST_STEP_NONCONVEX = 8.0, 4.0, 0.5
 
@@ -106,8 +110,8 @@ def steps(
     ``travel = C sum_k eta_k`` is how far clipped gradients can carry the parameter, whatever
     T is. So the budget decides the travel: as far as the prediction of a long row gets noise of
     standard deviation ``0.7 * slope_unit / curvature`` (0.5 for several outputs), a part of the
-    range over which slopes change; less where there are more than ``mu n`` columns, as data
-    then damp little of the noise. The number of steps then keeps single steps stable, in units of
+    range over which slopes change; less where columns are many for ``mu n`` (``_damped``). The
+    number of steps then keeps single steps stable, in units of
     ``(1 + m) / (1 - m) / (curvature * augmented_row_norm**2)``, half of what the worst case
     allows. Data do not come near to the worst case, and steps decay, so convex losses get more
     than one such unit: more if their slopes are bounded, as curvature then vanishes where
@@ -117,7 +121,7 @@ def steps(
     unit = slope_unit(loss, data)
     bend = curvature(loss, data)
     noise = _NOISE_SCALAR if data.n_outputs == 1 else _NOISE_VECTOR
-    noise *= min(1.0, math.sqrt(mu * data.n_rows / data.n_columns))
+    noise *= _damped(loss, mu, data)
     travel = noise * unit / bend * mu * data.n_rows / data.row_norm
     reach = max(1.0 / data.augmented_row_norm**2, 0.375 * unit / (data.row_norm * clip))
     stable = _largest_step(loss, data) * (1.0 + momentum) / (1.0 - momentum) * reach / bend
@@ -127,6 +131,26 @@ def steps(
     if step_size is None:
         step_size = min(stable, travel / (clip * float(schedule.factors(n_steps).sum())))
     return n_steps, step_size
+
+
+def _damped(loss: Loss, mu: float, data: DataSpec) -> float:
+    """Share of the noise that is allowed where data damp all of it.
+
+    Along a direction in which rows have the mean square h, noise is damped once
+    ``curvature h travel / C`` is above 1. With x for ``mu n / columns`` and rows in all directions
+    alike, its variance in predictions is then proportional to ``travel / x``, so travel may grow
+    as x. Below that it is not damped at all: what is allowed then is a share of what predictions
+    have of signal, whatever x is. Rare classes (little curvature) and rare levels (small h) bring
+    the change from the one to the other to x = 20, far above 1. Where columns outnumber
+    ``mu n``, signal stands out of noise in fewer directions, and the share falls slowly.
+
+    Several outputs have a small clip, whose slopes damp noise earlier; counts start far from
+    where they must go, and losses that are not convex where they are flat.
+    """
+    x = mu * data.n_rows / data.n_columns
+    if data.n_outputs > 1 or not (loss.convex and is_neutral(loss, data)):
+        return min(1.0, math.sqrt(x))
+    return min(max(x / _DAMPED_FROM, _UNDAMPED * min(1.0, math.sqrt(math.sqrt(x)))), 1.0)
 
 
 def _largest_step(loss: Loss, data: DataSpec) -> float:

@@ -1,0 +1,49 @@
+"""One-hot tables: what they claim of themselves, and the same default dense and sparse."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dpglm import LogisticRegression
+from experiments.wide_tables import TABLES, Generated, line
+
+SMALL = Generated(2000, (200, 100, 10), 0.1, numbers=2, n_test=3000)
+OF_ADULT = [name for name in TABLES if name.startswith("Adult")]
+
+
+@pytest.mark.parametrize("name", [*OF_ADULT, "zipf, rare"])
+def test_rows_are_within_their_norm_and_columns_are_many(name):
+    table = TABLES[name](0, Path())
+    n_rows, n_columns = table.X.shape
+    assert 300 < n_columns <= 1000
+    assert 0 < table.n_train < n_rows == len(table.y)
+    squares = np.asarray(table.X.multiply(table.X).sum(axis=1))
+    assert squares.max() <= table.row_norm**2 * (1.0 + 1e-12)
+    assert set(np.unique(table.y)) == {0, 1}
+
+
+def test_generated_tables_have_as_many_positives_as_they_say():
+    table = SMALL(0, Path())
+    assert table.y.mean() == pytest.approx(0.1, abs=1e-3)
+    assert table.X.shape == (5000, 312)
+    # One level of each column.
+    assert (np.asarray((table.X[:, :310] == 1.0).sum(axis=1)) == 3).all()
+
+
+def test_the_default_is_the_same_for_dense_and_sparse_rows():
+    table = SMALL(0, Path())
+    dense, sparse = (
+        LogisticRegression(
+            epsilon=1.0, delta=1e-5, classes=[0, 1], row_norm=table.row_norm, random_state=0
+        ).fit(X, table.y)
+        for X in (table.X.toarray(), table.X)
+    )
+    np.testing.assert_allclose(sparse.coef_, dense.coef_, rtol=1e-6, atol=1e-9)
+
+
+def test_a_line_compares_the_default_with_the_best_name():
+    cells = line("small", 4.0, [SMALL(seed, Path()) for seed in range(2)]).split("|")
+    assert cells[1:3] == [" small ", " 4 "]
+    scores = [float(cell.split("±")[0]) for cell in cells[3:7]]
+    assert float(cells[7].split("±")[0]) == pytest.approx(scores[0] - max(scores[1:]), abs=2e-3)
