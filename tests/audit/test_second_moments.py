@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from unittest import mock
 
 import numpy as np
@@ -13,11 +14,10 @@ from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradient_sums import preconditioned as preconditioned_module
 from dpglm.oracle.gradients import Oracle, clipped_gradient_sum
 from dpglm.oracle.row_sums import moments as moments_module
-from dpglm.oracle.row_sums.moments import (
-    clipped_moments,
-    noisy_second_moments,
-    normalized_second_moments,
-)
+from dpglm.oracle.row_sums import weighted_moments as weighted_module
+from dpglm.oracle.row_sums.moments import noisy_second_moments, normalized_second_moments
+from dpglm.oracle.row_sums.targets import target_sums
+from dpglm.oracle.row_sums.weighted_moments import weighted_moments
 from dpglm.privacy import GaussianDP
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.curator import Curator
@@ -25,6 +25,7 @@ from dpglm.privacy.noise import SeededNoise, additive
 from dpglm.problem import Logistic, Problem, Squared
 from dpglm.solvers import Newton, SufficientStatistics
 from dpglm.solvers.second_order import newton as newton_module
+from dpglm.solvers.second_order import sufficient_statistics as solver_module
 from dpglm.solvers.second_order.preconditioner import constant_column
 from tests.audit.attack import mu_at_least, one_row, planted_noise
 
@@ -41,7 +42,7 @@ def plan_of(solver, data, adjacency=Adjacency.ZERO_OUT):
 
 
 def released(plan, rows, seed):
-    """Run a plan; every noisy vector with its noise, and the basis."""
+    """Run a plan; every noisy vector with its noise, and the basis, or how rows were looked at."""
     seen = []
     original = additive.add_gaussian
 
@@ -51,23 +52,33 @@ def released(plan, rows, seed):
         return noisy
 
     oracle = Oracle(rows, plan.problem.loss, Curator(plan.adjacency, SeededNoise(seed)))
-    points = []
-    with mock.patch.object(additive, "add_gaussian", listening):
+    points, questions = [], []
+    ask = solver_module.noisy_weighted_moments
+
+    def noting(oracle, declared, view, shares):
+        questions.append((view, shares))
+        return ask(oracle, declared, view, shares)
+
+    with (
+        mock.patch.object(additive, "add_gaussian", listening),
+        mock.patch.object(solver_module, "noisy_weighted_moments", noting),
+    ):
         state = plan.method.init(0)
         for _ in range(plan.n_steps):
             points.append(state.w)
             state, _ = plan.method.step(state, oracle)
-    return seen, state.basis, points
+    return seen, questions or state.basis, points
 
 
 def least_squares_sums(plan, rows, basis, points):
     """What each release is without noise, as an attacker who knows the rows works it out."""
     (block,) = rows.blocks()
-    method = plan.method
-    second = clipped_moments(
-        plan.data, basis.vectors, method.clip, method.center, method.target_weight, False
-    )
-    return [normalized_second_moments(plan.data, constant_column(plan.data))(block), second(block)]
+    kernels = [
+        target_sums(plan.data, plan.method.target_shares),
+        normalized_second_moments(plan.data, constant_column(plan.data)),
+        *(weighted_moments(plan.data, *question, False) for question in basis),
+    ]
+    return [kernel(block) for kernel in kernels]
 
 
 def newton_sums(plan, rows, basis, points):
@@ -85,7 +96,8 @@ def newton_sums(plan, rows, basis, points):
 
 SUMS = {"least squares": least_squares_sums, "newton": newton_sums}
 PLANS = {
-    "least squares": plan_of(SufficientStatistics(), LEAST_SQUARES),
+    # The first matrix is told exactly by any row; the later ones only by rows at their bounds.
+    "least squares": plan_of(SufficientStatistics(first_share=0.85), LEAST_SQUARES),
     "newton": plan_of(Newton(n_steps=2), LOGISTIC),
 }
 
@@ -131,7 +143,8 @@ def matrix_attack(plan, runs):
         shown = []
         for seed in range(start, start + runs):
             oracle = Oracle(rows, Squared(), Curator(plan.adjacency, SeededNoise(seed)))
-            matrix = noisy_second_moments(oracle, plan.method.first, constant_column(plan.data))
+            declared = plan.method.releases[1]
+            matrix = noisy_second_moments(oracle, declared, constant_column(plan.data))
             shown.append(matrix[0, 0])
         guesses.append(np.array(shown) > 0.5)
     return mu_at_least(*guesses)
@@ -173,14 +186,29 @@ def test_the_row_norm_in_place_of_its_square_is_refuted():
         assert matrix_attack(FIRST, FEW) > MU
 
 
-def test_a_matrix_without_clipping_is_refuted():
-    plan = plan_of(SufficientStatistics(clip=0.05), LEAST_SQUARES)
-    original = moments_module.clipped_moments
+def test_a_matrix_without_weights_is_refuted():
+    # Rows count in full, in units of a cap that they exceed.
+    plan = plan_of(SufficientStatistics(clip=1e-3), LEAST_SQUARES)
+    original = weighted_module.weighted_moments
 
-    def unclipped(spec, basis, clip, *rest):
-        return original(spec, basis, 10.0 * clip, *rest)
+    def unweighted(spec, view, shares, row_by_row):
+        larger = dataclasses.replace(view, cap=100.0 * view.cap)
+        kernel = original(spec, larger, shares, row_by_row)
+        return lambda block: 5.0 * kernel(block)
 
-    with mock.patch.object(moments_module, "clipped_moments", unclipped):
+    with mock.patch.object(weighted_module, "weighted_moments", unweighted):
+        assert attack(plan, "least squares", FEW, swollen=5.0) > MU
+
+
+def test_residuals_without_their_bound_are_refuted():
+    plan = plan_of(SufficientStatistics(), LEAST_SQUARES)
+    original = weighted_module.weighted_moments
+
+    def unbounded(spec, view, shares, row_by_row):
+        kernel = original(spec, view, shares, row_by_row)
+        return lambda block: 5.0 * kernel(block)
+
+    with mock.patch.object(weighted_module, "weighted_moments", unbounded):
         assert attack(plan, "least squares", FEW, swollen=5.0) > MU
 
 

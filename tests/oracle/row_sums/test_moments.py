@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import math
 
 import numpy as np
@@ -14,16 +16,21 @@ from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.rounding import sum_rounding
 from dpglm.oracle.row_sums.moments import (
-    clipped_moments,
-    moment_release,
     n_symmetric,
-    noisy_moments,
     noisy_second_moments,
     normalized_second_moments,
     pack_symmetric,
     rows_in_basis,
     second_moment_release,
     unpack_symmetric,
+)
+from dpglm.oracle.row_sums.targets import TargetShares, target_sums
+from dpglm.oracle.row_sums.weighted_moments import (
+    MomentShares,
+    View,
+    noisy_weighted_moments,
+    weighted_moment_release,
+    weighted_moments,
 )
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.curator import Curator
@@ -34,7 +41,13 @@ from dpglm.problem import Squared
 from tests.audit.attack import released_sums
 
 LAYOUTS = [("C", "float64"), ("C", "float32"), ("F", "float64"), ("csr", "float32")]
-CENTER, WEIGHT = 0.5, 3.0
+CENTER, REACH = 0.4, 0.3
+SHARES = [
+    MomentShares(0.5, 0.3, 0.2),
+    MomentShares(0.0, 0.7, 0.3, "none"),
+    MomentShares(0.3, 0.3, 0.4, "score"),
+    MomentShares(0.3, 0.5, 0.2, "squared score"),
+]
 
 
 def make_rows(
@@ -61,9 +74,22 @@ def first_sum(rows, constant):
     return rows.sum(normalized_second_moments(rows.spec, constant), shape=(size,))
 
 
-def second_sum(rows, basis, clip, row_by_row=False):
-    size = n_symmetric(basis.shape[1]) + basis.shape[1]
-    kernel = clipped_moments(rows.spec, basis, clip, CENTER, WEIGHT, row_by_row)
+TARGET_SHARES = [TargetShares(0.5, 0.1, 0.4, 4), TargetShares(0.9, 0.1, 0.0, 0)]
+
+
+def target_sum(rows, shares):
+    return rows.sum(target_sums(rows.spec, shares), shape=(2 + shares.side**2,))
+
+
+def view_of(basis, cap, level=0.0, reach=REACH):
+    v = np.linspace(-0.1, 0.2, basis.shape[1]) / max(1.0, float(np.abs(basis).max()))
+    return View(basis, cap, level, CENTER, v, reach)
+
+
+def second_sum(rows, basis, cap, row_by_row=False, shares=SHARES[0], level=0.0):
+    size = basis.shape[1] + 1
+    size += 0 if shares.kind == "none" else n_symmetric(basis.shape[1])
+    kernel = weighted_moments(rows.spec, view_of(basis, cap, level), shares, row_by_row)
     return rows.sum(kernel, shape=(size,))
 
 
@@ -116,14 +142,31 @@ def test_sums_equal_the_definition(layout, dtype, intercept):
 
     x = np.column_stack([kept, np.ones(2500)]) if intercept else kept
     basis = rng.normal(size=(x.shape[1], 3))
-    z, t = x @ basis, WEIGHT * (np.clip(y.astype(dtype).astype(float), 0.0, 1.0) - CENTER)
-    norms = np.linalg.norm(z, axis=1) * np.hypot(np.linalg.norm(z, axis=1), t)
-    factors = w * 2.0 / np.maximum(norms, 2.0)
-    assert 0.1 < (norms > 2.0).mean() < 0.9
-    matrix, vector = (z * factors[:, None]).T @ z, z.T @ (factors * t)
-    expected = np.concatenate([pack_symmetric(matrix), vector])
-    np.testing.assert_allclose(second_sum(rows, basis, 2.0), expected, atol=atol)
-    np.testing.assert_allclose(second_sum(rows, basis, 2.0, True), expected, atol=atol)
+    t = np.clip(y.astype(dtype).astype(float), 0.0, 1.0)
+    cap = 2.0 if intercept else 0.5
+    for level in (0.0, 0.8):
+        z = x @ basis
+        squares = (z[:, : 2 if level else 3] ** 2).sum(axis=1)
+        z[:, 2] = level or z[:, 2]
+        f = cap / np.maximum(squares, cap)
+        assert 0.1 < (squares > cap).mean() < 0.9
+        longest = cap + level**2
+        r = np.clip((t - CENTER - z @ view_of(basis, cap).v) / REACH, -1.0, 1.0)
+        assert 0.1 < (np.abs(r) == 1.0).mean() < 0.9
+        for shares in SHARES:
+            factors = {
+                "hessian": w * f,
+                "score": w * f**2,
+                "squared score": w**2 / 2.0 * f**2 * r**2,
+                "none": np.zeros(2500),
+            }
+            matrix = (z * factors[shares.kind][:, None]).T @ z / longest
+            parts = [math.sqrt(shares.matrix) * pack_symmetric(matrix)] * (shares.matrix > 0.0)
+            parts.append(math.sqrt(shares.vector) * (z.T @ (w * f * r)) / math.sqrt(longest))
+            expected = np.concatenate([*parts, [math.sqrt(shares.squares) * (w @ r**2)]])
+            for row_by_row in (False, True):
+                found = second_sum(rows, basis, cap, row_by_row, shares, level)
+                np.testing.assert_allclose(found, expected, atol=5.0 * atol)
 
 
 def declared(rows, adjacency, bound):
@@ -161,9 +204,14 @@ def test_one_row_stays_within_the_declared_sensitivity(layout, dtype, row_norm, 
         for adjacency, neighbour in pairs:
             moved = first_sum(full, row_norm / 3.0) - first_sum(neighbour, row_norm / 3.0)
             assert np.linalg.norm(moved) <= declared(full, adjacency, 2.5)
-            for clip in (0.1, 5.0, 1e6):
-                moved = second_sum(full, basis, clip) - second_sum(neighbour, basis, clip)
-                assert np.linalg.norm(moved) <= declared(full, adjacency, 2.5 * clip)
+            for cap, shares in itertools.product((0.1, 5.0, 1e6), SHARES):
+                for level in (0.0, 0.5 * math.sqrt(cap)):
+                    question = (basis, cap, False, shares, level)
+                    moved = second_sum(full, *question) - second_sum(neighbour, *question)
+                    assert np.linalg.norm(moved) <= declared(full, adjacency, 2.5)
+            for shares in TARGET_SHARES:
+                moved = target_sum(full, shares) - target_sum(neighbour, shares)
+                assert np.linalg.norm(moved) <= declared(full, adjacency, 2.5)
 
 
 @pytest.mark.parametrize("true_n", [1, 2, 300, 5000])
@@ -177,8 +225,12 @@ def test_a_row_more_stays_within_the_declared_sensitivity(true_n):
         fewer = rows.take(np.delete(np.arange(true_n), position))
         moved = first_sum(rows, 0.3) - first_sum(fewer, 0.3)
         assert np.linalg.norm(moved) <= declared(rows, Adjacency.ADD_REMOVE, 1.0)
-        moved = second_sum(rows, basis, 4.0, True) - second_sum(fewer, basis, 4.0, True)
-        assert np.linalg.norm(moved) <= declared(rows, Adjacency.ADD_REMOVE, 4.0)
+        for shares in SHARES:
+            question = (basis, 4.0, True, shares, 1.0)
+            moved = second_sum(rows, *question) - second_sum(fewer, *question)
+            assert np.linalg.norm(moved) <= declared(rows, Adjacency.ADD_REMOVE, 1.0)
+        moved = target_sum(rows, TARGET_SHARES[0]) - target_sum(fewer, TARGET_SHARES[0])
+        assert np.linalg.norm(moved) <= declared(rows, Adjacency.ADD_REMOVE, 1.0)
 
 
 def test_rows_do_not_depend_on_their_place_where_that_is_asked_for():
@@ -198,13 +250,21 @@ def test_the_bounds_are_attained_and_smaller_ones_would_be_seen():
     X[0, 0], weights[0] = 10.0, 1.0
     rows = make_rows(X, np.ones(5), row_norm=10.0, intercept=0.0, weights=weights)
     assert np.linalg.norm(first_sum(rows, 3.0)) == pytest.approx(1.0, rel=1e-12)
-    unclipped = np.linalg.norm(second_sum(rows, np.eye(2), 1e9))
-    assert unclipped == pytest.approx(10.0 * math.hypot(10.0, 1.5), rel=1e-12)
-    assert unclipped > 5.0 * declared(rows, Adjacency.ZERO_OUT, 10.0)
-    for clip in (1.0, 100.0):
-        attained = np.linalg.norm(second_sum(rows, np.eye(2), clip))
-        assert attained == pytest.approx(clip, rel=1e-12)
-        assert attained <= clip
+    for shares in SHARES:
+        attained = np.linalg.norm(second_sum(rows, np.eye(2), 100.0, shares=shares))
+        assert attained == pytest.approx(1.0, rel=1e-12)
+        for cap in (1.0, 25.0, 100.0, 400.0):
+            assert np.linalg.norm(second_sum(rows, np.eye(2), cap, shares=shares)) <= 1.0
+        # Of a row within its cap a level makes longer what is divided by the sum of both.
+        view = view_of(np.eye(2), 100.0, 5.0)
+        attained = np.linalg.norm(second_sum(rows, np.eye(2), 100.0, shares=shares, level=5.0))
+        assert attained == pytest.approx(1.0, rel=1e-12)
+        # Without its weight the row would be four times as long as it may be.
+        larger = weighted_moments(rows.spec, dataclasses.replace(view, cap=400.0), shares, False)
+        unclipped = (425.0 / 30.0) * larger(next(iter(rows.blocks())))
+        assert np.linalg.norm(unclipped) > 2.0 * declared(rows, Adjacency.ZERO_OUT, 1.0)
+    for shares in TARGET_SHARES:
+        assert np.linalg.norm(target_sum(rows, shares)) == pytest.approx(1.0, rel=1e-12)
 
 
 def test_targets_outside_their_bounds_count_as_the_nearer_one():
@@ -213,6 +273,24 @@ def test_targets_outside_their_bounds_count_as_the_nearer_one():
     outside = make_rows(X, np.array([-7.0, 1e200, 0.5]))
     basis = np.eye(2)
     np.testing.assert_array_equal(second_sum(inside, basis, 1e3), second_sum(outside, basis, 1e3))
+    shares = TARGET_SHARES[0]
+    np.testing.assert_array_equal(target_sum(inside, shares), target_sum(outside, shares))
+
+
+@pytest.mark.parametrize(("layout", "dtype"), LAYOUTS)
+@pytest.mark.parametrize("side", [2, 5, 16])
+def test_counts_of_targets_are_those_of_a_histogram(layout, dtype, side):
+    rng = np.random.default_rng(8)
+    y, weights = rng.uniform(size=3000), rng.uniform(0, 2, 3000)
+    rows = make_rows(
+        rng.normal(size=(3000, 2)), y, layout=layout, dtype=dtype, weights=weights, most=2.0
+    )
+    (block, *others) = rows.blocks()
+    found = target_sum(rows, TargetShares(0.25, 0.25, 0.25, side))
+    kept = np.concatenate([np.asarray(one.targets, dtype=float) for one in (block, *others)])
+    expected = np.histogram(kept, side**2, (0.0, 1.0), weights=weights)[0]
+    np.testing.assert_allclose(found[2:], 0.5 * expected, atol=1e-9)
+    np.testing.assert_allclose(found[:2], [weights @ (kept - 0.5), 0.5 * weights.sum()], atol=1e-9)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -245,29 +323,27 @@ def ask_first(oracle, constant, multiplier):
     return noisy_second_moments(oracle, declared, constant)
 
 
-def ask_second(oracle, basis, clip, target_weight, multiplier):
-    """Declare clipped moments and release them."""
+def ask_second(oracle, basis, cap, shares, multiplier):
     spec, adjacency = oracle.rows.spec, oracle.curator.adjacency
     noise = GaussianNoise(multiplier)
-    declared = moment_release(spec, adjacency, basis.shape[1], clip, noise)
-    return noisy_moments(
-        oracle, declared, basis, clip=clip, center=CENTER, target_weight=target_weight
-    )
+    declared = weighted_moment_release(spec, adjacency, noise, shares)
+    return noisy_weighted_moments(oracle, declared, view_of(basis, cap), shares)
 
 
+@pytest.mark.parametrize("shares", SHARES, ids=lambda one: one.kind)
 @pytest.mark.parametrize("adjacency", list(Adjacency))
-def test_releases_are_recorded_with_noise_for_their_bounds(adjacency):
+def test_releases_are_recorded_with_noise_for_their_bounds(adjacency, shares):
     rows = make_rows(np.ones((4, 2)), np.ones(4), most=2.0, weights=np.ones(4))
     oracle = make_oracle(rows, adjacency)
     with released_sums() as sums:
         ask_first(oracle, 0.5, 3.0)
-        ask_second(oracle, np.eye(3), 0.7, 2.0, 5.0)
+        ask_second(oracle, np.eye(3), 0.7, shares, 5.0)
     assert oracle.curator.event == Composed((Gaussian(3.0), Gaussian(5.0)))
     factor = 2.0 if adjacency is Adjacency.REPLACE_ONE else 1.0
     rel = 0.03 if adjacency is Adjacency.ADD_REMOVE else 1e-5
     assert sums[0][1] == pytest.approx(3.0 * factor * 2.0, rel=rel)
-    assert sums[1][1] == pytest.approx(5.0 * factor * 2.0 * 0.7, rel=rel)
-    assert [value.shape for value, _ in sums] == [(6,), (9,)]
+    assert sums[1][1] == pytest.approx(5.0 * factor * 2.0, rel=rel)
+    assert [value.shape for value, _ in sums] == [(6,), (4 if shares.kind == "none" else 10,)]
 
 
 def test_noise_off_the_diagonal_is_smaller_by_sqrt_two_and_symmetric():
@@ -282,8 +358,38 @@ def test_noise_off_the_diagonal_is_smaller_by_sqrt_two_and_symmetric():
     assert abs(np.corrcoef(draws[0].ravel(), draws[1].ravel())[0, 1]) < 0.1
 
 
-def test_noise_of_the_vector_is_in_units_of_the_targets():
-    rows = make_rows(np.ones((2, 400)), np.ones(2), weights=np.zeros(2), intercept=0.0)
-    matrix, vector = ask_second(make_oracle(rows), np.eye(400), 3.0, 10.0, 2.0)
-    assert vector.std() == pytest.approx(6.0 / 10.0, rel=0.15)
-    assert np.diagonal(matrix).std() == pytest.approx(6.0, rel=0.15)
+@pytest.mark.parametrize("shares", SHARES, ids=lambda one: one.kind)
+def test_noise_is_what_is_said_of_it(shares):
+    rows = make_rows(np.ones((2, 300)), np.ones(2), weights=np.zeros(2), intercept=0.0, most=2.0)
+    found = ask_second(make_oracle(rows), np.eye(300), 3.0, shares, 2.0)
+    unit = 2.0 * 2.0
+    assert found.vector_noise == pytest.approx(
+        unit * REACH * math.sqrt(3.0 / shares.vector), rel=1e-4
+    )
+    assert found.vector.std() == pytest.approx(found.vector_noise, rel=0.15)
+    assert found.squares_noise == pytest.approx(
+        unit * REACH**2 / math.sqrt(shares.squares), rel=1e-4
+    )
+    if shares.kind != "none":
+        squared = 2.0 * REACH**2 if shares.kind == "squared score" else 1.0
+        assert found.matrix_noise == pytest.approx(
+            3.0 * unit * squared / math.sqrt(shares.matrix), rel=1e-4
+        )
+        assert np.diagonal(found.matrix).std() == pytest.approx(found.matrix_noise, rel=0.15)
+
+
+@pytest.mark.parametrize("shares", SHARES, ids=lambda one: one.kind)
+def test_released_sums_are_in_their_own_units(shares):
+    # Nearly no noise: the sums that the parts stand for.
+    rng = np.random.default_rng(9)
+    rows = make_rows(rng.normal(size=(500, 3)) * 0.3, rng.uniform(size=500), intercept=0.0)
+    found = ask_second(make_oracle(rows), 5.0 * np.eye(3), 1.5, shares, 1e-6)
+    (block,) = rows.blocks()
+    z = 5.0 * np.asarray(block.features())
+    f = 1.5 / np.maximum((z * z).sum(axis=1), 1.5)
+    r = np.clip(block.targets - CENTER - z @ view_of(5.0 * np.eye(3), 1.5).v, -REACH, REACH)
+    factors = {"hessian": f, "score": f**2, "squared score": f**2 * r**2, "none": 0.0 * f}
+    expected = (z * factors[shares.kind][:, None]).T @ z
+    np.testing.assert_allclose(found.matrix, expected, atol=1e-3)
+    np.testing.assert_allclose(found.vector, z.T @ (f * r), atol=1e-3)
+    assert found.squares == pytest.approx(r @ r, abs=1e-3)

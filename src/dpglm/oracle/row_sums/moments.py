@@ -1,4 +1,4 @@
-"""Bounded sums of second moments of rows, alone or with targets, and their release."""
+"""Bounded sums of second moments of rows, and their release."""
 
 from __future__ import annotations
 
@@ -21,11 +21,9 @@ __all__ = [
     "RUN_ROWS",
     "beside_constant",
     "check_data",
-    "clipped_moments",
     "constant_column",
-    "moment_release",
+    "float_weights",
     "n_symmetric",
-    "noisy_moments",
     "noisy_second_moments",
     "normalized_second_moments",
     "pack_symmetric",
@@ -38,6 +36,7 @@ __all__ = [
 ]
 
 RUN_ROWS = 1024
+"""Rows whose products are added before other runs' are."""
 """Rows whose products are added up at once, so that rounding is bounded."""
 MOST_COLUMNS = 1000
 """Second moments of more columns have too many entries to release."""
@@ -119,7 +118,7 @@ def normalized_second_moments(spec: DataSpec, constant: float) -> Kernel:
     def block_sum(block: Block) -> NDArray[np.float64]:
         rows = beside_constant(block, constant)
         squares = (rows * rows).sum(axis=1)
-        return pack_symmetric(weighted_products(rows, margin / squares * _weights(block)))
+        return pack_symmetric(weighted_products(rows, margin / squares * float_weights(block)))
 
     return AnyArrays(block_sum)
 
@@ -158,87 +157,6 @@ def noisy_second_moments(
     total = oracle.over_blocks(block_sum, declared.coordinates)
     values = oracle.noisy_sum(declared, total, spec.weight_bound)
     return unpack_symmetric(values, spec.n_features + 1)
-
-
-def clipped_moments(
-    spec: DataSpec,
-    basis: NDArray[np.float64],
-    clip: float,
-    center: float,
-    target_weight: float,
-    row_by_row: bool,
-) -> Kernel:
-    """Return the kernel that sums ``z z^T`` and ``b (y - center) z``, clipped row by row.
-
-    ``z = basis^T x`` and ``b = target_weight``; targets are first clipped to their (finite)
-    bounds. A row's two parts are scaled by one factor f, so that together they are at most
-    ``clip`` long in L2 norm: such a row enters least squares with the weight f. The packed matrix
-    comes first, then the vector.
-
-    Privacy: the norm of a contribution is ``|z| sqrt(|z|^2 + b^2 (y - center)^2)``, computed in
-    float64 and scaled to at most ``clip`` with a margin for its error; weights are at most
-    ``spec.weight_bound``.
-    """
-    size = basis.shape[1]
-    margin = norm_margin(size)
-
-    def block_sum(block: Block) -> NDArray[np.float64]:
-        z = rows_in_basis(block, spec, basis, row_by_row)
-        xp = namespace(z)
-        targets = xp.asarray(block.targets, dtype=xp.float64)
-        targets = xp.clip(targets, spec.target_low, spec.target_high)
-        residuals = target_weight * (targets - center)
-        squares = (z * z).sum(axis=1)
-        lengths = xp.sqrt(squares) * xp.sqrt(squares + residuals * residuals)
-        factors = margin * clip / xp.maximum(lengths, clip) * _weights(block)
-        products = weighted_products(xp.concat([z, residuals[:, None]], axis=1), factors)
-        both = [pack_symmetric(products[:size, :size]), products[:size, size]]
-        return cast("NDArray[np.float64]", xp.concat(both))
-
-    return AnyArrays(block_sum)
-
-
-def moment_release(
-    data: DataSpec, adjacency: Adjacency, columns: int, clip: float, mechanism: SumMechanism
-) -> SumRelease:
-    """Declare the release that ``noisy_moments`` makes in a basis of so many columns.
-
-    Privacy: the contribution bound is ``clip * data.weight_bound``. Rounding as for
-    ``second_moment_release``.
-    """
-    return sum_release(
-        "clipped moment sum",
-        data,
-        adjacency,
-        mechanism,
-        bound=clip * data.weight_bound,
-        coordinates=n_symmetric(columns) + columns,
-    )
-
-
-def noisy_moments(
-    oracle: Oracle,
-    declared: SumRelease,
-    basis: NDArray[np.float64],
-    *,
-    clip: float,
-    center: float,
-    target_weight: float,
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Release the clipped ``sum z z^T`` and ``sum (y - center) z`` of rows in a public basis.
-
-    Arguments are those of ``moment_release`` and ``clipped_moments``. The matrix is symmetric and
-    may have negative eigenvalues; the vector's noise is that of the diagonal over
-    ``target_weight``.
-    """
-    spec = oracle.rows.spec
-    size = basis.shape[1]
-    row_by_row = not oracle.curator.adjacency.n_is_public
-    block_sum = clipped_moments(spec, basis, clip, center, target_weight, row_by_row)
-    total = oracle.over_blocks(block_sum, declared.coordinates)
-    values = oracle.noisy_sum(declared, total, clip * spec.weight_bound)
-    matrix = unpack_symmetric(values[: n_symmetric(size)], size)
-    return matrix, values[n_symmetric(size) :] / target_weight
 
 
 def check_data(data: DataSpec, adjacency: Adjacency) -> None:
@@ -285,7 +203,8 @@ def spectrum(
     return values * typical, directions, seen * typical
 
 
-def _weights(block: Block) -> NDArray[np.float64] | float:
+def float_weights(block: Block) -> NDArray[np.float64] | float:
+    """Return the weights of a block's rows in float64; 1 where they have none."""
     if block.weights is None:
         return 1.0
     xp = namespace(block.weights)

@@ -1,23 +1,28 @@
-"""Least squares from released second moments, in a basis that fits the rows."""
+"""Least squares from released second moments, and one refinement with residuals."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm._validation import check_real
+from dpglm._validation import check_one_of, check_real
 from dpglm.data.spec import LARGEST, SMALLEST, DataSpec
 from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.row_sums.moments import (
-    moment_release,
-    noisy_moments,
-    noisy_second_moments,
-    second_moment_release,
+from dpglm.oracle.row_sums.moments import noisy_second_moments, second_moment_release
+from dpglm.oracle.row_sums.targets import TargetShares, noisy_target_sums, target_release
+from dpglm.oracle.row_sums.weighted_moments import (
+    MomentShares,
+    MomentSums,
+    View,
+    noisy_weighted_moments,
+    weighted_moment_release,
 )
 from dpglm.privacy.accounting.calibrate import calibrate
 from dpglm.privacy.adjacency import Adjacency
@@ -25,59 +30,90 @@ from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import Composed, Gaussian
 from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import AnyRelease, SumRelease
-from dpglm.problem import Problem, Squared
+from dpglm.problem import Problem, Squared, Unconstrained
 from dpglm.solvers.base import Method, Plan, Solver, StepInfo
 from dpglm.solvers.parts.feasible import feasible, n_penalized
-from dpglm.solvers.parts.shrinkage import shrunk
-from dpglm.solvers.second_order.preconditioner import (
-    Basis,
-    basis_from_moments,
-    check_data,
-    constant_column,
-    largest_basis_scale,
+from dpglm.solvers.second_order.least_squares import (
+    LEVEL,
+    Coordinates,
+    Estimate,
+    Observation,
+    Slopes,
+    Targets,
+    centered_coordinates,
+    pooled,
+    shrunk_slopes,
+    slopes_of,
+    targets_of,
 )
+from dpglm.solvers.second_order.preconditioner import Basis, check_data, constant_column
 from dpglm.solvers.second_order.quadratic import minimize_quadratic
+from dpglm.solvers.uncertainty import Covariance, Uncertainty
 
 __all__ = ["SufficientStatistics", "SufficientStatisticsMethod"]
 
-# Chosen on validation parts of the training rows of California housing, Adult and ACS employment;
-# docs/solvers/sufficient_statistics.md says what else was seen on the way.
-_CLIP_GROWTH, _LEAST_CLIP = 0.05, 0.05
+# ``python -m experiments.least_squares`` measures what these do; docs/solvers has its tables.
+_TARGET_SHARE, _MOST_TARGET_SHARE = 0.08, 0.99
+# Slopes are asked for where n mu exceeds the first, times the number of columns, or the second.
+_PER_COLUMN, _ENOUGH, _FALL = 12.0, 45.0, 3
+_SECOND_OF_REST = 0.55
+_SECOND = MomentShares(0.5, 0.42, 0.08)
+_THIRD: Mapping[Covariance | None, MomentShares] = {
+    None: MomentShares(0.0, 0.86, 0.14, "none"),
+    "model": MomentShares(0.12, 0.76, 0.12, "score"),
+    "robust": MomentShares(0.38, 0.54, 0.08, "squared score"),
+}
+_BIN_NOISE, _MOST_SIDE = 0.3, 16
+# With such mu sqrt(n / d) noise is as large as sampling, for rows of mean squared length.
+_EVEN = 5.4
+# Sampling over noise, mu sqrt(n / d), lets the bounds on rows and residuals grow so slowly that
+# noise, which grows with both, still falls behind sampling.
+_CLIP_GROWTH, _REACH_GROWTH = 0.9, 0.3
+# Longer rows need not count in full where a right model is supposed.
+_CLIP_FOR_INTERVALS = 0.4
+_REACH: Mapping[Covariance | None, float] = {None: 2.5, "model": 3.0, "robust": 3.0}
+_LEAST_VARIANCE = 0.05
+# Noise, as its largest eigenvalue, in second moments that intervals take account of.
+_MOST_MATRIX_NOISE = 0.3
+_HUGE = 1e50
 
 
 @final
 @dataclass(frozen=True)
 class SufficientStatistics(Solver):
-    """Least squares from noisy second moments, released twice.
+    """Least squares from noisy second moments, refined once with residuals.
 
-    The first release, of second moments of rows scaled to one length, gives a basis in which
-    rows look alike in every direction. The second, of ``z z^T`` and ``y z`` for rows z in that
-    basis, gives the least squares problem that is solved, with a ridge as strong as its noise.
-    Only for the loss ``Squared``.
+    Four releases: mean and spread of the targets; second moments of rows scaled to one length,
+    which give centred coordinates in which rows look alike in every direction; the weighted
+    normal equations in them, with targets around their mean; and the score at the solution of
+    these, whose residuals are shorter. Slopes are shrunk towards zero, so the model towards the
+    mean of the targets, by what noise there is. Only for the loss ``Squared``.
 
     Parameters
     ----------
-    first_share : float, default=0.2
-        Share of the budget (of mu squared) that goes to the first release, in (0, 1).
+    first_share : float, default=0.16
+        Share of the budget (of mu squared) that goes to the second moments of scaled rows, in
+        (0, 1), of what the targets leave.
     clip : float, optional
-        Bound on a row's contribution to the second release, above 0, in units of what a row of
-        mean squared length contributes to the matrix. By default it grows with the budget.
-    ridge : float, default=0.8
-        Strength of the ridge, at least 0, in units of the noise's standard deviation times the
-        square root of the number of columns. At 1.41 it undoes every negative eigenvalue that
-        noise makes.
+        Bound on a row's squared length in the basis, above 0, in units of the mean; longer rows
+        have a smaller weight. By default 1, or more where the budget is large.
+    inference : {"model", "robust"}, optional
+        Release what the covariance of the estimate takes, of a right model with equal variances or
+        of any, and return the estimate without shrinkage.
 
     Notes
     -----
-    Privacy: two Gaussian releases, accounted exactly. Clipping a row's contribution gives that
-    row a smaller weight in least squares, which does not bias a model that is right. Shrinkage
-    towards the constant model, where what was found is no longer than noise alone would make it,
-    is post-processing (``dpglm.solvers.parts.shrinkage``).
+    Where rows and budget are so few that slopes would be noise, only the mean of the targets is
+    released (with an intercept, and n mu at most 45).
+
+    Privacy: Gaussian releases, accounted exactly. Every row's contribution is bounded whatever
+    the coordinates, the mean and the residuals are.
 
     References
     ----------
     Wang, "Revisiting differentially private linear regression", UAI 2018, Algorithm 2 (AdaSSP),
-    which releases once, in the columns' own units.
+    which releases once, in the columns' own units. Mallows, "On some topics in robustness", 1975
+    (weights that depend on the row only).
 
     Examples
     --------
@@ -85,19 +121,27 @@ class SufficientStatistics(Solver):
     >>> solver = SufficientStatistics()
     >>> data = DataSpec(10_000, 20, intercept=1.0, target_low=0.0, target_high=1.0)
     >>> plan = solver.plan(Problem(Squared()), ApproximateDP(1.0, 1e-5), data)
-    >>> [(one.quantity, one.coordinates) for one in plan.method.releases]
-    [('normalised second-moment sum', 231), ('clipped moment sum', 252)]
+    >>> for one in plan.method.releases:
+    ...     print(one.quantity, one.coordinates)
+    target sum, weight and counts 258
+    normalised second-moment sum 231
+    second moments, score and squared residuals 253
+    score and squared residuals 22
     """
 
-    first_share: float = 0.2
+    first_share: float = 0.16
     clip: float | None = None
-    ridge: float = 0.8
+    inference: Covariance | None = None
 
     def __post_init__(self) -> None:
         check_real("first_share", self.first_share, above=0.0, below=1.0)
         if self.clip is not None:
             check_real("clip", self.clip, above=0.0)
-        check_real("ridge", self.ridge, least=0.0)
+        if self.inference is not None:
+            check_one_of("inference", self.inference, ("model", "robust"))
+
+    def with_inference(self, covariance: Covariance) -> SufficientStatistics:
+        return dataclasses.replace(self, inference=covariance)
 
     def plan(
         self,
@@ -117,52 +161,83 @@ class SufficientStatistics(Solver):
                 f"got {low!r} and {high!r}"
             )
         check_data(data, adjacency)
-        noise_multiplier = calibrate(
-            lambda sigma: Composed(tuple(Gaussian(one) for one in self._split(sigma))),
+        mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.weight_bound)
+        shares, target_shares = self._shares(data.n_rows * mu, data)
+        sigma = calibrate(
+            lambda sigma: Composed(tuple(Gaussian(sigma / math.sqrt(one)) for one in shares)),
             budget,
             adjacency,
         )
-        first, second = self._split(noise_multiplier)
-        # Without an intercept a shift of the target cannot be undone.
-        center = 0.5 * low + 0.5 * high if data.intercept > 0.0 else 0.0
+        growth = mu * math.sqrt(data.n_rows / data.n_columns)
+        clip = self.clip
+        if clip is None:
+            pace = _CLIP_GROWTH if self.inference is None else _CLIP_FOR_INTERVALS
+            clip = max(1.0, min((growth / _EVEN) ** 2, pace * growth ** (2.0 / 3.0)))
+        if not SMALLEST <= clip <= LARGEST:
+            raise ValueError(f"clip must be {SMALLEST:g} to {LARGEST:g}, got {clip!r}")
         method = SufficientStatisticsMethod(
             problem=problem,
             data=data,
             adjacency=adjacency,
-            clip=data.n_columns * self._relative_clip(second, data, adjacency),
-            center=center,
-            target_bound=max(high - center, center - low) or 1.0,
-            ridge=self.ridge,
-            first_noise_multiplier=first,
-            noise_multiplier=second,
+            target_shares=target_shares,
+            clip=clip,
+            slack=max(1.0, _REACH_GROWTH * growth ** (1.0 / 3.0)),
+            inference=self.inference,
+            noise_multipliers=tuple(sigma / math.sqrt(one) for one in shares),
         )
         # Penalties and constraints that do not fit the parameter fail here, not in the run.
         zero = np.zeros(data.coefficient_shape)
         feasible(problem, n_penalized(problem, data), zero, 1.0)
+        if self.inference is not None:
+            _check_intervals(method)
         return Plan(problem, data, budget, adjacency, method)
 
-    def _split(self, sigma: float) -> tuple[float, float]:
-        return sigma / math.sqrt(self.first_share), sigma / math.sqrt(1.0 - self.first_share)
+    def _shares(self, signal: float, data: DataSpec) -> tuple[tuple[float, ...], TargetShares]:
+        """Shares of the releases, and of the parts of the first; ``signal`` is n mu."""
+        columns, targets = data.n_columns, 0.5 * _TARGET_SHARE
+        if data.intercept > 0.0:
+            few = min(_PER_COLUMN * columns, _ENOUGH)
+            if signal <= few and self.inference is None:
+                return (1.0,), TargetShares(_MOST_TARGET_SHARE, 1.0 - _MOST_TARGET_SHARE, 0.0, 0)
+            targets = max(_TARGET_SHARE, _MOST_TARGET_SHARE * (few / signal) ** _FALL)
+            mean, weight = 0.5, 0.1
+        else:
+            mean, weight = 0.0, 0.1
+        counts = 1.0 - mean - weight
+        side = int(min(max(_BIN_NOISE * signal * math.sqrt(targets * counts), 2.0), _MOST_SIDE))
+        first = (1.0 - targets) * self.first_share
+        second = _SECOND_OF_REST * (1.0 - targets - first)
+        third = 1.0 - targets - first - second
+        return (targets, first, second, third), TargetShares(mean, weight, counts, side)
 
-    def _relative_clip(self, multiplier: float, data: DataSpec, adjacency: Adjacency) -> float:
-        clip = self.clip
-        if clip is None:
-            noise = multiplier * adjacency.sum_sensitivity(data.weight_bound)
-            clean = data.n_rows / (noise * data.n_columns**1.5)
-            clip = max(math.sqrt(_CLIP_GROWTH * clean), _LEAST_CLIP)
-        if not SMALLEST <= clip <= LARGEST:
-            raise ValueError(f"clip must be {SMALLEST:g} to {LARGEST:g}, got {clip!r}")
-        return clip
+
+@final
+@dataclass(frozen=True, eq=False)
+class FirstFit:
+    """The normal equations with targets around their mean, and their solution."""
+
+    view: View
+    sums: MomentSums
+    slopes: Slopes
+    v: NDArray[np.float64]  # All coordinates, the constant one last.
+    mean: float  # Of the predictions, less the view's center.
+    variance: float  # Of what is left by this fit.
+    matrix_noise: float  # In each entry of the matrix times v.
+    reach: float  # Bound on residuals that are not clipped.
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class SufficientStatisticsState:
-    """The number of releases so far, the basis from the first, the parameter from the second."""
+    """What was released so far, and what follows from it."""
 
     step: int
-    basis: Basis | None
+    targets: Targets | None
+    coordinates: Coordinates | None
+    first: FirstFit | None
     w: NDArray[np.float64]
+    noise: NDArray[np.float64]
+    intervals: Uncertainty | None
 
 
 @final
@@ -173,39 +248,35 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
     problem: Problem
     data: DataSpec
     adjacency: Adjacency
-    clip: float  # Bound on a row's contribution to the second release, weight excluded.
-    center: float
-    target_bound: float  # Bound on what is left of them.
-    ridge: float
-    first_noise_multiplier: float
-    noise_multiplier: float
+    target_shares: TargetShares
+    clip: float
+    slack: float  # Factor on how far targets may be from most others, at least 1.
+    inference: Covariance | None
+    noise_multipliers: tuple[float, ...]  # One of the targets only, or of all four releases.
 
     algorithm = "sufficient statistics"
 
     @property
     def n_steps(self) -> int:
-        return 2
+        return len(self.noise_multipliers)
 
     @functools.cached_property
-    def first(self) -> SumRelease:
-        """The release of second moments of normalised rows."""
-        noise = GaussianNoise(self.first_noise_multiplier)
-        return second_moment_release(self.data, self.adjacency, noise)
-
-    @functools.cached_property
-    def second(self) -> SumRelease:
-        """The release of the sufficient statistics in the basis."""
-        noise = GaussianNoise(self.noise_multiplier)
-        return moment_release(self.data, self.adjacency, self.data.n_columns, self.clip, noise)
+    def _releases(self) -> tuple[SumRelease, ...]:
+        data, adjacency = self.data, self.adjacency
+        noises = [GaussianNoise(one) for one in self.noise_multipliers]
+        targets = target_release(data, adjacency, noises[0], self.target_shares)
+        if len(noises) == 1:
+            return (targets,)
+        return (
+            targets,
+            second_moment_release(data, adjacency, noises[1]),
+            weighted_moment_release(data, adjacency, noises[2], _SECOND),
+            weighted_moment_release(data, adjacency, noises[3], _THIRD[self.inference]),
+        )
 
     @property
     def releases(self) -> tuple[AnyRelease, ...]:
-        return self.first, self.second
-
-    @property
-    def target_weight(self) -> float:
-        """Factor on targets that makes matrix and vector about equally long for long rows."""
-        return math.sqrt(self.data.n_columns) / self.target_bound
+        return self._releases
 
     @property
     def gradient_evaluations(self) -> float:
@@ -213,73 +284,307 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
 
     @property
     def coefficient_noise(self) -> float:
-        scale = largest_basis_scale(self.data, self.first.noise_std)
-        return self._noise_in_basis * scale
-
-    @property
-    def _noise_in_basis(self) -> float:
-        # Of the vector and of the matrix times coordinates that are no longer than the target.
-        noise = self.second.noise_std / self.data.n_rows
-        return noise * math.hypot(1.0 / self.target_weight, self.target_bound)
+        data, last = self.data, self._releases[-1]
+        reach = 0.5 * data.target_high - 0.5 * data.target_low or 1.0
+        if self.n_steps == 1:
+            noise = last.noise_std / math.sqrt(self.target_shares.mean)
+            return noise * reach / data.n_rows / data.intercept
+        noise = last.noise_std * math.sqrt(self.clip / _THIRD[self.inference].vector)
+        return noise * reach / data.n_rows * data.n_columns / data.row_norm
 
     def noise_in(self, state: SufficientStatisticsState) -> NDArray[np.float64]:
-        assert state.basis is not None
-        return self._noise_in_basis * state.basis.scales
+        return state.noise
+
+    def uncertainty(self, state: SufficientStatisticsState) -> Uncertainty | None:
+        return state.intervals
 
     def init(self, seed: int) -> SufficientStatisticsState:
-        return SufficientStatisticsState(0, None, np.zeros(self.data.n_columns))
+        zero = np.zeros(self.data.n_columns)
+        return SufficientStatisticsState(0, None, None, None, zero, zero, None)
 
     def step(
         self, state: SufficientStatisticsState, oracle: Oracle
     ) -> tuple[SufficientStatisticsState, StepInfo]:
-        if state.basis is None:
-            moments = noisy_second_moments(oracle, self.first, constant_column(self.data))
-            basis = basis_from_moments(moments, self.first.noise_std, self.data)
-            return SufficientStatisticsState(1, basis, state.w), StepInfo(1, 0.0)
-        matrix, vector = noisy_moments(
-            oracle,
-            self.second,
-            state.basis.vectors,
-            clip=self.clip,
-            center=self.center,
-            target_weight=self.target_weight,
-        )
-        w = self._solve(matrix, vector, state.basis)
-        n_rows, columns = self.data.n_rows, self.data.n_columns
-        noise = self.second.noise_std / self.target_weight
-        info = StepInfo(
-            2, 1.0, float(np.linalg.norm(vector)) / n_rows, noise * math.sqrt(columns) / n_rows
-        )
-        return SufficientStatisticsState(2, state.basis, w), info
-
-    def _solve(
-        self, matrix: NDArray[np.float64], vector: NDArray[np.float64], basis: Basis
-    ) -> NDArray[np.float64]:
-        """Least squares with a ridge, penalty and constraint, shrunk where it may be all noise."""
-        values, directions = np.linalg.eigh(matrix)
-        ridge = self.ridge * self.second.noise_std * math.sqrt(len(matrix))
-        # Rounding of the eigenvalues is what is left where the ridge is zero.
-        least = ridge + np.abs(values).max() * len(matrix) * np.finfo(np.float64).eps
-        raised = np.maximum(values, 0.0) + least
-        constant = np.zeros(len(matrix))
-        if self.data.intercept > 0.0:
-            constant[-1] = self.center / self.data.intercept
-        penalized = n_penalized(self.problem, self.data)
-        w = minimize_quadratic(
-            (directions * raised) @ directions.T / self.data.n_rows,
-            vector / self.data.n_rows,
-            basis,
-            self.problem,
-            penalized,
-            constant,
-        )
-        start = feasible(self.problem, penalized, constant, 0.0)
-        # In coordinates whose squares are losses: noise where rows say little costs little there.
-        inverse = np.sqrt(raised)[:, np.newaxis] * (directions.T @ basis.inverse)
-        noise = self.second.noise_std / self.target_weight
-        noise *= math.sqrt(float(np.mean(1.0 / raised)))
-        own_intercept = penalized < self.data.n_columns
-        return shrunk(w, start, noise, inverse=inverse, own_intercept=own_intercept)
+        declared = self._releases[state.step]
+        if state.step == 0:
+            found = noisy_target_sums(oracle, declared, self.target_shares)
+            after = self._with_targets(state, targets_of(found, self.data, self.slack))
+        elif state.step == 1:
+            moments = noisy_second_moments(oracle, declared, constant_column(self.data))
+            coordinates = centered_coordinates(
+                _bounded(moments), min(declared.noise_std, _HUGE), self.data, self.clip
+            )
+            after = dataclasses.replace(state, coordinates=coordinates)
+        elif state.step == 2:
+            view = self._first_view(state)
+            sums = noisy_weighted_moments(oracle, declared, view, _SECOND)
+            after = self._with_first_fit(state, view, sums)
+        else:
+            view = self._second_view(state)
+            sums = noisy_weighted_moments(oracle, declared, view, _THIRD[self.inference])
+            after = self._with_solution(state, view, sums)
+        step = state.step + 1
+        return dataclasses.replace(after, step=step), StepInfo(step, float(step == self.n_steps))
 
     def finish(self, state: SufficientStatisticsState) -> NDArray[np.float64]:
         return state.w
+
+    @property
+    def _penalized(self) -> int:
+        return n_penalized(self.problem, self.data)
+
+    def _with_targets(
+        self, state: SufficientStatisticsState, targets: Targets
+    ) -> SufficientStatisticsState:
+        """Predict the mean, with an intercept; zero otherwise."""
+        w, noise = np.zeros((2, self.data.n_columns))
+        if self.data.intercept > 0.0:
+            w[-1] = targets.mean.value / self.data.intercept
+            noise[-1] = targets.mean.noise / self.data.intercept
+        w = feasible(self.problem, self._penalized, w, 0.0)
+        return dataclasses.replace(state, targets=targets, w=w, noise=noise)
+
+    def _first_view(self, state: SufficientStatisticsState) -> View:
+        targets, at = state.targets, state.coordinates
+        assert targets is not None
+        assert at is not None
+        # Without an intercept a shift of the target cannot be undone.
+        center = 0.5 * targets.low + 0.5 * targets.high if at.level > 0.0 else 0.0
+        reach = max(targets.high - center, center - targets.low) or 1.0
+        zero = np.zeros(self.data.n_columns)
+        return View(at.basis.vectors, at.cap, at.level, center, zero, reach)
+
+    def _with_first_fit(
+        self, state: SufficientStatisticsState, view: View, sums: MomentSums
+    ) -> SufficientStatisticsState:
+        targets = state.targets
+        assert targets is not None
+        sums = sums.bounded(_HUGE)
+        weight = targets.weight
+        slopes = slopes_of(sums, view, weight)
+        in_variance = sums.squares_noise / weight
+        variance = min(max(sums.squares / weight, in_variance), view.reach**2)
+        mean = Observation(0.0, 0.0)
+        if view.level > 0.0:
+            mean = pooled((targets.mean.less(view.center), slopes.level_of(sums, view, 0.0)))
+        # Noise in the matrix meets slopes that explain no more than the variance there is.
+        in_matrix = sums.matrix_noise * math.sqrt(0.5 * variance)
+        noise = math.hypot(sums.vector_noise, in_matrix, slopes.mean_noise * mean.value)
+        g = sums.vector[: self.data.n_features] - slopes.weight * mean.value * slopes.mean
+        fit = shrunk_slopes(slopes.matrix, g, noise, variance, weight)
+        v = fit.v
+        if view.level > 0.0:
+            v = np.append(v, (mean.value - slopes.mean @ fit.v) / view.level)
+        in_product = sums.matrix_noise * float(np.linalg.norm(v)) * math.sqrt(0.5)
+        explained = mean.value**2 + float(fit.v @ slopes.matrix @ fit.v) / weight
+        left = max(variance - explained, _LEAST_VARIANCE * variance, 0.5 * in_variance)
+        reach = _REACH[self.inference] * self.slack * math.sqrt(left) + 2.0 * mean.noise
+        width = self.data.target_high - self.data.target_low
+        reach = min(reach, 2.0 * self.slack * view.reach, width or 1.0)
+        first = FirstFit(view, sums, slopes, v, mean.value, left, in_product, reach)
+        return dataclasses.replace(state, first=first)
+
+    def _second_view(self, state: SufficientStatisticsState) -> View:
+        assert state.first is not None
+        return dataclasses.replace(state.first.view, v=state.first.v, reach=state.first.reach)
+
+    def _with_solution(
+        self, state: SufficientStatisticsState, view: View, sums: MomentSums
+    ) -> SufficientStatisticsState:
+        first, targets, at = state.first, state.targets, state.coordinates
+        assert first is not None
+        assert targets is not None
+        assert at is not None
+        sums = sums.bounded(_HUGE)
+        score, share = self._score(first, sums)
+        if self.inference is not None:
+            intervals = self._intervals(first, sums, score, share, at.basis, targets.weight)
+            noise = np.sqrt(np.diag(intervals.privacy))
+            return dataclasses.replace(state, w=intervals.center, noise=noise, intervals=intervals)
+        d, slopes, v = self.data.n_features, first.slopes, first.v[: self.data.n_features]
+        mean = Observation(0.0, 0.0)
+        if view.level > 0.0:
+            # What noise in the mean of the rows makes of means that slopes are taken from.
+            moved = slopes.mean_noise * float(np.linalg.norm(v)) / slopes.weight
+            mean = pooled(
+                (
+                    targets.mean.less(view.center, moved),
+                    slopes.level_of(first.sums, first.view, 0.0).less(0.0, moved),
+                    slopes.level_of(sums, view, first.mean),
+                )
+            )
+        shift = mean.value - first.mean
+        g = slopes.matrix @ v + score[:d] - slopes.weight * shift * slopes.mean
+        in_score = math.hypot(
+            share * math.hypot(first.sums.vector_noise, first.matrix_noise),
+            (1.0 - share) * sums.vector_noise,
+            slopes.mean_noise * shift,
+        )
+        fit = shrunk_slopes(slopes.matrix, g, in_score, first.variance, targets.weight)
+        w = self._minimizer(fit, mean.value, view, slopes, at.basis)
+        deviations = self._deviations(fit, mean.noise, first, sums, share, at)
+        if not (np.isfinite(w).all() and np.isfinite(deviations).all()):
+            return state
+        return dataclasses.replace(state, w=w, noise=deviations)
+
+    def _score(self, first: FirstFit, sums: MomentSums) -> tuple[NDArray[np.float64], float]:
+        """Average both looks at the score at the first fit, and say the first's share.
+
+        The score that follows from the normal equations has noise from their matrix, too.
+        """
+        normal = first.sums
+        follows = normal.vector - normal.matrix @ first.v
+        one, other = math.hypot(normal.vector_noise, first.matrix_noise), sums.vector_noise
+        share = other**2 / (one**2 + other**2)
+        return share * follows + (1.0 - share) * sums.vector, share
+
+    def _score_noise(
+        self, v: NDArray[np.float64], first: FirstFit, sums: MomentSums, share: float
+    ) -> NDArray[np.float64]:
+        """Covariance of the noise in the normal equations that ``v`` solves.
+
+        Their residual at the exact solution is ``share e + (1 - share) e' - E q``, e and e' the
+        noise in both vectors, E that in the matrix and q what it was multiplied by. E has deviation
+        s on its diagonal and ``s / sqrt(2)`` beside it, so E q has covariance
+        ``s^2 (|q|^2 I + q q^T) / 2``.
+        """
+        q = share * first.v + v - first.v
+        normal = first.sums
+        even = (share * normal.vector_noise) ** 2 + ((1.0 - share) * sums.vector_noise) ** 2
+        half = 0.5 * normal.matrix_noise**2
+        covariance = (even + half * float(q @ q)) * np.eye(len(q)) + half * np.outer(q, q)
+        return np.asarray(covariance)
+
+    def _penalty(self, basis: Basis) -> NDArray[np.float64]:
+        """Hessian of the penalty in the basis, as far as it is quadratic."""
+        acted_on = basis.vectors[: self._penalized]
+        strength = self.problem.regularizer.strong_convexity * self.data.n_rows
+        return np.asarray(strength * acted_on.T @ acted_on)
+
+    def _minimizer(
+        self, fit: Estimate, mean: float, view: View, slopes: Slopes, basis: Basis
+    ) -> NDArray[np.float64]:
+        """Return the parameter that minimises what is known of the loss, and the penalty."""
+        data, d = self.data, self.data.n_features
+        constant = np.zeros(data.n_columns)
+        matrix, vector = np.zeros((data.n_columns,) * 2), np.zeros(data.n_columns)
+        if view.level > 0.0:
+            constant[-1] = view.center / data.intercept
+            mean = min(max(mean, data.target_low - view.center), data.target_high - view.center)
+            predicts_mean = np.append(slopes.mean, view.level)
+            matrix = slopes.weight * np.outer(predicts_mean, predicts_mean)
+            vector = slopes.weight * mean * predicts_mean
+        matrix[:d, :d] += fit.matrix
+        vector[:d] += fit.g
+        return minimize_quadratic(
+            matrix / data.n_rows,
+            vector / data.n_rows,
+            basis,
+            self.problem,
+            self._penalized,
+            constant,
+        )
+
+    def _deviations(
+        self,
+        fit: Estimate,
+        in_mean: float,
+        first: FirstFit,
+        sums: MomentSums,
+        share: float,
+        at: Coordinates,
+    ) -> NDArray[np.float64]:
+        """Return standard deviations of the noise in the parameter, by the delta method."""
+        d, slopes = self.data.n_features, first.slopes
+        v = first.v.copy()
+        v[:d] = fit.v
+        inverse = np.linalg.inv(fit.matrix + self._penalty(at.basis)[:d, :d])
+        noise = inverse @ self._score_noise(v, first, sums, share)[:d, :d] @ inverse
+        if at.level > 0.0:
+            # The level is what the mean leaves, so that slopes move it.
+            moves = np.vstack([np.eye(d), -slopes.mean / at.level])
+            noise = moves @ noise @ moves.T
+            noise[-1, -1] += (in_mean / at.level) ** 2
+        squares = np.einsum("ij,jk,ik->i", at.basis.vectors, noise, at.basis.vectors)
+        return np.asarray(np.sqrt(np.maximum(squares, 0.0)))
+
+    def _intervals(
+        self,
+        first: FirstFit,
+        sums: MomentSums,
+        score: NDArray[np.float64],
+        share: float,
+        basis: Basis,
+        weight: float,
+    ) -> Uncertainty:
+        """One Newton step from the first fit, and its covariance by the delta method."""
+        normal, data = first.sums, self.data
+        constant = np.zeros(data.n_columns)
+        if first.view.level > 0.0:
+            constant[-1] = first.view.center / data.intercept
+        strength = self.problem.regularizer.strong_convexity * data.n_rows
+        begin = constant + basis.vectors @ first.v
+        pull = strength * basis.vectors[: self._penalized].T @ begin[: self._penalized]
+        values, directions = np.linalg.eigh(normal.matrix + self._penalty(basis))
+        size = len(values)
+        least = 0.5 * normal.matrix_noise * math.sqrt(size)
+        inverse = (directions / np.maximum(values, least)) @ directions.T
+        step = inverse @ (score - pull)
+        v = first.v + step
+        freedom = max(data.n_rows - size, 1)
+        spread, in_spread = sums.matrix, sums.matrix_noise
+        relative = 2.0 / freedom
+        if self.inference == "model":
+            explained = float(step @ normal.matrix @ step)
+            variance = max(sums.squares - max(explained, 0.0), sums.squares_noise) / weight
+            variance *= data.n_rows / freedom
+            spread, in_spread = variance * spread, variance * in_spread
+            relative += (sums.squares_noise / weight / variance) ** 2
+        seen, along = np.linalg.eigh(spread)
+        spread = (along * np.maximum(seen, 0.0)) @ along.T
+        noise = self._score_noise(v, first, sums, share)
+        back = basis.vectors @ inverse
+        sampling, privacy = back @ spread @ back.T, back @ noise @ back.T
+        # Noise in the estimates of variances, by which their distribution is that of Student's t.
+        total = np.diag(sampling) + np.diag(privacy)
+        lengths = (back**2).sum(axis=1)
+        turned = back @ (spread + noise) @ inverse
+        in_inverse = lengths * (turned**2).sum(axis=1) + (back * turned).sum(axis=1) ** 2
+        variances = (in_spread * lengths) ** 2 + relative * np.diag(sampling) ** 2
+        variances += 2.0 * normal.matrix_noise**2 * in_inverse
+        freedoms = 2.0 * total**2 / np.maximum(variances, np.finfo(np.float64).tiny)
+        assert self.inference is not None
+        return Uncertainty(
+            constant + basis.vectors @ v,
+            sampling,
+            privacy,
+            max(float(freedoms.min()), 1.0),
+            self.inference,
+        )
+
+
+def _bounded(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return released values with none so large that products of a few overflow."""
+    return np.clip(values, -_HUGE, _HUGE)
+
+
+def _check_intervals(method: SufficientStatisticsMethod) -> None:
+    """Refuse problems and budgets for which intervals would not hold."""
+    problem, data = method.problem, method.data
+    penalty = problem.regularizer
+    if penalty.smoothness != penalty.strong_convexity or problem.constraint != Unconstrained():
+        raise ValueError(
+            "regularizer must be none or L2, without a constraint, for inference, got "
+            f"{penalty!r} and {problem.constraint!r}"
+        )
+    second = method.releases[2]
+    longest = data.n_features * method.clip * (1.0 + LEVEL)
+    noise = longest * second.noise_std / math.sqrt(_SECOND.matrix)
+    relative = noise * math.sqrt(2.0 * data.n_columns) / data.n_rows
+    if relative > _MOST_MATRIX_NOISE:
+        more = relative / _MOST_MATRIX_NOISE
+        raise ValueError(
+            f"n_rows and epsilon must be large enough for inference on {data.n_columns} columns: "
+            f"give about {more:.2g} times as many rows, a larger budget, or fewer columns; noise "
+            f"would be {relative:.0%} of second moments, {_MOST_MATRIX_NOISE:.0%} is the limit"
+        )

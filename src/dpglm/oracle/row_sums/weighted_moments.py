@@ -1,0 +1,216 @@
+"""Bounded sums of weighted second moments, scores and squared residuals of linear predictions."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, cast, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpglm._arrays import like, namespace
+from dpglm.data.rows import AnyArrays, Block, Kernel
+from dpglm.data.spec import DataSpec
+from dpglm.oracle.gradients import Oracle
+from dpglm.oracle.rounding import norm_margin, sum_release
+from dpglm.oracle.row_sums.moments import (
+    RUN_ROWS,
+    float_weights,
+    n_symmetric,
+    pack_symmetric,
+    rows_in_basis,
+    unpack_symmetric,
+    weighted_products,
+)
+from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.releases import SumMechanism, SumRelease
+
+__all__ = [
+    "MomentShares",
+    "MomentSums",
+    "View",
+    "noisy_weighted_moments",
+    "weighted_moment_release",
+    "weighted_moments",
+]
+
+MatrixKind: TypeAlias = Literal["none", "hessian", "score", "squared score"]
+"""Which matrix is released: of f z z^T, of f^2 z z^T, or of f^2 u^2 z z^T."""
+
+
+@final
+@dataclass(frozen=True)
+class MomentShares:
+    """How one release is divided into matrix, vector and squares; the shares sum to at most 1."""
+
+    matrix: float
+    vector: float
+    squares: float
+    kind: MatrixKind = "hessian"
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class View:
+    """How rows are looked at, all of it public: coordinates, bounds, and a prediction.
+
+    With ``z = vectors^T x`` (the last coordinate is ``level``, unless that is 0), a row's weight is
+    ``f = min(1, cap / |z'|^2)``, z' without the level, and its residual u is the target minus
+    ``center`` and ``<z, v>``, clipped to ``reach`` and divided by it.
+    """
+
+    vectors: NDArray[np.float64]
+    cap: float
+    level: float
+    center: float
+    v: NDArray[np.float64]
+    reach: float
+
+    @property
+    def longest(self) -> float:
+        """Bound on ``f |z|^2``."""
+        return self.cap + self.level**2
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class MomentSums:
+    """Released sums of f z z^T (or another matrix), f r z and r^2, r the clipped residual."""
+
+    matrix: NDArray[np.float64]
+    matrix_noise: float  # On the diagonal; 1 / sqrt(2) of it elsewhere.
+    vector: NDArray[np.float64]
+    vector_noise: float
+    squares: float
+    squares_noise: float
+
+    def bounded(self, largest: float) -> MomentSums:
+        """Return them with no number beyond ``largest``, so that products do not overflow."""
+        return MomentSums(
+            np.clip(self.matrix, -largest, largest),
+            min(self.matrix_noise, largest),
+            np.clip(self.vector, -largest, largest),
+            min(self.vector_noise, largest),
+            min(max(self.squares, -largest), largest),
+            min(self.squares_noise, largest),
+        )
+
+
+def weighted_moments(spec: DataSpec, view: View, shares: MomentShares, row_by_row: bool) -> Kernel:
+    """Return the kernel that sums what ``MomentSums`` holds, each part in units of its bound.
+
+    Privacy: with ``L = cap + level^2``, ``f |z|^2 <= L`` and f and ``|u|`` are at most 1, so
+    ``f z z^T / L``, ``f u z / sqrt(L)`` and ``u^2`` are no longer than 1, for every row and
+    whatever the view is; so are the first with f and u squared. With the square roots of their
+    shares as factors a row contributes at most ``spec.weight_bound``. f has a margin for the error
+    of the computed norm. Weights enter once; in the squared score twice, over their bound.
+    """
+    size = view.vectors.shape[1]
+    columns = size - (view.level > 0.0)
+    margin = norm_margin(size)
+    scale = 1.0 / math.sqrt(view.longest)
+
+    def block_sum(block: Block) -> NDArray[np.float64]:
+        z = rows_in_basis(block, spec, view.vectors, row_by_row)
+        xp = namespace(z)
+        if view.level > 0.0:
+            z[:, -1] = view.level
+        lengths = xp.sum(z[:, :columns] * z[:, :columns], axis=1)
+        f = margin * view.cap / xp.clip(lengths, view.cap, math.inf)
+        targets = xp.asarray(block.targets, dtype=xp.float64)
+        targets = xp.clip(targets, spec.target_low, spec.target_high)
+        predictions = xp.sum(z * like(z, view.v), axis=1)
+        u = xp.clip((targets - view.center - predictions) / view.reach, -1.0, 1.0)
+        weights = float_weights(block)
+        z = scale * z
+        parts = []
+        if shares.kind == "hessian":
+            products = weighted_products(xp.concat([z, u[:, None]], axis=1), f * weights)
+            parts.append(math.sqrt(shares.matrix) * pack_symmetric(products[:size, :size]))
+            vector = products[:size, size]
+        else:
+            if shares.kind != "none":
+                g = f * f * weights
+                if shares.kind == "squared score":
+                    g = g * u * u * weights / spec.weight_bound
+                parts.append(math.sqrt(shares.matrix) * pack_symmetric(weighted_products(z, g)))
+            vector = _weighted_sum(z, f * u * weights)
+        parts.append(math.sqrt(shares.vector) * vector)
+        squares = _weighted_sum(u[:, None], u * weights)
+        parts.append(math.sqrt(shares.squares) * squares)
+        return cast("NDArray[np.float64]", xp.concat(parts))
+
+    return AnyArrays(block_sum)
+
+
+def weighted_moment_release(
+    data: DataSpec, adjacency: Adjacency, mechanism: SumMechanism, shares: MomentShares
+) -> SumRelease:
+    """Declare the release that ``noisy_weighted_moments`` makes.
+
+    Privacy: the contribution bound is ``data.weight_bound``. Rounding as for
+    ``second_moment_release``.
+    """
+    size = data.n_columns
+    names = {
+        "none": "score and squared residuals",
+        "hessian": "second moments, score and squared residuals",
+        "score": "score, its second moments and squared residuals",
+        "squared score": "score, its second moments and squared residuals",
+    }
+    return sum_release(
+        names[shares.kind],
+        data,
+        adjacency,
+        mechanism,
+        bound=data.weight_bound,
+        coordinates=_n_matrix(shares, size) + size + 1,
+    )
+
+
+def noisy_weighted_moments(
+    oracle: Oracle, declared: SumRelease, view: View, shares: MomentShares
+) -> MomentSums:
+    """Release weighted second moments, score and squared residuals, in their own units.
+
+    The matrix is symmetric and may have negative eigenvalues; without one it is zero.
+    """
+    spec = oracle.rows.spec
+    size = view.vectors.shape[1]
+    row_by_row = not oracle.curator.adjacency.n_is_public
+    kernel = weighted_moments(spec, view, shares, row_by_row)
+    total = oracle.over_blocks(kernel, declared.coordinates)
+    values = oracle.noisy_sum(declared, total, spec.weight_bound)
+    n_matrix = _n_matrix(shares, size)
+    matrix, in_matrix = np.zeros((size, size)), 0.0
+    if n_matrix:
+        unit = view.longest / math.sqrt(shares.matrix)
+        if shares.kind == "squared score":
+            unit *= view.reach**2 * spec.weight_bound
+        matrix, in_matrix = unit * unpack_symmetric(values[:n_matrix], size), unit
+    in_vector = math.sqrt(view.longest / shares.vector) * view.reach
+    in_squares = view.reach**2 / math.sqrt(shares.squares)
+    noise = declared.noise_std
+    return MomentSums(
+        matrix,
+        in_matrix * noise,
+        in_vector * values[n_matrix : n_matrix + size],
+        in_vector * noise,
+        in_squares * float(values[-1]),
+        in_squares * noise,
+    )
+
+
+def _n_matrix(shares: MomentShares, size: int) -> int:
+    return 0 if shares.kind == "none" else n_symmetric(size)
+
+
+def _weighted_sum(rows: Any, weights: Any) -> Any:
+    """``sum_i weights_i rows_i``, in runs whose length bounds the rounding error."""
+    xp = namespace(rows)
+    total = xp.zeros(rows.shape[1], dtype=rows.dtype, device=rows.device)
+    for start in range(0, rows.shape[0], RUN_ROWS):
+        run = slice(start, start + RUN_ROWS)
+        total = total + weights[run] @ rows[run]
+    return total

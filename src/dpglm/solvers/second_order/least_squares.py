@@ -1,0 +1,255 @@
+"""Least squares from released sums: centred coordinates, shrinkage, noise. All post-processing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from dpglm.data.spec import DataSpec
+from dpglm.oracle.row_sums.targets import TargetSums
+from dpglm.oracle.row_sums.weighted_moments import MomentSums, View
+from dpglm.solvers.second_order.preconditioner import Basis, constant_column
+
+__all__ = [
+    "LEVEL",
+    "Coordinates",
+    "Estimate",
+    "Observation",
+    "Slopes",
+    "Targets",
+    "centered_coordinates",
+    "pooled",
+    "shrunk_slopes",
+    "slopes_of",
+    "targets_of",
+]
+
+# Largest mass of targets that the narrowed range may leave out, beside what noise hides.
+_LEFT_OUT = 0.02
+# Noise alone exceeds it one time in twenty.
+_BY_CHANCE = 0.05
+LEVEL = 1.0 / 3.0
+"""Squared constant coordinate over the cap on the squared length of the others."""
+_LEAST_WEIGHT = 0.3
+# Deviations of a noisy count from the number of rows that are put down to noise.
+_NOISE_OF_COUNT = 4.0
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Observation:
+    """A noisy value with the standard deviation of its noise."""
+
+    value: float
+    noise: float
+
+    def less(self, shift: float, more_noise: float = 0.0) -> Observation:
+        """Subtract a public number, itself with independent noise."""
+        return Observation(self.value - shift, math.hypot(self.noise, more_noise))
+
+
+def pooled(observations: Sequence[Observation]) -> Observation:
+    """Average by inverse variances."""
+    weights = np.array([one.noise for one in observations]) ** -2.0
+    values = np.array([one.value for one in observations])
+    return Observation(float(weights @ values / weights.sum()), float(weights.sum() ** -0.5))
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Targets:
+    """Weight of all rows, mean target, and a range that holds nearly all targets."""
+
+    weight: float
+    mean: Observation
+    low: float
+    high: float
+
+
+def targets_of(sums: TargetSums, data: DataSpec, slack: float) -> Targets:
+    """Read weight, mean and range of the targets off their released sums.
+
+    The range is the shortest run of bins that holds all but 2 % and noise of the weight, and
+    ``slack`` times half of its length on both sides, within the bounds of the targets.
+    """
+    nominal = data.n_rows * min(1.0, data.weight_bound)
+    weight = sums.weight
+    if abs(weight - nominal) <= _NOISE_OF_COUNT * sums.weight_noise:
+        weight = nominal
+    weight = min(max(weight, sums.weight_noise), data.n_rows * data.weight_bound)
+    low, high = data.target_low, data.target_high
+    middle, half = 0.5 * low + 0.5 * high, 0.5 * high - 0.5 * low
+    mean = min(max(sums.total / weight, -1.0), 1.0)
+    found = Observation(middle + half * mean, (half or 1.0) * sums.total_noise / weight)
+    n_bins = len(sums.counts)
+    if n_bins:
+        first, last = _shortest(sums.counts, sums.count_noise, weight)
+        bin_width = (high - low) / n_bins
+        more = 0.5 * slack * (last - first)
+        low, high = (
+            max(low, low + bin_width * (first - more)),
+            min(high, low + bin_width * (last + more)),
+        )
+    return Targets(weight, found, low, high)
+
+
+def _shortest(counts: NDArray[np.float64], noise: float, weight: float) -> tuple[int, int]:
+    """Find the ends of the shortest run of bins with nearly all weight."""
+    below = np.concatenate([[0.0], np.cumsum(counts)])
+    for length in range(1, len(counts)):
+        masses = below[length:] - below[:-length]
+        first = int(np.argmax(masses))
+        if masses[first] >= (1.0 - _LEFT_OUT) * weight - noise * math.sqrt(length):
+            return first, first + length
+    return 0, len(counts)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Coordinates:
+    """A basis, the cap on squared lengths in it, and the value of its constant coordinate."""
+
+    basis: Basis
+    cap: float  # The constant coordinate is left out.
+    level: float  # 0 without an intercept.
+
+
+def centered_coordinates(
+    moments: NDArray[np.float64], noise_std: float, data: DataSpec, clip: float
+) -> Coordinates:
+    """Find coordinates with mean 0 and mean square 1, and a last one that is constant.
+
+    Unless there is no intercept: then mean squares are those about 0. ``moments`` were released by
+    ``noisy_second_moments`` with the constant ``constant_column(data)`` and this noise in the
+    diagonal. Eigenvalues below the noise's are raised to it; the mean is shrunk (James and Stein)
+    by what noise there is in it. The cap is ``clip`` times the number of columns, or what rows can
+    reach at all if that is less.
+    """
+    d, constant = data.n_features, constant_column(data)
+    weight = max(float(moments[-1, -1]), noise_std)
+    second, mean = moments[:d, :d], np.zeros(d)
+    if data.intercept > 0.0:
+        noise = noise_std * constant / (math.sqrt(2.0) * weight)
+        mean = _james_stein(moments[:d, -1] * (constant / weight), noise)
+        length = float(np.linalg.norm(mean))
+        mean *= min(1.0, data.row_norm / length) if length > 0.0 else 1.0
+        second = second - np.outer(mean, mean) * (weight / constant**2)
+    seen, directions = np.linalg.eigh(second)
+    typical = constant**2 / weight
+    lengths = np.sqrt(np.maximum(seen, noise_std * math.sqrt(d)) * typical)
+    vectors, inverse = directions / lengths, (directions * lengths).T
+    longest = float(np.linalg.norm(mean @ vectors)) + data.row_norm / float(lengths.min())
+    cap = min(clip * d, max(longest**2, float(d)))
+    end = data.intercept
+    if end == 0.0:
+        return Coordinates(Basis(vectors, inverse), cap, 0.0)
+    level = math.sqrt(LEVEL * cap)
+    full, back = np.zeros((d + 1, d + 1)), np.zeros((d + 1, d + 1))
+    full[:d, :d], full[-1, :d], full[-1, -1] = vectors, -(mean @ vectors) / end, level / end
+    back[:d, :d], back[-1, :d], back[-1, -1] = inverse, mean / level, end / level
+    return Coordinates(Basis(full, back), cap, level)
+
+
+def _james_stein(x: NDArray[np.float64], noise: float) -> NDArray[np.float64]:
+    """Shrink to zero what hardly is longer than noise makes it (positive part)."""
+    squares = float(x @ x)
+    alone = float(special.chdtri(len(x), _BY_CHANCE)) * noise**2
+    return x * (1.0 - alone / squares if squares > alone else 0.0)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Slopes:
+    """Weighted second moments of the coordinates without the level: about their mean."""
+
+    matrix: NDArray[np.float64]  # Positive definite.
+    mean: NDArray[np.float64]
+    weight: float  # The sum of all weights f.
+    weight_noise: float
+    mean_noise: float  # In each entry of the mean times the weight.
+
+    def level_of(self, sums: MomentSums, view: View, prediction: float) -> Observation:
+        """Mean target that a score shows, about ``prediction``, the view's mean prediction."""
+        shift = float(sums.vector[-1]) / view.level / self.weight
+        noise = math.hypot(
+            sums.vector_noise / view.level / self.weight, shift * self.weight_noise / self.weight
+        )
+        return Observation(prediction + shift, noise)
+
+
+def slopes_of(sums: MomentSums, view: View, weight: float) -> Slopes:
+    """Separate the level from the other coordinates, and temper noise in what is left.
+
+    The matrix is shrunk towards a multiple of the identity, to which the basis has brought it as
+    far as it could, by the share of noise in its squared distance from there (Ledoit and Wolf 2004,
+    with the noise known); small eigenvalues are raised to half of what noise alone makes of them.
+    """
+    if view.level == 0.0:
+        tempered = _tempered(sums.matrix, sums.matrix_noise)
+        return Slopes(tempered, np.zeros(len(tempered)), weight, 0.0, 0.0)
+    noise = sums.matrix_noise / view.level**2
+    found = float(sums.matrix[-1, -1]) / view.level**2
+    total = min(max(found, _LEAST_WEIGHT * weight), weight)
+    in_mean = sums.matrix_noise / (math.sqrt(2.0) * view.level)
+    mean = _james_stein(sums.matrix[:-1, -1] / (view.level * total), in_mean / total)
+    about_mean = sums.matrix[:-1, :-1] - total * np.outer(mean, mean)
+    tempered = _tempered(about_mean, sums.matrix_noise)
+    return Slopes(tempered, mean, total, min(noise, total), in_mean)
+
+
+def _tempered(matrix: NDArray[np.float64], noise: float) -> NDArray[np.float64]:
+    size = len(matrix)
+    middle = float(np.trace(matrix)) / size
+    distance = float(((matrix - middle * np.eye(size)) ** 2).sum())
+    expected = 0.5 * size * (size + 1) * noise**2
+    share = min(1.0, expected / distance) if distance > 0.0 else 1.0
+    middle = max(middle, noise)
+    values, directions = np.linalg.eigh((1.0 - share) * matrix + share * middle * np.eye(size))
+    # Rounding of the eigenvalues is what is left where there is no noise.
+    least = 0.5 * (1.0 - share) * noise * math.sqrt(size)
+    least += np.abs(values).max() * size * np.finfo(np.float64).eps
+    raised = np.maximum(values, max(least, 1e-300))
+    return np.asarray((directions * raised) @ directions.T)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Estimate:
+    """Regularised slopes: the solution of ``(S + ridge) v = g``, the ridge a matrix."""
+
+    v: NDArray[np.float64]
+    matrix: NDArray[np.float64]  # S + ridge.
+    g: NDArray[np.float64]  # Zero where all may be noise.
+
+
+def shrunk_slopes(
+    matrix: NDArray[np.float64],
+    g: NDArray[np.float64],
+    noise: float,
+    variance: float,
+    weight: float,
+) -> Estimate:
+    """Solve ``S v = g``, whose right side has noise in every entry, by empirical Bayes.
+
+    With v ~ N(0, omega^2 I) and eigenvalues l of S, v = l g / (l^2 + noise^2 / omega^2). omega^2 is
+    estimated by moments from |g|^2 less the 95 % quantile of what noise alone makes of it, so
+    that v is zero where nothing stands out. To noise the sampling error of g is added, up to as
+    much again: it vanishes with the noise, so that least squares is the limit. ``variance`` is
+    that of the residuals, a bound on what slopes can explain.
+    """
+    size = len(g)
+    values, directions = np.linalg.eigh(matrix)
+    threshold = noise**2 + min(noise**2, variance * weight)
+    signal = float(g @ g) - threshold * float(special.chdtri(size, _BY_CHANCE))
+    omega = min(signal / float(values @ values), variance / size)
+    if not omega > 0.0:
+        return Estimate(np.zeros(size), matrix, np.zeros(size))
+    raised = values + noise**2 / omega / values
+    v = directions @ ((directions.T @ g) / raised)
+    return Estimate(v, (directions * raised) @ directions.T, g)

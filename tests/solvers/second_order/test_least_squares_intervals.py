@@ -1,0 +1,135 @@
+"""Intervals of least squares: they cover, and wrong ones do not."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from dpglm.data.prepare import prepare_rows
+from dpglm.data.spec import DataSpec
+from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP
+from dpglm.privacy.noise import SeededNoise
+from dpglm.problem import L1, L2, L2Ball, Problem, Squared
+from dpglm.solvers import SufficientStatistics, run
+from dpglm.solvers.second_order.sufficient_statistics import SufficientStatisticsMethod
+from dpglm.solvers.uncertainty import Uncertainty
+
+N, D = 4000, 4
+END = math.sqrt(D)
+SPEC = DataSpec(N, D, row_norm=END, intercept=END, target_low=-1.0, target_high=1.0)
+SLOPES, MEAN, SIGMA = np.array([0.3, -0.2, 0.1, 0.2]), 0.3, 0.1
+BUDGET = GaussianDP(0.3)
+RUNS = 150
+
+
+def make_data(rng, *, uneven=False):
+    """Two correlated columns, one rare; errors are wider where the third column is far from 0."""
+    X = np.clip(0.4 * rng.normal(size=(N, D)), -1, 1)
+    X[:, 1] = np.clip(0.7 * X[:, 0] + 0.5 * X[:, 1], -1, 1)
+    X[:, 3] = rng.random(N) < 0.05
+    sigma = SIGMA * (0.2 + 2.5 * np.abs(X[:, 2]) if uneven else 1.0)
+    return X, np.clip(MEAN + X @ SLOPES + sigma * rng.normal(size=N), -1, 1)
+
+
+def studied(kind, *, adjacency=Adjacency.ZERO_OUT, uneven=False, clip=None):
+    """Errors, uncertainties and exact standard errors of many runs on fresh data."""
+    rng = np.random.default_rng(0)
+    solver = SufficientStatistics(inference=kind, clip=clip)
+    plan = solver.plan(Problem(Squared()), BUDGET, SPEC, adjacency)
+    truth = np.append(SLOPES, MEAN / END)
+    found = []
+    for seed in range(RUNS):
+        X, y = make_data(rng, uneven=uneven)
+        solution = run(plan, prepare_rows(X, y, SPEC), SeededNoise(seed))
+        assert isinstance(solution.uncertainty, Uncertainty)
+        np.testing.assert_array_equal(solution.uncertainty.center, solution.w)
+        found.append((solution.w - truth, solution.uncertainty))
+    return found
+
+
+def coverage(found, covariance=lambda one: one.covariance):
+    """Share of runs whose nominal 95 % interval covers, by coefficient."""
+    inside = []
+    for error, one in found:
+        quantile = stats.t.ppf(0.975, one.degrees_of_freedom)
+        inside.append(np.abs(error) <= quantile * np.sqrt(np.diag(covariance(one))))
+    return np.mean(inside, axis=0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "adjacency"),
+    [
+        ("model", Adjacency.ZERO_OUT),
+        ("model", Adjacency.ADD_REMOVE),
+        ("model", Adjacency.REPLACE_ONE),
+        ("robust", Adjacency.ZERO_OUT),
+    ],
+)
+def test_intervals_cover(kind, adjacency):
+    found = studied(kind, adjacency=adjacency)
+    covered = coverage(found)
+    assert 0.93 <= covered.mean() <= 0.98
+    assert covered.min() >= 0.89
+    assert {one.kind for _, one in found} == {kind}
+
+
+def test_an_interval_that_forgets_privacy_noise_does_not_cover():
+    found = studied("model")
+    assert coverage(found, lambda one: one.sampling).mean() < 0.85
+    assert coverage(found, lambda one: one.privacy).mean() < 0.9
+
+
+def test_an_interval_that_forgets_noise_in_the_matrix_does_not_cover(monkeypatch):
+    # Where all that is known comes from the normal equations, as without a refinement.
+    # Longer rows have more of it.
+    monkeypatch.setattr(f"{__name__}.SIGMA", 0.02)
+    monkeypatch.setattr(f"{__name__}.BUDGET", GaussianDP(1.0))
+
+    def only_normal(self, first, sums):
+        return first.sums.vector - first.sums.matrix @ first.v, 1.0
+
+    monkeypatch.setattr(SufficientStatisticsMethod, "_score", only_normal)
+    assert coverage(studied("model", clip=20.0)).mean() >= 0.93
+    honest = SufficientStatisticsMethod._score_noise
+
+    def forgetting(self, v, first, sums, share):
+        exact = dataclasses.replace(first, sums=dataclasses.replace(first.sums, matrix_noise=0.0))
+        return honest(self, v, exact, sums, share)
+
+    monkeypatch.setattr(SufficientStatisticsMethod, "_score_noise", forgetting)
+    assert coverage(studied("model", clip=20.0)).mean() < 0.9
+
+
+def test_only_the_sandwich_covers_where_errors_are_uneven():
+    assert coverage(studied("robust", uneven=True))[2] >= 0.9
+    assert coverage(studied("model", uneven=True))[2] < 0.89
+
+
+def test_budgets_problems_and_sizes_without_valid_intervals_are_refused():
+    def plan(problem=None, spec=SPEC, budget=BUDGET):
+        solver = SufficientStatistics().with_inference("model")
+        return solver.plan(problem or Problem(Squared()), budget, spec)
+
+    assert plan(Problem(Squared(), L2(1e-3))).method.inference == "model"
+    with pytest.raises(ValueError, match="n_rows and epsilon must be large enough for inference"):
+        plan(budget=ApproximateDP(0.1, 1e-6))
+    with pytest.raises(ValueError, match="n_rows and epsilon must be large enough for inference"):
+        plan(spec=dataclasses.replace(SPEC, n_rows=200))
+    with pytest.raises(ValueError, match="regularizer must be none or L2"):
+        plan(Problem(Squared(), L1(0.1)))
+    with pytest.raises(ValueError, match="regularizer must be none or L2"):
+        plan(Problem(Squared(), constraint=L2Ball(1.0)))
+
+
+def test_what_intervals_need_is_declared():
+    plans = {
+        kind: SufficientStatistics(inference=kind).plan(Problem(Squared()), BUDGET, SPEC)
+        for kind in (None, "model", "robust")
+    }
+    assert [one.method.releases[-1].coordinates for one in plans.values()] == [6, 21, 21]
+    X, y = make_data(np.random.default_rng(1))
+    assert run(plans[None], prepare_rows(X, y, SPEC), SeededNoise(0)).uncertainty is None
