@@ -1,8 +1,8 @@
 """The bars that the library must clear, each measured and printed beside its bar.
 
 Run with ``python -m benchmarks.bars [--splits FOLDER] [--only NAME ...]``. FOLDER holds the fixed
-benchmark splits, and MNIST in its subfolder ``mnist``; what needs a file that is not there is
-reported as skipped.
+benchmark splits, ``randhie.csv`` of statsmodels, and MNIST in its subfolder ``mnist``; what needs
+a file that is not there is reported as skipped.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from pathlib import Path
 
 from benchmarks.accuracy import ACCURACY
 from benchmarks.cluster import CLUSTER
+from benchmarks.efficiency import EFFICIENCY
 from benchmarks.out_of_core import OUT_OF_CORE
 from benchmarks.planning import PLANNING
 from benchmarks.speed import SPEED
 
-MEASURES = {**ACCURACY, **PLANNING, **SPEED, **OUT_OF_CORE, **CLUSTER}
+MEASURES = {**ACCURACY, **EFFICIENCY, **PLANNING, **SPEED, **OUT_OF_CORE, **CLUSTER}
 
 
 def main() -> int:
