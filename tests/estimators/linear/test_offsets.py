@@ -15,6 +15,7 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.linear_model import PoissonRegressor as KnownPoisson
 
+import dpglm
 from dpglm import (
     BinomialRegressor,
     GammaRegressor,
@@ -27,11 +28,13 @@ from dpglm import (
     ParquetRows,
     PoissonRegressor,
     PrivateGridSearchCV,
+    PrivatePipeline,
     QuantileRegressor,
     Ridge,
     TweedieRegressor,
     certificate,
 )
+from dpglm.preprocessing import Center
 from dpglm.problem import Savage, WithOffset
 from dpglm.report import load_model, save_model
 from dpglm.solvers import Constant, ObjectivePerturbation, OutputPerturbation
@@ -292,3 +295,24 @@ def test_a_checkpoint_holds_a_fit_with_offsets(tmp_path):
     with pytest.warns(UserWarning, match="complete"):
         again = clone(model).fit(X, y, **given)
     np.testing.assert_array_equal(first.coef_, again.coef_)
+
+
+def test_pipelines_and_formulas_pass_offsets_on():
+    _, X, exposure, y = rows()
+    schema = {
+        "columns": {name: {"type": "numeric", "low": -1, "high": 1} for name in "ab"},
+        "target": {"name": "y", "type": "count", "high": 20},
+        "provenance": "generated",
+    }
+    table = {"a": X[:, 0], "b": X[:, 1], "y": y}
+    own = PoissonRegressor(alpha=0.0, solver=QUIET["solver"])
+    model = dpglm.from_formula("y ~ a + b", schema, own, budget=GaussianDP(1e6))
+    model.fit(table, exposure=exposure)
+    known = KnownPoisson(alpha=0.0, tol=1e-10).fit(X, y / exposure, sample_weight=exposure)
+    predicted = model.predict(table, exposure=exposure)
+    np.testing.assert_allclose(predicted, exposure * known.predict(X), rtol=1e-2)
+    np.testing.assert_allclose(predicted, exposure * model.predict(table))
+    steps = [("center", Center()), ("model", PoissonRegressor(row_norm=2.0, target_bounds=(0, 20)))]
+    PrivatePipeline(steps).fit(X, y, offset=np.log(exposure))
+    with pytest.raises(TypeError, match="offset"):
+        PrivateGridSearchCV(own, {"alpha": [0.1, 1.0]}).fit(X, y, offset=exposure)

@@ -159,7 +159,15 @@ class PrivatePipeline(NamedSteps, FittedModel, PrivateFit):
         return plan
 
     @all_or_nothing
-    def fit(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: ArrayLike | None = None,
+        *,
+        offset: ArrayLike | None = None,
+        exposure: ArrayLike | None = None,
+    ) -> Self:
         """Fit all steps under one budget.
 
         Parameters
@@ -171,6 +179,8 @@ class PrivatePipeline(NamedSteps, FittedModel, PrivateFit):
             table whose target's column the schema of a first step ``SchemaEncoder`` names.
         sample_weight : array_like of shape (n,), optional
             Weights, for the estimator only.
+        offset, exposure : array_like of shape (n,), optional
+            Known terms of the scores, for the estimator only: see its ``fit``.
 
         Returns
         -------
@@ -197,7 +207,9 @@ class PrivatePipeline(NamedSteps, FittedModel, PrivateFit):
                 y = _target_of(transformer, X, y)
             transformers.append((name, transformer))
             X = transformed
-        estimator.fit(named_numbers(X, transformers), y, sample_weight)
+        estimator.fit(
+            named_numbers(X, transformers), y, sample_weight, offset=offset, exposure=exposure
+        )
         if transformers:
             steps = [repr(step) for _, step in parts.transformers]
             declared = [PublicFact("transformers", steps, "declared")]
