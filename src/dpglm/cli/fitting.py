@@ -19,11 +19,16 @@ __all__ = ["fit_with_progress", "planned", "require_report", "write_release"]
 
 
 def planned(
-    estimator: Any, n_rows: int, n_features: int, n_classes: int | None, dtype: str = "float64"
+    estimator: Any,
+    n_rows: int,
+    n_features: int,
+    n_classes: int | None,
+    dtype: str = "float64",
+    **facts: Any,
 ) -> Plan:
     """Return the plan that an estimator will execute; ``n_classes`` is None for a regressor."""
-    classes = {} if n_classes is None else {"n_classes": n_classes}
-    plan: Plan = estimator.plan(n_rows, n_features, dtype=dtype, **classes)
+    own = {} if n_classes is None else {"n_classes": n_classes}
+    plan: Plan = estimator.plan(n_rows, n_features, dtype=dtype, **own, **facts)
     return plan
 
 
@@ -34,11 +39,12 @@ def fit_with_progress(
     schema: Schema,
     checkpoint: Path | None = None,
     heard: Callable[[StepInfo], None] = lambda info: None,
+    **given: Any,
 ) -> None:
     """Fit an estimator, show its progress, and add the schema to its public facts.
 
     ``y`` is None where X holds the targets too; ``heard`` is called after each step that may be
-    shown.
+    shown; ``given`` is for ``fit``.
     """
     from dpglm.certificate.facts import schema_fact
     from dpglm.solvers.checkpoint import CheckpointFile
@@ -48,7 +54,7 @@ def fit_with_progress(
     estimator.set_params(callback=heard)
     try:
         with shown():
-            estimator.fit(X, y, checkpoint=kept)
+            estimator.fit(X, y, checkpoint=kept, **given)
     finally:
         estimator.set_params(callback=None)
     # Streamed rows name their schema themselves.

@@ -113,6 +113,7 @@ _NOT_SETTABLE = frozenset(
         "inference",
         "ledger",
         "n_rows",
+        "offset_bounds",
         "regularizer",
         "row_norm",
         "solver",

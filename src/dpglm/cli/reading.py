@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, final
 
 from dpglm.cli.console import InputError, note
+from dpglm.tables.cells import as_numbers
 from dpglm.tables.files import named_errors, read_table, storage_types
 from dpglm.tables.schema import Schema
 
@@ -21,26 +22,32 @@ _SUFFIXES = (".parquet", ".pq")
 @final
 @dataclass(frozen=True)
 class TrainingRows:
-    """Encoded rows and targets (None where X holds them), and all column names of the data."""
+    """Encoded rows, targets (None where X holds them) and exposures, and the data's columns."""
 
     X: Any
     y: Any
+    exposure: Any
     columns: tuple[str, ...]
     is_streamed: bool
 
 
-def read_rows(data: Path, schema: Schema, *, stream: bool, cache: Path | None) -> TrainingRows:
-    """Read a table, or prepare for streaming it."""
+def read_rows(
+    data: Path, schema: Schema, *, exposure: str | None, stream: bool, cache: Path | None
+) -> TrainingRows:
+    """Read a table, or prepare for streaming it; ``exposure`` names a column."""
     is_parquet = data.is_dir() or data.name.lower().endswith(_SUFFIXES)
     if stream and not is_parquet:
         raise InputError(f"--stream needs Parquet, got {data}: convert the file first")
     if is_parquet and (stream or data.is_dir() or data.stat().st_size >= STREAMED_BYTES):
         from dpglm.data.stream.parquet import ParquetRows
 
-        rows = ParquetRows(data, schema=schema, cache=cache)
+        rows = ParquetRows(data, schema=schema, exposure=exposure, cache=cache)
         note(f"Streaming {rows.shape[0]} rows from {data}; first, all of them are checked once")
-        return TrainingRows(rows, None, rows.stored_columns, is_streamed=True)
-    table = read_table(data, [*schema.column_names, schema.target.name])
+        return TrainingRows(rows, None, None, rows.stored_columns, is_streamed=True)
+    others = [] if exposure is None else [exposure]
+    table = read_table(data, [*schema.column_names, schema.target.name, *others])
     with named_errors(data):
         y = schema.encode_target(table.pop(schema.target.name))
-        return TrainingRows(schema.encode(table), y, tuple(storage_types(data)), is_streamed=False)
+        exposures = None if exposure is None else as_numbers(table.pop(exposure), exposure)
+        columns = tuple(storage_types(data))
+        return TrainingRows(schema.encode(table), y, exposures, columns, is_streamed=False)

@@ -1,6 +1,7 @@
 """`dpglm fit`: a released model, or nothing at all."""
 
 import json
+import math
 import os
 import re
 import sys
@@ -12,6 +13,7 @@ import pytest
 from dpglm.certificate import verify
 from dpglm.certificate.certificate import Certificate
 from dpglm.report.model_file import load_model
+from dpglm.tables.files import write_table
 
 OUTPUTS = ["model.json", "report/certificate.json", "report/report.html"]
 
@@ -151,6 +153,49 @@ class TestRelease:
         assert model.estimator == estimator
         predicted = model.predict(frame)
         assert predicted[frame["ill"] == "yes"].mean() > predicted[frame["ill"] == "no"].mean()
+
+
+class TestExposures:
+    @pytest.fixture
+    def counts(self, files, sample):
+        rng = np.random.default_rng(0)
+        x, years = rng.uniform(0, 1, 3000), rng.uniform(0.5, 5.0, 3000)
+        visits = rng.poisson(years * np.exp(x))
+        table = {"x": x, "visits": visits.astype(float), "years": years}
+        document = {
+            "columns": {"x": {"type": "numeric", "low": 0, "high": 1}},
+            "target": {"name": "visits", "type": "count", "high": 40},
+            "provenance": "generated",
+        }
+        (files / "schema.json").write_text(json.dumps(document))
+        for name in ("counts.csv", "counts.parquet"):
+            write_table(table, files / name)
+        return table
+
+    @pytest.mark.parametrize("data", ["counts.csv", "counts.parquet"])
+    @pytest.mark.parametrize("stream", [(), ("--stream",)])
+    def test_counts_are_fitted_for_an_exposure_of_one(self, fit, counts, data, stream):
+        if stream and data.endswith("csv"):
+            return
+        done = fit("--exposure", "years", "--set", "alpha=0", *stream, data=data)
+        assert done.exit_code == 0, done.output
+        assert "not used" not in done.stderr
+        model = load_model("model.json")
+        assert verify(model.certificate).ok
+        assert "WithOffset" in model.certificate.loss
+        rates = model.predict({"x": np.array([0.0, 1.0])})
+        np.testing.assert_allclose(rates, [1.0, math.e], rtol=0.15)
+
+    def test_what_has_no_exposure_says_so(self, fit, counts, sample, files):
+        done = fit("--exposure", "years", "--estimator", "ridge", data="counts.csv")
+        assert done.exit_code == 2
+        assert "subtract it from y" in done.stderr
+        done = fit("--exposure", "nothing", data="counts.csv")
+        assert done.exit_code == 2
+        assert "nothing" in done.stderr
+        assert "for something else" in fit("--exposure", "x", data="counts.csv").stderr
+        (files / "schema.json").write_text(json.dumps(sample.schema))
+        assert "--exposure is for counts and amounts" in fit("--exposure", "age").stderr
 
 
 class TestNothingIsReleased:

@@ -6,6 +6,7 @@ import re
 import pytest
 
 from dpglm import LogisticRegression
+from dpglm.cli.options import ESTIMATORS
 
 
 def test_says_what_the_estimators_own_plan_says(run):
@@ -30,7 +31,7 @@ def test_a_schema_says_how_many_features_and_classes(run, files, sample):
 
 @pytest.mark.parametrize(
     ("estimator", "name"),
-    [("svm", "LinearSVC"), ("ridge", "Ridge"), ("poisson", "PoissonRegressor"), ("lasso", "Lasso")],
+    [*ESTIMATORS.items()],
 )
 def test_every_kind_of_estimator_has_a_plan(run, estimator, name):
     done = run("plan", "--rows", "5000", "--columns", "9", "--estimator", estimator)

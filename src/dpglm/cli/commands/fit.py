@@ -65,6 +65,12 @@ REPORT_FOLDER = output_folder("certificate.json", "report.html")
 @click.option("--schema", "schema_file", type=INPUT_FILE, required=True, help="The public facts.")
 @REFERENCE
 @FORMULA
+@click.option(
+    "--exposure",
+    metavar="COLUMN",
+    help="A column of times, persons or the like, above 0, to which means of counts and amounts "
+    "are proportional; as private as its rows, and not in the schema.",
+)
 @budget_options()
 @click.option(
     "--public-rows",
@@ -117,6 +123,7 @@ def fit(
     schema_file: Path,
     references: tuple[str, ...],
     formula: str | None,
+    exposure: str | None,
     public_rows: int | None,
     estimator: str | None,
     settings: tuple[str, ...],
@@ -160,6 +167,10 @@ def fit(
             f"--target {target}: the target in {schema_file} is {schema.target.name!r}; name that "
             "column, or change the schema"
         )
+    if exposure is not None and schema.target.n_classes is not None:
+        raise InputError("--exposure is for counts and amounts, and the target is neither")
+    if exposure in (*schema.column_names, schema.target.name):
+        raise InputError(f"--exposure {exposure}: the schema has this column for something else")
     if budget["adjacency"] == "add_remove" and public_rows is None:
         raise InputError(
             "--adjacency add_remove keeps the number of rows secret: say roughly how many there "
@@ -183,18 +194,20 @@ def fit(
         require_report()
         written += REPORT_FOLDER.files(report)
     with all_or_none(written, force=force) as drafts:
-        rows = read_rows(data, schema, stream=stream, cache=cache)
+        rows = read_rows(data, schema, exposure=exposure, stream=stream, cache=cache)
         if rows.is_streamed and fitted.solver == "auto":
             fitted.set_params(solver=Auto(may_copy=False))
         elif cache is not None and not rows.is_streamed:
             note(f"--cache {cache} is not used: the rows are not streamed, but fit into memory")
         n_rows, n_features = rows.X.shape
         kind = str(rows.X.dtype)
-        plan = planned(fitted, public_rows or n_rows, n_features, schema.target.n_classes, kind)
+        classes, facts = schema.target.n_classes, {} if exposure is None else {"offset": True}
+        plan = planned(fitted, public_rows or n_rows, n_features, classes, kind, **facts)
         for caution in guidance(plan).cautions:
             note(f"Warning: {caution}")
         watch.begins(plan)
-        fit_with_progress(fitted, rows.X, rows.y, schema, checkpoint, watch.stepped)
+        given = {} if rows.exposure is None else {"exposure": rows.exposure}
+        fit_with_progress(fitted, rows.X, rows.y, schema, checkpoint, watch.stepped, **given)
         write_release(fitted, schema, drafts, model=model, report=report)
     watch.wrote(written)
     print_sections(fitted.privacy_.sections())
@@ -204,7 +217,7 @@ def fit(
         say(f"{table.inference}\n")
     for path in written:
         say(f"Wrote {path}")
-    unused = set(rows.columns) - {"", *schema.column_names, schema.target.name}
+    unused = set(rows.columns) - {"", *schema.column_names, schema.target.name, exposure}
     if unused:
         where = "schema" if schema.formula is None else "formula"
         note(f"Not in the {where}, hence not used: {', '.join(sorted(unused))}")

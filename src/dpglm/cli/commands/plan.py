@@ -133,7 +133,9 @@ def _from_sizes(
         return name, parameters, columns, classes or 2
     if classes is not None:
         raise InputError(f"--classes has no meaning for --estimator {name}, which fits numbers")
-    return name, parameters | {"target_bounds": (0.0, 1.0)}, columns, None
+    # A gamma regression admits no zero.
+    admits_zero = estimator_class(name)()._loss(1.0).target.admits(0.0)
+    return name, parameters | {"target_bounds": (0.0 if admits_zero else 1e-3, 1.0)}, columns, None
 
 
 def _tell(plan: Plan, estimator: str) -> None:
