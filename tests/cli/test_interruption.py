@@ -52,7 +52,7 @@ def said(done):
     "where",
     [
         "dpglm.cli.commands.fit.read_rows",
-        "dpglm.cli.commands.fit.Schema.from_json",
+        "dpglm.cli.options.Schema.from_json",
         "dpglm.cli.commands.fit.planned",
     ],
 )
