@@ -28,8 +28,14 @@ COUNTS = Case("poisson", 6000, 3, 10.0, wrong=True, robust=True)
 
 @pytest.mark.parametrize(
     "case",
-    [SMALL, dataclasses.replace(SMALL, family="poisson", epsilon=1.0), COUNTS],
-    ids=["logistic", "poisson", "wrong model"],
+    [
+        SMALL,
+        dataclasses.replace(SMALL, family="poisson", epsilon=1.0),
+        dataclasses.replace(SMALL, family="linear", epsilon=1.0),
+        dataclasses.replace(SMALL, family="linear", epsilon=3.0, robust=True, wrong=True),
+        COUNTS,
+    ],
+    ids=["logistic", "poisson", "linear", "unequal variances", "too many counts"],
 )
 def test_intervals_cover(case):
     result = measure(case, RUNS)
@@ -41,9 +47,10 @@ def test_intervals_cover(case):
     ("case", "fit"),
     [
         (SMALL, library(forgets_noise)),
+        (dataclasses.replace(SMALL, family="linear"), library(forgets_noise)),
         (dataclasses.replace(COUNTS, robust=False), library()),
     ],
-    ids=["noise forgotten", "model assumed"],
+    ids=["noise forgotten", "noise forgotten by least squares", "model assumed"],
 )
 def test_planted_errors_are_found(case, fit):
     faults = measure(case, RUNS, fit).faults()
