@@ -14,11 +14,20 @@ from pathlib import Path
 from benchmarks.accuracy import ACCURACY
 from benchmarks.cluster import CLUSTER
 from benchmarks.efficiency import EFFICIENCY
+from benchmarks.networks import NETWORKS
 from benchmarks.out_of_core import OUT_OF_CORE
 from benchmarks.planning import PLANNING
 from benchmarks.speed import SPEED
 
-MEASURES = {**ACCURACY, **EFFICIENCY, **PLANNING, **SPEED, **OUT_OF_CORE, **CLUSTER}
+MEASURES = {
+    **ACCURACY,
+    **EFFICIENCY,
+    **PLANNING,
+    **SPEED,
+    **OUT_OF_CORE,
+    **CLUSTER,
+    **NETWORKS,
+}
 
 
 def main() -> int:

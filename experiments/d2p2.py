@@ -32,7 +32,7 @@ from dpglm.solvers.parts.schedules import in_levels
 from dpglm.tables.schema import Schema
 from experiments.measured import DOCS, put
 
-__all__ = ["compare", "main", "printed_settings"]
+__all__ = ["compare", "epsilon_of", "main", "printed_settings"]
 
 DELTA = 1e-5
 STEP_FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
@@ -164,7 +164,7 @@ def printed_settings(quick: bool) -> str:
         sigma = calibrate(constant, ApproximateDP(0.95, DELTA), Adjacency.ZERO_OUT)
         by_epoch = np.repeat(np.arange(1, epochs + 1), each)
         costs = [
-            _epsilon(rate, sigma * in_levels(1.0 / np.sqrt(k), 32))
+            epsilon_of(rate, sigma * in_levels(1.0 / np.sqrt(k), 32))
             for k in (by_epoch, np.arange(1, epochs * each + 1))
         ]
         lines.append(f"| {batch} | {epochs} | 0.95 | {costs[0]:.2f} | {costs[1]:.0f} |")
@@ -172,7 +172,7 @@ def printed_settings(quick: bool) -> str:
     return "\n".join(lines)
 
 
-def _epsilon(rate: float, multipliers: NDArray[np.float64]) -> float:
+def epsilon_of(rate: float, multipliers: NDArray[np.float64]) -> float:
     values, counts = np.unique(multipliers, return_counts=True)
     event = Composed(
         tuple(

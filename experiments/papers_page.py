@@ -18,6 +18,7 @@ from pathlib import Path
 from experiments import arora2022_johnson_lindenstrauss as embeddings
 from experiments import (
     d2p2,
+    d2p2_networks,
     rates,
     song2021_clipping,
     song2021_dimension,
@@ -61,6 +62,9 @@ PARTS: dict[str, Part] = {
         [*_options(docs, quick), *_found("--mnist", data / "mnist")]
     ),
     "d2p2": lambda data, docs, quick: d2p2.main(
+        [*_options(docs, quick), *_found("--mnist", data / "mnist")]
+    ),
+    "d2p2_networks": lambda data, docs, quick: d2p2_networks.main(
         [*_options(docs, quick), *_found("--mnist", data / "mnist")]
     ),
     "wang2017_gradient_complexity": lambda data, docs, quick: wang2017_gradient_complexity.main(

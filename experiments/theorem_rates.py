@@ -20,6 +20,7 @@ from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
 from dpglm.papers import (
     Arora2022GridSearch,
+    Arora2022Lipschitz,
     Arora2022OutputPerturbation,
     Arora2022Smooth,
     Song2021,
@@ -43,10 +44,7 @@ from dpglm.problem import (
     Savage,
     SmoothedHinge,
 )
-from dpglm.solvers import (
-    Solver,
-    run,
-)
+from dpglm.solvers import JohnsonLindenstrauss, Solver, run
 from experiments import song2021_rates
 from experiments.curves import Curve
 from experiments.measured import DOCS, put
@@ -160,6 +158,7 @@ def hinge_excess(n: int, seed: int) -> float:
 
 PL = Problem(Logistic(), L2(0.01))
 BALL = Problem(Logistic(), constraint=L1Ball(4.0))
+IN_BALL = Problem(Logistic(), constraint=L2Ball(2.0))
 RATES = (
     Rate(
         "song2021, Theorem 3.2",
@@ -194,6 +193,16 @@ RATES = (
         clipped_excess,
     ),
     Rate("arora2022, Theorem 5", "risk of output perturbation", "n", SIZES, -0.5, hinge_excess),
+    Rate(
+        "arora2022, Appendix B",
+        "risk of the Johnson-Lindenstrauss method, Lipschitz",
+        "n",
+        SIZES,
+        -0.5,
+        lambda n, seed: excess(
+            JohnsonLindenstrauss(gradient_descent=Arora2022Lipschitz()), IN_BALL, n, 10, seed
+        ),
+    ),
     Rate(
         "arora2022, Theorem 7",
         "risk of the grid over noisy GD on balls",

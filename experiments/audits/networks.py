@@ -29,9 +29,12 @@ from experiments.audits.solvers import SAMPLED
 __all__ = ["BUGS", "CASES"]
 
 N_ROWS, BLOCK_SIZE = 3, 3
+RUNS = 0.4
+"""Gradients of a network take time."""
 FLAT: dict[str, Any] = {"step_size": 1e-3, "clip": 0.5, "normalize": False}
 DP_SGD = D2P2.dp_sgd(n_steps=2, **FLAT)
 PROJECTED = D2P2(dimension=2, n_steps=2, noise_levels=2, **FLAT)
+FEW_RUNS = "Gradients of a network take time, so there are fewer runs."
 FEW_LENGTHS = "A projected change is short in some runs, and a block may hold little of it."
 
 
@@ -87,7 +90,7 @@ def network_cases(
     solver: D2P2,
     variant: str,
     relations: tuple[Adjacency, ...] = RELATIONS,
-    why: str = "",
+    why: str = FEW_RUNS,
     **settings: Any,
 ) -> list[Case]:
     """Make one case for each relation."""
@@ -96,7 +99,7 @@ def network_cases(
         return lambda: attacked(solver, relation, **settings)
 
     return [
-        Case("networks", "D2P2Optimizer", make(relation), relation, variant, why)
+        Case("networks", "D2P2Optimizer", make(relation), relation, variant, why, RUNS)
         for relation in relations
     ]
 

@@ -36,7 +36,14 @@ ITEMS = {
         *("Algorithm 1", "Algorithm 2", "Algorithm 3", "Algorithm 4", "Table 1", "Table 2"),
         *("Table 3", "4.1", "4.2", "4.3", "4.4", "5.3", "5.4", "6.1", "6.2", "6.3"),
     ),
-    "d2p2": ("Algorithm 1", "Theorem 1", "Theorems 2 and 3", "Tables 1 and 2", "Figures 1 to 5"),
+    "d2p2": (
+        "Algorithm 1",
+        "Theorem 1",
+        "Theorems 2 and 3",
+        "Table 1",
+        "Table 2",
+        "Figures 1 to 5",
+    ),
 }
 
 
@@ -56,10 +63,13 @@ class TestPage:
             table = section(paper).split("| item |")[1].split("\n\n")[0]
             lines = [line.split("|") for line in table.splitlines()[2:]]
             verdicts = {line[1].strip(): line[5].strip() for line in lines}
-            assert [item for item, said in verdicts.items() if not said] == []
+            assert [item for item, said in verdicts.items() if not said or "open" in said] == []
 
     def test_every_place_is_filled(self):
-        pages = [PAGE, (DOCS / "solvers" / "dpsgd_f.md").read_text()]
+        pages = [
+            PAGE,
+            *((DOCS / name).read_text() for name in ("solvers/dpsgd_f.md", "networks.md")),
+        ]
         places = [
             found
             for page in pages
@@ -67,7 +77,7 @@ class TestPage:
                 r"<!-- begin measured: ([\w ]+) -->(.*?)<!-- end measured: \1 -->", page, re.DOTALL
             )
         ]
-        assert len(places) == 7
+        assert len(places) == 9
         assert [name for name, text in places if "|" not in text] == []
 
     def test_the_figure_shows_what_the_text_says(self):
