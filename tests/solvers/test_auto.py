@@ -52,6 +52,8 @@ WHITENED = Preprocessed([Center(intercept=0.25), Whiten(exponent=0.25)], NoisyGD
         (Softmax(), BUDGET, DataSpec(60_000, 784, n_outputs=10, intercept=1.0), WHITENED),
         (Softmax(), BUDGET, DataSpec(60_000, 1000, n_outputs=10, intercept=1.0), USUAL_CLIP),
         (Logistic(), BUDGET, DataSpec(60_000, 784, intercept=1.0), CENTERED),
+        (Logistic(), GaussianDP(1.0), DataSpec(79 * 400, 399, intercept=1.0), CENTERED),
+        (Logistic(), GaussianDP(1.0), DataSpec(80 * 400, 399, intercept=1.0), USUAL_CLIP),
         (Logistic(), BUDGET, DataSpec(1000, 300, intercept=1.0, sparse=True), CENTERED),
         (
             Softmax(),

@@ -50,7 +50,8 @@ _MOST_COPIED, _MOST_SPARSE_COLUMNS = 2**30, 1000
 _MOST_MOMENT_NOISE = 0.03
 _WHITEN = Whiten(exponent=0.25)
 _INTERCEPT = 0.25
-# Clip for centred rows over that for others: they are as much shorter than their bound.
+# Clip for centred rows over that for others: they are as much shorter than their bound. It costs
+# calibration, so not where budget and rows are ample.
 _CLIP_OF_CENTERED = 2.0 / 3.0
 # Times the number of rows; the default of estimators, C = 1. Stronger ones would mean something
 # else for coefficients of whitened rows.
@@ -124,7 +125,7 @@ def choose(
     center = Center() if problem.penalize_intercept else Center(intercept=_INTERCEPT)
     if data.n_outputs == 1:
         clip = None
-        if is_neutral(problem.loss, data):
+        if is_neutral(problem.loss, data) and not defaults.is_ample(mu, data):
             clip = _CLIP_OF_CENTERED * defaults.clip(problem.loss, data)
         return Preprocessed([center], NoisyGD(clip=clip, shrink=True))
     steps: list[Preprocessor] = [center]

@@ -13,6 +13,7 @@ __all__ = [
     "checked_clip",
     "clip",
     "curvature",
+    "is_ample",
     "slope_range",
     "slope_unit",
     "smoothness",
@@ -131,6 +132,11 @@ def steps(
     if step_size is None:
         step_size = min(stable, travel / (clip * float(schedule.factors(n_steps).sum())))
     return n_steps, step_size
+
+
+def is_ample(mu: float, data: DataSpec) -> bool:
+    """Whether budget and rows are so many for the columns that data damp the noise."""
+    return mu * data.n_rows >= _DAMPED_FROM * data.n_columns
 
 
 def _damped(loss: Loss, mu: float, data: DataSpec) -> float:
