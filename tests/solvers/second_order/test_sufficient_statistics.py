@@ -23,8 +23,8 @@ from dpglm.privacy.noise import SeededNoise
 from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.problem import L2, Box, GroupLasso, L1Ball, L2Ball, Logistic, Problem, Squared
 from dpglm.solvers import SufficientStatistics, run
-from dpglm.solvers.second_order import least_squares as shrinkage
 from dpglm.solvers.second_order import sufficient_statistics as solver_module
+from dpglm.solvers.second_order.least_squares import Estimate
 from tests.audit.attack import released_sums, scripted_releases
 
 SPEC = DataSpec(400, 3, intercept=1.0, target_low=-1.0, target_high=3.0)
@@ -354,7 +354,11 @@ def test_no_worse_than_a_private_mean(n, d, targets, epsilon):
 
 def test_without_shrinkage_it_would_be_worse(monkeypatch):
     setting = {"intercept": False, "signal": 0.5}
-    monkeypatch.setattr(shrinkage, "_BY_CHANCE", 1.0)
+    monkeypatch.setattr(
+        solver_module,
+        "shrunk_slopes",
+        lambda matrix, g, *rest: Estimate(np.linalg.solve(matrix, g), matrix, g),
+    )
     assert mean_squared_errors(155, 33, 0.63, 30, **setting) > 1.02
 
 

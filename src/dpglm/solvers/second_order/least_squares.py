@@ -32,8 +32,8 @@ __all__ = [
 
 # Largest mass of targets that the narrowed range may leave out, beside what noise hides.
 _LEFT_OUT = 0.02
-# Noise alone exceeds it one time in twenty.
-_BY_CHANCE = 0.05
+# Noise alone exceeds it three times in a hundred.
+_BY_CHANCE = 0.03
 LEVEL = 1.0 / 3.0
 """Squared constant coordinate over the cap on the squared length of the others."""
 _LEAST_WEIGHT = 0.3
@@ -128,8 +128,8 @@ def centered_coordinates(
     Unless there is no intercept: then mean squares are those about 0. ``moments`` were released by
     ``noisy_second_moments`` with the constant ``constant_column(data)`` and this noise in the
     diagonal. Eigenvalues below the noise's are raised to it; the mean is shrunk (James and Stein)
-    by what noise there is in it. The cap is ``clip`` times the number of columns, or what rows can
-    reach at all if that is less.
+    by what noise there is in it. The cap is ``clip`` times the mean squared length, or what rows
+    can reach at all if that is less.
     """
     d, constant = data.n_features, constant_column(data)
     weight = max(float(moments[-1, -1]), noise_std)
@@ -142,10 +142,13 @@ def centered_coordinates(
         second = second - np.outer(mean, mean) * (weight / constant**2)
     seen, directions = np.linalg.eigh(second)
     typical = constant**2 / weight
-    lengths = np.sqrt(np.maximum(seen, noise_std * math.sqrt(d)) * typical)
+    raised = np.maximum(seen, noise_std * math.sqrt(d))
+    lengths = np.sqrt(raised * typical)
     vectors, inverse = directions / lengths, (directions * lengths).T
     longest = float(np.linalg.norm(mean @ vectors)) + data.row_norm / float(lengths.min())
-    cap = min(clip * d, max(longest**2, float(d)))
+    # Rows are shorter along what was raised; noise makes this an upper estimate.
+    squares = max(float((np.maximum(seen, 0.0) / raised).sum()), 1.0)
+    cap = min(clip * squares, max(longest**2, squares))
     end = data.intercept
     if end == 0.0:
         return Coordinates(Basis(vectors, inverse), cap, 0.0)
@@ -238,7 +241,7 @@ def shrunk_slopes(
     """Solve ``S v = g``, whose right side has noise in every entry, by empirical Bayes.
 
     With v ~ N(0, omega^2 I) and eigenvalues l of S, v = l g / (l^2 + noise^2 / omega^2). omega^2 is
-    estimated by moments from |g|^2 less the 95 % quantile of what noise alone makes of it, so
+    estimated by moments from |g|^2 less the 97 % quantile of what noise alone makes of it, so
     that v is zero where nothing stands out. To noise the sampling error of g is added, up to as
     much again: it vanishes with the noise, so that least squares is the limit. ``variance`` is
     that of the residuals, a bound on what slopes can explain.
