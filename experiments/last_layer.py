@@ -158,7 +158,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--mnist", type=Path, help="folder of MNIST's files, the public images")
     parser.add_argument("--docs", type=Path, default=DOCS, help="where the page is")
-    parser.add_argument("--quick", action="store_true", help="few rows, to try the code")
+    parser.add_argument("--quick", action="store_true", help="2,000 rows each, epsilon 1")
     parser.add_argument("--threads", type=int, default=1, help="of torch")
     options = parser.parse_args(arguments)
     torch.set_num_threads(options.threads)
@@ -166,7 +166,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     public = None if options.mnist is None else images(options.mnist, 28)
     epochs, epsilons = (SHORT, LONG), EPSILONS
     if options.quick:
-        private, epochs, epsilons = private.first(2000), (1,), EPSILONS[:1]
+        private, epochs, epsilons = private.first(2000), (30,), EPSILONS[:1]
         public = None if public is None else public.first(2000)
     put(options.docs / "networks.md", "last layer", table(rows(private, public, epochs), epsilons))
 

@@ -77,7 +77,7 @@ class TestPage:
                 r"<!-- begin measured: ([\w ]+) -->(.*?)<!-- end measured: \1 -->", page, re.DOTALL
             )
         ]
-        assert len(places) == 9
+        assert len(places) == 10
         assert [name for name, text in places if "|" not in text] == []
 
     def test_the_figure_shows_what_the_text_says(self):
