@@ -132,7 +132,8 @@ def papernot(epochs: int, n_rows: int, batch: int = 2048) -> D2P2:
     """Make DP-SGD with the settings of Papernot et al. 2021 and Tramèr and Boneh 2021.
 
     Clip 0.1, step 4 (with ``MOMENTUM``). What is returned is the mean of the last tenth of the
-    iterates, which was better than the last one on 10,000 held-out training rows.
+    iterates: exponential averages were up to 0.2 points better than the last iterate on 10,000
+    held-out training rows.
     """
     return D2P2.dp_sgd(
         normalize=False,
