@@ -20,7 +20,7 @@ from experiments.coverage import (
     target_of,
 )
 
-RUNS = 80
+RUNS = 60
 SMALL = Case("logistic", 3000, 3, 0.5)
 SUMS = Case("linear", 2000, 3, 0.5, intercept=8.0)
 COUNTS = Case("poisson", 6000, 3, 10.0, wrong=True, robust=True)
