@@ -70,7 +70,8 @@ def counts() -> Iterator[tuple[str, Floats, Floats, float]]:
             means = means * rng.gamma(1.0 / excess, excess, n)
         most = 25.0 * max(mean, 1.0)
         y = np.minimum(rng.poisson(means), most).astype(float)
-        yield f"counts, {n * 4 // 5} x {d}, mean {mean:g}, mixed with variance {excess:g}", X, y, most
+        name = f"counts, {n * 4 // 5} x {d}, mean {mean:g}, mixed with variance {excess:g}"
+        yield name, X, y, most
 
 
 def measure(splits: Path | None, seeds: int) -> str:

@@ -80,7 +80,10 @@ _LEAST_LENGTH = 1.5  # Of clip^2, in units of the mean squared length of rows.
 # In units of the slopes' standard deviation at the start; and what noise a cut may leave, in units
 # of what sampling makes of a score.
 _FAR_SLOPE = 16.0
-_LEAST_SLOPE, _USUAL_SLOPE, _BEARABLE = 2.0, 8.0, 0.75
+_LEAST_SLOPE, _USUAL_SLOPE, _BEARABLE = 2.0, 8.0, 0.6
+# For intervals, which a bias of slopes that are cut would shift: of tails that the model has, and
+# of heavier ones.
+_LEAST_FOR_INTERVALS = {"model": 3.0, "robust": 6.0}
 _LEAST_CURVATURE, _HESSIAN_NOISE = 3.0, 0.1
 # How far a step may change scores, root mean square: curvature hardly changes over so little.
 _LONGEST_STEP = 1.0
@@ -167,6 +170,8 @@ class NewtonRaphson(Solver):
         check_data(data, adjacency)
         mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.weight_bound)
         clip, slope, bend = _limits(mu, data)
+        if self.inference is not None:
+            slope = max(slope, _LEAST_FOR_INTERVALS[self.inference])
         shares = dict(_SHARES)
         bounded = math.isfinite(
             loss.slope_bound_on(math.inf, *data.target_range(loss.target.bounds))
@@ -519,7 +524,8 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         if self.squared_slopes is not None:
             most = _FAR_SLOPE * math.sqrt(bend * (loss.dispersion or 1.0))
             square = noisy_squared_slope(oracle, self.squared_slopes, score, most, weight)
-            slope = self.relative_slope * math.sqrt(square)
+            # Where the dispersion is known it is one count, by which small means are far exceeded.
+            slope = self.relative_slope * math.sqrt(square) + (loss.dispersion or 0.0)
         largest = min(loss.smoothness_on(math.inf, low, high), self.relative_curvature * bend)
         w = state.w.copy()
         if data.intercept > 0.0:
