@@ -17,9 +17,9 @@ SAYS = ("must be another file than", "must be outside of", "is named for two out
 # Options whose value is free text and no path. Whoever adds one says so here.
 TEXTS = {
     "audit": {"settings", "solver", "solver_settings", "delta"},
-    "fit": {"target", "settings", "delta", "label"},
+    "fit": {"target", "settings", "delta", "label", "references", "formula", "exposure"},
     "ledger create": {"data", "fingerprint", "delta"},
-    "plan": {"settings", "delta"},
+    "plan": {"settings", "delta", "references", "formula"},
     "predict": {"keep"},
     "schema": {"target"},
 }

@@ -75,7 +75,7 @@ class SchemaEncoder(TransformerMixin, BaseEstimator):
     >>> round(encoder.row_norm_, 4)
     3.7417
     >>> SchemaEncoder(adult.schema, drop={"sex": "Male"}).units().names[-1]
-    'native-country=Yugoslavia vs mean'
+    'native-country=? vs mean'
     """
 
     def __init__(
