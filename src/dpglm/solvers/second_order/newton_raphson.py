@@ -80,10 +80,10 @@ _LEAST_LENGTH = 1.5  # Of clip^2, in units of the mean squared length of rows.
 # In units of the slopes' standard deviation at the start; and what noise a cut may leave, in units
 # of what sampling makes of a score.
 _FAR_SLOPE = 16.0
-_LEAST_SLOPE, _USUAL_SLOPE, _BEARABLE = 2.0, 8.0, 0.6
-# For intervals, which a bias of slopes that are cut would shift: of tails that the model has, and
-# of heavier ones.
-_LEAST_FOR_INTERVALS = {"model": 3.0, "robust": 6.0}
+_BEARABLE = 0.6
+# The least and the usual number of them: without intervals, and for those of a right model or of
+# any, which a bias of slopes that are cut would shift.
+_SLOPES = {None: (2.0, 8.0), "model": (3.0, 5.0), "robust": (6.0, 8.0)}
 _LEAST_CURVATURE, _HESSIAN_NOISE = 3.0, 0.1
 # How far a step may change scores, root mean square: curvature hardly changes over so little.
 _LONGEST_STEP = 1.0
@@ -169,9 +169,7 @@ class NewtonRaphson(Solver):
             _check_inference(problem)
         check_data(data, adjacency)
         mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.weight_bound)
-        clip, slope, bend = _limits(mu, data)
-        if self.inference is not None:
-            slope = max(slope, _LEAST_FOR_INTERVALS[self.inference])
+        clip, slope, bend = _limits(mu, data, self.inference)
         shares = dict(_SHARES)
         bounded = math.isfinite(
             loss.slope_bound_on(math.inf, *data.target_range(loss.target.bounds))
@@ -250,7 +248,9 @@ def _rows_enough(mu: float, data: DataSpec) -> int | None:
     return enough if 2 * enough <= data.n_rows else None
 
 
-def _limits(mu: float, data: DataSpec) -> tuple[float, float, float]:
+def _limits(
+    mu: float, data: DataSpec, inference: Covariance | None = None
+) -> tuple[float, float, float]:
     """Return the clip, and the largest slope and curvature in units of typical ones.
 
     They grow beyond the least that will do as far as noise stays negligible: in scores, and in
@@ -265,7 +265,8 @@ def _limits(mu: float, data: DataSpec) -> tuple[float, float, float]:
     curvature = _LEAST_CURVATURE * math.sqrt(room)
     # Noise over what sampling makes of a score, for slopes that are cut at one unit.
     unit = math.sqrt(square / (_SHARES["final"] * n_rows)) / mu
-    slope = min(max(_BEARABLE / unit, _LEAST_SLOPE), _USUAL_SLOPE)
+    least_slope, usual_slope = _SLOPES[inference]
+    slope = min(max(_BEARABLE / unit, least_slope), usual_slope)
     slope *= max(math.sqrt(_NEGLIGIBLE) / (unit * slope), 1.0) ** 0.25
     return math.sqrt(square), slope, curvature
 
