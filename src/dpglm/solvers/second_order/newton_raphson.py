@@ -100,9 +100,9 @@ class NewtonRaphson(Solver):
     The mean of the targets gives a start, second moments of rows scaled to one length give a
     basis in which rows look alike in every direction. There each row's score is weighted by the
     row's length alone. Two steps take the curvature from the start, two each from a first and a
-    second released Hessian, and the last ones, whose scores are pooled, from a third: they serve
-    the estimate and its covariance. For smooth convex losses with one output, but not for squared
-    errors.
+    second released Hessian (with little noise: one each from four), and the last ones, whose
+    scores are pooled, from a last Hessian: they serve the estimate and its covariance. For smooth
+    convex losses with one output, but not for squared errors.
 
     Parameters
     ----------
@@ -126,9 +126,9 @@ class NewtonRaphson(Solver):
     ``u = mean(v_k) - v`` the way that H has moved the estimate, its covariance is
     ``H^-1 (J / n + s^2 I + t^2 (|u|^2 I + u u^T) / 2) H^-1``.
 
-    Privacy: Gaussian releases of two sums of targets and weights, of second moments, of scores,
-    of three Hessians and, for the robust covariance or a loss with a dispersion, of second moments
-    of scores; accounted exactly.
+    Privacy: Gaussian releases of sums of targets and weights, of squared slopes where these have
+    no bound, of second moments, of scores, of three or five Hessians and, for the robust
+    covariance or one with an unknown dispersion, of second moments of scores; accounted exactly.
 
     References
     ----------
