@@ -28,7 +28,7 @@ from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.curator import Curator
 from dpglm.privacy.noise import SeededNoise
 from dpglm.privacy.noise.additive import GaussianNoise
-from dpglm.problem import Gamma, Logistic, Poisson
+from dpglm.problem import Gamma, Logistic, Poisson, WithOffset
 from tests.audit.attack import released_sums
 
 LAYOUTS = [("C", "float64"), ("C", "float32"), ("F", "float64"), ("csr", "float32")]
@@ -208,6 +208,17 @@ class TestTargets:
             moved = float(np.linalg.norm(one - other))
             assert moved <= std
             assert moved == pytest.approx(std, rel=1e-6)
+
+    @pytest.mark.parametrize("n_rows", [1, 2, 3])
+    def test_offsets_that_can_only_be_zero_count_for_nothing(self, n_rows):
+        pairs = np.zeros((n_rows, 2))
+        rows, noise = make_rows(np.zeros((n_rows, 1)), pairs), GaussianNoise(1.0)
+        loss = WithOffset(Poisson(), 0.0)
+        oracle = Oracle(rows, loss, Curator(Adjacency.ZERO_OUT, SeededNoise(0)))
+        declared = target_mean_release(rows.spec, Adjacency.ZERO_OUT, noise, has_offset=False)
+        with released_sums() as seen:
+            noisy_target_means(oracle, declared, 0.0, 20.0)
+        assert seen[0][0].tolist() == [-n_rows, n_rows]
 
     def test_hopeless_noise_leaves_a_mean_within_the_range(self):
         oracle, noise = self.oracle(np.full(3, 20.0), None), GaussianNoise(1e6)

@@ -59,10 +59,10 @@ def noisy_target_means(
     def block_sum(block: Block) -> NDArray[np.float64]:
         targets, weights = _targets_and_weights(block)
         xp = namespace(targets)
-        kinds = [targets]
+        # Offsets that are all zero are a column, too.
+        kinds = [targets if targets.ndim == 1 else targets[:, 0]]
         if has_offset:
-            own = targets if targets.ndim == 1 else targets[:, 0]
-            kinds = [own, loss.targets_without_offset(targets)]
+            kinds.append(loss.targets_without_offset(targets))
         within = [xp.clip((kind - middle) / half, -1.0, 1.0) for kind in kinds]
         sums: NDArray[np.float64] = xp.stack(
             [*((weights * t).sum() for t in within), weights.sum()]
