@@ -448,7 +448,7 @@ def cases() -> list[Case]:
     for family, far, most in (
         ("logistic", -3.5, (1.65, 2.5, 1.3, 1.08)),
         ("linear", 4.0, (1.5, 2.5, 1.35, 1.12)),
-        ("poisson", -3.5, (1.7, 2.5, 1.45, 1.12)),
+        ("poisson", -3.5, (1.8, 3.6, 1.45, 1.2)),
     ):
         free = Case(family, 20_000, 10, 1.0)
         found += [
