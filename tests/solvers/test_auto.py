@@ -81,6 +81,14 @@ def test_choice(loss, budget, data, expected):
     assert Auto().plan(Problem(loss), budget, data) == expected.plan(Problem(loss), budget, data)
 
 
+@pytest.mark.parametrize(("dtype", "expected"), [("float32", COMPARED), ("float64", CENTERED)])
+def test_sparse_rows_are_centered_where_sums_of_dense_ones_are_bounded(dtype, expected):
+    data = DataSpec(1000, 400, intercept=1.0, sparse=True, dtype=dtype)
+    problem = Problem(Logistic())
+    assert choose(problem, BUDGET, data, Adjacency.ADD_REMOVE) == expected
+    assert Auto().plan(problem, BUDGET, data, Adjacency.ADD_REMOVE).data == data
+
+
 @pytest.mark.parametrize(
     ("problem", "adjacency", "expected"),
     [

@@ -120,7 +120,7 @@ def choose(
         if isinstance(problem.loss, Squared) and (few or not may_copy):
             return SufficientStatistics()
         return Newton() if may_copy else NoisyGD(compare=True)
-    if not (may_copy and wide and data.intercept and _can_center(data)):
+    if not (may_copy and wide and data.intercept and _can_center(data, adjacency)):
         return NoisyGD(compare=True)
     center = Center() if problem.penalize_intercept else Center(intercept=_INTERCEPT)
     if data.n_outputs == 1:
@@ -134,9 +134,15 @@ def choose(
     return Preprocessed(steps, NoisyGD(shrink=True))
 
 
-def _can_center(data: DataSpec) -> bool:
-    """Whether a dense copy of the rows is small enough, also next to what sparse rows take."""
+def _can_center(data: DataSpec, adjacency: Adjacency) -> bool:
+    """Whether a dense copy of the rows is small enough, also next to what sparse rows take.
+
+    Of dense rows in float32 sums have no bound on their rounding where the number of rows is
+    private (``sum_rounding``).
+    """
     entries = data.n_rows * data.n_columns
+    if data.dtype == "float32" and not adjacency.n_is_public:
+        return False
     if data.sparse:
         return data.n_columns <= _MOST_SPARSE_COLUMNS and entries <= _MOST_ENTRIES
     return entries <= _MOST_COPIED
