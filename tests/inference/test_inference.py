@@ -181,7 +181,8 @@ def test_intervals_of_means_stay_in_range_and_hold_the_prediction():
     )
 
 
-def test_means_of_rows_with_exposures_are_proportional_to_them():
+@pytest.mark.parametrize("offset_bounds", [(-1.0, 1.5), None])
+def test_means_of_rows_with_exposures_are_proportional_to_them(offset_bounds):
     X, _ = rows()
     exposure = np.linspace(0.5, 3.0, N)
     model = PoissonRegressor(
@@ -189,7 +190,7 @@ def test_means_of_rows_with_exposures_are_proportional_to_them():
         solver=given(W),
         feature_bounds=(LOW, HIGH),
         target_bounds=(0.0, 7.0),
-        offset_bounds=(-1.0, 1.5),
+        offset_bounds=offset_bounds,
     ).fit(X, np.arange(N) % 5, exposure=exposure)
     ends = model.inference_.prediction_interval(X, exposure=exposure)
     np.testing.assert_allclose(

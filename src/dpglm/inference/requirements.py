@@ -30,7 +30,7 @@ def check_inference(
         )
     low, high = loss.target.bounds
     reach = (low, high) if math.isfinite(high) else (max(low, -1.0), 1.0)
-    if not loss.convex or math.isinf(loss.smoothness_on(1.0, *reach)):
+    if not loss.convex or math.isinf(loss.without_offset.smoothness_on(1.0, *reach)):
         raise ValueError(f"inference needs a smooth convex loss, got {loss!r}")
     if math.isinf(penalty.smoothness):
         raise ValueError(
