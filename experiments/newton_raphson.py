@@ -22,7 +22,7 @@ from benchmarks.splits import load_acs_employment, load_adult_split
 from dpglm import LogisticRegression, PoissonRegressor
 from dpglm.exceptions import LowSignalWarning
 from dpglm.privacy import ApproximateDP
-from dpglm.solvers.second_order.newton_raphson import hessian_noise
+from dpglm.solvers.second_order.newton_raphson_settings import hessian_noise
 from experiments.measured import DOCS, put
 
 DELTA = 1e-5

@@ -21,12 +21,10 @@ from dpglm.solvers.gradient.noisy_gd import NoisyGD, pure_gd
 from dpglm.solvers.minimizer.objective_perturbation import ObjectivePerturbation
 from dpglm.solvers.parts import defaults
 from dpglm.solvers.parts.shrinkage import is_neutral
+from dpglm.solvers.second_order.likelihood import check_likelihood
 from dpglm.solvers.second_order.newton import Newton
-from dpglm.solvers.second_order.newton_raphson import (
-    NewtonRaphson,
-    check_likelihood,
-    hessian_noise,
-)
+from dpglm.solvers.second_order.newton_raphson import NewtonRaphson
+from dpglm.solvers.second_order.newton_raphson_settings import hessian_noise
 from dpglm.solvers.second_order.sufficient_statistics import SufficientStatistics
 from dpglm.solvers.uncertainty import Covariance
 

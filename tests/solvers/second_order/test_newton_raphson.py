@@ -31,8 +31,8 @@ from dpglm.problem import (
     Squared,
 )
 from dpglm.solvers import Auto, NewtonRaphson, run
-from dpglm.solvers.second_order import newton_raphson
-from dpglm.solvers.second_order.newton_raphson import hessian_noise
+from dpglm.solvers.second_order import newton_raphson_settings
+from dpglm.solvers.second_order.newton_raphson_settings import hessian_noise
 from tests.audit.attack import released_sums
 
 NEARLY_FREE = GaussianDP(1e4)
@@ -182,8 +182,8 @@ def test_some_rows_approach_where_there_are_very_many():
 
 
 def test_rows_that_do_not_approach_still_count(monkeypatch):
-    monkeypatch.setattr(newton_raphson, "_ENOUGH_ROWS", 500)
-    monkeypatch.setattr(newton_raphson, "_ENOUGH_PER_COLUMN", 1)
+    monkeypatch.setattr(newton_raphson_settings, "_ENOUGH_ROWS", 500)
+    monkeypatch.setattr(newton_raphson_settings, "_ENOUGH_PER_COLUMN", 1)
     X, y = make_data(Logistic(), n=8000)
     solution = solve(X, y, Problem(Logistic()), inference="model")
     assert solution.plan.method.n_first_rows == 500

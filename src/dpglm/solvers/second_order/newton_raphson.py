@@ -10,7 +10,6 @@ from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq
 
 from dpglm._validation import check_integer, check_one_of
 from dpglm.data.spec import DataSpec
@@ -23,9 +22,7 @@ from dpglm.oracle.gradient_sums.scores import (
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.row_sums.moments import (
     noisy_second_moments,
-    pack_symmetric,
     second_moment_release,
-    unpack_symmetric,
 )
 from dpglm.oracle.row_sums.target_means import (
     noisy_squared_slope,
@@ -37,12 +34,19 @@ from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import AnyRelease, SumRelease
-from dpglm.problem import Problem, Squared, Unconstrained
-from dpglm.problem.loss import Loss, Target
+from dpglm.problem import Problem, Unconstrained
+from dpglm.problem.loss import Target
 from dpglm.solvers.base import Method, Plan, Solver, StepInfo
 from dpglm.solvers.parts.defaults import curvature, slope_unit
 from dpglm.solvers.parts.feasible import feasible, n_penalized
 from dpglm.solvers.parts.planning import calibrated
+from dpglm.solvers.second_order.likelihood import check_likelihood, constant_model, steadied
+from dpglm.solvers.second_order.newton_raphson_settings import (
+    SHARES,
+    hessian_noise,
+    limits,
+    rows_enough,
+)
 from dpglm.solvers.second_order.preconditioner import (
     Basis,
     basis_from_moments,
@@ -53,43 +57,20 @@ from dpglm.solvers.second_order.preconditioner import (
 from dpglm.solvers.second_order.quadratic import minimize_quadratic
 from dpglm.solvers.uncertainty import Covariance, Uncertainty
 
-__all__ = ["NewtonRaphson", "NewtonRaphsonMethod", "check_likelihood", "hessian_noise"]
+__all__ = ["NewtonRaphson", "NewtonRaphsonMethod"]
 
 # Chosen on generated rows by experiments/newton_raphson.py; docs/solvers/newton_raphson.md.
-_SHARES = {
-    "targets": 0.02,
-    "slopes": 0.02,
-    "moments": 0.1,
-    "approach": 0.16,
-    "first Hessians": 0.06,
-    "Hessian": 0.15,
-    "final": 0.49,
-}
 _SCORE_MOMENTS = 0.15
 # Gradients with the first matrix and with each of the Hessians but the last, whose are pooled;
 # a Hessian for each of them where noise in the last one is less than this share of it.
 _APPROACH, _FRESH, _POOLED = (2, 2, 2), (2, 1, 1, 1, 1), 4
 _LITTLE_NOISE = 0.05
-# Rows that the approach and all Hessians ask, where there are more than twice as many: with so
-# little noise, and so many.
-_ENOUGH_NOISE, _ENOUGH_PER_COLUMN, _ENOUGH_ROWS = 0.02, 2000, 100_000
-# Noise that may be added to what sampling makes of a score, in variance, by rows that keep their
-# weights, and by slopes that are not cut.
-_NEGLIGIBLE = 0.02
-_LEAST_LENGTH = 1.5  # Of clip^2, in units of the mean squared length of rows.
-# In units of the slopes' standard deviation at the start; and what noise a cut may leave, in units
-# of what sampling makes of a score.
+# Where slopes are cut to find their standard deviation, in units of what it is without excess.
 _FAR_SLOPE = 16.0
-_BEARABLE = 0.6
-# The least and the usual number of them: without intervals, and for those of a right model or of
-# any, which a bias of slopes that are cut would shift.
-_SLOPES = {None: (2.0, 8.0), "model": (3.0, 5.0), "robust": (6.0, 8.0)}
-_LEAST_CURVATURE, _HESSIAN_NOISE = 3.0, 0.1
 # How far a step may change scores, root mean square: curvature hardly changes over so little.
 _LONGEST_STEP = 1.0
 # Noise in Hessians relative to them above which there is no interval, and no good step.
 _MOST_HESSIAN_NOISE = 1.5
-_FARTHEST_SCORE, _LEAST_BEND, _LEAST_SHARE = 30.0, 1e-12, 1e-3
 
 
 @final
@@ -169,8 +150,8 @@ class NewtonRaphson(Solver):
             _check_inference(problem)
         check_data(data, adjacency)
         mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.weight_bound)
-        clip, slope, bend = _limits(mu, data, self.inference)
-        shares = dict(_SHARES)
+        clip, slope, bend = limits(mu, data, self.inference)
+        shares = dict(SHARES)
         bounded = math.isfinite(
             loss.slope_bound_on(math.inf, *data.target_range(loss.target.bounds))
         )
@@ -202,7 +183,7 @@ class NewtonRaphson(Solver):
                 relative_curvature=bend,
                 n_pooled=self.n_pooled,
                 first_steps=approach,
-                n_first_rows=_rows_enough(mu, data) if adjacency.n_is_public else None,
+                n_first_rows=rows_enough(mu, data) if adjacency.n_is_public else None,
                 inference=self.inference,
                 target_noise=multipliers["targets"],
                 slope_noise=multipliers.get("slopes"),
@@ -222,53 +203,6 @@ class NewtonRaphson(Solver):
                 f"and {data.n_columns} columns"
             )
         return calibrated(with_noise, problem, budget, data, adjacency)
-
-
-def hessian_noise(mu: float, data: DataSpec) -> float:
-    """Length of the noise in the last Hessian over the Hessian's, were curvature half its bound.
-
-    ``mu`` is the budget as Gaussian DP over the contribution of a row.
-    """
-    clip, _, _ = _limits(mu, data)
-    return 2.0 * clip**2 * _noise_of_hessian(mu, data)
-
-
-def _noise_of_hessian(mu: float, data: DataSpec) -> float:
-    """Length of the noise in the last Hessian, for parts at most 1 long."""
-    return math.sqrt(2.0 * data.n_columns / _SHARES["Hessian"]) / (mu * data.n_rows)
-
-
-def _rows_enough(mu: float, data: DataSpec) -> int | None:
-    """Return how many rows, if not all, bring the estimate near enough for the last steps."""
-    enough = max(
-        math.ceil(data.n_rows * hessian_noise(mu, data) / _ENOUGH_NOISE),
-        _ENOUGH_PER_COLUMN * data.n_columns,
-        _ENOUGH_ROWS,
-    )
-    return enough if 2 * enough <= data.n_rows else None
-
-
-def _limits(
-    mu: float, data: DataSpec, inference: Covariance | None = None
-) -> tuple[float, float, float]:
-    """Return the clip, and the largest slope and curvature in units of typical ones.
-
-    They grow beyond the least that will do as far as noise stays negligible: in scores, and in
-    Hessians, where clip and curvature share what there is.
-    """
-    n_rows, noise = data.n_rows, _noise_of_hessian(mu, data)
-    least = _LEAST_LENGTH * data.n_columns
-    growth = max(_HESSIAN_NOISE / (noise * least * _LEAST_CURVATURE), 1.0) ** 0.25
-    # Slopes of a balanced binary target vary as 0.15, in units of their square bound.
-    square = max(least, min(_NEGLIGIBLE * 0.15 * n_rows * mu**2, least * growth))
-    room = max(_HESSIAN_NOISE / (noise * square * _LEAST_CURVATURE), 1.0)
-    curvature = _LEAST_CURVATURE * math.sqrt(room)
-    # Noise over what sampling makes of a score, for slopes that are cut at one unit.
-    unit = math.sqrt(square / (_SHARES["final"] * n_rows)) / mu
-    least_slope, usual_slope = _SLOPES[inference]
-    slope = min(max(_BEARABLE / unit, least_slope), usual_slope)
-    slope *= max(math.sqrt(_NEGLIGIBLE) / (unit * slope), 1.0) ** 0.25
-    return math.sqrt(square), slope, curvature
 
 
 @final
@@ -460,7 +394,7 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
             hessian = scores.mean_hessian(self._of_first_rows(state, oracle), asked, v)
             noise = asked.noise_std * scores.curvature / self._n_asked
             state = dataclasses.replace(
-                state, matrix=_steadied(hessian, noise, v, basis.inverse[:, -1])
+                state, matrix=steadied(hessian, noise, v, basis.inverse[:, -1])
             )
         matrix = state.matrix
         assert matrix is not None
@@ -490,8 +424,8 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
             v, noise = basis.inverse @ w, self.score_moments.noise_std * scores.slope**2
             products = scores.mean_score_products(oracle, self.score_moments, v)
             noise /= self.data.n_rows
-            steadied = _steadied(products, noise, v, basis.inverse[:, -1])
-            state = dataclasses.replace(state, products=steadied)
+            products = steadied(products, noise, v, basis.inverse[:, -1])
+            state = dataclasses.replace(state, products=products)
         asked_rows = self.data.n_rows if is_final else self._n_asked
         noise_norm = declared.noise_std * scores.slope * math.sqrt(columns) / asked_rows
         info = StepInfo(state.step, step_size, float(np.linalg.norm(g)), noise_norm)
@@ -519,8 +453,8 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         low, high = data.target_range(loss.target.bounds)
         mean, without_offset, weight = noisy_target_means(oracle, self.targets, low, high)
         # Slopes and curvature are those of the means that rows have with their offsets.
-        _, bend = _constant_model(loss, mean, low, high)
-        score, _ = _constant_model(loss, without_offset, low, high)
+        _, bend = constant_model(loss, mean, low, high)
+        score, _ = constant_model(loss, without_offset, low, high)
         slope = loss.slope_bound_on(math.inf, low, high)
         if self.squared_slopes is not None:
             most = _FAR_SLOPE * math.sqrt(bend * (loss.dispersion or 1.0))
@@ -547,25 +481,6 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         return state.w
 
 
-def check_likelihood(problem: Problem, data: DataSpec) -> None:
-    """Refuse losses without a likelihood's curvature, and targets without bounds."""
-    loss = problem.loss
-    low, high = data.target_range(loss.target.bounds)
-    smooth = loss.link is not None and math.isfinite(
-        loss.without_offset.smoothness_on(1.0, low, high)
-    )
-    if data.n_outputs > 1 or not (loss.convex and smooth) or isinstance(loss, Squared):
-        raise ValueError(
-            "loss must be convex and smooth with a link and one output, and not squared, for the "
-            f"solver NewtonRaphson, got {loss!r} with {data.n_outputs} outputs"
-        )
-    if not (math.isfinite(low) and math.isfinite(high)):
-        raise ValueError(
-            "target_low and target_high must be finite for the solver NewtonRaphson, got "
-            f"{low!r} and {high!r}"
-        )
-
-
 def _check_inference(problem: Problem) -> None:
     """Refuse problems whose minimiser has no normal limit."""
     penalty = problem.regularizer
@@ -573,62 +488,3 @@ def _check_inference(problem: Problem) -> None:
         raise ValueError(f"constraint must be None for inference, got {problem.constraint!r}")
     if penalty.smoothness != penalty.strong_convexity:
         raise ValueError(f"regularizer must be none or L2 for inference, got {penalty!r}")
-
-
-def _constant_model(loss: Loss, mean: float, low: float, high: float) -> tuple[float, float]:
-    """Return the score that predicts a mean, and the expected curvature there."""
-    link = loss.link
-    assert link is not None
-    binary = loss.target is Target.BINARY
-    wanted = 0.5 + 0.5 * mean if binary else mean
-
-    def excess(z: float) -> float:
-        return float(link.inverse(np.array([z]))[0]) - wanted
-
-    ends = -_FARTHEST_SCORE, _FARTHEST_SCORE
-    values = [excess(end) for end in ends]
-    if values[0] >= 0.0:
-        score = ends[0]
-    elif values[1] <= 0.0:
-        score = ends[1]
-    else:
-        score = float(brentq(excess, *ends))
-    z = np.full(2, score)
-    if not binary:
-        return score, max(float(loss.curvature(z, np.full(2, mean))[0]), _LEAST_BEND)
-    bends = loss.curvature(z, np.array([-1.0, 1.0]))
-    return score, max(float(bends @ np.array([1.0 - wanted, wanted])), _LEAST_BEND)
-
-
-def _steadied(
-    matrix: NDArray[np.float64], noise: float, v: NDArray[np.float64], level: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Shrink a noisy Hessian towards what it is for elliptical rows; make it positive definite.
-
-    The same for second moments of scores.
-
-    With rows that have one shape in every direction, the Hessian at v is in the span of the
-    identity and the products of v and of the intercept's direction ``level``. What is off that
-    span keeps the share that the positive-part James-Stein estimator keeps; ``noise`` is the
-    standard deviation on the diagonal, which every packed entry has.
-    """
-    size = len(matrix)
-    shapes = [np.eye(size), np.outer(v, v), np.outer(level, level)]
-    shapes.append(np.outer(v, level) + np.outer(level, v))
-    values, span = pack_symmetric(matrix), np.column_stack([pack_symmetric(a) for a in shapes])
-    left, lengths, _ = np.linalg.svd(span / np.linalg.norm(span, axis=0).clip(1e-300), False)
-    left = left[:, lengths > _LEAST_SHARE * lengths[0]]
-    regular = left @ (left.T @ values)
-    rest = values - regular
-    expected = noise**2 * (len(values) - left.shape[1])
-    kept = max(0.0, 1.0 - expected / max(float(rest @ rest), 1e-300))
-    typical = max(float(np.trace(matrix)) / size, noise / math.sqrt(size))
-    least = max(kept * noise * math.sqrt(size), _LEAST_SHARE * typical)
-    return _raised(unpack_symmetric(regular + kept * rest, size), least)
-
-
-def _raised(matrix: NDArray[np.float64], least: float) -> NDArray[np.float64]:
-    """Raise the eigenvalues of a symmetric matrix to at least this."""
-    values, directions = np.linalg.eigh(matrix)
-    raised: NDArray[np.float64] = (directions * np.maximum(values, least)) @ directions.T
-    return raised
