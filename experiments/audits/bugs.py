@@ -257,6 +257,7 @@ CASES: list[Case] = [
         "half the noise",
         sound("BestIterate", "the choice"),
         sound("PrivateGridSearchCV", "held out"),
+        sound("sufficient_statistics"),
         runs=4.0,
     ),
     within(
@@ -295,7 +296,7 @@ CASES: list[Case] = [
         "forgotten_event",
         "a forgotten event",
         GD,
-        sound("sufficient_statistics"),
+        sound("newton"),
         runs=3.0,
     ),
     *listed("unnoised_step_size", "a step size without noise", GD),
