@@ -23,7 +23,7 @@ SHARES = {
 
 # Rows that the approach and all Hessians ask, where there are more than twice as many: with so
 # little noise, and so many.
-_ENOUGH_NOISE, _ENOUGH_PER_COLUMN, _ENOUGH_ROWS = 0.02, 2000, 100_000
+_ENOUGH_NOISE, _ENOUGH_PER_COLUMN, _ENOUGH_ROWS = 0.05, 2000, 100_000
 # Noise that may be added to what sampling makes of a score, in variance, by rows that keep their
 # weights, and by slopes that are not cut.
 _NEGLIGIBLE = 0.02
