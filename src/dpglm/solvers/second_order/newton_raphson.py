@@ -326,7 +326,7 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
 
     @property
     def gradient_evaluations(self) -> float:
-        return float(self.n_steps * self.data.n_rows)
+        return float(sum(self.first_steps) * self._n_asked + self.n_pooled * self.data.n_rows)
 
     @property
     def coefficient_noise(self) -> float:
@@ -460,7 +460,8 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
             most = _FAR_SLOPE * math.sqrt(bend * (loss.dispersion or 1.0))
             square = noisy_squared_slope(oracle, self.squared_slopes, score, most, weight)
             # Where the dispersion is known it is one count, by which small means are far exceeded.
-            slope = self.relative_slope * math.sqrt(square) + (loss.dispersion or 0.0)
+            wanted = self.relative_slope * math.sqrt(square) + (loss.dispersion or 0.0)
+            slope = min(slope, wanted)
         largest = min(loss.smoothness_on(math.inf, low, high), self.relative_curvature * bend)
         w = state.w.copy()
         if data.intercept > 0.0:
