@@ -25,6 +25,7 @@ from dpglm.privacy.events import (
     Pure,
     RandomlyRepeated,
     Repeated,
+    SplitByCoins,
 )
 from dpglm.privacy.noise import additive
 from dpglm.privacy.noise.additive import (
@@ -65,6 +66,7 @@ EVENTS = {
     "best of several": lambda s: RandomlyRepeated((Gaussian(5.0 * s),), NegativeBinomial(0.3)),
     "best of poisson": lambda s: RandomlyRepeated((Pure(0.3 / s),), PoissonNumber(2.0)),
     "parallel": lambda s: Parallel((Repeated(Laplace(s), 2), Gaussian(s))),
+    "split by coins": lambda s: SplitByCoins((Repeated(Laplace(s), 2), Gaussian(s))),
     "parallel gaussian": lambda s: Parallel((Repeated(Gaussian(s), 2), LastIterate(s, 0.9, 3))),
 }
 

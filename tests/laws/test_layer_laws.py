@@ -35,6 +35,7 @@ LAYERS = (
     "estimators",
     "report",
     "audit",
+    "study",
     "cli",
 )
 KNOW_NOBODY = ("problem", "privacy", "tables", "datasets")

@@ -12,7 +12,7 @@ from dpglm._words import plain_number, rounded_up
 from dpglm.privacy import gdp
 from dpglm.privacy.accounting.accountants import GaussianAccountant, accountant_for
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.events import Event, Parallel, RandomlyRepeated, canonical
+from dpglm.privacy.events import DisjointParts, Event, RandomlyRepeated, canonical
 from dpglm.privacy.releases import AnyRelease
 from dpglm.solvers.base import Stage
 
@@ -81,7 +81,7 @@ def spending(certificate: Certificate) -> tuple[Spending, ...]:
             _costing(one, _epsilon(one.event, adjacency, delta), certificate) for one in stages
         ]
     # A row pays in one part only, and of tries the costliest counts: squares do not add up.
-    apart = len(stages) > 1 and isinstance(canonical(plan.event), Parallel | RandomlyRepeated)
+    apart = len(stages) > 1 and isinstance(canonical(plan.event), DisjointParts | RandomlyRepeated)
     if apart or any(one.mu is None for one in found):
         return tuple(found)
     total = math.fsum(one.mu**2 for one in found if one.mu is not None)

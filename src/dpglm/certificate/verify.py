@@ -24,10 +24,10 @@ from dpglm.exceptions import TooCostlyError
 from dpglm.privacy.accounting.accountants import accountant_for
 from dpglm.privacy.events import (
     Composed,
+    DisjointParts,
     Event,
     Gaussian,
     LastIterate,
-    Parallel,
     RandomlyRepeated,
     Repeated,
     canonical,
@@ -258,9 +258,9 @@ def _unrolled(event: Event) -> Iterator[Event]:
     for basic, count in canonical(event).terms():
         if isinstance(basic, LastIterate):
             yield Repeated(Gaussian(basic.noise_multiplier), count * basic.steps)
-        elif isinstance(basic, Parallel):
+        elif isinstance(basic, DisjointParts):
             parts = tuple(Composed(tuple(_unrolled(part))) for part in basic.events)
-            yield Repeated(Parallel(parts), count)
+            yield Repeated(type(basic)(parts), count)
         elif isinstance(basic, RandomlyRepeated):
             tries = tuple(Composed(tuple(_unrolled(one))) for one in basic.events)
             yield Repeated(RandomlyRepeated(tries, basic.repetitions), count)

@@ -30,6 +30,7 @@ from dpglm.privacy.events import ProjectedGaussian as ProjectedGaussian
 from dpglm.privacy.events import Pure as Pure
 from dpglm.privacy.events import RandomlyRepeated as RandomlyRepeated
 from dpglm.privacy.events import Repeated as Repeated
+from dpglm.privacy.events import SplitByCoins as SplitByCoins
 from dpglm.privacy.events import canonical as canonical
 from dpglm.privacy.events import event_from_dict as event_from_dict
 from dpglm.privacy.noise.opendp import OpenDPNoise as OpenDPNoise

@@ -22,7 +22,7 @@ from dpglm._version import __version__
 from dpglm.exceptions import PlanMismatchError
 from dpglm.ledger.entry import LedgerReference
 from dpglm.ledger.store import files_of as files_of_ledger
-from dpglm.privacy.events import Composed, Event, Parallel, canonical
+from dpglm.privacy.events import Composed, DisjointParts, Event, canonical
 from dpglm.privacy.noise import NoiseSource
 from dpglm.solvers.base import Method, Plan, StepInfo
 from dpglm.solvers.checkpoint_file import read_arrays, same_kind, states, write_arrays
@@ -270,7 +270,7 @@ def _check_apart(path: Path, ledger: Path) -> None:
 
 
 def _in_parallel(event: Event) -> bool:
-    return any(isinstance(basic, Parallel) for basic, _ in canonical(event).terms())
+    return any(isinstance(basic, DisjointParts) for basic, _ in canonical(event).terms())
 
 
 @contextlib.contextmanager

@@ -22,9 +22,11 @@ from dpglm.privacy.events import (
     PoissonSampled,
     Pure,
     Repeated,
+    SplitByCoins,
     canonical,
+    event_from_dict,
 )
-from dpglm.privacy.events.branches import branches, leaves
+from dpglm.privacy.events.branches import branches, leaves, needs_public_n
 from tests.privacy.pld import PLD
 
 GAUSSIAN, ORACLE, FOURIER = GaussianAccountant(), PLD(), FourierAccountant()
@@ -165,3 +167,25 @@ def test_calibration_and_budgets():
     multiplier = calibrate(mixed, budget, ZERO_OUT)
     assert within_budget(mixed(multiplier), ZERO_OUT, budget)
     assert not within_budget(mixed(0.99 * multiplier), ZERO_OUT, budget)
+
+
+def test_coins_leave_other_rows_where_they_were_under_every_relation():
+    parts = (Repeated(Gaussian(5.0), 4), Gaussian(3.0))
+    event = Composed((SplitByCoins(parts), Gaussian(1.0)))
+    for adjacency in Adjacency:
+        for accountant in (GAUSSIAN, ORACLE, FOURIER):
+            assert accountant.epsilon(event, adjacency, 1e-6) == pytest.approx(
+                gdp.epsilon(1e-6, math.sqrt(1.16)), rel=1e-3
+            )
+    assert SplitByCoins(parts) != Parallel(parts)
+    assert event_from_dict(event.to_dict()) == canonical(event)
+
+
+def test_parts_of_fixed_sizes_are_refused_where_n_is_private_at_any_depth():
+    fixed = Parallel((Gaussian(1.0), Gaussian(2.0)))
+    for event in (fixed, SplitByCoins((fixed, Pure(0.1))), Composed((Pure(0.1), fixed))):
+        assert needs_public_n(event)
+        assert not FOURIER.supports(event, Adjacency.ADD_REMOVE)
+        with pytest.raises(ValueError, match="disjoint parts"):
+            accountant_for(event, Adjacency.ADD_REMOVE)
+    assert not needs_public_n(SplitByCoins((Gaussian(1.0), Gaussian(2.0))))

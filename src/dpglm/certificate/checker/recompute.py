@@ -20,13 +20,13 @@ from dpglm.privacy.accounting.convolution.fourier import FourierAccountant
 from dpglm.privacy.accounting.reduction import least_epsilon
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.events import (
+    DisjointParts,
     Event,
     GaussianMechanism,
-    Parallel,
     RandomlyRepeated,
     canonical,
 )
-from dpglm.privacy.events.branches import branches, has_parallel_parts, leaves
+from dpglm.privacy.events.branches import branches, has_parts, leaves
 
 __all__ = ["Recomputation", "closed_form_delta", "gaussian_mu", "recompute"]
 
@@ -67,7 +67,7 @@ def recompute(
     event: Event, adjacency: Adjacency, epsilon: float, delta: float
 ) -> Iterator[Recomputation]:
     """Ask every independent accountant that knows the event."""
-    if has_parallel_parts(event):
+    if has_parts(event):
         for part in branches(event):
             found = list(recompute(part, adjacency, epsilon, delta))
             if not found:
@@ -191,7 +191,9 @@ def gaussian_mu(event: Event) -> float | None:
             continue
         # A row is in one of several disjoint parts.
         parts = (
-            [gaussian_mu(one) for one in basic.events] if isinstance(basic, Parallel) else [None]
+            [gaussian_mu(one) for one in basic.events]
+            if isinstance(basic, DisjointParts)
+            else [None]
         )
         known = [mu for mu in parts if mu is not None]
         if len(known) < len(parts):

@@ -9,7 +9,7 @@ import math
 from dpglm.privacy.accounting.groups import grouped_delta, grouped_epsilon, pure_group
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.events import Event, canonical
-from dpglm.privacy.events.branches import branches, has_parallel_parts, leaves
+from dpglm.privacy.events.branches import branches, leaves, needs_public_n
 
 __all__ = ["Accountant", "check_parallel_parts", "own_version"]
 
@@ -21,7 +21,7 @@ class Accountant(abc.ABC):
     -----
     Privacy: every number returned is on the safe side. An accountant never guesses: asked
     about an event it does not support it raises ``ValueError``. A row is in one part of each
-    ``Parallel`` event: bounds are computed for every choice of parts, and the largest is
+    event on disjoint parts: bounds are computed for every choice of parts, and the largest is
     returned.
     """
 
@@ -48,9 +48,9 @@ class Accountant(abc.ABC):
         Returns
         -------
         bool
-            Never True for parallel parts under add/remove.
+            Never True for parts under add/remove that one row more may change.
         """
-        if adjacency is Adjacency.ADD_REMOVE and has_parallel_parts(event):
+        if adjacency is Adjacency.ADD_REMOVE and needs_public_n(event):
             return False
         return all(self._knows(basic) for basic in leaves(event))
 
@@ -175,10 +175,10 @@ def _best_for(event: Event, adjacency: Adjacency) -> Accountant:
 
 def check_parallel_parts(event: Event, adjacency: Adjacency) -> None:
     """Raise ValueError for parallel parts under a relation that does not know them."""
-    if adjacency is Adjacency.ADD_REMOVE and has_parallel_parts(event):
+    if adjacency is Adjacency.ADD_REMOVE and needs_public_n(event):
         raise ValueError(
-            "adjacency must be zero_out or replace_one for events on disjoint parts of the rows "
-            f"(the number of rows must be public), got {adjacency.value}"
+            "adjacency must be zero_out or replace_one for events on disjoint parts of the rows of "
+            f"fixed sizes (the number of rows must be public), got {adjacency.value}"
         )
 
 

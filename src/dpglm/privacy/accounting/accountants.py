@@ -19,7 +19,7 @@ from dpglm.privacy.events import (
     RandomlyRepeated,
     canonical,
 )
-from dpglm.privacy.events.branches import branches, has_parallel_parts, leaves
+from dpglm.privacy.events.branches import branches, has_parts, leaves
 
 __all__ = [
     "Accountant",
@@ -184,7 +184,7 @@ def accountant_for(event: Event, adjacency: Adjacency) -> Accountant:
         If no accountant supports the event.
     """
     check_parallel_parts(event, adjacency)
-    if has_parallel_parts(event):
+    if has_parts(event):
         parts = tuple(accountant_for(one, adjacency) for one in branches(event))
         return parts[0] if len(set(parts)) == 1 else PartwiseAccountant(parts)
     fourier = FourierAccountant()

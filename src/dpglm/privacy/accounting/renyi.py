@@ -29,7 +29,7 @@ from dpglm.privacy.events import (
     Repeated,
     canonical,
 )
-from dpglm.privacy.events.branches import branches, has_parallel_parts, leaves
+from dpglm.privacy.events.branches import branches, has_parts, leaves
 from dpglm.privacy.events.losses import Array
 from dpglm.privacy.selection.repetitions import Repetitions
 
@@ -81,7 +81,7 @@ class RenyiAccountant(Accountant):
 
     def _knows(self, basic: Event) -> bool:
         if isinstance(basic, RandomlyRepeated):
-            return not any(map(has_parallel_parts, basic.events)) and all(
+            return not any(map(has_parts, basic.events)) and all(
                 self._knows(inner) for one in basic.events for inner in leaves(one)
             )
         if not isinstance(basic, Mechanism):

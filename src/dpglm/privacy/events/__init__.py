@@ -13,7 +13,7 @@ from dpglm.privacy.events.gaussian import Gaussian
 from dpglm.privacy.events.laplace import Laplace
 from dpglm.privacy.events.last_iterate import LastIterate
 from dpglm.privacy.events.objective import ObjectivePerturbation
-from dpglm.privacy.events.parallel import Parallel
+from dpglm.privacy.events.parallel import DisjointParts, Parallel, SplitByCoins
 from dpglm.privacy.events.projected import ProjectedGaussian
 from dpglm.privacy.events.pure import Pure
 from dpglm.privacy.events.repeated import RandomlyRepeated
@@ -23,6 +23,7 @@ __all__ = [
     "BasicEvent",
     "BoundedRange",
     "Composed",
+    "DisjointParts",
     "Event",
     "Gaussian",
     "GaussianMechanism",
@@ -36,6 +37,7 @@ __all__ = [
     "Pure",
     "RandomlyRepeated",
     "Repeated",
+    "SplitByCoins",
     "canonical",
     "describe_event",
     "event_from_dict",

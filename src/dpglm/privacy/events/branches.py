@@ -8,9 +8,9 @@ from collections.abc import Iterable
 
 from dpglm.privacy.events.base import BasicEvent, Event, GaussianMechanism
 from dpglm.privacy.events.compositions import Composed, Repeated, canonical
-from dpglm.privacy.events.parallel import Parallel
+from dpglm.privacy.events.parallel import DisjointParts
 
-__all__ = ["branches", "has_parallel_parts", "leaves"]
+__all__ = ["branches", "has_parts", "leaves", "needs_public_n"]
 
 _MOST_BRANCHES = 64
 
@@ -29,7 +29,7 @@ def branches(event: Event) -> tuple[Event, ...]:
     own part: adaptive composition covers that. A branch is left out if another has the same
     events or more of each, and at least its Gaussian mu.
 
-    >>> from dpglm.privacy.events import Gaussian
+    >>> from dpglm.privacy.events import Gaussian, Parallel
     >>> halves = Parallel((Gaussian(2.0), Gaussian(1.0)))
     >>> branches(Composed((halves, Gaussian(3.0))))[0].terms()
     ((Gaussian(noise_multiplier=3.0), 1), (Gaussian(noise_multiplier=1.0), 1))
@@ -44,23 +44,32 @@ def leaves(event: Event) -> frozenset[BasicEvent]:
     """Collect every kind of basic event that happens anywhere, parallel parts included."""
     found: set[BasicEvent] = set()
     for basic, _ in canonical(event).terms():
-        if isinstance(basic, Parallel):
+        if isinstance(basic, DisjointParts):
             found.update(*(leaves(part) for part in basic.events))
         else:
             found.add(basic)
     return frozenset(found)
 
 
-def has_parallel_parts(event: Event) -> bool:
+def has_parts(event: Event) -> bool:
     """Whether some of the event is about disjoint parts of the rows."""
-    return any(isinstance(basic, Parallel) for basic, _ in canonical(event).terms())
+    return any(isinstance(basic, DisjointParts) for basic, _ in canonical(event).terms())
+
+
+def needs_public_n(event: Event) -> bool:
+    """Whether some of the event rests on parts that one row more may change, at any depth."""
+    return any(
+        isinstance(basic, DisjointParts)
+        and (not basic.n_may_be_private or any(map(needs_public_n, basic.events)))
+        for basic, _ in canonical(event).terms()
+    )
 
 
 def _expand(event: Event) -> list[_Counts]:
     plain: _Counts = {}
-    parallel: list[tuple[Parallel, int]] = []
+    parallel: list[tuple[DisjointParts, int]] = []
     for basic, count in canonical(event).terms():
-        if isinstance(basic, Parallel):
+        if isinstance(basic, DisjointParts):
             parallel.append((basic, count))
         else:
             plain[basic] = count
@@ -73,7 +82,7 @@ def _expand(event: Event) -> list[_Counts]:
     return found
 
 
-def _choices(split: Parallel, count: int) -> list[_Counts]:
+def _choices(split: DisjointParts, count: int) -> list[_Counts]:
     parts = _undominated(one for part in split.events for one in _expand(part))
     # Each of the `count` times the rows may be split in another way.
     if math.comb(count + len(parts) - 1, count) > _MOST_BRANCHES:

@@ -1,0 +1,1 @@
+"""A whole study under one budget: look, learn, evaluate."""

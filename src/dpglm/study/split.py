@@ -1,0 +1,110 @@
+"""The rows divided in two by secret randomness: some to learn from, some to evaluate on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpglm._validation import check_integer, check_real
+from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.events import Event, Parallel, SplitByCoins
+from dpglm.privacy.noise import NoiseSource, bernoulli
+
+__all__ = ["Split"]
+
+
+@final
+@dataclass(frozen=True)
+class Split:
+    """A division of the rows into a part to learn from and a part to evaluate on.
+
+    Parameters
+    ----------
+    test_share : float, default=0.2
+        Share of the rows, or of the persons, to evaluate on, in (0, 1).
+    by_person : bool, default=False
+        Whether all rows of a person go to the same part.
+
+    Notes
+    -----
+    Privacy: the split is drawn without looking at what the rows contain, so that what is released
+    about one part costs nothing on top of what is released about the other
+    (``docs/proofs/splits.md``). Where the number of rows is public the parts have fixed sizes; where
+    it is not, and for persons, each goes to its part by a coin of its own: a part of fixed size would
+    change in several places when one row enters.
+
+    Examples
+    --------
+    >>> from dpglm.privacy.noise import SystemNoise
+    >>> split = Split(0.25)
+    >>> split.sizes(1000)
+    (750, 250)
+    >>> int(split.draw(1000, Adjacency.ZERO_OUT, SystemNoise()).sum())
+    250
+    """
+
+    test_share: float = 0.2
+    by_person: bool = False
+
+    def __post_init__(self) -> None:
+        share = check_real("test_share", self.test_share, above=0.0, below=1.0)
+        object.__setattr__(self, "test_share", share)
+
+    def has_fixed_sizes(self, adjacency: Adjacency) -> bool:
+        """Whether the parts have exactly the ``sizes`` of the public number of rows."""
+        return adjacency.n_is_public and not self.by_person
+
+    def sizes(self, n_rows: int) -> tuple[int, int]:
+        """Return how many rows to learn from and to evaluate on are planned for, of a public number.
+
+        Raises
+        ------
+        ValueError
+            If one of the two would be empty.
+        """
+        total = check_integer("n_rows", n_rows, least=1)
+        test = round(self.test_share * total)
+        if not 0 < test < total:
+            raise ValueError(
+                f"n_rows must leave rows in both parts at test_share={self.test_share:g}, got "
+                f"{total!r}"
+            )
+        return total - test, test
+
+    def draw(
+        self,
+        n_rows: int,
+        adjacency: Adjacency,
+        noise: NoiseSource,
+        persons: NDArray[Any] | None = None,
+    ) -> NDArray[np.bool_]:
+        """Draw which rows to evaluate on, as a mask of shape (n_rows,), which is kept secret.
+
+        ``persons``, of shape (n_rows,), says whose each row is, where ``by_person``. A ValueError
+        says that a part would be empty.
+        """
+        if self.by_person != (persons is not None):
+            raise ValueError("persons must be given for a split by person, and for no other")
+        if persons is not None:
+            _, whose = np.unique(persons, return_inverse=True)
+            mask = bernoulli(noise, int(whose.max(initial=-1)) + 1, self.test_share)[whose]
+        elif adjacency.n_is_public:
+            # Positions in the order of random numbers: equal ones do not matter.
+            mask = np.zeros(n_rows, dtype=np.bool_)
+            mask[np.argsort(noise.words(n_rows), kind="stable")[: self.sizes(n_rows)[1]]] = True
+        else:
+            mask = bernoulli(noise, n_rows, self.test_share)
+        if mask.all() or not mask.any():
+            raise ValueError(
+                "the table must have rows enough for both parts at "
+                f"test_share={self.test_share:g}; one would be empty"
+            )
+        return mask
+
+    def event(self, learning: Event, evaluating: Event, adjacency: Adjacency) -> Event:
+        """Return what it costs to release one thing about each part."""
+        kind = Parallel if self.has_fixed_sizes(adjacency) else SplitByCoins
+        return kind((learning, evaluating))
