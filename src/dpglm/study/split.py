@@ -32,9 +32,9 @@ class Split:
     -----
     Privacy: the split is drawn without looking at what the rows contain, so that what is released
     about one part costs nothing on top of what is released about the other
-    (``docs/proofs/splits.md``). Where the number of rows is public the parts have fixed sizes; where
-    it is not, and for persons, each goes to its part by a coin of its own: a part of fixed size would
-    change in several places when one row enters.
+    (``docs/proofs/splits.md``). Where the number of rows is public the parts have fixed sizes;
+    elsewhere, and for persons, each goes to its part by a coin of its own: of parts of fixed sizes
+    both would change when one row enters.
 
     Examples
     --------
@@ -58,7 +58,7 @@ class Split:
         return adjacency.n_is_public and not self.by_person
 
     def sizes(self, n_rows: int) -> tuple[int, int]:
-        """Return how many rows to learn from and to evaluate on are planned for, of a public number.
+        """Return how many rows of a public number are planned to learn from, and to evaluate on.
 
         Raises
         ------

@@ -190,11 +190,8 @@ def gaussian_mu(event: Event) -> float | None:
             total += count * basic.mu_squared()
             continue
         # A row is in one of several disjoint parts.
-        parts = (
-            [gaussian_mu(one) for one in basic.events]
-            if isinstance(basic, DisjointParts)
-            else [None]
-        )
+        inner = basic.events if isinstance(basic, DisjointParts) else ()
+        parts = [gaussian_mu(one) for one in inner] or [None]
         known = [mu for mu in parts if mu is not None]
         if len(known) < len(parts):
             return None
