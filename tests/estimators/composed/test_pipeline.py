@@ -43,6 +43,7 @@ from dpglm import (
 )
 from dpglm.certificate import Certificate, verify
 from dpglm.data import prepare
+from dpglm.exceptions import PlanMismatchError
 from dpglm.oracle.row_sums.means import noisy_mean
 from dpglm.preprocessing import (
     Center,
@@ -578,3 +579,32 @@ def test_two_sums_for_the_price_of_one():
     cheap = Repeated(Gaussian(certificate.releases[1].noise_multiplier), 5)
     record["event"] = record["mechanisms"] = cheap.to_dict()
     assert not verify(Certificate.from_dict(record)).ok
+
+
+class TestCheckpoints:
+    def fit(self, path, schema, seed=0, **options):
+        rng = np.random.default_rng(seed)
+        table = {"age": rng.uniform(0, 100, 400)}
+        table["ill"] = (table["age"] > 50).astype(int)
+        model = LogisticRegression(classes=[0, 1])
+        pipeline = PrivatePipeline([SchemaEncoder(schema), model], **options)
+        return pipeline.fit(table, checkpoint=path)
+
+    def schema(self, high=100):
+        return {
+            "columns": {"age": {"type": "numeric", "low": 0, "high": high}},
+            "target": {"name": "ill", "type": "binary", "classes": [0, 1]},
+            "provenance": "generated",
+        }
+
+    def test_a_complete_fit_is_returned_again(self, tmp_path):
+        first = self.fit(tmp_path / "kept", self.schema())
+        with pytest.warns(UserWarning, match="complete"):
+            again = self.fit(tmp_path / "kept", self.schema())
+        np.testing.assert_array_equal(first.coef_, again.coef_)
+        assert first.privacy_.model_digest == again.privacy_.model_digest
+
+    def test_that_of_other_transformers_is_refused(self, tmp_path):
+        self.fit(tmp_path / "kept", self.schema())
+        with pytest.raises(PlanMismatchError, match="transformers"):
+            self.fit(tmp_path / "kept", self.schema(high=90))

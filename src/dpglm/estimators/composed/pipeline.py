@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Any, Self, final
@@ -28,6 +29,7 @@ from dpglm.inference.scores import LinearScores
 from dpglm.preprocessing.base import Preprocessor
 from dpglm.preprocessing.schema_encoder import SchemaEncoder
 from dpglm.solvers.base import Plan
+from dpglm.solvers.checkpoint import CheckpointFile
 from dpglm.solvers.composite.preprocessed import Preprocessed
 from dpglm.tables.schema import Schema
 from dpglm.tables.units import LinearUnits
@@ -167,6 +169,7 @@ class PrivatePipeline(NamedSteps, FittedModel, PrivateFit):
         *,
         offset: ArrayLike | None = None,
         exposure: ArrayLike | None = None,
+        checkpoint: str | os.PathLike[str] | CheckpointFile | None = None,
     ) -> Self:
         """Fit all steps under one budget.
 
@@ -181,6 +184,8 @@ class PrivatePipeline(NamedSteps, FittedModel, PrivateFit):
             Weights, for the estimator only.
         offset, exposure : array_like of shape (n,), optional
             Known terms of the scores, for the estimator only: see its ``fit``.
+        checkpoint : path-like or CheckpointFile, optional
+            File that holds the state after each step, as for the estimator's ``fit``.
 
         Returns
         -------
@@ -207,8 +212,15 @@ class PrivatePipeline(NamedSteps, FittedModel, PrivateFit):
                 y = _target_of(transformer, X, y)
             transformers.append((name, transformer))
             X = transformed
+        if checkpoint is not None:
+            checkpoint = CheckpointFile.of(checkpoint, {"transformers": parts.transformers})
         estimator.fit(
-            named_numbers(X, transformers), y, sample_weight, offset=offset, exposure=exposure
+            named_numbers(X, transformers),
+            y,
+            sample_weight,
+            offset=offset,
+            exposure=exposure,
+            checkpoint=checkpoint,
         )
         if transformers:
             steps = [repr(step) for _, step in parts.transformers]

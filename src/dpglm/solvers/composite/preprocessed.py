@@ -16,24 +16,20 @@ from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
 from dpglm.preprocessing.base import PlannedStep, Preprocessor
 from dpglm.preprocessing.row_map import RowMap
-from dpglm.privacy.accounting.accountants import GaussianAccountant
-from dpglm.privacy.accounting.calibrate import calibrate, excess, within_budget
-from dpglm.privacy.accounting.fill import largest_share
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.budget import ApproximateDP, GaussianDP, PrivacyBudget
-from dpglm.privacy.events import Composed, Event, Gaussian, Repeated, canonical
+from dpglm.privacy.budget import PrivacyBudget
+from dpglm.privacy.events import Composed, Event, Repeated, canonical
 from dpglm.privacy.releases import AnyRelease
 from dpglm.problem import Problem
 from dpglm.solvers.base import Method, Plan, Solver, Stage, StepInfo, check_same
 from dpglm.solvers.checkpoint_file import AnyState
 from dpglm.solvers.gradient.noisy_gd import NoisyGD
+from dpglm.solvers.parts.beside import MARGIN, plan_beside
 from dpglm.solvers.parts.seeds import stage_seed
 
 __all__ = ["Preprocessed", "PreprocessedMethod"]
 
 _MODEL = "model"
-# What rounding could add up to.
-_MARGIN = 1.0 - 1e-12
 
 
 @final
@@ -69,6 +65,7 @@ class Preprocessed(Solver):
     Examples
     --------
     >>> from dpglm.preprocessing import Center
+    >>> from dpglm.privacy import ApproximateDP
     >>> from dpglm.problem import Logistic
     >>> data = DataSpec(n_rows=10_000, n_features=20, intercept=1.0)
     >>> plan = Preprocessed([Center()]).plan(Problem(Logistic()), ApproximateDP(1.0, 1e-5), data)
@@ -106,7 +103,7 @@ class Preprocessed(Solver):
         data: DataSpec,
         adjacency: Adjacency = Adjacency.ZERO_OUT,
     ) -> Plan:
-        mu = budget.gdp_mu() * _MARGIN
+        mu = budget.gdp_mu() * MARGIN
         steps: list[PlannedStep] = []
         mapped, left = data, 1.0
         for step, given in zip(self.steps, self.shares or [None] * len(self.steps), strict=True):
@@ -135,29 +132,12 @@ class Preprocessed(Solver):
         mu: float,
     ) -> Plan:
         """Plan the solver with what steps have left of the budget."""
-        gaussian = GaussianAccountant()
-
-        def together(plan: Plan) -> Event:
-            return canonical(Composed((spent, plan.event)))
-
-        full = self.solver.plan(problem, budget, data, adjacency)
-        if gaussian.supports(full.event, adjacency):
-            if not gaussian.supports(spent, adjacency):
-                # Steps that choose spend less than they were given.
-                sigma = calibrate(lambda s: Composed((spent, Gaussian(s))), budget, adjacency)
-                mu = gaussian.mu(Gaussian(sigma), adjacency) * _MARGIN
-            plan = self.solver.plan(problem, GaussianDP(mu), data, adjacency)
-            if within_budget(together(plan), adjacency, budget):
-                return plan
-        limit = budget.as_approximate_dp()
-        left = (mu / budget.gdp_mu()) ** 2
-        best = largest_share(
-            lambda share: self.solver.plan(
-                problem, ApproximateDP(share * limit.epsilon, limit.delta), data, adjacency
-            ),
-            lambda plan: excess(together(plan), adjacency, budget),
-            start=math.sqrt(left),
-            slope=left,
+        best = plan_beside(
+            lambda within: self.solver.plan(problem, within, data, adjacency),
+            spent,
+            mu,
+            budget,
+            adjacency,
         )
         if best is None:
             raise ValueError(f"shares must leave something to the solver, got {self.shares!r}")
