@@ -20,10 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm.privacy import Adjacency, ApproximateDP
-from dpglm.privacy.accounting.calibrate import calibrate
-from dpglm.privacy.events import Event, Gaussian, PoissonSampled, Repeated
-from dpglm.report.pictures.drawing import (
+from dpglm.pictures.drawing import (
     BLUE,
     GREEN,
     INK,
@@ -33,6 +30,9 @@ from dpglm.report.pictures.drawing import (
     new_figure,
     quiet,
 )
+from dpglm.privacy import Adjacency, ApproximateDP
+from dpglm.privacy.accounting.calibrate import calibrate
+from dpglm.privacy.events import Event, Gaussian, PoissonSampled, Repeated
 from dpglm.solvers import D2P2, Given
 from experiments.curves import Curve, draw_curve, log_axes, write_csv
 from experiments.d2p2 import epsilon_of

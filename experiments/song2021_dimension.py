@@ -19,10 +19,10 @@ from scipy import sparse
 
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
+from dpglm.pictures.drawing import BLUE, GREEN, INK, ORANGE, new_figure
 from dpglm.privacy import ApproximateDP
 from dpglm.privacy.noise import SeededNoise
 from dpglm.problem import Logistic, Problem
-from dpglm.report.pictures.drawing import BLUE, GREEN, INK, ORANGE, new_figure
 from dpglm.solvers import LinearDecay, NoisyGD, run
 from experiments.curves import Curve, draw_curve, log_axes, write_csv
 from experiments.measured import DOCS

@@ -17,6 +17,7 @@ SOURCE = Path(__file__).parents[2] / "src"
 # From the bottom to the top; a package knows packages before it. Modules of `dpglm` itself whose
 # names begin with an underscore, and `exceptions`, are below all, and know only each other.
 LAYERS = (
+    "pictures",
     "datasets",
     "problem",
     "privacy",
@@ -213,6 +214,7 @@ print("\\n".join(sys.modules))
 """
 NOT_LOADED = (
     *(f"dpglm.data.{backend}" for backend in BACKENDS),
+    "dpglm.pictures",
     "dpglm.report",
     "dpglm.audit",
     "dpglm.cli",

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from dpglm.estimators import LinearRegression, LogisticRegression
+from dpglm.pictures.drawing import as_data_uri, spread
 from dpglm.problem import ClippedLoss, Logistic, Poisson, Softmax, Squared, SquaredHinge
 from dpglm.report import plots
 from dpglm.report.coefficients import coefficient_table
-from dpglm.report.pictures.drawing import as_data_uri, spread
 from dpglm.solvers.gradient.noisy_gd import NoisyGD
 from tests.fits import fit_classifier, make_rows
 from tests.inference.planted import given

@@ -65,7 +65,7 @@ def fit_with_progress(
 
 def require_report() -> None:
     """Check that the packages which a report needs are installed."""
-    from dpglm.report._extras import require
+    from dpglm._extras import require
 
     require("jinja2", "report")
     require("matplotlib", "plot")

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any, TypeAlias
 
+from dpglm._extras import require
 from dpglm._html import visible
 from dpglm._words import plain_number, rounded_up
 from dpglm.certificate.certificate import Certificate
@@ -18,12 +19,11 @@ from dpglm.guidance.coefficients import CoefficientTable
 from dpglm.guidance.expectation import guidance
 from dpglm.inference.inference import Inference
 from dpglm.ledger.files import write_text
+from dpglm.pictures.drawing import as_data_uri
 from dpglm.problem import ConvexScalarLoss
 from dpglm.report import plots
-from dpglm.report._extras import require
 from dpglm.report.coefficients import coefficient_table
 from dpglm.report.pictures.coefficient_picture import draw_table
-from dpglm.report.pictures.drawing import as_data_uri
 from dpglm.report.subject import subject
 from dpglm.solvers.base import Plan
 from dpglm.solvers.solution import Solution

@@ -165,7 +165,7 @@ def _tell(plan: Plan, estimator: str) -> None:
 
 
 def _check_picture(plot: Path | None) -> None:
-    from dpglm.report._extras import require
+    from dpglm._extras import require
 
     if plot is None:
         return

@@ -10,9 +10,9 @@ import numpy as np
 
 from dpglm._validation import check_integer
 from dpglm.guidance.coefficients import CoefficientTable
+from dpglm.pictures import drawing as draw
+from dpglm.pictures.text import shortened, width_of
 from dpglm.report.coefficients import TARGET, coefficient_table
-from dpglm.report.pictures import drawing as draw
-from dpglm.report.pictures.text import shortened, width_of
 from dpglm.tables.schema import Schema
 
 __all__ = ["coefficients", "draw_table"]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dpglm._words import plain_number
-from dpglm.report.pictures import drawing as draw
+from dpglm.pictures import drawing as draw
 from dpglm.solvers.base import StepInfo
 from dpglm.solvers.solution import Solution
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from dpglm._extras import require
 from dpglm._html import visible
-from dpglm.report._extras import require
 
 __all__ = ["one_line", "shortened", "width_of", "wrapped"]
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from dpglm._extras import require
 from dpglm._words import plain_number
-from dpglm.report._extras import require
-from dpglm.report.pictures.text import wrapped
+from dpglm.pictures.text import wrapped
 
 __all__ = [
     "BLUE",
@@ -45,7 +45,7 @@ def new_figure(width: float, body: float, title: str, subtitle: str) -> Any:
     closed.
     """
     require("matplotlib", "plot")
-    from dpglm.report.pictures.picture import Picture
+    from dpglm.pictures.picture import Picture
 
     room = width - 2.0 * _MARGIN
     heading = wrapped(title, _TITLE, room, bold=True)
