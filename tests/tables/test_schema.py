@@ -85,7 +85,7 @@ class TestJson:
     @pytest.mark.parametrize(
         ("path", "value", "says"),
         [
-            ("columns", ..., "keys .*'columns', 'target', 'provenance'"),
+            ("columns", ..., "keys .*'columns', 'provenance'"),
             ("extra", 1, "keys"),
             ("columns", [], '"columns" must be an object'),
             ("columns", {}, "at least one column"),

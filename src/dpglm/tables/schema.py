@@ -14,10 +14,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpglm._json import check_writable, in_file, load
 from dpglm._validation import check_one_of, in_one_line
+from dpglm.tables.additive.encoding import AdditiveEncoding
+from dpglm.tables.additive.settings import Additive
 from dpglm.tables.cells import Entry, as_cells, check_unique
 from dpglm.tables.columns import Column, column_from_dict
 from dpglm.tables.encoding import ColumnEncoding, Encoding
-from dpglm.tables.targets import TargetColumn, target_from_dict
+from dpglm.tables.targets import NoTarget, TargetColumn, target_from_dict
 from dpglm.tables.units import LinearUnits
 
 __all__ = ["HELP_KEY", "Reference", "Schema", "Table"]
@@ -30,8 +32,8 @@ Reference: TypeAlias = Mapping[str, Entry] | str | None
 
 T = TypeVar("T")
 
-_KEYS = ("columns", "target", "provenance")
-_FORMULA = "formula"
+_KEYS = ("columns", "provenance")
+_TARGET, _FORMULA, _ADDITIVE = _OPTIONAL = ("target", "formula", "additive")
 HELP_KEY = "how to fill this in"
 """The key of a template's explanation, which is ignored."""
 _SHOWN = 10
@@ -47,12 +49,14 @@ class Schema:
     columns : tuple of Column
         The feature columns, at least one, with different names.
     target : TargetColumn
-        The target.
+        The target, or ``NoTarget()``: then the schema encodes features only.
     provenance : str
         Where the facts come from; not empty.
     formula : str, optional
         How the columns become features, such as ``"ill ~ age + C(sex)"``; by default each becomes
         features of its own. Columns that it does not name are not used.
+    additive : Additive, optional
+        How the columns become curves, levels and interactions instead.
 
     Notes
     -----
@@ -86,14 +90,22 @@ class Schema:
     target: TargetColumn
     provenance: str
     formula: str | None = None
+    additive: Additive | None = None
 
     def __post_init__(self) -> None:
         # Schemas are written after the budget was spent, when an error would be too late.
         check_writable(self.to_dict())
-        names = [*(column.name for column in self.columns), self.target.name]
-        if len(names) < 2:
+        if not self.columns:
             raise ValueError('the schema\'s "columns" must name at least one column')
+        names = [column.name for column in self.columns]
+        if self.has_target:
+            names.append(self.target.name)
         check_unique(names, "column")
+        if self.formula is not None and self.additive is not None:
+            raise ValueError(
+                f"formula must be None for an additive model, got {self.formula!r}: it says itself "
+                "what each column becomes; list pairs of columns as interactions"
+            )
         # Reads the formula, which may be wrong.
         check_unique(self.feature_names, "feature")
         if not self.provenance.strip():
@@ -109,8 +121,8 @@ class Schema:
         Parameters
         ----------
         mapping : mapping
-            ``{"columns": {name: entry, ...}, "target": entry, "provenance": text}``, and
-            ``"formula": text`` if there is one; entries as for
+            ``{"columns": {name: entry, ...}, "target": entry, "provenance": text}``, the target
+            if there is one, and ``"formula": text`` or ``"additive": settings``; entries as for
             ``dpglm.tables.columns.column_from_dict`` and
             ``dpglm.tables.targets.target_from_dict``.
 
@@ -123,11 +135,11 @@ class Schema:
         ValueError
             If something is missing, unknown or wrong; the message lists every column concerned.
         """
-        keys = set(mapping) - {HELP_KEY, _FORMULA} if isinstance(mapping, Mapping) else set()
+        keys = set(mapping) - {HELP_KEY, *_OPTIONAL} if isinstance(mapping, Mapping) else set()
         if not isinstance(mapping, Mapping) or keys != set(_KEYS):
             raise ValueError(
-                f"a schema must be a JSON object with the keys {list(_KEYS)}, and {_FORMULA!r} if "
-                "it has one"
+                f"a schema must be a JSON object with the keys {list(_KEYS)}, and "
+                f"{', '.join(map(repr, _OPTIONAL))} if it has them"
             )
         if not isinstance(mapping["columns"], Mapping):
             raise ValueError('the schema\'s "columns" must be an object: one entry for each column')
@@ -139,13 +151,15 @@ class Schema:
             for name, entry in mapping["columns"].items()
         ]
         target = _collect(
-            problems, "the target", functools.partial(target_from_dict, mapping["target"])
+            problems, "the target", functools.partial(target_from_dict, mapping.get(_TARGET))
         )
         if problems or target is None:
             more = f"\n  ... ({len(problems)} in all)" if len(problems) > _SHOWN else ""
             raise ValueError("the schema is not complete:" + "".join(problems[:_SHOWN]) + more)
         known = tuple(column for column in columns if column is not None)
-        return cls(known, target, mapping["provenance"], mapping.get(_FORMULA))
+        curves = mapping.get(_ADDITIVE)
+        additive = None if curves is None else Additive.from_dict(curves)
+        return cls(known, target, mapping["provenance"], mapping.get(_FORMULA), additive)
 
     @classmethod
     def from_json(cls, path: str | os.PathLike[str]) -> Schema:
@@ -172,11 +186,19 @@ class Schema:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values from which ``from_dict`` makes an equal schema."""
-        return {
+        entries: dict[str, Any] = {
             "columns": {column.name: column.to_dict() for column in self.columns},
-            "target": self.target.to_dict(),
+            _TARGET: self.target.to_dict() if self.has_target else None,
             "provenance": self.provenance,
-        } | ({} if self.formula is None else {_FORMULA: self.formula})
+            _FORMULA: self.formula,
+            _ADDITIVE: None if self.additive is None else self.additive.to_dict(),
+        }
+        return {key: entry for key, entry in entries.items() if entry is not None}
+
+    @property
+    def has_target(self) -> bool:
+        """Whether the schema describes a target."""
+        return not isinstance(self.target, NoTarget)
 
     @property
     def column_names(self) -> tuple[str, ...]:
@@ -222,11 +244,62 @@ class Schema:
 
     @functools.cached_property
     def _encoding(self) -> Encoding:
+        if self.additive is not None:
+            return self.additive_encoding
         if self.formula is None:
             return ColumnEncoding(self.columns)
         from dpglm.tables.formula.parsing import read_formula
 
-        return read_formula(self.formula, self.columns, self.target.name)
+        return read_formula(
+            self.formula, self.columns, self.target.name if self.has_target else None
+        )
+
+    @functools.cached_property
+    def additive_encoding(self) -> AdditiveEncoding:
+        """The terms of an additive model, and the features that carry them.
+
+        Raises
+        ------
+        ValueError
+            If the schema does not say ``additive``.
+        """
+        if self.additive is None:
+            raise ValueError("the schema must say how columns become curves: see with_additive")
+        return AdditiveEncoding(self.columns, self.additive)
+
+    def with_additive(self, settings: Additive) -> Schema:
+        """Return the schema with curves, levels and interactions for an additive model.
+
+        Parameters
+        ----------
+        settings : Additive
+            Resolution, smoothness and interactions.
+
+        Returns
+        -------
+        Schema
+
+        Raises
+        ------
+        ValueError
+            If the schema has a formula, or an interaction is of an unknown column.
+
+        Examples
+        --------
+        >>> from dpglm.tables.additive.settings import Additive
+        >>> schema = Schema.from_dict(
+        ...     {
+        ...         "columns": {
+        ...             "age": {"type": "numeric", "low": 0, "high": 100},
+        ...             "smoker": {"type": "categorical", "categories": ["no", "yes"]},
+        ...         },
+        ...         "provenance": "the questionnaire",
+        ...     }
+        ... ).with_additive(Additive(segments=4, reach=1.0))
+        >>> len(schema.feature_names), schema.units.names[:2]
+        (5, ('age at 0', 'age at 25'))
+        """
+        return dataclasses.replace(self, additive=settings)
 
     def with_formula(self, formula: str | None) -> Schema:
         """Return the schema with a formula, which says how columns become features.

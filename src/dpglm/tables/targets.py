@@ -15,7 +15,14 @@ from dpglm._validation import check_real
 from dpglm.tables.cells import Entry, Vocabulary, as_numbers
 from dpglm.tables.columns import EntryReader, as_vocabulary, check_bounds, read_entry
 
-__all__ = ["ClassTarget", "CountTarget", "NumericTarget", "TargetColumn", "target_from_dict"]
+__all__ = [
+    "ClassTarget",
+    "CountTarget",
+    "NoTarget",
+    "NumericTarget",
+    "TargetColumn",
+    "target_from_dict",
+]
 
 _CLASS_CURE = "Correct the cell, leave such rows out, or complete the classes in the schema"
 
@@ -146,12 +153,41 @@ class CountTarget(TargetColumn):
         return {"name": self.name, "type": "count", "high": self.high}
 
 
+@final
+@dataclass(frozen=True)
+class NoTarget(TargetColumn):
+    """The schema does not say what is predicted: each question about it is an error."""
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        raise ValueError(
+            'the schema must have a "target" for this: {"name": ..., "type": ...} and what belongs '
+            "to the type"
+        )
+
+    @property
+    def default_estimator(self) -> str:
+        return self.name
+
+    def encode(self, values: ArrayLike) -> NDArray[Any]:
+        return np.full(0, self.name)
+
+    def estimator_parameters(self) -> dict[str, Any]:
+        return {}
+
+    def to_dict(self) -> dict[str, Any]:
+        return {}
+
+
 def target_from_dict(entry: object) -> TargetColumn:
     """Read the target's entry: its name, its type and that type's fields.
 
     ``{"name", "type": "binary" or "classes", "classes"}``, ``{"name", "type": "numeric", "low",
-    "high"}`` or ``{"name", "type": "count", "high"}``. Errors say what to write.
+    "high"}`` or ``{"name", "type": "count", "high"}``; None or nothing for a schema without one.
+    Errors say what to write.
     """
+    if entry is None or entry == {}:
+        return NoTarget()
     if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str):
         raise ValueError('must be an object with the "name" of the target column')
     rest = {key: value for key, value in entry.items() if key != "name"}

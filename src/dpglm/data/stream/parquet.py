@@ -96,11 +96,13 @@ class ParquetRows(StoredRows):
         check_one_of("dtype", dtype, ("float32", "float64"))
         files = ParquetFile.all_in(Path(path))
         if schema is not None:
-            if target is not None or columns is not None:
+            if columns is not None or (target is not None and schema.has_target):
                 raise ValueError("target and columns must be None where a schema= is given")
-            target, columns = schema.target.name, schema.column_names
-            if not any(target in file.types for file in files):
-                target = None
+            columns = schema.column_names
+            if schema.has_target:
+                target = schema.target.name
+                if not any(target in file.types for file in files):
+                    target = None
         elif target is None and columns is None:
             raise ValueError(
                 "target must be the name of a column, or columns= the features of rows that are "

@@ -175,6 +175,8 @@ class EncodedColumns(Decoder):
         return self._schema.encode(table, self.dtype)
 
     def targets(self, column: Any) -> NDArray[Any]:
+        if not self._schema.has_target:
+            return np.asarray(plain_column(column))
         return self._schema.encode_target(column)
 
 

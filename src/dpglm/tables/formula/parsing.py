@@ -23,7 +23,7 @@ _MOST_POWER = _MOST_FACTORS = 6
 _QUOTED = re.compile(r"`([^`]*)`")
 
 
-def read_formula(formula: str, columns: Sequence[Column], target: str) -> FormulaEncoding:
+def read_formula(formula: str, columns: Sequence[Column], target: str | None) -> FormulaEncoding:
     """Read a formula such as ``"y ~ age + C(sex)"`` over declared columns.
 
     formulaic splits it into tokens and multiplies terms out; it sees placeholders where names and
@@ -42,7 +42,7 @@ def read_formula(formula: str, columns: Sequence[Column], target: str) -> Formul
         raise ValueError(f"formula {in_one_line(formula)} is nested too deeply") from None
 
 
-def _terms(formula: str, columns: Sequence[Column], target: str) -> Iterator[list[Factor]]:
+def _terms(formula: str, columns: Sequence[Column], target: str | None) -> Iterator[list[Factor]]:
     parser, tokenizer, errors = _formulaic()
     try:
         tokens = list(tokenizer.tokenize(formula))

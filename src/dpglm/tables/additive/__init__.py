@@ -1,0 +1,1 @@
+"""Additive models of declared columns: a curve for each number, a level for each category."""

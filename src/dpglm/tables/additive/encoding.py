@@ -1,0 +1,128 @@
+"""The features of an additive model: those of each column's curve or levels, and interactions."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from dpglm.tables.additive.axes import Axis, CategoricalAxis, NumericAxis
+from dpglm.tables.additive.settings import Additive
+from dpglm.tables.additive.terms import Term, as_dense
+from dpglm.tables.columns import CategoricalColumn, Column, NumericColumn
+from dpglm.tables.encoding import Encoding, Reader
+from dpglm.tables.units import LinearUnits
+
+__all__ = ["AdditiveEncoding"]
+
+_MOST_OF_A_PAIR = 10_000
+_ROWS_AT_ONCE = 1 << 16
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class AdditiveEncoding(Encoding):
+    """Each column becomes a curve or levels, and declared pairs of columns a surface.
+
+    Privacy: a row's features are averages, with weights that its own cells give, of rows of public
+    matrices no longer than 1, so a term adds at most 1 to the squared length of a row, however fine
+    it is.
+    """
+
+    columns: tuple[Column, ...]
+    settings: Additive
+
+    def __post_init__(self) -> None:
+        known = {column.name for column in self.columns}
+        for pair in self.settings.interactions:
+            if not set(pair) <= known:
+                raise ValueError(f"interactions must be of columns of the schema, got {list(pair)}")
+        for term in self.terms[len(self.columns) :]:
+            size = term.features.stop - term.features.start
+            if size > _MOST_OF_A_PAIR:
+                raise ValueError(
+                    f"interactions must have at most {_MOST_OF_A_PAIR} features, got {size} for "
+                    f"{term.name}: pair_segments, or the categories, are too many"
+                )
+
+    @functools.cached_property
+    def terms(self) -> tuple[Term, ...]:
+        """The terms: one for each column, then the interactions."""
+        curves = {one.name: self._axis(one, self.settings.segments) for one in self.columns}
+        paired = {name for pair in self.settings.interactions for name in pair}
+        sides = {
+            one.name: self._axis(one, self.settings.pair_segments)
+            for one in self.columns
+            if one.name in paired
+        }
+        pairs = [tuple(sides[name] for name in pair) for pair in self.settings.interactions]
+        return tuple(_placed([*((axis,) for axis in curves.values()), *pairs]))
+
+    def _axis(self, column: Column, segments: int) -> Axis:
+        if isinstance(column, CategoricalColumn):
+            return CategoricalAxis(column)
+        assert isinstance(column, NumericColumn)
+        return NumericAxis(column, segments, self.settings.reach)
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        return tuple(column.name for column in self.columns)
+
+    @functools.cached_property
+    def feature_names(self) -> tuple[str, ...]:
+        return tuple(name for term in self.terms for name in term.feature_names)
+
+    @functools.cached_property
+    def row_norm(self) -> float:
+        return math.sqrt(math.fsum(term.norm**2 for term in self.terms))
+
+    @property
+    def units(self) -> LinearUnits:
+        sizes = [term.features.stop - term.features.start for term in self.terms]
+        blocks = [
+            (sparse.eye_array(size) if term.root is None else term.root, np.zeros(size))
+            for term, size in zip(self.terms, sizes, strict=True)
+        ]
+        return LinearUnits.of_blocks(
+            blocks, names=[name for term in self.terms for name in term.labels]
+        )
+
+    def encode(self, cells: Reader, out: NDArray[np.floating[Any]]) -> None:
+        for start, block in self._blocks(cells, len(out)):
+            for term, features in zip(self.terms, block, strict=True):
+                stop = start + features.shape[0]
+                out[start:stop, term.features] = as_dense(features)
+
+    def encode_sparse(self, cells: Reader, n_rows: int) -> sparse.csr_array:
+        """Return the features of rows, of shape (n_rows, len(feature_names)).
+
+        Privacy: as for ``encode``.
+        """
+        blocks = [sparse.hstack(block, "csr") for _, block in self._blocks(cells, n_rows)]
+        return sparse.csr_array(sparse.vstack(blocks, "csr"))
+
+    def _blocks(self, cells: Reader, n_rows: int) -> Iterator[tuple[int, list[Any]]]:
+        """Return each term's features of some rows after others, and the first row's number."""
+        axes = dict.fromkeys(axis for term in self.terms for axis in term.axes)
+        # All cells of a column are read at once, so that errors tell the row.
+        shares = {axis: axis.weights(cells(axis.name)) for axis in axes}
+        for start in range(0, max(n_rows, 1), _ROWS_AT_ONCE):
+            block = {axis: every[start : start + _ROWS_AT_ONCE] for axis, every in shares.items()}
+            yield (
+                start,
+                [term.of_weights(*(block[axis] for axis in term.axes)) for term in self.terms],
+            )
+
+
+def _placed(terms: Sequence[tuple[Axis, ...]]) -> Iterator[Term]:
+    start = 0
+    for axes in terms:
+        stop = start + math.prod(axis.n_features for axis in axes)
+        yield Term(axes, slice(start, stop))
+        start = stop

@@ -1,0 +1,44 @@
+"""How the values of a term are correlated before data: what makes fine detail cost what it does."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["independent_levels", "smooth_values"]
+
+
+def smooth_values(count: int, reach: float) -> NDArray[np.float64]:
+    """Return a root of the covariance of a curve's values at ``count`` equidistant knots.
+
+    The curve is an Ornstein-Uhlenbeck process on [0, 1], whose values a distance h apart have
+    correlation ``exp(-h / reach)``, less its mean over the knots. With a small reach values of
+    neighbouring knots are almost independent; with a large one the process is Brownian motion,
+    which is a sum of hats from coarse to fine whose variance halves from level to level (Levy and
+    Ciesielski). Shape (count, count - 1); columns add up to zero, the longest row has length 1.
+    """
+    steps = np.abs(np.subtract.outer(np.arange(count), np.arange(count))) / (count - 1.0)
+    # Subtracting 1 changes nothing once rows and columns are centred, and rounds less.
+    root = _root(np.expm1(-steps / reach) if reach else np.eye(count))
+    longest: float = np.sqrt((root * root).sum(axis=1).max())
+    return root / longest
+
+
+def independent_levels(count: int) -> NDArray[np.float64]:
+    """Return a root of the covariance of independent values of variance 1 less their mean.
+
+    Shape (count, count - 1); every row has squared length ``1 - 1 / count``.
+    """
+    return _root(np.eye(count))
+
+
+def _root(covariance: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return a root of a covariance matrix after its values were centred: without their mean.
+
+    That of Cholesky for all values but the last, which is minus their sum: unlike eigenvectors it
+    is the same on every machine.
+    """
+    count = len(covariance)
+    center = np.eye(count) - 1.0 / count
+    first = np.linalg.cholesky((center @ covariance @ center)[:-1, :-1])
+    return np.vstack([first, -first.sum(axis=0)])

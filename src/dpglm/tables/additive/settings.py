@@ -1,0 +1,86 @@
+"""What an additive model's features are made by: resolution, smoothness and interactions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+from dpglm._validation import check_integer, check_real, in_one_line
+
+__all__ = ["Additive", "pairs_of_columns"]
+
+MOST_SEGMENTS, MOST_REACH = 1000, 1e6
+
+
+@final
+@dataclass(frozen=True)
+class Additive:
+    """How the columns of a schema become curves, levels and interactions.
+
+    Parameters
+    ----------
+    segments : int
+        Equal segments between the bounds of each numeric column that declares no knots, 1 (a
+        straight line) to 1000.
+    reach : float
+        Distance, as a share of the range, over which a curve's values are correlated beforehand, 0
+        to 1e6; the larger, the smoother.
+    interactions : tuple of (str, str)
+        Pairs of columns that have an effect together, beside each one's own.
+    pair_segments : int
+        As ``segments``, for the columns of interactions.
+    """
+
+    segments: int
+    reach: float
+    interactions: tuple[tuple[str, str], ...] = ()
+    pair_segments: int = 4
+
+    def __post_init__(self) -> None:
+        for name in ("segments", "pair_segments"):
+            if check_integer(name, getattr(self, name), least=1) > MOST_SEGMENTS:
+                raise ValueError(
+                    f"{name} must be at most {MOST_SEGMENTS}, got {getattr(self, name)!r}"
+                )
+        object.__setattr__(
+            self, "reach", check_real("reach", self.reach, least=0.0, most=MOST_REACH)
+        )
+        object.__setattr__(self, "interactions", pairs_of_columns(self.interactions))
+
+    @classmethod
+    def from_dict(cls, entry: object) -> Additive:
+        """Read the JSON form."""
+        fields = set(entry) if isinstance(entry, Mapping) else set()
+        known = set(cls.__dataclass_fields__)
+        if not isinstance(entry, Mapping) or not {"segments", "reach"} <= fields <= known:
+            raise ValueError(
+                'the schema\'s "additive" must be an object with "segments" and "reach", and '
+                f'perhaps "interactions" and "pair_segments", got {in_one_line(entry)}'
+            )
+        return cls(**entry)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        entry: dict[str, Any] = {"segments": self.segments, "reach": self.reach}
+        if not self.interactions:
+            return entry
+        pairs = [list(pair) for pair in self.interactions]
+        return entry | {"interactions": pairs, "pair_segments": self.pair_segments}
+
+
+def pairs_of_columns(value: Any) -> tuple[tuple[str, str], ...]:
+    """Check interactions: a list of pairs of names, each pair once and of two columns."""
+    pairs = [tuple(one) if _is_list(one) else () for one in value] if _is_list(value) else [()]
+    different = {frozenset(pair) for pair in pairs}
+    good = all(len(pair) == 2 and all(isinstance(one, str) for one in pair) for pair in pairs)
+    if not good or len(different) < len(pairs) or any(len(pair) != 2 for pair in different):
+        raise ValueError(
+            "interactions must be a list of pairs of different columns, each pair once, such as "
+            f"[('latitude', 'longitude')], got {in_one_line(value)}"
+        )
+    return tuple((first, second) for first, second in pairs)
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str)

@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpglm.tables.additive.axes import MOST_CORRELATED
+from dpglm.tables.additive.roots import independent_levels, smooth_values
+from dpglm.tables.additive.settings import Additive
+from dpglm.tables.schema import Schema
+
+COLUMNS: dict[str, Any] = {
+    "age": {"type": "numeric", "low": 20, "high": 60},
+    "pay": {"type": "numeric", "low": 0, "high": 1000, "scale": "log", "missing": 0},
+    "size": {"type": "numeric", "low": -2, "high": 4, "knots": [-1, 3]},
+    "sex": {"type": "categorical", "categories": ["f", "m", ""]},
+}
+TABLE = {
+    "age": [20, 60, 1e9, 35.0, 40],
+    "pay": [0.0, 1000.0, float("nan"), 3.0, -7.0],
+    "size": [-2, 4, 0, 3, -1],
+    "sex": ["f", "m", None, "f", "m"],
+}
+PAIRS = (("age", "pay"), ("sex", "size"))
+
+
+def schema(**settings: Any) -> Schema:
+    entry = {"columns": COLUMNS, "provenance": "made up"}
+    return Schema.from_dict(entry).with_additive(
+        Additive(**{"segments": 4, "reach": 1.0} | settings)
+    )
+
+
+@pytest.mark.parametrize("reach", [0.0, 0.1, 1.0, 1e6])
+@pytest.mark.parametrize("count", [2, 3, 9, 33])
+def test_curves_have_the_covariance_of_a_centred_process(count: int, reach: float) -> None:
+    root = smooth_values(count, reach)
+    steps = np.abs(np.subtract.outer(np.arange(count), np.arange(count))) / (count - 1)
+    process = np.exp(-steps / reach) if reach else np.eye(count)
+    centre = np.eye(count) - 1.0 / count
+    wanted = centre @ process @ centre
+    np.testing.assert_allclose(root @ root.T, wanted / wanted.diagonal().max(), atol=1e-6)
+    np.testing.assert_allclose(root.sum(axis=0), 0.0, atol=1e-9)
+    assert (root**2).sum(axis=1).max() == pytest.approx(1.0, abs=1e-12)
+
+
+def test_levels_are_independent_but_for_their_mean() -> None:
+    root = independent_levels(5)
+    np.testing.assert_allclose(root @ root.T, np.eye(5) - 0.2, atol=1e-12)
+
+
+def test_one_segment_is_the_linear_encoding() -> None:
+    line = schema(segments=1).encode(TABLE)[:, 0]
+    linear = Schema.from_dict({"columns": {"age": COLUMNS["age"]}, "provenance": "made up"})
+    np.testing.assert_allclose(np.abs(line), np.abs(linear.encode(TABLE)[:, 0]), atol=1e-12)
+
+
+@pytest.mark.parametrize("segments", [1, 3, 40])
+@pytest.mark.parametrize("reach", [0.0, 0.3, 100.0])
+def test_no_row_is_longer_than_the_bound_and_none_than_the_linear_one(
+    segments: int, reach: float
+) -> None:
+    rng = np.random.default_rng(0)
+    cells = {name: rng.normal(0.0, 1e3, 500) for name in ("age", "pay", "size")}
+    cells["sex"] = rng.choice(["f", "m", ""], 500)
+    for pairs in ((), PAIRS):
+        encoded = schema(segments=segments, reach=reach, interactions=pairs, pair_segments=3)
+        lengths = np.linalg.norm(encoded.encode(cells), axis=1)
+        assert lengths.max() <= encoded.row_norm * (1 + 1e-12)
+        assert encoded.row_norm <= np.sqrt(len(COLUMNS) + len(pairs)) * (1 + 1e-12)
+        assert lengths.max() >= 0.5 * encoded.row_norm
+
+
+def test_features_stand_where_their_term_says_and_are_its_basis() -> None:
+    encoded = schema(interactions=PAIRS)
+    X, terms = encoded.encode(TABLE), encoded.additive_encoding.terms
+    assert [term.name for term in terms][-3:] == ["sex", "age x pay", "sex x size"]
+    assert (terms[0].features.start, terms[-1].features.stop) == (0, X.shape[1])
+    for term in terms:
+        points = [TABLE[name] for name in term.columns]
+        np.testing.assert_array_equal(term.basis(*points), X[:, term.features])
+        assert len(term.feature_names) == term.features.stop - term.features.start
+
+
+def test_effects_are_linear_between_knots_and_constant_beyond() -> None:
+    (age, pay, size, *_) = schema().additive_encoding.terms
+    at = age.basis([20, 30, 25, -99, 60, 61])
+    np.testing.assert_allclose(at[2], (at[0] + at[1]) / 2)
+    np.testing.assert_array_equal(at[3], at[0])
+    np.testing.assert_array_equal(at[5], at[4])
+    knots = pay.axes[0].knots  # type: ignore[attr-defined]
+    assert (knots[0], knots[-1]) == (0, 1000)
+    assert knots[1] - knots[0] < 0.1 * (knots[-1] - knots[-2])
+    assert size.axes[0].knots.tolist() == [-2, -1, 3, 4]  # type: ignore[attr-defined]
+
+
+def test_coefficients_become_effects_at_knots_and_of_levels() -> None:
+    encoded = schema(interactions=(("age", "sex"),), pair_segments=2)
+    w = np.random.default_rng(1).normal(size=len(encoded.feature_names) + 1)
+    effects = dict(zip(encoded.units.names or (), encoded.units.coefficients(w), strict=False))
+    age, pay, *_, pair = encoded.additive_encoding.terms
+    assert effects["age at 30"] == pytest.approx((age.basis([30]) @ w[age.features])[0])
+    assert effects["pay missing"] == pytest.approx((pay.basis([np.nan]) @ w[pay.features])[0])
+    at = pair.basis([40], ["m"]) @ w[pair.features]
+    assert effects["age at 40, sex=m"] == pytest.approx(at[0])
+    assert encoded.units.coefficients(w)[-1] == w[-1]
+
+
+def test_missing_numbers_are_a_level_where_the_schema_allows_them() -> None:
+    pay = schema().additive_encoding.terms[1]
+    at = pay.basis([np.nan, 0.0])
+    assert at[0].tolist() == [0.0] * (at.shape[1] - 1) + [1.0]
+    assert at[1, -1] == 0.0
+    with pytest.raises(ValueError, match="column 'age', row 2: the value is missing"):
+        schema().encode(TABLE | {"age": [20, None, 20, 20, 20]})
+
+
+def test_many_levels_stay_sparse() -> None:
+    categories = list(range(MOST_CORRELATED + 1))
+    columns = {**COLUMNS, "place": {"type": "categorical", "categories": categories}}
+    settings = Additive(4, 1.0, (("place", "age"), ("age", "size")))
+    encoded = Schema.from_dict({"columns": columns, "provenance": "made up"}).with_additive(
+        settings
+    )
+    table = TABLE | {"place": [0, 200, 7, 7, 1]}
+    found = encoded.additive_encoding.encode_sparse(lambda name: np.array(table[name]), 5)
+    np.testing.assert_array_equal(found.toarray(), encoded.encode(table))
+    assert found.nnz < 5 * 60
+    assert encoded.units.coefficients(np.ones(found.shape[1] + 1))[-1] == 1
+
+
+def test_the_json_form_is_read_back() -> None:
+    written = json.loads(json.dumps(schema(interactions=PAIRS, pair_segments=2).to_dict()))
+    assert Schema.from_dict(written) == schema(interactions=PAIRS, pair_segments=2)
+    assert "target" not in written
+    with pytest.raises(ValueError, match='must have a "target"'):
+        schema().encode_target([1])
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"segments": 0}, "segments must be an integer of at least 1, got 0"),
+        ({"segments": 1001}, "segments must be at most 1000"),
+        ({"reach": -1.0}, "reach must be a finite number at least 0"),
+        ({"interactions": [("age",)]}, "interactions must be a list of pairs"),
+        ({"interactions": [("age", "age")]}, "interactions must be a list of pairs"),
+        ({"interactions": [("age", "sex"), ("sex", "age")]}, "each pair once"),
+        ({"interactions": "ab"}, "interactions must be a list of pairs"),
+        ({"interactions": [("age", "nose")]}, "columns of the schema"),
+        ({"interactions": [("age", "pay")], "pair_segments": 200}, "at most 10000 features"),
+    ],
+)
+def test_settings_that_cannot_be(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        schema(**settings)
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ({"scale": "sqrt"}, "scale must be one of"),
+        ({"knots": [3, 2]}, '"knots" must be a list of increasing numbers'),
+        ({"knots": [30]}, '"knots" must be a list of increasing numbers'),
+    ],
+)
+def test_columns_that_cannot_be(entry: dict[str, Any], message: str) -> None:
+    column = {"type": "numeric", "low": 0, "high": 10} | entry
+    with pytest.raises(ValueError, match=message):
+        Schema.from_dict({"columns": {"x": column}, "provenance": "made up"})
+
+
+def test_a_formula_and_curves_exclude_each_other() -> None:
+    pytest.importorskip("formulaic")
+    plain = Schema.from_dict({"columns": COLUMNS, "provenance": "made up"})
+    with pytest.raises(ValueError, match="formula must be None for an additive model"):
+        plain.with_formula("~ age").with_additive(Additive(2, 1.0))
