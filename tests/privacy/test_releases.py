@@ -11,7 +11,7 @@ import pytest
 from dpglm._codec import decode, encode
 from dpglm.exceptions import PlanMismatchError
 from dpglm.privacy import releases as module
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.adjacency import Adjacency, Unit
 from dpglm.privacy.curator import Curator
 from dpglm.privacy.events import (
     Composed,
@@ -21,6 +21,7 @@ from dpglm.privacy.events import (
     ProjectedGaussian,
     Pure,
     Repeated,
+    canonical,
 )
 from dpglm.privacy.noise import NoiseSource, SeededNoise, SystemNoise
 from dpglm.privacy.noise.additive import (
@@ -351,3 +352,21 @@ def test_without_an_observer_samples_are_drawn():
     drawn = curator().sample(20_000, 0.25)
     assert drawn.dtype == bool
     assert drawn.mean() == pytest.approx(0.25, abs=0.015)
+
+
+@pytest.mark.parametrize("declared", list(Unit))
+@pytest.mark.parametrize("bounded", list(Unit))
+@pytest.mark.parametrize("protected", list(Unit))
+def test_a_release_is_about_the_unit_that_is_protected(
+    declared: Unit, bounded: Unit, protected: Unit
+) -> None:
+    one = Release("sum", GaussianNoise(1.0), Adjacency.ZERO_OUT, 1.0, magnitude=1.0, unit=declared)
+    curator = Curator(Adjacency.ZERO_OUT, SeededNoise(0), protected)
+    value = Bounded(np.zeros(1), 1.0, unit=bounded)
+    if declared is bounded is protected:
+        curator.release(one, value)
+        assert curator.parts(1)[0].unit is protected
+    else:
+        with pytest.raises(PlanMismatchError, match="neighbours differ"):
+            curator.release(one, value)
+        assert canonical(curator.event) == canonical(Composed(()))

@@ -112,7 +112,10 @@ def _weak(sentence: str | None) -> str | None:
 
 
 def _rows(certificate: Certificate) -> Iterator[int]:
-    """List what the plan and the public facts give as the number of rows."""
+    """List what the plan and the public facts give as the number of rows, or of groups."""
+    if certificate.data.groups is not None:
+        yield certificate.data.n_units
+        return
     found = [fact.value for fact in certificate.public_facts if fact.name == "n_rows"]
     yield certificate.data.n_rows
     yield from (value for value in found if type(value) is int and value > 0)

@@ -22,7 +22,7 @@ from dpglm._words import rounded_up
 from dpglm.certificate.cautions import cautions
 from dpglm.certificate.facts import PublicFact
 from dpglm.certificate.spending import Spending, spending
-from dpglm.certificate.statement import RELATION, sections
+from dpglm.certificate.statement import relation_in_words, sections
 from dpglm.data.spec import DataSpec
 from dpglm.exceptions import TooCostlyError
 from dpglm.ledger.entry import LedgerReference
@@ -178,6 +178,11 @@ class Certificate:
         """Whether the claim holds: False if the noise can be reproduced."""
         return self.noise_is_private
 
+    @property
+    def relation(self) -> str:
+        """What the relation protects, in words: one row's part, or that of a whole group."""
+        return relation_in_words(self.adjacency, self.data.unit)
+
     def fact(self, name: str) -> PublicFact | None:
         """Return the public fact of that name, or None."""
         return next((fact for fact in self.public_facts if fact.name == name), None)
@@ -211,7 +216,7 @@ class Certificate:
             [
                 ("epsilon", rounded_up(self.epsilon)),
                 ("delta", rounded_up(self.delta)),
-                ("relation", f"{self.adjacency.value}: {RELATION[self.adjacency]}"),
+                ("relation", f"{self.adjacency.value}: {self.relation}"),
                 ("noise", self.noise_source),
             ],
             warnings=self.caveats(),
@@ -275,11 +280,12 @@ def certify(
     Notes
     -----
     Privacy: ``epsilon`` is what the event really costs, which is at most what was allowed. For
-    a budget in another currency it is given at ``default_delta`` of the public row count.
+    a budget in another currency it is given at ``default_delta`` of the public number of
+    rows, or of groups.
     """
     plan = solution.plan
     accountant = accountant_for(plan.event, plan.adjacency)
-    delta = plan.budget.to_dict().get("delta", default_delta(plan.data.n_rows))
+    delta = plan.budget.to_dict().get("delta", default_delta(plan.data.n_units))
     certificate = Certificate(
         estimator=estimator_name,
         loss=loss_in_words(plan),

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 from dpglm._words import plain_number, rounded_up
 from dpglm.certificate.cautions import SCOPE
 from dpglm.certificate.spending import spending_in_words
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.adjacency import Adjacency, Unit
 from dpglm.privacy.events import describe_event
 
 if TYPE_CHECKING:
     from dpglm.certificate.certificate import Certificate
 
-__all__ = ["PROVENANCE", "RELATION", "sections", "value_in_words"]
+__all__ = ["PROVENANCE", "relation_in_words", "sections", "value_in_words"]
 
 _LONGEST_VALUE = 100
 
@@ -25,12 +25,28 @@ PROVENANCE = {
 }
 """Where a public fact came from, in words."""
 
-RELATION = {
-    Adjacency.ZERO_OUT: "hides what any one row contributes",
-    Adjacency.ADD_REMOVE: "hides whether any one row is there",
-    Adjacency.REPLACE_ONE: "hides what any one row contains",
+_RELATION = {
+    Unit.ROW: {
+        Adjacency.ZERO_OUT: "hides what any one row contributes",
+        Adjacency.ADD_REMOVE: "hides whether any one row is there",
+        Adjacency.REPLACE_ONE: "hides what any one row contains",
+    },
+    Unit.GROUP: {
+        Adjacency.ZERO_OUT: "hides what all rows of any one group (person) contribute",
+        Adjacency.ADD_REMOVE: "hides whether any one group (person) is there",
+        Adjacency.REPLACE_ONE: "hides what all rows of any one group (person) contain",
+    },
 }
-"""What a relation protects, in words."""
+
+
+def relation_in_words(adjacency: Adjacency, unit: Unit) -> str:
+    """Say what a relation protects.
+
+    >>> relation_in_words(Adjacency.ZERO_OUT, Unit.GROUP)
+    'hides what all rows of any one group (person) contribute'
+    """
+    return _RELATION[unit][adjacency]
+
 
 _GENERAL = (
     "What is true of people in general: what the model has learned can tell something about a "
@@ -44,9 +60,17 @@ _NOT_COVERED = (
     SCOPE,
     "The public facts listed above: whoever sees the model may know them.",
     _GENERAL,
-    "A person with several rows: with k rows, epsilon grows to k times its value, delta by more.",
-    _COMPOSITION,
 )
+_SEVERAL = {
+    Unit.ROW: (
+        "A person with several rows: with k rows, epsilon grows to k times its value, delta by "
+        "more."
+    ),
+    Unit.GROUP: (
+        "A person in several groups: in k groups, epsilon grows to k times its value, delta by "
+        "more."
+    ),
+}
 
 
 def value_in_words(value: Any) -> str:
@@ -85,7 +109,7 @@ def _bracketed(value: Any) -> str:
 
 def sections(certificate: Certificate) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """Return the guarantee as headings with their sentences."""
-    ledger = certificate.ledger
+    ledger, unit = certificate.ledger, certificate.data.unit
     factor = plain_number(math.exp(min(certificate.epsilon, 700.0)), 3)
     claim = (
         f"{certificate.estimator} was fitted with differential privacy: epsilon = "
@@ -112,12 +136,12 @@ def sections(certificate: Certificate) -> tuple[tuple[str, tuple[str, ...]], ...
     )
     parts = (
         ("Warning", certificate.caveats()),
-        ("What is promised", (claim, certificate.adjacency.describe(), meaning)),
+        ("What is promised", (claim, certificate.adjacency.describe(unit), meaning)),
         ("What was released", cost),
         ("Who spent what", tuple(f"{sentence}." for sentence in _spending(certificate))),
         ("Which theorem the settings follow", _theorems(certificate)),
         ("What was treated as public", public or ("Nothing about the rows.",)),
-        ("What is not covered", _NOT_COVERED),
+        ("What is not covered", (*_NOT_COVERED, _SEVERAL[unit], _COMPOSITION)),
     )
     return tuple((heading, sentences) for heading, sentences in parts if sentences)
 

@@ -323,14 +323,21 @@ def _same(one: object, other: object) -> bool:
 
 
 def _check_relation(certificate: Certificate) -> str | None:
-    adjacency = certificate.adjacency
-    n_rows = certificate.fact("n_rows")
-    if n_rows is None:
-        return None
-    if n_rows.value != certificate.data.n_rows:
-        return f"n_rows is {n_rows.value!r}, but the plan was made for another number"
-    if n_rows.provenance == "by relation" and not adjacency.n_is_public:
-        return f"n_rows is called public by the relation, but {adjacency.value} keeps it private"
+    adjacency, data = certificate.adjacency, certificate.data
+    rows_are_public = adjacency.rows_are_public(data.unit)
+    counts = [("n_rows", data.n_rows, rows_are_public)]
+    if data.groups is not None:
+        counts.append(("n_groups", data.groups.n_groups, adjacency.n_is_public))
+    for name, planned, is_public in counts:
+        fact = certificate.fact(name)
+        if fact is None:
+            continue
+        if fact.value != planned:
+            return f"{name} is {fact.value!r}, but the plan was made for another number"
+        if fact.provenance == "by relation" and not is_public:
+            return (
+                f"{name} is called public by the relation, but {adjacency.value} keeps it private"
+            )
     return None
 
 
@@ -349,6 +356,8 @@ def _check_facts(certificate: Certificate, plan: Plan) -> str | None:
     if plan.method.fits:
         of_numbers = plan.problem.loss.target.is_number
         needed["which targets there are"] = {"target_bounds" if of_numbers else "classes"}
+    if data.groups is not None:
+        needed["how many groups there are"] = {"n_groups"}
     if data.weight_bound != 1.0:
         needed["how much a row may weigh"] = {"weight_bound", "class_weight"}
     for what, names in needed.items():

@@ -223,7 +223,7 @@ def derived_rows(
     norms, y, weights = zip(*facts, strict=True) if facts else ([X[:, 0]], [X[:, 0]], [None])
     concat = namespace(X).concat
     every = None if weights[0] is None else concat(weights)
-    return _stored(X, concat(y), concat(norms), spec, every)
+    return rows.alike(_stored(X, concat(y), concat(norms), spec, every))
 
 
 def _within(X: Matrix, row_norm: float, in_place: bool = False) -> tuple[Matrix, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias, final
@@ -13,6 +12,8 @@ from numpy.typing import NDArray
 
 from dpglm.data.compiled.kernels import Rule
 from dpglm.data.spec import DataSpec
+from dpglm.exceptions import PlanMismatchError
+from dpglm.privacy.adjacency import Unit
 from dpglm.tables.unchanged import Watch
 
 __all__ = [
@@ -39,6 +40,9 @@ class Block(abc.ABC):
     """Upper bounds on the L2 norm of each row with its intercept column, shape ``(rows,)``."""
     weights: Floats | None
     """Weight of each row, shape ``(rows,)``, or None for all ones."""
+    starts: NDArray[np.intp] | None = None
+    """Where each of several groups starts, and the number of rows: a kernel returns the sum over
+    the rows of each group then, along a first axis. None for one sum over all rows."""
 
     @abc.abstractmethod
     def predict(self, w: NDArray[np.float64]) -> Floats:
@@ -47,6 +51,10 @@ class Block(abc.ABC):
     @abc.abstractmethod
     def features(self) -> Floats:
         """Rows without their intercept column, dense; not to be written to."""
+
+    def stored(self) -> Any:
+        """Rows without their intercept column, dense or CSR as they are stored."""
+        return self.features()
 
     @abc.abstractmethod
     def weighted_sum(self, slopes: Floats) -> NDArray[np.float64]:
@@ -74,9 +82,12 @@ class AnyArrays:
     """A kernel for blocks of NumPy arrays and of tensors, with float64 values of their kind.
 
     Rows on a device give it blocks there; a kernel without this mark gets copies on the host.
+    With ``apart`` it takes blocks of several groups, too, and returns the sum of each; other
+    kernels get the groups one by one.
     """
 
     kernel: Kernel
+    apart: bool = False
 
     def __call__(self, block: Block) -> NDArray[np.float64]:
         """Call the kernel."""
@@ -100,6 +111,32 @@ class Rows(abc.ABC):
     def n_rows(self) -> int:
         """The true number of rows; private under ``add_remove``."""
 
+    @property
+    def unit(self) -> Unit:
+        """What is protected as a whole: each row, or the rows of each group."""
+        return Unit.ROW
+
+    @property
+    def n_units(self) -> int:
+        """The true number of rows, or of groups."""
+        return self.n_rows
+
+    def bounded(self, bound: float) -> Rows:
+        """Return rows whose sums hold each unit's contribution to a bound on its L2 norm.
+
+        Rows as they are for sums over rows, whose kernels bound each row. Rows in groups can be
+        summed only after this.
+        """
+        if self.spec.unit is not self.unit:
+            raise PlanMismatchError(
+                f"rows must be in groups where each {self.spec.unit.value} is protected"
+            )
+        return self
+
+    def alike(self, rows: Rows) -> Rows:
+        """Put new rows, one for each of these, into the groups of these."""
+        return rows
+
     @abc.abstractmethod
     def blocks(self) -> Iterator[Block]:
         """All rows, in order, in blocks whose boundaries depend on their number only."""
@@ -112,12 +149,12 @@ class Rows(abc.ABC):
         self.watch.check()
 
     def take(self, indices: NDArray[np.intp]) -> Rows:
-        """Take the rows at the given positions, in that order."""
+        """Take the rows, or groups, at the given positions, in that order."""
         return self._taken(indices, self.spec)
 
     def part(self, indices: NDArray[np.intp]) -> Rows:
-        """Take rows as a data set of its own: its ``spec`` has their number."""
-        return self._taken(indices, dataclasses.replace(self.spec, n_rows=len(indices)))
+        """Take rows, or groups, as a data set of its own: its ``spec`` has their number."""
+        return self._taken(indices, self.spec.of_units(len(indices)))
 
     @abc.abstractmethod
     def _taken(self, indices: NDArray[np.intp], spec: DataSpec) -> Rows: ...

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
 from typing import Literal, final
 
 from dpglm._validation import check_bools, check_integer, check_one_of, check_real
+from dpglm.privacy.adjacency import Unit
 
-__all__ = ["LARGEST", "SMALLEST", "DataSpec", "FloatType"]
+__all__ = ["LARGEST", "SMALLEST", "DataSpec", "FloatType", "GroupBound"]
 
 SMALLEST, LARGEST = 1e-15, 1e15
 """Range of bounds within which float32 arithmetic neither overflows nor underflows."""
@@ -17,6 +19,58 @@ _LARGEST_TARGET = 1e100
 
 FloatType = Literal["float32", "float64"]
 """Name of a floating-point type."""
+
+
+@final
+@dataclass(frozen=True)
+class GroupBound:
+    """How much the rows of one group may contribute to a sum, all of them together.
+
+    Parameters
+    ----------
+    n_groups : int
+        Number of groups, at least 1. Under ``add_remove`` a public stand-in for it.
+    rows : float
+        Number m of rows of a group that the bounds are made for, at least 1: a typical one.
+        Groups with more rows are scaled down where they exceed their bound.
+
+    Notes
+    -----
+    Independent contributions that point to every side, as scores do, add up to about ``sqrt(m)``
+    times one of them, and those that cannot cancel, as counts, to m times one of them. Products
+    ``z z^T`` of rows that have the same spread in d directions are in between: ``|sum z z^T|_F``
+    is about ``sqrt(m (1 + (m - 1) / d))`` times ``|z z^T|_F``.
+
+    Examples
+    --------
+    >>> bound = GroupBound(n_groups=4000, rows=4.0)
+    >>> bound.reach(), bound.reach(directions=1)
+    (2.0, 4.0)
+    """
+
+    n_groups: int
+    rows: float
+
+    def __post_init__(self) -> None:
+        check_integer("n_groups", self.n_groups, least=1)
+        check_real("rows", self.rows, least=1.0, most=LARGEST)
+
+    @classmethod
+    def typical(cls, n_rows: int, n_groups: int, max_rows: int | None = None) -> GroupBound:
+        """Return the bound for the mean number of rows of a group, at most ``max_rows``."""
+        rows = max(1.0, n_rows / n_groups)
+        return cls(n_groups, rows if max_rows is None else min(rows, float(max_rows)))
+
+    def reach(self, directions: float = math.inf) -> float:
+        """Bound on a group's contribution, in units of the bound on that of a row.
+
+        Parameters
+        ----------
+        directions : float, default=inf
+            The d of products of rows; 1 for contributions that cannot cancel, infinite for those
+            that point to every side.
+        """
+        return math.sqrt(self.rows * (1.0 + (self.rows - 1.0) / directions))
 
 
 @final
@@ -46,6 +100,8 @@ class DataSpec:
         Whether rows are stored as CSR (sums are then accumulated in float64).
     weight_bound : float, default=1.0
         Bound on the weight of any row.
+    groups : GroupBound, optional
+        How much a group may contribute, where the rows of each group are protected together.
     target_low, target_high : float, optional
         Bounds on the prepared targets, where the loss has real-valued targets; up to 1e100, and
         equal or at least 1e-100 apart.
@@ -67,6 +123,7 @@ class DataSpec:
     target_low: float = -math.inf
     target_high: float = math.inf
     entry_bound: float = math.inf
+    groups: GroupBound | None = None
 
     def __post_init__(self) -> None:
         check_bools(self)
@@ -94,6 +151,36 @@ class DataSpec:
                 f"vanish, got {self.target_low!r} and {self.target_high!r}: give targets in other "
                 "units"
             )
+
+    @property
+    def unit(self) -> Unit:
+        """Whose data neighbouring data sets differ in."""
+        return Unit.ROW if self.groups is None else Unit.GROUP
+
+    @property
+    def n_units(self) -> int:
+        """Number of rows, or of groups, each of which is protected as a whole."""
+        return self.n_rows if self.groups is None else self.groups.n_groups
+
+    @property
+    def unit_weight(self) -> float:
+        """Bound on a unit's contribution, in units of the bound on that of a row of weight 1."""
+        return self.weight_bound * self.reach()
+
+    def reach(self, directions: float = math.inf) -> float:
+        """Bound on a unit's contribution over that of a row, see ``GroupBound.reach``."""
+        return 1.0 if self.groups is None else self.groups.reach(directions)
+
+    def of_units(self, count: int) -> DataSpec:
+        """Return the facts about some of the rows or groups; of groups with a share of the rows."""
+        if self.groups is None:
+            return dataclasses.replace(self, n_rows=count)
+        share = count / self.groups.n_groups
+        return dataclasses.replace(
+            self,
+            n_rows=max(1, round(self.n_rows * share)),
+            groups=dataclasses.replace(self.groups, n_groups=count),
+        )
 
     @property
     def n_columns(self) -> int:

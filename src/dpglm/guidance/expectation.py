@@ -178,7 +178,8 @@ def signal_to_noise(plan: Plan) -> float:
     fifth of ``n epsilon / (f d)`` takes its place.
     """
     data = plan.data
-    factor = plan.adjacency.sum_sensitivity(max(1.0, data.weight_bound))
+    reach = data.unit_weight / data.weight_bound
+    factor = plan.adjacency.sum_sensitivity(max(1.0, data.weight_bound) * reach)
     if _is_number(plan):
         factor *= _REAL_FACTOR
     if is_pure(plan.budget):

@@ -8,7 +8,7 @@ from collections import defaultdict
 from dpglm._registry import snake_case
 from dpglm._words import plain_number, rounded_up
 from dpglm.certificate.certificate import Certificate
-from dpglm.certificate.statement import RELATION
+from dpglm.data.spec import DataSpec
 from dpglm.inference.estimates import Estimates
 from dpglm.privacy.accounting.accountants import GaussianAccountant
 from dpglm.privacy.events import Repeated
@@ -23,18 +23,24 @@ _KINDS = {"model": "model-based", "robust": "robust (sandwich)"}
 
 def facts(certificate: Certificate, kind: str) -> tuple[tuple[str, str], ...]:
     """Name what was fitted, to what, with which budget."""
-    problem, adjacency = certificate.problem, certificate.adjacency
+    problem = certificate.problem
     spent = f"epsilon {rounded_up(certificate.epsilon)}, delta {rounded_up(certificate.delta)}"
     found = {
         "Loss": _loss(problem.loss),
         "Outcome": _outcome(certificate),
         "Penalty": _penalty(problem.regularizer),
-        "Rows": str(certificate.data.n_rows),
+        "Rows": _rows(certificate.data),
         "Covariance": _KINDS[kind],
-        "Privacy": f"{spent}; {adjacency.value} ({RELATION[adjacency]})",
+        "Privacy": f"{spent}; {certificate.adjacency.value} ({certificate.relation})",
         "Budget": shares_of_budget(certificate),
     }
     return tuple((name, text) for name, text in found.items() if text)
+
+
+def _rows(data: DataSpec) -> str:
+    if data.groups is None:
+        return str(data.n_rows)
+    return f"{data.n_rows} of {data.n_units} groups"
 
 
 def notes(certificate: Certificate, estimates: Estimates, level: float) -> tuple[str, ...]:
@@ -58,6 +64,10 @@ def notes(certificate: Certificate, estimates: Estimates, level: float) -> tuple
             "Sandwich covariance: the model need not be right. Coefficients are those that "
             "minimise the expected loss."
         )
+        if certificate.data.groups is not None:
+            assumed += " The rows of a group may depend on each other in any way (cluster-robust)."
+    elif certificate.data.groups is not None:
+        assumed += " The rows of a group are assumed to be independent given their features."
     rows = (
         "Rows are assumed independent. Values beyond declared bounds are clipped to them before "
         "the fit, and it is the clipped ones that the coefficients are about."

@@ -15,7 +15,7 @@ from dpglm.data.spec import DataSpec
 from dpglm.oracle.clipping import Clipping
 from dpglm.oracle.compiled import compiled_rule
 from dpglm.oracle.rounding import sum_release
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.adjacency import Adjacency, Unit
 from dpglm.privacy.curator import Curator
 from dpglm.privacy.releases import AnyRelease, Bounded, Mechanism, Release, SumRelease
 from dpglm.problem.loss import Loss
@@ -55,7 +55,7 @@ def clipped_gradient_sum(
             slopes = weighted(slopes, block.weights)
         return block.weighted_sum(slopes)
 
-    return rows.sum(AnyArrays(block_sum), map_blocks)
+    return rows.sum(AnyArrays(block_sum, apart=True), map_blocks)
 
 
 def clipped_slopes(block: Block, loss: Loss, clipping: Clipping, w: NDArray[np.float64]) -> Floats:
@@ -79,10 +79,15 @@ class Oracle:
     map_blocks: BlockMap = SERIAL
     kept: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 
-    def part(self, indices: NDArray[np.intp]) -> Oracle:
-        """Return an oracle of some rows alone, chosen without looking at any.
+    @property
+    def places_are_fixed(self) -> bool:
+        """Whether no other row's place changes where neighbours differ."""
+        return self.curator.adjacency.rows_are_public(self.rows.unit)
 
-        Privacy: the other rows contribute nothing to what it releases, through the same curator.
+    def part(self, indices: NDArray[np.intp]) -> Oracle:
+        """Return an oracle of some rows, or groups, alone, chosen without looking at any.
+
+        Privacy: all others contribute nothing to what it releases, through the same curator.
         """
         return Oracle(self.rows.part(indices), self.loss, self.curator, self.map_blocks)
 
@@ -95,12 +100,18 @@ class Oracle:
         """Release a sum over all rows, or over a fresh Poisson sample.
 
         ``kernel`` maps the rows that entered to their sum, to which each row contributes at most
-        ``bound`` in L2 norm, weight included.
+        ``bound`` in L2 norm, weight included. It is one sum of those rows, which hold each group's
+        part of it to the bound that was declared, where the rows are in groups.
 
         Privacy: ``declared.event``.
         """
-        total = kernel(self.entered(declared))
-        return self.curator.release(declared, Bounded(total, bound, declared.sampling_rate))
+        rows = self.entered(declared)
+        if rows.unit is not Unit.ROW:
+            bound = declared.contribution_bound
+        total = kernel(rows.bounded(bound))
+        return self.curator.release(
+            declared, Bounded(total, bound, declared.sampling_rate, rows.unit)
+        )
 
     def noisy_mean(
         self,
@@ -125,7 +136,7 @@ class Oracle:
         """Return the rows that enter a release: all, or a fresh Poisson sample. Private."""
         if declared.sampling_rate == 1.0:
             return self.rows
-        entered = self.curator.sample(self.rows.n_rows, declared.sampling_rate)
+        entered = self.curator.sample(self.rows.n_units, declared.sampling_rate)
         return self.rows.take(np.flatnonzero(entered))
 
     def noisy_gradient(

@@ -20,7 +20,7 @@ def part_oracles(oracle: Oracle, parts: Sequence[NDArray[np.intp]]) -> tuple[Ora
     Privacy: all parts together release ``Parallel``, see ``Curator.parts``. A row in two parts
     would be paid for once and used twice, so ``ValueError`` is raised before anything is released.
     """
-    if (np.bincount(np.concatenate(parts), minlength=oracle.rows.n_rows) > 1).any():
+    if (np.bincount(np.concatenate(parts), minlength=oracle.rows.n_units) > 1).any():
         raise ValueError("parts must be disjoint, but some row is in more than one place")
     curators = oracle.curator.parts(len(parts))
     return tuple(

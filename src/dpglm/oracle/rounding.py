@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from dpglm.data.groups.ids import GROUP_BATCH
 from dpglm.data.memory import dense, sparse
 from dpglm.data.spec import DataSpec
 from dpglm.privacy.adjacency import Adjacency
@@ -16,6 +17,7 @@ __all__ = [
     "MOST_ROWS",
     "UNIT",
     "contribution_rounding",
+    "group_rounding",
     "norm_margin",
     "sum_magnitude",
     "sum_release",
@@ -64,7 +66,7 @@ def sum_magnitude(spec: DataSpec, adjacency: Adjacency, bound: float) -> float:
 
     Rounding and weights are included; ``MOST_ROWS`` stands in for a private number of rows.
     """
-    return 2.0 * (spec.n_rows if adjacency.n_is_public else MOST_ROWS) * bound
+    return 2.0 * (spec.n_units if adjacency.n_is_public else MOST_ROWS) * bound
 
 
 def sum_rounding(spec: DataSpec, adjacency: Adjacency, bound: float) -> float:
@@ -128,12 +130,24 @@ def sum_release(
     count: int = 1,
     sampling_rate: float = 1.0,
     extra_rounding: float = 0.0,
+    directions: float = math.inf,
+    power: int = 1,
 ) -> Release[V, R]:
     """Declare the release of a sum over rows, with its ``sum_rounding`` and ``sum_magnitude``.
 
     ``bound`` limits one row's contribution, weight included. ``extra_rounding`` is added to the
     sensitivity where a method's proof asks for more than one sum's.
+
+    Of rows in groups the bound on a group's contribution is ``groups.reach(directions)`` times as
+    large, to the ``power`` of 2 for products of a group's sum with itself. ``Oracle.noisy_sum``
+    holds groups to it.
     """
+    if data.groups is not None:
+        _check_overflow(data, bound)
+        bound *= data.groups.reach(directions) ** power
+        rounding = group_rounding(data.n_units, adjacency, bound, coordinates)
+    else:
+        rounding = sum_rounding(data, adjacency, bound)
     return Release(
         quantity,
         mechanism,
@@ -141,10 +155,31 @@ def sum_release(
         bound,
         coordinates,
         count,
-        sum_rounding(data, adjacency, bound) + extra_rounding,
+        rounding + extra_rounding,
         sum_magnitude(data, adjacency, bound),
         sampling_rate,
+        data.unit,
     )
+
+
+def group_rounding(n_groups: int, adjacency: Adjacency, bound: float, size: int) -> float:
+    """Bound on what rounding adds to the distance of two neighbours' sums over groups.
+
+    ``bound`` limits what a group contributes to each of the two sums of ``size`` numbers.
+
+    Privacy: what a group contributes is, by definition, its computed sum, scaled down: a function
+    of its own rows. Its length is computed with a relative error of at most ``(size + 2) u``, so
+    no contribution is longer than ``(1 + 16 (size + 16) u) bound``. Contributions are added in
+    float64: in batches of at most ``GROUP_BATCH`` groups, with an error of at most ``gamma_m``
+    times the sum of lengths for m of them (Higham 2002, section 4.2), and batches by
+    ``compensated_sum``. The error enters for both neighbours.
+    """
+    n = n_groups if adjacency.n_is_public else MOST_ROWS
+    length = bound * (1.0 + 16.0 * (size + 16) * UNIT)
+    in_batches = _gamma(min(n, GROUP_BATCH) + 2, UNIT)
+    across = UNIT + _gamma(n + 2, UNIT) ** 2
+    tiny = float(np.finfo(np.float64).tiny) * 4.0 * math.sqrt(size) * (n + 1)
+    return length - bound + 2.0 * (in_batches + across) * n * length + tiny
 
 
 def _check_overflow(spec: DataSpec, bound: float) -> None:

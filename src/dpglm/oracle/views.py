@@ -14,6 +14,7 @@ from dpglm._arrays import like, namespace, rounded_up
 from dpglm.data.compiled.kernels import Rule
 from dpglm.data.rows import SERIAL, AnyArrays, Block, BlockMap, Floats, Kernel, Rows
 from dpglm.data.spec import DataSpec
+from dpglm.privacy.adjacency import Unit
 
 __all__ = ["View", "view_spec"]
 
@@ -54,6 +55,20 @@ class View(Rows):
     def n_rows(self) -> int:
         return self._rows.n_rows
 
+    @property
+    def unit(self) -> Unit:
+        return self._rows.unit
+
+    @property
+    def n_units(self) -> int:
+        return self._rows.n_units
+
+    def bounded(self, bound: float) -> View:
+        return self._of(self._rows.bounded(bound))
+
+    def alike(self, rows: Rows) -> Rows:
+        return self._rows.alike(rows)
+
     def blocks(self) -> Iterator[Block]:
         return map(self._seen, self._rows.blocks())
 
@@ -72,7 +87,9 @@ class View(Rows):
         def block_sum(block: Block) -> NDArray[np.float64]:
             return kernel(seen(block))
 
-        marked = AnyArrays(block_sum) if isinstance(kernel, AnyArrays) else block_sum
+        marked: Kernel = block_sum
+        if isinstance(kernel, AnyArrays):
+            marked = AnyArrays(block_sum, kernel.apart)
         shape = self.spec.coefficient_shape if shape is None else shape
         return self._rows.sum(marked, map_blocks, shape)
 
@@ -94,7 +111,7 @@ class _ViewBlock(Block):
     ) -> None:
         self._block, self._has_intercept = block, data.intercept > 0.0
         self._scale = intercept_scale
-        self.weights = block.weights
+        self.weights, self.starts = block.weights, block.starts
         self.norms = block.norms
         if self._has_intercept and intercept_scale != 1.0:
             self.norms = _rescaled_norms(block.norms, data.intercept, intercept_scale)
@@ -109,8 +126,14 @@ class _ViewBlock(Block):
     def features(self) -> Floats:
         return self._block.features()
 
+    def stored(self) -> Any:
+        return self._block.stored()
+
     def weighted_sum(self, slopes: Floats) -> NDArray[np.float64]:
-        return self._scaled(self._block.weighted_sum(slopes))
+        total = self._block.weighted_sum(slopes)
+        if self.starts is None:
+            return self._scaled(total)
+        return np.stack([self._scaled(of_group) for of_group in total])
 
     def bounded_sum(
         self, rule: Rule, w: NDArray[np.float64], targets: NDArray[Any], norms: Floats

@@ -289,7 +289,7 @@ class Arora2022GridSearch(TheoremSettings):
         smoothness = defaults.smoothness(problem.loss, data)
         if not (math.isfinite(smoothness) and problem.loss.nonnegative):
             raise ValueError(f"loss must be smooth and non-negative, got {problem.loss!r}")
-        mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.weight_bound)
+        mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.unit_weight)
         unit = math.sqrt(loss_at_zero(problem, data) / smoothness) / data.augmented_row_norm
         largest = max(math.sqrt(data.n_rows), math.cbrt(data.n_rows * mu))
         radii = [unit * 2.0**j for j in range(1, max(1, math.ceil(math.log2(largest))) + 1)]

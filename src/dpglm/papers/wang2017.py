@@ -210,7 +210,7 @@ class Wang2017MirrorDescent(TheoremSettings):
         check_bounded(problem, data)
         known = smooth_constants(problem, budget, data, adjacency)
         step_size = 1.0 / (known.smoothness + problem.regularizer.strong_convexity)
-        mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.weight_bound)
+        mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.unit_weight)
         needed = balanced_steps(problem, data, step_size, known.lipschitz, mu)
         n_steps = self.n_steps or whole_steps(needed)
         return AcceleratedMirrorDescent(n_steps, step_size, known.lipschitz), needed

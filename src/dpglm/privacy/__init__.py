@@ -11,6 +11,7 @@ from dpglm.privacy.accounting.calibrate import spent as spent
 from dpglm.privacy.accounting.calibrate import within_budget as within_budget
 from dpglm.privacy.accounting.convolution.fourier import FourierAccountant as FourierAccountant
 from dpglm.privacy.adjacency import Adjacency as Adjacency
+from dpglm.privacy.adjacency import Unit as Unit
 from dpglm.privacy.budget import ApproximateDP as ApproximateDP
 from dpglm.privacy.budget import GaussianDP as GaussianDP
 from dpglm.privacy.budget import PrivacyBudget as PrivacyBudget

@@ -7,7 +7,32 @@ from types import MappingProxyType
 
 from dpglm._validation import check_real
 
-__all__ = ["Adjacency"]
+__all__ = ["Adjacency", "Unit"]
+
+
+class Unit(enum.StrEnum):
+    """Whose data a relation is about: what neighbouring data sets differ in.
+
+    Attributes
+    ----------
+    ROW
+        One row.
+    GROUP
+        All rows of one group, such as a person.
+
+    Examples
+    --------
+    >>> Unit("group").all_rows
+    'all rows of any one group (person)'
+    """
+
+    ROW = "row"
+    GROUP = "group"
+
+    @property
+    def all_rows(self) -> str:
+        """What is erased, added, removed or replaced, in words."""
+        return "any one row" if self is Unit.ROW else "all rows of any one group (person)"
 
 
 class Adjacency(enum.StrEnum):
@@ -21,6 +46,10 @@ class Adjacency(enum.StrEnum):
         One row more or less; the number of rows is private.
     REPLACE_ONE
         One row replaced by any other row; the number of rows is public.
+
+    Of rows in groups, read "group" for "row"; the number of groups is public then where that of
+    rows is. The number of rows in all groups together is public under ``ZERO_OUT`` alone, where an
+    erased row is still counted; how many any one group has is private under every relation.
 
     Notes
     -----
@@ -43,6 +72,16 @@ class Adjacency(enum.StrEnum):
     def n_is_public(self) -> bool:
         """Whether neighbouring data sets have the same, hence public, number of rows."""
         return self is not Adjacency.ADD_REMOVE
+
+    def rows_are_public(self, unit: Unit) -> bool:
+        """Whether the number of all rows is public: equal for data sets that differ in one unit.
+
+        Parameters
+        ----------
+        unit : Unit
+            Whose data neighbours differ in. Groups that replace each other may differ in size.
+        """
+        return self.n_is_public if unit is Unit.ROW else self is Adjacency.ZERO_OUT
 
     def sum_sensitivity(self, contribution_bound: float) -> float:
         """L2 sensitivity of a sum of one vector per row.
@@ -71,9 +110,15 @@ class Adjacency(enum.StrEnum):
         bound = check_real("contribution_bound", contribution_bound, least=0.0)
         return _SUM_FACTOR[self] * bound
 
-    def describe(self) -> str:
-        """One plain-English sentence saying what the relation protects."""
-        return _SENTENCE[self]
+    def describe(self, unit: Unit = Unit.ROW) -> str:
+        """One plain-English sentence saying what the relation protects.
+
+        Parameters
+        ----------
+        unit : Unit, default=Unit.ROW
+            Whose data neighbours differ in.
+        """
+        return _SENTENCE[unit][self]
 
 
 _SUM_FACTOR = MappingProxyType(
@@ -82,17 +127,34 @@ _SUM_FACTOR = MappingProxyType(
 
 _SENTENCE = MappingProxyType(
     {
-        Adjacency.ZERO_OUT: (
-            "The result is nearly as likely if any one row's contribution is erased; "
-            "the number of rows is public."
-        ),
-        Adjacency.ADD_REMOVE: (
-            "The result is nearly as likely if any one row is added or removed; "
-            "the number of rows is private too."
-        ),
-        Adjacency.REPLACE_ONE: (
-            "The result is nearly as likely if any one row is replaced by any other; "
-            "the number of rows is public."
-        ),
+        Unit.ROW: {
+            Adjacency.ZERO_OUT: (
+                "The result is nearly as likely if any one row's contribution is erased; "
+                "the number of rows is public."
+            ),
+            Adjacency.ADD_REMOVE: (
+                "The result is nearly as likely if any one row is added or removed; "
+                "the number of rows is private too."
+            ),
+            Adjacency.REPLACE_ONE: (
+                "The result is nearly as likely if any one row is replaced by any other; "
+                "the number of rows is public."
+            ),
+        },
+        Unit.GROUP: {
+            Adjacency.ZERO_OUT: (
+                "The result is nearly as likely if what all rows of any one group (person) "
+                "contribute is erased; the number of groups and that of all rows are public, how "
+                "many of them are whose is private."
+            ),
+            Adjacency.ADD_REMOVE: (
+                "The result is nearly as likely if any one group (person) is added or removed "
+                "with all its rows; the numbers of groups and of rows are private too."
+            ),
+            Adjacency.REPLACE_ONE: (
+                "The result is nearly as likely if any one group (person) is replaced by any "
+                "other with all its rows; the number of groups is public, that of rows private."
+            ),
+        },
     }
 )

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm.exceptions import PlanMismatchError
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.adjacency import Adjacency, Unit
 from dpglm.privacy.events import Composed, Event, Parallel, RandomlyRepeated, canonical
 from dpglm.privacy.noise import NoiseSource, bernoulli
 from dpglm.privacy.releases import Bounded, Release
@@ -28,8 +28,9 @@ class Curator:
     overstate what was spent.
     """
 
-    def __init__(self, adjacency: Adjacency, noise: NoiseSource) -> None:
+    def __init__(self, adjacency: Adjacency, noise: NoiseSource, unit: Unit = Unit.ROW) -> None:
         self._adjacency = adjacency
+        self._unit = unit
         self._noise = noise
         self._records: list[Event | tuple[Curator, ...]] = []
 
@@ -37,6 +38,11 @@ class Curator:
     def adjacency(self) -> Adjacency:
         """The neighbouring relation of every sensitivity."""
         return self._adjacency
+
+    @property
+    def unit(self) -> Unit:
+        """Whose data neighbouring data sets differ in."""
+        return self._unit
 
     @property
     def noise(self) -> NoiseSource:
@@ -70,7 +76,7 @@ class Curator:
                 "adjacency must be 'zero_out' or 'replace_one' for disjoint parts of the rows, "
                 f"got {self._adjacency.value!r}"
             )
-        children = tuple(Curator(self._adjacency, self._noise) for _ in range(count))
+        children = tuple(self._another() for _ in range(count))
         self._records.append(children)
         return children
 
@@ -82,15 +88,18 @@ class Curator:
         """
         self._records.append(event)
         for _ in range(event.repetitions.draw(self._noise)):
-            curator = Curator(self._adjacency, self._noise)
+            curator = self._another()
             yield curator
             if RandomlyRepeated((curator.event,), event.repetitions).events[0] not in event.events:
                 raise PlanMismatchError(
                     f"planned tries of {event.events}, but released {curator.event}"
                 )
 
+    def _another(self) -> Curator:
+        return Curator(self._adjacency, self._noise, self._unit)
+
     def sample(self, n_rows: int, sampling_rate: float) -> NDArray[np.bool_]:
-        """Draw a Poisson sample as a mask of shape (n_rows,). Private, like ``n_rows``."""
+        """Draw a Poisson sample of units as a mask of shape (n_rows,). Private, like ``n_rows``."""
         observer = self._noise.observer
         if observer is not None:
             return observer.sample(n_rows, sampling_rate)
@@ -100,9 +109,9 @@ class Curator:
         """Release a value by the mechanism that was declared for it.
 
         Privacy: ``declared.event``. Where the release was declared for a smaller bound, another
-        relation or another sample, nothing is released (PlanMismatchError).
+        relation, unit or sample, nothing is released (PlanMismatchError).
         """
-        declared.check(value, self._adjacency)
+        declared.check(value, self._adjacency, self._unit)
         self._records.append(declared.event)
         observer = self._noise.observer
         if observer is not None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dpglm._validation import check_integer, check_real
 from dpglm.exceptions import PlanMismatchError
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.adjacency import Adjacency, Unit
 from dpglm.privacy.events import Event, poisson_sampled
 from dpglm.privacy.noise import NoiseSource
 from dpglm.privacy.noise.scales import NoiseScale
@@ -36,11 +36,12 @@ R = TypeVar("R")
 @final
 @dataclass(frozen=True, eq=False, repr=False)
 class Bounded(Generic[V]):
-    """A value computed from private rows, with a bound on what one row can change in it.
+    """A value computed from private rows, with a bound on what one unit can change in it.
 
-    The bound is on the L2 norm of any one row's exact contribution to a sum; for other values, on
-    the distance by which erasing one row moves them (of scores: of any one score). The rate is
-    that of the fresh Poisson sample of rows that the value was computed on.
+    The bound is on the L2 norm of any one unit's exact contribution to a sum; for other values, on
+    the distance by which erasing one unit moves them (of scores: of any one score). The unit is a
+    row, or all rows of a group. The rate is that of the fresh Poisson sample of units that the
+    value was computed on.
 
     Privacy: the value is private until a ``Curator`` releases it; ``repr`` shows the bound only.
     """
@@ -48,6 +49,7 @@ class Bounded(Generic[V]):
     value: V
     contribution_bound: float
     sampling_rate: float = 1.0
+    unit: Unit = Unit.ROW
 
     def __repr__(self) -> str:
         return f"Bounded(<private>, contribution_bound={self.contribution_bound!r})"
@@ -106,7 +108,7 @@ class Release(Generic[V, R]):
     adjacency : Adjacency
         The neighbouring relation.
     contribution_bound : float
-        The largest change of the exact quantity, in L2 norm, when one row is erased (of scores:
+        The largest change of the exact quantity, in L2 norm, when one unit is erased (of scores:
         of any one score); at least 0. Where it shrinks along a run the noise shrinks with it, and
         this is the largest.
     coordinates : int, default=1
@@ -118,7 +120,9 @@ class Release(Generic[V, R]):
     magnitude : float, default=0.0
         Public bound on the L2 norm of the computed quantity.
     sampling_rate : float, default=1.0
-        Probability with which each row enters, independently, in (0, 1].
+        Probability with which each unit enters, independently, in (0, 1].
+    unit : Unit, default=Unit.ROW
+        Whose contribution is bounded: a row's, or that of all rows of a group together.
 
     Notes
     -----
@@ -141,6 +145,7 @@ class Release(Generic[V, R]):
     rounding: float = 0.0
     magnitude: float = 0.0
     sampling_rate: float = 1.0
+    unit: Unit = Unit.ROW
 
     def __post_init__(self) -> None:
         check_integer("count", self.count, least=1)
@@ -181,8 +186,14 @@ class Release(Generic[V, R]):
         """Standard deviation of the noise in each coordinate."""
         return self.mechanism.coordinate_std(self.noise_scale, self.coordinates)
 
-    def check(self, value: Bounded[V], adjacency: Adjacency) -> None:
+    def check(self, value: Bounded[V], adjacency: Adjacency, unit: Unit = Unit.ROW) -> None:
         """Raise PlanMismatchError for a value, or a relation, that this was not declared for."""
+        if not self.unit is value.unit is unit:
+            raise PlanMismatchError(
+                f"the release {self.quantity!r} was declared for the contribution of one "
+                f"{self.unit.value}, and its value bounds that of one {value.unit.value}, but one "
+                f"{unit.value} is what neighbours differ in"
+            )
         if adjacency is not self.adjacency:
             raise PlanMismatchError(
                 f"the release {self.quantity!r} was declared for adjacency "

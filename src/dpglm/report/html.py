@@ -12,7 +12,7 @@ from dpglm._extras import require
 from dpglm._html import visible
 from dpglm._words import plain_number, rounded_up
 from dpglm.certificate.certificate import Certificate
-from dpglm.certificate.statement import PROVENANCE, RELATION, value_in_words
+from dpglm.certificate.statement import PROVENANCE, value_in_words
 from dpglm.certificate.verdict import verdict
 from dpglm.certificate.verify import verify
 from dpglm.guidance.coefficients import CoefficientTable
@@ -116,7 +116,7 @@ def report_page(
             for fact in certificate.public_facts
         ],
         spending=certificate.spending(),
-        relation=RELATION[certificate.adjacency],
+        relation=certificate.relation,
         verification=verification,
         verdict=verdict(verification, about.cautions),
         expected=guidance(estimator.solution_.plan, table).sections(),

@@ -107,7 +107,7 @@ class BestIterate(Solver):
         epsilon = min(self.choice_share * budget.as_approximate_dp().epsilon, MOST_EPSILON)
         clip = defaults.clip(problem.loss, data) if self.clip is None else self.clip
         step_size = _step_size(problem, data) if self.step_size is None else self.step_size
-        mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.weight_bound)
+        mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.unit_weight)
         n_steps = self.n_steps or _n_steps(problem, data, mu, clip * step_size)
         descent = NoisyGD(n_steps, step_size, Constant(), clip, momentum=0.0)
         steps = descent.plan(problem, budget, data, adjacency).method

@@ -107,7 +107,7 @@ def choose(
     """
     if is_pure(budget):
         return _without_delta(problem, budget, data, adjacency, may_copy)
-    mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.weight_bound)
+    mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.unit_weight)
     if _is_likelihood(problem, data, mu):
         return NewtonRaphson()
     entries, wide = data.n_rows * data.n_columns, data.n_columns > _MOST_COLUMNS

@@ -259,6 +259,13 @@ class Plan:
         # Raises where the loss has another number of predictions than there are outputs.
         one = np.zeros((1, *self.data.coefficient_shape[1:]))
         self.problem.loss.slope(one, np.zeros(1, dtype=np.intp))
+        for release in self.method.releases:
+            if release.unit is not self.data.unit:
+                raise ValueError(
+                    f"groups must be None for a method that releases {release.quantity!r}, whose "
+                    "bound is on one row: use the solver 'auto', 'newton_raphson', 'newton', "
+                    "'sufficient_statistics' or 'noisy_gd'"
+                )
         # Reading them works out their noise, which raises where none of that size can be drawn.
         check_can_be_asked(self.method.releases)
         if not within_budget(self.event, self.adjacency, self.budget):

@@ -77,14 +77,19 @@ def run(
     """
     if rows.spec != plan.data:
         raise PlanMismatchError(f"rows have the facts {rows.spec}, but the plan is for {plan.data}")
-    if plan.adjacency.n_is_public and rows.n_rows != plan.data.n_rows:
+    unit, planned = plan.data.unit, plan.data.n_units
+    if rows.unit is not unit:
         raise PlanMismatchError(
-            f"there are {rows.n_rows} rows, but the plan is for n_rows={plan.data.n_rows}"
+            f"rows protect each {rows.unit.value}, but the plan is for each {unit.value}"
+        )
+    if plan.adjacency.n_is_public and rows.n_units != planned:
+        raise PlanMismatchError(
+            f"there are {rows.n_units} {unit.value}s, but the plan is for n_{unit.value}s={planned}"
         )
     if noise.observer is not None:
         noise.observer.begins(plan, rows)
     method = plan.method
-    curator = Curator(plan.adjacency, noise)
+    curator = Curator(plan.adjacency, noise, unit)
     paying = None if ledger is None else ledger.path
     # Whether arithmetic overflows depends on the rows, and must not end what has been paid for.
     with (

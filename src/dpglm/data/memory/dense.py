@@ -67,14 +67,14 @@ class DenseRows(Rows):
 
     def blocks(self) -> Iterator[Block]:
         for start in range(0, self.n_rows, self._block_rows):
-            rows = slice(start, start + self._block_rows)
-            weights = None if self._weights is None else self._weights[rows]
-            X, which = (
-                (self._X[rows], None) if self._which is None else (self._X, self._which[rows])
-            )
-            yield _DenseBlock(
-                X, which, self._y[rows], self._norms[rows], weights, self.spec.intercept
-            )
+            yield self.span(start, start + self._block_rows)
+
+    def span(self, start: int, stop: int) -> Block:
+        """Return the rows from one position up to another as a block."""
+        rows = slice(start, stop)
+        weights = None if self._weights is None else self._weights[rows]
+        X, which = (self._X[rows], None) if self._which is None else (self._X, self._which[rows])
+        return _DenseBlock(X, which, self._y[rows], self._norms[rows], weights, self.spec.intercept)
 
     def _taken(self, indices: NDArray[np.intp], spec: DataSpec) -> DenseRows:
         which = np.asarray(indices, dtype=np.int64)

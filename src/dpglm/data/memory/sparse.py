@@ -41,11 +41,15 @@ class SparseRows(Rows):
 
     def blocks(self) -> Iterator[Block]:
         for start in range(0, self.n_rows, BLOCK_ROWS):
-            rows = slice(start, min(start + BLOCK_ROWS, self.n_rows))
-            weights = None if self._weights is None else self._weights[rows]
-            yield _SparseBlock(
-                self._X, rows, self._y[rows], self._norms[rows], weights, self.spec.intercept
-            )
+            yield self.span(start, min(start + BLOCK_ROWS, self.n_rows))
+
+    def span(self, start: int, stop: int) -> Block:
+        """Return the rows from one position up to another as a block."""
+        rows = slice(start, stop)
+        weights = None if self._weights is None else self._weights[rows]
+        return _SparseBlock(
+            self._X, rows, self._y[rows], self._norms[rows], weights, self.spec.intercept
+        )
 
     def clip_entries(self, bound: float) -> SparseRows:
         entries = np.clip(self._X.data, -bound, bound, dtype=self._X.dtype)
@@ -84,6 +88,9 @@ class _SparseBlock(Block):
 
     def features(self) -> Floats:
         return self._rows.toarray()
+
+    def stored(self) -> sparse.csr_array:
+        return self._rows
 
     def weighted_sum(self, slopes: Floats) -> NDArray[np.float64]:
         slopes = slopes.astype(np.float64, copy=False)

@@ -30,6 +30,10 @@ def local_gradient_release(
 
     ``noise.most_senders`` is the size of the largest block.
     """
+    if data.groups is not None:
+        raise ValueError(
+            "groups must be None for 'local_sgd', where every row is protected by its own noise"
+        )
     return gradient_release(
         dataclasses.replace(data, n_rows=noise.most_senders),
         adjacency,

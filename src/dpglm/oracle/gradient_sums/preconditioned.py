@@ -35,7 +35,8 @@ def noisy_preconditioned_gradient(
     """
 
     def kernel(_: Rows) -> NDArray[np.float64]:
-        return clipped_gradient_sum(turned, oracle.loss, FlatClipping(clip), v, oracle.map_blocks)
+        rows = turned.bounded(declared.contribution_bound)
+        return clipped_gradient_sum(rows, oracle.loss, FlatClipping(clip), v, oracle.map_blocks)
 
     return oracle.noisy_mean(declared, kernel, clip * oracle.rows.spec.weight_bound)
 
@@ -43,7 +44,7 @@ def noisy_preconditioned_gradient(
 def rows_turned(oracle: Oracle, basis: NDArray[np.float64]) -> Rows:
     """Return the rows ``B^T x_i`` for a public matrix B, dense and in float64. Private."""
     rows, spec = oracle.rows, oracle.rows.spec
-    row_by_row = not oracle.curator.adjacency.n_is_public
+    row_by_row = not oracle.places_are_fixed
     longest = 2.0 * spec.augmented_row_norm * float(np.linalg.norm(basis))
     facts = dataclasses.replace(
         spec,

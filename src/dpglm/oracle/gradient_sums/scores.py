@@ -5,25 +5,24 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Self, final
+from typing import Any, Self, cast, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpglm._arrays import finite, like, namespace
-from dpglm.data.rows import AnyArrays, Block
+from dpglm.data.rows import AnyArrays, Block, Kernel
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.rounding import norm_margin, sum_release
 from dpglm.oracle.row_sums.moments import (
-    RUN_ROWS,
     n_symmetric,
     pack_symmetric,
     row_by_row_product,
     unpack_symmetric,
-    weighted_products,
 )
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.oracle.unit_sums import RUN_ROWS, products_of, sum_of
+from dpglm.privacy.adjacency import Adjacency, Unit
 from dpglm.privacy.releases import SumMechanism, SumRelease
 from dpglm.problem.loss import Loss
 
@@ -49,8 +48,7 @@ class _OfRows:
 
     @classmethod
     def of(cls, oracle: Oracle) -> Self:
-        is_public = oracle.curator.adjacency.n_is_public
-        product = operator.matmul if is_public else row_by_row_product
+        product = operator.matmul if oracle.places_are_fixed else row_by_row_product
         return cls(oracle.loss, oracle.rows.spec, product)
 
 
@@ -78,21 +76,23 @@ class Scores:
         self, oracle: Oracle, declared: SumRelease, v: NDArray[np.float64]
     ) -> NDArray[np.float64]:
         """Release the mean score at ``w = basis v``; ``score_release`` declares it."""
-        of_rows = _OfRows.of(oracle)
+        bound = self.clip * oracle.rows.spec.weight_bound
+        block_sum = self._score_sum(_OfRows.of(oracle), v)
+        kernel = oracle.over_blocks(AnyArrays(block_sum, apart=True), declared.coordinates)
+        return self.slope * oracle.noisy_mean(declared, kernel, bound)
+
+    def _score_sum(self, of_rows: _OfRows, v: NDArray[np.float64]) -> Kernel:
+        """Return the kernel of sums of scores, in units of ``slope``."""
 
         def block_sum(block: Block) -> NDArray[np.float64]:
-            xp = namespace(block.norms)
-            total: NDArray[np.float64] = xp.zeros(
-                len(v), dtype=xp.float64, device=block.norms.device
-            )
+            total: Any = 0.0
             for z, factors, targets, weights in self._runs(of_rows, block):
                 factors *= self._slopes(of_rows, z, targets, v)
-                total += (factors if weights is None else factors * weights) @ z
-            return total
+                factors = factors if weights is None else factors * weights
+                total = total + sum_of(block, factors, z)
+            return cast("NDArray[np.float64]", total)
 
-        bound = self.clip * oracle.rows.spec.weight_bound
-        kernel = oracle.over_blocks(AnyArrays(block_sum), declared.coordinates)
-        return self.slope * oracle.noisy_mean(declared, kernel, bound)
+        return block_sum
 
     def mean_hessian(
         self, oracle: Oracle, declared: SumRelease, v: NDArray[np.float64]
@@ -106,50 +106,68 @@ class Scores:
 
         def factors_of(z: NDArray[np.float64], targets: NDArray[np.float64]) -> NDArray[np.float64]:
             bends = finite(of_rows.loss.curvature(_predictions(of_rows, z, v), targets))
-            return np.clip(bends / self.curvature, 0.0, 1.0)
+            bends = namespace(bends).clip(bends / self.curvature, 0.0, 1.0)
+            return cast("NDArray[np.float64]", bends)
 
         bound = self.clip**2 * oracle.rows.spec.weight_bound
-        return self.curvature * self._mean_products(oracle, declared, factors_of, 1, bound)
+        products = self._product_sum(of_rows, factors_of, 1)
+        return self.curvature * self._mean_matrix(oracle, declared, products, bound)
 
     def mean_score_products(
         self, oracle: Oracle, declared: SumRelease, v: NDArray[np.float64]
     ) -> NDArray[np.float64]:
         """Release the mean of scores times their transposes, at ``w = basis v``.
 
-        ``score_moment_release`` declares it; noise as for ``mean_hessian``, in units of
+        The scores of a group's rows are added up first, where rows are in groups; the mean is that
+        over rows. ``score_moment_release`` declares it; noise as for ``mean_hessian``, in units of
         ``slope**2``.
         """
         of_rows = _OfRows.of(oracle)
+        bound = (self.clip * oracle.rows.spec.weight_bound) ** 2
+        if oracle.rows.unit is Unit.GROUP:
+            group_sum = self._score_sum(of_rows, v)
+
+            def products(block: Block) -> NDArray[np.float64]:
+                scores = group_sum(block)
+                return pack_symmetric(scores[..., :, None] * scores[..., None, :])
+
+            return self.slope**2 * self._mean_matrix(oracle, declared, products, bound)
 
         def factors_of(z: NDArray[np.float64], targets: NDArray[np.float64]) -> NDArray[np.float64]:
             slopes = self._slopes(of_rows, z, targets, v)
             return slopes * slopes
 
-        bound = (self.clip * oracle.rows.spec.weight_bound) ** 2
-        return self.slope**2 * self._mean_products(oracle, declared, factors_of, 2, bound)
+        squares = self._product_sum(of_rows, factors_of, 2)
+        return self.slope**2 * self._mean_matrix(oracle, declared, squares, bound)
 
-    def _mean_products(
+    def _mean_matrix(
+        self, oracle: Oracle, declared: SumRelease, block_sum: Kernel, bound: float
+    ) -> NDArray[np.float64]:
+        # Rows in groups are NumPy's; curvature is not known of tensors.
+        if oracle.rows.unit is Unit.GROUP:
+            block_sum = AnyArrays(block_sum, apart=True)
+        kernel = oracle.over_blocks(block_sum, declared.coordinates)
+        values = oracle.noisy_mean(declared, kernel, bound)
+        return unpack_symmetric(values, self.basis.shape[1])
+
+    def _product_sum(
         self,
-        oracle: Oracle,
-        declared: SumRelease,
+        of_rows: _OfRows,
         factors_of: Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]],
         power: int,
-        bound: float,
-    ) -> NDArray[np.float64]:
-        """Release the mean of ``a (f w)^power z z^T``, where a is what ``factors_of`` returns."""
-        columns, of_rows = self.basis.shape[1], _OfRows.of(oracle)
+    ) -> Kernel:
+        """Return the kernel of sums of ``a (f w)^power z z^T``, a being what is returned."""
 
         def block_sum(block: Block) -> NDArray[np.float64]:
-            total = np.zeros((columns, columns))
+            total: Any = 0.0
             for z, factors, targets, weights in self._runs(of_rows, block):
                 if weights is not None:
                     factors *= weights
-                total += weighted_products(z, factors_of(z, targets) * factors**power)
+                factors = factors_of(z, targets) * factors**power
+                total = total + products_of(block, factors, z)
             return pack_symmetric(total)
 
-        kernel = oracle.over_blocks(block_sum, declared.coordinates)
-        values = oracle.noisy_mean(declared, kernel, bound)
-        return unpack_symmetric(values, columns)
+        return block_sum
 
     def _runs(
         self, of_rows: _OfRows, block: Block
@@ -236,6 +254,7 @@ def hessian_release(
         bound=clip**2 * data.weight_bound,
         coordinates=n_symmetric(data.n_columns),
         count=count,
+        directions=data.n_columns,
     )
 
 
@@ -250,6 +269,7 @@ def score_moment_release(
         mechanism,
         bound=(clip * data.weight_bound) ** 2,
         coordinates=n_symmetric(data.n_columns),
+        power=2,
     )
 
 

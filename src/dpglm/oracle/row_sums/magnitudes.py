@@ -35,6 +35,7 @@ def magnitudes_release(data: DataSpec, adjacency: Adjacency, mechanism: SumMecha
         mechanism,
         bound=math.sqrt(data.n_features),
         coordinates=data.n_features * LEVELS,
+        directions=1,
     )
 
 

@@ -37,6 +37,7 @@ def mean_release(data: DataSpec, adjacency: Adjacency, mechanism: SumMechanism) 
         mechanism,
         bound=data.row_norm,
         coordinates=data.n_features,
+        directions=1,
     )
 
 

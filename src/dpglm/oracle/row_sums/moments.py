@@ -13,12 +13,12 @@ from dpglm.data.rows import AnyArrays, Block, Kernel
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.rounding import norm_margin, sum_release, sum_rounding
+from dpglm.oracle.unit_sums import products_of
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.releases import SumMechanism, SumRelease
 
 __all__ = [
     "MOST_COLUMNS",
-    "RUN_ROWS",
     "beside_constant",
     "check_data",
     "constant_column",
@@ -32,12 +32,8 @@ __all__ = [
     "second_moment_release",
     "spectrum",
     "unpack_symmetric",
-    "weighted_products",
 ]
 
-RUN_ROWS = 1024
-"""Rows whose products are added before other runs' are."""
-"""Rows whose products are added up at once, so that rounding is bounded."""
 MOST_COLUMNS = 1000
 """Second moments of more columns have too many entries to release."""
 
@@ -52,16 +48,16 @@ def n_symmetric(size: int) -> int:
 
 
 def pack_symmetric(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
-    """List the diagonal and ``sqrt(2)`` times the entries above it.
+    """List the diagonal and ``sqrt(2)`` times the entries above it, of one matrix or several.
 
     Privacy: the map is an isometry, ``|pack(M)| = |M|_F``. With noise of one standard deviation in
     every value, entries off the diagonal get ``1 / sqrt(2)`` of what the diagonal gets, as if all
     ``size**2`` entries had been released and mirror images averaged. Without the ``sqrt(2)`` the
     same noise would be spent on a vector that may be as long and tells less.
     """
-    above = np.triu_indices(len(matrix))
+    above = np.triu_indices(matrix.shape[-1])
     factors = np.where(above[0] == above[1], 1.0, math.sqrt(2.0))
-    return cast("NDArray[np.float64]", matrix[above] * like(matrix, factors))
+    return cast("NDArray[np.float64]", matrix[..., *above] * like(matrix, factors))
 
 
 def unpack_symmetric(values: NDArray[np.float64], size: int) -> NDArray[np.float64]:
@@ -118,9 +114,10 @@ def normalized_second_moments(spec: DataSpec, constant: float) -> Kernel:
     def block_sum(block: Block) -> NDArray[np.float64]:
         rows = beside_constant(block, constant)
         squares = (rows * rows).sum(axis=1)
-        return pack_symmetric(weighted_products(rows, margin / squares * float_weights(block)))
+        factors = margin / squares * float_weights(block)
+        return pack_symmetric(products_of(block, factors, rows))
 
-    return AnyArrays(block_sum)
+    return AnyArrays(block_sum, apart=True)
 
 
 def second_moment_release(
@@ -141,6 +138,7 @@ def second_moment_release(
         mechanism,
         bound=data.weight_bound,
         coordinates=n_symmetric(data.n_features + 1),
+        directions=data.n_features + 1,
     )
 
 
@@ -210,17 +208,3 @@ def float_weights(block: Block) -> NDArray[np.float64] | float:
     xp = namespace(block.weights)
     weights: NDArray[np.float64] = xp.asarray(block.weights, dtype=xp.float64)
     return weights
-
-
-def weighted_products(
-    rows: NDArray[np.float64], factors: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """``sum_i factors_i rows_i rows_i^T``, in runs whose length bounds the rounding error."""
-    # A product of a matrix with its own transpose costs half as much as another.
-    rows = rows * namespace(rows).sqrt(factors)[:, None]
-    shape = (rows.shape[1], rows.shape[1])
-    total: NDArray[np.float64] = namespace(rows).zeros(shape, dtype=rows.dtype, device=rows.device)
-    for start in range(0, len(rows), RUN_ROWS):
-        run = rows[start : start + RUN_ROWS]
-        total += run.T @ run
-    return total

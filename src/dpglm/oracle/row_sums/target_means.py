@@ -41,6 +41,7 @@ def target_mean_release(
         mechanism,
         bound=math.sqrt(coordinates) * data.weight_bound,
         coordinates=coordinates,
+        directions=1,
     )
 
 
@@ -89,6 +90,7 @@ def squared_slope_release(
         mechanism,
         bound=data.weight_bound,
         coordinates=1,
+        directions=1,
     )
 
 

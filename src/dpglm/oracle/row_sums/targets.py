@@ -14,7 +14,8 @@ from dpglm.data.rows import AnyArrays, Block, Kernel
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.rounding import norm_margin, sum_release
-from dpglm.oracle.row_sums.moments import RUN_ROWS, float_weights
+from dpglm.oracle.row_sums.moments import float_weights
+from dpglm.oracle.unit_sums import RUN_ROWS
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.releases import SumMechanism, SumRelease
 
@@ -93,6 +94,7 @@ def target_release(
         mechanism,
         bound=data.weight_bound,
         coordinates=2 + shares.side**2,
+        directions=1,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, cast, final
+from typing import Literal, TypeAlias, cast, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,14 +15,13 @@ from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.rounding import norm_margin, sum_release
 from dpglm.oracle.row_sums.moments import (
-    RUN_ROWS,
     float_weights,
     n_symmetric,
     pack_symmetric,
     rows_in_basis,
     unpack_symmetric,
-    weighted_products,
 )
+from dpglm.oracle.unit_sums import products_of, sum_of
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.releases import SumMechanism, SumRelease
 
@@ -126,22 +125,22 @@ def weighted_moments(spec: DataSpec, view: View, shares: MomentShares, row_by_ro
         z = scale * z
         parts = []
         if shares.kind == "hessian":
-            products = weighted_products(xp.concat([z, u[:, None]], axis=1), f * weights)
-            parts.append(math.sqrt(shares.matrix) * pack_symmetric(products[:size, :size]))
-            vector = products[:size, size]
+            products = products_of(block, f * weights, xp.concat([z, u[:, None]], axis=1))
+            parts.append(math.sqrt(shares.matrix) * pack_symmetric(products[..., :size, :size]))
+            vector = products[..., :size, size]
         else:
             if shares.kind != "none":
                 g = f * f * weights
                 if shares.kind == "squared score":
                     g = g * u * u * weights / spec.weight_bound
-                parts.append(math.sqrt(shares.matrix) * pack_symmetric(weighted_products(z, g)))
-            vector = _weighted_sum(z, f * u * weights)
+                parts.append(math.sqrt(shares.matrix) * pack_symmetric(products_of(block, g, z)))
+            vector = sum_of(block, f * u * weights, z)
         parts.append(math.sqrt(shares.vector) * vector)
-        squares = _weighted_sum(u[:, None], u * weights)
+        squares = sum_of(block, u * weights, u[:, None])
         parts.append(math.sqrt(shares.squares) * squares)
-        return cast("NDArray[np.float64]", xp.concat(parts))
+        return cast("NDArray[np.float64]", xp.concat(parts, axis=-1))
 
-    return AnyArrays(block_sum)
+    return AnyArrays(block_sum, apart=True)
 
 
 def weighted_moment_release(
@@ -178,7 +177,7 @@ def noisy_weighted_moments(
     """
     spec = oracle.rows.spec
     size = view.vectors.shape[1]
-    row_by_row = not oracle.curator.adjacency.n_is_public
+    row_by_row = not oracle.places_are_fixed
     kernel = weighted_moments(spec, view, shares, row_by_row)
     total = oracle.over_blocks(kernel, declared.coordinates)
     values = oracle.noisy_sum(declared, total, spec.weight_bound)
@@ -204,13 +203,3 @@ def noisy_weighted_moments(
 
 def _n_matrix(shares: MomentShares, size: int) -> int:
     return 0 if shares.kind == "none" else n_symmetric(size)
-
-
-def _weighted_sum(rows: Any, weights: Any) -> Any:
-    """``sum_i weights_i rows_i``, in runs whose length bounds the rounding error."""
-    xp = namespace(rows)
-    total = xp.zeros(rows.shape[1], dtype=rows.dtype, device=rows.device)
-    for start in range(0, rows.shape[0], RUN_ROWS):
-        run = slice(start, start + RUN_ROWS)
-        total = total + weights[run] @ rows[run]
-    return total

@@ -129,7 +129,7 @@ class JohnsonLindenstrauss(Solver):
         embedded_problem = _embedded_problem(problem)
         dimension = self.dimension
         if dimension is None:
-            mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.weight_bound)
+            mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.unit_weight)
             dimension = balanced_dimension(problem.loss, problem.constraint, data, mu)
             if dimension >= data.n_features:
                 return self.gradient_descent.plan(problem, budget, data, adjacency)

@@ -106,7 +106,7 @@ class AcceleratedMirrorDescent(Solver):
             problem,
             data,
             curvature=curvature,
-            mu=budget.gdp_mu() / adjacency.sum_sensitivity(data.weight_bound),
+            mu=budget.gdp_mu() / adjacency.sum_sensitivity(data.unit_weight),
             clip=clip,
         )
         method = AcceleratedMirrorDescentMethod(

@@ -68,6 +68,9 @@ def contraction(
     constant = len(set(step_sizes)) == 1
     if not (plain and constant and covers_all and penalty > 0.0 and adjacency.n_is_public):
         return None
+    # A group's clipped gradient is not that of a convex function.
+    if data.groups is not None:
+        return None
     if data.dtype != "float64" or not isinstance(clipping, FlatClipping):
         return None
     if not problem.constraint.contains(np.zeros(data.coefficient_shape)):

@@ -208,7 +208,7 @@ class D2P2(Solver):
         n_steps, step_size = defaults.steps(
             problem.loss,
             data,
-            mu=budget.gdp_mu() / adjacency.sum_sensitivity(data.weight_bound),
+            mu=budget.gdp_mu() / adjacency.sum_sensitivity(data.unit_weight),
             clip=clip,
             momentum=0.0,
             schedule=self.schedule,

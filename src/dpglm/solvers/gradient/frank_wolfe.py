@@ -162,7 +162,7 @@ def _steps(data: DataSpec, budget: ApproximateDP, adjacency: Adjacency) -> int:
     the signal, rows times epsilon, so T goes with its power 2/3; where delta is 0 it grows as
     T, so T goes with the square root.
     """
-    signal = data.n_rows * budget.epsilon / adjacency.sum_sensitivity(data.weight_bound)
+    signal = data.n_rows * budget.epsilon / adjacency.sum_sensitivity(data.unit_weight)
     if budget.delta == 0.0:
         wanted, least = _PURE_STEPS_FACTOR * math.sqrt(signal), _LEAST_PURE_STEPS
     else:

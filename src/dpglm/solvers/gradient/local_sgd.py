@@ -114,7 +114,7 @@ class LocalSGD(Solver):
             )
         n_blocks = self._n_blocks(data.n_rows)
         clipping = FlatClipping(defaults.checked_clip(problem.loss, data, self.clip))
-        mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.weight_bound)
+        mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.unit_weight)
         _, step_size = defaults.steps(
             problem.loss,
             data,

@@ -135,7 +135,7 @@ class NoisyGD(Solver):
         data: DataSpec,
         adjacency: Adjacency = Adjacency.ZERO_OUT,
     ) -> Plan:
-        loss, factor = problem.loss, adjacency.sum_sensitivity(data.weight_bound)
+        loss, factor = problem.loss, adjacency.sum_sensitivity(data.unit_weight)
         clip = defaults.checked_clip(loss, data, self.clip)
         pure = self._is_l2(budget)
         mu = math.inf if pure else budget.gdp_mu() / factor

@@ -76,7 +76,7 @@ class VarianceReduction(Solver):
         inner_steps, step_size = decide_steps(
             problem,
             data,
-            mu=budget.gdp_mu() / adjacency.sum_sensitivity(data.weight_bound),
+            mu=budget.gdp_mu() / adjacency.sum_sensitivity(data.unit_weight),
             clip=clip,
             units=sum(growths),
             inner_steps=self.inner_steps,

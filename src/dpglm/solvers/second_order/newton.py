@@ -128,7 +128,7 @@ class Newton(Solver):
         if not problem.loss.convex:
             raise ValueError(f"loss must be convex for the solver Newton, got {problem.loss!r}")
         check_data(data, adjacency)
-        mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.weight_bound)
+        mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.unit_weight)
         clip, n_steps, step_size = self._clip_and_steps(problem.loss, mu, data)
         unit = slope_unit(problem.loss, data)
         method = NewtonMethod(

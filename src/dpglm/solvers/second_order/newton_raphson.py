@@ -149,7 +149,7 @@ class NewtonRaphson(Solver):
         if self.inference is not None:
             _check_inference(problem)
         check_data(data, adjacency)
-        mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.weight_bound)
+        mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.unit_weight)
         clip, slope, bend = limits(mu, data, self.inference)
         shares = dict(SHARES)
         bounded = math.isfinite(
@@ -183,7 +183,7 @@ class NewtonRaphson(Solver):
                 relative_curvature=bend,
                 n_pooled=self.n_pooled,
                 first_steps=approach,
-                n_first_rows=rows_enough(mu, data) if adjacency.n_is_public else None,
+                n_first_rows=rows_enough(mu, data, adjacency),
                 inference=self.inference,
                 target_noise=multipliers["targets"],
                 slope_noise=multipliers.get("slopes"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from dpglm.data.spec import DataSpec
+from dpglm.privacy.adjacency import Adjacency
 from dpglm.solvers.uncertainty import Covariance
 
 __all__ = ["SHARES", "hessian_noise", "limits", "rows_enough"]
@@ -48,11 +49,14 @@ def hessian_noise(mu: float, data: DataSpec) -> float:
 
 def _noise_of_hessian(mu: float, data: DataSpec) -> float:
     """Length of the noise in the last Hessian, for parts at most 1 long."""
-    return math.sqrt(2.0 * data.n_columns / SHARES["Hessian"]) / (mu * data.n_rows)
+    reach = data.reach(data.n_columns) / data.reach()
+    return reach * math.sqrt(2.0 * data.n_columns / SHARES["Hessian"]) / (mu * data.n_rows)
 
 
-def rows_enough(mu: float, data: DataSpec) -> int | None:
+def rows_enough(mu: float, data: DataSpec, adjacency: Adjacency) -> int | None:
     """Return how many rows, if not all, bring the estimate near enough for the last steps."""
+    if not adjacency.n_is_public or data.groups is not None:
+        return None
     enough = max(
         math.ceil(data.n_rows * hessian_noise(mu, data) / _ENOUGH_NOISE),
         _ENOUGH_PER_COLUMN * data.n_columns,

@@ -161,7 +161,7 @@ class SufficientStatistics(Solver):
                 f"got {low!r} and {high!r}"
             )
         check_data(data, adjacency)
-        mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.weight_bound)
+        mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.unit_weight)
         shares, target_shares = self._shares(data.n_rows * mu, data)
         sigma = calibrate(
             lambda sigma: Composed(tuple(Gaussian(sigma / math.sqrt(one)) for one in shares)),

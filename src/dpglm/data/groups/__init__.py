@@ -1,0 +1,1 @@
+"""Rows in groups, such as persons: the rows of each are protected together."""

@@ -1,0 +1,48 @@
+"""Sums over the rows of a block: over all of them, or over those of each group."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpglm._arrays import namespace
+from dpglm.data.groups.ids import segment_sums
+from dpglm.data.rows import Block
+
+__all__ = ["RUN_ROWS", "products_of", "sum_of"]
+
+RUN_ROWS = 1024
+"""Rows that are added up before other runs' are, so that rounding is bounded."""
+
+
+def sum_of(block: Block, factors: Any, rows: Any) -> Any:
+    """``sum_i factors_i rows_i``, of shape (size,), or (groups, size) for a block of groups."""
+    if block.starts is not None:
+        return segment_sums(rows, factors, block.starts)
+    xp = namespace(rows)
+    total = xp.zeros(rows.shape[1], dtype=rows.dtype, device=rows.device)
+    for start in range(0, rows.shape[0], RUN_ROWS):
+        run = slice(start, start + RUN_ROWS)
+        total = total + factors[run] @ rows[run]
+    return total
+
+
+def products_of(block: Block, factors: Any, rows: Any) -> Any:
+    """``sum_i factors_i rows_i rows_i^T``, of shape (size, size), or one for each group."""
+    # A product of a matrix with its own transpose costs half as much as another.
+    scaled, size = rows * namespace(rows).sqrt(factors)[:, None], rows.shape[1]
+    if block.starts is not None:
+        products: NDArray[np.float64] = np.empty((len(block.starts) - 1, size, size))
+        for place, (start, stop) in enumerate(itertools.pairwise(block.starts)):
+            run = scaled[start:stop]
+            products[place] = run.T @ run
+        return products
+    xp = namespace(rows)
+    total = xp.zeros((size, size), dtype=rows.dtype, device=rows.device)
+    for start in range(0, len(rows), RUN_ROWS):
+        run = scaled[start : start + RUN_ROWS]
+        total += run.T @ run
+    return total
