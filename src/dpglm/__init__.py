@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from dpglm.privacy import GaussianDP as GaussianDP
     from dpglm.privacy import ZeroConcentratedDP as ZeroConcentratedDP
     from dpglm.solvers import NoisyGD as NoisyGD
+    from dpglm.study import Study as Study
 
 # Loaded when first used, so that `import dpglm` does not wait for scikit-learn.
 _HOME = {
@@ -36,6 +37,7 @@ _HOME = {
     "PrivacyLedger": "dpglm.ledger",
     "PublicInformationWarning": "dpglm.exceptions",
     "SlowSumsWarning": "dpglm.exceptions",
+    "Study": "dpglm.study",
     "ZeroConcentratedDP": "dpglm.privacy",
     "from_formula": "dpglm.estimators.composed.formula",
 }

@@ -19,7 +19,7 @@ from dpglm.solvers.base import Stage
 if TYPE_CHECKING:
     from dpglm.certificate.certificate import Certificate
 
-__all__ = ["Spending", "spending", "spending_in_words"]
+__all__ = ["Spending", "costing", "spending", "spending_in_words"]
 
 _ONLY_STAGE = "model"
 
@@ -74,12 +74,9 @@ def spending(certificate: Certificate) -> tuple[Spending, ...]:
     if len(stages) < 2:
         name = stages[0].name if stages else _ONLY_STAGE
         only = Stage(name, certificate.releases, certificate.event)
-        found = [_costing(only, certificate.epsilon, certificate)]
+        found = [costing(only, certificate.adjacency, certificate.delta, certificate.epsilon)]
     else:
-        adjacency, delta = certificate.adjacency, certificate.delta
-        found = [
-            _costing(one, _epsilon(one.event, adjacency, delta), certificate) for one in stages
-        ]
+        found = [costing(one, certificate.adjacency, certificate.delta) for one in stages]
     # A row pays in one part only, and of tries the costliest counts: squares do not add up.
     apart = len(stages) > 1 and isinstance(canonical(plan.event), DisjointParts | RandomlyRepeated)
     if apart or any(one.mu is None for one in found):
@@ -107,15 +104,20 @@ def _epsilon(event: Event, adjacency: Adjacency, delta: float) -> float:
     return accountant_for(event, adjacency).epsilon(event, adjacency, delta)
 
 
-def _costing(stage: Stage, epsilon: float, of: Certificate) -> Spending:
+def costing(
+    stage: Stage, adjacency: Adjacency, delta: float, epsilon: float | None = None
+) -> Spending:
+    """Say what a stage spends by itself, without its share; epsilon is computed if not known."""
+    if epsilon is None:
+        epsilon = _epsilon(stage.event, adjacency, delta)
     exact = GaussianAccountant()
-    mu, is_gaussian = None, exact.supports(stage.event, of.adjacency)
+    mu, is_gaussian = None, exact.supports(stage.event, adjacency)
     if epsilon == 0.0:
         mu, is_gaussian = 0.0, True
     elif is_gaussian:
-        mu = exact.mu(stage.event, of.adjacency)
-    elif of.delta > 0.0 and math.isfinite(epsilon):
-        mu = gdp.mu(epsilon, of.delta)
+        mu = exact.mu(stage.event, adjacency)
+    elif delta > 0.0 and math.isfinite(epsilon):
+        mu = gdp.mu(epsilon, delta)
     return Spending(stage.name, stage.releases, epsilon, mu, is_gaussian, None)
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from dpglm._words import plain_number, rounded_up
 from dpglm.certificate.cautions import SCOPE
+from dpglm.certificate.facts import PublicFact
 from dpglm.certificate.spending import spending_in_words
 from dpglm.privacy.adjacency import Adjacency, Unit
 from dpglm.privacy.events import describe_event
@@ -14,7 +16,15 @@ from dpglm.privacy.events import describe_event
 if TYPE_CHECKING:
     from dpglm.certificate.certificate import Certificate
 
-__all__ = ["PROVENANCE", "relation_in_words", "sections", "value_in_words"]
+__all__ = [
+    "PROVENANCE",
+    "facts_in_words",
+    "meaning_in_words",
+    "not_covered",
+    "relation_in_words",
+    "sections",
+    "value_in_words",
+]
 
 _LONGEST_VALUE = 100
 
@@ -73,6 +83,11 @@ _SEVERAL = {
 }
 
 
+def not_covered(unit: Unit) -> tuple[str, ...]:
+    """Say what no certificate covers."""
+    return (*_NOT_COVERED, _SEVERAL[unit], _COMPOSITION)
+
+
 def value_in_words(value: Any) -> str:
     """Write a fact's value, shortened where it is long.
 
@@ -107,19 +122,33 @@ def _bracketed(value: Any) -> str:
     return f"[{_words(value)}]" if isinstance(value, list | dict) else _words(value)
 
 
+def meaning_in_words(epsilon: float) -> str:
+    """Say what an epsilon promises."""
+    factor = plain_number(math.exp(min(epsilon, 700.0)), 3)
+    return (
+        "Whatever one looks for in the result, that change alters its probability by a factor of "
+        f"at most e^epsilon = {factor}, and by delta beyond that."
+    )
+
+
+def facts_in_words(facts: Iterable[PublicFact]) -> tuple[str, ...]:
+    """List public facts, each with where it came from."""
+    said = tuple(
+        f"{fact.name} = {value_in_words(fact.value)}: {PROVENANCE[fact.provenance]}"
+        for fact in facts
+    )
+    return said or ("Nothing about the rows.",)
+
+
 def sections(certificate: Certificate) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """Return the guarantee as headings with their sentences."""
     ledger, unit = certificate.ledger, certificate.data.unit
-    factor = plain_number(math.exp(min(certificate.epsilon, 700.0)), 3)
     claim = (
         f"{certificate.estimator} was fitted with differential privacy: epsilon = "
         f"{rounded_up(certificate.epsilon)}, delta = {rounded_up(certificate.delta)}, relation "
         f"'{certificate.adjacency.value}'."
     )
-    meaning = (
-        "Whatever one looks for in the result, that change alters its probability by a factor of "
-        f"at most e^epsilon = {factor}, and by delta beyond that."
-    )
+    meaning = meaning_in_words(certificate.epsilon)
     known = "nobody can reproduce it" if certificate.noise_is_private else "can be reproduced"
     origin = (
         f"Noise source: {certificate.noise_source} ({known}). Epsilon computed by: "
@@ -130,18 +159,15 @@ def sections(certificate: Certificate) -> tuple[tuple[str, tuple[str, ...]], ...
         origin,
         *(() if ledger is None else (ledger.describe(),)),
     )
-    public = tuple(
-        f"{fact.name} = {value_in_words(fact.value)}: {PROVENANCE[fact.provenance]}"
-        for fact in certificate.public_facts
-    )
+    public = facts_in_words(certificate.public_facts)
     parts = (
         ("Warning", certificate.caveats()),
         ("What is promised", (claim, certificate.adjacency.describe(unit), meaning)),
         ("What was released", cost),
         ("Who spent what", tuple(f"{sentence}." for sentence in _spending(certificate))),
         ("Which theorem the settings follow", _theorems(certificate)),
-        ("What was treated as public", public or ("Nothing about the rows.",)),
-        ("What is not covered", (*_NOT_COVERED, _SEVERAL[unit], _COMPOSITION)),
+        ("What was treated as public", public),
+        ("What is not covered", not_covered(unit)),
     )
     return tuple((heading, sentences) for heading, sentences in parts if sentences)
 

@@ -36,7 +36,7 @@ from dpglm.privacy.noise import SystemNoise
 from dpglm.privacy.noise.opendp import OpenDPNoise
 from dpglm.solvers.base import Plan
 
-__all__ = ["Check", "Verification", "verify"]
+__all__ = ["Check", "Verification", "check_claim", "guarded", "verify"]
 
 _ROUNDING = 1e-6
 _LAST_DIGITS = 1e-9
@@ -160,15 +160,15 @@ def verify(certificate: Certificate) -> Verification:
     'claim, recomputed by closed form: epsilon 1 at delta 1e-05; claimed 0.5'
     """
     recomputed, trouble, too_costly = _recomputed(certificate)
-    checks = [_check_claim(certificate, one) for one in recomputed]
+    checks = [check_claim(certificate.epsilon, certificate.delta, one) for one in recomputed]
     if not recomputed:
         checks.append(Check("claim, recomputed", False, trouble))
     if too_costly is None:
         # No sooner: making a plan asks for what it costs.
-        checks.append(_guarded("claim without delta", functools.partial(_check_pure, certificate)))
+        checks.append(guarded("claim without delta", functools.partial(_check_pure, certificate)))
         checks += _checks_of_plan(certificate)
     checks += [
-        _guarded(name, functools.partial(check, certificate)) for name, check in _CHECKS.items()
+        guarded(name, functools.partial(check, certificate)) for name, check in _CHECKS.items()
     ]
     return Verification(tuple(checks), recomputed, certificate.caveats(), too_costly)
 
@@ -188,14 +188,15 @@ def _recomputed(certificate: Certificate) -> tuple[tuple[Recomputation, ...], st
     return found, "no independent accountant knows the recorded event", None
 
 
-def _check_claim(certificate: Certificate, one: Recomputation) -> Check:
+def check_claim(epsilon: float, delta: float, one: Recomputation) -> Check:
+    """Compare a claim with a recomputation of it."""
     # A relative excess of delta is all that rounding can explain; 1e-300 is for a delta of 0.
-    allowed = certificate.delta * (1.0 + one.tolerance) + 1e-300
+    allowed = delta * (1.0 + one.tolerance) + 1e-300
     return Check(
         f"claim, recomputed by {one.accountant}",
         one.delta <= allowed,
-        f"epsilon {plain_number(one.epsilon, 6)} at delta {certificate.delta:.6g}; "
-        f"claimed {plain_number(certificate.epsilon, 6)}",
+        f"epsilon {plain_number(one.epsilon, 6)} at delta {delta:.6g}; "
+        f"claimed {plain_number(epsilon, 6)}",
     )
 
 
@@ -209,10 +210,10 @@ def _checks_of_plan(certificate: Certificate) -> Iterator[Check]:
         return
     yield Check(name, True, _FINE)
     for name, check in _CHECKS_OF_PLAN.items():
-        yield _guarded(name, functools.partial(check, certificate, plan))
+        yield guarded(name, functools.partial(check, certificate, plan))
 
 
-def _guarded(name: str, check: Callable[[], str | None]) -> Check:
+def guarded(name: str, check: Callable[[], str | None]) -> Check:
     """Run a check; a record that cannot even be read fails it."""
     try:
         finding = check()

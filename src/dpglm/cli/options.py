@@ -6,11 +6,11 @@ import json
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar, final
 
 import click
 
+from dpglm._estimator_names import ESTIMATORS
 from dpglm.cli.console import InputError
 from dpglm.cli.paths import CommandPath, Use
 from dpglm.cli.settings import Setting, settings_of
@@ -48,28 +48,6 @@ else:  # not generic before click 8.2
     _Choice = click.Choice
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-ESTIMATORS: Mapping[str, str] = MappingProxyType(
-    {
-        "logistic": "LogisticRegression",
-        "svm": "LinearSVC",
-        "robust": "RobustClassifier",
-        "linear": "LinearRegression",
-        "ridge": "Ridge",
-        "lasso": "Lasso",
-        "elasticnet": "ElasticNet",
-        "huber": "HuberRegressor",
-        "quantile": "QuantileRegressor",
-        "poisson": "PoissonRegressor",
-        "negative_binomial": "NegativeBinomialRegressor",
-        "gamma": "GammaRegressor",
-        "tweedie": "TweedieRegressor",
-        "binomial": "BinomialRegressor",
-        "classifier": "GeneralizedLinearClassifier",
-        "regressor": "GeneralizedLinearRegressor",
-    }
-)
-"""Short names of classes in ``dpglm.estimators``; any of its linear models goes by its own, too."""
 
 
 def _data_files(path: Path) -> Iterable[Path]:

@@ -37,7 +37,7 @@ from dpglm.guidance.expectation import guidance
 from dpglm.ledger.ledger import PrivacyLedger, as_ledger
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import ApproximateDP, PrivacyBudget, default_delta
-from dpglm.privacy.noise import NoiseSource, SeededNoise, SystemNoise
+from dpglm.privacy.noise import NoiseSource, noise_source
 from dpglm.solvers.base import Plan
 from dpglm.tables.finite import column_in_words
 
@@ -126,16 +126,7 @@ class PrivateFit(Spending, own_first=False):
         return tags
 
     def _noise(self) -> NoiseSource:
-        if self.random_state is None:
-            return SystemNoise()
-        if isinstance(self.random_state, NoiseSource):
-            return self.random_state
-        if not isinstance(self.random_state, numbers.Integral):
-            raise ValueError(
-                "random_state must be None (noise from the operating system), a NoiseSource or an "
-                f"integer (reproducible, NOT private), got {self.random_state!r}"
-            )
-        return SeededNoise(check_integer("random_state", self.random_state, least=0))
+        return noise_source(self.random_state)
 
 
 class PrivateEstimator(PrivateFit, own_first=False):

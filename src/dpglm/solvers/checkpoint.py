@@ -28,7 +28,7 @@ from dpglm.solvers.base import Method, Plan, StepInfo
 from dpglm.solvers.checkpoint_file import read_arrays, same_kind, states, write_arrays
 from dpglm.solvers.description import described, differences
 
-__all__ = ["Checkpoint", "CheckpointFile", "Progress", "files_of", "opened"]
+__all__ = ["Checkpoint", "CheckpointFile", "Progress", "files_of", "locked", "opened"]
 
 _NOTHING = Composed(())
 _INFO = tuple(field.name for field in dataclasses.fields(StepInfo))
@@ -235,7 +235,7 @@ def opened(
     }
     if ledger is not None:
         _check_apart(path, Path(ledger))
-    with _locked(files_of(path)[1]):
+    with locked(files_of(path)[1]):
         yield Checkpoint(path, plan.method, identity)
 
 
@@ -274,7 +274,7 @@ def _in_parallel(event: Event) -> bool:
 
 
 @contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
     """Hold a lock that ends with the process, however that ends; none on Windows."""
     # Whatever file it is, nothing in it is touched.
     with open(path, "a") as file:

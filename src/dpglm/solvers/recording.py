@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from dpglm.ledger.entry import LedgerReference
 from dpglm.ledger.ledger import PrivacyLedger
+from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import PrivacyBudget
+from dpglm.privacy.events import Event
 from dpglm.privacy.noise import NoiseSource
 from dpglm.solvers.base import Plan
 
-__all__ = ["record_plan"]
+__all__ = ["record", "record_plan"]
 
 
 def record_plan(
@@ -18,18 +23,42 @@ def record_plan(
     Noise that can be reproduced hides nothing, whatever was spent. ``seed``, the run's public bits,
     is the key of a run that goes on after an interruption: it is paid for once.
     """
+    what = f"{plan.method.algorithm} for {plan.problem.loss!r}"
+    key = None if seed is None else f"{seed:016x}"
+    return record(plan, ledger, noise, " ".join(what.split()), key)
+
+
+class Spends(Protocol):
+    """What a plan says of its cost."""
+
+    @property
+    def event(self) -> Event:
+        """What will be released."""
+
+    @property
+    def adjacency(self) -> Adjacency:
+        """The neighbouring relation."""
+
+    @property
+    def budget(self) -> PrivacyBudget:
+        """What may be spent."""
+
+
+def record(
+    plan: Spends, ledger: PrivacyLedger, noise: NoiseSource, what: str, key: str | None
+) -> LedgerReference:
+    """Spend what a plan of any kind will release, once for a key; as ``record_plan``."""
     if not noise.is_private:
         raise ValueError(
             "random_state must be None or a private NoiseSource for a fit that a ledger records: "
             f"what it releases with noise that can be reproduced ({noise.name}) is not private, "
             "and no budget pays for it"
         )
-    what = f"{plan.method.algorithm} for {plan.problem.loss!r}"
     entry = ledger.spend(
         plan.event,
         plan.adjacency,
-        what=" ".join(what.split()),
+        what=what,
         delta=plan.budget.to_dict().get("delta"),
-        key=None if seed is None else f"{seed:016x}",
+        key=key,
     )
     return ledger.terms().reference(entry)

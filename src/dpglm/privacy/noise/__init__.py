@@ -9,6 +9,7 @@ from dpglm.privacy.noise.source import (
     granularity_exponent,
     grid_limit,
     grid_sensitivity,
+    noise_source,
 )
 
 __all__ = [
@@ -20,4 +21,5 @@ __all__ = [
     "granularity_exponent",
     "grid_limit",
     "grid_sensitivity",
+    "noise_source",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import numbers
 import os
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self, SupportsIndex, final
@@ -31,6 +32,7 @@ __all__ = [
     "granularity_exponent",
     "grid_limit",
     "grid_sensitivity",
+    "noise_source",
 ]
 
 # Below this, a gap costs less than a byte for each row; above, it is the other way round.
@@ -328,3 +330,32 @@ def bernoulli(source: NoiseSource, size: int, probability: float) -> NDArray[np.
     if _GAPS_ABOVE <= probability < _GAPS_BELOW:
         return bernoulli_by_gaps(source.words, size, probability)
     return bernoulli_by_digits(source.words, size, probability)
+
+
+def noise_source(random_state: object) -> NoiseSource:
+    """Return what a ``random_state`` stands for.
+
+    Parameters
+    ----------
+    random_state : None, NoiseSource or int
+        None is the operating system; an integer of at least 0 is reproducible, and not private.
+
+    Returns
+    -------
+    NoiseSource
+
+    Raises
+    ------
+    ValueError
+        If it is anything else.
+    """
+    if random_state is None:
+        return SystemNoise()
+    if isinstance(random_state, NoiseSource):
+        return random_state
+    if not isinstance(random_state, numbers.Integral):
+        raise ValueError(
+            "random_state must be None (noise from the operating system), a NoiseSource or an "
+            f"integer (reproducible, NOT private), got {random_state!r}"
+        )
+    return SeededNoise(check_integer("random_state", random_state, least=0))

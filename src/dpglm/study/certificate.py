@@ -1,0 +1,263 @@
+"""One certificate of a whole study: those of its parts, and what they cost together."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeAlias, final
+
+from dpglm._codec import Form, Format
+from dpglm._html import card
+from dpglm._json import in_file, load
+from dpglm._validation import check_integer, check_one_of, check_real
+from dpglm._words import plain_number, rounded_up
+from dpglm.certificate.cautions import weak_delta, weak_epsilon
+from dpglm.certificate.certificate import Certificate
+from dpglm.certificate.facts import PublicFact
+from dpglm.certificate.spending import Spending, costing, spending_in_words
+from dpglm.certificate.statement import (
+    facts_in_words,
+    meaning_in_words,
+    not_covered,
+    relation_in_words,
+)
+from dpglm.exceptions import PlanMismatchError
+from dpglm.ledger.entry import LedgerReference
+from dpglm.ledger.files import write_json
+from dpglm.privacy.accounting.accountants import accountant_for
+from dpglm.privacy.adjacency import Adjacency, Unit
+from dpglm.privacy.budget import PrivacyBudget
+from dpglm.privacy.events import Event, describe_event
+from dpglm.solvers.base import Stage
+from dpglm.study.part import EVALUATION, EXPLORATION, MODEL
+from dpglm.study.planning import StudyPlan, whole_event
+from dpglm.study.split import Split
+
+__all__ = ["FORMAT", "StudyCertificate", "certify_study"]
+
+_NAMES = (EXPLORATION, MODEL, EVALUATION)
+
+_Certificate: TypeAlias = Annotated[Certificate, Form(Certificate.to_dict, Certificate.from_dict)]
+
+
+@final
+@dataclass(frozen=True)
+class StudyCertificate:
+    """What a study released, what all of it costs together, and what was treated as public.
+
+    Parameters
+    ----------
+    parts : mapping from str to Certificate
+        The certificate of each part, by its name: each can be checked by itself.
+    split : Split or None
+        How the rows were divided between learning and evaluating, where they were.
+    n_rows : int
+        Public number of rows of the table.
+    budget : PrivacyBudget
+        What the caller allowed for everything together.
+    epsilon, delta : float
+        What everything costs together.
+    accountant, accountant_version : str
+        What computed epsilon.
+    ledger : LedgerReference or None
+        Where a budget ledger recorded the study before anything was released.
+
+    Notes
+    -----
+    Privacy: like each part's certificate, it contains nothing that was computed from private rows,
+    but for facts whose provenance says so. ``dpglm verify`` and ``verify_study`` check it.
+    """
+
+    parts: Mapping[str, _Certificate]
+    split: Split | None
+    n_rows: int
+    budget: PrivacyBudget
+    epsilon: float
+    delta: float
+    accountant: str
+    accountant_version: str
+    ledger: LedgerReference | None = None
+
+    def __post_init__(self) -> None:
+        check_real("epsilon", self.epsilon, least=0.0)
+        check_real("delta", self.delta, least=0.0, below=1.0)
+        check_integer("n_rows", self.n_rows, least=1)
+        if not self.parts:
+            raise ValueError("parts must be at least one, got none")
+        for name in self.parts:
+            check_one_of("parts", name, _NAMES)
+        if len({(one.adjacency, one.data.unit) for one in self.parts.values()}) > 1:
+            raise ValueError("parts must all be under one relation, of one unit")
+        if (EVALUATION in self.parts) != (self.split is not None):
+            raise ValueError("split must be given where there is an evaluation, and only there")
+
+    @property
+    def adjacency(self) -> Adjacency:
+        """The neighbouring relation of every number here."""
+        return next(iter(self.parts.values())).adjacency
+
+    @property
+    def unit(self) -> Unit:
+        """What the relation is about: a row, or all rows of a group."""
+        return next(iter(self.parts.values())).data.unit
+
+    @property
+    def relation(self) -> str:
+        """What the relation protects, in words."""
+        return relation_in_words(self.adjacency, self.unit)
+
+    @property
+    def event(self) -> Event:
+        """What everything together costs, as it is accounted for."""
+        events = {name: one.event for name, one in self.parts.items()}
+        return whole_event(events, self.split, self.adjacency)
+
+    @property
+    def noise_is_private(self) -> bool:
+        """Whether no part's noise can be reproduced."""
+        return all(one.noise_is_private for one in self.parts.values())
+
+    @property
+    def is_private(self) -> bool:
+        """Whether the claim holds: False if some noise can be reproduced."""
+        return self.noise_is_private
+
+    @property
+    def public_facts(self) -> tuple[PublicFact, ...]:
+        """What was treated as public by any part, each fact once."""
+        every = (fact for one in self.parts.values() for fact in one.public_facts)
+        found: list[PublicFact] = []
+        for fact in every:
+            if fact not in found:
+                found.append(fact)
+        return tuple(found)
+
+    def rows_in_words(self, name: str) -> str:
+        """Say which rows a part is about."""
+        if self.split is None or name == EXPLORATION:
+            return "all rows"
+        share = self.split.test_share if name == EVALUATION else 1.0 - self.split.test_share
+        return f"{plain_number(100.0 * share, 3)} % of the rows, at random"
+
+    def caveats(self) -> tuple[str, ...]:
+        """Say what weakens the claim; empty if nothing does."""
+        own = (weak_epsilon(self.epsilon), weak_delta(self.delta, self.n_rows))
+        said = [f"WEAK GUARANTEE: {one}" for one in own if one is not None]
+        for one in self.parts.values():
+            said += one.caveats()
+        return tuple(dict.fromkeys(said))
+
+    def spending(self) -> tuple[Spending, ...]:
+        """Say what each part spent.
+
+        Shares are of the budget's mu squared: where rows are divided, the model and its evaluation
+        share nothing, and each of them pays what the exploration leaves.
+        """
+        stages = [Stage(name, one.releases, one.event) for name, one in self.parts.items()]
+        found = [costing(one, self.adjacency, self.delta) for one in stages]
+        whole = self.budget.gdp_mu() ** 2
+        return tuple(
+            dataclasses.replace(one, share=None if one.mu is None else one.mu**2 / whole)
+            for one in found
+        )
+
+    def sections(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        """Return the guarantee in plain words, as headings with their sentences."""
+        claim = (
+            f"A study of {self.n_rows} rows ({', '.join(self.parts)}) with differential privacy: "
+            f"epsilon = {rounded_up(self.epsilon)}, delta = {rounded_up(self.delta)}, relation "
+            f"'{self.adjacency.value}'."
+        )
+        known = "nobody can reproduce it" if self.noise_is_private else "can be reproduced"
+        source = " and ".join(dict.fromkeys(one.noise_source for one in self.parts.values()))
+        origin = (
+            f"Noise source: {source} ({known}). Epsilon computed by: {self.accountant} "
+            f"({self.accountant_version})."
+        )
+        released = (
+            *(f"{sentence}." for sentence in describe_event(self.event)),
+            origin,
+            *(() if self.ledger is None else (self.ledger.describe(),)),
+        )
+        spent = (
+            f"{spending_in_words(one)}; about {self.rows_in_words(one.stage)}."
+            for one in self.spending()
+        )
+        meaning = meaning_in_words(self.epsilon)
+        parts = (
+            ("Warning", self.caveats()),
+            ("What is promised", (claim, self.adjacency.describe(self.unit), meaning)),
+            ("What was released", released),
+            ("Who spent what", tuple(spent)),
+            ("What was treated as public", facts_in_words(self.public_facts)),
+            ("What is not covered", not_covered(self.unit)),
+        )
+        return tuple((heading, sentences) for heading, sentences in parts if sentences)
+
+    def statement(self) -> str:
+        """Return the guarantee in plain words, as text of several paragraphs."""
+        return "\n\n".join(
+            "\n".join([heading, *(f"  - {sentence}" for sentence in sentences)])
+            for heading, sentences in self.sections()
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON values from which ``from_dict`` makes an equal certificate."""
+        return FORMAT.write(self)
+
+    @staticmethod
+    def from_dict(document: Mapping[str, Any]) -> StudyCertificate:
+        """Read back what ``to_dict`` returned; a ValueError names what is wrong."""
+        return FORMAT.read(document)
+
+    def to_json(self, path: str | os.PathLike[str]) -> None:
+        """Write the certificate as a JSON file, whole or not at all."""
+        write_json(path, self.to_dict())
+
+    @staticmethod
+    def from_json(path: str | os.PathLike[str]) -> StudyCertificate:
+        """Read a certificate that ``to_json`` wrote; a ValueError names file and field."""
+        with in_file(path):
+            return FORMAT.read(load(path))
+
+    def _repr_html_(self) -> str:
+        return card(
+            "Privacy of a study",
+            [
+                ("epsilon", rounded_up(self.epsilon)),
+                ("delta", rounded_up(self.delta)),
+                ("relation", f"{self.adjacency.value}: {self.relation}"),
+            ],
+            warnings=self.caveats(),
+            sections=[one for one in self.sections() if one[0] != "Warning"],
+        )
+
+
+FORMAT = Format("dpglm study certificate", 1, StudyCertificate)
+"""The format of certificates of studies."""
+
+
+def certify_study(
+    plan: StudyPlan, parts: Mapping[str, Certificate], entry: LedgerReference | None
+) -> StudyCertificate:
+    """Write the certificate of a study from those of its parts.
+
+    Privacy: epsilon is that of what the parts have recorded, at most what was allowed.
+    """
+    accountant = accountant_for(plan.event, plan.adjacency)
+    found = StudyCertificate(
+        dict(parts),
+        plan.split,
+        plan.n_rows,
+        plan.budget,
+        plan.epsilon,
+        plan.delta,
+        accountant.name,
+        accountant.version,
+        entry,
+    )
+    if found.event != plan.event:
+        raise PlanMismatchError(f"planned to release {plan.event}, but released {found.event}")
+    return found

@@ -1,0 +1,104 @@
+"""A part of a study: declared, then planned, then run."""
+
+from __future__ import annotations
+
+import abc
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeAlias, final
+
+from numpy.typing import NDArray
+
+from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import PrivacyBudget
+from dpglm.privacy.noise import NoiseSource
+from dpglm.solvers.base import Plan
+from dpglm.study.division import noise_to_sampling
+from dpglm.tables.schema import Schema
+
+__all__ = [
+    "EVALUATION",
+    "EXPLORATION",
+    "MODEL",
+    "Columns",
+    "DeclaredPart",
+    "Expected",
+    "PlannedPart",
+]
+
+EXPLORATION, MODEL, EVALUATION = "exploration", "model", "evaluation"
+"""Names of the parts, in the order in which they run."""
+
+Columns: TypeAlias = Mapping[str, NDArray[Any]]
+"""A table in memory: its columns by name."""
+
+
+@final
+@dataclass(frozen=True)
+class Expected:
+    """What to expect of a part before anything is spent.
+
+    Parameters
+    ----------
+    part : str
+        Name of the part.
+    quantity : str
+        Of what, in words.
+    precision : str
+        How precise it will be, in words.
+    """
+
+    part: str
+    quantity: str
+    precision: str
+
+
+class PlannedPart(abc.ABC):
+    """A part with every setting decided, before a row is seen."""
+
+    spread: ClassVar[float] = 1.0
+    """Mean square of what a row contributes, over its bound; see ``noise_to_sampling``."""
+
+    @property
+    @abc.abstractmethod
+    def plan(self) -> Plan:
+        """What it will release, and what that costs."""
+
+    @property
+    def values(self) -> int:
+        """How many values it releases jointly."""
+        return sum(release.coordinates for release in self.plan.method.releases)
+
+    @property
+    def noise_to_sampling(self) -> float:
+        """How much more noise varies than sampling, on average, with the plan's budget."""
+        mu = self.plan.budget.gdp_mu() / self.plan.adjacency.sum_sensitivity(1.0)
+        return noise_to_sampling(self.values, self.plan.data.n_rows, mu, self.spread)
+
+    @abc.abstractmethod
+    def expected(self) -> tuple[Expected, ...]:
+        """Say how precise its results will be, from public facts alone."""
+
+    @abc.abstractmethod
+    def run(
+        self,
+        table: Columns,
+        noise: NoiseSource,
+        checkpoint: str | os.PathLike[str] | None,
+        model: Any,
+    ) -> Any:
+        """Execute the plan on its rows; the result has a certificate, ``privacy_``.
+
+        ``model`` is what the part that learns has fitted, for the part that evaluates it.
+        """
+
+
+class DeclaredPart(abc.ABC):
+    """What a study is to do, as it was declared."""
+
+    @abc.abstractmethod
+    def plan_within(
+        self, schema: Schema, adjacency: Adjacency, n_rows: int, budget: PrivacyBudget
+    ) -> PlannedPart:
+        """Plan the part for so many rows within a budget; a ValueError says why it cannot be."""

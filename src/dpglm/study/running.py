@@ -1,0 +1,101 @@
+"""Running a study: the split, the ledger, then each part on its own rows."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpglm.ledger.ledger import PrivacyLedger
+from dpglm.privacy.noise import NoiseSource
+from dpglm.solvers.recording import record
+from dpglm.study.certificate import certify_study
+from dpglm.study.kept import kept_in
+from dpglm.study.part import EVALUATION, EXPLORATION, MODEL, Columns
+from dpglm.study.planning import StudyPlan
+from dpglm.study.results import StudyResult
+from dpglm.tables.cells import as_cells
+from dpglm.tables.files import read_table
+from dpglm.tables.schema import Schema
+
+__all__ = ["read_columns", "run"]
+
+
+def read_columns(table: Any, schema: Schema) -> Columns:
+    """Read the columns of a schema, its target among them, and check every cell.
+
+    A ValueError names what does not match; row numbers are those of the whole table.
+    """
+    names = [*(column.name for column in schema.columns), schema.target.name]
+    if isinstance(table, str | os.PathLike):
+        table = read_table(Path(table), names)
+    lacking = [name for name in names if name not in table]
+    if lacking:
+        raise ValueError(f"the table must have the columns of the schema, and lacks {lacking}")
+    columns = {name: as_cells(table[name], f"column {name!r}") for name in names}
+    sizes = {len(cells) for cells in columns.values()}
+    if len(sizes) > 1 or 0 in sizes:
+        raise ValueError(f"the table must have rows, as many in each column, got {sorted(sizes)}")
+    schema.encode(columns)
+    schema.encode_target(columns[schema.target.name])
+    return columns
+
+
+def run(
+    plan: StudyPlan,
+    table: Columns,
+    noise: NoiseSource,
+    ledger: PrivacyLedger | None,
+    folder: str | os.PathLike[str] | None,
+) -> StudyResult:
+    """Execute a plan on a table that ``read_columns`` has checked.
+
+    Privacy: the split is fixed, and the whole recorded in the ledger, before anything is released.
+    """
+    n_rows = len(next(iter(table.values())))
+
+    def draw() -> NDArray[np.bool_] | None:
+        return None if plan.split is None else plan.split.draw(n_rows, plan.adjacency, noise)
+
+    facts = {
+        "schema": plan.schema.to_dict(),
+        "split": plan.split,
+        "noise": noise.name,
+        **{f"plan of the {name}": part.plan.document for name, part in plan.parts},
+    }
+    with kept_in(folder, facts, _digest(table), draw) as kept:
+        what = f"study: {', '.join(name for name, _ in plan.parts)}"
+        entry = None if ledger is None else record(plan, ledger, noise, what, kept.key)
+        results: dict[str, Any] = {}
+        for name, part in plan.parts:
+            rows = _rows_of(name, table, kept.held_out)
+            results[name] = part.run(rows, noise, kept.file(name), results.get(MODEL))
+    return StudyResult(
+        plan,
+        certify_study(plan, {name: one.privacy_ for name, one in results.items()}, entry),
+        results.get(EXPLORATION),
+        results.get(MODEL),
+        results.get(EVALUATION),
+    )
+
+
+def _rows_of(part: str, table: Columns, held_out: NDArray[np.bool_] | None) -> Columns:
+    """Return the rows that a part is about."""
+    if held_out is None or part == EXPLORATION:
+        return table
+    mask = held_out if part == EVALUATION else ~held_out
+    return {name: cells[mask] for name, cells in table.items()}
+
+
+def _digest(table: Columns) -> str:
+    """Return a digest of a table, by which the same one is known again; as private as it is."""
+    digest = hashlib.sha256()
+    for name, cells in table.items():
+        plain = cells if cells.dtype.kind in "biufc" else cells.astype(str)
+        digest.update(f"{name} {plain.dtype} {plain.shape}".encode())
+        digest.update(np.ascontiguousarray(plain).tobytes())
+    return digest.hexdigest()

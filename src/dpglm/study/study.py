@@ -1,0 +1,218 @@
+"""Study: look at a table, learn a model and evaluate it, all declared beforehand, on one budget."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, final
+
+from dpglm._validation import check_integer, check_one_of, check_real
+from dpglm.ledger.ledger import PrivacyLedger, as_ledger
+from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import ApproximateDP, PrivacyBudget, default_delta
+from dpglm.privacy.noise import NoiseSource, noise_source
+from dpglm.study.division import Purpose
+from dpglm.study.learning import Learning
+from dpglm.study.part import MODEL, DeclaredPart
+from dpglm.study.planning import StudyPlan, plan_study
+from dpglm.study.results import StudyResult
+from dpglm.study.running import read_columns, run
+from dpglm.study.split import Split
+from dpglm.tables.schema import Schema
+
+__all__ = ["Study"]
+
+
+@final
+@dataclass(frozen=True)
+class Study:
+    """Look at a table, learn a model and evaluate it on rows held out, under one budget.
+
+    Parameters
+    ----------
+    schema : Schema or mapping
+        The public facts about the table, or their JSON form.
+    epsilon : float, default=1.0
+        Privacy budget epsilon of everything together, above 0.
+    delta : float or "auto", default="auto"
+        Privacy budget delta, in (0, 1); "auto" as for estimators.
+    budget : PrivacyBudget, optional
+        Replaces ``epsilon`` and ``delta``.
+    adjacency : {"zero_out", "add_remove", "replace_one"}, default="zero_out"
+        Neighbouring relation.
+    n_rows : int, optional
+        Public number of rows; needed where the relation keeps it private.
+    purpose : {"model", "evaluation", "exploration", "balanced"}, default="model"
+        What is to be as precise as the budget allows; see ``Purpose``.
+
+    Notes
+    -----
+    ``explore``, ``fit`` and ``evaluate`` say what is to be done, each at most once; each returns
+    a new study. ``plan`` says what to expect before anything is spent, and ``run`` does exactly
+    that.
+
+    Privacy: all rows are explored; the model is learned from some, drawn at random, and evaluated
+    on the others, so that a row pays for the exploration and for one of the two. Nothing that is
+    planned depends on rows.
+
+    Examples
+    --------
+    >>> from dpglm.datasets import load_adult
+    >>> adult = load_adult()
+    >>> study = Study(adult.schema, epsilon=1.0, delta=1e-5).fit()
+    >>> plan = study.plan(48842)
+    >>> round(plan.epsilon, 6), plan.rows_of("model")
+    (1.0, 48842)
+    >>> result = study.run({**adult.data, "income": adult.target})
+    >>> result.verify().ok
+    True
+    """
+
+    schema: Schema | Mapping[str, Any]
+    epsilon: float = 1.0
+    delta: float | Literal["auto"] = "auto"
+    budget: PrivacyBudget | None = None
+    adjacency: str = "zero_out"
+    n_rows: int | None = None
+    purpose: str = "model"
+    parts: Mapping[str, DeclaredPart] = dataclasses.field(default_factory=dict, kw_only=True)
+    split: Split | None = dataclasses.field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.schema, Schema):
+            object.__setattr__(self, "schema", Schema.from_dict(self.schema))
+        check_one_of("adjacency", self.adjacency, tuple(Adjacency))
+        check_one_of("purpose", self.purpose, tuple(Purpose))
+        if self.n_rows is not None:
+            check_integer("n_rows", self.n_rows, least=1)
+        self._budget(1)
+
+    def fit(self, estimator: Any = None, *, formula: str | None = None, **settings: Any) -> Study:
+        """Declare the model that is learned.
+
+        Parameters
+        ----------
+        estimator : str or estimator, optional
+            A linear model of dpglm or its name as on the command line (``"ridge"``), or a
+            ``PrivatePipeline`` that takes the table; by default the usual linear model of the
+            target.
+        formula : str, optional
+            How columns become features, such as ``"income ~ age + C(sex)"``.
+        **settings
+            Further parameters of the estimator, such as ``inference=True``.
+
+        Returns
+        -------
+        Study
+
+        Raises
+        ------
+        ValueError
+            If there is a model already, or it cannot predict the target of the schema.
+        """
+        learning = Learning(estimator, formula, settings)
+        learning.model(self._schema, Adjacency(self.adjacency))
+        return self._with(MODEL, learning)
+
+    def _with(self, name: str, part: DeclaredPart, **changes: Any) -> Study:
+        if name in self.parts:
+            raise ValueError(f"a study has each part once, and the {name} was declared before")
+        return dataclasses.replace(self, parts={**self.parts, name: part}, **changes)
+
+    @property
+    def _schema(self) -> Schema:
+        assert isinstance(self.schema, Schema)
+        return self.schema
+
+    def _budget(self, n_rows: int) -> PrivacyBudget:
+        if self.budget is not None:
+            if not isinstance(self.budget, PrivacyBudget):
+                raise ValueError(f"budget must be a PrivacyBudget or None, got {self.budget!r}")
+            return self.budget
+        epsilon = check_real("epsilon", self.epsilon, above=0.0, most=1e6)
+        if isinstance(self.delta, str):
+            check_one_of("delta", self.delta, ("auto",))
+            return ApproximateDP(epsilon, default_delta(n_rows))
+        return ApproximateDP(epsilon, check_real("delta", self.delta, above=0.0, below=1.0))
+
+    def plan(self, n_rows: int | None = None) -> StudyPlan:
+        """Decide every setting from public facts, before anything is spent.
+
+        Parameters
+        ----------
+        n_rows : int, optional
+            Public number of rows; by default that of the study.
+
+        Returns
+        -------
+        StudyPlan
+            To be printed: what each part costs, and how precise it will be.
+
+        Raises
+        ------
+        ValueError
+            If nothing was declared, the number of rows is not known, or the budget does not allow
+            Gaussian noise.
+        """
+        total = check_integer("n_rows", self.n_rows if n_rows is None else n_rows, least=1)
+        if self.n_rows not in (None, total):
+            raise ValueError(f"n_rows must be that of the study, {self.n_rows}, got {total!r}")
+        if not self.parts:
+            raise ValueError("a study must explore, fit, or both, got neither: declare it first")
+        return plan_study(
+            self._schema,
+            self.parts,
+            self.split,
+            total,
+            self._budget(total),
+            Adjacency(self.adjacency),
+            Purpose(self.purpose),
+        )
+
+    def run(
+        self,
+        table: Any,
+        *,
+        ledger: PrivacyLedger | str | os.PathLike[str] | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        random_state: int | NoiseSource | None = None,
+    ) -> StudyResult:
+        """Do what was declared, as ``plan`` says, or raise and return nothing.
+
+        Parameters
+        ----------
+        table : mapping, data frame or path-like
+            Columns by name (a dict of arrays, pandas, polars), or a CSV or Parquet file: those of
+            the schema, with the target.
+        ledger : PrivacyLedger or path-like, optional
+            Ledger of the data set, in which the whole study is one entry, before anything is
+            released.
+        checkpoint : path-like, optional
+            Folder that keeps how the rows were divided and what was released so far. If the
+            process is killed, the same call goes on from there and spends nothing twice; once
+            complete, it returns the same results. It is for the holder of the rows, and not for
+            publication: it says which rows were held out.
+        random_state : int or NoiseSource, optional
+            As for estimators: an integer makes the study reproducible and NOT private.
+
+        Returns
+        -------
+        StudyResult
+
+        Raises
+        ------
+        ValueError
+            If the table does not match the schema or a parameter is invalid; nothing has been
+            released or spent.
+        PlanMismatchError
+            If the checkpoint is of another study or another table.
+        LedgerError
+            If the ledger refuses; nothing has been released or spent.
+        """
+        noise, account = noise_source(random_state), as_ledger(ledger)
+        columns = read_columns(table, self._schema)
+        n_rows = len(columns[self._schema.target.name])
+        plan = self.plan(n_rows if Adjacency(self.adjacency).n_is_public else None)
+        return run(plan, columns, noise, account, checkpoint)

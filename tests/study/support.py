@@ -1,0 +1,83 @@
+"""A small table, and parts of a study that note which rows they were given."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from dpglm.study import Study
+from dpglm.study.learning import Learning
+from dpglm.study.part import DeclaredPart, PlannedPart
+
+SCHEMA = {
+    "columns": {
+        "age": {"type": "numeric", "low": 0, "high": 100},
+        "sex": {"type": "categorical", "categories": ["f", "m"]},
+    },
+    "target": {"name": "ill", "type": "binary", "classes": [0, 1]},
+    "provenance": "generated",
+}
+PARTS = ("exploration", "model", "evaluation")
+
+
+def table(n_rows=600, seed=0):
+    """Ages differ, so that they tell rows apart."""
+    rng = np.random.default_rng(seed)
+    age = rng.permutation(np.linspace(0.0, 100.0, n_rows))
+    sex = rng.choice(["f", "m"], n_rows)
+    ill = (age + 20.0 * rng.normal(size=n_rows) > 50.0).astype(int)
+    return {"age": age, "sex": sex, "ill": ill}
+
+
+@dataclass(frozen=True)
+class Noting(DeclaredPart):
+    """A part that notes the ages of its rows, and may be interrupted, or be given others."""
+
+    inner: DeclaredPart
+    seen: list[Any] = field(default_factory=list, compare=False)
+    interrupted: list[bool] = field(default_factory=list, compare=False)
+
+    def plan_within(self, schema, adjacency, n_rows, budget):
+        return NotingPlan(self, self.inner.plan_within(schema, adjacency, n_rows, budget))
+
+
+@dataclass(frozen=True, eq=False)
+class NotingPlan(PlannedPart):
+    declared: Noting
+    inner: PlannedPart
+
+    @property
+    def plan(self):
+        return self.inner.plan
+
+    def expected(self):
+        return self.inner.expected()
+
+    def run(self, table, noise, checkpoint, model):
+        self.declared.seen.append(np.sort(table["age"]))
+        if self.declared.interrupted:
+            raise KeyboardInterrupt
+        return self.inner.run(table, noise, checkpoint, model)
+
+
+def learning(**settings):
+    return Learning(None, None, settings)
+
+
+def study(test_share=0.25, inner=None, **options):
+    """Three fits of noted rows, in the places of the parts of a study."""
+    from dpglm.study.split import Split
+
+    parts = {name: Noting(learning() if inner is None else inner) for name in PARTS}
+    made = Study(SCHEMA, delta=1e-5, parts=parts, split=Split(test_share), **options)
+    return made, parts
+
+
+def without(made, name):
+    """Return a study without a part."""
+    parts = {key: part for key, part in made.parts.items() if key != name}
+    split = None if name == "evaluation" else made.split
+    return dataclasses.replace(made, parts=parts, split=split)

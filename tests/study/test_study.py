@@ -1,0 +1,264 @@
+"""A study: what it plans it does, a row pays in its own part, and what was begun goes on."""
+
+import dataclasses
+import itertools
+import json
+import math
+
+import numpy as np
+import pytest
+
+from dpglm import Adjacency, GaussianDP, PrivacyLedger, Study, ZeroConcentratedDP
+from dpglm.exceptions import BudgetExceededError, PlanMismatchError
+from dpglm.privacy import ApproximateDP, gdp
+from dpglm.solvers import NoisySGD
+from dpglm.solvers.checkpoint_file import read_arrays
+from dpglm.study import Purpose, Split, StudyCertificate, verify_study
+from dpglm.study.learning import Learning
+from tests.study.support import PARTS, SCHEMA, learning, study, table, without
+
+RELATIONS = [one.value for one in Adjacency]
+
+
+def squares(event):
+    """Sum of 1 / multiplier^2 of a composition of Gaussian releases, from its terms."""
+    return sum(count / basic.noise_multiplier**2 for basic, count in event.terms())
+
+
+class TestAccounting:
+    @pytest.mark.parametrize("adjacency", RELATIONS)
+    def test_a_row_pays_for_the_exploration_and_for_its_own_part(self, adjacency):
+        made, _ = study(adjacency=adjacency, n_rows=600)
+        plan = made.plan()
+        cost = {name: squares(part.plan.event) for name, part in plan.parts}
+        whole = cost["exploration"] + max(cost["model"], cost["evaluation"])
+        # The epsilon of that mu, by the closed form, is the budget's.
+        assert gdp.epsilon(1e-5, math.sqrt(whole)) == pytest.approx(1.0, rel=1e-9)
+        assert plan.epsilon <= 1.0
+        assert plan.epsilon == pytest.approx(1.0, rel=1e-9)
+        # Planted bugs: everything in sequence; a part that is not charged.
+        assert sum(cost.values()) > 1.3 * whole
+        assert whole > 1.01 * max(cost["model"], cost["evaluation"])
+
+    def test_without_an_evaluation_nothing_is_divided(self):
+        made, parts = study()
+        result = without(made, "evaluation").run(table())
+        cost = {name: squares(part.plan.event) for name, part in result.plan.parts}
+        assert gdp.epsilon(1e-5, math.sqrt(sum(cost.values()))) == pytest.approx(1.0, rel=1e-9)
+        assert all(len(parts[name].seen[0]) == 600 for name in cost)
+
+    @pytest.mark.parametrize("budget", [GaussianDP(0.3), ZeroConcentratedDP(0.04)])
+    def test_budgets_in_other_currencies(self, budget):
+        made, _ = study(budget=budget)
+        plan = made.plan(600)
+        assert math.sqrt(
+            squares(plan.exploration.plan.event) + squares(plan.model.plan.event)
+        ) == pytest.approx(budget.gdp_mu(), rel=1e-9)
+
+    def test_what_is_not_gaussian_is_accounted_for_together(self):
+        inner = learning(solver=NoisySGD(n_steps=5, sampling_rate=0.2))
+        made, _ = study()
+        made = dataclasses.replace(made, parts={**made.parts, "model": inner})
+        plan = made.plan(600)
+        assert plan.epsilon <= 1.0
+        assert plan.epsilon == pytest.approx(1.0, rel=5e-3)
+        assert made.run(table()).verify().ok
+
+    def test_pure_budgets_are_refused_before_anything(self):
+        with pytest.raises(ValueError, match="delta"):
+            Study(SCHEMA, delta=0.0)
+        with pytest.raises(ValueError, match="delta"):
+            Study(SCHEMA, budget=ApproximateDP(1.0, 0.0)).fit().plan(600)
+
+
+class TestRows:
+    @pytest.mark.parametrize("adjacency", RELATIONS)
+    def test_no_row_is_in_two_parts_and_none_is_left_out(self, adjacency):
+        made, parts = study(adjacency=adjacency, n_rows=600)
+        rows = table()
+        made.run(rows)
+        (explored,), (learned,), (held_out,) = (parts[name].seen for name in PARTS)
+        np.testing.assert_array_equal(explored, np.sort(rows["age"]))
+        assert not np.intersect1d(learned, held_out).size
+        np.testing.assert_array_equal(np.union1d(learned, held_out), np.sort(rows["age"]))
+        if adjacency != "add_remove":
+            assert (len(learned), len(held_out)) == (450, 150)
+
+    def test_splits_differ_from_run_to_run(self):
+        made, parts = study()
+        for _ in range(2):
+            made.run(table())
+        one, other = parts["evaluation"].seen
+        assert not np.array_equal(one, other)
+
+
+class TestPlans:
+    @pytest.mark.parametrize(
+        ("adjacency", "purpose"),
+        list(itertools.product(RELATIONS, list(Purpose))),
+    )
+    def test_what_is_planned_happens(self, adjacency, purpose):
+        made, _ = study(adjacency=adjacency, purpose=purpose, n_rows=600)
+        plan = made.plan()
+        result = made.run(table(seed=3))
+        assert result.privacy_.event == plan.event
+        for name, part in plan.parts:
+            assert result.privacy_.parts[name].plan == part.plan.document
+
+    def test_nothing_planned_depends_on_rows(self):
+        made, _ = study()
+        rows = table()
+        blank = {**rows, "age": np.zeros(600), "ill": np.zeros(600, dtype=int)}
+        one, other = made.run(rows), made.run(blank)
+        assert one.plan.event == other.plan.event
+
+    def test_bad_declarations_are_refused(self):
+        with pytest.raises(ValueError, match="neither"):
+            Study(SCHEMA).plan(100)
+        with pytest.raises(ValueError, match="declared before"):
+            Study(SCHEMA).fit().fit()
+        with pytest.raises(ValueError, match="purpose"):
+            Study(SCHEMA, purpose="fun")
+        with pytest.raises(ValueError, match="estimator must be one of"):
+            Study(SCHEMA).fit("forest")
+        with pytest.raises(ValueError, match="cannot predict"):
+            Study(SCHEMA).fit("ridge")
+        with pytest.raises(ValueError, match="n_rows"):
+            Study(SCHEMA, adjacency="add_remove").fit().run(table())
+
+    def test_bad_tables_cost_nothing(self, tmp_path):
+        made, parts = study()
+        for bad, said in (
+            ({"age": [1.0]}, "lacks"),
+            ({**table(), "sex": ["x"] * 600}, "sex"),
+            ({**table(), "age": np.zeros(3)}, "as many"),
+        ):
+            with pytest.raises(ValueError, match=said):
+                made.run(bad, checkpoint=tmp_path / "kept")
+        assert not any(part.seen for part in parts.values())
+        assert not (tmp_path / "kept").exists()
+
+
+class TestInterruptions:
+    def interrupted(self, made, part, folder, **options):
+        part.interrupted.append(True)
+        with pytest.raises(KeyboardInterrupt):
+            made.run(table(), checkpoint=folder, **options)
+        part.interrupted.clear()
+
+    @pytest.mark.parametrize("name", PARTS)
+    def test_what_was_released_stays_and_the_split_too(self, name, tmp_path):
+        made, parts = study()
+        self.interrupted(made, parts[name], tmp_path)
+        result = made.run(table(), checkpoint=tmp_path)
+        again = made.run(table(), checkpoint=tmp_path)
+        for one in PARTS:
+            seen = parts[one].seen
+            assert all(np.array_equal(seen[0], other) for other in seen)
+            digests = {x.privacy_.parts[one].model_digest for x in (result, again)}
+            assert len(digests) == 1
+        assert not np.intersect1d(parts["model"].seen[0], parts["evaluation"].seen[-1]).size
+
+    def test_parts_that_are_done_are_not_released_again(self, tmp_path):
+        made, parts = study()
+        self.interrupted(made, parts["evaluation"], tmp_path)
+
+        def released(name):
+            arrays = read_arrays(tmp_path / name)
+            return {one.tobytes() for key, one in arrays.items() if key != "header"}
+
+        before = [released(name) for name in ("exploration", "model")]
+        made.run(table(), checkpoint=tmp_path)
+        assert [released(name) for name in ("exploration", "model")] == before
+
+    def test_a_ledger_pays_once(self, tmp_path):
+        ledger = PrivacyLedger.create(
+            tmp_path / "ledger", data="people", budget=ApproximateDP(1.2, 1e-5)
+        )
+        made, parts = study()
+        self.interrupted(made, parts["model"], tmp_path / "kept", ledger=ledger)
+        result = made.run(table(), checkpoint=tmp_path / "kept", ledger=ledger)
+        (entry,) = ledger.contents().entries
+        assert entry.event == result.privacy_.event
+        assert entry.what == "study: exploration, model, evaluation"
+        assert ledger.verify([result.privacy_.ledger]) == ()
+        with pytest.raises(BudgetExceededError):
+            made.run(table(), ledger=ledger)
+
+    def test_what_a_ledger_refuses_is_not_released(self, tmp_path):
+        path = tmp_path / "ledger"
+        PrivacyLedger.create(path, data="people", budget=ApproximateDP(0.5, 1e-5))
+        made, parts = study()
+        with pytest.raises(BudgetExceededError):
+            made.run(table(), ledger=path)
+        with pytest.raises(ValueError, match="random_state"):
+            made.run(table(), ledger=path, random_state=0)
+        assert not any(part.seen for part in parts.values())
+
+    def test_another_table_or_study_is_refused(self, tmp_path):
+        made, parts = study()
+        made.run(table(), checkpoint=tmp_path)
+        rows = table()
+        order = np.arange(600)[::-1]
+        with pytest.raises(PlanMismatchError, match="order of its rows"):
+            made.run({name: one[order] for name, one in rows.items()}, checkpoint=tmp_path)
+        other = dataclasses.replace(made, split=Split(0.5))
+        with pytest.raises(PlanMismatchError, match="split"):
+            other.run(rows, checkpoint=tmp_path)
+        assert len(parts["model"].seen) == 1
+
+
+@pytest.fixture(scope="module")
+def certificate():
+    return study()[0].run(table()).privacy_
+
+
+class TestCertificates:
+    def test_it_holds_and_survives_a_file(self, certificate, tmp_path):
+        found = verify_study(certificate)
+        assert found.ok, found.summary()
+        certificate.to_json(tmp_path / "certificate.json")
+        assert StudyCertificate.from_json(tmp_path / "certificate.json") == certificate
+        assert certificate.epsilon == pytest.approx(1.0, rel=1e-9)
+
+    def test_who_spent_what(self, certificate):
+        spent = {one.stage: one for one in certificate.spending()}
+        rest = 1.0 - spent["exploration"].share
+        assert spent["model"].share == pytest.approx(rest)
+        assert spent["evaluation"].share == pytest.approx(rest)
+        text = certificate.statement()
+        assert "all rows" in text
+        assert "75 % of the rows, at random" in text
+
+    def forged(self, certificate, change):
+        document = json.loads(json.dumps(certificate.to_dict()))
+        change(document)
+        return verify_study(StudyCertificate.from_dict(document))
+
+    def test_a_smaller_epsilon_is_found(self, certificate):
+        found = self.forged(certificate, lambda document: document.update(epsilon=0.9))
+        assert any("claim, recomputed" in one for one in found.findings)
+
+    def test_a_part_with_more_than_its_share_is_found(self, certificate):
+        # As if the exploration had been given the whole budget, and not been charged for it.
+        dear = study(epsilon=4.0)[0].run(table()).privacy_.parts["exploration"].to_dict()
+        found = self.forged(certificate, lambda d: d["parts"].update(exploration=dear))
+        assert any("within the budget" in one for one in found.findings)
+
+    def test_rows_that_are_not_those_of_the_split_are_found(self, certificate):
+        # As if the model had learned from all rows.
+        found = self.forged(certificate, lambda d: d["split"].update(test_share=0.1))
+        assert any("rows of the split" in one for one in found.findings)
+
+    def test_seeds_are_named(self):
+        result = study()[0].run(table(), random_state=0)
+        assert not result.privacy_.is_private
+        assert any("NOT PRIVATE" in one for one in result.privacy_.caveats())
+
+
+def test_models_by_formula_name_and_object():
+    made = Study(SCHEMA).fit("svm", formula="ill ~ age * C(sex)", C=2.0)
+    assert isinstance(made.parts["model"], Learning)
+    model = made.run(table()).model
+    assert list(model.coefficient_names()) == ["age", "C(sex)[T.m]", "age:C(sex)[T.m]"]
+    assert model.estimator_.C == 2.0
