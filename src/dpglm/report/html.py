@@ -5,15 +5,9 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from typing import Any, TypeAlias
 
-from dpglm._extras import require
-from dpglm._html import visible
-from dpglm._words import plain_number, rounded_up
 from dpglm.certificate.certificate import Certificate
-from dpglm.certificate.statement import PROVENANCE, value_in_words
-from dpglm.certificate.verdict import verdict
 from dpglm.certificate.verify import verify
 from dpglm.guidance.coefficients import CoefficientTable
 from dpglm.guidance.expectation import guidance
@@ -23,6 +17,7 @@ from dpglm.pictures.drawing import as_data_uri
 from dpglm.problem import ConvexScalarLoss
 from dpglm.report import plots
 from dpglm.report.coefficients import coefficient_table
+from dpglm.report.page import claim, render
 from dpglm.report.pictures.coefficient_picture import draw_table
 from dpglm.report.subject import subject
 from dpglm.solvers.base import Plan
@@ -31,7 +26,6 @@ from dpglm.tables.schema import Schema
 
 __all__ = ["report_page", "write_report"]
 
-_TEMPLATE = "report.html.j2"
 _OF_COEFFICIENTS = "The largest coefficients, with confidence intervals if there are any."
 _MOST_COEFFICIENTS = 40
 _MOST_OUTPUTS = 12
@@ -87,52 +81,42 @@ def report_page(
     Privacy: the page shows what was released, public facts, and what the caller passes in
     ``scores`` and ``figures``, which the guarantee does not cover.
     """
-    jinja2 = require("jinja2", "report")
     about = subject(estimator)
     table = coefficient_table(estimator, feature_names, schema)
-    estimator = about.estimator
-    certificate: Certificate = estimator.privacy_
+    certificate: Certificate = about.estimator.privacy_
+    return render(
+        "report.html.j2",
+        title=title or certificate.estimator,
+        version=certificate.versions["dpglm"],
+        scores=scores or {},
+        **claim(certificate, verify(certificate), about.cautions),
+        **model_view(about.estimator, table, figures),
+    )
+
+
+def model_view(
+    estimator: Any, table: CoefficientTable, figures: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return what a page shows of a fitted model: coefficients, pictures, settings."""
+    plan, certificate = estimator.solution_.plan, estimator.privacy_
     drawn = _pictures(estimator.solution_, table)
     of_coefficients = drawn.pop(_OF_COEFFICIENTS, None)
     pictures = {**(figures or {}), **drawn}
-    verification = verify(certificate)
-    source = (resources.files("dpglm.report") / "templates" / _TEMPLATE).read_text("utf-8")
-    environment = jinja2.Environment(
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        undefined=jinja2.StrictUndefined,
-        # What is marked as safe is of another type.
-        finalize=lambda value: visible(value) if type(value) is str else value,
-    )
-    environment.filters.update(number=_number, up=rounded_up, value=value_in_words)
-    page: str = environment.from_string(source).render(
-        title=title or certificate.estimator,
-        certificate=certificate,
-        sections=dict(certificate.sections()),
-        facts=[
-            (fact.name, fact.value, fact.provenance, PROVENANCE[fact.provenance])
-            for fact in certificate.public_facts
-        ],
-        spending=certificate.spending(),
-        relation=certificate.relation,
-        verification=verification,
-        verdict=verdict(verification, about.cautions),
-        expected=guidance(estimator.solution_.plan, table).sections(),
-        scores=scores or {},
-        picture=None if of_coefficients is None else as_data_uri(of_coefficients),
-        pictures=[(text, as_data_uri(figure)) for text, figure in pictures.items()],
-        settings=_settings(certificate, estimator.solution_.plan),
-        tables=_tables(table),
-        notes=() if table.inference is None else table.inference.summary().notes,
-        n_features=len(table.features),
-        n_shown=min(len(table.features), _MOST_COEFFICIENTS),
-        of_table=table.of_table,
-        compares=any(" vs " in name for name in table.features),
-        n_outputs=len(table.outputs),
-    )
-    return page
+    return {
+        "coefficients": {
+            "picture": None if of_coefficients is None else as_data_uri(of_coefficients),
+            "tables": _tables(table),
+            "notes": () if table.inference is None else table.inference.summary().notes,
+            "n_features": len(table.features),
+            "n_shown": min(len(table.features), _MOST_COEFFICIENTS),
+            "of_table": table.of_table,
+            "compares": any(" vs " in name for name in table.features),
+            "n_outputs": len(table.outputs),
+        },
+        "expected": guidance(plan, table).sections(),
+        "pictures": [(text, as_data_uri(figure)) for text, figure in pictures.items()],
+        "settings": _settings(certificate, plan),
+    }
 
 
 def write_report(estimator: Any, path: str | os.PathLike[str], **options: Any) -> None:
@@ -243,9 +227,3 @@ def _row(name: str, value: float, noise: float) -> tuple[str, ...]:
     if 0 <= decimals <= 6:
         return name, f"{value:.{decimals}f}", f"{noise:.{decimals}f}"
     return name, f"{value:.3g}", f"{noise:.2g}"
-
-
-def _number(value: Any) -> str:
-    if isinstance(value, bool | str):
-        return value_in_words(value)
-    return plain_number(value) if isinstance(value, int | float) else value_in_words(value)

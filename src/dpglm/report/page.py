@@ -1,0 +1,59 @@
+"""Pages from templates: what all of them share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import resources
+from typing import Any
+
+from dpglm._extras import require
+from dpglm._html import visible
+from dpglm._words import plain_number, rounded_up
+from dpglm.certificate.facts import PublicFact
+from dpglm.certificate.statement import PROVENANCE, value_in_words
+from dpglm.certificate.verdict import verdict
+from dpglm.certificate.verify import Verification
+
+__all__ = ["claim", "render"]
+
+
+def render(template: str, *, title: str, version: str, **values: Any) -> str:
+    """Fill in a template of ``report/templates``; every text in it is escaped."""
+    jinja2 = require("jinja2", "report")
+    folder = resources.files("dpglm.report") / "templates"
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(lambda name: (folder / name).read_text("utf-8")),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        undefined=jinja2.StrictUndefined,
+        # What is marked as safe is of another type.
+        finalize=lambda value: visible(value) if type(value) is str else value,
+    )
+    environment.filters.update(number=_number, up=rounded_up, value=value_in_words)
+    page: str = environment.get_template(template).render(title=title, version=version, **values)
+    return page
+
+
+def claim(
+    certificate: Any, verification: Verification, cautions: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return what a page shows of a certificate, of a fit or of a study."""
+    facts: tuple[PublicFact, ...] = certificate.public_facts
+    return {
+        "certificate": certificate,
+        "sections": dict(certificate.sections()),
+        "facts": [
+            (fact.name, fact.value, fact.provenance, PROVENANCE[fact.provenance]) for fact in facts
+        ],
+        "spending": certificate.spending(),
+        "verification": verification,
+        "verdict": verdict(verification, cautions),
+    }
+
+
+def _number(value: Any) -> str:
+    if isinstance(value, bool | str):
+        return value_in_words(value)
+    return plain_number(value) if isinstance(value, int | float) else value_in_words(value)
