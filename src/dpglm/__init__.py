@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from dpglm.exceptions import PlanMismatchError as PlanMismatchError
     from dpglm.exceptions import PublicInformationWarning as PublicInformationWarning
     from dpglm.exceptions import SlowSumsWarning as SlowSumsWarning
+    from dpglm.exploration import describe as describe
     from dpglm.ledger import PrivacyLedger as PrivacyLedger
     from dpglm.privacy import Adjacency as Adjacency
     from dpglm.privacy import ApproximateDP as ApproximateDP
@@ -39,6 +40,7 @@ _HOME = {
     "SlowSumsWarning": "dpglm.exceptions",
     "Study": "dpglm.study",
     "ZeroConcentratedDP": "dpglm.privacy",
+    "describe": "dpglm.exploration",
     "from_formula": "dpglm.estimators.composed.formula",
 }
 

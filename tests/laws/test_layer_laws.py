@@ -32,6 +32,7 @@ LAYERS = (
     "certificate",
     "torch",
     "inference",
+    "exploration",
     "guidance",
     "estimators",
     "report",

@@ -183,6 +183,11 @@ class Certificate:
         """What the relation protects, in words: one row's part, or that of a whole group."""
         return relation_in_words(self.adjacency, self.data.unit)
 
+    @property
+    def fits(self) -> bool:
+        """Whether a model was fitted."""
+        return self.loss != NO_LOSS
+
     def fact(self, name: str) -> PublicFact | None:
         """Return the public fact of that name, or None."""
         return next((fact for fact in self.public_facts if fact.name == name), None)

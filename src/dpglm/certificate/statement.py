@@ -143,8 +143,9 @@ def facts_in_words(facts: Iterable[PublicFact]) -> tuple[str, ...]:
 def sections(certificate: Certificate) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """Return the guarantee as headings with their sentences."""
     ledger, unit = certificate.ledger, certificate.data.unit
+    fitted = "fitted" if certificate.fits else "made"
     claim = (
-        f"{certificate.estimator} was fitted with differential privacy: epsilon = "
+        f"{certificate.estimator} was {fitted} with differential privacy: epsilon = "
         f"{rounded_up(certificate.epsilon)}, delta = {rounded_up(certificate.delta)}, relation "
         f"'{certificate.adjacency.value}'."
     )

@@ -352,7 +352,7 @@ def _check_facts(certificate: Certificate, plan: Plan) -> str | None:
     listed = {fact.name for fact in certificate.public_facts}
     needed = {
         "how many rows there are": {"n_rows"},
-        "how long rows may be": {"row_norm", "feature_bounds"},
+        "how long rows may be": {"row_norm", "feature_bounds", "schema"},
     }
     if plan.method.fits:
         of_numbers = plan.problem.loss.target.is_number

@@ -23,7 +23,9 @@ def record_plan(
     Noise that can be reproduced hides nothing, whatever was spent. ``seed``, the run's public bits,
     is the key of a run that goes on after an interruption: it is paid for once.
     """
-    what = f"{plan.method.algorithm} for {plan.problem.loss!r}"
+    what = plan.method.algorithm
+    if plan.method.fits:
+        what += f" for {plan.problem.loss!r}"
     key = None if seed is None else f"{seed:016x}"
     return record(plan, ledger, noise, " ".join(what.split()), key)
 

@@ -15,12 +15,14 @@ from dpglm.data.stream.parquet_source import (
     NumberColumns,
     ParquetFile,
     ParquetSource,
+    RowEncoder,
+    TableColumns,
 )
 from dpglm.data.stream.stored import StoredRows
 from dpglm.tables.cells import check_unique
 from dpglm.tables.schema import Schema
 
-__all__ = ["ParquetRows"]
+__all__ = ["ParquetRows", "encoded_files"]
 
 
 @final
@@ -125,6 +127,7 @@ class ParquetRows(StoredRows):
             else EncodedColumns(schema, dtype)
         )
         self._schema, self._stored_columns = schema, tuple(files[0].types)
+        self._files = files
         source = ParquetSource(files, self._decoder, target, sample_weight, offset, exposure)
         super().__init__(source, cache, has_targets=target is not None)
 
@@ -140,3 +143,16 @@ class ParquetRows(StoredRows):
     def stored_columns(self) -> tuple[str, ...]:
         """Names of all columns of the first file."""
         return self._stored_columns
+
+    @property
+    def files(self) -> Sequence[ParquetFile]:
+        """The files, as their footers describe them."""
+        return self._files
+
+
+def encoded_files(files: Sequence[ParquetFile], encoder: RowEncoder) -> StoredRows:
+    """Return the rows of files as an encoder of tables reads them, without targets."""
+    for file in files:
+        file.require(encoder.names)
+    source = ParquetSource(files, TableColumns(encoder), None, None)
+    return StoredRows(source, None, has_targets=True)

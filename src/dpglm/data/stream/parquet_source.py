@@ -6,7 +6,7 @@ import abc
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Protocol, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,8 @@ __all__ = [
     "NumberColumns",
     "ParquetFile",
     "ParquetSource",
+    "RowEncoder",
+    "TableColumns",
     "parquet_files",
 ]
 
@@ -180,6 +182,39 @@ class EncodedColumns(Decoder):
         return self._schema.encode_target(column)
 
 
+class RowEncoder(Protocol):
+    """Turns a table of the columns ``names`` into ``width`` numbers for each row."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the columns."""
+
+    @property
+    def width(self) -> int:
+        """Number of columns of the result."""
+
+    def encode(self, table: Any) -> NDArray[np.float64]:
+        """Encode rows, each by itself."""
+
+
+@final
+class TableColumns(Decoder):
+    """Columns that an encoder of whole tables reads."""
+
+    def __init__(self, encoder: RowEncoder) -> None:
+        self._encoder, self.dtype = encoder, "float64"
+        self.columns = encoder.names
+        self.names = tuple(map(str, range(encoder.width)))
+
+    def features(self, batch: Any) -> Floats:
+        return self._encoder.encode(
+            {name: plain_column(batch.column(name)) for name in self.columns}
+        )
+
+    def targets(self, column: Any) -> NDArray[Any]:
+        raise AssertionError("there is no column of targets")
+
+
 @final
 class ParquetSource(Source):
     """Rows of some files, one after the other; without a target only features are read."""
@@ -233,7 +268,8 @@ class ParquetSource(Source):
         return Watch(tuple(file.mark for file in self._files))
 
     def _facts(self, batch: Any) -> tuple[NDArray[Any], NDArray[Any] | None]:
-        assert self._target is not None
+        if self._target is None:
+            return np.zeros(batch.num_rows), None
         column = plain_column(batch.column(self._target))
         _require_values(column, self._target)
         y = self._decoder.targets(column)

@@ -1,0 +1,201 @@
+"""Description: what one noisy release says of a table, and what it cost."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, final
+
+from dpglm._html import card
+from dpglm._validation import check_real
+from dpglm._words import rounded_up
+from dpglm.certificate.certificate import Certificate
+from dpglm.exploration.design import Pair
+from dpglm.exploration.estimation import estimated
+from dpglm.exploration.numbers import Number
+from dpglm.exploration.results import ColumnDescription, GroupDescription, TwoWayTable
+from dpglm.exploration.summary import records_of, summary_of
+from dpglm.solvers.solution import Solution
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from dpglm.exploration.planning import DescriptionPlan
+
+__all__ = ["Description"]
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False)
+class Description:
+    """What one noisy release says of a table; made by ``describe``.
+
+    Parameters
+    ----------
+    plan : DescriptionPlan
+        What was planned, and carried out.
+    solution : dpglm.solvers.Solution
+        What was released: the cells of all tables, weights and noise included.
+    privacy_ : dpglm.report.Certificate
+        The guarantee, what it rests on, and what was spent.
+
+    Notes
+    -----
+    Counts are not negative, and add up: those of every column, of every table of two columns and of
+    all groups, to the number of rows. Each number has an interval for the table (of privacy noise)
+    and, shares, means and the like, one for the population that the rows were drawn from (of noise
+    and sampling); see ``Number``.
+
+    Privacy: all that is shown is computed from the release and public facts, and may be published.
+    """
+
+    plan: DescriptionPlan
+    solution: Solution
+    privacy_: Certificate
+
+    @functools.cached_property
+    def _groups(self) -> tuple[GroupDescription, ...]:
+        plan = self.plan.plan
+        n_rows = plan.data.n_rows if plan.adjacency.n_is_public else None
+        return estimated(
+            self.plan.design, self.solution.w, self.plan.noise_std, n_rows, self.plan.z
+        )
+
+    @property
+    def groups(self) -> Mapping[str, GroupDescription]:
+        """The rows by level of the column ``by``; empty without one."""
+        by = self.plan.design.by
+        if by is None:
+            return {}
+        labels = self.plan.design.encoder[by].labels
+        return dict(zip(labels, self._groups, strict=True))
+
+    def _all(self) -> GroupDescription:
+        by = self.plan.design.by
+        if by is not None:
+            raise ValueError(
+                f"the rows were described by {by!r}: look at groups[LEVEL], with LEVEL one of "
+                f"{', '.join(map(repr, self.groups))}"
+            )
+        return self._groups[0]
+
+    @property
+    def n_rows(self) -> Number:
+        """Number of rows; ValueError for a description by groups, as all that follow."""
+        return self._all().n_rows
+
+    @property
+    def columns(self) -> Mapping[str, ColumnDescription]:
+        """Columns by name."""
+        return self._all().columns
+
+    @property
+    def two_way(self) -> Mapping[Pair, TwoWayTable]:
+        """Tables of two columns."""
+        return self._all().two_way
+
+    @property
+    def correlations(self) -> Mapping[Pair, Number]:
+        """Correlations of two columns."""
+        return self._all().correlations
+
+    def __getitem__(self, name: str) -> ColumnDescription:
+        """Return a column by its name; a ValueError lists the columns."""
+        found = self.columns.get(name)
+        if found is None:
+            raise ValueError(
+                f"there is no column {name!r} among {', '.join(map(repr, self.columns))}"
+            )
+        return found
+
+    def with_level(self, level: float) -> Description:
+        """Return the same description with intervals of another level; it costs nothing.
+
+        Parameters
+        ----------
+        level : float
+            In (0, 1).
+
+        Returns
+        -------
+        Description
+
+        Raises
+        ------
+        ValueError
+            If ``level`` is out of range.
+        """
+        check_real("level", level, above=0.0, below=1.0)
+        return dataclasses.replace(self, plan=dataclasses.replace(self.plan, level=level))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values: level, budget spent, and every number with its intervals."""
+        document: dict[str, Any] = {
+            "level": self.plan.level,
+            "epsilon": self.privacy_.epsilon,
+            "delta": self.privacy_.delta,
+            "adjacency": self.privacy_.adjacency.value,
+        }
+        if self.plan.design.by is None:
+            return document | self._all().to_dict()
+        groups = {level: one.to_dict() for level, one in self.groups.items()}
+        return document | {"by": self.plan.design.by, "groups": groups}
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return all numbers as a table.
+
+        Returns
+        -------
+        pandas.DataFrame
+            A row for each number: ``group`` (where there are groups), ``column``, ``quantity``,
+            ``cell``, and the fields of ``Number``.
+
+        Raises
+        ------
+        ImportError
+            If pandas is not installed.
+        """
+        import pandas as pd
+
+        return pd.DataFrame(records_of(self._by_group()))
+
+    def _by_group(self) -> Mapping[str | None, GroupDescription]:
+        if self.plan.design.by is None:
+            return {None: self._groups[0]}
+        return {label: group for label, group in self.groups.items()}  # noqa: C416
+
+    def summary(self) -> str:
+        """Return the description as text for a terminal."""
+        head = (
+            f"{_subject(self)}: epsilon {rounded_up(self.privacy_.epsilon)}, delta "
+            f"{rounded_up(self.privacy_.delta)}, relation {self.privacy_.adjacency.value}"
+        )
+        return summary_of(head, self._by_group(), self.plan.level)
+
+    def __str__(self) -> str:
+        return self.summary()
+
+    def __repr__(self) -> str:
+        return f"<Description of {len(self.plan.design.described)} columns>"
+
+    def _repr_html_(self) -> str:
+        certificate = self.privacy_
+        return card(
+            _subject(self),
+            [
+                ("columns", ", ".join(one.name for one in self.plan.design.described)),
+                ("epsilon", rounded_up(certificate.epsilon)),
+                ("delta", rounded_up(certificate.delta)),
+            ],
+            warnings=certificate.caveats(),
+            sections=[("What it says", self.summary().splitlines()[2:])],
+        )
+
+
+def _subject(description: Description) -> str:
+    n_rows = description.plan.plan.data.n_rows
+    if description.privacy_.adjacency.n_is_public:
+        return f"Private description of {n_rows} rows"
+    return "Private description of rows"

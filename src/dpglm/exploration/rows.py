@@ -1,0 +1,104 @@
+"""The rows of a table, of whatever kind, as a description counts them."""
+
+from __future__ import annotations
+
+import abc
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+
+from dpglm.data.collection import as_collection
+from dpglm.data.prepare import prepare_rows
+from dpglm.data.rows import Rows
+from dpglm.data.spec import DataSpec
+from dpglm.data.stream.parquet import ParquetRows, encoded_files
+from dpglm.data.stream.parquet_source import ParquetFile
+from dpglm.tables.described.encoder import CellEncoder
+from dpglm.tables.files import read_table
+
+__all__ = ["TableRows", "open_table"]
+
+_PARQUET = (".parquet", ".pq")
+
+
+class TableRows(abc.ABC):
+    """A private table with its true number of rows; final subclasses below."""
+
+    n_rows: int
+
+    @abc.abstractmethod
+    def prepared(self, encoder: CellEncoder, spec: DataSpec) -> Rows:
+        """Encode all rows, each by itself; ValueError for a cell that is of the wrong kind."""
+
+
+def open_table(table: Any, names: Sequence[str]) -> TableRows:
+    """Check that a table has some columns, and count its rows; nothing is released here.
+
+    ``table`` is a mapping or data frame of columns, ``ParquetRows``, a data frame of Dask, or the
+    path of a file, which is read by blocks if it is Parquet.
+    """
+    if isinstance(table, TableRows):
+        return table
+    if isinstance(table, str | os.PathLike):
+        path = Path(table)
+        if path.is_dir() or path.name.lower().endswith(_PARQUET):
+            return _Stored(ParquetFile.all_in(path))
+        return open_table(read_table(path, names), names)
+    if isinstance(table, ParquetRows):
+        return _Stored(table.files)
+    is_dask = type(table).__module__.partition(".")[0] == "dask"
+    columns = table.columns if is_dask else table
+    if isinstance(table, np.ndarray):
+        raise ValueError("table must have columns by name (a dict, pandas, polars), got an array")
+    lacking = [name for name in names if name not in columns]
+    if lacking:
+        raise ValueError(
+            f"the data lack column {', '.join(map(repr, lacking))}, which the schema describes: "
+            "add it, or list in columns= those that there are"
+        )
+    if is_dask:
+        return _OnCluster(table[list(names)])
+    return _InMemory(table, len(table[names[0]]))
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False)
+class _InMemory(TableRows):
+    table: Any
+    n_rows: int
+
+    def __post_init__(self) -> None:
+        if not self.n_rows:
+            raise ValueError("the table must have at least one row, got none")
+
+    def prepared(self, encoder: CellEncoder, spec: DataSpec) -> Rows:
+        X = encoder.encode(self.table)
+        return prepare_rows(X, np.zeros(len(X)), spec)
+
+
+@final
+class _Stored(TableRows):
+    def __init__(self, files: Sequence[ParquetFile]) -> None:
+        self._files, self.n_rows = files, sum(file.n_rows for file in files)
+
+    def prepared(self, encoder: CellEncoder, spec: DataSpec) -> Rows:
+        return encoded_files(self._files, encoder).prepared(spec, None, np.zeros_like)
+
+
+@final
+class _OnCluster(TableRows):
+    def __init__(self, frame: Any) -> None:
+        self._frame, self.n_rows = frame, int(frame.shape[0].compute())
+
+    def prepared(self, encoder: CellEncoder, spec: DataSpec) -> Rows:
+        import dask.array
+
+        like = np.empty((0, encoder.width))
+        X = self._frame.map_partitions(encoder.encode, meta=like).compute_chunk_sizes()
+        rows = as_collection(X, dask.array.zeros(X.shape[:1], chunks=X.chunks[:1]))
+        assert rows is not None
+        return rows.prepared(spec, None, np.zeros_like)

@@ -1,0 +1,139 @@
+"""A description as records, and as text for a terminal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from dpglm._words import plain_number
+from dpglm.exploration.numbers import Number
+from dpglm.exploration.results import ColumnDescription, GroupDescription
+
+__all__ = ["in_units", "records_of", "share_in_words", "shown_cells", "summary_of", "with_interval"]
+
+_WIDTH, _LONGEST = 30, 28
+_MOST_LEVELS = 12
+
+
+def records_of(groups: Mapping[str | None, GroupDescription]) -> list[dict[str, Any]]:
+    """List all numbers, each with what it is about."""
+    return [
+        ({} if group is None else {"group": group}) | record
+        for group, one in groups.items()
+        for record in _records(one)
+    ]
+
+
+def _records(group: GroupDescription) -> Iterator[dict[str, Any]]:
+    def record(column: str, quantity: str, cell: str, number: Number) -> dict[str, Any]:
+        return {"column": column, "quantity": quantity, "cell": cell, **vars(number)}
+
+    yield record("", "rows", "", group.n_rows)
+    for name, column in group.columns.items():
+        for label, count, share in zip(column.labels, column.counts, column.shares, strict=True):
+            yield record(name, "count", label, count)
+            yield record(name, "share", label, share)
+        if column.mean is not None and column.spread is not None:
+            yield record(name, "mean", "", column.mean)
+            yield record(name, "standard deviation", "", column.spread)
+        for q, number in column.quantiles.items():
+            yield record(name, "quantile", f"{q:g}", number)
+    for (one, other), table in group.two_way.items():
+        for row, counts, shares in zip(table.row_labels, table.counts, table.shares, strict=True):
+            for label, count, share in zip(table.column_labels, counts, shares, strict=True):
+                yield record(f"{one} x {other}", "count", f"{row} x {label}", count)
+                yield record(f"{one} x {other}", "share", f"{row} x {label}", share)
+    for (one, other), number in group.correlations.items():
+        yield record(f"{one} x {other}", "correlation", "", number)
+
+
+def summary_of(head: str, groups: Mapping[str | None, GroupDescription], level: float) -> str:
+    """Write groups as text; a bar is as long as its share of the longest."""
+    lines = [
+        head,
+        f"In brackets: intervals ({100.0 * level:g} %) for this table, of privacy noise alone.",
+    ]
+    for label, group in groups.items():
+        if label is not None:
+            rows = in_units(group.n_rows, group.n_rows.high - group.n_rows.low)
+            lines += ["", f"== {label}: {rows} rows"]
+        for column in group.columns.values():
+            lines += ["", *_column(column)]
+        if group.two_way:
+            names = ", ".join(" x ".join(pair) for pair in group.two_way)
+            lines += ["", f"Tables of two columns (see to_frame or the page): {names}"]
+        if group.correlations:
+            lines += ["", "Correlations"]
+            lines += [
+                f"  {_fitted(' and '.join(pair))}{number.estimate:6.2f}  "
+                f"[{number.low:.2f}, {number.high:.2f}]"
+                for pair, number in group.correlations.items()
+            ]
+    return "\n".join(lines)
+
+
+def _column(column: ColumnDescription) -> list[str]:
+    lines = [column.name]
+    if column.mean is not None and column.spread is not None:
+        lines.append(
+            f"  mean {with_interval(column.mean)}, "
+            f"standard deviation {with_interval(column.spread)}"
+        )
+        said = ", ".join(
+            f"{100.0 * q:g} %: {with_interval(one)}" for q, one in column.quantiles.items()
+        )
+        lines.append(f"  quantiles {said}")
+    longest = max(share.estimate for share in column.shares) or 1.0
+    shown = shown_cells(column)
+    for place in shown:
+        share = column.shares[place]
+        bar = "#" * round(24.0 * share.estimate / longest)
+        lines.append(f"  {_fitted(column.labels[place])}{share_in_words(share)}  {bar}".rstrip())
+    rest = [one for place, one in enumerate(column.shares) if place not in shown]
+    if rest:
+        highest = 100.0 * max(one.high for one in rest)
+        lines.append(f"  and {len(rest)} more, each at most {highest:.1f} %")
+    return lines
+
+
+def shown_cells(column: ColumnDescription, most: int = _MOST_LEVELS) -> list[int]:
+    """List the cells worth showing: all bins or the largest levels, and what there is beside them.
+
+    Cells beside a column's own (missing, not listed, outside the bounds, at the low one) are shown
+    where the estimate is two half widths of its interval or more.
+    """
+    places = range(len(column.labels))
+    own: Sequence[int] = places[column.column.own]
+    if not column.column.n_bins:
+        own = sorted(own, key=lambda place: -column.counts[place].estimate)[:most]
+    beside = (
+        place for place, count in enumerate(column.counts) if count.low > 0.5 * count.estimate > 0.0
+    )
+    others = set(beside) - set(places[column.column.own])
+    return sorted({*own, *others})
+
+
+def share_in_words(share: Number) -> str:
+    """Write a share with its interval."""
+    return f"{100.0 * share.estimate:5.1f} %  [{100.0 * share.low:.1f}, {100.0 * share.high:.1f}]"
+
+
+def in_units(number: Number, width: float) -> str:
+    """Write an estimate with the digits that an interval of that width leaves meaningful."""
+    if not 0.0 < width < math.inf:
+        return plain_number(number.estimate)
+    decimals = 1 - math.floor(math.log10(width))
+    return f"{number.estimate:.{min(max(decimals, 0), 8)}f}"
+
+
+def with_interval(number: Number) -> str:
+    """Write an estimate with its interval."""
+    width = number.high - number.low
+    ends = (in_units(Number(end, end, end), width) for end in (number.low, number.high))
+    return f"{in_units(number, width)} [{', '.join(ends)}]"
+
+
+def _fitted(text: str) -> str:
+    short = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+    return f"{short:<{_WIDTH}}"
