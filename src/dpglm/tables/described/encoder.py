@@ -109,7 +109,8 @@ def counted_columns(
     ``columns`` names those that are wanted, by default all. ``bins`` says of numeric columns how
     many bins they have, or which; by default there are at most ``most_bins``.
     """
-    found: list[Column | TargetColumn] = [*schema.columns, schema.target]
+    targets = (schema.target,) if schema.has_target else ()
+    found: list[Column | TargetColumn] = [*schema.columns, *targets]
     known = [one.name for one in found]
     if columns is not None and (isinstance(columns, str) or not columns):
         raise ValueError(f"columns must be a list of names, at least one, got {columns!r}")
