@@ -9,10 +9,12 @@ from typing import Any, ClassVar, TypeAlias, TypeVar, final
 
 from numpy.typing import NDArray
 
+from dpglm.data.groups.ids import Groups
 from dpglm.data.prepare import ColumnScaling, Matrix, prepare_rows
 from dpglm.data.registry import maker_of_collections
 from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec, FloatType
+from dpglm.privacy.noise import NoiseSource
 from dpglm.tables.schema import Schema
 
 __all__ = ["NO_TARGETS", "Collection", "Preparation", "TargetMap", "as_collection"]
@@ -82,6 +84,20 @@ class Collection(abc.ABC):
     def with_offset(self, offset: Any) -> Collection:
         """Return these rows with offsets."""
         raise ValueError(f"offset must be None for rows in {type(self).__name__}")
+
+    @property
+    def n_groups(self) -> int | None:
+        """The true number of groups of rows; None for rows that are not in groups."""
+        return None
+
+    def in_groups(self, groups: Groups, most: int | None, noise: NoiseSource) -> Collection:
+        """Return rows in groups, at most so many of each, whose prepared rows are protected so.
+
+        ``ValueError`` for rows that are not in memory: a group must not be split.
+        """
+        raise ValueError(
+            f"groups must be None for rows in {type(self).__name__}: give a matrix in memory"
+        )
 
     @property
     def feature_names(self) -> tuple[str, ...] | None:

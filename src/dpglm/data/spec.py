@@ -37,15 +37,16 @@ class GroupBound:
     Notes
     -----
     Independent contributions that point to every side, as scores do, add up to about ``sqrt(m)``
-    times one of them, and those that cannot cancel, as counts, to m times one of them. Products
-    ``z z^T`` of rows that have the same spread in d directions are in between: ``|sum z z^T|_F``
-    is about ``sqrt(m (1 + (m - 1) / d))`` times ``|z z^T|_F``.
+    times one of them; products ``z z^T`` of rows that have the same spread in d directions to
+    ``sqrt(m (1 + (m - 1) / d))`` times one (in Frobenius norm); what cannot cancel, as counts, to m
+    times one, and so does everything where the rows of a group repeat each other. ``reach`` is the
+    geometric mean of the two extremes.
 
     Examples
     --------
-    >>> bound = GroupBound(n_groups=4000, rows=4.0)
+    >>> bound = GroupBound(n_groups=4000, rows=16.0)
     >>> bound.reach(), bound.reach(directions=1)
-    (2.0, 4.0)
+    (8.0, 16.0)
     """
 
     n_groups: int
@@ -70,7 +71,8 @@ class GroupBound:
             The d of products of rows; 1 for contributions that cannot cancel, infinite for those
             that point to every side.
         """
-        return math.sqrt(self.rows * (1.0 + (self.rows - 1.0) / directions))
+        apart = math.sqrt(self.rows * (1.0 + (self.rows - 1.0) / directions))
+        return math.sqrt(apart * self.rows)
 
 
 @final

@@ -24,8 +24,9 @@ from dpglm.data.feature_bounds import (
     read_feature_bounds,
     warn_of_equal_bounds,
 )
+from dpglm.data.groups.ids import Groups
 from dpglm.data.prepare import ColumnScaling
-from dpglm.data.spec import SMALLEST, FloatType
+from dpglm.data.spec import SMALLEST, FloatType, GroupBound
 from dpglm.estimators._parameters import Declared
 from dpglm.exceptions import (
     EqualBoundsWarning,
@@ -35,7 +36,7 @@ from dpglm.exceptions import (
 )
 from dpglm.guidance.expectation import guidance
 from dpglm.ledger.ledger import PrivacyLedger, as_ledger
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.adjacency import Adjacency, Unit
 from dpglm.privacy.budget import ApproximateDP, PrivacyBudget, default_delta
 from dpglm.privacy.noise import NoiseSource, noise_source
 from dpglm.solvers.base import Plan
@@ -110,6 +111,12 @@ class PrivateFit(Spending, own_first=False):
     n_rows : int, optional
         Public number of rows. Needed for ``adjacency="add_remove"`` only, under which the true
         number is private; a rough public figure will do.
+    n_groups : int, optional
+        Public number of groups, where rows are fitted with ``groups``; then ``plan`` is for such
+        rows. Needed for ``adjacency="add_remove"`` only, under which the true number is private.
+    max_rows_per_group : int, optional
+        How many rows of a group are used at most: of groups with more so many are drawn at random,
+        anew in every fit. Default: all.
     random_state : int or NoiseSource, optional
         None: noise from the operating system. ``OpenDPNoise()``: Gaussian noise from OpenDP. An
         integer makes the fit reproducible and NOT private, and ``privacy_`` says so.
@@ -118,6 +125,8 @@ class PrivateFit(Spending, own_first=False):
     budget: PrivacyBudget | None = None
     adjacency: str = "zero_out"
     n_rows: int | None = None
+    n_groups: int | None = None
+    max_rows_per_group: int | None = None
     random_state: int | NoiseSource | None = None
 
     def __sklearn_tags__(self) -> Tags:
@@ -165,7 +174,7 @@ class PrivateEstimator(PrivateFit, own_first=False):
     def _adjacency(self) -> Adjacency:
         return Adjacency(check_one_of("adjacency", self.adjacency, tuple(Adjacency)))
 
-    def _budget(self, n_rows: int) -> PrivacyBudget:
+    def _budget(self, n_units: int) -> PrivacyBudget:
         if self.budget is not None:
             if not isinstance(self.budget, PrivacyBudget):
                 raise ValueError(f"budget must be a PrivacyBudget or None, got {self.budget!r}")
@@ -173,7 +182,7 @@ class PrivateEstimator(PrivateFit, own_first=False):
         epsilon = check_real("epsilon", self.epsilon, above=0.0, most=1e6)
         if isinstance(self.delta, str):
             check_one_of("delta", self.delta, ("auto",))
-            return ApproximateDP(epsilon, default_delta(n_rows))
+            return ApproximateDP(epsilon, default_delta(n_units))
         return ApproximateDP(epsilon, check_real("delta", self.delta, least=0.0, below=1.0))
 
     def _ledger(self) -> PrivacyLedger | None:
@@ -182,19 +191,66 @@ class PrivateEstimator(PrivateFit, own_first=False):
 
     def _public_n_rows(self, n_rows: int, facts: PublicFacts) -> int:
         """Return the public number of rows, by which sums are divided."""
-        if self.n_rows is not None:
-            declared = check_integer("n_rows", self.n_rows, least=1)
-            if self._adjacency().n_is_public and declared != n_rows:
-                raise ValueError(
-                    f"n_rows must be the number of rows, {n_rows}, or None, got {declared!r}"
-                )
-            facts.declared("n_rows", declared)
+        is_public = self._adjacency().n_is_public
+        if self.n_rows is not None and is_public and self.n_rows != n_rows:
+            raise ValueError(
+                f"n_rows must be the number of rows, {n_rows}, or None, got {self.n_rows!r}"
+            )
+        return self._public_number("n_rows", n_rows, facts, is_public=is_public)
+
+    def _public_number(self, name: str, true: int, facts: PublicFacts, *, is_public: bool) -> int:
+        """Return how many rows or groups there are: the declared, else the true number."""
+        if getattr(self, name) is not None:
+            declared = check_integer(name, getattr(self, name), least=1)
+            facts.declared(name, declared)
             return declared
-        if self._adjacency().n_is_public:
-            facts.by_relation("n_rows", n_rows)
+        if is_public:
+            facts.by_relation(name, true)
         else:
-            facts.from_data("n_rows", n_rows, "Give n_rows= a public (rough) number of rows.")
-        return n_rows
+            facts.from_data(name, true, f"Give {name}= a public (rough) number.")
+        return true
+
+    def _public_groups(
+        self, n_rows: int, n_groups: int, facts: PublicFacts
+    ) -> tuple[int, GroupBound]:
+        """Return the public number of rows in groups, and the bound on what a group contributes."""
+        adjacency = self._adjacency()
+        if self.n_groups is not None and adjacency.n_is_public and self.n_groups != n_groups:
+            raise ValueError(
+                f"n_groups must be the number of groups, {n_groups}, or None, got {self.n_groups!r}"
+            )
+        public = adjacency.rows_are_public(Unit.GROUP)
+        n_rows = self._public_number("n_rows", n_rows, facts, is_public=public)
+        n_groups = self._public_number("n_groups", n_groups, facts, is_public=adjacency.n_is_public)
+        if self.max_rows_per_group is not None:
+            facts.declared("max_rows_per_group", self._max_rows_per_group())
+        return n_rows, GroupBound.typical(n_rows, n_groups, self._max_rows_per_group())
+
+    def _max_rows_per_group(self) -> int | None:
+        if self.max_rows_per_group is None:
+            return None
+        return check_integer("max_rows_per_group", self.max_rows_per_group, least=1)
+
+    def _planned_groups(self, n_rows: int) -> GroupBound | None:
+        """Return the bound on groups to plan for; None for rows without groups."""
+        if self.n_groups is None:
+            if self.max_rows_per_group is not None:
+                raise ValueError("n_groups must be given to plan for groups before data, got None")
+            return None
+        n_groups = check_integer("n_groups", self.n_groups, least=1)
+        return GroupBound.typical(n_rows, n_groups, self._max_rows_per_group())
+
+    def _in_groups(self, rows: Collection, groups: Any, noise: NoiseSource) -> Collection:
+        """Put rows into the groups that were given, as many of each as are used."""
+        if groups is not None:
+            most = self._max_rows_per_group()
+            return rows.in_groups(Groups.of(groups, rows.shape[0]), most, noise)
+        for name in ("n_groups", "max_rows_per_group"):
+            if getattr(self, name) is not None:
+                raise ValueError(
+                    f"groups must be given with {name}={getattr(self, name)!r}, got None"
+                )
+        return rows
 
     def _scaling(self, n_features: int) -> ColumnScaling | None:
         """Read the bounds of columns, by the names of the rows' columns."""
@@ -238,10 +294,13 @@ class PrivateEstimator(PrivateFit, own_first=False):
 
     def _row_facts(
         self, rows: Collection, facts: PublicFacts
-    ) -> tuple[int, float, ColumnScaling | None]:
-        """Return the public number of rows, the row-norm bound and the scaling of columns."""
-        n_features = rows.shape[1]
-        n_rows = self._public_n_rows(rows.shape[0], facts)
+    ) -> tuple[int, GroupBound | None, float, ColumnScaling | None]:
+        """Return the public number of rows, their groups, the row-norm bound, and the scaling."""
+        (n_rows, n_features), groups = rows.shape, None
+        if rows.n_groups is None:
+            n_rows = self._public_n_rows(n_rows, facts)
+        else:
+            n_rows, groups = self._public_groups(n_rows, rows.n_groups, facts)
         scaling = self._scaling(n_features)
         row_norm = self._declared_row_norm(n_features)
         if row_norm is None:
@@ -263,7 +322,7 @@ class PrivateEstimator(PrivateFit, own_first=False):
                 )
             warn_of_equal_bounds(scaling, names, stacklevel=_frames_to_the_user())
             facts.declared("feature_bounds", [scaling.low.tolist(), scaling.high.tolist()])
-        return n_rows, row_norm, scaling
+        return n_rows, groups, row_norm, scaling
 
 
 def warn_of_equal_targets(bounds: tuple[float, float]) -> None:

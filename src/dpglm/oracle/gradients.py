@@ -96,35 +96,38 @@ class Oracle:
         declared: SumRelease,
         kernel: Callable[[Rows], NDArray[np.float64]],
         bound: float,
+        within: float = 1.0,
     ) -> NDArray[np.float64]:
         """Release a sum over all rows, or over a fresh Poisson sample.
 
         ``kernel`` maps the rows that entered to their sum, to which each row contributes at most
         ``bound`` in L2 norm, weight included. It is one sum of those rows, which hold each group's
-        part of it to the bound that was declared, where the rows are in groups.
+        part of it to ``within`` times the bound that was declared, where the rows are in groups.
 
-        Privacy: ``declared.event``.
+        Privacy: ``declared.event``. ``within`` is public; the sum is released in units of it.
         """
         rows = self.entered(declared)
-        if rows.unit is not Unit.ROW:
-            bound = declared.contribution_bound
-        total = kernel(rows.bounded(bound))
-        return self.curator.release(
-            declared, Bounded(total, bound, declared.sampling_rate, rows.unit)
-        )
+        if rows.unit is Unit.ROW:
+            total = kernel(rows.bounded(bound))
+            return self.curator.release(declared, Bounded(total, bound, declared.sampling_rate))
+        bound = declared.contribution_bound
+        total = kernel(rows.bounded(within * bound)) / within
+        value = Bounded(total, bound, declared.sampling_rate, rows.unit)
+        return within * self.curator.release(declared, value)
 
     def noisy_mean(
         self,
         declared: SumRelease,
         kernel: Callable[[Rows], NDArray[np.float64]],
         bound: float,
+        within: float = 1.0,
     ) -> NDArray[np.float64]:
         """Release the sum that ``noisy_sum`` does, over the public expected number of its rows.
 
         Privacy: ``declared.event``. The divisor is the expected batch size, never the realised
         one; an empty batch is a batch like any other.
         """
-        return self.noisy_sum(declared, kernel, bound) / (
+        return self.noisy_sum(declared, kernel, bound, within) / (
             declared.sampling_rate * self.rows.spec.n_rows
         )
 

@@ -35,7 +35,7 @@ __all__ = ["Auto", "choose"]
 _MOST_COLUMNS = 300
 # Noise in Hessians up to which Newton-Raphson was at least as good as Newton, on validation parts
 # of Adult and ACS employment and on generated rows; losses to which zero says nothing have no
-# other solver that is as good.
+# other solver that is as good, and no other learns how rows of a group add up.
 _MOST_HESSIAN_NOISE, _MOST_OF_COUNTS = 0.3, 1.0
 # Least squares from a matrix whose noise grows faster with columns than that of Newton's steps.
 _FEW_COLUMNS = 64
@@ -169,7 +169,7 @@ def _is_likelihood(problem: Problem, data: DataSpec, mu: float) -> bool:
         check_likelihood(problem, data)
     except ValueError:
         return False
-    bounded = is_neutral(problem.loss, data)
+    bounded = is_neutral(problem.loss, data) and data.groups is None
     return hessian_noise(mu, data) <= (_MOST_HESSIAN_NOISE if bounded else _MOST_OF_COUNTS)
 
 

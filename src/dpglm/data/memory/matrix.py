@@ -10,9 +10,14 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dpglm.data.collection import Collection, Preparation
+from dpglm.data.groups.ids import Groups
+from dpglm.data.groups.rows import GroupedRows
+from dpglm.data.memory.dense import DenseRows
+from dpglm.data.memory.sparse import SparseRows
 from dpglm.data.prepare import Matrix, largest_norm
 from dpglm.data.rows import Rows
 from dpglm.data.spec import FloatType
+from dpglm.privacy.noise import NoiseSource
 from dpglm.tables.given import as_floats, as_offset
 
 __all__ = ["MatrixRows"]
@@ -24,7 +29,10 @@ _NONE: NDArray[Any] = np.empty(0)
 
 @final
 class MatrixRows(Collection):
-    """One validated matrix in memory, dense or CSR, with its targets and weights."""
+    """One validated matrix in memory, dense or CSR, with its targets and weights.
+
+    ``starts`` says where each group of rows starts, if they are in groups (``GroupedRows``).
+    """
 
     copies_cheaply = True
 
@@ -33,8 +41,9 @@ class MatrixRows(Collection):
         X: Matrix,
         y: NDArray[Any] = _NONE,
         weights: NDArray[np.float64] | None = None,
+        starts: NDArray[np.intp] | None = None,
     ) -> None:
-        self._X, self._y, self._weights = X, y, weights
+        self._X, self._y, self._weights, self._starts = X, y, weights, starts
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -61,13 +70,33 @@ class MatrixRows(Collection):
         y = np.column_stack([as_floats("y", self._y), as_offset(offset, len(self._y))])
         return MatrixRows(self._X, y, self._weights)
 
+    @property
+    def n_groups(self) -> int | None:
+        return None if self._starts is None else len(self._starts) - 1
+
+    def in_groups(self, groups: Groups, most: int | None, noise: NoiseSource) -> MatrixRows:
+        kept = np.arange(len(groups.codes))
+        if most is not None:
+            kept = groups.kept(most, noise)
+        order, starts = groups.taken(kept).sorted()
+        places = kept[order]
+        X, y, weights = self._X, self._y, self._weights
+        if not np.array_equal(places, np.arange(len(groups.codes))):
+            X, y = X[places], y[places]
+            weights = None if weights is None else weights[places]
+        return MatrixRows(X, y, weights, starts)
+
     def longest_row(self) -> float:
         return largest_norm(self._X)
 
     def _prepared(self, how: Preparation) -> Rows:
         X = self._X.astype(how.spec.dtype, copy=False)
         X = sparse.csr_array(X) if sparse.issparse(X) else X
-        return how.rows(X, self._y, self._weights)
+        rows = how.rows(X, self._y, self._weights)
+        if self._starts is None:
+            return rows
+        assert isinstance(rows, DenseRows | SparseRows)
+        return GroupedRows(rows, self._starts)
 
     def apply(self, function: Callable[[Any], NDArray[Any]]) -> NDArray[Any]:
         return function(self._X)

@@ -10,9 +10,12 @@ from numpy.typing import NDArray
 
 from dpglm._arrays import as_host, like, namespace
 from dpglm.data.collection import NO_TARGETS, Collection, Preparation
+from dpglm.data.groups.ids import Groups
+from dpglm.data.memory.matrix import MatrixRows
 from dpglm.data.rows import Rows
 from dpglm.data.spec import FloatType
 from dpglm.data.torch.tensors import check_exact
+from dpglm.privacy.noise import NoiseSource
 from dpglm.tables.finite import NUMBER_KINDS, check_finite
 from dpglm.tables.given import NO_WEIGHT, as_column, as_floats, as_offset, as_weights
 
@@ -69,6 +72,14 @@ class TensorCollection(Collection):
 
     def with_offset(self, offset: Any) -> TensorCollection:
         return TensorCollection(self._X, self._targets(), self._weights, offset)
+
+    def in_groups(self, groups: Groups, most: int | None, noise: NoiseSource) -> MatrixRows:
+        """Copy the rows to the host's memory, where sums over groups are computed."""
+        xp, y = namespace(self._X), self._targets()
+        X = as_host(check_finite(xp.asarray(self._X, dtype=getattr(xp, self._dtype))))
+        if self._weights is not None and not self._weights.any():
+            raise ValueError(NO_WEIGHT)
+        return MatrixRows(X, y, self._weights).in_groups(groups, most, noise)
 
     def _prepared(self, how: Preparation) -> Rows:
         check_exact(self._X.device)

@@ -167,6 +167,7 @@ class PrivatePipeline(NamedSteps, FittedModel, PrivateFit):
         y: Any = None,
         sample_weight: ArrayLike | None = None,
         *,
+        groups: ArrayLike | None = None,
         offset: ArrayLike | None = None,
         exposure: ArrayLike | None = None,
         checkpoint: str | os.PathLike[str] | CheckpointFile | None = None,
@@ -182,6 +183,8 @@ class PrivatePipeline(NamedSteps, FittedModel, PrivateFit):
             table whose target's column the schema of a first step ``SchemaEncoder`` names.
         sample_weight : array_like of shape (n,), optional
             Weights, for the estimator only.
+        groups : array_like of shape (n,), optional
+            Whose each row is, for private steps and the estimator: see its ``fit``.
         offset, exposure : array_like of shape (n,), optional
             Known terms of the scores, for the estimator only: see its ``fit``.
         checkpoint : path-like or CheckpointFile, optional
@@ -218,6 +221,7 @@ class PrivatePipeline(NamedSteps, FittedModel, PrivateFit):
             named_numbers(X, transformers),
             y,
             sample_weight,
+            groups=groups,
             offset=offset,
             exposure=exposure,
             checkpoint=checkpoint,

@@ -18,9 +18,8 @@ from dpglm._all_or_nothing import all_or_nothing
 from dpglm._validation import check_real, in_one_line
 from dpglm.certificate.certificate import Certificate, certify
 from dpglm.data.memory.matrix import MatrixRows
-from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import Floats
-from dpglm.data.spec import DataSpec
+from dpglm.data.spec import DataSpec, GroupBound
 from dpglm.estimators._private import PrivateEstimator, PublicFacts
 from dpglm.estimators._sklearn import TransformerMixin
 from dpglm.estimators.composed._steps import NamedSteps, private_shares
@@ -138,10 +137,12 @@ class PrivateTransformer(NamedSteps, TransformerMixin, PrivateEstimator):
             If a parameter is invalid, or neither ``row_norm`` nor ``feature_bounds`` is given.
         """
         row_norm = self._planned_row_norm(n_rows, n_features)
-        return self._make_plan(self._spec(n_rows, n_features, row_norm, dtype))
+        return self._make_plan(
+            self._spec(n_rows, n_features, row_norm, dtype, self._planned_groups(n_rows))
+        )
 
     @all_or_nothing
-    def fit(self, X: Any, y: object = None) -> Self:
+    def fit(self, X: Any, y: object = None, *, groups: ArrayLike | None = None) -> Self:
         """Learn the maps under differential privacy.
 
         Parameters
@@ -150,6 +151,8 @@ class PrivateTransformer(NamedSteps, TransformerMixin, PrivateEstimator):
             Rows; sparse ones are made dense.
         y : object
             Not used.
+        groups : array_like of shape (n,), optional
+            Whose each row is; privacy then protects all rows of a group together.
 
         Returns
         -------
@@ -164,18 +167,18 @@ class PrivateTransformer(NamedSteps, TransformerMixin, PrivateEstimator):
         -----
         Privacy: ``privacy_`` says what was spent and which facts were treated as public.
         """
-        self._private(), self._adjacency(), self._budget(1), self._noise()
-        ledger = self._ledger()
+        self._private(), self._adjacency(), self._budget(1)
+        noise, ledger = self._noise(), self._ledger()
         X = self._dense(X, reset=True)
         facts = PublicFacts()
-        n_rows, row_norm, scaling = self._row_facts(MatrixRows(X), facts)
-        spec = self._spec(n_rows, X.shape[1], row_norm, X.dtype.name)
-        plan, noise = self._make_plan(spec), self._noise()
+        rows = self._in_groups(MatrixRows(X, np.zeros(len(X), X.dtype)), groups, noise)
+        n_rows, bound, row_norm, scaling = self._row_facts(rows, facts)
+        spec = self._spec(n_rows, X.shape[1], row_norm, X.dtype.name, bound)
+        plan = self._make_plan(spec)
         # What no certificate could hold is refused before anything is spent.
         _ = plan.document
-        X = X.astype(spec.dtype, copy=False)
-        rows = prepare_rows(X, np.zeros(len(X), X.dtype), spec, scaling)
-        self.solution_ = run(plan, rows, noise, ledger=ledger)
+        prepared = rows.prepared(spec, scaling, np.asarray)
+        self.solution_ = run(plan, prepared, noise, ledger=ledger)
         self.maps_ = self.solution_.maps
         self._keep_scaling(scaling)
         self.row_norm_ = _method(plan).model.data.row_norm
@@ -234,7 +237,14 @@ class PrivateTransformer(NamedSteps, TransformerMixin, PrivateEstimator):
         dense: Floats = rows.toarray() if is_sparse else rows
         return dense
 
-    def _spec(self, n_rows: int, n_features: int, row_norm: float, dtype: str) -> DataSpec:
+    def _spec(
+        self,
+        n_rows: int,
+        n_features: int,
+        row_norm: float,
+        dtype: str,
+        groups: GroupBound | None,
+    ) -> DataSpec:
         return DataSpec(
             n_rows=n_rows,
             n_features=n_features,
@@ -242,6 +252,7 @@ class PrivateTransformer(NamedSteps, TransformerMixin, PrivateEstimator):
             intercept=row_norm,
             dtype=self._stored_type(dtype),
             entry_bound=math.inf if self.feature_bounds is None else 1.0,
+            groups=groups,
         )
 
     def _private(self) -> list[tuple[str, Preprocessor]]:
@@ -254,7 +265,7 @@ class PrivateTransformer(NamedSteps, TransformerMixin, PrivateEstimator):
         return steps
 
     def _make_plan(self, spec: DataSpec) -> Plan:
-        steps, budget = self._private(), self._budget(spec.n_rows)
+        steps, budget = self._private(), self._budget(spec.n_units)
         preprocessors = [step for _, step in steps]
         given = private_shares(steps, self.shares)
 
@@ -264,7 +275,7 @@ class PrivateTransformer(NamedSteps, TransformerMixin, PrivateEstimator):
 
         # What a step's rule asks for depends on the rows that come to it: plan once to see them.
         draft = _method(planned([1.0 / (len(steps) + 1)] * len(steps)))
-        mu = budget.gdp_mu() / self._adjacency().sum_sensitivity(1.0)
+        mu = budget.gdp_mu() / self._adjacency().sum_sensitivity(spec.reach())
         specs = [spec, *(step.output for step in draft.steps)]
         wanted = [
             step.share(before, mu) for step, before in zip(preprocessors, specs[:-1], strict=True)

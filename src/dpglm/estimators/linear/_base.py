@@ -23,7 +23,7 @@ from dpglm.data.collection import Collection, as_collection
 from dpglm.data.memory.matrix import MatrixRows
 from dpglm.data.prediction import Output, RowPrediction
 from dpglm.data.prepare import Matrix, column_units
-from dpglm.data.spec import DataSpec
+from dpglm.data.spec import DataSpec, GroupBound
 from dpglm.estimators._predictor import Predictor
 from dpglm.estimators._private import (
     PrivateEstimator,
@@ -153,6 +153,7 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         y: Any = None,
         sample_weight: ArrayLike | None = None,
         *,
+        groups: ArrayLike | None = None,
         offset: ArrayLike | None = None,
         exposure: ArrayLike | None = None,
         checkpoint: str | os.PathLike[str] | CheckpointFile | None = None,
@@ -171,6 +172,9 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
             regressor.
         sample_weight : array_like of shape (n,), optional
             Weights in [0, ``weight_bound``], not all zero; larger ones are clipped.
+        groups : array_like of shape (n,), optional
+            Whose each row is: numbers or texts that name a person, household or the like, in any
+            order. Privacy then protects all rows of a group together. For rows in memory.
         offset : array_like of shape (n,), optional
             Known terms of the scores, for a regressor whose link is not the identity: finite, as
             private as the rows they belong to. Its parameter ``offset_bounds`` clips them.
@@ -214,7 +218,7 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
             task = self._with_offset(task, facts, of_exposure=exposure is not None)
         if is_given:
             rows = rows.with_offset(offset_of(offset, exposure))
-        w = self._fit(rows, facts, task, weight_bound * task.heaviest, checkpoint)
+        w = self._fit(rows, groups, facts, task, weight_bound * task.heaviest, checkpoint)
         self.coef_, self.intercept_ = self._model(w)
         self.privacy_ = certify(
             type(self).__name__,
@@ -267,7 +271,7 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         if not isinstance(self.verbose, bool | np.bool_):
             check_integer("verbose", self.verbose, least=0)
         with showing(self.verbose), stage("Planning"):
-            return solver.plan(problem, self._budget(spec.n_rows), spec, self._adjacency())
+            return solver.plan(problem, self._budget(spec.n_units), spec, self._adjacency())
 
     def _stated(self, problem: Problem) -> Problem:
         """Substitute the penalty and the constraint that were given for the problem's own."""
@@ -300,6 +304,7 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         dtype: str,
         is_sparse: bool,
         weight_bound: float,
+        groups: GroupBound | None = None,
         n_outputs: int = 1,
         target_range: tuple[float, float] = (-math.inf, math.inf),
     ) -> DataSpec:
@@ -315,6 +320,7 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
             dtype="float64" if strict else stored,
             sparse=is_sparse,
             weight_bound=weight_bound,
+            groups=groups,
             target_low=target_range[0],
             target_high=target_range[1],
             entry_bound=math.inf if self.feature_bounds is None else 1.0,
@@ -329,7 +335,8 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
     ) -> Plan:
         """Plan for data of a given size."""
         row_norm = self._planned_row_norm(n_rows, n_features)
-        spec = self._spec(n_rows, n_features, row_norm, **options)
+        groups = self._planned_groups(n_rows)
+        spec = self._spec(n_rows, n_features, row_norm, groups=groups, **options)
         return self._make_plan(spec, problem(spec))
 
     def _weight_bound(self) -> float:
@@ -388,22 +395,25 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
     def _fit(
         self,
         rows: Collection,
+        groups: Any,
         facts: PublicFacts,
         task: Task,
         weight_bound: float,
         checkpoint: str | os.PathLike[str] | CheckpointFile | None,
     ) -> NDArray[np.float64]:
         """Run the plan; return coefficients in the user's units, of shape (columns, outputs)."""
-        self._adjacency(), self._budget(1), self._noise()
-        ledger = self._ledger()
+        self._adjacency(), self._budget(1)
+        noise, ledger = self._noise(), self._ledger()
         names = getattr(self, "feature_names_in_", None)
         if names is not None:
             facts.declared("feature_names", list(names))
-        n_rows, row_norm, scaling = self._row_facts(rows, facts)
+        rows = self._in_groups(rows, groups, noise)
+        n_rows, bound, row_norm, scaling = self._row_facts(rows, facts)
         spec = self._spec(
             n_rows,
             rows.shape[1],
             row_norm,
+            groups=bound,
             dtype=rows.dtype,
             is_sparse=rows.is_sparse,
             weight_bound=weight_bound,
@@ -421,7 +431,6 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         warn_of_noise(plan)
         if rows.is_numpy:
             warn_of_slow_sums()
-        noise = self._noise()
         with showing(self.verbose, plan):
             prepared = rows.prepared(spec, scaling, task.targets, task.weights)
             if checkpoint is not None:

@@ -29,6 +29,7 @@ from dpglm.problem.loss import Loss
 __all__ = [
     "Scores",
     "hessian_release",
+    "length_release",
     "score_moment_release",
     "score_release",
 ]
@@ -71,6 +72,34 @@ class Scores:
     clip: float
     slope: float
     curvature: float
+    within: float = 1.0  # Where scores of groups are cut, in units of their declared bound.
+
+    @property
+    def reach(self) -> float:
+        """What one unit of a released score is worth."""
+        return self.slope * self.within
+
+    def mean_length(
+        self, oracle: Oracle, declared: SumRelease, v: NDArray[np.float64]
+    ) -> tuple[float, float]:
+        """Release the mean length of the groups' scores at v, in units of a row's bound.
+
+        ``length_release`` declares it; returned with the standard deviation of the noise. Lengths
+        are cut at m such units, m the typical number of rows of a group.
+        """
+        groups = oracle.rows.spec.groups
+        assert groups is not None
+        scores, most = self._score_sum(_OfRows.of(oracle), v), groups.rows
+        unit = most * self.clip * oracle.rows.spec.weight_bound
+
+        def lengths(block: Block) -> NDArray[np.float64]:
+            found = np.linalg.norm(scores(block), axis=-1, keepdims=True)
+            return cast("NDArray[np.float64]", np.minimum(found / unit, 1.0))
+
+        kernel = oracle.over_blocks(AnyArrays(lengths, apart=True), 1)
+        total = float(oracle.noisy_sum(declared, kernel, 1.0)[0])
+        per_group = most / groups.n_groups
+        return per_group * total, per_group * declared.noise_std
 
     def mean_score(
         self, oracle: Oracle, declared: SumRelease, v: NDArray[np.float64]
@@ -79,7 +108,7 @@ class Scores:
         bound = self.clip * oracle.rows.spec.weight_bound
         block_sum = self._score_sum(_OfRows.of(oracle), v)
         kernel = oracle.over_blocks(AnyArrays(block_sum, apart=True), declared.coordinates)
-        return self.slope * oracle.noisy_mean(declared, kernel, bound)
+        return self.slope * oracle.noisy_mean(declared, kernel, bound, self.within)
 
     def _score_sum(self, of_rows: _OfRows, v: NDArray[np.float64]) -> Kernel:
         """Return the kernel of sums of scores, in units of ``slope``."""
@@ -131,7 +160,8 @@ class Scores:
                 scores = group_sum(block)
                 return pack_symmetric(scores[..., :, None] * scores[..., None, :])
 
-            return self.slope**2 * self._mean_matrix(oracle, declared, products, bound)
+            within = self.within**2
+            return self.slope**2 * self._mean_matrix(oracle, declared, products, bound, within)
 
         def factors_of(z: NDArray[np.float64], targets: NDArray[np.float64]) -> NDArray[np.float64]:
             slopes = self._slopes(of_rows, z, targets, v)
@@ -141,13 +171,18 @@ class Scores:
         return self.slope**2 * self._mean_matrix(oracle, declared, squares, bound)
 
     def _mean_matrix(
-        self, oracle: Oracle, declared: SumRelease, block_sum: Kernel, bound: float
+        self,
+        oracle: Oracle,
+        declared: SumRelease,
+        block_sum: Kernel,
+        bound: float,
+        within: float = 1.0,
     ) -> NDArray[np.float64]:
         # Rows in groups are NumPy's; curvature is not known of tensors.
         if oracle.rows.unit is Unit.GROUP:
             block_sum = AnyArrays(block_sum, apart=True)
         kernel = oracle.over_blocks(block_sum, declared.coordinates)
-        values = oracle.noisy_mean(declared, kernel, bound)
+        values = oracle.noisy_mean(declared, kernel, bound, within)
         return unpack_symmetric(values, self.basis.shape[1])
 
     def _product_sum(
@@ -234,6 +269,13 @@ def score_release(
         bound=clip * data.weight_bound,
         coordinates=data.n_columns,
         count=count,
+    )
+
+
+def length_release(data: DataSpec, adjacency: Adjacency, mechanism: SumMechanism) -> SumRelease:
+    """Declare what ``Scores.mean_length`` releases: a group contributes at most 1."""
+    return sum_release(
+        "lengths of group scores", data, adjacency, mechanism, bound=1.0, coordinates=1, power=0
     )
 
 

@@ -16,6 +16,7 @@ from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradient_sums.scores import (
     Scores,
     hessian_release,
+    length_release,
     score_moment_release,
     score_release,
 )
@@ -42,7 +43,9 @@ from dpglm.solvers.parts.feasible import feasible, n_penalized
 from dpglm.solvers.parts.planning import calibrated
 from dpglm.solvers.second_order.likelihood import check_likelihood, constant_model, steadied
 from dpglm.solvers.second_order.newton_raphson_settings import (
+    LENGTHS,
     SHARES,
+    group_reach,
     hessian_noise,
     limits,
     rows_enough,
@@ -158,6 +161,8 @@ class NewtonRaphson(Solver):
         # Of counts hardly any slope is as large as its bound.
         if bounded and loss.target is not Target.COUNT:
             del shares["slopes"]
+        if data.groups is not None and data.groups.rows > 1.0:
+            shares["lengths"] = LENGTHS
         if self.inference == "robust" or (self.inference and loss.dispersion is None):
             shares["score moments"] = _SCORE_MOMENTS
         total = sum(shares.values())
@@ -193,6 +198,7 @@ class NewtonRaphson(Solver):
                 hessian_noise=multipliers["Hessian"],
                 final_noise=multipliers["final"],
                 score_moment_noise=multipliers.get("score moments"),
+                length_noise=multipliers.get("lengths"),
             )
 
         if self.inference is not None and noise > _MOST_HESSIAN_NOISE:
@@ -247,6 +253,7 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
     hessian_noise: float
     final_noise: float
     score_moment_noise: float | None
+    length_noise: float | None = None  # Of rows in groups only.
 
     algorithm = "Newton-Raphson with pooled scores"
 
@@ -310,12 +317,20 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         noise = GaussianNoise(self.score_moment_noise)
         return score_moment_release(self.data, self.adjacency, self.clip, noise)
 
+    @functools.cached_property
+    def lengths(self) -> SumRelease | None:
+        """The release of the mean length of groups' scores, where there are groups."""
+        if self.length_noise is None:
+            return None
+        return length_release(self.data, self.adjacency, GaussianNoise(self.length_noise))
+
     @property
     def releases(self) -> tuple[AnyRelease, ...]:
         every = (
             self.targets,
             self.squared_slopes,
             self.moments,
+            self.lengths,
             self.approach,
             self.first_hessians,
             self.hessian,
@@ -369,7 +384,7 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
             spread = float(np.trace(inverse @ state.products)) / len(matrix) * matrix
         way = state.visited / self.n_pooled - basis.inverse @ state.w
         hessian = self.hessian.noise_std * scores.curvature / self._n_asked
-        noise = (scores.slope * self._pooled_noise) ** 2 * np.eye(len(way))
+        noise = (scores.reach * self._pooled_noise) ** 2 * np.eye(len(way))
         noise += hessian**2 * (way @ way * np.eye(len(way)) + np.outer(way, way)) / 2.0
         back = basis.vectors @ inverse
         return back @ spread @ back.T / self.data.n_rows, back @ noise @ back.T
@@ -421,13 +436,16 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         if is_final:
             state = dataclasses.replace(state, pooled=pooled, visited=visited)
         if state.step == self.n_steps and self.score_moments is not None:
-            v, noise = basis.inverse @ w, self.score_moments.noise_std * scores.slope**2
+            v, noise = (
+                basis.inverse @ w,
+                self.score_moments.noise_std * scores.reach**2,
+            )
             products = scores.mean_score_products(oracle, self.score_moments, v)
             noise /= self.data.n_rows
             products = steadied(products, noise, v, basis.inverse[:, -1])
             state = dataclasses.replace(state, products=products)
         asked_rows = self.data.n_rows if is_final else self._n_asked
-        noise_norm = declared.noise_std * scores.slope * math.sqrt(columns) / asked_rows
+        noise_norm = declared.noise_std * scores.reach * math.sqrt(columns) / asked_rows
         info = StepInfo(state.step, step_size, float(np.linalg.norm(g)), noise_norm)
         return state, info
 
@@ -470,10 +488,15 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         few = self._of_first_rows(state, oracle)
         moments = noisy_second_moments(few, self.moments, constant_column(data))
         basis = basis_from_moments(moments, self.moments.noise_std, data)
+        scores = Scores(basis.vectors, self.clip, slope, largest)
+        if self.lengths is not None:
+            length, noise = scores.mean_length(oracle, self.lengths, basis.inverse @ w)
+            reach = group_reach(length + noise, data)
+            scores = dataclasses.replace(scores, within=reach / data.reach())
         return dataclasses.replace(
             state,
             w=w,
-            scores=Scores(basis.vectors, self.clip, slope, largest),
+            scores=scores,
             basis=basis,
             matrix=bend * np.eye(data.n_columns),
         )

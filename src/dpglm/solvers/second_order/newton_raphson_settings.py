@@ -8,7 +8,7 @@ from dpglm.data.spec import DataSpec
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.solvers.uncertainty import Covariance
 
-__all__ = ["SHARES", "hessian_noise", "limits", "rows_enough"]
+__all__ = ["LENGTHS", "SHARES", "group_reach", "hessian_noise", "limits", "rows_enough"]
 
 # Chosen on generated rows by experiments/newton_raphson.py; docs/solvers/newton_raphson.md.
 SHARES = {
@@ -21,6 +21,10 @@ SHARES = {
     "final": 0.49,
 }
 """Shares of mu squared."""
+LENGTHS = 0.02
+"""Share of the lengths of groups' scores."""
+# Where groups' scores are cut, in units of their mean length at the constant model.
+_FAR_GROUP = 1.75
 
 # Rows that the approach and all Hessians ask, where there are more than twice as many: with so
 # little noise, and so many.
@@ -63,6 +67,12 @@ def rows_enough(mu: float, data: DataSpec, adjacency: Adjacency) -> int | None:
         _ENOUGH_ROWS,
     )
     return enough if 2 * enough <= data.n_rows else None
+
+
+def group_reach(length: float, data: DataSpec) -> float:
+    """Return where scores of groups are cut, in units of a row's bound, from their mean length."""
+    most = data.reach(1)
+    return min(max(_FAR_GROUP * length, 1.0), most)
 
 
 def limits(
