@@ -34,6 +34,7 @@ LAYERS = (
     "inference",
     "exploration",
     "guidance",
+    "shapes",
     "estimators",
     "report",
     "audit",

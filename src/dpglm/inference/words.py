@@ -14,7 +14,7 @@ from dpglm.privacy.accounting.accountants import GaussianAccountant
 from dpglm.privacy.events import Repeated
 from dpglm.problem import L2, Loss, NoPenalty, Regularizer, WithOffset
 
-__all__ = ["facts", "notes", "shares_of_budget"]
+__all__ = ["facts", "is_shrunk", "notes", "shares_of_budget"]
 
 # In rows: a penalty of C = 1000 and more moves coefficients by less than their standard errors.
 _HARMLESS_PENALTY = 1e-3
@@ -76,9 +76,14 @@ def notes(certificate: Certificate, estimates: Estimates, level: float) -> tuple
         "The penalty changes the target: intervals are about the coefficients that minimise the "
         "expected loss with it, which are shrunk towards zero."
     )
+    shrinks = (shrunk,) if is_shrunk(certificate) else ()
+    return (covered, assumed, rows, *shrinks, *certificate.caveats())
+
+
+def is_shrunk(certificate: Certificate) -> bool:
+    """Whether the penalty moves coefficients by an amount that counts beside their errors."""
     weight = certificate.problem.regularizer.strong_convexity * certificate.data.n_rows
-    shrinks = weight > _HARMLESS_PENALTY
-    return (covered, assumed, rows, *((shrunk,) if shrinks else ()), *certificate.caveats())
+    return weight > _HARMLESS_PENALTY
 
 
 def _loss(loss: Loss) -> str:

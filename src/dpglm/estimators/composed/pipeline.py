@@ -19,6 +19,7 @@ from dpglm.certificate.facts import PublicFact, schema_fact
 from dpglm.data.collection import Collection
 from dpglm.data.prepare import Matrix
 from dpglm.estimators._private import PrivateFit
+from dpglm.estimators._shapes import WithShapes
 from dpglm.estimators.composed._composed import named_error, named_numbers, names_after, units_after
 from dpglm.estimators.composed._fitted import FittedModel
 from dpglm.estimators.composed._fixed import check_alone, check_fixed, known_row_norm, ready
@@ -48,7 +49,7 @@ class _Parts:
 
 
 @final
-class PrivatePipeline(NamedSteps, FittedModel, PrivateFit):
+class PrivatePipeline(NamedSteps, WithShapes, FittedModel, PrivateFit):
     """Transformers, private preprocessing and a private estimator that share one budget.
 
     Parameters

@@ -1,0 +1,180 @@
+"""Shapes of fitted models of tables: to look at, to write as a table, and to edit."""
+
+from __future__ import annotations
+
+import abc
+import copy
+import dataclasses
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Self
+
+import numpy as np
+
+from dpglm.certificate.certificate import model_digest
+from dpglm.certificate.facts import PublicFact
+from dpglm.inference.words import is_shrunk
+from dpglm.problem import Link
+from dpglm.problem.links import IdentityLink, LogitLink, LogLink
+from dpglm.shapes import ReleasedModel, Shape, Shapes, shapes_of
+from dpglm.tables.schema import Schema
+
+__all__ = ["WithShapes"]
+
+EDITS = "edited_shapes"
+"""Name of the public fact that says which shapes were edited, and how."""
+
+_SCORES: Mapping[type[Link], str] = MappingProxyType(
+    {LogitLink: "log-odds of {}", LogLink: "logarithm of the mean of {}", IdentityLink: "{}"}
+)
+
+
+class WithShapes(abc.ABC):
+    """A model of a table whose columns have effects that add up to its score."""
+
+    @abc.abstractmethod
+    def linear_model(self) -> tuple[Any, Schema | None]:
+        """Return the fitted linear model of the features, and the schema that made these."""
+
+    @property
+    def shapes_(self) -> Shapes:
+        """What each column, or declared pair, adds to the score, with simultaneous 95 % bands."""
+        return self.shapes()
+
+    def shapes(self, *, level: float = 0.95, simultaneous: bool = True) -> Shapes:
+        """Return what each column, or declared pair of columns, adds to the score.
+
+        Parameters
+        ----------
+        level : float, default=0.95
+            Probability with which a band covers, in (0, 1).
+        simultaneous : bool, default=True
+            Whether a band covers a whole curve, or all levels, at once with that probability; else
+            each point of it.
+
+        Returns
+        -------
+        Shapes
+            By term. With ``inference``, bands count sampling and privacy noise together; without
+            it they count the expected privacy noise alone, and say so.
+
+        Raises
+        ------
+        ValueError
+            If the level is out of range, or no schema without a formula made the features.
+
+        Notes
+        -----
+        Privacy: post-processing of what ``privacy_`` lists.
+        """
+        return shapes_of(self._released(), level=level, simultaneous=simultaneous)
+
+    def shapes_table(self) -> Any:
+        """Return all shapes as a table of points: knots and levels.
+
+        Returns
+        -------
+        pandas.DataFrame
+            ``shapes_.table()`` is the same without pandas, ``shapes_.to_csv`` writes it.
+
+        Raises
+        ------
+        ImportError
+            If pandas is not installed.
+        """
+        return self.shapes_.to_frame()
+
+    def plot_shapes(self, most: int | None = None, **options: Any) -> Any:
+        """Draw the shapes: one panel for each column or pair, all to one scale.
+
+        Parameters
+        ----------
+        most : int, optional
+            How many are drawn, those of the largest range first; by default 12.
+        **options
+            As for ``shapes``.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+
+        Raises
+        ------
+        ImportError
+            If Matplotlib is not installed (``pip install 'dpglm[plot]'``).
+        """
+        return self.shapes(**options).plot(most)
+
+    def with_shape(self, term: str, shape: Shape | Mapping[Any, float]) -> Self:
+        """Return a copy of the model in which a term has another shape.
+
+        Parameters
+        ----------
+        term : str
+            A column, or two with `` x `` between them.
+        shape : Shape, or mapping from number, or level, to float
+            Such as ``model.shapes_["age"].monotone(1)``; or points, as for ``Shape.through``.
+
+        Returns
+        -------
+        estimator
+            Predicts by the edited shape. Its certificate names the edit; it has no intervals, which
+            were about the model as it was fitted.
+
+        Raises
+        ------
+        KeyError
+            If there is no such term.
+        ValueError
+            If the shape is of another term, or none that the model can take.
+
+        Notes
+        -----
+        Privacy: post-processing, provided that the edit was not made by looking at private rows.
+        """
+        own = self.shapes_[term]
+        edited = own.through(shape) if isinstance(shape, Mapping) else shape
+        if edited.term != term:
+            raise ValueError(f"shape must be of {term!r}, got one of {edited.term!r}")
+        released = self._released().with_shape(edited)
+        changed = copy.copy(self)
+        fitted, _ = self.linear_model()
+        estimator = copy.copy(fitted)
+        vars(estimator).pop("inference_", None)
+        estimator.coef_ = released.coef.reshape(np.shape(fitted.coef_))
+        estimator.intercept_ = released.intercept.reshape(np.shape(fitted.intercept_))[()]
+        certificate = fitted.privacy_
+        facts = [one for one in certificate.public_facts if one.name != EDITS]
+        estimator.privacy_ = dataclasses.replace(
+            certificate,
+            public_facts=(*facts, PublicFact(EDITS, dict(released.edits), "declared")),
+            model_digest=model_digest(estimator.coef_, estimator.intercept_),
+        )
+        changed.estimator_ = estimator  # type: ignore[attr-defined]
+        return changed
+
+    def _released(self) -> ReleasedModel:
+        estimator, schema = self.linear_model()
+        if schema is None:
+            raise ValueError("shapes need a model whose first step encodes a table by a schema")
+        solution, certificate = estimator.solution_, estimator.privacy_
+        by_column = np.broadcast_to(solution.coefficient_noise, (solution.plan.data.n_columns,))
+        classes = getattr(estimator, "classes_", None)
+        coef = np.atleast_2d(np.asarray(estimator.coef_, dtype=np.float64))
+        name = schema.target.name if schema.has_target else "target"
+        # One score for two classes speaks for the second.
+        outputs = (name,) if classes is None else tuple(map(str, classes[-len(coef) :].tolist()))
+        inference = vars(estimator).get("inference_")
+        edits = certificate.fact(EDITS)
+        words = _SCORES.get(type(certificate.problem.loss.link), "score of {}")
+        return ReleasedModel(
+            schema,
+            coef,
+            np.atleast_1d(np.asarray(estimator.intercept_, dtype=np.float64)),
+            outputs,
+            words.format(outputs[0] if len(outputs) == 1 else "each class"),
+            None if inference is None else inference.estimates,
+            estimator.units_.standard_deviations(by_column)[:-1],
+            is_shrunk(certificate),
+            {} if edits is None else dict(edits.value),
+        )

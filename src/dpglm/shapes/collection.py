@@ -1,0 +1,318 @@
+"""All shapes of a model, from what was released: made, tabled, and put back after an edit."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from dpglm._validation import check_bool, check_real, in_one_line
+from dpglm.inference.estimates import Estimates
+from dpglm.ledger.files import write_text
+from dpglm.shapes.bands import half_widths
+from dpglm.shapes.shape import Shape
+from dpglm.shapes.terms import ValuedTerm, public_weights, terms_of
+from dpglm.tables.additive.terms import as_dense
+from dpglm.tables.schema import Schema
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["ReleasedModel", "Shapes", "shapes_of"]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class ReleasedModel:
+    """What a model's shapes are made of: released coefficients and public facts.
+
+    Parameters
+    ----------
+    schema : Schema
+        What made the features, without a formula.
+    coef : ndarray of shape (n_outputs, n_features)
+        Coefficients of the features.
+    intercept : ndarray of shape (n_outputs,)
+        Intercepts.
+    outputs : tuple of str
+        What each score speaks for: the target, or classes.
+    score : str
+        What a score is, such as ``"log-odds of >50K"``.
+    estimates : Estimates, optional
+        The coefficients with the covariance of sampling and noise, where it is known.
+    noise : ndarray of shape (n_features,), optional
+        Expected standard deviations of the noise in the coefficients.
+    shrunk : bool, default=False
+        Whether a penalty moves coefficients by more than they are uncertain.
+    edits : mapping from str to str, optional
+        What was done after the fit to which term.
+    """
+
+    schema: Schema
+    coef: NDArray[np.float64]
+    intercept: NDArray[np.float64]
+    outputs: tuple[str, ...]
+    score: str
+    estimates: Estimates | None = None
+    noise: NDArray[np.float64] | None = None
+    shrunk: bool = False
+    edits: Mapping[str, str] = field(default_factory=dict)
+
+    def with_shape(self, shape: Shape) -> ReleasedModel:
+        """Return the model with another shape of a term; all else stays, the intercept's part too.
+
+        Parameters
+        ----------
+        shape : Shape
+            Of one of the model's terms.
+
+        Returns
+        -------
+        ReleasedModel
+            Without estimates, which are about the model as it was fitted.
+
+        Raises
+        ------
+        ValueError
+            If the model has no such term, or a line cannot take the shape.
+        """
+        by_name = {term.name: term for term in terms_of(self.schema)}
+        term = by_name.get(shape.term)
+        if term is None or shape.values.shape != (len(self.outputs), *term.shape):
+            raise ValueError(
+                f"shape must be of a term of this model, {in_one_line(list(by_name))}, got one of "
+                f"{shape.term!r}"
+            )
+        coef, intercept = self.coef.copy(), self.intercept.copy()
+        weights = public_weights(term.axes)
+        for output, values in enumerate(shape.values.reshape(len(self.outputs), -1)):
+            old = term.matrix @ coef[output, term.features]
+            # What the term adds on average stays with the term, or the intercept.
+            wanted = values + weights @ old
+            coef[output, term.features], constant = _solved(term, wanted)
+            intercept[output] += constant
+        return dataclasses.replace(
+            self,
+            coef=coef,
+            intercept=intercept,
+            estimates=None,
+            edits={**self.edits, shape.term: shape.edit or "replaced"},
+        )
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Shapes(Mapping[str, Shape]):
+    """The shapes of a fitted model by term: a mapping, which can be drawn and written.
+
+    Parameters
+    ----------
+    shapes : tuple of Shape
+        In the order of the columns, then interactions.
+    score : str
+        What effects are differences of, such as ``"log-odds of >50K"``.
+    intercept : ndarray of shape (n_outputs,)
+        The score of a row whose effects are all zero.
+    band : str
+        What the bands cover, in words; "" without bands.
+
+    Notes
+    -----
+    Privacy: post-processing of what the certificate lists.
+    """
+
+    shapes: tuple[Shape, ...]
+    score: str
+    intercept: NDArray[np.float64]
+    band: str = ""
+
+    def __getitem__(self, term: str) -> Shape:
+        for one in self.shapes:
+            if one.term == term:
+                return one
+        raise KeyError(f"{term!r} is none of the terms {in_one_line(list(self))}")
+
+    def __iter__(self) -> Iterator[str]:
+        return (one.term for one in self.shapes)
+
+    def __len__(self) -> int:
+        return len(self.shapes)
+
+    @property
+    def by_importance(self) -> tuple[Shape, ...]:
+        """The shapes, those of the largest range first."""
+        return tuple(sorted(self.shapes, key=lambda one: -one.importance))
+
+    def table(self) -> dict[str, list[Any]]:
+        """Return the points of all shapes: all that predictions follow from, beside the intercept.
+
+        Returns
+        -------
+        dict from str to list
+            Columns ``term``, ``value``, ``other value`` (of interactions), ``output``, ``effect``,
+            ``low`` and ``high``.
+        """
+        tables = [one.to_dict() for one in self.shapes]
+        return {name: [cell for one in tables for cell in one[name]] for name in tables[0]}
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return ``table()`` as a data frame.
+
+        Returns
+        -------
+        pandas.DataFrame
+
+        Raises
+        ------
+        ImportError
+            If pandas is not installed.
+        """
+        import pandas as pd
+
+        return pd.DataFrame(self.table())
+
+    def to_csv(self, path: str | os.PathLike[str]) -> None:
+        """Write ``table()`` as a CSV file, whole or not at all.
+
+        Parameters
+        ----------
+        path : path-like
+            The file.
+
+        Raises
+        ------
+        OSError
+            If it cannot be written.
+        """
+        import csv
+        import io
+
+        table = self.table()
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(table)
+        for row in zip(*table.values(), strict=True):
+            writer.writerow("" if cell is None or cell != cell else cell for cell in row)
+        write_text(path, text.getvalue())
+
+    def plot(self, most: int | None = None) -> Any:
+        """Draw the shapes, one panel each, all to one scale.
+
+        Parameters
+        ----------
+        most : int, optional
+            How many are drawn, those of the largest range first; by default 12.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+
+        Raises
+        ------
+        ImportError
+            If Matplotlib is not installed (``pip install 'dpglm[plot]'``).
+        """
+        from dpglm.shapes.picture import draw_shapes
+
+        return draw_shapes(self, most)
+
+
+def shapes_of(model: ReleasedModel, *, level: float = 0.95, simultaneous: bool = True) -> Shapes:
+    """Return the shapes of a model, with bands.
+
+    Parameters
+    ----------
+    model : ReleasedModel
+        Coefficients and what is known about their errors.
+    level : float, default=0.95
+        Probability with which a band covers, in (0, 1).
+    simultaneous : bool, default=True
+        Whether a band covers a whole curve, or all levels, at once with that probability; else each
+        point of it.
+
+    Returns
+    -------
+    Shapes
+        Bands count sampling and privacy noise where the fit was made for inference, else privacy
+        noise alone.
+
+    Raises
+    ------
+    ValueError
+        If the level is out of range, or the schema has a formula.
+    """
+    check_real("level", level, above=0.0, below=1.0)
+    check_bool("simultaneous", simultaneous)
+    covariance, freedom = _errors(model)
+    found = []
+    for term in terms_of(model.schema):
+        weights = public_weights(term.axes)
+        values = np.asarray(term.matrix @ model.coef[:, term.features].T).T
+        values = values - (values @ weights)[:, np.newaxis]
+        half = None
+        if covariance is not None and term.name not in model.edits:
+            own = covariance[(term.features,) * covariance.ndim]
+            half = half_widths(term.matrix, weights, own, level, freedom, simultaneous)
+            half = half.reshape(term.shape)
+        found.append(
+            Shape(
+                term.axes,
+                model.outputs,
+                values.reshape(len(values), *term.shape),
+                half,
+                model.edits.get(term.name, ""),
+            )
+        )
+    # Each term's mean is part of the score of a row without effects.
+    means = sum(
+        model.coef[:, term.features] @ np.asarray(public_weights(term.axes) @ term.matrix)
+        for term in terms_of(model.schema)
+    )
+    words = _band_in_words(model, level, simultaneous) if covariance is not None else ""
+    return Shapes(tuple(found), model.score, model.intercept + means, words)
+
+
+def _errors(model: ReleasedModel) -> tuple[NDArray[np.float64] | None, float]:
+    """Return the covariance of the coefficients, or their variances, and degrees of freedom."""
+    if model.estimates is not None:
+        first = int(model.estimates.has_intercept)
+        return model.estimates.covariance[first:, first:], model.estimates.degrees_of_freedom
+    if model.noise is not None and np.isfinite(model.noise).all():
+        return model.noise**2, np.inf
+    return None, np.inf
+
+
+def _band_in_words(model: ReleasedModel, level: float, simultaneous: bool) -> str:
+    share = f"{100.0 * level:g} %"
+    if model.estimates is None:
+        return (
+            f"Bands: {share} of privacy noise alone, expected; they leave out the sampling of "
+            "rows, so they are no confidence bands (inference=True gives those)."
+        )
+    what = "whole curves" if simultaneous else "single points"
+    words = f"Bands: {share} confidence for {what}, sampling and privacy noise together."
+    if model.shrunk:
+        words += " The penalty smooths: they are about the smoothed curve, not the bias of it."
+    return words
+
+
+def _solved(term: ValuedTerm, wanted: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
+    """Return coefficients, and a constant beside them, that give a term these values."""
+    count, n_features = term.matrix.shape
+    if count == n_features and not isinstance(term.matrix, np.ndarray):
+        return np.asarray(sparse.linalg.spsolve(sparse.csc_array(term.matrix), wanted)), 0.0
+    matrix = as_dense(term.matrix)
+    full = np.column_stack([matrix, np.ones(len(wanted))])
+    solution: NDArray[np.float64] = np.asarray(np.linalg.lstsq(full, wanted)[0], np.float64)
+    if not np.allclose(full @ solution, wanted, atol=1e-9 * max(1.0, np.abs(wanted).max())):
+        raise ValueError(
+            f"shape of {term.name!r} is none that the model's features can take: its interaction "
+            "has no part of a single column"
+        )
+    return solution[:-1], float(solution[-1])

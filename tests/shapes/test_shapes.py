@@ -1,0 +1,202 @@
+"""Shapes: they add up to the score, edits are what is predicted, tables are all of it."""
+
+import csv
+
+import numpy as np
+import pytest
+
+from dpglm import LogisticRegression, PrivatePipeline, Ridge
+from dpglm.certificate import verify
+from dpglm.preprocessing import SchemaEncoder
+from dpglm.report import load_model, save_model
+from dpglm.tables.additive.settings import Additive
+from dpglm.tables.schema import Schema
+
+CURVES = Additive(segments=4, reach=1.0, interactions=(("dose", "region"),), pair_segments=2)
+COLUMNS = {
+    "age": {"type": "numeric", "low": 0, "high": 100},
+    "dose": {"type": "numeric", "low": 0, "high": 1000, "scale": "log", "missing": 0},
+    "region": {"type": "categorical", "categories": ["north", "south", "west"]},
+}
+FACTS = {"columns": COLUMNS, "provenance": "made up"}
+SCHEMA = Schema.from_dict(FACTS).with_additive(CURVES)
+
+
+def table(n=3000):
+    rng = np.random.default_rng(0)
+    dose = rng.uniform(0, 1000, n)
+    dose[::7] = np.nan
+    region = rng.choice(["north", "south", "west"], n)
+    return {"age": rng.uniform(0, 100, n), "dose": dose, "region": region}
+
+
+def fitted(schema=SCHEMA, n_classes=2, **options):
+    X = table()
+    score = np.sin(X["age"] / 20.0) + (X["region"] == "west")
+    y = np.digitize(score, [0.5, 1.2][: n_classes - 1])
+    model = LogisticRegression(classes=range(n_classes), **options)
+    return PrivatePipeline([SchemaEncoder(schema), model], epsilon=50.0, random_state=0).fit(X, y)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return fitted()
+
+
+def added_up(shapes, X, output=0):
+    scores = np.full(len(X["age"]), shapes.intercept[output])
+    for shape in shapes.values():
+        shares = [axis.weights(X[axis.name]).toarray() for axis in shape.axes]
+        both = np.einsum("ni,nj->nij", *shares) if len(shares) == 2 else shares[0]
+        scores += (both * shape.values[output]).reshape(len(scores), -1).sum(axis=1)
+    return scores
+
+
+@pytest.mark.parametrize("schema", [SCHEMA, Schema.from_dict(FACTS)], ids=["additive", "linear"])
+def test_shapes_add_up_to_the_score(schema):
+    X = {name: column[:500] for name, column in table().items()}
+    model = fitted(schema)
+    np.testing.assert_allclose(added_up(model.shapes_, X), model.decision_function(X), atol=1e-9)
+
+
+def test_shapes_of_each_class_add_up():
+    X, model = table(), fitted(n_classes=3)
+    scores = model.decision_function(X)
+    for output in range(3):
+        np.testing.assert_allclose(added_up(model.shapes_, X, output), scores[:, output], atol=1e-9)
+    assert model.shapes_["age"].outputs == ("0", "1", "2")
+
+
+def test_values_are_centred_over_knots_and_levels(model):
+    for shape in model.shapes_.values():
+        present = shape.values[0][
+            tuple(slice(len([c for c in p if c is not None])) for p in shape.points)
+        ]
+        assert abs(present.mean()) < 1e-12
+    assert model.shapes_["dose"].points[0][-1] is None
+    assert list(model.shapes_) == ["age", "dose", "region", "dose x region"]
+
+
+def test_importance_is_the_range(model):
+    largest = model.shapes_.by_importance
+    assert largest[0].term in ("age", "region")
+    age = model.shapes_["age"]
+    assert age.importance == np.ptp(age.values)
+
+
+def test_a_formula_has_no_shapes():
+    schema = Schema.from_dict({**FACTS, "formula": "age + C(region)"})
+    X = table()
+    pipeline = PrivatePipeline([SchemaEncoder(schema), Ridge(target_bounds=(0, 1))], epsilon=9.0)
+    pipeline.fit(X, X["age"] / 100.0)
+    with pytest.raises(ValueError, match="no formula"):
+        pipeline.shapes_  # noqa: B018
+
+
+def test_points_become_predictions(model):
+    X = {"age": [0.0, 25.0, 60.0, 200.0], "dose": [5.0] * 4, "region": ["west"] * 4}
+    edited = model.with_shape("age", {0: -1.0, 50: 0.0, 100: 3.0})
+    moved = edited.decision_function(X)
+    np.testing.assert_allclose(np.diff(moved), [0.5, 1.1, 2.4], atol=1e-9)
+    # All other terms, and what age adds on average, are as before.
+    change = edited.shapes_["age"].values[0] + np.mean([-1.0, -0.5, 0.0, 1.5, 3.0])
+    np.testing.assert_allclose(change, [-1.0, -0.5, 0.0, 1.5, 3.0], atol=1e-9)
+    for name in ("dose", "region", "dose x region"):
+        np.testing.assert_allclose(
+            edited.shapes_[name].values, model.shapes_[name].values, atol=1e-9
+        )
+
+
+def test_levels_and_missing_values_are_edited_alone(model):
+    before = model.shapes_["region"].values[0]
+    edited = model.with_shape("region", {"west": 2.0})
+    after = edited.shapes_["region"].values[0]
+    np.testing.assert_allclose(after[1] - after[0], before[1] - before[0], atol=1e-9)
+    np.testing.assert_allclose(after[2] - after[0], 2.0 - before[0], atol=1e-9)
+    dose = model.with_shape("dose", {None: 1.5}).shapes_["dose"].values[0]
+    np.testing.assert_allclose(dose[:-1], model.shapes_["dose"].values[0][:-1], atol=1e-9)
+    assert dose[-1] == pytest.approx(1.5)
+
+
+def test_monotone_flat_and_zero(model):
+    age = model.shapes_["age"]
+    rising = model.with_shape("age", age.monotone(1)).shapes_["age"].values[0]
+    assert (np.diff(rising) >= -1e-12).all()
+    assert (np.diff(age.monotone(-1).values[0]) <= 0.0).all()
+    assert np.ptp(age.flattened(25, 75).values[0][1:4]) == 0.0
+    X = table(100)
+    without = model.with_shape("dose x region", model.shapes_["dose x region"].flattened())
+    np.testing.assert_allclose(without.shapes_["dose x region"].values, 0.0, atol=1e-9)
+    other = {**X, "age": np.full(100, 3.0)}
+    flat = model.with_shape("age", age.flattened())
+    np.testing.assert_allclose(flat.decision_function(X), flat.decision_function(other))
+
+
+def test_edits_leave_the_fitted_model_alone(model):
+    before = model.coef_.copy(), model.intercept_.copy()
+    model.with_shape("age", {0: 5.0})
+    np.testing.assert_array_equal(model.coef_, before[0])
+    np.testing.assert_array_equal(model.intercept_, before[1])
+
+
+def test_the_certificate_says_what_was_edited(model, tmp_path):
+    once = model.with_shape("age", model.shapes_["age"].monotone(1))
+    twice = once.with_shape("region", {"west": 0.0}).with_shape("age", {0: 1.0})
+    assert twice.privacy_.fact("edited_shapes").value.keys() == {"age", "region"}
+    assert "never falls, then through" in twice.privacy_.statement()
+    assert model.privacy_.fact("edited_shapes") is None
+    assert all(check.passed for check in verify(twice.privacy_).checks)
+    save_model(twice, tmp_path / "model.json")
+    X = table(50)
+    np.testing.assert_array_equal(
+        load_model(tmp_path / "model.json").decision_function(X), twice.decision_function(X)
+    )
+    assert twice.shapes_["age"].edit
+    assert twice.shapes_["age"].half_width is None
+
+
+def test_an_edited_model_has_no_intervals():
+    model = fitted(inference=True, C=np.inf)
+    assert model.shapes_["age"].half_width is not None
+    edited = model.with_shape("age", {0: 0.0})
+    with pytest.raises(AttributeError):
+        edited.inference_  # noqa: B018
+    assert model.inference_ is not None
+
+
+@pytest.mark.parametrize(
+    ("term", "shape", "words"),
+    [
+        ("age", {200: 1.0}, "points"),
+        ("age", {}, "points must map"),
+        ("region", {"east": 1.0}, "levels of column 'region'"),
+        ("dose x region", {0: 1.0}, "one column"),
+    ],
+)
+def test_edits_that_mean_nothing_are_refused(model, term, shape, words):
+    with pytest.raises(ValueError, match=words):
+        model.with_shape(term, shape)
+
+
+def test_shapes_of_other_terms_are_refused(model):
+    with pytest.raises(ValueError, match="must be of 'dose'"):
+        model.with_shape("dose", model.shapes_["age"])
+    with pytest.raises(KeyError, match="none of the terms"):
+        model.with_shape("weight", {0: 1.0})
+    with pytest.raises(ValueError, match="no direction"):
+        model.shapes_["region"].monotone(1)
+    with pytest.raises(ValueError, match="between"):
+        model.shapes_["age"].flattened(1, 2)
+
+
+def test_the_table_is_all_of_the_model(model, tmp_path):
+    frame = model.shapes_table()
+    assert len(frame) == 5 + 6 + 3 + 4 * 3
+    model.shapes_.to_csv(tmp_path / "shapes.csv")
+    rows = list(csv.DictReader((tmp_path / "shapes.csv").read_text().splitlines()))
+    ages = {float(row["value"]): float(row["effect"]) for row in rows if row["term"] == "age"}
+    edited = model.with_shape("age", {0: 9.0}).with_shape("age", ages)
+    X = table(50)
+    # Back to where it was, up to the mean that the edit had moved to the intercept.
+    gap = edited.decision_function(X) - model.decision_function(X)
+    np.testing.assert_allclose(gap, gap[0], atol=1e-9)
