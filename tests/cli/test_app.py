@@ -11,7 +11,7 @@ import pytest
 import dpglm
 from dpglm.cli.app import app
 
-COMMANDS = ["demo", "schema", "plan", "fit", "verify", "predict", "ledger", "audit"]
+COMMANDS = ["demo", "schema", "describe", "plan", "fit", "verify", "predict", "ledger", "audit"]
 REQUIRED = {
     "--epsilon": "1",
     "--delta": "1e-6",

@@ -14,6 +14,7 @@ from dpglm.exploration import describe, plan_description
 from dpglm.ledger import PrivacyLedger
 from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP, ZeroConcentratedDP, gdp
 from dpglm.privacy.noise import SeededNoise, SystemNoise
+from dpglm.tables.schema import Schema
 from tests.exploration.conftest import N
 from tests.oracle.watching import watching
 
@@ -311,3 +312,44 @@ def test_a_handful_of_rows_is_described(table, schema, rows):
         warnings.simplefilter("error")
         made = describe(few, schema, epsilon=0.1, correlations=True, two_way=PAIRS)
         _ = made.summary(), made.to_dict()
+
+
+def test_bounds_that_were_paid_for_are_said_so_by_what_uses_them(table, schema, noisy, tmp_path):
+    narrower = noisy.schema(bounds=(0.05, 0.9))
+    age = narrower.columns[0]
+    assert 18.0 < age.low < 30.0
+    assert 60.0 < age.high < 70.0
+    assert age.paid.epsilon == noisy.privacy_.epsilon
+    assert age.paid.certificate == noisy.privacy_.model_digest
+    assert narrower.columns[2] == schema.columns[2]
+    assert narrower.target == schema.target
+    assert Schema.from_dict(json.loads(json.dumps(narrower.to_dict()))) == narrower
+    numbers = {**table, "age": np.nan_to_num(table["age"], nan=40.0)}
+    again = describe(numbers, narrower, epsilon=0.3, columns=["age", "income"], random_state=0)
+    fact = again.privacy_.fact("bounds of age")
+    assert fact.provenance == "private"
+    assert fact.value["certificate"] == noisy.privacy_.model_digest
+    assert "bounds of age = low" in again.privacy_.statement()
+    assert "whose cost comes on top" in again.privacy_.statement()
+    assert verify(again.privacy_).ok
+
+
+def test_a_column_of_one_value_keeps_its_bounds(schema, table):
+    same = {**table, "income": np.zeros(N)}
+    seen = describe(same, schema, budget=GaussianDP(1e4), random_state=0)
+    narrower = seen.schema()
+    assert narrower.columns[1] == schema.columns[1]
+    assert narrower.columns[0].paid is not None
+
+
+@pytest.mark.parametrize("bounds", [(0.9, 0.1), (0.5, 0.5), (-0.1, 0.5), (0.1,)])
+def test_bounds_that_make_no_sense_are_refused(noisy, bounds):
+    with pytest.raises(ValueError, match="bounds"):
+        noisy.schema(bounds=bounds)
+
+
+def test_a_forged_provenance_is_refused(noisy):
+    document = noisy.schema().to_dict()
+    document["columns"]["age"]["provenance"] = "private"
+    with pytest.raises(ValueError, match="as a description writes it"):
+        Schema.from_dict(document)

@@ -9,9 +9,9 @@ from dpglm._json import at, check_writable, plain_json
 from dpglm._validation import check_one_of
 from dpglm.tables.schema import Schema
 
-__all__ = ["Provenance", "PublicFact", "schema_fact"]
+__all__ = ["Provenance", "PublicFact", "schema_facts"]
 
-Provenance = Literal["declared", "by relation", "from the data"]
+Provenance = Literal["declared", "by relation", "private", "from the data"]
 
 
 @final
@@ -25,9 +25,10 @@ class PublicFact:
         Name of the fact, such as ``"row_norm"``.
     value : JSON value, NumPy scalar or array
         Kept as plain JSON values; infinities and NaN as their names.
-    provenance : {"declared", "by relation", "from the data"}
+    provenance : {"declared", "by relation", "private", "from the data"}
         Given by the caller; shared by all neighbouring data sets, so that it reveals nothing
-        about a row; or taken from the private rows for convenience, which is a leak.
+        about a row; learned from private rows by a release that was paid for, which ``value``
+        names; or taken from them for convenience, which is a leak.
 
     Examples
     --------
@@ -47,6 +48,15 @@ class PublicFact:
             check_writable(self.value)
 
 
-def schema_fact(schema: Schema) -> PublicFact:
-    """Return the declared facts about the table that was encoded."""
-    return PublicFact("schema", {"provenance": schema.provenance} | schema.to_dict(), "declared")
+def schema_facts(schema: Schema) -> tuple[PublicFact, ...]:
+    """Return the declared facts about the table that was encoded, and bounds that were paid for."""
+    document = {"provenance": schema.provenance} | schema.to_dict()
+    bought = (
+        PublicFact(
+            f"bounds of {name}",
+            {"low": low, "high": high} | vars(paid),
+            "private",
+        )
+        for name, (low, high, paid) in schema.paid_bounds.items()
+    )
+    return (PublicFact("schema", document, "declared"), *bought)

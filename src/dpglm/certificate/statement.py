@@ -31,6 +31,7 @@ _LONGEST_VALUE = 100
 PROVENANCE = {
     "declared": "declared by the caller",
     "by relation": "public by the relation itself",
+    "private": "learned from private rows by another release, whose cost comes on top",
     "from the data": "TAKEN FROM THE PRIVATE DATA",
 }
 """Where a public fact came from, in words."""

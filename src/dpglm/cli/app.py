@@ -9,6 +9,7 @@ import click
 from dpglm._version import __version__
 from dpglm.cli.commands.audit import audit
 from dpglm.cli.commands.demo import demo
+from dpglm.cli.commands.describe import describe
 from dpglm.cli.commands.fit import fit
 from dpglm.cli.commands.ledger import ledger
 from dpglm.cli.commands.plan import plan
@@ -65,5 +66,5 @@ def app() -> None:
     """
 
 
-for command in (demo, schema, plan, fit, verify, predict, ledger, audit):
+for command in (demo, schema, describe, plan, fit, verify, predict, ledger, audit):
     app.add_command(command)

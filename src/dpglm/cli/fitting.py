@@ -46,7 +46,7 @@ def fit_with_progress(
     ``y`` is None where X holds the targets too; ``heard`` is called after each step that may be
     shown; ``given`` is for ``fit``.
     """
-    from dpglm.certificate.facts import schema_fact
+    from dpglm.certificate.facts import schema_facts
     from dpglm.solvers.checkpoint import CheckpointFile
 
     # Rows in memory do not say what encoded them.
@@ -59,7 +59,7 @@ def fit_with_progress(
         estimator.set_params(callback=None)
     # Streamed rows name their schema themselves.
     if estimator.privacy_.fact("schema") is None:
-        facts = (*estimator.privacy_.public_facts, schema_fact(schema))
+        facts = (*estimator.privacy_.public_facts, *schema_facts(schema))
         estimator.privacy_ = dataclasses.replace(estimator.privacy_, public_facts=facts)
 
 

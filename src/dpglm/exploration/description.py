@@ -6,7 +6,7 @@ import dataclasses
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, TypeVar, final
 
 from dpglm._html import card
 from dpglm._validation import check_real
@@ -14,10 +14,14 @@ from dpglm._words import rounded_up
 from dpglm.certificate.certificate import Certificate
 from dpglm.exploration.design import Pair
 from dpglm.exploration.estimation import estimated
-from dpglm.exploration.numbers import Number
+from dpglm.exploration.numbers import Number, check_quantiles
 from dpglm.exploration.results import ColumnDescription, GroupDescription, TwoWayTable
 from dpglm.exploration.summary import records_of, summary_of
 from dpglm.solvers.solution import Solution
+from dpglm.tables.columns import Column
+from dpglm.tables.paid import PaidFor
+from dpglm.tables.schema import Schema
+from dpglm.tables.targets import TargetColumn
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,6 +29,8 @@ if TYPE_CHECKING:
     from dpglm.exploration.planning import DescriptionPlan
 
 __all__ = ["Description"]
+
+_C = TypeVar("_C", Column, TargetColumn)
 
 
 @final
@@ -72,7 +78,9 @@ class Description:
         labels = self.plan.design.encoder[by].labels
         return dict(zip(labels, self._groups, strict=True))
 
-    def _all(self) -> GroupDescription:
+    @property
+    def overall(self) -> GroupDescription:
+        """All rows; ValueError for a description by groups, as all that follow."""
         by = self.plan.design.by
         if by is not None:
             raise ValueError(
@@ -83,23 +91,23 @@ class Description:
 
     @property
     def n_rows(self) -> Number:
-        """Number of rows; ValueError for a description by groups, as all that follow."""
-        return self._all().n_rows
+        """Number of rows."""
+        return self.overall.n_rows
 
     @property
     def columns(self) -> Mapping[str, ColumnDescription]:
         """Columns by name."""
-        return self._all().columns
+        return self.overall.columns
 
     @property
     def two_way(self) -> Mapping[Pair, TwoWayTable]:
         """Tables of two columns."""
-        return self._all().two_way
+        return self.overall.two_way
 
     @property
     def correlations(self) -> Mapping[Pair, Number]:
         """Correlations of two columns."""
-        return self._all().correlations
+        return self.overall.correlations
 
     def __getitem__(self, name: str) -> ColumnDescription:
         """Return a column by its name; a ValueError lists the columns."""
@@ -139,7 +147,7 @@ class Description:
             "adjacency": self.privacy_.adjacency.value,
         }
         if self.plan.design.by is None:
-            return document | self._all().to_dict()
+            return document | self.overall.to_dict()
         groups = {level: one.to_dict() for level, one in self.groups.items()}
         return document | {"by": self.plan.design.by, "groups": groups}
 
@@ -160,6 +168,51 @@ class Description:
         import pandas as pd
 
         return pd.DataFrame(records_of(self._by_group()))
+
+    def schema(self, bounds: tuple[float, float] = (0.005, 0.995)) -> Schema:
+        """Return the schema with bounds that this description has paid for.
+
+        Parameters
+        ----------
+        bounds : (float, float), default=(0.005, 0.995)
+            Quantiles that become the lower and the upper bound of each numeric column that was
+            described, within those that were declared.
+
+        Returns
+        -------
+        Schema
+            Its columns say what was paid, and certificates of fits that use it repeat that: their
+            cost comes on top of this one's. Columns whose two quantiles are the same keep their
+            bounds.
+
+        Raises
+        ------
+        ValueError
+            If ``bounds`` are not two numbers from 0 to 1 in ascending order, or the description is
+            by groups.
+        """
+        below, above = check_quantiles("bounds", bounds)
+        made = self.privacy_
+        paid = PaidFor(made.epsilon, made.delta, made.model_digest)
+        found = {
+            name: (column.quantile(below).estimate, column.quantile(above).estimate)
+            for name, column in self.columns.items()
+            if column.ranks is not None
+        }
+        narrower = {
+            name: tuple(float(f"{end:.6g}") for end in ends) for name, ends in found.items()
+        }
+
+        def bounded(column: _C) -> _C:
+            low, high = narrower.get(column.name, (0.0, 0.0))
+            return column.with_bounds(low, high, paid) if low < high else column
+
+        schema = self.plan.schema
+        return dataclasses.replace(
+            schema,
+            columns=tuple(bounded(column) for column in schema.columns),
+            target=bounded(schema.target) if schema.has_target else schema.target,
+        )
 
     def _by_group(self) -> Mapping[str | None, GroupDescription]:
         if self.plan.design.by is None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
 from scipy.special import ndtri
 
-__all__ = ["Number", "Scale", "normal_quantile", "number"]
+from dpglm._validation import check_real
+
+__all__ = ["Number", "Scale", "check_quantiles", "normal_quantile", "number"]
 
 
 @final
@@ -56,6 +59,16 @@ class Scale:
     def shown(self, value: float) -> float:
         """Bring a value into range, and into the units in which it is shown."""
         return self.shift + self.factor * min(max(value, self.low), self.high)
+
+
+def check_quantiles(name: str, values: Sequence[float]) -> tuple[float, float]:
+    """Return two quantiles from 0 to 1 in ascending order; a ValueError names them otherwise."""
+    if len(values) != 2:
+        raise ValueError(f"{name} must be two quantiles, got {values!r}")
+    low, high = (check_real(name, value, least=0.0, most=1.0) for value in values)
+    if low >= high:
+        raise ValueError(f"{name} must be in ascending order, got {values!r}")
+    return low, high
 
 
 def normal_quantile(level: float) -> float:

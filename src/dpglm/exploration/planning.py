@@ -11,7 +11,7 @@ from typing import Any, final
 
 from dpglm._validation import check_integer, check_one_of, check_real
 from dpglm.certificate.certificate import certify
-from dpglm.certificate.facts import PublicFact, schema_fact
+from dpglm.certificate.facts import PublicFact, schema_facts
 from dpglm.data.spec import DataSpec
 from dpglm.exploration.description import Description
 from dpglm.exploration.design import (
@@ -179,7 +179,7 @@ class DescriptionPlan:
         tables = [" x ".join(part.key[1:]) for part in self.design.parts if part.key[0] == COUNTS]
         return (
             PublicFact("n_rows", self._n_rows, "by relation" if by_relation else "declared"),
-            schema_fact(self.schema),
+            *schema_facts(self.schema),
             PublicFact("tables", [one or str(self.design.by) for one in tables], "declared"),
         )
 

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpglm._validation import check_one_of, check_real, in_one_line
 from dpglm.tables.cells import Entry, Vocabulary, as_numbers
+from dpglm.tables.paid import PaidFor, paid_from_dict
 
 __all__ = [
     "CategoricalColumn",
@@ -82,6 +83,15 @@ class Column(abc.ABC):
     def to_dict(self) -> dict[str, Any]:
         """Return the column's entry in the JSON form of the schema."""
 
+    def with_bounds(self, low: float, high: float, paid: PaidFor) -> Column:
+        """Return a numeric column with bounds that were paid for; others as they are."""
+        return self
+
+    @property
+    def paid_bounds(self) -> tuple[float, float, PaidFor] | None:
+        """Bounds that were learned from private rows, with their price; None without such."""
+        return None
+
     @abc.abstractmethod
     def with_reference(self, reference: Entry) -> Column:
         """Return the column with a reference category, which text may spell as in a cell."""
@@ -136,7 +146,8 @@ class NumericColumn(Column):
 
     A missing value counts as the public number ``missing``; by default it is an error. ``scale``
     and ``knots`` are for curves (``dpglm.tables.additive``): whether values lie more densely near
-    the lower bound ("log"), and where a curve may bend.
+    the lower bound ("log"), and where a curve may bend. ``paid`` says what was paid for bounds that
+    come from private rows.
     """
 
     name: str
@@ -145,6 +156,7 @@ class NumericColumn(Column):
     missing: float | None = None
     scale: str = "linear"
     knots: tuple[float, ...] | None = None
+    paid: PaidFor | None = None
 
     def __post_init__(self) -> None:
         check_bounds(self.low, self.high)
@@ -219,7 +231,17 @@ class NumericColumn(Column):
             entry["missing"] = self.missing
         if self.scale != "linear":
             entry["scale"] = self.scale
-        return entry if self.knots is None else entry | {"knots": list(self.knots)}
+        if self.knots is not None:
+            entry["knots"] = list(self.knots)
+        return entry if self.paid is None else entry | {"provenance": self.paid.to_dict()}
+
+    def with_bounds(self, low: float, high: float, paid: PaidFor) -> Column:
+        knots = tuple(one for one in self.knots or () if low <= one <= high) or None
+        return dataclasses.replace(self, low=low, high=high, knots=knots, paid=paid)
+
+    @property
+    def paid_bounds(self) -> tuple[float, float, PaidFor] | None:
+        return None if self.paid is None else (self.low, self.high, self.paid)
 
     def with_reference(self, reference: Entry) -> Column:
         raise ValueError(
@@ -389,9 +411,15 @@ def _quoted(names: Sequence[str]) -> str:
     return ", ".join(f'"{name}"' for name in names)
 
 
+def _numeric(name: str, *, provenance: object = None, **fields: Any) -> NumericColumn:
+    return NumericColumn(name, paid=paid_from_dict(provenance), **fields)
+
+
 _COLUMN_READERS: Mapping[str, EntryReader[Column]] = MappingProxyType(
     {
-        "numeric": EntryReader(NumericColumn, ("low", "high"), ("missing", "scale", "knots")),
+        "numeric": EntryReader(
+            _numeric, ("low", "high"), ("missing", "scale", "knots", "provenance")
+        ),
         "categorical": EntryReader(CategoricalColumn, ("categories",), ("other", "reference")),
     }
 )

@@ -19,6 +19,7 @@ from dpglm.tables.additive.settings import Additive
 from dpglm.tables.cells import Entry, as_cells, check_unique
 from dpglm.tables.columns import Column, column_from_dict
 from dpglm.tables.encoding import ColumnEncoding, Encoding
+from dpglm.tables.paid import PaidFor
 from dpglm.tables.targets import NoTarget, TargetColumn, target_from_dict
 from dpglm.tables.units import LinearUnits
 
@@ -199,6 +200,13 @@ class Schema:
     def has_target(self) -> bool:
         """Whether the schema describes a target."""
         return not isinstance(self.target, NoTarget)
+
+    @property
+    def paid_bounds(self) -> dict[str, tuple[float, float, PaidFor]]:
+        """Bounds of columns that were learned from private rows, and what was paid for them."""
+        targets = (self.target,) if self.has_target else ()
+        every = {one.name: one.paid_bounds for one in (*self.columns, *targets)}
+        return {name: found for name, found in every.items() if found is not None}
 
     @property
     def column_names(self) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -14,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from dpglm._validation import check_real
 from dpglm.tables.cells import Entry, Vocabulary, as_numbers
 from dpglm.tables.columns import EntryReader, as_vocabulary, check_bounds, read_entry
+from dpglm.tables.paid import PaidFor, paid_from_dict
 
 __all__ = [
     "ClassTarget",
@@ -54,6 +56,15 @@ class TargetColumn(abc.ABC):
     @abc.abstractmethod
     def estimator_parameters(self) -> dict[str, Any]:
         """Return what an estimator's constructor has to be told about the target."""
+
+    def with_bounds(self, low: float, high: float, paid: PaidFor) -> TargetColumn:
+        """Return a numeric target with bounds that were paid for; others as they are."""
+        return self
+
+    @property
+    def paid_bounds(self) -> tuple[float, float, PaidFor] | None:
+        """Bounds that were learned from private rows, with their price; None without such."""
+        return None
 
     @abc.abstractmethod
     def to_dict(self) -> dict[str, Any]:
@@ -102,9 +113,17 @@ class NumericTarget(TargetColumn):
     name: str
     low: float
     high: float
+    paid: PaidFor | None = None
 
     def __post_init__(self) -> None:
         check_bounds(self.low, self.high)
+
+    def with_bounds(self, low: float, high: float, paid: PaidFor) -> TargetColumn:
+        return dataclasses.replace(self, low=low, high=high, paid=paid)
+
+    @property
+    def paid_bounds(self) -> tuple[float, float, PaidFor] | None:
+        return None if self.paid is None else (self.low, self.high, self.paid)
 
     @property
     def default_estimator(self) -> str:
@@ -117,7 +136,9 @@ class NumericTarget(TargetColumn):
         return {"target_bounds": (self.low, self.high)}
 
     def to_dict(self) -> dict[str, Any]:
-        return {"name": self.name, "type": "numeric", "low": self.low, "high": self.high}
+        entry: dict[str, Any] = {"name": self.name, "type": "numeric"}
+        entry |= {"low": self.low, "high": self.high}
+        return entry if self.paid is None else entry | {"provenance": self.paid.to_dict()}
 
 
 @final
@@ -204,11 +225,15 @@ def _binary(name: str, classes: object) -> ClassTarget:
     return target
 
 
+def _numeric(name: str, low: float, high: float, provenance: object = None) -> NumericTarget:
+    return NumericTarget(name, low, high, paid_from_dict(provenance))
+
+
 _TARGET_READERS: Mapping[str, EntryReader[TargetColumn]] = MappingProxyType(
     {
         "binary": EntryReader(_binary, ("classes",)),
         "classes": EntryReader(ClassTarget, ("classes",)),
-        "numeric": EntryReader(NumericTarget, ("low", "high")),
+        "numeric": EntryReader(_numeric, ("low", "high"), ("provenance",)),
         "count": EntryReader(CountTarget, ("high",)),
     }
 )

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpglm._all_or_nothing import all_or_nothing
 from dpglm._validation import in_one_line
-from dpglm.certificate.facts import PublicFact, schema_fact
+from dpglm.certificate.facts import PublicFact, schema_facts
 from dpglm.data.collection import Collection
 from dpglm.data.prepare import Matrix
 from dpglm.estimators._private import PrivateFit
@@ -231,7 +231,7 @@ class PrivatePipeline(NamedSteps, WithShapes, FittedModel, PrivateFit):
             steps = [repr(step) for _, step in parts.transformers]
             declared = [PublicFact("transformers", steps, "declared")]
             if _is_encoder(transformers):
-                declared.append(schema_fact(transformers[0][1].schema_))
+                declared += schema_facts(transformers[0][1].schema_)
             facts = (*estimator.privacy_.public_facts, *declared)
             estimator.privacy_ = dataclasses.replace(estimator.privacy_, public_facts=facts)
         self.transformers_ = transformers

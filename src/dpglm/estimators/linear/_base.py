@@ -18,7 +18,7 @@ from dpglm._all_or_nothing import all_or_nothing
 from dpglm._progress import stage
 from dpglm._validation import check_bool, check_integer, check_one_of, check_real
 from dpglm.certificate.certificate import certify
-from dpglm.certificate.facts import schema_fact
+from dpglm.certificate.facts import schema_facts
 from dpglm.data.collection import Collection, as_collection
 from dpglm.data.memory.matrix import MatrixRows
 from dpglm.data.prediction import Output, RowPrediction
@@ -383,7 +383,7 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         if rows.feature_names is not None:
             self.feature_names_in_ = np.array(rows.feature_names, dtype=object)
         if rows.schema is not None:
-            facts.facts.append(schema_fact(rows.schema))
+            facts.facts += schema_facts(rows.schema)
         if self.weight_bound is not None:
             facts.declared("weight_bound", self._weight_bound())
         elif rows.is_weighted:

@@ -1,0 +1,185 @@
+"""`dpglm describe`: a first look at a private table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dpglm.cli.console import InputError, guarded, note, say
+from dpglm.cli.options import (
+    INPUT_DATA,
+    INPUT_FILE,
+    LEDGER,
+    OUTPUT_FILE,
+    budget_options,
+    examples,
+    force_option,
+    output_folder,
+)
+from dpglm.cli.outputs import all_or_none
+
+__all__ = ["describe"]
+
+REPORT_FOLDER = output_folder("certificate.json", "description.html", "description.json")
+
+
+@click.command(
+    short_help="Describe a table privately.",
+    epilog=examples(
+        "dpglm describe people.csv --schema schema.json --epsilon 0.2 --report look",
+        "dpglm describe people.parquet --schema schema.json --epsilon 0.2 --correlations \\",
+        "    --two-way region,income --two-way age,income --report look",
+        "dpglm describe people.csv --schema schema.json --epsilon 0.1 --column age \\",
+        "    --bounds 0.005,0.995 --bounded-schema narrower.json --ledger people.ledger",
+    ),
+)
+@click.argument("data", type=INPUT_DATA)
+@click.option("--schema", "schema_file", type=INPUT_FILE, required=True, help="The public facts.")
+@budget_options()
+@click.option(
+    "--public-rows",
+    type=click.IntRange(min=1),
+    help="A rough public number of rows; for --adjacency add_remove, where the true one is secret.",
+)
+@click.option(
+    "--column",
+    "columns",
+    multiple=True,
+    metavar="COLUMN",
+    help="A column to describe; by default all. Fewer are more precise. May be repeated.",
+)
+@click.option(
+    "--two-way",
+    multiple=True,
+    metavar="COLUMN,COLUMN",
+    help="Two columns whose joint counts are wanted. May be repeated.",
+)
+@click.option(
+    "--correlations",
+    is_flag=True,
+    help="Correlations of all numeric columns and a target of two classes.",
+)
+@click.option("--by", metavar="COLUMN", help="Describe the rows of each level of this column.")
+@click.option(
+    "--bins",
+    multiple=True,
+    metavar="COLUMN=NUMBER",
+    help="The most bins of a numeric column; by default as many as noise allows. May be repeated.",
+)
+@click.option(
+    "--ledger",
+    type=LEDGER,
+    help="The ledger of this data set, where the description is paid for before it is made.",
+)
+@click.option(
+    "--report",
+    type=REPORT_FOLDER,
+    metavar="FOLDER",
+    help="Where to write certificate.json, description.html and description.json.",
+)
+@click.option(
+    "--bounds",
+    metavar="LOW,HIGH",
+    help="Quantiles, such as 0.005,0.995, that become the bounds of numeric columns in the file of "
+    "--bounded-schema.",
+)
+@click.option(
+    "--bounded-schema",
+    type=OUTPUT_FILE,
+    help="Where to write the schema with the bounds that the description paid for.",
+)
+@force_option
+@guarded
+def describe(
+    data: Path,
+    schema_file: Path,
+    public_rows: int | None,
+    columns: tuple[str, ...],
+    two_way: tuple[str, ...],
+    correlations: bool,
+    by: str | None,
+    bins: tuple[str, ...],
+    ledger: Path | None,
+    report: Path | None,
+    bounds: str | None,
+    bounded_schema: Path | None,
+    force: bool,
+    **budget: Any,
+) -> None:
+    """Describe the private table DATA: counts, histograms, quantiles, means, pairs of columns.
+
+    DATA is a CSV or Parquet file, or a folder of Parquet files. All numbers come from one noisy
+    release, within the budget that you give; each is shown with an interval for what the noise may
+    have done to it. What is printed and written may be published.
+
+    After an error nothing has been released and no file has been written; what a ledger has
+    recorded by then stays recorded.
+    """
+    from dpglm.exploration import describe as described
+    from dpglm.ledger.files import write_json
+    from dpglm.tables.schema import Schema
+
+    if (bounds is None) != (bounded_schema is None):
+        raise InputError("--bounds and --bounded-schema belong together: give both, or neither")
+    if by is not None and bounds is not None:
+        raise InputError(f"--bounds {bounds}: needs a description of all rows, so no --by")
+    ends = None if bounds is None else _quantiles(bounds)
+    written = [] if bounded_schema is None else [bounded_schema]
+    if report is not None:
+        from dpglm._extras import require
+
+        require("jinja2", "report")
+        written += REPORT_FOLDER.files(report)
+    with all_or_none(written, force=force) as drafts:
+        found = described(
+            data,
+            Schema.from_json(schema_file),
+            n_rows=public_rows,
+            columns=columns or None,
+            two_way=[_two("--two-way", pair) for pair in two_way],
+            correlations=correlations,
+            by=by,
+            bins=dict(_bins(one) for one in bins),
+            ledger=ledger,
+            **budget,
+        )
+        if report is not None:
+            from dpglm.report.description_page import write_description
+
+            found.privacy_.to_json(drafts[report / "certificate.json"])
+            write_description(found, drafts[report / "description.html"])
+            write_json(drafts[report / "description.json"], found.to_dict())
+        if bounded_schema is not None and ends is not None:
+            write_json(drafts[bounded_schema], found.schema(bounds=ends).to_dict())
+    say(found.summary())
+    for caution in found.privacy_.caveats():
+        note(f"Warning: {caution}")
+    for path in written:
+        say(f"Wrote {path}")
+
+
+def _two(option: str, text: str) -> tuple[str, str]:
+    parts: Sequence[str] = [part.strip() for part in text.split(",")]
+    if len(parts) != 2 or not all(parts):
+        raise InputError(f"{option} {text}: give two, with a comma between them")
+    return parts[0], parts[1]
+
+
+def _bins(text: str) -> tuple[str, int]:
+    name, equals, count = text.rpartition("=")
+    if not equals or not count.isdigit():
+        raise InputError(f"--bins {text}: give COLUMN=NUMBER, such as age=10")
+    return name, int(count)
+
+
+def _quantiles(text: str) -> tuple[float, float]:
+    from dpglm.exploration.numbers import check_quantiles
+
+    try:
+        ends = [float(end) for end in _two("--bounds", text)]
+    except ValueError:
+        raise InputError(f"--bounds {text}: give two numbers, such as 0.005,0.995") from None
+    return check_quantiles("--bounds", ends)

@@ -1,0 +1,190 @@
+"""One self-contained HTML page about a private description (extra ``report``)."""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import Any
+
+from dpglm.certificate.verify import verify
+from dpglm.exploration.description import Description
+from dpglm.exploration.numbers import Number
+from dpglm.exploration.results import ColumnDescription, GroupDescription, TwoWayTable
+from dpglm.exploration.summary import in_units, shown_cells, with_interval
+from dpglm.ledger.files import write_text
+from dpglm.report.page import claim, render
+
+__all__ = ["description_page", "shown_description", "write_description"]
+
+_TEMPLATE = "description.html.j2"
+_MOST_LEVELS = 20
+
+
+def description_page(description: Description, *, title: str = "A first look at the table") -> str:
+    """Return a page with what a description says, and what it cost.
+
+    Parameters
+    ----------
+    description : Description
+        What ``dpglm.describe`` returned.
+    title : str, optional
+        Heading.
+
+    Returns
+    -------
+    str
+        HTML with all pictures inside; it refers to nothing outside itself.
+
+    Raises
+    ------
+    ImportError
+        If Jinja2 is not installed (``pip install 'dpglm[report]'``).
+
+    Notes
+    -----
+    Privacy: the page shows what was released, and public facts.
+    """
+    certificate = description.privacy_
+    return render(
+        _TEMPLATE,
+        title=title,
+        version=certificate.versions["dpglm"],
+        described=shown_description(description),
+        **claim(certificate, verify(certificate)),
+    )
+
+
+def write_description(
+    description: Description, path: str | os.PathLike[str], *, title: str | None = None
+) -> None:
+    """Write the page of ``description_page`` to a file, whole or not at all.
+
+    Parameters
+    ----------
+    description : Description
+        What ``dpglm.describe`` returned.
+    path : path-like
+        The file.
+    title : str, optional
+        Heading.
+
+    Raises
+    ------
+    ImportError
+        If Jinja2 is not installed (``pip install 'dpglm[report]'``).
+    OSError
+        If the file cannot be written.
+    """
+    titled = {} if title is None else {"title": title}
+    write_text(path, description_page(description, **titled))
+
+
+def shown_description(description: Description) -> dict[str, Any]:
+    """Return what the sections of a page about a description show: the macro's argument."""
+    groups = description.groups or {"": description.overall}
+    return {
+        "level": f"{100.0 * description.plan.level:g} %",
+        "by": description.plan.design.by,
+        "groups": [(label, _group(one)) for label, one in groups.items()],
+    }
+
+
+def _group(group: GroupDescription) -> dict[str, Any]:
+    width = group.n_rows.high - group.n_rows.low
+    return {
+        "n_rows": with_interval(group.n_rows) if width else in_units(group.n_rows, 0.0),
+        "columns": [_column(one) for one in group.columns.values()],
+        "tables": [_table(one) for one in group.two_way.values()],
+        "correlations": [
+            {"name": f"{one} and {other}", **_signed(number)}
+            for (one, other), number in group.correlations.items()
+        ],
+    }
+
+
+def _column(column: ColumnDescription) -> dict[str, Any]:
+    shown = shown_cells(column, _MOST_LEVELS)
+    longest = max(column.shares[place].high for place in shown) or 1.0
+    rest = [one for place, one in enumerate(column.shares) if place not in shown]
+    facts = []
+    if column.mean is not None and column.spread is not None:
+        facts += [("mean", column.mean), ("standard deviation", column.spread)]
+    facts += [
+        ("median" if q == 0.5 else f"{100.0 * q:g} % quantile", one)
+        for q, one in column.quantiles.items()
+    ]
+    return {
+        "name": column.name,
+        "is_target": column.column.is_target,
+        "facts": [
+            (name, in_units(one, one.high - one.low), *_ends(one), *_population(one))
+            for name, one in facts
+        ],
+        "bars": [
+            {"label": column.labels[place], **_bar(column.shares[place], longest)}
+            for place in shown
+        ],
+        "n_rest": len(rest),
+        "rest": f"{100.0 * max((one.high for one in rest), default=0.0):.1f} %",
+    }
+
+
+def _ends(number: Number) -> tuple[str, str]:
+    width = number.high - number.low
+    return in_units(Number(*[number.low] * 3), width), in_units(Number(*[number.high] * 3), width)
+
+
+def _population(number: Number) -> tuple[str, str]:
+    low, high = number.population_low, number.population_high
+    if low is None or high is None:
+        return "", ""
+    return in_units(Number(*[low] * 3), high - low), in_units(Number(*[high] * 3), high - low)
+
+
+def _bar(share: Number, longest: float) -> dict[str, str]:
+    """Return lengths of a bar and its interval, in per cent of the widest, and the text beside."""
+    unit = 100.0 / longest
+    return {
+        "length": f"{unit * share.estimate:.2f}%",
+        "low": f"{unit * share.low:.2f}%",
+        "width": f"{max(unit * (share.high - share.low), 0.4):.2f}%",
+        "text": f"{100.0 * share.estimate:.1f} %",
+        "ends": f"{100.0 * share.low:.1f} to {100.0 * share.high:.1f}",
+    }
+
+
+def _signed(number: Number) -> dict[str, str]:
+    """Return the place of a number from -1 to 1 on a scale, with its interval."""
+    middle = 50.0 * (1.0 + number.estimate)
+    return {
+        "start": f"{min(middle, 50.0):.2f}%",
+        "length": f"{abs(middle - 50.0):.2f}%",
+        "low": f"{50.0 * (1.0 + number.low):.2f}%",
+        "width": f"{max(50.0 * (number.high - number.low), 0.4):.2f}%",
+        "text": f"{number.estimate:.2f}",
+        "ends": f"{number.low:.2f} to {number.high:.2f}",
+    }
+
+
+def _table(table: TwoWayTable) -> dict[str, Any]:
+    """Return a table of shares within each row of cells, and how dark each is."""
+    rows = []
+    for label, counts in zip(table.row_labels, table.counts, strict=True):
+        total = math.fsum(one.estimate for one in counts)
+        # Rows of which nobody can say that there are any would show noise.
+        if total <= 0.0 or sum(one.low for one in counts) <= 0.0:
+            continue
+        rows.append((label, [_shaded(one, total) for one in counts]))
+    return {
+        "name": " by ".join(table.columns),
+        "first": table.columns[0],
+        "second": table.columns[1],
+        "labels": table.column_labels,
+        "rows": rows,
+    }
+
+
+def _shaded(count: Number, total: float) -> tuple[str, str, str]:
+    share = count.estimate / total
+    ends = f"{count.low:.0f} to {count.high:.0f} rows"
+    return f"{100.0 * share:.0f} %", f"{0.55 * share:.3f}", ends
