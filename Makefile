@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
 # Each library that dpglm is compared with has an environment of its own.
-PEERS := diffprivlib jax opacus
+PEERS := diffprivlib dp_xgboost interpret jax opacus
 PEER_VENVS := .venv-peers
 # pip is told to print errors only; `make PIP_VERBOSITY= demo` shows all it does.
 PIP_VERBOSITY ?= -qq

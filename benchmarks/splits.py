@@ -5,13 +5,16 @@ from __future__ import annotations
 import gzip
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
+    "Codes",
     "Split",
     "acs_employment_codes",
+    "load_acs_codes",
     "load_acs_employment",
     "load_adult_split",
     "load_cod_rna",
@@ -77,6 +80,16 @@ class Split:
     row_norm: float
 
 
+@dataclass(frozen=True)
+class Codes:
+    """The columns of a fixed split as they are, integers, and what is public about each."""
+
+    train: dict[str, NDArray[np.int64]]
+    test: dict[str, NDArray[np.int64]]
+    columns: dict[str, dict[str, Any]]
+    """Entries of a schema."""
+
+
 def _read(path: Path) -> tuple[list[str], NDArray[np.int64]]:
     with gzip.open(path, "rt") as file:
         names = file.readline().strip().split(",")
@@ -123,6 +136,21 @@ def acs_employment_codes(
     names, table = _read(folder / "acs-employment-train.csv.gz")
     counts = {**_ACS_CODES, "ESR": 2}
     return {name: table[:, names.index(name)] for name in counts}, counts
+
+
+def load_acs_codes(folder: Path) -> Codes:
+    """ACS employment as a table: ages and ranks as numbers, all else as categories."""
+    columns: dict[str, dict[str, Any]] = {
+        name: {"type": "numeric", "low": 0, "high": count - 1}
+        if name in _ACS_ORDINAL
+        else {"type": "categorical", "categories": list(range(count))}
+        for name, count in _ACS_CODES.items()
+    }
+    parts = []
+    for part in ("train", "test"):
+        names, table = _read(folder / f"acs-employment-{part}.csv.gz")
+        parts.append({name: table[:, names.index(name)] for name in columns})
+    return Codes(*parts, columns=columns)
 
 
 # Wide public bounds: an energy in tenths of kcal/mol, a length in bases, six base frequencies.

@@ -18,7 +18,7 @@ from benchmarks.peers.problems import PROBLEMS, Problem, development, scores, sh
 from benchmarks.peers.protocol import ROOT, Answer, ask
 from benchmarks.peers.table import Result, load, save, tables, write
 
-EPSILONS = (0.1, 1.0, 4.0)
+EPSILONS = (0.1, 0.5, 1.0, 4.0)
 STORE = ROOT / "docs" / "figures" / "peers.json"
 PAGE = ROOT / "docs" / "peers.md"
 
@@ -31,6 +31,8 @@ class Library:
     environment: str | None = None
     """Name of a virtual environment in the folder of environments; None: the one that runs this."""
     epsilons: Sequence[float] = EPSILONS
+    takes_tables: bool = False
+    """Whether it encodes tables itself; then it is left out where rows are no table."""
 
     def python(self, environments: Path) -> Path:
         if self.environment is None:
@@ -43,8 +45,12 @@ class Library:
 
 
 LIBRARIES = {
+    "dpglm-additive": Library("dpglm_additive", takes_tables=True),
+    "DP-EBM": Library("interpret", "interpret", takes_tables=True),
+    "DP-XGBoost": Library("dp_xgboost", "dp_xgboost", takes_tables=True),
     "dpglm": Library("dpglm"),
-    "Opacus": Library("opacus", "opacus"),
+    # Its settings were chosen for these epsilons only.
+    "Opacus": Library("opacus", "opacus", epsilons=(0.1, 1.0, 4.0)),
     "dpglm-pure": Library("dpglm_pure"),
     "diffprivlib": Library("diffprivlib", "diffprivlib"),
     "scikit-learn": Library("scikit_learn", epsilons=(math.inf,)),
@@ -61,11 +67,16 @@ def seeds_for(problem: str, library: str, quick: bool) -> range:
 def measure(problem: Problem, name: str, environments: Path, seeds: range) -> Result:
     """Fit with one library at every epsilon and with every seed, and score the predictions."""
     library = LIBRARIES[name]
+    task, X_test = problem.task, problem.X_test
+    if library.takes_tables:
+        assert problem.table is not None
+        assert problem.table_test is not None
+        task, X_test = problem.table, problem.table_test
     answer = ask(
         f"benchmarks.peers.{library.adapter}_adapter",
         library.python(environments),
-        problem.task,
-        problem.X_test,
+        task,
+        X_test,
         library.epsilons,
         seeds,
     )
@@ -133,6 +144,8 @@ def main() -> None:
         if options.development:
             problem = development(problem)
         for name in [name for name in LIBRARIES if name in options.only] or LIBRARIES:
+            if LIBRARIES[name].takes_tables and problem.table is None:
+                continue
             seeds = seeds_for(key, name, options.quick)
             result = measure(problem, name, options.environments, seeds)
             print(tables([result], EPSILONS), flush=True)

@@ -34,8 +34,8 @@ CLASSES = {
 NUMBERS = {
     0.1: Setting(5, 5, 0.1, 500.0, 0.3),
     0.5: Setting(5, 5, 0.5, 500.0, 0.3),
-    1.0: Setting(5, 5, 0.5, 500.0, 0.3),
-    4.0: Setting(20, 5, 0.5, 500.0, 0.3),
+    1.0: Setting(5, 3, 0.5, 500.0, 0.3),
+    4.0: Setting(20, 3, 0.5, 500.0, 0.3),
 }
 
 
@@ -83,8 +83,8 @@ def fit(task: Task, epsilon: float, seed: int) -> Predict:
 def setting(task: Task) -> str:
     chosen = NUMBERS if task.kind == "regression" else CLASSES
     by_epsilon = "; ".join(
-        f"at ε = {epsilon:g} {one.trees} trees of depth {one.depth} on {one.share:.0%} of the rows, "
-        f"min_child_weight {one.least_weight:g}, learning rate {one.rate:g}"
+        f"at ε = {epsilon:g} {one.trees} trees of depth {one.depth} on {one.share:.0%} of the "
+        f"rows, min_child_weight {one.least_weight:g}, learning rate {one.rate:g}"
         for epsilon, one in chosen.items()
     )
     return f"feature_min, feature_max; lambda 0.1; {by_epsilon}"

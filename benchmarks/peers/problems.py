@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.metrics import accuracy_score, r2_score, roc_auc_score
+from scipy.special import expit
+from sklearn.metrics import accuracy_score, log_loss, r2_score, roc_auc_score
 
 from benchmarks.peers.protocol import Task
-from benchmarks.splits import load_adult_split
+from benchmarks.splits import load_acs_codes, load_acs_employment, load_adult_split
 from dpglm.datasets import load_adult, load_california_housing, load_fashion_mnist
 from dpglm.preprocessing import SchemaEncoder
 from dpglm.tables.schema import Schema
@@ -28,6 +29,9 @@ class Problem:
     task: Task
     X_test: NDArray[Any]
     y_test: NDArray[Any]
+    table: Task | None = None
+    """The same rows as a table, for the libraries that encode tables themselves."""
+    table_test: NDArray[Any] | None = None
 
 
 def scores(problem: Problem, predictions: NDArray[np.float64]) -> dict[str, float]:
@@ -37,24 +41,47 @@ def scores(problem: Problem, predictions: NDArray[np.float64]) -> dict[str, floa
         return {"R²": float(r2_score(y, predictions))}
     if problem.task.kind == "classes":
         return {"accuracy": float(accuracy_score(y, predictions.argmax(axis=1)))}
+    # Decision values are log-odds; a value of 40 is as good as certain, and its loss is finite.
+    chances = expit(np.clip(predictions, -40.0, 40.0))
     return {
         "AUC": float(roc_auc_score(y, predictions)),
+        "log loss": float(log_loss(y, chances)),
         "accuracy": float(accuracy_score(y, predictions > 0.0)),
     }
 
 
 def shortened(problem: Problem) -> Problem:
     """Keep the first training rows only, to try whether everything works."""
-    X, y = problem.task.X[:2000], problem.task.y[:2000]
-    return replace(problem, task=replace(problem.task, X=X, y=y))
+    return replace(problem, **_rows_of(problem, slice(2000)))
 
 
 def development(problem: Problem) -> Problem:
     """Score on the last fifth of the training rows: where settings may be chosen."""
-    X, y = problem.task.X, problem.task.y
-    n = len(y) * 4 // 5
-    task = replace(problem.task, X=X[:n], y=y[:n])
-    return replace(problem, task=task, X_test=X[n:], y_test=y[n:])
+    n = len(problem.task.y) * 4 // 5
+    test: dict[str, Any] = {"X_test": problem.task.X[n:], "y_test": problem.task.y[n:]}
+    if problem.table is not None:
+        test["table_test"] = problem.table.X[n:]
+    return replace(problem, **_rows_of(problem, slice(n)), **test)
+
+
+def _rows_of(problem: Problem, rows: slice) -> dict[str, Task]:
+    """Both forms of a problem's task with some of its rows."""
+    return {
+        name: replace(task, X=task.X[rows], y=task.y[rows])
+        for name, task in (("task", problem.task), ("table", problem.table))
+        if task is not None
+    }
+
+
+def _with_table(
+    problem: Problem,
+    columns: dict[str, dict[str, Any]],
+    train: Sequence[NDArray[Any]],
+    test: Sequence[NDArray[Any]],
+) -> Problem:
+    """Add the rows as a table: one array of numbers or positions for each column."""
+    table = replace(problem.task, X=np.column_stack(train).astype(np.float64), columns=columns)
+    return replace(problem, table=table, table_test=np.column_stack(test).astype(np.float64))
 
 
 def adult(splits: Path) -> Problem:
@@ -64,7 +91,11 @@ def adult(splits: Path) -> Problem:
     X = SchemaEncoder(schema).fit_transform(data.data)
     y = (data.target == schema.target.classes[1]).astype(np.int64)
     task = Task("adult", "binary", X[data.train], y[data.train], row_norm=schema.row_norm)
-    return Problem("Adult, UCI's split", task, X[data.test], y[data.test])
+    problem = Problem("Adult, UCI's split", task, X[data.test], y[data.test])
+    columns = {column.name: column.to_dict() for column in schema.columns}
+    cells = [column.read(data.data[column.name]) for column in schema.columns]
+    train, test = ([one[part] for one in cells] for part in (data.train, data.test))
+    return _with_table(problem, columns, train, test)
 
 
 def adult_fixed(splits: Path) -> Problem:
@@ -88,7 +119,20 @@ def california(splits: Path) -> Problem:
         target_low=schema.target.low,
         target_high=schema.target.high,
     )
-    return Problem("California housing", task, X[data.test], data.target[data.test])
+    problem = Problem("California housing", task, X[data.test], data.target[data.test])
+    columns = {column.name: column.to_dict() for column in schema.columns}
+    cells = [column.read(data.data[:, i]) for i, column in enumerate(schema.columns)]
+    train, test = ([one[part] for one in cells] for part in (data.train, data.test))
+    return _with_table(problem, columns, train, test)
+
+
+def acs(splits: Path) -> Problem:
+    """ACS employment in the split of a published benchmark, read from a folder."""
+    split, codes = load_acs_employment(splits), load_acs_codes(splits)
+    task = Task("acs", "binary", split.X_train, split.y_train, row_norm=split.row_norm)
+    problem = Problem("ACS employment", task, split.X_test, split.y_test)
+    train, test = list(codes.train.values()), list(codes.test.values())
+    return _with_table(problem, codes.columns, train, test)
 
 
 def fashion(splits: Path) -> Problem:
@@ -105,6 +149,7 @@ def fashion(splits: Path) -> Problem:
 PROBLEMS: dict[str, Callable[[Path], Problem]] = {
     "adult": adult,
     "adult_fixed": adult_fixed,
+    "acs": acs,
     "california": california,
     "fashion": fashion,
 }

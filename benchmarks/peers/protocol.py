@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,11 @@ Predict = Callable[[NDArray[Any]], NDArray[Any]]
 
 @dataclass(frozen=True)
 class Task:
-    """Training rows, with entries in [-1, 1], and what is public about them."""
+    """Training rows, and what is public about them.
+
+    Entries are in [-1, 1]; or, where ``columns`` are given, those of a table: numbers in its units,
+    and positions among the categories.
+    """
 
     problem: str
     kind: str
@@ -46,6 +50,8 @@ class Task:
     target_high: float = 1.0
     delta: float = 1e-5
     """For the libraries that have one."""
+    columns: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """What a schema says of each column of a table: type, and bounds or categories."""
 
 
 @dataclass(frozen=True)

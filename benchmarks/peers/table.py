@@ -56,24 +56,25 @@ def tables(results: Iterable[Result], epsilons: Iterable[float]) -> str:
 
 def _section(results: list[Result], epsilons: list[str]) -> str:
     first = results[0]
-    measures = list(first.scores)
-    heads = ["library", "guarantee"]
-    heads += [f"{measure}, ε = {float(e):g}" for measure in measures for e in epsilons]
-    heads += ["fits", "seconds"]
+    measures = dict.fromkeys(measure for one in results for measure in one.scores)
     lines = [
         f"### {first.title}",
         "",
         f"{first.n_rows} training rows, {first.n_columns} columns, {first.n_test} test rows.",
-        "",
-        "| " + " | ".join(heads) + " |",
-        "|---|---|" + "---:|" * (len(heads) - 2),
     ]
-    for one in results:
-        cells = [one.library, one.guarantee]
-        cells += [_cell(one.scores[measure], e) for measure in measures for e in epsilons]
-        cells += [str(len(next(iter(one.seconds.values()))))]
-        cells += [f"{np.median(np.concatenate(list(one.seconds.values()))):.2g}"]
-        lines.append("| " + " | ".join(cells) + " |")
+    for measure in measures:
+        heads = ["library", "guarantee"]
+        heads += [f"{measure}, ε = {float(e):g}" for e in epsilons]
+        heads += ["fits", "seconds"]
+        lines += ["", "| " + " | ".join(heads) + " |", "|---|---|" + "---:|" * (len(heads) - 2)]
+        for one in results:
+            if measure not in one.scores:
+                continue
+            cells = [one.library, one.guarantee]
+            cells += [_cell(one.scores[measure], e) for e in epsilons]
+            cells += [str(len(next(iter(one.seconds.values()))))]
+            cells += [f"{np.median(np.concatenate(list(one.seconds.values()))):.2g}"]
+            lines.append("| " + " | ".join(cells) + " |")
     lines += ["", "Settings:", ""]
     lines += [f"- {one.library} ({one.version}): {one.setting}." for one in results]
     return "\n".join(lines)
