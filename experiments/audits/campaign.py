@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from experiments.audits import bugs, estimators, local, networks, selectors, solvers, steps
+from experiments.audits import (
+    bugs,
+    descriptions,
+    estimators,
+    local,
+    networks,
+    selectors,
+    solvers,
+    steps,
+)
 from experiments.audits.case import Case
 
 __all__ = ["CAMPAIGN"]
@@ -12,9 +21,11 @@ CAMPAIGN: list[Case] = [
     *estimators.CASES,
     *selectors.CASES,
     *steps.CASES,
+    *descriptions.CASES,
     *local.CASES,
     *networks.CASES,
     *bugs.CASES,
+    *descriptions.BUGS,
     *local.BUGS,
     *networks.BUGS,
 ]

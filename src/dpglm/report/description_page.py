@@ -80,7 +80,18 @@ def write_description(
 
 
 def shown_description(description: Description) -> dict[str, Any]:
-    """Return what the sections of a page about a description show: the macro's argument."""
+    """Return what the sections of a page about a description show.
+
+    Parameters
+    ----------
+    description : Description
+        What ``dpglm.describe`` returned.
+
+    Returns
+    -------
+    dict
+        The argument of the macro ``described`` in ``templates/exploration.html.j2``.
+    """
     groups = description.groups or {"": description.overall}
     return {
         "level": f"{100.0 * description.plan.level:g} %",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,8 +55,13 @@ class Cells:
         """The most that one row adds to its cell, in magnitude."""
         return self.weight * (self.bound if self.values else 1.0)
 
-    def sums(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Add up rows, without the weight; shape (size,). Private."""
+    def sums(
+        self, X: NDArray[np.float64], weights: NDArray[np.floating[Any]] | None = None
+    ) -> NDArray[np.float64]:
+        """Add up rows, each times a weight of its own, not times ``weight``; shape (size,).
+
+        Private.
+        """
         place = np.zeros(len(X), np.intp)
         for column, size in zip(self.columns, self.sizes, strict=True):
             place = place * size + np.clip(np.rint(X[:, column]), 0, size - 1).astype(np.intp)
@@ -64,6 +69,8 @@ class Cells:
         if self.values:
             factors = np.clip(X[:, list(self.values)], -1.0, 1.0)
             added = np.clip(factors.prod(axis=1), -self.bound, self.bound)
+        if weights is not None:
+            added = added * weights
         return np.asarray(np.bincount(place, added, self.size), np.float64)
 
 
@@ -72,15 +79,16 @@ def table_release(
 ) -> SumRelease:
     """Declare the joint release of tables.
 
-    Privacy: a row adds at most ``reach`` to one cell of each table, so that its contribution is at
-    most the square root of the sum of their squares long.
+    Privacy: a row adds at most ``reach`` to one cell of each table, times its own weight, so that
+    its contribution is at most the square root of the sum of their squares long, times the bound on
+    weights.
     """
     return sum_release(
         "weighted tables",
         data,
         adjacency,
         mechanism,
-        bound=_bound(tables),
+        bound=_bound(tables) * data.weight_bound,
         coordinates=sum(table.size for table in tables),
     )
 
@@ -96,10 +104,11 @@ def noisy_tables(
 
     def block_sums(block: Block) -> NDArray[np.float64]:
         X = np.asarray(block.features(), np.float64)
-        return np.concatenate([table.sums(X) for table in tables])
+        return np.concatenate([table.sums(X, block.weights) for table in tables])
 
     over_blocks = oracle.over_blocks(block_sums, weights.size)
-    return oracle.noisy_sum(declared, lambda rows: weights * over_blocks(rows), _bound(tables))
+    bound = _bound(tables) * oracle.rows.spec.weight_bound
+    return oracle.noisy_sum(declared, lambda rows: weights * over_blocks(rows), bound)
 
 
 def _bound(tables: tuple[Cells, ...]) -> float:

@@ -1,0 +1,101 @@
+"""Descriptions of tables: one release of many tables, and tables that its bound forgets."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+from unittest import mock
+
+from dpglm.audit import Claim
+from dpglm.exploration import DescriptionPlan, plan_description
+from dpglm.oracle.row_sums import tabulated
+from dpglm.privacy import Adjacency
+from dpglm.tables.schema import Schema
+from experiments.audits.case import BUDGET, RELATIONS, REPLACE_ONE, ZERO_OUT, Case, Setup, of_plan
+
+__all__ = ["BUGS", "CASES"]
+
+SCHEMA = Schema.from_dict(
+    {
+        "columns": {
+            "age": {"type": "numeric", "low": 0, "high": 100},
+            "pay": {"type": "numeric", "low": 0, "high": 10},
+            "sex": {"type": "categorical", "categories": ["f", "m"]},
+        },
+        "target": {"name": "ill", "type": "binary", "classes": ["no", "yes"]},
+        "provenance": "made up",
+    }
+)
+PERSON = {"age": [100.0], "pay": [10.0], "sex": ["m"], "ill": ["yes"]}
+OTHER = {"age": [0.0], "pay": [9.9], "sex": ["f"], "ill": ["no"]}
+AGE = 4
+"""Number of tables of the first column: cells, their parts, sums of numbers and of squares."""
+CLOSER = "cells of a row that is replaced are sqrt(2) apart, and the relation's factor is 2"
+
+
+def planned(relation: Adjacency, by: str | None) -> DescriptionPlan:
+    """Plan a description of four rows with everything that there is."""
+    pairs = [] if by is not None else [("age", "sex")]
+    return plan_description(
+        SCHEMA,
+        4,
+        BUDGET,
+        adjacency=relation.value,
+        two_way=pairs,
+        correlations=[("age", "pay")],
+        by=by,
+    )
+
+
+def attacked(plan: DescriptionPlan, **rest: Any) -> Setup:
+    """Attack a person who is at the far end of everything, and the only one there."""
+    rows = [plan.design.encoder.encode(one)[0].tolist() for one in (PERSON, OTHER)]
+    return of_plan(plan.plan, rows[0], replacement=(rows[1], 1.0), **rest)
+
+
+def case(relation: Adjacency, by: str | None = None) -> Case:
+    """Make a line of the campaign."""
+    return Case(
+        "exploration",
+        "describe",
+        lambda: attacked(planned(relation, by)),
+        relation,
+        "by groups" if by else "",
+        CLOSER if relation is REPLACE_ONE else "",
+    )
+
+
+def forgetful(kept: Callable[[Any], Any]) -> Setup:
+    """Plan and run with a bound on some of the tables only, and claim what was meant."""
+    original = tabulated._bound
+    forgotten = mock.patch.object(tabulated, "_bound", lambda tables: original(kept(tables)))
+    sound = planned(ZERO_OUT, None)
+    with forgotten:
+        plan = dataclasses.replace(sound.plan, method=dataclasses.replace(sound.plan.method))
+        # Its bound is kept from now on.
+        _ = plan.method.release
+    setup = attacked(dataclasses.replace(sound, plan=plan))
+    return dataclasses.replace(
+        setup,
+        claim=Claim.of(sound.plan),
+        under=lambda: mock.patch.object(tabulated, "_bound", lambda tables: original(kept(tables))),
+    )
+
+
+CASES: list[Case] = [*(case(relation) for relation in RELATIONS), case(ZERO_OUT, "sex")]
+BUGS: list[Case] = [
+    dataclasses.replace(CASES[0], bug="half the noise", planted_bug="half_noise"),
+    Case(
+        "bugs",
+        "describe",
+        lambda: forgetful(lambda tables: tables[AGE:]),
+        bug="a column forgotten in the sensitivity",
+    ),
+    Case(
+        "bugs",
+        "describe",
+        lambda: forgetful(lambda tables: tables[:1]),
+        bug="every column at the price of one",
+    ),
+]
