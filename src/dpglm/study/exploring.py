@@ -1,0 +1,66 @@
+"""The part of a study that looks at the table."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, final
+
+from dpglm._words import plain_number
+from dpglm.exploration import DescriptionPlan, plan_description
+from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import PrivacyBudget
+from dpglm.privacy.noise import NoiseSource
+from dpglm.solvers.base import Plan
+from dpglm.study.part import EXPLORATION, Columns, DeclaredPart, Expected, PlannedPart
+from dpglm.tables.schema import Schema
+
+__all__ = ["Exploration", "PlannedExploration"]
+
+
+@final
+@dataclass(frozen=True)
+class Exploration(DeclaredPart):
+    """What is to be looked at; ``options`` are those of ``dpglm.exploration.plan_description``."""
+
+    options: Mapping[str, Any]
+
+    def plan_within(
+        self, schema: Schema, adjacency: Adjacency, n_rows: int, budget: PrivacyBudget
+    ) -> PlannedExploration:
+        options = dict(self.options)
+        return PlannedExploration(
+            plan_description(schema, n_rows, budget, adjacency=adjacency.value, **options)
+        )
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class PlannedExploration(PlannedPart):
+    """A description that is planned."""
+
+    description: DescriptionPlan
+
+    @property
+    def plan(self) -> Plan:
+        return self.description.plan
+
+    def expected(self) -> tuple[Expected, ...]:
+        widest: dict[str, float] = {}
+        for one in self.description.precision():
+            if one.quantity != "mean":  # Each is in units of its own column.
+                widest[one.quantity] = max(widest.get(one.quantity, 0.0), one.half_width)
+        return tuple(
+            Expected(EXPLORATION, quantity, f"± {plain_number(width, 2)} at most")
+            for quantity, width in widest.items()
+        )
+
+    def run(
+        self,
+        table: Columns,
+        noise: NoiseSource,
+        checkpoint: str | os.PathLike[str] | None,
+        model: Any,
+    ) -> Any:
+        return self.description.run(table, random_state=noise, checkpoint=checkpoint)

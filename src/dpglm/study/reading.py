@@ -1,0 +1,83 @@
+"""A study read from a TOML file."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from dpglm._json import at, in_file
+from dpglm.study.study import Study
+from dpglm.tables.schema import Schema
+
+__all__ = ["read_study"]
+
+_SETTINGS = "settings"
+
+
+def read_study(path: str | os.PathLike[str]) -> Study:
+    """Read a study from a TOML file.
+
+    Parameters
+    ----------
+    path : path-like
+        The file: the parameters of ``Study``, of which ``schema`` is the path of a schema beside
+        the file, and a table ``[explore]``, ``[fit]`` or ``[evaluate]`` for each part, with the
+        parameters of that method; further parameters of the estimator are in ``[fit.settings]``.
+
+    Returns
+    -------
+    Study
+
+    Raises
+    ------
+    ValueError
+        If the file is no TOML, lacks the schema, or has a key or value that is not allowed; the
+        message names the place.
+    OSError
+        If a file cannot be read.
+
+    Notes
+    -----
+    Privacy: a file of public facts and intentions, written before the rows are looked at.
+    """
+    where = Path(path)
+    with in_file(where):
+        try:
+            document = tomllib.loads(where.read_text("utf-8"))
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ValueError(f"is no TOML: {error}") from None
+        parts = {name: document.pop(name) for name in ("explore", "fit", "evaluate") if name in document}
+        if not isinstance(document.get("schema"), str):
+            raise ValueError("must have a key 'schema', the path of the schema's file")
+        schema = Schema.from_json(where.parent / document.pop("schema"))
+        study = Study(schema, **_known(document, Study))
+        for name, given in parts.items():
+            with at(name):
+                if not isinstance(given, Mapping):
+                    raise ValueError(f"must be a table, [{name}], got {given!r}")
+                settings = given.get(_SETTINGS, {}) if name == "fit" else {}
+                own = {key: value for key, value in given.items() if key != _SETTINGS or not settings}
+                declare = getattr(study, name)
+                study = declare(**_known(own, declare), **settings)
+    return study
+
+
+def _known(given: Mapping[str, Any], callee: Callable[..., Any]) -> dict[str, Any]:
+    """Check that a function has these parameters, other than those that files cannot hold."""
+    kinds = inspect.signature(callee).parameters.values()
+    allowed = [
+        one.name
+        for one in kinds
+        if one.kind is not inspect.Parameter.VAR_KEYWORD and one.name not in _OBJECTS
+    ]
+    for name in given:
+        if name not in allowed:
+            raise ValueError(f"has no key {name!r}; there may be {', '.join(allowed)}")
+    return dict(given)
+
+
+_OBJECTS = ("schema", "budget", "parts", "split")
