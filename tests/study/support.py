@@ -53,6 +53,10 @@ class NotingPlan(PlannedPart):
     def plan(self):
         return self.inner.plan
 
+    @property
+    def noise_to_sampling(self):
+        return self.inner.noise_to_sampling
+
     def expected(self):
         return self.inner.expected()
 

@@ -15,6 +15,7 @@ from dpglm.cli.commands.ledger import ledger
 from dpglm.cli.commands.plan import plan
 from dpglm.cli.commands.predict import predict
 from dpglm.cli.commands.schema import schema
+from dpglm.cli.commands.study import study
 from dpglm.cli.commands.verify import verify
 from dpglm.cli.console import Interrupted
 from dpglm.cli.options import examples
@@ -46,6 +47,7 @@ class _InOrderOfUse(click.Group):
         "dpglm schema people.csv --target income -o schema.json   a form to fill in by hand",
         "dpglm plan --schema schema.json --rows 30000             what a fit would cost",
         "dpglm fit people.csv --schema schema.json --epsilon 1 --model model.json --report report",
+        "dpglm study study.toml people.csv --out results          look, fit and evaluate at once",
         "dpglm verify report/certificate.json                     check the claim",
         "dpglm predict new.csv --model model.json -o predictions.csv",
     ),
@@ -66,5 +68,5 @@ def app() -> None:
     """
 
 
-for command in (demo, schema, describe, plan, fit, verify, predict, ledger, audit):
+for command in (demo, schema, describe, plan, fit, study, verify, predict, ledger, audit):
     app.add_command(command)

@@ -10,9 +10,44 @@ from dpglm._words import named_numbers
 
 if TYPE_CHECKING:
     from dpglm.ledger import LedgerEntry, PrivacyLedger
+    from dpglm.privacy.events import Event
     from dpglm.solvers.base import Plan, StepInfo
 
-__all__ = ["FitWatch"]
+__all__ = ["FitWatch", "LedgerWatch"]
+
+
+@final
+class LedgerWatch:
+    """What was in a ledger before a command began, to say what was spent there since."""
+
+    def __init__(self, ledger: PrivacyLedger | None = None) -> None:
+        self.ledger = ledger
+        known = () if ledger is None else ledger.contents().entries
+        self._known = frozenset(entry.id for entry in known)
+
+    def lines(self, event: Event | None = None) -> list[str]:
+        """Say what was spent since, on an event or on anything."""
+        if self.ledger is None:
+            return ["No ledger was given, so nothing was recorded as spent."]
+        name = self.ledger.path
+        try:
+            new = self._new_entries(self.ledger, event)
+        except (ValueError, OSError) as error:
+            return [f"What was spent cannot be read: {error}. See `dpglm ledger show {name}`."]
+        if not new:
+            return [f"Nothing more was spent: the ledger {name} has no new entry."]
+        return [
+            f"Spent: entry {entry.number} of the ledger {name}, {named_numbers(entry.charge)}; it "
+            "stays."
+            for entry in new
+        ]
+
+    def _new_entries(self, ledger: PrivacyLedger, event: Event | None) -> list[LedgerEntry]:
+        """List entries recorded since, which may be this command's."""
+        from dpglm.privacy.events import canonical
+
+        new = [one for one in ledger.contents().entries if one.id not in self._known]
+        return [one for one in new if event is None or one.event == canonical(event)]
 
 
 @final
@@ -26,17 +61,14 @@ class FitWatch:
     """
 
     checkpoint: Path | None
-    _ledger: PrivacyLedger | None = None
-    _known: frozenset[str] = frozenset()
+    _ledger: LedgerWatch = field(default_factory=LedgerWatch)
     _plan: Plan | None = None
     _steps: int = 0
     _written: list[Path] = field(default_factory=list)
 
     def opened(self, ledger: PrivacyLedger | None) -> None:
         """Note the ledger, and what is in it before anything is spent."""
-        self._ledger = ledger
-        if ledger is not None:
-            self._known = frozenset(entry.id for entry in ledger.contents().entries)
+        self._ledger = LedgerWatch(ledger)
 
     def begins(self, plan: Plan) -> None:
         """Note that from now on releases may happen."""
@@ -57,7 +89,8 @@ class FitWatch:
             return f"Interrupted after the fit was complete; it is written: {written}"
         if self._plan is None:
             return "Interrupted before anything was released: nothing was spent or written."
-        return "\n".join([self._progress(self._plan), *self._spending(), self._way_on()])
+        spent = self._ledger.lines(self._plan.event)
+        return "\n".join([self._progress(self._plan), *spent, self._way_on()])
 
     def _progress(self, plan: Plan) -> str:
         releases = sum(release.count for release in plan.method.releases)
@@ -68,38 +101,13 @@ class FitWatch:
             "No model was written, and nothing that was computed from the rows was shown."
         )
 
-    def _spending(self) -> list[str]:
-        if self._ledger is None:
-            return ["No ledger was given, so nothing was recorded as spent."]
-        name = self._ledger.path
-        try:
-            new = self._new_entries(self._ledger)
-        except (ValueError, OSError) as error:
-            return [f"What was spent cannot be read: {error}. See `dpglm ledger show {name}`."]
-        if not new:
-            return [f"Nothing more was spent: the ledger {name} has no new entry."]
-        return [
-            f"Spent: entry {entry.number} of the ledger {name}, {named_numbers(entry.charge)}; it "
-            "stays."
-            for entry in new
-        ]
-
-    def _new_entries(self, ledger: PrivacyLedger) -> list[LedgerEntry]:
-        """List entries recorded since for this plan, which may be this fit's."""
-        from dpglm.privacy.events import canonical
-
-        assert self._plan is not None
-        event = canonical(self._plan.event)
-        entries = ledger.contents().entries
-        return [one for one in entries if one.id not in self._known and one.event == event]
-
     def _way_on(self) -> str:
         if self.checkpoint is not None and self.checkpoint.exists():
             return (
                 f"To go on: the same command continues from {self.checkpoint}, which holds what "
                 "was released so far, and spends nothing twice."
             )
-        again = "" if self._ledger is None else ", and is charged again if it was charged"
+        again = "" if self._ledger.ledger is None else ", and is charged again if it was charged"
         return (
             f"The same command starts anew{again}. With --checkpoint FILE, one that is "
             "interrupted can go on."

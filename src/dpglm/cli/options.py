@@ -29,6 +29,7 @@ __all__ = [
     "LEDGER",
     "OUTPUT_FILE",
     "REFERENCE",
+    "STUDY_CHECKPOINT",
     "budget_options",
     "coded_schema",
     "encoded_parameters",
@@ -62,6 +63,12 @@ def _ledger_files(path: Path) -> Iterable[Path]:
     return files_of(path)
 
 
+def _study_files(path: Path) -> Iterable[Path]:
+    from dpglm.study.kept import files_of
+
+    return files_of(path)
+
+
 def _checkpoint_files(path: Path) -> Iterable[Path]:
     from dpglm.solvers.checkpoint import files_of
 
@@ -74,6 +81,7 @@ INPUT_FOLDER = CommandPath(Use.READ, exists=True, file_okay=False)
 INPUT_LEDGER = CommandPath(Use.READ, _ledger_files, exists=True, dir_okay=False)
 LEDGER = CommandPath(Use.KEPT, _ledger_files, exists=True, dir_okay=False)
 CHECKPOINT = CommandPath(Use.KEPT, _checkpoint_files, dir_okay=False)
+STUDY_CHECKPOINT = CommandPath(Use.KEPT, _study_files, file_okay=False)
 OUTPUT_FILE = CommandPath(Use.WRITTEN)
 
 _ADJACENCIES = ("zero_out", "add_remove", "replace_one")

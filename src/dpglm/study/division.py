@@ -6,7 +6,10 @@ import enum
 import math
 from typing import final
 
-__all__ = ["Purpose", "exploration_share", "noise_to_sampling"]
+__all__ = ["Purpose", "exploration_share", "ratio_of_share", "ratio_of_slopes"]
+
+# Variance of whether a row is of a kind that a tenth of them are.
+_SHARE = 0.09
 
 
 @final
@@ -36,32 +39,28 @@ class Purpose(enum.StrEnum):
         return 0.5 if self is Purpose.EVALUATION else 0.2
 
 
-def noise_to_sampling(values: int, n_rows: int, mu: float, spread: float) -> float:
-    """Return the variance of privacy noise over that of sampling, in one released value on average.
+def ratio_of_share(noise_std: float, n_rows: int) -> float:
+    """Return how much more noise varies than sampling, in the share of rows of a kind.
 
-    Parameters
-    ----------
-    values : int
-        How many values are released, jointly.
-    n_rows : int
-        Public number of rows.
-    mu : float
-        What pays for them, over the relation's factor.
-    spread : float
-        Mean square of what a row contributes, over its bound: 1 for counts, a quarter for slopes
-        of a logistic loss (``p (1 - p)`` at its largest).
+    Of a kind that a tenth of the rows are: sampling n of them varies by ``0.1 0.9 / n``.
 
-    Returns
-    -------
-    float
-
-    Notes
-    -----
-    A sum over n rows, of vectors as long as ``b`` at most, gets noise of standard deviation
-    ``b / mu`` in each of k values, ``k b^2 / mu^2`` in all; sampling moves it by
-    ``n spread b^2`` in all. Derivation and use in ``docs/study.md``.
+    >>> round(ratio_of_share(0.003, 10_000), 3)
+    1.0
     """
-    return values / (spread * n_rows * mu * mu)
+    return noise_std**2 * n_rows / _SHARE
+
+
+def ratio_of_slopes(values: int, n_rows: int, mu: float) -> float:
+    """Return how much more noise varies than sampling, in the fit of so many coefficients.
+
+    A sum over n rows of slopes as long as ``b`` at most, paid for by mu, gets noise of variance
+    ``b^2 / mu^2`` in each of k values. Sampling moves it by ``n b^2 / 4`` in all, as the slope of a
+    logistic loss has a variance of ``p (1 - p)``, a quarter at most.
+
+    >>> ratio_of_slopes(100, 10_000, 0.2)
+    1.0
+    """
+    return 4.0 * values / (n_rows * mu * mu)
 
 
 def exploration_share(explored: float, others: float, purpose: Purpose) -> float:
@@ -70,8 +69,8 @@ def exploration_share(explored: float, others: float, purpose: Purpose) -> float
     Parameters
     ----------
     explored, others : float
-        ``noise_to_sampling`` of the exploration, and the sum of it over the model and its
-        evaluation, each with the whole budget.
+        How much more noise varies than sampling in the exploration, and the sum of that over the
+        model and its evaluation, each with the whole budget.
     purpose : Purpose
         What the study is to do best.
 

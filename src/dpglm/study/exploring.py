@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,10 +14,13 @@ from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.noise import NoiseSource
 from dpglm.solvers.base import Plan
+from dpglm.study.division import ratio_of_share
 from dpglm.study.part import EXPLORATION, Columns, DeclaredPart, Expected, PlannedPart
 from dpglm.tables.schema import Schema
 
 __all__ = ["Exploration", "PlannedExploration"]
+
+_SHARE = "share of rows"
 
 
 @final
@@ -45,6 +49,16 @@ class PlannedExploration(PlannedPart):
     @property
     def plan(self) -> Plan:
         return self.description.plan
+
+    @property
+    def noise_to_sampling(self) -> float:
+        shown = self.description
+        found = [
+            ratio_of_share(one.half_width / shown.z, self.plan.data.n_rows)
+            for one in shown.precision()
+            if one.quantity == _SHARE
+        ]
+        return math.fsum(found) / len(found)
 
     def expected(self) -> tuple[Expected, ...]:
         widest: dict[str, float] = {}

@@ -22,6 +22,7 @@ from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.noise import NoiseSource
 from dpglm.solvers.base import Plan
+from dpglm.study.division import ratio_of_slopes
 from dpglm.study.part import MODEL, Columns, DeclaredPart, Expected, PlannedPart
 from dpglm.tables.schema import Schema
 
@@ -91,16 +92,14 @@ class PlannedModel(PlannedPart):
     estimator: Any
     own_plan: Plan
 
-    # Slopes of a logistic loss: p (1 - p) is at most a quarter.
-    spread = 0.25
-
     @property
     def plan(self) -> Plan:
         return self.own_plan
 
     @property
-    def values(self) -> int:
-        return self.plan.data.n_coefficients
+    def noise_to_sampling(self) -> float:
+        mu = self.plan.budget.gdp_mu() / self.plan.adjacency.sum_sensitivity(1.0)
+        return ratio_of_slopes(self.plan.data.n_coefficients, self.plan.data.n_rows, mu)
 
     def expected(self) -> tuple[Expected, ...]:
         said = guidance(self.plan)

@@ -6,7 +6,7 @@ import abc
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias, final
+from typing import Any, TypeAlias, final
 
 from numpy.typing import NDArray
 
@@ -14,7 +14,6 @@ from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.noise import NoiseSource
 from dpglm.solvers.base import Plan
-from dpglm.study.division import noise_to_sampling
 from dpglm.tables.schema import Schema
 
 __all__ = [
@@ -57,24 +56,15 @@ class Expected:
 class PlannedPart(abc.ABC):
     """A part with every setting decided, before a row is seen."""
 
-    spread: ClassVar[float] = 1.0
-    """Mean square of what a row contributes, over its bound; see ``noise_to_sampling``."""
-
     @property
     @abc.abstractmethod
     def plan(self) -> Plan:
         """What it will release, and what that costs."""
 
     @property
-    def values(self) -> int:
-        """How many values it releases jointly."""
-        return sum(release.coordinates for release in self.plan.method.releases)
-
-    @property
+    @abc.abstractmethod
     def noise_to_sampling(self) -> float:
-        """How much more noise varies than sampling, on average, with the plan's budget."""
-        mu = self.plan.budget.gdp_mu() / self.plan.adjacency.sum_sensitivity(1.0)
-        return noise_to_sampling(self.values, self.plan.data.n_rows, mu, self.spread)
+        """How much more noise varies than sampling with the plan's budget, on average."""
 
     @abc.abstractmethod
     def expected(self) -> tuple[Expected, ...]:

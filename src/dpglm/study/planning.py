@@ -46,6 +46,8 @@ class StudyPlan:
 
     Parameters
     ----------
+    title : str or None
+        What the study is called.
     schema : Schema
         The public facts about the table.
     n_rows : int
@@ -71,6 +73,7 @@ class StudyPlan:
     Privacy: ``event`` is within ``budget``: there is no other plan. Nothing in it depends on rows.
     """
 
+    title: str | None
     schema: Schema
     n_rows: int
     budget: PrivacyBudget
@@ -174,6 +177,7 @@ class StudyPlan:
 
 
 def plan_study(
+    title: str | None,
     schema: Schema,
     declared: Mapping[str, DeclaredPart],
     split: Split | None,
@@ -221,6 +225,7 @@ def plan_study(
     if EVALUATION in declared:
         found[EVALUATION] = planned(EVALUATION, part_of(rest))
     return StudyPlan(
+        title,
         schema,
         n_rows,
         budget,

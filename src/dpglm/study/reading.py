@@ -15,7 +15,9 @@ from dpglm.tables.schema import Schema
 
 __all__ = ["read_study"]
 
-_SETTINGS = "settings"
+_PARTS = ("explore", "fit", "evaluate")
+# Parameters that no file can hold.
+_OBJECTS = ("schema", "budget", "parts", "split")
 
 
 def read_study(path: str | os.PathLike[str]) -> Study:
@@ -26,7 +28,7 @@ def read_study(path: str | os.PathLike[str]) -> Study:
     path : path-like
         The file: the parameters of ``Study``, of which ``schema`` is the path of a schema beside
         the file, and a table ``[explore]``, ``[fit]`` or ``[evaluate]`` for each part, with the
-        parameters of that method; further parameters of the estimator are in ``[fit.settings]``.
+        parameters of that method.
 
     Returns
     -------
@@ -50,7 +52,7 @@ def read_study(path: str | os.PathLike[str]) -> Study:
             document = tomllib.loads(where.read_text("utf-8"))
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise ValueError(f"is no TOML: {error}") from None
-        parts = {name: document.pop(name) for name in ("explore", "fit", "evaluate") if name in document}
+        parts = {name: document.pop(name) for name in _PARTS if name in document}
         if not isinstance(document.get("schema"), str):
             raise ValueError("must have a key 'schema', the path of the schema's file")
         schema = Schema.from_json(where.parent / document.pop("schema"))
@@ -59,25 +61,17 @@ def read_study(path: str | os.PathLike[str]) -> Study:
             with at(name):
                 if not isinstance(given, Mapping):
                     raise ValueError(f"must be a table, [{name}], got {given!r}")
-                settings = given.get(_SETTINGS, {}) if name == "fit" else {}
-                own = {key: value for key, value in given.items() if key != _SETTINGS or not settings}
                 declare = getattr(study, name)
-                study = declare(**_known(own, declare), **settings)
+                study = declare(**_known(given, declare))
     return study
 
 
 def _known(given: Mapping[str, Any], callee: Callable[..., Any]) -> dict[str, Any]:
     """Check that a function has these parameters, other than those that files cannot hold."""
-    kinds = inspect.signature(callee).parameters.values()
-    allowed = [
-        one.name
-        for one in kinds
-        if one.kind is not inspect.Parameter.VAR_KEYWORD and one.name not in _OBJECTS
-    ]
-    for name in given:
-        if name not in allowed:
-            raise ValueError(f"has no key {name!r}; there may be {', '.join(allowed)}")
+    parameters = inspect.signature(callee).parameters.values()
+    allowed = [one.name for one in parameters if one.name not in _OBJECTS]
+    takes_others = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters)
+    unknown = [] if takes_others else [name for name in given if name not in allowed]
+    if unknown:
+        raise ValueError(f"has no key {unknown[0]!r}; there may be {', '.join(allowed)}")
     return dict(given)
-
-
-_OBJECTS = ("schema", "budget", "parts", "split")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import os
 from pathlib import Path
@@ -30,7 +31,9 @@ def read_columns(table: Any, schema: Schema) -> Columns:
 
     A ValueError names what does not match; row numbers are those of the whole table.
     """
-    names = [*(column.name for column in schema.columns), schema.target.name]
+    names = [column.name for column in schema.columns]
+    if schema.has_target:
+        names.append(schema.target.name)
     if isinstance(table, str | os.PathLike):
         table = read_table(Path(table), names)
     lacking = [name for name in names if name not in table]
@@ -40,8 +43,9 @@ def read_columns(table: Any, schema: Schema) -> Columns:
     sizes = {len(cells) for cells in columns.values()}
     if len(sizes) > 1 or 0 in sizes:
         raise ValueError(f"the table must have rows, as many in each column, got {sorted(sizes)}")
-    schema.encode(columns)
-    schema.encode_target(columns[schema.target.name])
+    dataclasses.replace(schema, formula=None, additive=None).encode(columns)
+    if schema.has_target:
+        schema.encode_target(columns[schema.target.name])
     return columns
 
 
@@ -68,7 +72,8 @@ def run(
         **{f"plan of the {name}": part.plan.document for name, part in plan.parts},
     }
     with kept_in(folder, facts, _digest(table), draw) as kept:
-        what = f"study: {', '.join(name for name, _ in plan.parts)}"
+        parts = ", ".join(name for name, _ in plan.parts)
+        what = f"study{'' if plan.title is None else f' {plan.title!r}'}: {parts}"
         entry = None if ledger is None else record(plan, ledger, noise, what, kept.key)
         results: dict[str, Any] = {}
         for name, part in plan.parts:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, final
 
+from dpglm._codec import line
+from dpglm._json import at
 from dpglm._validation import check_integer, check_one_of, check_real
 from dpglm.ledger.ledger import PrivacyLedger, as_ledger
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.budget import ApproximateDP, PrivacyBudget, default_delta
+from dpglm.privacy.budget import ApproximateDP, GaussianDP, PrivacyBudget, default_delta
 from dpglm.privacy.noise import NoiseSource, noise_source
 from dpglm.study.division import Purpose
+from dpglm.study.exploring import Exploration
 from dpglm.study.learning import Learning
-from dpglm.study.part import MODEL, DeclaredPart
+from dpglm.study.part import EXPLORATION, MODEL, DeclaredPart
 from dpglm.study.planning import StudyPlan, plan_study
 from dpglm.study.results import StudyResult
 from dpglm.study.running import read_columns, run
@@ -46,6 +49,8 @@ class Study:
         Public number of rows; needed where the relation keeps it private.
     purpose : {"model", "evaluation", "exploration", "balanced"}, default="model"
         What is to be as precise as the budget allows; see ``Purpose``.
+    title : str, optional
+        What the study is called, in one line.
 
     Notes
     -----
@@ -77,6 +82,7 @@ class Study:
     adjacency: str = "zero_out"
     n_rows: int | None = None
     purpose: str = "model"
+    title: str | None = None
     parts: Mapping[str, DeclaredPart] = dataclasses.field(default_factory=dict, kw_only=True)
     split: Split | None = dataclasses.field(default=None, kw_only=True)
 
@@ -87,7 +93,51 @@ class Study:
         check_one_of("purpose", self.purpose, tuple(Purpose))
         if self.n_rows is not None:
             check_integer("n_rows", self.n_rows, least=1)
+        if self.title is not None:
+            with at("title"):
+                line(self.title)
         self._budget(1)
+
+    def explore(
+        self,
+        columns: Sequence[str] | None = None,
+        *,
+        two_way: Iterable[Sequence[str]] = (),
+        correlations: Iterable[Sequence[str]] | bool = (),
+        by: str | None = None,
+        bins: Mapping[str, Any] | None = None,
+        level: float = 0.95,
+    ) -> Study:
+        """Declare what is looked at: counts, quantiles, means and tables of all rows.
+
+        Parameters
+        ----------
+        columns, two_way, correlations, by, bins, level
+            As for ``dpglm.exploration.describe``.
+
+        Returns
+        -------
+        Study
+
+        Raises
+        ------
+        ValueError
+            If an exploration was declared before, or an argument is wrong.
+        """
+        options = {
+            "columns": columns,
+            "two_way": tuple(map(tuple, two_way)),
+            "correlations": (
+                correlations if isinstance(correlations, bool) else tuple(map(tuple, correlations))
+            ),
+            "by": by,
+            "bins": bins,
+            "level": level,
+        }
+        exploration = Exploration(options)
+        # What is wrong is found out here, and not when there are rows.
+        exploration.plan_within(self._schema, Adjacency(self.adjacency), 1000, GaussianDP(1.0))
+        return self._with(EXPLORATION, exploration)
 
     def fit(self, estimator: Any = None, *, formula: str | None = None, **settings: Any) -> Study:
         """Declare the model that is learned.
@@ -112,6 +162,8 @@ class Study:
         ValueError
             If there is a model already, or it cannot predict the target of the schema.
         """
+        if not self._schema.has_target:
+            raise ValueError("schema must have a target for a model to be fitted, got none")
         learning = Learning(estimator, formula, settings)
         learning.model(self._schema, Adjacency(self.adjacency))
         return self._with(MODEL, learning)
@@ -162,6 +214,7 @@ class Study:
         if not self.parts:
             raise ValueError("a study must explore, fit, or both, got neither: declare it first")
         return plan_study(
+            self.title,
             self._schema,
             self.parts,
             self.split,
@@ -213,6 +266,6 @@ class Study:
         """
         noise, account = noise_source(random_state), as_ledger(ledger)
         columns = read_columns(table, self._schema)
-        n_rows = len(columns[self._schema.target.name])
+        n_rows = len(next(iter(columns.values())))
         plan = self.plan(n_rows if Adjacency(self.adjacency).n_is_public else None)
         return run(plan, columns, noise, account, checkpoint)

@@ -12,6 +12,7 @@ from dpglm.cli.options import INPUT_FILE, examples
 
 if TYPE_CHECKING:
     from dpglm.certificate.certificate import Certificate
+    from dpglm.study import StudyCertificate
 
 __all__ = ["verify"]
 
@@ -31,7 +32,7 @@ def verify(context: click.Context, certificate: Path) -> None:
 
     Recomputes epsilon and delta from the recorded events with accountants that share no code
     with the one that made the claim, and checks that the noise fits the bounds, the relation and
-    the number of releases. CERTIFICATE is a certificate.json or a model file.
+    the number of releases. CERTIFICATE is a certificate.json, of a fit or a study, or a model file.
 
     A certificate says what its author recorded; that the recorded program ran on the rows cannot
     be seen from a file.
@@ -40,10 +41,12 @@ def verify(context: click.Context, certificate: Path) -> None:
     1 if it does not; 2 if the file is no certificate, or the check could not be made or is too
     costly: its grids are bounded so that it takes about a minute and 2 GB at most.
     """
+    from dpglm.certificate.certificate import Certificate
     from dpglm.certificate.verify import verify as check
+    from dpglm.study.verification import verify_study
 
     claim, problems = _read(certificate)
-    found = check(claim)
+    found = check(claim) if isinstance(claim, Certificate) else verify_study(claim)
     for problem in problems:
         say(f"THE MODEL IS NOT THE ONE OF THE CERTIFICATE: {problem}")
     say(found.summary())
@@ -54,7 +57,7 @@ def verify(context: click.Context, certificate: Path) -> None:
     context.exit(0 if found.ok and not problems else 2 if undecided and not problems else 1)
 
 
-def _print_spending(claim: Certificate) -> None:
+def _print_spending(claim: Certificate | StudyCertificate) -> None:
     from dpglm._words import plain_number, rounded_up
 
     header = (
@@ -71,14 +74,17 @@ def _print_spending(claim: Certificate) -> None:
     print_table(header, rows)
 
 
-def _read(path: Path) -> tuple[Certificate, tuple[str, ...]]:
+def _read(path: Path) -> tuple[Certificate | StudyCertificate, tuple[str, ...]]:
     """Return the certificate in a file, and where a model there disagrees with it."""
     from dpglm._json import in_file, load
     from dpglm.certificate.certificate import Certificate
     from dpglm.report.model_file import FORMAT, read_model
+    from dpglm.study.certificate import FORMAT as STUDY
 
     with in_file(path):
         document = load(path)
+        if STUDY.matches(document):
+            return STUDY.read(document), ()
         if not FORMAT.matches(document):
             return Certificate.from_dict(document), ()
         model, problems = read_model(document)

@@ -1,0 +1,160 @@
+"""`dpglm study`: look, fit and evaluate on one budget, as a file declares."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from dpglm._progress_shown import shown
+from dpglm._words import rounded_up
+from dpglm.cli.console import (
+    InputError,
+    guarded,
+    print_pairs,
+    print_sections,
+    print_table,
+    say,
+    when_interrupted,
+)
+from dpglm.cli.fitting import require_report
+from dpglm.cli.interruption import LedgerWatch
+from dpglm.cli.options import (
+    INPUT_FILE,
+    LEDGER,
+    STUDY_CHECKPOINT,
+    examples,
+    force_option,
+    output_folder,
+)
+from dpglm.cli.outputs import all_or_none
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dpglm.study import StudyPlan, StudyResult
+
+__all__ = ["print_findings", "print_written", "study"]
+
+_OUT = output_folder(
+    "report.html", "certificate.json", "model.json", "exploration.json", "evaluation.json"
+)
+
+
+@click.command(
+    short_help="Look, fit and evaluate on one budget.",
+    epilog=examples(
+        "dpglm study study.toml --rows 48842                  # what to expect; needs no data",
+        "dpglm study study.toml people.parquet --out results",
+        "dpglm study study.toml people.parquet --out results --ledger people.ledger \\",
+        "    --checkpoint begun",
+    ),
+)
+@click.argument("study_file", metavar="STUDY", type=INPUT_FILE)
+@click.argument("data", type=INPUT_FILE, required=False)
+@click.option(
+    "--rows", type=click.IntRange(min=1), help="A public number of rows, for a plan without DATA."
+)
+@click.option("--out", type=_OUT, metavar="FOLDER", help="Where to write the results.")
+@click.option(
+    "--ledger",
+    type=LEDGER,
+    help="The ledger of this data set, where the study is recorded and paid for before it releases "
+    "anything.",
+)
+@click.option(
+    "--checkpoint",
+    type=STUDY_CHECKPOINT,
+    metavar="FOLDER",
+    help="Keep here what was released so far, and which rows are held out; if the study is "
+    "interrupted, the same command goes on from there and spends nothing twice. Not for "
+    "publication.",
+)
+@force_option
+@guarded
+def study(
+    study_file: Path,
+    data: Path | None,
+    rows: int | None,
+    out: Path | None,
+    ledger: Path | None,
+    checkpoint: Path | None,
+    force: bool,
+) -> None:
+    """Do what STUDY declares with the private table DATA, and write what may be published.
+
+    STUDY is a TOML file with the budget, the schema's file, and what is to be explored, fitted and
+    evaluated; docs/study.md has an example. DATA is a CSV or Parquet file. Without DATA, the plan
+    is printed: what each part will cost, and how precise it will be.
+
+    All rows are explored. The model is fitted to some of them, drawn at random, and evaluated on
+    the others. Everything together costs the epsilon that STUDY names. After an error no file has
+    been written but those of --checkpoint; what a ledger has recorded by then stays recorded.
+    """
+    from dpglm.ledger import PrivacyLedger
+    from dpglm.study.reading import read_study
+    from dpglm.study.writing import files_of_study, write_study
+
+    declared = read_study(study_file)
+    if data is None:
+        _print_plan(declared.plan(rows))
+        return
+    if out is None:
+        raise InputError("--out FOLDER must say where to write the results")
+    require_report()
+    account = None if ledger is None else PrivacyLedger(ledger)
+    watch = LedgerWatch(account)
+    when_interrupted(lambda: _interrupted(watch, checkpoint))
+    targets = [out / name for name in files_of_study(declared.parts)]
+    with all_or_none(targets, force=force) as drafts:
+        with shown():
+            result = declared.run(data, ledger=account, checkpoint=checkpoint)
+        # Drafts have their targets' names, in one folder.
+        write_study(result, drafts[targets[0]].parent)
+    print_findings(result)
+    print_written(targets)
+
+
+def print_findings(result: StudyResult) -> None:
+    """Print what a study has found and what it cost."""
+    print_sections(
+        (heading, sentences)
+        for heading, sentences in result.privacy_.sections()
+        if heading in ("Warning", "What is promised", "Who spent what")
+    )
+
+
+def print_written(targets: Sequence[Path]) -> None:
+    """Print what the files of a study hold."""
+    from dpglm.study.writing import FILES
+
+    folder = targets[0].parent
+    print_pairs(f"Wrote to {folder}", {one.name: FILES[one.name] for one in targets})
+    say()
+    say(f"Next: dpglm verify {folder / 'certificate.json'}")
+
+
+def _print_plan(plan: StudyPlan) -> None:
+    cost = f"epsilon {rounded_up(plan.epsilon)} at delta {rounded_up(plan.delta)}"
+    say(f"A study of {plan.n_rows} rows: {cost}, {plan.adjacency.value}", style="bold")
+    print_table(
+        ("What each part costs", "rows", "epsilon by itself"),
+        [(name, str(rows), rounded_up(epsilon)) for name, rows, epsilon in plan.costs()],
+    )
+    say()
+    said = [f"{one.part}: {one.quantity}: {one.precision}" for one in plan.expected()]
+    print_sections([("What to expect", said)])
+
+
+def _interrupted(watch: LedgerWatch, checkpoint: Path | None) -> str:
+    way_on = "The same command starts anew. With --checkpoint FOLDER, it can go on."
+    if checkpoint is not None and checkpoint.exists():
+        way_on = (
+            f"To go on: the same command continues from {checkpoint}, which holds what was "
+            "released so far, and spends nothing twice."
+        )
+    done = (
+        "Interrupted: no results were written, and nothing that was computed from rows was shown."
+    )
+    return "\n".join([done, *watch.lines(), way_on])

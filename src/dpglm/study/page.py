@@ -1,0 +1,57 @@
+"""One page about a whole study (extras ``report`` and ``plot``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dpglm.certificate.certificate import library_versions
+from dpglm.pictures.drawing import as_data_uri
+from dpglm.report.coefficients import coefficient_table
+from dpglm.report.html import model_view
+from dpglm.report.page import claim, render
+from dpglm.report.subject import subject
+from dpglm.study.results import StudyResult
+
+__all__ = ["study_page"]
+
+
+def study_page(result: StudyResult, *, figures: Mapping[str, Any] | None = None) -> str:
+    """Return one page that shows everything a study has found, and what it cost.
+
+    Parameters
+    ----------
+    result : StudyResult
+        What ``Study.run`` returned.
+    figures : mapping from str to Matplotlib figure, optional
+        Further pictures, each with what it shows in words. The guarantee does not cover them.
+
+    Returns
+    -------
+    str
+        HTML with all pictures inside; it refers to nothing outside itself.
+
+    Raises
+    ------
+    ImportError
+        If Jinja2 or Matplotlib is not installed (``pip install 'dpglm[report]'``).
+
+    Notes
+    -----
+    Privacy: the page shows what was released, public facts, and what the caller passes in
+    ``figures``.
+    """
+    certificate = result.privacy_
+    return render(
+        "study.html.j2",
+        title=result.plan.title or "A private study",
+        version=library_versions()["dpglm"],
+        result=result,
+        **claim(certificate, result.verify()),
+        model=None if result.model is None else _model(result.model),
+        figures=[(text, as_data_uri(one)) for text, one in (figures or {}).items()],
+    )
+
+
+def _model(fitted: Any) -> dict[str, Any]:
+    return model_view(subject(fitted).estimator, coefficient_table(fitted))
