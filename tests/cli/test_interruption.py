@@ -149,9 +149,11 @@ def test_every_command(run, files, monkeypatch, name):
     calls = {
         "audit": (),
         "demo": (),
+        "describe": ("people.csv", "--schema", "schema.json", "--epsilon", 1),
         "plan": ("--rows", 10, "--columns", 2),
         "predict": ("people.csv", "--model", "schema.json", "-o", "p.csv"),
         "schema": ("people.csv", "--target", "ill"),
+        "study": ("schema.json",),
         "verify": ("schema.json",),
     }
     monkeypatch.setattr("dpglm.cli.console.refuse_twice_named", interrupt)

@@ -26,7 +26,8 @@ from dpglm.tables.schema import Schema
 
 __all__ = ["report_page", "write_report"]
 
-_OF_COEFFICIENTS = "The largest coefficients, with confidence intervals if there are any."
+# Inches of a picture for a narrow screen.
+_NARROW = 4.4
 _MOST_COEFFICIENTS = 40
 _MOST_OUTPUTS = 12
 _NO_BOUNDS = ("inf", "-inf")
@@ -99,12 +100,11 @@ def model_view(
 ) -> dict[str, Any]:
     """Return what a page shows of a fitted model: coefficients, pictures, settings."""
     plan, certificate = estimator.solution_.plan, estimator.privacy_
-    drawn = _pictures(estimator.solution_, table)
-    of_coefficients = drawn.pop(_OF_COEFFICIENTS, None)
-    pictures = {**(figures or {}), **drawn}
+    pictures = {**(figures or {}), **_pictures(estimator.solution_)}
     return {
         "coefficients": {
-            "picture": None if of_coefficients is None else as_data_uri(of_coefficients),
+            "picture": as_data_uri(draw_table(table)),
+            "narrow": as_data_uri(draw_table(table, width=_NARROW)),
             "tables": _tables(table),
             "notes": () if table.inference is None else table.inference.summary().notes,
             "n_features": len(table.features),
@@ -144,8 +144,8 @@ def write_report(estimator: Any, path: str | os.PathLike[str], **options: Any) -
     write_text(path, report_page(estimator, **options))
 
 
-def _pictures(solution: Solution, table: CoefficientTable) -> dict[str, Any]:
-    pictures: dict[str, Any] = {_OF_COEFFICIENTS: draw_table(table)}
+def _pictures(solution: Solution) -> dict[str, Any]:
+    pictures: dict[str, Any] = {}
     if any(math.isfinite(info.gradient_norm) for info in solution.history):
         text = "The length of each step's noisy gradient, next to that of noise alone."
         pictures[text] = plots.training_history(solution)

@@ -8,6 +8,7 @@ from typing import Any
 from dpglm.certificate.certificate import library_versions
 from dpglm.pictures.drawing import as_data_uri
 from dpglm.report.coefficients import coefficient_table
+from dpglm.report.description_page import shown_description
 from dpglm.report.html import model_view
 from dpglm.report.page import claim, render
 from dpglm.report.subject import subject
@@ -41,13 +42,14 @@ def study_page(result: StudyResult, *, figures: Mapping[str, Any] | None = None)
     Privacy: the page shows what was released, public facts, and what the caller passes in
     ``figures``.
     """
-    certificate = result.privacy_
+    certificate, looked = result.privacy_, result.exploration
     return render(
         "study.html.j2",
         title=result.plan.title or "A private study",
         version=library_versions()["dpglm"],
         result=result,
         **claim(certificate, result.verify()),
+        described=None if looked is None else shown_description(looked),
         model=None if result.model is None else _model(result.model),
         figures=[(text, as_data_uri(one)) for text, one in (figures or {}).items()],
     )

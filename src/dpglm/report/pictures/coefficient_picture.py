@@ -67,12 +67,12 @@ def coefficients(
     return draw_table(coefficient_table(estimator, feature_names, schema), most)
 
 
-def draw_table(table: CoefficientTable, most: int | None = None) -> Any:
-    """Draw the picture of ``coefficients`` for a table of them."""
+def draw_table(table: CoefficientTable, most: int | None = None, width: float = _WIDTH) -> Any:
+    """Draw the picture of ``coefficients`` for a table of them, so many inches wide."""
     n_outputs = min(len(table.outputs), _MOST_PANELS)
     most = (20 if n_outputs == 1 else 8) if most is None else check_integer("most", most, least=1)
     shown = min(most, len(table.features))
-    n_columns = min(2, n_outputs)
+    n_columns = min(2 if width >= _WIDTH else 1, n_outputs)
     n_rows = math.ceil(n_outputs / n_columns)
     of = f"The {shown} largest of {len(table.features)}. " if shown < len(table.features) else ""
     subtitle = (
@@ -82,10 +82,10 @@ def draw_table(table: CoefficientTable, most: int | None = None) -> Any:
         "Hollow: the interval contains zero."
     )
     figure = draw.new_figure(
-        _WIDTH, 0.7 + n_rows * (0.45 + 0.235 * shown), "What the model learned", subtitle
+        width, 0.7 + n_rows * (0.45 + 0.235 * shown), "What the model learned", subtitle
     )
     grid = figure.subplots(n_rows, n_columns, squeeze=False, sharex=n_outputs > 1).ravel()
-    panel = _WIDTH / n_columns - 0.4
+    panel = width / n_columns - 0.4
     for output, axes in enumerate(grid[:n_outputs]):
         _draw_coefficients(axes, table, output, shown, _SHARE_OF_NAMES * panel)
         axes.tick_params(labelbottom=output + n_columns >= n_outputs)
@@ -104,15 +104,15 @@ def draw_table(table: CoefficientTable, most: int | None = None) -> Any:
     for axes in grid[n_outputs:]:
         axes.set_visible(False)
     # One label for all panels, which would have no room for one each.
-    figure.supxlabel(_unit(table), size=_AXIS, color=draw.INK, parse_math=False)
+    figure.supxlabel(_unit(table, width), size=_AXIS, color=draw.INK, parse_math=False)
     return figure
 
 
-def _unit(table: CoefficientTable) -> str:
+def _unit(table: CoefficientTable, width: float) -> str:
     unit = "coefficient"
     if len(table.outputs) > 1 or table.outputs == (TARGET,):
         return unit
-    room = 0.9 * _WIDTH - width_of(f"{unit} (right: towards '')", _AXIS)
+    room = 0.9 * width - width_of(f"{unit} (right: towards '')", _AXIS)
     return f"{unit} (right: towards '{shortened(table.outputs[0], _AXIS, room)}')"
 
 

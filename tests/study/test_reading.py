@@ -1,0 +1,68 @@
+"""Studies from files: what is said is done, and what is wrong is named."""
+
+import json
+
+import pytest
+
+from dpglm.study.exploring import Exploration
+from dpglm.study.learning import Learning
+from dpglm.study.reading import read_study
+from tests.study.support import SCHEMA
+
+
+@pytest.fixture
+def read(tmp_path):
+    (tmp_path / "schema.json").write_text(json.dumps(SCHEMA))
+
+    def write_and_read(text, head='schema = "schema.json"\nepsilon = 0.5\n'):
+        (tmp_path / "study.toml").write_text(head + text)
+        return read_study(tmp_path / "study.toml")
+
+    return write_and_read
+
+
+def test_every_part(read):
+    found = read(
+        """
+        title = "Who is ill?"
+        purpose = "balanced"
+
+        [explore]
+        two_way = [["sex", "ill"]]
+        bins = { age = 5 }
+
+        [fit]
+        estimator = "svm"
+        formula = "ill ~ age * C(sex)"
+        C = 2.0
+        """
+    )
+    assert (found.epsilon, found.title, found.purpose) == (0.5, "Who is ill?", "balanced")
+    assert isinstance(found.parts["exploration"], Exploration)
+    assert found.parts["model"] == Learning("svm", "ill ~ age * C(sex)", {"C": 2.0})
+    assert found.plan(1000).epsilon == pytest.approx(0.5, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("epsilon2 = 1", "has no key 'epsilon2'"),
+        ("[explore]\ntwo = 1", "explore: has no key 'two'"),
+        ("[explore]\nby = 'age'", "explore"),
+        ("fit = 3", "must be a table"),
+        ("[fit]\nestimator = 'forest'", "fit: estimator must be one of"),
+        ("[fit]\nKK = 3", "fit"),
+        ("this is no toml", "is no TOML"),
+        ("purpose = 'fun'", "purpose"),
+        ('title = "a\\nb"', "title"),
+    ],
+)
+def test_what_is_wrong_is_named(read, text, said):
+    with pytest.raises(ValueError, match=said) as raised:
+        read(text)
+    assert "study.toml" in str(raised.value)
+
+
+def test_a_schema_must_be_named(read):
+    with pytest.raises(ValueError, match="must have a key 'schema'"):
+        read("", head="epsilon = 1.0\n")
