@@ -10,9 +10,12 @@ import numpy as np
 from hypothesis import strategies as st
 from scipy import sparse
 
+from dpglm.data.groups.rows import GroupedRows
+from dpglm.data.memory.dense import DenseRows
+from dpglm.data.memory.sparse import SparseRows
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import Rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.spec import DataSpec, GroupBound
 from dpglm.papers import (
     Arora2022GridSearch,
     Arora2022Lipschitz,
@@ -307,7 +310,12 @@ class Setting:
         weights = None
         if data.weight_bound != 1.0:
             weights = rng.choice([1e300, 1.0, 5e-324], self.n)
-        return prepare_rows(X, self._targets(rng, data), data, weights=weights)
+        rows = prepare_rows(X, self._targets(rng, data), data, weights=weights)
+        if data.groups is None:
+            return rows
+        assert isinstance(rows, DenseRows | SparseRows)
+        ends = np.sort(rng.integers(0, self.n + 1, data.groups.n_groups - 1))
+        return GroupedRows(rows, np.concatenate([[0], ends, [self.n]]))
 
     def _targets(self, rng: np.random.Generator, data: DataSpec) -> Any:
         one = rng.random() < 0.3
@@ -378,6 +386,7 @@ def settings_and_rows(draw: Any, solvers: tuple[Solver, ...] = SOLVERS) -> Setti
         target_low=low,
         target_high=high,
         entry_bound=pick(5, math.inf, TINY_AND_HUGE),
+        groups=pick(7, None, (GroupBound(3, 2.0), GroupBound(20, 1.0), GroupBound(1, 40.0))),
     )
     n = n_rows if adjacency.n_is_public else draw(st.sampled_from((n_rows, 1, 40 * n_rows + 7)))
     return Setting(
