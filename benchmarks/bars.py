@@ -14,6 +14,7 @@ from pathlib import Path
 from benchmarks.accuracy import ACCURACY
 from benchmarks.cluster import CLUSTER
 from benchmarks.efficiency import EFFICIENCY
+from benchmarks.groups import GROUPS
 from benchmarks.networks import NETWORKS
 from benchmarks.out_of_core import OUT_OF_CORE
 from benchmarks.planning import PLANNING
@@ -27,6 +28,7 @@ MEASURES = {
     **OUT_OF_CORE,
     **CLUSTER,
     **NETWORKS,
+    **GROUPS,
 }
 
 

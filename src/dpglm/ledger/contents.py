@@ -109,7 +109,7 @@ class LedgerContents:
                 ("spent, stopping time fixed in advance", named_numbers(self.spent())),
                 ("spent, at any stopping time", named_numbers(self.spent_at_any_time())),
                 ("left", named_numbers(self.left())),
-                ("relation", terms.adjacency.value),
+                ("relation", terms.relation),
                 ("entries", len(self.entries)),
             ],
             sections=[("Entries", lines)] if lines else [],

@@ -11,7 +11,7 @@ from dpglm._validation import check_real
 from dpglm.exceptions import LedgerError
 from dpglm.ledger.filters import PrivacyFilter
 from dpglm.ledger.store import Record
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.adjacency import Adjacency, Unit
 from dpglm.privacy.events import Event
 
 __all__ = ["LedgerEntry", "LedgerReference", "LedgerTerms", "Spend"]
@@ -41,6 +41,8 @@ class LedgerTerms:
         Random; tells ledgers of one name apart.
     created : str
         When, in UTC.
+    unit : Unit
+        What everything in the ledger protects: each row, or each group of rows.
     """
 
     data: str
@@ -49,10 +51,19 @@ class LedgerTerms:
     filter: PrivacyFilter
     id: str
     created: str
+    unit: Unit = Unit.ROW
+
+    @property
+    def relation(self) -> str:
+        """The relation in a word or two: of rows unless it says otherwise."""
+        return self.adjacency.value + ("" if self.unit is Unit.ROW else ", of groups")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the ledger's first record."""
-        return _TERMS.write(self)
+        """Return the ledger's first record, without the unit if that is a row."""
+        fields = _TERMS.write(self)
+        if self.unit is Unit.ROW:
+            del fields["unit"]
+        return fields
 
     def reference(self, entry: LedgerEntry) -> LedgerReference:
         """Return the reference to an entry that a certificate holds."""
@@ -71,7 +82,7 @@ class LedgerTerms:
     def from_record(record: Record) -> LedgerTerms:
         """Read back the ledger's first record; a LedgerError if it is not one."""
         try:
-            return _TERMS.read(record.document)
+            return _TERMS.read({"unit": Unit.ROW.value, **record.document})
         except ValueError as error:
             raise LedgerError(f"the first record is not that of a ledger: {error}") from error
 

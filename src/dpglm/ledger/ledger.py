@@ -24,7 +24,7 @@ from dpglm.ledger.entry import LedgerEntry, LedgerReference, LedgerTerms, Spend
 from dpglm.ledger.filters import Charge, make_filter
 from dpglm.ledger.store import append, create_file, read, read_first, read_only, writing
 from dpglm.privacy.accounting.accountant import own_version
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.adjacency import Adjacency, Unit
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import Event, canonical
 
@@ -116,6 +116,7 @@ class PrivacyLedger:
         filter: str = "gaussian",
         order: int | None = None,
         fingerprint: str | None = None,
+        unit: str = "row",
     ) -> Self:
         """Make a new ledger.
 
@@ -137,6 +138,9 @@ class PrivacyLedger:
         fingerprint : str, optional
             Mark of the data set's version, which must be public: a plain hash of few or small
             private rows is not.
+        unit : {"row", "group"}, default="row"
+            What all fits protect: each row, or each group, such as a person, with all its rows.
+            Fixed for good; the two do not add up.
 
         Returns
         -------
@@ -150,12 +154,19 @@ class PrivacyLedger:
             If there is a file, or it cannot be written.
         """
         check_one_of("adjacency", adjacency, list(Adjacency))
+        check_one_of("unit", unit, list(Unit))
         if not isinstance(budget, PrivacyBudget):
             raise ValueError(f"budget must be a PrivacyBudget, got {budget!r}")
         rule = make_filter(filter, budget, order)
         mark = None if fingerprint is None else _text("fingerprint", fingerprint)
         terms = LedgerTerms(
-            _text("data", data), mark, Adjacency(adjacency), rule, secrets.token_hex(16), _now()
+            _text("data", data),
+            mark,
+            Adjacency(adjacency),
+            rule,
+            secrets.token_hex(16),
+            _now(),
+            Unit(unit),
         )
         create_file(Path(path), terms.to_dict())
         return cls(path, data, fingerprint)
@@ -192,6 +203,7 @@ class PrivacyLedger:
         what: str,
         delta: float | None = None,
         key: str | None = None,
+        unit: str = "row",
     ) -> LedgerEntry:
         """Record a release before it happens; release only after this has returned.
 
@@ -209,6 +221,8 @@ class PrivacyLedger:
             The entry's id; default, a random one. If there is an entry of that id already, for
             the same event, it is returned, and nothing is spent: for work that may be
             interrupted, and that keeps its key, so that it is paid for once.
+        unit : {"row", "group"}, default="row"
+            What the release protects: that of the ledger.
 
         Returns
         -------
@@ -242,6 +256,12 @@ class PrivacyLedger:
             raise ValueError(
                 f"adjacency must be that of the ledger for {terms.data!r}, "
                 f"{terms.adjacency.value!r}, got {str(adjacency)!r}"
+            )
+        if check_one_of("unit", unit, list(Unit)) != terms.unit:
+            raise ValueError(
+                f"what is protected must be that of the ledger for {terms.data!r}, each "
+                f"{terms.unit.value}, got each {unit!s}: a fit with groups needs a ledger that "
+                "was made with unit='group'"
             )
         # Terms never change, so pricing needs no lock.
         charge = terms.filter.charge(event, terms.adjacency, delta)

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from dpglm.ledger.entry import LedgerReference
 from dpglm.ledger.ledger import PrivacyLedger
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.adjacency import Adjacency, Unit
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import Event
 from dpglm.privacy.noise import NoiseSource
@@ -27,7 +27,7 @@ def record_plan(
     if plan.method.fits:
         what += f" for {plan.problem.loss!r}"
     key = None if seed is None else f"{seed:016x}"
-    return record(plan, ledger, noise, " ".join(what.split()), key)
+    return record(plan, ledger, noise, " ".join(what.split()), key, plan.data.unit)
 
 
 class Spends(Protocol):
@@ -47,7 +47,12 @@ class Spends(Protocol):
 
 
 def record(
-    plan: Spends, ledger: PrivacyLedger, noise: NoiseSource, what: str, key: str | None
+    plan: Spends,
+    ledger: PrivacyLedger,
+    noise: NoiseSource,
+    what: str,
+    key: str | None,
+    unit: Unit = Unit.ROW,
 ) -> LedgerReference:
     """Spend what a plan of any kind will release, once for a key; as ``record_plan``."""
     if not noise.is_private:
@@ -62,5 +67,6 @@ def record(
         what=what,
         delta=plan.budget.to_dict().get("delta"),
         key=key,
+        unit=unit,
     )
     return ledger.terms().reference(entry)

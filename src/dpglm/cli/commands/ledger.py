@@ -68,6 +68,13 @@ def ledger() -> None:
     help="How spends add up. 'gaussian': exact, for Gaussian noise on all rows; 'renyi': for fits "
     "with samples too; 'basic': epsilons and deltas add up, for anything.",
 )
+@click.option(
+    "--unit",
+    type=click.Choice(("row", "group")),
+    default="row",
+    show_default=True,
+    help="What all fits protect: each row, or each group (person) with all its rows.",
+)
 @click.option("--order", type=click.IntRange(min=2), help="Order of a renyi filter.")
 @guarded
 def create(
@@ -78,6 +85,7 @@ def create(
     delta: float | str,
     adjacency: str,
     rule: str,
+    unit: str,
     order: int | None,
 ) -> None:
     """Make the ledger FILE for a data set. What is given here is fixed for good."""
@@ -94,6 +102,7 @@ def create(
         filter=rule,
         order=order,
         fingerprint=fingerprint,
+        unit=unit,
     )
     say(f"Wrote {file}")
 
@@ -115,7 +124,7 @@ def show(file: Path) -> None:
             "spent": f"{named_numbers(contents.spent())} (stopping time fixed in advance)",
             "at any time": f"{named_numbers(always)} (stopping time may depend on results)",
             "left": named_numbers(contents.left()),
-            "relation": terms.adjacency.value,
+            "relation": terms.relation,
             "filter": f"{rule['type']}, order {rule['order']}" if "order" in rule else rule["type"],
             "fingerprint": terms.fingerprint or "-",
             "created": terms.created,
