@@ -19,7 +19,7 @@ from dpglm.problem.links import IdentityLink, LogitLink, LogLink
 from dpglm.shapes import ReleasedModel, Shape, Shapes, shapes_of
 from dpglm.tables.schema import Schema
 
-__all__ = ["WithShapes"]
+__all__ = ["WithShapes", "released_model"]
 
 EDITS = "edited_shapes"
 """Name of the public fact that says which shapes were edited, and how."""
@@ -157,24 +157,29 @@ class WithShapes(abc.ABC):
         estimator, schema = self.linear_model()
         if schema is None:
             raise ValueError("shapes need a model whose first step encodes a table by a schema")
-        solution, certificate = estimator.solution_, estimator.privacy_
-        by_column = np.broadcast_to(solution.coefficient_noise, (solution.plan.data.n_columns,))
-        classes = getattr(estimator, "classes_", None)
-        coef = np.atleast_2d(np.asarray(estimator.coef_, dtype=np.float64))
-        name = schema.target.name if schema.has_target else "target"
-        # One score for two classes speaks for the second.
-        outputs = (name,) if classes is None else tuple(map(str, classes[-len(coef) :].tolist()))
-        inference = vars(estimator).get("inference_")
-        edits = certificate.fact(EDITS)
-        words = _SCORES.get(type(certificate.problem.loss.link), "score of {}")
-        return ReleasedModel(
-            schema,
-            coef,
-            np.atleast_1d(np.asarray(estimator.intercept_, dtype=np.float64)),
-            outputs,
-            words.format(outputs[0] if len(outputs) == 1 else "each class"),
-            None if inference is None else inference.estimates,
-            estimator.units_.standard_deviations(by_column)[:-1],
-            is_shrunk(certificate),
-            {} if edits is None else dict(edits.value),
-        )
+        return released_model(estimator, schema)
+
+
+def released_model(estimator: Any, schema: Schema) -> ReleasedModel:
+    """Return what shapes are made of: that of a fitted linear model of a schema's features."""
+    solution, certificate = estimator.solution_, estimator.privacy_
+    by_column = np.broadcast_to(solution.coefficient_noise, (solution.plan.data.n_columns,))
+    classes = getattr(estimator, "classes_", None)
+    coef = np.atleast_2d(np.asarray(estimator.coef_, dtype=np.float64))
+    name = schema.target.name if schema.has_target else "target"
+    # One score for two classes speaks for the second.
+    outputs = (name,) if classes is None else tuple(map(str, classes[-len(coef) :].tolist()))
+    inference = vars(estimator).get("inference_")
+    edits = certificate.fact(EDITS)
+    words = _SCORES.get(type(certificate.problem.loss.link), "score of {}")
+    return ReleasedModel(
+        schema,
+        coef,
+        np.atleast_1d(np.asarray(estimator.intercept_, dtype=np.float64)),
+        outputs,
+        words.format(outputs[0] if len(outputs) == 1 else "each class"),
+        None if inference is None else inference.estimates,
+        estimator.units_.standard_deviations(by_column)[:-1],
+        is_shrunk(certificate),
+        {} if edits is None else dict(edits.value),
+    )

@@ -43,14 +43,15 @@ def coefficient_table(
             f"schema must have {n_features} features, as the model has, got "
             f"{units.matrix.shape[1] - 1}"
         )
+    n_effects = units.matrix.shape[0] - 1
     if feature_names is None:
         feature_names = units.names or about.feature_names
     if feature_names is None:
         default = [f"x{column}" for column in range(n_features)]
         feature_names = getattr(estimator, "feature_names_in_", default)
     names = tuple(str(name) for name in feature_names)
-    if len(names) != n_features:
-        raise ValueError(f"feature_names must have {n_features} names, got {len(names)}")
+    if len(names) != n_effects:
+        raise ValueError(f"feature_names must have {n_effects} names, got {len(names)}")
     solution = estimator.solution_
     by_column = np.broadcast_to(solution.coefficient_noise, (solution.plan.data.n_columns,))
     noise = units.after(estimator.units_).standard_deviations(by_column)
@@ -76,6 +77,9 @@ def _inference(estimator: Any, units: LinearUnits, names: Sequence[str]) -> Infe
 
 def _reach(estimator: Any, units: LinearUnits) -> NDArray[np.float64]:
     """Half the width of the declared bounds of each effect's column; 1 where there are none."""
+    if units.matrix.shape[0] != units.matrix.shape[1]:
+        # Values of curves are as large as they are, and no slopes.
+        return np.ones(units.matrix.shape[0] - 1)
     data, bounds = estimator.solution_.plan.data, estimator.privacy_.fact("feature_bounds")
     scaling = None if bounds is None else column_scaling(bounds.value, data.n_features)
     slopes = units.after(column_units(data, scaling)).matrix.diagonal()[: data.n_features]

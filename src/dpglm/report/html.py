@@ -19,6 +19,7 @@ from dpglm.report import plots
 from dpglm.report.coefficients import coefficient_table
 from dpglm.report.page import claim, render
 from dpglm.report.pictures.coefficient_picture import draw_table
+from dpglm.report.shapes import shapes_view
 from dpglm.report.subject import subject
 from dpglm.solvers.base import Plan
 from dpglm.solvers.solution import Solution
@@ -113,6 +114,7 @@ def model_view(
             "compares": any(" vs " in name for name in table.features),
             "n_outputs": len(table.outputs),
         },
+        "shapes": shapes_view(estimator),
         "expected": guidance(plan, table).sections(),
         "pictures": [(text, as_data_uri(figure)) for text, figure in pictures.items()],
         "settings": _settings(certificate, plan),

@@ -16,12 +16,12 @@ from dpglm._words import plain_number
 from dpglm.pictures import drawing as draw
 from dpglm.pictures.text import shortened, width_of
 from dpglm.shapes.shape import Shape
-from dpglm.tables.additive.axes import Axis, NumericAxis
+from dpglm.tables.additive.axes import Axis, CategoricalAxis, NumericAxis
 
 if TYPE_CHECKING:
     from dpglm.shapes.collection import Shapes
 
-__all__ = ["draw_shape", "draw_shapes", "reach_of"]
+__all__ = ["draw_shape", "draw_shapes", "reach_of", "scale_in_words"]
 
 _MOST = 12
 _MOST_LEVELS = 12
@@ -52,7 +52,7 @@ def draw_shapes(shapes: Shapes, most: int | None = None) -> Any:
     edited = "Edited shapes say so. " if any(one.edit for one in shapes.shapes) else ""
     columns = min(3, shown)
     rows = math.ceil(shown / columns)
-    subtitle = f"{of}{edited}{_centred(shapes)} {shapes.band}"
+    subtitle = f"{of}{edited}{scale_in_words(shapes)} {shapes.band}"
     figure = draw.new_figure(
         max(_PANEL * columns, 5.0), _TALL * rows, "What each column does", subtitle
     )
@@ -60,29 +60,36 @@ def draw_shapes(shapes: Shapes, most: int | None = None) -> Any:
     chosen = shapes.by_importance[:shown]
     reach = reach_of(chosen)
     for axes, shape in zip(grid, chosen, strict=False):
-        _draw(axes, shape, reach, shapes.score)
+        _draw(axes, shape, reach)
     for axes in grid[shown:]:
         axes.set_visible(False)
     return figure
 
 
-def draw_shape(shape: Shape, reach: float, score: str) -> Any:
+def draw_shape(shape: Shape, reach: float) -> Any:
     """Draw one shape as a figure of its own, to the scale of ``reach``."""
     require("matplotlib", "plot")
     from dpglm.pictures.picture import Picture
 
-    figure = Picture(figsize=(_PANEL, _TALL), dpi=150, layout="constrained")
-    _draw(figure.subplots(), shape, reach, score)
+    figure = Picture(figsize=(_PANEL, _TALL), dpi=150, facecolor="none")
+    upright = _upright(shape).axes[-1]
+    names = isinstance(upright, CategoricalAxis)
+    # Places that are the same in all panels, so that they stand in line.
+    left = (_NAMES + 0.12 if names else 0.38) / _PANEL
+    figure.subplots_adjust(left=left, right=0.96, top=0.89, bottom=0.17)
+    _draw(figure.subplots(), shape, reach)
     return figure
 
 
-def _centred(shapes: Shapes) -> str:
+def scale_in_words(shapes: Shapes) -> str:
+    """Say what effects are differences of, and from what."""
     return f"Differences of the {shapes.score} from each panel's mean over its knots or levels."
 
 
-def _draw(axes: Any, shape: Shape, reach: float, score: str) -> None:
+def _draw(axes: Any, shape: Shape, reach: float) -> None:
     edited = " (edited)" if shape.edit else ""
     room = _PANEL - 0.3 - width_of(edited, _TITLE, bold=True)
+    axes.set_facecolor("none")
     axes.set_title(
         shortened(shape.term, _TITLE, room, bold=True) + edited,
         loc="left",
@@ -173,7 +180,7 @@ def _draw_map(axes: Any, shape: Shape, reach: float) -> None:
     diverging = colors.LinearSegmentedColormap.from_list(
         "effect", [draw.ORANGE, "#FFFFFF", draw.BLUE]
     )
-    shape = _widest_upright(shape)
+    shape = _upright(shape)
     first, second = shape.axes
     # The output of the largest range: a map has room for one.
     output = int(np.argmax(np.ptp(shape.values.reshape(len(shape.outputs), -1), axis=1)))
@@ -209,8 +216,10 @@ def _draw_map(axes: Any, shape: Shape, reach: float) -> None:
     bar.ax.tick_params(labelsize=7.5, length=0, labelcolor=draw.INK)
 
 
-def _widest_upright(shape: Shape) -> Shape:
+def _upright(shape: Shape) -> Shape:
     """Return a map whose axis with the more levels is upright, where names have room."""
+    if len(shape.axes) == 1:
+        return shape
     first, second = (
         0 if isinstance(axis, NumericAxis) else len(axis.labels) for axis in shape.axes
     )

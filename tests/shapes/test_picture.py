@@ -1,0 +1,89 @@
+"""Pictures of shapes: one scale, few panels, names that fit; and the section of the report."""
+
+import re
+
+import numpy as np
+import pytest
+
+from dpglm import LogisticRegression, PrivatePipeline
+from dpglm.preprocessing import SchemaEncoder
+from dpglm.report.html import report_page
+from dpglm.shapes.picture import draw_shape, reach_of
+from dpglm.tables.additive.settings import Additive
+from dpglm.tables.schema import Schema
+
+pytest.importorskip("matplotlib")
+LEVELS = [f"level {i} with $a long name$" for i in range(20)]
+COLUMNS = {
+    **{f"x{i}": {"type": "numeric", "low": -1, "high": 1} for i in range(13)},
+    "dose": {"type": "numeric", "low": 0, "high": 99999, "scale": "log", "missing": 0},
+    "level": {"type": "categorical", "categories": LEVELS},
+    "sex": {"type": "categorical", "categories": ["", "f", "m"]},
+}
+PAIRS = (("x0", "x1"), ("x0", "level"), ("level", "sex"))
+SCHEMA = Schema.from_dict({"columns": COLUMNS, "provenance": "made up"}).with_additive(
+    Additive(segments=3, reach=1.0, interactions=PAIRS, pair_segments=2)
+)
+
+
+def fitted(n_classes=2):
+    rng = np.random.default_rng(0)
+    X = {name: rng.uniform(-1, 1, 400) for name in COLUMNS}
+    X["dose"] = np.where(X["dose"] > 0, 1000 * X["dose"], np.nan)
+    X["level"] = rng.choice(LEVELS, 400)
+    X["sex"] = rng.choice(["", "f", "m"], 400)
+    model = LogisticRegression(classes=range(n_classes))
+    pipeline = PrivatePipeline([SchemaEncoder(SCHEMA), model], epsilon=20.0, random_state=0)
+    return pipeline.fit(X, rng.integers(0, n_classes, 400))
+
+
+@pytest.fixture(scope="module")
+def model():
+    return fitted()
+
+
+def panels(figure):
+    return [axes for axes in figure.axes if axes.get_title(loc="left") and axes.get_visible()]
+
+
+def test_all_panels_have_one_scale(model):
+    shapes = model.shapes_
+    figure = model.plot_shapes(most=19)
+    reach = 1.06 * reach_of(shapes.by_importance)
+    for axes in panels(figure):
+        name = axes.get_title(loc="left")
+        if name in shapes and len(shapes[name].axes) == 1:
+            limits = axes.get_xlim() if name in ("level", "sex") else axes.get_ylim()
+            assert limits == pytest.approx((-reach, reach))
+
+
+def test_the_largest_are_drawn(model):
+    titles = [axes.get_title(loc="left") for axes in panels(model.plot_shapes(most=3))]
+    assert titles == [one.term for one in model.shapes_.by_importance[:3]]
+    assert len(panels(model.plot_shapes())) == 12
+
+
+def test_every_shape_can_be_drawn(model):
+    reach = reach_of(model.shapes_.by_importance)
+    for shape in model.shapes_.values():
+        draw_shape(shape, reach).savefig("/dev/null", format="svg")
+
+
+def test_the_report_folds_small_shapes_and_names_edits(model):
+    page = report_page(model.with_shape("x3", {-1: -9.0, 1: 9.0}))
+    assert "7 of smaller range" in page
+    assert re.search(r"Edited after the fit:</strong>\s*x3 \(through", page)
+    assert 'alt="x3: effects from -9 to 9"' in page
+
+
+def test_models_of_lines_have_no_such_section():
+    schema = Schema.from_dict(
+        {"columns": {"x0": COLUMNS["x0"]}, "provenance": "made up"},
+    )
+    model = PrivatePipeline([SchemaEncoder(schema), LogisticRegression(classes=[0, 1])])
+    X = {"x0": np.linspace(-1, 1, 300)}
+    assert "What each column does" not in report_page(model.fit(X, np.arange(300) % 2))
+
+
+def test_several_classes_are_drawn():
+    assert len(panels(fitted(n_classes=7).plot_shapes(most=4))) == 4
