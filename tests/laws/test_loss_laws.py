@@ -36,6 +36,7 @@ from dpglm.problem import (
     SmoothedHinge,
     Softmax,
     Squared,
+    SquaredCodes,
     SquaredHinge,
     Tangent,
     Target,
@@ -64,6 +65,7 @@ K_SAMPLE = 4
 CASES = [
     Case(Logistic()),
     Case(Softmax(), slope_tight=False, n_classes=(2, 3, K_SAMPLE, 10, 200)),
+    Case(SquaredCodes(), slope_tight=False, n_classes=(2, 3, K_SAMPLE, 10, 200)),
     Case(OneVsRest(Logistic(), K_SAMPLE), slope_tight=False, n_classes=(K_SAMPLE,)),
     Case(OneVsRest(SmoothedHinge(), K_SAMPLE), slope_tight=False, n_classes=(K_SAMPLE,)),
     Case(OneVsRest(Savage(), K_SAMPLE), slope_tight=False, n_classes=(K_SAMPLE,)),
@@ -287,7 +289,7 @@ def test_a_wrong_constant_is_caught(case: Case) -> None:
     low, high = loss.target.bounds
     bounds = (2.0, max(low, 1.0), min(high, 3.0))
     if loss.target is Target.CLASS:
-        bounds = (INF, low, high)
+        bounds = (INF if loss.slope_bound < INF else 2.0, low, high)
     slope, curve = witness_slope(case, *bounds), witness_smoothness(case, *bounds)
     assert verdict(loss.slope_bound_on(*bounds) / 2, slope) == "exceeded"
     assert verdict(loss.slope_bound_on(*bounds) * 2, slope) == "loose"

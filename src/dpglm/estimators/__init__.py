@@ -8,12 +8,13 @@ from dpglm.estimators.composed import pipeline, search, transformer
 from dpglm.estimators.composed.pipeline import *
 from dpglm.estimators.composed.search import *
 from dpglm.estimators.composed.transformer import *
-from dpglm.estimators.linear import classifiers, least_squares, regressors
+from dpglm.estimators.linear import classifiers, least_squares, regressors, ridge_classifier
 from dpglm.estimators.linear.classifiers import *
 from dpglm.estimators.linear.least_squares import *
 from dpglm.estimators.linear.regressors import *
+from dpglm.estimators.linear.ridge_classifier import *
 
-_MODULES = (classifiers, least_squares, regressors, pipeline, search, transformer)
+_MODULES = (classifiers, least_squares, regressors, ridge_classifier, pipeline, search, transformer)
 
 if not TYPE_CHECKING:  # type checkers read no computed list
     __all__ = sorted(name for module in _MODULES for name in module.__all__)

@@ -23,7 +23,7 @@ from dpglm.problem.links import (
 )
 from dpglm.problem.log_link_losses import Gamma, NegativeBinomial, Poisson, Tweedie
 from dpglm.problem.loss import ConvexScalarLoss, Loss, Target
-from dpglm.problem.losses import Huber, Logistic, Pinball, Softmax, Squared
+from dpglm.problem.losses import Huber, Logistic, Pinball, Softmax, Squared, SquaredCodes
 from dpglm.problem.one_vs_rest import OneVsRest
 from dpglm.problem.problem import Problem
 from dpglm.problem.regularizers import L1, L2, ElasticNet, GroupLasso, NoPenalty, Regularizer
@@ -72,6 +72,7 @@ __all__ = [
     "Softmax",
     "SoftmaxLink",
     "Squared",
+    "SquaredCodes",
     "SquaredHinge",
     "Tangent",
     "TangentLink",

@@ -28,6 +28,7 @@ __all__ = [
     "Pinball",
     "Softmax",
     "Squared",
+    "SquaredCodes",
     "Target",
 ]
 
@@ -203,6 +204,57 @@ class Squared(ConvexScalarLoss):
 
     def slope_inverse(self, slope: FloatArray, y: FloatArray) -> FloatArray:
         return y + slope
+
+
+@final
+@dataclass(frozen=True)
+class SquaredCodes(Loss):
+    """``|z - c_y|^2 / 2`` for z of shape (n, K), K >= 2: least squares of the classes' codes.
+
+    The code ``c_y`` is 1 at the class y and 0 elsewhere, less ``1/K`` everywhere, so that scores of
+    zero are the same for all classes. Least-squares coefficients are those of any other code that
+    tells the class from the rest, up to a factor and an intercept.
+
+    Notes
+    -----
+    ``z_bound`` bounds the L2 norm of a row of z. ``slope_bound_on`` is the upper bound
+    ``z_bound + 1``, for every K: codes have the length ``sqrt(1 - 1/K)``. Smoothness 1.
+
+    Privacy: a code is shorter than 1 whatever K is, so that what a row adds to
+    ``sum x c_y^T`` is shorter than the row.
+
+    Examples
+    --------
+    >>> SquaredCodes().slope([[0.0, 0.0]], [1]).tolist()
+    [[0.5, -0.5]]
+    """
+
+    target = Target.CLASS
+    link = None
+    convex = True
+    nonnegative = True
+
+    def _value(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+        r = self._slope(z, y)
+        result: FloatArray = 0.5 * (r * r).sum(axis=1)
+        return result
+
+    def _slope(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+        slope: FloatArray = z + 1.0 / z.shape[1]
+        slope[namespace(z).arange(len(y), device=y.device), y] -= 1.0
+        return slope
+
+    def _curvature(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+        return np.ones_like(z)
+
+    def _slope_bound_on(self, z_bound: float, y_low: float, y_high: float) -> float:
+        return z_bound + 1.0
+
+    def _smoothness_on(self, z_bound: float, y_low: float, y_high: float) -> float:
+        return 1.0
+
+    def _inputs(self, z: ArrayLike, y: ArrayLike) -> tuple[FloatArray, NDArray[Any]]:
+        return class_inputs(z, y)
 
 
 @final

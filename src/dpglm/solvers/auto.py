@@ -14,7 +14,7 @@ from dpglm.oracle.row_sums.moments import MOST_COLUMNS
 from dpglm.preprocessing import Center, Preprocessor, Whiten
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget, is_pure
-from dpglm.problem import L2, NoPenalty, Problem, Squared, Unconstrained
+from dpglm.problem import L2, NoPenalty, Problem, Squared, SquaredCodes, Unconstrained
 from dpglm.solvers.base import Plan, Solver
 from dpglm.solvers.composite.preprocessed import Preprocessed
 from dpglm.solvers.gradient.noisy_gd import NoisyGD, pure_gd
@@ -48,6 +48,12 @@ _MOST_COPIED, _MOST_SPARSE_COLUMNS = 2**30, 1000
 _MOST_MOMENT_NOISE = 0.03
 _WHITEN = Whiten(exponent=0.25)
 _INTERCEPT = 0.25
+# Of classes' codes: mu times rows per column from which noise in second moments is harmless; and
+# the noise in them that is small enough for whitening, which is stronger than that of other losses.
+# ``experiments.ridge_classifier`` compares.
+_SEEN_BY_CODES, _MOST_MOMENT_NOISE_OF_CODES = 60.0, 0.12
+_WHITEN_CODES = Whiten(exponent=0.5)
+_STEPS_OF_CODES = NoisyGD(n_steps=100, momentum=0.8, shrink=True)
 # Clip for centred rows over that for others: they are as much shorter than their bound. It costs
 # calibration, so not where budget and rows are ample.
 _CLIP_OF_CENTERED = 2.0 / 3.0
@@ -88,12 +94,14 @@ def choose(
 
         For other budgets and at most 300 columns ``NewtonRaphson``, if it takes the problem and
         sees Hessians through their noise. Else, for at most 300 columns and 2^28 entries of rows,
-        ``SufficientStatistics`` for squared loss and at most 64 columns, ``Newton`` for other
-        convex losses and more of them. Otherwise ``NoisyGD`` with a paid comparison with its
+        ``SufficientStatistics`` for squared loss and at most 64 columns, or for classes' codes
+        where ``mu`` times rows is 60 or more for each column; ``Newton`` for other convex losses
+        and more columns, but not for codes. Otherwise ``NoisyGD`` with a paid comparison with its
         start; for convex losses, an intercept and more than 300 dense columns (at most 2^30
-        entries) or 301 to 1000 sparse ones (at most 2^28) without one, but after ``Center``. With
-        several outputs ``Whiten`` follows, too, where noise leaves something to see of second
-        moments and there is neither a constraint nor more of a penalty than L2 with ``C = 1``.
+        entries) or 301 to 1000 sparse ones (at most 2^28) without one, but after ``Center``, and
+        for codes whatever the number of columns is. With several outputs ``Whiten`` follows, too,
+        where noise leaves something to see of second moments and there is neither a constraint nor
+        more of a penalty than L2 with ``C = 1``.
 
     Examples
     --------
@@ -113,12 +121,19 @@ def choose(
     entries, wide = data.n_rows * data.n_columns, data.n_columns > _MOST_COLUMNS
     if not problem.loss.convex:
         return NoisyGD(shrink=True, compare=True)
-    if not wide and entries <= _MOST_ENTRIES:
+    if (
+        problem.loss == SquaredCodes()
+        and not wide
+        and mu * data.n_rows >= _SEEN_BY_CODES * data.n_columns
+    ):
+        return SufficientStatistics()
+    if not wide and entries <= _MOST_ENTRIES and problem.loss != SquaredCodes():
         few = data.n_columns <= _FEW_COLUMNS
         if isinstance(problem.loss, Squared) and (few or not may_copy):
             return SufficientStatistics()
         return Newton() if may_copy else NoisyGD(compare=True)
-    if not (may_copy and wide and data.intercept and _can_center(data, adjacency)):
+    codes = problem.loss == SquaredCodes()
+    if not (may_copy and (wide or codes) and data.intercept and _can_center(data, adjacency)):
         return NoisyGD(compare=True)
     center = Center() if problem.penalize_intercept else Center(intercept=_INTERCEPT)
     if data.n_outputs == 1:
@@ -126,10 +141,13 @@ def choose(
         if is_neutral(problem.loss, data) and not defaults.is_ample(mu, data):
             clip = _CLIP_OF_CENTERED * defaults.clip(problem.loss, data)
         return Preprocessed([center], NoisyGD(clip=clip, shrink=True))
+    whiten, most = (
+        (_WHITEN_CODES, _MOST_MOMENT_NOISE_OF_CODES) if codes else (_WHITEN, _MOST_MOMENT_NOISE)
+    )
     steps: list[Preprocessor] = [center]
-    if _can_whiten(problem, data, mu):
-        steps.append(_WHITEN)
-    return Preprocessed(steps, NoisyGD(shrink=True))
+    if _can_whiten(problem, data, mu, whiten, most):
+        steps.append(whiten)
+    return Preprocessed(steps, _STEPS_OF_CODES if codes else NoisyGD(shrink=True))
 
 
 def _can_center(data: DataSpec, adjacency: Adjacency) -> bool:
@@ -173,15 +191,17 @@ def _is_likelihood(problem: Problem, data: DataSpec, mu: float) -> bool:
     return hessian_noise(mu, data) <= (_MOST_HESSIAN_NOISE if bounded else _MOST_OF_COUNTS)
 
 
-def _can_whiten(problem: Problem, data: DataSpec, mu: float) -> bool:
+def _can_whiten(
+    problem: Problem, data: DataSpec, mu: float, whiten: Whiten, most_noise: float
+) -> bool:
     """Whether second moments stand out of their noise, and the objective hardly changes."""
     penalty = problem.regularizer
     weak = isinstance(penalty, NoPenalty | L2)
     weak = weak and penalty.strong_convexity * data.n_rows <= _STRONGEST_PENALTY
     if not weak or problem.constraint != Unconstrained() or data.n_columns > MOST_COLUMNS:
         return False
-    signal = math.sqrt(_WHITEN.share(data, mu)) * mu * data.n_rows
-    return math.sqrt(2.0 * data.n_columns) <= _MOST_MOMENT_NOISE * signal
+    signal = math.sqrt(whiten.share(data, mu)) * mu * data.n_rows
+    return math.sqrt(2.0 * data.n_columns) <= most_noise * signal
 
 
 @final

@@ -45,7 +45,13 @@ def test_everything_is_written_and_holds(study, run, listing, files, data):
     assert "The certificate holds." in checked.stdout
     assert "exploration" in checked.stdout
     page = (files / "results" / "report.html").read_text()
-    for text in ("Who is ill?", "The data at a glance", "smoker by ill", "Coefficients", "Private."):
+    for text in (
+        "Who is ill?",
+        "The data at a glance",
+        "smoker by ill",
+        "Coefficients",
+        "Private.",
+    ):
         assert text in page
     predicted = run("predict", "people.csv", "--model", "results/model.json", "-o", "p.csv")
     assert predicted.exit_code == 0, predicted.output

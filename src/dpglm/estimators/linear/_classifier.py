@@ -36,7 +36,7 @@ from dpglm.problem import (
 )
 from dpglm.solvers.base import Plan
 
-__all__ = ["PrivateClassifier", "named_loss"]
+__all__ = ["PrivateClassifier", "PrivateMarginClassifier", "named_loss"]
 
 
 class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ClassPredictor):
@@ -44,8 +44,6 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ClassPredictor):
 
     Parameters
     ----------
-    C : float, default=1.0
-        Inverse strength of the penalty, above 0; ``numpy.inf`` for none.
     classes : sequence, optional
         Public list of all possible labels. Default: those in the data, with a warning.
     class_weight : dict, optional
@@ -70,7 +68,6 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ClassPredictor):
     # Not the mixin's, which knows rows in memory only.
     score = Predictor.score
 
-    C: float = 1.0
     classes: Sequence[Any] | None = None
     class_weight: Mapping[Any, float] | None = None
 
@@ -84,11 +81,9 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ClassPredictor):
     def _loss(self, n_classes: int) -> Loss:
         """Loss for labels -1, +1, or for class indices if there are more than two classes."""
 
+    @abc.abstractmethod
     def _penalty(self, n_rows: int) -> Regularizer:
         """Penalty in prepared coordinates."""
-        if math.inf == self.C:
-            return NoPenalty()
-        return L2(1.0 / (check_real("C", self.C, above=0.0) * n_rows))
 
     def _problem(self, spec: DataSpec) -> Problem:
         return Problem(self._loss(max(spec.n_outputs, 2)), self._penalty(spec.n_rows))
@@ -136,7 +131,12 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ClassPredictor):
             is_sparse=sparse,
             weight_bound=heaviest_class(self.class_weight) * self._weight_bound(),
             n_outputs=n_classes if n_classes > 2 else 1,
+            target_range=self._target_range(n_classes),
         )
+
+    def _target_range(self, n_classes: int) -> tuple[float, float]:
+        """Bounds on the targets of the loss, where it is one of numbers."""
+        return -math.inf, math.inf
 
     def _task(self, y: NDArray[Any] | None, facts: PublicFacts) -> Task:
         if self.classes is None:
@@ -155,6 +155,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ClassPredictor):
             ClassTargets(self.classes_),
             self._problem,
             n_outputs=n_classes if n_classes > 2 else 1,
+            target_range=self._target_range(n_classes),
             weights=weights,
             heaviest=heaviest_class(self.class_weight),
         )
@@ -198,6 +199,23 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ClassPredictor):
 
     def _score_of(self, rows: Collection, predict: RowPrediction) -> float:
         return accuracy(rows.parts(AccuracyTally(predict, self.classes_)))
+
+
+class PrivateMarginClassifier(PrivateClassifier):
+    """Classifiers whose penalty is scikit-learn's C.
+
+    Parameters
+    ----------
+    C : float, default=1.0
+        Inverse strength of the penalty, above 0; ``numpy.inf`` for none.
+    """
+
+    C: float = 1.0
+
+    def _penalty(self, n_rows: int) -> Regularizer:
+        if math.inf == self.C:
+            return NoPenalty()
+        return L2(1.0 / (check_real("C", self.C, above=0.0) * n_rows))
 
 
 def named_loss(loss: Any, names: Callable[[Loss], bool], n_classes: int) -> Loss:

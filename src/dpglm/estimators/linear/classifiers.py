@@ -8,7 +8,7 @@ from typing import Literal, final
 import numpy as np
 
 from dpglm._validation import check_one_of, check_real
-from dpglm.estimators.linear._classifier import PrivateClassifier, named_loss
+from dpglm.estimators.linear._classifier import PrivateMarginClassifier, named_loss
 from dpglm.problem import (
     LOSSES,
     ElasticNet,
@@ -24,7 +24,7 @@ __all__ = ["GeneralizedLinearClassifier", "LinearSVC", "LogisticRegression", "Ro
 
 
 @final
-class LogisticRegression(PrivateClassifier):
+class LogisticRegression(PrivateMarginClassifier):
     """Private logistic regression: binary, or multinomial (softmax) for more classes.
 
     Minimises ``(1/n) sum loss + 1/(C n) (l1_ratio |w|_1 + (1 - l1_ratio)/2 |w|^2)``, which is
@@ -76,7 +76,7 @@ class LogisticRegression(PrivateClassifier):
 
 
 @final
-class LinearSVC(PrivateClassifier):
+class LinearSVC(PrivateMarginClassifier):
     """Private linear support vector classifier, one against the rest for more than two classes.
 
     Minimises ``(1/n) sum loss + 1/(2 C n) |w|^2``, which is scikit-learn's objective up to its
@@ -99,7 +99,7 @@ class LinearSVC(PrivateClassifier):
 
 
 @final
-class RobustClassifier(PrivateClassifier):
+class RobustClassifier(PrivateMarginClassifier):
     """Private linear classifier with a bounded non-convex loss, robust to mislabelled rows.
 
     Finds a local minimum of ``(1/n) sum loss + 1/(2 C n) |w|^2`` from zero; one against the rest
@@ -127,7 +127,7 @@ class RobustClassifier(PrivateClassifier):
 
 
 @final
-class GeneralizedLinearClassifier(PrivateClassifier):
+class GeneralizedLinearClassifier(PrivateMarginClassifier):
     """Private linear classifier with any loss of binary labels or of classes.
 
     Minimises ``(1/n) sum loss + 1/(2 C n) |w|^2``, locally if the loss is not convex. A loss of

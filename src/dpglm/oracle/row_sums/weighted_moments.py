@@ -30,6 +30,7 @@ __all__ = [
     "MomentSums",
     "View",
     "noisy_weighted_moments",
+    "weighted_coordinates",
     "weighted_moment_release",
     "weighted_moments",
 ]
@@ -75,7 +76,10 @@ class View:
 @final
 @dataclass(frozen=True, eq=False)
 class MomentSums:
-    """Released sums of f z z^T (or another matrix), f r z and r^2, r the clipped residual."""
+    """Released sums of f z z^T (or another matrix), f r z and r^2, r the clipped residual.
+
+    Of several classes, f c z^T for the class's code c, without r^2.
+    """
 
     matrix: NDArray[np.float64]
     matrix_noise: float  # On the diagonal; 1 / sqrt(2) of it elsewhere.
@@ -96,6 +100,22 @@ class MomentSums:
         )
 
 
+def weighted_coordinates(
+    block: Block, spec: DataSpec, view: View, row_by_row: bool
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the coordinates z of a block's rows, and their weights f. Private.
+
+    Privacy: ``f |z'|^2 <= cap`` and ``f <= 1``, with a margin for the error of the computed norm.
+    """
+    z = rows_in_basis(block, spec, view.vectors, row_by_row)
+    xp, size = namespace(z), view.vectors.shape[1]
+    if view.level > 0.0:
+        z[:, -1] = view.level
+    columns = size - (view.level > 0.0)
+    lengths = xp.sum(z[:, :columns] * z[:, :columns], axis=1)
+    return z, norm_margin(size) * view.cap / xp.clip(lengths, view.cap, math.inf)
+
+
 def weighted_moments(spec: DataSpec, view: View, shares: MomentShares, row_by_row: bool) -> Kernel:
     """Return the kernel that sums what ``MomentSums`` holds, each part in units of its bound.
 
@@ -106,17 +126,11 @@ def weighted_moments(spec: DataSpec, view: View, shares: MomentShares, row_by_ro
     of the computed norm. Weights enter once; in the squared score twice, over their bound.
     """
     size = view.vectors.shape[1]
-    columns = size - (view.level > 0.0)
-    margin = norm_margin(size)
     scale = 1.0 / math.sqrt(view.longest)
 
     def block_sum(block: Block) -> NDArray[np.float64]:
-        z = rows_in_basis(block, spec, view.vectors, row_by_row)
+        z, f = weighted_coordinates(block, spec, view, row_by_row)
         xp = namespace(z)
-        if view.level > 0.0:
-            z[:, -1] = view.level
-        lengths = xp.sum(z[:, :columns] * z[:, :columns], axis=1)
-        f = margin * view.cap / xp.clip(lengths, view.cap, math.inf)
         targets = xp.asarray(block.targets, dtype=xp.float64)
         targets = xp.clip(targets, spec.target_low, spec.target_high)
         predictions = xp.sum(z * like(z, view.v), axis=1)

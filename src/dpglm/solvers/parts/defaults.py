@@ -6,6 +6,7 @@ import math
 
 from dpglm.data.spec import LARGEST, SMALLEST, DataSpec
 from dpglm.problem.loss import Loss
+from dpglm.problem.losses import SquaredCodes
 from dpglm.solvers.parts.schedules import Schedule
 from dpglm.solvers.parts.shrinkage import is_neutral
 
@@ -24,6 +25,8 @@ __all__ = [
 # housing, then frozen; docs/defaults.md says what else was seen on the way.
 _CLIP_SCALAR, _CLIP_VECTOR = 0.75, 0.15
 _NOISE_SCALAR, _NOISE_VECTOR = 0.7, 0.5
+# Of squared loss of classes' codes, whose slopes are not bounded; ``experiments.ridge_classifier``.
+_CLIP_CODES, _NOISE_CODES = 0.6, 0.2
 # With one output: share of that noise where data damp little of it, and mu times rows per column
 # from which all of it is allowed; on the tables of ``experiments.wide_tables``.
 _UNDAMPED, _DAMPED_FROM = 0.25, 80.0
@@ -52,8 +55,9 @@ def curvature(loss: Loss, data: DataSpec) -> float:
 def clip(loss: Loss, data: DataSpec) -> float:
     """Clip norm of a row's gradient: 0.75 ``slope_unit * row_norm``, 0.15 for several outputs.
 
-    For losses that are not convex twice the largest slope at the prediction zero takes the place
-    of ``slope_unit``, if that is more.
+    For classes' codes it is 0.6, so that hardly a slope is clipped and scores stay those of least
+    squares. For losses that are not convex twice the largest slope at the prediction zero takes
+    the place of ``slope_unit``, if that is more.
 
     With one output and an intercept (whose column is as long as a row), no slope below 0.53 of
     the unit is clipped. Below one half, the minimiser of the clipped logistic loss would jump
@@ -62,6 +66,8 @@ def clip(loss: Loss, data: DataSpec) -> float:
     further for the same noise.
     """
     fraction = _CLIP_SCALAR if data.n_outputs == 1 else _CLIP_VECTOR
+    if loss == SquaredCodes():
+        fraction = _CLIP_CODES
     unit = slope_unit(loss, data)
     if not loss.convex:
         # Slopes at zero are more than half of the unit.
@@ -110,7 +116,8 @@ def steps(
     With T full-batch steps, noise in a coefficient is about ``travel / (mu n)`` where
     ``travel = C sum_k eta_k`` is how far clipped gradients can carry the parameter, whatever
     T is. So the budget decides the travel: as far as the prediction of a long row gets noise of
-    standard deviation ``0.7 * slope_unit / curvature`` (0.5 for several outputs), a part of the
+    standard deviation ``0.7 * slope_unit / curvature`` (0.5 for several outputs, 0.2 for classes'
+    codes, which have no scores beyond those of a class), a part of the
     range over which slopes change; less where columns are many for ``mu n`` (``_damped``). The
     number of steps then keeps single steps stable, in units of
     ``(1 + m) / (1 - m) / (curvature * augmented_row_norm**2)``, half of what the worst case
@@ -122,6 +129,8 @@ def steps(
     unit = slope_unit(loss, data)
     bend = curvature(loss, data)
     noise = _NOISE_SCALAR if data.n_outputs == 1 else _NOISE_VECTOR
+    if loss == SquaredCodes():
+        noise = _NOISE_CODES
     noise *= _damped(loss, mu, data)
     travel = noise * unit / bend * mu * data.n_rows / data.row_norm
     reach = max(1.0 / data.augmented_row_norm**2, 0.375 * unit / (data.row_norm * clip))

@@ -17,6 +17,7 @@ from dpglm.oracle.row_sums.weighted_moments import MomentSums, View
 from dpglm.solvers.second_order.preconditioner import Basis, constant_column
 
 __all__ = [
+    "HUGE",
     "LEVEL",
     "Coordinates",
     "Estimate",
@@ -36,6 +37,8 @@ _LEFT_OUT = 0.02
 _BY_CHANCE = 0.03
 LEVEL = 1.0 / 3.0
 """Squared constant coordinate over the cap on the squared length of the others."""
+HUGE = 1e50
+"""Bound on released values, so that products of a few do not overflow."""
 _LEAST_WEIGHT = 0.3
 # Deviations of a noisy count from the number of rows that are put down to noise.
 _NOISE_OF_COUNT = 4.0
@@ -244,15 +247,16 @@ def shrunk_slopes(
     estimated by moments from |g|^2 less the 97 % quantile of what noise alone makes of it, so
     that v is zero where nothing stands out. To noise the sampling error of g is added, up to as
     much again: it vanishes with the noise, so that least squares is the limit. ``variance`` is
-    that of the residuals, a bound on what slopes can explain.
+    that of the residuals, a bound on what slopes can explain. Several outputs, columns of g, have
+    one omega; ``variance`` is then their mean.
     """
-    size = len(g)
+    size, outputs = len(g), g.size // len(g)
     values, directions = np.linalg.eigh(matrix)
     threshold = noise**2 + min(noise**2, variance * weight)
-    signal = float(g @ g) - threshold * float(special.chdtri(size, _BY_CHANCE))
-    omega = min(signal / float(values @ values), variance / size)
+    signal = float(np.vdot(g, g)) - threshold * float(special.chdtri(g.size, _BY_CHANCE))
+    omega = min(signal / (outputs * float(values @ values)), variance / size)
     if not omega > 0.0:
-        return Estimate(np.zeros(size), matrix, np.zeros(size))
+        return Estimate(np.zeros(g.shape), matrix, np.zeros(g.shape))
     raised = values + noise**2 / omega / values
-    v = directions @ ((directions.T @ g) / raised)
+    v = (directions / raised) @ (directions.T @ g)
     return Estimate(v, (directions * raised) @ directions.T, g)

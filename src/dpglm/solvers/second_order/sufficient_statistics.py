@@ -30,10 +30,12 @@ from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import Composed, Gaussian
 from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import AnyRelease, SumRelease
-from dpglm.problem import Problem, Squared, Unconstrained
+from dpglm.problem import Problem, Squared, SquaredCodes, Unconstrained
 from dpglm.solvers.base import Method, Plan, Solver, StepInfo
 from dpglm.solvers.parts.feasible import feasible, n_penalized
+from dpglm.solvers.second_order.class_statistics import ClassStatisticsMethod
 from dpglm.solvers.second_order.least_squares import (
+    HUGE,
     LEVEL,
     Coordinates,
     Estimate,
@@ -57,6 +59,8 @@ _TARGET_SHARE, _MOST_TARGET_SHARE = 0.08, 0.99
 # Slopes are asked for where n mu exceeds the first, times the number of columns, or the second.
 _PER_COLUMN, _ENOUGH, _FALL = 12.0, 45.0, 3
 _SECOND_OF_REST = 0.55
+# With it noise in the matrix and in products with codes is about the same in the solution.
+_OF_CODES = 0.5
 _SECOND = MomentShares(0.5, 0.42, 0.08)
 _THIRD: Mapping[Covariance | None, MomentShares] = {
     None: MomentShares(0.0, 0.86, 0.14, "none"),
@@ -75,7 +79,6 @@ _REACH: Mapping[Covariance | None, float] = {None: 2.5, "model": 3.0, "robust": 
 _LEAST_VARIANCE = 0.05
 # Noise, as its largest eigenvalue, in second moments that intervals take account of.
 _MOST_MATRIX_NOISE = 0.3
-_HUGE = 1e50
 
 
 @final
@@ -150,9 +153,12 @@ class SufficientStatistics(Solver):
         data: DataSpec,
         adjacency: Adjacency = Adjacency.ZERO_OUT,
     ) -> Plan:
+        if problem.loss == SquaredCodes():
+            return self._plan_for_classes(problem, budget, data, adjacency)
         if problem.loss != Squared():
             raise ValueError(
-                f"loss must be Squared() for the solver SufficientStatistics, got {problem.loss!r}"
+                "loss must be Squared() or SquaredCodes() for the solver SufficientStatistics, got "
+                f"{problem.loss!r}"
             )
         low, high = data.target_low, data.target_high
         if not (math.isfinite(low) and math.isfinite(high)):
@@ -163,18 +169,9 @@ class SufficientStatistics(Solver):
         check_data(data, adjacency)
         mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.unit_weight)
         shares, target_shares = self._shares(data.n_rows * mu, data)
-        sigma = calibrate(
-            lambda sigma: Composed(tuple(Gaussian(sigma / math.sqrt(one)) for one in shares)),
-            budget,
-            adjacency,
-        )
+        sigma = _calibrated(shares, budget, adjacency)
         growth = mu * math.sqrt(data.n_rows / data.n_columns)
-        clip = self.clip
-        if clip is None:
-            pace = _CLIP_GROWTH if self.inference is None else _CLIP_FOR_INTERVALS
-            clip = max(1.0, min((growth / _EVEN) ** 2, pace * growth ** (2.0 / 3.0)))
-        if not SMALLEST <= clip <= LARGEST:
-            raise ValueError(f"clip must be {SMALLEST:g} to {LARGEST:g}, got {clip!r}")
+        clip = self._clip(growth)
         method = SufficientStatisticsMethod(
             problem=problem,
             data=data,
@@ -191,6 +188,37 @@ class SufficientStatistics(Solver):
         if self.inference is not None:
             _check_intervals(method)
         return Plan(problem, data, budget, adjacency, method)
+
+    def _plan_for_classes(
+        self, problem: Problem, budget: PrivacyBudget, data: DataSpec, adjacency: Adjacency
+    ) -> Plan:
+        if self.inference is not None:
+            raise ValueError(f"inference must be None for several classes, got {self.inference!r}")
+        check_data(data, adjacency)
+        mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.weight_bound)
+        shares = (self.first_share, 1.0 - self.first_share)
+        sigma = _calibrated(shares, budget, adjacency)
+        first, second = (sigma / math.sqrt(one) for one in shares)
+        method = ClassStatisticsMethod(
+            problem=problem,
+            data=data,
+            adjacency=adjacency,
+            clip=self._clip(mu * math.sqrt(data.n_rows / data.n_columns)),
+            matrix_share=_OF_CODES,
+            noise_multipliers=(first, second),
+        )
+        feasible(problem, n_penalized(problem, data), np.zeros(data.coefficient_shape), 1.0)
+        return Plan(problem, data, budget, adjacency, method)
+
+    def _clip(self, growth: float) -> float:
+        """Bound on squared lengths; ``growth`` is sampling over noise, mu sqrt(n / d)."""
+        clip = self.clip
+        if clip is None:
+            pace = _CLIP_GROWTH if self.inference is None else _CLIP_FOR_INTERVALS
+            clip = max(1.0, min((growth / _EVEN) ** 2, pace * growth ** (2.0 / 3.0)))
+        if not SMALLEST <= clip <= LARGEST:
+            raise ValueError(f"clip must be {SMALLEST:g} to {LARGEST:g}, got {clip!r}")
+        return clip
 
     def _shares(self, signal: float, data: DataSpec) -> tuple[tuple[float, ...], TargetShares]:
         """Shares of the releases, and of the parts of the first; ``signal`` is n mu."""
@@ -312,7 +340,7 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
         elif state.step == 1:
             moments = noisy_second_moments(oracle, declared, constant_column(self.data))
             coordinates = centered_coordinates(
-                _bounded(moments), min(declared.noise_std, _HUGE), self.data, self.clip
+                _bounded(moments), min(declared.noise_std, HUGE), self.data, self.clip
             )
             after = dataclasses.replace(state, coordinates=coordinates)
         elif state.step == 2:
@@ -359,7 +387,7 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
     ) -> SufficientStatisticsState:
         targets = state.targets
         assert targets is not None
-        sums = sums.bounded(_HUGE)
+        sums = sums.bounded(HUGE)
         weight = targets.weight
         slopes = slopes_of(sums, view, weight)
         in_variance = sums.squares_noise / weight
@@ -395,7 +423,7 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
         assert first is not None
         assert targets is not None
         assert at is not None
-        sums = sums.bounded(_HUGE)
+        sums = sums.bounded(HUGE)
         score, share = self._score(first, sums)
         if self.inference is not None:
             intervals = self._intervals(first, sums, score, share, at.basis, targets.weight)
@@ -563,9 +591,18 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
         )
 
 
+def _calibrated(shares: tuple[float, ...], budget: PrivacyBudget, adjacency: Adjacency) -> float:
+    """Noise multiplier of a release that had all of the budget, by shares of mu squared."""
+    return calibrate(
+        lambda sigma: Composed(tuple(Gaussian(sigma / math.sqrt(one)) for one in shares)),
+        budget,
+        adjacency,
+    )
+
+
 def _bounded(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return released values with none so large that products of a few overflow."""
-    return np.clip(values, -_HUGE, _HUGE)
+    return np.clip(values, -HUGE, HUGE)
 
 
 def _check_intervals(method: SufficientStatisticsMethod) -> None:
