@@ -12,6 +12,7 @@ ESTIMATORS: Mapping[str, str] = MappingProxyType(
         "logistic": "LogisticRegression",
         "svm": "LinearSVC",
         "robust": "RobustClassifier",
+        "ridge_classifier": "RidgeClassifier",
         "linear": "LinearRegression",
         "ridge": "Ridge",
         "lasso": "Lasso",

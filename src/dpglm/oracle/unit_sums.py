@@ -12,7 +12,7 @@ from dpglm._arrays import namespace
 from dpglm.data.groups.ids import segment_sums
 from dpglm.data.rows import Block
 
-__all__ = ["RUN_ROWS", "products_of", "sum_of"]
+__all__ = ["RUN_ROWS", "crossed_of", "products_of", "sum_of"]
 
 RUN_ROWS = 1024
 """Rows that are added up before other runs' are, so that rounding is bounded."""
@@ -45,4 +45,16 @@ def products_of(block: Block, factors: Any, rows: Any) -> Any:
     for start in range(0, len(rows), RUN_ROWS):
         run = scaled[start : start + RUN_ROWS]
         total += run.T @ run
+    return total
+
+
+def crossed_of(block: Block, factors: Any, rows: Any) -> Any:
+    """``sum_i factors_i rows_i^T``, of shape (K, size), or one for each group."""
+    xp = namespace(rows)
+    if block.starts is not None:
+        return xp.stack([sum_of(block, column, rows) for column in factors.T], axis=1)
+    total = xp.zeros((factors.shape[1], rows.shape[1]), dtype=rows.dtype, device=rows.device)
+    for start in range(0, len(rows), RUN_ROWS):
+        run = slice(start, start + RUN_ROWS)
+        total += factors[run].T @ rows[run]
     return total

@@ -14,14 +14,13 @@ from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.rounding import norm_margin, sum_release
 from dpglm.oracle.row_sums.moments import (
-    RUN_ROWS,
     float_weights,
     n_symmetric,
     pack_symmetric,
     unpack_symmetric,
-    weighted_products,
 )
 from dpglm.oracle.row_sums.weighted_moments import MomentSums, View, weighted_coordinates
+from dpglm.oracle.unit_sums import crossed_of, products_of
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.releases import SumMechanism, SumRelease
 
@@ -49,17 +48,17 @@ def code_moments(spec: DataSpec, view: View, share: float, row_by_row: bool) -> 
         z, f = weighted_coordinates(block, spec, view, row_by_row)
         xp = namespace(z)
         f = margin * f * float_weights(block)
-        matrix = math.sqrt(share) * pack_symmetric(weighted_products(scale * z, f))
+        z = scale * z
+        matrix = math.sqrt(share) * pack_symmetric(products_of(block, f, z))
         labels = xp.arange(spec.n_outputs, device=z.device)
-        rows = (per_code * scale) * z * f[:, None]
-        vectors = xp.zeros((spec.n_outputs, z.shape[1]), dtype=z.dtype, device=z.device)
-        for start in range(0, len(z), RUN_ROWS):
-            run = slice(start, start + RUN_ROWS)
-            own = xp.asarray(block.targets[run, None] == labels, dtype=z.dtype)
-            vectors = vectors + (own - shift).T @ rows[run]
-        return cast("NDArray[np.float64]", xp.concat([matrix, xp.reshape(vectors, (-1,))]))
+        codes = xp.asarray(block.targets[:, None] == labels, dtype=z.dtype) - shift
+        vectors = per_code * crossed_of(block, codes * f[:, None], z)
+        return cast(
+            "NDArray[np.float64]",
+            xp.concat([matrix, xp.reshape(vectors, (*matrix.shape[:-1], -1))], axis=-1),
+        )
 
-    return AnyArrays(block_sum)
+    return AnyArrays(block_sum, apart=True)
 
 
 def code_moment_release(
