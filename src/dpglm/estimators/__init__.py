@@ -4,6 +4,8 @@
 
 from typing import TYPE_CHECKING
 
+from dpglm.estimators.additive import models
+from dpglm.estimators.additive.models import *
 from dpglm.estimators.composed import pipeline, search, transformer
 from dpglm.estimators.composed.pipeline import *
 from dpglm.estimators.composed.search import *
@@ -14,7 +16,16 @@ from dpglm.estimators.linear.least_squares import *
 from dpglm.estimators.linear.regressors import *
 from dpglm.estimators.linear.ridge_classifier import *
 
-_MODULES = (classifiers, least_squares, regressors, ridge_classifier, pipeline, search, transformer)
+_MODULES = (
+    classifiers,
+    least_squares,
+    regressors,
+    ridge_classifier,
+    models,
+    pipeline,
+    search,
+    transformer,
+)
 
 if not TYPE_CHECKING:  # type checkers read no computed list
     __all__ = sorted(name for module in _MODULES for name in module.__all__)

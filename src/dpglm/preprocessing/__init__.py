@@ -10,6 +10,7 @@ from dpglm.preprocessing.random_projection import RandomProjection
 from dpglm.preprocessing.row_map import RowMap
 from dpglm.preprocessing.scale import Scale
 from dpglm.preprocessing.schema_encoder import SchemaEncoder
+from dpglm.preprocessing.spline_encoder import SplineEncoder
 from dpglm.preprocessing.whiten import Whiten
 from dpglm.tables.units import LinearUnits
 
@@ -26,5 +27,6 @@ __all__ = [
     "RowMap",
     "Scale",
     "SchemaEncoder",
+    "SplineEncoder",
     "Whiten",
 ]

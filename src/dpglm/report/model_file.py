@@ -178,7 +178,7 @@ def save_model(estimator: Any, path: str | os.PathLike[str], schema: Schema | No
 
     Parameters
     ----------
-    estimator : fitted estimator of dpglm, or PrivatePipeline
+    estimator : fitted estimator of dpglm, additive model or PrivatePipeline
         Not a pipeline of scikit-learn: its last step, with the schema of its first.
     path : path-like
         The file; JSON.
@@ -201,6 +201,7 @@ def save_model(estimator: Any, path: str | os.PathLike[str], schema: Schema | No
     rows are not in it, nor is anything else that was computed from them.
     """
     # Here, as estimators know certificates.
+    from dpglm.estimators.additive.models import AdditiveClassifier, AdditiveRegressor
     from dpglm.estimators.composed.pipeline import PrivatePipeline
 
     if type(estimator) is Pipeline:
@@ -209,7 +210,7 @@ def save_model(estimator: Any, path: str | os.PathLike[str], schema: Schema | No
             "no other steps and its certificate pays for none, got a Pipeline of scikit-learn"
         )
     check_is_fitted(estimator, "privacy_")
-    if isinstance(estimator, PrivatePipeline):
+    if isinstance(estimator, PrivatePipeline | AdditiveClassifier | AdditiveRegressor):
         estimator, own = estimator.linear_model()
         schema = own if schema is None else schema
     table = estimator.privacy_.fact("schema")

@@ -43,11 +43,14 @@ def subject(estimator: Any) -> Subject:
 @functools.cache
 def _readers() -> Mapping[type, Callable[[Any], Subject]]:
     # Here, as estimators know certificates.
+    from dpglm.estimators.additive.models import AdditiveClassifier, AdditiveRegressor
     from dpglm.estimators.composed.pipeline import PrivatePipeline
     from dpglm.estimators.composed.search import PrivateGridSearchCV, PrivateRandomizedSearchCV
 
     return MappingProxyType(
         {
+            AdditiveClassifier: _of_a_table,
+            AdditiveRegressor: _of_a_table,
             PrivatePipeline: _in_private_pipeline,
             PrivateGridSearchCV: _found,
             PrivateRandomizedSearchCV: _found,
@@ -77,6 +80,11 @@ def _in_private_pipeline(pipeline: Any) -> Subject:
         None if names is None else tuple(map(str, names)),
         units=pipeline.table_units(),
     )
+
+
+def _of_a_table(model: Any) -> Subject:
+    check_is_fitted(model)
+    return subject(model.estimator_)
 
 
 def _found(search: Any) -> Subject:

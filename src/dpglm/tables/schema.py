@@ -11,6 +11,7 @@ from typing import Any, TypeAlias, TypeVar, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
 
 from dpglm._json import check_writable, in_file, load
 from dpglm._validation import check_one_of, in_one_line
@@ -18,7 +19,7 @@ from dpglm.tables.additive.encoding import AdditiveEncoding
 from dpglm.tables.additive.settings import Additive
 from dpglm.tables.cells import Entry, as_cells, check_unique
 from dpglm.tables.columns import Column, column_from_dict
-from dpglm.tables.encoding import ColumnEncoding, Encoding
+from dpglm.tables.encoding import ColumnEncoding, Encoding, Reader
 from dpglm.tables.paid import PaidFor
 from dpglm.tables.targets import NoTarget, TargetColumn, target_from_dict
 from dpglm.tables.units import LinearUnits
@@ -38,6 +39,7 @@ _TARGET, _FORMULA, _ADDITIVE = _OPTIONAL = ("target", "formula", "additive")
 HELP_KEY = "how to fill this in"
 """The key of a template's explanation, which is ignored."""
 _SHOWN = 10
+_MOST_DENSE = 2000
 
 
 @final
@@ -430,10 +432,49 @@ class Schema:
             column, the row (counted from 1) and the cure.
         """
         check_one_of("dtype", dtype, ("float64", "float32"))
+        cells, n_rows = self._reader(table)
+        encoded = np.zeros((n_rows, len(self.feature_names)), dtype=dtype)
+        self._encoding.encode(cells, encoded)
+        return encoded
+
+    def encode_sparse(self, table: Table, dtype: str = "float64") -> sparse.csr_array:
+        """Encode the feature columns of an additive model as a sparse array.
+
+        Parameters
+        ----------
+        table : mapping, DataFrame or ndarray
+            As for ``encode``.
+        dtype : {"float64", "float32"}, default="float64"
+            Type of the result.
+
+        Returns
+        -------
+        csr_array of shape (n, len(feature_names))
+            What ``encode`` returns.
+
+        Raises
+        ------
+        ValueError
+            As from ``encode``, and if the schema is not of an additive model.
+        """
+        check_one_of("dtype", dtype, ("float64", "float32"))
+        encoding = self.additive_encoding
+        return encoding.encode_sparse(*self._reader(table), dtype)
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether the features of an additive model are so many that they are kept sparse."""
+        return self.additive is not None and len(self.feature_names) > _MOST_DENSE
+
+    def count(self, table: Table) -> int:
+        """Return the number of rows of a table, as for ``encode``."""
+        return self._reader(table)[1]
+
+    def _reader(self, table: Table) -> tuple[Reader, int]:
+        """Return what reads the cells of a column, and the number of rows."""
         named = self._named(table)
         first = self.column_names[0]
         n_rows = len(named[first])
-        encoded = np.zeros((n_rows, len(self.feature_names)), dtype=dtype)
 
         def cells(name: str) -> NDArray[Any]:
             found = as_cells(named[name], f"column {name!r}")
@@ -443,8 +484,7 @@ class Schema:
                 )
             return found
 
-        self._encoding.encode(cells, encoded)
-        return encoded
+        return cells, n_rows
 
     def encode_target(self, values: ArrayLike) -> NDArray[Any]:
         """Check the target's values and bring them into the schema's spelling and bounds.

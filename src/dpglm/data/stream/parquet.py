@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -96,6 +97,16 @@ class ParquetRows(StoredRows):
         cache: str | os.PathLike[str] | None = None,
     ) -> None:
         check_one_of("dtype", dtype, ("float32", "float64"))
+        self._again = functools.partial(
+            ParquetRows,
+            path,
+            target,
+            sample_weight=sample_weight,
+            offset=offset,
+            exposure=exposure,
+            dtype=dtype,
+            cache=cache,
+        )
         files = ParquetFile.all_in(Path(path))
         if schema is not None:
             if columns is not None or (target is not None and schema.has_target):
@@ -138,6 +149,20 @@ class ParquetRows(StoredRows):
     @property
     def schema(self) -> Schema | None:
         return self._schema
+
+    def with_schema(self, schema: Schema) -> ParquetRows:
+        """Return the same rows, encoded by another schema.
+
+        Parameters
+        ----------
+        schema : Schema
+            It describes the same target, if any.
+
+        Returns
+        -------
+        ParquetRows
+        """
+        return self._again(schema=schema)
 
     @property
     def stored_columns(self) -> tuple[str, ...]:

@@ -86,10 +86,10 @@ def units_after(transformers: Sequence[tuple[str, Any]]) -> LinearUnits | None:
 
     It is where one step alone makes them, and that step knows it.
     """
-    from dpglm.preprocessing.schema_encoder import SchemaEncoder
+    from dpglm.preprocessing.table_encoder import TableEncoder
 
     steps = [step for _, step in transformers if step is not None and step != "passthrough"]
-    return steps[0].units() if len(steps) == 1 and type(steps[0]) is SchemaEncoder else None
+    return steps[0].units() if len(steps) == 1 and isinstance(steps[0], TableEncoder) else None
 
 
 def named_numbers(X: Any, transformers: Sequence[tuple[str, Any]]) -> Any:
@@ -209,5 +209,6 @@ def _encoders() -> frozenset[type]:
     from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder
 
     from dpglm.preprocessing.schema_encoder import SchemaEncoder
+    from dpglm.preprocessing.spline_encoder import SplineEncoder
 
-    return frozenset({FeatureHasher, OneHotEncoder, OrdinalEncoder, SchemaEncoder})
+    return frozenset({FeatureHasher, OneHotEncoder, OrdinalEncoder, SchemaEncoder, SplineEncoder})

@@ -18,7 +18,9 @@ from dpglm.estimators.composed.transformer import PrivateTransformer
 from dpglm.preprocessing.base import Preprocessor
 from dpglm.preprocessing.oriented_gradients import OrientedGradients
 from dpglm.preprocessing.random_fourier import RandomFourierFeatures
-from dpglm.preprocessing.schema_encoder import SchemaEncoder, stated_schema
+from dpglm.preprocessing.schema_encoder import SchemaEncoder
+from dpglm.preprocessing.spline_encoder import SplineEncoder
+from dpglm.preprocessing.table_encoder import stated_schema
 
 __all__ = ["check_alone", "check_fixed", "counts_entries", "known_row_norm", "ready"]
 
@@ -248,6 +250,7 @@ def _fixed() -> Mapping[type, _Reason]:
             PrivateTransformer: _has_its_own_budget,
             RandomFourierFeatures: _never,
             SchemaEncoder: _never,
+            SplineEncoder: _never,
             compose.ColumnTransformer: _unless_columns_are_listed,
             feature_extraction.FeatureHasher: _never,
             kernel_approximation.AdditiveChi2Sampler: _never,
@@ -305,5 +308,6 @@ def _row_norms() -> Mapping[type, Callable[[Any], float | None]]:
             Pipeline: _norm_of_last,
             RandomFourierFeatures: lambda transformer: 1.0,
             SchemaEncoder: lambda transformer: stated_schema(transformer).row_norm,
+            SplineEncoder: lambda transformer: stated_schema(transformer).row_norm,
         }
     )

@@ -28,7 +28,7 @@ from dpglm.estimators.linear._base import PrivateLinearModel
 from dpglm.inference.inference import Inference
 from dpglm.inference.scores import LinearScores
 from dpglm.preprocessing.base import Preprocessor
-from dpglm.preprocessing.schema_encoder import SchemaEncoder
+from dpglm.preprocessing.table_encoder import TableEncoder
 from dpglm.solvers.base import Plan
 from dpglm.solvers.checkpoint import CheckpointFile
 from dpglm.solvers.composite.preprocessed import Preprocessed
@@ -56,9 +56,9 @@ class PrivatePipeline(NamedSteps, WithShapes, FittedModel, PrivateFit):
     ----------
     steps : list of step, or of (str, step)
         In this order: any number of fixed transformers, which learn nothing from rows
-        (``SchemaEncoder``, scikit-learn's ``Normalizer``, ``OneHotEncoder(categories=[...])``, a
-        ``FrozenEstimator`` that was fitted on public data, ``ColumnTransformer`` of such steps
-        with listed columns, ...); any number of private steps
+        (``SchemaEncoder``, ``SplineEncoder``, scikit-learn's ``Normalizer``,
+        ``OneHotEncoder(categories=[...])``, a ``FrozenEstimator`` that was fitted on public data,
+        ``ColumnTransformer`` of such steps with listed columns, ...); any number of private steps
         (``dpglm.preprocessing.Center``, ...); an estimator of dpglm. ``"passthrough"`` in the
         place of a step leaves it out.
     shares : mapping from str to float, optional
@@ -139,7 +139,7 @@ class PrivatePipeline(NamedSteps, WithShapes, FittedModel, PrivateFit):
             Number of rows.
         n_features : int, optional
             Number of columns after the fixed transformers; needed unless these are one
-            ``SchemaEncoder``, whose schema says it.
+            ``SchemaEncoder`` or ``SplineEncoder``, whose schema says it.
         **options
             As for the estimator's ``plan``: the number of classes, type and container.
 
@@ -181,7 +181,8 @@ class PrivatePipeline(NamedSteps, WithShapes, FittedModel, PrivateFit):
             What the first step takes; without fixed transformers, all that the estimator takes.
         y : array_like of shape (n,)
             Targets, for the estimator only; None for a ``Collection`` that has its own, and for a
-            table whose target's column the schema of a first step ``SchemaEncoder`` names.
+            table whose target's column the schema of a first step ``SchemaEncoder`` or
+            ``SplineEncoder`` names.
         sample_weight : array_like of shape (n,), optional
             Weights, for the estimator only.
         groups : array_like of shape (n,), optional
@@ -310,7 +311,8 @@ class PrivatePipeline(NamedSteps, WithShapes, FittedModel, PrivateFit):
         Returns
         -------
         LinearUnits or None
-            None where the fixed transformers are other than one ``SchemaEncoder``: coefficients
+            None where the fixed transformers are other than one ``SchemaEncoder`` or
+            ``SplineEncoder``: coefficients
             are then per unit of the columns that ``coefficient_names`` names.
         """
         check_is_fitted(self)
@@ -336,7 +338,7 @@ class PrivatePipeline(NamedSteps, WithShapes, FittedModel, PrivateFit):
         estimator : estimator
             ``estimator_``, which has learned and undone the private steps.
         schema : Schema or None
-            That of the ``SchemaEncoder`` that comes first, if one does.
+            That of the ``SchemaEncoder`` or ``SplineEncoder`` that comes first, if one does.
 
         Raises
         ------
@@ -346,7 +348,7 @@ class PrivatePipeline(NamedSteps, WithShapes, FittedModel, PrivateFit):
         check_is_fitted(self)
         others = [step for _, step in self.transformers_]
         schema = None
-        if others and isinstance(others[0], SchemaEncoder):
+        if others and isinstance(others[0], TableEncoder):
             schema = others.pop(0).schema_
         if others:
             raise ValueError(
@@ -391,12 +393,12 @@ def _applied(name: str, transformer: Any, X: Any, *, fit: bool = False) -> Any:
 
 def _target_of(transformer: Any, X: Any, y: Any) -> Any:
     """Return targets, by the first step's schema if they are in the table."""
-    return transformer.target(X) if y is None and type(transformer) is SchemaEncoder else y
+    return transformer.target(X) if y is None and isinstance(transformer, TableEncoder) else y
 
 
 def _is_encoder(transformers: Sequence[tuple[str, Any]]) -> bool:
-    """Whether the fixed transformers are one ``SchemaEncoder``."""
-    return [type(step) for _, step in transformers] == [SchemaEncoder]
+    """Whether the fixed transformers are one that encodes a table by its schema."""
+    return [isinstance(step, TableEncoder) for _, step in transformers] == [True]
 
 
 def _check_transformable(X: Any, transformers: Sequence[tuple[str, Any]]) -> None:

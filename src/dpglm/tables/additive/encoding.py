@@ -99,13 +99,14 @@ class AdditiveEncoding(Encoding):
                 stop = start + features.shape[0]
                 out[start:stop, term.features] = as_dense(features)
 
-    def encode_sparse(self, cells: Reader, n_rows: int) -> sparse.csr_array:
+    def encode_sparse(self, cells: Reader, n_rows: int, dtype: str = "float64") -> sparse.csr_array:
         """Return the features of rows, of shape (n_rows, len(feature_names)).
 
         Privacy: as for ``encode``.
         """
         blocks = [sparse.hstack(block, "csr") for _, block in self._blocks(cells, n_rows)]
-        return sparse.csr_array(sparse.vstack(blocks, "csr"))
+        encoded: sparse.csr_array = sparse.vstack(blocks, "csr", dtype=np.dtype(dtype))
+        return encoded
 
     def _blocks(self, cells: Reader, n_rows: int) -> Iterator[tuple[int, list[Any]]]:
         """Return each term's features of some rows after others, and the first row's number."""

@@ -1,0 +1,193 @@
+"""How fine the curves of additive models should be: development data only.
+
+``python -m experiments.additive --splits FOLDER`` writes the tables of ``docs/additive.md``: the
+rule of ``dpglm.estimators.additive.resolution`` beside the linear default, cross-validated on the
+training rows of Adult, ACS employment and California housing, and on generated rows. ``--grid``
+prints the scores of fixed resolutions, from which the rule's constants were chosen. No test row is
+read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.metrics import roc_auc_score
+
+from benchmarks.splits import acs_employment_codes, load_acs_codes
+from dpglm import AdditiveClassifier, AdditiveRegressor, LogisticRegression, PrivatePipeline, Ridge
+from dpglm.datasets import load_adult, load_california_housing
+from dpglm.exceptions import LowSignalWarning
+from dpglm.preprocessing import SchemaEncoder
+from dpglm.tables.schema import Schema
+
+DELTA, EPSILONS, FOLDS = 1e-5, (0.05, 0.1, 0.3, 1.0, 4.0), 3
+SEGMENTS, REACHES = (2, 3, 4, 6, 8, 12, 16, 24), (0.1, 0.3, 1.0)
+Columns = Mapping[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Development rows, with a schema whose target says what is predicted."""
+
+    name: str
+    columns: Columns
+    schema: Schema
+    target: NDArray[Any]
+    pair: tuple[str, str]
+
+    @property
+    def classifies(self) -> bool:
+        """Whether the target has classes."""
+        return self.schema.target.n_classes is not None
+
+    def linear(self, **budget: Any) -> Any:
+        """Return the linear default."""
+        told = self.schema.target.estimator_parameters()
+        last = LogisticRegression(**told) if self.classifies else Ridge(**told)
+        return PrivatePipeline([SchemaEncoder(self.schema), last], **budget)
+
+    def additive(self, **parameters: Any) -> Any:
+        """Return an additive model."""
+        make = AdditiveClassifier if self.classifies else AdditiveRegressor
+        return make(self.schema, **parameters)
+
+    def scores(self, make: Callable[..., Any], epsilon: float, seeds: int) -> NDArray[np.float64]:
+        """Return AUC, or R squared, of each fold and seed."""
+        folds = np.random.default_rng(0).permutation(len(self.target)) % FOLDS
+        found = []
+        for seed in range(seeds):
+            for fold in range(FOLDS):
+                fit, held = folds != fold, folds == fold
+                model = make(epsilon=epsilon, delta=DELTA, random_state=FOLDS * seed + fold)
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", LowSignalWarning)
+                    model.fit(self.rows(fit), self.target[fit])
+                found.append(self.score(model, held))
+        return np.array(found)
+
+    def score(self, model: Any, held: NDArray[np.bool_]) -> float:
+        """Score rows that were held out."""
+        rows, target = self.rows(held), self.target[held]
+        if not self.classifies:
+            return float(model.score(rows, target))
+        return float(roc_auc_score(target == model.classes_[1], model.decision_function(rows)))
+
+    def rows(self, chosen: Any) -> Columns:
+        """Return some of the rows."""
+        return {name: column[chosen] for name, column in self.columns.items()}
+
+
+def tables(splits: Path) -> Iterator[Callable[[], Table]]:
+    """Yield what makes each table."""
+    yield adult
+    yield lambda: acs(splits)
+    yield california
+    for kind in GENERATED:
+        yield lambda kind=kind: generated(kind)
+
+
+def adult() -> Table:
+    """Adult's training rows."""
+    data = load_adult()
+    rows = {name: column[data.train] for name, column in data.data.items()}
+    schema = Schema.from_dict(data.schema)
+    return Table("Adult", rows, schema, data.target[data.train], ("age", "education-num"))
+
+
+def acs(splits: Path) -> Table:
+    """ACS employment's training rows."""
+    codes = load_acs_codes(splits)
+    employed = acs_employment_codes(splits)[0]["ESR"]
+    target = {"name": "ESR", "type": "binary", "classes": [0, 1]}
+    entry = {"columns": codes.columns, "target": target, "provenance": "the Census Bureau's codes"}
+    schema = Schema.from_dict(entry)
+    return Table("ACS employment", codes.train, schema, employed, ("AGEP", "SEX"))
+
+
+def california() -> Table:
+    """California housing's training rows."""
+    data = load_california_housing()
+    rows = {name: data.data[data.train, i] for i, name in enumerate(data.feature_names)}
+    schema = Schema.from_dict(data.schema)
+    pair = ("Latitude", "Longitude")
+    return Table("California housing", rows, schema, data.target[data.train], pair)
+
+
+def generated(kind: str) -> Table:
+    """Rows that were drawn: their scores are straight, or bend, or columns have heavy tails."""
+    rng = np.random.default_rng(len(kind))
+    n, p, is_heavy = 24_000, 5, kind.startswith("heavy")
+    z = rng.normal(size=(n, p))
+    columns = {f"x{i}": np.exp(1.5 * z[:, i]) if is_heavy else z[:, i] for i in range(p)}
+    low, high = (0.0, 1000.0) if is_heavy else (-4.0, 4.0)
+    score = GENERATED[kind](z)
+    schema: dict[str, Any] = {
+        "columns": {name: {"type": "numeric", "low": low, "high": high} for name in columns},
+        "target": {"name": "y", "type": "binary", "classes": [0, 1]},
+        "provenance": "generated",
+    }
+    target = (rng.random(n) < 1.0 / (1.0 + np.exp(score.mean() - score))).astype(int)
+    if kind.endswith("number"):
+        schema["target"] = {"name": "y", "type": "numeric", "low": -5.0, "high": 5.0}
+        target = np.clip(score + rng.normal(size=n), -5.0, 5.0)
+    return Table(kind, columns, Schema.from_dict(schema), target, ("x0", "x1"))
+
+
+def _straight(z: NDArray[np.float64]) -> NDArray[np.float64]:
+    return z @ np.linspace(0.5, -0.3, z.shape[1])
+
+
+def _bent(z: NDArray[np.float64]) -> NDArray[np.float64]:
+    return 0.8 * np.sin(2.0 * z[:, 0]) + 0.6 * np.abs(z[:, 1]) + 0.5 * (z[:, 2] > 0) + 0.2 * z[:, 3]
+
+
+GENERATED: Mapping[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = {
+    "straight": _straight,
+    "straight, number": _straight,
+    "little curvature": lambda z: _straight(z) + 0.1 * z[:, 0] ** 2,
+    "bent": _bent,
+    "heavy tails": _straight,
+}
+
+
+def grid(chosen: list[Table], epsilons: list[float], seeds: int, settings: list[str]) -> None:
+    """Print scores of fixed resolutions less those of the linear default."""
+    for table in chosen:
+        for epsilon in epsilons:
+            base = table.scores(table.linear, epsilon, seeds)
+            print(f"{table.name} eps {epsilon:g} linear {base.mean():.4f}", flush=True)
+            for text in settings:
+                make = functools.partial(table.additive, **eval(f"dict({text})"))
+                found = table.scores(make, epsilon, seeds)
+                error = (found - base).std(ddof=1) / np.sqrt(len(found))
+                print(
+                    f"{table.name} eps {epsilon:g} {text}: {found.mean():.4f} "
+                    f"{found.mean() - base.mean():+.4f} +- {error:.4f}",
+                    flush=True,
+                )
+
+
+def main() -> None:
+    """Measure, and write or print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--splits", type=Path, default=Path("splits"))
+    parser.add_argument("--only", nargs="*")
+    parser.add_argument("--grid", nargs="*")
+    parser.add_argument("--epsilons", nargs="*", type=float, default=list(EPSILONS))
+    parser.add_argument("--seeds", type=int, default=2)
+    arguments = parser.parse_args()
+    made = [make() for make in tables(arguments.splits)]
+    chosen = [one for one in made if arguments.only is None or one.name in arguments.only]
+    grid(chosen, arguments.epsilons, arguments.seeds, arguments.grid or [""])
+
+
+if __name__ == "__main__":
+    main()

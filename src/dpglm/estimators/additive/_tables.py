@@ -1,0 +1,129 @@
+"""Tables in memory, in Parquet files and on Dask, encoded where they are."""
+
+from __future__ import annotations
+
+import abc
+import os
+from dataclasses import dataclass
+from typing import Any, ClassVar, final
+
+import numpy as np
+
+from dpglm._validation import in_one_line
+from dpglm.data.collection import Collection
+from dpglm.data.stream.parquet import ParquetRows
+from dpglm.tables.schema import Schema
+
+__all__ = ["GivenTable", "given_table"]
+
+
+class GivenTable(abc.ABC):
+    """The rows of a fit or prediction, before a schema encodes them; final subclasses below."""
+
+    in_memory: ClassVar[bool] = False
+    """Whether encoded rows are one matrix in memory."""
+
+    @property
+    @abc.abstractmethod
+    def n_rows(self) -> int:
+        """Number of rows."""
+
+    @abc.abstractmethod
+    def features(self, schema: Schema) -> Any:
+        """Return encoded rows as a linear model takes them."""
+
+    @abc.abstractmethod
+    def targets(self, schema: Schema, y: Any) -> Any:
+        """Return targets: those given, or else those in the column that the schema names."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class _InMemory(GivenTable):
+    """A mapping, a data frame, or an array in the schema's order."""
+
+    table: Any
+    schema: Schema
+
+    in_memory: ClassVar[bool] = True
+
+    @property
+    def n_rows(self) -> int:
+        return self.schema.count(self.table)
+
+    def features(self, schema: Schema) -> Any:
+        return schema.encode_sparse(self.table) if schema.is_wide else schema.encode(self.table)
+
+    def targets(self, schema: Schema, y: Any) -> Any:
+        if y is not None:
+            return y
+        if isinstance(self.table, np.ndarray) or schema.target.name not in self.table:
+            raise ValueError(
+                f"y must be given, or the table must have the target's column, "
+                f"{schema.target.name!r}"
+            )
+        return schema.encode_target(self.table[schema.target.name])
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class _InParquet(GivenTable):
+    """Rows that a schema encodes as they are read; they have their own targets."""
+
+    rows: ParquetRows
+
+    @property
+    def n_rows(self) -> int:
+        return self.rows.shape[0]
+
+    def features(self, schema: Schema) -> Any:
+        return self.rows.with_schema(schema)
+
+    def targets(self, schema: Schema, y: Any) -> Any:
+        return y
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class _OnDask(GivenTable):
+    """A Dask data frame, whose partitions are encoded on their workers."""
+
+    frame: Any
+
+    @property
+    def n_rows(self) -> int:
+        return int(self.frame.shape[0].compute())
+
+    def features(self, schema: Schema) -> Any:
+        columns = list(schema.column_names)
+        empty = np.zeros((0, len(schema.feature_names)))
+        encoded = self.frame[columns].map_partitions(schema.encode, meta=empty)
+        return encoded.compute_chunk_sizes()
+
+    def targets(self, schema: Schema, y: Any) -> Any:
+        if y is not None:
+            return y
+        column = self.frame[schema.target.name]
+        like = schema.target.encode(column.head(0))
+        encoded = column.map_partitions(schema.encode_target, meta=like)
+        return encoded.compute_chunk_sizes()
+
+
+def given_table(X: Any, schema: Schema) -> GivenTable:
+    """Return rows that were given to a fit or prediction; ``schema`` names their columns."""
+    if isinstance(X, str | os.PathLike):
+        X = ParquetRows(X, schema=schema)
+    if isinstance(X, ParquetRows):
+        return _InParquet(X)
+    if isinstance(X, Collection):
+        raise ValueError(
+            "X must be a table whose columns the schema describes, ParquetRows of one, or the path "
+            f"of Parquet files, got {in_one_line(X)}"
+        )
+    if type(X).__module__.partition(".")[0] == "dask":
+        import dask.dataframe
+
+        if not isinstance(X, dask.dataframe.DataFrame):
+            raise ValueError(f"X must be a data frame where it is of Dask, got {in_one_line(X)}")
+        return _OnDask(X)
+    return _InMemory(X, schema)

@@ -1,0 +1,333 @@
+"""Additive models: kinds of targets and containers, plans, certificates, model files."""
+
+from __future__ import annotations
+
+import json
+import math
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from sklearn.base import clone
+from sklearn.metrics import roc_auc_score
+
+import dpglm
+from dpglm import (
+    AdditiveClassifier,
+    AdditiveRegressor,
+    LogisticRegression,
+    NoisyGD,
+    PrivatePipeline,
+)
+from dpglm.certificate import verify
+from dpglm.exceptions import BudgetExceededError
+from dpglm.ledger import PrivacyLedger
+from dpglm.preprocessing import SchemaEncoder, SplineEncoder
+from dpglm.privacy import ApproximateDP
+from dpglm.report import load_model, save_model
+from dpglm.report.coefficients import coefficient_table
+from dpglm.tables.schema import Schema
+from tests.estimators.additive.tables import COLUMNS, schema, table
+
+ROWS = table(6000)
+FEW_STEPS = NoisyGD(n_steps=4)
+COST = {"name": "cost", "type": "numeric", "low": -5.0, "high": 5.0}
+
+
+def rows(n: int | None = None, *left_out: str) -> dict[str, Any]:
+    return {name: column[:n] for name, column in ROWS.items() if name not in left_out}
+
+
+def classifier(**parameters: Any) -> AdditiveClassifier:
+    known: dict[str, Any] = {"schema": schema(), "random_state": 0, "epsilon": 4.0}
+    return AdditiveClassifier(**known | parameters)
+
+
+@pytest.fixture(scope="module")
+def fitted() -> AdditiveClassifier:
+    return classifier(interactions=[("age", "sex")]).fit(ROWS)
+
+
+def test_curves_see_what_lines_cannot() -> None:
+    linear = PrivatePipeline(
+        [SchemaEncoder(schema()), LogisticRegression(classes=["no", "yes"])],
+        epsilon=4.0,
+        random_state=0,
+    )
+    held = table(4000, seed=1)
+    truth = held["ill"] == "yes"
+    curved = roc_auc_score(truth, classifier().fit(ROWS).decision_function(held))
+    assert curved > roc_auc_score(truth, linear.fit(ROWS).decision_function(held)) + 0.1
+
+
+def test_the_model_is_that_of_a_linear_model_of_encoded_rows(fitted: AdditiveClassifier) -> None:
+    X = fitted.schema_.encode(ROWS)
+    scores = X @ fitted.coef_[0] + fitted.intercept_[0]
+    np.testing.assert_allclose(fitted.decision_function(ROWS), scores, atol=1e-9)
+    np.testing.assert_allclose(fitted.predict_proba(ROWS)[:, 1], 1 / (1 + np.exp(-scores)))
+    assert fitted.privacy_.plan["data"]["row_norm"] == fitted.schema_.row_norm
+    terms = fitted.schema_.additive_encoding.terms
+    effects = sum(
+        term.basis(*(ROWS[name] for name in term.columns)) @ fitted.coef_[0, term.features]
+        for term in terms
+    )
+    np.testing.assert_allclose(scores - fitted.intercept_[0], effects, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("target", "loss", "algorithm"),
+    [
+        (COST, "auto", "newton"),
+        ({"name": "visits", "type": "count", "high": 20}, "auto", "Poisson"),
+        (COST, "huber", "Huber"),
+    ],
+)
+def test_regressors_by_target_and_loss(target: dict[str, Any], loss: str, algorithm: str) -> None:
+    model = AdditiveRegressor(schema(target), loss=loss, epsilon=4.0, random_state=0).fit(ROWS)
+    assert algorithm in f"{model.solution_.plan.method.algorithm} {model.solution_.plan.problem}"
+    assert model.score(ROWS) > 0.2
+
+
+def test_several_classes() -> None:
+    target = {"name": "kind", "type": "classes", "classes": ["a", "b", "c"]}
+    model = AdditiveClassifier(schema(target), epsilon=8.0, random_state=0).fit(ROWS)
+    assert model.coef_.shape[0] == 3
+    assert model.score(ROWS) > 0.5
+    assert model.predict_proba(rows(3)).shape == (3, 3)
+
+
+@pytest.mark.parametrize("kind", [pd.DataFrame, pl.DataFrame])
+def test_data_frames_are_fitted_as_mappings_are(kind: Any) -> None:
+    wanted = classifier().fit(rows(2000))
+    found = classifier().fit(kind(rows(2000)))
+    np.testing.assert_array_equal(found.coef_, wanted.coef_)
+    np.testing.assert_array_equal(found.predict(kind(rows(9, "ill"))), wanted.predict(rows(9)))
+
+
+def test_schemas_are_mappings_objects_or_files(tmp_path: Path) -> None:
+    path = tmp_path / "schema.json"
+    path.write_text(json.dumps(schema()))
+    wanted = classifier().fit(rows(500)).coef_
+    for given in (str(path), path, Schema.from_dict(schema())):
+        model = AdditiveClassifier(given, epsilon=4.0, random_state=0).fit(rows(500))
+        np.testing.assert_array_equal(model.coef_, wanted)
+
+
+def test_parquet_is_encoded_as_it_is_read(tmp_path: Path) -> None:
+    frame = pd.DataFrame(rows(600))
+    frame.to_parquet(tmp_path / "rows.parquet")
+    model = classifier(solver=FEW_STEPS).fit(tmp_path / "rows.parquet")
+    given = dpglm.ParquetRows(tmp_path / "rows.parquet", schema=Schema.from_dict(schema()))
+    again = classifier(solver=FEW_STEPS).fit(given)
+    np.testing.assert_allclose(again.coef_, model.coef_)
+    assert model.privacy_.fact("schema") is not None
+    assert model.score(given) == pytest.approx(model.score(frame))
+    np.testing.assert_array_equal(model.predict(given), model.predict(frame))
+
+
+def test_parquet_without_a_target_in_the_schema(tmp_path: Path) -> None:
+    frame = pd.DataFrame(rows(600)).assign(ill=lambda one: (one.ill == "yes").astype(int))
+    frame.to_parquet(tmp_path / "rows.parquet")
+    plain = Schema.from_dict({"columns": COLUMNS, "provenance": "made up"})
+    given = dpglm.ParquetRows(tmp_path / "rows.parquet", "ill", schema=plain)
+    model = AdditiveClassifier(plain, classes=[0, 1], solver=FEW_STEPS, random_state=0).fit(given)
+    assert model.classes_.tolist() == [0, 1]
+
+
+def test_data_frames_of_dask_are_encoded_in_partitions() -> None:
+    frames = pytest.importorskip("dask.dataframe")
+    frame = pd.DataFrame(rows(600))
+    given = frames.from_pandas(frame, npartitions=3)
+    model = classifier(solver=FEW_STEPS).fit(given)
+    found = model.decision_function(given)
+    np.testing.assert_allclose(found.compute(), model.decision_function(frame), atol=1e-9)
+    assert 0.0 <= model.score(given) <= 1.0
+
+
+def test_the_plan_is_the_one_that_is_executed(fitted: AdditiveClassifier) -> None:
+    plan = clone(fitted).plan(6000)
+    assert plan.document == fitted.solution_.plan.document
+    assert clone(fitted).resolve(6000) == fitted.resolution_
+
+
+def test_the_certificate_is_verified_and_names_the_schema(fitted: AdditiveClassifier) -> None:
+    assert verify(fitted.privacy_).ok
+    fact = fitted.privacy_.fact("schema")
+    assert fact is not None
+    assert fact.value["additive"]["interactions"] == [["age", "sex"]]
+    assert Schema.from_dict(fact.value) == fitted.schema_
+
+
+def test_a_ledger_is_charged(tmp_path: Path) -> None:
+    budget = ApproximateDP(3.0, 1.5e-5)
+    ledger = PrivacyLedger.create(tmp_path / "rows.ledger", data="made up", budget=budget)
+    classifier(epsilon=2.0, ledger=ledger, random_state=None).fit(rows(500))
+    with pytest.raises(BudgetExceededError):
+        classifier(epsilon=2.0, ledger=ledger, random_state=None).fit(rows(500))
+
+
+def test_model_files_hold_the_curves(fitted: AdditiveClassifier, tmp_path: Path) -> None:
+    save_model(fitted, tmp_path / "model.json")
+    loaded = load_model(tmp_path / "model.json")
+    np.testing.assert_allclose(loaded.predict_proba(ROWS), fitted.predict_proba(ROWS))
+    assert loaded.schema == fitted.schema_
+
+
+def test_inference_is_about_values_of_effects() -> None:
+    model = classifier(inference=True, segments=2).fit(ROWS)
+    assert {"age at 20", "pay missing", "sex=m"} <= set(model.inference_.names)
+    assert coefficient_table(model).inference is not None
+    low, high = model.inference_.prediction_interval(rows(4)).T
+    scores = model.predict_proba(rows(4))[:, 1]
+    assert (low < scores).all()
+    assert (scores < high).all()
+
+
+class TestMonotone:
+    def test_curves_rise_or_fall(self) -> None:
+        for direction in (1, -1):
+            model = classifier(monotone={"age": direction}).fit(ROWS)
+            ages = np.linspace(10, 70, 200)
+            term = model.schema_.additive_encoding.terms[0]
+            curve = term.basis(ages) @ model.coef_[0, term.features]
+            assert (direction * np.diff(curve) >= -1e-9).all()
+            assert np.ptp(curve) > 0.01
+            assert verify(model.privacy_).ok
+            fact = model.privacy_.fact("monotone")
+            assert fact is not None
+            assert fact.value == {"age": direction}
+
+    def test_missing_numbers_keep_their_level(self) -> None:
+        free, bound = classifier().fit(ROWS), classifier(monotone={"pay": 1}).fit(ROWS)
+        gap = {"age": [40], "pay": [np.nan], "sex": ["f"]}
+        np.testing.assert_allclose(free.decision_function(gap), bound.decision_function(gap))
+        assert not np.allclose(free.coef_, bound.coef_)
+
+    @pytest.mark.parametrize(
+        "monotone", [{"sex": 1}, {"nose": 1}, {"age": 2}, {"age": True}, ["age"]]
+    )
+    def test_what_cannot_be_monotone(self, monotone: Any) -> None:
+        with pytest.raises(ValueError, match="monotone must"):
+            classifier(monotone=monotone).fit(ROWS)
+
+    def test_not_in_interactions_nor_for_several_classes(self) -> None:
+        with pytest.raises(ValueError, match="monotone must"):
+            classifier(monotone={"age": 1}, interactions=[("age", "sex")]).fit(ROWS)
+        target = {"name": "kind", "type": "classes", "classes": ["a", "b", "c"]}
+        with pytest.raises(ValueError, match="monotone must be None unless two classes"):
+            AdditiveClassifier(schema(target), monotone={"age": 1}).fit(ROWS)
+
+
+class TestResolution:
+    @pytest.mark.parametrize("n_rows", [1, 100, 10**4, 10**7])
+    def test_curves_become_finer_with_rows_and_budget(self, n_rows: int) -> None:
+        found = [
+            classifier(epsilon=epsilon, delta=1e-8).resolve(n_rows).settings.segments
+            for epsilon in (0.01, 0.1, 1.0, 10.0)
+        ]
+        assert found == sorted(found)
+        assert 1 <= found[0] <= found[-1] <= 20
+
+    def test_few_rows_give_lines_and_many_give_curves(self) -> None:
+        assert classifier(epsilon=0.1, delta=1e-6).resolve(100).settings.segments == 1
+        assert classifier(epsilon=1.0, delta=1e-6).resolve(10**6).settings.segments >= 8
+
+    def test_what_is_stated_is_kept(self) -> None:
+        model = classifier(segments=5, smoothness=0.2, pair_segments=3)
+        settings = model.resolve(1000).settings
+        assert (settings.segments, settings.reach, settings.pair_segments) == (5, 0.2, 3)
+
+    def test_it_says_why(self) -> None:
+        said = str(classifier(delta=1e-6).resolve(10_000))
+        assert "segments for each numeric column" in said
+        assert "rows times mu are" in said
+
+    @pytest.mark.parametrize("parameters", [{"delta": 0.0}, {"adjacency": "replace_one"}])
+    def test_other_budgets_and_relations(self, parameters: dict[str, Any]) -> None:
+        model = classifier(**parameters)
+        assert model.plan(3000).event is not None
+        assert model.resolve(3000).settings.segments <= classifier().resolve(3000).settings.segments
+
+
+class TestEdges:
+    def test_one_row(self) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", dpglm.LowSignalWarning)
+            model = classifier(epsilon=1.0).fit(rows(1))
+        assert np.isfinite(model.decision_function(ROWS)).all()
+
+    def test_constant_columns_and_values_outside_the_bounds(self) -> None:
+        constant = {name: np.repeat(column[:1], 500) for name, column in ROWS.items()}
+        constant["age"] = np.full(500, 1e300)
+        model = classifier().fit(constant)
+        assert np.isfinite(model.decision_function(constant)).all()
+
+    def test_unseen_levels_are_an_error_that_names_them(self) -> None:
+        with pytest.raises(ValueError, match=r"column 'sex', row 3: 'x' is not in the schema"):
+            classifier().fit(rows(500) | {"sex": np.array(["f", "m", "x"] + ["f"] * 497)})
+
+    def test_many_levels_are_sparse(self) -> None:
+        n, levels = 300, 100_000
+        columns = {
+            "place": {"type": "categorical", "categories": list(range(levels))},
+            "age": COLUMNS["age"],
+        }
+        wide = {"columns": columns, "target": schema()["target"], "provenance": "made up"}
+        given = {
+            "place": np.arange(n) * 37 % levels,
+            "age": ROWS["age"][:n],
+            "ill": ROWS["ill"][:n],
+        }
+        model = AdditiveClassifier(wide, solver=FEW_STEPS, random_state=0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", dpglm.LowSignalWarning)
+            model.fit(given)
+        assert model.coef_.shape[1] > levels
+        assert model.plan(n).document == model.solution_.plan.document
+
+    @pytest.mark.slow
+    def test_many_columns(self) -> None:
+        rng = np.random.default_rng(0)
+        columns = {f"x{i}": {"type": "numeric", "low": -3, "high": 3} for i in range(200)}
+        wide = {"columns": columns, "target": schema()["target"], "provenance": "made up"}
+        given = {name: rng.normal(size=4000) for name in columns}
+        given["ill"] = np.where(given["x0"] ** 2 > 1, "yes", "no")
+        model = AdditiveClassifier(wide, epsilon=8.0, segments=20, random_state=0).fit(given)
+        assert model.coef_.shape == (1, 4000)
+
+    @pytest.mark.parametrize(
+        ("parameters", "message"),
+        [
+            ({"segments": "fine"}, "segments must be"),
+            ({"smoothness": -1}, "reach must be"),
+            ({"schema": 3}, "schema must be a Schema"),
+            ({"interactions": [("age", "nose")]}, "interactions must be of columns"),
+            ({"schema": schema(COST)}, "target with classes"),
+        ],
+    )
+    def test_wrong_parameters(self, parameters: dict[str, Any], message: str) -> None:
+        with pytest.raises(ValueError, match=message):
+            classifier().set_params(**parameters).fit(ROWS)
+
+    def test_collections_without_columns(self) -> None:
+        with pytest.raises(ValueError, match="X must be a table whose columns"):
+            classifier().fit(dpglm.MappedRows(np.zeros((3, 3)), np.zeros(3)))
+
+
+def test_the_encoder_goes_into_pipelines() -> None:
+    encoder = SplineEncoder(schema(), segments=4, interactions=[("age", "sex")])
+    last = LogisticRegression(classes=["no", "yes"])
+    model = PrivatePipeline([encoder, last], epsilon=4.0, random_state=0)
+    plan = model.plan(6000)
+    assert model.fit(ROWS).solution_.plan.document == plan.document
+    assert plan.data.row_norm == encoder.fit(ROWS).row_norm_
+    assert math.sqrt(4) >= encoder.row_norm_
+    units = model.table_units()
+    assert units is not None
+    assert units.names is not None
+    assert "age at 30" in units.names
+    assert clone(encoder).fit(rows(1)).transform(rows(3)).shape == (3, len(model.coef_[0]))
