@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dpglm.exceptions import SlowSumsWarning as SlowSumsWarning
     from dpglm.exploration import describe as describe
     from dpglm.ledger import PrivacyLedger as PrivacyLedger
+    from dpglm.preprocessing import SplineEncoder as SplineEncoder
     from dpglm.privacy import Adjacency as Adjacency
     from dpglm.privacy import ApproximateDP as ApproximateDP
     from dpglm.privacy import GaussianDP as GaussianDP
@@ -39,6 +40,7 @@ _HOME = {
     "PublicInformationWarning": "dpglm.exceptions",
     "SlowSumsWarning": "dpglm.exceptions",
     "Study": "dpglm.study",
+    "SplineEncoder": "dpglm.preprocessing",
     "ZeroConcentratedDP": "dpglm.privacy",
     "describe": "dpglm.exploration",
     "from_formula": "dpglm.estimators.composed.formula",

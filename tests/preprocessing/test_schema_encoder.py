@@ -89,5 +89,7 @@ def test_errors_name_the_column():
         SchemaEncoder(SCHEMA).fit({"age": [1]})
     with pytest.raises(ValueError, match="column 'job', row 2: 'c' is not in"):
         SchemaEncoder(SCHEMA).fit_transform({"age": [1, 2], "job": ["a", "c"]})
+    with pytest.raises(ValueError, match="schema must be a Schema, its JSON form or a path"):
+        SchemaEncoder(3).fit(TABLE)
     with pytest.raises(ValueError, match="a schema must be a JSON object"):
-        SchemaEncoder("schema.json").fit(TABLE)
+        SchemaEncoder({"columns": {}}).fit(TABLE)

@@ -464,7 +464,7 @@ class Schema:
     @property
     def is_wide(self) -> bool:
         """Whether the features of an additive model are so many that they are kept sparse."""
-        return self.additive is not None and len(self.feature_names) > _MOST_DENSE
+        return self.additive is not None and self.additive_encoding.n_features > _MOST_DENSE
 
     def count(self, table: Table) -> int:
         """Return the number of rows of a table, as for ``encode``."""

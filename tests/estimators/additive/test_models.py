@@ -163,7 +163,7 @@ def test_the_certificate_is_verified_and_names_the_schema(fitted: AdditiveClassi
 
 
 def test_a_ledger_is_charged(tmp_path: Path) -> None:
-    budget = ApproximateDP(3.0, 1.5e-5)
+    budget = ApproximateDP(2.5, 1.2e-5)
     ledger = PrivacyLedger.create(tmp_path / "rows.ledger", data="made up", budget=budget)
     classifier(epsilon=2.0, ledger=ledger, random_state=None).fit(rows(500))
     with pytest.raises(BudgetExceededError):

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from dpglm._all_or_nothing import all_or_nothing
 from dpglm._validation import check_integer
 from dpglm.certificate.certificate import certify
-from dpglm.certificate.facts import PublicFact, schema_fact
+from dpglm.certificate.facts import PublicFact, schema_facts
 from dpglm.data.prepare import Matrix
 from dpglm.estimators._private import PrivateFit
 from dpglm.estimators.additive._monotone import Directions, projected, read_directions
@@ -136,11 +136,11 @@ class AdditiveModel(FittedModel, PrivateFit, own_first=False):
         return "estimator_" in vars(self)
 
     @abc.abstractmethod
-    def _linear_model(self) -> PrivateLinearModel:
+    def _linear_model(self, schema: Schema) -> PrivateLinearModel:
         """Return the linear model of the features, unfitted, with what it knows of the target."""
 
     @abc.abstractmethod
-    def _check_directions(self, directions: Directions) -> None:
+    def _check_directions(self, directions: Directions, linear: PrivateLinearModel) -> None:
         """Refuse monotone columns where scores have no order."""
 
     def plan(self, n_rows: int, **options: Any) -> Plan:
@@ -163,13 +163,13 @@ class AdditiveModel(FittedModel, PrivateFit, own_first=False):
         ValueError
             If a parameter is invalid.
         """
-        linear, resolution = self._configured(check_integer("n_rows", n_rows, least=1))
-        encoded = self._stated_schema().with_additive(resolution.settings)
+        n_rows = check_integer("n_rows", n_rows, least=1)
+        linear, _, encoded = self._configured(self._stated_schema(), n_rows)
         n_classes = encoded.target.n_classes if encoded.has_target else None
         known = {} if n_classes is None else {"n_classes": n_classes}
         sparse = {"sparse": True} if encoded.is_wide else {}
         plan: Plan = linear.plan(  # type: ignore[attr-defined]
-            n_rows, len(encoded.feature_names), **known | sparse | options
+            n_rows, encoded.additive_encoding.n_features, **known | sparse | options
         )
         return plan
 
@@ -185,7 +185,8 @@ class AdditiveModel(FittedModel, PrivateFit, own_first=False):
         -------
         Resolution
         """
-        return self._configured(check_integer("n_rows", n_rows, least=1))[1]
+        n_rows = check_integer("n_rows", n_rows, least=1)
+        return self._configured(self._stated_schema(), n_rows)[1]
 
     @all_or_nothing
     def fit(
@@ -194,6 +195,7 @@ class AdditiveModel(FittedModel, PrivateFit, own_first=False):
         y: Any = None,
         sample_weight: ArrayLike | None = None,
         *,
+        groups: ArrayLike | None = None,
         offset: ArrayLike | None = None,
         exposure: ArrayLike | None = None,
         checkpoint: str | os.PathLike[str] | CheckpointFile | None = None,
@@ -208,6 +210,8 @@ class AdditiveModel(FittedModel, PrivateFit, own_first=False):
             Targets.
         sample_weight : array_like of shape (n,), optional
             Weights in [0, ``weight_bound``].
+        groups : array_like of shape (n,), optional
+            To whom each row belongs, as for linear models.
         offset, exposure : array_like of shape (n,), optional
             Known terms of the scores, as for the linear regressors.
         checkpoint : path-like or CheckpointFile, optional
@@ -228,17 +232,16 @@ class AdditiveModel(FittedModel, PrivateFit, own_first=False):
         """
         schema = self._stated_schema()
         table = given_table(X, schema)
-        estimator, resolution = self._configured(
-            table.n_rows if self.n_rows is None else self.n_rows, in_memory=table.in_memory
-        )
-        schema = schema.with_additive(resolution.settings)
+        n_rows = table.n_rows if self.n_rows is None else self.n_rows
+        estimator, resolution, schema = self._configured(schema, n_rows, in_memory=table.in_memory)
         directions = read_directions(self.monotone, schema)
-        self._check_directions(directions)
+        self._check_directions(directions, estimator)
         features, targets = table.features(schema), table.targets(schema, y)
         estimator.fit(
             features,
             targets,
             sample_weight,
+            groups=groups,
             offset=offset,
             exposure=exposure,
             checkpoint=checkpoint,
@@ -254,7 +257,7 @@ class AdditiveModel(FittedModel, PrivateFit, own_first=False):
         certificate = estimator.privacy_
         facts = certificate.public_facts
         if certificate.fact("schema") is None:
-            facts = (*facts, schema_fact(schema))
+            facts = (*facts, *schema_facts(schema))
         if not directions:
             estimator.privacy_ = dataclasses.replace(certificate, public_facts=facts)
             return
@@ -282,11 +285,10 @@ class AdditiveModel(FittedModel, PrivateFit, own_first=False):
         return schema
 
     def _configured(
-        self, n_rows: int, *, in_memory: bool = True
-    ) -> tuple[PrivateLinearModel, Resolution]:
-        """Return the linear model with its budget and public facts, and the resolution."""
-        schema = self._stated_schema()
-        linear = self._linear_model()
+        self, schema: Schema, n_rows: int, *, in_memory: bool = True
+    ) -> tuple[PrivateLinearModel, Resolution, Schema]:
+        """Return the linear model with what it must know, the resolution, and its schema."""
+        linear = self._linear_model(schema)
         linear.set_params(**{name: getattr(self, name) for name in _OF_THE_FIT})
         resolution = resolved(
             schema,
@@ -308,7 +310,7 @@ class AdditiveModel(FittedModel, PrivateFit, own_first=False):
             callback=self.callback,
             verbose=self.verbose,
         )
-        return linear, resolution
+        return linear, resolution, encoded
 
     def _solver(
         self, linear: PrivateLinearModel, resolution: Resolution, *, in_memory: bool
@@ -327,7 +329,7 @@ class AdditiveModel(FittedModel, PrivateFit, own_first=False):
         return given_table(X, self.schema_).targets(self.schema_, y)
 
     def _inner(self) -> Any:
-        return vars(self).get("estimator_") or self._linear_model()
+        return vars(self).get("estimator_") or self._linear_model(as_schema(self.schema))
 
     @property
     def n_features_in_(self) -> int:

@@ -11,7 +11,6 @@ import numpy as np
 
 from dpglm._validation import in_one_line
 from dpglm.data.collection import Collection
-from dpglm.data.stream.parquet import ParquetRows
 from dpglm.tables.schema import Schema
 
 __all__ = ["GivenTable", "given_table"]
@@ -70,11 +69,12 @@ class _InMemory(GivenTable):
 class _InParquet(GivenTable):
     """Rows that a schema encodes as they are read; they have their own targets."""
 
-    rows: ParquetRows
+    rows: Any
 
     @property
     def n_rows(self) -> int:
-        return self.rows.shape[0]
+        n_rows: int = self.rows.shape[0]
+        return n_rows
 
     def features(self, schema: Schema) -> Any:
         return self.rows.with_schema(schema)
@@ -111,11 +111,13 @@ class _OnDask(GivenTable):
 
 def given_table(X: Any, schema: Schema) -> GivenTable:
     """Return rows that were given to a fit or prediction; ``schema`` names their columns."""
-    if isinstance(X, str | os.PathLike):
-        X = ParquetRows(X, schema=schema)
-    if isinstance(X, ParquetRows):
-        return _InParquet(X)
-    if isinstance(X, Collection):
+    if isinstance(X, str | os.PathLike | Collection):
+        # Here, as most tables are in memory.
+        from dpglm.data.stream.parquet import ParquetRows
+
+        rows = X if isinstance(X, Collection) else ParquetRows(X, schema=schema)
+        if isinstance(rows, ParquetRows):
+            return _InParquet(rows)
         raise ValueError(
             "X must be a table whose columns the schema describes, ParquetRows of one, or the path "
             f"of Parquet files, got {in_one_line(X)}"

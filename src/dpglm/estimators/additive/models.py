@@ -15,8 +15,8 @@ from dpglm.estimators.linear._base import PrivateLinearModel
 from dpglm.estimators.linear.classifiers import LogisticRegression
 from dpglm.estimators.linear.least_squares import Ridge
 from dpglm.estimators.linear.regressors import GeneralizedLinearRegressor
-from dpglm.preprocessing.table_encoder import as_schema
 from dpglm.problem import Loss
+from dpglm.tables.schema import Schema
 
 __all__ = ["AdditiveClassifier", "AdditiveRegressor"]
 
@@ -54,8 +54,8 @@ class AdditiveClassifier(ClassifierMixin, AdditiveModel):
     classes: Sequence[Any] | None = None
     class_weight: Mapping[Any, float] | None = None
 
-    def _linear_model(self) -> PrivateLinearModel:
-        known = as_schema(self.schema).target.estimator_parameters()
+    def _linear_model(self, schema: Schema) -> PrivateLinearModel:
+        known = schema.target.estimator_parameters()
         if not set(known) <= {"classes"}:
             raise ValueError(
                 "schema must describe a target with classes for a classifier: AdditiveRegressor "
@@ -64,8 +64,8 @@ class AdditiveClassifier(ClassifierMixin, AdditiveModel):
         classes = known.get("classes") if self.classes is None else self.classes
         return LogisticRegression(C=self.C, classes=classes, class_weight=self.class_weight)
 
-    def _check_directions(self, directions: Directions) -> None:
-        classes = self._linear_model().classes  # type: ignore[attr-defined]
+    def _check_directions(self, directions: Directions, linear: PrivateLinearModel) -> None:
+        classes = linear.classes  # type: ignore[attr-defined]
         if directions and (classes is None or len(classes) > 2):
             raise ValueError(
                 "monotone must be None unless two classes are declared, as scores of more have no "
@@ -117,8 +117,8 @@ class AdditiveRegressor(RegressorMixin, AdditiveModel):
         tags.regressor_tags.poor_score = True
         return tags
 
-    def _linear_model(self) -> PrivateLinearModel:
-        target = as_schema(self.schema).target
+    def _linear_model(self, schema: Schema) -> PrivateLinearModel:
+        target = schema.target
         known = target.estimator_parameters()
         if not set(known) <= {"target_bounds"}:
             raise ValueError(
@@ -135,5 +135,5 @@ class AdditiveRegressor(RegressorMixin, AdditiveModel):
             loss=loss, target_bounds=bounds, offset_bounds=self.offset_bounds
         )
 
-    def _check_directions(self, directions: Directions) -> None:
+    def _check_directions(self, directions: Directions, linear: PrivateLinearModel) -> None:
         pass

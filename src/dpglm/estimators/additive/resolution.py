@@ -11,6 +11,7 @@ from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import ApproximateDP, PrivacyBudget, is_pure
 from dpglm.solvers.base import Solver
 from dpglm.solvers.second_order.newton import Newton
+from dpglm.tables.additive.encoding import AdditiveEncoding
 from dpglm.tables.additive.settings import Additive
 from dpglm.tables.columns import NumericColumn
 from dpglm.tables.schema import Schema
@@ -93,7 +94,7 @@ def resolved(
     sides = usual if pair_segments == "auto" else pair_segments
     reach = _REACH if smoothness == "auto" else smoothness
     settings = Additive(curves, reach, interactions, sides)
-    n_features = len(schema.with_additive(settings).feature_names)
+    n_features = AdditiveEncoding(schema.columns, settings).n_features
     seen = n_rows * mu / (n_features + 1)
     return Resolution(settings, signal, seen, _solver(seen, n_rows, n_features))
 

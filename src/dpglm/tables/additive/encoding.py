@@ -71,6 +71,12 @@ class AdditiveEncoding(Encoding):
         return NumericAxis(column, segments, self.settings.reach)
 
     @property
+    def n_features(self) -> int:
+        """Number of features."""
+        stop: int = self.terms[-1].features.stop
+        return stop
+
+    @property
     def column_names(self) -> tuple[str, ...]:
         return tuple(column.name for column in self.columns)
 
