@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from dpglm.data.stream.parquet import ParquetRows as ParquetRows
     from dpglm.estimators import *  # noqa: F403
     from dpglm.estimators.composed.formula import from_formula as from_formula
+    from dpglm.evaluation import evaluate as evaluate
+    from dpglm.evaluation import evaluate_predictions as evaluate_predictions
     from dpglm.exceptions import LowSignalWarning as LowSignalWarning
     from dpglm.exceptions import PlanMismatchError as PlanMismatchError
     from dpglm.exceptions import PublicInformationWarning as PublicInformationWarning
@@ -43,6 +45,8 @@ _HOME = {
     "SplineEncoder": "dpglm.preprocessing",
     "ZeroConcentratedDP": "dpglm.privacy",
     "describe": "dpglm.exploration",
+    "evaluate": "dpglm.evaluation",
+    "evaluate_predictions": "dpglm.evaluation",
     "from_formula": "dpglm.estimators.composed.formula",
 }
 

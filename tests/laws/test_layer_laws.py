@@ -33,6 +33,7 @@ LAYERS = (
     "torch",
     "inference",
     "exploration",
+    "evaluation",
     "guidance",
     "shapes",
     "estimators",

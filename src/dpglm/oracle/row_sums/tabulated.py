@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -94,9 +95,14 @@ def table_release(
 
 
 def noisy_tables(
-    oracle: Oracle, declared: SumRelease, tables: tuple[Cells, ...]
+    oracle: Oracle,
+    declared: SumRelease,
+    tables: tuple[Cells, ...],
+    recoded: Callable[[NDArray[np.float64]], NDArray[np.float64]] | None = None,
 ) -> NDArray[np.float64]:
     """Release all cells of all tables, one after the other, weights included.
+
+    ``recoded`` changes rows first, each by itself.
 
     Privacy: ``declared.event``. Counts are whole numbers, which add up without rounding.
     """
@@ -104,6 +110,7 @@ def noisy_tables(
 
     def block_sums(block: Block) -> NDArray[np.float64]:
         X = np.asarray(block.features(), np.float64)
+        X = X if recoded is None else recoded(X)
         return np.concatenate([table.sums(X, block.weights) for table in tables])
 
     over_blocks = oracle.over_blocks(block_sums, weights.size)

@@ -1,0 +1,288 @@
+"""More than two classes: confusion, ranks of the right class, and one curve for each class."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Self, TypeAlias, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpglm._validation import check_integer
+from dpglm.data.spec import DataSpec
+from dpglm.evaluation.cells import (
+    LARGEST_LOSS,
+    LEAST_FINE,
+    fine_cells,
+    n_cells_for,
+    n_fine_for,
+    score_edges,
+)
+from dpglm.evaluation.curves import area_under_roc
+from dpglm.evaluation.estimates import Noisy
+from dpglm.evaluation.task import Released, Task, class_codes, class_list, in_range, known, weighted
+from dpglm.exploration.numbers import Number, Scale
+from dpglm.oracle.row_sums.tabulated import Cells
+from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import PrivacyBudget
+from dpglm.solvers.base import Plan
+from dpglm.solvers.composite.score_tables import Refined, ScoreTables, plan_score_tables
+
+__all__ = ["ClassesResult", "ClassesTask"]
+
+Floats: TypeAlias = NDArray[np.float64]
+
+_LABEL, _PREDICTED, _RANK, _LOSS, _BRIER, _FIRST = 1, 2, 3, 4, 5, 6
+_CONFUSION_SHARE, _RANK_SHARE, _LOSS_SHARE, _BRIER_SHARE, _CURVE_SHARE = 0.4, 0.05, 0.1, 0.05, 0.4
+# The most that squared errors of all classes' probabilities add up to, where these add up to 1.
+_LARGEST_BRIER = 2.0
+
+
+@final
+@dataclass(frozen=True)
+class ClassesTask(Task):
+    """Probabilities of three classes or more.
+
+    Parameters
+    ----------
+    classes : tuple
+        All of them, in the order of the columns of probabilities.
+    n_fine : int
+        Number of fine cells of scores; plans set it.
+    """
+
+    classes: tuple[Any, ...]
+    n_fine: int = LEAST_FINE
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "classes", class_list(self.classes))
+
+    def for_rows(self, n_rows: int, mu: float) -> Self:
+        return dataclasses.replace(self, n_fine=n_fine_for(n_rows, mu * self._curve_share))
+
+    @functools.cached_property
+    def edges(self) -> tuple[float, ...]:
+        """Inner ends of fine cells."""
+        return score_edges(self.n_fine)
+
+    @property
+    def _curve_share(self) -> float:
+        """Share of mu that one class's curve gets."""
+        return math.sqrt(_CURVE_SHARE / len(self.classes))
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        return {"classes": list(self.classes)}
+
+    def plan(self, n_rows: int, n_levels: int, budget: PrivacyBudget, adjacency: Adjacency) -> Plan:
+        size, n_classes = len(self.edges) + 1, len(self.classes)
+        mu = budget.gdp_mu() / adjacency.sum_sensitivity(1.0)
+        n_cells = n_cells_for(n_rows // n_levels, mu * self._curve_share)
+        refined = tuple(
+            Refined(_FIRST + 2 * k, _FIRST + 2 * k + 1, size, n_cells) for k in range(n_classes)
+        )
+        groups = (n_levels,)
+        tables = (
+            weighted(Cells((0, 1, 2), (*groups, n_classes, n_classes)), _CONFUSION_SHARE),
+            weighted(Cells((0, _RANK), (*groups, n_classes)), _RANK_SHARE),
+            weighted(Cells((0,), groups, values=(_LOSS,)), _LOSS_SHARE),
+            weighted(Cells((0,), groups, values=(_BRIER,)), _BRIER_SHARE),
+            *(
+                weighted(
+                    Cells((0, one.label, one.column), (*groups, 2, n_cells)),
+                    _CURVE_SHARE / n_classes,
+                )
+                for one in refined
+            ),
+        )
+        data = known(DataSpec(n_rows, 1), _FIRST + 2 * n_classes, max(size, n_levels, n_classes))
+        return plan_score_tables(data, budget, adjacency, refined, tables)
+
+    def encode(self, y: NDArray[Any], predictions: Floats) -> Floats:
+        n_classes = len(self.classes)
+        label = class_codes(y, self.classes)
+        score = in_range("scores", predictions, 0.0, 1.0, f"(n, {n_classes})", 2)
+        if score.shape[1] != n_classes:
+            raise ValueError(f"scores must have shape (n, {n_classes}), got {score.shape}")
+        every = np.arange(len(label))
+        right = score[every, label]
+        with np.errstate(divide="ignore"):
+            loss = np.minimum(-np.log(right), LARGEST_LOSS)
+        hit = label[:, np.newaxis] == np.arange(n_classes)
+        squares = np.minimum(((score - hit) ** 2).sum(axis=1), _LARGEST_BRIER)
+        curves = np.stack([hit, fine_cells(score, self.edges)], axis=2).reshape(len(label), -1)
+        return np.column_stack(
+            [
+                label,
+                score.argmax(axis=1),
+                (score > right[:, np.newaxis]).sum(axis=1),
+                2.0 * loss / LARGEST_LOSS - 1.0,
+                2.0 * squares / _LARGEST_BRIER - 1.0,
+                curves,
+            ]
+        )
+
+    def results(self, released: Released) -> tuple[ClassesResult, ...]:
+        method = released.plan.method
+        assert isinstance(method, ScoreTables)
+        tables = method.table_values(released.values)
+        noise = [method.coefficient_noise / table.weight for table in method.tables]
+        lookups = method.lookups(released.values)
+
+        def result(chosen: slice, total: int | None) -> ClassesResult:
+            scale = math.sqrt(len(range(released.n_levels)[chosen]))
+
+            def noisy(place: int, values: Floats, *sums: int) -> Noisy:
+                spread = [noise[place]] * values.size + [noise[one] for one in sums]
+                added = [tables[one][chosen].sum() for one in sums]
+                every = np.array([*values.ravel(), *added])
+                return Noisy.of(every, scale * np.array(spread), slice(0, values.size), total)
+
+            curves = []
+            for place, lookup in enumerate(lookups, start=4):
+                counts = tables[place][chosen].sum(axis=0)
+                curves.append(noisy(place, counts[:, np.unique(lookup)]))
+            return ClassesResult(
+                self.classes,
+                noisy(0, tables[0][chosen].sum(axis=0), 2, 3),
+                noisy(1, tables[1][chosen].sum(axis=0)),
+                tuple(curves),
+                released.z,
+            )
+
+        groups = [result(slice(g, g + 1), None) for g in range(released.n_levels)]
+        everything = result(slice(None), released.n_rows)
+        return (everything,) if released.n_levels == 1 else (*groups, everything)
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False)
+class ClassesResult:
+    """How well probabilities tell several classes apart, as far as the released tables say.
+
+    Parameters
+    ----------
+    classes : tuple
+        The classes.
+    confusion : Noisy
+        Counts of rows by class and predicted class, row by row; then sums of log losses and of
+        squared errors.
+    ranks : Noisy
+        Counts of rows by how many classes had a higher probability than the right one.
+    curves : tuple of Noisy
+        For each class, counts of the others' and of its own rows in cells of its probability.
+    z : float
+        Half width of intervals in standard deviations.
+    """
+
+    classes: tuple[Any, ...]
+    confusion: Noisy
+    ranks: Noisy
+    curves: tuple[Noisy, ...]
+    z: float
+
+    @property
+    def confusion_matrix(self) -> Floats:
+        """Noisy counts of rows of each class (rows) that were predicted as each (columns)."""
+        return self._matrix(self.confusion.values)
+
+    @property
+    def rows(self) -> Number:
+        """Number of rows; an interval for a population is none of its."""
+        return self.confusion.total(len(self.classes) ** 2, self.z)
+
+    def _matrix(self, values: Floats) -> Floats:
+        n_classes = len(self.classes)
+        return values[: n_classes**2].reshape(n_classes, n_classes)
+
+    @property
+    def measures(self) -> Mapping[str, Callable[[], Number]]:
+        """What can be asked, by name."""
+        return {
+            "accuracy": self._accuracy,
+            "balanced_accuracy": self._balanced_accuracy,
+            "auc": self._auc,
+            "log_loss": functools.partial(self._mean, -2, LARGEST_LOSS),
+            "brier": functools.partial(self._mean, -1, _LARGEST_BRIER),
+        }
+
+    def top_k(self, k: int) -> Number:
+        """Return the share of rows whose class is among the ``k`` most probable."""
+        k = check_integer("k", k, least=1)
+        return self.ranks.number(lambda values: values[:k].sum() / _total(values), self.z)
+
+    def of_class(self, label: Any) -> dict[str, Number]:
+        """Return ``recall``, ``precision`` and one-versus-rest ``auc`` of a class, and its share.
+
+        A ValueError lists the classes if there is none of that label.
+        """
+        if label not in self.classes:
+            raise ValueError(f"label must be one of {list(self.classes)!r}, got {label!r}")
+        place = self.classes.index(label)
+
+        def of_matrix(function: Callable[[Floats], float]) -> Number:
+            return self.confusion.number(lambda values: function(self._matrix(values)), self.z)
+
+        return {
+            "share": of_matrix(lambda m: m[place].sum() / _total(m)),
+            "recall": of_matrix(lambda m: m[place, place] / _total(m[place])),
+            "precision": of_matrix(lambda m: m[place, place] / _total(m[:, place])),
+            "auc": self.curves[place].number(_area, self.z),
+        }
+
+    def _accuracy(self) -> Number:
+        return self.confusion.number(
+            lambda values: np.trace(self._matrix(values)) / _total(self._matrix(values)), self.z
+        )
+
+    def _balanced_accuracy(self) -> Number:
+        def mean_recall(values: Floats) -> float:
+            matrix = self._matrix(values)
+            return float(np.mean([row[k] / _total(row) for k, row in enumerate(matrix)]))
+
+        return self.confusion.number(mean_recall, self.z)
+
+    def _auc(self) -> Number:
+        """Return the mean area of one class versus the rest, over classes.
+
+        Rows are in all curves, whose sampling errors are then not independent: the interval for a
+        population takes them to be equal, which is the most that they can be.
+        """
+        areas = [curve.number(_area, self.z) for curve in self.curves]
+        mean = float(np.mean([one.estimate for one in areas]))
+        half = math.hypot(*(0.5 * (one.high - one.low) for one in areas)) / len(areas)
+        most = float(
+            np.mean(
+                [
+                    0.5 * ((one.population_high or 1.0) - (one.population_low or 0.0))
+                    for one in areas
+                ]
+            )
+        )
+        return Number(
+            mean, max(mean - half, 0.0), min(mean + half, 1.0), mean - most, min(mean + most, 1.0)
+        )
+
+    def _mean(self, place: int, largest: float) -> Number:
+        n_cells = len(self.classes) ** 2
+
+        def mean(values: Floats) -> float:
+            return 0.5 * largest * (1.0 + float(values[place]) / _total(values[:n_cells]))
+
+        # A number from 0 to ``largest`` with this mean varies at most so much (Bhatia and Davis).
+        at = min(max(mean(self.confusion.values), 0.0), largest)
+        sampled = at * (largest - at) / max(self.confusion.values[:n_cells].sum(), 1.0)
+        return self.confusion.number(mean, self.z, Scale(0.0, largest), sampled=sampled)
+
+
+def _total(values: Floats) -> float:
+    return max(float(values.sum()), 1.0)
+
+
+def _area(values: Floats) -> float:
+    negatives, positives = values.reshape(2, -1)
+    return area_under_roc(negatives, positives)

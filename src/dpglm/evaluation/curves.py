@@ -1,0 +1,92 @@
+"""What counts of two classes in ordered cells of scores say: curves, and numbers of them."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import isotonic_regression
+
+__all__ = [
+    "area_under_roc",
+    "at_cut",
+    "largest_gap",
+    "precision_recall_points",
+    "roc_points",
+]
+
+Floats: TypeAlias = NDArray[np.float64]
+
+_LEAST = 1e-12
+
+
+def area_under_roc(negatives: Floats, positives: Floats, spread: Floats | float = 1.0) -> float:
+    """Return the area under the ROC curve, from noisy counts in cells of increasing scores.
+
+    Pairs in different cells are counted, and those within a cell by half and what their order is
+    worth: if the share r of the positives among rows of both classes, weighted alike, is linear in
+    the rank m of a score, with slope g, pairs in a cell of mass D add g D^3 / 3. Without that term
+    the error of B cells is of order B^-2, with it B^-4. Slopes are those of the isotonic shares.
+
+    ``spread`` is 1 where a cell's scores all differ. Where parts s of it share a score, whose order
+    is worth nothing, it is 1 - sum s^3.
+    """
+    p, q = _shares(positives), _shares(negatives)
+    below = np.cumsum(q) - q
+    area = float(p @ (below + 0.5 * q))
+    mass = np.maximum(0.5 * (p + q), 0.0)
+    there = mass > _LEAST
+    if np.count_nonzero(there) < 3:
+        return area
+    share = np.clip(0.5 * p[there] / mass[there], 0.0, 1.0)
+    share = isotonic_regression(share, weights=mass[there]).x
+    middle = (np.cumsum(mass) - 0.5 * mass)[there]
+    slopes = np.gradient(share, middle)
+    return area + float(slopes @ (mass**3 * spread)[there]) / 3.0
+
+
+def roc_points(negatives: Floats, positives: Floats) -> tuple[Floats, Floats]:
+    """Return false and true positive rates at each cell's lower end, from 0 to 1, increasing."""
+    return _upwards(_shares(negatives)), _upwards(_shares(positives))
+
+
+def precision_recall_points(negatives: Floats, positives: Floats) -> tuple[Floats, Floats]:
+    """Return precision and recall at each cell's lower end, from the highest cell down."""
+    wrong = _upwards(_shares(negatives)) * max(negatives.sum(), 0.0)
+    right = _upwards(_shares(positives)) * max(positives.sum(), 0.0)
+    found = wrong + right
+    precision = np.divide(right, found, out=np.ones_like(found), where=found > _LEAST)
+    return precision, _upwards(_shares(positives))
+
+
+def at_cut(negatives: Floats, positives: Floats, cut: int) -> tuple[float, float, float, float]:
+    """Return true negatives, false positives, false negatives and true positives.
+
+    Rows in cells from ``cut`` on are called positive.
+    """
+    return (
+        float(negatives[:cut].sum()),
+        float(negatives[cut:].sum()),
+        float(positives[:cut].sum()),
+        float(positives[cut:].sum()),
+    )
+
+
+def largest_gap(negatives: Floats, positives: Floats) -> float:
+    """Return the largest difference of true and false positive rate at an end of a cell."""
+    gaps = np.cumsum(_shares(negatives) - _shares(positives))
+    return float(gaps[:-1].max(initial=0.0))
+
+
+def _shares(counts: Floats) -> Floats:
+    total = counts.sum()
+    shares: Floats = counts / (total if abs(total) > _LEAST else _LEAST)
+    return shares
+
+
+def _upwards(shares: Floats) -> Floats:
+    """Sum shares from the highest cell down, kept increasing, from 0 to 1."""
+    sums = np.concatenate([[0.0], np.cumsum(shares[::-1])])
+    sums[-1] = 1.0
+    return np.clip(np.maximum.accumulate(sums), 0.0, 1.0)

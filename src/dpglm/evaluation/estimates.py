@@ -1,0 +1,93 @@
+"""Numbers computed from noisy values, with intervals by the delta method."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpglm.exploration.numbers import Number, Scale, number
+
+__all__ = ["SHARE", "Noisy"]
+
+Floats: TypeAlias = NDArray[np.float64]
+
+SHARE = Scale(0.0, 1.0)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Noisy:
+    """Values with independent errors of two kinds, but for what is known of the sum of some.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n,)
+        What was released.
+    noise : ndarray of shape (n,)
+        Standard deviation of the noise in each.
+    sampling : ndarray of shape (n,)
+        Variance of each over samples of rows, whose number varies, too: for counts the count. Of
+        numbers that do not change if all values double, that is the variance for a given number.
+    known_sum : ndarray of bool of shape (n,)
+        Which values add up to a public number, to which they have been brought by equal shares.
+    """
+
+    values: Floats
+    noise: Floats
+    sampling: Floats
+    known_sum: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, values: Floats, noise: Floats, counts: slice, n_rows: int | None) -> Noisy:
+        """Bring counts to their sum, where it is public; other values have no sampling variance."""
+        values, known = values.copy(), np.zeros(len(values), np.bool_)
+        if n_rows is not None:
+            known[counts] = True
+            values[counts] += (n_rows - values[counts].sum()) / known.sum()
+        sampling = np.zeros(len(values))
+        sampling[counts] = np.maximum(values[counts], 0.0)
+        return cls(values, noise, sampling, known)
+
+    def total(self, n_counts: int, z: float) -> Number:
+        """Return the number of rows that the first values count."""
+        noise = 0.0 if self.known_sum.any() else float((self.noise[:n_counts] ** 2).sum())
+        return number(float(self.values[:n_counts].sum()), noise, z, Scale(low=0.0))
+
+    def number(
+        self,
+        function: Callable[[Floats], float],
+        z: float,
+        scale: Scale = SHARE,
+        sampled: float | None = None,
+        approximation: float = 0.0,
+    ) -> Number:
+        """Return a function of the values, which is smooth, with its intervals.
+
+        ``sampled`` is its sampling variance, where that of the values does not say it;
+        ``approximation`` the size of an error that the function itself may have.
+        """
+        center = float(function(self.values))
+        slopes = self._slopes(function)
+        noisy = slopes.copy()
+        if self.known_sum.any():
+            noisy[self.known_sum] -= noisy[self.known_sum].mean()
+        variance = float(((noisy * self.noise) ** 2).sum()) + approximation**2
+        sampled = float(slopes**2 @ self.sampling) if sampled is None else sampled
+        if not math.isfinite(center + variance + sampled):
+            return Number(math.nan, scale.low, scale.high, scale.low, scale.high)
+        return number(center, variance, z, scale, sampling_variance=sampled)
+
+    def _slopes(self, function: Callable[[Floats], float]) -> Floats:
+        steps = 1e-5 * np.maximum(np.abs(self.values), 1.0 + np.abs(self.values).max())
+        slopes = np.empty(len(self.values))
+        for place, step in enumerate(steps):
+            up, down = self.values.copy(), self.values.copy()
+            up[place] += step
+            down[place] -= step
+            slopes[place] = (function(up) - function(down)) / (2.0 * step)
+        return slopes

@@ -1,0 +1,262 @@
+"""evaluate: how good a model is on held-out private rows, on one budget."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dpglm._validation import check_integer, check_one_of
+from dpglm.evaluation.binary import BinaryTask
+from dpglm.evaluation.classes import ClassesTask
+from dpglm.evaluation.evaluation import Evaluation
+from dpglm.evaluation.planning import EvaluationPlan, plan_evaluation
+from dpglm.evaluation.predictions import predictions_of, task_of
+from dpglm.evaluation.regression import RegressionTask
+from dpglm.evaluation.task import Task
+from dpglm.ledger.ledger import PrivacyLedger
+from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import ApproximateDP, PrivacyBudget, default_delta
+from dpglm.privacy.noise import NoiseSource
+
+__all__ = ["evaluate", "evaluate_predictions"]
+
+
+def evaluate(
+    model: Any,
+    X: Any,
+    y: ArrayLike,
+    *,
+    epsilon: float = 1.0,
+    delta: float | Literal["auto"] = "auto",
+    budget: PrivacyBudget | None = None,
+    adjacency: str = "zero_out",
+    n_rows: int | None = None,
+    target_bounds: tuple[float, float] | None = None,
+    thresholds: Sequence[float] = (0.5,),
+    by: ArrayLike | None = None,
+    levels: Sequence[Any] = (),
+    level: float = 0.95,
+    ledger: PrivacyLedger | str | os.PathLike[str] | None = None,
+    random_state: int | NoiseSource | None = None,
+) -> Evaluation:
+    """Evaluate a model on private rows that it was not fitted on.
+
+    Parameters
+    ----------
+    model : object
+        Fitted, by dpglm or not: with ``classes_`` and ``predict_proba`` (two classes:
+        ``decision_function`` will do), or with ``predict`` of numbers. It must be public already,
+        or else its own privacy must be paid for elsewhere.
+    X : array_like, table or collection
+        Held-out rows, of any kind that the model predicts.
+    y : array_like of shape (n,)
+        Their targets.
+    epsilon : float, default=1.0
+        Privacy budget epsilon, above 0.
+    delta : float or "auto", default="auto"
+        Privacy budget delta, in (0, 1); "auto" as for estimators
+        (``dpglm.privacy.default_delta``).
+    budget : PrivacyBudget, optional
+        Replaces ``epsilon`` and ``delta``.
+    adjacency : {"zero_out", "add_remove", "replace_one"}, default="zero_out"
+        Neighbouring relation, see ``dpglm.privacy.Adjacency``.
+    n_rows : int, optional
+        Public number of rows; needed for "add_remove" only, where a rough figure will do.
+    target_bounds : pair of float, optional
+        Public bounds on numbers to predict; by default those of the model.
+    thresholds : sequence of float, default=(0.5,)
+        Scores in (0, 1) at which decisions between two classes are of interest: there they are
+        exact but for noise, elsewhere taken at the nearest end of a cell.
+    by : array_like of shape (n,), optional
+        Attribute of each row by which rows are evaluated as well, at no further cost.
+    levels : sequence, optional
+        Its public levels; rows of other levels are a group of their own.
+    level : float, default=0.95
+        Level of intervals, in (0, 1).
+    ledger : PrivacyLedger or path-like, optional
+        Ledger of the data set, which is charged before anything is released.
+    random_state : int or NoiseSource, optional
+        None: noise from the operating system. An integer makes the evaluation reproducible and NOT
+        private, and ``privacy_`` says so.
+
+    Returns
+    -------
+    Evaluation
+
+    Raises
+    ------
+    ValueError
+        If an argument, or a target or a prediction, is wrong; nothing is released or spent then.
+    LedgerError
+        If the ledger refuses; nothing is released or spent then.
+
+    Notes
+    -----
+    Two classes: with a tenth of the squared budget, counts of rows in fine cells of scores, from
+    which a few cells of nearly equal mass are made; then counts of negative and positive rows in
+    these, and sums of log losses (each at most 8) and squared errors. From the counts follow ROC
+    curve, AUC, precision, recall, calibration and the rest. Several classes: confusion, ranks of
+    the right class, such counts for each class, and sums of losses. Numbers: sums of residuals,
+    their sizes and squares, of targets and their squares, all within ``target_bounds``, and counts
+    of residuals in cells.
+
+    Privacy: one or two Gaussian releases under ``adjacency``. A row is in one cell of each table,
+    so that its weighted contributions to all tables of a release have an L2 norm of at most 1.
+    ``privacy_`` says what was spent on these rows, not on those that the model was fitted on.
+
+    References
+    ----------
+    DeLong, DeLong and Clarke-Pearson, "Comparing the areas under two or more correlated receiver
+    operating characteristic curves", Biometrics 1988 (the sampling variance, here of cells).
+
+    Examples
+    --------
+    >>> import dpglm
+    >>> from dpglm.datasets import load_adult
+    >>> adult = load_adult()
+    >>> score = [
+    ...     0.9 if one == "Married-civ-spouse" else 0.1 for one in adult.data["marital-status"]
+    ... ]
+    >>> found = dpglm.evaluate_predictions(
+    ...     adult.target, 0.1 + 0.5 * married, classes=["<=50K", ">50K"], epsilon=0.5
+    ... )
+    >>> bool(0.75 < found.auc < 0.77)
+    True
+    """
+    return _evaluated(
+        task_of(model, tuple(thresholds), target_bounds),
+        lambda: predictions_of(model, X),
+        y,
+        epsilon=epsilon,
+        delta=delta,
+        budget=budget,
+        adjacency=adjacency,
+        n_rows=n_rows,
+        by=by,
+        levels=levels,
+        level=level,
+        ledger=ledger,
+        random_state=random_state,
+    )
+
+
+def evaluate_predictions(
+    y: ArrayLike,
+    predictions: ArrayLike,
+    *,
+    classes: Sequence[Any] | None = None,
+    target_bounds: tuple[float, float] | None = None,
+    thresholds: Sequence[float] = (0.5,),
+    epsilon: float = 1.0,
+    delta: float | Literal["auto"] = "auto",
+    budget: PrivacyBudget | None = None,
+    adjacency: str = "zero_out",
+    n_rows: int | None = None,
+    by: ArrayLike | None = None,
+    levels: Sequence[Any] = (),
+    level: float = 0.95,
+    ledger: PrivacyLedger | str | os.PathLike[str] | None = None,
+    random_state: int | NoiseSource | None = None,
+) -> Evaluation:
+    """Evaluate predictions, wherever they come from, on private targets.
+
+    Parameters
+    ----------
+    y : array_like of shape (n,)
+        Targets.
+    predictions : array_like of shape (n,) or (n, n_classes)
+        Of two classes the second's probability, or any score from 0 to 1; of more, the
+        probability of each; or numbers. Each row's must depend on that row alone.
+    classes : sequence, optional
+        Public classes, in the order of the columns of probabilities; None for numbers.
+    target_bounds : pair of float, optional
+        Public bounds on numbers.
+    thresholds, epsilon, delta, budget, adjacency, n_rows, by, levels, level, ledger, random_state
+        As for ``evaluate``.
+
+    Returns
+    -------
+    Evaluation
+
+    Raises
+    ------
+    ValueError
+        If an argument is wrong; nothing is released or spent then.
+    LedgerError
+        If the ledger refuses; nothing is released or spent then.
+
+    Notes
+    -----
+    Privacy: as for ``evaluate``.
+    """
+    task: Task
+    if classes is None:
+        if target_bounds is None:
+            raise ValueError("classes or target_bounds must be given, got neither")
+        task = RegressionTask(float(target_bounds[0]), float(target_bounds[1]))
+    elif len(classes) == 2:
+        task = BinaryTask(tuple(classes), tuple(thresholds))
+    else:
+        task = ClassesTask(tuple(classes))
+    return _evaluated(
+        task,
+        lambda: predictions,
+        y,
+        epsilon=epsilon,
+        delta=delta,
+        budget=budget,
+        adjacency=adjacency,
+        n_rows=n_rows,
+        by=by,
+        levels=levels,
+        level=level,
+        ledger=ledger,
+        random_state=random_state,
+    )
+
+
+def _evaluated(
+    task: Task,
+    predictions: Callable[[], ArrayLike],
+    y: ArrayLike,
+    *,
+    epsilon: float,
+    delta: float | Literal["auto"],
+    budget: PrivacyBudget | None,
+    adjacency: str,
+    n_rows: int | None,
+    by: ArrayLike | None,
+    levels: Sequence[Any],
+    level: float,
+    ledger: PrivacyLedger | str | os.PathLike[str] | None,
+    random_state: int | NoiseSource | None,
+) -> Evaluation:
+    if isinstance(delta, str):
+        check_one_of("delta", delta, ("auto",))
+    public = check_one_of("adjacency", adjacency, tuple(Adjacency)) != Adjacency.ADD_REMOVE
+    found = np.asarray(y)
+    if n_rows is not None:
+        check_integer("n_rows", n_rows, least=1)
+    elif not public:
+        raise ValueError(
+            "n_rows must be given under adjacency 'add_remove', which keeps the true number "
+            "private: a rough public number of rows"
+        )
+    if found.ndim != 1 or not len(found):
+        raise ValueError(f"y must have shape (n,) with n at least 1, got {found.shape}")
+    if public and n_rows is not None and n_rows != len(found):
+        raise ValueError(f"n_rows must be the number of rows, {len(found)}, or None, got {n_rows}")
+    if by is not None and not len(levels):
+        raise ValueError("levels must list the public levels of by, got none")
+    rows = len(found) if n_rows is None else n_rows
+    if budget is None:
+        wanted = default_delta(rows) if isinstance(delta, str) else delta
+        budget = ApproximateDP(epsilon, wanted)
+    plan: EvaluationPlan = plan_evaluation(
+        task, rows, budget, adjacency=adjacency, levels=levels, level=level
+    )
+    return plan.run(found, predictions(), by=by, ledger=ledger, random_state=random_state)

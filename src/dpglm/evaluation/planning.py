@@ -1,0 +1,223 @@
+"""An evaluation before there are rows: its tables, their noise, and what to expect."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpglm._validation import check_integer, check_one_of, check_real
+from dpglm.certificate.certificate import certify
+from dpglm.certificate.facts import PublicFact
+from dpglm.data.prepare import prepare_rows
+from dpglm.evaluation.binary import BinaryTask
+from dpglm.evaluation.evaluation import Evaluation
+from dpglm.evaluation.task import Task
+from dpglm.exceptions import PlanMismatchError
+from dpglm.exploration.numbers import normal_quantile
+from dpglm.ledger.ledger import PrivacyLedger, as_ledger
+from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import PrivacyBudget
+from dpglm.privacy.noise import NoiseSource, noise_source
+from dpglm.solvers.base import Plan
+from dpglm.solvers.run import run
+
+__all__ = ["EvaluationPlan", "plan_evaluation"]
+
+_NAME = "Evaluation"
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class EvaluationPlan:
+    """What an evaluation will release, decided before a row is seen.
+
+    Parameters
+    ----------
+    task : Task
+        What is evaluated.
+    levels : tuple
+        Public levels by which rows are told apart; none for all rows together.
+    plan : Plan
+        The releases that execute it.
+    level : float
+        Level of intervals.
+    """
+
+    task: Task
+    levels: tuple[Any, ...]
+    plan: Plan
+    level: float
+
+    @property
+    def n_levels(self) -> int:
+        """Number of groups of rows: one for each level and one for the rows of none."""
+        return len(self.levels) + 1 if self.levels else 1
+
+    @property
+    def thresholds(self) -> tuple[float, ...]:
+        """Thresholds of decisions that were declared, of two classes."""
+        return self.task.thresholds if isinstance(self.task, BinaryTask) else ()
+
+    def precision(self) -> tuple[tuple[str, float], ...]:
+        """Say how precise the result will be, from public facts alone.
+
+        Returns
+        -------
+        tuple of (str, float)
+            What, and the expected half width of its interval, of privacy noise alone: for shares of
+            rows, which accuracy, recall and areas under curves resemble, with half of the rows in
+            each class.
+        """
+        z, noise = normal_quantile(self.level), self.plan.coefficient_noise
+        histogram = self.plan.method.tables[0]  # type: ignore[attr-defined]
+        reach = z * noise / histogram.weight / self.plan.data.n_rows
+        cells = histogram.size // self.n_levels
+        return (("a share of rows", reach * np.sqrt(cells) / 2.0),)
+
+    def run(
+        self,
+        y: ArrayLike,
+        predictions: ArrayLike,
+        *,
+        by: ArrayLike | None = None,
+        ledger: PrivacyLedger | str | os.PathLike[str] | None = None,
+        random_state: int | NoiseSource | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+    ) -> Evaluation:
+        """Execute the plan on rows.
+
+        Parameters
+        ----------
+        y : array_like of shape (n,)
+            Targets.
+        predictions : array_like of shape (n,) or (n, n_classes)
+            Scores from 0 to 1, or numbers.
+        by : array_like of shape (n,), optional
+            The group of each row; what is none of the plan's levels is a group of its own.
+        ledger, random_state
+            As for ``evaluate``.
+        checkpoint : path-like, optional
+            File that keeps what was released: run again with it, the same plan returns the same
+            evaluation and spends nothing twice.
+
+        Returns
+        -------
+        Evaluation
+
+        Raises
+        ------
+        ValueError
+            If an argument is wrong; nothing is released or spent then.
+        PlanMismatchError
+            If the number of rows is public and not the planned one; nothing is released or spent.
+        LedgerError
+            If the ledger refuses; nothing is released or spent then.
+        """
+        noise = noise_source(random_state)
+        account = as_ledger(ledger)
+        targets = np.asarray(y)
+        X = self.task.encode(targets, np.asarray(predictions))
+        planned = self.plan.data.n_rows
+        if self.plan.adjacency.n_is_public and len(X) != planned:
+            raise PlanMismatchError(f"the plan was made for {planned} rows, and these are {len(X)}")
+        X = np.column_stack([self._group_of(by, len(X)), X])
+        rows = prepare_rows(X, np.zeros(len(X)), self.plan.data)
+        # What no certificate could hold is refused before anything is spent.
+        _ = self.plan.document
+        facts = self._facts()
+        solution = run(self.plan, rows, noise, ledger=account, checkpoint=checkpoint)
+        certificate = certify(_NAME, solution, noise, facts, solution.w, 0.0)
+        return Evaluation(self, solution, certificate)
+
+    def _group_of(self, by: ArrayLike | None, n_rows: int) -> NDArray[np.intp]:
+        if not self.levels:
+            if by is not None:
+                raise ValueError("by must be None for a plan without levels")
+            return np.zeros(n_rows, np.intp)
+        found = np.asarray(by)
+        if found.shape != (n_rows,):
+            raise ValueError(f"by must have shape ({n_rows},), one for each row, got {found.shape}")
+        codes = np.full(n_rows, len(self.levels), np.intp)
+        for place, level in enumerate(self.levels):
+            codes[found == level] = place
+        return codes
+
+    def _facts(self) -> tuple[PublicFact, ...]:
+        by_relation = self.plan.adjacency.n_is_public
+        data = self.plan.data
+        facts = [
+            PublicFact("n_rows", data.n_rows, "by relation" if by_relation else "declared"),
+            PublicFact("row_norm", data.row_norm, "declared"),
+            *(PublicFact(name, value, "declared") for name, value in self.task.facts.items()),
+        ]
+        if self.levels:
+            facts.append(PublicFact("levels", list(self.levels), "declared"))
+        return tuple(facts)
+
+
+def plan_evaluation(
+    task: Task,
+    n_rows: int,
+    budget: PrivacyBudget,
+    *,
+    adjacency: str = "zero_out",
+    levels: Sequence[Any] = (),
+    level: float = 0.95,
+) -> EvaluationPlan:
+    """Plan an evaluation from public facts.
+
+    Parameters
+    ----------
+    task : Task
+        ``BinaryTask``, ``ClassesTask`` or ``RegressionTask``; ``task_of`` makes it of a model.
+    n_rows : int
+        Public number of rows, at least 1.
+    budget : PrivacyBudget
+        What may be spent: ``GaussianDP``, ``ZeroConcentratedDP``, or ``ApproximateDP`` with a delta
+        above 0.
+    adjacency : {"zero_out", "add_remove", "replace_one"}, default="zero_out"
+        Neighbouring relation.
+    levels : sequence, optional
+        Public levels of an attribute, by which rows are evaluated as well.
+    level : float, default=0.95
+        Level of intervals, in (0, 1).
+
+    Returns
+    -------
+    EvaluationPlan
+
+    Raises
+    ------
+    ValueError
+        If an argument is wrong; the message names it, the value and what is allowed.
+
+    Notes
+    -----
+    Privacy: Gaussian releases, in each of which a row is in one cell of each table, so that its
+    contribution to all tables together has a length of at most 1, weights included;
+    ``replace_one`` doubles it. Levels cost nothing: a row has one.
+
+    Examples
+    --------
+    >>> from dpglm.privacy import GaussianDP
+    >>> plan = plan_evaluation(BinaryTask((0, 1)), 16000, GaussianDP(0.25))
+    >>> [(what, round(half, 4)) for what, half in plan.precision()]
+    [('a share of rows', 0.0012)]
+    """
+    n_rows = check_integer("n_rows", n_rows, least=1)
+    relation = Adjacency(check_one_of("adjacency", adjacency, tuple(Adjacency)))
+    level = check_real("level", level, above=0.0, below=1.0)
+    if not isinstance(budget, PrivacyBudget):
+        raise ValueError(f"budget must be a PrivacyBudget, got {budget!r}")
+    found = tuple(np.asarray(levels).tolist())
+    if len(set(found)) < len(found):
+        raise ValueError(f"levels must be different, got {list(found)!r}")
+    n_levels = len(found) + 1 if found else 1
+    mu = budget.gdp_mu() / relation.sum_sensitivity(1.0)
+    task = task.for_rows(n_rows // n_levels, mu)
+    return EvaluationPlan(task, found, task.plan(n_rows, n_levels, budget, relation), level)

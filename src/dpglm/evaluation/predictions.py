@@ -1,0 +1,85 @@
+"""What a model says of rows, and which task that is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+
+from dpglm._validation import in_one_line
+from dpglm.evaluation.binary import BinaryTask
+from dpglm.evaluation.classes import ClassesTask
+from dpglm.evaluation.regression import RegressionTask
+from dpglm.evaluation.task import Task
+
+__all__ = ["predictions_of", "task_of"]
+
+
+def task_of(model: Any, thresholds: tuple[float, ...] = (0.5,), target_bounds: Any = None) -> Task:
+    """Return the task of a fitted model, from what it says of itself.
+
+    Parameters
+    ----------
+    model : object
+        With ``classes_`` and ``predict_proba`` or ``decision_function``, or with ``predict``.
+    thresholds : tuple of float
+        Of two classes: scores at which decisions are of interest.
+    target_bounds : pair of float, optional
+        Of numbers: public bounds on the targets; by default the model's own parameter.
+
+    Returns
+    -------
+    Task
+
+    Raises
+    ------
+    ValueError
+        If a classifier has no scores, or there are no bounds on the targets.
+    """
+    classes = getattr(model, "classes_", None)
+    if classes is None:
+        bounds = getattr(model, "target_bounds", None) if target_bounds is None else target_bounds
+        if bounds is None or np.shape(bounds) != (2,):
+            raise ValueError(
+                "target_bounds must be a pair of public bounds on the targets for a model of "
+                f"numbers, got {in_one_line(bounds)}"
+            )
+        return RegressionTask(float(bounds[0]), float(bounds[1]))
+    if len(classes) == 2:
+        return BinaryTask(tuple(classes), thresholds, _has_probabilities(model))
+    if not _has_probabilities(model):
+        raise ValueError(
+            f"model must have predict_proba to be evaluated on {len(classes)} classes, and "
+            f"{type(model).__name__} has not"
+        )
+    return ClassesTask(tuple(classes))
+
+
+def predictions_of(model: Any, X: Any) -> NDArray[np.float64]:
+    """Return a model's scores in [0, 1], or its predictions of numbers. Private.
+
+    A classifier of two classes without probabilities has its decision values mapped to (0, 1), 0 to
+    0.5. Rows on a cluster are predicted there; the scores come back.
+    """
+    classes = getattr(model, "classes_", None)
+    if classes is None:
+        return _in_memory(model.predict(X))
+    if _has_probabilities(model):
+        scores = _in_memory(model.predict_proba(X))
+        return np.clip(scores[:, 1] if len(classes) == 2 else scores, 0.0, 1.0)
+    scores = expit(_in_memory(model.decision_function(X)))
+    return np.asarray(scores, dtype=np.float64)
+
+
+def _has_probabilities(model: Any) -> bool:
+    # Of model files, whose class has the method whether the loss has probabilities or not.
+    return bool(
+        getattr(model, "has_probabilities", callable(getattr(model, "predict_proba", None)))
+    )
+
+
+def _in_memory(values: Any) -> NDArray[np.float64]:
+    found = values.compute() if callable(getattr(values, "compute", None)) else values
+    return np.asarray(found, dtype=np.float64)

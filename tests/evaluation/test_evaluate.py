@@ -1,0 +1,291 @@
+"""evaluate: what is released, what it costs, what it says."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression as PublicRegression
+from sklearn.metrics import log_loss, mean_absolute_error, r2_score, roc_auc_score
+
+import dpglm
+from dpglm.certificate.certificate import Certificate
+from dpglm.certificate.verify import verify
+from dpglm.evaluation import (
+    BinaryTask,
+    ClassesTask,
+    RegressionTask,
+    evaluate,
+    evaluate_predictions,
+    plan_evaluation,
+)
+from dpglm.exceptions import BudgetExceededError, PlanMismatchError
+from dpglm.ledger import PrivacyLedger
+from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP, ZeroConcentratedDP
+from tests.evaluation.conftest import N
+from tests.oracle.watching import watching
+
+WELL_ILL = ("well", "ill")
+TASKS = [
+    BinaryTask((0, 1)),
+    BinaryTask((0, 1), probabilities=False),
+    ClassesTask((0, 1, 2)),
+    RegressionTask(-1.0, 3.0),
+]
+PLENTY = GaussianDP(1e5)
+
+
+@pytest.fixture(scope="module")
+def exact(binary):
+    y, scores, region = binary
+    return evaluate_predictions(
+        y,
+        scores,
+        classes=WELL_ILL,
+        budget=PLENTY,
+        random_state=0,
+        by=region,
+        levels=["north", "south"],
+        thresholds=(0.3, 0.5),
+    )
+
+
+def test_two_classes_without_noise(exact, binary):
+    y, scores, _ = binary
+    ill = y == "ill"
+    assert exact.auc == pytest.approx(roc_auc_score(ill, scores), abs=1e-3)
+    assert exact.log_loss == pytest.approx(log_loss(ill, scores), abs=1e-4)
+    assert exact.brier == pytest.approx(((scores - ill) ** 2).mean(), abs=1e-4)
+    for threshold in (0.3, 0.5):
+        called = scores >= threshold
+        assert exact.accuracy(threshold) == pytest.approx((called == ill).mean(), abs=1e-4)
+        assert exact.precision(threshold) == pytest.approx(ill[called].mean(), abs=1e-4)
+        assert exact.recall(threshold) == pytest.approx(called[ill].mean(), abs=1e-4)
+
+
+def test_groups_are_evaluated_at_the_price_of_all(exact, binary):
+    y, scores, region = binary
+    assert list(exact.groups) == ["north", "south", None]
+    for name, group in exact.groups.items():
+        here = region == ("west" if name is None else name)
+        assert group.rows.estimate == pytest.approx(here.sum(), abs=1.0)
+        found = group.measures["auc"]().estimate
+        assert found == pytest.approx(roc_auc_score(y[here] == "ill", scores[here]), abs=4e-3)
+    alone = plan_evaluation(BinaryTask((0, 1)), N, GaussianDP(0.3)).plan
+    by = plan_evaluation(BinaryTask((0, 1)), N, GaussianDP(0.3), levels=["a", "b"]).plan
+    assert by.coefficient_noise == pytest.approx(alone.coefficient_noise, rel=1e-3)
+
+
+def test_calibration_and_lift(exact, binary):
+    y, scores, _ = binary
+    for cell in exact.calibration_curve():
+        here = (scores >= cell.low) & (scores < cell.high)
+        assert cell.positives.estimate == pytest.approx((y[here] == "ill").mean(), abs=2e-3)
+        assert cell.share.estimate == pytest.approx(here.mean(), abs=1e-3)
+        assert cell.low <= cell.mean_score <= cell.high
+        assert cell.mean_score == pytest.approx(scores[here].mean(), abs=0.02)
+    top = scores >= np.quantile(scores, 0.9)
+    lift = (y[top] == "ill").mean() / (y == "ill").mean()
+    assert exact.all_rows.lift(0.1).estimate == pytest.approx(lift, rel=0.05)
+    false, true, thresholds = exact.roc_curve()
+    assert false.shape == true.shape == thresholds.shape
+    assert thresholds[0] == math.inf
+
+
+def test_several_classes_without_noise(classes):
+    y, probabilities = classes
+    found = evaluate_predictions(y, probabilities, classes=range(4), budget=PLENTY, random_state=0)
+    called = probabilities.argmax(axis=1)
+    assert found.accuracy() == pytest.approx((called == y).mean(), abs=1e-4)
+    assert found.log_loss == pytest.approx(log_loss(y, probabilities), abs=1e-3)
+    area = roc_auc_score(y, probabilities, multi_class="ovr")
+    assert found.auc == pytest.approx(area, abs=3e-3)
+    matrix = found.all_rows.confusion_matrix
+    assert matrix[2, 1] == pytest.approx(((y == 2) & (called == 1)).sum(), abs=0.5)
+    ranks = (probabilities > probabilities[np.arange(N), y][:, np.newaxis]).sum(axis=1)
+    assert found.all_rows.top_k(2).estimate == pytest.approx((ranks < 2).mean(), abs=1e-3)
+    of_one = found.all_rows.of_class(1)
+    assert of_one["recall"].estimate == pytest.approx((called[y == 1] == 1).mean(), abs=1e-3)
+    assert of_one["precision"].estimate == pytest.approx((y[called == 1] == 1).mean(), abs=1e-3)
+
+
+def test_numbers_without_noise(numbers):
+    y, predictions = numbers
+    found = evaluate_predictions(
+        y, predictions, target_bounds=(0.0, 5.0), budget=PLENTY, random_state=0
+    )
+    within = predictions.clip(0.0, 5.0)
+    assert found.r2 == pytest.approx(r2_score(y, within), abs=1e-3)
+    assert found.mse == pytest.approx(((y - within) ** 2).mean(), abs=1e-3)
+    assert found.mae == pytest.approx(mean_absolute_error(y, within), abs=1e-3)
+    bias = found.number("bias").estimate
+    assert bias == pytest.approx((y - within).mean(), abs=1e-3)
+    for q in (0.1, 0.5, 0.9):
+        quantile = found.all_rows.residual_quantile(q).estimate
+        assert quantile == pytest.approx(np.quantile(y - within, q), abs=0.12)
+
+
+def test_models_of_all_kinds_are_evaluated(binary):
+    y, scores, _ = binary
+    X = np.log(scores / (1.0 - scores))[:, np.newaxis]
+    for model in (
+        PublicRegression().fit(X, y),
+        dpglm.LogisticRegression(epsilon=10.0, classes=WELL_ILL, row_norm=10.0, random_state=0).fit(
+            X, y
+        ),
+        dpglm.LinearSVC(epsilon=10.0, classes=WELL_ILL, row_norm=10.0, random_state=0).fit(X, y),
+    ):
+        found = evaluate(model, X, y, budget=PLENTY, random_state=0)
+        flipped = model.classes_[1] == "well"
+        ill = roc_auc_score(y == "ill", scores)
+        assert found.auc == pytest.approx(ill, abs=3e-3), flipped
+        assert ("brier" in found.measures) == (not isinstance(model, dpglm.LinearSVC))
+    slope = dpglm.LinearRegression(
+        epsilon=10.0, row_norm=10.0, target_bounds=(0.0, 1.0), random_state=0
+    ).fit(X, scores)
+    assert evaluate(slope, X, scores, budget=PLENTY, random_state=0).r2 > 0.8
+
+
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+@pytest.mark.parametrize("task", TASKS, ids=lambda task: type(task).__name__)
+@pytest.mark.parametrize("budget", [GaussianDP(0.3), ApproximateDP(0.7, 1e-7)])
+def test_the_cost_is_the_budget_by_an_independent_computation(task, adjacency, budget):
+    plan = plan_evaluation(task, N, budget, adjacency=adjacency).plan
+    # Replacing a row moves twice as far; Gaussian releases compose by their squares.
+    factor = 2.0 if adjacency is Adjacency.REPLACE_ONE else 1.0
+    squares = [
+        (factor * one.contribution_bound / one.noise_std) ** 2 for one in plan.method.releases
+    ]
+    mu = math.sqrt(sum(squares))
+    assert mu <= budget.gdp_mu()
+    assert mu == pytest.approx(budget.gdp_mu(), rel=2e-2)
+
+
+def contributed(task, y, predictions):
+    """Return what one row adds to each release, whatever cells were found."""
+    plan = plan_evaluation(task, 1, GaussianDP(1.0), levels=["a"]).plan
+    row = np.column_stack([[1.0], task.encode(np.array([y]), np.array([predictions]))])
+    method = plan.method
+    fine = [one.cells for one in getattr(method, "refined", ())]
+    lists = [fine, method.tables] if fine else [method.tables]
+    for declared, tables in zip(method.releases, lists, strict=True):
+        added = np.concatenate([table.weight * table.sums(row) for table in tables])
+        yield declared.contribution_bound, added
+
+
+@pytest.mark.parametrize(
+    ("task", "rows"),
+    [
+        (TASKS[0], [(0, 0.0), (1, 0.0), (1, 1.0), (0, 0.3)]),
+        (TASKS[2], [(0, [1.0, 0, 0]), (2, [1.0, 0, 0]), (1, [0.2, 0.3, 0.5])]),
+        (TASKS[3], [(-1.0, 3.0), (3.0, -1.0), (3.0, 3.0), (0.0, 0.5)]),
+    ],
+    ids=["binary", "classes", "regression"],
+)
+def test_no_row_adds_more_than_its_bound(task, rows):
+    reached = [
+        np.linalg.norm(added) / bound for row in rows for bound, added in contributed(task, *row)
+    ]
+    # The bound is tight: the worst row reaches it.
+    assert max(reached) == pytest.approx(1.0, abs=1e-6)
+    assert max(reached) <= 1.0 + 1e-12
+
+
+@pytest.mark.parametrize("task", TASKS, ids=lambda task: type(task).__name__)
+def test_certificates_verify_and_survive_files(task, tmp_path):
+    rng = np.random.default_rng(0)
+    y = rng.integers(2, size=200)
+    predictions = rng.dirichlet(np.ones(3), 200) if isinstance(task, ClassesTask) else y * 0.5
+    made = plan_evaluation(task, 200, ZeroConcentratedDP(0.05)).run(y, predictions)
+    assert verify(made.privacy_).ok
+    made.privacy_.to_json(tmp_path / "certificate.json")
+    assert verify(Certificate.from_json(tmp_path / "certificate.json")).ok
+    assert made.privacy_.is_private
+    document = json.loads(json.dumps(made.privacy_.to_dict()))
+    document["plan"]["method"]["tables"][0]["weight"] *= 2.0
+    assert not verify(Certificate.from_dict(document)).ok
+
+
+def test_the_ledger_pays_before_anything_is_released(binary, tmp_path):
+    y, scores, _ = binary
+    ledger = PrivacyLedger.create(
+        tmp_path / "people.ledger", data="people", budget=ApproximateDP(1.0, 1e-5)
+    )
+    settings = {"classes": WELL_ILL, "delta": 1e-6, "ledger": ledger}
+    evaluate_predictions(y, scores, epsilon=0.4, **settings)
+    with watching() as watcher, pytest.raises(BudgetExceededError):
+        evaluate_predictions(y, scores, epsilon=5.0, **settings)
+    assert not hasattr(watcher, "declared")
+    with pytest.raises(ValueError, match="scores must be from 0 to 1"):
+        evaluate_predictions(y, scores + 1.0, epsilon=0.1, **settings)
+    assert len(ledger.contents().entries) == 1
+
+
+def test_a_checkpoint_returns_the_same_evaluation(binary, tmp_path):
+    y, scores, _ = binary
+    plan = plan_evaluation(BinaryTask(WELL_ILL), N, GaussianDP(0.2))
+    kept = tmp_path / "evaluation.checkpoint"
+    one = plan.run(y, scores, checkpoint=kept)
+    with pytest.warns(UserWarning, match="complete"):
+        other = plan.run(y, scores, checkpoint=kept)
+    assert (one.solution.w == other.solution.w).all()
+
+
+def test_the_number_of_rows_is_private_under_add_remove(binary):
+    y, scores, _ = binary
+    settings = {"classes": WELL_ILL, "adjacency": "add_remove", "n_rows": 3500, "random_state": 0}
+    made = evaluate_predictions(y, scores, **settings)
+    fewer = evaluate_predictions(y[:-900], scores[:-900], **settings)
+    assert made.plan.plan.document == fewer.plan.plan.document
+    assert made.all_rows.rows.low <= N <= made.all_rows.rows.high
+    with pytest.raises(ValueError, match="n_rows must be given under adjacency 'add_remove'"):
+        evaluate_predictions(y, scores, classes=WELL_ILL, adjacency="add_remove")
+
+
+def test_a_plan_refuses_other_rows(binary):
+    y, scores, _ = binary
+    with pytest.raises(PlanMismatchError, match="was made for 10 rows"):
+        plan_evaluation(BinaryTask(WELL_ILL), 10, GaussianDP(0.2)).run(y, scores)
+
+
+def test_pages_are_plain(binary):
+    y, scores, region = binary
+    made = evaluate_predictions(
+        y, scores, classes=WELL_ILL, by=region, levels=["north", "south", "nowhere"], random_state=1
+    )
+    document = json.loads(json.dumps(made.to_dict()))
+    assert document["all_rows"]["auc"]["low"] < document["all_rows"]["auc"]["high"]
+    text = made.summary()
+    assert "== north" in text
+    # A level without rows, of which there are numbers of noise only, is not shown.
+    assert "nowhere" not in text
+    assert "NOT PRIVATE" in made._repr_html_()
+    wide, usual = made.with_level(0.999).conf_int("auc"), made.conf_int("auc")
+    assert wide[0] < usual[0] < made.auc < usual[1] < wide[1]
+    rows = made.conf_int("auc", of="rows")
+    assert usual[0] < rows[0] < rows[1] < usual[1]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"epsilon": 0.0}, "epsilon must be"),
+        ({"delta": "little"}, "delta must be one of"),
+        ({"adjacency": "add"}, "adjacency must be one of"),
+        ({"classes": ["ill", "ill"]}, "classes must be at least two different labels"),
+        ({"classes": ["ill", "tired"]}, "y must hold the classes"),
+        ({"thresholds": (1.0,)}, "thresholds must be"),
+        ({"n_rows": 7}, "n_rows must be the number of rows"),
+        ({"by": ["north"] * N}, "levels must list the public levels of by"),
+        ({"by": ["north"], "levels": ["north"]}, "by must have shape"),
+        ({"levels": ["north", "north"]}, "levels must be different"),
+        ({"level": 1.0}, "level must be"),
+        ({"classes": None}, "classes or target_bounds must be given"),
+        ({"classes": ["ill", "well", "dead"]}, "scores must have shape"),
+    ],
+)
+def test_wrong_arguments_are_named_and_nothing_is_released(binary, change, message):
+    y, scores, _ = binary
+    with watching() as watcher, pytest.raises(ValueError, match=message):
+        evaluate_predictions(y, scores, **({"classes": WELL_ILL} | change))
+    assert not hasattr(watcher, "declared")
