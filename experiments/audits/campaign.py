@@ -11,6 +11,7 @@ from experiments.audits import (
     selectors,
     solvers,
     steps,
+    studies,
 )
 from experiments.audits.case import Case
 
@@ -22,10 +23,12 @@ CAMPAIGN: list[Case] = [
     *selectors.CASES,
     *steps.CASES,
     *descriptions.CASES,
+    *studies.CASES,
     *local.CASES,
     *networks.CASES,
     *bugs.CASES,
     *descriptions.BUGS,
+    *studies.BUGS,
     *local.BUGS,
     *networks.BUGS,
 ]

@@ -38,10 +38,11 @@ BUGS = [case for case in CAMPAIGN if case.bug]
         l2_noise.__all__,
         ["add_gaussian"],
         ["D2P2Optimizer"],
+        ["Study"],
     ],
     ids=[
         *("solvers", "preprocessing", "selection", "estimators"),
-        *("choices", "ranks", "L2", "noise", "networks"),
+        *("choices", "ranks", "L2", "noise", "networks", "studies"),
     ],
 )
 def test_everything_is_attacked(names):

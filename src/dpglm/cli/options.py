@@ -66,7 +66,7 @@ def _ledger_files(path: Path) -> Iterable[Path]:
 def _study_files(path: Path) -> Iterable[Path]:
     from dpglm.study.kept import files_of
 
-    return files_of(path)
+    return [path, *files_of(path)]
 
 
 def _checkpoint_files(path: Path) -> Iterable[Path]:
@@ -81,7 +81,8 @@ INPUT_FOLDER = CommandPath(Use.READ, exists=True, file_okay=False)
 INPUT_LEDGER = CommandPath(Use.READ, _ledger_files, exists=True, dir_okay=False)
 LEDGER = CommandPath(Use.KEPT, _ledger_files, exists=True, dir_okay=False)
 CHECKPOINT = CommandPath(Use.KEPT, _checkpoint_files, dir_okay=False)
-STUDY_CHECKPOINT = CommandPath(Use.KEPT, _study_files, file_okay=False)
+# It is secret, so that nothing for publication is written there.
+STUDY_CHECKPOINT = CommandPath(Use.KEPT, _study_files, closed=True)
 OUTPUT_FILE = CommandPath(Use.WRITTEN)
 
 _ADJACENCIES = ("zero_out", "add_remove", "replace_one")

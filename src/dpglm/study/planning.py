@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -99,7 +100,7 @@ class StudyPlan:
             if part is not None:
                 yield name, part
 
-    @property
+    @functools.cached_property
     def event(self) -> Event:
         """What the whole costs."""
         events = {name: part.plan.event for name, part in self.parts}
@@ -111,7 +112,7 @@ class StudyPlan:
         found: float = self.budget.to_dict().get("delta", default_delta(self.n_rows))
         return found
 
-    @property
+    @functools.cached_property
     def epsilon(self) -> float:
         """What the whole costs, at ``delta``."""
         return accountant_for(self.event, self.adjacency).epsilon(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import functools
 import importlib.metadata
 import math
 
@@ -182,6 +183,8 @@ def check_parallel_parts(event: Event, adjacency: Adjacency) -> None:
         )
 
 
+# Looking it up takes milliseconds.
+@functools.cache
 def own_version() -> str:
     """Name this library and its version."""
     try:
