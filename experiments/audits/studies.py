@@ -50,7 +50,7 @@ def attacked(
     seen: tuple[str, ...] = (EXPLORATION, MODEL),
     under: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext,
 ) -> Setup:
-    """Attack the only man among women: is he there, or replaced by another woman?
+    """Attack the only man among women: is he there, is he replaced by a woman.
 
     The split is public, and has him among those to learn from: what is claimed holds given the
     split. The attack looks at the noisy counts of men in some parts, each divided by the
