@@ -39,10 +39,11 @@ BUGS = [case for case in CAMPAIGN if case.bug]
         ["add_gaussian"],
         ["D2P2Optimizer"],
         ["Study"],
+        ["evaluate"],
     ],
     ids=[
         *("solvers", "preprocessing", "selection", "estimators"),
-        *("choices", "ranks", "L2", "noise", "networks", "studies"),
+        *("choices", "ranks", "L2", "noise", "networks", "studies", "evaluations"),
     ],
 )
 def test_everything_is_attacked(names):

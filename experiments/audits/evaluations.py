@@ -1,0 +1,115 @@
+"""Evaluations: tables of scores in one or two releases, and rows that are counted twice."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+from typing import Any
+from unittest import mock
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpglm.audit import Claim
+from dpglm.evaluation import (
+    BinaryTask,
+    ClassesTask,
+    EvaluationPlan,
+    RegressionTask,
+    plan_evaluation,
+)
+from dpglm.evaluation.task import Task
+from dpglm.oracle.row_sums import tabulated
+from dpglm.oracle.row_sums.tabulated import Cells
+from dpglm.privacy import Adjacency
+from experiments.audits.case import BUDGET, RELATIONS, REPLACE_ONE, ZERO_OUT, Case, Setup, of_plan
+
+__all__ = ["BUGS", "CASES"]
+
+N_ROWS = 4
+CLOSER = "cells of a row that is replaced are sqrt(2) apart, and the relation's factor is 2"
+BINARY, NUMBERS = BinaryTask((0, 1)), RegressionTask(-1.0, 3.0)
+ROWS: dict[Task, tuple[tuple[Any, Any], tuple[Any, Any]]] = {
+    BINARY: ((1, 0.0), (0, 0.0)),
+    ClassesTask((0, 1, 2)): ((2, [1.0, 0.0, 0.0]), (0, [1.0, 0.0, 0.0])),
+    NUMBERS: ((3.0, -1.0), (-1.0, -1.0)),
+}
+"""For each task a target and a prediction as wrong as can be, and what replaces them."""
+
+
+def planned(task: Task, relation: Adjacency, levels: tuple[str, ...] = ()) -> EvaluationPlan:
+    """Plan an evaluation of four rows."""
+    return plan_evaluation(task, N_ROWS, BUDGET, adjacency=relation.value, levels=levels)
+
+
+def attacked(plan: EvaluationPlan, task: Task, **rest: Any) -> Setup:
+    """Attack the only row that is there."""
+    first, other = (
+        [0.0, *plan.task.encode(np.array([y]), np.array([prediction]))[0]]
+        for y, prediction in ROWS[task]
+    )
+    return of_plan(plan.plan, first, replacement=(other, 1.0), **rest)
+
+
+def case(task: Task, relation: Adjacency, levels: tuple[str, ...] = ()) -> Case:
+    """Make a line of the campaign."""
+    return Case(
+        "evaluation",
+        "evaluate",
+        lambda: attacked(planned(task, relation, levels), task),
+        relation,
+        type(task).__name__ + (", by groups" if levels else ""),
+        CLOSER if relation is REPLACE_ONE else "",
+    )
+
+
+def twice() -> Setup:
+    """Count rows in the cells of both classes, and claim what was meant."""
+    setup = attacked(planned(BINARY, ZERO_OUT), BINARY)
+    sums = Cells.sums
+
+    def both(cells: Cells, X: NDArray[np.float64], *rest: Any) -> NDArray[np.float64]:
+        counts = sums(cells, X, *rest)
+        if len(cells.sizes) < 2:
+            return counts
+        by_class = counts.reshape(-1, 2, cells.sizes[-1])
+        return (by_class + by_class[:, ::-1]).ravel()
+
+    return dataclasses.replace(setup, under=partial(mock.patch.object, Cells, "sums", both))
+
+
+def for_one() -> Setup:
+    """Plan and run with the bound of the first table for all, and claim what was meant."""
+    bound = tabulated._bound
+    cheap = partial(mock.patch.object, tabulated, "_bound", lambda tables: bound(tables[:1]))
+    sound = planned(NUMBERS, ZERO_OUT)
+    with cheap():
+        plan = dataclasses.replace(sound.plan, method=dataclasses.replace(sound.plan.method))
+        # Its bound is kept from now on.
+        _ = plan.method.releases
+    setup = attacked(dataclasses.replace(sound, plan=plan), NUMBERS)
+    return dataclasses.replace(setup, claim=Claim.of(sound.plan), under=cheap)
+
+
+CASES: list[Case] = [
+    *(case(task, relation) for relation in RELATIONS for task in ROWS),
+    case(BINARY, ZERO_OUT, ("f", "m")),
+]
+BUGS: list[Case] = [
+    dataclasses.replace(CASES[0], bug="half the noise", planted_bug="half_noise"),
+    Case(
+        "bugs",
+        "evaluate",
+        twice,
+        variant="BinaryTask",
+        runs=3.0,
+        bug="a row counted in the cells of both classes",
+    ),
+    Case(
+        "bugs",
+        "evaluate",
+        for_one,
+        variant="RegressionTask",
+        bug="every table at the price of one",
+    ),
+]
