@@ -1,6 +1,7 @@
 """Private evaluation: how good predictions are on held-out private rows, on one budget."""
 
-from dpglm.evaluation.binary import BinaryResult, BinaryTask, CalibrationBin
+from dpglm.evaluation.binary import BinaryTask
+from dpglm.evaluation.binary_result import BinaryResult, CalibrationBin
 from dpglm.evaluation.cells import LARGEST_LOSS
 from dpglm.evaluation.classes import ClassesResult, ClassesTask
 from dpglm.evaluation.evaluate import evaluate, evaluate_predictions

@@ -6,16 +6,16 @@ import dataclasses
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias, final
+from typing import TYPE_CHECKING, Any, final
 
 from dpglm._html import card
 from dpglm._validation import check_real
 from dpglm._words import plain_number, rounded_up
 from dpglm.certificate.certificate import Certificate
-from dpglm.evaluation.binary import BinaryResult, CalibrationBin
+from dpglm.evaluation.binary_result import BinaryResult, CalibrationBin
 from dpglm.evaluation.classes import ClassesResult
-from dpglm.evaluation.regression import RegressionResult
 from dpglm.evaluation.task import Released
+from dpglm.evaluation.words import Result, in_words, numbers_of, plain_numbers
 from dpglm.exploration.numbers import Number, normal_quantile
 from dpglm.solvers.solution import Solution
 
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from dpglm.evaluation.planning import EvaluationPlan
 
 __all__ = ["Evaluation", "Result"]
-
-Result: TypeAlias = BinaryResult | ClassesResult | RegressionResult
-"""What an evaluation says of all rows, or of those of one group."""
 
 
 @final
@@ -210,6 +207,61 @@ class Evaluation:
         """Return cells of scores and their share of positives (two classes)."""
         return self._binary("calibration_curve").calibration_curve()
 
+    def confusion_matrix(self, threshold: float = 0.5) -> NDArray[np.float64]:
+        """Return noisy counts of rows of each class (rows) that are called each (columns).
+
+        Parameters
+        ----------
+        threshold : float, default=0.5
+            Of decisions between two classes.
+
+        Returns
+        -------
+        ndarray of shape (n_classes, n_classes)
+
+        Raises
+        ------
+        ValueError
+            If there are no classes.
+        """
+        rows: Result = self.all_rows
+        if isinstance(rows, ClassesResult):
+            return rows.confusion_matrix
+        return self._binary("confusion_matrix").confusion_matrix(threshold)
+
+    def plot_roc(self) -> Any:
+        """Draw the ROC curve of two classes, with a band.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+
+        Raises
+        ------
+        ImportError
+            If Matplotlib is not installed (``pip install 'dpglm[plot]'``).
+        ValueError
+            If there are not two classes.
+        """
+        return self._drawn("roc")
+
+    def plot_calibration(self) -> Any:
+        """Draw the share of positives in cells of scores; returns and raises as ``plot_roc``."""
+        return self._drawn("calibration")
+
+    def plot_thresholds(self) -> Any:
+        """Draw accuracy, precision and recall by threshold; returns and raises as ``plot_roc``."""
+        return self._drawn("thresholds")
+
+    def plot_residuals(self) -> Any:
+        """Draw quantiles of residuals of numbers; returns and raises as ``plot_roc``."""
+        return self._drawn("residuals")
+
+    def _drawn(self, name: str) -> Any:
+        from dpglm.evaluation.picture import draw_one
+
+        return draw_one(name, self.all_rows, self.plan.level)
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain values: level, budget spent, and every number with its intervals."""
         document: dict[str, Any] = {
@@ -217,11 +269,11 @@ class Evaluation:
             "epsilon": self.privacy_.epsilon,
             "delta": self.privacy_.delta,
             "adjacency": self.privacy_.adjacency.value,
-            "all_rows": _plain(self.all_rows, self.plan.thresholds),
+            "all_rows": plain_numbers(self.all_rows, self.plan.thresholds),
         }
         if self.plan.levels:
             document["groups"] = [
-                {"level": level} | _plain(one, self.plan.thresholds)
+                {"level": level} | plain_numbers(one, self.plan.thresholds)
                 for level, one in self.groups.items()
             ]
         return document
@@ -247,8 +299,8 @@ class Evaluation:
             count = plain_number(round(one.rows.estimate))
             lines += ["", *([f"== {name}: {count} rows"] if name else [])]
             lines += [
-                f"  {what:26}{_in_words(number)}"
-                for what, number in _numbers(one, self.plan.thresholds).items()
+                f"  {what:26}{in_words(number)}"
+                for what, number in numbers_of(one, self.plan.thresholds).items()
             ]
         return "\n".join(lines)
 
@@ -263,36 +315,8 @@ class Evaluation:
         return card(
             heads[0],
             [
-                (name, _in_words(number))
-                for name, number in _numbers(self.all_rows, self.plan.thresholds).items()
+                (name, in_words(number))
+                for name, number in numbers_of(self.all_rows, self.plan.thresholds).items()
             ],
             warnings=self.privacy_.caveats(),
         )
-
-
-def _numbers(rows: Result, thresholds: tuple[float, ...]) -> dict[str, Number]:
-    found = {name: measure() for name, measure in rows.measures.items()}
-    if isinstance(rows, BinaryResult):
-        for threshold in thresholds:
-            at = "" if thresholds == (0.5,) else f" at {threshold:g}"
-            found |= {f"{name}{at}": number for name, number in rows.at(threshold).items()}
-    return found
-
-
-def _plain(rows: Result, thresholds: tuple[float, ...]) -> dict[str, Any]:
-    return {name: one.to_dict() for name, one in _numbers(rows, thresholds).items()}
-
-
-def _in_words(number: Number) -> str:
-    def pair(low: float | None, high: float | None) -> str:
-        return f"[{_short(low)}, {_short(high)}]"
-
-    return (
-        f"{_short(number.estimate):>8}  "
-        f"{pair(number.population_low, number.population_high)}  "
-        f"{pair(number.low, number.high)}"
-    )
-
-
-def _short(value: float | None) -> str:
-    return "" if value is None else plain_number(value, 4)

@@ -1,0 +1,63 @@
+"""Numbers of an evaluation in order, and in words."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from dpglm._words import plain_number
+from dpglm.evaluation.binary_result import BinaryResult
+from dpglm.evaluation.classes import ClassesResult
+from dpglm.evaluation.regression import RegressionResult
+from dpglm.exploration.numbers import Number
+
+__all__ = ["NAMES", "Result", "in_words", "numbers_of", "plain_numbers"]
+
+Result: TypeAlias = BinaryResult | ClassesResult | RegressionResult
+"""What an evaluation says of all rows, or of those of one group."""
+
+NAMES = {
+    "auc": "AUC",
+    "ks": "KS distance",
+    "lift": "lift of the top tenth",
+    "d2": "share of log loss explained",
+    "brier": "Brier score",
+    "f1": "F1",
+    "r2": "R\N{SUPERSCRIPT TWO}",
+    "mse": "mean squared error",
+    "rmse": "root mean squared error",
+    "mae": "mean absolute error",
+    "bias": "mean error",
+}
+"""How measures are called on pages, where their names do not say it."""
+
+
+def numbers_of(rows: Result, thresholds: tuple[float, ...]) -> dict[str, Number]:
+    """Return all numbers of a result, those of decisions at each threshold."""
+    found = {name: measure() for name, measure in rows.measures.items()}
+    if isinstance(rows, BinaryResult):
+        for threshold in thresholds:
+            at = "" if thresholds == (0.5,) else f" at {threshold:g}"
+            found |= {f"{name}{at}": number for name, number in rows.at(threshold).items()}
+    return found
+
+
+def plain_numbers(rows: Result, thresholds: tuple[float, ...]) -> dict[str, Any]:
+    """Return all numbers as plain values."""
+    return {name: one.to_dict() for name, one in numbers_of(rows, thresholds).items()}
+
+
+def in_words(number: Number) -> str:
+    """Write an estimate with its intervals: of sampling and noise, and of noise alone."""
+
+    def pair(low: float | None, high: float | None) -> str:
+        return f"[{_short(low)}, {_short(high)}]"
+
+    return (
+        f"{_short(number.estimate):>8}  "
+        f"{pair(number.population_low, number.population_high)}  "
+        f"{pair(number.low, number.high)}"
+    )
+
+
+def _short(value: float | None) -> str:
+    return "" if value is None else plain_number(value, 4)
