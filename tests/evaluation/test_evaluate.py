@@ -289,3 +289,14 @@ def test_wrong_arguments_are_named_and_nothing_is_released(binary, change, messa
     with watching() as watcher, pytest.raises(ValueError, match=message):
         evaluate_predictions(y, scores, **({"classes": WELL_ILL} | change))
     assert not hasattr(watcher, "declared")
+
+
+@pytest.mark.parametrize("levels", [(), ("a", "b")])
+def test_plans_say_the_precision_that_runs_have(numbers, levels):
+    y, predictions = numbers
+    plan = plan_evaluation(RegressionTask(0.0, 5.0), N, GaussianDP(0.3), levels=levels)
+    made = plan.run(y, predictions, by=["a"] * N if levels else None)
+    names = {"bias": "mean error", "mae": "mean absolute error", "mse": "mean squared error"}
+    for name, said in names.items():
+        low, high = made.conf_int(name, of="rows")
+        assert 0.5 * (high - low) == pytest.approx(dict(plan.precision())[said], rel=1e-3)

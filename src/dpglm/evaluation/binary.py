@@ -82,6 +82,10 @@ class BinaryTask(Task):
         return score_edges(self.n_fine, self.thresholds)
 
     @property
+    def means(self) -> tuple[tuple[str, float, int], ...]:
+        return ("log loss", 0.5 * LARGEST_LOSS, 1), ("Brier score", 0.5, 2)
+
+    @property
     def facts(self) -> Mapping[str, Any]:
         return {"classes": list(self.classes)}
 

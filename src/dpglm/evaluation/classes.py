@@ -75,6 +75,10 @@ class ClassesTask(Task):
         return math.sqrt(_CURVE_SHARE / len(self.classes))
 
     @property
+    def means(self) -> tuple[tuple[str, float, int], ...]:
+        return ("log loss", 0.5 * LARGEST_LOSS, 2), ("Brier score", 0.5 * _LARGEST_BRIER, 3)
+
+    @property
     def facts(self) -> Mapping[str, Any]:
         return {"classes": list(self.classes)}
 

@@ -115,12 +115,11 @@ def evaluate(
 
     Examples
     --------
+    >>> import numpy as np
     >>> import dpglm
     >>> from dpglm.datasets import load_adult
     >>> adult = load_adult()
-    >>> score = [
-    ...     0.9 if one == "Married-civ-spouse" else 0.1 for one in adult.data["marital-status"]
-    ... ]
+    >>> married = np.asarray(adult.data["marital-status"]) == "Married-civ-spouse"
     >>> found = dpglm.evaluate_predictions(
     ...     adult.target, 0.1 + 0.5 * married, classes=["<=50K", ">50K"], epsilon=0.5
     ... )

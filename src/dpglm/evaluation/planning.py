@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from dpglm.evaluation.task import Task
 from dpglm.exceptions import PlanMismatchError
 from dpglm.exploration.numbers import normal_quantile
 from dpglm.ledger.ledger import PrivacyLedger, as_ledger
+from dpglm.oracle.row_sums.tabulated import Cells
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.noise import NoiseSource, noise_source
@@ -71,13 +73,19 @@ class EvaluationPlan:
         tuple of (str, float)
             What, and the expected half width of its interval, of privacy noise alone: for shares of
             rows, which accuracy, recall and areas under curves resemble, with half of the rows in
-            each class.
+            each class; and for means over all rows.
         """
-        z, noise = normal_quantile(self.level), self.plan.coefficient_noise
-        histogram = self.plan.method.tables[0]  # type: ignore[attr-defined]
-        reach = z * noise / histogram.weight / self.plan.data.n_rows
-        cells = histogram.size // self.n_levels
-        return (("a share of rows", reach * np.sqrt(cells) / 2.0),)
+        tables: tuple[Cells, ...] = self.plan.method.tables  # type: ignore[attr-defined]
+        reach = normal_quantile(self.level) * self.plan.coefficient_noise / self.plan.data.n_rows
+        # Of cells of which half are in the share; those of all groups are added up.
+        share = reach / tables[0].weight * math.sqrt(tables[0].size) / 2.0
+        every = reach * math.sqrt(self.n_levels)
+        means = (
+            (name, unit * every / tables[place].weight)
+            for name, unit, place in self.task.means
+            if place < len(tables)
+        )
+        return (("a share of rows", share), *means)
 
     def run(
         self,
@@ -206,8 +214,8 @@ def plan_evaluation(
     --------
     >>> from dpglm.privacy import GaussianDP
     >>> plan = plan_evaluation(BinaryTask((0, 1)), 16000, GaussianDP(0.25))
-    >>> [(what, round(half, 4)) for what, half in plan.precision()]
-    [('a share of rows', 0.0012)]
+    >>> [(what, round(half, 3)) for what, half in plan.precision()]
+    [('a share of rows', 0.001), ('log loss', 0.007), ('Brier score', 0.001)]
     """
     n_rows = check_integer("n_rows", n_rows, least=1)
     relation = Adjacency(check_one_of("adjacency", adjacency, tuple(Adjacency)))

@@ -60,8 +60,18 @@ def task_of(model: Any, thresholds: tuple[float, ...] = (0.5,), target_bounds: A
 def predictions_of(model: Any, X: Any) -> NDArray[np.float64]:
     """Return a model's scores in [0, 1], or its predictions of numbers. Private.
 
-    A classifier of two classes without probabilities has its decision values mapped to (0, 1), 0 to
-    0.5. Rows on a cluster are predicted there; the scores come back.
+    Parameters
+    ----------
+    model : object
+        As for ``task_of``.
+    X : array_like, table or collection
+        Rows, of any kind that the model predicts. Those on a cluster are predicted there, and the
+        scores come back.
+
+    Returns
+    -------
+    ndarray of shape (n,) or (n, n_classes)
+        Of two classes the second's probability, or the decision value mapped to (0, 1), 0 to 0.5.
     """
     classes = getattr(model, "classes_", None)
     if classes is None:

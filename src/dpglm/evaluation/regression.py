@@ -57,6 +57,15 @@ class RegressionTask(Task):
         check_real("target_bounds", self.high, above=self.low)
 
     @property
+    def means(self) -> tuple[tuple[str, float, int], ...]:
+        wide = self._range
+        return (
+            ("mean error", wide, 1),
+            ("mean absolute error", 0.5 * wide, 2),
+            ("mean squared error", 0.5 * wide**2, 3),
+        )
+
+    @property
     def facts(self) -> Mapping[str, Any]:
         return {"target_bounds": [self.low, self.high]}
 

@@ -63,6 +63,11 @@ class Task(abc.ABC):
         """Read the tables: one result for each level of rows, and one for all of them."""
 
     @property
+    def means(self) -> tuple[tuple[str, float, int], ...]:
+        """Means over all rows: what, what 1 in a mean of the table is worth, and which table."""
+        return ()
+
+    @property
     @abc.abstractmethod
     def facts(self) -> Mapping[str, Any]:
         """Public facts about the targets, as certificates call them."""
