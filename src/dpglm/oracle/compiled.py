@@ -10,7 +10,7 @@ from dpglm.data.compiled.kernels import Rule
 from dpglm.oracle.clipping import AutomaticClipping, Clipping, FlatClipping
 from dpglm.problem import Huber, Logistic, Loss, Softmax, Squared, SquaredHinge
 
-__all__ = ["compiled_rule"]
+__all__ = ["compiled_rule", "has_compiled_scores"]
 
 
 def compiled_rule(loss: Loss, clipping: Clipping) -> Rule | None:
@@ -24,6 +24,11 @@ def compiled_rule(loss: Loss, clipping: Clipping) -> Rule | None:
     code, parameter = _LOSSES[type(loss)](loss)
     kind, stability = _CLIPPINGS[type(clipping)](clipping)
     return Rule(code, kind, parameter, clipping.bound, stability)
+
+
+def has_compiled_scores(loss: Loss) -> bool:
+    """Whether the compiled code knows a loss's slope and curvature in a basis."""
+    return type(loss) is Logistic
 
 
 # The numbers are those of the enumerations in data/compiled/_kernels.c.

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from unittest import mock
 
 import numpy as np
 import pytest
 from scipy import sparse
 
+from dpglm.data.compiled import kernels
+from dpglm.data.compiled.score_kernels import score_sum
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradient_sums.scores import (
@@ -94,6 +97,50 @@ def test_sums_equal_the_definition(layout, dtype, adjacency):
     np.testing.assert_allclose(products, pack_symmetric((z * squares[:, None]).T @ z), **close)
 
 
+@pytest.mark.parametrize(("layout", "dtype"), LAYOUTS)
+@pytest.mark.parametrize("columns", [1, 30])
+def test_compiled_sums_are_those_of_numpy(layout, dtype, columns):
+    rng = np.random.default_rng(3)
+    X = rng.uniform(-0.5, 0.5, size=(1100, columns))
+    y, weights = rng.choice([-1.0, 1.0], 1100), rng.uniform(0, 2, 1100)
+    basis = rng.normal(size=(columns + 1, columns + 1))
+    scores = Scores(basis, np.sqrt(columns / 2), slope=0.6, curvature=0.2)
+    for given in (None, weights):
+        rows = make_rows(X, y, layout=layout, dtype=dtype, weights=given, low=-1.0, high=1.0)
+        v = rng.normal(size=columns + 1)
+        fast = ask(rows, Logistic(), scores, v=v)
+        with mock.patch.object(kernels, "_library", None):
+            slow = ask(rows, Logistic(), scores, v=v)
+        for (one, _), (other, _) in zip(fast, slow, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)
+    assert not kernels.COMPILED or (fast[0][0] != slow[0][0]).any()
+
+
+@pytest.mark.skipif(not kernels.COMPILED, reason="no C compiler")
+def test_compiled_scores_do_not_depend_on_the_place_of_a_row():
+    rng = np.random.default_rng(5)
+    row, v = rng.normal(size=5), rng.normal(size=5)
+    limits = (0.6, 0.2, 4.0, 1.0)
+    for of in ("scores", "curvature", "squares"):
+        sums = []
+        for n, place in ((1, 0), (200, 0), (200, 63), (200, 64), (200, 199)):
+            X, weights = np.zeros((n, 5)), np.zeros(n)
+            X[place], weights[place] = row, 1.0
+            sums.append(score_sum(of, limits, X, BASIS, 0.0, v, np.ones(n), weights))
+        assert abs(sums[0]).max() > 0.0
+        assert all((np.triu(one) == np.triu(sums[0])).all() for one in sums)
+
+
+def test_what_has_no_compiled_scores_is_left_to_numpy():
+    X = np.ones((3, 200))
+    args = ("scores", (1.0, 1.0, 1.0, 1.0))
+    facts = (0.0, np.ones(2), np.ones(3), None)
+    assert score_sum(*args, X, np.ones((200, 2)), *facts) is None
+    assert score_sum(*args, X[:, :4].astype(int), np.ones((4, 2)), *facts) is None
+    with pytest.raises(ValueError, match="shape"):
+        score_sum(*args, X[:, :4], np.ones((4, 2)), 0.0, np.ones(2), np.ones(2), None)
+
+
 @pytest.mark.parametrize("loss", [Logistic(), Poisson(), Gamma()])
 @pytest.mark.parametrize(("layout", "dtype"), LAYOUTS)
 def test_one_row_stays_within_the_declared_sensitivity_and_can_reach_it(loss, layout, dtype):
@@ -146,14 +193,17 @@ def test_a_missing_weight_is_found():
         assert np.linalg.norm(bad - good) > 10.0 * sensitivity
 
 
+@pytest.mark.parametrize("loss", [Logistic(), Poisson()])
 @pytest.mark.parametrize("position", [0, 1500, 2999])
-def test_a_row_more_stays_within_the_declared_sensitivity(position):
+def test_a_row_more_stays_within_the_declared_sensitivity(position, loss):
     rng = np.random.default_rng(4)
     X, y = rng.uniform(-0.5, 0.5, size=(3000, 4)), rng.poisson(2.0, 3000).astype(float)
-    rows = make_rows(X, y)
+    if isinstance(loss, Logistic):
+        y = np.where(y > 1.0, 1.0, -1.0)
+    rows = make_rows(X, y, low=-1.0)
     fewer = rows.take(np.delete(np.arange(3000), position))
     scores = Scores(BASIS, 1.0, slope=0.5, curvature=0.5)
-    asked = (ask(one, Poisson(), scores, Adjacency.ADD_REMOVE) for one in (rows, fewer))
+    asked = (ask(one, loss, scores, Adjacency.ADD_REMOVE) for one in (rows, fewer))
     for (one, sensitivity), (other, _) in zip(*asked, strict=True):
         assert np.linalg.norm(one - other) <= sensitivity
 

@@ -11,7 +11,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define ABI 6 /* as in kernels.py */
+#define ABI 7 /* as in kernels.py */
 #define GROUP 8
 #define CHUNK_ROWS 512
 #define COLUMN_ROWS 768
@@ -96,11 +96,14 @@ INLINE float exponential_float32(float x) {
     return p * power;
 }
 
+#include "_score_kernels.h"
+
 #define REAL float
 #define SMALLEST 0x1p-126
 #define NAME(name) name##_float32
 #include "_kernels_of_type.h"
 #include "_class_kernels_of_type.h"
+#include "_score_kernels_of_type.h"
 #define INDEX int32_t
 #define SPARSE_NAME(name) name##_float32_int32
 #include "_sparse_kernels_of_type.h"
@@ -116,6 +119,7 @@ INLINE float exponential_float32(float x) {
 #define NAME(name) name##_float64
 #include "_kernels_of_type.h"
 #include "_class_kernels_of_type.h"
+#include "_score_kernels_of_type.h"
 #define INDEX int32_t
 #define SPARSE_NAME(name) name##_float64_int32
 #include "_sparse_kernels_of_type.h"

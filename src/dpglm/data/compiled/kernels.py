@@ -11,9 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-__all__ = ["COMPILED", "Rule", "bounded_sum", "softmax_sum", "sparse_bounded_sum"]
+__all__ = [
+    "COMPILED",
+    "Rule",
+    "bounded_sum",
+    "check_shapes",
+    "function",
+    "pointer",
+    "size_t",
+    "softmax_sum",
+    "sparse_bounded_sum",
+]
 
-_ABI = 6
+_ABI = 7
 """Changes with the arguments of the C functions, so that an old library is not used."""
 _MOST_CLASSES = 64
 """As in ``_kernels.c``; with more of them a BLAS is faster."""
@@ -74,7 +84,7 @@ def bounded_sum(
     """
     n, columns = X.shape
     n_rows = n if which is None else len(which)
-    _check_shapes(n_rows, columns + (intercept != 0.0), w, targets, norms, weights)
+    check_shapes(n_rows, columns + (intercept != 0.0), w, targets, norms, weights)
     size = X.itemsize
     by_rows = X.strides[1] == size and X.strides[0] % size == 0
     by_columns = X.strides[0] == size and X.strides[1] % size == 0 and which is None
@@ -87,18 +97,18 @@ def bounded_sum(
     total = np.zeros(columns + 1)
     # Bound to a name, as a pointer keeps nothing alive.
     packed = [_packed(values) for values in (targets, norms, weights)]
-    order = [_pointer(which)] if by_rows else []
-    _function("bounded_sum" if by_rows else "bounded_sum_by_columns", X)(
-        _pointer(X),
-        _size(X.strides[0 if by_rows else 1] // size),
+    order = [pointer(which)] if by_rows else []
+    function("bounded_sum" if by_rows else "bounded_sum_by_columns", X)(
+        pointer(X),
+        size_t(X.strides[0 if by_rows else 1] // size),
         *order,
-        _size(n_rows),
-        _size(columns),
-        _pointer(coarse),
+        size_t(n_rows),
+        size_t(columns),
+        pointer(coarse),
         ctypes.c_double(offset),
         ctypes.byref(rule),
-        *map(_pointer, packed),
-        _pointer(total),
+        *map(pointer, packed),
+        pointer(total),
     )
     return _with_intercept(total, intercept)
 
@@ -116,7 +126,7 @@ def softmax_sum(
     """Do as ``bounded_sum`` for softmax: w of shape (columns, classes), targets of int64."""
     columns, classes = X.shape[1], w.shape[1]
     n_rows = len(X) if which is None else len(which)
-    _check_shapes(n_rows, columns + (intercept != 0.0), w[:, 0], targets, norms, weights)
+    check_shapes(n_rows, columns + (intercept != 0.0), w[:, 0], targets, norms, weights)
     size = X.itemsize
     by_rows = X.strides[1] == size and X.strides[0] % size == 0
     if not by_rows or targets.dtype != np.int64 or classes > _MOST_CLASSES:
@@ -128,18 +138,18 @@ def softmax_sum(
     offsets = np.ascontiguousarray(intercept * w[-1]) if intercept else np.zeros(classes)
     # Bound to a name, as a pointer keeps nothing alive.
     packed = [_packed(values) for values in (targets, norms, weights)]
-    _function(name, X)(
-        _pointer(X),
-        _size(X.strides[0] // size),
-        _pointer(which),
-        _size(n_rows),
-        _size(columns),
-        _size(classes),
-        _pointer(parameter),
-        *map(_size, extra),
-        _pointer(offsets),
+    function(name, X)(
+        pointer(X),
+        size_t(X.strides[0] // size),
+        pointer(which),
+        size_t(n_rows),
+        size_t(columns),
+        size_t(classes),
+        pointer(parameter),
+        *map(size_t, extra),
+        pointer(offsets),
         ctypes.byref(rule),
-        *map(_pointer, (*packed, total)),
+        *map(pointer, (*packed, total)),
     )
     released = np.ascontiguousarray(by_columns.reshape(columns + 1, -1)[:, :classes])
     return _with_intercept(released, intercept)
@@ -164,34 +174,34 @@ def sparse_bounded_sum(
     if not _can_sum(X, targets, norms, weights):
         return None
     n_rows = len(pointers) - 1
-    _check_shapes(n_rows, columns + (intercept != 0.0), w, targets, norms, weights)
+    check_shapes(n_rows, columns + (intercept != 0.0), w, targets, norms, weights)
     total = np.zeros(columns + 1)
     # Bound to a name, as a pointer keeps nothing alive.
     packed = [_packed(v) for v in (X.data, X.indices, pointers, targets, norms, weights, w)]
-    data, indices, ends, *facts, parameter = map(_pointer, packed)
-    _function("bounded_sum", X.data, X.indices)(
+    data, indices, ends, *facts, parameter = map(pointer, packed)
+    function("bounded_sum", X.data, X.indices)(
         data,
         indices,
         ends,
-        _size(n_rows),
-        _size(columns),
+        size_t(n_rows),
+        size_t(columns),
         parameter,
         ctypes.c_double(intercept * float(w[-1]) if intercept else 0.0),
         ctypes.byref(rule),
         *facts,
-        _pointer(total),
+        pointer(total),
     )
     return _with_intercept(total, intercept)
 
 
-_size = ctypes.c_ssize_t
+size_t = ctypes.c_ssize_t
 _TYPES = {("f", 4): "float32", ("f", 8): "float64", ("i", 4): "int32", ("i", 8): "int64"}
 
 
-def _function(name: str, *arrays: NDArray[Any]) -> Any:
-    """Find the C function for arrays of these types."""
+def function(name: str, *arrays: NDArray[Any]) -> Any:
+    """Find the C function for arrays of these types; None without compiled code."""
     # Attribute access caches the function.
-    return getattr(_library, "_".join([name, *(_TYPES[_kind(v)] for v in arrays)]))
+    return _library and getattr(_library, "_".join([name, *(_TYPES[_kind(v)] for v in arrays)]))
 
 
 def _kind(values: NDArray[Any]) -> tuple[str, int]:
@@ -202,9 +212,7 @@ def _can_sum(X: NDArray[Any] | sparse.csr_array, *facts: NDArray[Any] | None) ->
     return _library is not None and all(v is None or v.dtype == X.dtype for v in facts)
 
 
-def _check_shapes(
-    n_rows: int, n_columns: int, w: NDArray[Any], *facts: NDArray[Any] | None
-) -> None:
+def check_shapes(n_rows: int, n_columns: int, w: NDArray[Any], *facts: NDArray[Any] | None) -> None:
     """Check what the C code relies on."""
     if not all(values is None or values.shape == (n_rows,) for values in facts):
         raise ValueError(f"targets, norms and weights must have shape {(n_rows,)}")
@@ -281,5 +289,6 @@ def _packed(values: NDArray[Any] | None) -> NDArray[Any] | None:
     return None if values is None else np.ascontiguousarray(values)
 
 
-def _pointer(values: NDArray[Any] | None) -> ctypes.c_void_p:
+def pointer(values: NDArray[Any] | None) -> ctypes.c_void_p:
+    """Return where an array begins, which must outlive the call; null for None."""
     return ctypes.c_void_p(None if values is None else values.__array_interface__["data"][0])

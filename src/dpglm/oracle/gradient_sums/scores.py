@@ -5,14 +5,16 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Self, cast, final
+from typing import Any, Literal, Self, cast, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpglm._arrays import finite, like, namespace
+from dpglm.data.compiled.score_kernels import score_sum
 from dpglm.data.rows import AnyArrays, Block, Kernel
 from dpglm.data.spec import DataSpec
+from dpglm.oracle.compiled import has_compiled_scores
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.rounding import norm_margin, sum_release
 from dpglm.oracle.row_sums.moments import (
@@ -114,6 +116,9 @@ class Scores:
         """Return the kernel of sums of scores, in units of ``slope``."""
 
         def block_sum(block: Block) -> NDArray[np.float64]:
+            compiled = self._compiled_sum("scores", of_rows, block, v)
+            if compiled is not None:
+                return compiled
             total: Any = 0.0
             for z, factors, targets, weights in self._runs(of_rows, block):
                 factors *= self._slopes(of_rows, z, targets, v)
@@ -139,7 +144,7 @@ class Scores:
             return cast("NDArray[np.float64]", bends)
 
         bound = self.clip**2 * oracle.rows.spec.weight_bound
-        products = self._product_sum(of_rows, factors_of, 1)
+        products = self._product_sum("curvature", of_rows, v, factors_of)
         return self.curvature * self._mean_matrix(oracle, declared, products, bound)
 
     def mean_score_products(
@@ -167,7 +172,7 @@ class Scores:
             slopes = self._slopes(of_rows, z, targets, v)
             return slopes * slopes
 
-        squares = self._product_sum(of_rows, factors_of, 2)
+        squares = self._product_sum("squares", of_rows, v, factors_of)
         return self.slope**2 * self._mean_matrix(oracle, declared, squares, bound)
 
     def _mean_matrix(
@@ -187,14 +192,22 @@ class Scores:
 
     def _product_sum(
         self,
+        of: Literal["curvature", "squares"],
         of_rows: _OfRows,
+        v: NDArray[np.float64],
         factors_of: Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]],
-        power: int,
     ) -> Kernel:
-        """Return the kernel of sums of ``a (f w)^power z z^T``, a being what is returned."""
+        """Return the kernel of sums of ``a f w z z^T``, f w squared of squares.
+
+        a is what ``factors_of`` returns.
+        """
+        power = 2 if of == "squares" else 1
 
         def block_sum(block: Block) -> NDArray[np.float64]:
-            total: Any = 0.0
+            total: Any = self._compiled_sum(of, of_rows, block, v)
+            if total is not None:
+                return pack_symmetric(total)
+            total = 0.0
             for z, factors, targets, weights in self._runs(of_rows, block):
                 if weights is not None:
                     factors *= weights
@@ -203,6 +216,32 @@ class Scores:
             return pack_symmetric(total)
 
         return block_sum
+
+    def _compiled_sum(
+        self,
+        of: Literal["scores", "curvature", "squares"],
+        of_rows: _OfRows,
+        block: Block,
+        v: NDArray[np.float64],
+    ) -> NDArray[np.float64] | None:
+        """Return the sum over a block's rows in one pass; None where no compiled code knows it.
+
+        Privacy: a row's contribution is computed as below, by the same operations wherever the row
+        stands, and 64 rows' are added up before others are: at most 400 additions for each block.
+        """
+        if block.starts is not None or not has_compiled_scores(of_rows.loss):
+            return None
+        limits = (self.slope, self.curvature, self.clip**2, norm_margin(self.basis.shape[1]))
+        return score_sum(
+            of,
+            limits,
+            block.features(),
+            self.basis,
+            of_rows.spec.intercept,
+            v,
+            block.targets,
+            block.weights,
+        )
 
     def _runs(
         self, of_rows: _OfRows, block: Block
