@@ -14,7 +14,7 @@ from dpglm.evaluation.classes import ClassesTask
 from dpglm.evaluation.regression import RegressionTask
 from dpglm.evaluation.task import Task
 
-__all__ = ["predictions_of", "task_of"]
+__all__ = ["has_probabilities", "predictions_of", "task_of"]
 
 
 def task_of(model: Any, thresholds: tuple[float, ...] = (0.5,), target_bounds: Any = None) -> Task:
@@ -48,8 +48,8 @@ def task_of(model: Any, thresholds: tuple[float, ...] = (0.5,), target_bounds: A
             )
         return RegressionTask(float(bounds[0]), float(bounds[1]))
     if len(classes) == 2:
-        return BinaryTask(tuple(classes), thresholds, _has_probabilities(model))
-    if not _has_probabilities(model):
+        return BinaryTask(tuple(classes), thresholds, has_probabilities(model))
+    if not has_probabilities(model):
         raise ValueError(
             f"model must have predict_proba to be evaluated on {len(classes)} classes, and "
             f"{type(model).__name__} has not"
@@ -76,14 +76,15 @@ def predictions_of(model: Any, X: Any) -> NDArray[np.float64]:
     classes = getattr(model, "classes_", None)
     if classes is None:
         return _in_memory(model.predict(X))
-    if _has_probabilities(model):
+    if has_probabilities(model):
         scores = _in_memory(model.predict_proba(X))
         return np.clip(scores[:, 1] if len(classes) == 2 else scores, 0.0, 1.0)
     scores = expit(_in_memory(model.decision_function(X)))
     return np.asarray(scores, dtype=np.float64)
 
 
-def _has_probabilities(model: Any) -> bool:
+def has_probabilities(model: Any) -> bool:
+    """Whether a classifier, fitted or not, has probabilities."""
     # Of model files, whose class has the method whether the loss has probabilities or not.
     return bool(
         getattr(model, "has_probabilities", callable(getattr(model, "predict_proba", None)))

@@ -8,9 +8,6 @@ from typing import final
 
 __all__ = ["Purpose", "exploration_share", "ratio_of_share", "ratio_of_slopes"]
 
-# Variance of whether a row is of a kind that a tenth of them are.
-_SHARE = 0.09
-
 
 @final
 class Purpose(enum.StrEnum):
@@ -39,15 +36,15 @@ class Purpose(enum.StrEnum):
         return 0.5 if self is Purpose.EVALUATION else 0.2
 
 
-def ratio_of_share(noise_std: float, n_rows: int) -> float:
+def ratio_of_share(noise_std: float, n_rows: int, share: float) -> float:
     """Return how much more noise varies than sampling, in the share of rows of a kind.
 
-    Of a kind that a tenth of the rows are: sampling n of them varies by ``0.1 0.9 / n``.
+    Of a share p, sampling n rows varies by ``p (1 - p) / n``.
 
-    >>> round(ratio_of_share(0.003, 10_000), 3)
+    >>> round(ratio_of_share(0.003, 10_000, 0.1), 3)
     1.0
     """
-    return noise_std**2 * n_rows / _SHARE
+    return noise_std**2 * n_rows / (share * (1.0 - share))
 
 
 def ratio_of_slopes(values: int, n_rows: int, mu: float) -> float:

@@ -21,6 +21,8 @@ from dpglm.tables.schema import Schema
 __all__ = ["Exploration", "PlannedExploration"]
 
 _SHARE = "share of rows"
+# Categories and bins that are looked at hold some tenth of the rows.
+_TYPICAL = 0.1
 
 
 @final
@@ -54,7 +56,7 @@ class PlannedExploration(PlannedPart):
     def noise_to_sampling(self) -> float:
         shown = self.description
         found = [
-            ratio_of_share(one.half_width / shown.z, self.plan.data.n_rows)
+            ratio_of_share(one.half_width / shown.z, self.plan.data.n_rows, _TYPICAL)
             for one in shown.precision()
             if one.quantity == _SHARE
         ]

@@ -11,13 +11,17 @@ from sklearn.base import clone
 
 from dpglm import estimators
 from dpglm._estimator_names import ESTIMATORS
+from dpglm._validation import in_one_line
 from dpglm._words import plain_number
+from dpglm.estimators.additive._base import AdditiveModel
+from dpglm.estimators.additive.models import AdditiveClassifier, AdditiveRegressor
 from dpglm.estimators.composed.formula import from_formula
 from dpglm.estimators.composed.pipeline import PrivatePipeline
 from dpglm.estimators.linear._base import PrivateLinearModel
 from dpglm.exceptions import PlanMismatchError
 from dpglm.guidance.expectation import guidance
 from dpglm.preprocessing.schema_encoder import SchemaEncoder
+from dpglm.preprocessing.table_encoder import as_schema
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.noise import NoiseSource
@@ -26,7 +30,10 @@ from dpglm.study.division import ratio_of_slopes
 from dpglm.study.part import MODEL, Columns, DeclaredPart, Expected, PlannedPart
 from dpglm.tables.schema import Schema
 
-__all__ = ["Learning", "PlannedModel"]
+__all__ = ["ADDITIVE", "Learning", "PlannedModel"]
+
+ADDITIVE = "additive"
+"""Name of the additive model of a schema's target, of classes or numbers."""
 
 
 @final
@@ -40,38 +47,33 @@ class Learning(DeclaredPart):
 
     def model(self, schema: Schema, adjacency: Adjacency) -> Any:
         """Return the unfitted model of a table."""
-        if isinstance(self.estimator, PrivatePipeline):
-            if self.formula is not None:
-                raise ValueError("formula must be None for a pipeline, whose steps say it")
-            found = clone(self.estimator).set_params(**self.settings)
+        given = _named(self.estimator or schema.target.default_estimator, schema)
+        # Here, as a pipeline's settings are also those of its steps.
+        found = clone(given).set_params(**self.settings)
+        if isinstance(found, PrivateLinearModel):
+            return self._of_features(found, schema).set_params(adjacency=adjacency.value)
+        if self.formula is not None:
+            raise ValueError(
+                f"formula must be None for {type(found).__name__}, which says itself what columns "
+                "become"
+            )
+        if isinstance(found, AdditiveModel):
+            _check_schema(found, schema)
+            last = found
         else:
-            estimator = self._estimator(schema)
-            if self.formula is not None:
-                found = from_formula(self.formula, schema, estimator)
-            else:
-                facts = schema.target.estimator_parameters()
-                if not schema.has_intercept:
-                    facts["fit_intercept"] = False
-                found = PrivatePipeline([SchemaEncoder(schema), estimator.set_params(**facts)])
+            last = found.steps[-1]
+            last = last[1] if isinstance(last, tuple) else last
+        _tell(last, schema)
         return found.set_params(adjacency=adjacency.value)
 
-    def _estimator(self, schema: Schema) -> Any:
-        given = self.estimator or schema.target.default_estimator
-        if isinstance(given, str):
-            kind = getattr(estimators, ESTIMATORS.get(given, given), None)
-            given = kind() if isinstance(kind, type) else given
-        if not isinstance(given, PrivateLinearModel):
-            raise ValueError(
-                f"estimator must be one of {', '.join(ESTIMATORS)}, a linear model of dpglm, a "
-                f"PrivatePipeline or None, got {self.estimator!r}"
-            )
-        needed = set(schema.target.estimator_parameters())
-        if not needed <= set(given.get_params()):
-            raise ValueError(
-                f"estimator {type(given).__name__} cannot predict the target "
-                f"{schema.target.name!r} as the schema describes it"
-            )
-        return clone(given).set_params(**self.settings)
+    def _of_features(self, estimator: PrivateLinearModel, schema: Schema) -> Any:
+        """Return a pipeline that encodes the table for a linear model."""
+        _tell(estimator, schema)
+        if self.formula is not None:
+            return from_formula(self.formula, schema, estimator)
+        if not schema.has_intercept:
+            estimator.set_params(fit_intercept=False)
+        return PrivatePipeline([SchemaEncoder(schema), estimator])
 
     def plan_within(
         self, schema: Schema, adjacency: Adjacency, n_rows: int, budget: PrivacyBudget
@@ -82,6 +84,44 @@ class Learning(DeclaredPart):
         if not adjacency.n_is_public:
             model.set_params(n_rows=n_rows)
         return PlannedModel(model, plan)
+
+
+def _named(given: Any, schema: Schema) -> Any:
+    """Return an estimator of any kind that can be learned, from its name or as it is."""
+    if given == ADDITIVE:
+        is_class = schema.target.n_classes is not None
+        return AdditiveClassifier(schema) if is_class else AdditiveRegressor(schema)
+    if isinstance(given, str):
+        kind = getattr(estimators, ESTIMATORS.get(given, given), None)
+        given = kind() if isinstance(kind, type) and issubclass(kind, PrivateLinearModel) else given
+    if not isinstance(given, PrivateLinearModel | AdditiveModel | PrivatePipeline):
+        raise ValueError(
+            f"estimator must be one of {', '.join([ADDITIVE, *ESTIMATORS])}, a linear or additive "
+            f"model of dpglm, a PrivatePipeline or None, got {in_one_line(given)}"
+        )
+    return given
+
+
+def _tell(estimator: Any, schema: Schema) -> None:
+    """Tell a model what the schema says of the target; a ValueError where they disagree."""
+    for name, fact in schema.target.estimator_parameters().items():
+        if name not in estimator.get_params(deep=False):
+            raise ValueError(
+                f"estimator {type(estimator).__name__} cannot predict the target "
+                f"{schema.target.name!r} as the schema describes it"
+            )
+        own = getattr(estimator, name)
+        if own is not None and sorted(own) != sorted(fact):
+            raise ValueError(
+                f"{name} must be that of the schema's target, {in_one_line(fact)}, or None, got "
+                f"{in_one_line(own)}"
+            )
+        estimator.set_params(**{name: fact})
+
+
+def _check_schema(model: AdditiveModel, schema: Schema) -> None:
+    if as_schema(model.schema) != schema:
+        raise ValueError("schema of an additive model must be that of the study")
 
 
 @final

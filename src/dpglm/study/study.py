@@ -16,9 +16,10 @@ from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import ApproximateDP, GaussianDP, PrivacyBudget, default_delta
 from dpglm.privacy.noise import NoiseSource, noise_source
 from dpglm.study.division import Purpose
+from dpglm.study.evaluating import Evaluating
 from dpglm.study.exploring import Exploration
 from dpglm.study.learning import Learning
-from dpglm.study.part import EXPLORATION, MODEL, DeclaredPart
+from dpglm.study.part import EVALUATION, EXPLORATION, MODEL, DeclaredPart
 from dpglm.study.planning import StudyPlan, plan_study
 from dpglm.study.results import StudyResult
 from dpglm.study.running import read_columns, run
@@ -66,13 +67,13 @@ class Study:
     --------
     >>> from dpglm.datasets import load_adult
     >>> adult = load_adult()
-    >>> study = Study(adult.schema, epsilon=1.0, delta=1e-5).fit()
+    >>> study = Study(adult.schema, epsilon=1.0, delta=1e-5).fit().evaluate()
     >>> plan = study.plan(48842)
-    >>> round(plan.epsilon, 6), plan.rows_of("model")
-    (1.0, 48842)
+    >>> round(plan.epsilon, 6), plan.rows_of("model"), plan.rows_of("evaluation")
+    (1.0, 39074, 9768)
     >>> result = study.run({**adult.data, "income": adult.target})
-    >>> result.verify().ok
-    True
+    >>> result.verify().ok, bool(0.87 < result.evaluation.auc < 0.93)
+    (True, True)
     """
 
     schema: Schema | Mapping[str, Any]
@@ -145,13 +146,15 @@ class Study:
         Parameters
         ----------
         estimator : str or estimator, optional
-            A linear model of dpglm or its name as on the command line (``"ridge"``), or a
-            ``PrivatePipeline`` that takes the table; by default the usual linear model of the
-            target.
+            ``"additive"``, for curves of columns and their interactions; the name of a linear model
+            as on the command line (``"ridge"``); or a model itself: linear, additive, or a
+            ``PrivatePipeline`` that takes the table. By default the usual linear model of the
+            target. What the schema says of the target need not be said again.
         formula : str, optional
             How columns become features, such as ``"income ~ age + C(sex)"``.
         **settings
-            Further parameters of the estimator, such as ``inference=True``.
+            Further parameters of the estimator, such as ``inference=True`` or
+            ``interactions=[("age", "sex")]``.
 
         Returns
         -------
@@ -167,6 +170,46 @@ class Study:
         learning = Learning(estimator, formula, settings)
         learning.model(self._schema, Adjacency(self.adjacency))
         return self._with(MODEL, learning)
+
+    def evaluate(
+        self,
+        *,
+        test_share: float | None = None,
+        thresholds: Sequence[float] = (0.5,),
+        by: str | None = None,
+        level: float = 0.95,
+    ) -> Study:
+        """Declare that the model is evaluated on rows that it has not learned from.
+
+        Parameters
+        ----------
+        test_share : float, optional
+            Share of the rows that is held out, in (0, 1); by default what the study's purpose says:
+            a half for "evaluation", a fifth for others.
+        thresholds : sequence of float, default=(0.5,)
+            Of two classes: scores in (0, 1) at which decisions are of interest.
+        by : str, optional
+            Column of categories by whose levels rows are evaluated as well, at no further cost.
+        level : float, default=0.95
+            Level of intervals, in (0, 1).
+
+        Returns
+        -------
+        Study
+
+        Raises
+        ------
+        ValueError
+            If there is an evaluation already, or no model yet, or an argument is wrong.
+        """
+        learning = self.parts.get(MODEL)
+        if not isinstance(learning, Learning):
+            raise ValueError("a study must fit a model to evaluate it: declare fit before evaluate")
+        share = Purpose(self.purpose).test_share if test_share is None else test_share
+        split = Split(share)
+        evaluating = Evaluating(learning, tuple(thresholds), by, level)
+        evaluating.plan_within(self._schema, Adjacency(self.adjacency), 1000, GaussianDP(1.0))
+        return self._with(EVALUATION, evaluating, split=split)
 
     def _with(self, name: str, part: DeclaredPart, **changes: Any) -> Study:
         if name in self.parts:
