@@ -16,8 +16,8 @@ from dpglm.audit import Claim, Neighbours
 from dpglm.privacy import Adjacency, GaussianAccountant
 from dpglm.privacy.noise import SystemNoise
 from dpglm.study import Split, Study, StudyPlan, certificate, planning, running
-from dpglm.study.exploring import Exploration
-from dpglm.study.part import EVALUATION, EXPLORATION, MODEL
+from dpglm.study.parts.exploring import Exploration
+from dpglm.study.parts.part import EVALUATION, EXPLORATION, MODEL
 from experiments.audits.case import ADD_REMOVE, BUDGET, REPLACE_ONE, Case, Setup
 
 __all__ = ["BUGS", "CASES"]

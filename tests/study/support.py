@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from dpglm.study import Study
-from dpglm.study.learning import Learning
-from dpglm.study.part import DeclaredPart, PlannedPart
+from dpglm.study.parts.learning import Learning
+from dpglm.study.parts.part import DeclaredPart, PlannedPart
 
 SCHEMA = {
     "columns": {

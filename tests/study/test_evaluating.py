@@ -9,8 +9,8 @@ from dpglm.preprocessing import SchemaEncoder
 from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP
 from dpglm.privacy.noise import SeededNoise
 from dpglm.study import Split
-from dpglm.study.evaluating import Evaluating
-from dpglm.study.learning import Learning
+from dpglm.study.parts.evaluating import Evaluating
+from dpglm.study.parts.learning import Learning
 from dpglm.tables.schema import Schema
 from tests.study.support import SCHEMA, table
 
@@ -76,7 +76,7 @@ def test_plans_say_how_precise_it_will_be():
     share, *means = plan.expected()
     assert share.quantity == "a share of rows"
     assert share.precision.endswith("with sampling, at most")
-    assert "log_loss" in {one.quantity for one in means}
+    assert "log loss" in {one.quantity for one in means}
     (_, reach), *_ = plan.evaluation.precision()
     found = made.run(table(20_000)).evaluation.number("accuracy")
     assert 0.5 * (found.high - found.low) == pytest.approx(reach, rel=0.2)

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from dpglm.study.exploring import Exploration
-from dpglm.study.learning import Learning
+from dpglm.study.parts.exploring import Exploration
+from dpglm.study.parts.learning import Learning
 from dpglm.study.reading import read_study
 from tests.study.support import SCHEMA
 

@@ -14,7 +14,7 @@ from dpglm.privacy import ApproximateDP, gdp
 from dpglm.solvers import NoisySGD
 from dpglm.solvers.checkpoint_file import read_arrays
 from dpglm.study import Purpose, Split, StudyCertificate, verify_study
-from dpglm.study.learning import Learning
+from dpglm.study.parts.learning import Learning
 from tests.study.support import PARTS, SCHEMA, learning, study, table, without
 
 RELATIONS = [one.value for one in Adjacency]

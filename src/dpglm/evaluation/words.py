@@ -9,13 +9,23 @@ from dpglm.evaluation.binary_result import BinaryResult
 from dpglm.evaluation.classes import ClassesResult
 from dpglm.evaluation.regression import RegressionResult
 from dpglm.exploration.numbers import Number
+from dpglm.exploration.summary import in_units
 
-__all__ = ["NAMES", "Result", "in_words", "numbers_of", "plain_numbers"]
+__all__ = [
+    "Result",
+    "in_words",
+    "named",
+    "numbers_of",
+    "of_rows",
+    "plain_numbers",
+    "population",
+    "written",
+]
 
 Result: TypeAlias = BinaryResult | ClassesResult | RegressionResult
 """What an evaluation says of all rows, or of those of one group."""
 
-NAMES = {
+_NAMES = {
     "auc": "AUC",
     "ks": "KS distance",
     "lift": "lift of the top tenth",
@@ -28,7 +38,12 @@ NAMES = {
     "mae": "mean absolute error",
     "bias": "mean error",
 }
-"""How measures are called on pages, where their names do not say it."""
+
+
+def named(measure: str) -> str:
+    """Return what a measure is called, with its threshold if it has one."""
+    what, at, threshold = measure.partition(" at ")
+    return _NAMES.get(what, what.replace("_", " ")) + at + threshold
 
 
 def numbers_of(rows: Result, thresholds: tuple[float, ...]) -> dict[str, Number]:
@@ -61,3 +76,25 @@ def in_words(number: Number) -> str:
 
 def _short(value: float | None) -> str:
     return "" if value is None else plain_number(value, 4)
+
+
+def written(number: Number) -> str:
+    """Write an estimate with the digits that its interval for a population leaves meaningful."""
+    return in_units(number, (number.population_high or 0.0) - (number.population_low or 0.0))
+
+
+def of_rows(number: Number) -> str:
+    """Write the interval for these rows."""
+    return _pair(number.low, number.high)
+
+
+def population(number: Number) -> str:
+    """Write the interval for a population; nothing for a number that has none."""
+    return _pair(number.population_low, number.population_high)
+
+
+def _pair(low: float | None, high: float | None) -> str:
+    if low is None or high is None:
+        return ""
+    ends = (in_units(Number(end, end, end), high - low) for end in (low, high))
+    return " to ".join(ends)

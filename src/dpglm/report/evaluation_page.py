@@ -14,7 +14,7 @@ from dpglm.evaluation.classes import ClassesResult
 from dpglm.evaluation.evaluation import Evaluation
 from dpglm.evaluation.picture import PICTURES, draw_panel
 from dpglm.evaluation.regression import RegressionResult
-from dpglm.evaluation.words import NAMES, Result, numbers_of
+from dpglm.evaluation.words import Result, named, numbers_of, of_rows, population, written
 from dpglm.exploration.numbers import Number
 from dpglm.exploration.summary import in_units
 from dpglm.ledger.files import write_text
@@ -125,9 +125,11 @@ def shown_evaluation(evaluation: Evaluation, by: str = "group") -> dict[str, Any
     return {
         "level": f"{100.0 * evaluation.plan.level:g} %",
         "n_rows": _count(rows.rows),
-        "tiles": [(_named(name), *_shown(numbers[name])) for name in first],
+        "tiles": [
+            (named(name), written(numbers[name]), population(numbers[name])) for name in first
+        ],
         "numbers": [
-            (_named(name), *_shown(one, of_rows=True), _population(one))
+            (named(name), written(one), of_rows(one), population(one))
             for name, one in numbers.items()
         ],
         "panels": [
@@ -139,35 +141,13 @@ def shown_evaluation(evaluation: Evaluation, by: str = "group") -> dict[str, Any
     }
 
 
-def _named(name: str) -> str:
-    what, at, threshold = name.partition(" at ")
-    return NAMES.get(what, what.replace("_", " ")) + at + threshold
-
-
-def _shown(number: Number, *, of_rows: bool = False) -> tuple[str, str]:
-    """Write an estimate, and its interval for a population or for these rows."""
-    width = (number.population_high or 0.0) - (number.population_low or 0.0)
-    return in_units(number, width), _rows(number) if of_rows else _population(number)
-
-
-def _rows(number: Number) -> str:
-    return _pair(number.low, number.high)
-
-
-def _population(number: Number) -> str:
-    return _pair(number.population_low, number.population_high)
-
-
-def _pair(low: float | None, high: float | None) -> str:
-    if low is None or high is None:
-        return ""
-    ends = (in_units(Number(end, end, end), high - low) for end in (low, high))
-    return " to ".join(ends)
+def _both(number: Number) -> tuple[str, str]:
+    return written(number), population(number)
 
 
 def _count(rows: Number) -> str:
     width = rows.high - rows.low
-    return f"{in_units(rows, 0.0)}" if width == 0.0 else f"{rows.estimate:.0f} ({_rows(rows)})"
+    return f"{in_units(rows, 0.0)}" if width == 0.0 else f"{rows.estimate:.0f} ({of_rows(rows)})"
 
 
 def _confusion(rows: Result, thresholds: Sequence[float]) -> dict[str, Any] | None:
@@ -211,8 +191,8 @@ def _of_classes(rows: Result) -> Iterator[dict[str, Any]]:
             "title": "Each class",
             "about": "Each against all others, with intervals for the population."
             + (f" And {more} classes more." if more else ""),
-            "headings": [_named(name) for name in next(iter(found.values()))],
-            "rows": [(label, [_shown(one) for one in of.values()]) for label, of in found.items()],
+            "headings": [named(name) for name in next(iter(found.values()))],
+            "rows": [(label, [_both(one) for one in of.values()]) for label, of in found.items()],
         }
 
 
@@ -231,7 +211,7 @@ def _by_group(evaluation: Evaluation, by: str) -> Iterator[dict[str, Any]]:
     for label, one in {**groups, "all": evaluation.all_rows}.items():
         found = numbers_of(one, (threshold,))
         at = {name.partition(" at ")[0]: number for name, number in found.items()}
-        table.append((label, [(_count(one.rows), ""), *(_shown(at[name]) for name in names)]))
+        table.append((label, [(_count(one.rows), ""), *(_both(at[name]) for name in names)]))
     decided = f" Decisions at threshold {threshold:g}." if evaluation.plan.thresholds else ""
     left_out = len(evaluation.groups) - len(groups)
     yield {
@@ -239,6 +219,6 @@ def _by_group(evaluation: Evaluation, by: str) -> Iterator[dict[str, Any]]:
         "about": "With intervals for the population; all groups together cost what one does, as "
         f"each row is in one of them.{decided}"
         + (" Not shown: groups whose rows cannot be told from none." if left_out else ""),
-        "headings": ["rows", *(_SHORT.get(name, _named(name)) for name in names)],
+        "headings": ["rows", *(_SHORT.get(name, named(name)) for name in names)],
         "rows": table,
     }

@@ -2,7 +2,7 @@
 
 from dpglm.study.certificate import StudyCertificate
 from dpglm.study.division import Purpose
-from dpglm.study.part import Expected
+from dpglm.study.parts.part import Expected
 from dpglm.study.planning import StudyPlan
 from dpglm.study.results import StudyResult
 from dpglm.study.split import Split

@@ -31,7 +31,7 @@ from dpglm.privacy.adjacency import Adjacency, Unit
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import Event, describe_event
 from dpglm.solvers.base import Stage
-from dpglm.study.part import EVALUATION, EXPLORATION, MODEL
+from dpglm.study.parts.part import EVALUATION, EXPLORATION, MODEL
 from dpglm.study.planning import StudyPlan, whole_event
 from dpglm.study.split import Split
 

@@ -9,9 +9,11 @@ from dpglm.certificate.certificate import library_versions
 from dpglm.pictures.drawing import as_data_uri
 from dpglm.report.coefficients import coefficient_table
 from dpglm.report.description_page import shown_description
+from dpglm.report.evaluation_page import shown_evaluation
 from dpglm.report.html import model_view
 from dpglm.report.page import claim, render
 from dpglm.report.subject import subject
+from dpglm.study.parts.evaluating import PlannedEvaluation
 from dpglm.study.results import StudyResult
 
 __all__ = ["study_page"]
@@ -51,8 +53,15 @@ def study_page(result: StudyResult, *, figures: Mapping[str, Any] | None = None)
         **claim(certificate, result.verify()),
         described=None if looked is None else shown_description(looked),
         model=None if result.model is None else _model(result.model),
+        evaluated=None if result.evaluation is None else _evaluated(result),
         figures=[(text, as_data_uri(one)) for text, one in (figures or {}).items()],
     )
+
+
+def _evaluated(result: StudyResult) -> dict[str, Any]:
+    planned = result.plan.evaluation
+    by = planned.by if isinstance(planned, PlannedEvaluation) else None
+    return shown_evaluation(result.evaluation, *(() if by is None else (by.name,)))
 
 
 def _model(fitted: Any) -> dict[str, Any]:

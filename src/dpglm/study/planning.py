@@ -19,7 +19,14 @@ from dpglm.privacy.events import Composed, Event, canonical
 from dpglm.solvers.base import Plan
 from dpglm.solvers.parts.beside import MARGIN, plan_beside
 from dpglm.study.division import Purpose, exploration_share
-from dpglm.study.part import EVALUATION, EXPLORATION, MODEL, DeclaredPart, Expected, PlannedPart
+from dpglm.study.parts.part import (
+    EVALUATION,
+    EXPLORATION,
+    MODEL,
+    DeclaredPart,
+    Expected,
+    PlannedPart,
+)
 from dpglm.study.split import Split
 from dpglm.tables.schema import Schema
 

@@ -10,7 +10,7 @@ from dpglm._html import card
 from dpglm._words import rounded_up
 from dpglm.certificate.verify import Verification
 from dpglm.study.certificate import StudyCertificate
-from dpglm.study.part import EVALUATION, EXPLORATION, MODEL
+from dpglm.study.parts.part import EVALUATION, EXPLORATION, MODEL
 from dpglm.study.planning import StudyPlan
 from dpglm.study.verification import verify_study
 

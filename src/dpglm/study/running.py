@@ -16,7 +16,7 @@ from dpglm.privacy.noise import NoiseSource
 from dpglm.solvers.recording import record
 from dpglm.study.certificate import certify_study
 from dpglm.study.kept import kept_in
-from dpglm.study.part import EVALUATION, EXPLORATION, MODEL, Columns
+from dpglm.study.parts.part import EVALUATION, EXPLORATION, MODEL, Columns
 from dpglm.study.planning import StudyPlan
 from dpglm.study.results import StudyResult
 from dpglm.tables.cells import as_cells

@@ -16,10 +16,10 @@ from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import ApproximateDP, GaussianDP, PrivacyBudget, default_delta
 from dpglm.privacy.noise import NoiseSource, noise_source
 from dpglm.study.division import Purpose
-from dpglm.study.evaluating import Evaluating
-from dpglm.study.exploring import Exploration
-from dpglm.study.learning import Learning
-from dpglm.study.part import EVALUATION, EXPLORATION, MODEL, DeclaredPart
+from dpglm.study.parts.evaluating import Evaluating
+from dpglm.study.parts.exploring import Exploration
+from dpglm.study.parts.learning import Learning
+from dpglm.study.parts.part import EVALUATION, EXPLORATION, MODEL, DeclaredPart
 from dpglm.study.planning import StudyPlan, plan_study
 from dpglm.study.results import StudyResult
 from dpglm.study.running import read_columns, run
@@ -52,6 +52,10 @@ class Study:
         What is to be as precise as the budget allows; see ``Purpose``.
     title : str, optional
         What the study is called, in one line.
+    parts : mapping, default={}
+        What has been declared so far: set by the methods.
+    split : Split, optional
+        How rows are divided between learning and evaluating: set by ``evaluate``.
 
     Notes
     -----

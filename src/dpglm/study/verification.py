@@ -12,7 +12,7 @@ from dpglm.certificate.verify import Check, Verification, check_claim, guarded, 
 from dpglm.exceptions import TooCostlyError
 from dpglm.privacy.accounting.calibrate import within_budget
 from dpglm.study.certificate import StudyCertificate
-from dpglm.study.part import EVALUATION, EXPLORATION
+from dpglm.study.parts.part import EVALUATION, EXPLORATION
 
 __all__ = ["verify_study"]
 

@@ -16,8 +16,18 @@ delta = 1e-5
 two_way = [["smoker", "ill"]]
 
 [fit]
+estimator = "additive"
+
+[evaluate]
+by = "smoker"
 """
-WRITTEN = ["certificate.json", "exploration.json", "model.json", "report.html"]
+WRITTEN = [
+    "certificate.json",
+    "evaluation.json",
+    "exploration.json",
+    "model.json",
+    "report.html",
+]
 
 
 @pytest.fixture
@@ -43,13 +53,16 @@ def test_everything_is_written_and_holds(study, run, listing, files, data):
     checked = run("verify", "results/certificate.json")
     assert checked.exit_code == 0, checked.output
     assert "The certificate holds." in checked.stdout
-    assert "exploration" in checked.stdout
+    assert "evaluation" in checked.stdout
+    assert "On the rows held out" in done.stdout
     page = (files / "results" / "report.html").read_text()
     for text in (
         "Who is ill?",
         "The data at a glance",
         "smoker by ill",
-        "Coefficients",
+        "What each column does",
+        "How good it is on rows held out",
+        "By smoker",
         "Private.",
     ):
         assert text in page
@@ -62,7 +75,7 @@ def test_a_forged_certificate_is_found(study, run, files):
     path = files / "results" / "certificate.json"
     document = json.loads(path.read_text())
     del document["parts"]["exploration"]
-    document["epsilon"] = 3.0
+    document["epsilon"] = 2.0
     path.write_text(json.dumps(document))
     checked = run("verify", "results/certificate.json")
     assert checked.exit_code == 1
@@ -78,7 +91,7 @@ def test_a_checkpoint_returns_the_same_and_spends_once(study, files):
     one, other = ((files / out / "model.json").read_text() for out in ("one", "other"))
     assert json.loads(one)["coef"] == json.loads(other)["coef"]
     (entry,) = PrivacyLedger("people.ledger").contents().entries
-    assert entry.what == "study 'Who is ill?': exploration, model"
+    assert entry.what == "study 'Who is ill?': exploration, model, evaluation"
 
 
 def test_mistakes_are_named(study, fails, files):

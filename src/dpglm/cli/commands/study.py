@@ -33,9 +33,10 @@ from dpglm.cli.outputs import all_or_none
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from dpglm.evaluation import Evaluation
     from dpglm.study import StudyPlan, StudyResult
 
-__all__ = ["print_findings", "print_written", "study"]
+__all__ = ["print_findings", "print_performance", "print_written", "study"]
 
 _OUT = output_folder(
     "report.html", "certificate.json", "model.json", "exploration.json", "evaluation.json"
@@ -118,10 +119,24 @@ def study(
 
 def print_findings(result: StudyResult) -> None:
     """Print what a study has found and what it cost."""
+    if result.evaluation is not None:
+        print_performance(result.evaluation)
+        say()
     print_sections(
         (heading, sentences)
         for heading, sentences in result.privacy_.sections()
         if heading in ("Warning", "What is promised", "Who spent what")
+    )
+
+
+def print_performance(evaluation: Evaluation) -> None:
+    """Print how good a model is, with intervals for the population."""
+    from dpglm.evaluation.words import named, numbers_of, population, written
+
+    numbers = numbers_of(evaluation.all_rows, evaluation.plan.thresholds)
+    print_table(
+        ("On the rows held out", "estimate", f"{100.0 * evaluation.plan.level:g} % interval"),
+        [(named(name), written(one), population(one)) for name, one in numbers.items()],
     )
 
 

@@ -27,8 +27,8 @@ from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.noise import NoiseSource
 from dpglm.solvers.base import Plan
 from dpglm.study.division import ratio_of_share
-from dpglm.study.learning import Learning
-from dpglm.study.part import EVALUATION, Columns, DeclaredPart, Expected, PlannedPart
+from dpglm.study.parts.learning import Learning
+from dpglm.study.parts.part import EVALUATION, Columns, DeclaredPart, Expected, PlannedPart
 from dpglm.tables.columns import CategoricalColumn
 from dpglm.tables.schema import Schema
 

@@ -27,7 +27,7 @@ from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.noise import NoiseSource
 from dpglm.solvers.base import Plan
 from dpglm.study.division import ratio_of_slopes
-from dpglm.study.part import MODEL, Columns, DeclaredPart, Expected, PlannedPart
+from dpglm.study.parts.part import MODEL, Columns, DeclaredPart, Expected, PlannedPart
 from dpglm.tables.schema import Schema
 
 __all__ = ["ADDITIVE", "Learning", "PlannedModel"]

@@ -1,0 +1,1 @@
+"""The parts of a study: what it explores, learns and evaluates."""
