@@ -20,7 +20,7 @@ ARGS ?=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test docs laws slow lint format bars peers speed noise planning table wide edges coverage rates papers audit lock clean
+.PHONY: help demo test docs laws slow lint format bars peers speed noise planning table wide edges coverage evaluation rates papers audit lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):.*## /\1|/' \
@@ -76,6 +76,9 @@ edges: $(VENV)/.installed-dev ## try default settings at the edges: rewrites doc
 
 coverage: $(VENV)/.installed-dev ## measure confidence intervals: rewrites docs/coverage.md (some half an hour)
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(RUN) -m experiments.coverage $(ARGS)
+
+evaluation: $(VENV)/.installed-dev ## measure private evaluations: renews docs/evaluation.md (some ten minutes)
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(RUN) -m experiments.evaluation $(ARGS)
 
 papers: $(VENV)/.installed-dev ## measure all that docs/papers.md lists, and renew it (some two hours)
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(RUN) -m experiments.papers_page $(ARGS)

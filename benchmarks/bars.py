@@ -14,6 +14,7 @@ from pathlib import Path
 from benchmarks.accuracy import ACCURACY
 from benchmarks.cluster import CLUSTER
 from benchmarks.efficiency import EFFICIENCY
+from benchmarks.evaluation import EVALUATION
 from benchmarks.groups import GROUPS
 from benchmarks.networks import NETWORKS
 from benchmarks.out_of_core import OUT_OF_CORE
@@ -29,6 +30,7 @@ MEASURES = {
     **CLUSTER,
     **NETWORKS,
     **GROUPS,
+    **EVALUATION,
 }
 
 

@@ -5,7 +5,13 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from dpglm.evaluation.cells import fine_cells, n_cells_for, n_fine_for, score_edges
-from dpglm.evaluation.curves import area_under_roc, largest_gap, precision_recall_points, roc_points
+from dpglm.evaluation.curves import (
+    area_under_roc,
+    largest_gap,
+    order_variance,
+    precision_recall_points,
+    roc_points,
+)
 from dpglm.solvers.composite.score_tables import Refined
 
 
@@ -104,3 +110,13 @@ def test_hopeless_noise_still_gives_cells(counts):
     lookup = Refined(0, 1, 40, 8).lookup(counts, 100.0)
     assert (np.diff(lookup) >= 0).all()
     assert 0 <= lookup.min() <= lookup.max() < 8
+
+
+def test_orders_within_cells_vary_as_said():
+    rng = np.random.default_rng(0)
+    negatives, positives = np.array([300.0, 200, 40]), np.array([50.0, 150, 260])
+    y = np.repeat([0, 0, 0, 1, 1, 1], np.r_[negatives, positives].astype(int))
+    cells = np.repeat([0, 1, 2] * 2, np.r_[negatives, positives].astype(int))
+    areas = [roc_auc_score(y, cells + rng.uniform(size=len(y))) for _ in range(400)]
+    assert np.var(areas) == pytest.approx(order_variance(negatives, positives), rel=0.2)
+    assert order_variance(negatives, positives, 0.0) == 0.0

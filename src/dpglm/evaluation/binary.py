@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self, TypeAlias, final
 
@@ -22,6 +22,7 @@ from dpglm.evaluation.cells import (
     n_cells_for,
     n_fine_for,
     score_edges,
+    within_cells,
 )
 from dpglm.evaluation.estimates import Noisy
 from dpglm.evaluation.task import Released, Task, class_codes, class_list, in_range, known, weighted
@@ -36,8 +37,6 @@ __all__ = ["BinaryTask"]
 Floats: TypeAlias = NDArray[np.float64]
 
 _LABEL, _SCORE, _LOSS, _BRIER = 1, 2, 3, 4
-# Standard deviations of noise above which a fine cell is certain to hold rows.
-_CLEAR = 3.0
 _HISTOGRAM_SHARE, _LOSS_SHARE, _BRIER_SHARE = 0.8, 0.1, 0.1
 
 
@@ -133,7 +132,7 @@ class BinaryTask(Task):
         # A cell that begins at no fine one holds no row.
         there = np.unique(lookup)
         ends = np.array([0.0, *self.edges])[np.searchsorted(lookup, there)]
-        means, spread = _within(lookup, there, fine, method.fine_noise, self.edges)
+        means, spread = within_cells(lookup, there, fine, method.fine_noise, self.edges)
         histogram = tables[0][:, :, there]
         n_rows = released.n_rows
         if n_rows is not None:
@@ -151,23 +150,3 @@ class BinaryTask(Task):
         groups = [result(slice(g, g + 1), None) for g in range(released.n_levels)]
         everything = result(slice(None), n_rows)
         return (everything,) if released.n_levels == 1 else (*groups, everything)
-
-
-def _within(
-    lookup: NDArray[np.intp],
-    there: NDArray[np.intp],
-    fine: Floats,
-    noise_std: float,
-    edges: Sequence[float],
-) -> tuple[Floats, Floats]:
-    """Return each cell's mean score and how spread its scores are, from noisy fine counts."""
-    bounds, place = np.array([0.0, *edges, 1.0]), np.searchsorted(there, lookup)
-    # Fine cells that could be empty count as such.
-    clear = np.where(fine > _CLEAR * noise_std, fine, 0.0)
-    rows = clear.sum(axis=0) + 1e-9
-    means = np.bincount(place, rows * 0.5 * (bounds[1:] + bounds[:-1])) / np.bincount(place, rows)
-    totals = np.maximum(fine.sum(axis=1, keepdims=True), 1.0)
-    whole = np.maximum(np.bincount(place, (fine / totals).sum(axis=0)), 1e-9)
-    shares = np.minimum((clear / totals).sum(axis=0) / whole[place], 1.0)
-    spread = np.maximum(1.0 - np.bincount(place, shares**3), 0.0)
-    return np.asarray(means, np.float64), np.asarray(spread, np.float64)

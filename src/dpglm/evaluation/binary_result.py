@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from scipy.special import xlogy
 
 from dpglm._validation import check_real
+from dpglm.evaluation.areas import area_number
 from dpglm.evaluation.cells import LARGEST_LOSS
 from dpglm.evaluation.curves import (
-    area_under_roc,
     at_cut,
     largest_gap,
     precision_recall_points,
@@ -28,8 +28,6 @@ __all__ = ["BinaryResult", "CalibrationBin"]
 
 Floats: TypeAlias = NDArray[np.float64]
 
-# Part of what the order within cells is worth that is taken for an error of that estimate.
-_UNSURE = 0.125
 # The least that false positive rates may differ where true ones differ by 1, in slopes of curves.
 _STEEPEST = 1e-3
 # Where sums stand behind the counts.
@@ -267,16 +265,7 @@ class BinaryResult:
         )
 
     def _auc(self) -> Number:
-        coarse, fine = (
-            area_under_roc(self.negatives, self.positives, spread) for spread in (0.0, self.spread)
-        )
-        n_cells = len(self.ends)
-        return self.noisy.number(
-            lambda v: area_under_roc(v[:n_cells], v[n_cells : 2 * n_cells], self.spread),
-            self.z,
-            SHARE,
-            approximation=_UNSURE * (fine - coarse),
-        )
+        return area_number(self.noisy, self.spread, self.z)
 
     def _prevalence(self) -> Number:
         return self._of_counts(lambda low, high: _ratio(high.sum(), low.sum() + high.sum()))

@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-__all__ = ["LARGEST_LOSS", "LEAST_FINE", "fine_cells", "n_cells_for", "n_fine_for", "score_edges"]
+__all__ = [
+    "LARGEST_LOSS",
+    "LEAST_FINE",
+    "fine_cells",
+    "n_cells_for",
+    "n_fine_for",
+    "score_edges",
+    "within_cells",
+]
+
+Floats: TypeAlias = NDArray[np.float64]
 
 _FARTHEST = 10.0
 LARGEST_LOSS = 8.0
 """Log losses of rows are counted up to this, as of a probability of 0.0003."""
 LEAST_FINE, _MOST_FINE, _FINE = 160, 1280, 8.0
 _FEWEST, _MOST, _CELLS = 4, 16, 1.3
+# Standard deviations of noise above which a fine cell is certain to hold rows.
+_CLEAR = 3.0
 
 
 def n_fine_for(n_rows: int, mu: float) -> int:
@@ -51,3 +64,23 @@ def score_edges(n_fine: int, thresholds: Sequence[float] = ()) -> tuple[float, .
 def fine_cells(scores: NDArray[np.float64], edges: Sequence[float]) -> NDArray[np.intp]:
     """Return the fine cell of each score; a score at an end is in the cell above it."""
     return np.searchsorted(np.asarray(edges), scores, side="right")
+
+
+def within_cells(
+    lookup: NDArray[np.intp],
+    there: NDArray[np.intp],
+    fine: Floats,
+    noise_std: float,
+    edges: Sequence[float],
+) -> tuple[Floats, Floats]:
+    """Return each cell's mean score and how spread its scores are, from noisy fine counts."""
+    bounds, place = np.array([0.0, *edges, 1.0]), np.searchsorted(there, lookup)
+    # Fine cells that could be empty count as such.
+    clear = np.where(fine > _CLEAR * noise_std, fine, 0.0)
+    rows = clear.sum(axis=0) + 1e-9
+    means = np.bincount(place, rows * 0.5 * (bounds[1:] + bounds[:-1])) / np.bincount(place, rows)
+    totals = np.maximum(fine.sum(axis=1, keepdims=True), 1.0)
+    whole = np.maximum(np.bincount(place, (fine / totals).sum(axis=0)), 1e-9)
+    shares = np.minimum((clear / totals).sum(axis=0) / whole[place], 1.0)
+    spread = np.maximum(1.0 - np.bincount(place, shares**3), 0.0)
+    return np.asarray(means, np.float64), np.asarray(spread, np.float64)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from dpglm._validation import check_integer
 from dpglm.data.spec import DataSpec
+from dpglm.evaluation.areas import area_number
 from dpglm.evaluation.cells import (
     LARGEST_LOSS,
     LEAST_FINE,
@@ -21,8 +22,8 @@ from dpglm.evaluation.cells import (
     n_cells_for,
     n_fine_for,
     score_edges,
+    within_cells,
 )
-from dpglm.evaluation.curves import area_under_roc
 from dpglm.evaluation.estimates import Noisy
 from dpglm.evaluation.task import Released, Task, class_codes, class_list, in_range, known, weighted
 from dpglm.exploration.numbers import Number, Scale
@@ -136,6 +137,11 @@ class ClassesTask(Task):
         tables = method.table_values(released.values)
         noise = [method.coefficient_noise / table.weight for table in method.tables]
         lookups = method.lookups(released.values)
+        fines = method.fine_counts(released.values)
+        spreads = [
+            within_cells(lookup, np.unique(lookup), fine, method.fine_noise, self.edges)[1]
+            for lookup, fine in zip(lookups, fines, strict=True)
+        ]
 
         def result(chosen: slice, total: int | None) -> ClassesResult:
             scale = math.sqrt(len(range(released.n_levels)[chosen]))
@@ -154,7 +160,7 @@ class ClassesTask(Task):
                 self.classes,
                 noisy(0, tables[0][chosen].sum(axis=0), 2, 3),
                 noisy(1, tables[1][chosen].sum(axis=0)),
-                tuple(curves),
+                tuple(zip(curves, spreads, strict=True)),
                 released.z,
             )
 
@@ -177,8 +183,9 @@ class ClassesResult:
         squared errors.
     ranks : Noisy
         Counts of rows by how many classes had a higher probability than the right one.
-    curves : tuple of Noisy
-        For each class, counts of the others' and of its own rows in cells of its probability.
+    curves : tuple of (Noisy, ndarray)
+        For each class, counts of the others' and of its own rows in cells of its probability, and
+        how spread these are in each cell: 0 if they are one, 1 if they all differ.
     z : float
         Half width of intervals in standard deviations.
     """
@@ -186,7 +193,7 @@ class ClassesResult:
     classes: tuple[Any, ...]
     confusion: Noisy
     ranks: Noisy
-    curves: tuple[Noisy, ...]
+    curves: tuple[tuple[Noisy, Floats], ...]
     z: float
 
     @property
@@ -235,7 +242,7 @@ class ClassesResult:
             "share": of_matrix(lambda m: m[place].sum() / _total(m)),
             "recall": of_matrix(lambda m: m[place, place] / _total(m[place])),
             "precision": of_matrix(lambda m: m[place, place] / _total(m[:, place])),
-            "auc": self.curves[place].number(_area, self.z),
+            "auc": area_number(*self.curves[place], self.z),
         }
 
     def _accuracy(self) -> Number:
@@ -256,7 +263,7 @@ class ClassesResult:
         Rows are in all curves, whose sampling errors are then not independent: the interval for a
         population takes them to be equal, which is the most that they can be.
         """
-        areas = [curve.number(_area, self.z) for curve in self.curves]
+        areas = [area_number(*curve, self.z) for curve in self.curves]
         mean = float(np.mean([one.estimate for one in areas]))
         half = math.hypot(*(0.5 * (one.high - one.low) for one in areas)) / len(areas)
         most = float(
@@ -285,8 +292,3 @@ class ClassesResult:
 
 def _total(values: Floats) -> float:
     return max(float(values.sum()), 1.0)
-
-
-def _area(values: Floats) -> float:
-    negatives, positives = values.reshape(2, -1)
-    return area_under_roc(negatives, positives)

@@ -12,6 +12,7 @@ __all__ = [
     "area_under_roc",
     "at_cut",
     "largest_gap",
+    "order_variance",
     "precision_recall_points",
     "roc_points",
 ]
@@ -44,6 +45,19 @@ def area_under_roc(negatives: Floats, positives: Floats, spread: Floats | float 
     middle = (np.cumsum(mass) - 0.5 * mass)[there]
     slopes = np.gradient(share, middle)
     return area + float(slopes @ (mass**3 * spread)[there]) / 3.0
+
+
+def order_variance(negatives: Floats, positives: Floats, spread: Floats | float = 1.0) -> float:
+    """Return the variance of the area over the orders that rows may have within their cells.
+
+    That of Mann and Whitney's statistic in each cell, n0 n1 (n0 + n1 + 1) / 12 of so many pairs,
+    times ``spread`` where scores are shared (Annals of Mathematical Statistics 1947, with Kendall's
+    correction for ties).
+    """
+    low, high = np.maximum(negatives, 0.0), np.maximum(positives, 0.0)
+    pairs = max(low.sum(), 1.0) * max(high.sum(), 1.0)
+    ranked = low * high * (low + high + 1.0) * spread
+    return float(ranked.sum()) / (12.0 * float(pairs) ** 2)
 
 
 def roc_points(negatives: Floats, positives: Floats) -> tuple[Floats, Floats]:

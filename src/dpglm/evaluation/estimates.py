@@ -65,11 +65,13 @@ class Noisy:
         scale: Scale = SHARE,
         sampled: float | None = None,
         approximation: float = 0.0,
+        unseen: float = 0.0,
     ) -> Number:
         """Return a function of the values, which is smooth, with its intervals.
 
         ``sampled`` is its sampling variance, where that of the values does not say it;
-        ``approximation`` the size of an error that the function itself may have.
+        ``approximation`` the size of an error that the function itself may have; ``unseen`` the
+        variance of what the rows have and their cells do not say, of which a population has none.
         """
         center = float(function(self.values))
         slopes = self._slopes(function)
@@ -80,7 +82,9 @@ class Noisy:
         sampled = float(slopes**2 @ self.sampling) if sampled is None else sampled
         if not math.isfinite(center + variance + sampled):
             return Number(math.nan, scale.low, scale.high, scale.low, scale.high)
-        return number(center, variance, z, scale, sampling_variance=sampled)
+        # The interval for a population is of the sum of both.
+        sampled = max(sampled - unseen, 0.0)
+        return number(center, variance + unseen, z, scale, sampling_variance=sampled)
 
     def _slopes(self, function: Callable[[Floats], float]) -> Floats:
         steps = 1e-5 * np.maximum(np.abs(self.values), 1.0 + np.abs(self.values).max())
