@@ -20,7 +20,7 @@ ARGS ?=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test docs laws slow lint format bars peers speed noise planning table wide edges coverage evaluation rates papers audit lock clean
+.PHONY: help demo test docs laws slow lint format bars peers speed noise planning table wide edges coverage groups evaluation rates papers audit lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):.*## /\1|/' \
@@ -73,6 +73,9 @@ wide: $(VENV)/.installed-dev ## compare the default on one-hot tables of 300 to 
 
 edges: $(VENV)/.installed-dev ## try default settings at the edges: rewrites docs/edges.md
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(RUN) -m experiments.edges $(ARGS)
+
+groups: $(VENV)/.installed-dev ## measure persons with several rows: rewrites tables of docs/groups.md (some minutes)
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(RUN) -m experiments.groups $(ARGS)
 
 coverage: $(VENV)/.installed-dev ## measure confidence intervals: rewrites docs/coverage.md (some half an hour)
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(RUN) -m experiments.coverage $(ARGS)

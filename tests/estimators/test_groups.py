@@ -1,5 +1,6 @@
 """Fits that protect all rows of a group together, on estimators, pipelines and transformers."""
 
+import functools
 import warnings
 
 import numpy as np
@@ -214,13 +215,21 @@ def test_a_ledger_of_rows_takes_no_fit_of_groups_nor_the_other_way(tmp_path):
         assert ("of groups" in ledger.contents()._repr_html_()) is (unit == "group")
 
 
+def regression(**parameters):
+    facts = {"epsilon": 5.0, "feature_bounds": (-1, 1), "target_bounds": (0, 1), "random_state": 0}
+    return LinearRegression(**facts | parameters)
+
+
 @pytest.mark.parametrize("covariance", [True, "robust"])
-def test_intervals_of_persons_whose_rows_repeat_each_other(covariance):
+@pytest.mark.parametrize("kind", ["logistic", "linear"])
+def test_intervals_of_persons_whose_rows_repeat_each_other(kind, covariance):
     """The covariance of rows that repeat each other is right only where groups are summed."""
-    X, y, ids = people()
-    X, y, ids = (np.repeat(values, 20, axis=0) for values in (X, y, np.arange(len(X))))
-    found = model(C=np.inf, epsilon=50.0, inference=covariance).fit(X, y, groups=ids)
-    once = model(C=np.inf, epsilon=1e4, inference=True).fit(X[::20], y[::20])
+    X, y, _ = people()
+    repeated = [np.repeat(values, 20, axis=0) for values in (X, y, np.arange(len(X)))]
+    make = regression if kind == "linear" else functools.partial(model, C=np.inf)
+    X_of_rows, y_of_rows, ids = repeated
+    found = make(epsilon=100.0, inference=covariance).fit(X_of_rows, y_of_rows, groups=ids)
+    once = make(epsilon=1e4, inference=True).fit(X, y)
     ratio = found.inference_.standard_errors / once.inference_.standard_errors
     if covariance == "robust":
         assert 0.8 < ratio.min() < ratio.max() < 1.6
@@ -229,10 +238,8 @@ def test_intervals_of_persons_whose_rows_repeat_each_other(covariance):
         assert ratio.min() < 0.6
 
 
-def test_least_squares_with_groups():
+def test_robust_intervals_need_many_groups():
     X, y, ids = people()
-    regression = LinearRegression(
-        epsilon=5.0, feature_bounds=(-1, 1), target_bounds=(0, 1), random_state=0, inference=True
-    )
-    found = regression.fit(X, y.astype(float), groups=ids)
-    assert found.privacy_.data.unit is Unit.GROUP
+    for make in (regression, model):
+        with pytest.raises(ValueError, match="groups must be at least 40 for inference='robust'"):
+            make(epsilon=1e3, inference="robust").fit(X, y, groups=ids % 30)

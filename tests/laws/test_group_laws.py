@@ -23,7 +23,7 @@ from dpglm.exceptions import PlanMismatchError
 from dpglm.preprocessing import Center
 from dpglm.privacy import Adjacency, ApproximateDP
 from dpglm.privacy.noise import SeededNoise
-from dpglm.problem import Logistic, Poisson, Problem, Softmax, Squared
+from dpglm.problem import Logistic, Poisson, Problem, Softmax, Squared, SquaredCodes
 from dpglm.solvers import (
     SVRG,
     Newton,
@@ -48,6 +48,8 @@ CASES = {
     "newton_raphson, robust": (NewtonRaphson(n_pooled=1, inference="robust"), Logistic()),
     "newton_raphson, counts": (NewtonRaphson(n_pooled=1), Poisson()),
     "sufficient_statistics": (SufficientStatistics(), Squared()),
+    "sufficient_statistics, robust": (SufficientStatistics(inference="robust"), Squared()),
+    "sufficient_statistics, classes": (SufficientStatistics(), SquaredCodes()),
     "svrg": (SVRG(inner_steps=2), Logistic()),
     "centred": (Preprocessed([Center()], NoisyGD(n_steps=2)), Logistic()),
 }
@@ -82,7 +84,7 @@ class World:
         return DataSpec(
             n_rows=sum(SIZES),
             n_features=2,
-            n_outputs=3 if isinstance(loss, Softmax) else 1,
+            n_outputs=3 if isinstance(loss, Softmax | SquaredCodes) else 1,
             intercept=1.0,
             dtype=self.dtype,
             sparse=self.is_sparse,
@@ -109,12 +111,12 @@ class World:
     def _group(self, loss, rng, size, length):
         row = rng.choice([-1.0, 1.0], 2) * length
         X = np.tile(row, (size, 1)) if self.repeated else length * rng.normal(size=(size, 2))
-        high = {Logistic: 1.0, Softmax: 2}.get(type(loss), 3.0)
+        high = {Logistic: 1.0, Softmax: 2, SquaredCodes: 2}.get(type(loss), 3.0)
         return X, np.full(size, high), np.full(size, 1.5)
 
     def _rows(self, loss, groups):
         X, y, weights = (np.concatenate(parts) for parts in zip(*groups, strict=True))
-        if isinstance(loss, Softmax):
+        if isinstance(loss, Softmax | SquaredCodes):
             y = y.astype(int)
         X = sparse.csr_array(X) if self.is_sparse else X
         rows = prepare_rows(X.astype(self.dtype), y, self.spec(loss), weights=weights)
@@ -125,7 +127,7 @@ class World:
 def farthest(solver, loss, world):
     """How far the group moves what is asked, over what it may."""
     budget = ApproximateDP(5.0, 1e-3)
-    if isinstance(solver, NewtonRaphson) and solver.inference:
+    if getattr(solver, "inference", None):
         budget = ApproximateDP(1e4, 1e-3)
     plan = solver.plan(Problem(loss), budget, world.spec(loss), world.adjacency)
     one, other = world.neighbours(loss)

@@ -356,7 +356,10 @@ def _check_facts(certificate: Certificate, plan: Plan) -> str | None:
     }
     if plan.method.fits:
         of_numbers = plan.problem.loss.target.is_number
-        needed["which targets there are"] = {"target_bounds" if of_numbers else "classes"}
+        # Two classes may be fitted as numbers.
+        needed["which targets there are"] = {"classes"} | (
+            {"target_bounds"} if of_numbers else set()
+        )
     if data.groups is not None:
         needed["how many groups there are"] = {"n_groups"}
     if data.weight_bound != 1.0:

@@ -12,6 +12,8 @@ from dpglm.solvers.uncertainty import Covariance
 
 __all__ = ["check_inference"]
 
+_GROUPS_PER_COLUMN = 10
+
 
 def check_inference(
     problem: Problem, data: DataSpec, covariance: Covariance, *, weighted: bool = False
@@ -20,7 +22,8 @@ def check_inference(
 
     The coefficients must be one vector; loss and penalty smooth and convex; the minimum
     unconstrained. The covariance of a model needs a likelihood, in which a weight divides the
-    variance of its row's target, like a number of trials: labels have no such weights.
+    variance of its row's target, like a number of trials: labels have no such weights. The robust
+    covariance of rows in groups is estimated from as many sums of scores as there are groups.
     """
     loss, penalty = problem.loss, problem.regularizer
     if data.n_outputs > 1:
@@ -43,6 +46,7 @@ def check_inference(
             "coefficients on its boundary have no normal distribution"
         )
     if covariance == "robust":
+        _check_groups(data)
         return
     if loss.variance(np.ones(1)) is None:
         raise ValueError(
@@ -53,4 +57,14 @@ def check_inference(
         raise ValueError(
             "inference=True needs labels without weights, as a model does not say how weighted "
             "ones vary: inference='robust' takes them, and BinomialRegressor numbers of trials"
+        )
+
+
+def _check_groups(data: DataSpec) -> None:
+    """Refuse so few groups that the covariance of their scores' sums is not known."""
+    needed = _GROUPS_PER_COLUMN * data.n_columns
+    if data.groups is not None and data.n_units < needed:
+        raise ValueError(
+            f"groups must be at least {needed} for inference='robust' on {data.n_columns} columns, "
+            f"{_GROUPS_PER_COLUMN} for each, got {data.n_units}"
         )

@@ -74,7 +74,9 @@ class Scores:
     clip: float
     slope: float
     curvature: float
-    within: float = 1.0  # Where scores of groups are cut, in units of their declared bound.
+    # Where scores of groups are cut, and those that are squared, in units of their declared bound.
+    within: float = 1.0
+    squares_within: float = 1.0
 
     @property
     def reach(self) -> float:
@@ -165,7 +167,7 @@ class Scores:
                 scores = group_sum(block)
                 return pack_symmetric(scores[..., :, None] * scores[..., None, :])
 
-            within = self.within**2
+            within = self.squares_within**2
             return self.slope**2 * self._mean_matrix(oracle, declared, products, bound, within)
 
         def factors_of(z: NDArray[np.float64], targets: NDArray[np.float64]) -> NDArray[np.float64]:

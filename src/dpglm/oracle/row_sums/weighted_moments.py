@@ -36,7 +36,9 @@ __all__ = [
 ]
 
 MatrixKind: TypeAlias = Literal["none", "hessian", "score", "squared score"]
-"""Which matrix is released: of f z z^T, of f^2 z z^T, or of f^2 u^2 z z^T."""
+"""Which matrix is released: of f z z^T, of f^2 z z^T, or of f^2 u^2 z z^T.
+
+The last one is that of scores, of rows in groups that of the groups' sums of them."""
 
 
 @final
@@ -123,7 +125,9 @@ def weighted_moments(spec: DataSpec, view: View, shares: MomentShares, row_by_ro
     ``f z z^T / L``, ``f u z / sqrt(L)`` and ``u^2`` are no longer than 1, for every row and
     whatever the view is; so are the first with f and u squared. With the square roots of their
     shares as factors a row contributes at most ``spec.weight_bound``. f has a margin for the error
-    of the computed norm. Weights enter once; in the squared score twice, over their bound.
+    of the computed norm. Weights enter once; in the squared score twice, over their bound. Scores
+    of a group are added up before they are squared, and divided by their bound: what a group
+    contributes is held to the declared one as a whole.
     """
     size = view.vectors.shape[1]
     scale = 1.0 / math.sqrt(view.longest)
@@ -143,12 +147,15 @@ def weighted_moments(spec: DataSpec, view: View, shares: MomentShares, row_by_ro
             parts.append(math.sqrt(shares.matrix) * pack_symmetric(products[..., :size, :size]))
             vector = products[..., :size, size]
         else:
-            if shares.kind != "none":
+            vector = sum_of(block, f * u * weights, z)
+            if shares.kind == "squared score" and spec.groups is not None:
+                products = vector[..., :, None] * vector[..., None, :] / spec.unit_weight
+                parts.append(math.sqrt(shares.matrix) * pack_symmetric(products))
+            elif shares.kind != "none":
                 g = f * f * weights
                 if shares.kind == "squared score":
                     g = g * u * u * weights / spec.weight_bound
                 parts.append(math.sqrt(shares.matrix) * pack_symmetric(products_of(block, g, z)))
-            vector = sum_of(block, f * u * weights, z)
         parts.append(math.sqrt(shares.vector) * vector)
         squares = sum_of(block, u * weights, u[:, None])
         parts.append(math.sqrt(shares.squares) * squares)
@@ -200,7 +207,7 @@ def noisy_weighted_moments(
     if n_matrix:
         unit = view.longest / math.sqrt(shares.matrix)
         if shares.kind == "squared score":
-            unit *= view.reach**2 * spec.weight_bound
+            unit *= view.reach**2 * spec.unit_weight
         matrix, in_matrix = unit * unpack_symmetric(values[:n_matrix], size), unit
     in_vector = math.sqrt(view.longest / shares.vector) * view.reach
     in_squares = view.reach**2 / math.sqrt(shares.squares)

@@ -436,10 +436,8 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         if is_final:
             state = dataclasses.replace(state, pooled=pooled, visited=visited)
         if state.step == self.n_steps and self.score_moments is not None:
-            v, noise = (
-                basis.inverse @ w,
-                self.score_moments.noise_std * scores.reach**2,
-            )
+            v = basis.inverse @ w
+            noise = self.score_moments.noise_std * (scores.slope * scores.squares_within) ** 2
             products = scores.mean_score_products(oracle, self.score_moments, v)
             noise /= self.data.n_rows
             products = steadied(products, noise, v, basis.inverse[:, -1])
@@ -491,8 +489,10 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         scores = Scores(basis.vectors, self.clip, slope, largest)
         if self.lengths is not None:
             length, noise = scores.mean_length(oracle, self.lengths, basis.inverse @ w)
-            reach = group_reach(length + noise, data)
-            scores = dataclasses.replace(scores, within=reach / data.reach())
+            per_unit = self._pooled_noise / (self.clip * data.unit_weight)
+            reaches = group_reach(length + noise, per_unit, data, self.inference)
+            within, squares_within = (reach / data.reach() for reach in reaches)
+            scores = dataclasses.replace(scores, within=within, squares_within=squares_within)
         return dataclasses.replace(
             state,
             w=w,

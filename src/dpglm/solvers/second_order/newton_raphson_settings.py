@@ -23,8 +23,6 @@ SHARES = {
 """Shares of mu squared."""
 LENGTHS = 0.02
 """Share of the lengths of groups' scores."""
-# Where groups' scores are cut, in units of their mean length at the constant model.
-_FAR_GROUP = 1.75
 
 # Rows that the approach and all Hessians ask, where there are more than twice as many: with so
 # little noise, and so many.
@@ -38,6 +36,10 @@ _LEAST_LENGTH = 1.5  # Of clip^2, in units of the mean squared length of rows.
 # would shift; and what noise a cut may leave, in units of what sampling makes of a score.
 _SLOPES = {None: (2.0, 8.0), "model": (3.0, 5.0), "robust": (6.0, 8.0)}
 _BEARABLE = 0.6
+# Where groups' scores are cut, in units of their mean length at the constant model, likewise, and
+# where at most they are before they are squared; their root mean square in units of it.
+_GROUPS = {None: (1.75, 1.75), "model": (2.0, 4.0), "robust": (4.0, 8.0)}
+_FAR_PRODUCT, _SPREAD = 4.0, 1.2
 # Where curvature is cut, in units of that at the start; noise in a Hessian that does no harm.
 _LEAST_CURVATURE, _HESSIAN_NOISE = 3.0, 0.1
 
@@ -69,10 +71,31 @@ def rows_enough(mu: float, data: DataSpec, adjacency: Adjacency) -> int | None:
     return enough if 2 * enough <= data.n_rows else None
 
 
-def group_reach(length: float, data: DataSpec) -> float:
-    """Return where scores of groups are cut, in units of a row's bound, from their mean length."""
-    most = data.reach(1)
-    return min(max(_FAR_GROUP * length, 1.0), most)
+def group_reach(
+    length: float, noise: float, data: DataSpec, inference: Covariance | None
+) -> tuple[float, float]:
+    """Return where scores of groups, and their squares, are cut, from the mean length of scores.
+
+    All three are in units of a row's bound; ``noise`` is what the mean score's has in each
+    direction, for scores that are cut at one unit.
+    """
+    # Noise over what sampling makes of a score, for scores that are cut at their mean length.
+    sampled = _SPREAD * math.sqrt(data.n_units / data.n_columns) / data.n_rows
+    unit = noise / sampled
+    least, usual = _GROUPS[inference]
+    cut = _cut(unit, least, usual)
+    most = data.reach(1) * cut / _GROUPS[None][0]
+    reach = min(max(cut * length, 1.0), most)
+    return reach, min(reach, max(_FAR_PRODUCT * length, 1.0))
+
+
+def _cut(unit: float, least: float, usual: float) -> float:
+    """Return where to cut: as far as noise is bearable, farther where it is negligible.
+
+    ``unit`` is the noise of a cut at 1, over what sampling does.
+    """
+    cut = min(max(_BEARABLE / unit, least), usual)
+    return cut * max(math.sqrt(_NEGLIGIBLE) / (unit * cut), 1.0) ** 0.25
 
 
 def limits(
@@ -92,7 +115,4 @@ def limits(
     curvature = _LEAST_CURVATURE * math.sqrt(room)
     # Noise over what sampling makes of a score, for slopes that are cut at one unit.
     unit = math.sqrt(square / (SHARES["final"] * n_rows)) / mu
-    least_slope, usual_slope = _SLOPES[inference]
-    slope = min(max(_BEARABLE / unit, least_slope), usual_slope)
-    slope *= max(math.sqrt(_NEGLIGIBLE) / (unit * slope), 1.0) ** 0.25
-    return math.sqrt(square), slope, curvature
+    return math.sqrt(square), _cut(unit, *_SLOPES[inference]), curvature

@@ -195,7 +195,7 @@ class SufficientStatistics(Solver):
         if self.inference is not None:
             raise ValueError(f"inference must be None for several classes, got {self.inference!r}")
         check_data(data, adjacency)
-        mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.weight_bound)
+        mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.unit_weight)
         shares = (self.first_share, 1.0 - self.first_share)
         sigma = _calibrated(shares, budget, adjacency)
         first, second = (sigma / math.sqrt(one) for one in shares)
