@@ -26,7 +26,7 @@ help: ## show this list
 	@grep -hE '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):.*## /\1|/' \
 		| while IFS='|' read -r name text; do printf '  make %-8s %s\n' "$$name" "$$text"; done
 
-demo: $(VENV)/.installed-demo ## train a private model on real data and show what it costs
+demo: $(VENV)/.installed-demo ## do a whole private study of real data and show what it costs
 	@$(VENV)/bin/dpglm demo $(ARGS)
 
 test: $(VENV)/.installed-dev ## run all tests but the slow ones, on two processes

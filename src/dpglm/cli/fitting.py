@@ -78,9 +78,8 @@ def write_release(
     *,
     model: Path,
     report: Path | None,
-    **page: Any,
 ) -> None:
-    """Write model file, certificate and page to their drafts; ``page`` as for ``write_report``."""
+    """Write model file, certificate and page to their drafts."""
     from dpglm.report.model_file import save_model
 
     save_model(estimator, drafts[model], schema)
@@ -88,4 +87,4 @@ def write_release(
         from dpglm.report.html import write_report
 
         estimator.privacy_.to_json(drafts[report / "certificate.json"])
-        write_report(estimator, drafts[report / "report.html"], **page)
+        write_report(estimator, drafts[report / "report.html"])

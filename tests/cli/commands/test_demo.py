@@ -6,12 +6,19 @@ import numpy as np
 import pytest
 
 from dpglm import datasets
-from dpglm.certificate import verify
-from dpglm.certificate.certificate import Certificate
+from dpglm.cli import comparison
 from dpglm.cli.commands import demo as module
 from dpglm.report.model_file import load_model
+from dpglm.study import StudyCertificate, verify_study
 
-FILES = ["accuracy_against_epsilon.png", "certificate.json", "model.json", "report.html"]
+FILES = [
+    "certificate.json",
+    "evaluation.json",
+    "exploration.json",
+    "ledger.json",
+    "model.json",
+    "report.html",
+]
 
 
 @pytest.fixture(scope="module")
@@ -30,48 +37,66 @@ def part():
 @pytest.fixture
 def small(part, monkeypatch, tmp_path):
     monkeypatch.setattr(datasets, "load_adult", lambda: part)
-    monkeypatch.setattr(module, "_EPSILONS", (0.3, 1.0))
-    monkeypatch.setattr(module, "_RUNS", 1)
+    monkeypatch.setattr(comparison, "_EPSILONS", (0.3, 1.0))
+    monkeypatch.setattr(comparison, "_RUNS", 1)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 def test_writes_everything_and_says_what_it_means(run, small, listing):
+    folder = small / "dpglm-demo"
+    folder.mkdir()
+    (folder / "model.json").write_text("of an earlier demo")
     done = run("demo")
     assert done.exit_code == 0, done.output
-    assert listing(small / "dpglm-demo") == FILES
-    certificate = Certificate.from_json(small / "dpglm-demo" / "certificate.json")
-    assert verify(certificate).ok
+    assert listing(folder) == FILES
+    certificate = StudyCertificate.from_json(folder / "certificate.json")
+    assert verify_study(certificate).ok
     assert certificate.is_private
     assert certificate.caveats() == ()
     assert (certificate.budget.epsilon, certificate.delta) == (1.0, 1e-5)
-    assert load_model(small / "dpglm-demo" / "model.json").schema is not None
-    picture = (small / "dpglm-demo" / "accuracy_against_epsilon.png").read_bytes()
-    assert picture.startswith(b"\x89PNG")
+    assert list(certificate.parts) == ["exploration", "model", "evaluation"]
+    assert load_model(folder / "model.json").schema is not None
     for text in (
-        "1000 rows to learn from, 500 to test on",
+        "1500 rows, 11 columns",
         "Always the larger class",
-        "Private logistic regression, epsilon 1",
+        "Private model, epsilon 1, on rows held out",
         "Without privacy (scikit-learn)",
+        "What matters most",
         "epsilon = 1, delta = 1e-05, relation 'zero_out'",
-        "What was treated as public",
-        "are not part of the claim",
+        "Who spent what",
+        "The certificate holds.",
     ):
         assert text in " ".join(done.stdout.split())
     assert "Private fit: " in done.stderr
+    page = (folder / "report.html").read_text()
+    for text in (
+        "The data at a glance",
+        "What each column does",
+        "How good it is on rows held out",
+        "By sex",
+        "are not part of the claim",
+    ):
+        assert text in page
+    checked = run(
+        "ledger",
+        "verify",
+        "dpglm-demo/ledger.json",
+        "--certificate",
+        "dpglm-demo/certificate.json",
+    )
+    assert checked.exit_code == 0, checked.output
+    assert "1 entry, epsilon 1" in checked.stdout
 
 
-def test_the_default_folder_is_replaced(run, small, monkeypatch):
-    (small / "dpglm-demo").mkdir()
-    (small / "dpglm-demo" / "model.json").write_text("of an earlier demo")
-    monkeypatch.setattr(module, "write_release", _write_little)
-    assert run("demo").exit_code == 0
-    assert (small / "dpglm-demo" / "model.json").read_text() == "little"
-
-
-def _write_little(estimator, schema, drafts, *, model, report, **page):
-    for draft in drafts.values():
-        draft.write_text("little")
+def test_standard_errors_come_with_rows_enough(part):
+    schema = {**part.schema, "columns": {"age": part.schema["columns"]["age"]}}
+    schema["columns"]["sex"] = part.schema["columns"]["sex"]
+    settings = [
+        module._declared(schema, epsilon, 1e-5, 1500).parts["model"].settings
+        for epsilon in (0.01, 10.0)
+    ]
+    assert settings == [{"inference": False}, {"inference": True}]
 
 
 def test_a_given_folder_is_not_replaced(run, small, fails, listing):

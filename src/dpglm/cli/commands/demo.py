@@ -1,44 +1,46 @@
-"""`dpglm demo`: a private model of public data, compared with one without privacy."""
+"""`dpglm demo`: a whole study of public data, compared with a model without privacy."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any
 
 import click
-import numpy as np
 
-from dpglm._progress import stage
 from dpglm._progress_shown import shown
-from dpglm.cli.console import (
-    guarded,
-    print_pairs,
-    print_sections,
-    print_table,
-    say,
-)
-from dpglm.cli.fitting import fit_with_progress, require_report, write_release
+from dpglm.cli.commands.study import print_promise, print_written
+from dpglm.cli.comparison import PublicRows, figure_of_costs
+from dpglm.cli.console import guarded, print_table, say
+from dpglm.cli.fitting import require_report
 from dpglm.cli.options import examples, force_option, output_folder
 from dpglm.cli.outputs import all_or_none
-from dpglm.tables.schema import Schema
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from dpglm.estimators import AdditiveClassifier
+    from dpglm.evaluation import Evaluation
+    from dpglm.study import Study, StudyResult
 
 __all__ = ["demo"]
 
 _FOLDER = Path("dpglm-demo")
-_PICTURE = "accuracy_against_epsilon.png"
-_OUT = output_folder("model.json", "certificate.json", "report.html", _PICTURE)
-_EPSILONS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
-_RUNS = 3
+_LEDGER = "ledger.json"
+_OUT = output_folder(
+    "report.html",
+    "certificate.json",
+    "model.json",
+    "exploration.json",
+    "evaluation.json",
+    _LEDGER,
+)
+_QUESTION = "Who earns more than 50000 dollars a year?"
+# A weight of the survey; what education-num says, too; and 42 countries, most of them rare.
+_LEFT_OUT = ("fnlwgt", "education", "native-country")
+_MOST = 5
 
 
 @click.command(
-    short_help="Train a private model on public data and show what it costs.",
+    short_help="Do a whole private study of public data.",
     epilog=examples(
         "dpglm demo",
         "dpglm demo --epsilon 0.1 --out small-epsilon",
@@ -59,170 +61,105 @@ _RUNS = 3
 @force_option
 @guarded
 def demo(epsilon: float, delta: float, out: Path | None, force: bool) -> None:
-    """Train a private logistic regression on Adult and compare it with one that is not private.
+    """Look at Adult, fit an additive model and evaluate it on rows held out, on one budget.
 
     Adult (48842 persons of the 1994 US census survey; does a person earn over 50000 dollars a
-    year?) is shipped with dpglm together with its schema. The demo treats its training rows as
-    private, fits, and measures on the test rows; it takes about half a minute.
+    year?) is shipped with dpglm together with its schema. The demo treats all rows as private:
+    what it finds costs --epsilon together. As Adult is public, it also fits without privacy and at
+    other epsilons, to show what privacy costs. It takes about half a minute.
     """
-    from dpglm.estimators import LogisticRegression
+    from dpglm.datasets import load_adult
+    from dpglm.estimators import AdditiveClassifier
+    from dpglm.study.writing import write_study
 
     require_report()
     folder = out or _FOLDER
     targets = list(_OUT.files(folder))
     with all_or_none(targets, force=force or out is None) as drafts:
-        schema, train, test = _adult()
-        say(
-            f"Adult (census income): {len(train.y)} rows to learn from, {len(test.y)} to test on, "
-            f"{len(schema.columns)} columns."
+        adult = load_adult()
+        schema = {**adult.schema, "columns": _without(adult.schema["columns"])}
+        rows = PublicRows(
+            {**_without(adult.data), "income": adult.target}, "income", adult.train, adult.test
         )
-        parameters = {
-            "delta": delta,
-            "row_norm": schema.row_norm,
-            **schema.target.estimator_parameters(),
-        }
-        model = LogisticRegression(epsilon=epsilon, **parameters)
-        fit_with_progress(model, train.X, train.y, schema)
-        private = _score(model, test)
-        reference = _score(_without_privacy(train), test)
-        constant = _Score(float(np.mean(test.y == _largest_class(train))), 0.5)
-        curve = _curve(train, test, epsilon, private.accuracy, parameters)
-        figure = _figure(curve, reference, constant, epsilon)
-        figure.savefig(drafts[folder / _PICTURE])
-        write_release(
-            model,
-            schema,
-            drafts,
-            model=folder / "model.json",
-            report=folder,
-            title="Adult: who earns more than 50000 dollars a year?",
-            scores={
-                f"Accuracy on {len(test.y)} public test rows": private.accuracy,
-                "Area under the ROC curve on them": private.auc,
-                "Accuracy without privacy (scikit-learn)": reference.accuracy,
-                "Accuracy of always answering the larger class": constant.accuracy,
-            },
-            figures={_CAPTION: figure},
+        study = _declared(schema, epsilon, delta, len(adult.target))
+        say(f"Adult (census income): {len(adult.target)} rows, {len(schema['columns'])} columns.")
+        result = _run(study, rows.table, drafts[folder / _LEDGER])
+        without = rows.without_privacy(result.model.schema_)
+        figures = figure_of_costs(
+            rows,
+            lambda other: AdditiveClassifier(schema, epsilon=other, delta=delta),
+            without,
+            epsilon,
         )
+        write_study(result, drafts[targets[0]].parent, figures)
     say()
     print_table(
-        ("On the test rows", "accuracy", "AUC"),
+        (_QUESTION, "accuracy", "AUC"),
         [
-            ("Always the larger class", *constant.texts),
-            (f"Private logistic regression, epsilon {epsilon:g}", *private.texts),
-            ("Without privacy (scikit-learn)", *reference.texts),
+            ("Always the larger class", *rows.constant().texts),
+            (
+                f"Private model, epsilon {epsilon:g}, on rows held out",
+                *_held_out(result.evaluation),
+            ),
+            ("Without privacy (scikit-learn), on test rows", *without.texts),
         ],
     )
     say()
-    print_sections(
-        (heading, sentences)
-        for heading, sentences in model.privacy_.sections()
-        if heading != "What is not covered"
-    )
-    print_pairs(
-        f"Wrote to {folder}",
-        {
-            "model.json": "the model, for dpglm predict",
-            "certificate.json": "the claim with all that it rests on, for dpglm verify",
-            "report.html": "all about the model; open it in a browser",
-            _PICTURE: _CAPTION,
-        },
-    )
+    _print_effects(result.model)
     say()
-    say(f"Next: dpglm verify {folder / 'certificate.json'}")
+    print_promise(result)
+    print_written(targets, {_LEDGER: "what was spent on Adult, for dpglm ledger verify"})
 
 
-_CAPTION = (
-    "Accuracy at other epsilons. The further fits behind this picture are not part of the claim: "
-    "Adult is public; on private rows each of them would cost its own epsilon on top."
-)
+def _without(columns: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: one for name, one in columns.items() if name not in _LEFT_OUT}
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class _Rows:
-    X: NDArray[Any]
-    y: NDArray[Any]
+def _declared(schema: Mapping[str, Any], epsilon: float, delta: float, n_rows: int) -> Study:
+    """Declare the study, with standard errors where budget and rows suffice for them."""
+    from dpglm.study import Study
+
+    looked = Study(
+        schema, epsilon, delta, n_rows=n_rows, title=f"Adult: {_QUESTION.lower()}"
+    ).explore(two_way=[("sex", "income")])
+    plain, full = (
+        looked.fit("additive", inference=inference).evaluate(by="sex")
+        for inference in (False, True)
+    )
+    try:
+        full.plan()
+    except ValueError:
+        return plain
+    return full
 
 
-@final
-@dataclass(frozen=True)
-class _Score:
-    accuracy: float
-    auc: float
+def _run(study: Study, table: Mapping[str, Any], export: Path) -> StudyResult:
+    """Run the study on a new ledger, which is exported."""
+    from dpglm.ledger import PrivacyLedger
+    from dpglm.ledger.files import write_json
 
-    @property
-    def texts(self) -> tuple[str, str]:
-        return f"{100 * self.accuracy:.1f} %", f"{self.auc:.3f}"
-
-
-def _adult() -> tuple[Schema, _Rows, _Rows]:
-    from dpglm.datasets import load_adult
-
-    adult = load_adult()
-    schema = Schema.from_dict(adult.schema)
-    X, y = schema.encode(adult.data), schema.encode_target(adult.target)
-    return schema, _Rows(X[adult.train], y[adult.train]), _Rows(X[adult.test], y[adult.test])
+    budget = study.plan().budget
+    ledger = PrivacyLedger.create(export.with_suffix(".sqlite"), data="Adult", budget=budget)
+    with shown():
+        result = study.run(table, ledger=ledger)
+    write_json(export, ledger.contents().to_dict())
+    return result
 
 
-def _score(model: Any, rows: _Rows) -> _Score:
-    from sklearn.metrics import roc_auc_score
-
-    scores = model.decision_function(rows.X)
-    return _Score(
-        float(np.mean(model.predict(rows.X) == rows.y)),
-        float(roc_auc_score(rows.y == model.classes_[1], scores)),
+def _print_effects(model: AdditiveClassifier) -> None:
+    """Print which columns matter most."""
+    shapes = model.shapes_.by_importance[:_MOST]
+    print_table(
+        ("What matters most", "lowest log-odds", "highest"),
+        [(one.term, f"{one.values.min():.2f}", f"{one.values.max():.2f}") for one in shapes],
     )
 
 
-def _without_privacy(rows: _Rows) -> Any:
-    from sklearn.exceptions import ConvergenceWarning
-    from sklearn.linear_model import LogisticRegression
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        with shown(), stage("Fit without privacy", 1) as advance:
-            model = LogisticRegression(max_iter=1000).fit(rows.X, rows.y)
-            advance(1)
-        return model
-
-
-def _largest_class(rows: _Rows) -> Any:
-    classes, counts = np.unique(rows.y, return_counts=True)
-    return classes[counts.argmax()]
-
-
-def _curve(
-    train: _Rows, test: _Rows, chosen: float, accuracy: float, parameters: dict[str, Any]
-) -> dict[float, Sequence[float]]:
-    """Accuracies of several runs at several epsilons; the first at ``chosen`` is the demo's."""
-    from dpglm.estimators import LogisticRegression
-
-    # Single precision costs a percent more noise and half the time.
-    X, tests = train.X.astype(np.float32), _Rows(test.X.astype(np.float32), test.y)
-    epsilons = sorted({*_EPSILONS, chosen})
-    curve: dict[float, Sequence[float]] = {}
-    with shown(), stage("Fits for the picture", len(epsilons) * _RUNS - 1) as advance:
-        for epsilon in epsilons:
-            accuracies = [accuracy] if epsilon == chosen else []
-            while len(accuracies) < _RUNS:
-                model = LogisticRegression(epsilon=epsilon, **parameters).fit(X, train.y)
-                accuracies.append(_score(model, tests).accuracy)
-                advance(1)
-            curve[epsilon] = accuracies
-    return curve
-
-
-def _figure(
-    curve: dict[float, Sequence[float]], reference: _Score, constant: _Score, epsilon: float
-) -> Any:
-    from dpglm.report.plots import accuracy_against_epsilon
-
-    return accuracy_against_epsilon(
-        list(curve),
-        list(curve.values()),
-        without_privacy=reference.accuracy,
-        without_features=constant.accuracy,
-        chosen=epsilon,
-        metric="Accuracy on the test rows of Adult",
+def _held_out(evaluation: Evaluation) -> tuple[str, str]:
+    """Return accuracy and AUC with their intervals for the population."""
+    accuracy, auc = (evaluation.number(name) for name in ("accuracy", "auc"))
+    ends = [(one.population_low or 0.0, one.population_high or 0.0) for one in (accuracy, auc)]
+    return (
+        f"{100.0 * accuracy.estimate:.1f} % [{100.0 * ends[0][0]:.1f}, {100.0 * ends[0][1]:.1f}]",
+        f"{auc.estimate:.3f} [{ends[1][0]:.3f}, {ends[1][1]:.3f}]",
     )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dpglm._words import named_numbers
+from dpglm.cli.commands.verify import read_claim
 from dpglm.cli.console import guarded, print_pairs, print_table, say
 from dpglm.cli.options import (
     INPUT_FILE,
@@ -194,15 +195,14 @@ def verify(context: click.Context, file: Path, certificates: tuple[Path, ...]) -
 
     Exit code: 0 if no problem is found, 1 otherwise, or if FILE is no ledger.
     """
-    from dpglm.certificate.certificate import Certificate
     from dpglm.exceptions import LedgerError
 
     references = []
     for path in certificates:
-        reference = Certificate.from_json(path).ledger
-        if reference is None:
-            raise ValueError(f"{path} names no ledger: the fit was recorded in none")
-        references.append(reference)
+        claim, _ = read_claim(path)
+        if claim.ledger is None:
+            raise ValueError(f"{path} names no ledger: what it is about was recorded in none")
+        references.append(claim.ledger)
     try:
         contents = _contents(file)
         problems = contents.problems(references)

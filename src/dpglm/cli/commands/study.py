@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import click
@@ -31,12 +32,12 @@ from dpglm.cli.options import (
 from dpglm.cli.outputs import all_or_none
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from dpglm.evaluation import Evaluation
     from dpglm.study import StudyPlan, StudyResult
 
-__all__ = ["print_findings", "print_performance", "print_written", "study"]
+__all__ = ["print_promise", "print_written", "study"]
 
 _OUT = output_folder(
     "report.html", "certificate.json", "model.json", "exploration.json", "evaluation.json"
@@ -118,15 +119,38 @@ def study(
 
 
 def print_findings(result: StudyResult) -> None:
-    """Print what a study has found and what it cost."""
+    """Print how good a study's model is, what is promised, and who spent what."""
     if result.evaluation is not None:
         print_performance(result.evaluation)
         say()
+    print_promise(result)
+
+
+def print_promise(result: StudyResult) -> None:
+    """Print what is promised of a study, who spent what, and that it is verified."""
     print_sections(
         (heading, sentences)
         for heading, sentences in result.privacy_.sections()
-        if heading in ("Warning", "What is promised", "Who spent what")
+        if heading in ("Warning", "What is promised")
     )
+    certificate = result.privacy_
+    print_table(
+        ("Who spent what", "rows", "epsilon by itself", "share of mu^2"),
+        [
+            (
+                one.stage,
+                certificate.rows_in_words(one.stage),
+                rounded_up(one.epsilon),
+                "-" if one.share is None else f"{100.0 * one.share:.3g} %",
+            )
+            for one in certificate.spending()
+        ],
+    )
+    say()
+    if certificate.split is not None:
+        say("No row is both learned from and held out: each pays for one of the two.")
+    say(result.verify().verdict)
+    say()
 
 
 def print_performance(evaluation: Evaluation) -> None:
@@ -140,12 +164,13 @@ def print_performance(evaluation: Evaluation) -> None:
     )
 
 
-def print_written(targets: Sequence[Path]) -> None:
-    """Print what the files of a study hold."""
+def print_written(targets: Sequence[Path], more: Mapping[str, str] = MappingProxyType({})) -> None:
+    """Print what the files of a study hold; ``more`` says it of files of other names."""
     from dpglm.study.writing import FILES
 
     folder = targets[0].parent
-    print_pairs(f"Wrote to {folder}", {one.name: FILES[one.name] for one in targets})
+    described = {**FILES, **more}
+    print_pairs(f"Wrote to {folder}", {one.name: described[one.name] for one in targets})
     say()
     say(f"Next: dpglm verify {folder / 'certificate.json'}")
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from dpglm.certificate.certificate import Certificate
     from dpglm.study import StudyCertificate
 
-__all__ = ["verify"]
+__all__ = ["read_claim", "verify"]
 
 
 @click.command(
@@ -45,7 +45,7 @@ def verify(context: click.Context, certificate: Path) -> None:
     from dpglm.certificate.verify import verify as check
     from dpglm.study.verification import verify_study
 
-    claim, problems = _read(certificate)
+    claim, problems = read_claim(certificate)
     found = check(claim) if isinstance(claim, Certificate) else verify_study(claim)
     for problem in problems:
         say(f"THE MODEL IS NOT THE ONE OF THE CERTIFICATE: {problem}")
@@ -74,7 +74,7 @@ def _print_spending(claim: Certificate | StudyCertificate) -> None:
     print_table(header, rows)
 
 
-def _read(path: Path) -> tuple[Certificate | StudyCertificate, tuple[str, ...]]:
+def read_claim(path: Path) -> tuple[Certificate | StudyCertificate, tuple[str, ...]]:
     """Return the certificate in a file, and where a model there disagrees with it."""
     from dpglm._json import in_file, load
     from dpglm.certificate.certificate import Certificate

@@ -20,6 +20,7 @@ from dpglm.certificate.certificate import certify
 from dpglm.certificate.facts import PublicFact, schema_facts
 from dpglm.data.prepare import Matrix
 from dpglm.estimators._private import PrivateFit
+from dpglm.estimators._shapes import WithShapes
 from dpglm.estimators.additive._monotone import Directions, projected, read_directions
 from dpglm.estimators.additive._tables import given_table
 from dpglm.estimators.additive.resolution import Resolution, resolved
@@ -42,7 +43,7 @@ __all__ = ["AdditiveModel"]
 _OF_THE_FIT = tuple(one.name for one in dataclasses.fields(PrivateFit))
 
 
-class AdditiveModel(FittedModel, PrivateFit, own_first=False):
+class AdditiveModel(WithShapes, FittedModel, PrivateFit, own_first=False):
     """Curves of numbers, levels of categories, and interactions, which add up to a score.
 
     Parameters
