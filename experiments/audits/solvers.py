@@ -23,6 +23,7 @@ from dpglm.solvers import (
     JohnsonLindenstrauss,
     LocalSGD,
     Newton,
+    NewtonRaphson,
     NoisyGD,
     NoisySGD,
     ObjectivePerturbation,
@@ -65,6 +66,7 @@ WITH_INTERCEPT = DataSpec(n_rows=3, n_features=2, intercept=1.0)
 THREE_CLASSES = DataSpec(n_rows=3, n_features=2, n_outputs=3)
 BOUNDED = DataSpec(n_rows=3, n_features=1, target_low=-1.0, target_high=1.0)
 LONG = DataSpec(n_rows=3, n_features=2, row_norm=10.0)
+CONTRADICTED = DataSpec(n_rows=100, n_features=1)
 LEAST_SQUARES = DataSpec(3, 2, row_norm=10.0, target_low=-1.0, target_high=1.0)
 STEPS = NoisyGD(n_steps=2, step_size=1e-3, clip=0.25, momentum=0.0)
 """Few small steps: slopes stay beyond the clip, so each step shows all that it may."""
@@ -75,6 +77,7 @@ ONLY_ANCHORS = "Slopes beyond the clip do not change, so what differences cost i
 IN_A_SUM = "The claim is about a message seen by itself; in a sum others' noise hides it too."
 AT_ONCE = "One row does not move medians, radius, mean and gradients as far as it may all at once."
 UNREACHED = "The claim allows for curvature and for a position of the minimiser that no row has."
+ROUNDABOUT = "A row shows all it may in scores, little in Hessians; two are never opposite."
 ONE_POINT = "They are at their worst at one point only; a window around it sees less."
 SEVERAL = "Epsilons add up, though several draws of noise are seldom all at their worst."
 SAMPLED = "Sampling hides the row in most steps, and few runs tell much: bounds on rates cost more."
@@ -234,6 +237,17 @@ CHOSEN: list[Case] = [
         why=IN_A_SUM,
     ),
     *solver_cases("newton", Newton(n_steps=2), data=LONG),
+    # The others teach it to be wrong about this row, which is as long as is not weighted down.
+    *solver_cases(
+        "newton_raphson",
+        NewtonRaphson(),
+        data=CONTRADICTED,
+        row=(1.0,),
+        others=([[0.8]] * 99, [-1.0] * 99),
+        variant="a row that all others contradict",
+        why=ROUNDABOUT,
+        runs=0.5,
+    ),
     *solver_cases(
         "sufficient_statistics", SufficientStatistics(), SQUARED, LEAST_SQUARES, why=OPPOSITE
     ),

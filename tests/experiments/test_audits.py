@@ -85,6 +85,13 @@ def test_half_the_noise_is_caught():
     assert line.refuted
 
 
+@pytest.mark.slow
+def test_half_the_noise_of_scores_and_hessians_is_caught():
+    line = measured(only(subject="newton_raphson", planted_bug="half_noise"), 300)
+    assert line.share > 1.0
+    assert line.refuted
+
+
 def test_maps_that_mix_rows_are_caught():
     assert not any(case.measure(0, 0.99).refuted for case in local.CASES)
     assert all(case.measure(0, 0.99).refuted for case in local.BUGS)
