@@ -156,7 +156,7 @@ class TestVerdict:
 
 @pytest.fixture
 def fast_page(monkeypatch):
-    monkeypatch.setattr(html, "_pictures", lambda estimator, names: {})
+    monkeypatch.setattr(html, "_pictures", lambda solution: {})
 
 
 GREEN = "<strong>Private.</strong>"

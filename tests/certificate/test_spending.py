@@ -150,7 +150,7 @@ def test_on_the_page(monkeypatch):
     from dpglm.report import html
     from tests.report.test_html import Page, references
 
-    monkeypatch.setattr(html, "_pictures", lambda estimator, names: {})
+    monkeypatch.setattr(html, "_pictures", lambda solution: {})
     solver = Preprocessed([Center(), ClipToQuantile()], FEW, [0.1, None])
     page = html.report_page(fit_classifier(solver=solver))
     text = Page(page).text

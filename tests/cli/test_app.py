@@ -11,7 +11,18 @@ import pytest
 import dpglm
 from dpglm.cli.app import app
 
-COMMANDS = ["demo", "schema", "describe", "plan", "fit", "verify", "predict", "ledger", "audit"]
+COMMANDS = [
+    "demo",
+    "schema",
+    "describe",
+    "plan",
+    "fit",
+    "study",
+    "verify",
+    "predict",
+    "ledger",
+    "audit",
+]
 REQUIRED = {
     "--epsilon": "1",
     "--delta": "1e-6",

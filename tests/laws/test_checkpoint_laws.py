@@ -82,8 +82,9 @@ CHANGES = {
 LOSSES = {"LinearSVC": SmoothedHinge(0.5), "RobustClassifier": Tangent()}
 # Who may change: the model is the same whatever these are.
 FREE = {"callback", "ledger", "verbose"}
-# Refused with this solver: tests/inference/test_inference.py.
-ELSEWHERE = {"inference"}
+# Refused with this solver, and without groups: tests/inference/test_inference.py,
+# tests/estimators/test_groups.py.
+ELSEWHERE = {"inference", "max_rows_per_group", "n_groups"}
 
 CLASSIFIERS = [LogisticRegression(), LinearSVC(), RobustClassifier()]
 REGRESSORS = [

@@ -15,6 +15,8 @@ from sklearn.preprocessing import Normalizer
 
 import dpglm.estimators
 from dpglm import (
+    AdditiveClassifier,
+    AdditiveRegressor,
     GaussianDP,
     LogisticRegression,
     NoisyGD,
@@ -29,7 +31,13 @@ from dpglm import (
 )
 from dpglm.estimators.linear._base import PrivateLinearModel
 from dpglm.exceptions import BudgetExceededError
-from dpglm.preprocessing import Center, OrientedGradients, RandomFourierFeatures, SchemaEncoder
+from dpglm.preprocessing import (
+    Center,
+    OrientedGradients,
+    RandomFourierFeatures,
+    SchemaEncoder,
+    SplineEncoder,
+)
 from dpglm.report.model_file import save_model
 
 N, D = 60, 9
@@ -88,7 +96,13 @@ def cases():
             n_iter=2,
             method="held_out",
         ),
+        "AdditiveClassifier": AdditiveClassifier(schema(), solver=STEPS),
+        "AdditiveRegressor": AdditiveRegressor(
+            schema() | {"target": {"name": "y", "type": "numeric", "low": 0, "high": 1}},
+            solver=STEPS,
+        ),
         "SchemaEncoder": SchemaEncoder(schema()),
+        "SplineEncoder": SplineEncoder(schema()),
         "RandomFourierFeatures": RandomFourierFeatures(4),
         "OrientedGradients": OrientedGradients([3, 3], cells=[2]),
     }
@@ -174,7 +188,7 @@ def test_a_fit_that_is_interrupted_anywhere_changes_nothing(name, tmp_path):
     said, held = outputs(model, X, tmp_path / "model.json"), snapshot(model)
     # Other columns and other labels, that a refused fit must leave no trace of.
     others, labels = X.iloc[:, ::-1].copy(), 1 - y
-    if "Schema" not in repr(model):
+    if "chema" not in repr(model):
         others.columns = [f"other{i}" for i in range(D)]
     for _ in range(2):
         # The second one finds plans in caches, as those after it do.
@@ -195,7 +209,7 @@ REFUSALS = {
 }
 
 
-TAKES_ALL = ("SchemaEncoder",)
+TAKES_ALL = ("SchemaEncoder", "SplineEncoder")
 IMAGES = ("RandomFourierFeatures", "OrientedGradients")
 UNSUPERVISED = ("PrivateTransformer", *TAKES_ALL, *IMAGES)
 

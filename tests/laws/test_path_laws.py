@@ -16,6 +16,7 @@ from dpglm.cli.paths import CommandPath, Use
 SAYS = ("must be another file than", "must be outside of", "is named for two outputs")
 # Options whose value is free text and no path. Whoever adds one says so here.
 TEXTS = {
+    "describe": {"columns", "two_way", "by", "bins", "bounds", "delta"},
     "audit": {"settings", "solver", "solver_settings", "delta"},
     "fit": {"target", "settings", "delta", "label", "references", "formula", "exposure"},
     "ledger create": {"data", "fingerprint", "delta"},

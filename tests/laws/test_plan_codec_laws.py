@@ -152,7 +152,9 @@ def estimator(kind: Any, **options: Any) -> Any:
 
 
 LINEAR = [
-    getattr(estimators, name) for name in estimators.__all__ if not name.startswith("Private")
+    getattr(estimators, name)
+    for name in estimators.__all__
+    if not name.startswith(("Private", "Additive"))
 ]
 
 

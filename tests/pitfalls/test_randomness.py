@@ -65,8 +65,8 @@ def test_pitfall_07_no_setting_depends_on_the_rows():
     honest = PrivateEstimator._row_facts
 
     def measured(self, rows, facts):
-        n_rows, _, scaling = honest(self, rows, facts)
-        return n_rows, max(rows.longest_row(), 1e-9), scaling
+        n_rows, groups, _, scaling = honest(self, rows, facts)
+        return n_rows, groups, max(rows.longest_row(), 1e-9), scaling
 
     bug = mock.patch.object(PrivateEstimator, "_row_facts", measured)
     caught(bug, no_setting_depends_on_the_rows)

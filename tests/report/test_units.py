@@ -97,7 +97,7 @@ def test_the_page_and_the_picture(model):
     pytest.importorskip("jinja2")
     page = report_page(model)
     assert "Per unit of the columns of the table" in page
-    (shown,) = re.findall(r'<td class="feature">age</td><td class="n">([-\d.]+)</td>', page)
+    (shown,) = re.findall(r'<td class="feature">age</td><td class="n"[^>]*>([-\d.]+)</td>', page)
     assert float(shown) == pytest.approx(SLOPE, rel=0.05)
     (axes,) = plots.coefficients(model).axes
     assert {one.get_text() for one in axes.get_yticklabels()} == {

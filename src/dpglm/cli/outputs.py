@@ -53,6 +53,12 @@ def _check(targets: Sequence[Path], force: bool) -> None:
     from dpglm.ledger.store import refuse_ledger
 
     refuse_taken(click.get_current_context(silent=True), targets)
+    folders = {file_identity(one) for target in targets for one in _folders(target)}
+    for target in targets:
+        if file_identity(target) in folders:
+            raise ValueError(
+                f"{target} is named for two outputs, a file and a folder: give each its own name"
+            )
     for i, target in enumerate(targets):
         blocking = [one for one in target.parents if one.exists() and not one.is_dir()]
         if blocking:
@@ -66,6 +72,10 @@ def _check(targets: Sequence[Path], force: bool) -> None:
             raise ValueError(f"{target} exists already: choose another name, or add --force")
         if file_identity(target) in map(file_identity, targets[:i]):
             raise ValueError(f"{target} is named for two outputs: give each its own name")
+
+
+def _folders(target: Path) -> Sequence[Path]:
+    return Path(os.path.realpath(target)).parents
 
 
 def _make_folder(folder: Path) -> list[Path]:

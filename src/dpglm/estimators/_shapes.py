@@ -39,7 +39,11 @@ class WithShapes(abc.ABC):
     @property
     def shapes_(self) -> Shapes:
         """What each column, or declared pair, adds to the score, with simultaneous 95 % bands."""
-        return self.shapes()
+        try:
+            return self.shapes()
+        except ValueError as error:
+            # As scikit-learn: what an estimator has not is no attribute.
+            raise AttributeError(str(error)) from error
 
     def shapes(self, *, level: float = 0.95, simultaneous: bool = True) -> Shapes:
         """Return what each column, or declared pair of columns, adds to the score.

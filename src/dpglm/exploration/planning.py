@@ -236,8 +236,8 @@ def plan_description(
     >>> for one in plan.precision():
     ...     print(one.columns, one.quantity, round(one.half_width, 4))
     ('age',) share of rows 0.0007
-    ('age',) rank of a quantile 0.0016
-    ('age',) mean 0.0376
+    ('age',) rank of a quantile 0.0015
+    ('age',) mean 0.0354
     ('sex',) share of rows 0.001
     """
     if not isinstance(schema, Schema):

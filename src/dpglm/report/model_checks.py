@@ -10,7 +10,7 @@ import numpy as np
 from dpglm._json import canonical_json
 from dpglm.certificate.certificate import Certificate, model_digest
 from dpglm.inference.estimates import Estimates
-from dpglm.problem import BinaryLink
+from dpglm.problem import BinaryLink, ClassLink
 
 if TYPE_CHECKING:
     from dpglm.report.model_file import LinearModel
@@ -32,7 +32,9 @@ def check_shapes(model: LinearModel) -> None:
         raise ValueError(f"there are {len(classes)} classes, but coef has the shape {coef.shape}")
     elif len(set(classes.tolist())) < len(classes):
         raise ValueError(f"classes must list each label once, got {classes.tolist()!r}")
-    elif model.link is not None and isinstance(model.link, BinaryLink) != (n_outputs == 1):
+    elif isinstance(model.link, ClassLink) and isinstance(model.link, BinaryLink) != (
+        n_outputs == 1
+    ):
         raise ValueError(f"link {model.link!r} does not fit {len(classes)} classes")
     names = model.feature_names
     if names is not None and len(names) != model.n_features:

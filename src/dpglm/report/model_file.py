@@ -216,7 +216,6 @@ def save_model(estimator: Any, path: str | os.PathLike[str], schema: Schema | No
     table = estimator.privacy_.fact("schema")
     if schema is None and table is not None:
         schema = Schema.from_dict(table.value)
-    loss = estimator.solution_.plan.problem.loss
     names = getattr(estimator, "feature_names_in_", None)
     if schema is not None:
         names = schema.feature_names
@@ -225,12 +224,11 @@ def save_model(estimator: Any, path: str | os.PathLike[str], schema: Schema | No
                 f"schema must have {estimator.coef_.shape[-1]} features, as the model has, got "
                 f"{len(names)}"
             )
-    is_classifier = not loss.target.is_number
     model = LinearModel(
         estimator=type(estimator).__name__,
         coef_=np.asarray(estimator.coef_, dtype=np.float64),
         intercept_=np.asarray(estimator.intercept_, dtype=np.float64),
-        classes_=estimator.classes_ if is_classifier else None,
+        classes_=getattr(estimator, "classes_", None),
         feature_names=None if names is None else tuple(str(name) for name in names),
         schema=schema,
         certificate=estimator.privacy_,

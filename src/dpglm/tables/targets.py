@@ -181,6 +181,7 @@ class NoTarget(TargetColumn):
 
     @property
     def name(self) -> str:  # type: ignore[override]
+        """Raise ValueError: there is none."""
         raise ValueError(
             'the schema must have a "target" for this: {"name": ..., "type": ...} and what belongs '
             "to the type"

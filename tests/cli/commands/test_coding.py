@@ -54,7 +54,7 @@ def test_the_page_shows_effects_per_unit_of_the_table(fit, files, monkeypatch):
     assert table.values[0].tolist() == pytest.approx([encoded[0] / 50.0, encoded[1]])
     page = (files / "report" / "report.html").read_text()
     assert "Per unit of the columns of the table" in page
-    (shown,) = re.findall(r'<td class="feature">age</td><td class="n">([-\d.]+)</td>', page)
+    (shown,) = re.findall(r'<td class="feature">age</td><td class="n"[^>]*>([-\d.]+)</td>', page)
     assert float(shown) == pytest.approx(encoded[0] / 50.0, rel=0.1)
 
 

@@ -49,6 +49,7 @@ from dpglm.problem import (
     SmoothedHinge,
     Softmax,
     Squared,
+    SquaredCodes,
     SquaredHinge,
     Tangent,
     Target,
@@ -85,7 +86,7 @@ SCALAR_LOSSES: list[Loss] = [
 EXPONENTIAL = (
     Poisson | Gamma | Tweedie | NegativeBinomial | Probit | ComplementaryLogLog | WithOffset
 )
-LOSSES = [*SCALAR_LOSSES, Softmax(), OneVsRest(Hinge(), N_CLASSES)]
+LOSSES = [*SCALAR_LOSSES, Softmax(), SquaredCodes(), OneVsRest(Hinge(), N_CLASSES)]
 
 
 def targets_for(loss: Loss, n: int, rng: np.random.Generator) -> np.ndarray:

@@ -122,11 +122,6 @@ def describe(
     from dpglm.ledger.files import write_json
     from dpglm.tables.schema import Schema
 
-    if (bounds is None) != (bounded_schema is None):
-        raise InputError("--bounds and --bounded-schema belong together: give both, or neither")
-    if by is not None and bounds is not None:
-        raise InputError(f"--bounds {bounds}: needs a description of all rows, so no --by")
-    ends = None if bounds is None else _quantiles(bounds)
     written = [] if bounded_schema is None else [bounded_schema]
     if report is not None:
         from dpglm._extras import require
@@ -134,6 +129,11 @@ def describe(
         require("jinja2", "report")
         written += REPORT_FOLDER.files(report)
     with all_or_none(written, force=force) as drafts:
+        if (bounds is None) != (bounded_schema is None):
+            raise InputError("--bounds and --bounded-schema belong together: give both, or neither")
+        if by is not None and bounds is not None:
+            raise InputError(f"--bounds {bounds}: needs a description of all rows, so no --by")
+        ends = None if bounds is None else _quantiles(bounds)
         found = described(
             data,
             Schema.from_json(schema_file),

@@ -82,6 +82,7 @@ class NumericAxis(Axis):
 
     @property
     def name(self) -> str:  # type: ignore[override]
+        """Name of the column."""
         return self.column.name
 
     @functools.cached_property
@@ -137,6 +138,7 @@ class CategoricalAxis(Axis):
 
     @property
     def name(self) -> str:  # type: ignore[override]
+        """Name of the column."""
         return self.column.name
 
     @property

@@ -217,6 +217,7 @@ class LevelCells(CountedColumn):
 
     @property
     def is_number(self) -> bool:  # type: ignore[override]
+        """Whether there are two levels, which count as -1 and 1."""
         return len(self.levels) == 2 and "" not in self.levels
 
     def encode(self, values: ArrayLike, out: _Floats) -> None:
