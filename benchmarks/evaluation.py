@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import roc_auc_score
+from sklearn.metrics import d2_absolute_error_score, roc_auc_score
 
 from benchmarks.bar import Bar
 from dpglm.datasets import load_adult
@@ -127,6 +127,7 @@ def _of_numbers(predictions: Array, y: NDArray[Any]) -> dict[str, float]:
         "r2": float(1.0 - (residuals**2).mean() / y.var()),
         "mse": float((residuals**2).mean()),
         "mae": float(np.abs(residuals).mean()),
+        "d2": float(d2_absolute_error_score(y, predictions)),
         "bias": float(residuals.mean()),
     }
 

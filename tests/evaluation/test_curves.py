@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from dpglm.evaluation.cells import fine_cells, n_cells_for, n_fine_for, score_edges
+from dpglm.evaluation import evaluate_predictions
+from dpglm.evaluation.cells import fine_cells, n_cells_for, n_fine_for, score_edges, within_cells
 from dpglm.evaluation.curves import (
     area_under_roc,
     largest_gap,
@@ -12,6 +13,7 @@ from dpglm.evaluation.curves import (
     precision_recall_points,
     roc_points,
 )
+from dpglm.privacy import GaussianDP
 from dpglm.solvers.composite.score_tables import Refined
 
 
@@ -120,3 +122,29 @@ def test_orders_within_cells_vary_as_said():
     areas = [roc_auc_score(y, cells + rng.uniform(size=len(y))) for _ in range(400)]
     assert np.var(areas) == pytest.approx(order_variance(negatives, positives), rel=0.2)
     assert order_variance(negatives, positives, 0.0) == 0.0
+
+
+def test_scores_that_many_share_are_told_from_scores_that_differ():
+    edges = score_edges(160)
+    centres = np.arange(161)
+    smooth = 1e4 * np.exp(-0.5 * ((centres - 80) / 4.0) ** 2)[:160]
+    atoms = np.zeros(160)
+    atoms[[62, 90, 91 + 20]] = [4000.0, 5000.0, 1000.0]
+    lookup = Refined(0, 1, 160, 4).lookup(np.stack([smooth, smooth]), 1.0)
+    there = np.unique(lookup)
+    found = []
+    for counts in (smooth, atoms):
+        _, spread = within_cells(lookup, there, np.stack([counts, counts]), 1.0, edges)
+        found.append(spread[np.bincount(lookup, counts) > 0.0])
+    assert found[0] == pytest.approx(np.ones(4), abs=0.01)
+    # One score in the first cell, two of five and one parts in the last.
+    assert found[1] == pytest.approx([0.0, 1.0 - (5**3 + 1) / 6**3], abs=1e-3)
+
+
+def test_two_scores_have_their_area():
+    rng = np.random.default_rng(0)
+    y = rng.integers(2, size=4000)
+    scores = np.where(rng.uniform(size=4000) < 0.8, y, 1 - y) * 0.5 + 0.2
+    found = evaluate_predictions(y, scores, classes=[0, 1], budget=GaussianDP(1.0)).number("auc")
+    assert found.estimate == pytest.approx(roc_auc_score(y, scores), abs=3e-3)
+    assert found.high - found.low < 6e-3

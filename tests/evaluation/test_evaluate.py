@@ -6,7 +6,14 @@ import math
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression as PublicRegression
-from sklearn.metrics import log_loss, mean_absolute_error, r2_score, roc_auc_score
+from sklearn.metrics import (
+    d2_absolute_error_score,
+    d2_log_loss_score,
+    log_loss,
+    mean_absolute_error,
+    r2_score,
+    roc_auc_score,
+)
 
 import dpglm
 from dpglm.certificate.certificate import Certificate
@@ -98,6 +105,8 @@ def test_several_classes_without_noise(classes):
     called = probabilities.argmax(axis=1)
     assert found.accuracy() == pytest.approx((called == y).mean(), abs=1e-4)
     assert found.log_loss == pytest.approx(log_loss(y, probabilities), abs=1e-3)
+    explained = d2_log_loss_score(y, probabilities)
+    assert found.number("d2").estimate == pytest.approx(explained, abs=2e-3)
     area = roc_auc_score(y, probabilities, multi_class="ovr")
     assert found.auc == pytest.approx(area, abs=3e-3)
     matrix = found.all_rows.confusion_matrix
@@ -118,6 +127,8 @@ def test_numbers_without_noise(numbers):
     assert found.r2 == pytest.approx(r2_score(y, within), abs=1e-3)
     assert found.mse == pytest.approx(((y - within) ** 2).mean(), abs=1e-3)
     assert found.mae == pytest.approx(mean_absolute_error(y, within), abs=1e-3)
+    explained = d2_absolute_error_score(y, within)
+    assert found.number("d2").estimate == pytest.approx(explained, abs=5e-3)
     bias = found.number("bias").estimate
     assert bias == pytest.approx((y - within).mean(), abs=1e-3)
     for q in (0.1, 0.5, 0.9):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TypeAlias
 
 import numpy as np
@@ -24,24 +23,18 @@ _UNSURE = 7.5
 def area_number(noisy: Noisy, spread: Floats, z: float) -> Number:
     """Return the area, of counts of negatives and of positives in as many cells as ``spread`` has.
 
-    ``spread`` takes scores in one fine cell for equal. They may all differ, too: the estimate is
-    half way, and its interval has what is between.
+    ``spread`` says how spread the scores of each cell are: 0 if they are one, 1 if they all differ.
     """
     n_cells = len(spread)
-    half_way = 0.5 * (1.0 + spread)
 
-    def area(values: Floats, spread: Floats | float = half_way) -> float:
+    def area(values: Floats, spread: Floats | float = spread) -> float:
         return area_under_roc(values[:n_cells], values[n_cells : 2 * n_cells], spread)
 
-    none, least, middle, most = (area(noisy.values, one) for one in (0.0, spread, half_way, 1.0))
+    order = area(noisy.values) - area(noisy.values, 0.0)
     return noisy.number(
         area,
         z,
         SHARE,
-        approximation=math.hypot(
-            _UNSURE * (middle - none) / n_cells**2, (most - least) / math.sqrt(12.0)
-        ),
-        unseen=order_variance(
-            noisy.values[:n_cells], noisy.values[n_cells : 2 * n_cells], half_way
-        ),
+        approximation=_UNSURE * order / n_cells**2,
+        unseen=order_variance(noisy.values[:n_cells], noisy.values[n_cells : 2 * n_cells], spread),
     )

@@ -73,14 +73,24 @@ def within_cells(
     noise_std: float,
     edges: Sequence[float],
 ) -> tuple[Floats, Floats]:
-    """Return each cell's mean score and how spread its scores are, from noisy fine counts."""
+    """Return each cell's mean score and how spread its scores are, from noisy fine counts.
+
+    Scores are 0 spread if they are one, and 1 if they all differ: 1 - sum a^3, where parts a of the
+    cell's rows share a score. So many rows as a fine cell has more than both its neighbours are
+    taken to share one.
+    """
     bounds, place = np.array([0.0, *edges, 1.0]), np.searchsorted(there, lookup)
     # Fine cells that could be empty count as such.
     clear = np.where(fine > _CLEAR * noise_std, fine, 0.0)
     rows = clear.sum(axis=0) + 1e-9
     means = np.bincount(place, rows * 0.5 * (bounds[1:] + bounds[:-1])) / np.bincount(place, rows)
     totals = np.maximum(fine.sum(axis=1, keepdims=True), 1.0)
-    whole = np.maximum(np.bincount(place, (fine / totals).sum(axis=0)), 1e-9)
-    shares = np.minimum((clear / totals).sum(axis=0) / whole[place], 1.0)
-    spread = np.maximum(1.0 - np.bincount(place, shares**3), 0.0)
+    masses = (clear / totals).sum(axis=0)
+    around = np.pad(masses, 1)
+    shared = masses - np.minimum(masses, np.maximum(around[:-2], around[2:]))
+    # What a cell holds for certain.
+    reach = 2.0 * noise_std * np.sqrt(np.bincount(place) * (totals**-2.0).sum())
+    whole = np.bincount(place, (fine / totals).sum(axis=0)) - reach
+    whole = np.maximum(np.maximum(whole, np.bincount(place, masses)), 1e-9)
+    spread = np.maximum(1.0 - np.bincount(place, (shared / whole[place]) ** 3), 0.0)
     return np.asarray(means, np.float64), np.asarray(spread, np.float64)

@@ -11,6 +11,7 @@ from typing import Any, Self, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import entr
 
 from dpglm._validation import check_integer
 from dpglm.data.spec import DataSpec
@@ -41,6 +42,8 @@ _LABEL, _PREDICTED, _RANK, _LOSS, _BRIER, _FIRST = 1, 2, 3, 4, 5, 6
 _CONFUSION_SHARE, _RANK_SHARE, _LOSS_SHARE, _BRIER_SHARE, _CURVE_SHARE = 0.4, 0.05, 0.1, 0.05, 0.4
 # The most that squared errors of all classes' probabilities add up to, where these add up to 1.
 _LARGEST_BRIER = 2.0
+# Of classes of which one has nearly all rows.
+_LEAST_ENTROPY = 1e-6
 
 
 @final
@@ -218,6 +221,7 @@ class ClassesResult:
             "balanced_accuracy": self._balanced_accuracy,
             "auc": self._auc,
             "log_loss": functools.partial(self._mean, -2, LARGEST_LOSS),
+            "d2": self._d2,
             "brier": functools.partial(self._mean, -1, _LARGEST_BRIER),
         }
 
@@ -278,16 +282,43 @@ class ClassesResult:
             mean, max(mean - half, 0.0), min(mean + half, 1.0), mean - most, min(mean + most, 1.0)
         )
 
+    def _mean_of(self, values: Floats, place: int, largest: float) -> float:
+        rows = _total(values[: len(self.classes) ** 2])
+        return 0.5 * largest * (1.0 + float(values[place]) / rows)
+
+    def _bounded_variance(self, mean: float, largest: float) -> float:
+        """Return the most that a mean of numbers from 0 to ``largest`` varies over samples."""
+        # Bhatia and Davis, American Mathematical Monthly 2000.
+        at = min(max(mean, 0.0), largest)
+        return at * (largest - at) / _total(self.confusion.values[: len(self.classes) ** 2])
+
     def _mean(self, place: int, largest: float) -> Number:
-        n_cells = len(self.classes) ** 2
+        return self.confusion.number(
+            lambda values: self._mean_of(values, place, largest),
+            self.z,
+            Scale(0.0, largest),
+            sampled=self._bounded_variance(
+                self._mean_of(self.confusion.values, place, largest), largest
+            ),
+        )
 
-        def mean(values: Floats) -> float:
-            return 0.5 * largest * (1.0 + float(values[place]) / _total(values[:n_cells]))
+    def _d2(self) -> Number:
+        """Return the share of a constant answer's log loss that is explained."""
 
-        # A number from 0 to ``largest`` with this mean varies at most so much (Bhatia and Davis).
-        at = min(max(mean(self.confusion.values), 0.0), largest)
-        sampled = at * (largest - at) / max(self.confusion.values[:n_cells].sum(), 1.0)
-        return self.confusion.number(mean, self.z, Scale(0.0, largest), sampled=sampled)
+        def entropy(values: Floats) -> float:
+            shares = np.clip(self._matrix(values).sum(axis=1), 0.0, None)
+            return max(float(entr(shares / _total(shares)).sum()), _LEAST_ENTROPY)
+
+        def explained(values: Floats) -> float:
+            return 1.0 - self._mean_of(values, -2, LARGEST_LOSS) / entropy(values)
+
+        loss, most = (
+            self._mean_of(self.confusion.values, -2, LARGEST_LOSS),
+            entropy(self.confusion.values),
+        )
+        # The constant's loss varies far less than the most that the model's may.
+        sampled = self._bounded_variance(loss, LARGEST_LOSS) / most**2
+        return self.confusion.number(explained, self.z, Scale(high=1.0), sampled=sampled)
 
 
 def _total(values: Floats) -> float:

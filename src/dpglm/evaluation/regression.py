@@ -33,9 +33,11 @@ _ENDS = np.array([-1.0, *-_SIDE[::-1], 0.0, *_SIDE, 1.0])
 _MIDDLES = 0.5 * (_ENDS[1:] + _ENDS[:-1])
 _N_CELLS = len(_MIDDLES)
 
-_COUNT_SHARE = 0.2
+# Targets in cells of equal width.
+_TARGETS = 32
+_COUNT_SHARE, _TARGET_SHARE = 0.15, 0.1
 # Of residuals, their sizes and squares, targets and their squares.
-_SUM_SHARES = (0.1, 0.1, 0.3, 0.1, 0.2)
+_SUM_SHARES = (0.1, 0.1, 0.25, 0.1, 0.2)
 
 
 @final
@@ -75,10 +77,11 @@ class RegressionTask(Task):
             weighted(Cells((0, 1), (n_levels, _N_CELLS)), _COUNT_SHARE),
             *(
                 weighted(Cells((0,), groups, values=(place,)), share)
-                for place, share in enumerate(_SUM_SHARES, start=2)
+                for place, share in enumerate(_SUM_SHARES, start=3)
             ),
+            weighted(Cells((0, 2), (n_levels, _TARGETS)), _TARGET_SHARE),
         )
-        data = known(DataSpec(n_rows, 1), 7, max(_N_CELLS, n_levels))
+        data = known(DataSpec(n_rows, 1), 8, max(_N_CELLS, _TARGETS, n_levels))
         return plan_tabulation(data, budget, adjacency, tables)
 
     def encode(self, y: NDArray[Any], predictions: Floats) -> Floats:
@@ -94,6 +97,7 @@ class RegressionTask(Task):
         return np.column_stack(
             [
                 np.clip(np.searchsorted(_ENDS, residual, side="right") - 1, 0, _N_CELLS - 1),
+                np.minimum(target * _TARGETS, _TARGETS - 1.0) // 1.0,
                 residual,
                 2.0 * np.abs(residual) - 1.0,
                 2.0 * residual**2 - 1.0,
@@ -118,9 +122,11 @@ class RegressionTask(Task):
 
         def result(chosen: slice, total: int | None) -> RegressionResult:
             counts = tables[0][chosen].sum(axis=0)
-            values = np.array([*counts, *(one[chosen].sum() for one in tables[1:])])
+            targets = tables[-1][chosen].sum(axis=0)
+            sums = [one[chosen].sum() for one in tables[1:-1]]
             scale = math.sqrt(len(range(released.n_levels)[chosen]))
-            spread = scale * np.repeat(noise, [counts.size] + [1] * (len(tables) - 1))
+            spread = scale * np.repeat(noise, [counts.size, *[1] * len(sums), targets.size])
+            values = np.array([*counts, *sums, *targets])
             noisy = Noisy.of(values, spread, slice(0, counts.size), total)
             return RegressionResult(self.low, self.high, noisy, released.z)
 
@@ -140,7 +146,8 @@ class RegressionResult:
         Bounds on the targets.
     noisy : Noisy
         Counts of residuals in cells; then sums over rows, on a scale of the bounds from -1 to 1, of
-        residuals (here: of shares of the range), sizes, squares, targets and their squares.
+        residuals (here: of shares of the range), sizes, squares, targets and their squares; then
+        counts of targets in cells.
     z : float
         Half width of intervals in standard deviations.
     """
@@ -163,6 +170,7 @@ class RegressionResult:
             "mse": functools.partial(self._of, self._mse, middles**2, Scale(0.0, wide**2)),
             "rmse": self._rmse,
             "mae": functools.partial(self._of, self._mae, np.abs(middles), Scale(0.0, wide)),
+            "d2": self._d2,
             "bias": functools.partial(self._of, self._bias, middles, Scale(-wide, wide)),
         }
 
@@ -227,6 +235,52 @@ class RegressionResult:
         residuals = self._fourth()
         sampled = (1.0 - found) ** 2 * max(residuals + 1.0, 4.0 * found) / rows
         return self.noisy.number(share, self.z, Scale(high=1.0), sampled=sampled)
+
+    def _d2(self) -> Number:
+        """Return the share of the absolute errors of the targets' median that is explained.
+
+        The median and the mean distance from it are those of the counts of targets, which are taken
+        to be at the middles of their cells, but for those of the median's cell: even in it.
+        """
+        middles = self._range * (np.arange(_TARGETS) + 0.5) / _TARGETS
+        width = self._range / _TARGETS
+
+        def median(values: Floats) -> tuple[float, int, Floats]:
+            # Not kept above zero, which would put the noise of empty cells at the far ends.
+            shares = values[-_TARGETS:] / max(float(values[-_TARGETS:].sum()), 1.0)
+            upto = np.maximum.accumulate(np.clip([0.0, *np.cumsum(shares)], 0.0, 1.0))
+            place = min(max(int(np.searchsorted(upto, 0.5)), 1), _TARGETS) - 1
+            inside = float(upto[place + 1] - upto[place])
+            part = (0.5 - float(upto[place])) / inside if inside > 0.0 else 0.5
+            return min(max(part, 0.0), 1.0), place, shares
+
+        def distance(values: Floats) -> float:
+            part, place, shares = median(values)
+            away = np.abs(middles - (middles[place] + (part - 0.5) * width))
+            away[place] = 0.5 * width * (part**2 + (1.0 - part) ** 2)
+            return float(shares @ away)
+
+        def explained(values: Floats) -> float:
+            return 1.0 - self._mae(values) / max(distance(values), 1e-12 * self._range)
+
+        found, most = self._mae(self.noisy.values), max(distance(self.noisy.values), 1e-12)
+        _, place, shares = median(self.noisy.values)
+        # What is left out: errors vary with distances, most of all as one.
+        counts = np.maximum(self.noisy.values[:_N_CELLS], 0.0)
+        rows = max(float(counts.sum()), 1.0)
+        sizes = self._range * np.abs(_MIDDLES)
+        errors = float(counts @ sizes**2) / rows - (float(counts @ sizes) / rows) ** 2
+        away = np.abs(middles - middles[place])
+        distances = float(shares @ away**2) - float(shares @ away) ** 2
+        ratio = found / most
+        sampled = (max(errors, 0.0) + ratio**2 * max(distances, 0.0)) / most**2 / rows
+        return self.noisy.number(
+            explained,
+            self.z,
+            Scale(high=1.0),
+            sampled=sampled,
+            approximation=abs(ratio * float(shares[place])) * width / (12.0 * most),
+        )
 
     def _fourth(self) -> float:
         """Return the variance of squared residuals over their squared mean, from the cells."""

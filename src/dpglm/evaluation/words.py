@@ -29,7 +29,7 @@ _NAMES = {
     "auc": "AUC",
     "ks": "KS distance",
     "lift": "lift of the top tenth",
-    "d2": "share of log loss explained",
+    "d2": "D\N{SUPERSCRIPT TWO}",
     "brier": "Brier score",
     "f1": "F1",
     "r2": "R\N{SUPERSCRIPT TWO}",
