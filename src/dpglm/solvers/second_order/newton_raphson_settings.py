@@ -95,7 +95,7 @@ def _cut(unit: float, least: float, usual: float) -> float:
     ``unit`` is the noise of a cut at 1, over what sampling does.
     """
     cut = min(max(_BEARABLE / unit, least), usual)
-    return cut * max(math.sqrt(_NEGLIGIBLE) / (unit * cut), 1.0) ** 0.25
+    return cut * math.pow(max(math.sqrt(_NEGLIGIBLE) / (unit * cut), 1.0), 0.25)
 
 
 def limits(
