@@ -157,13 +157,6 @@ def test_sparse_rows_data_frames_and_tensors():
     np.testing.assert_allclose(found.coef_, wanted, rtol=1e-6)
 
 
-def test_rows_that_are_not_in_memory_are_refused():
-    array = pytest.importorskip("dask.array")
-    X, y, ids = people()
-    with pytest.raises(ValueError, match="groups must be None for rows in"):
-        model().fit(array.from_array(X, chunks=100), array.from_array(y, chunks=100), groups=ids)
-
-
 def test_pipelines_and_transformers():
     X, y, ids = people()
     inner = LogisticRegression(classes=[0, 1], feature_bounds=(-1, 1), solver=NoisyGD(n_steps=5))

@@ -9,7 +9,6 @@ from typing import Any, ClassVar, TypeAlias, TypeVar, final
 
 from numpy.typing import NDArray
 
-from dpglm.data.groups.ids import Groups
 from dpglm.data.prepare import ColumnScaling, Matrix, prepare_rows
 from dpglm.data.registry import maker_of_collections
 from dpglm.data.rows import Rows
@@ -90,14 +89,18 @@ class Collection(abc.ABC):
         """The true number of groups of rows; None for rows that are not in groups."""
         return None
 
-    def in_groups(self, groups: Groups, most: int | None, noise: NoiseSource) -> Collection:
+    @property
+    def group_ids(self) -> Any:
+        """The group of each row, where rows come with their groups."""
+        return None
+
+    def in_groups(self, ids: Any, most: int | None, noise: NoiseSource) -> Collection:
         """Return rows in groups, at most so many of each, whose prepared rows are protected so.
 
-        ``ValueError`` for rows that are not in memory: a group must not be split.
+        ``ids`` names the group of each row. ``ValueError`` if it does not, or rows of this kind
+        cannot be summed by groups.
         """
-        raise ValueError(
-            f"groups must be None for rows in {type(self).__name__}: give a matrix in memory"
-        )
+        raise ValueError(f"groups must be None for rows in {type(self).__name__}")
 
     @property
     def feature_names(self) -> tuple[str, ...] | None:

@@ -24,7 +24,6 @@ from dpglm.data.feature_bounds import (
     read_feature_bounds,
     warn_of_equal_bounds,
 )
-from dpglm.data.groups.ids import Groups
 from dpglm.data.prepare import ColumnScaling
 from dpglm.data.spec import SMALLEST, FloatType, GroupBound
 from dpglm.estimators._parameters import Declared
@@ -242,9 +241,12 @@ class PrivateEstimator(PrivateFit, own_first=False):
 
     def _in_groups(self, rows: Collection, groups: Any, noise: NoiseSource) -> Collection:
         """Put rows into the groups that were given, as many of each as are used."""
+        own = rows.group_ids
+        if own is not None and groups is not None:
+            raise ValueError(f"groups must be None for {type(rows).__name__} that has its own")
+        groups = own if groups is None else groups
         if groups is not None:
-            most = self._max_rows_per_group()
-            return rows.in_groups(Groups.of(groups, rows.shape[0]), most, noise)
+            return rows.in_groups(groups, self._max_rows_per_group(), noise)
         for name in ("n_groups", "max_rows_per_group"):
             if getattr(self, name) is not None:
                 raise ValueError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import hashlib
 import secrets
@@ -16,9 +17,14 @@ from numpy.typing import NDArray
 from dpglm.data.collection import NO_TARGETS, Collection, Preparation
 from dpglm.data.compiled.arithmetic import arithmetic
 from dpglm.data.dask.distributed import Partition, PartitionFacts, rows_on
+from dpglm.data.dask.groups import GroupsOfPartitions, groups_of_partitions
 from dpglm.data.dask.workers import current_workers
+from dpglm.data.groups.ids import Groups
+from dpglm.data.groups.rows import GroupedRows
+from dpglm.data.memory.dense import DenseRows
 from dpglm.data.rows import Rows
 from dpglm.data.spec import FloatType
+from dpglm.privacy.noise import NoiseSource, SeededNoise
 from dpglm.tables.finite import NUMBER_KINDS, check_finite, column_in_words, unmasked
 from dpglm.tables.given import as_weights, check_shape
 
@@ -51,6 +57,7 @@ class DaskArrays(Collection):
         self._y = None if y is None else self._aligned("y", y)
         self._weights = None if weights is None else self._aligned("sample_weight", weights)
         self._names = feature_names
+        self._groups: GroupsOfPartitions | None = None
         if offset is not None:
             import dask.array
 
@@ -63,7 +70,19 @@ class DaskArrays(Collection):
 
     @property
     def shape(self) -> tuple[int, int]:
-        return int(self._X.shape[0]), int(self._X.shape[1])
+        n_rows = self._X.shape[0] if self._groups is None else self._groups.n_rows
+        return int(n_rows), int(self._X.shape[1])
+
+    @property
+    def n_groups(self) -> int | None:
+        return None if self._groups is None else self._groups.n_groups
+
+    def in_groups(self, ids: Any, most: int | None, noise: NoiseSource) -> DaskArrays:
+        """Take the rows of each group together; each group must lie in one chunk of X."""
+        found = copy.copy(self)
+        columns = self._aligned("groups", _array("groups", ids))
+        found._groups = groups_of_partitions(self._X.chunks[0], columns, most, noise)
+        return found
 
     @property
     def dtype(self) -> FloatType:
@@ -105,11 +124,21 @@ class DaskArrays(Collection):
         workers = current_workers()
         partitions = workers.start(
             [
-                prepare(preparation, index, *parts, dask_key_name=f"dpglm_rows-{token}-{index}")
+                prepare(
+                    preparation,
+                    index,
+                    *parts,
+                    *self._ids(index),
+                    dask_key_name=f"dpglm_rows-{token}-{index}",
+                )
                 for index, parts in enumerate(self._chunks())
             ]
         )
         return rows_on(workers, partitions, how.spec)
+
+    def _ids(self, index: int) -> tuple[Any, ...]:
+        """Return what ``GroupsOfPartitions.of`` does, where rows are in groups; else nothing."""
+        return () if self._groups is None else self._groups.of(index)
 
     def apply(self, function: Callable[[Any], NDArray[Any]]) -> Any:
         like = function(np.zeros((1, self.shape[1]), self.dtype))
@@ -208,7 +237,15 @@ def _checked_chunk(length: int, X: Any, *columns: Any) -> NDArray[Any]:
 
 
 def _prepare(
-    settings: _Settings, index: int, length: int, X: Any, y: Any, weights: Any
+    settings: _Settings,
+    index: int,
+    length: int,
+    X: Any,
+    y: Any,
+    weights: Any,
+    ids: Any = None,
+    most: int | None = None,
+    seed: int = 0,
 ) -> Partition:
     """Prepare one partition, on the worker that holds it."""
     X = _checked_chunk(length, X, y, weights)
@@ -218,14 +255,24 @@ def _prepare(
             "X must have chunks with as many columns as it declares, "
             f"{spec.n_features}, got {X.shape[1]}"
         )
-    digest = _digest(settings.key, X, y, weights)
+    digest = _digest(settings.key, X, y, weights, ids)
+    starts = None
+    if ids is not None:
+        places, starts = Groups.of(ids, length).arranged(most, SeededNoise(seed))
+        if places is not None:
+            X, y = X[places], y[places]
+            weights = None if weights is None else weights[places]
     X = check_finite(X.astype(spec.dtype, copy=False), settings.name, None)
     weigh_something = True
     if weights is not None:
         weights = as_weights(weights, len(X))
         weigh_something = bool(weights.any())
-    rows = settings.how.rows(X, y, weights)
-    facts = PartitionFacts(index, digest, rows.n_rows, arithmetic(), weigh_something)
+    rows: Rows = settings.how.rows(X, y, weights)
+    sizes = None
+    if starts is not None:
+        assert isinstance(rows, DenseRows)
+        rows, sizes = GroupedRows(rows, starts), np.diff(starts)
+    facts = PartitionFacts(index, digest, len(X), arithmetic(), weigh_something, sizes)
     return Partition(facts, rows)
 
 

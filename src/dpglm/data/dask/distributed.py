@@ -19,9 +19,12 @@ from numpy.typing import NDArray
 from dpglm.data.compiled.arithmetic import arithmetic
 from dpglm.data.dask.partials import Partial, add, joined
 from dpglm.data.dask.workers import Placement, Workers, here
+from dpglm.data.groups.rows import GroupedRows
 from dpglm.data.prepare import derived_rows
 from dpglm.data.rows import SERIAL, Block, BlockMap, Kernel, Rows
 from dpglm.data.spec import DataSpec
+from dpglm.exceptions import PlanMismatchError
+from dpglm.privacy.adjacency import Unit
 from dpglm.tables.given import NO_WEIGHT
 
 __all__ = ["MOST_PARTITIONS", "DaskRows", "Partition", "PartitionFacts", "rows_on"]
@@ -47,7 +50,8 @@ class PartitionFacts:
     """What the driver knows of a partition, and what its tasks must find again.
 
     ``index`` is the partition's place in the collection, ``digest`` that of the values it was
-    prepared from, ``arithmetic`` that of the worker.
+    prepared from, ``arithmetic`` that of the worker, ``sizes`` the numbers of rows of its groups,
+    where rows are in groups.
     """
 
     index: int
@@ -55,6 +59,21 @@ class PartitionFacts:
     n_rows: int
     arithmetic: str
     weigh_something: bool
+    sizes: NDArray[np.intp] | None = None
+
+    @property
+    def n_units(self) -> int:
+        """Number of rows, or of groups."""
+        return self.n_rows if self.sizes is None else len(self.sizes)
+
+    def chosen(self, units: NDArray[Any] | None) -> PartitionFacts:
+        """Return the facts about some rows, or groups."""
+        if units is None:
+            return self
+        if self.sizes is None:
+            return dataclasses.replace(self, n_rows=len(units))
+        sizes = self.sizes[units]
+        return dataclasses.replace(self, n_rows=int(sizes.sum()), sizes=sizes)
 
 
 @final
@@ -94,8 +113,8 @@ class _Answer:
 class DaskRows(Rows):
     """Rows whose partitions lie on workers and never come to the driver; see ``rows_on``.
 
-    ``chosen`` holds the ascending positions of the rows that count in each partition; None for
-    all.
+    ``chosen`` holds the ascending positions of the rows, or groups, that count in each partition;
+    None for all. A group lies in one partition, and its part of a sum is held to ``bound`` there.
 
     What is sent to a worker is a function of blocks; what comes back is a sum. The driver draws
     the noise, once, after every partition has answered.
@@ -125,8 +144,9 @@ class DaskRows(Rows):
         spec: DataSpec,
         chosen: Sequence[NDArray[Any] | None],
         placement: Placement | None = None,
+        bound: float | None = None,
     ) -> None:
-        self.spec = spec
+        self.spec, self._bound = spec, bound
         self._workers, self._partitions = workers, tuple(partitions)
         self._facts, self._chosen = tuple(facts), tuple(chosen)
         self._placement = placement or Placement(workers, self._partitions)
@@ -134,14 +154,40 @@ class DaskRows(Rows):
 
     @property
     def n_rows(self) -> int:
+        return sum(facts.n_rows for facts in self._of_chosen)
+
+    @property
+    def unit(self) -> Unit:
+        return Unit.ROW if self._facts[0].sizes is None else Unit.GROUP
+
+    @property
+    def n_units(self) -> int:
         return sum(self._lengths)
+
+    @property
+    def _of_chosen(self) -> list[PartitionFacts]:
+        pairs = zip(self._facts, self._chosen, strict=True)
+        return [facts.chosen(chosen) for facts, chosen in pairs]
 
     @property
     def _lengths(self) -> list[int]:
         return [
-            facts.n_rows if chosen is None else len(chosen)
+            facts.n_units if chosen is None else len(chosen)
             for facts, chosen in zip(self._facts, self._chosen, strict=True)
         ]
+
+    def bounded(self, bound: float) -> DaskRows:
+        if self.unit is Unit.ROW:
+            super().bounded(bound)
+            return self
+        return self._with(self.spec, self._chosen, bound)
+
+    def _with(
+        self, spec: DataSpec, chosen: Sequence[NDArray[Any] | None], bound: float | None
+    ) -> DaskRows:
+        return DaskRows(
+            self._workers, self._partitions, self._facts, spec, chosen, self._placement, bound
+        )
 
     def blocks(self) -> Iterator[Block]:
         raise ValueError(_SUMS_ONLY)
@@ -157,7 +203,7 @@ class DaskRows(Rows):
         ):
             local = share - (end - length)
             chosen.append(local.astype(np.uint32) if before is None else before[local])
-        return DaskRows(self._workers, self._partitions, self._facts, spec, chosen, self._placement)
+        return self._with(spec, chosen, self._bound)
 
     def clip_entries(self, bound: float) -> DaskRows:
         return self._changed(operator.methodcaller("clip_entries", bound), self.spec)
@@ -172,10 +218,7 @@ class DaskRows(Rows):
             self._chosen,
             [self._sent(change)] * len(self._partitions),
         )
-        facts = [
-            dataclasses.replace(facts, n_rows=length)
-            for facts, length in zip(self._facts, self._lengths, strict=True)
-        ]
+        facts = self._of_chosen
         return DaskRows(self._workers, partitions, facts, spec, (None,) * len(facts))
 
     def sum(
@@ -197,8 +240,11 @@ class DaskRows(Rows):
         |parts|`` with m at least b. The rest is below ``(60 m + 900) u**2`` for each of the n
         rows, and so, for all n up to ``MOST_ROWS``, far below what the allowance for a block,
         ``gamma_16384`` for each of its rows, leaves over: no block adds up more than some thousand
-        terms one after the other.
+        terms one after the other. Of rows in groups read "batch of groups" for "block": the
+        allowance of ``oracle.rounding.group_rounding`` for a batch has two additions to spare.
         """
+        if self.unit is Unit.GROUP and self._bound is None:
+            raise PlanMismatchError("sums over groups need a bound on what a group contributes")
         array_shape = self.spec.coefficient_shape if shape is None else shape
         count, size = len(self._partitions), 16 * math.prod(array_shape)
         few = count <= _FAN_IN or size * count <= _DRIVER_BYTES
@@ -212,6 +258,7 @@ class DaskRows(Rows):
             ),
             [self._sent(kernel)] * len(groups),
             [array_shape] * len(groups),
+            [self._bound] * len(groups),
         )
         while not few and len(answers) > _FAN_IN and size * len(answers) > _DRIVER_BYTES:
             neighbours = itertools.zip_longest(*[iter(answers)] * _FAN_IN)
@@ -294,16 +341,29 @@ def _sums(
     chosen: Sequence[NDArray[Any] | None],
     message: bytes,
     shape: tuple[int, ...],
+    bound: float | None,
 ) -> _Answer:
     kernel: Kernel = pickle.loads(message)
     zero = np.zeros(shape)
     partials = []
     for partition, known, some in zip(partitions, facts, chosen, strict=True):
         pair = zero, zero
-        for block in _checked(partition, known, some).blocks():
-            pair = add(pair, (kernel(block), zero))
+        for part in _parts(_checked(partition, known, some), kernel, shape, bound):
+            pair = add(pair, (part, zero))
         partials.append(Partial((known.index,), pair))
     return _Answer(here(), tuple(partials))
+
+
+def _parts(
+    rows: Rows, kernel: Kernel, shape: tuple[int, ...], bound: float | None
+) -> Iterator[NDArray[np.float64]]:
+    """Return sums over the blocks of a partition, or over its batches of groups."""
+    if not isinstance(rows, GroupedRows):
+        yield from map(kernel, rows.blocks())
+        return
+    assert bound is not None
+    for part in rows.bounded(bound).batch_sums(kernel, math.prod(shape)):
+        yield part.reshape(shape)
 
 
 def _add_answers(*answers: _Answer | None) -> _Answer:

@@ -18,7 +18,7 @@ from dpglm.privacy.noise import NoiseSource
 from dpglm.tables.finite import unmasked
 from dpglm.tables.given import check_not_missing
 
-__all__ = ["GROUP_BATCH", "Groups", "Values", "batches", "clipped", "segment_sums"]
+__all__ = ["GROUP_BATCH", "Groups", "Values", "batches", "clipped", "rows_of", "segment_sums"]
 
 Values: TypeAlias = NDArray[np.float64] | sparse.csr_array
 """One row of numbers for each row of data, dense or CSR."""
@@ -55,12 +55,17 @@ class Groups:
         if values.shape != (n_rows,):
             raise ValueError(f"groups must have shape ({n_rows},), got shape {values.shape}")
         try:
-            found, codes = np.unique(check_not_missing(values), return_inverse=True)
+            found, first, codes = np.unique(
+                check_not_missing(values), return_index=True, return_inverse=True
+            )
         except TypeError:
             raise ValueError("groups must be all numbers or all texts, got a mixture") from None
         except ValueError:
             raise ValueError("groups must name a group for every row, got missing values") from None
-        return cls(np.asarray(codes, dtype=np.intp).reshape(n_rows), len(found))
+        # By their first rows, so that rows which stand together are in order.
+        places = np.empty(len(found), dtype=np.intp)
+        places[np.argsort(first)] = np.arange(len(found))
+        return cls(places[codes.reshape(n_rows)], len(found))
 
     def kept(self, most: int, noise: NoiseSource) -> NDArray[np.intp]:
         """Return positions, ascending, of at most ``most`` rows of each group, drawn uniformly.
@@ -75,9 +80,18 @@ class Groups:
         place = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         return np.sort(order[place < most])
 
-    def taken(self, indices: NDArray[np.intp]) -> Groups:
-        """Return the groups of some of the rows; their number stays."""
-        return Groups(self.codes[indices], self.n_groups)
+    def arranged(
+        self, most: int | None, noise: NoiseSource
+    ) -> tuple[NDArray[np.intp] | None, NDArray[np.intp]]:
+        """Return positions of the rows that are kept, group by group, and where groups start.
+
+        No positions if all rows are kept and stand so.
+        """
+        kept = np.arange(len(self.codes)) if most is None else self.kept(most, noise)
+        order, starts = Groups(self.codes[kept], self.n_groups).sorted()
+        places = kept[order]
+        as_they_stand = np.array_equal(places, np.arange(len(self.codes)))
+        return None if as_they_stand else places, starts
 
     def sorted(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Return the order that puts rows of one group together, and where each group starts.
@@ -123,6 +137,16 @@ def batches(starts: NDArray[np.intp], size: int) -> list[tuple[int, int]]:
         # Groups without rows count, too, so that there are not too many of them.
         cuts.append(min(max(end, first + 1), first + rows, last))
     return list(itertools.pairwise(cuts))
+
+
+def rows_of(
+    starts: NDArray[np.intp], indices: NDArray[np.intp]
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return the positions of the rows of some groups, and where each of these starts then."""
+    sizes = np.diff(starts)[indices]
+    new = np.concatenate([np.zeros(1, np.intp), np.cumsum(sizes, dtype=np.intp)])
+    within = np.arange(new[-1]) - np.repeat(new[:-1], sizes)
+    return np.repeat(starts[:-1][indices], sizes) + within, new
 
 
 def segment_sums(rows: Values, factors: NDArray[Any], starts: NDArray[np.intp]) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm.data.compiled.kernels import Rule
-from dpglm.data.groups.ids import batches, clipped, segment_sums
+from dpglm.data.groups.ids import batches, clipped, rows_of, segment_sums
 from dpglm.data.memory.dense import DenseRows
 from dpglm.data.memory.sparse import SparseRows
 from dpglm.data.prepare import derived_rows
@@ -77,10 +77,7 @@ class GroupedRows(Rows):
         return self._rows.map_native(function, map_blocks)
 
     def _taken(self, indices: NDArray[np.intp], spec: DataSpec) -> GroupedRows:
-        sizes = np.diff(self._starts)[indices]
-        starts = np.concatenate([np.zeros(1, np.intp), np.cumsum(sizes, dtype=np.intp)])
-        within = np.arange(starts[-1]) - np.repeat(starts[:-1], sizes)
-        positions = np.repeat(self._starts[:-1][indices], sizes) + within
+        positions, starts = rows_of(self._starts, indices)
         return GroupedRows(self._rows._taken(positions, spec), starts, self._bound)
 
     def clip_entries(self, bound: float) -> GroupedRows:
@@ -90,11 +87,19 @@ class GroupedRows(Rows):
         self, kernel: Kernel, map_blocks: BlockMap = SERIAL, shape: tuple[int, ...] | None = None
     ) -> NDArray[np.float64]:
         """Add up what a kernel returns for each group, scaled down to the bound where longer."""
+        shape = self.spec.coefficient_shape if shape is None else shape
+        size = int(np.prod(shape))
+        total = compensated_sum(self.batch_sums(kernel, size, map_blocks), np.zeros(size))
+        self.watch.check()
+        return total.reshape(shape)
+
+    def batch_sums(
+        self, kernel: Kernel, size: int, map_blocks: BlockMap = SERIAL
+    ) -> Iterable[NDArray[np.float64]]:
+        """Return the bounded sums over batches of groups, of ``size`` numbers each."""
         bound = self._bound
         if bound is None:
             raise PlanMismatchError("sums over groups need a bound on what a group contributes")
-        shape = self.spec.coefficient_shape if shape is None else shape
-        size = int(np.prod(shape))
         apart = isinstance(kernel, AnyArrays) and kernel.apart
 
         def batch_sum(batch: Any) -> NDArray[np.float64]:
@@ -107,9 +112,7 @@ class GroupedRows(Rows):
             return clipped(np.asarray(sums, dtype=np.float64).reshape(last - first, size), bound)
 
         ranges: Any = batches(self._starts, size)
-        total = compensated_sum(map_blocks(batch_sum, ranges), np.zeros(size))
-        self.watch.check()
-        return total.reshape(shape)
+        return map_blocks(batch_sum, ranges)
 
     def _groups(self, first: int, last: int) -> _GroupBlock:
         start, stop = self._starts[first], self._starts[last]

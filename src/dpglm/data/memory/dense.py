@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, final
 
 import numpy as np
@@ -87,6 +87,22 @@ class DenseRows(Rows):
             return DenseRows(self._X, *facts, which)
         # A part is read many times, so worth a copy.
         return DenseRows(self._X[which], *facts)
+
+    @classmethod
+    def joined(cls, parts: Sequence[DenseRows]) -> DenseRows:
+        """Put rows one after the other into memory of their own."""
+        first = parts[0]
+        blocks = [part.span(0, part.n_rows) for part in parts]
+        weights = None
+        if first._weights is not None:
+            weights = np.concatenate([part._weights for part in parts if part._weights is not None])
+        return cls(
+            np.concatenate([block.features() for block in blocks]),
+            np.concatenate([block.targets for block in blocks]),
+            np.concatenate([block.norms for block in blocks]),
+            first.spec,
+            weights,
+        )
 
     def room_for(self, shape: tuple[int, int], dtype: Any) -> Floats:
         """Return memory for an array: that of the rows, which are given up, if it fits exactly."""

@@ -74,14 +74,10 @@ class MatrixRows(Collection):
     def n_groups(self) -> int | None:
         return None if self._starts is None else len(self._starts) - 1
 
-    def in_groups(self, groups: Groups, most: int | None, noise: NoiseSource) -> MatrixRows:
-        kept = np.arange(len(groups.codes))
-        if most is not None:
-            kept = groups.kept(most, noise)
-        order, starts = groups.taken(kept).sorted()
-        places = kept[order]
+    def in_groups(self, ids: Any, most: int | None, noise: NoiseSource) -> MatrixRows:
+        places, starts = Groups.of(ids, len(self._y)).arranged(most, noise)
         X, y, weights = self._X, self._y, self._weights
-        if not np.array_equal(places, np.arange(len(groups.codes))):
+        if places is not None:
             X, y = X[places], y[places]
             weights = None if weights is None else weights[places]
         return MatrixRows(X, y, weights, starts)

@@ -6,7 +6,7 @@ import functools
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 from dpglm._validation import check_one_of
 from dpglm.data.spec import FloatType
@@ -51,6 +51,11 @@ class ParquetRows(StoredRows):
         Name of a column of offsets, as of the estimator's ``fit``.
     exposure : str, optional
         Name of a column of exposures, whose logarithms are offsets.
+    groups : str, optional
+        Name of a column of numbers or texts that says whose each row is (a person, a household),
+        where all rows of a group are protected together; it must not be among the features. A fit
+        reads it into memory. Without a cache the rows of each group must stand together, in one
+        file or across the end of one; no group is ever split.
     dtype : {"float32", "float64"}, default="float32"
         What features become.
     cache : path-like, optional
@@ -93,6 +98,7 @@ class ParquetRows(StoredRows):
         sample_weight: str | None = None,
         offset: str | None = None,
         exposure: str | None = None,
+        groups: str | None = None,
         dtype: FloatType = "float32",
         cache: str | os.PathLike[str] | None = None,
     ) -> None:
@@ -104,6 +110,7 @@ class ParquetRows(StoredRows):
             sample_weight=sample_weight,
             offset=offset,
             exposure=exposure,
+            groups=groups,
             dtype=dtype,
             cache=cache,
         )
@@ -126,7 +133,8 @@ class ParquetRows(StoredRows):
             raise ValueError("offset and exposure must not both be given")
         if offsets and target is None:
             raise ValueError("offset and exposure must be None for rows without targets")
-        others = [name for name in (target, sample_weight, *offsets) if name is not None]
+        given = (target, sample_weight, *offsets, groups)
+        others = [name for name in given if name is not None]
         if columns is None:
             columns = [name for name in files[0].types if name not in others]
         check_unique([*columns, *others], "column")
@@ -138,9 +146,16 @@ class ParquetRows(StoredRows):
             else EncodedColumns(schema, dtype)
         )
         self._schema, self._stored_columns = schema, tuple(files[0].types)
-        self._files = files
+        self._files, self._group_column = files, groups
         source = ParquetSource(files, self._decoder, target, sample_weight, offset, exposure)
+        self._parquet = source
         super().__init__(source, cache, has_targets=target is not None)
+
+    @property
+    def group_ids(self) -> Any:
+        if self._group_column is None:
+            return None
+        return self._parquet.column(self._group_column)
 
     @property
     def feature_names(self) -> tuple[str, ...] | None:

@@ -33,6 +33,7 @@ __all__ = [
 
 # Columns are read in pieces of this size, so that row groups may have any size.
 _BUFFER_BYTES = 1 << 18
+_ID_ROWS = 1 << 16
 _SUFFIXES = frozenset({".parquet", ".pq"})
 _NONE: NDArray[Any] = np.empty(0)
 
@@ -219,7 +220,7 @@ class TableColumns(Decoder):
 class ParquetSource(Source):
     """Rows of some files, one after the other; without a target only features are read."""
 
-    is_view = False
+    is_view, may_seek = False, False
 
     def __init__(
         self,
@@ -262,6 +263,17 @@ class ParquetSource(Source):
                     X = self._decoder.features(batch)[part]
                     y, weights = (_NONE, None) if features_only else self._facts(batch)
                 yield X, y[part] if len(y) else y, None if weights is None else weights[part]
+
+    def column(self, name: str) -> NDArray[Any]:
+        """Read one column of all files, numbers or texts without gaps."""
+        found = []
+        for file in self._files:
+            for first, batch, _ in file.batches([name], _ID_ROWS, None):
+                with named_errors(f"{file.path}, from row {first + 1} on"):
+                    values = plain_column(batch.column(name))
+                    _require_values(values, name)
+                    found.append(values.to_numpy(zero_copy_only=False))
+        return np.concatenate(found) if found else np.empty(0)
 
     def watch(self) -> Watch:
         # As they were when their footers, which say where rows are, were read.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import mmap
 from collections.abc import Iterator
-from typing import Any, TypeAlias, final
+from typing import Any, ClassVar, TypeAlias, final
 
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
@@ -41,6 +41,8 @@ class Source(abc.ABC):
     """Whether rows have weights."""
     has_offset: bool
     """Whether targets have a second column, of offsets."""
+    may_seek: ClassVar[bool] = True
+    """Whether rows can be read in any order."""
     is_view: bool
     """Whether pieces in the order of storage are views, which cost nothing to make."""
 

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpglm.data.collection import NO_TARGETS, Collection, Preparation
+from dpglm.data.groups.ids import Groups
+from dpglm.data.rows import Rows
 from dpglm.data.spec import FloatType
+from dpglm.data.stream.grouped import GroupedStream
 from dpglm.data.stream.source import Piece, Source
-from dpglm.data.stream.streamed import StreamedRows, prepared_stream
+from dpglm.data.stream.streamed import prepared_stream
+from dpglm.privacy.noise import NoiseSource
 from dpglm.tables.finite import check_finite
 
 __all__ = ["StoredRows"]
@@ -33,10 +38,30 @@ class StoredRows(Collection):
             raise ValueError(f"cache must be an existing folder or None, got {cache!r}")
         self._cache = None if cache is None else Path(cache)
         self._source, self._has_targets = source, has_targets
+        # Positions of the rows, group by group, where that is not their order; starts of groups.
+        self._places: NDArray[np.intp] | None = None
+        self._starts: NDArray[np.intp] | None = None
 
     @property
     def shape(self) -> tuple[int, int]:
-        return self._source.shape
+        n_rows, n_features = self._source.shape
+        return n_rows if self._starts is None else int(self._starts[-1]), n_features
+
+    @property
+    def n_groups(self) -> int | None:
+        return None if self._starts is None else len(self._starts) - 1
+
+    def in_groups(self, ids: Any, most: int | None, noise: NoiseSource) -> Self:
+        places, starts = Groups.of(ids, self._source.shape[0]).arranged(most, noise)
+        may_seek = self._source.may_seek or self._cache is not None
+        if places is not None and not may_seek and bool((np.diff(places) <= 0).any()):
+            raise ValueError(
+                "groups must have their rows one after the other in a Parquet data set, which is "
+                "read in its order: sort it by group, or give cache= a folder"
+            )
+        found = copy.copy(self)
+        found._places, found._starts = places, starts
+        return found
 
     @property
     def dtype(self) -> FloatType:
@@ -50,9 +75,12 @@ class StoredRows(Collection):
     def has_offset(self) -> bool:
         return self._source.has_offset
 
-    def _prepared(self, how: Preparation) -> StreamedRows:
+    def _prepared(self, how: Preparation) -> Rows:
         self._require_targets()
-        return prepared_stream(self._source, how, self._cache)
+        rows = prepared_stream(self._source, how, self._cache)
+        if self._starts is None:
+            return rows
+        return GroupedStream(rows.arranged(self._places), self._starts)
 
     def apply(self, function: Callable[[Any], NDArray[Any]]) -> NDArray[Any]:
         n_rows, n_features = self.shape

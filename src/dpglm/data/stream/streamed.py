@@ -108,14 +108,24 @@ class StreamedRows(Rows):
         return self._recipe.source.shape[0] if self._indices is None else len(self._indices)
 
     def blocks(self) -> Iterator[Block]:
+        for chunk in self.chunks():
+            yield from chunk.blocks()
+
+    def chunks(self) -> Iterator[Rows]:
+        """All rows, in order, in parts that are in memory."""
         chunks = self._chunks() if self._costs_nothing else _read_ahead(self._chunks())
         with contextlib.closing(chunks):
-            for chunk in tenths("Pass over the rows", chunks, _n_rows, self.n_rows):
-                yield from chunk.blocks()
+            yield from tenths("Pass over the rows", chunks, _n_rows, self.n_rows)
 
     def clip_entries(self, bound: float) -> StreamedRows:
         bound = min(bound, self._entry_bound)
         return StreamedRows(self._recipe, self._facts, self.spec, self._indices, bound)
+
+    def arranged(self, places: NDArray[np.intp] | None) -> StreamedRows:
+        """Return the rows at given positions, in that order; all as they are for None."""
+        if places is None:
+            return self
+        return StreamedRows(self._recipe, self._facts, self.spec, places, self._entry_bound)
 
     @property
     def _costs_nothing(self) -> bool:

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from dpglm._arrays import as_host, like, namespace
 from dpglm.data.collection import NO_TARGETS, Collection, Preparation
-from dpglm.data.groups.ids import Groups
 from dpglm.data.memory.matrix import MatrixRows
 from dpglm.data.rows import Rows
 from dpglm.data.spec import FloatType
@@ -73,13 +72,13 @@ class TensorCollection(Collection):
     def with_offset(self, offset: Any) -> TensorCollection:
         return TensorCollection(self._X, self._targets(), self._weights, offset)
 
-    def in_groups(self, groups: Groups, most: int | None, noise: NoiseSource) -> MatrixRows:
+    def in_groups(self, ids: Any, most: int | None, noise: NoiseSource) -> MatrixRows:
         """Copy the rows to the host's memory, where sums over groups are computed."""
         xp, y = namespace(self._X), self._targets()
         X = as_host(check_finite(xp.asarray(self._X, dtype=getattr(xp, self._dtype))))
         if self._weights is not None and not self._weights.any():
             raise ValueError(NO_WEIGHT)
-        return MatrixRows(X, y, self._weights).in_groups(groups, most, noise)
+        return MatrixRows(X, y, self._weights).in_groups(ids, most, noise)
 
     def _prepared(self, how: Preparation) -> Rows:
         check_exact(self._X.device)

@@ -174,7 +174,7 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
             Weights in [0, ``weight_bound``], not all zero; larger ones are clipped.
         groups : array_like of shape (n,), optional
             Whose each row is: numbers or texts that name a person, household or the like, in any
-            order. Privacy then protects all rows of a group together. For rows in memory.
+            order; of Dask where X is. Privacy then protects all rows of a group together.
         offset : array_like of shape (n,), optional
             Known terms of the scores, for a regressor whose link is not the identity: finite, as
             private as the rows they belong to. Its parameter ``offset_bounds`` clips them.
