@@ -1,4 +1,4 @@
-"""Groups in every container: the model is that of the same rows in memory, and no group is split."""
+"""Groups in every container: the model is that of the same rows in memory; no group is split."""
 
 import numpy as np
 import pyarrow
