@@ -17,6 +17,7 @@ COMMANDS = [
     "describe",
     "plan",
     "fit",
+    "evaluate",
     "study",
     "verify",
     "predict",

@@ -150,6 +150,7 @@ def test_every_command(run, files, monkeypatch, name):
         "audit": (),
         "demo": (),
         "describe": ("people.csv", "--schema", "schema.json", "--epsilon", 1),
+        "evaluate": ("people.csv", "--model", "schema.json", "--epsilon", 1),
         "plan": ("--rows", 10, "--columns", 2),
         "predict": ("people.csv", "--model", "schema.json", "-o", "p.csv"),
         "schema": ("people.csv", "--target", "ill"),

@@ -17,6 +17,7 @@ SAYS = ("must be another file than", "must be outside of", "is named for two out
 # Options whose value is free text and no path. Whoever adds one says so here.
 TEXTS = {
     "describe": {"columns", "two_way", "by", "bins", "bounds", "delta"},
+    "evaluate": {"target", "target_bounds", "by", "levels", "delta"},
     "audit": {"settings", "solver", "solver_settings", "delta"},
     "fit": {"target", "settings", "delta", "label", "references", "formula", "exposure"},
     "ledger create": {"data", "fingerprint", "delta"},

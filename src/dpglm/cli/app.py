@@ -10,6 +10,7 @@ from dpglm._version import __version__
 from dpglm.cli.commands.audit import audit
 from dpglm.cli.commands.demo import demo
 from dpglm.cli.commands.describe import describe
+from dpglm.cli.commands.evaluate import evaluate
 from dpglm.cli.commands.fit import fit
 from dpglm.cli.commands.ledger import ledger
 from dpglm.cli.commands.plan import plan
@@ -47,6 +48,7 @@ class _InOrderOfUse(click.Group):
         "dpglm schema people.csv --target income -o schema.json   a form to fill in by hand",
         "dpglm plan --schema schema.json --rows 30000             what a fit would cost",
         "dpglm fit people.csv --schema schema.json --epsilon 1 --model model.json --report report",
+        "dpglm evaluate held_out.csv --model model.json --epsilon 0.5    how good it is",
         "dpglm study study.toml people.csv --out results          look, fit and evaluate at once",
         "dpglm verify report/certificate.json                     check the claim",
         "dpglm predict new.csv --model model.json -o predictions.csv",
@@ -68,5 +70,5 @@ def app() -> None:
     """
 
 
-for command in (demo, schema, describe, plan, fit, study, verify, predict, ledger, audit):
+for command in (demo, schema, describe, plan, fit, evaluate, study, verify, predict, ledger, audit):
     app.add_command(command)

@@ -1,17 +1,23 @@
-"""The rows of a fit: encoded in memory, or streamed from Parquet."""
+"""The rows of a fit, encoded in memory or streamed from Parquet; and those of a prediction."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
 
 from dpglm.cli.console import InputError, note
 from dpglm.tables.cells import as_numbers
 from dpglm.tables.files import named_errors, read_table, storage_types
 from dpglm.tables.schema import Schema
 
-__all__ = ["STREAMED_BYTES", "TrainingRows", "read_rows"]
+if TYPE_CHECKING:
+    from dpglm.report.model_file import LinearModel
+
+__all__ = ["STREAMED_BYTES", "TrainingRows", "columns_of", "features_of", "read_rows"]
 
 STREAMED_BYTES = 1 << 28
 """Parquet files from this size on are streamed without being asked to."""
@@ -51,3 +57,22 @@ def read_rows(
         exposures = None if exposure is None else as_numbers(table.pop(exposure), exposure)
         columns = tuple(storage_types(data))
         return TrainingRows(schema.encode(table), y, exposures, columns, is_streamed=False)
+
+
+def columns_of(model: LinearModel) -> Sequence[str]:
+    """Return the columns of a table that a model needs."""
+    if model.schema is not None:
+        return model.schema.column_names
+    if model.feature_names is None:
+        raise ValueError(
+            "the model file does not name the columns that the model needs: in Python, fit a "
+            "DataFrame or save the model with its schema"
+        )
+    return model.feature_names
+
+
+def features_of(model: LinearModel, table: Mapping[str, Any]) -> Any:
+    """Return what a model predicts from those columns."""
+    if model.schema is not None:
+        return table
+    return np.column_stack([as_numbers(table[name], f"column {name!r}") for name in table])

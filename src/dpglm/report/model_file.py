@@ -128,6 +128,15 @@ class LinearModel:
         """Whether ``predict_proba`` gives any: where the link of the loss does."""
         return self.classes_ is not None and isinstance(self.link, ClassLink)
 
+    @property
+    def target_bounds(self) -> tuple[float, float] | None:
+        """Public bounds on the targets of the fit, where it had any."""
+        fact = self.certificate.fact("target_bounds")
+        if fact is None or self.classes_ is not None:
+            return None
+        low, high = fact.value
+        return float(low), float(high)
+
     def decision_function(self, X: Any) -> NDArray[np.float64]:
         """Predict a classifier's linear scores: shape (n,) for two classes, else (n, n_classes)."""
         if self.classes_ is None:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
-import numpy as np
 
 from dpglm.cli.console import guarded, note
 from dpglm.cli.options import INPUT_FILE, OUTPUT_FILE, examples, force_option
 from dpglm.cli.outputs import all_or_none
-from dpglm.tables.cells import as_numbers
+from dpglm.cli.reading import columns_of, features_of
 from dpglm.tables.files import named_errors, read_table, table_format, write_table
 
 if TYPE_CHECKING:
@@ -56,12 +55,12 @@ def predict(data: Path, model: Path, output: Path, keep: tuple[str, ...], force:
 
     table_format(output)
     loaded = load_model(model)
-    own = _names(loaded)
+    own = columns_of(loaded)
     _check_apart(keep, loaded)
     with all_or_none([output], force=force) as drafts:
         table = read_table(data, list(dict.fromkeys([*own, *keep])))
         with named_errors(data):
-            rows = _features(loaded, {name: table[name] for name in own})
+            rows = features_of(loaded, {name: table[name] for name in own})
             columns = {name: table[name] for name in keep}
             columns[_PREDICTION] = loaded.predict(rows)
             if loaded.has_probabilities:
@@ -89,21 +88,3 @@ def _check_apart(keep: Sequence[str], model: LinearModel) -> None:
                 f"--keep {name}: must name another column than those of the predictions, "
                 f"{', '.join(sorted(taken))}"
             )
-
-
-def _names(model: LinearModel) -> Sequence[str]:
-    """Return the columns of a table that a model needs."""
-    if model.schema is not None:
-        return model.schema.column_names
-    if model.feature_names is None:
-        raise ValueError(
-            "the model file does not name the columns that the model needs: in Python, fit a "
-            "DataFrame or save the model with its schema"
-        )
-    return model.feature_names
-
-
-def _features(model: LinearModel, table: Mapping[str, Any]) -> Any:
-    if model.schema is not None:
-        return table
-    return np.column_stack([as_numbers(table[name], f"column {name!r}") for name in table])

@@ -1,0 +1,218 @@
+"""`dpglm evaluate`: how good a model file is on private rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import numpy as np
+from numpy.typing import NDArray
+
+from dpglm.cli.console import InputError, guarded, note, say
+from dpglm.cli.fitting import require_report
+from dpglm.cli.options import (
+    INPUT_FILE,
+    LEDGER,
+    budget_options,
+    examples,
+    force_option,
+    output_folder,
+)
+from dpglm.cli.outputs import all_or_none
+from dpglm.cli.reading import columns_of, features_of
+from dpglm.tables.cells import Entry, Vocabulary
+from dpglm.tables.columns import CategoricalColumn
+from dpglm.tables.files import named_errors, read_table
+from dpglm.tables.targets import ClassTarget, NoTarget, NumericTarget, TargetColumn
+
+if TYPE_CHECKING:
+    from dpglm.report.model_file import LinearModel
+
+__all__ = ["evaluate"]
+
+REPORT_FOLDER = output_folder("certificate.json", "evaluation.html", "evaluation.json")
+
+
+@click.command(
+    short_help="Evaluate a model on private rows.",
+    epilog=examples(
+        "dpglm evaluate held_out.csv --model model.json --epsilon 0.5 --report performance",
+        "dpglm evaluate held_out.csv --model model.json --epsilon 0.5 --by sex \\",
+        "    --threshold 0.2 --threshold 0.5 --ledger people.ledger --report performance",
+    ),
+)
+@click.argument("data", type=INPUT_FILE)
+@click.option("--model", type=INPUT_FILE, required=True, help="What `dpglm fit` wrote.")
+@budget_options()
+@click.option(
+    "--public-rows",
+    type=click.IntRange(min=1),
+    help="A rough public number of rows; for --adjacency add_remove, where the true one is secret.",
+)
+@click.option(
+    "--target", metavar="COLUMN", help="The column that is predicted; by default the schema's."
+)
+@click.option(
+    "--target-bounds",
+    metavar="LOW,HIGH",
+    help="Public bounds on numbers that are predicted; by default those of the fit.",
+)
+@click.option(
+    "--threshold",
+    "thresholds",
+    type=float,
+    multiple=True,
+    default=(0.5,),
+    show_default=True,
+    help="A probability from which on rows are called positive, of two classes. May be repeated.",
+)
+@click.option(
+    "--by",
+    metavar="COLUMN",
+    help="Evaluate the rows of each level of this column, too, at no further cost.",
+)
+@click.option(
+    "--level",
+    "levels",
+    multiple=True,
+    metavar="VALUE",
+    help="A public level of the column of --by; by default the model's schema lists them. To be "
+    "repeated.",
+)
+@click.option(
+    "--ledger",
+    type=LEDGER,
+    help="The ledger of this data set, where the evaluation is paid for before it is made.",
+)
+@click.option(
+    "--report",
+    type=REPORT_FOLDER,
+    metavar="FOLDER",
+    help="Where to write certificate.json, evaluation.html and evaluation.json.",
+)
+@force_option
+@guarded
+def evaluate(
+    data: Path,
+    model: Path,
+    public_rows: int | None,
+    target: str | None,
+    target_bounds: str | None,
+    thresholds: tuple[float, ...],
+    by: str | None,
+    levels: tuple[str, ...],
+    ledger: Path | None,
+    report: Path | None,
+    force: bool,
+    **budget: Any,
+) -> None:
+    """Evaluate a model on the private table DATA, whose rows it was not fitted on.
+
+    DATA is a CSV or Parquet file with the model's columns and its target. All numbers come from one
+    or two noisy releases, within the budget that you give; each is shown with an interval for these
+    rows, and one for the population that they are from. What is printed and written may be
+    published.
+
+    After an error nothing has been released and no file has been written; what a ledger has
+    recorded by then stays recorded.
+    """
+    from dpglm.evaluation import evaluate as evaluated
+    from dpglm.ledger.files import write_json
+    from dpglm.report.model_file import load_model
+
+    if levels and by is None:
+        raise InputError("--level belongs to --by: name the column")
+    bounds = None if target_bounds is None else _bounds(target_bounds)
+    loaded = load_model(model)
+    answer = _target(loaded, target, bounds)
+    groups = None if by is None else _vocabulary(loaded, by, levels)
+    if report is not None:
+        require_report()
+    written = [] if report is None else list(REPORT_FOLDER.files(report))
+    with all_or_none(written, force=force) as drafts:
+        own = columns_of(loaded)
+        others = [answer.name] if by is None else [answer.name, by]
+        table = read_table(data, list(dict.fromkeys([*own, *others])))
+        with named_errors(data):
+            y = answer.encode(table[answer.name])
+            rows = features_of(loaded, {name: table[name] for name in own})
+            places = None if by is None or groups is None else _places(groups, by, table[by])
+        found = evaluated(
+            loaded,
+            rows,
+            y,
+            n_rows=public_rows,
+            target_bounds=bounds,
+            thresholds=thresholds,
+            by=places,
+            levels=() if groups is None else groups.entries,
+            ledger=ledger,
+            **budget,
+        )
+        if report is not None:
+            from dpglm.report.evaluation_page import write_evaluation
+
+            found.privacy_.to_json(drafts[report / "certificate.json"])
+            write_evaluation(found, drafts[report / "evaluation.html"], by=by or "group")
+            write_json(drafts[report / "evaluation.json"], found.to_dict())
+    say(found.summary())
+    for caution in found.privacy_.caveats():
+        note(f"Warning: {caution}")
+    for path in written:
+        say(f"Wrote {path}")
+
+
+def _bounds(text: str) -> tuple[float, float]:
+    try:
+        low, high = map(float, text.split(","))
+    except ValueError:
+        raise InputError(f"--target-bounds {text}: give two numbers, such as 0,100") from None
+    return low, high
+
+
+def _target(
+    model: LinearModel, name: str | None, bounds: tuple[float, float] | None
+) -> TargetColumn:
+    """Return the target column: the schema's, or one of that name with what the model predicts."""
+    known = None if model.schema is None else model.schema.target
+    if known is not None and not isinstance(known, NoTarget) and name in (None, known.name):
+        return known
+    if name is None:
+        raise InputError("--target COLUMN must say what the model predicts: its file does not")
+    if model.classes_ is not None:
+        return ClassTarget(name, tuple(model.classes_.tolist()))
+    ends = model.target_bounds if bounds is None else bounds
+    if ends is None:
+        raise InputError("--target-bounds LOW,HIGH must be given: the model file has none")
+    return NumericTarget(name, *ends)
+
+
+def _vocabulary(model: LinearModel, by: str, levels: Sequence[str]) -> Vocabulary:
+    """Return the public levels of a column: those that are given, or those of the schema."""
+    columns = () if model.schema is None else model.schema.columns
+    listed = [
+        one.categories for one in columns if one.name == by and isinstance(one, CategoricalColumn)
+    ]
+    if not levels and not listed:
+        raise InputError(
+            f"--by {by}: give its public levels by --level, at least two; the model's schema "
+            "lists none"
+        )
+    entries: Sequence[Entry] = _numbers(levels) if levels else listed[0]
+    return Vocabulary(tuple(entries))
+
+
+def _numbers(levels: Sequence[str]) -> Sequence[Entry]:
+    try:
+        return [float(level) for level in levels]
+    except ValueError:
+        return list(levels)
+
+
+def _places(levels: Vocabulary, by: str, cells: Any) -> NDArray[np.object_]:
+    """Return each row's level; None for what is none of them."""
+    none = len(levels.entries)
+    places = levels.positions(cells, f"column {by!r}", "", other=none)
+    return np.array([*levels.entries, None], dtype=object)[places]
