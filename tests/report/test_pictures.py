@@ -11,6 +11,7 @@ import pytest
 from dpglm.problem import Logistic, Poisson, Squared
 from dpglm.report import plots
 from dpglm.report.coefficients import coefficient_table
+from dpglm.report.page import NARROW
 from dpglm.report.pictures import training_picture as _training_picture
 from dpglm.solvers.base import StepInfo
 from tests.fits import fit_classifier, make_rows
@@ -161,9 +162,9 @@ class TestTraining:
             for step in range(1, n_steps + 1)
         ]
         figure = (
-            _training_picture._one_step(history[0])
+            _training_picture._one_step(history[0], 7.2)
             if n_steps == 1
-            else _training_picture._several_steps(history)
+            else _training_picture._several_steps(history, 7.2)
         )
         assert faults(figure) == []
         ticks = [tick for tick in figure.axes[-1].get_xticks() if 1 <= tick <= n_steps]
@@ -183,7 +184,7 @@ class TestTraining:
 
     @pytest.mark.parametrize(("length", "noise"), [(0.0, 0.0), (1.0, 0.0), (0.0, 1.0), (1e-9, 1e9)])
     def test_one_step_of_any_length(self, length, noise):
-        assert faults(_training_picture._one_step(StepInfo(1, 1.0, length, noise))) == []
+        assert faults(_training_picture._one_step(StepInfo(1, 1.0, length, noise), 7.2)) == []
 
 
 class TestOthers:
@@ -215,6 +216,17 @@ class TestOthers:
     @pytest.mark.parametrize("loss", [Logistic(), Squared(), Poisson()])
     def test_clipped_losses(self, loss):
         assert faults(plots.clipped_loss(loss, [2.0, 1.0, 0.5, 0.25, 3e-7])) == []
+
+    def test_pictures_for_narrow_screens(self):
+        steps = [StepInfo(step, 1.0, 2.0, 0.3) for step in range(1, 60)]
+        accuracy = {"without_privacy": 0.85, "without_features": 0.7, "chosen": 1.0}
+        for figure in (
+            _training_picture._several_steps(steps, NARROW),
+            _training_picture._one_step(steps[0], NARROW),
+            plots.accuracy_against_epsilon([0.1, 1.0], [0.8, 0.82], width=NARROW, **accuracy),
+            plots.clipped_loss(Logistic(), [0.2], width=NARROW),
+        ):
+            assert faults(figure) == []
 
     def test_issue_14_a_title_is_drawn_once_and_is_no_mathematics(self):
         """It was drawn twice, the first time as mathematics: a dollar sign broke it."""

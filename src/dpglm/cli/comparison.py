@@ -102,15 +102,20 @@ class PublicRows:
 
 def figure_of_costs(rows: PublicRows, make: Any, without: Score, chosen: float) -> dict[str, Any]:
     """Draw the accuracy of private models at several epsilons; returned with its caption."""
+    from dpglm.report.page import NARROW
     from dpglm.report.plots import accuracy_against_epsilon
 
     curve = rows.curve(make, chosen)
-    figure = accuracy_against_epsilon(
-        list(curve),
-        list(curve.values()),
-        without_privacy=without.accuracy,
-        without_features=rows.constant().accuracy,
-        chosen=chosen,
-        metric="Accuracy on the test rows",
+    figures = (
+        accuracy_against_epsilon(
+            list(curve),
+            list(curve.values()),
+            without_privacy=without.accuracy,
+            without_features=rows.constant().accuracy,
+            chosen=chosen,
+            metric="Accuracy on the test rows",
+            width=width,
+        )
+        for width in (7.2, NARROW)
     )
-    return {CAPTION: figure}
+    return {CAPTION: tuple(figures)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Sequence
 from typing import Any
 
 from dpglm.certificate.verify import verify
@@ -18,6 +19,7 @@ __all__ = ["description_page", "shown_description", "write_description"]
 
 _TEMPLATE = "description.html.j2"
 _MOST_LEVELS = 20
+_MOST_AT_A_GLANCE = 2
 
 
 def description_page(description: Description, *, title: str = "A first look at the table") -> str:
@@ -126,6 +128,7 @@ def _column(column: ColumnDescription) -> dict[str, Any]:
     ]
     return {
         "name": column.name,
+        "glance": _glance(column),
         "is_target": column.column.is_target,
         "facts": [
             (name, in_units(one, one.high - one.low), *_ends(one), *_population(one))
@@ -138,6 +141,27 @@ def _column(column: ColumnDescription) -> dict[str, Any]:
         "n_rest": len(rest),
         "rest": f"{100.0 * max((one.high for one in rest), default=0.0):.1f} %",
     }
+
+
+def _glance(column: ColumnDescription) -> str:
+    """Say in a line what a column holds: its middle and most of its range, or its largest cells."""
+    if column.quantiles:
+        low, middle, high = (
+            in_units(one, one.high - one.low)
+            for one in (column.quantiles[q] for q in _spanning(tuple(column.quantiles)))
+        )
+        return f"median {middle}, mostly from {low} to {high}"
+    largest = sorted(
+        zip(column.labels, column.shares, strict=True), key=lambda pair: -pair[1].estimate
+    )
+    return ", ".join(
+        f"{label} {100.0 * share.estimate:.0f} %" for label, share in largest[:_MOST_AT_A_GLANCE]
+    )
+
+
+def _spanning(levels: Sequence[float]) -> tuple[float, float, float]:
+    """Return the lowest level of quantiles, the one nearest to the middle, and the highest."""
+    return min(levels), min(levels, key=lambda q: abs(q - 0.5)), max(levels)
 
 
 def _ends(number: Number) -> tuple[str, str]:

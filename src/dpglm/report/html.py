@@ -17,7 +17,7 @@ from dpglm.pictures.drawing import as_data_uri
 from dpglm.problem import ConvexScalarLoss
 from dpglm.report import plots
 from dpglm.report.coefficients import coefficient_table
-from dpglm.report.page import claim, render
+from dpglm.report.page import NARROW, claim, render, shown_figures
 from dpglm.report.pictures.coefficient_picture import draw_table
 from dpglm.report.shapes import shapes_view
 from dpglm.report.subject import subject
@@ -27,8 +27,7 @@ from dpglm.tables.schema import Schema
 
 __all__ = ["report_page", "write_report"]
 
-# Inches of a picture for a narrow screen.
-_NARROW = 4.4
+_WIDTHS = (7.2, NARROW)
 _MOST_COEFFICIENTS = 40
 _MOST_OUTPUTS = 12
 _NO_BOUNDS = ("inf", "-inf")
@@ -63,8 +62,9 @@ def report_page(
     scores : mapping from str to float or str, optional
         What to say about how good the model is, such as ``{"Accuracy on test rows": 0.85}``;
         to be computed from public rows.
-    figures : mapping from str to Matplotlib figure, optional
-        Pictures to show after that of the coefficients, each with what it shows in words.
+    figures : mapping from str to Matplotlib figure, or to two, optional
+        Pictures to show after that of the coefficients, each with what it shows in words: one
+        figure, or a pair of one for wide screens and one for narrow ones.
 
     Returns
     -------
@@ -105,7 +105,7 @@ def model_view(
     return {
         "coefficients": {
             "picture": as_data_uri(draw_table(table)),
-            "narrow": as_data_uri(draw_table(table, width=_NARROW)),
+            "narrow": as_data_uri(draw_table(table, width=NARROW)),
             "tables": _tables(table),
             "notes": () if table.inference is None else table.inference.summary().notes,
             "n_features": len(table.features),
@@ -116,7 +116,7 @@ def model_view(
         },
         "shapes": shapes_view(estimator),
         "expected": guidance(plan, table).sections(),
-        "pictures": [(text, as_data_uri(figure)) for text, figure in pictures.items()],
+        "pictures": shown_figures(pictures),
         "settings": _settings(certificate, plan),
     }
 
@@ -150,12 +150,12 @@ def _pictures(solution: Solution) -> dict[str, Any]:
     pictures: dict[str, Any] = {}
     if any(math.isfinite(info.gradient_norm) for info in solution.history):
         text = "The length of each step's noisy gradient, next to that of noise alone."
-        pictures[text] = plots.training_history(solution)
+        pictures[text] = tuple(plots.training_history(solution, width=width) for width in _WIDTHS)
     loss, data = solution.plan.problem.loss, solution.plan.data
     clip = _clip(solution.plan.document["method"]) / data.augmented_row_norm
     if isinstance(loss, ConvexScalarLoss) and clip < loss.slope_bound:
         text = "The loss that clipped gradients minimise, for the longest rows allowed."
-        pictures[text] = plots.clipped_loss(loss, [clip])
+        pictures[text] = tuple(plots.clipped_loss(loss, [clip], width=width) for width in _WIDTHS)
     return pictures
 
 

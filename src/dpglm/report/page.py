@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any
 
@@ -13,8 +13,12 @@ from dpglm.certificate.facts import PublicFact
 from dpglm.certificate.statement import PROVENANCE, value_in_words
 from dpglm.certificate.verdict import verdict
 from dpglm.certificate.verify import Verification
+from dpglm.pictures.drawing import as_data_uri
 
-__all__ = ["claim", "render"]
+__all__ = ["NARROW", "claim", "render", "shown_figures"]
+
+NARROW = 4.4
+"""Inches of a picture for a narrow screen."""
 
 
 def render(template: str, *, title: str, version: str, **values: Any) -> str:
@@ -51,6 +55,18 @@ def claim(
         "verification": verification,
         "verdict": verdict(verification, cautions),
     }
+
+
+def shown_figures(figures: Mapping[str, Any]) -> list[tuple[str, str, str | None]]:
+    """Return pictures with what they show: for wide screens, and for narrow ones or None.
+
+    A figure may be two: one for wide screens, one for narrow ones.
+    """
+    pairs = {text: one if isinstance(one, tuple) else (one, None) for text, one in figures.items()}
+    return [
+        (text, as_data_uri(wide), None if narrow is None else as_data_uri(narrow))
+        for text, (wide, narrow) in pairs.items()
+    ]
 
 
 def _number(value: Any) -> str:

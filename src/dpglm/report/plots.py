@@ -19,6 +19,8 @@ from dpglm.report.pictures.training_picture import training_history
 __all__ = ["accuracy_against_epsilon", "clipped_loss", "coefficients", "training_history"]
 
 _BODY, _AXIS = 3.7, 10.5
+# Inches that two panels beside each other need.
+_BESIDE = 5.0
 _CURVE_TARGET = {
     Target.BINARY: 1.0,
     Target.REAL: 0.0,
@@ -51,6 +53,7 @@ def accuracy_against_epsilon(
     metric: str = "Accuracy on test rows",
     title: str = "What privacy costs",
     subtitle: str | None = None,
+    width: float = 7.2,
 ) -> Any:
     """Draw the scores of private models against epsilon, with their bounds.
 
@@ -70,6 +73,8 @@ def accuracy_against_epsilon(
         What the scores are.
     title, subtitle : str
         Plain words; by default the subtitle explains the shading.
+    width : float, default=7.2
+        Of the picture, in inches.
 
     Returns
     -------
@@ -106,7 +111,7 @@ def accuracy_against_epsilon(
         shading = f" Line: mean of {runs.shape[1]} runs. Shaded: their range."
         subtitle = "Further left is more private." + (shading if runs.shape[1] > 1 else "")
 
-    figure = draw.new_figure(7.2, _BODY, title, subtitle)
+    figure = draw.new_figure(width, _BODY, title, subtitle)
     axes = figure.add_subplot()
     labels: list[tuple[float, str, str]] = [(mean[-1], "with privacy", draw.BLUE)]
     for value, text, dashes in (
@@ -151,6 +156,7 @@ def clipped_loss(
     *,
     target: float | None = None,
     z_range: tuple[float, float] | None = None,
+    width: float = 7.2,
 ) -> Any:
     """Draw the loss that gradient descent with clipped gradients really minimises.
 
@@ -164,6 +170,8 @@ def clipped_loss(
         Target of the row; by default +1 for classes, 0 for real targets, 2 for counts.
     z_range : pair of float, optional
         Range of predictions; by default wide enough to see the clips bind.
+    width : float, default=7.2
+        Of the picture, in inches.
 
     Returns
     -------
@@ -189,23 +197,24 @@ def clipped_loss(
     reach = _CURVE_REACH.get(loss.target, 2.5 * max(clips))
     z = np.linspace(*((-reach, reach) if z_range is None else z_range), 801)
     y = np.full_like(z, target)
+    beside = width > _BESIDE
     figure = draw.new_figure(
-        7.2,
-        3.1,
+        width,
+        3.1 if beside else 6.0,
         "What clipping does to the loss",
         f"{type(loss).__name__}: where its slope is steeper than the clip, it goes on straight.",
     )
-    left, right = figure.subplots(1, 2)
+    left, right = figure.subplots(1, 2) if beside else figure.subplots(2, 1)
     curves = [(loss, "not clipped", draw.INK)]
     curves += [
         (one, f"clip {plain_number(one.clip_slope)}", color)
         for one, color in zip(clipped, draw.CYCLE, strict=False)
     ]
     for curve, label, color in curves:
-        width = 3.2 if curve is loss else 1.9
+        thick = 3.2 if curve is loss else 1.9
         shade = "#AEB7C0" if curve is loss else color
-        left.plot(z, curve.value(z, y), color=shade, linewidth=width, label=label)
-        right.plot(z, curve.slope(z, y), color=shade, linewidth=width)
+        left.plot(z, curve.value(z, y), color=shade, linewidth=thick, label=label)
+        right.plot(z, curve.slope(z, y), color=shade, linewidth=thick)
     for one, color in zip(clipped, draw.CYCLE, strict=False):
         touch = _touching_points(one, z, y)
         left.plot(touch, one.value(touch, np.full_like(touch, target)), "o", color=color, ms=6)

@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from dpglm.certificate.certificate import library_versions
-from dpglm.pictures.drawing import as_data_uri
 from dpglm.report.coefficients import coefficient_table
 from dpglm.report.description_page import shown_description
 from dpglm.report.evaluation_page import shown_evaluation
 from dpglm.report.html import model_view
-from dpglm.report.page import claim, render
+from dpglm.report.page import claim, render, shown_figures
 from dpglm.report.subject import subject
 from dpglm.study.parts.evaluating import PlannedEvaluation
 from dpglm.study.results import StudyResult
@@ -26,8 +25,9 @@ def study_page(result: StudyResult, *, figures: Mapping[str, Any] | None = None)
     ----------
     result : StudyResult
         What ``Study.run`` returned.
-    figures : mapping from str to Matplotlib figure, optional
-        Further pictures, each with what it shows in words. The guarantee does not cover them.
+    figures : mapping from str to Matplotlib figure, or to two, optional
+        Further pictures, each with what it shows in words; a pair is for wide and for narrow
+        screens. The guarantee does not cover them.
 
     Returns
     -------
@@ -54,7 +54,7 @@ def study_page(result: StudyResult, *, figures: Mapping[str, Any] | None = None)
         described=None if looked is None else shown_description(looked),
         model=None if result.model is None else _model(result.model),
         evaluated=None if result.evaluation is None else _evaluated(result),
-        figures=[(text, as_data_uri(one)) for text, one in (figures or {}).items()],
+        figures=shown_figures(figures or {}),
     )
 
 

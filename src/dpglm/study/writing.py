@@ -43,9 +43,8 @@ def write_study(
     folder : path-like
         Where. Files of these names are replaced: ``report.html`` with everything,
         ``certificate.json``, ``model.json``, ``exploration.json`` and ``evaluation.json``.
-    figures : mapping from str to Matplotlib figure, optional
-        Further pictures for the page, each with what it shows in words. The guarantee does not
-        cover them.
+    figures : mapping from str to Matplotlib figure, or to two, optional
+        As for ``study_page``.
 
     Raises
     ------

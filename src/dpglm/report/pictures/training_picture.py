@@ -14,19 +14,22 @@ from dpglm.solvers.solution import Solution
 __all__ = ["training_history"]
 
 _WIDE_RANGE = 8.0
-_WIDTH = 7.2
 _FEW = 60
+# Inches that two labels beside each other need.
+_BOTH = 5.0
 _BARS = ("noise alone (expected)", "this run, with noise")
 _TITLE = "How training went"
 
 
-def training_history(solution: Solution) -> Any:
+def training_history(solution: Solution, *, width: float = 7.2) -> Any:
     """Draw the noisy gradient of each step against what noise alone would look like.
 
     Parameters
     ----------
     solution : Solution
         ``solution_`` of a fitted estimator.
+    width : float, default=7.2
+        Of the picture, in inches.
 
     Returns
     -------
@@ -50,15 +53,15 @@ def training_history(solution: Solution) -> Any:
             "solution must have a history, got an empty one: no gradient of this fit was released, "
             "so what its steps looked like stays secret"
         )
-    return _one_step(history[0]) if len(history) == 1 else _several_steps(history)
+    return _one_step(history[0], width) if len(history) == 1 else _several_steps(history, width)
 
 
-def _several_steps(history: Sequence[StepInfo]) -> Any:
+def _several_steps(history: Sequence[StepInfo], width: float) -> Any:
     steps = [info.step for info in history]
     norms = [info.gradient_norm for info in history]
     floors = [info.noise_norm for info in history]
     figure = draw.new_figure(
-        _WIDTH,
+        width,
         4.4,
         _TITLE,
         "While the noisy gradient is longer than noise alone, steps still follow the data.",
@@ -96,7 +99,7 @@ def _several_steps(history: Sequence[StepInfo]) -> Any:
         labelcolor=draw.INK,
         loc="lower left",
         bbox_to_anchor=(0.0, 1.0),
-        ncols=2,
+        ncols=2 if width > _BOTH else 1,
         borderpad=0.0,
     )
     sizes = [info.step_size for info in history]
@@ -114,14 +117,14 @@ def _several_steps(history: Sequence[StepInfo]) -> Any:
     return figure
 
 
-def _one_step(info: StepInfo) -> Any:
+def _one_step(info: StepInfo, width: float) -> Any:
     """Compare two lengths: a curve of one step would be a dot."""
     if info.noise_norm > 0.0:
         ratio = plain_number(float(f"{info.gradient_norm / info.noise_norm:.2g}"), 2)
         subtitle = f"One step: its noisy gradient is {ratio} times as long as noise alone."
     else:
         subtitle = "One step, without noise in it."
-    figure = draw.new_figure(_WIDTH, 1.6, _TITLE, subtitle)
+    figure = draw.new_figure(width, 1.6, _TITLE, subtitle)
     axes = figure.subplots()
     lengths = [info.noise_norm, info.gradient_norm]
     bars = axes.barh(

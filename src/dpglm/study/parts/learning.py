@@ -145,7 +145,7 @@ class PlannedModel(PlannedPart):
         said = guidance(self.plan)
         noise = plain_number(self.plan.coefficient_noise, 2)
         return (
-            Expected(MODEL, "model", said.verdict),
+            Expected(MODEL, "as a whole", said.verdict),
             Expected(MODEL, "a coefficient of an encoded column", f"noise ± {noise} at most"),
         )
 
