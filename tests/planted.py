@@ -15,6 +15,7 @@ from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec
 from dpglm.oracle import gradients
 from dpglm.oracle.clipping import FlatClipping
+from dpglm.oracle.gradient_sums import scores
 from dpglm.solvers import Plan
 
 __all__ = ["not_shortened", "pythonic", "unchecked", "unclipped"]
@@ -23,7 +24,10 @@ __all__ = ["not_shortened", "pythonic", "unchecked", "unclipped"]
 @contextlib.contextmanager
 def pythonic() -> Iterator[None]:
     """Sums in NumPy only, so that what tests put in the place of Python code is used."""
-    with mock.patch.object(gradients, "compiled_rule", return_value=None):
+    with (
+        mock.patch.object(gradients, "compiled_rule", return_value=None),
+        mock.patch.object(scores, "has_compiled_scores", return_value=False),
+    ):
         yield
 
 

@@ -19,6 +19,7 @@ from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec
 from dpglm.data.stream.mapped import MappedRows
+from dpglm.data.torch import tensors
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import clipped_gradient_sum
 from dpglm.oracle.rounding import contribution_rounding, sum_rounding
@@ -48,6 +49,8 @@ N_CLASSES = 4
 
 
 def in_python(backend):
+    if backend == "tensor":
+        return mock.patch.object(tensors, "_is_host", return_value=False)
     return contextlib.nullcontext() if backend.startswith("compiled") else pythonic()
 
 

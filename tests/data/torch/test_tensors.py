@@ -62,6 +62,14 @@ from dpglm.solvers import SOLVERS, NoisySGD, Preprocessed, run
 
 DTYPES = ["float32", "float64"]
 N_CLASSES = 3
+
+
+@pytest.fixture(autouse=True)
+def as_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums are torch's, here as on a GPU."""
+    monkeypatch.setattr(tensors, "_is_host", lambda device: False)
+
+
 SCALAR_LOSSES: list[Loss] = [
     Logistic(),
     Squared(),
@@ -259,6 +267,19 @@ def test_sums_do_not_depend_on_how_rows_are_cut(loss, n, dtype):
     got = clipped_gradient_sum(moved, loss, FlatClipping(0.4), w)
     assert got.dtype == np.float64
     np.testing.assert_allclose(got, expected, rtol=0, atol=n * units(dtype))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_on_the_host_sums_are_those_of_numpy(monkeypatch, dtype):
+    monkeypatch.undo()
+    rng = np.random.default_rng(8)
+    spec = DataSpec(500, 4, n_outputs=3, intercept=1.3, dtype=dtype)
+    stored, moved = both(rng.normal(size=(500, 4)), rng.integers(0, 3, 500), spec)
+    args = (Softmax(), FlatClipping(0.4), rng.normal(size=(5, 3)))
+    with mock.patch.object(tensors, "_sum_in_runs", side_effect=AssertionError("torch's sum")):
+        got = clipped_gradient_sum(moved, *args)
+    expected = clipped_gradient_sum(stored, *args)
+    np.testing.assert_allclose(got, expected, rtol=0, atol=500 * units(dtype))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

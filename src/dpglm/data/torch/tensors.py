@@ -116,8 +116,11 @@ class TensorRows(Rows):
     def sum(
         self, kernel: Kernel, map_blocks: BlockMap = SERIAL, shape: tuple[int, ...] | None = None
     ) -> NDArray[np.float64]:
-        """Add up as ``Rows.sum`` does, on the device if the kernel works there."""
-        if not isinstance(kernel, AnyArrays):
+        """Add up as ``Rows.sum`` does, on the device if the kernel works there.
+
+        Rows in the host's memory, which NumPy shares, are added up as those of ``DenseRows`` are.
+        """
+        if not isinstance(kernel, AnyArrays) or _is_host(self._X.device):
             return super().sum(kernel, map_blocks, shape)
         xp = namespace(self._X)
         shape = self.spec.coefficient_shape if shape is None else shape
@@ -135,6 +138,10 @@ class TensorRows(Rows):
         places = like(self._X, indices)
         weights = None if self._weights is None else self._weights[places]
         return TensorRows(self._X[places], self._y[places], self._norms[places], spec, weights)
+
+
+def _is_host(device: Any) -> bool:
+    return bool(device.type == "cpu")
 
 
 def check_exact(device: Any) -> None:
