@@ -19,6 +19,7 @@ from benchmarks.groups import GROUPS
 from benchmarks.networks import NETWORKS
 from benchmarks.out_of_core import OUT_OF_CORE
 from benchmarks.planning import PLANNING
+from benchmarks.ridge import RIDGE
 from benchmarks.speed import SPEED
 
 MEASURES = {
@@ -30,6 +31,7 @@ MEASURES = {
     **CLUSTER,
     **NETWORKS,
     **GROUPS,
+    **RIDGE,
     **EVALUATION,
 }
 
