@@ -1,5 +1,6 @@
 """Settings for all tests."""
 
+import collections
 import os
 import warnings
 
@@ -20,6 +21,23 @@ settings.register_profile("dpglm", deadline=None, derandomize=True)
 # Other examples each time, and as many as fit into minutes: `make laws`.
 settings.register_profile("long", deadline=None, max_examples=5000)
 settings.load_profile("dpglm")
+
+
+# So many cases of a test are always quick.
+FEW = 12
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Leave to `make slow` all but one in n of the many cases of a test that is so marked."""
+    tests = collections.defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("one_in") is not None:
+            tests[item.parent, item.originalname].append(item)
+    for cases in tests.values():
+        for number, item in enumerate(cases):
+            if len(cases) > FEW and number % item.get_closest_marker("one_in").args[0]:
+                item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(scope="session", autouse=True)

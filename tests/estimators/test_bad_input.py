@@ -36,6 +36,8 @@ from dpglm.privacy.noise import SeededNoise, SystemNoise
 from dpglm.problem import GroupLasso, Huber, IdentityLink, Softmax
 from tests.fits import admitted_bounds
 
+pytestmark = pytest.mark.one_in(3)
+
 SHORT = NoisyGD(noise="gaussian", n_steps=3)
 CLASSIFIERS = [
     LogisticRegression(),

@@ -28,6 +28,8 @@ from dpglm.estimators.linear._base import PrivateLinearModel
 from dpglm.exceptions import PublicInformationWarning
 from tests.fits import admitted_bounds
 
+pytestmark = pytest.mark.one_in(3)
+
 PUBLIC = [getattr(dpglm.estimators, name) for name in dpglm.estimators.__all__]
 # scikit-learn's checks make targets beyond the bounds of proportions, which are then clipped.
 KNOWING = {"BinomialRegressor": {"target_bounds": (0.0, 1.0)}}

@@ -16,6 +16,8 @@ from scipy.optimize import LinearConstraint, minimize
 
 from dpglm.problem import Box, Constraint, L1Ball, L2Ball, Simplex, Unconstrained
 
+pytestmark = pytest.mark.one_in(3)
+
 Array = NDArray[Any]
 Projection = Callable[[Array], Array]
 SHAPES = [(1,), (2,), (7,), (3, 2)]

@@ -25,6 +25,8 @@ from dpglm.estimators.linear import _targets
 from dpglm.privacy import ApproximateDP
 from dpglm.solvers import NoisyGD
 
+pytestmark = pytest.mark.one_in(3)
+
 N, NAMES = 12, ["a", "b", "c"]
 
 

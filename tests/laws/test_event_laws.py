@@ -31,6 +31,8 @@ from dpglm.privacy.events import (
 from tests.laws.mechanisms import EVENTS
 from tests.privacy.pld import PLD
 
+pytestmark = pytest.mark.one_in(3)
+
 RENYI = RenyiAccountant()
 TIGHT = [GaussianAccountant(), MixtureAccountant(), FourierAccountant(0.05, 20_000)]
 CHECK = PLD()

@@ -110,7 +110,7 @@ def cases():
 
 every_case = pytest.mark.parametrize("name", cases())
 quietly = pytest.mark.filterwarnings("ignore::dpglm.exceptions.LowSignalWarning")
-pytestmark = quietly
+pytestmark = [quietly, pytest.mark.one_in(2)]
 
 
 def data():

@@ -45,6 +45,8 @@ from dpglm.problem import (
     WithOffset,
 )
 
+pytestmark = pytest.mark.one_in(4)
+
 Array = NDArray[Any]
 
 

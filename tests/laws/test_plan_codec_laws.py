@@ -46,6 +46,8 @@ from dpglm.solvers import Method, NoisyGD, Plan, Solver, run
 from tests.laws.asked import SOLVERS
 from tests.laws.test_loss_laws import CASES
 
+pytestmark = pytest.mark.one_in(3)
+
 BUDGET = ApproximateDP(1.0, 1e-5)
 PURE = ApproximateDP(1.0, 0.0)
 DATA = DataSpec(n_rows=60, n_features=3, intercept=1.0)

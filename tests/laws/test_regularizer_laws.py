@@ -16,6 +16,8 @@ from scipy.optimize import minimize
 
 from dpglm.problem import L1, L2, ElasticNet, GroupLasso, NoPenalty, Regularizer
 
+pytestmark = pytest.mark.one_in(3)
+
 Array = NDArray[Any]
 Prox = Callable[[Array, float], Array]
 D = 4

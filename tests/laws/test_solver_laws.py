@@ -72,6 +72,8 @@ from dpglm.solvers import (
 )
 from tests.slowly import some_quickly
 
+pytestmark = pytest.mark.one_in(3)
+
 
 def everything(problem):
     return True

@@ -18,6 +18,8 @@ from dpglm.oracle.rounding import sum_rounding
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.problem import Hinge, Logistic, Loss, OneVsRest, Poisson, Savage, Softmax, Squared
 
+pytestmark = pytest.mark.one_in(3)
+
 LOSSES: list[tuple[Loss, int]] = [
     (Logistic(), 1),
     (Hinge(), 1),

@@ -26,10 +26,13 @@ CLIPPINGS = (FlatClipping(0.3), AutomaticClipping(0.3))
 ROOT = Path(__file__).parents[3]
 
 # Where there is a compiler, there must be compiled sums.
-pytestmark = pytest.mark.skipif(
-    not kernels.COMPILED and shutil.which(os.environ.get("CC", "cc").split()[0]) is None,
-    reason="no C compiler: sums are NumPy's, which all other tests are about then",
-)
+pytestmark = [
+    pytest.mark.one_in(3),
+    pytest.mark.skipif(
+        not kernels.COMPILED and shutil.which(os.environ.get("CC", "cc").split()[0]) is None,
+        reason="no C compiler: sums are NumPy's, which all other tests are about then",
+    ),
+]
 
 
 def test_compiled_code_is_there():

@@ -27,6 +27,8 @@ from dpglm.problem import Logistic, OneVsRest, Poisson, Softmax, Squared, Square
 from tests.audit.attack import released_sums
 from tests.oracle.test_clipped_sum import LAYOUTS, make_rows, make_targets
 
+pytestmark = pytest.mark.one_in(3)
+
 LOSSES = [
     (Logistic(), 1),
     (Squared(), 1),
