@@ -35,12 +35,12 @@ def test_a_person_is_in_one_part():
     persons = np.array(list("aabbbcdddd") * 4)
     for seed in range(50):
         try:
-            mask = Split(0.5, by_person=True).draw(40, ZERO_OUT, SeededNoise(seed), persons)
+            mask = Split(0.5, persons="id").draw(40, ZERO_OUT, SeededNoise(seed), persons)
         except ValueError:
             continue  # both parts must have rows
         assert all(len(set(mask[persons == one])) == 1 for one in "abcd")
     with pytest.raises(ValueError, match="persons"):
-        Split(by_person=True).draw(40, ZERO_OUT, SeededNoise(0))
+        Split(persons="id").draw(40, ZERO_OUT, SeededNoise(0))
 
 
 def test_two_draws_differ():
@@ -53,8 +53,11 @@ def test_events():
     train, test = Gaussian(2.0), Gaussian(4.0)
     assert Split().event(train, test, ZERO_OUT) == Parallel((train, test))
     assert Split().event(train, test, ADD_REMOVE) == SplitByCoins((train, test))
-    by_person = Split(by_person=True)
-    assert all(isinstance(by_person.event(train, test, one), SplitByCoins) for one in Adjacency)
+    by_person = Split(persons="id")
+    assert by_person.event(train, test, ADD_REMOVE) == SplitByCoins((train, test))
+    for adjacency in (ZERO_OUT, REPLACE_ONE):
+        with pytest.raises(ValueError, match="add_remove"):
+            by_person.event(train, test, adjacency)
     for adjacency in Adjacency:
         event = Split().event(train, test, adjacency)
         assert GaussianAccountant().mu(event, adjacency) == pytest.approx(0.5)

@@ -84,6 +84,36 @@ class TestRows:
         if adjacency != "add_remove":
             assert (len(learned), len(held_out)) == (450, 150)
 
+    def test_a_person_is_learned_from_or_held_out(self):
+        rows = {**table(), "id": np.arange(600) // 3}
+        made, parts = study(adjacency="add_remove", n_rows=600)
+        made = dataclasses.replace(made, split=Split(0.3, "id"))
+        result = made.run(rows)
+        (learned,), (held_out,) = (parts[name].seen for name in PARTS[1:])
+        whose = dict(zip(rows["age"], rows["id"], strict=True))
+        persons = [{whose[age] for age in part} for part in (learned, held_out)]
+        assert not persons[0] & persons[1]
+        # Planted bug: a split by row.
+        by_row = dataclasses.replace(made, split=Split(0.3))
+        by_row.run(rows)
+        persons = [{whose[age] for age in parts[name].seen[1]} for name in PARTS[1:]]
+        assert persons[0] & persons[1]
+        assert result.verify().ok
+        assert "30 % of the persons" in result.statement()
+
+    def test_persons_are_told_or_refused(self):
+        made = (
+            Study(SCHEMA, delta=1e-5, adjacency="add_remove", n_rows=600).explore().fit("additive")
+        )
+        made = made.evaluate(persons="id")
+        assert made.run({**table(), "id": [f"p{row // 2}" for row in range(600)]}).verify().ok
+        with pytest.raises(ValueError, match="lacks"):
+            made.run(table())
+        with pytest.raises(ValueError, match="row 3: the value is missing"):
+            made.run({**table(), "id": ["a", "b", None] + ["c"] * 597})
+        with pytest.raises(ValueError, match="add_remove"):
+            Study(SCHEMA).fit().evaluate(persons="id")
+
     def test_splits_differ_from_run_to_run(self):
         made, parts = study()
         for _ in range(2):

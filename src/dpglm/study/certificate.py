@@ -139,7 +139,8 @@ class StudyCertificate:
         if self.split is None or name == EXPLORATION:
             return "all rows"
         share = self.split.test_share if name == EVALUATION else 1.0 - self.split.test_share
-        return f"{plain_number(100.0 * share, 3)} % of the rows, at random"
+        whole = "rows" if self.split.persons is None else "persons"
+        return f"{plain_number(100.0 * share, 3)} % of the {whole}, at random"
 
     def caveats(self) -> tuple[str, ...]:
         """Say what weakens the claim; empty if nothing does."""

@@ -19,21 +19,23 @@ from dpglm.study.kept import kept_in
 from dpglm.study.parts.part import EVALUATION, EXPLORATION, MODEL, Columns
 from dpglm.study.planning import StudyPlan
 from dpglm.study.results import StudyResult
-from dpglm.tables.cells import as_cells
+from dpglm.tables.cells import as_cells, is_missing
 from dpglm.tables.files import read_table
 from dpglm.tables.schema import Schema
 
 __all__ = ["read_columns", "run"]
 
 
-def read_columns(table: Any, schema: Schema) -> Columns:
-    """Read the columns of a schema, its target among them, and check every cell.
+def read_columns(table: Any, schema: Schema, persons: str | None) -> Columns:
+    """Read the columns of a schema, its target and that of persons, and check every cell.
 
     A ValueError names what does not match; row numbers are those of the whole table.
     """
     names = [column.name for column in schema.columns]
     if schema.has_target:
         names.append(schema.target.name)
+    if persons is not None and persons not in names:
+        names.append(persons)
     if isinstance(table, str | os.PathLike):
         table = read_table(Path(table), names)
     lacking = [name for name in names if name not in table]
@@ -46,7 +48,18 @@ def read_columns(table: Any, schema: Schema) -> Columns:
     dataclasses.replace(schema, formula=None, additive=None).encode(columns)
     if schema.has_target:
         schema.encode_target(columns[schema.target.name])
+    if persons is not None:
+        _check_persons(persons, columns[persons])
     return columns
+
+
+def _check_persons(name: str, cells: NDArray[Any]) -> None:
+    missing = [row for row, cell in enumerate(cells.tolist()) if is_missing(cell)]
+    if missing:
+        raise ValueError(
+            f"column {name!r}, row {missing[0] + 1}: the value is missing, so that nobody knows "
+            "whose the row is. Give each such row an id of its own"
+        )
 
 
 def run(
@@ -63,7 +76,10 @@ def run(
     n_rows = len(next(iter(table.values())))
 
     def draw() -> NDArray[np.bool_] | None:
-        return None if plan.split is None else plan.split.draw(n_rows, plan.adjacency, noise)
+        if plan.split is None:
+            return None
+        whose = None if plan.split.persons is None else table[plan.split.persons].astype(str)
+        return plan.split.draw(n_rows, plan.adjacency, noise, whose)
 
     facts = {
         "schema": plan.schema.to_dict(),

@@ -8,6 +8,8 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from dpglm._codec import line
+from dpglm._json import at
 from dpglm._validation import check_integer, check_real
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.events import Event, Parallel, SplitByCoins
@@ -25,16 +27,16 @@ class Split:
     ----------
     test_share : float, default=0.2
         Share of the rows, or of the persons, to evaluate on, in (0, 1).
-    by_person : bool, default=False
-        Whether all rows of a person go to the same part.
+    persons : str, optional
+        Column of the table that says whose each row is: all rows of a person go to the same part.
 
     Notes
     -----
     Privacy: the split is drawn without looking at what the rows contain, so that what is released
     about one part costs nothing on top of what is released about the other
     (``docs/proofs/splits.md``). Where the number of rows is public the parts have fixed sizes;
-    elsewhere, and for persons, each goes to its part by a coin of its own: of parts of fixed sizes
-    both would change when one row enters.
+    elsewhere each row, or person, goes to its part by a coin of its own: of parts of fixed sizes
+    both would change when one row enters. A split by person protects rows, as another one does.
 
     Examples
     --------
@@ -47,15 +49,14 @@ class Split:
     """
 
     test_share: float = 0.2
-    by_person: bool = False
+    persons: str | None = None
 
     def __post_init__(self) -> None:
         share = check_real("test_share", self.test_share, above=0.0, below=1.0)
         object.__setattr__(self, "test_share", share)
-
-    def has_fixed_sizes(self, adjacency: Adjacency) -> bool:
-        """Whether the parts have exactly the ``sizes`` of the public number of rows."""
-        return adjacency.n_is_public and not self.by_person
+        if self.persons is not None:
+            with at("persons"):
+                line(self.persons)
 
     def sizes(self, n_rows: int) -> tuple[int, int]:
         """Return how many rows of a public number are planned to learn from, and to evaluate on.
@@ -83,10 +84,10 @@ class Split:
     ) -> NDArray[np.bool_]:
         """Draw which rows to evaluate on, as a mask of shape (n_rows,), which is kept secret.
 
-        ``persons``, of shape (n_rows,), says whose each row is, where ``by_person``. A ValueError
-        says that a part would be empty.
+        ``persons``, of shape (n_rows,), says whose each row is, where the split is by person. A
+        ValueError says that a part would be empty.
         """
-        if self.by_person != (persons is not None):
+        if (self.persons is None) != (persons is None):
             raise ValueError("persons must be given for a split by person, and for no other")
         if persons is not None:
             _, whose = np.unique(persons, return_inverse=True)
@@ -104,7 +105,16 @@ class Split:
             )
         return mask
 
+    def check(self, adjacency: Adjacency) -> None:
+        """Raise ValueError for a split by person where rows of one may take another's place."""
+        if self.persons is not None and adjacency is not Adjacency.ADD_REMOVE:
+            raise ValueError(
+                "persons needs a study with adjacency='add_remove', which has a private number of "
+                f"rows, and leaves the sizes of the parts to chance; got {adjacency.value!r}"
+            )
+
     def event(self, learning: Event, evaluating: Event, adjacency: Adjacency) -> Event:
         """Return what it costs to release one thing about each part."""
-        kind = Parallel if self.has_fixed_sizes(adjacency) else SplitByCoins
+        self.check(adjacency)
+        kind = Parallel if adjacency.n_is_public else SplitByCoins
         return kind((learning, evaluating))

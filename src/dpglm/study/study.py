@@ -179,6 +179,7 @@ class Study:
         self,
         *,
         test_share: float | None = None,
+        persons: str | None = None,
         thresholds: Sequence[float] = (0.5,),
         by: str | None = None,
         level: float = 0.95,
@@ -190,6 +191,10 @@ class Study:
         test_share : float, optional
             Share of the rows that is held out, in (0, 1); by default what the study's purpose says:
             a half for "evaluation", a fifth for others.
+        persons : str, optional
+            Column of the table that says whose each row is: all rows of a person are held out, or
+            none, so that the model is evaluated on new persons. Needs ``adjacency="add_remove"``,
+            as the sizes of the parts are left to chance. What is protected is a row all the same.
         thresholds : sequence of float, default=(0.5,)
             Of two classes: scores in (0, 1) at which decisions are of interest.
         by : str, optional
@@ -210,7 +215,8 @@ class Study:
         if not isinstance(learning, Learning):
             raise ValueError("a study must fit a model to evaluate it: declare fit before evaluate")
         share = Purpose(self.purpose).test_share if test_share is None else test_share
-        split = Split(share)
+        split = Split(share, persons)
+        split.check(Adjacency(self.adjacency))
         evaluating = Evaluating(learning, tuple(thresholds), by, level)
         evaluating.plan_within(self._schema, Adjacency(self.adjacency), 1000, GaussianDP(1.0))
         return self._with(EVALUATION, evaluating, split=split)
@@ -312,7 +318,8 @@ class Study:
             If the ledger refuses; nothing has been released or spent.
         """
         noise, account = noise_source(random_state), as_ledger(ledger)
-        columns = read_columns(table, self._schema)
+        persons = None if self.split is None else self.split.persons
+        columns = read_columns(table, self._schema, persons)
         n_rows = len(next(iter(columns.values())))
         plan = self.plan(n_rows if Adjacency(self.adjacency).n_is_public else None)
         return run(plan, columns, noise, account, checkpoint)
