@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 from benchmarks.accuracy import ACCURACY
+from benchmarks.additive import ADDITIVE
 from benchmarks.cluster import CLUSTER
 from benchmarks.efficiency import EFFICIENCY
 from benchmarks.evaluation import EVALUATION
@@ -33,6 +34,7 @@ MEASURES = {
     **GROUPS,
     **RIDGE,
     **EVALUATION,
+    **ADDITIVE,
 }
 
 

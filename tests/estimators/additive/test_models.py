@@ -241,6 +241,16 @@ class TestResolution:
         settings = model.resolve(1000).settings
         assert (settings.segments, settings.reach, settings.pair_segments) == (5, 0.2, 3)
 
+    def test_sums_of_money_get_fine_curves_where_there_is_much_to_see(self) -> None:
+        little, much = (classifier(delta=1e-6).resolve(n).settings for n in (2000, 10**6))
+        assert little.log_segments == little.segments
+        assert much.log_segments == 80 > much.segments
+        stated = classifier(segments=5, delta=1e-6).resolve(10**6).settings
+        assert stated.log_segments is None
+        column = Schema.from_dict(schema()).with_additive(much).additive_encoding.terms[1].axes[0]
+        assert len(column.labels) == 82  # knots, and the level of missing values
+        assert type(much).from_dict(much.to_dict()).log_segments == 80
+
     def test_it_says_why(self) -> None:
         said = str(classifier(delta=1e-6).resolve(10_000))
         assert "segments for each numeric column" in said
@@ -303,7 +313,7 @@ class TestEdges:
         ("parameters", "message"),
         [
             ({"segments": "fine"}, "segments must be"),
-            ({"smoothness": -1}, "reach must be"),
+            ({"smoothness": -1}, r"smoothness \(reach\) must be"),
             ({"schema": 3}, "schema must be a Schema"),
             ({"interactions": [("age", "nose")]}, "interactions must be of columns"),
             ({"schema": schema(COST)}, "target with classes"),

@@ -144,7 +144,7 @@ def test_the_json_form_is_read_back() -> None:
     [
         ({"segments": 0}, "segments must be an integer of at least 1, got 0"),
         ({"segments": 1001}, "segments must be at most 1000"),
-        ({"reach": -1.0}, "reach must be a finite number at least 0"),
+        ({"reach": -1.0}, r"smoothness \(reach\) must be a finite number at least 0"),
         ({"interactions": [("age",)]}, "interactions must be a list of pairs"),
         ({"interactions": [("age", "age")]}, "interactions must be a list of pairs"),
         ({"interactions": [("age", "sex"), ("sex", "age")]}, "each pair once"),

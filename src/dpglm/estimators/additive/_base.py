@@ -59,8 +59,8 @@ class AdditiveModel(WithShapes, FittedModel, PrivateFit, own_first=False):
         are projected, which costs no privacy.
     segments : int or "auto", default="auto"
         Equal segments between the bounds of each numeric column that lists no knots; "auto"
-        follows from the budget and the numbers of rows and columns
-        (``dpglm.estimators.additive.resolution``), and so do the next two.
+        follows from the budget and the numbers of rows and columns, with more of them in columns
+        of ``"scale": "log"`` where there is much to see, and so do the next two.
     smoothness : float or "auto", default="auto"
         Distance, as a share of a column's range, over which a curve's values are correlated
         beforehand: see ``SplineEncoder``.

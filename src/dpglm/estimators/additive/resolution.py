@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
 from typing import Literal, final
@@ -19,17 +20,19 @@ from dpglm.tables.schema import Schema
 __all__ = ["Resolution", "resolved"]
 
 # ``python -m experiments.additive --grid`` measures what these do on development rows: so many
-# segments at a signal of 60, and growth with this power; and with so many times the fifth root of
-# rows for each curve there are enough to see a curve at all. Squared errors show more.
-_SEGMENTS, _SIGNAL = 2.0, 60.0
-_POWER, _PER_ROWS = 1.0 / 3.0, 1.5
-_POWER_OF_SQUARES, _PER_ROWS_OF_SQUARES = 0.7, 4.0
+# segments at this signal, growth with this power, and at most so many times the third root of rows
+# for each curve. Squared errors show more.
+_SEGMENTS, _SIGNAL, _SIGNAL_OF_SQUARES = 2.0, 60.0, 80.0
+_POWER_OF_SQUARES = 0.85
+_PER_ROWS, _PER_ROWS_OF_SQUARES = 0.43, 1.6
 # Below this signal a curve would be noise: a straight line.
 _LEAST_SIGNAL = 15.0
-_MOST_SEGMENTS, _MOST_OF_A_PAIR, _MOST_ODD = 20, 12, 3
-_REACH, _PAIR_SHARE = 1.0, 1.2
+_LEAST_OF_SQUARES, _MOST_SEGMENTS, _MOST_OF_A_PAIR = 3, 20, 12
+# Sums of money and the like have values that many rows share, which only fine curves see.
+_SIGNAL_OF_LOGS, _MOST_OF_LOGS = 400.0, 80
+_SMOOTH_SIGNAL, _LEAST_REACH, _PAIR_SHARE = 200.0, 0.1, 1.2
 # Newton's method is for signals per feature up to the last; its clip grows with them.
-_LEAST_CLIP, _MOST_CLIP, _CLIP_GROWTH = 0.15, 0.75, 0.002
+_LEAST_CLIP, _MOST_CLIP, _CLIP_GROWTH, _CLIP_GROWTH_OF_SQUARES = 0.15, 0.75, 0.01, 0.002
 _MOST_FEATURES, _MOST_ENTRIES, _AMPLE = 299, 2**28, 300.0
 # A delta to see a budget with a delta of 0 by.
 _SOME_DELTA = 1e-6
@@ -60,8 +63,10 @@ class Resolution:
 
     def __str__(self) -> str:
         pairs = f", {self.settings.pair_segments} in interactions"
+        logs = f", {self.settings.log_segments} where its scale is log"
         return (
             f"{self.settings.segments} segments for each numeric column without knots of its own"
+            f"{logs if self.settings.log_segments else ''}"
             f"{pairs if self.settings.interactions else ''}, correlated over "
             f"{self.settings.reach:g} of its range: rows times mu are {self.signal:.3g} for each "
             f"numeric column, {self.signal_per_feature:.3g} for each feature"
@@ -87,45 +92,68 @@ def resolved(
     mu = _mu(budget) / adjacency.sum_sensitivity(1.0)
     n_numeric = sum(isinstance(column, NumericColumn) for column in schema.columns)
     signal = n_rows * mu / max(n_numeric, 1)
-    curves = segments
+    curves, logs = segments, None
     if curves == "auto":
         curves = _segments(signal, n_rows / max(n_numeric, 1), is_squared=is_squared)
+        logs = max(curves, round(min((signal / _SIGNAL_OF_LOGS) ** 2, _MOST_OF_LOGS)))
     usual = min(max(round(_PAIR_SHARE * curves), 1), _MOST_OF_A_PAIR)
     sides = usual if pair_segments == "auto" else pair_segments
-    reach = _REACH if smoothness == "auto" else smoothness
-    settings = Additive(curves, reach, interactions, sides)
+    reach = smoothness
+    if reach == "auto":
+        reach = min(max(_SMOOTH_SIGNAL / max(signal, _SMOOTH_SIGNAL), _LEAST_REACH), 1.0)
+    settings = _with_logs(schema, Additive(curves, reach, interactions, sides), logs)
     n_features = AdditiveEncoding(schema.columns, settings).n_features
     seen = n_rows * mu / (n_features + 1)
-    return Resolution(settings, signal, seen, _solver(seen, n_rows, n_features))
+    solver = _solver(seen, n_rows, n_features, is_squared=is_squared)
+    return Resolution(settings, signal, seen, solver)
 
 
 def _segments(signal: float, rows: float, *, is_squared: bool) -> int:
     """Return the number of segments of each curve, for the signal and rows that there are for it.
 
-    A curve of m segments misses a smooth effect by something of order ``m^-4`` in mean square.
-    What noise adds grows with ``(m / signal)^2``, and what sampling adds with ``m / rows``: so the
-    best m grows with the third root of the signal, and at most with the fifth root of the rows.
+    A curve of m segments misses an effect without jumps by something of order ``m^-2`` in mean
+    square, and a smooth one by ``m^-4``. What noise adds grows with ``(m / signal)^2``, and what
+    sampling adds with ``m / rows``: so the best m grows with a root of the signal between the
+    square and the third one, and at most with the third root of the rows.
     """
     if signal < _LEAST_SIGNAL:
         return 1
-    power = _POWER_OF_SQUARES if is_squared else _POWER
-    most = (_PER_ROWS_OF_SQUARES if is_squared else _PER_ROWS) * rows**0.2
-    wanted = max(math.ceil(_SEGMENTS * (signal / _SIGNAL) ** power), 2)
-    found = int(min(wanted, max(round(most), 2), _MOST_SEGMENTS))
+    if is_squared:
+        found = math.ceil(_SEGMENTS * (signal / _SIGNAL_OF_SQUARES) ** _POWER_OF_SQUARES)
+        most = _PER_ROWS_OF_SQUARES * math.cbrt(rows)
+        if found <= _LEAST_OF_SQUARES:
+            return _LEAST_OF_SQUARES
+    else:
+        found = math.ceil(_SEGMENTS * math.sqrt(signal / _SIGNAL))
+        most = _PER_ROWS * math.cbrt(rows)
     # An even number has a knot in the middle.
-    return found + found % 2 if found > _MOST_ODD else found
+    found, most = found + found % 2, int(most) - int(most) % 2
+    return max(min(found, most, _MOST_SEGMENTS), 2)
 
 
-def _solver(seen: float, n_rows: int, n_features: int) -> Solver | None:
+def _with_logs(schema: Schema, settings: Additive, segments: int | None) -> Additive:
+    """Return settings with so many segments in columns of scale "log", if features stay few."""
+    columns = [one for one in schema.columns if isinstance(one, NumericColumn)]
+    fine = [one for one in columns if one.scale == "log" and one.knots is None]
+    if segments is None or not fine:
+        return settings
+    features = AdditiveEncoding(schema.columns, settings).n_features
+    room = max(_MOST_FEATURES - features, 0) // len(fine)
+    segments = min(segments, settings.segments + room)
+    return dataclasses.replace(settings, log_segments=segments)
+
+
+def _solver(seen: float, n_rows: int, n_features: int, *, is_squared: bool) -> Solver | None:
     """Return Newton's method for few features, unless signals are so ample that all is well.
 
-    Its clip is smaller than its own default: rows of curves are about as long as each other, so
-    that little is lost by clipping, and noise is less.
+    Its clip is often smaller than its own default: rows of curves are about as long as each other,
+    so that little is lost by clipping, and noise is less. A small clip costs calibration, though.
     """
     small = n_features <= _MOST_FEATURES and n_rows * n_features <= _MOST_ENTRIES
     if not small or seen > _AMPLE:
         return None
-    return Newton(clip=min(max(_CLIP_GROWTH * seen, _LEAST_CLIP), _MOST_CLIP))
+    growth = _CLIP_GROWTH_OF_SQUARES if is_squared else _CLIP_GROWTH
+    return Newton(clip=min(max(growth * seen, _LEAST_CLIP), _MOST_CLIP))
 
 
 def _mu(budget: PrivacyBudget) -> float:

@@ -54,20 +54,20 @@ class AdditiveEncoding(Encoding):
     @functools.cached_property
     def terms(self) -> tuple[Term, ...]:
         """The terms: one for each column, then the interactions."""
-        curves = {one.name: self._axis(one, self.settings.segments) for one in self.columns}
+        curves = {one.name: self._axis(one) for one in self.columns}
         paired = {name for pair in self.settings.interactions for name in pair}
         sides = {
-            one.name: self._axis(one, self.settings.pair_segments)
-            for one in self.columns
-            if one.name in paired
+            one.name: self._axis(one, in_pair=True) for one in self.columns if one.name in paired
         }
         pairs = [tuple(sides[name] for name in pair) for pair in self.settings.interactions]
         return tuple(_placed([*((axis,) for axis in curves.values()), *pairs]))
 
-    def _axis(self, column: Column, segments: int) -> Axis:
+    def _axis(self, column: Column, *, in_pair: bool = False) -> Axis:
         if isinstance(column, CategoricalColumn):
             return CategoricalAxis(column)
         assert isinstance(column, NumericColumn)
+        own = self.settings.segments_of(column.scale)
+        segments = self.settings.pair_segments if in_pair else own
         return NumericAxis(column, segments, self.settings.reach)
 
     @property

@@ -30,22 +30,23 @@ class Additive:
         Pairs of columns that have an effect together, beside each one's own.
     pair_segments : int
         As ``segments``, for the columns of interactions.
+    log_segments : int, optional
+        As ``segments``, for columns of scale "log"; by default no others.
     """
 
     segments: int
     reach: float
     interactions: tuple[tuple[str, str], ...] = ()
     pair_segments: int = 4
+    log_segments: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("segments", "pair_segments"):
-            if check_integer(name, getattr(self, name), least=1) > MOST_SEGMENTS:
-                raise ValueError(
-                    f"{name} must be at most {MOST_SEGMENTS}, got {getattr(self, name)!r}"
-                )
-        object.__setattr__(
-            self, "reach", check_real("reach", self.reach, least=0.0, most=MOST_REACH)
-        )
+        for name in ("segments", "pair_segments", "log_segments"):
+            count = getattr(self, name)
+            if count is not None and check_integer(name, count, least=1) > MOST_SEGMENTS:
+                raise ValueError(f"{name} must be at most {MOST_SEGMENTS}, got {count!r}")
+        reach = check_real("smoothness (reach)", self.reach, least=0.0, most=MOST_REACH)
+        object.__setattr__(self, "reach", reach)
         object.__setattr__(self, "interactions", pairs_of_columns(self.interactions))
 
     @classmethod
@@ -56,13 +57,20 @@ class Additive:
         if not isinstance(entry, Mapping) or not {"segments", "reach"} <= fields <= known:
             raise ValueError(
                 'the schema\'s "additive" must be an object with "segments" and "reach", and '
-                f'perhaps "interactions" and "pair_segments", got {in_one_line(entry)}'
+                'perhaps "log_segments", "interactions" and "pair_segments", got '
+                f"{in_one_line(entry)}"
             )
         return cls(**entry)
+
+    def segments_of(self, scale: str) -> int:
+        """Return the number of segments of a column's own curve."""
+        return self.segments if scale != "log" else self.log_segments or self.segments
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
         entry: dict[str, Any] = {"segments": self.segments, "reach": self.reach}
+        if self.log_segments is not None:
+            entry["log_segments"] = self.log_segments
         if not self.interactions:
             return entry
         pairs = [list(pair) for pair in self.interactions]
