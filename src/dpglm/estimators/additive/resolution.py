@@ -98,9 +98,8 @@ def resolved(
         logs = max(curves, round(min((signal / _SIGNAL_OF_LOGS) ** 2, _MOST_OF_LOGS)))
     usual = min(max(round(_PAIR_SHARE * curves), 1), _MOST_OF_A_PAIR)
     sides = usual if pair_segments == "auto" else pair_segments
-    reach = smoothness
-    if reach == "auto":
-        reach = min(max(_SMOOTH_SIGNAL / max(signal, _SMOOTH_SIGNAL), _LEAST_REACH), 1.0)
+    usual_reach = max(_SMOOTH_SIGNAL / max(signal, _SMOOTH_SIGNAL), _LEAST_REACH)
+    reach = usual_reach if smoothness == "auto" else smoothness
     settings = _with_logs(schema, Additive(curves, reach, interactions, sides), logs)
     n_features = AdditiveEncoding(schema.columns, settings).n_features
     seen = n_rows * mu / (n_features + 1)
@@ -119,7 +118,7 @@ def _segments(signal: float, rows: float, *, is_squared: bool) -> int:
     if signal < _LEAST_SIGNAL:
         return 1
     if is_squared:
-        found = math.ceil(_SEGMENTS * (signal / _SIGNAL_OF_SQUARES) ** _POWER_OF_SQUARES)
+        found: int = math.ceil(_SEGMENTS * (signal / _SIGNAL_OF_SQUARES) ** _POWER_OF_SQUARES)
         most = _PER_ROWS_OF_SQUARES * math.cbrt(rows)
         if found <= _LEAST_OF_SQUARES:
             return _LEAST_OF_SQUARES
@@ -127,8 +126,7 @@ def _segments(signal: float, rows: float, *, is_squared: bool) -> int:
         found = math.ceil(_SEGMENTS * math.sqrt(signal / _SIGNAL))
         most = _PER_ROWS * math.cbrt(rows)
     # An even number has a knot in the middle.
-    found, most = found + found % 2, int(most) - int(most) % 2
-    return max(min(found, most, _MOST_SEGMENTS), 2)
+    return max(2, min(found + found % 2, 2 * int(most / 2.0), _MOST_SEGMENTS))
 
 
 def _with_logs(schema: Schema, settings: Additive, segments: int | None) -> Additive:
