@@ -119,8 +119,8 @@ def test_orders_within_cells_vary_as_said():
     negatives, positives = np.array([300.0, 200, 40]), np.array([50.0, 150, 260])
     y = np.repeat([0, 0, 0, 1, 1, 1], np.r_[negatives, positives].astype(int))
     cells = np.repeat([0, 1, 2] * 2, np.r_[negatives, positives].astype(int))
-    areas = [roc_auc_score(y, cells + rng.uniform(size=len(y))) for _ in range(400)]
-    assert np.var(areas) == pytest.approx(order_variance(negatives, positives), rel=0.2)
+    areas = [roc_auc_score(y, cells + rng.uniform(size=len(y))) for _ in range(150)]
+    assert np.var(areas) == pytest.approx(order_variance(negatives, positives), rel=0.3)
     assert order_variance(negatives, positives, 0.0) == 0.0
 
 

@@ -9,6 +9,7 @@ from dpglm.evaluation.evaluation import Evaluation
 from dpglm.evaluation.planning import EvaluationPlan, plan_evaluation
 from dpglm.evaluation.predictions import predictions_of, task_of
 from dpglm.evaluation.regression import RegressionResult, RegressionTask
+from dpglm.evaluation.scorer import PrivateScorer, private_scorer
 
 __all__ = [
     "LARGEST_LOSS",
@@ -19,11 +20,13 @@ __all__ = [
     "ClassesTask",
     "Evaluation",
     "EvaluationPlan",
+    "PrivateScorer",
     "RegressionResult",
     "RegressionTask",
     "evaluate",
     "evaluate_predictions",
     "plan_evaluation",
     "predictions_of",
+    "private_scorer",
     "task_of",
 ]
