@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dpglm.exceptions import PlanMismatchError as PlanMismatchError
     from dpglm.exceptions import PublicInformationWarning as PublicInformationWarning
     from dpglm.exceptions import SlowSumsWarning as SlowSumsWarning
+    from dpglm.exceptions import UnpaidReleaseWarning as UnpaidReleaseWarning
     from dpglm.exploration import describe as describe
     from dpglm.ledger import PrivacyLedger as PrivacyLedger
     from dpglm.preprocessing import SplineEncoder as SplineEncoder
@@ -43,6 +44,7 @@ _HOME = {
     "SlowSumsWarning": "dpglm.exceptions",
     "Study": "dpglm.study",
     "SplineEncoder": "dpglm.preprocessing",
+    "UnpaidReleaseWarning": "dpglm.exceptions",
     "ZeroConcentratedDP": "dpglm.privacy",
     "describe": "dpglm.exploration",
     "evaluate": "dpglm.evaluation",

@@ -10,6 +10,7 @@ __all__ = [
     "RowsChangedError",
     "SlowSumsWarning",
     "TooCostlyError",
+    "UnpaidReleaseWarning",
 ]
 
 
@@ -47,3 +48,7 @@ class SlowSumsWarning(UserWarning):
 
 class TooCostlyError(ValueError):
     """A computation would take more time or memory than it is allowed."""
+
+
+class UnpaidReleaseWarning(UserWarning):
+    """Rows were fitted again without a ledger, or scored: more is learned than one fit's cost."""

@@ -140,7 +140,7 @@ def test_pickle_clone_and_shapes(estimator):
 def test_nothing_is_taken_from_the_data_when_all_is_declared(estimator):
     X, y = data(estimator)
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("error", PublicInformationWarning)
         model = declared(estimator).fit(X, y)
     assert {fact.provenance for fact in model.privacy_.public_facts} <= {
         "declared",

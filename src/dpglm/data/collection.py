@@ -135,6 +135,13 @@ class Collection(abc.ABC):
         """
         return self._prepared(Preparation(spec, scaling, targets, weights))
 
+    def mark(self) -> bytes | None:
+        """Return what matrices in memory with the same rows share, in this process; else None.
+
+        Privacy: a function of private rows, to be compared, and never released or saved.
+        """
+        return None
+
     @abc.abstractmethod
     def _prepared(self, how: Preparation) -> Rows: ...
 

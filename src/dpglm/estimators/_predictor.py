@@ -60,7 +60,8 @@ class Predictor(abc.ABC):
         ----------
         X : array_like, table, sparse matrix or Collection of shape (n, n_features)
             Rows, of all kinds that ``fit`` takes. They should be public: a score of private rows
-            is one more release, which is not accounted for.
+            is one more release, which is not accounted for (``dpglm.evaluate`` is). On the rows of
+            the fit it warns, once.
         y : array_like of shape (n,)
             Labels or targets; None for a ``Collection`` that has its own.
         sample_weight : array_like of shape (n,), optional

@@ -9,7 +9,7 @@ import os
 import sys
 import warnings
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 from sklearn.utils import Tags
@@ -26,6 +26,8 @@ from dpglm.data.feature_bounds import (
 )
 from dpglm.data.prepare import ColumnScaling
 from dpglm.data.spec import SMALLEST, FloatType, GroupBound
+from dpglm.estimators._family import Family
+from dpglm.estimators._frames import frames_to_the_user
 from dpglm.estimators._parameters import Declared
 from dpglm.exceptions import (
     EqualBoundsWarning,
@@ -39,6 +41,7 @@ from dpglm.privacy.adjacency import Adjacency, Unit
 from dpglm.privacy.budget import ApproximateDP, PrivacyBudget, default_delta
 from dpglm.privacy.noise import NoiseSource, noise_source
 from dpglm.solvers.base import Plan
+from dpglm.solvers.checkpoint import CheckpointFile
 from dpglm.tables.finite import column_in_words
 
 __all__ = [
@@ -73,7 +76,7 @@ class PublicFacts:
             f"{name} was taken from the private data and is treated as public; the privacy "
             f"guarantee does not cover what it reveals. {cure}",
             PublicInformationWarning,
-            stacklevel=_frames_to_the_user(),
+            stacklevel=frames_to_the_user(),
         )
 
 
@@ -95,6 +98,26 @@ class Spending(Declared):
     epsilon: float = 1.0
     delta: float | Literal["auto"] = "auto"
     ledger: PrivacyLedger | str | os.PathLike[str] | None = None
+
+    def __new__(cls, *args: Any, **parameters: Any) -> Self:
+        made = super().__new__(cls)
+        made._family = Family()
+        return made
+
+    def __sklearn_clone__(self) -> Self:
+        made = super().__sklearn_clone__()
+        made._family = self._family
+        return made
+
+    # No annotated attribute, which would be a parameter.
+    @property
+    def _family(self) -> Family:
+        family: Family = vars(self)["_family"]
+        return family
+
+    @_family.setter
+    def _family(self, family: Family) -> None:
+        vars(self)["_family"] = family
 
 
 class PrivateFit(Spending, own_first=False):
@@ -135,6 +158,21 @@ class PrivateFit(Spending, own_first=False):
 
     def _noise(self) -> NoiseSource:
         return noise_source(self.random_state)
+
+    def _noted(
+        self,
+        plan: Plan,
+        rows: Collection,
+        noise: NoiseSource,
+        checkpoint: CheckpointFile | None = None,
+    ) -> None:
+        """Note what is about to be released, and warn where fits and scores add up unseen."""
+        if not noise.is_private:
+            return
+        self._family.reads(rows)
+        goes_on = checkpoint is not None and os.path.exists(checkpoint.path)
+        if self.ledger is None and not goes_on:
+            self._family.fits(plan)
 
 
 class PrivateEstimator(PrivateFit, own_first=False):
@@ -322,7 +360,7 @@ class PrivateEstimator(PrivateFit, own_first=False):
                     f"entries are zeros, got {float(scaling.low[first])!r} to "
                     f"{float(scaling.high[first])!r} for {column_in_words(names, first)}"
                 )
-            warn_of_equal_bounds(scaling, names, stacklevel=_frames_to_the_user())
+            warn_of_equal_bounds(scaling, names, stacklevel=frames_to_the_user())
             facts.declared("feature_bounds", [scaling.low.tolist(), scaling.high.tolist()])
         return n_rows, groups, row_norm, scaling
 
@@ -333,7 +371,7 @@ def warn_of_equal_targets(bounds: tuple[float, float]) -> None:
         warnings.warn(
             f"target_bounds has low equal to high, {bounds[0]!r}: every target is given this value",
             EqualBoundsWarning,
-            stacklevel=_frames_to_the_user(),
+            stacklevel=frames_to_the_user(),
         )
 
 
@@ -344,7 +382,7 @@ def warn_of_noise(plan: Plan) -> None:
         warnings.warn(
             f"{expected.sizes} {expected.verdict} What would help: {'; or '.join(expected.cures)}.",
             LowSignalWarning,
-            stacklevel=_frames_to_the_user(),
+            stacklevel=frames_to_the_user(),
         )
 
 
@@ -365,13 +403,5 @@ def warn_of_slow_sums() -> None:
         f"private, but fits take longer. {cure} To silence this: "
         "warnings.simplefilter('ignore', dpglm.SlowSumsWarning)",
         SlowSumsWarning,
-        stacklevel=_frames_to_the_user(),
+        stacklevel=frames_to_the_user(),
     )
-
-
-def _frames_to_the_user() -> int:
-    """Count the frames from the caller of this up to the first one outside the library."""
-    depth, frame = 0, sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals["__name__"].startswith("dpglm."):
-        depth, frame = depth + 1, frame.f_back
-    return depth + 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import secrets
 from collections.abc import Callable
 from typing import Any, TypeVar, cast, final
 
@@ -23,6 +25,10 @@ from dpglm.tables.given import as_floats, as_offset
 __all__ = ["MatrixRows"]
 
 T = TypeVar("T")
+
+# Rows that tell matrices apart.
+_MARKED = 64
+_KEY = secrets.token_bytes(32)
 
 _NONE: NDArray[Any] = np.empty(0)
 
@@ -84,6 +90,14 @@ class MatrixRows(Collection):
 
     def longest_row(self) -> float:
         return largest_norm(self._X)
+
+    def mark(self) -> bytes:
+        chosen = np.linspace(0, self.shape[0] - 1, _MARKED).astype(np.intp)
+        rows = self._X[chosen]
+        whole = np.ascontiguousarray(rows.toarray() if sparse.issparse(rows) else rows)
+        digest = hashlib.blake2b(whole.tobytes(), key=_KEY, digest_size=16)
+        digest.update(repr((self.shape, self._X.dtype)).encode())
+        return digest.digest()
 
     def _prepared(self, how: Preparation) -> Rows:
         X = self._X.astype(how.spec.dtype, copy=False)

@@ -290,6 +290,7 @@ class AdditiveModel(WithShapes, FittedModel, PrivateFit, own_first=False):
     ) -> tuple[PrivateLinearModel, Resolution, Schema]:
         """Return the linear model with what it must know, the resolution, and its schema."""
         linear = self._linear_model(schema)
+        linear._family = self._family
         linear.set_params(**{name: getattr(self, name) for name in _OF_THE_FIT})
         resolution = resolved(
             schema,

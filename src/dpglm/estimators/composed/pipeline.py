@@ -99,12 +99,12 @@ class PrivatePipeline(NamedSteps, WithShapes, FittedModel, PrivateFit):
     >>> from dpglm import LogisticRegression, PrivatePipeline
     >>> from dpglm.preprocessing import Center
     >>> rng = np.random.default_rng(0)
-    >>> X = rng.normal(size=(20_000, 5)) + 4.0
+    >>> X = rng.normal(size=(25_000, 5)) + 4.0
     >>> y = X[:, 0] > X[:, 1]
     >>> model = PrivatePipeline(
     ...     [Normalizer(), Center(), LogisticRegression(classes=[False, True])], epsilon=1.0
-    ... ).fit(X, y)
-    >>> model.score(X, y) > 0.9
+    ... ).fit(X[:20_000], y[:20_000])
+    >>> model.score(X[20_000:], y[20_000:]) > 0.9
     True
     >>> [one.stage for one in model.privacy_.spending()]
     ['center', 'model']
@@ -207,6 +207,7 @@ class PrivatePipeline(NamedSteps, WithShapes, FittedModel, PrivateFit):
         """
         parts = self._parts()
         estimator = self._configured(parts)
+        estimator._family = self._family
         transformers: list[tuple[str, Any]] = []
         _check_transformable(X, parts.transformers)
         for name, step in parts.transformers:

@@ -158,7 +158,9 @@ class _PrivateSearch(MetaEstimatorMixin, FittedModel, Spending):
         Privacy: ``privacy_`` is about the whole search.
         """
         parameters, subject = self._parameters(), self._subject()
-        best = subject.searching(self._solver(subject, parameters, y)).fit(X, y, sample_weight)
+        best: Any = subject.searching(self._solver(subject, parameters, y))
+        best._family = self._family
+        best.fit(X, y, sample_weight)
         model: Any = subject.model_in(best)
         self.candidates_ = parameters
         self.best_index_ = int(model.solution_.chosen)
@@ -285,11 +287,11 @@ class PrivateGridSearchCV(_PrivateSearch):
     >>> import numpy as np
     >>> from dpglm import LogisticRegression, PrivateGridSearchCV
     >>> rng = np.random.default_rng(0)
-    >>> X = rng.uniform(-1, 1, size=(5000, 3))
+    >>> X = rng.uniform(-1, 1, size=(6000, 3))
     >>> y = X @ [3.0, -2.0, 0.0] > 0
     >>> model = LogisticRegression(classes=[False, True], feature_bounds=(-1, 1))
-    >>> search = PrivateGridSearchCV(model, {"C": [0.1, 1.0]}, epsilon=1.0).fit(X, y)
-    >>> search.best_params_ in search.candidates_, search.score(X, y) > 0.9
+    >>> search = PrivateGridSearchCV(model, {"C": [0.1, 1.0]}, epsilon=1.0).fit(X[:5000], y[:5000])
+    >>> search.best_params_ in search.candidates_, search.score(X[5000:], y[5000:]) > 0.9
     (True, True)
     >>> search.privacy_.epsilon <= 1.0
     True

@@ -407,7 +407,7 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         names = getattr(self, "feature_names_in_", None)
         if names is not None:
             facts.declared("feature_names", list(names))
-        rows = self._in_groups(rows, groups, noise)
+        given, rows = rows, self._in_groups(rows, groups, noise)
         n_rows, bound, row_norm, scaling = self._row_facts(rows, facts)
         spec = self._spec(
             n_rows,
@@ -436,6 +436,7 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
             if checkpoint is not None:
                 known = identity(self, rows, facts, scaling, task)
                 checkpoint = CheckpointFile.of(checkpoint, known)
+            self._noted(plan, given, noise, checkpoint)
             hearer = heard(self.callback, self.verbose)
             solution = run(plan, prepared, noise, hearer, ledger, checkpoint)
         self._keep_scaling(scaling)
@@ -455,6 +456,7 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
 
     def _score(self, X: Any, y: Any, sample_weight: Any) -> float:
         rows = self._scored(X, y, sample_weight)
+        self._family.scores(rows)
         return self._score_of(rows, self._row_prediction(self._answer()))
 
     def _predicted(self, X: Any, output: Output) -> Any:

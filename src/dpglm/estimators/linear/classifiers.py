@@ -48,12 +48,11 @@ class LogisticRegression(PrivateMarginClassifier):
     >>> import numpy as np
     >>> from dpglm import LogisticRegression
     >>> rng = np.random.default_rng(0)
-    >>> X = rng.uniform(-1, 1, size=(5000, 3))
+    >>> X = rng.uniform(-1, 1, size=(6000, 3))
     >>> y = X @ [3.0, -2.0, 0.0] > 0
-    >>> model = LogisticRegression(epsilon=1.0, classes=[False, True], feature_bounds=(-1, 1)).fit(
-    ...     X, y
-    ... )
-    >>> model.score(X, y) > 0.9
+    >>> model = LogisticRegression(epsilon=1.0, classes=[False, True], feature_bounds=(-1, 1))
+    >>> model = model.fit(X[:5000], y[:5000])
+    >>> model.score(X[5000:], y[5000:]) > 0.9
     True
     >>> model.privacy_.epsilon <= 1.0
     True
@@ -147,12 +146,12 @@ class GeneralizedLinearClassifier(PrivateMarginClassifier):
     >>> from dpglm import GeneralizedLinearClassifier
     >>> from dpglm.problem import Tempered
     >>> rng = np.random.default_rng(0)
-    >>> X = rng.uniform(-1, 1, size=(5000, 3))
+    >>> X = rng.uniform(-1, 1, size=(6000, 3))
     >>> y = X @ [3.0, -2.0, 0.0] > 0
     >>> model = GeneralizedLinearClassifier(
     ...     loss=Tempered(0.8), classes=[False, True], feature_bounds=(-1, 1)
-    ... ).fit(X, y)
-    >>> model.score(X, y) > 0.9
+    ... ).fit(X[:5000], y[:5000])
+    >>> model.score(X[5000:], y[5000:]) > 0.9
     True
     """
 
