@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from scipy.special import xlogy
 
 from dpglm._validation import check_real
-from dpglm.evaluation.areas import area_number
 from dpglm.evaluation.cells import LARGEST_LOSS
 from dpglm.evaluation.curves import (
     at_cut,
@@ -21,7 +20,7 @@ from dpglm.evaluation.curves import (
     precision_recall_points,
     roc_points,
 )
-from dpglm.evaluation.estimates import SHARE, Noisy
+from dpglm.evaluation.estimates import SHARE, Noisy, area_number
 from dpglm.exploration.numbers import Number, Scale
 
 __all__ = ["BinaryResult", "CalibrationBin"]

@@ -15,7 +15,6 @@ from scipy.special import entr
 
 from dpglm._validation import check_integer
 from dpglm.data.spec import DataSpec
-from dpglm.evaluation.areas import area_number
 from dpglm.evaluation.cells import (
     LARGEST_LOSS,
     LEAST_FINE,
@@ -25,7 +24,7 @@ from dpglm.evaluation.cells import (
     score_edges,
     within_cells,
 )
-from dpglm.evaluation.estimates import Noisy
+from dpglm.evaluation.estimates import Noisy, area_number
 from dpglm.evaluation.task import Released, Task, class_codes, class_list, in_range, known, weighted
 from dpglm.exploration.numbers import Number, Scale
 from dpglm.oracle.row_sums.tabulated import Cells
