@@ -15,13 +15,14 @@ from dpglm.cli.paths import CommandPath, Use
 
 SAYS = ("must be another file than", "must be outside of", "is named for two outputs")
 # Options whose value is free text and no path. Whoever adds one says so here.
+_COLUMNS = {"references", "formula", "interactions", "monotone"}
 TEXTS = {
     "describe": {"columns", "two_way", "by", "bins", "bounds", "delta"},
     "evaluate": {"target", "target_bounds", "by", "levels", "delta"},
     "audit": {"settings", "solver", "solver_settings", "delta"},
-    "fit": {"target", "settings", "delta", "label", "references", "formula", "exposure"},
+    "fit": {"target", "settings", "delta", "label", "exposure"} | _COLUMNS,
     "ledger create": {"data", "fingerprint", "delta"},
-    "plan": {"settings", "delta", "references", "formula"},
+    "plan": {"settings", "delta"} | _COLUMNS,
     "predict": {"keep"},
     "schema": {"target"},
 }

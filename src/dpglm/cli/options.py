@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, final
 
@@ -41,6 +41,7 @@ __all__ = [
     "make_estimator",
     "output_folder",
     "read_settings",
+    "set_up",
 ]
 
 if TYPE_CHECKING:
@@ -274,17 +275,30 @@ def make_estimator(
     name: str, settings: Sequence[str], inference: str | None = None, **parameters: Any
 ) -> Any:
     """Make an estimator with the settings of --set and parameters that other options decide."""
-    kind = estimator_class(name)
+    made = estimator_class(name)()
+    return set_up(made, settings, inference, labels=parameters.get("classes"), **parameters)
+
+
+def set_up(
+    estimator: Any,
+    settings: Sequence[str],
+    inference: str | None,
+    *,
+    labels: Sequence[Any] | None,
+    not_settable: Collection[str] = (),
+    **parameters: Any,
+) -> Any:
+    """Give an estimator the settings of --set and parameters that other options decide."""
     allowed = {
         key: one
-        for key, one in settings_of(typing.get_type_hints(kind.__init__)).items()
-        if key not in _NOT_SETTABLE
+        for key, one in settings_of(typing.get_type_hints(type(estimator).__init__)).items()
+        if key not in _NOT_SETTABLE and key not in not_settable
     }
     given = read_settings("--set", settings, allowed)
     if "class_weight" in given:
-        given["class_weight"] = _by_label(given["class_weight"], parameters.get("classes"))
+        given["class_weight"] = _by_label(given["class_weight"], labels)
     asked = {None: False, "model": True}.get(inference, inference)
-    return kind().set_params(**parameters | given | {"inference": asked})
+    return estimator.set_params(**parameters | given | {"inference": asked})
 
 
 def read_settings(

@@ -28,7 +28,10 @@ _SUFFIXES = (".parquet", ".pq")
 @final
 @dataclass(frozen=True)
 class TrainingRows:
-    """Encoded rows, targets (None where X holds them) and exposures, and the data's columns."""
+    """Rows, targets (None where X holds them) and exposures, and the data's columns.
+
+    Rows are encoded, or a table for an estimator that encodes it.
+    """
 
     X: Any
     y: Any
@@ -38,7 +41,13 @@ class TrainingRows:
 
 
 def read_rows(
-    data: Path, schema: Schema, *, exposure: str | None, stream: bool, cache: Path | None
+    data: Path,
+    schema: Schema,
+    *,
+    exposure: str | None,
+    stream: bool,
+    cache: Path | None,
+    encode: bool = True,
 ) -> TrainingRows:
     """Read a table, or prepare for streaming it; ``exposure`` names a column."""
     is_parquet = data.is_dir() or data.name.lower().endswith(_SUFFIXES)
@@ -56,7 +65,8 @@ def read_rows(
         y = schema.encode_target(table.pop(schema.target.name))
         exposures = None if exposure is None else as_numbers(table.pop(exposure), exposure)
         columns = tuple(storage_types(data))
-        return TrainingRows(schema.encode(table), y, exposures, columns, is_streamed=False)
+        X = schema.encode(table) if encode else table
+        return TrainingRows(X, y, exposures, columns, is_streamed=False)
 
 
 def columns_of(model: LinearModel) -> Sequence[str]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dpglm.cli.additive import additive_options, asked_for_curves, make_additive
 from dpglm.cli.console import (
     InputError,
     guarded,
@@ -56,6 +57,8 @@ REPORT_FOLDER = output_folder("certificate.json", "report.html")
         "    --estimator svm --set loss=hinge --set C=10 --model model.json",
         "dpglm fit people.csv --schema schema.json --epsilon 1 --reference region=north \\",
         "    --formula 'income ~ age + I(age**2) + C(sex) * C(region)' --model model.json",
+        "dpglm fit people.csv --schema schema.json --epsilon 1 --additive \\",
+        "    --interaction age:region --monotone age=+1 --model model.json --report report",
         "dpglm fit people.csv --schema schema.json --epsilon 0.5 --delta 1e-6 \\",
         "    --ledger people.ledger --label 'income by region' --model model.json",
     ),
@@ -65,6 +68,7 @@ REPORT_FOLDER = output_folder("certificate.json", "report.html")
 @click.option("--schema", "schema_file", type=INPUT_FILE, required=True, help="The public facts.")
 @REFERENCE
 @FORMULA
+@additive_options
 @click.option(
     "--exposure",
     metavar="COLUMN",
@@ -123,6 +127,9 @@ def fit(
     schema_file: Path,
     references: tuple[str, ...],
     formula: str | None,
+    additive: bool,
+    interactions: tuple[str, ...],
+    monotone: tuple[str, ...],
     exposure: str | None,
     public_rows: int | None,
     estimator: str | None,
@@ -161,6 +168,8 @@ def fit(
 
     watch = FitWatch(checkpoint)
     when_interrupted(watch.message)
+    excluded = {"estimator": estimator, "reference": references, "formula": formula}
+    curves = asked_for_curves(additive, interactions, monotone, **excluded)
     schema = coded_schema(schema_file, references, formula)
     if target is not None and target != schema.target.name:
         raise InputError(
@@ -180,35 +189,40 @@ def fit(
         raise InputError(f"--checkpoint {checkpoint}: must lie in a folder that exists")
     account = _ledger(ledger, label)
     watch.opened(account)
-    fitted = make_estimator(
-        estimator_for(schema.target, estimator),
-        settings,
-        inference,
-        **budget,
-        n_rows=public_rows,
-        ledger=account,
-        **encoded_parameters(schema),
-    )
+    given = budget | {"n_rows": public_rows, "ledger": account}
+    if curves:
+        fitted = make_additive(schema, interactions, monotone, settings, inference, **given)
+    else:
+        name, encoded = estimator_for(schema.target, estimator), encoded_parameters(schema)
+        fitted = make_estimator(name, settings, inference, **given, **encoded)
     written = [model]
     if report is not None:
         require_report()
         written += REPORT_FOLDER.files(report)
     with all_or_none(written, force=force) as drafts:
-        rows = read_rows(data, schema, exposure=exposure, stream=stream, cache=cache)
+        rows = read_rows(
+            data, schema, exposure=exposure, stream=stream, cache=cache, encode=not curves
+        )
         if rows.is_streamed and fitted.solver == "auto":
             fitted.set_params(solver=Auto(may_copy=False))
         elif cache is not None and not rows.is_streamed:
             note(f"--cache {cache} is not used: the rows are not streamed, but fit into memory")
-        n_rows, n_features = rows.X.shape
-        kind = str(rows.X.dtype)
-        classes, facts = schema.target.n_classes, {} if exposure is None else {"offset": True}
-        plan = planned(fitted, public_rows or n_rows, n_features, classes, kind, **facts)
+        facts = {} if exposure is None else {"offset": True}
+        if curves:
+            n_rows = public_rows or (rows.X.shape[0] if rows.is_streamed else schema.count(rows.X))
+            plan = fitted.plan(n_rows, **facts)
+            note(f"Curves: {fitted.resolve(n_rows)}")
+        else:
+            n_rows, n_features = rows.X.shape
+            kind, classes = str(rows.X.dtype), schema.target.n_classes
+            plan = planned(fitted, public_rows or n_rows, n_features, classes, kind, **facts)
         for caution in guidance(plan).cautions:
             note(f"Warning: {caution}")
         watch.begins(plan)
-        given = {} if rows.exposure is None else {"exposure": rows.exposure}
-        fit_with_progress(fitted, rows.X, rows.y, schema, checkpoint, watch.stepped, **given)
-        write_release(fitted, schema, drafts, model=model, report=report)
+        exposures = {} if rows.exposure is None else {"exposure": rows.exposure}
+        fit_with_progress(fitted, rows.X, rows.y, schema, checkpoint, watch.stepped, **exposures)
+        own = fitted.schema_ if curves else schema
+        write_release(fitted, own, drafts, model=model, report=report)
     watch.wrote(written)
     print_sections(fitted.privacy_.sections())
     table = coefficient_table(fitted)

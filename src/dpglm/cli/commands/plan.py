@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dpglm._progress_shown import shown
+from dpglm.cli.additive import additive_options, asked_for_curves, make_additive
 from dpglm.cli.console import (
     InputError,
     guarded,
+    note,
     print_pairs,
     print_sections,
     say,
@@ -58,6 +60,7 @@ _RUNS = 3
 @click.option("--schema", "schema_file", type=INPUT_FILE, help="The public facts of the table.")
 @REFERENCE
 @FORMULA
+@additive_options
 @click.option("--columns", type=click.IntRange(min=1), help="Number of features, if no --schema.")
 @click.option(
     "--classes", type=click.IntRange(min=2), help="Number of classes, if no --schema.  [default: 2]"
@@ -78,6 +81,9 @@ def plan(
     schema_file: Path | None,
     references: tuple[str, ...],
     formula: str | None,
+    additive: bool,
+    interactions: tuple[str, ...],
+    monotone: tuple[str, ...],
     columns: int | None,
     classes: int | None,
     estimator: str | None,
@@ -96,17 +102,28 @@ def plan(
     _check_picture(plot)
     if schema_file is None and (references or formula is not None):
         raise InputError("--reference and --formula need --schema, whose columns they name")
-    name, parameters, n_features, n_classes = (
-        _from_sizes(columns, classes, estimator)
-        if schema_file is None
-        else _from_schema(
-            coded_schema(schema_file, references, formula), columns, classes, estimator
+    excluded = {"estimator": estimator, "reference": references, "formula": formula}
+    curves = asked_for_curves(additive, interactions, monotone, **excluded)
+    given = budget | {"n_rows": rows if budget["adjacency"] == "add_remove" else None}
+    if curves:
+        if schema_file is None or columns is not None or classes is not None:
+            raise InputError("--additive needs --schema, which says all about the columns")
+        schema = coded_schema(schema_file, references, formula)
+        made = make_additive(schema, interactions, monotone, settings, inference, **given)
+        with shown():
+            decided = made.plan(rows)
+        note(f"Curves: {made.resolve(rows)}")
+    else:
+        name, parameters, n_features, n_classes = (
+            _from_sizes(columns, classes, estimator)
+            if schema_file is None
+            else _from_schema(
+                coded_schema(schema_file, references, formula), columns, classes, estimator
+            )
         )
-    )
-    public_rows = rows if budget["adjacency"] == "add_remove" else None
-    made = make_estimator(name, settings, inference, n_rows=public_rows, **budget, **parameters)
-    with shown():
-        decided = planned(made, rows, n_features, n_classes)
+        made = make_estimator(name, settings, inference, **given, **parameters)
+        with shown():
+            decided = planned(made, rows, n_features, n_classes)
     with all_or_none([] if plot is None else [plot], force=force) as drafts:
         _tell(decided, type(made).__name__)
         remarks = {target: _draw(decided, draft) for target, draft in drafts.items()}
