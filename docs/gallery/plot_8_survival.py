@@ -6,9 +6,9 @@ A discrete-time hazard model of a person-period table, where all rows of a perso
 """
 
 # %%
-# Follow-up of 12,000 generated patients, half of them treated, for up to 12 months: an event ends it
-# early, and so do those who leave the study. Treatment lowers the odds of an event in a month by
-# 40 %, and they rise with age.
+# Follow-up of 12,000 generated patients, half of them treated, for up to 12 months: an event ends
+# it early, or a patient leaves the study. Treatment lowers the odds of an event in a month by 40 %;
+# they rise with age.
 
 import numpy as np
 
@@ -80,10 +80,12 @@ inference = model.inference_
 for name, factor in (("arm[treated]", 1.0), ("age", 10.0)):
     place = next(i for i, one in enumerate(inference.names) if name.partition("[")[0] in one)
     odds = np.exp(factor * np.array([inference.params[place], *inference.conf_int()[place]]))
-    print(f"{inference.names[place]}, by {factor:g}: {odds[0]:.2f} ({odds[1]:.2f} to {odds[2]:.2f})")
+    print(
+        f"{inference.names[place]}, by {factor:g}: {odds[0]:.2f} ({odds[1]:.2f} to {odds[2]:.2f})"
+    )
 
 # %%
-# Hazards, and the survival that follows from them, of persons of 60 years; the true ones are dashed.
+# Hazards, and the survival that follows from them, of persons of 60 years; dashed: the true ones.
 
 import matplotlib.pyplot as plt
 

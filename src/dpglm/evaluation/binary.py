@@ -88,9 +88,11 @@ class BinaryTask(Task):
     def facts(self) -> Mapping[str, Any]:
         return {"classes": list(self.classes)}
 
-    def plan(self, n_rows: int, n_levels: int, budget: PrivacyBudget, adjacency: Adjacency) -> Plan:
-        mu = budget.gdp_mu() / adjacency.sum_sensitivity(1.0)
-        n_cells = n_cells_for(n_rows // n_levels, mu)
+    def plan(
+        self, data: DataSpec, n_levels: int, budget: PrivacyBudget, adjacency: Adjacency
+    ) -> Plan:
+        mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.reach(1))
+        n_cells = n_cells_for(data.n_rows // n_levels, mu)
         size = len(self.edges) + 1
         cuts = tuple(int(np.searchsorted(self.edges, t, side="right")) for t in self.thresholds)
         refined = Refined(_LABEL, _SCORE, size, n_cells, cuts)
@@ -102,7 +104,7 @@ class BinaryTask(Task):
                 weighted(Cells((0,), (n_levels,), values=(_LOSS,)), _LOSS_SHARE),
                 weighted(Cells((0,), (n_levels,), values=(_BRIER,)), _BRIER_SHARE),
             )
-        data = known(DataSpec(n_rows, 1), 5, max(size, n_levels))
+        data = known(data, 5, max(size, n_levels))
         return plan_score_tables(data, budget, adjacency, (refined,), tables)
 
     def encode(self, y: NDArray[Any], predictions: Floats) -> Floats:
@@ -144,7 +146,9 @@ class BinaryTask(Task):
             counts = histogram[chosen].sum(axis=0)
             values = [*counts.ravel(), *(one[chosen].sum() for one in sums)]
             stds = math.sqrt(n_added) * np.repeat(noise, [counts.size] + [1] * len(sums))
-            noisy = Noisy.of(np.array(values), stds, slice(0, counts.size), total)
+            noisy = Noisy.of(
+                np.array(values), stds, slice(0, counts.size), total, released.clustering
+            )
             return BinaryResult(self.classes, noisy, ends, means, spread, released.z)
 
         groups = [result(slice(g, g + 1), None) for g in range(released.n_levels)]

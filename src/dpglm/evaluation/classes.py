@@ -85,10 +85,12 @@ class ClassesTask(Task):
     def facts(self) -> Mapping[str, Any]:
         return {"classes": list(self.classes)}
 
-    def plan(self, n_rows: int, n_levels: int, budget: PrivacyBudget, adjacency: Adjacency) -> Plan:
+    def plan(
+        self, data: DataSpec, n_levels: int, budget: PrivacyBudget, adjacency: Adjacency
+    ) -> Plan:
         size, n_classes = len(self.edges) + 1, len(self.classes)
-        mu = budget.gdp_mu() / adjacency.sum_sensitivity(1.0)
-        n_cells = n_cells_for(n_rows // n_levels, mu * self._curve_share)
+        mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.reach(1))
+        n_cells = n_cells_for(data.n_rows // n_levels, mu * self._curve_share)
         refined = tuple(
             Refined(_FIRST + 2 * k, _FIRST + 2 * k + 1, size, n_cells) for k in range(n_classes)
         )
@@ -106,7 +108,7 @@ class ClassesTask(Task):
                 for one in refined
             ),
         )
-        data = known(DataSpec(n_rows, 1), _FIRST + 2 * n_classes, max(size, n_levels, n_classes))
+        data = known(data, _FIRST + 2 * n_classes, max(size, n_levels, n_classes))
         return plan_score_tables(data, budget, adjacency, refined, tables)
 
     def encode(self, y: NDArray[Any], predictions: Floats) -> Floats:
@@ -152,7 +154,13 @@ class ClassesTask(Task):
                 spread = [noise[place]] * values.size + [noise[one] for one in sums]
                 added = [tables[one][chosen].sum() for one in sums]
                 every = np.array([*values.ravel(), *added])
-                return Noisy.of(every, scale * np.array(spread), slice(0, values.size), total)
+                return Noisy.of(
+                    every,
+                    scale * np.array(spread),
+                    slice(0, values.size),
+                    total,
+                    released.clustering,
+                )
 
             curves = []
             for place, lookup in enumerate(lookups, start=4):

@@ -40,15 +40,27 @@ class Noisy:
         numbers that do not change if all values double, that is the variance for a given number.
     known_sum : ndarray of bool of shape (n,)
         Which values add up to a public number, to which they have been brought by equal shares.
+    clustering : float, default=1.0
+        Bound on the factor by which rows that belong together raise variances over samples: of k
+        rows that are alike it is k, as the variance of a sum of k numbers is at most k times the
+        sum of their variances.
     """
 
     values: Floats
     noise: Floats
     sampling: Floats
     known_sum: NDArray[np.bool_]
+    clustering: float = 1.0
 
     @classmethod
-    def of(cls, values: Floats, noise: Floats, counts: slice, n_rows: int | None) -> Noisy:
+    def of(
+        cls,
+        values: Floats,
+        noise: Floats,
+        counts: slice,
+        n_rows: int | None,
+        clustering: float = 1.0,
+    ) -> Noisy:
         """Bring counts to their sum, where it is public; other values have no sampling variance."""
         values, known = values.copy(), np.zeros(len(values), np.bool_)
         if n_rows is not None:
@@ -56,7 +68,7 @@ class Noisy:
             values[counts] += (n_rows - values[counts].sum()) / known.sum()
         sampling = np.zeros(len(values))
         sampling[counts] = np.maximum(values[counts], 0.0)
-        return cls(values, noise, sampling, known)
+        return cls(values, noise, sampling, known, clustering)
 
     def total(self, n_counts: int, z: float) -> Number:
         """Return the number of rows that the first values count."""
@@ -85,6 +97,7 @@ class Noisy:
             noisy[self.known_sum] -= noisy[self.known_sum].mean()
         variance = float(((noisy * self.noise) ** 2).sum()) + approximation**2
         sampled = float(slopes**2 @ self.sampling) if sampled is None else sampled
+        sampled *= self.clustering
         if not math.isfinite(center + variance + sampled):
             return Number(math.nan, scale.low, scale.high, scale.low, scale.high)
         # The interval for a population is of the sum of both.

@@ -7,9 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from dpglm._validation import check_integer, check_one_of
+from dpglm.data.groups.ids import Groups
+from dpglm.data.spec import GroupBound
 from dpglm.evaluation.binary import BinaryTask
 from dpglm.evaluation.classes import ClassesTask
 from dpglm.evaluation.evaluation import Evaluation
@@ -18,9 +20,9 @@ from dpglm.evaluation.predictions import predictions_of, task_of
 from dpglm.evaluation.regression import RegressionTask
 from dpglm.evaluation.task import Task
 from dpglm.ledger.ledger import PrivacyLedger
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.adjacency import Adjacency, Unit
 from dpglm.privacy.budget import ApproximateDP, PrivacyBudget, default_delta
-from dpglm.privacy.noise import NoiseSource
+from dpglm.privacy.noise import NoiseSource, noise_source
 
 __all__ = ["evaluate", "evaluate_predictions"]
 
@@ -39,6 +41,9 @@ def evaluate(
     thresholds: Sequence[float] = (0.5,),
     by: ArrayLike | None = None,
     levels: Sequence[Any] = (),
+    groups: ArrayLike | None = None,
+    max_rows_per_group: int | None = None,
+    n_groups: int | None = None,
     level: float = 0.95,
     ledger: PrivacyLedger | str | os.PathLike[str] | None = None,
     random_state: int | NoiseSource | None = None,
@@ -74,7 +79,16 @@ def evaluate(
     by : array_like of shape (n,), optional
         Attribute of each row by which rows are evaluated as well, at no further cost.
     levels : sequence, optional
-        Its public levels; rows of other levels are a group of their own.
+        Its public levels; rows of other levels are one of their own.
+    groups : array_like of shape (n,), optional
+        Whose each row is, as of an estimator's ``fit``: then all rows of a group are protected
+        together.
+    max_rows_per_group : int, optional
+        How many rows of a group are used at most; of groups with more, so many are drawn at random.
+        Needed with ``groups``: noise is made for so many rows, and no group is scaled down, so that
+        counts stay right.
+    n_groups : int, optional
+        Public number of groups; needed for "add_remove" only.
     level : float, default=0.95
         Level of intervals, in (0, 1).
     ledger : PrivacyLedger or path-like, optional
@@ -137,6 +151,9 @@ def evaluate(
         n_rows=n_rows,
         by=by,
         levels=levels,
+        groups=groups,
+        max_rows_per_group=max_rows_per_group,
+        n_groups=n_groups,
         level=level,
         ledger=ledger,
         random_state=random_state,
@@ -157,6 +174,9 @@ def evaluate_predictions(
     n_rows: int | None = None,
     by: ArrayLike | None = None,
     levels: Sequence[Any] = (),
+    groups: ArrayLike | None = None,
+    max_rows_per_group: int | None = None,
+    n_groups: int | None = None,
     level: float = 0.95,
     ledger: PrivacyLedger | str | os.PathLike[str] | None = None,
     random_state: int | NoiseSource | None = None,
@@ -174,7 +194,9 @@ def evaluate_predictions(
         Public classes, in the order of the columns of probabilities; None for numbers.
     target_bounds : pair of float, optional
         Public bounds on numbers.
-    thresholds, epsilon, delta, budget, adjacency, n_rows, by, levels, level, ledger, random_state
+    thresholds, epsilon, delta, budget, adjacency, n_rows, by, levels
+        As for ``evaluate``.
+    groups, max_rows_per_group, n_groups, level, ledger, random_state
         As for ``evaluate``.
 
     Returns
@@ -212,6 +234,9 @@ def evaluate_predictions(
         n_rows=n_rows,
         by=by,
         levels=levels,
+        groups=groups,
+        max_rows_per_group=max_rows_per_group,
+        n_groups=n_groups,
         level=level,
         ledger=ledger,
         random_state=random_state,
@@ -230,32 +255,76 @@ def _evaluated(
     n_rows: int | None,
     by: ArrayLike | None,
     levels: Sequence[Any],
+    groups: ArrayLike | None,
+    max_rows_per_group: int | None,
+    n_groups: int | None,
     level: float,
     ledger: PrivacyLedger | str | os.PathLike[str] | None,
     random_state: int | NoiseSource | None,
 ) -> Evaluation:
     if isinstance(delta, str):
         check_one_of("delta", delta, ("auto",))
-    public = check_one_of("adjacency", adjacency, tuple(Adjacency)) != Adjacency.ADD_REMOVE
+    relation = Adjacency(check_one_of("adjacency", adjacency, tuple(Adjacency)))
     found = np.asarray(y)
-    if n_rows is not None:
-        check_integer("n_rows", n_rows, least=1)
-    elif not public:
-        raise ValueError(
-            "n_rows must be given under adjacency 'add_remove', which keeps the true number "
-            "private: a rough public number of rows"
-        )
     if found.ndim != 1 or not len(found):
         raise ValueError(f"y must have shape (n,) with n at least 1, got {found.shape}")
-    if public and n_rows is not None and n_rows != len(found):
-        raise ValueError(f"n_rows must be the number of rows, {len(found)}, or None, got {n_rows}")
     if by is not None and not len(levels):
         raise ValueError("levels must list the public levels of by, got none")
-    rows = len(found) if n_rows is None else n_rows
+    kept, whose = _kept(groups, max_rows_per_group, len(found), noise_source(random_state))
+    unit = Unit.ROW if whose is None else Unit.GROUP
+    true = len(found) if kept is None else len(kept)
+    rows = _public(relation, relation.rows_are_public(unit), "n_rows", n_rows, true)
+    bound, n_units = None, rows
+    if whose is not None and max_rows_per_group is not None:
+        n_units = _public(relation, relation.n_is_public, "n_groups", n_groups, whose.n_groups)
+        bound = GroupBound(n_units, float(max_rows_per_group))
+    elif n_groups is not None:
+        raise ValueError(f"groups must be given with n_groups={n_groups!r}, got None")
     if budget is None:
-        wanted = default_delta(rows) if isinstance(delta, str) else delta
+        wanted = default_delta(n_units) if isinstance(delta, str) else delta
         budget = ApproximateDP(epsilon, wanted)
     plan: EvaluationPlan = plan_evaluation(
-        task, rows, budget, adjacency=adjacency, levels=levels, level=level
+        task, rows, budget, adjacency=adjacency, levels=levels, level=level, groups=bound
     )
-    return plan.run(found, predictions(), by=by, ledger=ledger, random_state=random_state)
+    scores, ids = np.asarray(predictions()), None if whose is None else whose.codes
+    if kept is not None and ids is not None:
+        if len(scores) != len(found):
+            raise ValueError(
+                f"predictions must be {len(found)}, one for each row, got {len(scores)}"
+            )
+        found, scores, ids = found[kept], scores[kept], ids[kept]
+        by = None if by is None else np.asarray(by)[kept]
+    return plan.run(found, scores, by=by, groups=ids, ledger=ledger, random_state=random_state)
+
+
+def _kept(
+    groups: ArrayLike | None, most: int | None, n_rows: int, noise: NoiseSource
+) -> tuple[NDArray[np.intp] | None, Groups | None]:
+    """Return the positions of the rows that are used, None for all, and the rows' groups."""
+    if groups is None:
+        if most is not None:
+            raise ValueError(f"groups must be given with max_rows_per_group={most!r}, got None")
+        return None, None
+    if most is None:
+        raise ValueError(
+            "max_rows_per_group must be given with groups, got None: noise is made for so many rows"
+        )
+    found = Groups.of(groups, n_rows)
+    return found.kept(most, noise), found
+
+
+def _public(relation: Adjacency, is_public: bool, name: str, given: int | None, true: int) -> int:
+    """Return a public number of rows or groups: the true one, where the relation makes it so."""
+    if given is not None:
+        check_integer(name, given, least=1)
+        if is_public and given != true:
+            raise ValueError(
+                f"{name} must be the number of {name[2:]}, {true}, or None, got {given}"
+            )
+        return given
+    if not is_public:
+        raise ValueError(
+            f"{name} must be given under adjacency {relation.value!r}, which keeps the true number "
+            "private: a rough public number"
+        )
+    return true

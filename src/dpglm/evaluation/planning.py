@@ -14,7 +14,9 @@ from numpy.typing import ArrayLike, NDArray
 from dpglm._validation import check_integer, check_one_of, check_real
 from dpglm.certificate.certificate import certify
 from dpglm.certificate.facts import PublicFact
-from dpglm.data.prepare import prepare_rows
+from dpglm.data.groups.ids import Groups
+from dpglm.data.memory.matrix import MatrixRows
+from dpglm.data.spec import DataSpec, GroupBound
 from dpglm.evaluation.binary import BinaryTask
 from dpglm.evaluation.evaluation import Evaluation
 from dpglm.evaluation.task import Task
@@ -93,6 +95,7 @@ class EvaluationPlan:
         predictions: ArrayLike,
         *,
         by: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
         ledger: PrivacyLedger | str | os.PathLike[str] | None = None,
         random_state: int | NoiseSource | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
@@ -106,7 +109,9 @@ class EvaluationPlan:
         predictions : array_like of shape (n,) or (n, n_classes)
             Scores from 0 to 1, or numbers.
         by : array_like of shape (n,), optional
-            The group of each row; what is none of the plan's levels is a group of its own.
+            The level of each row; what is none of the plan's levels is one of its own.
+        groups : array_like of shape (n,), optional
+            Whose each row is, for a plan with ``groups``; none may have more rows than its limit.
         ledger, random_state
             As for ``evaluate``.
         checkpoint : path-like, optional
@@ -131,14 +136,15 @@ class EvaluationPlan:
         targets = np.asarray(y)
         X = self.task.encode(targets, np.asarray(predictions))
         planned = self.plan.data.n_rows
-        if self.plan.adjacency.n_is_public and len(X) != planned:
+        if self._rows_are_public and len(X) != planned:
             raise PlanMismatchError(f"the plan was made for {planned} rows, and these are {len(X)}")
         X = np.column_stack([self._group_of(by, len(X)), X])
-        rows = prepare_rows(X, np.zeros(len(X)), self.plan.data)
+        rows = self._in_groups(MatrixRows(X, np.zeros(len(X))), groups, noise)
+        prepared = rows.prepared(self.plan.data, None, np.asarray)
         # What no certificate could hold is refused before anything is spent.
         _ = self.plan.document
         facts = self._facts()
-        solution = run(self.plan, rows, noise, ledger=account, checkpoint=checkpoint)
+        solution = run(self.plan, prepared, noise, ledger=account, checkpoint=checkpoint)
         certificate = certify(_NAME, solution, noise, facts, solution.w, 0.0)
         return Evaluation(self, solution, certificate)
 
@@ -155,16 +161,43 @@ class EvaluationPlan:
             codes[found == level] = place
         return codes
 
+    @property
+    def _rows_are_public(self) -> bool:
+        return self.plan.adjacency.rows_are_public(self.plan.data.unit)
+
+    def _in_groups(self, rows: MatrixRows, groups: Any, noise: NoiseSource) -> MatrixRows:
+        """Put rows into their groups, none of which may have more than planned."""
+        bound = self.plan.data.groups
+        if bound is None:
+            if groups is not None:
+                raise ValueError("groups must be None for a plan without groups")
+            return rows
+        found = Groups.of(groups, rows.shape[0])
+        if self.plan.adjacency.n_is_public and found.n_groups != bound.n_groups:
+            raise PlanMismatchError(
+                f"the plan was made for {bound.n_groups} groups, and these are {found.n_groups}"
+            )
+        if np.bincount(found.codes).max() > bound.rows:
+            raise ValueError(f"groups must have at most {bound.rows:g} rows each, as planned")
+        return rows.in_groups(groups, None, noise)
+
     def _facts(self) -> tuple[PublicFact, ...]:
-        by_relation = self.plan.adjacency.n_is_public
         data = self.plan.data
+
+        def counted(name: str, value: int, is_public: bool) -> PublicFact:
+            return PublicFact(name, value, "by relation" if is_public else "declared")
+
         facts = [
-            PublicFact("n_rows", data.n_rows, "by relation" if by_relation else "declared"),
+            counted("n_rows", data.n_rows, self._rows_are_public),
             PublicFact("row_norm", data.row_norm, "declared"),
             *(PublicFact(name, value, "declared") for name, value in self.task.facts.items()),
         ]
         if self.levels:
             facts.append(PublicFact("levels", list(self.levels), "declared"))
+        if data.groups is not None:
+            public = self.plan.adjacency.n_is_public
+            facts.append(counted("n_groups", data.groups.n_groups, public))
+            facts.append(PublicFact("max_rows_per_group", int(data.groups.rows), "declared"))
         return tuple(facts)
 
 
@@ -176,6 +209,7 @@ def plan_evaluation(
     adjacency: str = "zero_out",
     levels: Sequence[Any] = (),
     level: float = 0.95,
+    groups: GroupBound | None = None,
 ) -> EvaluationPlan:
     """Plan an evaluation from public facts.
 
@@ -194,6 +228,8 @@ def plan_evaluation(
         Public levels of an attribute, by which rows are evaluated as well.
     level : float, default=0.95
         Level of intervals, in (0, 1).
+    groups : GroupBound, optional
+        Number of groups whose rows are protected together, and the most rows that one has.
 
     Returns
     -------
@@ -208,7 +244,8 @@ def plan_evaluation(
     -----
     Privacy: Gaussian releases, in each of which a row is in one cell of each table, so that its
     contribution to all tables together has a length of at most 1, weights included;
-    ``replace_one`` doubles it. Levels cost nothing: a row has one.
+    ``replace_one`` doubles it. Levels cost nothing: a row has one. A group of at most k rows
+    contributes at most k.
 
     Examples
     --------
@@ -226,6 +263,7 @@ def plan_evaluation(
     if len(set(found)) < len(found):
         raise ValueError(f"levels must be different, got {list(found)!r}")
     n_levels = len(found) + 1 if found else 1
-    mu = budget.gdp_mu() / relation.sum_sensitivity(1.0)
+    data = DataSpec(n_rows, 1, groups=groups)
+    mu = budget.gdp_mu() / relation.sum_sensitivity(data.reach(1))
     task = task.for_rows(n_rows // n_levels, mu)
-    return EvaluationPlan(task, found, task.plan(n_rows, n_levels, budget, relation), level)
+    return EvaluationPlan(task, found, task.plan(data, n_levels, budget, relation), level)

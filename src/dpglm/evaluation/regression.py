@@ -71,7 +71,9 @@ class RegressionTask(Task):
     def facts(self) -> Mapping[str, Any]:
         return {"target_bounds": [self.low, self.high]}
 
-    def plan(self, n_rows: int, n_levels: int, budget: PrivacyBudget, adjacency: Adjacency) -> Plan:
+    def plan(
+        self, data: DataSpec, n_levels: int, budget: PrivacyBudget, adjacency: Adjacency
+    ) -> Plan:
         groups = (n_levels,)
         tables = (
             weighted(Cells((0, 1), (n_levels, _N_CELLS)), _COUNT_SHARE),
@@ -81,7 +83,7 @@ class RegressionTask(Task):
             ),
             weighted(Cells((0, 2), (n_levels, _TARGETS)), _TARGET_SHARE),
         )
-        data = known(DataSpec(n_rows, 1), 8, max(_N_CELLS, _TARGETS, n_levels))
+        data = known(data, 8, max(_N_CELLS, _TARGETS, n_levels))
         return plan_tabulation(data, budget, adjacency, tables)
 
     def encode(self, y: NDArray[Any], predictions: Floats) -> Floats:
@@ -127,7 +129,7 @@ class RegressionTask(Task):
             scale = math.sqrt(len(range(released.n_levels)[chosen]))
             spread = scale * np.repeat(noise, [counts.size, *[1] * len(sums), targets.size])
             values = np.array([*counts, *sums, *targets])
-            noisy = Noisy.of(values, spread, slice(0, counts.size), total)
+            noisy = Noisy.of(values, spread, slice(0, counts.size), total, released.clustering)
             return RegressionResult(self.low, self.high, noisy, released.z)
 
         groups = [result(slice(g, g + 1), None) for g in range(released.n_levels)]

@@ -37,7 +37,13 @@ class Released:
     @property
     def n_rows(self) -> int | None:
         """The number of rows, where it is public."""
-        return self.plan.data.n_rows if self.plan.adjacency.n_is_public else None
+        data = self.plan.data
+        return data.n_rows if self.plan.adjacency.rows_are_public(data.unit) else None
+
+    @property
+    def clustering(self) -> float:
+        """Bound on the factor by which persons' rows, if alike, raise variances of sampling."""
+        return self.plan.data.reach(1)
 
 
 class Task(abc.ABC):
@@ -48,8 +54,10 @@ class Task(abc.ABC):
         return self
 
     @abc.abstractmethod
-    def plan(self, n_rows: int, n_levels: int, budget: PrivacyBudget, adjacency: Adjacency) -> Plan:
-        """Plan the tables within a budget. Rows are in ``n_levels`` groups, by column 0."""
+    def plan(
+        self, data: DataSpec, n_levels: int, budget: PrivacyBudget, adjacency: Adjacency
+    ) -> Plan:
+        """Plan the tables within a budget. Rows have one of ``n_levels`` levels, in column 0."""
 
     @abc.abstractmethod
     def encode(self, y: NDArray[Any], predictions: Floats) -> Floats:

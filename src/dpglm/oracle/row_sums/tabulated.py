@@ -15,7 +15,7 @@ from dpglm.data.rows import Block
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.rounding import sum_release
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.adjacency import Adjacency, Unit
 from dpglm.privacy.releases import SumMechanism, SumRelease
 
 __all__ = ["Cells", "noisy_tables", "table_release"]
@@ -91,6 +91,7 @@ def table_release(
         mechanism,
         bound=_bound(tables) * data.weight_bound,
         coordinates=sum(table.size for table in tables),
+        directions=1,
     )
 
 
@@ -113,8 +114,12 @@ def noisy_tables(
         X = X if recoded is None else recoded(X)
         return np.concatenate([table.sums(X, block.weights) for table in tables])
 
-    over_blocks = oracle.over_blocks(block_sums, weights.size)
     bound = _bound(tables) * oracle.rows.spec.weight_bound
+    if oracle.rows.unit is Unit.GROUP:
+        # Groups are held to the bound on what they contribute, weights included.
+        weighted = oracle.over_blocks(lambda block: weights * block_sums(block), weights.size)
+        return oracle.noisy_sum(declared, weighted, bound)
+    over_blocks = oracle.over_blocks(block_sums, weights.size)
     return oracle.noisy_sum(declared, lambda rows: weights * over_blocks(rows), bound)
 
 
