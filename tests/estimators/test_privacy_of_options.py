@@ -30,6 +30,8 @@ from dpglm.solvers import UniformAverage
 from tests.audit.attack import scripted_releases
 from tests.planted import unclipped
 
+pytestmark = pytest.mark.one_in(3)
+
 N, D, K = 30, 4, 11
 CLASSIFIERS = [
     LogisticRegression(),

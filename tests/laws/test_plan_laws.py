@@ -48,6 +48,8 @@ from tests.laws.asked import FEW, Setting, settings_and_rows
 from tests.laws.budgets import examples
 from tests.slowly import first_quickly
 
+pytestmark = pytest.mark.one_in(3)
+
 LOGISTIC = Problem(Logistic())
 DATA = DataSpec(n_rows=2000, n_features=5, intercept=1.0)
 BUDGET = ApproximateDP(1.0, 1e-5)

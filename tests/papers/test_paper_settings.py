@@ -50,6 +50,8 @@ from dpglm.problem import (
 )
 from dpglm.solvers import JohnsonLindenstrauss, Plan, RandomIterate, Theorem, UniformAverage, run
 
+pytestmark = pytest.mark.one_in(3)
+
 BUDGET = ApproximateDP(0.5, 1e-6)
 MU = BUDGET.gdp_mu()
 DATA = DataSpec(n_rows=1000, n_features=5, target_low=-1.0, target_high=1.0)

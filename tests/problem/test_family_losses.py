@@ -20,6 +20,8 @@ from dpglm.problem import (
     Tweedie,
 )
 
+pytestmark = pytest.mark.one_in(3)
+
 SMOOTH = [
     Gamma(),
     Tweedie(1.05),

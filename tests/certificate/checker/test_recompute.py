@@ -31,6 +31,8 @@ from dpglm.privacy.events import (
 )
 from dpglm.privacy.selection.repetitions import NegativeBinomial, PoissonNumber
 
+pytestmark = pytest.mark.one_in(3)
+
 ZERO_OUT, REPLACE_ONE = Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE
 
 # One row per kind of claim: the event, and how many independent recomputations there are.

@@ -60,6 +60,8 @@ from dpglm.problem import (
 )
 from dpglm.solvers import SOLVERS, NoisySGD, Preprocessed, run
 
+pytestmark = pytest.mark.one_in(3)
+
 DTYPES = ["float32", "float64"]
 N_CLASSES = 3
 

@@ -60,6 +60,8 @@ from dpglm.solvers import NoisyGD, NoisySGD, Preprocessed
 from dpglm.tables.schema import Schema
 from tests.audit.attack import scripted_releases
 
+pytestmark = pytest.mark.one_in(3)
+
 FEW = NoisyGD(n_steps=5, clip=0.5, step_size=1.0)
 N = 400
 

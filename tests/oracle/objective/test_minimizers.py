@@ -34,6 +34,8 @@ from dpglm.problem import (
 from tests.oracle.objective.exact_objective import ExactObjective, distance, exact, norm
 from tests.oracle.test_clipped_sum import make_rows, make_targets
 
+pytestmark = pytest.mark.one_in(3)
+
 
 def make_objective(
     loss,

@@ -26,6 +26,8 @@ from dpglm.problem import Logistic, OneVsRest, Poisson, Savage, Softmax, Squared
 from tests.audit.attack import released_sums
 from tests.oracle.test_clipped_sum import LAYOUTS, make_rows, make_targets
 
+pytestmark = pytest.mark.one_in(3)
+
 LOSSES = [
     (Logistic(), 1),
     (Savage(), 1),

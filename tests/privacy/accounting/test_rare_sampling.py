@@ -15,6 +15,8 @@ from tests.privacy.accounting.rare_sampling import least_delta
 from tests.privacy.pld import PLD
 from tests.slowly import first_quickly, some_quickly
 
+pytestmark = pytest.mark.one_in(3)
+
 ZERO_OUT = Adjacency.ZERO_OUT
 RATES = (1e-3, 1e-4, 1e-5, 3e-5, 1e-6, 1e-7, 1e-8)
 # Sigma, steps and a delta at which epsilon is above 0 for every rate.

@@ -25,6 +25,8 @@ from dpglm.privacy.noise.exact.l2 import rounded_l2
 from dpglm.privacy.noise.exact.laplace import rounded_laplace
 from dpglm.privacy.noise.l2 import add_l2_noise, add_laplace
 
+pytestmark = pytest.mark.one_in(3)
+
 SCALE = 2.0**24.7
 SIGNIFICANCE = 1e-4
 ALL_ONES = 2**64 - 1

@@ -49,6 +49,8 @@ from dpglm.solvers.parts.schedules import in_levels
 from tests.audit.attack import released_sums, scripted_releases
 from tests.forgeries import double, forged, put
 
+pytestmark = pytest.mark.one_in(3)
+
 ZERO_OUT = Adjacency.ZERO_OUT
 BUDGET = ApproximateDP(1.0, 1e-5)
 LOGISTIC = Problem(Logistic())

@@ -61,6 +61,8 @@ from dpglm.solvers import (
 from tests.audit.attack import planted_noise, released_sums, views
 from tests.slowly import first_quickly
 
+pytestmark = pytest.mark.one_in(3)
+
 NO_NOISE = GaussianDP(1e7)
 LOSSES = [
     (Logistic(), 1),

@@ -51,6 +51,8 @@ from dpglm.solvers.gradient import variance_reduction as module
 from tests.audit.attack import planted_noise, released_sums, scripted_releases
 from tests.planted import pythonic
 
+pytestmark = pytest.mark.one_in(3)
+
 BUDGET = ApproximateDP(1.0, 1e-5)
 BOTH = [SVRG, SVRGPlusPlus]
 SMALL = {"n_epochs": 3, "inner_steps": 4, "sampling_rate": 1.0, "clip": 0.4, "step_size": 0.3}

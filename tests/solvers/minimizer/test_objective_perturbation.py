@@ -48,6 +48,8 @@ from tests.oracle.objective.exact_objective import ExactObjective, distance
 from tests.planted import unchecked
 from tests.watching import watched
 
+pytestmark = pytest.mark.one_in(3)
+
 BUDGET = ApproximateDP(1.0, 1e-2)
 NORMS = [0.01, 1.0, 30.0, 100.0]
 

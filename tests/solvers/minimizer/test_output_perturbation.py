@@ -40,6 +40,8 @@ from dpglm.solvers.minimizer import strongly_convex
 from dpglm.solvers.minimizer.output_perturbation import OutputPerturbationMethod
 from tests.audit.attack import released_sums
 
+pytestmark = pytest.mark.one_in(3)
+
 BUDGET = GaussianDP(1.0)
 PROBLEMS = {
     "logistic": Problem(Logistic()),

@@ -46,6 +46,8 @@ from tests.solvers.minimizer.test_objective_perturbation import (
 )
 from tests.watching import watched
 
+pytestmark = pytest.mark.one_in(3)
+
 BUDGET = ApproximateDP(2.0, 0.0)
 RELATIONS = [Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE]
 
