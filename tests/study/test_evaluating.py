@@ -152,6 +152,11 @@ class TestRefusals:
             ("additive", {"formula": "ill ~ age"}, "formula must be None"),
             (PrivatePipeline([SchemaEncoder(SCHEMA), LinearSVC()]), {"formula": "x"}, "formula"),
             ("forest", {}, "estimator must be"),
+            ("additive", {"interaction": []}, "interaction is no parameter of Additive"),
+            # What would be spent, or recorded elsewhere, beside what the study says.
+            ("additive", {"epsilon": 3.0}, "epsilon is for the study to say"),
+            (LogisticRegression(ledger="mine"), {}, "ledger is for the study to say"),
+            (LinearSVC(random_state=0), {}, "random_state is for the study to say"),
             ("PrivatePipeline", {}, "estimator must be"),
         ],
     )

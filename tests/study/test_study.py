@@ -64,6 +64,11 @@ class TestAccounting:
         assert plan.epsilon == pytest.approx(1.0, rel=5e-3)
         assert made.run(table()).verify().ok
 
+    def test_a_large_delta(self):
+        # Parts get less than a delta of 0.5 alone would allow.
+        result = Study(SCHEMA, 0.1, 0.5).explore().fit().evaluate().run(table())
+        assert result.verify().ok
+
     def test_pure_budgets_are_refused_before_anything(self):
         with pytest.raises(ValueError, match="delta"):
             Study(SCHEMA, delta=0.0)

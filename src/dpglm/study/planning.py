@@ -209,7 +209,9 @@ def plan_study(
     def part_of(mu: float) -> PrivacyBudget:
         """Return a part's budget at the delta of the whole, so that its certificate says that."""
         delta = budget.to_dict().get("delta")
-        return GaussianDP(mu) if delta is None else ApproximateDP(gdp.epsilon(delta, mu), delta)
+        if delta is None or gdp.epsilon(delta, mu) == 0.0:  # where delta alone is more than that
+            return GaussianDP(mu)
+        return ApproximateDP(gdp.epsilon(delta, mu), delta)
 
     share = _share_of_exploration(
         {name: planned(name, budget).noise_to_sampling for name in declared}, purpose

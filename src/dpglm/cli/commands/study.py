@@ -102,6 +102,8 @@ def study(
     if data is None:
         _print_plan(declared.plan(rows))
         return
+    if rows is not None:
+        raise InputError("--rows is for a plan without DATA, whose number of rows is its own")
     if out is None:
         raise InputError("--out FOLDER must say where to write the results")
     require_report()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from dpglm import estimators
 from dpglm._estimator_names import ESTIMATORS
 from dpglm._validation import in_one_line
 from dpglm._words import plain_number
+from dpglm.estimators._private import PrivateFit
 from dpglm.estimators.additive._base import AdditiveModel
 from dpglm.estimators.additive.models import AdditiveClassifier, AdditiveRegressor
 from dpglm.estimators.composed.formula import from_formula
@@ -35,6 +37,8 @@ __all__ = ["ADDITIVE", "Learning", "PlannedModel"]
 ADDITIVE = "additive"
 """Name of the additive model of a schema's target, of classes or numbers."""
 
+_OF_THE_STUDY = tuple(one.name for one in dataclasses.fields(PrivateFit))
+
 
 @final
 @dataclass(frozen=True)
@@ -48,8 +52,15 @@ class Learning(DeclaredPart):
     def model(self, schema: Schema, adjacency: Adjacency) -> Any:
         """Return the unfitted model of a table."""
         given = _named(self.estimator or schema.target.default_estimator, schema)
-        # Here, as a pipeline's settings are also those of its steps.
+        known = given.get_params()
+        for name in self.settings:
+            if name not in known:
+                own = [one for one in sorted(known) if one not in _OF_THE_STUDY]
+                raise ValueError(
+                    f"{name} is no parameter of {type(given).__name__}, which has {', '.join(own)}"
+                )
         found = clone(given).set_params(**self.settings)
+        _check_spending(found)
         if isinstance(found, PrivateLinearModel):
             return self._of_features(found, schema).set_params(adjacency=adjacency.value)
         if self.formula is not None:
@@ -100,6 +111,16 @@ def _named(given: Any, schema: Schema) -> Any:
             f"model of dpglm, a PrivatePipeline or None, got {in_one_line(given)}"
         )
     return given
+
+
+def _check_spending(model: Any) -> None:
+    """Refuse what the study says, so that nothing else is spent, recorded or protected."""
+    for name in _OF_THE_STUDY:
+        if getattr(model, name) != getattr(type(model), name):
+            raise ValueError(
+                f"{name} is for the study to say: leave the model's at "
+                f"{getattr(type(model), name)!r}, got {in_one_line(getattr(model, name))}"
+            )
 
 
 def _tell(estimator: Any, schema: Schema) -> None:
