@@ -111,7 +111,7 @@ def choose(
     >>> choose(problem, ApproximateDP(0.5, 1e-5), data) == Newton()
     True
     >>> choose(problem, ApproximateDP(4.0, 1e-5), data)
-    NewtonRaphson(n_pooled=4, inference=None)
+    NewtonRaphson(n_pooled=None, inference=None)
     """
     if is_pure(budget):
         return _without_delta(problem, budget, data, adjacency, may_copy)

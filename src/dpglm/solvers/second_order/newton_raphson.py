@@ -66,7 +66,9 @@ __all__ = ["NewtonRaphson", "NewtonRaphsonMethod"]
 _SCORE_MOMENTS = 0.15
 # Gradients with the first matrix and with each of the Hessians but the last, whose are pooled;
 # a Hessian for each of them where noise in the last one is less than this share of it.
-_APPROACH, _FRESH, _POOLED = (2, 2, 2), (2, 1, 1, 1, 1), 4
+_APPROACH, _FRESH = (2, 2, 2), (2, 1, 1, 1, 1)
+# Gradients that are pooled, of losses whose curvature is bounded and of others.
+_POOLED, _POOLED_OF_COUNTS = 4, 8
 _LITTLE_NOISE = 0.05
 # Where slopes are cut to find their standard deviation, in units of what it is without excess.
 _FAR_SLOPE = 16.0
@@ -90,8 +92,10 @@ class NewtonRaphson(Solver):
 
     Parameters
     ----------
-    n_pooled : int, default=4
-        Number of gradients that are pooled, at least 1, after six that approach.
+    n_pooled : int, optional
+        Number of gradients that are pooled, at least 1, after six that approach. By default 4, or 8
+        for counts and other targets whose slopes have no small bound: curvature changes more on
+        their way.
     inference : {"model", "robust"}, optional
         Also return the covariance of the estimate, under a right model or under any.
 
@@ -129,11 +133,12 @@ class NewtonRaphson(Solver):
     [('score sum', 6), ('Hessian sum', 2), ('Hessian sum', 1), ('score sum', 4)]
     """
 
-    n_pooled: int = _POOLED
+    n_pooled: int | None = None
     inference: Covariance | None = None
 
     def __post_init__(self) -> None:
-        check_integer("n_pooled", self.n_pooled, least=1)
+        if self.n_pooled is not None:
+            check_integer("n_pooled", self.n_pooled, least=1)
         if self.inference is not None:
             check_one_of("inference", self.inference, ("model", "robust"))
 
@@ -158,9 +163,11 @@ class NewtonRaphson(Solver):
         bounded = math.isfinite(
             loss.slope_bound_on(math.inf, *data.target_range(loss.target.bounds))
         )
+        n_pooled = self.n_pooled or _POOLED_OF_COUNTS
         # Of counts hardly any slope is as large as its bound.
         if bounded and loss.target is not Target.COUNT:
             del shares["slopes"]
+            n_pooled = self.n_pooled or _POOLED
         if data.groups is not None and data.groups.rows > 1.0:
             shares["lengths"] = LENGTHS
         if self.inference == "robust" or (self.inference and loss.dispersion is None):
@@ -171,7 +178,7 @@ class NewtonRaphson(Solver):
         counts = {
             "approach": sum(approach),
             "first Hessians": len(approach) - 1,
-            "final": self.n_pooled,
+            "final": n_pooled,
         }
 
         def with_noise(scale: float) -> NewtonRaphsonMethod:
@@ -186,7 +193,7 @@ class NewtonRaphson(Solver):
                 clip=clip,
                 relative_slope=slope,
                 relative_curvature=bend,
-                n_pooled=self.n_pooled,
+                n_pooled=n_pooled,
                 first_steps=approach,
                 n_first_rows=rows_enough(mu, data, adjacency),
                 inference=self.inference,
