@@ -10,7 +10,10 @@ from unittest import mock
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm.audit import Claim
+from dpglm.audit import Claim, Neighbours
+from dpglm.data.memory.matrix import MatrixRows
+from dpglm.data.rows import Rows
+from dpglm.data.spec import GroupBound
 from dpglm.evaluation import (
     BinaryTask,
     ClassesTask,
@@ -22,7 +25,17 @@ from dpglm.evaluation.task import Task
 from dpglm.oracle.row_sums import tabulated
 from dpglm.oracle.row_sums.tabulated import Cells
 from dpglm.privacy import Adjacency
-from experiments.audits.case import BUDGET, RELATIONS, REPLACE_ONE, ZERO_OUT, Case, Setup, of_plan
+from dpglm.privacy.noise import SystemNoise
+from experiments.audits.case import (
+    ADD_REMOVE,
+    BUDGET,
+    RELATIONS,
+    REPLACE_ONE,
+    ZERO_OUT,
+    Case,
+    Setup,
+    of_plan,
+)
 
 __all__ = ["BUGS", "CASES"]
 
@@ -87,12 +100,34 @@ def for_one() -> Setup:
     return dataclasses.replace(setup, claim=Claim.of(sound.plan), under=cheap)
 
 
+def of_persons(relation: Adjacency) -> Setup:
+    """Attack a person with three rows, all as wrong as can be, among others with one each."""
+    plan = plan_evaluation(
+        BINARY, 5, BUDGET, adjacency=relation.value, groups=GroupBound(3, 3.0)
+    ).plan
+    y, scores = np.array([1, 1, 1, 0, 0]), np.array([0.0, 0.0, 0.0, 1.0, 1.0])
+    X = np.column_stack([np.zeros(5), BINARY.encode(y, scores)])
+
+    def rows(weight: float, kept: slice = slice(None)) -> Rows:
+        weights = np.array([weight] * 3 + [1.0] * 2)[kept]
+        one = MatrixRows(X[kept], np.zeros(5)[kept], weights)
+        grouped = one.in_groups(np.array([0, 0, 0, 1, 2])[kept], None, SystemNoise())
+        return grouped.prepared(plan.data, None, np.asarray)
+
+    second = rows(1.0, slice(3, None)) if relation is ADD_REMOVE else rows(0.0)
+    return Setup(plan, (Neighbours("one person", rows(1.0), second),))
+
+
+PERSONS = Case("evaluation", "evaluate", lambda: of_persons(ZERO_OUT), variant="three rows of one")
 CASES: list[Case] = [
     *(case(task, relation) for relation in RELATIONS for task in ROWS),
     case(BINARY, ZERO_OUT, ("f", "m")),
+    PERSONS,
+    dataclasses.replace(PERSONS, make=lambda: of_persons(ADD_REMOVE), relation=ADD_REMOVE),
 ]
 BUGS: list[Case] = [
     dataclasses.replace(CASES[0], bug="half the noise", planted_bug="half_noise"),
+    dataclasses.replace(PERSONS, bug="half the noise", planted_bug="half_noise"),
     Case(
         "bugs",
         "evaluate",

@@ -97,7 +97,7 @@ class Noisy:
             noisy[self.known_sum] -= noisy[self.known_sum].mean()
         variance = float(((noisy * self.noise) ** 2).sum()) + approximation**2
         sampled = float(slopes**2 @ self.sampling) if sampled is None else sampled
-        sampled *= self.clustering
+        sampled, unseen = self.clustering * sampled, self.clustering * unseen
         if not math.isfinite(center + variance + sampled):
             return Number(math.nan, scale.low, scale.high, scale.low, scale.high)
         # The interval for a population is of the sum of both.
