@@ -20,7 +20,7 @@ ARGS ?=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test docs laws slow lint format bars peers speed noise planning table wide edges coverage groups evaluation rates papers audit lock clean
+.PHONY: help demo test docs laws slow lint format bars peers speed noise planning table wide edges coverage groups evaluation exploration rates papers audit lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):.*## /\1|/' \
@@ -82,6 +82,9 @@ coverage: $(VENV)/.installed-dev ## measure confidence intervals: rewrites docs/
 
 evaluation: $(VENV)/.installed-dev ## measure private evaluations: renews docs/evaluation.md (some ten minutes)
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(RUN) -m experiments.evaluation $(ARGS)
+
+exploration: $(VENV)/.installed-dev ## measure private descriptions: renews docs/exploration.md (some five minutes)
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(RUN) -m experiments.exploration $(ARGS)
 
 papers: $(VENV)/.installed-dev ## measure all that docs/papers.md lists, and renew it (some two hours)
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(RUN) -m experiments.papers_page $(ARGS)

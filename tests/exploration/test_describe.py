@@ -11,6 +11,7 @@ from dpglm.certificate.certificate import Certificate
 from dpglm.certificate.verify import verify
 from dpglm.exceptions import BudgetExceededError, PlanMismatchError
 from dpglm.exploration import describe, plan_description
+from dpglm.exploration.summary import two_digits
 from dpglm.ledger import PrivacyLedger
 from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP, ZeroConcentratedDP, gdp
 from dpglm.privacy.noise import SeededNoise, SystemNoise
@@ -353,3 +354,20 @@ def test_a_forged_provenance_is_refused(noisy):
     document["columns"]["age"]["provenance"] = "private"
     with pytest.raises(ValueError, match="as a description writes it"):
         Schema.from_dict(document)
+
+
+def test_summaries_fold_what_may_be_empty_and_what_noise_hides():
+    """A bound far above all values gives a long tail of bins, and hides correlations."""
+    rng = np.random.default_rng(0)
+    wide = {"type": "numeric", "low": 0, "high": 1000}
+    facts = {"columns": {"a": wide, "b": wide, "c": wide | {"high": 2}}, "provenance": "made up"}
+    table = {name: rng.uniform(0.1, 2.0, 5000) for name in "abc"}
+    seen = describe(table, facts, epsilon=0.2, correlations=True, bins={"a": 10}, random_state=0)
+    lines = seen.summary().splitlines()
+    bins = [line.split("  ")[1] for line in lines[lines.index("a") + 3 : lines.index("b") - 1]]
+    assert bins[:2] == ["0 to 100", "100 to 200"]
+    assert bins[2].startswith("and 12 more, each at most")
+    assert lines[-1].startswith("  and 3 more, of which the noise leaves nothing to say")
+    column = lines[lines.index("c") :]
+    assert any(line.startswith("  and 4 more") or "(below 0, " in line for line in column)
+    assert two_digits(-0.001) == "0.00"

@@ -10,10 +10,19 @@ from dpglm._words import plain_number
 from dpglm.exploration.numbers import Number
 from dpglm.exploration.results import ColumnDescription, GroupDescription
 
-__all__ = ["in_units", "records_of", "share_in_words", "shown_cells", "summary_of", "with_interval"]
+__all__ = [
+    "in_units",
+    "records_of",
+    "rest_in_words",
+    "share_in_words",
+    "shown_cells",
+    "summary_of",
+    "two_digits",
+    "with_interval",
+]
 
 _WIDTH, _LONGEST = 30, 28
-_MOST_LEVELS = 12
+_MOST_LEVELS, _MOST_NAMED = 12, 3
 
 
 def records_of(groups: Mapping[str | None, GroupDescription]) -> list[dict[str, Any]]:
@@ -64,13 +73,27 @@ def summary_of(head: str, groups: Mapping[str | None, GroupDescription], level: 
             names = ", ".join(" x ".join(pair) for pair in group.two_way)
             lines += ["", f"Tables of two columns (see to_frame or the page): {names}"]
         if group.correlations:
-            lines += ["", "Correlations"]
-            lines += [
-                f"  {_fitted(' and '.join(pair))}{number.estimate:6.2f}  "
-                f"[{number.low:.2f}, {number.high:.2f}]"
-                for pair, number in group.correlations.items()
-            ]
+            lines += ["", "Correlations", *_correlations(group.correlations)]
     return "\n".join(lines)
+
+
+def _correlations(found: Mapping[tuple[str, str], Number]) -> Iterator[str]:
+    """Write correlations in a line each, but for those of which noise leaves nothing to say."""
+    said = {pair: one for pair, one in found.items() if (one.low, one.high) != (-1.0, 1.0)}
+    width = max((len(" and ".join(pair)) for pair in said), default=0)
+    for pair, one in said.items():
+        ends = f"[{two_digits(one.low)}, {two_digits(one.high)}]"
+        yield f"  {' and '.join(pair):<{width}}  {two_digits(one.estimate):>5}  {ends}"
+    if len(said) < len(found):
+        yield (
+            f"  and {len(found) - len(said)} more, of which the noise leaves nothing to say: "
+            "narrower bounds in the schema would help"
+        )
+
+
+def two_digits(value: float) -> str:
+    """Write a correlation; without a sign where it is 0.00."""
+    return f"{0.0 + round(value, 2):.2f}"
 
 
 def _column(column: ColumnDescription) -> list[str]:
@@ -90,28 +113,46 @@ def _column(column: ColumnDescription) -> list[str]:
         share = column.shares[place]
         bar = "#" * round(24.0 * share.estimate / longest)
         lines.append(f"  {_fitted(column.labels[place])}{share_in_words(share)}  {bar}".rstrip())
-    rest = [one for place, one in enumerate(column.shares) if place not in shown]
-    if rest:
-        highest = 100.0 * max(one.high for one in rest)
-        lines.append(f"  and {len(rest)} more, each at most {highest:.1f} %")
-    return lines
+    rest = rest_in_words(column, shown)
+    return [*lines, f"  {rest}"] if rest else lines
 
 
 def shown_cells(column: ColumnDescription, most: int = _MOST_LEVELS) -> list[int]:
-    """List the cells worth showing: all bins or the largest levels, and what there is beside them.
+    """List the cells worth showing: bins or the largest levels, and what there is beside them.
 
+    Of several bins at an end that may all be empty only the innermost is shown.
     Cells beside a column's own (missing, not listed, outside the bounds, at the low one) are shown
     where the estimate is two half widths of its interval or more.
     """
     places = range(len(column.labels))
     own: Sequence[int] = places[column.column.own]
-    if not column.column.n_bins:
+    if column.column.n_bins:
+        own = _without_empty_ends(column, own)
+    else:
         own = sorted(own, key=lambda place: -column.counts[place].estimate)[:most]
     beside = (
         place for place, count in enumerate(column.counts) if count.low > 0.5 * count.estimate > 0.0
     )
     others = set(beside) - set(places[column.column.own])
     return sorted({*own, *others})
+
+
+def _without_empty_ends(column: ColumnDescription, bins: Sequence[int]) -> Sequence[int]:
+    there = [place for place in bins if column.counts[place].low > 0.0]
+    if not there:
+        return bins
+    return range(max(bins[0], there[0] - 1), min(bins[-1], there[-1] + 1) + 1)
+
+
+def rest_in_words(column: ColumnDescription, shown: Sequence[int]) -> str:
+    """Say how many cells are not shown, which if they are few, and how large they may be."""
+    rest = [place for place in range(len(column.labels)) if place not in shown]
+    if not rest:
+        return ""
+    names = ", ".join(column.labels[place] for place in rest)
+    few = f" ({names})" if len(rest) <= _MOST_NAMED else ""
+    highest = 100.0 * max(column.shares[place].high for place in rest)
+    return f"and {len(rest)} more{few}, {'each ' * (len(rest) > 1)}at most {highest:.1f} %"
 
 
 def share_in_words(share: Number) -> str:

@@ -11,7 +11,13 @@ from dpglm.certificate.verify import verify
 from dpglm.exploration.description import Description
 from dpglm.exploration.numbers import Number
 from dpglm.exploration.results import ColumnDescription, GroupDescription, TwoWayTable
-from dpglm.exploration.summary import in_units, shown_cells, with_interval
+from dpglm.exploration.summary import (
+    in_units,
+    rest_in_words,
+    shown_cells,
+    two_digits,
+    with_interval,
+)
 from dpglm.ledger.files import write_text
 from dpglm.report.page import claim, render
 
@@ -118,7 +124,6 @@ def _group(group: GroupDescription) -> dict[str, Any]:
 def _column(column: ColumnDescription) -> dict[str, Any]:
     shown = shown_cells(column, _MOST_LEVELS)
     longest = max(column.shares[place].high for place in shown) or 1.0
-    rest = [one for place, one in enumerate(column.shares) if place not in shown]
     facts = []
     if column.mean is not None and column.spread is not None:
         facts += [("mean", column.mean), ("standard deviation", column.spread)]
@@ -138,8 +143,7 @@ def _column(column: ColumnDescription) -> dict[str, Any]:
             {"label": column.labels[place], **_bar(column.shares[place], longest)}
             for place in shown
         ],
-        "n_rest": len(rest),
-        "rest": f"{100.0 * max((one.high for one in rest), default=0.0):.1f} %",
+        "rest": rest_in_words(column, shown),
     }
 
 
@@ -196,25 +200,30 @@ def _signed(number: Number) -> dict[str, str]:
         "length": f"{abs(middle - 50.0):.2f}%",
         "low": f"{50.0 * (1.0 + number.low):.2f}%",
         "width": f"{max(50.0 * (number.high - number.low), 0.4):.2f}%",
-        "text": f"{number.estimate:.2f}",
-        "ends": f"{number.low:.2f} to {number.high:.2f}",
+        "text": two_digits(number.estimate),
+        "ends": f"{two_digits(number.low)} to {two_digits(number.high)}",
     }
 
 
 def _table(table: TwoWayTable) -> dict[str, Any]:
     """Return a table of shares within each row of cells, and how dark each is."""
+    # Columns, and rows, of which nobody can say that there are any would show noise.
+    columns = [
+        place
+        for place in range(len(table.column_labels))
+        if any(counts[place].low > 0.0 for counts in table.counts)
+    ]
     rows = []
     for label, counts in zip(table.row_labels, table.counts, strict=True):
         total = math.fsum(one.estimate for one in counts)
-        # Rows of which nobody can say that there are any would show noise.
         if total <= 0.0 or sum(one.low for one in counts) <= 0.0:
             continue
-        rows.append((label, [_shaded(one, total) for one in counts]))
+        rows.append((label, [_shaded(counts[place], total) for place in columns]))
     return {
         "name": " by ".join(table.columns),
         "first": table.columns[0],
         "second": table.columns[1],
-        "labels": table.column_labels,
+        "labels": [table.column_labels[place] for place in columns],
         "rows": rows,
     }
 
