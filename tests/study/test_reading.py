@@ -1,9 +1,12 @@
 """Studies from files: what is said is done, and what is wrong is named."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 
+from dpglm.datasets import load_adult
 from dpglm.study.parts.exploring import Exploration
 from dpglm.study.parts.learning import Learning
 from dpglm.study.reading import read_study
@@ -61,6 +64,16 @@ def test_what_is_wrong_is_named(read, text, said):
     with pytest.raises(ValueError, match=said) as raised:
         read(text)
     assert "study.toml" in str(raised.value)
+
+
+def test_the_example_of_the_docs(tmp_path):
+    page = Path(__file__).parents[2] / "docs" / "study.md"
+    (text,) = re.findall(r"^```toml\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+    (tmp_path / "study.toml").write_text(text)
+    (tmp_path / "adult.schema.json").write_text(json.dumps(load_adult().schema))
+    found = read_study(tmp_path / "study.toml")
+    assert list(found.parts) == ["exploration", "model", "evaluation"]
+    assert found.plan(48842).epsilon == pytest.approx(1.0, rel=1e-6)
 
 
 def test_a_schema_must_be_named(read):

@@ -8,6 +8,9 @@ from typing import final
 
 __all__ = ["Purpose", "exploration_share", "ratio_of_share", "ratio_of_slopes"]
 
+# How many times as much the part that comes first counts.
+_FIRST = 10.0
+
 
 @final
 class Purpose(enum.StrEnum):
@@ -81,9 +84,9 @@ def exploration_share(explored: float, others: float, purpose: Purpose) -> float
     -----
     With a share s of mu squared the variance of a value is ``1 + r / s`` times that of sampling.
     Where every part counts alike, the sum of these is least at
-    ``sqrt(explored) / (sqrt(explored) + sqrt(others))``. Where one part comes first, the others
-    get the share with which noise and sampling are equally large, and never more than where all
-    count alike.
+    ``sqrt(explored) / (sqrt(explored) + sqrt(others))``. Where one part comes first, it counts ten
+    times as much, and the others get no more than the share with which noise and sampling are
+    equally large.
 
     Examples
     --------
@@ -94,9 +97,13 @@ def exploration_share(explored: float, others: float, purpose: Purpose) -> float
     >>> round(exploration_share(0.01, 0.09, Purpose.EXPLORATION), 12)
     0.91
     """
-    balanced = math.sqrt(explored) / (math.sqrt(explored) + math.sqrt(others))
     if purpose is Purpose.BALANCED:
-        return balanced
+        return _least(explored, others)
     if purpose is Purpose.EXPLORATION:
-        return max(balanced, 1.0 - others)
-    return min(balanced, explored)
+        return max(_least(_FIRST * explored, others), 1.0 - others)
+    return min(_least(explored, _FIRST * others), explored)
+
+
+def _least(one: float, other: float) -> float:
+    """Return the share s at which ``one / s + other / (1 - s)`` is least."""
+    return math.sqrt(one) / (math.sqrt(one) + math.sqrt(other))

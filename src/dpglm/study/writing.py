@@ -26,7 +26,17 @@ FILES: Mapping[str, str] = {
 
 
 def files_of_study(parts: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the names of the files of a study with these parts."""
+    """Return the names of the files of a study.
+
+    Parameters
+    ----------
+    parts : mapping from str
+        By the names of its parts.
+
+    Returns
+    -------
+    tuple of str
+    """
     absent = {f"{name}.json" for name in (EXPLORATION, MODEL, EVALUATION) if name not in parts}
     return tuple(name for name in FILES if name not in absent)
 
