@@ -1,0 +1,19 @@
+"""Attacks on fits of persons: under the claim and near it; persons taken for several are caught."""
+
+import pytest
+
+from experiments.audits import groups
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize("case", groups.CASES, ids=lambda case: case.label)
+def test_fits_of_persons_stay_under_their_claim(case):
+    line = case.measure(100, 0.99, seed=1)
+    assert not line.refuted
+    assert line.share > 0.2
+
+
+@pytest.mark.parametrize("case", groups.BUGS, ids=lambda case: case.label)
+def test_planted_bugs_are_caught(case):
+    assert case.measure(100, 0.99, seed=1).refuted
