@@ -129,7 +129,11 @@ def not_recognised() -> AbstractContextManager[Any]:
 
 def split() -> AbstractContextManager[Any]:
     """Let a person lie in several partitions."""
-    return mock.patch.object(groups_of_dask, "_name", lambda key, value: secrets.token_bytes(16))
+
+    def another(key: bytes, value: Any) -> bytes:
+        return secrets.token_bytes(16)
+
+    return mock.patch.object(groups_of_dask, "_name", another)
 
 
 def without_bound() -> AbstractContextManager[Any]:
