@@ -20,7 +20,7 @@ ARGS ?=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test docs laws slow lint format bars peers speed noise planning table wide edges coverage groups evaluation exploration rates papers audit lock clean
+.PHONY: help demo test docs laws slow lint format bars peers speed noise planning table wide additive edges coverage groups evaluation exploration rates papers audit lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):.*## /\1|/' \
@@ -70,6 +70,9 @@ table: $(VENV)/.installed-dev ## compare all solvers on four problems: rewrites 
 
 wide: $(VENV)/.installed-dev ## compare the default on one-hot tables of 300 to 1000 columns: rewrites docs/comparison.md
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(RUN) -m experiments.wide_tables $(ARGS)
+
+additive: $(VENV)/.installed-dev ## compare additive models with linear ones on development rows: rewrites docs/additive.md
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(RUN) -m experiments.additive $(ARGS)
 
 edges: $(VENV)/.installed-dev ## try default settings at the edges: rewrites docs/edges.md
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(RUN) -m experiments.edges $(ARGS)

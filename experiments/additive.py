@@ -1,10 +1,10 @@
 """How fine the curves of additive models should be: development data only.
 
-``python -m experiments.additive --splits FOLDER`` writes the tables of ``docs/additive.md``: the
+``python -m experiments.additive --splits FOLDER`` writes the table of ``docs/additive.md``: the
 rule of ``dpglm.estimators.additive.resolution`` beside the linear default, cross-validated on the
 training rows of Adult, ACS employment and California housing, and on generated rows. ``--grid``
-prints the scores of fixed resolutions, from which the rule's constants were chosen. No test row is
-read.
+prints the scores of other settings instead, from which the rule's constants were chosen. No test
+row is read.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.metrics import roc_auc_score
+from sklearn.metrics import log_loss, roc_auc_score
 
 from benchmarks.splits import acs_employment_codes, load_acs_codes
 from dpglm import AdditiveClassifier, AdditiveRegressor, LogisticRegression, PrivatePipeline, Ridge
@@ -27,6 +27,7 @@ from dpglm.datasets import load_adult, load_california_housing
 from dpglm.exceptions import LowSignalWarning
 from dpglm.preprocessing import SchemaEncoder
 from dpglm.tables.schema import Schema
+from experiments.measured import DOCS, put
 
 DELTA, EPSILONS, FOLDS = 1e-5, (0.05, 0.1, 0.3, 1.0, 4.0), 3
 SEGMENTS, REACHES = (2, 3, 4, 6, 8, 12, 16, 24), (0.1, 0.3, 1.0)
@@ -60,7 +61,7 @@ class Table:
         return make(self.schema, **parameters)
 
     def scores(self, make: Callable[..., Any], epsilon: float, seeds: int) -> NDArray[np.float64]:
-        """Return AUC, or R squared, of each fold and seed."""
+        """Return AUC and log loss, or R squared and nothing, of each fold and seed: (n, 2)."""
         folds = np.random.default_rng(0).permutation(len(self.target)) % FOLDS
         found = []
         for seed in range(seeds):
@@ -73,12 +74,13 @@ class Table:
                 found.append(self.score(model, held))
         return np.array(found)
 
-    def score(self, model: Any, held: NDArray[np.bool_]) -> float:
+    def score(self, model: Any, held: NDArray[np.bool_]) -> tuple[float, float]:
         """Score rows that were held out."""
         rows, target = self.rows(held), self.target[held]
         if not self.classifies:
-            return float(model.score(rows, target))
-        return float(roc_auc_score(target == model.classes_[1], model.decision_function(rows)))
+            return float(model.score(rows, target)), np.nan
+        truth, chances = target == model.classes_[1], model.predict_proba(rows)[:, 1]
+        return float(roc_auc_score(truth, chances)), float(log_loss(truth, chances))
 
     def rows(self, chosen: Any) -> Columns:
         """Return some of the rows."""
@@ -163,16 +165,48 @@ def grid(chosen: list[Table], epsilons: list[float], seeds: int, settings: list[
     for table in chosen:
         for epsilon in epsilons:
             base = table.scores(table.linear, epsilon, seeds)
-            print(f"{table.name} eps {epsilon:g} linear {base.mean():.4f}", flush=True)
+            means = base.mean(axis=0)
+            print(f"{table.name} eps {epsilon:g} linear {means.round(4)}", flush=True)
             for text in settings:
                 make = functools.partial(table.additive, **eval(f"dict({text})"))
                 found = table.scores(make, epsilon, seeds)
-                error = (found - base).std(ddof=1) / np.sqrt(len(found))
+                gain, error = _gain(found, base)
                 print(
-                    f"{table.name} eps {epsilon:g} {text}: {found.mean():.4f} "
-                    f"{found.mean() - base.mean():+.4f} +- {error:.4f}",
+                    f"{table.name} eps {epsilon:g} {text}: {found.mean(axis=0).round(4)} "
+                    f"{gain:+.4f} +- {error:.4f}",
                     flush=True,
                 )
+
+
+def rule(chosen: list[Table], epsilons: list[float], seeds: int) -> str:
+    """Return the rule beside the linear default, as a table."""
+    lines = [
+        "| rows | ε | segments | linear | additive | gain | log loss, linear | additive |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for table in chosen:
+        n_fitted = len(table.target) * (FOLDS - 1) // FOLDS
+        for epsilon in epsilons:
+            base = table.scores(table.linear, epsilon, seeds)
+            found = table.scores(table.additive, epsilon, seeds)
+            model = table.additive(epsilon=epsilon, delta=DELTA)
+            settings = model.resolve(n_fitted).settings
+            logs = "" if settings.log_segments is None else f" ({settings.log_segments})"
+            (linear, before), (additive, after) = base.mean(axis=0), found.mean(axis=0)
+            gain, error = _gain(found, base)
+            losses = f"{before:.3f} | {after:.3f}" if table.classifies else "– | –"
+            lines.append(
+                f"| {table.name} | {epsilon:g} | {settings.segments}{logs} | {linear:.4f} | "
+                f"{additive:.4f} | {gain:+.4f} ± {error:.4f} | {losses} |"
+            )
+            print(lines[-1], flush=True)
+    return "\n".join(lines)
+
+
+def _gain(found: NDArray[np.float64], base: NDArray[np.float64]) -> tuple[float, float]:
+    """Return the mean difference of the first score, and its standard error."""
+    gains = (found - base)[:, 0]
+    return float(gains.mean()), float(gains.std(ddof=1) / np.sqrt(len(gains)))
 
 
 def main() -> None:
@@ -186,7 +220,12 @@ def main() -> None:
     arguments = parser.parse_args()
     made = [make() for make in tables(arguments.splits)]
     chosen = [one for one in made if arguments.only is None or one.name in arguments.only]
-    grid(chosen, arguments.epsilons, arguments.seeds, arguments.grid or [""])
+    if arguments.grid is not None:
+        grid(chosen, arguments.epsilons, arguments.seeds, arguments.grid)
+        return
+    text = rule(chosen, arguments.epsilons, arguments.seeds)
+    if arguments.only is None:
+        put(DOCS / "additive.md", "resolution", text)
 
 
 if __name__ == "__main__":

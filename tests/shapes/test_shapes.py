@@ -90,7 +90,8 @@ def test_a_formula_has_no_shapes():
     pipeline = PrivatePipeline([SchemaEncoder(schema), Ridge(target_bounds=(0, 1))], epsilon=9.0)
     pipeline.fit(X, X["age"] / 100.0)
     with pytest.raises(ValueError, match="no formula"):
-        pipeline.shapes_  # noqa: B018
+        pipeline.shapes()
+    assert not hasattr(pipeline, "shapes_")
 
 
 def test_points_become_predictions(model):

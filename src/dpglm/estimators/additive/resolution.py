@@ -27,12 +27,14 @@ _POWER_OF_SQUARES = 0.85
 _PER_ROWS, _PER_ROWS_OF_SQUARES = 0.43, 1.6
 # Below this signal a curve would be noise: a straight line.
 _LEAST_SIGNAL = 15.0
-_LEAST_OF_SQUARES, _MOST_SEGMENTS, _MOST_OF_A_PAIR = 3, 20, 12
+_MOST_ODD, _MOST_SEGMENTS, _MOST_OF_A_PAIR = 3, 20, 12
 # Sums of money and the like have values that many rows share, which only fine curves see.
 _SIGNAL_OF_LOGS, _MOST_OF_LOGS = 400.0, 80
 _SMOOTH_SIGNAL, _LEAST_REACH, _PAIR_SHARE = 200.0, 0.1, 1.2
 # Newton's method is for signals per feature up to the last; its clip grows with them.
+# Where squared errors say little, a larger clip keeps their model from being shrunk to zero.
 _LEAST_CLIP, _MOST_CLIP, _CLIP_GROWTH, _CLIP_GROWTH_OF_SQUARES = 0.15, 0.75, 0.01, 0.002
+_LITTLE_SIGNAL, _MOST_CLIP_OF_LITTLE = 3.0, 0.5
 _MOST_FEATURES, _MOST_ENTRIES, _AMPLE = 299, 2**28, 300.0
 # A delta to see a budget with a delta of 0 by.
 _SOME_DELTA = 1e-6
@@ -120,8 +122,8 @@ def _segments(signal: float, rows: float, *, is_squared: bool) -> int:
     if is_squared:
         found: int = math.ceil(_SEGMENTS * (signal / _SIGNAL_OF_SQUARES) ** _POWER_OF_SQUARES)
         most = _PER_ROWS_OF_SQUARES * math.cbrt(rows)
-        if found <= _LEAST_OF_SQUARES:
-            return _LEAST_OF_SQUARES
+        if 1 < found <= _MOST_ODD:
+            return found
     else:
         found = math.ceil(_SEGMENTS * math.sqrt(signal / _SIGNAL))
         most = _PER_ROWS * math.cbrt(rows)
@@ -138,7 +140,8 @@ def _with_logs(schema: Schema, settings: Additive, segments: int | None) -> Addi
     features = AdditiveEncoding(schema.columns, settings).n_features
     room = max(_MOST_FEATURES - features, 0) // len(fine)
     segments = min(segments, settings.segments + room)
-    return dataclasses.replace(settings, log_segments=segments)
+    finer = segments > settings.segments
+    return dataclasses.replace(settings, log_segments=segments) if finer else settings
 
 
 def _solver(seen: float, n_rows: int, n_features: int, *, is_squared: bool) -> Solver | None:
@@ -150,8 +153,10 @@ def _solver(seen: float, n_rows: int, n_features: int, *, is_squared: bool) -> S
     small = n_features <= _MOST_FEATURES and n_rows * n_features <= _MOST_ENTRIES
     if not small or seen > _AMPLE:
         return None
-    growth = _CLIP_GROWTH_OF_SQUARES if is_squared else _CLIP_GROWTH
-    return Newton(clip=min(max(growth * seen, _LEAST_CLIP), _MOST_CLIP))
+    growth, least = (_CLIP_GROWTH_OF_SQUARES if is_squared else _CLIP_GROWTH), _LEAST_CLIP
+    if is_squared:
+        least = max(least, min(_LITTLE_SIGNAL / seen, _MOST_CLIP_OF_LITTLE))
+    return Newton(clip=min(max(growth * seen, least), _MOST_CLIP))
 
 
 def _mu(budget: PrivacyBudget) -> float:
