@@ -147,6 +147,11 @@ class TestPlans:
         one, other = made.run(rows), made.run(blank)
         assert one.plan.event == other.plan.event
 
+    def test_weak_promises_are_named_before_they_are_made(self):
+        weak = Study(SCHEMA, epsilon=21.0, delta=0.01).explore().plan(600)
+        assert str(weak).count("Caution: ") == len(weak.cautions()) == 2
+        assert Study(SCHEMA, epsilon=1.0).explore().plan(600).cautions() == ()
+
     def test_bad_declarations_are_refused(self):
         with pytest.raises(ValueError, match="neither"):
             Study(SCHEMA).plan(100)

@@ -17,6 +17,7 @@ __all__ = [
     "SCOPE",
     "Caution",
     "cautions",
+    "weak",
     "weak_delta",
     "weak_epsilon",
 ]
@@ -76,6 +77,12 @@ def weak_delta(delta: float, n_rows: int | None) -> str | None:
             "that probability would be allowed. Choose it far below, or 'auto'."
         )
     return None
+
+
+def weak(epsilon: float, delta: float, n_rows: int | None) -> tuple[str, ...]:
+    """Return the cautions about what is promised, or planned to be."""
+    said = (weak_epsilon(epsilon), weak_delta(delta, n_rows))
+    return tuple(sentence for sentence in said if sentence is not None)
 
 
 def _seeded(certificate: Certificate) -> str | None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from dpglm._html import card
 from dpglm._words import plain_number
-from dpglm.certificate.cautions import LARGEST_EPSILON, weak_delta, weak_epsilon
+from dpglm.certificate.cautions import LARGEST_EPSILON, weak
 from dpglm.data.spec import SMALLEST
 from dpglm.guidance.coefficients import CoefficientTable
 from dpglm.inference.inference import Inference
@@ -254,8 +254,7 @@ def _cautions(plan: Plan) -> tuple[str, ...]:
         epsilon, delta = budget.epsilon, budget.delta
     else:
         epsilon = gdp.epsilon(delta, budget.gdp_mu())
-    said = (weak_epsilon(epsilon), weak_delta(delta, n_rows))
-    return tuple(sentence for sentence in said if sentence is not None)
+    return weak(epsilon, delta, n_rows)
 
 
 def _is_number(plan: Plan) -> bool:

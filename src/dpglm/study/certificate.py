@@ -13,7 +13,7 @@ from dpglm._html import card
 from dpglm._json import in_file, load
 from dpglm._validation import check_integer, check_one_of, check_real
 from dpglm._words import plain_number, rounded_up
-from dpglm.certificate.cautions import weak_delta, weak_epsilon
+from dpglm.certificate.cautions import weak
 from dpglm.certificate.certificate import Certificate
 from dpglm.certificate.facts import PublicFact
 from dpglm.certificate.spending import Spending, costing, spending_in_words
@@ -144,8 +144,8 @@ class StudyCertificate:
 
     def caveats(self) -> tuple[str, ...]:
         """Say what weakens the claim; empty if nothing does."""
-        own = (weak_epsilon(self.epsilon), weak_delta(self.delta, self.n_rows))
-        said = [f"WEAK GUARANTEE: {one}" for one in own if one is not None]
+        own = weak(self.epsilon, self.delta, self.n_rows)
+        said = [f"WEAK GUARANTEE: {one}" for one in own]
         for one in self.parts.values():
             said += one.caveats()
         return tuple(dict.fromkeys(said))

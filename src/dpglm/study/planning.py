@@ -10,6 +10,7 @@ from typing import final
 
 from dpglm._html import card
 from dpglm._words import plain_number, rounded_up
+from dpglm.certificate.cautions import weak
 from dpglm.privacy import gdp
 from dpglm.privacy.accounting.accountants import accountant_for
 from dpglm.privacy.accounting.calibrate import within_budget
@@ -166,7 +167,12 @@ class StudyPlan:
             for name, rows, epsilon in self.costs()
         ]
         lines += [f"  {one.part}: {one.quantity}: {one.precision}" for one in self.expected()]
+        lines += [f"  Caution: {one}" for one in self.cautions()]
         return "\n".join(lines)
+
+    def cautions(self) -> tuple[str, ...]:
+        """Say what makes the promise weak, before anything is spent; empty if nothing does."""
+        return weak(self.epsilon, self.delta, self.n_rows)
 
     def _repr_html_(self) -> str:
         return card(
@@ -181,6 +187,7 @@ class StudyPlan:
                 (name, [f"{one.quantity}: {one.precision}" for one in part.expected()])
                 for name, part in self.parts
             ],
+            warnings=self.cautions(),
         )
 
 

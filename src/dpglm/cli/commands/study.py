@@ -13,6 +13,7 @@ from dpglm._words import rounded_up
 from dpglm.cli.console import (
     InputError,
     guarded,
+    note,
     print_pairs,
     print_sections,
     print_table,
@@ -187,6 +188,8 @@ def _print_plan(plan: StudyPlan) -> None:
     say()
     said = [f"{one.part}: {one.quantity}: {one.precision}" for one in plan.expected()]
     print_sections([("What to expect", said)])
+    for caution in plan.cautions():
+        note(f"Warning: {caution}")
 
 
 def _interrupted(watch: LedgerWatch, checkpoint: Path | None) -> str:
