@@ -5,7 +5,8 @@ import re
 import numpy as np
 import pytest
 
-from dpglm.evaluation import evaluate_predictions
+from dpglm.evaluation import BinaryTask, evaluate_predictions, plan_evaluation
+from dpglm.privacy import GaussianDP
 from dpglm.report.evaluation_page import evaluation_page, shown_evaluation, write_evaluation
 
 pytest.importorskip("jinja2")
@@ -78,3 +79,13 @@ def test_pages_of_other_tasks(rows, tmp_path):
     numbers = evaluate_predictions(rows[1], rows[1] ** 2, target_bounds=(0.0, 1.0))
     assert "Residuals" in evaluation_page(numbers)
     assert shown_evaluation(numbers)["confusion"] is None
+
+
+def test_scores_that_are_no_probabilities_have_no_calibration(rows):
+    # A support vector machine's, which a study evaluates after everything was spent.
+    task = BinaryTask(("well", "<ill>"), probabilities=False)
+    made = plan_evaluation(task, N, GaussianDP(1.0)).run(rows[0], rows[1])
+    assert [name for name, *_ in shown_evaluation(made)["panels"]] == [
+        "ROC curve",
+        "Decisions by threshold",
+    ]

@@ -133,12 +133,18 @@ def shown_evaluation(evaluation: Evaluation, by: str = "group") -> dict[str, Any
             for name, one in numbers.items()
         ],
         "panels": [
-            (*PICTURES[one][:2], as_data_uri(draw_panel(one, rows)))
-            for one in _PANELS.get(type(rows), ())
+            (*PICTURES[one][:2], as_data_uri(draw_panel(one, rows))) for one in _panels(rows)
         ],
         "confusion": _confusion(rows, thresholds),
         "tables": [*_of_classes(rows), *_by_group(evaluation, by)],
     }
+
+
+def _panels(rows: Result) -> Sequence[str]:
+    panels = _PANELS.get(type(rows), ())
+    if isinstance(rows, BinaryResult) and not rows.probabilities:
+        return [one for one in panels if one != "calibration"]
+    return panels
 
 
 def _both(number: Number) -> tuple[str, str]:
