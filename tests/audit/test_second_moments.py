@@ -25,7 +25,7 @@ from dpglm.privacy.noise import SeededNoise, additive
 from dpglm.problem import Logistic, Problem, Squared
 from dpglm.solvers import Newton, SufficientStatistics
 from dpglm.solvers.second_order import newton as newton_module
-from dpglm.solvers.second_order import sufficient_statistics as solver_module
+from dpglm.solvers.second_order import sufficient_statistics_method as solver_module
 from dpglm.solvers.second_order.preconditioner import constant_column
 from tests.audit.attack import mu_at_least, one_row, planted_noise
 

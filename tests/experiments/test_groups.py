@@ -5,7 +5,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from dpglm.solvers.second_order import newton_raphson
+from dpglm.solvers.second_order import newton_raphson_method
 from experiments.groups import Persons, coverage
 
 UNEVEN = Persons("logistic", 2000, 5, 3, 4.0, "repeated", "uneven")
@@ -26,5 +26,5 @@ def cut_near(length, noise, data, inference):
 
 
 def test_scores_that_are_cut_too_near_are_found():
-    with mock.patch.object(newton_raphson, "group_reach", cut_near):
+    with mock.patch.object(newton_raphson_method, "group_reach", cut_near):
         assert np.mean(coverage(UNEVEN, 15).covered) < 0.8

@@ -7,8 +7,8 @@ import math
 import numpy as np
 
 from dpglm.data.spec import DataSpec
-from dpglm.problem import Problem, Target, Unconstrained
-from dpglm.solvers.uncertainty import Covariance
+from dpglm.problem import Problem, Target
+from dpglm.solvers.uncertainty import Covariance, check_normal
 
 __all__ = ["check_inference"]
 
@@ -20,12 +20,13 @@ def check_inference(
 ) -> None:
     """Refuse a problem whose estimates are not asymptotically normal with a known covariance.
 
-    The coefficients must be one vector; loss and penalty smooth and convex; the minimum
-    unconstrained. The covariance of a model needs a likelihood, in which a weight divides the
-    variance of its row's target, like a number of trials: labels have no such weights. The robust
-    covariance of rows in groups is estimated from as many sums of scores as there are groups.
+    The coefficients must be one vector; the loss smooth and convex; the penalty none or
+    L2; the minimum unconstrained. The covariance of a model needs a likelihood, in which a weight
+    divides the variance of its row's target, like a number of trials: labels have no such weights.
+    The robust covariance of rows in groups is estimated from as many sums of scores as there are
+    groups.
     """
-    loss, penalty = problem.loss, problem.regularizer
+    loss = problem.loss
     if data.n_outputs > 1:
         raise ValueError(
             f"inference needs one vector of coefficients, but {loss!r} has {data.n_outputs}: fit "
@@ -35,16 +36,7 @@ def check_inference(
     reach = (low, high) if math.isfinite(high) else (max(low, -1.0), 1.0)
     if not loss.convex or math.isinf(loss.without_offset.smoothness_on(1.0, *reach)):
         raise ValueError(f"inference needs a smooth convex loss, got {loss!r}")
-    if math.isinf(penalty.smoothness):
-        raise ValueError(
-            f"inference needs a smooth penalty or none, got {penalty!r}: others set "
-            "coefficients to zero, which have no normal distribution then"
-        )
-    if problem.constraint != Unconstrained():
-        raise ValueError(
-            f"inference needs a problem without a constraint, got {problem.constraint!r}: "
-            "coefficients on its boundary have no normal distribution"
-        )
+    check_normal(problem)
     if covariance == "robust":
         _check_groups(data)
         return

@@ -9,7 +9,9 @@ from typing import Literal, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Covariance", "Uncertainty"]
+from dpglm.problem import Problem, Unconstrained
+
+__all__ = ["Covariance", "Uncertainty", "check_normal"]
 
 Covariance: TypeAlias = Literal["model", "robust"]
 """The covariance under a right model, or the sandwich that holds under any."""
@@ -47,3 +49,18 @@ class Uncertainty:
         """Covariance of the estimate: of sampling and noise together."""
         total: NDArray[np.float64] = self.sampling + self.privacy
         return total
+
+
+def check_normal(problem: Problem) -> None:
+    """Refuse penalties and constraints whose minimisers have no normal distribution."""
+    penalty = problem.regularizer
+    if penalty.smoothness != penalty.strong_convexity:
+        raise ValueError(
+            f"regularizer must be none or L2 for inference, got {penalty!r}: others set "
+            "coefficients to zero, which have no normal distribution then"
+        )
+    if problem.constraint != Unconstrained():
+        raise ValueError(
+            f"constraint must be None for inference, got {problem.constraint!r}: coefficients on "
+            "its boundary have no normal distribution"
+        )

@@ -15,7 +15,7 @@ from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP
 from dpglm.privacy.noise import SeededNoise
 from dpglm.problem import L1, L2, L2Ball, Problem, Squared
 from dpglm.solvers import SufficientStatistics, run
-from dpglm.solvers.second_order.sufficient_statistics import SufficientStatisticsMethod
+from dpglm.solvers.second_order.sufficient_statistics_method import SufficientStatisticsMethod
 from dpglm.solvers.uncertainty import Uncertainty
 
 N, D = 4000, 4
@@ -121,7 +121,7 @@ def test_budgets_problems_and_sizes_without_valid_intervals_are_refused():
         plan(spec=dataclasses.replace(SPEC, n_rows=200))
     with pytest.raises(ValueError, match="regularizer must be none or L2"):
         plan(Problem(Squared(), L1(0.1)))
-    with pytest.raises(ValueError, match="regularizer must be none or L2"):
+    with pytest.raises(ValueError, match="constraint must be None"):
         plan(Problem(Squared(), constraint=L2Ball(1.0)))
 
 

@@ -23,7 +23,7 @@ from dpglm.privacy.noise import SeededNoise
 from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.problem import L2, Box, GroupLasso, L1Ball, L2Ball, Logistic, Problem, Squared
 from dpglm.solvers import SufficientStatistics, run
-from dpglm.solvers.second_order import sufficient_statistics as solver_module
+from dpglm.solvers.second_order import sufficient_statistics_method as solver_module
 from dpglm.solvers.second_order.least_squares import Estimate
 from tests.audit.attack import released_sums, scripted_releases
 

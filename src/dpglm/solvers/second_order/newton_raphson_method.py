@@ -1,0 +1,352 @@
+"""The steps of Newton-Raphson: what each releases, and what follows from it."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpglm.data.spec import DataSpec
+from dpglm.oracle.gradient_sums.scores import (
+    Scores,
+    hessian_release,
+    length_release,
+    score_moment_release,
+    score_release,
+)
+from dpglm.oracle.gradients import Oracle
+from dpglm.oracle.row_sums.moments import (
+    noisy_second_moments,
+    second_moment_release,
+)
+from dpglm.oracle.row_sums.target_means import (
+    noisy_squared_slope,
+    noisy_target_means,
+    squared_slope_release,
+    target_mean_release,
+)
+from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.noise.additive import GaussianNoise
+from dpglm.privacy.releases import AnyRelease, SumRelease
+from dpglm.problem import Problem
+from dpglm.solvers.base import Method, StepInfo
+from dpglm.solvers.parts.defaults import curvature, slope_unit
+from dpglm.solvers.parts.feasible import feasible, n_penalized
+from dpglm.solvers.second_order.likelihood import constant_model, steadied
+from dpglm.solvers.second_order.newton_raphson_settings import (
+    group_reach,
+)
+from dpglm.solvers.second_order.preconditioner import (
+    Basis,
+    basis_from_moments,
+    constant_column,
+    largest_basis_scale,
+)
+from dpglm.solvers.second_order.quadratic import minimize_quadratic
+from dpglm.solvers.uncertainty import Covariance, Uncertainty
+
+__all__ = ["NewtonRaphsonMethod"]
+
+# Where slopes are cut to find their standard deviation, in units of what it is without excess.
+_FAR_SLOPE = 16.0
+# How far a step may change scores, root mean square: curvature hardly changes over so little.
+_LONGEST_STEP = 1.0
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class NewtonRaphsonState:
+    """Released values after some steps."""
+
+    step: int
+    w: NDArray[np.float64]
+    seed: int  # Public: it chooses the first rows.
+    scores: Scores | None = None
+    basis: Basis | None = None
+    matrix: NDArray[np.float64] | None = (
+        None  # The Hessian of the current steps, eigenvalues raised.
+    )
+    pooled: NDArray[np.float64] | None = None  # Sum of ``H v - g`` over the pooled steps.
+    visited: NDArray[np.float64] | None = None  # Sum of their v.
+    products: NDArray[np.float64] | None = None  # Second moments of scores, likewise.
+
+
+@final
+@dataclass(frozen=True)
+class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
+    """Newton-Raphson with every setting decided."""
+
+    problem: Problem
+    data: DataSpec
+    adjacency: Adjacency
+    clip: float  # Bound on a weighted row in the basis, sample weight excluded.
+    relative_slope: float  # Where slopes are cut, in units of their standard deviation.
+    relative_curvature: float  # Where curvature is cut, in units of that at the start.
+    first_steps: tuple[int, ...]  # Numbers of steps with the first matrix, and with each Hessian.
+    # Number of rows that all but the last steps ask, where that is less than all.
+    n_first_rows: int | None
+    n_pooled: int  # Number of last steps, whose scores are pooled.
+    inference: Covariance | None
+    target_noise: float
+    slope_noise: float | None
+    moment_noise: float
+    approach_noise: float
+    first_hessian_noise: float
+    hessian_noise: float
+    final_noise: float
+    score_moment_noise: float | None
+    length_noise: float | None = None  # Of rows in groups only.
+
+    algorithm = "Newton-Raphson with pooled scores"
+
+    @property
+    def n_steps(self) -> int:
+        return sum(self.first_steps) + self.n_pooled
+
+    @functools.cached_property
+    def targets(self) -> SumRelease:
+        """The release of the sums of targets and weights."""
+        return target_mean_release(
+            self.data,
+            self.adjacency,
+            GaussianNoise(self.target_noise),
+            has_offset=self.problem.loss.offset_bound > 0.0,
+        )
+
+    @functools.cached_property
+    def squared_slopes(self) -> SumRelease | None:
+        """The release of the mean of squared slopes, where these have no bound."""
+        if self.slope_noise is None:
+            return None
+        return squared_slope_release(self.data, self.adjacency, GaussianNoise(self.slope_noise))
+
+    @functools.cached_property
+    def moments(self) -> SumRelease:
+        """The release of second moments."""
+        return second_moment_release(self.data, self.adjacency, GaussianNoise(self.moment_noise))
+
+    @functools.cached_property
+    def approach(self) -> SumRelease:
+        """The release of each of the first scores."""
+        return self._scores(self.approach_noise, sum(self.first_steps))
+
+    @functools.cached_property
+    def final(self) -> SumRelease:
+        """The release of each of the pooled scores."""
+        return self._scores(self.final_noise, self.n_pooled)
+
+    def _scores(self, multiplier: float, count: int) -> SumRelease:
+        noise = GaussianNoise(multiplier)
+        return score_release(self.data, self.adjacency, self.clip, noise, count=count)
+
+    @functools.cached_property
+    def first_hessians(self) -> SumRelease:
+        """The release of each Hessian but the last."""
+        noise, count = GaussianNoise(self.first_hessian_noise), len(self.first_steps) - 1
+        return hessian_release(self.data, self.adjacency, self.clip, noise, count=count)
+
+    @functools.cached_property
+    def hessian(self) -> SumRelease:
+        """The release of the last Hessian."""
+        noise = GaussianNoise(self.hessian_noise)
+        return hessian_release(self.data, self.adjacency, self.clip, noise)
+
+    @functools.cached_property
+    def score_moments(self) -> SumRelease | None:
+        """The release of second moments of scores, where there is one."""
+        if self.score_moment_noise is None:
+            return None
+        noise = GaussianNoise(self.score_moment_noise)
+        return score_moment_release(self.data, self.adjacency, self.clip, noise)
+
+    @functools.cached_property
+    def lengths(self) -> SumRelease | None:
+        """The release of the mean length of groups' scores, where there are groups."""
+        if self.length_noise is None:
+            return None
+        return length_release(self.data, self.adjacency, GaussianNoise(self.length_noise))
+
+    @property
+    def releases(self) -> tuple[AnyRelease, ...]:
+        every = (
+            self.targets,
+            self.squared_slopes,
+            self.moments,
+            self.lengths,
+            self.approach,
+            self.first_hessians,
+            self.hessian,
+            self.final,
+            self.score_moments,
+        )
+        return tuple(one for one in every if one is not None)
+
+    @property
+    def gradient_evaluations(self) -> float:
+        return float(sum(self.first_steps) * self._n_asked + self.n_pooled * self.data.n_rows)
+
+    @property
+    def coefficient_noise(self) -> float:
+        noise = slope_unit(self.problem.loss, self.data) * self._pooled_noise
+        scale = largest_basis_scale(self.data, self.moments.noise_std)
+        return 2.0 * noise / curvature(self.problem.loss, self.data) * scale
+
+    @property
+    def _pooled_noise(self) -> float:
+        """Standard deviation of the noise in the mean of the pooled scores, in units of slopes."""
+        return self.final.noise_std / (math.sqrt(self.n_pooled) * self.data.n_rows)
+
+    def noise_in(self, state: NewtonRaphsonState) -> NDArray[np.float64]:
+        _, privacy = self._covariance(state)
+        return np.sqrt(np.diag(privacy))
+
+    def uncertainty(self, state: NewtonRaphsonState) -> Uncertainty | None:
+        if self.inference is None:
+            return None
+        return Uncertainty(state.w, *self._covariance(state), kind=self.inference)
+
+    def _covariance(
+        self, state: NewtonRaphsonState
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Covariance of the estimate due to sampling and to noise."""
+        scores, basis, matrix = state.scores, state.basis, state.matrix
+        assert scores is not None
+        assert basis is not None
+        assert matrix is not None
+        assert state.visited is not None
+        acted_on = basis.vectors[: n_penalized(self.problem, self.data)]
+        strength = self.problem.regularizer.strong_convexity
+        inverse = np.linalg.inv(matrix + strength * acted_on.T @ acted_on)
+        dispersion = self.problem.loss.dispersion
+        if state.products is None:
+            spread = (dispersion or 1.0) * matrix
+        elif self.inference == "robust":
+            spread = state.products
+        else:
+            spread = float(np.trace(inverse @ state.products)) / len(matrix) * matrix
+        way = state.visited / self.n_pooled - basis.inverse @ state.w
+        hessian = self.hessian.noise_std * scores.curvature / self._n_asked
+        noise = (scores.reach * self._pooled_noise) ** 2 * np.eye(len(way))
+        noise += hessian**2 * (way @ way * np.eye(len(way)) + np.outer(way, way)) / 2.0
+        back = basis.vectors @ inverse
+        return back @ spread @ back.T / self.data.n_rows, back @ noise @ back.T
+
+    def init(self, seed: int) -> NewtonRaphsonState:
+        zero = np.zeros(self.data.coefficient_shape)
+        penalized = n_penalized(self.problem, self.data)
+        return NewtonRaphsonState(0, feasible(self.problem, penalized, zero, 1.0), seed)
+
+    def step(
+        self, state: NewtonRaphsonState, oracle: Oracle
+    ) -> tuple[NewtonRaphsonState, StepInfo]:
+        if state.scores is None:
+            state = self._started(state, oracle)
+        scores, basis = state.scores, state.basis
+        assert scores is not None
+        assert basis is not None
+        v, columns = basis.inverse @ state.w, self.data.n_columns
+        is_final = state.step >= sum(self.first_steps)
+        if state.step in np.cumsum(self.first_steps):
+            asked = self.hessian if is_final else self.first_hessians
+            hessian = scores.mean_hessian(self._of_first_rows(state, oracle), asked, v)
+            noise = asked.noise_std * scores.curvature / self._n_asked
+            state = dataclasses.replace(
+                state, matrix=steadied(hessian, noise, v, basis.inverse[:, -1])
+            )
+        matrix = state.matrix
+        assert matrix is not None
+        declared = self.final if is_final else self.approach
+        of_rows = oracle if is_final else self._of_first_rows(state, oracle)
+        g = scores.mean_score(of_rows, declared, v)
+        pooled, visited, count = matrix @ v - g, v, 1
+        if is_final:
+            count = state.step - sum(self.first_steps) + 1
+            if state.pooled is not None and state.visited is not None:
+                pooled, visited = pooled + state.pooled, visited + state.visited
+        w = minimize_quadratic(
+            matrix,
+            pooled / count,
+            basis,
+            self.problem,
+            n_penalized(self.problem, self.data),
+            np.zeros_like(v),
+        )
+        length = float(np.linalg.norm(basis.inverse @ (w - state.w)))
+        step_size = 1.0 / max(1.0, length / _LONGEST_STEP)
+        w = state.w + step_size * (w - state.w)
+        state = dataclasses.replace(state, step=state.step + 1, w=w)
+        if is_final:
+            state = dataclasses.replace(state, pooled=pooled, visited=visited)
+        if state.step == self.n_steps and self.score_moments is not None:
+            v = basis.inverse @ w
+            noise = self.score_moments.noise_std * (scores.slope * scores.squares_within) ** 2
+            products = scores.mean_score_products(oracle, self.score_moments, v)
+            noise /= self.data.n_rows
+            products = steadied(products, noise, v, basis.inverse[:, -1])
+            state = dataclasses.replace(state, products=products)
+        asked_rows = self.data.n_rows if is_final else self._n_asked
+        noise_norm = declared.noise_std * scores.reach * math.sqrt(columns) / asked_rows
+        info = StepInfo(state.step, step_size, float(np.linalg.norm(g)), noise_norm)
+        return state, info
+
+    @property
+    def _n_asked(self) -> int:
+        """Number of rows that all but the last scores ask."""
+        return self.n_first_rows or self.data.n_rows
+
+    def _of_first_rows(self, state: NewtonRaphsonState, oracle: Oracle) -> Oracle:
+        """Return the oracle that all but the last scores ask, of rows that chance chose."""
+        if self.n_first_rows is None:
+            return oracle
+        if "first" not in oracle.kept:
+            rng = np.random.default_rng(state.seed)
+            chosen = rng.choice(oracle.rows.n_rows, self.n_first_rows, replace=False, shuffle=False)
+            oracle.kept["first"] = oracle.part(np.sort(chosen))
+        first: Oracle = oracle.kept["first"]
+        return first
+
+    def _started(self, state: NewtonRaphsonState, oracle: Oracle) -> NewtonRaphsonState:
+        """Release the mean of the targets and second moments; start at the constant model."""
+        loss, data = self.problem.loss, self.data
+        low, high = data.target_range(loss.target.bounds)
+        mean, without_offset, weight = noisy_target_means(oracle, self.targets, low, high)
+        # Slopes and curvature are those of the means that rows have with their offsets.
+        _, bend = constant_model(loss, mean, low, high)
+        score, _ = constant_model(loss, without_offset, low, high)
+        slope = loss.slope_bound_on(math.inf, low, high)
+        if self.squared_slopes is not None:
+            most = _FAR_SLOPE * math.sqrt(bend * (loss.dispersion or 1.0))
+            square = noisy_squared_slope(oracle, self.squared_slopes, score, most, weight)
+            # Where the dispersion is known it is one count, by which small means are far exceeded.
+            wanted = self.relative_slope * math.sqrt(square) + (loss.dispersion or 0.0)
+            slope = min(slope, wanted)
+        largest = min(loss.smoothness_on(math.inf, low, high), self.relative_curvature * bend)
+        w = state.w.copy()
+        if data.intercept > 0.0:
+            w[-1] = score / data.intercept
+            w = feasible(self.problem, n_penalized(self.problem, data), w, 0.0)
+        few = self._of_first_rows(state, oracle)
+        moments = noisy_second_moments(few, self.moments, constant_column(data))
+        basis = basis_from_moments(moments, self.moments.noise_std, data)
+        scores = Scores(basis.vectors, self.clip, slope, largest)
+        if self.lengths is not None:
+            length, noise = scores.mean_length(oracle, self.lengths, basis.inverse @ w)
+            per_unit = self._pooled_noise / (self.clip * data.unit_weight)
+            reaches = group_reach(length + noise, per_unit, data, self.inference)
+            within, squares_within = (reach / data.reach() for reach in reaches)
+            scores = dataclasses.replace(scores, within=within, squares_within=squares_within)
+        return dataclasses.replace(
+            state,
+            w=w,
+            scores=scores,
+            basis=basis,
+            matrix=bend * np.eye(data.n_columns),
+        )
+
+    def finish(self, state: NewtonRaphsonState) -> NDArray[np.float64]:
+        return state.w
