@@ -164,7 +164,14 @@ class TestTheNote:
         sent = pickle.dumps(model())
         said = heard(lambda: [pickle.loads(sent).fit(X, Y) for _ in range(3)])
         assert len(said) <= 1
-        assert len(pickle.loads(sent)._family._plans) >= 3
+        assert pickle.loads(sent)._family._said == {"fits"}
+
+    def test_it_does_not_grow_for_ever(self):
+        one = model()
+        heard(lambda: [one.fit(X, Y) for _ in range(4)])
+        assert len(one._family._plans) == 2
+        (said,) = heard(lambda: one.score(X, Y))
+        assert "at least mu=0.4243 so far" in said
 
     def test_a_mark_hides_the_rows_it_is_of(self):
         """It has a key of the process, so that nobody can try rows on it."""

@@ -55,7 +55,7 @@ def _check(targets: Sequence[Path], force: bool) -> None:
     refuse_taken(click.get_current_context(silent=True), targets)
     folders = {file_identity(one) for target in targets for one in _folders(target)}
     for target in targets:
-        if file_identity(target) in folders:
+        if not target.is_dir() and file_identity(target) in folders:
             raise ValueError(
                 f"{target} is named for two outputs, a file and a folder: give each its own name"
             )

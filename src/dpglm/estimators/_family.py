@@ -50,6 +50,9 @@ class Family:
 
     def fits(self, plan: Plan) -> None:
         """Note a fit that is about to happen and that no ledger pays for; warn of the second."""
+        if "fits" in self._said:
+            # A simulation may go on for ever, and the note must not grow with it.
+            return
         alike = [one for one in self._plans if _comparable(one, plan)]
         if alike:
             self._warn("fits", _of_fits([*alike, plan]))
@@ -64,7 +67,7 @@ class Family:
     def scores(self, rows: Collection) -> None:
         """Warn if rows that are about to be scored are those of a fit."""
         if self._marks and rows.mark() in self._marks:
-            self._warn("scores", _of_scores(self._plans))
+            self._warn("scores", _of_scores(self._plans, more="fits" in self._said))
 
     def _warn(self, kind: str, message: str) -> None:
         if kind not in self._said:
@@ -101,8 +104,9 @@ def _of_fits(plans: list[Plan]) -> str:
     )
 
 
-def _of_scores(plans: list[Plan]) -> str:
-    cost = f", which cost {_total(plans)} so far" if plans else ""
+def _of_scores(plans: list[Plan], *, more: bool) -> str:
+    least = "at least " * more
+    cost = f", which cost {least}{_total(plans)} so far" if plans else ""
     return (
         "The model is scored on rows that it, or a copy of it, was fitted on. A score has no "
         f"noise: whoever sees it learns about these rows beyond what the fits say{cost}, and no "
