@@ -58,6 +58,9 @@ def test_bars_and_intervals_stay_on_their_tracks(table):
 def test_groups_are_headings(table):
     text = page(table, by="region")
     assert "region: south" in text
+    # There are none.
+    assert "region: missing" not in text
+    assert "Not shown: levels" in text
 
 
 def test_a_seed_is_said(table, tmp_path):

@@ -100,11 +100,14 @@ def shown_description(description: Description) -> dict[str, Any]:
     dict
         The argument of the macro ``described`` in ``templates/exploration.html.j2``.
     """
-    groups = description.groups or {"": description.overall}
+    groups = description.groups
+    clear = {label: one for label, one in groups.items() if one.n_rows.low > 0.0}
+    shown = clear or groups or {"": description.overall}
     return {
         "level": f"{100.0 * description.plan.level:g} %",
         "by": description.plan.design.by,
-        "groups": [(label, _group(one)) for label, one in groups.items()],
+        "groups": [(label, _group(one)) for label, one in shown.items()],
+        "left_out": len(groups) > len(shown),
     }
 
 

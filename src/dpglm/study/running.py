@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpglm._progress import stage
 from dpglm.ledger.ledger import PrivacyLedger
 from dpglm.privacy.noise import NoiseSource
 from dpglm.solvers.recording import record
@@ -92,9 +93,12 @@ def run(
         what = f"study{'' if plan.title is None else f' {plan.title!r}'}: {parts}"
         entry = None if ledger is None else record(plan, ledger, noise, what, kept.key)
         results: dict[str, Any] = {}
-        for name, part in plan.parts:
-            rows = _rows_of(name, table, kept.held_out)
-            results[name] = part.run(rows, noise, kept.file(name), results.get(MODEL))
+        planned = list(plan.parts)
+        with stage("Parts of the study", len(planned)) as advance:
+            for name, part in planned:
+                rows = _rows_of(name, table, kept.held_out)
+                results[name] = part.run(rows, noise, kept.file(name), results.get(MODEL))
+                advance(1)
     return StudyResult(
         plan,
         certify_study(plan, {name: one.privacy_ for name, one in results.items()}, entry),

@@ -68,7 +68,7 @@ def test_writes_everything_and_says_what_it_means(run, small, listing):
         "The certificate holds.",
     ):
         assert text in " ".join(done.stdout.split())
-    assert "Private fit: " in done.stderr
+    assert "Parts of the study: 3 of 3" in done.stderr
     page = (folder / "report.html").read_text()
     for text in (
         "The data at a glance",
