@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from experiments.audits import (
+    additive,
     bugs,
     descriptions,
     estimators,
@@ -22,6 +23,7 @@ __all__ = ["CAMPAIGN"]
 CAMPAIGN: list[Case] = [
     *solvers.CASES,
     *estimators.CASES,
+    *additive.CASES,
     *selectors.CASES,
     *steps.CASES,
     *descriptions.CASES,
@@ -31,6 +33,7 @@ CAMPAIGN: list[Case] = [
     *local.CASES,
     *networks.CASES,
     *bugs.CASES,
+    *additive.BUGS,
     *descriptions.BUGS,
     *evaluations.BUGS,
     *groups.BUGS,
