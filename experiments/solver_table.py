@@ -1,7 +1,7 @@
 """Every solver with default settings on every problem that it takes: a table for the docs.
 
 Run with ``python -m experiments.solver_table``. It rewrites the tables in ``docs/comparison.md``,
-each as soon as its problem is done.
+each as soon as its problem is done; with ``--solvers NAME ...`` only the lines of these.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import argparse
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from joblib import Parallel, delayed
@@ -19,11 +18,12 @@ from dpglm.privacy import ApproximateDP
 from dpglm.privacy.noise import SeededNoise
 from dpglm.selection import BestIterate
 from dpglm.solvers import SOLVERS, Solver, run
+from experiments.measured import DOCS, measured, put
 from experiments.problems import PROBLEMS, Task, predictions, risk, targets
 
 EPSILONS = (0.1, 1.0, 4.0)
 DELTA = 1e-5
-PAGE = Path(__file__).parent.parent / "docs" / "comparison.md"
+PAGE = DOCS / "comparison.md"
 CANDIDATES: dict[str, Callable[[], Solver]] = {
     **{name: make for name, make in SOLVERS.items() if name != "auto"},
     "best iterate (of noisy_gd)": BestIterate,
@@ -90,15 +90,33 @@ def section(task: Task, results: Iterable[Result]) -> str:
         + " | passes | seconds |",
         "|---|" + "---:|" * (2 * len(EPSILONS) + 2),
     ]
-    for name in order:
-        ones = [at[name][epsilon] for epsilon in EPSILONS]
-        cells = [_cell(one.excess_risk, 4) for one in ones]
-        cells += [_cell(one.score, 3) for one in ones]
-        middle = at[name][1.0]
-        cells.append(f"{middle.gradient_evaluations_over_n:.3g}")
-        cells.append(f"{np.median(middle.seconds):.2g}")
-        lines.append(f"| `{name}` | " + " | ".join(cells) + " |")
+    lines += [_line(name, at[name]) for name in order]
     return "\n".join(lines)
+
+
+def _line(name: str, at: dict[float, Result]) -> str:
+    ones = [at[epsilon] for epsilon in EPSILONS]
+    cells = [_cell(one.excess_risk, 4) for one in ones]
+    cells += [_cell(one.score, 3) for one in ones]
+    cells.append(f"{at[1.0].gradient_evaluations_over_n:.3g}")
+    cells.append(f"{np.median(at[1.0].seconds):.2g}")
+    return f"| `{name}` | " + " | ".join(cells) + " |"
+
+
+def merged(old: str, new: str) -> str:
+    """Return a table with the lines of another in place of those of the same solvers."""
+    solvers = {_solver(one): one for text in (old, new) for one in _rows(text)}
+    head = old[: old.index("\n| `")]
+    order = sorted(solvers.values(), key=lambda one: float(one.split("|")[3].split("±")[0]))
+    return "\n".join([head, *order])
+
+
+def _rows(table: str) -> list[str]:
+    return [one for one in table.splitlines() if one.startswith("| `")]
+
+
+def _solver(row: str) -> str:
+    return row.split("`")[1]
 
 
 def _cell(values: list[float], digits: int) -> str:
@@ -108,32 +126,27 @@ def _cell(values: list[float], digits: int) -> str:
     return f"{mean:.{digits}f} ± {np.std(values):.{digits}f}"
 
 
-def write(key: str, table: str) -> None:
-    """Put one problem's table between its marks in the page."""
-    text = PAGE.read_text()
-    head, rest = text.split(f"<!-- begin: {key} -->")
-    _, tail = rest.split(f"<!-- end: {key} -->")
-    PAGE.write_text(f"{head}<!-- begin: {key} -->\n\n{table}\n\n<!-- end: {key} -->{tail}")
-
-
 def main() -> None:
     """Measure everything and write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--only", nargs="*", choices=sorted(PROBLEMS), default=list(PROBLEMS))
+    parser.add_argument("--solvers", nargs="*", choices=sorted(CANDIDATES), default=[])
     options = parser.parse_args()
     for key in options.only:
         task = PROBLEMS[key]()
         found = Parallel(n_jobs=options.jobs)(
             delayed(measure)(task, name, epsilon, options.seeds)
-            for name in CANDIDATES
+            for name in options.solvers or CANDIDATES
             for epsilon in EPSILONS
             if (key, name) not in TOO_SLOW
         )
-        table = section(task, [one for one in found if one is not None])
-        print(table, flush=True)
-        write(key, table)
+        results = [one for one in found if one is not None]
+        if results:
+            table = section(task, results)
+            print(table, flush=True)
+            put(PAGE, key, merged(measured(PAGE, key), table) if options.solvers else table)
 
 
 if __name__ == "__main__":

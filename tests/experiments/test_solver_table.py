@@ -52,6 +52,11 @@ def test_table_is_sorted_by_excess_risk_at_epsilon_one(task):
         ]
 
     text = solver_table.section(task, made("worse", 0.2) + made("better", 0.1))
+    anew = solver_table.section(task, made("worse", 0.05) + made("another", 0.3))
+    both = solver_table.merged(text, anew)
+    names = [one.split("`")[1] for one in both.splitlines() if one.startswith("| `")]
+    assert names == ["worse", "better", "another"]
+    assert both.startswith(text[: text.index("| `")])
     assert text.index("`better`") < text.index("`worse`")
     assert "0.1000 ± 0.0000" in text
     assert "0.600 ± 0.100" in text
