@@ -46,7 +46,7 @@ __all__ = [
 
 DELTA, LEVEL = 1e-5, 0.95
 Array = NDArray[np.float64]
-RUNS, _SIZE = 400, 200_000
+RUNS, _SIZE = 800, 200_000
 BARS = {(16_000, 1.0): 0.0025, (16_000, 0.1): 0.012, (5_000, 1.0): 0.006}
 """The most that the root mean squared error of the AUC may be, by rows and epsilon."""
 COVERED = (0.93, 0.97)

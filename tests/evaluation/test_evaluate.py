@@ -311,3 +311,19 @@ def test_plans_say_the_precision_that_runs_have(numbers, levels):
     for name, said in names.items():
         low, high = made.conf_int(name, of="rows")
         assert 0.5 * (high - low) == pytest.approx(dict(plan.precision())[said], rel=1e-3)
+
+
+@pytest.mark.parametrize("n_rows", [1, 40])
+@pytest.mark.parametrize("epsilon", [1e-3, 100.0])
+def test_whatever_the_rows_are_the_result_can_be_read(n_rows, epsilon):
+    by = {"by": ["a"] * n_rows, "levels": ["a", "nobody"]}
+    ones = np.ones(n_rows)
+    found = [
+        evaluate_predictions(ones, 0.0 * ones, classes=[0, 1], epsilon=epsilon, **by),
+        evaluate_predictions(0 * ones, 0.5 * ones, classes=[0, 1], epsilon=epsilon),
+        evaluate_predictions(ones, np.eye(3)[[0] * n_rows], classes=[0, 1, 2], epsilon=epsilon),
+        evaluate_predictions(ones, 0 * ones, target_bounds=(0.0, 1.0), epsilon=epsilon, **by),
+    ]
+    for made in found:
+        text = made.summary() + json.dumps(made.to_dict(), allow_nan=False)
+        assert "nan" not in text
