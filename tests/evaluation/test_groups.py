@@ -87,12 +87,14 @@ def test_what_is_wrong_is_refused_before_anything_is_spent(settings, message, tm
     assert ledger.contents().entries == ()
 
 
-def test_a_plan_of_few_rows_takes_no_larger_group():
+def test_a_plan_is_for_as_many_rows_and_groups():
     y, scores, ids = people()
     plan = plan_evaluation(
         BinaryTask((0, 1)), len(y), GaussianDP(1.0), groups=GroupBound(PERSONS, 2.0)
     )
-    with pytest.raises(ValueError, match="groups must have at most 2 rows each"):
+    with pytest.raises(dpglm.PlanMismatchError, match="for 4000 rows in them, and these are 2000"):
         plan.run(y, scores, groups=ids, random_state=0)
-    with pytest.raises(ValueError, match="groups must be None"):
+    with pytest.raises(ValueError, match="groups must be given for a plan with groups"):
+        plan.run(y, scores, random_state=0)
+    with pytest.raises(ValueError, match="and for no other"):
         plan_evaluation(BinaryTask((0, 1)), len(y), GaussianDP(1.0)).run(y, scores, groups=ids)

@@ -7,11 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from dpglm._validation import check_integer, check_one_of
-from dpglm.data.groups.ids import Groups
-from dpglm.data.spec import GroupBound
+from dpglm._validation import check_one_of
+from dpglm.data.groups.limited import LimitedGroups, public_count
 from dpglm.evaluation.binary import BinaryTask
 from dpglm.evaluation.classes import ClassesTask
 from dpglm.evaluation.evaluation import Evaluation
@@ -22,7 +21,7 @@ from dpglm.evaluation.task import Task
 from dpglm.ledger.ledger import PrivacyLedger
 from dpglm.privacy.adjacency import Adjacency, Unit
 from dpglm.privacy.budget import ApproximateDP, PrivacyBudget, default_delta
-from dpglm.privacy.noise import NoiseSource, noise_source
+from dpglm.privacy.noise import NoiseSource
 
 __all__ = ["evaluate", "evaluate_predictions"]
 
@@ -270,14 +269,21 @@ def _evaluated(
         raise ValueError(f"y must have shape (n,) with n at least 1, got {found.shape}")
     if by is not None and not len(levels):
         raise ValueError("levels must list the public levels of by, got none")
-    kept, whose = _kept(groups, max_rows_per_group, len(found), noise_source(random_state))
-    unit = Unit.ROW if whose is None else Unit.GROUP
-    true = len(found) if kept is None else len(kept)
-    rows = _public(relation, relation.rows_are_public(unit), "n_rows", n_rows, true)
+    limited = LimitedGroups.of(groups, max_rows_per_group, len(found))
+    unit = Unit.ROW if limited is None else Unit.GROUP
+    rows = public_count(
+        "n_rows",
+        n_rows,
+        len(found) if limited is None else limited.n_rows,
+        relation,
+        is_public=relation.rows_are_public(unit),
+    )
     bound, n_units = None, rows
-    if whose is not None and max_rows_per_group is not None:
-        n_units = _public(relation, relation.n_is_public, "n_groups", n_groups, whose.n_groups)
-        bound = GroupBound(n_units, float(max_rows_per_group))
+    if limited is not None:
+        n_units = public_count(
+            "n_groups", n_groups, limited.whose.n_groups, relation, is_public=relation.n_is_public
+        )
+        bound = limited.bound(n_units)
     elif n_groups is not None:
         raise ValueError(f"groups must be given with n_groups={n_groups!r}, got None")
     if budget is None:
@@ -286,45 +292,6 @@ def _evaluated(
     plan: EvaluationPlan = plan_evaluation(
         task, rows, budget, adjacency=adjacency, levels=levels, level=level, groups=bound
     )
-    scores, ids = np.asarray(predictions()), None if whose is None else whose.codes
-    if kept is not None and ids is not None:
-        if len(scores) != len(found):
-            raise ValueError(
-                f"predictions must be {len(found)}, one for each row, got {len(scores)}"
-            )
-        found, scores, ids = found[kept], scores[kept], ids[kept]
-        by = None if by is None else np.asarray(by)[kept]
-    return plan.run(found, scores, by=by, groups=ids, ledger=ledger, random_state=random_state)
-
-
-def _kept(
-    groups: ArrayLike | None, most: int | None, n_rows: int, noise: NoiseSource
-) -> tuple[NDArray[np.intp] | None, Groups | None]:
-    """Return the positions of the rows that are used, None for all, and the rows' groups."""
-    if groups is None:
-        if most is not None:
-            raise ValueError(f"groups must be given with max_rows_per_group={most!r}, got None")
-        return None, None
-    if most is None:
-        raise ValueError(
-            "max_rows_per_group must be given with groups, got None: noise is made for so many rows"
-        )
-    found = Groups.of(groups, n_rows)
-    return found.kept(most, noise), found
-
-
-def _public(relation: Adjacency, is_public: bool, name: str, given: int | None, true: int) -> int:
-    """Return a public number of rows or groups: the true one, where the relation makes it so."""
-    if given is not None:
-        check_integer(name, given, least=1)
-        if is_public and given != true:
-            raise ValueError(
-                f"{name} must be the number of {name[2:]}, {true}, or None, got {given}"
-            )
-        return given
-    if not is_public:
-        raise ValueError(
-            f"{name} must be given under adjacency {relation.value!r}, which keeps the true number "
-            "private: a rough public number"
-        )
-    return true
+    return plan.run(
+        found, predictions(), by=by, groups=groups, ledger=ledger, random_state=random_state
+    )

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from dpglm._validation import check_integer, check_one_of, check_real
 from dpglm.certificate.certificate import certify
 from dpglm.certificate.facts import PublicFact
-from dpglm.data.groups.ids import Groups
+from dpglm.data.groups.limited import LimitedGroups
 from dpglm.data.memory.matrix import MatrixRows
 from dpglm.data.spec import DataSpec, GroupBound
 from dpglm.evaluation.binary import BinaryTask
@@ -111,7 +111,7 @@ class EvaluationPlan:
         by : array_like of shape (n,), optional
             The level of each row; what is none of the plan's levels is one of its own.
         groups : array_like of shape (n,), optional
-            Whose each row is, for a plan with ``groups``; none may have more rows than its limit.
+            Whose each row is, for a plan with ``groups``, which limits the rows of each.
         ledger, random_state
             As for ``evaluate``.
         checkpoint : path-like, optional
@@ -135,9 +135,6 @@ class EvaluationPlan:
         account = as_ledger(ledger)
         targets = np.asarray(y)
         X = self.task.encode(targets, np.asarray(predictions))
-        planned = self.plan.data.n_rows
-        if self._rows_are_public and len(X) != planned:
-            raise PlanMismatchError(f"the plan was made for {planned} rows, and these are {len(X)}")
         X = np.column_stack([self._group_of(by, len(X)), X])
         rows = self._in_groups(MatrixRows(X, np.zeros(len(X))), groups, noise)
         prepared = rows.prepared(self.plan.data, None, np.asarray)
@@ -166,20 +163,16 @@ class EvaluationPlan:
         return self.plan.adjacency.rows_are_public(self.plan.data.unit)
 
     def _in_groups(self, rows: MatrixRows, groups: Any, noise: NoiseSource) -> MatrixRows:
-        """Put rows into their groups, none of which may have more than planned."""
-        bound = self.plan.data.groups
-        if bound is None:
-            if groups is not None:
-                raise ValueError("groups must be None for a plan without groups")
-            return rows
-        found = Groups.of(groups, rows.shape[0])
-        if self.plan.adjacency.n_is_public and found.n_groups != bound.n_groups:
+        """Put rows into their groups, as many of each as planned; all rows without groups."""
+        data, adjacency = self.plan.data, self.plan.adjacency
+        if data.groups is not None or groups is not None:
+            limited = LimitedGroups.planned(groups, data, adjacency, rows.shape[0])
+            return rows.in_groups(groups, limited.most, noise)
+        if adjacency.n_is_public and rows.shape[0] != data.n_rows:
             raise PlanMismatchError(
-                f"the plan was made for {bound.n_groups} groups, and these are {found.n_groups}"
+                f"the plan was made for {data.n_rows} rows, and these are {rows.shape[0]}"
             )
-        if np.bincount(found.codes).max() > bound.rows:
-            raise ValueError(f"groups must have at most {bound.rows:g} rows each, as planned")
-        return rows.in_groups(groups, None, noise)
+        return rows
 
     def _facts(self) -> tuple[PublicFact, ...]:
         data = self.plan.data

@@ -7,12 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from dpglm._validation import check_integer, check_one_of
+from dpglm.data.groups.limited import LimitedGroups, public_count
+from dpglm.data.spec import GroupBound
 from dpglm.exploration.description import Description
 from dpglm.exploration.design import Pair
 from dpglm.exploration.planning import DescriptionPlan, plan_description
 from dpglm.exploration.rows import open_table
 from dpglm.ledger.ledger import PrivacyLedger
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.adjacency import Adjacency, Unit
 from dpglm.privacy.budget import ApproximateDP, PrivacyBudget, default_delta
 from dpglm.privacy.noise import NoiseSource
 from dpglm.tables.schema import Schema
@@ -34,6 +36,9 @@ def describe(
     correlations: Iterable[Pair] | bool = (),
     by: str | None = None,
     bins: Mapping[str, Any] | None = None,
+    groups: Any = None,
+    max_rows_per_group: int | None = None,
+    n_groups: int | None = None,
     level: float = 0.95,
     ledger: PrivacyLedger | str | os.PathLike[str] | None = None,
     random_state: int | NoiseSource | None = None,
@@ -72,6 +77,14 @@ def describe(
         Of numeric columns, how many bins there are at most, or their edges (values outside are
         counted as such). By default edges are round numbers between the schema's bounds, as many as
         the noise allows.
+    groups : array_like of shape (n,) or str, optional
+        Whose each row is, or the name of the column that says it (not for Dask): then all rows of a
+        group are protected together.
+    max_rows_per_group : int, optional
+        How many rows of a group are used at most; of groups with more, so many are drawn at random.
+        Needed with ``groups``: noise is made for so many rows.
+    n_groups : int, optional
+        Public number of groups; needed for "add_remove" only.
     level : float, default=0.95
         Level of intervals, in (0, 1).
     ledger : PrivacyLedger or path-like, optional
@@ -99,8 +112,8 @@ def describe(
     them make the variance of what is shown least (``docs/exploration.md``).
 
     Privacy: one Gaussian release under ``adjacency``. A row is in one cell of each table, so that
-    its weighted contributions to all tables together have an L2 norm of at most 1. What
-    ``Description`` computes from it costs nothing more.
+    its weighted contributions to all tables together have an L2 norm of at most 1, and those of a
+    group with k rows one of at most k. What ``Description`` computes from it costs nothing more.
 
     References
     ----------
@@ -121,19 +134,21 @@ def describe(
     """
     if not isinstance(schema, Schema):
         schema = Schema.from_dict(schema)
-    public = check_one_of("adjacency", adjacency, tuple(Adjacency)) != Adjacency.ADD_REMOVE
-    if n_rows is not None:
-        check_integer("n_rows", n_rows, least=1)
-    elif not public:
+    relation = Adjacency(check_one_of("adjacency", adjacency, tuple(Adjacency)))
+    for name, given in (("n_rows", n_rows), ("n_groups", n_groups)):
+        if given is not None:
+            check_integer(name, given, least=1)
+    if n_rows is None and relation is Adjacency.ADD_REMOVE:
         raise ValueError(
             "n_rows must be given under adjacency 'add_remove', which keeps the true number "
             "private: a rough public number of rows"
         )
 
-    def planned(rows: int) -> DescriptionPlan:
+    def planned(rows: int, bound: GroupBound | None = None) -> DescriptionPlan:
         allowed = budget
         if allowed is None:
-            wanted = default_delta(rows) if isinstance(delta, str) else delta
+            n_units = rows if bound is None else bound.n_groups
+            wanted = default_delta(n_units) if isinstance(delta, str) else delta
             allowed = ApproximateDP(epsilon, wanted)
         return plan_description(
             schema,
@@ -146,6 +161,7 @@ def describe(
             by=by,
             bins=bins,
             level=level,
+            groups=bound,
         )
 
     if isinstance(delta, str):
@@ -153,9 +169,19 @@ def describe(
     # Wrong arguments are found out before rows are read.
     draft = planned(n_rows or 1)
     rows = open_table(table, draft.design.encoder.names)
-    if public and n_rows is not None and n_rows != rows.n_rows:
-        raise ValueError(
-            f"n_rows must be the number of rows, {rows.n_rows}, or None, got {n_rows!r}"
+    ids = None if groups is None else rows.group_ids(groups)
+    limited = LimitedGroups.of(ids, max_rows_per_group, rows.n_rows)
+    unit = Unit.ROW if limited is None else Unit.GROUP
+    true = rows.n_rows if limited is None else limited.n_rows
+    is_public = relation.rows_are_public(unit)
+    public = public_count("n_rows", n_rows, true, relation, is_public=is_public)
+    bound = None
+    if limited is not None:
+        found, is_public = limited.whose.n_groups, relation.n_is_public
+        bound = limited.bound(
+            public_count("n_groups", n_groups, found, relation, is_public=is_public)
         )
-    plan = planned(rows.n_rows) if n_rows is None else draft
-    return plan.run(rows, ledger=ledger, random_state=random_state)
+    elif n_groups is not None:
+        raise ValueError(f"groups must be given with n_groups={n_groups!r}, got None")
+    plan = planned(public, bound)
+    return plan.run(rows, groups=ids, ledger=ledger, random_state=random_state)

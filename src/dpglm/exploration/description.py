@@ -64,9 +64,14 @@ class Description:
     @functools.cached_property
     def _groups(self) -> tuple[GroupDescription, ...]:
         plan = self.plan.plan
-        n_rows = plan.data.n_rows if plan.adjacency.n_is_public else None
+        public = plan.adjacency.rows_are_public(plan.data.unit)
         return estimated(
-            self.plan.design, self.solution.w, self.plan.noise_std, n_rows, self.plan.z
+            self.plan.design,
+            self.solution.w,
+            self.plan.noise_std,
+            plan.data.n_rows if public else None,
+            self.plan.z,
+            plan.data.reach(1),
         )
 
     @property
@@ -249,6 +254,7 @@ class Description:
 
 def _subject(description: Description) -> str:
     n_rows = description.plan.plan.data.n_rows
-    if description.privacy_.adjacency.n_is_public:
+    certificate = description.privacy_
+    if certificate.adjacency.rows_are_public(certificate.data.unit):
         return f"Private description of {n_rows} rows"
     return "Private description of rows"

@@ -36,7 +36,12 @@ _CLEAR = 3.0
 
 
 def estimated(
-    design: Design, released: _Floats, noise_std: float, n_rows: int | None, z: float
+    design: Design,
+    released: _Floats,
+    noise_std: float,
+    n_rows: int | None,
+    z: float,
+    clustering: float = 1.0,
 ) -> tuple[GroupDescription, ...]:
     """Describe each group from what was released; ``n_rows`` is None where it is private.
 
@@ -44,9 +49,10 @@ def estimated(
     totals of all columns with each other, with the sizes of groups and with the number of rows.
     Tables of two columns are then moved to the columns' counts. Intervals rest on these estimates,
     which are linear in the noise; the numbers shown are the nearest that are not negative and add
-    up.
+    up. ``clustering`` bounds the factor by which rows that belong together raise variances of
+    sampling.
     """
-    reader = _Reader(design, released, noise_std)
+    reader = _Reader(design, released, noise_std, clustering)
     counts = {column.name: reader.counts(column) for column in design.described}
     totals = [
         pooled(
@@ -83,6 +89,7 @@ class _Reader:
     design: Design
     released: _Floats
     noise_std: float
+    clustering: float
 
     def of(self, *key: str) -> _Floats:
         return self.design.read(self.released, *key)
@@ -170,7 +177,7 @@ class _Group:
             self.z,
             _SHARE,
             estimate=best / max(self.nearest, 1.0),
-            sampling_variance=p * (1.0 - p) / n,
+            sampling_variance=self.reader.clustering * p * (1.0 - p) / n,
         )
 
     def _column(self, column: CountedColumn, whole: Whole, best: _Floats) -> ColumnDescription:
@@ -228,6 +235,7 @@ class _Group:
             moved,
             variance,
             np.concatenate([[below], *nearest, [above]]),
+            self.reader.clustering,
         )
 
     def _moments(self, column: CountedColumn, whole: Whole) -> _Moments:
@@ -270,9 +278,9 @@ class _Group:
         n, most = moments.present, max(1.0 - moments.mean**2, 0.0)
         variance = min(max(moments.variance, 0.0), most)
         scale = Scale(-1.0, 1.0, column.half_range, column.center)
-        mean = number(
-            moments.mean, moments.mean_noise, self.z, scale, sampling_variance=variance / n
-        )
+        clustering = self.reader.clustering
+        sampled = clustering * variance / n
+        mean = number(moments.mean, moments.mean_noise, self.z, scale, sampling_variance=sampled)
         # The variance of a sample variance is (fourth moment - variance^2) / n.
         middles = (0.5 * (ranks.edges[:-1] + ranks.edges[1:]) - column.center) / column.half_range
         points = np.concatenate([[-1.0], middles, [1.0]]) - moments.mean
@@ -282,7 +290,7 @@ class _Group:
             moments.variance_noise,
             self.z,
             Scale(0.0, most),
-            sampling_variance=max(fourth - variance**2, 0.0) / n,
+            sampling_variance=clustering * max(fourth - variance**2, 0.0) / n,
         )
         return mean, _root(squared, column.half_range)
 
@@ -346,9 +354,8 @@ class _Group:
             a.variance_noise / a.variance**2 + b.variance_noise / b.variance**2
         )
         inside = min(max(r, -1.0), 1.0)
-        return number(
-            r, noise, self.z, Scale(-1.0, 1.0), sampling_variance=(1.0 - inside**2) ** 2 / n
-        )
+        sampled = self.reader.clustering * (1.0 - inside**2) ** 2 / n
+        return number(r, noise, self.z, Scale(-1.0, 1.0), sampling_variance=sampled)
 
 
 def _root(squared: Number, factor: float) -> Number:

@@ -12,7 +12,8 @@ from typing import Any, final
 from dpglm._validation import check_integer, check_one_of, check_real
 from dpglm.certificate.certificate import certify
 from dpglm.certificate.facts import PublicFact, schema_facts
-from dpglm.data.spec import DataSpec
+from dpglm.data.groups.limited import LimitedGroups
+from dpglm.data.spec import DataSpec, GroupBound
 from dpglm.exploration.description import Description
 from dpglm.exploration.design import (
     COUNTS,
@@ -24,7 +25,7 @@ from dpglm.exploration.design import (
     design_of,
 )
 from dpglm.exploration.numbers import normal_quantile
-from dpglm.exploration.rows import open_table
+from dpglm.exploration.rows import TableRows, open_table
 from dpglm.ledger.ledger import PrivacyLedger, as_ledger
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
@@ -136,6 +137,7 @@ class DescriptionPlan:
         self,
         table: Any,
         *,
+        groups: Any = None,
         ledger: PrivacyLedger | str | os.PathLike[str] | None = None,
         random_state: int | NoiseSource | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
@@ -144,7 +146,7 @@ class DescriptionPlan:
 
         Parameters
         ----------
-        table, ledger, random_state
+        table, groups, ledger, random_state
             As for ``describe``.
         checkpoint : path-like, optional
             File that keeps what was released: run again with it, the same plan returns the same
@@ -166,7 +168,8 @@ class DescriptionPlan:
         noise = noise_source(random_state)
         account = as_ledger(ledger)
         rows = open_table(table, self.design.encoder.names)
-        prepared = rows.prepared(self.design.encoder, self.plan.data)
+        ids = self._ids(rows, groups)
+        prepared = rows.prepared(self.design.encoder, self.plan.data, ids, noise)
         # What no certificate could hold is refused before anything is spent.
         _ = self.plan.document
         facts = self._facts()
@@ -174,11 +177,31 @@ class DescriptionPlan:
         certificate = certify(_NAME, solution, noise, facts, solution.w, 0.0)
         return Description(self, solution, certificate)
 
+    def _ids(self, rows: TableRows, groups: Any) -> Any:
+        """Return the group of each row, for a plan with groups, after a check of their numbers."""
+        data = self.plan.data
+        if data.groups is None and groups is None:
+            return None
+        ids = None if groups is None else rows.group_ids(groups)
+        LimitedGroups.planned(ids, data, self.plan.adjacency, rows.n_rows)
+        return ids
+
     def _facts(self) -> tuple[PublicFact, ...]:
-        by_relation = self.plan.adjacency.n_is_public
+        data, adjacency = self.plan.data, self.plan.adjacency
+        by_relation = adjacency.rows_are_public(data.unit)
+        groups: tuple[PublicFact, ...] = ()
+        if data.groups is not None:
+            n_groups = data.groups.n_groups
+            groups = (
+                PublicFact(
+                    "n_groups", n_groups, "by relation" if adjacency.n_is_public else "declared"
+                ),
+                PublicFact("max_rows_per_group", int(data.groups.rows), "declared"),
+            )
         tables = [" x ".join(part.key[1:]) for part in self.design.parts if part.key[0] == COUNTS]
         return (
             PublicFact("n_rows", self._n_rows, "by relation" if by_relation else "declared"),
+            *groups,
             *schema_facts(self.schema),
             PublicFact("tables", [one or str(self.design.by) for one in tables], "declared"),
         )
@@ -196,6 +219,7 @@ def plan_description(
     by: str | None = None,
     bins: Mapping[str, Any] | None = None,
     level: float = 0.95,
+    groups: GroupBound | None = None,
 ) -> DescriptionPlan:
     """Plan a description from public facts.
 
@@ -212,6 +236,8 @@ def plan_description(
         Neighbouring relation.
     columns, two_way, correlations, by, bins, level
         As for ``describe``.
+    groups : GroupBound, optional
+        Number of groups whose rows are protected together, and the most rows that one has.
 
     Returns
     -------
@@ -253,7 +279,9 @@ def plan_description(
         return design_of(encoder, two_way, correlations, by)
 
     def planned(design: Design) -> Plan:
-        return plan_tabulation(_spec(design.encoder, n_rows), budget, relation, design.tables)
+        return plan_tabulation(
+            _spec(design.encoder, n_rows, groups), budget, relation, design.tables
+        )
 
     draft = designed(_MOST)
     design = designed(_bins(draft, planned(draft)))
@@ -280,6 +308,6 @@ def _bins(draft: Design, plan: Plan) -> int:
     return int(min(max(_BEND / math.sqrt(t), _FEWEST), _MOST))
 
 
-def _spec(encoder: CellEncoder, n_rows: int) -> DataSpec:
+def _spec(encoder: CellEncoder, n_rows: int, groups: GroupBound | None) -> DataSpec:
     """Return what is public about encoded rows."""
-    return DataSpec(n_rows, encoder.width, row_norm=encoder.row_norm)
+    return DataSpec(n_rows, encoder.width, row_norm=encoder.row_norm, groups=groups)

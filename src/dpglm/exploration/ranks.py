@@ -38,6 +38,8 @@ class Ranks:
         Variance of a part before it was made to add up.
     nearest : ndarray of shape (m + 2,)
         The nearest counts that are not negative: at or below the low bound, in each part, above.
+    clustering : float, default=1.0
+        Factor on variances over samples, for rows that belong together.
     """
 
     edges: _Floats
@@ -46,6 +48,7 @@ class Ranks:
     parts: _Floats
     part_variance: float
     nearest: _Floats
+    clustering: float = 1.0
 
     def quantile(self, q: float, z: float) -> Number:
         """Return a quantile of the values that are not missing, with those outside at the bounds.
@@ -56,7 +59,7 @@ class Ranks:
         """
         q = check_real("q", q, least=0.0, most=1.0)
         excess, noise, present = self._excess(q)
-        sampling = max(present, 1.0) * q * (1.0 - q)
+        sampling = self.clustering * max(present, 1.0) * q * (1.0 - q)
         table = self._within(excess, z * np.sqrt(noise))
         both = self._within(excess, z * np.sqrt(noise + sampling))
         best = self._estimate(q)

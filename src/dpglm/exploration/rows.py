@@ -11,12 +11,13 @@ from typing import Any, final
 
 import numpy as np
 
-from dpglm.data.collection import as_collection
-from dpglm.data.prepare import prepare_rows
+from dpglm.data.collection import Collection, as_collection
+from dpglm.data.memory.matrix import MatrixRows
 from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec
 from dpglm.data.stream.parquet import ParquetRows, encoded_files
-from dpglm.data.stream.parquet_source import ParquetFile
+from dpglm.data.stream.parquet_source import ParquetFile, column_of
+from dpglm.privacy.noise import NoiseSource
 from dpglm.tables.described.encoder import CellEncoder
 from dpglm.tables.files import read_table
 
@@ -31,8 +32,21 @@ class TableRows(abc.ABC):
     n_rows: int
 
     @abc.abstractmethod
-    def prepared(self, encoder: CellEncoder, spec: DataSpec) -> Rows:
-        """Encode all rows, each by itself; ValueError for a cell that is of the wrong kind."""
+    def collection(self, encoder: CellEncoder) -> Collection:
+        """Return encoded rows, each by itself; ValueError for a cell that is of the wrong kind."""
+
+    def group_ids(self, groups: Any) -> Any:
+        """Return the group of each row, which may be the name of a column."""
+        raise ValueError("groups must be None for a data frame of Dask: describe it in parts")
+
+    def prepared(
+        self, encoder: CellEncoder, spec: DataSpec, groups: Any, noise: NoiseSource
+    ) -> Rows:
+        """Prepare all rows, or as many of each group as ``spec`` says."""
+        rows = self.collection(encoder)
+        if spec.groups is not None:
+            rows = rows.in_groups(groups, int(spec.groups.rows), noise)
+        return rows.prepared(spec, None, np.zeros_like)
 
 
 def open_table(table: Any, names: Sequence[str]) -> TableRows:
@@ -75,9 +89,12 @@ class _InMemory(TableRows):
         if not self.n_rows:
             raise ValueError("the table must have at least one row, got none")
 
-    def prepared(self, encoder: CellEncoder, spec: DataSpec) -> Rows:
+    def collection(self, encoder: CellEncoder) -> Collection:
         X = encoder.encode(self.table)
-        return prepare_rows(X, np.zeros(len(X)), spec)
+        return MatrixRows(X, np.zeros(len(X)))
+
+    def group_ids(self, groups: Any) -> Any:
+        return self.table[groups] if isinstance(groups, str) else groups
 
 
 @final
@@ -85,8 +102,11 @@ class _Stored(TableRows):
     def __init__(self, files: Sequence[ParquetFile]) -> None:
         self._files, self.n_rows = files, sum(file.n_rows for file in files)
 
-    def prepared(self, encoder: CellEncoder, spec: DataSpec) -> Rows:
-        return encoded_files(self._files, encoder).prepared(spec, None, np.zeros_like)
+    def collection(self, encoder: CellEncoder) -> Collection:
+        return encoded_files(self._files, encoder)
+
+    def group_ids(self, groups: Any) -> Any:
+        return column_of(self._files, groups) if isinstance(groups, str) else groups
 
 
 @final
@@ -94,11 +114,11 @@ class _OnCluster(TableRows):
     def __init__(self, frame: Any) -> None:
         self._frame, self.n_rows = frame, int(frame.shape[0].compute())
 
-    def prepared(self, encoder: CellEncoder, spec: DataSpec) -> Rows:
+    def collection(self, encoder: CellEncoder) -> Collection:
         import dask.array
 
         like = np.empty((0, encoder.width))
         X = self._frame.map_partitions(encoder.encode, meta=like).compute_chunk_sizes()
         rows = as_collection(X, dask.array.zeros(X.shape[:1], chunks=X.chunks[:1]))
         assert rows is not None
-        return rows.prepared(spec, None, np.zeros_like)
+        return rows

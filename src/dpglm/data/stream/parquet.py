@@ -18,6 +18,7 @@ from dpglm.data.stream.parquet_source import (
     ParquetSource,
     RowEncoder,
     TableColumns,
+    column_of,
 )
 from dpglm.data.stream.stored import StoredRows
 from dpglm.tables.cells import check_unique
@@ -148,14 +149,13 @@ class ParquetRows(StoredRows):
         self._schema, self._stored_columns = schema, tuple(files[0].types)
         self._files, self._group_column = files, groups
         source = ParquetSource(files, self._decoder, target, sample_weight, offset, exposure)
-        self._parquet = source
         super().__init__(source, cache, has_targets=target is not None)
 
     @property
     def group_ids(self) -> Any:
         if self._group_column is None:
             return None
-        return self._parquet.column(self._group_column)
+        return column_of(self._files, self._group_column)
 
     @property
     def feature_names(self) -> tuple[str, ...] | None:

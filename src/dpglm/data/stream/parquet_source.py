@@ -28,6 +28,7 @@ __all__ = [
     "ParquetSource",
     "RowEncoder",
     "TableColumns",
+    "column_of",
     "parquet_files",
 ]
 
@@ -264,17 +265,6 @@ class ParquetSource(Source):
                     y, weights = (_NONE, None) if features_only else self._facts(batch)
                 yield X, y[part] if len(y) else y, None if weights is None else weights[part]
 
-    def column(self, name: str) -> NDArray[Any]:
-        """Read one column of all files, numbers or texts without gaps."""
-        found = []
-        for file in self._files:
-            for first, batch, _ in file.batches([name], _ID_ROWS, None):
-                with named_errors(f"{file.path}, from row {first + 1} on"):
-                    values = plain_column(batch.column(name))
-                    _require_values(values, name)
-                    found.append(values.to_numpy(zero_copy_only=False))
-        return np.concatenate(found) if found else np.empty(0)
-
     def watch(self) -> Watch:
         # As they were when their footers, which say where rows are, were read.
         return Watch(tuple(file.mark for file in self._files))
@@ -297,6 +287,19 @@ class ParquetSource(Source):
 
     def column_name(self, column: int) -> str:
         return column_in_words(self._decoder.names, column)
+
+
+def column_of(files: Sequence[ParquetFile], name: str) -> NDArray[Any]:
+    """Read one column of all files, numbers or texts without gaps."""
+    found = []
+    for file in files:
+        file.require([name])
+        for first, batch, _ in file.batches([name], _ID_ROWS, None):
+            with named_errors(f"{file.path}, from row {first + 1} on"):
+                values = plain_column(batch.column(name))
+                _require_values(values, name)
+                found.append(values.to_numpy(zero_copy_only=False))
+    return np.concatenate(found) if found else np.empty(0)
 
 
 def _floats_of(batch: Any, column: str, name: str) -> NDArray[np.float64]:
