@@ -356,6 +356,18 @@ def test_a_forged_provenance_is_refused(noisy):
         Schema.from_dict(document)
 
 
+def test_plans_say_how_precise_and_how_weak(schema):
+    weak = plan_description(schema, N, ApproximateDP(21.0, 1e-6), columns=["age"], by="region")
+    assert [one.name for one in weak.design.described] == ["age"]
+    lines = str(weak).splitlines()
+    assert lines[1].startswith("  groups by region: share of rows ±")
+    assert lines[-1].startswith("  Caution: epsilon 21 protects hardly anything")
+    assert "protects hardly anything" in weak._repr_html_()
+    assert "Caution" not in str(plan_description(schema, N, GaussianDP(0.3)))
+    with pytest.raises(ValueError, match="columns must"):
+        plan_description(schema, N, GaussianDP(0.3), columns="age", by="region")
+
+
 def test_summaries_fold_what_may_be_empty_and_what_noise_hides():
     """A bound far above all values gives a long tail of bins, and hides correlations."""
     rng = np.random.default_rng(0)

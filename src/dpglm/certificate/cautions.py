@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 from dpglm._words import rounded_up
+from dpglm.privacy import gdp
+from dpglm.privacy.budget import ApproximateDP, default_delta
 
 if TYPE_CHECKING:
     from dpglm.certificate.certificate import Certificate
+    from dpglm.solvers.base import Plan
 
 __all__ = [
     "CAUTIONS",
@@ -20,6 +23,7 @@ __all__ = [
     "weak",
     "weak_delta",
     "weak_epsilon",
+    "weak_plan",
 ]
 
 LARGEST_EPSILON = 10.0
@@ -83,6 +87,15 @@ def weak(epsilon: float, delta: float, n_rows: int | None) -> tuple[str, ...]:
     """Return the cautions about what is promised, or planned to be."""
     said = (weak_epsilon(epsilon), weak_delta(delta, n_rows))
     return tuple(sentence for sentence in said if sentence is not None)
+
+
+def weak_plan(plan: Plan) -> tuple[str, ...]:
+    """Return the cautions about what a plan promises, before anything is spent."""
+    budget, n_rows = plan.budget, plan.data.n_rows
+    if isinstance(budget, ApproximateDP):
+        return weak(budget.epsilon, budget.delta, n_rows)
+    delta = default_delta(n_rows)
+    return weak(gdp.epsilon(delta, budget.gdp_mu()), delta, n_rows)
 
 
 def _seeded(certificate: Certificate) -> str | None:

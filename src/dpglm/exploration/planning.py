@@ -9,7 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
+from dpglm._html import card
 from dpglm._validation import check_integer, check_one_of, check_real
+from dpglm._words import plain_number
+from dpglm.certificate.cautions import weak_plan
 from dpglm.certificate.certificate import certify
 from dpglm.certificate.facts import PublicFact, schema_facts
 from dpglm.data.groups.limited import LimitedGroups
@@ -69,7 +72,7 @@ class Precision:
 
 
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class DescriptionPlan:
     """What a description will release, decided before a row is seen.
 
@@ -132,6 +135,33 @@ class DescriptionPlan:
             if kind == PRODUCTS:
                 found.append(Precision(tuple(columns), "correlation", reach / _UNIFORM))
         return tuple(found)
+
+    def _title(self) -> str:
+        names = [one.name for one in self.design.described]
+        return f"Plan of a description of {self._n_rows} rows, {len(names)} columns"
+
+    def _lines(self) -> Iterable[str]:
+        for one in self.precision():
+            name = " x ".join(one.columns) or f"groups by {self.design.by}"
+            yield f"{name}: {one.quantity} ± {plain_number(one.half_width, 2)}"
+
+    def __repr__(self) -> str:
+        return f"<{self._title()}>"
+
+    def __str__(self) -> str:
+        lines = [f"{self._title()}: {self.plan.budget!r}, {self.plan.adjacency.value}"]
+        lines += [f"  {line}" for line in self._lines()]
+        return "\n".join([*lines, *(f"  Caution: {one}" for one in weak_plan(self.plan))])
+
+    def _repr_html_(self) -> str:
+        facts = [("budget", self.plan.budget), ("relation", self.plan.adjacency.value)]
+        expected = f"Half widths of intervals ({100.0 * self.level:g} %)"
+        return card(
+            self._title(),
+            facts,
+            warnings=weak_plan(self.plan),
+            sections=[(expected, list(self._lines()))],
+        )
 
     def run(
         self,
@@ -273,6 +303,10 @@ def plan_description(
     level = check_real("level", level, above=0.0, below=1.0)
     if not isinstance(budget, PrivacyBudget):
         raise ValueError(f"budget must be a PrivacyBudget, got {budget!r}")
+
+    if by is not None and columns is not None and not isinstance(columns, str):
+        # Whatever is described, it is for the levels of this one.
+        columns = list(dict.fromkeys([*columns, by]))
 
     def designed(most_bins: int) -> Design:
         encoder = counted_columns(schema, columns, bins, most_bins)

@@ -10,7 +10,7 @@ import numpy as np
 
 from dpglm._html import card
 from dpglm._words import plain_number
-from dpglm.certificate.cautions import LARGEST_EPSILON, weak
+from dpglm.certificate.cautions import LARGEST_EPSILON, weak_plan
 from dpglm.data.spec import SMALLEST
 from dpglm.guidance.coefficients import CoefficientTable
 from dpglm.inference.inference import Inference
@@ -165,7 +165,7 @@ def guidance(plan: Plan, coefficients: CoefficientTable | None = None) -> Guidan
         next(text for bound, text in _VERDICTS if signal < bound),
         _noise_in_plan(plan) if coefficients is None else _noise_in_model(coefficients.inference),
         _cures(plan, _GOOD / signal) if signal < _GOOD else (),
-        _cautions(plan) if coefficients is None else (),
+        weak_plan(plan) if coefficients is None else (),
         plan.theorems,
     )
 
@@ -245,16 +245,6 @@ def _larger_budget(plan: Plan, lack: float) -> list[str]:
         epsilon = gdp.epsilon(default_delta(plan.data.n_rows), mu)
         said = f"a mu of {mu:.2g}"
     return [f"{said}, which protects less"] if epsilon <= LARGEST_EPSILON else []
-
-
-def _cautions(plan: Plan) -> tuple[str, ...]:
-    budget, n_rows = plan.budget, plan.data.n_rows
-    delta = default_delta(n_rows)
-    if isinstance(budget, ApproximateDP):
-        epsilon, delta = budget.epsilon, budget.delta
-    else:
-        epsilon = gdp.epsilon(delta, budget.gdp_mu())
-    return weak(epsilon, delta, n_rows)
 
 
 def _is_number(plan: Plan) -> bool:
