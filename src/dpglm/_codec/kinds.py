@@ -15,7 +15,6 @@ notebook cell that ran twice, the last one counts.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import enum
 import functools
@@ -26,40 +25,39 @@ import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Generic, TypeAlias, TypeVar, final
 
 import numpy as np
 
-from dpglm._json import at, check_text, check_writable, shown
+from dpglm._codec.values import (
+    APART,
+    SCALAR,
+    Form,
+    Way,
+    boolean,
+    each,
+    integer,
+    items,
+    line,
+    mapping,
+    read_float,
+    text,
+    write_float,
+    write_integer,
+    write_json,
+)
+from dpglm._json import at, shown
 from dpglm._registry import snake_case
 
-__all__ = [
-    "Form",
-    "Format",
-    "Text",
-    "arrays_apart",
-    "decode",
-    "each",
-    "encode",
-    "items",
-    "line",
-    "mapping",
-    "named",
-    "number",
-    "type_name",
-]
+__all__ = ["Format", "Text", "decode", "encode", "named", "type_name"]
 
 T = TypeVar("T")
-Way: TypeAlias = Callable[[Any], Any]
 
 _TYPE = "type"
 _PACKAGE = __name__.partition(".")[0]
-_INFINITE = {"inf": math.inf, "-inf": -math.inf}
 # What constructors raise for values that have the right types and still make no sense.
 _REFUSALS = (ArithmeticError, AttributeError, LookupError, TypeError)
-_APART: ContextVar[dict[str, Any] | None] = ContextVar("dpglm_arrays", default=None)
 
 
 def encode(value: Any, kind: Any = None) -> Any:
@@ -88,19 +86,6 @@ def decode(kind: type[T], document: Any) -> T:
     return found
 
 
-@contextlib.contextmanager
-def arrays_apart(arrays: dict[str, Any]) -> Iterator[None]:
-    """Write arrays into a mapping, or read them from it; a document holds their names.
-
-    What is one array stays one. NaN is a float in such a block: computed states may hold it.
-    """
-    token = _APART.set(arrays)
-    try:
-        yield
-    finally:
-        _APART.reset(token)
-
-
 def type_name(kind: type) -> str:
     """Return the name of a class in documents: its own attribute ``type_name``, or by its module.
 
@@ -115,15 +100,6 @@ def type_name(kind: type) -> str:
     if kind.__module__.partition(".")[0] != _PACKAGE:
         return f"{kind.__module__}.{kind.__qualname__}"
     return snake_case(kind.__qualname__)
-
-
-@final
-@dataclass(frozen=True)
-class Form:
-    """How values of one kind are written and read."""
-
-    write: Way
-    read: Way
 
 
 @final
@@ -342,121 +318,6 @@ def _member(kind: Any, value: Any) -> Any:
     raise ValueError(f"must be one of {[one.value for one in members]}, got {shown(value)}")
 
 
-def each(parts: Iterable[tuple[Any, Way, Any]]) -> dict[Any, Any]:
-    """Convert parts of a value, given as (place, way to convert, part)."""
-    found = {}
-    for place, way, part in parts:
-        # A context manager for each number of a long array would take most of the time.
-        try:
-            found[place] = way(part)
-        except ValueError:
-            with at(place):
-                raise
-    return found
-
-
-def items(way: Callable[[Any], T]) -> Callable[[Any], tuple[T, ...]]:
-    """Return a reader of arrays, which reads each entry in one way; errors name the position."""
-
-    def convert(value: Any) -> tuple[T, ...]:
-        if not isinstance(value, list | tuple):
-            raise ValueError(f"must be an array, got {shown(value)}")
-        return tuple(each((place, way, one) for place, one in enumerate(value)).values())
-
-    return convert
-
-
-def mapping(value: Any) -> dict[str, Any]:
-    """Read an object with any keys."""
-    if not isinstance(value, Mapping):
-        raise ValueError(f"must be an object, got {shown(value)}")
-    return dict(value)
-
-
-def text(value: Any) -> str:
-    """Read text."""
-    if not isinstance(value, str):
-        raise ValueError(f"must be text, got {shown(value)}")
-    return check_text(value)
-
-
-def line(value: Any) -> str:
-    """Read text of one line, which cannot pose as further lines where it is shown."""
-    if len(text(value).splitlines()) > 1:
-        raise ValueError(f"must be one line of text, got {shown(value)}")
-    return text(value)
-
-
-def boolean(value: Any) -> bool:
-    """Read true or false."""
-    if not isinstance(value, bool):
-        raise ValueError(f"must be true or false, got {shown(value)}")
-    return value
-
-
-def integer(value: Any) -> int:
-    """Read an integer."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(f"must be an integer, got {shown(value)}")
-    return value
-
-
-def number(value: Any) -> float:
-    """Read a finite number, as a float."""
-    # An integer may be too large for a float.
-    with contextlib.suppress(OverflowError):
-        if not isinstance(value, bool) and isinstance(value, int | float) and math.isfinite(value):
-            return float(value)
-    raise ValueError(f"must be a finite number, got {shown(value)}")
-
-
-def _read_float(value: Any) -> float:
-    if value == "nan" and _APART.get() is not None:
-        return math.nan
-    return _INFINITE[value] if isinstance(value, str) and value in _INFINITE else number(value)
-
-
-def _write_float(value: Any) -> float | str:
-    if isinstance(value, bool | np.bool_) or not isinstance(value, float | int | np.number):
-        raise ValueError(f"must be a number, got {shown(value)}")
-    try:
-        found = float(value)
-    except OverflowError:
-        found = math.inf
-    if math.isnan(found) and _APART.get() is not None:
-        return "nan"
-    if found != value:
-        raise ValueError(f"must be a number that a float holds exactly, got {shown(value)}")
-    return found if math.isfinite(found) else str(found)
-
-
-def _write_integer(value: Any) -> int:
-    if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
-        raise ValueError(f"must be an integer, got {shown(value)}")
-    return operator.index(value)
-
-
-def _write_json(value: Any) -> Any:
-    check_writable(value)
-    return _plain(value)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {text(key): _plain(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(entry) for entry in value]
-    if value is None or isinstance(value, str | bool | int | float):
-        return value
-    raise ValueError(f"must be a JSON value, got {shown(value)}")
-
-
-_SCALAR = Form(
-    lambda value: _write_float(value) if isinstance(value, float) else value,
-    lambda value: value if isinstance(value, bool | int) else _read_float(value),
-)
-
-
 @final
 @dataclass(frozen=True)
 class _Array:
@@ -464,7 +325,7 @@ class _Array:
 
     dtype: str
     shape: tuple[int, ...]
-    values: tuple[Annotated[Any, _SCALAR], ...]
+    values: tuple[Annotated[Any, SCALAR], ...]
 
 
 @final
@@ -478,7 +339,7 @@ class _Name:
 def _write_array(value: Any) -> Any:
     if not isinstance(value, np.ndarray) or value.dtype.kind not in "biuf":
         raise ValueError(f"must be an array of numbers, got {shown(value)}")
-    arrays = _APART.get()
+    arrays = APART.get()
     if arrays is not None:
         known = (name for name, one in arrays.items() if one is value)
         name = next(known, f"array_{len(arrays)}")
@@ -488,7 +349,7 @@ def _write_array(value: Any) -> Any:
 
 
 def _read_array(document: Any) -> Any:
-    arrays = _APART.get()
+    arrays = APART.get()
     if arrays is not None:
         name = decode(_Name, document).array
         if name not in arrays:
@@ -515,11 +376,11 @@ Text: TypeAlias = Annotated[str, Form(text, text)]
 
 _ARRAY = Form(_write_array, _read_array)
 _PLAIN: dict[Any, Form] = {
-    Any: Form(_write_json, lambda value: value),
+    Any: Form(write_json, lambda value: value),
     types.NoneType: _literal((None,)),
     bool: Form(lambda value: boolean(bool(value) if type(value) is np.bool_ else value), boolean),
-    int: Form(_write_integer, integer),
-    float: Form(_write_float, _read_float),
+    int: Form(write_integer, integer),
+    float: Form(write_float, read_float),
     str: Form(line, line),
     np.ndarray: _ARRAY,
 }
