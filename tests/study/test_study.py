@@ -169,6 +169,7 @@ class TestPlans:
     def test_bad_tables_cost_nothing(self, tmp_path):
         made, parts = study()
         for bad, said in (
+            (None, "columns by name"),
             ({"age": [1.0]}, "lacks"),
             ({**table(), "sex": ["x"] * 600}, "sex"),
             ({**table(), "age": np.zeros(3)}, "as many"),

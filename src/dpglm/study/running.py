@@ -39,7 +39,13 @@ def read_columns(table: Any, schema: Schema, persons: str | None) -> Columns:
         names.append(persons)
     if isinstance(table, str | os.PathLike):
         table = read_table(Path(table), names)
-    lacking = [name for name in names if name not in table]
+    try:
+        lacking = [name for name in names if name not in table]
+    except TypeError:
+        raise ValueError(
+            "table must be columns by name (a dict of arrays, a data frame), or a CSV or Parquet "
+            f"file, got {type(table).__name__}"
+        ) from None
     if lacking:
         raise ValueError(f"the table must have the columns of the schema, and lacks {lacking}")
     columns = {name: as_cells(table[name], f"column {name!r}") for name in names}
