@@ -236,6 +236,15 @@ class TestResolution:
         assert classifier(epsilon=0.1, delta=1e-6).resolve(100).settings.segments == 1
         assert classifier(epsilon=1.0, delta=1e-6).resolve(10**6).settings.segments >= 8
 
+    def test_intervals_get_curves_whose_hessians_can_be_seen(self) -> None:
+        known = {"epsilon": 1.0, "delta": 1e-5, "interactions": [("age", "pay"), ("age", "sex")]}
+        fine = classifier(**known).resolve(3000).settings.segments
+        coarse = classifier(**known, inference=True)
+        assert 1 < coarse.resolve(3000).settings.segments < fine
+        assert coarse.plan(3000).method.inference == "model"
+        with pytest.raises(ValueError, match="noise in the Hessian would be"):
+            classifier(**known, inference=True, segments=fine).plan(3000)
+
     def test_what_is_stated_is_kept(self) -> None:
         model = classifier(segments=5, smoothness=0.2, pair_segments=3)
         settings = model.resolve(1000).settings

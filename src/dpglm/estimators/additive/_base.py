@@ -302,6 +302,7 @@ class AdditiveModel(WithShapes, FittedModel, PrivateFit, own_first=False):
             segments=self.segments,
             smoothness=self.smoothness,
             pair_segments=self.pair_segments,
+            inference=bool(self.inference),
         )
         encoded = schema.with_additive(resolution.settings)
         linear.set_params(

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from typing import Literal, final
 
 from dpglm._validation import check_integer
+from dpglm.data.spec import DataSpec
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import ApproximateDP, PrivacyBudget, is_pure
 from dpglm.solvers.base import Solver
 from dpglm.solvers.second_order.newton import Newton
+from dpglm.solvers.second_order.newton_raphson_settings import hessian_noise
 from dpglm.tables.additive.encoding import AdditiveEncoding
 from dpglm.tables.additive.settings import Additive
 from dpglm.tables.columns import NumericColumn
@@ -36,6 +38,8 @@ _SMOOTH_SIGNAL, _LEAST_REACH, _PAIR_SHARE = 200.0, 0.1, 1.2
 _LEAST_CLIP, _MOST_CLIP, _CLIP_GROWTH, _CLIP_GROWTH_OF_SQUARES = 0.15, 0.75, 0.01, 0.002
 _LITTLE_SIGNAL, _MOST_CLIP_OF_LITTLE = 3.0, 0.5
 _MOST_FEATURES, _MOST_ENTRIES, _AMPLE = 299, 2**28, 300.0
+# Of what noise there may be in Hessians for intervals, nearly all.
+_MOST_HESSIAN_NOISE = 1.4
 # A delta to see a budget with a delta of 0 by.
 _SOME_DELTA = 1e-6
 
@@ -86,23 +90,35 @@ def resolved(
     segments: int | Literal["auto"],
     smoothness: float | Literal["auto"],
     pair_segments: int | Literal["auto"],
+    inference: bool = False,
 ) -> Resolution:
-    """Decide what was left to be decided."""
+    """Decide what was left to be decided, for ``inference`` so that Hessians can be seen."""
     for name, value in (("segments", segments), ("pair_segments", pair_segments)):
         if value != "auto":
             check_integer(name, value, least=1)
     mu = _mu(budget) / adjacency.sum_sensitivity(1.0)
     n_numeric = sum(isinstance(column, NumericColumn) for column in schema.columns)
     signal = n_rows * mu / max(n_numeric, 1)
-    curves, logs = segments, None
-    if curves == "auto":
-        curves = _segments(signal, n_rows / max(n_numeric, 1), is_squared=is_squared)
-        logs = max(curves, round(min((signal / _SIGNAL_OF_LOGS) ** 2, _MOST_OF_LOGS)))
-    usual = min(max(round(_PAIR_SHARE * curves), 1), _MOST_OF_A_PAIR)
-    sides = usual if pair_segments == "auto" else pair_segments
     usual_reach = max(_SMOOTH_SIGNAL / max(signal, _SMOOTH_SIGNAL), _LEAST_REACH)
     reach = usual_reach if smoothness == "auto" else smoothness
-    settings = _with_logs(schema, Additive(curves, reach, interactions, sides), logs)
+
+    def with_curves(curves: int) -> Additive:
+        usual = min(max(round(_PAIR_SHARE * curves), 1), _MOST_OF_A_PAIR)
+        sides = usual if pair_segments == "auto" else pair_segments
+        return Additive(curves, reach, interactions, sides)
+
+    if segments != "auto":
+        settings = with_curves(segments)
+    else:
+        curves = _segments(signal, n_rows / max(n_numeric, 1), is_squared=is_squared)
+        settings = with_curves(curves)
+        if inference:
+            while curves > 1 and not _shows_hessians(schema, settings, n_rows, mu):
+                curves -= 1
+                settings = with_curves(curves)
+        else:
+            logs = max(curves, round(min((signal / _SIGNAL_OF_LOGS) ** 2, _MOST_OF_LOGS)))
+            settings = _with_logs(schema, settings, logs)
     n_features = AdditiveEncoding(schema.columns, settings).n_features
     seen = n_rows * mu / (n_features + 1)
     solver = _solver(seen, n_rows, n_features, is_squared=is_squared)
@@ -131,11 +147,18 @@ def _segments(signal: float, rows: float, *, is_squared: bool) -> int:
     return max(2, min(found + found % 2, 2 * int(most / 2.0), _MOST_SEGMENTS))
 
 
-def _with_logs(schema: Schema, settings: Additive, segments: int | None) -> Additive:
+def _shows_hessians(schema: Schema, settings: Additive, n_rows: int, mu: float) -> bool:
+    """Whether Hessians, of which intervals are made, stand out of their noise."""
+    n_features = AdditiveEncoding(schema.columns, settings).n_features
+    data = DataSpec(n_rows, n_features, intercept=1.0)
+    return hessian_noise(mu, data) <= _MOST_HESSIAN_NOISE
+
+
+def _with_logs(schema: Schema, settings: Additive, segments: int) -> Additive:
     """Return settings with so many segments in columns of scale "log", if features stay few."""
     columns = [one for one in schema.columns if isinstance(one, NumericColumn)]
     fine = [one for one in columns if one.scale == "log" and one.knots is None]
-    if segments is None or not fine:
+    if not fine:
         return settings
     features = AdditiveEncoding(schema.columns, settings).n_features
     room = max(_MOST_FEATURES - features, 0) // len(fine)
