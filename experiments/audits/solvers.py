@@ -78,6 +78,9 @@ IN_A_SUM = "The claim is about a message seen by itself; in a sum others' noise 
 AT_ONCE = "One row does not move medians, radius, mean and gradients as far as it may all at once."
 UNREACHED = "The claim allows for curvature and for a position of the minimiser that no row has."
 ROUNDABOUT = "A row shows all it may in scores, little in Hessians; two are never opposite."
+IN_ONE_DIRECTION = (
+    "L2 noise of six values is seldom along the one direction in which a row is seen."
+)
 ONE_POINT = "They are at their worst at one point only; a window around it sees less."
 SEVERAL = "Epsilons add up, though several draws of noise are seldom all at their worst."
 SAMPLED = "Sampling hides the row in most steps, and few runs tell much: bounds on rates cost more."
@@ -258,6 +261,15 @@ CHOSEN: list[Case] = [
         dataclasses.replace(THREE_CLASSES, row_norm=10.0),
         variant="three classes",
         why=OPPOSITE,
+    ),
+    *solver_cases(
+        "sufficient_statistics",
+        SufficientStatistics(),
+        Problem(SquaredCodes()),
+        dataclasses.replace(THREE_CLASSES, n_features=1),
+        budget=PURE,
+        variant="prototypes of three classes",
+        why=IN_ONE_DIRECTION,
     ),
     *solver_cases(
         "frank_wolfe",

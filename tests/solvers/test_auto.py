@@ -7,7 +7,18 @@ from dpglm import LogisticRegression
 from dpglm.data.spec import DataSpec
 from dpglm.preprocessing import Center, Whiten
 from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP
-from dpglm.problem import L1, L2, L2Ball, Logistic, Poisson, Problem, Savage, Softmax, Squared
+from dpglm.problem import (
+    L1,
+    L2,
+    L2Ball,
+    Logistic,
+    Poisson,
+    Problem,
+    Savage,
+    Softmax,
+    Squared,
+    SquaredCodes,
+)
 from dpglm.solvers import (
     SOLVERS,
     Auto,
@@ -74,6 +85,12 @@ WHITENED = Preprocessed([Center(intercept=0.25), Whiten(exponent=0.25)], NoisyGD
         (Squared(), BUDGET, DataSpec(2**26, 5, target_low=0.0, target_high=1.0), COMPARED),
         (Logistic(), ApproximateDP(1.0, 0.0), SMALL, ObjectivePerturbation()),
         (Softmax(), ApproximateDP(1.0, 0.0), DataSpec(1000, 20, n_outputs=3), pure_gd()),
+        (
+            SquaredCodes(),
+            ApproximateDP(1.0, 0.0),
+            DataSpec(1000, 5000, n_outputs=3),
+            SufficientStatistics(),
+        ),
     ],
 )
 def test_choice(loss, budget, data, expected):

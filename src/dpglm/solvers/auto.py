@@ -88,9 +88,10 @@ def choose(
     Returns
     -------
     Solver
-        For a delta of 0, which Gaussian noise cannot give: ``ObjectivePerturbation``, which then
-        has L2 noise, if it takes the problem and there are at most 1000 columns and 2^28 entries
-        of rows; ``pure_gd()`` otherwise.
+        For a delta of 0, which Gaussian noise cannot give: for classes' codes
+        ``SufficientStatistics``, which then are class prototypes; ``ObjectivePerturbation``, which
+        then has L2 noise, if it takes the problem and there are at most 1000 columns and 2^28
+        entries of rows; ``pure_gd()`` otherwise.
 
         For other budgets and at most 300 columns ``NewtonRaphson``, if it takes the problem and
         sees Hessians through their noise. Else, for at most 300 columns and 2^28 entries of rows,
@@ -168,6 +169,8 @@ def _without_delta(
     problem: Problem, budget: PrivacyBudget, data: DataSpec, adjacency: Adjacency, may_copy: bool
 ) -> Solver:
     """Choose a solver for a delta of 0."""
+    if problem.loss == SquaredCodes():
+        return SufficientStatistics()
     small = data.n_columns <= _MOST_PERTURBED and data.n_rows * data.n_columns <= _MOST_ENTRIES
     if small and may_copy:
         perturbed = ObjectivePerturbation()

@@ -31,6 +31,9 @@ class RidgeClassifier(PrivateClassifier):
 
     Notes
     -----
+    With a delta of 0 and several classes the default compares rows with the classes' private means
+    (prototypes), as second moments would drown in noise.
+
     Privacy: of several classes a row's code, less its mean over the classes, is shorter than 1
     (``dpglm.problem.SquaredCodes``), so sums of products of rows and codes cost no more than sums
     of rows.

@@ -14,16 +14,19 @@ from dpglm.data.spec import LARGEST, SMALLEST, DataSpec
 from dpglm.oracle.row_sums.targets import TargetShares
 from dpglm.privacy.accounting.calibrate import calibrate
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.budget import PrivacyBudget
+from dpglm.privacy.budget import PrivacyBudget, is_pure
 from dpglm.privacy.events import Composed, Gaussian
+from dpglm.privacy.noise.additive import L2Noise
 from dpglm.problem import Problem, Squared, SquaredCodes
 from dpglm.solvers.base import Plan, Solver
 from dpglm.solvers.parts.feasible import feasible, n_penalized
+from dpglm.solvers.parts.planning import calibrated
 from dpglm.solvers.second_order.class_statistics import ClassStatisticsMethod
 from dpglm.solvers.second_order.least_squares import (
     LEVEL,
 )
 from dpglm.solvers.second_order.preconditioner import check_data
+from dpglm.solvers.second_order.prototypes import PrototypesMethod
 from dpglm.solvers.second_order.sufficient_statistics_method import (
     SECOND,
     SufficientStatisticsMethod,
@@ -76,11 +79,14 @@ class SufficientStatistics(Solver):
 
     Notes
     -----
+    Several classes, ``SquaredCodes``, take two releases. With a delta of 0 they take one, of the
+    sum and the number of the rows in each class: their means are prototypes to compare rows with.
+
     Where rows and budget are so few that slopes would be noise, only the mean of the targets is
     released (with an intercept, and n mu at most 45).
 
-    Privacy: Gaussian releases, accounted exactly. Every row's contribution is bounded whatever
-    the coordinates, the mean and the residuals are.
+    Privacy: Gaussian releases, accounted exactly, or one with L2 noise (prototypes). Every row's
+    contribution is bounded whatever the coordinates, the mean and the residuals are.
 
     References
     ----------
@@ -164,6 +170,9 @@ class SufficientStatistics(Solver):
     ) -> Plan:
         if self.inference is not None:
             raise ValueError(f"inference must be None for several classes, got {self.inference!r}")
+        if is_pure(budget):
+            prototypes = PrototypesMethod(problem, data, adjacency, L2Noise(1.0))
+            return calibrated(prototypes.with_multiplier, problem, budget, data, adjacency)
         check_data(data, adjacency)
         mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.unit_weight)
         shares = (self.first_share, 1.0 - self.first_share)

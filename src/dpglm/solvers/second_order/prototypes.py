@@ -1,0 +1,125 @@
+"""Prototypes of classes: their mean rows, from one release."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpglm.data.spec import DataSpec
+from dpglm.oracle.gradients import Oracle
+from dpglm.oracle.row_sums.class_sums import class_sum_release, noisy_class_sums
+from dpglm.oracle.row_sums.moments import constant_column
+from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.noise.additive import L2Noise
+from dpglm.privacy.releases import AnyRelease, SumRelease
+from dpglm.problem import Problem
+from dpglm.solvers.base import Method, StepInfo
+from dpglm.solvers.parts.feasible import feasible, n_penalized
+
+__all__ = ["PrototypesMethod"]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class PrototypesState:
+    """The parameter, zero before the release."""
+
+    step: int
+    w: NDArray[np.float64]
+
+
+@final
+@dataclass(frozen=True)
+class PrototypesMethod(Method["PrototypesState"]):
+    """Class prototypes with every setting decided.
+
+    Least squares of codes whose rows vary around their class's mean alike in all directions and
+    classes: a row's score is minus half of its squared distance to the mean, up to what is the same
+    for all classes.
+    """
+
+    problem: Problem
+    data: DataSpec
+    adjacency: Adjacency
+    noise: L2Noise
+
+    algorithm = "class prototypes"
+
+    def with_multiplier(self, multiplier: float) -> PrototypesMethod:
+        """Return the same method with noise of this scale over the sensitivity."""
+        return dataclasses.replace(self, noise=self.noise.with_multiplier(multiplier))
+
+    @property
+    def n_steps(self) -> int:
+        return 1
+
+    @functools.cached_property
+    def sums(self) -> SumRelease:
+        """The release of sums and counts."""
+        return class_sum_release(self.data, self.adjacency, self.noise)
+
+    @property
+    def releases(self) -> tuple[AnyRelease, ...]:
+        return (self.sums,)
+
+    @property
+    def gradient_evaluations(self) -> float:
+        return float(self.data.n_rows)
+
+    @property
+    def coefficient_noise(self) -> float:
+        data = self.data
+        longest = math.hypot(data.row_norm, constant_column(data)) / data.row_norm
+        return self.sums.noise_std * longest * data.n_outputs / data.n_rows / data.row_norm
+
+    def noise_in(self, state: PrototypesState) -> NDArray[np.float64]:
+        return np.full(self.data.n_columns, self.coefficient_noise)
+
+    def init(self, seed: int) -> PrototypesState:
+        return PrototypesState(0, self._feasible(np.zeros(self.data.coefficient_shape)))
+
+    def step(self, state: PrototypesState, oracle: Oracle) -> tuple[PrototypesState, StepInfo]:
+        sums, counts = noisy_class_sums(oracle, self.sums)
+        w = self._feasible(self._scores(sums, counts))
+        return PrototypesState(1, w if np.isfinite(w).all() else state.w), StepInfo(1, 1.0)
+
+    def finish(self, state: PrototypesState) -> NDArray[np.float64]:
+        return state.w
+
+    def _scores(
+        self, sums: NDArray[np.float64], counts: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """Return the parameter whose scores are distances, all lengths in units of the row norm.
+
+        Means m around that of all rows have the prior N(0, t^2 I / d); t^2 is estimated by moments
+        from all classes together, and at least what noise makes of that estimate. A score is minus
+        half of a posterior mean squared distance, so that no class wins because it is less sure.
+        """
+        data, noise = self.data, self.sums.noise_std
+        constant = constant_column(data) / data.row_norm
+        # A count below its noise says nothing.
+        weights = np.maximum(counts, noise) / constant
+        center = sums.sum(axis=0) / weights.sum()
+        away = sums / weights[:, np.newaxis] - center
+        by_chance = data.n_features * (noise / weights) ** 2
+        least = math.sqrt(2.0 / away.size) * by_chance.mean()
+        spread = max(float(((away * away).sum(axis=1) - by_chance).mean()), least)
+        shares = spread / (spread + by_chance)
+        away *= shares[:, np.newaxis]
+        offsets = -0.5 * ((away * away).sum(axis=1) + (1.0 - shares) * spread) - away @ center
+        away -= away.mean(axis=0)
+        w: NDArray[np.float64] = away.T / data.row_norm
+        if data.intercept == 0.0:
+            return w
+        last = (offsets - offsets.mean()) / data.intercept
+        return np.concatenate([w, last[np.newaxis]])
+
+    def _feasible(self, w: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Apply penalty and constraint, as one step on a loss of curvature one does."""
+        return feasible(self.problem, n_penalized(self.problem, self.data), w, 1.0)
