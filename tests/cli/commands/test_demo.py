@@ -96,7 +96,7 @@ def test_standard_errors_come_with_rows_enough(part):
         module._declared(schema, epsilon, 1e-5, 1500).parts["model"].settings
         for epsilon in (0.01, 10.0)
     ]
-    assert settings == [{"inference": False}, {"inference": True}]
+    assert ["inference" in one for one in settings] == [False, True]
 
 
 def test_a_given_folder_is_not_replaced(run, small, fails, listing):

@@ -122,14 +122,12 @@ def _declared(schema: Mapping[str, Any], epsilon: float, delta: float, n_rows: i
     looked = Study(
         schema, epsilon, delta, n_rows=n_rows, title=f"Adult: {_QUESTION.lower()}"
     ).explore(two_way=[("sex", "income")])
-    plain, full = (
-        looked.fit("additive", inference=inference).evaluate(by="sex")
-        for inference in (False, True)
-    )
+    # Few knots, so that bands are narrow enough to see a curve.
+    full = looked.fit("additive", inference=True, segments=8).evaluate(by="sex")
     try:
         full.plan()
     except ValueError:
-        return plain
+        return looked.fit("additive").evaluate(by="sex")
     return full
 
 
