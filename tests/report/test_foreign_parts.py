@@ -68,7 +68,7 @@ def test_the_certificate_of_another_model_is_refused(path, tmp_path):
     X, y = make_rows()
     other = Ridge(target_bounds=(0, 1), row_norm=2.0).fit(X, y)
     sealed(path, certificate=other.privacy_.to_dict())
-    with pytest.raises(ValueError, match=r"link IdentityLink\(\) does not fit 2 classes"):
+    with pytest.raises(ValueError, match="'LogisticRegression', but its certificate's 'Ridge'"):
         load_model(path)
 
 

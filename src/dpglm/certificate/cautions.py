@@ -34,7 +34,7 @@ _LARGEST_DELTA = 0.01
 _ALMOST = 1.0 - 1e-9
 
 SCOPE = (
-    "This certificate covers what the fit did with the rows that it was given. If another step "
+    "This certificate covers the releases that it lists, and nothing else. If another step "
     "learned from the same rows (a scaler, an imputer, a choice of columns, another fit), that is "
     "not covered, and no certificate can know of it."
 )
