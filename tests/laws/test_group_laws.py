@@ -13,12 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
-from dpglm import LogisticRegression, PrivatePipeline
+from dpglm import AdditiveClassifier, LogisticRegression, MappedRows, PrivatePipeline
 from dpglm.data.groups import rows as grouped_rows
 from dpglm.data.groups.ids import Groups
 from dpglm.data.groups.rows import GroupedRows
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec, GroupBound
+from dpglm.data.stream import streamed
+from dpglm.data.stream.grouped import GroupedStream
 from dpglm.exceptions import PlanMismatchError
 from dpglm.preprocessing import Center
 from dpglm.privacy import Adjacency, ApproximateDP
@@ -230,14 +232,14 @@ def people():
     return X, np.where(ids == 11, 1, 0), ids
 
 
-def moved(estimator, **parameters):
+def moved(estimator, given=lambda *rows: rows, **parameters):
     """How far one person moves what an estimator asks, over what was declared."""
     X, y, ids = people()
 
     def listened(weights, earlier=None):
         with listening(earlier, most=MOST_ASKED) as seen, warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            estimator().set_params(**parameters).fit(X, y, weights, groups=ids)
+            estimator().set_params(**parameters).fit(*given(X, y, weights), groups=ids)
         return seen
 
     first = listened(np.ones(60))
@@ -262,6 +264,17 @@ def pipeline():
     return PrivatePipeline([inner], random_state=0, epsilon=5.0)
 
 
+def additive():
+    schema = {
+        "columns": {name: {"type": "numeric", "low": -2, "high": 2} for name in "ab"},
+        "target": {"name": "y", "type": "binary", "classes": ["0", "1"]},
+        "provenance": "drawn so",
+    }
+    return AdditiveClassifier(
+        schema, weight_bound=1.0, solver=NoisyGD(n_steps=3), random_state=0, epsilon=5.0
+    )
+
+
 def neighbouring_ids(cls, ids, n_rows):
     """A planted bug: identifiers that are not adjacent name different groups."""
     return Groups(np.cumsum(np.r_[0, np.diff(ids) != 0]), int((np.diff(ids) != 0).sum()) + 1)
@@ -271,6 +284,35 @@ def neighbouring_ids(cls, ids, n_rows):
 @pytest.mark.parametrize("limit", [None, 2])
 def test_no_person_moves_what_an_estimator_asks_by_more_than_was_declared(estimator, limit):
     assert moved(estimator, max_rows_per_group=limit) <= 1.0
+
+
+def test_no_person_moves_what_an_additive_model_asks_by_more_than_was_declared():
+    def table(X, y, weights):
+        return {"a": X[:, 0], "b": X[:, 1]}, y.astype(str), weights
+
+    assert moved(additive, table) <= 1.0
+
+
+def cut_at_chunks(stream):
+    """As if what a chunk has of a group were a group."""
+    first = 0
+    for chunk in stream._rows.chunks():
+        inner = stream._starts - first
+        ends = np.unique(np.clip(inner, 0, chunk.n_rows))
+        yield GroupedRows(chunk, ends)
+        first += chunk.n_rows
+
+
+def test_no_person_in_several_chunks_moves_what_is_asked_by_more_than_was_declared(monkeypatch):
+    monkeypatch.setattr(streamed, "_CHUNK_BYTES", 1)
+    monkeypatch.setattr(streamed, "RUN_ROWS", 3)
+
+    def stored(*rows):
+        return (MappedRows(*rows),)
+
+    assert moved(model, stored) <= 1.0
+    monkeypatch.setattr(GroupedStream, "_parts", cut_at_chunks)
+    assert moved(model, stored) > 1.0
 
 
 def test_identifiers_that_are_not_recognised_break_the_law():
