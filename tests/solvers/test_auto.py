@@ -35,6 +35,7 @@ from dpglm.solvers.minimizer.objective_perturbation import ObjectivePerturbation
 SMALL = DataSpec(1000, 20, target_low=-1.0, target_high=1.0)
 BUDGET = ApproximateDP(1.0, 1e-5)
 # Two thirds of the usual clip, for rows of length 1.
+LAST_LAYER = DataSpec(60_000, 2048, n_outputs=10, intercept=1.0)
 CENTERED = Preprocessed([Center(intercept=0.25)], NoisyGD(clip=0.5, shrink=True))
 USUAL_CLIP = Preprocessed([Center(intercept=0.25)], NoisyGD(shrink=True))
 COMPARED = NoisyGD(compare=True)
@@ -61,7 +62,8 @@ WHITENED = Preprocessed([Center(intercept=0.25), Whiten(exponent=0.25)], NoisyGD
         (Logistic(), BUDGET, DataSpec(1000, 299, intercept=1.0), Newton()),
         (Logistic(), BUDGET, DataSpec(1000, 300, intercept=1.0), CENTERED),
         (Softmax(), BUDGET, DataSpec(60_000, 784, n_outputs=10, intercept=1.0), WHITENED),
-        (Softmax(), BUDGET, DataSpec(60_000, 1000, n_outputs=10, intercept=1.0), USUAL_CLIP),
+        (Softmax(), ApproximateDP(1.0, 1e-5), LAST_LAYER, WHITENED),
+        (Softmax(), BUDGET, DataSpec(60_000, 2100, n_outputs=10, intercept=1.0), USUAL_CLIP),
         (Logistic(), BUDGET, DataSpec(60_000, 784, intercept=1.0), CENTERED),
         (Logistic(), GaussianDP(1.0), DataSpec(79 * 400, 399, intercept=1.0), CENTERED),
         (Logistic(), GaussianDP(1.0), DataSpec(80 * 400, 399, intercept=1.0), USUAL_CLIP),

@@ -13,6 +13,7 @@ from dpglm._validation import check_real
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.row_sums.moments import (
+    MOST_WHITENED,
     check_data,
     constant_column,
     noisy_second_moments,
@@ -49,7 +50,7 @@ class Whiten(Preprocessor):
     Notes
     -----
     Mean squares below the noise are raised to its level, which limits how far any direction is
-    stretched. At most 1000 columns. Centre rows first: a mean would take up
+    stretched. At most 2100 columns. Centre rows first: a mean would take up
     a direction. ``Newton`` does the same within its steps, where it bounds gradients and not rows.
 
     Privacy: one Gaussian release of second moments of rows scaled to one length, in coordinates
@@ -78,7 +79,7 @@ class Whiten(Preprocessor):
         return _SHARE
 
     def plan(self, data: DataSpec, mu: float, adjacency: Adjacency) -> PlannedWhiten:
-        check_data(data, adjacency)
+        check_data(data, adjacency, MOST_WHITENED)
         row_norm = data.row_norm if self.row_norm is None else self.row_norm
         return PlannedWhiten(data, adjacency, 1.0 / mu, self.exponent, row_norm)
 

@@ -10,7 +10,7 @@ from typing import final
 
 from dpglm._validation import check_bools, check_one_of
 from dpglm.data.spec import DataSpec
-from dpglm.oracle.row_sums.moments import MOST_COLUMNS
+from dpglm.oracle.row_sums.moments import MOST_WHITENED
 from dpglm.preprocessing import Center, Preprocessor, Whiten
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget, is_pure
@@ -201,7 +201,7 @@ def _can_whiten(
     penalty = problem.regularizer
     weak = isinstance(penalty, NoPenalty | L2)
     weak = weak and penalty.strong_convexity * data.n_rows <= _STRONGEST_PENALTY
-    if not weak or problem.constraint != Unconstrained() or data.n_columns > MOST_COLUMNS:
+    if not weak or problem.constraint != Unconstrained() or data.n_columns > MOST_WHITENED:
         return False
     signal = math.sqrt(whiten.share(data, mu)) * mu * data.n_rows
     return math.sqrt(2.0 * data.n_columns) <= most_noise * signal

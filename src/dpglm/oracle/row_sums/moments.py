@@ -19,6 +19,7 @@ from dpglm.privacy.releases import SumMechanism, SumRelease
 
 __all__ = [
     "MOST_COLUMNS",
+    "MOST_WHITENED",
     "beside_constant",
     "check_data",
     "constant_column",
@@ -35,7 +36,9 @@ __all__ = [
 ]
 
 MOST_COLUMNS = 1000
-"""Second moments of more columns have too many entries to release."""
+"""Second moments of more columns have too many entries for a solver that builds on them."""
+MOST_WHITENED = 2100
+"""The same for a map that evens out what stands out of their noise: 18 MB of values."""
 
 _CONSTANT = 1.0 / 3.0
 
@@ -157,11 +160,11 @@ def noisy_second_moments(
     return unpack_symmetric(values, spec.n_features + 1)
 
 
-def check_data(data: DataSpec, adjacency: Adjacency) -> None:
+def check_data(data: DataSpec, adjacency: Adjacency, most: int = MOST_COLUMNS) -> None:
     """Refuse data whose second moments cannot be released, or would drown in noise."""
-    if data.n_columns > MOST_COLUMNS:
+    if data.n_columns > most:
         raise ValueError(
-            f"n_features must be at most {MOST_COLUMNS} with the intercept for a solver that "
+            f"n_features must be at most {most} with the intercept for a solver that "
             f"releases second moments of columns, got {data.n_columns}: use 'noisy_gd'"
         )
     sum_rounding(data, adjacency, data.weight_bound)
