@@ -177,3 +177,13 @@ def test_a_formula_and_curves_exclude_each_other() -> None:
     plain = Schema.from_dict({"columns": COLUMNS, "provenance": "made up"})
     with pytest.raises(ValueError, match="formula must be None for an additive model"):
         plain.with_formula("~ age").with_additive(Additive(2, 1.0))
+
+
+def test_curves_alone_are_sparse_on_demand():
+    """As for 200 columns with 20 knots, of which no term is sparse by itself."""
+    columns = {name: {"type": "numeric", "low": 0, "high": 1} for name in ("a", "b")}
+    curves = Schema.from_dict({"columns": columns, "provenance": "made up"}).with_additive(
+        Additive(20, 1.0)
+    )
+    table = {"a": np.linspace(0, 1, 7), "b": np.linspace(1, 0, 7)}
+    np.testing.assert_array_equal(curves.encode_sparse(table).toarray(), curves.encode(table))

@@ -110,7 +110,10 @@ class AdditiveEncoding(Encoding):
 
         Privacy: as for ``encode``.
         """
-        blocks = [sparse.hstack(block, "csr") for _, block in self._blocks(cells, n_rows)]
+        blocks = [
+            sparse.hstack([sparse.csr_array(features) for features in block], "csr")
+            for _, block in self._blocks(cells, n_rows)
+        ]
         encoded: sparse.csr_array = sparse.vstack(blocks, "csr", dtype=np.dtype(dtype))
         return encoded
 
