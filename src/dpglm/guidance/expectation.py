@@ -40,7 +40,8 @@ _REAL_FACTOR = 3.0
 _PURE_FACTOR = 5.0
 _BOUNDS = (
     "tighter bounds, if public knowledge has them: noise is made for rows as long as row_norm, so "
-    "rows far shorter than that (a tenth and less) drown in it"
+    "rows far shorter than that (a tenth and less) drown in it; where only a row's direction "
+    "matters, divide each by its own length, which costs no privacy"
 )
 
 

@@ -1,0 +1,72 @@
+"""Settings of least squares of classes' codes, on validation rows of MNIST's training part.
+
+``python -m experiments.ridge_classifier --mnist FOLDER`` prints accuracies of one fit each: softmax
+and ``RidgeClassifier`` with their defaults, and with steps on rows that are centred, or whitened,
+or moments alone. Rows are oriented gradients, or with ``--random`` 2048 random features.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dpglm import LogisticRegression, RidgeClassifier
+from dpglm.datasets import load_mnist
+from dpglm.preprocessing import Center, OrientedGradients, RandomFourierFeatures, Whiten
+from dpglm.solvers import NoisyGD, Preprocessed, Solver, SufficientStatistics
+
+__all__ = ["main"]
+
+EPSILONS, DELTA, N_TRAIN = (0.1, 0.3, 1.0), 1e-5, 50_000
+CENTER, STEPS = Center(intercept=0.25), NoisyGD(n_steps=100, momentum=0.8, shrink=True)
+MODELS: Mapping[str, tuple[type[Any], str | Solver]] = {
+    "softmax": (LogisticRegression, "auto"),
+    "ridge": (RidgeClassifier, "auto"),
+    "ridge, centred": (RidgeClassifier, Preprocessed([CENTER], STEPS)),
+    "ridge, whitened": (RidgeClassifier, Preprocessed([CENTER, Whiten()], STEPS)),
+    "ridge, moments": (RidgeClassifier, SufficientStatistics()),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Fit and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--mnist", type=Path, required=True, help="folder of MNIST's files")
+    parser.add_argument("--random", action="store_true", help="2048 random features")
+    parser.add_argument("--only", nargs="*", choices=MODELS, default=list(MODELS), metavar="MODEL")
+    parser.add_argument("--epsilons", nargs="*", type=float, default=EPSILONS)
+    options = parser.parse_args(arguments)
+    digits = load_mnist(options.mnist)
+    maps: Any = RandomFourierFeatures(1024) if options.random else OrientedGradients()
+    images = digits.data[digits.train].astype(np.float32) / np.float32(255.0)
+    X, y = maps.fit_transform(images), digits.target[digits.train]
+    rows = np.random.default_rng(123).permutation(len(y))
+    train, held = rows[:N_TRAIN], rows[N_TRAIN:]
+    for epsilon in options.epsilons:
+        for name in options.only:
+            kind, solver = MODELS[name]
+            model = kind(
+                epsilon=epsilon,
+                delta=DELTA,
+                classes=range(10),
+                row_norm=maps.row_norm_,
+                solver=solver,
+                random_state=0,
+            )
+            start = time.perf_counter()
+            try:
+                model.fit(X[train], y[train])
+            except ValueError as error:
+                print(f"{epsilon:g} {name}: {error}", flush=True)
+                continue
+            took, score = time.perf_counter() - start, model.score(X[held], y[held])
+            print(f"{epsilon:g} {name}: {100.0 * score:.2f} % in {took:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()
