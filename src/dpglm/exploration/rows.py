@@ -11,6 +11,7 @@ from typing import Any, final
 
 import numpy as np
 
+from dpglm._validation import in_one_line
 from dpglm.data.collection import Collection, as_collection
 from dpglm.data.memory.matrix import MatrixRows
 from dpglm.data.rows import Rows
@@ -66,8 +67,11 @@ def open_table(table: Any, names: Sequence[str]) -> TableRows:
         return _Stored(table.files)
     is_dask = type(table).__module__.partition(".")[0] == "dask"
     columns = table.columns if is_dask else table
-    if isinstance(table, np.ndarray):
-        raise ValueError("table must have columns by name (a dict, pandas, polars), got an array")
+    if isinstance(table, np.ndarray) or not hasattr(columns, "__contains__"):
+        raise ValueError(
+            "table must have columns by name (a dict, pandas, polars), or be a file of them, got "
+            f"{in_one_line(table)}"
+        )
     lacking = [name for name in names if name not in columns]
     if lacking:
         raise ValueError(

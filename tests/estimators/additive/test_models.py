@@ -336,6 +336,11 @@ class TestEdges:
         with pytest.raises(ValueError, match="X must be a table whose columns"):
             classifier().fit(dpglm.MappedRows(np.zeros((3, 3)), np.zeros(3)))
 
+    @pytest.mark.parametrize("given", [None, 3])
+    def test_no_table(self, given: Any) -> None:
+        with pytest.raises(ValueError, match=f"X must be a table whose columns .* got {given}"):
+            classifier().fit(given)
+
 
 def test_the_encoder_goes_into_pipelines() -> None:
     encoder = SplineEncoder(schema(), segments=4, interactions=[("age", "sex")])

@@ -15,6 +15,11 @@ from dpglm.tables.schema import Schema
 
 __all__ = ["GivenTable", "given_table"]
 
+_NOT_A_TABLE = (
+    "X must be a table whose columns the schema describes (a dict, pandas, polars, Dask), "
+    "ParquetRows of one, or the path of Parquet files, got "
+)
+
 
 class GivenTable(abc.ABC):
     """The rows of a fit or prediction, before a schema encodes them; final subclasses below."""
@@ -118,14 +123,13 @@ def given_table(X: Any, schema: Schema) -> GivenTable:
         rows = X if isinstance(X, Collection) else ParquetRows(X, schema=schema)
         if isinstance(rows, ParquetRows):
             return _InParquet(rows)
-        raise ValueError(
-            "X must be a table whose columns the schema describes, ParquetRows of one, or the path "
-            f"of Parquet files, got {in_one_line(X)}"
-        )
+        raise ValueError(_NOT_A_TABLE + in_one_line(X))
     if type(X).__module__.partition(".")[0] == "dask":
         import dask.dataframe
 
         if not isinstance(X, dask.dataframe.DataFrame):
             raise ValueError(f"X must be a data frame where it is of Dask, got {in_one_line(X)}")
         return _OnDask(X)
+    if not hasattr(X, "__contains__"):
+        raise ValueError(_NOT_A_TABLE + in_one_line(X))
     return _InMemory(X, schema)

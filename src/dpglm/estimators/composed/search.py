@@ -131,7 +131,14 @@ class _PrivateSearch(MetaEstimatorMixin, FittedModel, Spending):
         return plan
 
     @all_or_nothing
-    def fit(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: ArrayLike | None = None,
+        *,
+        groups: None = None,
+    ) -> Self:
         """Search under differential privacy.
 
         Parameters
@@ -142,6 +149,8 @@ class _PrivateSearch(MetaEstimatorMixin, FittedModel, Spending):
             Labels or targets; None for a ``Collection`` that has its own.
         sample_weight : array_like of shape (n,), optional
             Weights of the rows, in training and in scores.
+        groups : None
+            Searches protect rows: the bounds on their scores are on one row.
 
         Returns
         -------
@@ -157,6 +166,11 @@ class _PrivateSearch(MetaEstimatorMixin, FittedModel, Spending):
         -----
         Privacy: ``privacy_`` is about the whole search.
         """
+        if groups is not None:
+            raise ValueError(
+                "groups must be None for a private search, which protects rows alone: choose "
+                "parameters from public knowledge, and give groups= to the estimator's own fit"
+            )
         parameters, subject = self._parameters(), self._subject()
         best: Any = subject.searching(self._solver(subject, parameters, y))
         best._family = self._family
