@@ -50,6 +50,15 @@ def files(tmp_path, monkeypatch, frame):
 
 
 @pytest.fixture
+def visits(files, frame):
+    """The same rows, one after the other two of a person, in visits.csv and visits.parquet."""
+    visits = frame.assign(person=[f"p{i // 2}" for i in range(len(frame))])
+    visits.to_csv("visits.csv", index=False)
+    visits.to_parquet("visits.parquet")
+    return visits
+
+
+@pytest.fixture
 def run():
     """Run a command in this process; result has exit_code, stdout and stderr."""
 

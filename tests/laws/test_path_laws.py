@@ -17,10 +17,10 @@ SAYS = ("must be another file than", "must be outside of", "is named for two out
 # Options whose value is free text and no path. Whoever adds one says so here.
 _COLUMNS = {"references", "formula", "interactions", "monotone"}
 TEXTS = {
-    "describe": {"columns", "two_way", "by", "bins", "bounds", "delta"},
-    "evaluate": {"target", "target_bounds", "by", "levels", "delta"},
+    "describe": {"columns", "two_way", "by", "bins", "bounds", "delta", "groups"},
+    "evaluate": {"target", "target_bounds", "by", "levels", "delta", "groups"},
     "audit": {"settings", "solver", "solver_settings", "delta"},
-    "fit": {"target", "settings", "delta", "label", "exposure"} | _COLUMNS,
+    "fit": {"target", "settings", "delta", "label", "exposure", "groups"} | _COLUMNS,
     "ledger create": {"data", "fingerprint", "delta"},
     "plan": {"settings", "delta"} | _COLUMNS,
     "predict": {"keep"},

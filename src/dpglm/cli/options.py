@@ -100,6 +100,8 @@ _NOT_SETTABLE = frozenset(
         "feature_bounds",
         "inference",
         "ledger",
+        "max_rows_per_group",
+        "n_groups",
         "n_rows",
         "offset_bounds",
         "regularizer",

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 
 from dpglm.cli.console import InputError, note
-from dpglm.tables.cells import as_numbers
+from dpglm.data.groups.ids import Groups
+from dpglm.tables.cells import as_cells, as_numbers
 from dpglm.tables.files import named_errors, read_table, storage_types
 from dpglm.tables.schema import Schema
 
@@ -28,7 +29,7 @@ _SUFFIXES = (".parquet", ".pq")
 @final
 @dataclass(frozen=True)
 class TrainingRows:
-    """Rows, targets (None where X holds them) and exposures, and the data's columns.
+    """Rows, targets (None where X holds them), exposures and groups, and the data's columns.
 
     Rows are encoded, or a table for an estimator that encodes it.
     """
@@ -36,8 +37,23 @@ class TrainingRows:
     X: Any
     y: Any
     exposure: Any
+    groups: Any
     columns: tuple[str, ...]
     is_streamed: bool
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """What ``fit`` is given beside rows and targets; streamed rows have their own."""
+        if self.is_streamed:
+            return {}
+        beside = {"exposure": self.exposure, "groups": self.groups}
+        return {name: one for name, one in beside.items() if one is not None}
+
+    def used(self, most: int | None) -> tuple[int, int]:
+        """Return the numbers of groups, and of the rows of them that are used. Private."""
+        groups = Groups.of(self.groups, len(self.groups))
+        sizes = np.bincount(groups.codes, minlength=groups.n_groups)
+        return groups.n_groups, int(sizes.sum() if most is None else np.minimum(sizes, most).sum())
 
 
 def read_rows(
@@ -45,28 +61,31 @@ def read_rows(
     schema: Schema,
     *,
     exposure: str | None,
+    groups: str | None,
     stream: bool,
     cache: Path | None,
     encode: bool = True,
 ) -> TrainingRows:
-    """Read a table, or prepare for streaming it; ``exposure`` names a column."""
+    """Read a table, or prepare for streaming it; ``exposure`` and ``groups`` name columns."""
     is_parquet = data.is_dir() or data.name.lower().endswith(_SUFFIXES)
     if stream and not is_parquet:
         raise InputError(f"--stream needs Parquet, got {data}: convert the file first")
     if is_parquet and (stream or data.is_dir() or data.stat().st_size >= STREAMED_BYTES):
         from dpglm.data.stream.parquet import ParquetRows
 
-        rows = ParquetRows(data, schema=schema, exposure=exposure, cache=cache)
+        rows = ParquetRows(data, schema=schema, exposure=exposure, groups=groups, cache=cache)
         note(f"Streaming {rows.shape[0]} rows from {data}; first, all of them are checked once")
-        return TrainingRows(rows, None, None, rows.stored_columns, is_streamed=True)
-    others = [] if exposure is None else [exposure]
+        ids = None if groups is None else rows.group_ids
+        return TrainingRows(rows, None, None, ids, rows.stored_columns, is_streamed=True)
+    others = [name for name in (exposure, groups) if name is not None]
     table = read_table(data, [*schema.column_names, schema.target.name, *others])
     with named_errors(data):
         y = schema.encode_target(table.pop(schema.target.name))
         exposures = None if exposure is None else as_numbers(table.pop(exposure), exposure)
+        ids = None if groups is None else as_cells(table.pop(groups), groups)
         columns = tuple(storage_types(data))
         X = schema.encode(table) if encode else table
-        return TrainingRows(X, y, exposures, columns, is_streamed=False)
+        return TrainingRows(X, y, exposures, ids, columns, is_streamed=False)
 
 
 def columns_of(model: LinearModel) -> Sequence[str]:

@@ -62,7 +62,7 @@ def open_table(table: Any, names: Sequence[str]) -> TableRows:
         path = Path(table)
         if path.is_dir() or path.name.lower().endswith(_PARQUET):
             return _Stored(ParquetFile.all_in(path))
-        return open_table(read_table(path, names), names)
+        return _InFile(path, names)
     if isinstance(table, ParquetRows):
         return _Stored(table.files)
     is_dask = type(table).__module__.partition(".")[0] == "dask"
@@ -98,7 +98,26 @@ class _InMemory(TableRows):
         return MatrixRows(X, np.zeros(len(X)))
 
     def group_ids(self, groups: Any) -> Any:
-        return self.table[groups] if isinstance(groups, str) else groups
+        if not isinstance(groups, str):
+            return groups
+        if groups not in getattr(self.table, "columns", self.table):
+            raise ValueError(f"groups must name a column of the table, got {groups!r}")
+        return self.table[groups]
+
+
+@final
+class _InFile(TableRows):
+    """A file that is read whole."""
+
+    def __init__(self, path: Path, names: Sequence[str]) -> None:
+        self._path, self._table = path, open_table(read_table(path, names), names)
+        self.n_rows = self._table.n_rows
+
+    def collection(self, encoder: CellEncoder) -> Collection:
+        return self._table.collection(encoder)
+
+    def group_ids(self, groups: Any) -> Any:
+        return read_table(self._path, [groups])[groups] if isinstance(groups, str) else groups
 
 
 @final

@@ -250,6 +250,13 @@ def test_what_is_invalid_is_named_before_rows_are_looked_at(estimator, options, 
     assert not hasattr(search, "privacy_")
 
 
+def test_groups_are_refused_and_what_to_use_is_said():
+    search = PrivateGridSearchCV(MODEL, GRID)
+    with pytest.raises(ValueError, match=r"groups must be None .* groups= to the estimator's own"):
+        search.fit(X, Y, groups=np.arange(len(X)) // 2)
+    assert not hasattr(search, "privacy_")
+
+
 def test_candidates_are_checked_before_the_data():
     search = PrivateGridSearchCV(MODEL, {"C": [1.0, -1.0]})
     with pytest.raises(ValueError, match="C must"):

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from dpglm.cli.console import InputError, guarded, note, say
+from dpglm.cli.groups import GivenGroups, group_options
 from dpglm.cli.options import (
     INPUT_DATA,
     INPUT_FILE,
@@ -38,6 +39,7 @@ REPORT_FOLDER = output_folder("certificate.json", "description.html", "descripti
 )
 @click.argument("data", type=INPUT_DATA)
 @click.option("--schema", "schema_file", type=INPUT_FILE, required=True, help="The public facts.")
+@group_options
 @budget_options()
 @click.option(
     "--public-rows",
@@ -96,6 +98,9 @@ REPORT_FOLDER = output_folder("certificate.json", "description.html", "descripti
 def describe(
     data: Path,
     schema_file: Path,
+    groups: str | None,
+    max_rows_per_group: int | None,
+    public_groups: int | None,
     public_rows: int | None,
     columns: tuple[str, ...],
     two_way: tuple[str, ...],
@@ -134,15 +139,22 @@ def describe(
         if by is not None and bounds is not None:
             raise InputError(f"--bounds {bounds}: needs a description of all rows, so no --by")
         ends = None if bounds is None else _quantiles(bounds)
+        schema = Schema.from_json(schema_file)
+        whose = GivenGroups(groups, max_rows_per_group, public_groups)
+        whose.check_limited()
+        whose.check_apart((*schema.column_names, schema.target.name))
         found = described(
             data,
-            Schema.from_json(schema_file),
+            schema,
             n_rows=public_rows,
             columns=columns or None,
             two_way=[_two("--two-way", pair) for pair in two_way],
             correlations=correlations,
             by=by,
             bins=dict(_bins(one) for one in bins),
+            groups=groups,
+            max_rows_per_group=max_rows_per_group,
+            n_groups=public_groups,
             ledger=ledger,
             **budget,
         )

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from dpglm.cli.console import InputError, guarded, note, say
 from dpglm.cli.fitting import require_report
+from dpglm.cli.groups import GivenGroups, group_options
 from dpglm.cli.options import (
     INPUT_FILE,
     LEDGER,
@@ -22,7 +23,7 @@ from dpglm.cli.options import (
 )
 from dpglm.cli.outputs import all_or_none
 from dpglm.cli.reading import columns_of, features_of
-from dpglm.tables.cells import Entry, Vocabulary
+from dpglm.tables.cells import Entry, Vocabulary, as_cells
 from dpglm.tables.columns import CategoricalColumn
 from dpglm.tables.files import named_errors, read_table
 from dpglm.tables.targets import ClassTarget, NoTarget, NumericTarget, TargetColumn
@@ -45,6 +46,7 @@ REPORT_FOLDER = output_folder("certificate.json", "evaluation.html", "evaluation
 )
 @click.argument("data", type=INPUT_FILE)
 @click.option("--model", type=INPUT_FILE, required=True, help="What `dpglm fit` wrote.")
+@group_options
 @budget_options()
 @click.option(
     "--public-rows",
@@ -97,6 +99,9 @@ REPORT_FOLDER = output_folder("certificate.json", "evaluation.html", "evaluation
 def evaluate(
     data: Path,
     model: Path,
+    groups: str | None,
+    max_rows_per_group: int | None,
+    public_groups: int | None,
     public_rows: int | None,
     target: str | None,
     target_bounds: str | None,
@@ -127,18 +132,22 @@ def evaluate(
     bounds = None if target_bounds is None else _bounds(target_bounds)
     loaded = load_model(model)
     answer = _target(loaded, target, bounds)
-    groups = None if by is None else _vocabulary(loaded, by, levels)
+    listed = None if by is None else _vocabulary(loaded, by, levels)
+    whose = GivenGroups(groups, max_rows_per_group, public_groups)
+    whose.check_limited()
+    whose.check_apart((*columns_of(loaded), answer.name), "model")
     if report is not None:
         require_report()
     written = [] if report is None else list(REPORT_FOLDER.files(report))
     with all_or_none(written, force=force) as drafts:
         own = columns_of(loaded)
         others = [answer.name] if by is None else [answer.name, by]
-        table = read_table(data, list(dict.fromkeys([*own, *others])))
+        table = read_table(data, list(dict.fromkeys([*own, *others, *whose.columns])))
         with named_errors(data):
             y = answer.encode(table[answer.name])
             rows = features_of(loaded, {name: table[name] for name in own})
-            places = None if by is None or groups is None else _places(groups, by, table[by])
+            places = None if by is None or listed is None else _places(listed, by, table[by])
+            ids = None if groups is None else as_cells(table[groups], groups)
         found = evaluated(
             loaded,
             rows,
@@ -147,7 +156,10 @@ def evaluate(
             target_bounds=bounds,
             thresholds=thresholds,
             by=places,
-            levels=() if groups is None else groups.entries,
+            levels=() if listed is None else listed.entries,
+            groups=ids,
+            max_rows_per_group=max_rows_per_group,
+            n_groups=public_groups,
             ledger=ledger,
             **budget,
         )

@@ -17,6 +17,7 @@ from dpglm.cli.console import (
     when_interrupted,
 )
 from dpglm.cli.fitting import fit_with_progress, planned, require_report, write_release
+from dpglm.cli.groups import GivenGroups, group_options
 from dpglm.cli.interruption import FitWatch
 from dpglm.cli.options import (
     CHECKPOINT,
@@ -61,6 +62,7 @@ REPORT_FOLDER = output_folder("certificate.json", "report.html")
         "    --interaction age:region --monotone age=+1 --model model.json --report report",
         "dpglm fit people.csv --schema schema.json --epsilon 0.5 --delta 1e-6 \\",
         "    --ledger people.ledger --label 'income by region' --model model.json",
+        "dpglm fit visits.csv --schema schema.json --epsilon 1 --groups patient --model model.json",
     ),
 )
 @click.argument("data", type=INPUT_DATA)
@@ -75,6 +77,7 @@ REPORT_FOLDER = output_folder("certificate.json", "report.html")
     help="A column of times, persons or the like, above 0, to which means of counts and amounts "
     "are proportional; as private as its rows, and not in the schema.",
 )
+@group_options
 @budget_options()
 @click.option(
     "--public-rows",
@@ -131,6 +134,9 @@ def fit(
     interactions: tuple[str, ...],
     monotone: tuple[str, ...],
     exposure: str | None,
+    groups: str | None,
+    max_rows_per_group: int | None,
+    public_groups: int | None,
     public_rows: int | None,
     estimator: str | None,
     settings: tuple[str, ...],
@@ -151,8 +157,9 @@ def fit(
     Nothing that is read or kept is ever replaced, and nothing is written into a folder of rows.
 
     The model is differentially private: with epsilon 1, no row changes the probability of any
-    outcome by more than a factor of e = 2.7 (and by delta). Every number that this rests on is in
-    the certificate, and `dpglm verify` recomputes it. The noise comes from the operating system, so
+    outcome by more than a factor of e = 2.7 (and by delta); with --groups, no person with all rows
+    does. Every number that this rests on is in the certificate, and `dpglm verify` recomputes it.
+    The noise comes from the operating system, so
     two fits differ; each fit of the same rows costs epsilon again.
 
     `dpglm schema` makes the form for the schema. No accuracy is shown: computed on the private
@@ -180,16 +187,20 @@ def fit(
         raise InputError("--exposure is for counts and amounts, and the target is neither")
     if exposure in (*schema.column_names, schema.target.name):
         raise InputError(f"--exposure {exposure}: the schema has this column for something else")
+    whose = GivenGroups(groups, max_rows_per_group, public_groups)
+    whose.check_apart((*schema.column_names, schema.target.name, exposure))
     if budget["adjacency"] == "add_remove" and public_rows is None:
         raise InputError(
             "--adjacency add_remove keeps the number of rows secret: say roughly how many there "
             "are, from public knowledge, with --public-rows"
         )
+    whose.check_public(budget["adjacency"], public_rows)
     if checkpoint is not None and not checkpoint.parent.is_dir():
         raise InputError(f"--checkpoint {checkpoint}: must lie in a folder that exists")
     account = _ledger(ledger, label)
     watch.opened(account)
     given = budget | {"n_rows": public_rows, "ledger": account}
+    given |= {"n_groups": public_groups, "max_rows_per_group": max_rows_per_group}
     if curves:
         fitted = make_additive(schema, interactions, monotone, settings, inference, **given)
     else:
@@ -201,26 +212,40 @@ def fit(
         written += REPORT_FOLDER.files(report)
     with all_or_none(written, force=force) as drafts:
         rows = read_rows(
-            data, schema, exposure=exposure, stream=stream, cache=cache, encode=not curves
+            data,
+            schema,
+            exposure=exposure,
+            groups=groups,
+            stream=stream,
+            cache=cache,
+            encode=not curves,
         )
         if rows.is_streamed and fitted.solver == "auto":
             fitted.set_params(solver=Auto(may_copy=False))
         elif cache is not None and not rows.is_streamed:
             note(f"--cache {cache} is not used: the rows are not streamed, but fit into memory")
         facts = {} if exposure is None else {"offset": True}
+        used = None
+        if rows.groups is not None:
+            n_groups, used = rows.used(max_rows_per_group)
+            fitted.set_params(n_groups=public_groups or n_groups)
         if curves:
-            n_rows = public_rows or (rows.X.shape[0] if rows.is_streamed else schema.count(rows.X))
+            n_rows = rows.X.shape[0] if rows.is_streamed else schema.count(rows.X)
+            n_rows = public_rows or used or n_rows
+            if max_rows_per_group is not None:
+                fitted.set_params(n_rows=n_rows)
             plan = fitted.plan(n_rows, **facts)
             note(f"Curves: {fitted.resolve(n_rows)}")
         else:
-            n_rows, n_features = rows.X.shape
+            n_rows, n_features = used or rows.X.shape[0], rows.X.shape[1]
             kind, classes = str(rows.X.dtype), schema.target.n_classes
             plan = planned(fitted, public_rows or n_rows, n_features, classes, kind, **facts)
+        # What the relation makes public needs no declaration.
+        fitted.set_params(n_groups=public_groups)
         for caution in guidance(plan).cautions:
             note(f"Warning: {caution}")
         watch.begins(plan)
-        exposures = {} if rows.exposure is None else {"exposure": rows.exposure}
-        fit_with_progress(fitted, rows.X, rows.y, schema, checkpoint, watch.stepped, **exposures)
+        fit_with_progress(fitted, rows.X, rows.y, schema, checkpoint, watch.stepped, **rows.given)
         own = fitted.schema_ if curves else schema
         write_release(fitted, own, drafts, model=model, report=report)
     watch.wrote(written)
@@ -231,7 +256,7 @@ def fit(
         say(f"{table.inference}\n")
     for path in written:
         say(f"Wrote {path}")
-    unused = set(rows.columns) - {"", *schema.column_names, schema.target.name, exposure}
+    unused = set(rows.columns) - {"", *schema.column_names, schema.target.name, exposure, groups}
     if unused:
         where = "schema" if schema.formula is None else "formula"
         note(f"Not in the {where}, hence not used: {', '.join(sorted(unused))}")

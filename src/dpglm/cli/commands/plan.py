@@ -20,6 +20,7 @@ from dpglm.cli.console import (
     say,
 )
 from dpglm.cli.fitting import planned
+from dpglm.cli.groups import MOST_ROWS
 from dpglm.cli.options import (
     FORMULA,
     INFERENCE,
@@ -65,6 +66,12 @@ _RUNS = 3
 @click.option(
     "--classes", type=click.IntRange(min=2), help="Number of classes, if no --schema.  [default: 2]"
 )
+@click.option(
+    "--n-groups",
+    type=click.IntRange(min=1),
+    help="Number of groups (public), if all rows of a group are protected together.",
+)
+@MOST_ROWS
 @budget_options(epsilon=1.0)
 @estimator_options(None)
 @INFERENCE
@@ -86,6 +93,8 @@ def plan(
     monotone: tuple[str, ...],
     columns: int | None,
     classes: int | None,
+    n_groups: int | None,
+    max_rows_per_group: int | None,
     estimator: str | None,
     settings: tuple[str, ...],
     inference: str | None,
@@ -102,9 +111,14 @@ def plan(
     _check_picture(plot)
     if schema_file is None and (references or formula is not None):
         raise InputError("--reference and --formula need --schema, whose columns they name")
+    if max_rows_per_group is not None and n_groups is None:
+        raise InputError(
+            f"--max-rows-per-group {max_rows_per_group}: needs --n-groups, the number of groups"
+        )
     excluded = {"estimator": estimator, "reference": references, "formula": formula}
     curves = asked_for_curves(additive, interactions, monotone, **excluded)
     given = budget | {"n_rows": rows if budget["adjacency"] == "add_remove" else None}
+    given |= {"n_groups": n_groups, "max_rows_per_group": max_rows_per_group}
     if curves:
         if schema_file is None or columns is not None or classes is not None:
             raise InputError("--additive needs --schema, which says all about the columns")
@@ -163,7 +177,8 @@ def _tell(plan: Plan, estimator: str) -> None:
 
     spent = plan.privacy()
     data = plan.data
-    sizes = f"{data.n_rows} rows, {data.n_features} features"
+    whose = "" if data.groups is None else f" of {data.groups.n_groups} groups"
+    sizes = f"{data.n_rows} rows{whose}, {data.n_features} features"
     sizes += f", {data.n_outputs} classes" if data.n_outputs > 1 else ""
     print_pairs(
         f"Plan for {estimator}: {sizes}",

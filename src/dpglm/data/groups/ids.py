@@ -15,6 +15,7 @@ from dpglm._arrays import finite
 from dpglm._validation import check_integer
 from dpglm.data.rows import compensated_sum
 from dpglm.privacy.noise import NoiseSource
+from dpglm.tables.cells import is_missing
 from dpglm.tables.finite import unmasked
 from dpglm.tables.given import check_not_missing
 
@@ -23,6 +24,7 @@ __all__ = ["GROUP_BATCH", "Groups", "Values", "batches", "clipped", "rows_of", "
 Values: TypeAlias = NDArray[np.float64] | sparse.csr_array
 """One row of numbers for each row of data, dense or CSR."""
 
+_MISSING = "groups must name a group for every row, got missing values"
 _UNIT = 2.0**-53
 _ENTRIES = 1 << 21
 
@@ -46,8 +48,8 @@ class Groups:
     def of(cls, ids: Any, n_rows: int) -> Groups:
         """Give each group a number, from an identifier for each row, in any order.
 
-        ``ValueError`` unless they are n_rows numbers, or texts, none of them missing. Equal numbers
-        are one group, whatever their type.
+        ``ValueError`` unless they are n_rows numbers, or texts, none of them missing or blank.
+        Equal numbers are one group, whatever their type.
         """
         values = np.asarray(unmasked("groups", ids))
         if values.shape == (n_rows, 1):
@@ -61,7 +63,9 @@ class Groups:
         except TypeError:
             raise ValueError("groups must be all numbers or all texts, got a mixture") from None
         except ValueError:
-            raise ValueError("groups must name a group for every row, got missing values") from None
+            raise ValueError(_MISSING) from None
+        if found.dtype.kind in "OU" and any(map(is_missing, found.tolist())):
+            raise ValueError(_MISSING)
         # By their first rows, so that rows which stand together are in order.
         places = np.empty(len(found), dtype=np.intp)
         places[np.argsort(first)] = np.arange(len(found))
