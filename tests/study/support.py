@@ -40,8 +40,9 @@ class Noting(DeclaredPart):
     seen: list[Any] = field(default_factory=list, compare=False)
     interrupted: list[bool] = field(default_factory=list, compare=False)
 
-    def plan_within(self, schema, adjacency, n_rows, budget):
-        return NotingPlan(self, self.inner.plan_within(schema, adjacency, n_rows, budget))
+    def plan_within(self, schema, adjacency, n_rows, budget, persons=None):
+        inner = self.inner.plan_within(schema, adjacency, n_rows, budget, persons)
+        return NotingPlan(self, inner)
 
 
 @dataclass(frozen=True, eq=False)

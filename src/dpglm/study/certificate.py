@@ -32,7 +32,7 @@ from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import Event, describe_event
 from dpglm.solvers.base import Stage
 from dpglm.study.parts.part import EVALUATION, EXPLORATION, MODEL
-from dpglm.study.planning import StudyPlan, whole_event
+from dpglm.study.planning import StudyPlan, sizes_in_words, whole_event
 from dpglm.study.split import Split
 
 __all__ = ["FORMAT", "StudyCertificate", "certify_study"]
@@ -92,6 +92,8 @@ class StudyCertificate:
             raise ValueError("parts must all be under one relation, of one unit")
         if (EVALUATION in self.parts) != (self.split is not None):
             raise ValueError("split must be given where there is an evaluation, and only there")
+        if self.split is not None and self.split.persons is None and self.unit is Unit.GROUP:
+            raise ValueError("split must be by person where persons are protected")
 
     @property
     def adjacency(self) -> Adjacency:
@@ -102,6 +104,14 @@ class StudyCertificate:
     def unit(self) -> Unit:
         """What the relation is about: a row, or all rows of a group."""
         return next(iter(self.parts.values())).data.unit
+
+    @property
+    def n_units(self) -> int:
+        """Public number of rows, or of groups where these are protected."""
+        if self.unit is Unit.ROW:
+            return self.n_rows
+        sizes = {name: one.data.n_units for name, one in self.parts.items()}
+        return sizes.get(EXPLORATION) or sum(sizes.values())
 
     @property
     def relation(self) -> str:
@@ -144,7 +154,7 @@ class StudyCertificate:
 
     def caveats(self) -> tuple[str, ...]:
         """Say what weakens the claim; empty if nothing does."""
-        own = weak(self.epsilon, self.delta, self.n_rows)
+        own = weak(self.epsilon, self.delta, self.n_units)
         said = [f"WEAK GUARANTEE: {one}" for one in own]
         for one in self.parts.values():
             said += one.caveats()
@@ -166,8 +176,9 @@ class StudyCertificate:
 
     def sections(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
         """Return the guarantee in plain words, as headings with their sentences."""
+        sizes = sizes_in_words(self.n_rows, self.n_units, self.unit)
         claim = (
-            f"A study of {self.n_rows} rows ({', '.join(self.parts)}) with differential privacy: "
+            f"A study of {sizes} ({', '.join(self.parts)}) with differential privacy: "
             f"epsilon = {rounded_up(self.epsilon)}, delta = {rounded_up(self.delta)}, relation "
             f"'{self.adjacency.value}'."
         )

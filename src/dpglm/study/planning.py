@@ -14,7 +14,7 @@ from dpglm.certificate.cautions import weak
 from dpglm.privacy import gdp
 from dpglm.privacy.accounting.accountants import accountant_for
 from dpglm.privacy.accounting.calibrate import within_budget
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.adjacency import Adjacency, Unit
 from dpglm.privacy.budget import ApproximateDP, GaussianDP, PrivacyBudget, default_delta
 from dpglm.privacy.events import Composed, Event, canonical
 from dpglm.solvers.base import Plan
@@ -28,10 +28,16 @@ from dpglm.study.parts.part import (
     Expected,
     PlannedPart,
 )
+from dpglm.study.persons import Persons
 from dpglm.study.split import Split
 from dpglm.tables.schema import Schema
 
-__all__ = ["StudyPlan", "plan_study", "whole_event"]
+__all__ = ["StudyPlan", "plan_study", "sizes_in_words", "whole_event"]
+
+
+def sizes_in_words(n_rows: int, n_units: int, unit: Unit) -> str:
+    """Say how many rows there are, and whose, where persons are protected."""
+    return f"{n_rows} rows" + ("" if unit is Unit.ROW else f" of {n_units} persons")
 
 
 def whole_event(parts: Mapping[str, Event], split: Split | None, adjacency: Adjacency) -> Event:
@@ -71,11 +77,14 @@ class StudyPlan:
         The parts; None for what the study does not do.
     exploration_share : float
         Share of mu squared that the exploration gets; each of the others gets the rest.
+    persons : Persons or None
+        Those whose rows are protected together, where these are not single rows.
 
     Raises
     ------
     ValueError
-        If all parts together are not within the budget.
+        If all parts together are not within the budget, or rows of persons who are protected could
+        be in two parts.
 
     Notes
     -----
@@ -92,8 +101,15 @@ class StudyPlan:
     model: PlannedPart | None
     evaluation: PlannedPart | None
     exploration_share: float
+    persons: Persons | None = None
 
     def __post_init__(self) -> None:
+        whose = None if self.split is None else self.split.persons
+        if self.persons is not None and self.split is not None and whose != self.persons.column:
+            raise ValueError(
+                f"split must be by the persons who are protected, {self.persons.column!r}, got "
+                f"{whose!r}"
+            )
         if not within_budget(self.event, self.adjacency, self.budget):
             raise ValueError(
                 f"budget must be at least what all parts cost together, got {self.budget!r}, which "
@@ -108,6 +124,21 @@ class StudyPlan:
             if part is not None:
                 yield name, part
 
+    @property
+    def unit(self) -> Unit:
+        """What is protected: rows, or persons with all of theirs."""
+        return Unit.ROW if self.persons is None else Unit.GROUP
+
+    @property
+    def n_units(self) -> int:
+        """The public number of rows, or of persons where these are protected."""
+        return self.n_rows if self.persons is None else self.persons.n_groups
+
+    @property
+    def sizes(self) -> str:
+        """The numbers of rows and persons in words."""
+        return sizes_in_words(self.n_rows, self.n_units, self.unit)
+
     @functools.cached_property
     def event(self) -> Event:
         """What the whole costs."""
@@ -116,8 +147,8 @@ class StudyPlan:
 
     @property
     def delta(self) -> float:
-        """The budget's delta, or the usual one for so many rows where it has none."""
-        found: float = self.budget.to_dict().get("delta", default_delta(self.n_rows))
+        """The budget's delta, or the usual one for so many rows, or persons, where it has none."""
+        found: float = self.budget.to_dict().get("delta", default_delta(self.n_units))
         return found
 
     @functools.cached_property
@@ -161,7 +192,7 @@ class StudyPlan:
 
     def __str__(self) -> str:
         cost = f"epsilon {rounded_up(self.epsilon)} at delta {rounded_up(self.delta)}"
-        lines = [f"A study of {self.n_rows} rows: {cost}, {self.adjacency.value}"]
+        lines = [f"A study of {self.sizes}: {cost}, {self.adjacency.value}"]
         lines += [
             f"  {name}: {rows} rows, epsilon {rounded_up(epsilon)} by itself"
             for name, rows, epsilon in self.costs()
@@ -172,7 +203,7 @@ class StudyPlan:
 
     def cautions(self) -> tuple[str, ...]:
         """Say what makes the promise weak, before anything is spent; empty if nothing does."""
-        return weak(self.epsilon, self.delta, self.n_rows)
+        return weak(self.epsilon, self.delta, self.n_units)
 
     def _repr_html_(self) -> str:
         return card(
@@ -200,6 +231,7 @@ def plan_study(
     budget: PrivacyBudget,
     adjacency: Adjacency,
     purpose: Purpose,
+    persons: Persons | None = None,
 ) -> StudyPlan:
     """Divide a budget between the declared parts, and plan each of them.
 
@@ -207,11 +239,12 @@ def plan_study(
     gets the largest epsilon that the accounting of the whole allows.
     """
     mu = budget.gdp_mu() * MARGIN
-    learning, evaluating = (n_rows, 0) if split is None else split.sizes(n_rows)
-    rows = {EXPLORATION: n_rows, MODEL: learning, EVALUATION: evaluating}
+    rows = _sizes(n_rows, split)
+    whose = {} if persons is None else _sizes(persons.n_groups, split)
 
     def planned(name: str, within: PrivacyBudget) -> PlannedPart:
-        return declared[name].plan_within(schema, adjacency, rows[name], within)
+        own = None if persons is None else persons.of_part(whose[name])
+        return declared[name].plan_within(schema, adjacency, rows[name], within, own)
 
     def part_of(mu: float) -> PrivacyBudget:
         """Return a part's budget at the delta of the whole, so that its certificate says that."""
@@ -252,7 +285,14 @@ def plan_study(
         found[MODEL],
         found[EVALUATION],
         share,
+        persons,
     )
+
+
+def _sizes(n_units: int, split: Split | None) -> dict[str, int]:
+    """Return how many rows, or persons, each part is planned for."""
+    learning, evaluating = (n_units, 0) if split is None else split.sizes(n_units)
+    return {EXPLORATION: n_units, MODEL: learning, EVALUATION: evaluating}
 
 
 def _share_of_exploration(ratios: Mapping[str, float], purpose: Purpose) -> float:

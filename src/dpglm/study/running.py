@@ -91,13 +91,14 @@ def run(
     facts = {
         "schema": plan.schema.to_dict(),
         "split": plan.split,
+        "persons": plan.persons,
         "noise": noise.name,
         **{f"plan of the {name}": part.plan.document for name, part in plan.parts},
     }
     with kept_in(folder, facts, _digest(table), draw) as kept:
         parts = ", ".join(name for name, _ in plan.parts)
         what = f"study{'' if plan.title is None else f' {plan.title!r}'}: {parts}"
-        entry = None if ledger is None else record(plan, ledger, noise, what, kept.key)
+        entry = None if ledger is None else record(plan, ledger, noise, what, kept.key, plan.unit)
         results: dict[str, Any] = {}
         planned = list(plan.parts)
         with stage("Parts of the study", len(planned)) as advance:

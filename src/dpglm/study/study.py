@@ -20,6 +20,7 @@ from dpglm.study.parts.evaluating import Evaluating
 from dpglm.study.parts.exploring import Exploration
 from dpglm.study.parts.learning import Learning
 from dpglm.study.parts.part import EVALUATION, EXPLORATION, MODEL, DeclaredPart
+from dpglm.study.persons import Persons
 from dpglm.study.planning import StudyPlan, plan_study
 from dpglm.study.results import StudyResult
 from dpglm.study.running import read_columns, run
@@ -52,6 +53,15 @@ class Study:
         What is to be as precise as the budget allows; see ``Purpose``.
     title : str, optional
         What the study is called, in one line.
+    groups : str, optional
+        Column of the table that says whose each row is, and is not in the schema: all rows of a
+        person are then protected together, in every part, and all are held out, or none. Needs
+        ``adjacency="add_remove"``, ``n_groups`` and ``max_rows_per_group``.
+    n_groups : int, optional
+        Public number of persons; a rough one will do. With ``groups``.
+    max_rows_per_group : int, optional
+        How many rows of a person are used at most in each part, as of an estimator. With
+        ``groups``.
     parts : mapping, default={}
         What has been declared so far: set by the methods.
     split : Split, optional
@@ -88,6 +98,9 @@ class Study:
     n_rows: int | None = None
     purpose: str = "model"
     title: str | None = None
+    groups: str | None = None
+    n_groups: int | None = None
+    max_rows_per_group: int | None = None
     parts: Mapping[str, DeclaredPart] = dataclasses.field(default_factory=dict, kw_only=True)
     split: Split | None = dataclasses.field(default=None, kw_only=True)
 
@@ -101,7 +114,39 @@ class Study:
         if self.title is not None:
             with at("title"):
                 line(self.title)
+        self._check_groups()
         self._budget(1)
+
+    def _check_groups(self) -> None:
+        numbers = {"n_groups": self.n_groups, "max_rows_per_group": self.max_rows_per_group}
+        for name, value in numbers.items():
+            if (value is None) != (self.groups is None):
+                raise ValueError(
+                    f"{name} must be given with groups, and only then, got {value!r} and "
+                    f"groups={self.groups!r}"
+                )
+        if self.groups is None:
+            return
+        with at("groups"):
+            line(self.groups)
+        taken = [one.name for one in self._schema.columns]
+        if self._schema.has_target:
+            taken.append(self._schema.target.name)
+        if self.groups in taken:
+            raise ValueError(f"groups must be a column that the schema lacks, got {self.groups!r}")
+        # Elsewhere plans must know how many rows each part has, which chance decides.
+        if Adjacency(self.adjacency) is not Adjacency.ADD_REMOVE:
+            raise ValueError(
+                "groups needs a study with adjacency='add_remove', which leaves the sizes of the "
+                f"parts to chance; got {self.adjacency!r}"
+            )
+        _ = self._persons  # which checks the numbers
+
+    @property
+    def _persons(self) -> Persons | None:
+        if self.groups is None or self.n_groups is None or self.max_rows_per_group is None:
+            return None
+        return Persons(self.groups, self.n_groups, self.max_rows_per_group)
 
     def explore(
         self,
@@ -194,7 +239,8 @@ class Study:
         persons : str, optional
             Column of the table that says whose each row is: all rows of a person are held out, or
             none, so that the model is evaluated on new persons. Needs ``adjacency="add_remove"``,
-            as the sizes of the parts are left to chance. What is protected is a row all the same.
+            as the sizes of the parts are left to chance. What is protected is a row all the same,
+            unless the study has ``groups``: these are held out so by themselves.
         thresholds : sequence of float, default=(0.5,)
             Of two classes: scores in (0, 1) at which decisions are of interest.
         by : str, optional
@@ -214,6 +260,12 @@ class Study:
         learning = self.parts.get(MODEL)
         if not isinstance(learning, Learning):
             raise ValueError("a study must fit a model to evaluate it: declare fit before evaluate")
+        if self.groups is not None:
+            if persons not in (None, self.groups):
+                raise ValueError(
+                    f"persons must be None, or the study's groups {self.groups!r}, got {persons!r}"
+                )
+            persons = self.groups
         share = Purpose(self.purpose).test_share if test_share is None else test_share
         split = Split(share, persons)
         split.check(Adjacency(self.adjacency))
@@ -231,7 +283,7 @@ class Study:
         assert isinstance(self.schema, Schema)
         return self.schema
 
-    def _budget(self, n_rows: int) -> PrivacyBudget:
+    def _budget(self, n_units: int) -> PrivacyBudget:
         if self.budget is not None:
             if not isinstance(self.budget, PrivacyBudget):
                 raise ValueError(f"budget must be a PrivacyBudget or None, got {self.budget!r}")
@@ -239,7 +291,7 @@ class Study:
         epsilon = check_real("epsilon", self.epsilon, above=0.0, most=1e6)
         if isinstance(self.delta, str):
             check_one_of("delta", self.delta, ("auto",))
-            return ApproximateDP(epsilon, default_delta(n_rows))
+            return ApproximateDP(epsilon, default_delta(n_units))
         return ApproximateDP(epsilon, check_real("delta", self.delta, above=0.0, below=1.0))
 
     def plan(self, n_rows: int | None = None) -> StudyPlan:
@@ -272,9 +324,10 @@ class Study:
             self.parts,
             self.split,
             total,
-            self._budget(total),
+            self._budget(total if self.n_groups is None else self.n_groups),
             Adjacency(self.adjacency),
             Purpose(self.purpose),
+            self._persons,
         )
 
     def run(
@@ -318,7 +371,7 @@ class Study:
             If the ledger refuses; nothing has been released or spent.
         """
         noise, account = noise_source(random_state), as_ledger(ledger)
-        persons = None if self.split is None else self.split.persons
+        persons = self.groups if self.split is None else self.split.persons
         columns = read_columns(table, self._schema, persons)
         n_rows = len(next(iter(columns.values())))
         plan = self.plan(n_rows if Adjacency(self.adjacency).n_is_public else None)

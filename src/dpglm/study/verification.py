@@ -85,14 +85,18 @@ def _check_delta(certificate: StudyCertificate) -> str | None:
 
 
 def _check_rows(certificate: StudyCertificate) -> str | None:
-    """Check that every part was planned for the rows that the split gives it."""
+    """Check that every part was planned for the rows, and persons, that the split gives it."""
     for name, one in certificate.parts.items():
-        planned = certificate.n_rows
-        if certificate.split is not None and name != EXPLORATION:
-            learning, evaluating = certificate.split.sizes(planned)
-            planned = evaluating if name == EVALUATION else learning
-        if one.data.n_rows != planned:
-            return f"the {name} was planned for {one.data.n_rows} rows, not for {planned}"
+        for what, whole, found in (
+            ("rows", certificate.n_rows, one.data.n_rows),
+            ("persons", certificate.n_units, one.data.n_units),
+        ):
+            planned = whole
+            if certificate.split is not None and name != EXPLORATION:
+                learning, evaluating = certificate.split.sizes(whole)
+                planned = evaluating if name == EVALUATION else learning
+            if found != planned:
+                return f"the {name} was planned for {found} {what}, not for {planned}"
     return None
 
 

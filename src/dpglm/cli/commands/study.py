@@ -180,7 +180,7 @@ def print_written(targets: Sequence[Path], more: Mapping[str, str] = MappingProx
 
 def _print_plan(plan: StudyPlan) -> None:
     cost = f"epsilon {rounded_up(plan.epsilon)} at delta {rounded_up(plan.delta)}"
-    say(f"A study of {plan.n_rows} rows: {cost}, {plan.adjacency.value}", style="bold")
+    say(f"A study of {plan.sizes}: {cost}, {plan.adjacency.value}", style="bold")
     print_table(
         ("What each part costs", "rows", "epsilon by itself"),
         [(name, str(rows), rounded_up(epsilon)) for name, rows, epsilon in plan.costs()],

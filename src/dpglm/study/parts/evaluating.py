@@ -29,6 +29,7 @@ from dpglm.solvers.base import Plan
 from dpglm.study.division import ratio_of_share
 from dpglm.study.parts.learning import Learning
 from dpglm.study.parts.part import EVALUATION, Columns, DeclaredPart, Expected, PlannedPart
+from dpglm.study.persons import Persons
 from dpglm.tables.columns import CategoricalColumn
 from dpglm.tables.schema import Schema
 
@@ -48,7 +49,12 @@ class Evaluating(DeclaredPart):
     level: float = 0.95
 
     def plan_within(
-        self, schema: Schema, adjacency: Adjacency, n_rows: int, budget: PrivacyBudget
+        self,
+        schema: Schema,
+        adjacency: Adjacency,
+        n_rows: int,
+        budget: PrivacyBudget,
+        persons: Persons | None = None,
     ) -> PlannedEvaluation:
         column = None if self.by is None else _categories(self.by, schema)
         plan = plan_evaluation(
@@ -58,8 +64,9 @@ class Evaluating(DeclaredPart):
             adjacency=adjacency.value,
             levels=() if column is None else column.categories,
             level=self.level,
+            groups=None if persons is None else persons.bound,
         )
-        return PlannedEvaluation(plan, schema, column)
+        return PlannedEvaluation(plan, schema, column, persons)
 
     def _task(self, schema: Schema, model: Any) -> Task:
         known = schema.target.estimator_parameters()
@@ -101,6 +108,7 @@ class PlannedEvaluation(PlannedPart):
     evaluation: EvaluationPlan
     schema: Schema
     by: CategoricalColumn | None
+    persons: Persons | None
 
     @property
     def plan(self) -> Plan:
@@ -131,12 +139,13 @@ class PlannedEvaluation(PlannedPart):
             self.schema.encode_target(table[self.schema.target.name]),
             # The mean of a count may be beyond what floats hold, and is clipped in any case.
             np.nan_to_num(predictions_of(model, table)),
-            by=self._groups(table),
+            by=self._levels(table),
+            groups=None if self.persons is None else self.persons.of(table),
             random_state=noise,
             checkpoint=checkpoint,
         )
 
-    def _groups(self, table: Columns) -> NDArray[Any] | None:
+    def _levels(self, table: Columns) -> NDArray[Any] | None:
         """Return each row's category as the schema spells it."""
         if self.by is None:
             return None

@@ -16,6 +16,7 @@ from dpglm.privacy.noise import NoiseSource
 from dpglm.solvers.base import Plan
 from dpglm.study.division import ratio_of_share
 from dpglm.study.parts.part import EXPLORATION, Columns, DeclaredPart, Expected, PlannedPart
+from dpglm.study.persons import Persons
 from dpglm.tables.schema import Schema
 
 __all__ = ["Exploration", "PlannedExploration"]
@@ -33,12 +34,22 @@ class Exploration(DeclaredPart):
     options: Mapping[str, Any]
 
     def plan_within(
-        self, schema: Schema, adjacency: Adjacency, n_rows: int, budget: PrivacyBudget
+        self,
+        schema: Schema,
+        adjacency: Adjacency,
+        n_rows: int,
+        budget: PrivacyBudget,
+        persons: Persons | None = None,
     ) -> PlannedExploration:
-        options = dict(self.options)
-        return PlannedExploration(
-            plan_description(schema, n_rows, budget, adjacency=adjacency.value, **options)
+        plan = plan_description(
+            schema,
+            n_rows,
+            budget,
+            adjacency=adjacency.value,
+            groups=None if persons is None else persons.bound,
+            **self.options,
         )
+        return PlannedExploration(plan, persons)
 
 
 @final
@@ -47,6 +58,7 @@ class PlannedExploration(PlannedPart):
     """A description that is planned."""
 
     description: DescriptionPlan
+    persons: Persons | None
 
     @property
     def plan(self) -> Plan:
@@ -79,4 +91,5 @@ class PlannedExploration(PlannedPart):
         checkpoint: str | os.PathLike[str] | None,
         model: Any,
     ) -> Any:
-        return self.description.run(table, random_state=noise, checkpoint=checkpoint)
+        groups = None if self.persons is None else self.persons.of(table)
+        return self.description.run(table, groups=groups, random_state=noise, checkpoint=checkpoint)

@@ -30,6 +30,7 @@ from dpglm.privacy.noise import NoiseSource
 from dpglm.solvers.base import Plan
 from dpglm.study.division import ratio_of_slopes
 from dpglm.study.parts.part import MODEL, Columns, DeclaredPart, Expected, PlannedPart
+from dpglm.study.persons import Persons
 from dpglm.tables.schema import Schema
 
 __all__ = ["ADDITIVE", "Learning", "PlannedModel"]
@@ -87,14 +88,21 @@ class Learning(DeclaredPart):
         return PrivatePipeline([SchemaEncoder(schema), estimator])
 
     def plan_within(
-        self, schema: Schema, adjacency: Adjacency, n_rows: int, budget: PrivacyBudget
+        self,
+        schema: Schema,
+        adjacency: Adjacency,
+        n_rows: int,
+        budget: PrivacyBudget,
+        persons: Persons | None = None,
     ) -> PlannedModel:
         model = self.model(schema, adjacency).set_params(budget=budget)
+        if persons is not None:
+            model.set_params(**persons.parameters)
         classes = schema.target.n_classes
         plan: Plan = model.plan(n_rows, **({} if classes is None else {"n_classes": classes}))
         if not adjacency.n_is_public:
             model.set_params(n_rows=n_rows)
-        return PlannedModel(model, plan)
+        return PlannedModel(model, plan, persons)
 
 
 def _named(given: Any, schema: Schema) -> Any:
@@ -152,6 +160,7 @@ class PlannedModel(PlannedPart):
 
     estimator: Any
     own_plan: Plan
+    persons: Persons | None
 
     @property
     def plan(self) -> Plan:
@@ -178,7 +187,8 @@ class PlannedModel(PlannedPart):
         model: Any,
     ) -> Any:
         fitted = clone(self.estimator).set_params(random_state=noise)
-        fitted.fit(table, checkpoint=checkpoint)
+        groups = None if self.persons is None else self.persons.of(table)
+        fitted.fit(table, groups=groups, checkpoint=checkpoint)
         happened = fitted.solution_.plan.event
         if happened != self.plan.event:
             raise PlanMismatchError(f"planned to release {self.plan.event}, but {happened}")

@@ -14,6 +14,7 @@ from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.noise import NoiseSource
 from dpglm.solvers.base import Plan
+from dpglm.study.persons import Persons
 from dpglm.tables.schema import Schema
 
 __all__ = [
@@ -89,6 +90,14 @@ class DeclaredPart(abc.ABC):
 
     @abc.abstractmethod
     def plan_within(
-        self, schema: Schema, adjacency: Adjacency, n_rows: int, budget: PrivacyBudget
+        self,
+        schema: Schema,
+        adjacency: Adjacency,
+        n_rows: int,
+        budget: PrivacyBudget,
+        persons: Persons | None = None,
     ) -> PlannedPart:
-        """Plan the part for so many rows within a budget; a ValueError says why it cannot be."""
+        """Plan the part for so many rows within a budget; a ValueError says why it cannot be.
+
+        ``persons`` are those whose rows are protected together, where these are not single rows.
+        """

@@ -1,0 +1,150 @@
+"""Studies that protect persons with all of their rows: each is in one part, and pays there."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from dpglm import PrivacyLedger, Study
+from dpglm.privacy import ApproximateDP, SplitByCoins, default_delta
+from dpglm.privacy.adjacency import Unit
+from dpglm.study import Split, StudyCertificate, verify_study
+from dpglm.study.reading import read_study
+from tests.study.support import PARTS, SCHEMA, study, table
+
+PERSONS = 300
+OPTIONS = {
+    "adjacency": "add_remove",
+    "n_rows": 600,
+    "groups": "id",
+    "n_groups": PERSONS,
+    "max_rows_per_group": 3,
+}
+
+
+def visits():
+    rows = table()
+    return rows | {"id": np.random.default_rng(1).integers(0, PERSONS, 600)}
+
+
+@pytest.fixture(scope="module")
+def result():
+    made = Study(SCHEMA, epsilon=4.0, **OPTIONS).explore(["age"]).fit().evaluate()
+    return made.run(visits())
+
+
+def test_every_part_protects_persons(result):
+    certificate = result.privacy_
+    assert result.verify().ok
+    assert certificate.unit is Unit.GROUP
+    sizes = {name: one.data.n_units for name, one in certificate.parts.items()}
+    assert sizes == {"exploration": 300, "model": 240, "evaluation": 60}
+    assert {one.unit for part in certificate.parts.values() for one in part.releases} == {
+        Unit.GROUP
+    }
+    assert all(part.data.groups.rows <= 3.0 for part in certificate.parts.values())
+    assert certificate.n_units == PERSONS
+    assert certificate.delta == default_delta(PERSONS)
+    assert "600 rows of 300 persons" in certificate.statement()
+    assert "600 rows of 300 persons" in str(result.plan)
+    assert StudyCertificate.from_dict(certificate.to_dict()) == certificate
+
+
+def test_a_person_is_in_one_part():
+    whose = dict(zip(visits()["age"].tolist(), visits()["id"].tolist(), strict=True))
+    made, parts = study(**OPTIONS)
+    made = dataclasses.replace(made, split=Split(0.25, "id"))
+    assert any(isinstance(one, SplitByCoins) for one in everything_in(made.plan().event))
+    made.run(visits())
+    seen = {name: parts[name].seen[0].tolist() for name in PARTS}
+    assert sorted(seen["model"] + seen["evaluation"]) == sorted(seen["exploration"])
+    learned, held_out = ({whose[age] for age in seen[name]} for name in PARTS[1:])
+    assert not learned & held_out
+
+
+def everything_in(event):
+    yield event
+    for one in getattr(event, "events", ()):
+        yield from everything_in(one)
+
+
+@pytest.mark.parametrize("persons", [None, "household"])
+def test_a_plan_whose_persons_could_be_in_two_parts_is_refused(persons):
+    made, _ = study(**OPTIONS)
+    with pytest.raises(ValueError, match="split must be by the persons who are protected, 'id'"):
+        dataclasses.replace(made, split=Split(0.25, persons)).plan()
+
+
+def test_a_certificate_whose_rows_were_split_one_by_one_is_refused(result):
+    """Planted: a person would be in both parts, and pay for both."""
+    with pytest.raises(ValueError, match="split must be by person"):
+        dataclasses.replace(result.privacy_, split=Split(0.2))
+
+
+def test_a_certificate_of_parts_for_other_persons_is_not_verified(result):
+    other = Study(SCHEMA, epsilon=4.0, **OPTIONS | {"n_groups": 290}).explore(["age"]).fit()
+    other = other.evaluate().run(visits()).privacy_
+    parts = {**result.privacy_.parts, "exploration": other.parts["exploration"]}
+    forged = dataclasses.replace(result.privacy_, parts=parts)
+    failed = {one.name: one.detail for one in verify_study(forged).checks if not one.passed}
+    assert "240 persons, not for 232" in failed["whole: parts have the rows of the split"]
+
+
+def test_the_ledger_must_be_of_persons(tmp_path):
+    made = Study(SCHEMA, epsilon=4.0, delta=1e-3, **OPTIONS).explore(["age"])
+    for unit in ("row", "group"):
+        ledger = PrivacyLedger.create(
+            tmp_path / unit,
+            data="visits",
+            budget=ApproximateDP(9.0, 1e-2),
+            adjacency="add_remove",
+            unit=unit,
+        )
+        if unit == "row":
+            with pytest.raises(ValueError, match="unit='group'"):
+                made.run(visits(), ledger=ledger)
+        else:
+            made.run(visits(), ledger=ledger)
+        assert len(ledger.contents().entries) == (unit == "group")
+
+
+def test_an_interrupted_study_goes_on(tmp_path):
+    made = Study(SCHEMA, epsilon=4.0, **OPTIONS).explore(["age"]).fit().evaluate()
+    first = made.run(visits(), checkpoint=tmp_path / "begun")
+    again = made.run(visits(), checkpoint=tmp_path / "begun")
+    assert first.exploration["age"].mean == again.exploration["age"].mean
+    assert first.evaluation.auc == again.evaluation.auc
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"groups": "age"}, "groups must be a column that the schema lacks"),
+        ({"groups": None}, "n_groups must be given with groups"),
+        ({"max_rows_per_group": None}, "max_rows_per_group must be given with groups"),
+        ({"max_rows_per_group": 0}, "max_rows_per_group must be"),
+        ({"adjacency": "zero_out"}, "groups needs a study with adjacency='add_remove'"),
+    ],
+)
+def test_what_is_wrong_is_said(changed, message):
+    with pytest.raises(ValueError, match=message):
+        Study(SCHEMA, **OPTIONS | changed)
+
+
+def test_other_persons_cannot_be_held_out():
+    with pytest.raises(ValueError, match="persons must be None, or the study's groups 'id'"):
+        Study(SCHEMA, **OPTIONS).fit().evaluate(persons="household")
+
+
+def test_additive_models_learn_from_persons():
+    made = Study(SCHEMA, epsilon=4.0, **OPTIONS).fit("additive").evaluate(by="sex")
+    assert made.run(visits()).verify().ok
+
+
+def test_a_file_names_persons(tmp_path):
+    (tmp_path / "schema.json").write_text(json.dumps(SCHEMA))
+    said = [f"{name} = {value!r}" for name, value in OPTIONS.items()]
+    text = "\n".join(['schema = "schema.json"', *said, "[explore]", "[fit]", "[evaluate]"])
+    (tmp_path / "study.toml").write_text(text)
+    assert "600 rows of 300 persons" in str(read_study(tmp_path / "study.toml").plan())
