@@ -66,12 +66,10 @@ class GivenGroups:
         """The column, if there is one."""
         return [] if self.column is None else [self.column]
 
-    def check_apart(self, taken: Collection[str | None], whose: str = "schema") -> None:
+    def check_apart(self, taken: Collection[str | None]) -> None:
         """Refuse a column that is used for something else already."""
         if self.column is not None and self.column in taken:
-            raise InputError(
-                f"--groups {self.column}: the {whose} has this column for something else"
-            )
+            raise InputError(f"--groups {self.column}: this column is used for something else")
 
     def check_limited(self) -> None:
         """Refuse groups without a limit on their rows."""

@@ -114,7 +114,8 @@ def expected_curve(
     Raises
     ------
     ValueError
-        If a parameter is out of range, or the solver does not fit the problem.
+        If a parameter is out of range, the solver does not fit the problem, or the plan is for
+        groups.
 
     Notes
     -----
@@ -142,6 +143,11 @@ def expected_curve(
     ((2, 2), 'Area under the ROC curve')
     """
     check_integer("n_runs", n_runs, least=1)
+    if plan.data.groups is not None:
+        raise ValueError(
+            f"n_groups must be None for a plan that is drawn, got {plan.data.groups.n_groups}: "
+            "nothing tells how alike the rows of a group are"
+        )
     budget = _in_epsilon(plan)
     epsilons = default_epsilons(plan) if epsilons is None else epsilons
     eps = sorted(check_real("epsilons", one, above=0.0, most=_LARGEST_EPSILON) for one in epsilons)

@@ -22,6 +22,7 @@ from dpglm.study.planning import StudyPlan
 from dpglm.study.results import StudyResult
 from dpglm.tables.cells import as_cells, is_missing
 from dpglm.tables.files import read_table
+from dpglm.tables.finite import WHOSE_CURE
 from dpglm.tables.schema import Schema
 
 __all__ = ["read_columns", "run"]
@@ -64,8 +65,7 @@ def _check_persons(name: str, cells: NDArray[Any]) -> None:
     missing = [row for row, cell in enumerate(cells.tolist()) if is_missing(cell)]
     if missing:
         raise ValueError(
-            f"column {name!r}, row {missing[0] + 1}: the value is missing, so that nobody knows "
-            "whose the row is. Give each such row an id of its own"
+            f"column {name!r}, row {missing[0] + 1}: the value is missing. {WHOSE_CURE}"
         )
 
 

@@ -15,6 +15,7 @@ from dpglm._arrays import as_host, namespace
 __all__ = [
     "MISSING_CURE",
     "NUMBER_KINDS",
+    "WHOSE_CURE",
     "check_finite",
     "column_in_words",
     "not_finite",
@@ -31,6 +32,9 @@ MISSING_CURE = (
     "rows would leak what it learned"
 )
 """Cures for a missing value that cost no privacy."""
+
+WHOSE_CURE = "Nobody knows whose the row is: give such rows their persons' ids, or leave them out"
+"""Cures for a row that names no person: with an id of its own it would be nobody's."""
 
 _INFINITE_CURE = "Replace it by a finite number, by a rule that looks at each row alone"
 

@@ -64,8 +64,8 @@ def test_a_ledger_of_rows_takes_no_fit_of_persons(fit, visits, fails):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (("--groups", "age"), "--groups age: the schema has this column for something else"),
-        (("--groups", "ill"), "--groups ill: the schema has this column for something else"),
+        (("--groups", "age"), "--groups age: this column is used for something else"),
+        (("--groups", "ill"), "--groups ill: this column is used for something else"),
         (("--groups", "nobody"), "there is no column 'nobody'"),
         (("--max-rows-per-group", 2), "--max-rows-per-group 2: needs --groups"),
         (("--public-groups", 2), "--public-groups 2: needs --groups"),
@@ -112,7 +112,7 @@ def test_looks_and_evaluations_need_a_limit(fit, run, visits, fails):
         done = run(*command, "--epsilon", 1, "--groups", "person")
         assert "--groups person: needs --max-rows-per-group" in fails(done)
         done = run(*command, "--epsilon", 1, "--groups", "age", "--max-rows-per-group", 1)
-        assert "has this column for something else" in fails(done)
+        assert "this column is used for something else" in fails(done)
 
 
 def test_a_plan_of_persons(run, fails):
@@ -121,3 +121,5 @@ def test_a_plan_of_persons(run, fails):
     assert done.exit_code == 0, done.output
     assert "5000 rows of 1000 groups, 4 features" in done.stdout
     assert "needs --n-groups" in fails(run(*sizes, "--max-rows-per-group", 3))
+    said = fails(run(*sizes, "--n-groups", 1000, "--plot", "a.png"))
+    assert "--plot a.png: cannot be had with --n-groups" in said

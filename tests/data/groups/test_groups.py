@@ -44,6 +44,7 @@ def test_equal_identifiers_are_one_group_wherever_they_stand() -> None:
     [
         ([1, 2], r"groups must have shape \(3,\)"),
         ([1.0, np.nan, 2.0], "missing"),
+        (["a", " ", "b"], "missing"),
         (np.array(["a", None, "b"], dtype=object), "missing"),
         (np.array(["a", 1, "b"], dtype=object), "all numbers or all texts"),
     ],

@@ -135,7 +135,7 @@ def evaluate(
     listed = None if by is None else _vocabulary(loaded, by, levels)
     whose = GivenGroups(groups, max_rows_per_group, public_groups)
     whose.check_limited()
-    whose.check_apart((*columns_of(loaded), answer.name), "model")
+    whose.check_apart((*columns_of(loaded), answer.name))
     if report is not None:
         require_report()
     written = [] if report is None else list(REPORT_FOLDER.files(report))

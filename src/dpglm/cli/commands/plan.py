@@ -115,6 +115,11 @@ def plan(
         raise InputError(
             f"--max-rows-per-group {max_rows_per_group}: needs --n-groups, the number of groups"
         )
+    if plot is not None and n_groups is not None:
+        raise InputError(
+            f"--plot {plot}: cannot be had with --n-groups, as nothing tells how alike the rows of "
+            "a group are"
+        )
     excluded = {"estimator": estimator, "reference": references, "formula": formula}
     curves = asked_for_curves(additive, interactions, monotone, **excluded)
     given = budget | {"n_rows": rows if budget["adjacency"] == "add_remove" else None}

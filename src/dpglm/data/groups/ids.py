@@ -16,7 +16,7 @@ from dpglm._validation import check_integer
 from dpglm.data.rows import compensated_sum
 from dpglm.privacy.noise import NoiseSource
 from dpglm.tables.cells import is_missing
-from dpglm.tables.finite import unmasked
+from dpglm.tables.finite import WHOSE_CURE, unmasked
 from dpglm.tables.given import check_not_missing
 
 __all__ = ["GROUP_BATCH", "Groups", "Values", "batches", "clipped", "rows_of", "segment_sums"]
@@ -24,7 +24,7 @@ __all__ = ["GROUP_BATCH", "Groups", "Values", "batches", "clipped", "rows_of", "
 Values: TypeAlias = NDArray[np.float64] | sparse.csr_array
 """One row of numbers for each row of data, dense or CSR."""
 
-_MISSING = "groups must name a group for every row, got missing values"
+_MISSING = f"groups must name a group for every row, got missing values. {WHOSE_CURE}"
 _UNIT = 2.0**-53
 _ENTRIES = 1 << 21
 

@@ -15,7 +15,7 @@ from dpglm.data.rows import Floats
 from dpglm.data.spec import FloatType
 from dpglm.data.stream.source import Piece, Source
 from dpglm.tables.files import check_present, named_errors, plain_column
-from dpglm.tables.finite import MISSING_CURE, column_in_words
+from dpglm.tables.finite import MISSING_CURE, WHOSE_CURE, column_in_words
 from dpglm.tables.given import as_floats, offset_of
 from dpglm.tables.schema import Schema
 from dpglm.tables.unchanged import FileMark, Watch
@@ -290,14 +290,14 @@ class ParquetSource(Source):
 
 
 def column_of(files: Sequence[ParquetFile], name: str) -> NDArray[Any]:
-    """Read one column of all files, numbers or texts without gaps."""
+    """Read the column of all files that says whose each row is: numbers or texts without gaps."""
     found = []
     for file in files:
         file.require([name])
         for first, batch, _ in file.batches([name], _ID_ROWS, None):
             with named_errors(f"{file.path}, from row {first + 1} on"):
                 values = plain_column(batch.column(name))
-                _require_values(values, name)
+                _require_values(values, name, WHOSE_CURE)
                 found.append(values.to_numpy(zero_copy_only=False))
     return np.concatenate(found) if found else np.empty(0)
 
@@ -370,7 +370,7 @@ def _numbers(batch: Any, name: str, dtype: FloatType) -> NDArray[Any]:
     return numbers.astype(dtype, copy=False)
 
 
-def _require_values(column: Any, name: str) -> None:
+def _require_values(column: Any, name: str, cure: str = MISSING_CURE) -> None:
     if column.null_count:
         row = int(np.argmin(column.is_valid().to_numpy(zero_copy_only=False)))
-        raise ValueError(f"column {name!r}, row {row + 1}: the value is missing. {MISSING_CURE}")
+        raise ValueError(f"column {name!r}, row {row + 1}: the value is missing. {cure}")
