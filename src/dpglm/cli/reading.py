@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 
 from dpglm.cli.console import InputError, note
-from dpglm.data.groups.ids import Groups
 from dpglm.tables.cells import as_cells, as_numbers
 from dpglm.tables.files import named_errors, read_table, storage_types
 from dpglm.tables.schema import Schema
@@ -51,6 +50,8 @@ class TrainingRows:
 
     def used(self, most: int | None) -> tuple[int, int]:
         """Return the numbers of groups, and of the rows of them that are used. Private."""
+        from dpglm.data.groups.ids import Groups
+
         groups = Groups.of(self.groups, len(self.groups))
         sizes = np.bincount(groups.codes, minlength=groups.n_groups)
         return groups.n_groups, int(sizes.sum() if most is None else np.minimum(sizes, most).sum())
