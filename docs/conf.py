@@ -52,6 +52,7 @@ sphinx_gallery_conf = {
     "show_api_usage": False,
     "remove_config_comments": True,
     "plot_gallery": True,
+    "image_scrapers": ("matplotlib", "gallery_pictures.pictures"),
 }
 
 html_theme = "furo"

@@ -20,11 +20,8 @@ print(guidance(plan))
 # epsilons. It shows what rows, columns, budget and solver do to a signal of ordinary strength; it
 # knows nothing of the study's own columns.
 
-import matplotlib.pyplot as plt
-
 curve = expected_curve(plan, random_state=0)
 curve.figure()
-plt.show()
 
 # %%
 # A study of 500 rows needs a larger epsilon for the same columns, or fewer of them:

@@ -34,15 +34,14 @@ print(inference.summary(exponentiate=True))
 # %%
 # The picture of the report page: bars are the intervals.
 
-import matplotlib.pyplot as plt
-
 from dpglm.report.plots import coefficients
 
 coefficients(model)
-plt.show()
 
 # %%
 # Intervals of probabilities, for people of each age who are otherwise alike.
+
+import matplotlib.pyplot as plt
 
 ages = np.arange(20, 81)
 person = {name: np.full(len(ages), values[0]) for name, values in adult.data.items()}
