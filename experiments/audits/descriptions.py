@@ -29,8 +29,8 @@ SCHEMA = Schema.from_dict(
 )
 PERSON = {"age": [100.0], "pay": [10.0], "sex": ["m"], "ill": ["yes"]}
 OTHER = {"age": [0.0], "pay": [9.9], "sex": ["f"], "ill": ["no"]}
-AGE = 4
-"""Number of tables of the first column: cells, their parts, sums of numbers and of squares."""
+NUMBER = 4
+"""Number of tables of a numeric column: cells, their parts, sums of numbers and of squares."""
 CLOSER = "cells of a row that is replaced are sqrt(2) apart, and the relation's factor is 2"
 
 
@@ -89,8 +89,8 @@ BUGS: list[Case] = [
     Case(
         "bugs",
         "describe",
-        lambda: forgetful(lambda tables: tables[AGE:]),
-        bug="a column forgotten in the sensitivity",
+        lambda: forgetful(lambda tables: tables[2 * NUMBER :]),
+        bug="two columns forgotten in the sensitivity",
     ),
     Case(
         "bugs",

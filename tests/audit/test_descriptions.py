@@ -23,4 +23,4 @@ def test_descriptions_stay_under_their_claim(case):
 
 @pytest.mark.parametrize("case", lines(descriptions.BUGS[::-1]))
 def test_planted_bugs_are_caught(case):
-    assert case.measure(100, 0.99, seed=1).refuted
+    assert case.measure(200, 0.99, seed=1).refuted
