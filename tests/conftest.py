@@ -3,6 +3,7 @@
 import collections
 import os
 import warnings
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -25,13 +26,17 @@ settings.load_profile("dpglm")
 
 # So many cases of a test are always quick.
 FEW = 12
+# By measured time, where others of the kind are quick.
+SLOW = frozenset((Path(__file__).parent / "slow_tests.txt").read_text().splitlines())
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Leave to `make slow` all but one in n of the many cases of a test that is so marked."""
+    """Leave to `make slow` all but one in n of many cases, and what is listed as slow."""
     tests = collections.defaultdict(list)
     for item in items:
+        if item.nodeid in SLOW:
+            item.add_marker(pytest.mark.slow)
         if item.get_closest_marker("one_in") is not None:
             tests[item.parent, item.originalname].append(item)
     for cases in tests.values():
