@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, final
 
@@ -27,12 +28,11 @@ from dpglm.data.spec import DataSpec
 from dpglm.exceptions import PlanMismatchError
 from dpglm.privacy.adjacency import Unit
 
-__all__ = ["GroupedRows"]
+__all__ = ["GroupedRows", "InGroups"]
 
 
-@final
-class GroupedRows(Rows):
-    """Rows in memory, those of each group one after the other.
+class InGroups(Rows):
+    """Rows, those of each group one after the other, wherever they are.
 
     ``starts`` has the first row of each group, and the number of rows at the end.
 
@@ -43,15 +43,30 @@ class GroupedRows(Rows):
     ``dpglm.oracle.rounding.group_rounding`` allows for. Without a bound nothing is summed.
     """
 
-    def __init__(
-        self, rows: DenseRows | SparseRows, starts: NDArray[np.intp], bound: float | None = None
-    ) -> None:
+    def __init__(self, rows: Rows, starts: NDArray[np.intp], bound: float | None = None) -> None:
         self.spec, self.watch = rows.spec, rows.watch
         self._rows, self._starts, self._bound = rows, starts, bound
 
+    @abc.abstractmethod
+    def _with(self, rows: Rows, starts: NDArray[np.intp], bound: float | None) -> InGroups:
+        """Put rows of this backend, or rows in memory, in groups."""
+
+    @abc.abstractmethod
+    def batch_sums(
+        self, kernel: Kernel, size: int, map_blocks: BlockMap = SERIAL
+    ) -> Iterable[NDArray[np.float64]]:
+        """Return the bounded sums over batches of groups, of ``size`` numbers each."""
+
+    @property
+    def _most(self) -> float:
+        """The bound on what a group contributes."""
+        if self._bound is None:
+            raise PlanMismatchError("sums over groups need a bound on what a group contributes")
+        return self._bound
+
     @property
     def n_rows(self) -> int:
-        return self._rows.n_rows
+        return int(self._starts[-1])
 
     @property
     def unit(self) -> Unit:
@@ -61,12 +76,11 @@ class GroupedRows(Rows):
     def n_units(self) -> int:
         return len(self._starts) - 1
 
-    def bounded(self, bound: float) -> GroupedRows:
-        return GroupedRows(self._rows, self._starts, bound)
+    def bounded(self, bound: float) -> InGroups:
+        return self._with(self._rows, self._starts, bound)
 
-    def alike(self, rows: Rows) -> GroupedRows:
-        assert isinstance(rows, DenseRows | SparseRows)
-        return GroupedRows(rows, self._starts)
+    def alike(self, rows: Rows) -> InGroups:
+        return self._with(rows, self._starts, None)
 
     def blocks(self) -> Iterator[Block]:
         return self._rows.blocks()
@@ -76,12 +90,12 @@ class GroupedRows(Rows):
     ) -> Iterable[Any]:
         return self._rows.map_native(function, map_blocks)
 
-    def _taken(self, indices: NDArray[np.intp], spec: DataSpec) -> GroupedRows:
+    def _taken(self, indices: NDArray[np.intp], spec: DataSpec) -> InGroups:
         positions, starts = rows_of(self._starts, indices)
-        return GroupedRows(self._rows._taken(positions, spec), starts, self._bound)
+        return self._with(self._rows._taken(positions, spec), starts, self._bound)
 
-    def clip_entries(self, bound: float) -> GroupedRows:
-        return GroupedRows(self._rows.clip_entries(bound), self._starts, self._bound)
+    def clip_entries(self, bound: float) -> InGroups:
+        return self._with(self._rows.clip_entries(bound), self._starts, self._bound)
 
     def sum(
         self, kernel: Kernel, map_blocks: BlockMap = SERIAL, shape: tuple[int, ...] | None = None
@@ -93,13 +107,20 @@ class GroupedRows(Rows):
         self.watch.check()
         return total.reshape(shape)
 
+
+@final
+class GroupedRows(InGroups):
+    """Rows in groups, in memory."""
+
+    _rows: DenseRows | SparseRows
+
+    def _with(self, rows: Rows, starts: NDArray[np.intp], bound: float | None) -> GroupedRows:
+        return GroupedRows(rows, starts, bound)
+
     def batch_sums(
         self, kernel: Kernel, size: int, map_blocks: BlockMap = SERIAL
     ) -> Iterable[NDArray[np.float64]]:
-        """Return the bounded sums over batches of groups, of ``size`` numbers each."""
-        bound = self._bound
-        if bound is None:
-            raise PlanMismatchError("sums over groups need a bound on what a group contributes")
+        bound = self._most
         apart = isinstance(kernel, AnyArrays) and kernel.apart
 
         def batch_sum(batch: Any) -> NDArray[np.float64]:
@@ -157,7 +178,7 @@ class _GroupBlock(Block):
 
 @derived_rows.register
 def _(
-    rows: GroupedRows,
+    rows: InGroups,
     function: Callable[[Block], Any],
     spec: DataSpec,
     map_blocks: BlockMap = SERIAL,
