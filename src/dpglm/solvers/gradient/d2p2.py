@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
-from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self, final
 
@@ -25,12 +22,13 @@ from dpglm.oracle.gradients import Oracle, gradient_release
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.noise.additive import GaussianNoise, ProjectedGaussianNoise
-from dpglm.privacy.releases import AnyRelease, SumRelease
+from dpglm.privacy.releases import SumRelease
 from dpglm.problem import Problem
-from dpglm.solvers.base import Method, Plan, Solver, StepInfo
+from dpglm.solvers.base import Plan, Solver, StepInfo
 from dpglm.solvers.gradient.descent import Descent, DescentState
 from dpglm.solvers.parts import defaults
 from dpglm.solvers.parts.lifts import LeastSquares, Lift, Transpose
+from dpglm.solvers.parts.noise_levels import NoiseLevels
 from dpglm.solvers.parts.outputs import Last, Output
 from dpglm.solvers.parts.planning import calibrated, check_given
 from dpglm.solvers.parts.schedules import MOST_LEVELS, Constant, InverseSqrt, Schedule, in_levels
@@ -232,7 +230,7 @@ class D2P2State:
 
 @final
 @dataclass(frozen=True)
-class D2P2Method(Method["D2P2State"]):
+class D2P2Method(NoiseLevels["D2P2State"]):
     """D2P2-SGD or a special case of it, with every setting decided."""
 
     problem: Problem
@@ -251,38 +249,16 @@ class D2P2Method(Method["D2P2State"]):
     algorithm = "D2P2-SGD"
 
     def __post_init__(self) -> None:
-        if len(self.noise_factors) != self.n_steps or len(self.levels) > MOST_LEVELS:
-            raise ValueError(
-                f"noise_factors must be {self.n_steps}, one for each step, and at most "
-                f"{MOST_LEVELS} different ones, got {len(self.noise_factors)} and "
-                f"{len(self.levels)}"
-            )
+        self.check_levels()
 
     @property
-    def n_steps(self) -> int:
-        return len(self.step_sizes)
+    def _columns(self) -> int:
+        return self.data.n_coefficients
 
     @property
     def descent(self) -> Descent:
         """Steps along noisy gradients, however they were found."""
         return Descent(self.problem, self.data, self.step_sizes, self.output)
-
-    @functools.cached_property
-    def levels(self) -> tuple[tuple[float, int], ...]:
-        """Each factor on the noise and for how many steps it serves."""
-        return tuple(Counter(self.noise_factors).items())
-
-    @functools.cached_property
-    def by_level(self) -> Mapping[float, SumRelease]:
-        """The release of gradient sums for each factor on the noise."""
-        return {
-            factor: self._release(place, factor, count)
-            for place, (factor, count) in enumerate(self.levels, 1)
-        }
-
-    @property
-    def releases(self) -> tuple[AnyRelease, ...]:
-        return tuple(self.by_level.values())
 
     def _release(self, place: int, factor: float, count: int) -> SumRelease:
         noise = self.noise(self.noise_multiplier * factor)
@@ -307,18 +283,6 @@ class D2P2Method(Method["D2P2State"]):
         if self.dimension is None:
             return GaussianNoise(multiplier)
         return ProjectedGaussianNoise(multiplier, self.dimension)
-
-    @property
-    def gradient_evaluations(self) -> float:
-        return self.n_steps * self.sampling_rate * self.data.n_rows
-
-    def noise_std(self, step: int) -> float:
-        """Root mean square of the noise in each coordinate of a step's mean gradient."""
-        std = self.by_level[self.noise_factors[step]].noise_std
-        growth = 1.0
-        if self.dimension is not None:
-            growth = self.lift.noise_growth(self.data.n_coefficients, self.dimension)
-        return math.sqrt(growth) * std / (self.sampling_rate * self.data.n_rows)
 
     @property
     def coefficient_noise(self) -> float:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
-from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
@@ -22,14 +19,14 @@ from dpglm.oracle.gradient_sums.projection import projected_gradient_release
 from dpglm.oracle.gradients import Oracle, gradient_release
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.noise.additive import GaussianNoise, ProjectedGaussianNoise
-from dpglm.privacy.releases import AnyRelease, SumRelease
+from dpglm.privacy.releases import SumRelease
 from dpglm.problem import Problem
-from dpglm.solvers.base import Method, StepInfo
+from dpglm.solvers.base import StepInfo
 from dpglm.solvers.network.blocks import BlockMatrices
 from dpglm.solvers.network.loss import NetworkLoss
 from dpglm.solvers.parts.lifts import Lift
+from dpglm.solvers.parts.noise_levels import NoiseLevels
 from dpglm.solvers.parts.outputs import Output
-from dpglm.solvers.parts.schedules import MOST_LEVELS
 
 if TYPE_CHECKING:
     from dpglm.data.torch.networks import NetworkRows
@@ -54,7 +51,7 @@ class NetworkState:
 
 @final
 @dataclass(frozen=True)
-class NetworkMethod(Method[NetworkState]):
+class NetworkMethod(NoiseLevels[NetworkState]):
     """DP-SGD, D2P2-SGD or what is between them, on a network, with every setting decided.
 
     The columns of ``data`` are the network's trainable parameters, and its rows their gradients,
@@ -94,33 +91,11 @@ class NetworkMethod(Method[NetworkState]):
                 "blocks must be 1 without a projection, and at most the number of parameters, got "
                 f"{self.blocks}"
             )
-        if len(self.noise_factors) != self.n_steps or len(self.levels) > MOST_LEVELS:
-            raise ValueError(
-                f"noise_factors must be {self.n_steps}, one for each step, and at most "
-                f"{MOST_LEVELS} different ones, got {len(self.noise_factors)} and "
-                f"{len(self.levels)}"
-            )
+        self.check_levels()
 
     @property
-    def n_steps(self) -> int:
-        return len(self.step_sizes)
-
-    @property
-    def levels(self) -> tuple[tuple[float, int], ...]:
-        """Each factor on the noise and for how many steps it serves."""
-        return tuple(Counter(self.noise_factors).items())
-
-    @functools.cached_property
-    def by_level(self) -> Mapping[float, SumRelease]:
-        """The release of gradient sums for each factor on the noise."""
-        return {
-            factor: self._release(place, factor, count)
-            for place, (factor, count) in enumerate(self.levels, 1)
-        }
-
-    @property
-    def releases(self) -> tuple[AnyRelease, ...]:
-        return tuple(self.by_level.values())
+    def _columns(self) -> int:
+        return -(-self.data.n_coefficients // self.blocks)
 
     def _release(self, place: int, factor: float, count: int) -> SumRelease:
         multiplier = self.noise_multiplier * factor
@@ -143,19 +118,6 @@ class NetworkMethod(Method[NetworkState]):
             blocks=self.blocks,
             **facts,
         )
-
-    @property
-    def gradient_evaluations(self) -> float:
-        return self.n_steps * self.sampling_rate * self.data.n_rows
-
-    def noise_std(self, step: int) -> float:
-        """Root mean square of the noise in each coordinate of a step's mean gradient."""
-        std = self.by_level[self.noise_factors[step]].noise_std
-        growth = 1.0
-        if self.dimension is not None:
-            size = -(-self.data.n_coefficients // self.blocks)
-            growth = self.lift.noise_growth(size, self.dimension)
-        return math.sqrt(growth) * std / (self.sampling_rate * self.data.n_rows)
 
     @property
     def coefficient_noise(self) -> float:
