@@ -255,7 +255,7 @@ def test_the_number_of_rows_is_private_under_add_remove(binary):
 
 def test_a_plan_refuses_other_rows(binary):
     y, scores, _ = binary
-    with pytest.raises(PlanMismatchError, match="was made for 10 rows"):
+    with pytest.raises(PlanMismatchError, match="4000 rows, but the plan is for n_rows=10"):
         plan_evaluation(BinaryTask(WELL_ILL), 10, GaussianDP(0.2)).run(y, scores)
 
 

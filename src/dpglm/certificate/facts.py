@@ -7,9 +7,11 @@ from typing import Any, Literal, final, get_args
 
 from dpglm._json import at, check_writable, plain_json
 from dpglm._validation import check_one_of
+from dpglm.data.spec import DataSpec
+from dpglm.privacy.adjacency import Adjacency
 from dpglm.tables.schema import Schema
 
-__all__ = ["Provenance", "PublicFact", "schema_facts"]
+__all__ = ["Provenance", "PublicFact", "schema_facts", "size_facts"]
 
 Provenance = Literal["declared", "by relation", "private", "from the data"]
 
@@ -60,3 +62,22 @@ def schema_facts(schema: Schema) -> tuple[PublicFact, ...]:
         for name, (low, high, paid) in schema.paid_bounds.items()
     )
     return (PublicFact("schema", document, "declared"), *bought)
+
+
+def size_facts(data: DataSpec, adjacency: Adjacency) -> tuple[PublicFact, ...]:
+    """Return the public numbers of rows and, where these are in groups, of groups and their rows.
+
+    Those that the relation leaves private were declared.
+    """
+
+    def counted(name: str, value: int, is_public: bool) -> PublicFact:
+        return PublicFact(name, value, "by relation" if is_public else "declared")
+
+    rows = counted("n_rows", data.n_rows, adjacency.rows_are_public(data.unit))
+    if data.groups is None:
+        return (rows,)
+    return (
+        rows,
+        counted("n_groups", data.groups.n_groups, adjacency.n_is_public),
+        PublicFact("max_rows_per_group", int(data.groups.rows), "declared"),
+    )

@@ -38,7 +38,7 @@ from dpglm.exceptions import (
 from dpglm.guidance.expectation import guidance
 from dpglm.ledger.ledger import PrivacyLedger, as_ledger
 from dpglm.privacy.adjacency import Adjacency, Unit
-from dpglm.privacy.budget import ApproximateDP, PrivacyBudget, default_delta
+from dpglm.privacy.budget import PrivacyBudget, stated_budget
 from dpglm.privacy.noise import NoiseSource, noise_source
 from dpglm.solvers.base import Plan
 from dpglm.solvers.checkpoint import CheckpointFile
@@ -212,15 +212,7 @@ class PrivateEstimator(PrivateFit, own_first=False):
         return Adjacency(check_one_of("adjacency", self.adjacency, tuple(Adjacency)))
 
     def _budget(self, n_units: int) -> PrivacyBudget:
-        if self.budget is not None:
-            if not isinstance(self.budget, PrivacyBudget):
-                raise ValueError(f"budget must be a PrivacyBudget or None, got {self.budget!r}")
-            return self.budget
-        epsilon = check_real("epsilon", self.epsilon, above=0.0, most=1e6)
-        if isinstance(self.delta, str):
-            check_one_of("delta", self.delta, ("auto",))
-            return ApproximateDP(epsilon, default_delta(n_units))
-        return ApproximateDP(epsilon, check_real("delta", self.delta, least=0.0, below=1.0))
+        return stated_budget(self.epsilon, self.delta, self.budget, n_units)
 
     def _ledger(self) -> PrivacyLedger | None:
         """Open the ledger that is charged, if there is one."""

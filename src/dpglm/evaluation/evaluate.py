@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpglm._validation import check_one_of
-from dpglm.data.groups.limited import LimitedGroups, public_count
+from dpglm.data.groups.limited import LimitedGroups, public_size
 from dpglm.evaluation.binary import BinaryTask
 from dpglm.evaluation.classes import ClassesTask
 from dpglm.evaluation.evaluation import Evaluation
@@ -19,8 +19,8 @@ from dpglm.evaluation.predictions import predictions_of, task_of
 from dpglm.evaluation.regression import RegressionTask
 from dpglm.evaluation.task import Task
 from dpglm.ledger.ledger import PrivacyLedger
-from dpglm.privacy.adjacency import Adjacency, Unit
-from dpglm.privacy.budget import ApproximateDP, PrivacyBudget, default_delta
+from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import PrivacyBudget, stated_budget
 from dpglm.privacy.noise import NoiseSource
 
 __all__ = ["evaluate", "evaluate_predictions"]
@@ -261,8 +261,6 @@ def _evaluated(
     ledger: PrivacyLedger | str | os.PathLike[str] | None,
     random_state: int | NoiseSource | None,
 ) -> Evaluation:
-    if isinstance(delta, str):
-        check_one_of("delta", delta, ("auto",))
     relation = Adjacency(check_one_of("adjacency", adjacency, tuple(Adjacency)))
     found = np.asarray(y)
     if found.ndim != 1 or not len(found):
@@ -270,27 +268,11 @@ def _evaluated(
     if by is not None and not len(levels):
         raise ValueError("levels must list the public levels of by, got none")
     limited = LimitedGroups.of(groups, max_rows_per_group, len(found))
-    unit = Unit.ROW if limited is None else Unit.GROUP
-    rows = public_count(
-        "n_rows",
-        n_rows,
-        len(found) if limited is None else limited.n_rows,
-        relation,
-        is_public=relation.rows_are_public(unit),
-    )
-    bound, n_units = None, rows
-    if limited is not None:
-        n_units = public_count(
-            "n_groups", n_groups, limited.whose.n_groups, relation, is_public=relation.n_is_public
-        )
-        bound = limited.bound(n_units)
-    elif n_groups is not None:
-        raise ValueError(f"groups must be given with n_groups={n_groups!r}, got None")
-    if budget is None:
-        wanted = default_delta(n_units) if isinstance(delta, str) else delta
-        budget = ApproximateDP(epsilon, wanted)
+    rows, bound = public_size(limited, len(found), relation, given=n_rows, given_groups=n_groups)
+    n_units = rows if bound is None else bound.n_groups
+    spent = stated_budget(epsilon, delta, budget, n_units)
     plan: EvaluationPlan = plan_evaluation(
-        task, rows, budget, adjacency=adjacency, levels=levels, level=level, groups=bound
+        task, rows, spent, adjacency=adjacency, levels=levels, level=level, groups=bound
     )
     return plan.run(
         found, predictions(), by=by, groups=groups, ledger=ledger, random_state=random_state

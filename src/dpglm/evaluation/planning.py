@@ -13,14 +13,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpglm._validation import check_integer, check_one_of, check_real
 from dpglm.certificate.certificate import certify
-from dpglm.certificate.facts import PublicFact
+from dpglm.certificate.facts import PublicFact, size_facts
 from dpglm.data.groups.limited import LimitedGroups
 from dpglm.data.memory.matrix import MatrixRows
 from dpglm.data.spec import DataSpec, GroupBound
 from dpglm.evaluation.binary import BinaryTask
 from dpglm.evaluation.evaluation import Evaluation
 from dpglm.evaluation.task import Task
-from dpglm.exceptions import PlanMismatchError
 from dpglm.exploration.numbers import normal_quantile
 from dpglm.ledger.ledger import PrivacyLedger, as_ledger
 from dpglm.oracle.row_sums.tabulated import Cells
@@ -158,40 +157,23 @@ class EvaluationPlan:
             codes[found == level] = place
         return codes
 
-    @property
-    def _rows_are_public(self) -> bool:
-        return self.plan.adjacency.rows_are_public(self.plan.data.unit)
-
     def _in_groups(self, rows: MatrixRows, groups: Any, noise: NoiseSource) -> MatrixRows:
         """Put rows into their groups, as many of each as planned; all rows without groups."""
         data, adjacency = self.plan.data, self.plan.adjacency
         if data.groups is not None or groups is not None:
             limited = LimitedGroups.planned(groups, data, adjacency, rows.shape[0])
             return rows.in_groups(groups, limited.most, noise)
-        if adjacency.n_is_public and rows.shape[0] != data.n_rows:
-            raise PlanMismatchError(
-                f"the plan was made for {data.n_rows} rows, and these are {rows.shape[0]}"
-            )
         return rows
 
     def _facts(self) -> tuple[PublicFact, ...]:
         data = self.plan.data
-
-        def counted(name: str, value: int, is_public: bool) -> PublicFact:
-            return PublicFact(name, value, "by relation" if is_public else "declared")
-
-        facts = [
-            counted("n_rows", data.n_rows, self._rows_are_public),
-            PublicFact("row_norm", data.row_norm, "declared"),
-            *(PublicFact(name, value, "declared") for name, value in self.task.facts.items()),
-        ]
+        declared = {"row_norm": data.row_norm, **self.task.facts}
         if self.levels:
-            facts.append(PublicFact("levels", list(self.levels), "declared"))
-        if data.groups is not None:
-            public = self.plan.adjacency.n_is_public
-            facts.append(counted("n_groups", data.groups.n_groups, public))
-            facts.append(PublicFact("max_rows_per_group", int(data.groups.rows), "declared"))
-        return tuple(facts)
+            declared["levels"] = list(self.levels)
+        return (
+            *size_facts(data, self.plan.adjacency),
+            *(PublicFact(name, value, "declared") for name, value in declared.items()),
+        )
 
 
 def plan_evaluation(

@@ -6,16 +6,16 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-from dpglm._validation import check_integer, check_one_of
-from dpglm.data.groups.limited import LimitedGroups, public_count
+from dpglm._validation import check_one_of
+from dpglm.data.groups.limited import LimitedGroups, public_size
 from dpglm.data.spec import GroupBound
 from dpglm.exploration.description import Description
 from dpglm.exploration.design import Pair
 from dpglm.exploration.planning import DescriptionPlan, plan_description
 from dpglm.exploration.rows import open_table
 from dpglm.ledger.ledger import PrivacyLedger
-from dpglm.privacy.adjacency import Adjacency, Unit
-from dpglm.privacy.budget import ApproximateDP, PrivacyBudget, default_delta
+from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import PrivacyBudget, stated_budget
 from dpglm.privacy.noise import NoiseSource
 from dpglm.tables.schema import Schema
 
@@ -135,25 +135,13 @@ def describe(
     if not isinstance(schema, Schema):
         schema = Schema.from_dict(schema)
     relation = Adjacency(check_one_of("adjacency", adjacency, tuple(Adjacency)))
-    for name, given in (("n_rows", n_rows), ("n_groups", n_groups)):
-        if given is not None:
-            check_integer(name, given, least=1)
-    if n_rows is None and relation is Adjacency.ADD_REMOVE:
-        raise ValueError(
-            "n_rows must be given under adjacency 'add_remove', which keeps the true number "
-            "private: a rough public number of rows"
-        )
 
     def planned(rows: int, bound: GroupBound | None = None) -> DescriptionPlan:
-        allowed = budget
-        if allowed is None:
-            n_units = rows if bound is None else bound.n_groups
-            wanted = default_delta(n_units) if isinstance(delta, str) else delta
-            allowed = ApproximateDP(epsilon, wanted)
+        n_units = rows if bound is None else bound.n_groups
         return plan_description(
             schema,
             rows,
-            allowed,
+            stated_budget(epsilon, delta, budget, n_units),
             adjacency=adjacency,
             columns=columns,
             two_way=two_way,
@@ -164,24 +152,10 @@ def describe(
             groups=bound,
         )
 
-    if isinstance(delta, str):
-        check_one_of("delta", delta, ("auto",))
     # Wrong arguments are found out before rows are read.
-    draft = planned(n_rows or 1)
+    draft = planned(1 if n_rows is None else n_rows)
     rows = open_table(table, draft.design.encoder.names)
     ids = None if groups is None else rows.group_ids(groups)
     limited = LimitedGroups.of(ids, max_rows_per_group, rows.n_rows)
-    unit = Unit.ROW if limited is None else Unit.GROUP
-    true = rows.n_rows if limited is None else limited.n_rows
-    is_public = relation.rows_are_public(unit)
-    public = public_count("n_rows", n_rows, true, relation, is_public=is_public)
-    bound = None
-    if limited is not None:
-        found, is_public = limited.whose.n_groups, relation.n_is_public
-        bound = limited.bound(
-            public_count("n_groups", n_groups, found, relation, is_public=is_public)
-        )
-    elif n_groups is not None:
-        raise ValueError(f"groups must be given with n_groups={n_groups!r}, got None")
-    plan = planned(public, bound)
-    return plan.run(rows, groups=ids, ledger=ledger, random_state=random_state)
+    size = public_size(limited, rows.n_rows, relation, given=n_rows, given_groups=n_groups)
+    return planned(*size).run(rows, groups=ids, ledger=ledger, random_state=random_state)

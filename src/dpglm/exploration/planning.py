@@ -14,7 +14,7 @@ from dpglm._validation import check_integer, check_one_of, check_real
 from dpglm._words import plain_number
 from dpglm.certificate.cautions import weak_plan
 from dpglm.certificate.certificate import certify
-from dpglm.certificate.facts import PublicFact, schema_facts
+from dpglm.certificate.facts import PublicFact, schema_facts, size_facts
 from dpglm.data.groups.limited import LimitedGroups
 from dpglm.data.spec import DataSpec, GroupBound
 from dpglm.exploration.description import Description
@@ -217,21 +217,9 @@ class DescriptionPlan:
         return ids
 
     def _facts(self) -> tuple[PublicFact, ...]:
-        data, adjacency = self.plan.data, self.plan.adjacency
-        by_relation = adjacency.rows_are_public(data.unit)
-        groups: tuple[PublicFact, ...] = ()
-        if data.groups is not None:
-            n_groups = data.groups.n_groups
-            groups = (
-                PublicFact(
-                    "n_groups", n_groups, "by relation" if adjacency.n_is_public else "declared"
-                ),
-                PublicFact("max_rows_per_group", int(data.groups.rows), "declared"),
-            )
         tables = [" x ".join(part.key[1:]) for part in self.design.parts if part.key[0] == COUNTS]
         return (
-            PublicFact("n_rows", self._n_rows, "by relation" if by_relation else "declared"),
-            *groups,
+            *size_facts(self.plan.data, self.plan.adjacency),
             *schema_facts(self.schema),
             PublicFact("tables", [one or str(self.design.by) for one in tables], "declared"),
         )

@@ -6,10 +6,10 @@ import abc
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, Literal, final
 
 from dpglm._codec import decode, encode
-from dpglm._validation import check_integer, check_real
+from dpglm._validation import check_integer, check_one_of, check_real
 from dpglm.privacy import gdp
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "budget_from_dict",
     "default_delta",
     "is_pure",
+    "stated_budget",
 ]
 
 
@@ -261,3 +262,21 @@ def default_delta(n_rows: int) -> float:
     # Number of digits of 10 n - 1: the smallest k with 10^k >= 10 n, without rounding.
     exponent = max(5, len(str(10 * rows - 1)))
     return float(f"1e-{exponent}")
+
+
+def stated_budget(
+    epsilon: float, delta: float | Literal["auto"], budget: PrivacyBudget | None, n_units: int
+) -> PrivacyBudget:
+    """Return the budget that a caller states: ``budget``, else epsilon with a delta.
+
+    ``n_units`` is the public number of rows, or groups, for a delta that is left open.
+    """
+    if budget is not None:
+        if not isinstance(budget, PrivacyBudget):
+            raise ValueError(f"budget must be a PrivacyBudget or None, got {budget!r}")
+        return budget
+    epsilon = check_real("epsilon", epsilon, above=0.0, most=1e6)
+    if isinstance(delta, str):
+        check_one_of("delta", delta, ("auto",))
+        return ApproximateDP(epsilon, default_delta(n_units))
+    return ApproximateDP(epsilon, check_real("delta", delta, least=0.0, below=1.0))

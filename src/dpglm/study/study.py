@@ -10,10 +10,10 @@ from typing import Any, Literal, final
 
 from dpglm._codec import line
 from dpglm._json import at
-from dpglm._validation import check_integer, check_one_of, check_real
+from dpglm._validation import check_integer, check_one_of
 from dpglm.ledger.ledger import PrivacyLedger, as_ledger
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.budget import ApproximateDP, GaussianDP, PrivacyBudget, default_delta
+from dpglm.privacy.budget import GaussianDP, PrivacyBudget, stated_budget
 from dpglm.privacy.noise import NoiseSource, noise_source
 from dpglm.study.division import Purpose
 from dpglm.study.parts.evaluating import Evaluating
@@ -115,7 +115,7 @@ class Study:
             with at("title"):
                 line(self.title)
         self._check_groups()
-        self._budget(1)
+        self._budget(1).gdp_mu()
 
     def _check_groups(self) -> None:
         numbers = {"n_groups": self.n_groups, "max_rows_per_group": self.max_rows_per_group}
@@ -284,15 +284,7 @@ class Study:
         return self.schema
 
     def _budget(self, n_units: int) -> PrivacyBudget:
-        if self.budget is not None:
-            if not isinstance(self.budget, PrivacyBudget):
-                raise ValueError(f"budget must be a PrivacyBudget or None, got {self.budget!r}")
-            return self.budget
-        epsilon = check_real("epsilon", self.epsilon, above=0.0, most=1e6)
-        if isinstance(self.delta, str):
-            check_one_of("delta", self.delta, ("auto",))
-            return ApproximateDP(epsilon, default_delta(n_units))
-        return ApproximateDP(epsilon, check_real("delta", self.delta, above=0.0, below=1.0))
+        return stated_budget(self.epsilon, self.delta, self.budget, n_units)
 
     def plan(self, n_rows: int | None = None) -> StudyPlan:
         """Decide every setting from public facts, before anything is spent.

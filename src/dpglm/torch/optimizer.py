@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dpglm._validation import check_integer
 from dpglm.certificate.certificate import Certificate, certify, model_digest
-from dpglm.certificate.facts import Provenance, PublicFact
+from dpglm.certificate.facts import PublicFact, size_facts
 from dpglm.data.torch.networks import NetworkRows
 from dpglm.data.torch.row_gradients import RowGradients, flat_parameters, write_parameters
 from dpglm.exceptions import PlanMismatchError
@@ -312,10 +312,9 @@ class D2P2Optimizer:
         return certify(name, solution, self._noise, self._facts(), final, 0.0)
 
     def _facts(self) -> tuple[PublicFact, ...]:
-        relation: Provenance = "by relation" if self.plan.adjacency.n_is_public else "declared"
         data = self.plan.data
         return (
-            PublicFact("n_rows", data.n_rows, relation),
+            *size_facts(data, self.plan.adjacency),
             PublicFact("row_norm", data.row_norm, "declared"),
             PublicFact("target_bounds", [-np.inf, np.inf], "declared"),
             PublicFact("network", " ".join(str(self._network).split()), "declared"),

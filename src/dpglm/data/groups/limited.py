@@ -13,7 +13,7 @@ from dpglm.data.spec import DataSpec, GroupBound
 from dpglm.exceptions import PlanMismatchError
 from dpglm.privacy.adjacency import Adjacency, Unit
 
-__all__ = ["LimitedGroups", "public_count"]
+__all__ = ["LimitedGroups", "public_size"]
 
 
 @final
@@ -43,10 +43,6 @@ class LimitedGroups:
         """The number of rows that are used."""
         return int(np.minimum(np.bincount(self.whose.codes), self.most).sum())
 
-    def bound(self, n_groups: int) -> GroupBound:
-        """Return the bound for a public number of groups."""
-        return GroupBound(n_groups, float(self.most))
-
     @classmethod
     def planned(
         cls, groups: Any, data: DataSpec, adjacency: Adjacency, n_rows: int
@@ -67,7 +63,31 @@ class LimitedGroups:
         return found
 
 
-def public_count(
+def public_size(
+    limited: LimitedGroups | None,
+    n_rows: int,
+    relation: Adjacency,
+    *,
+    given: int | None,
+    given_groups: int | None,
+) -> tuple[int, GroupBound | None]:
+    """Return the public number of rows that are used, and the bound on groups where there are any.
+
+    ``n_rows`` is the true number; ``given`` and ``given_groups`` are the arguments ``n_rows`` and
+    ``n_groups``.
+    """
+    if limited is None:
+        if given_groups is not None:
+            raise ValueError(f"groups must be given with n_groups={given_groups!r}, got None")
+        return _public("n_rows", given, n_rows, relation, is_public=relation.n_is_public), None
+    rows_are_public = relation.rows_are_public(Unit.GROUP)
+    rows = _public("n_rows", given, limited.n_rows, relation, is_public=rows_are_public)
+    true, is_public = limited.whose.n_groups, relation.n_is_public
+    n_groups = _public("n_groups", given_groups, true, relation, is_public=is_public)
+    return rows, GroupBound(n_groups, float(limited.most))
+
+
+def _public(
     name: str, given: int | None, true: int, relation: Adjacency, *, is_public: bool
 ) -> int:
     """Return a public number of rows or groups: the true one, where the relation makes it so."""
