@@ -109,7 +109,7 @@ def test_endless_predictions_are_no_error():
     schema = Schema.from_dict(schema_of("count"))
     part = Evaluating(Learning(None, None, {}))
     planned = part.plan_within(schema, Adjacency.ZERO_OUT, N_ROWS, GaussianDP(1.0))
-    assert planned.run(rows_of("count"), SeededNoise(0), None, Endless()).mae > 5.0
+    assert planned.run(rows_of("count"), SeededNoise(0), None, None, Endless()).mae > 5.0
 
 
 def test_pipelines_need_not_repeat_the_schema():

@@ -1,4 +1,4 @@
-"""Options that say whose each row is, and how many rows of each are used."""
+"""Options that say how many rows there are, whose each is, and how many of each are used."""
 
 from __future__ import annotations
 
@@ -10,10 +10,15 @@ import click
 
 from dpglm.cli.console import InputError
 
-__all__ = ["MOST_ROWS", "GivenGroups", "group_options"]
+__all__ = ["MOST_ROWS", "PUBLIC_ROWS", "GivenGroups", "group_options"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+PUBLIC_ROWS = click.option(
+    "--public-rows",
+    type=click.IntRange(min=1),
+    help="A rough public number of rows; for --adjacency add_remove, where the true one is secret.",
+)
 MOST_ROWS = click.option(
     "--max-rows-per-group",
     type=click.IntRange(min=1),

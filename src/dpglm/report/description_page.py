@@ -19,11 +19,10 @@ from dpglm.exploration.summary import (
     with_interval,
 )
 from dpglm.ledger.files import write_text
-from dpglm.report.page import claim, render
+from dpglm.report.page import page_of
 
 __all__ = ["description_page", "shown_description", "write_description"]
 
-_TEMPLATE = "description.html.j2"
 _MOST_LEVELS = 20
 _MOST_AT_A_GLANCE = 2
 
@@ -53,12 +52,12 @@ def description_page(description: Description, *, title: str = "A first look at 
     Privacy: the page shows what was released, and public facts.
     """
     certificate = description.privacy_
-    return render(
-        _TEMPLATE,
+    return page_of(
+        "description.html.j2",
+        certificate,
+        verify(certificate),
         title=title,
-        version=certificate.versions["dpglm"],
         described=shown_description(description),
-        **claim(certificate, verify(certificate)),
     )
 
 

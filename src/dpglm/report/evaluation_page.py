@@ -19,11 +19,10 @@ from dpglm.exploration.numbers import Number
 from dpglm.exploration.summary import in_units
 from dpglm.ledger.files import write_text
 from dpglm.pictures.drawing import as_data_uri
-from dpglm.report.page import claim, render
+from dpglm.report.page import page_of
 
 __all__ = ["evaluation_page", "shown_evaluation", "write_evaluation"]
 
-_TEMPLATE = "evaluation.html.j2"
 _MOST_CLASSES = 20
 _FIRST = {
     BinaryResult: ("auc", "accuracy", "log_loss"),
@@ -68,12 +67,12 @@ def evaluation_page(
     Privacy: the page shows what was released, and public facts.
     """
     certificate = evaluation.privacy_
-    return render(
-        _TEMPLATE,
+    return page_of(
+        "evaluation.html.j2",
+        certificate,
+        verify(certificate),
         title=title,
-        version=certificate.versions["dpglm"],
         evaluated=shown_evaluation(evaluation, by),
-        **claim(certificate, verify(certificate)),
     )
 
 

@@ -17,7 +17,7 @@ from dpglm.pictures.drawing import as_data_uri
 from dpglm.problem import ConvexScalarLoss
 from dpglm.report import plots
 from dpglm.report.coefficients import coefficient_table
-from dpglm.report.page import NARROW, claim, render, shown_figures
+from dpglm.report.page import NARROW, page_of, shown_figures
 from dpglm.report.pictures.coefficient_picture import draw_table
 from dpglm.report.shapes import shapes_view
 from dpglm.report.subject import subject
@@ -86,12 +86,13 @@ def report_page(
     about = subject(estimator)
     table = coefficient_table(estimator, feature_names, schema)
     certificate: Certificate = about.estimator.privacy_
-    return render(
+    return page_of(
         "report.html.j2",
+        certificate,
+        verify(certificate),
+        cautions=about.cautions,
         title=title or certificate.estimator,
-        version=certificate.versions["dpglm"],
         scores=scores or {},
-        **claim(certificate, verify(certificate), about.cautions),
         **model_view(about.estimator, table, figures),
     )
 

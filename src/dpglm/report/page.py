@@ -9,20 +9,32 @@ from typing import Any
 from dpglm._extras import require
 from dpglm._html import visible
 from dpglm._words import plain_number, rounded_up
+from dpglm.certificate.certificate import library_versions
 from dpglm.certificate.facts import PublicFact
 from dpglm.certificate.statement import PROVENANCE, value_in_words
 from dpglm.certificate.verdict import verdict
 from dpglm.certificate.verify import Verification
 from dpglm.pictures.drawing import as_data_uri
 
-__all__ = ["NARROW", "claim", "render", "shown_figures"]
+__all__ = ["NARROW", "page_of", "shown_figures"]
 
 NARROW = 4.4
 """Inches of a picture for a narrow screen."""
 
 
-def render(template: str, *, title: str, version: str, **values: Any) -> str:
-    """Fill in a template of ``report/templates``; every text in it is escaped."""
+def page_of(
+    template: str,
+    certificate: Any,
+    verification: Verification,
+    *,
+    cautions: Sequence[str] = (),
+    **shown: Any,
+) -> str:
+    """Fill in a template of ``report/templates`` with what was found, and what it cost.
+
+    The certificate is that of a fit or of a study; ``shown`` are the template's own values. Every
+    text is escaped.
+    """
     jinja2 = require("jinja2", "report")
     folder = resources.files("dpglm.report") / "templates"
     environment = jinja2.Environment(
@@ -36,25 +48,20 @@ def render(template: str, *, title: str, version: str, **values: Any) -> str:
         finalize=lambda value: visible(value) if type(value) is str else value,
     )
     environment.filters.update(number=_number, up=rounded_up, value=value_in_words)
-    page: str = environment.get_template(template).render(title=title, version=version, **values)
-    return page
-
-
-def claim(
-    certificate: Any, verification: Verification, cautions: Sequence[str] = ()
-) -> dict[str, Any]:
-    """Return what a page shows of a certificate, of a fit or of a study."""
     facts: tuple[PublicFact, ...] = certificate.public_facts
-    return {
-        "certificate": certificate,
-        "sections": dict(certificate.sections()),
-        "facts": [
+    page: str = environment.get_template(template).render(
+        version=library_versions()["dpglm"],
+        certificate=certificate,
+        sections=dict(certificate.sections()),
+        facts=[
             (fact.name, fact.value, fact.provenance, PROVENANCE[fact.provenance]) for fact in facts
         ],
-        "spending": certificate.spending(),
-        "verification": verification,
-        "verdict": verdict(verification, cautions),
-    }
+        spending=certificate.spending(),
+        verification=verification,
+        verdict=verdict(verification, cautions),
+        **shown,
+    )
+    return page
 
 
 def shown_figures(figures: Mapping[str, Any]) -> list[tuple[str, str, str | None]]:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dpglm.certificate.certificate import library_versions
 from dpglm.report.coefficients import coefficient_table
 from dpglm.report.description_page import shown_description
 from dpglm.report.evaluation_page import shown_evaluation
 from dpglm.report.html import model_view
-from dpglm.report.page import claim, render, shown_figures
+from dpglm.report.page import page_of, shown_figures
 from dpglm.report.subject import subject
 from dpglm.study.parts.evaluating import PlannedEvaluation
 from dpglm.study.results import StudyResult
@@ -45,12 +44,12 @@ def study_page(result: StudyResult, *, figures: Mapping[str, Any] | None = None)
     ``figures``.
     """
     certificate, looked = result.privacy_, result.exploration
-    return render(
+    return page_of(
         "study.html.j2",
+        certificate,
+        result.verify(),
         title=result.plan.title or "A private study",
-        version=library_versions()["dpglm"],
         result=result,
-        **claim(certificate, result.verify()),
         described=None if looked is None else shown_description(looked),
         model=None if result.model is None else _model(result.model),
         evaluated=None if result.evaluation is None else _evaluated(result),

@@ -160,10 +160,7 @@ class StudyPlan:
 
     def rows_of(self, name: str) -> int:
         """Return how many rows a part is planned for."""
-        if self.split is None or name == EXPLORATION:
-            return self.n_rows
-        learning, evaluating = self.split.sizes(self.n_rows)
-        return evaluating if name == EVALUATION else learning
+        return _sizes(self.n_rows, self.split)[name]
 
     def expected(self) -> tuple[Expected, ...]:
         """Say how precise each part's results will be, from public facts alone.

@@ -104,7 +104,9 @@ def run(
         with stage("Parts of the study", len(planned)) as advance:
             for name, part in planned:
                 rows = _rows_of(name, table, kept.held_out)
-                results[name] = part.run(rows, noise, kept.file(name), results.get(MODEL))
+                whose = None if plan.persons is None else plan.persons.of(rows)
+                model = results.get(MODEL)
+                results[name] = part.run(rows, noise, whose, kept.file(name), model)
                 advance(1)
     return StudyResult(
         plan,

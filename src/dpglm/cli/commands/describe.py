@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from dpglm.cli.console import InputError, guarded, note, say
-from dpglm.cli.groups import GivenGroups, group_options
+from dpglm.cli.groups import PUBLIC_ROWS, GivenGroups, group_options
 from dpglm.cli.options import (
     INPUT_DATA,
     INPUT_FILE,
@@ -41,11 +41,7 @@ REPORT_FOLDER = output_folder("certificate.json", "description.html", "descripti
 @click.option("--schema", "schema_file", type=INPUT_FILE, required=True, help="The public facts.")
 @group_options
 @budget_options()
-@click.option(
-    "--public-rows",
-    type=click.IntRange(min=1),
-    help="A rough public number of rows; for --adjacency add_remove, where the true one is secret.",
-)
+@PUBLIC_ROWS
 @click.option(
     "--column",
     "columns",

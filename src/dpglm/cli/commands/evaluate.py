@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dpglm.cli.console import InputError, guarded, note, say
 from dpglm.cli.fitting import require_report
-from dpglm.cli.groups import GivenGroups, group_options
+from dpglm.cli.groups import PUBLIC_ROWS, GivenGroups, group_options
 from dpglm.cli.options import (
     INPUT_FILE,
     LEDGER,
@@ -48,11 +48,7 @@ REPORT_FOLDER = output_folder("certificate.json", "evaluation.html", "evaluation
 @click.option("--model", type=INPUT_FILE, required=True, help="What `dpglm fit` wrote.")
 @group_options
 @budget_options()
-@click.option(
-    "--public-rows",
-    type=click.IntRange(min=1),
-    help="A rough public number of rows; for --adjacency add_remove, where the true one is secret.",
-)
+@PUBLIC_ROWS
 @click.option(
     "--target", metavar="COLUMN", help="The column that is predicted; by default the schema's."
 )

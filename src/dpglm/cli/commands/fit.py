@@ -17,7 +17,7 @@ from dpglm.cli.console import (
     when_interrupted,
 )
 from dpglm.cli.fitting import fit_with_progress, planned, require_report, write_release
-from dpglm.cli.groups import GivenGroups, group_options
+from dpglm.cli.groups import PUBLIC_ROWS, GivenGroups, group_options
 from dpglm.cli.interruption import FitWatch
 from dpglm.cli.options import (
     CHECKPOINT,
@@ -79,11 +79,7 @@ REPORT_FOLDER = output_folder("certificate.json", "report.html")
 )
 @group_options
 @budget_options()
-@click.option(
-    "--public-rows",
-    type=click.IntRange(min=1),
-    help="A rough public number of rows; for --adjacency add_remove, where the true one is secret.",
-)
+@PUBLIC_ROWS
 @estimator_options(None)
 @INFERENCE
 @click.option(

@@ -66,7 +66,7 @@ class Evaluating(DeclaredPart):
             level=self.level,
             groups=None if persons is None else persons.bound,
         )
-        return PlannedEvaluation(plan, schema, column, persons)
+        return PlannedEvaluation(plan, schema, column)
 
     def _task(self, schema: Schema, model: Any) -> Task:
         known = schema.target.estimator_parameters()
@@ -108,7 +108,6 @@ class PlannedEvaluation(PlannedPart):
     evaluation: EvaluationPlan
     schema: Schema
     by: CategoricalColumn | None
-    persons: Persons | None
 
     @property
     def plan(self) -> Plan:
@@ -132,6 +131,7 @@ class PlannedEvaluation(PlannedPart):
         self,
         table: Columns,
         noise: NoiseSource,
+        groups: NDArray[Any] | None,
         checkpoint: str | os.PathLike[str] | None,
         model: Any,
     ) -> Any:
@@ -140,7 +140,7 @@ class PlannedEvaluation(PlannedPart):
             # The mean of a count may be beyond what floats hold, and is clipped in any case.
             np.nan_to_num(predictions_of(model, table)),
             by=self._levels(table),
-            groups=None if self.persons is None else self.persons.of(table),
+            groups=groups,
             random_state=noise,
             checkpoint=checkpoint,
         )

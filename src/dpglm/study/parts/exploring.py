@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
+from numpy.typing import NDArray
+
 from dpglm._words import plain_number
 from dpglm.exploration import DescriptionPlan, plan_description
 from dpglm.privacy.adjacency import Adjacency
@@ -49,7 +51,7 @@ class Exploration(DeclaredPart):
             groups=None if persons is None else persons.bound,
             **self.options,
         )
-        return PlannedExploration(plan, persons)
+        return PlannedExploration(plan)
 
 
 @final
@@ -58,7 +60,6 @@ class PlannedExploration(PlannedPart):
     """A description that is planned."""
 
     description: DescriptionPlan
-    persons: Persons | None
 
     @property
     def plan(self) -> Plan:
@@ -88,8 +89,8 @@ class PlannedExploration(PlannedPart):
         self,
         table: Columns,
         noise: NoiseSource,
+        groups: NDArray[Any] | None,
         checkpoint: str | os.PathLike[str] | None,
         model: Any,
     ) -> Any:
-        groups = None if self.persons is None else self.persons.of(table)
         return self.description.run(table, groups=groups, random_state=noise, checkpoint=checkpoint)

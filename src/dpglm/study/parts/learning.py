@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
+from numpy.typing import NDArray
 from sklearn.base import clone
 
 from dpglm import estimators
@@ -102,7 +103,7 @@ class Learning(DeclaredPart):
         plan: Plan = model.plan(n_rows, **({} if classes is None else {"n_classes": classes}))
         if not adjacency.n_is_public:
             model.set_params(n_rows=n_rows)
-        return PlannedModel(model, plan, persons)
+        return PlannedModel(model, plan)
 
 
 def _named(given: Any, schema: Schema) -> Any:
@@ -160,7 +161,6 @@ class PlannedModel(PlannedPart):
 
     estimator: Any
     own_plan: Plan
-    persons: Persons | None
 
     @property
     def plan(self) -> Plan:
@@ -183,11 +183,11 @@ class PlannedModel(PlannedPart):
         self,
         table: Columns,
         noise: NoiseSource,
+        groups: NDArray[Any] | None,
         checkpoint: str | os.PathLike[str] | None,
         model: Any,
     ) -> Any:
         fitted = clone(self.estimator).set_params(random_state=noise)
-        groups = None if self.persons is None else self.persons.of(table)
         fitted.fit(table, groups=groups, checkpoint=checkpoint)
         happened = fitted.solution_.plan.event
         if happened != self.plan.event:

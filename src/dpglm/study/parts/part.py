@@ -76,12 +76,14 @@ class PlannedPart(abc.ABC):
         self,
         table: Columns,
         noise: NoiseSource,
+        groups: NDArray[Any] | None,
         checkpoint: str | os.PathLike[str] | None,
         model: Any,
     ) -> Any:
         """Execute the plan on its rows; the result has a certificate, ``privacy_``.
 
-        ``model`` is what the part that learns has fitted, for the part that evaluates it.
+        ``groups`` says whose each row is, where persons are protected with all of theirs. ``model``
+        is what the part that learns has fitted, for the part that evaluates it.
         """
 
 
