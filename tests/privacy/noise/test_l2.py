@@ -18,11 +18,11 @@ from dpglm.privacy.noise import (
     grid_limit,
     grid_sensitivity,
 )
-from dpglm.privacy.noise.exact import l2 as _exact_l2
 from dpglm.privacy.noise.exact import laplace as _exact_laplace
-from dpglm.privacy.noise.exact.gaussian import CELL, FUNCTION_ERROR
-from dpglm.privacy.noise.exact.l2 import rounded_l2
+from dpglm.privacy.noise.exact import pairs as _exact_pairs
 from dpglm.privacy.noise.exact.laplace import rounded_laplace
+from dpglm.privacy.noise.exact.pairs import rounded_l2
+from dpglm.privacy.noise.exact.refined import CELL, FUNCTION_ERROR
 from dpglm.privacy.noise.l2 import add_l2_noise, add_laplace
 
 pytestmark = pytest.mark.one_in(3)
@@ -191,7 +191,7 @@ def test_functions_worse_than_assumed_or_a_missing_bound_are_seen(
     too_bad, _ = draws_with_bad_functions(draw, 64 * FUNCTION_ERROR)
     assert (too_bad != expected).any()
     # Every proposal accepted.
-    monkeypatch.setattr(_exact_l2, "HALF", math.inf)
+    monkeypatch.setattr(_exact_pairs, "HALF", math.inf)
     monkeypatch.setattr(_exact_laplace, "HALF", math.inf)
     unbounded, _ = draws_with_bad_functions(draw, 0.9 * FUNCTION_ERROR)
     assert (unbounded != expected).any()
@@ -406,7 +406,7 @@ def test_a_long_vector() -> None:
     assert law.sf(1.02 * norm) < SIGNIFICANCE
     z = x / (norm / math.sqrt(size))
     assert stats.kstest(z, "norm", method="asymp").pvalue > SIGNIFICANCE
-    half = _exact_l2._PAIRS_PER_BLOCK
+    half = _exact_pairs._PAIRS_PER_BLOCK
     for a, b in ((z[:-1], z[1:]), (z[:-half], z[half:])):
         assert abs(np.corrcoef(a, b)[0, 1]) < 4.5 / math.sqrt(a.size)
 
@@ -593,4 +593,4 @@ def test_the_bounds_of_the_fast_path_are_not_vacuous() -> None:
     source = FixedRefinement(18)
     rounded_l2(source.words, 1000, SCALE)
     assert source.refinements <= 4
-    assert _exact_l2._Length(SeededNoise(19).words, 1000).error < 2.0**11 * CELL
+    assert _exact_pairs._Length(SeededNoise(19).words, 1000).error < 2.0**11 * CELL

@@ -28,9 +28,10 @@ from dpglm.privacy.noise import (
     grid_sensitivity,
 )
 from dpglm.privacy.noise.exact import bernoulli as _exact_bernoulli
-from dpglm.privacy.noise.exact import gaussian as _exact_gaussian
+from dpglm.privacy.noise.exact import pairs as _exact_pairs
 from dpglm.privacy.noise.exact.bernoulli import bernoulli_by_digits, bernoulli_by_gaps
-from dpglm.privacy.noise.exact.gaussian import CELL, FUNCTION_ERROR, rounded_gaussian
+from dpglm.privacy.noise.exact.pairs import rounded_gaussian
+from dpglm.privacy.noise.exact.refined import CELL, FUNCTION_ERROR
 from dpglm.privacy.noise.l2 import add_l2_noise, add_laplace
 from dpglm.privacy.selection.choices import exponential_mechanism, permute_and_flip
 
@@ -286,7 +287,7 @@ def test_functions_worse_than_assumed_or_a_missing_bound_are_seen(
     expected, _ = draws_with_bad_functions(monkeypatch, 0.0)
     too_bad, _ = draws_with_bad_functions(monkeypatch, 64 * FUNCTION_ERROR)
     assert (too_bad != expected).any()
-    monkeypatch.setattr(_exact_gaussian, "FUNCTION_ERROR", 0.0)
+    monkeypatch.setattr(_exact_pairs, "FUNCTION_ERROR", 0.0)
     unbounded, _ = draws_with_bad_functions(monkeypatch, 0.9 * FUNCTION_ERROR)
     assert (unbounded != expected).any()
 
@@ -422,7 +423,7 @@ def test_low_bits_are_uniform(million: NDArray[np.float64]) -> None:
 
 def test_draws_are_independent_of_each_other(million: NDArray[np.float64]) -> None:
     n = million.size
-    block = 2 * _exact_gaussian._PAIRS_PER_BLOCK
+    block = 2 * _exact_pairs._PAIRS_PER_BLOCK
     pairs = million[: n // block * block].reshape(-1, 2, block // 2)
     c, s = pairs[:, 0].ravel(), pairs[:, 1].ravel()
     for a, b in ((c, s), (c**2, s**2), (million[:-1], million[1:]), (million[:-2], million[2:])):

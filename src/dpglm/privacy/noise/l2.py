@@ -7,8 +7,8 @@ import functools
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpglm.privacy.noise.exact.l2 import rounded_l2
 from dpglm.privacy.noise.exact.laplace import rounded_laplace
+from dpglm.privacy.noise.exact.pairs import rounded_l2
 from dpglm.privacy.noise.grid import add_on_grid
 from dpglm.privacy.noise.source import NoiseSource
 

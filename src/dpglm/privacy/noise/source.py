@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpglm._validation import check_integer, check_real
 from dpglm.privacy.noise.exact.bernoulli import bernoulli_by_digits, bernoulli_by_gaps
-from dpglm.privacy.noise.exact.gaussian import rounded_gaussian
+from dpglm.privacy.noise.exact.pairs import rounded_gaussian
 from dpglm.privacy.noise.grid import (
     add_on_grid,
     cells_per_scale,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm.privacy.noise.exact.gaussian import CELL, FIRST_BITS, FUNCTION_ERROR, Words
+from dpglm.privacy.noise.exact.refined import CELL, FIRST_BITS, FUNCTION_ERROR, Words, refined
 
 __all__ = ["bernoulli_by_digits", "bernoulli_by_gaps"]
 
@@ -81,20 +82,12 @@ def _gaps(words: Words, count: int, probability: float, cap: int) -> NDArray[np.
 
 def _refined_gap(words: Words, probability: float, a: int) -> int:
     """Decide one gap by as many more bits as it takes; ``a`` is the first bits."""
-    import mpmath
 
-    # A context of its own: the precision of mpmath's global one is shared between threads.
-    ctx = mpmath.MPContext()
-    bits = FIRST_BITS
-    while True:
-        a, bits = a << 64 | int(words(1)[0]), bits + 64
-        if a == 0:
-            continue
-        ctx.prec = bits + 64
-        u = ctx.ldexp(a, -bits)
+    def decide(ctx: Any, bits: int, u: Any) -> int | None:
         rate = -ctx.log1p(-ctx.mpf(probability))
         x = -ctx.log(u) / rate
         # The second term covers mpmath's own error in x, the first the bits still to come.
         error = ctx.ldexp(2 / (u * rate) + x, -bits)
-        if abs(x - ctx.nint(x)) > error:
-            return int(ctx.floor(x))
+        return int(ctx.floor(x)) if abs(x - ctx.nint(x)) > error else None
+
+    return refined(words, (a,), decide)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm.privacy.noise.exact.gaussian import Words
+from dpglm.privacy.noise.exact.refined import Words
 
 __all__ = ["coins", "uniform_indices"]
 

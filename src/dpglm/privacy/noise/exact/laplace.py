@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm.privacy.noise.exact.gaussian import CELL, FIRST_BITS, FUNCTION_ERROR, Words
-from dpglm.privacy.noise.exact.l2 import HALF
+from dpglm.privacy.noise.exact.refined import (
+    CELL,
+    FIRST_BITS,
+    FUNCTION_ERROR,
+    HALF,
+    Words,
+    refined,
+)
 
 __all__ = ["rounded_laplace"]
 
@@ -39,19 +47,11 @@ def rounded_laplace(words: Words, size: int, scale: float) -> NDArray[np.int64]:
 
 def _refined(words: Words, scale: float, a: int) -> int:
     """Decide one magnitude by as many more bits as it takes; ``a`` is the first bits."""
-    import mpmath
 
-    # A context of its own: the precision of mpmath's global one is shared between threads.
-    ctx = mpmath.MPContext()
-    bits = FIRST_BITS
-    while True:
-        a, bits = a << 64 | int(words(1)[0]), bits + 64
-        if a == 0:
-            continue
-        ctx.prec = bits + 64
-        u = ctx.ldexp(a, -bits)
+    def decide(ctx: Any, bits: int, u: Any) -> int | None:
         x = -scale * ctx.log(u)
         error = scale * ctx.ldexp(2 / u, -bits)
         m = int(ctx.nint(x))
-        if abs(x - m) < 0.5 - error:
-            return m
+        return m if abs(x - m) < 0.5 - error else None
+
+    return refined(words, (a,), decide)

@@ -1,4 +1,7 @@
-"""L2 noise rounded to integers exactly; proof in docs/proofs/exact-choices-and-l2-noise.md."""
+"""Normal variates and L2 noise rounded to integers exactly, by Box-Muller pairs.
+
+The proofs are in docs/proofs/exact-gaussian-noise.md and exact-choices-and-l2-noise.md.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,32 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm.privacy.noise.exact.gaussian import CELL, FIRST_BITS, FUNCTION_ERROR, Words
+from dpglm.privacy.noise.exact.refined import (
+    CELL,
+    FIRST_BITS,
+    FUNCTION_ERROR,
+    HALF,
+    Words,
+    arithmetic,
+    refined,
+)
 
-__all__ = ["HALF", "rounded_l2"]
-
-HALF = 0.5 - 2.0**-50
-"""Distance from an integer below which it is the nearest, with room for rounding the test."""
+__all__ = ["rounded_gaussian", "rounded_l2"]
 
 _PAIRS_PER_BLOCK = 4096
+
+
+def rounded_gaussian(words: Words, size: int, scale: float) -> NDArray[np.int64]:
+    """Return ``size`` independent exact roundings of ``scale`` times a standard normal.
+
+    ``scale`` is in [1, 2^32).
+
+    References
+    ----------
+    Box and Muller (1958), "A note on the generation of random normal deviates". The proof
+    that the roundings are exact is Theorem 1 of ``docs/proofs/exact-gaussian-noise.md``.
+    """
+    return _rounded(words, size, scale, None)
 
 
 def rounded_l2(words: Words, size: int, scale: float) -> NDArray[np.int64]:
@@ -30,13 +51,7 @@ def rounded_l2(words: Words, size: int, scale: float) -> NDArray[np.int64]:
     ----------
     Theorem 3 of ``docs/proofs/exact-choices-and-l2-noise.md``.
     """
-    length = _Length(words, size)
-    out = np.empty(size + size % 2, dtype=np.int64)
-    step = 2 * _PAIRS_PER_BLOCK
-    for start in range(0, out.size, step):
-        block = out[start : start + step]
-        block[:] = _pairs(words, block.size // 2, scale, length).reshape(-1)
-    return out[:size]
+    return _rounded(words, size, scale, _Length(words, size))
 
 
 @final
@@ -64,10 +79,7 @@ class _Length:
     @cached_property
     def context(self) -> Any:
         """Arithmetic for all that is refined."""
-        import mpmath
-
-        # One of its own: the precision of mpmath's global one is shared between threads.
-        return mpmath.MPContext()
+        return arithmetic()
 
     def _estimate(self, uniforms: NDArray[np.float64], logs: int) -> tuple[float, float]:
         """Length and relative error in float64; NaN if a uniform is 0 so far."""
@@ -112,11 +124,22 @@ class _Length:
         return ctx.sqrt(2 * half_square), ctx.ldexp(9 * cells, -self._bits) / half_square
 
 
-def _pairs(words: Words, count: int, scale: float, length: _Length) -> NDArray[np.int64]:
+def _rounded(words: Words, size: int, scale: float, length: _Length | None) -> NDArray[np.int64]:
+    """Return exact roundings of ``scale`` times standard normal variates, and times a length."""
+    out = np.empty(size + size % 2, dtype=np.int64)
+    step = 2 * _PAIRS_PER_BLOCK
+    for start in range(0, out.size, step):
+        block = out[start : start + step]
+        block[:] = _pairs(words, block.size // 2, scale, length).reshape(-1)
+    return out[:size]
+
+
+def _pairs(words: Words, count: int, scale: float, length: _Length | None) -> NDArray[np.int64]:
     """Both coordinates of ``count`` exactly rounded pairs, shape (2, count)."""
     first = words(2 * count).reshape(2, count) >> np.uint64(64 - FIRST_BITS)
     u, v = first.astype(np.float64) * CELL
-    amplitude = scale * length.estimate
+    length_now, uncertainty = (1.0, 0.0) if length is None else (length.estimate, length.error)
+    amplitude = scale * length_now
     x = np.empty((2, count))
     # A uniform of 0 makes infinities and NaNs, and a NaN fails the comparison that decides.
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -125,7 +148,7 @@ def _pairs(words: Words, count: int, scale: float, length: _Length) -> NDArray[n
         np.cos(angle, out=x[0])
         np.sin(angle, out=x[1])
         x *= amplitude * r
-        error = amplitude * ((4.0 * FUNCTION_ERROR + length.error) * r + (3.0 * CELL) / (u * r))
+        error = amplitude * ((4.0 * FUNCTION_ERROR + uncertainty) * r + (3.0 * CELL) / (u * r))
         nearest = np.rint(x)
         decided = np.abs(x - nearest) <= HALF - error
         m = nearest.astype(np.int64)
@@ -134,23 +157,21 @@ def _pairs(words: Words, count: int, scale: float, length: _Length) -> NDArray[n
     return m
 
 
-def _refined_pair(words: Words, scale: float, length: _Length, a: int, b: int) -> tuple[int, int]:
+def _refined_pair(
+    words: Words, scale: float, length: _Length | None, a: int, b: int
+) -> tuple[int, int]:
     """Decide one pair by as many more bits as it takes; ``a`` and ``b`` are the first bits."""
-    ctx = length.context
-    bits = FIRST_BITS
-    while True:
-        more = words(2)
-        a, b, bits = a << 64 | int(more[0]), b << 64 | int(more[1]), bits + 64
-        if a == 0:
-            continue
-        estimate, relative = length.refined(bits)
+
+    def decide(ctx: Any, bits: int, u: Any, v: Any) -> tuple[int, int] | None:
+        estimate, relative = (1, 0) if length is None else length.refined(bits)
         ctx.prec = bits + 64
-        u, v = ctx.ldexp(a, -bits), ctx.ldexp(b, -bits)
         r = ctx.sqrt(-2 * ctx.log(u))
         angle = 2 * ctx.pi * v
         amplitude = scale * estimate
         x = (amplitude * r * ctx.cos(angle), amplitude * r * ctx.sin(angle))
         error = amplitude * (ctx.ldexp(4 / (u * r) + 8 * r, -bits) + relative * r)
         m = (int(ctx.nint(x[0])), int(ctx.nint(x[1])))
-        if all(abs(value - k) < 0.5 - error for value, k in zip(x, m, strict=True)):
-            return m
+        near = all(abs(value - k) < 0.5 - error for value, k in zip(x, m, strict=True))
+        return m if near else None
+
+    return refined(words, (a, b), decide, None if length is None else length.context)
