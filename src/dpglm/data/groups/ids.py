@@ -19,11 +19,21 @@ from dpglm.tables.cells import is_missing
 from dpglm.tables.finite import WHOSE_CURE, unmasked
 from dpglm.tables.given import check_not_missing
 
-__all__ = ["GROUP_BATCH", "Groups", "Values", "batches", "clipped", "rows_of", "segment_sums"]
+__all__ = [
+    "GROUP_BATCH",
+    "MIXTURE",
+    "Groups",
+    "Values",
+    "batches",
+    "clipped",
+    "rows_of",
+    "segment_sums",
+]
 
 Values: TypeAlias = NDArray[np.float64] | sparse.csr_array
 """One row of numbers for each row of data, dense or CSR."""
 
+MIXTURE = "groups must be all numbers or all texts, got a mixture"
 _MISSING = f"groups must name a group for every row, got missing values. {WHOSE_CURE}"
 _UNIT = 2.0**-53
 _ENTRIES = 1 << 21
@@ -52,6 +62,11 @@ class Groups:
         Equal numbers are one group, whatever their type.
         """
         values = np.asarray(unmasked("groups", ids))
+        # Of a mixed list NumPy would spell the numbers, equal ones in several ways.
+        if values.dtype.kind in "SU" and isinstance(ids, list | tuple):
+            given = np.asarray(ids, dtype=object).ravel().tolist()
+            if not all(isinstance(one, str | bytes) for one in given):
+                raise ValueError(MIXTURE)
         if values.shape == (n_rows, 1):
             values = values[:, 0]
         if values.shape != (n_rows,):
@@ -61,7 +76,7 @@ class Groups:
                 check_not_missing(values), return_index=True, return_inverse=True
             )
         except TypeError:
-            raise ValueError("groups must be all numbers or all texts, got a mixture") from None
+            raise ValueError(MIXTURE) from None
         except ValueError:
             raise ValueError(_MISSING) from None
         if found.dtype.kind in "OU" and any(map(is_missing, found.tolist())):
