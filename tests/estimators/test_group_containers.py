@@ -1,15 +1,19 @@
 """Groups in every container: the model is that of the same rows in memory; no group is split."""
 
+from decimal import Decimal
+
 import numpy as np
 import pyarrow
 import pytest
 from pyarrow import parquet
 
 from dpglm import LogisticRegression, MappedRows, ParquetRows, PrivatePipeline
+from dpglm.data.dask.groups import groups_of_partitions
 from dpglm.data.stream import streamed
 from dpglm.ledger import PrivacyLedger
 from dpglm.preprocessing import Center
 from dpglm.privacy import ApproximateDP, Unit
+from dpglm.privacy.noise import SeededNoise
 from dpglm.solvers import NewtonRaphson, NoisyGD, NoisySGD
 
 pytestmark = pytest.mark.filterwarnings("ignore::dpglm.LowSignalWarning")
@@ -131,3 +135,21 @@ def test_a_person_in_two_partitions_is_refused(tmp_path):
     with pytest.raises(ValueError, match="groups must be of Dask"):
         model(ledger=ledger, random_state=None).fit(rows[0], rows[1], groups=ids)
     assert ledger.contents().entries == ()
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "message"),
+    [
+        (1, np.int64(1), "in one partition"),
+        (1.5, np.float64(1.5), "in one partition"),
+        (Decimal("1.5"), Decimal("1.50"), "in one partition"),
+        ("a", b"a", "in one partition"),
+        (1, "1", "all numbers or all texts"),
+    ],
+)
+def test_a_person_is_recognised_in_partitions_of_other_types(one, other, message):
+    array = pytest.importorskip("dask.array")
+    parts = [np.array([name], dtype=object) for name in (one, other)]
+    ids = array.concatenate([array.from_array(part, chunks=1) for part in parts])
+    with pytest.raises(ValueError, match=message):
+        groups_of_partitions((1, 1), ids, None, SeededNoise(0))
