@@ -7,9 +7,12 @@ import numpy as np
 import pytest
 
 from dpglm import PrivacyLedger, Study
-from dpglm.privacy import ApproximateDP, SplitByCoins, default_delta
+from dpglm.data.groups.ids import Groups
+from dpglm.privacy import Adjacency, ApproximateDP, SplitByCoins, default_delta
 from dpglm.privacy.adjacency import Unit
+from dpglm.privacy.noise import SeededNoise
 from dpglm.study import Split, StudyCertificate, verify_study
+from dpglm.study.persons import Persons
 from dpglm.study.reading import read_study
 from tests.study.support import PARTS, SCHEMA, study, table
 
@@ -61,6 +64,23 @@ def test_a_person_is_in_one_part():
     assert sorted(seen["model"] + seen["evaluation"]) == sorted(seen["exploration"])
     learned, held_out = ({whose[age] for age in seen[name]} for name in PARTS[1:])
     assert not learned & held_out
+
+
+@pytest.mark.parametrize("spelled", [(0.0, -0.0), (0, 0.0), (0, False)])
+def test_a_person_with_two_spellings_is_in_one_part(spelled):
+    ids = np.arange(40, dtype=object)
+    ids[:6] = spelled * 3
+    for seed in range(9):
+        mask = Split(0.5, "id").draw(40, Adjacency.ADD_REMOVE, SeededNoise(seed), ids)
+        assert len(set(mask[:6].tolist())) == 1
+    # What a part protects are the same persons.
+    assert Groups.of(Persons("id", 35, 6).of({"id": ids}), 40).n_groups == 35
+
+
+def test_persons_in_numbers_and_texts_are_refused(tmp_path):
+    mixed = visits() | {"id": ["1", 1.0, 1] * 200}
+    with pytest.raises(ValueError, match="column 'id': groups must be all numbers or all texts"):
+        Study(SCHEMA, **OPTIONS).explore(["age"]).run(mixed)
 
 
 def everything_in(event):

@@ -54,4 +54,4 @@ class Persons:
 
     def of(self, table: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
         """Return whose each row of a table is."""
-        return table[self.column].astype(str)
+        return table[self.column]

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm._progress import stage
+from dpglm.data.groups.ids import Groups
 from dpglm.ledger.ledger import PrivacyLedger
 from dpglm.privacy.noise import NoiseSource
 from dpglm.solvers.recording import record
@@ -57,16 +58,21 @@ def read_columns(table: Any, schema: Schema, persons: str | None) -> Columns:
     if schema.has_target:
         schema.encode_target(columns[schema.target.name])
     if persons is not None:
-        _check_persons(persons, columns[persons])
+        # As given: in an array the numbers of a mixed list would be texts.
+        _check_persons(persons, columns[persons], table[persons])
     return columns
 
 
-def _check_persons(name: str, cells: NDArray[Any]) -> None:
+def _check_persons(name: str, cells: NDArray[Any], given: Any) -> None:
     missing = [row for row, cell in enumerate(cells.tolist()) if is_missing(cell)]
     if missing:
         raise ValueError(
             f"column {name!r}, row {missing[0] + 1}: the value is missing. {WHOSE_CURE}"
         )
+    try:
+        Groups.of(given, len(cells))
+    except ValueError as error:
+        raise ValueError(f"column {name!r}: {error}") from None
 
 
 def run(
@@ -85,7 +91,7 @@ def run(
     def draw() -> NDArray[np.bool_] | None:
         if plan.split is None:
             return None
-        whose = None if plan.split.persons is None else table[plan.split.persons].astype(str)
+        whose = None if plan.split.persons is None else table[plan.split.persons]
         return plan.split.draw(n_rows, plan.adjacency, noise, whose)
 
     facts = {

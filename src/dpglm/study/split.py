@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from dpglm._codec import line
 from dpglm._json import at
 from dpglm._validation import check_integer, check_real
+from dpglm.data.groups.ids import Groups
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.events import Event, Parallel, SplitByCoins
 from dpglm.privacy.noise import NoiseSource, bernoulli
@@ -90,8 +91,8 @@ class Split:
         if (self.persons is None) != (persons is None):
             raise ValueError("persons must be given for a split by person, and for no other")
         if persons is not None:
-            _, whose = np.unique(persons, return_inverse=True)
-            mask = bernoulli(noise, int(whose.max(initial=-1)) + 1, self.test_share)[whose]
+            whose = Groups.of(persons, n_rows)
+            mask = bernoulli(noise, whose.n_groups, self.test_share)[whose.codes]
         elif adjacency.n_is_public:
             # Positions in the order of random numbers: equal ones do not matter.
             mask = np.zeros(n_rows, dtype=np.bool_)
