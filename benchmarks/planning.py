@@ -122,6 +122,7 @@ _CHOSEN = (
     _default("johnson_lindenstrauss"),
     Case("`local_sgd`", "SOLVERS['local_sgd']()", relations=_COUNTED),
     _default("newton"),
+    _default("newton_raphson"),
     _default("noisy_gd"),
     Case("`noisy_gd`, last iterate", "NoisyGD()", _RIDGE),
     _default("noisy_sgd", bar=_OTHER),

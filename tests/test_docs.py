@@ -439,3 +439,13 @@ def badly_documented(x):
     y : int
         Another name.
     """
+
+
+def test_the_readme_counts_the_attacks_as_the_audit_does():
+    readme, page = (
+        re.search(
+            r"(\d+) attacks on\s+sound code.*?(\d+) (?:on )?planted", text, re.DOTALL
+        ).groups()
+        for text in ((ROOT / "README.md").read_text(), (ROOT / "docs/audit_table.md").read_text())
+    )
+    assert readme == page

@@ -76,6 +76,10 @@ class TestDependencies:
         )
         assert (done.stdout, done.stderr) == ("[]", "")
 
+    def test_packages_are_there_without_an_import_of_their_own(self):
+        done = _python("import dpglm\nprint(dpglm.report.guidance.__name__, end='')")
+        assert (done.stdout, done.stderr) == ("guidance", "")
+
     def test_every_module_imports_with_the_core_install_only(self):
         done = _python(
             "import importlib, pkgutil, sys\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from typing import TYPE_CHECKING, Any
 
 from dpglm._version import __version__ as __version__
@@ -56,6 +57,10 @@ _HOME = {
 def __getattr__(name: str) -> Any:
     # Whatever else begins with a capital letter is an estimator, which is listed where it is.
     home = _HOME.get(name, "dpglm.estimators" if name[:1].isupper() else None)
+    # Packages are found, too: `import dpglm` is enough for `dpglm.report.guidance(plan)`.
+    is_package = home is None and name.isidentifier() and not name.startswith("_")
+    if is_package and importlib.util.find_spec(f"dpglm.{name}") is not None:
+        return importlib.import_module(f"dpglm.{name}")
     if name == "__all__":
         value: Any = sorted(
             [*_HOME, *importlib.import_module("dpglm.estimators").__all__, "__version__"]

@@ -91,5 +91,5 @@ def _as_float(value: object) -> float:
 def check_one_of(name: str, value: object, allowed: Sequence[str]) -> str:
     """Return ``value``, or raise ValueError if it is not one of the ``allowed`` strings."""
     if not isinstance(value, str) or value not in allowed:
-        raise ValueError(f"{name} must be one of {list(allowed)}, got {value!r}")
+        raise ValueError(f"{name} must be one of {list(map(str, allowed))}, got {value!r}")
     return value

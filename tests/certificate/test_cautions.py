@@ -14,12 +14,13 @@ from sklearn.preprocessing import Normalizer, StandardScaler
 from dpglm import GaussianDP, LogisticRegression, PrivateGridSearchCV, PrivatePipeline
 from dpglm.certificate import PublicFact, verify
 from dpglm.certificate import cautions as module
-from dpglm.certificate.cautions import CAUTIONS, SCOPE, cautions, weak_delta, weak_epsilon
+from dpglm.certificate.cautions import CAUTIONS, SCOPE, cautions
 from dpglm.certificate.verdict import verdict
 from dpglm.certificate.verify import Check, Verification
 from dpglm.estimators import PrivateTransformer
 from dpglm.exceptions import PublicInformationWarning
 from dpglm.preprocessing import Center
+from dpglm.privacy.weakness import weak_delta, weak_epsilon
 from dpglm.report import html, save_model
 from dpglm.report.coefficients import coefficient_table
 from dpglm.report.subject import subject

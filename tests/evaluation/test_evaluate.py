@@ -281,7 +281,7 @@ def test_pages_are_plain(binary):
     ("change", "message"),
     [
         ({"epsilon": 0.0}, "epsilon must be"),
-        ({"delta": "little"}, "delta must be one of"),
+        ({"delta": "little"}, "delta must be a number from 0 to below 1, or 'auto'"),
         ({"adjacency": "add"}, "adjacency must be one of"),
         ({"classes": ["ill", "ill"]}, "classes must be at least two different labels"),
         ({"classes": ["ill", "tired"]}, "y must hold the classes"),

@@ -258,7 +258,7 @@ def test_an_intermediate_document_is_plain(noisy):
         ({"adjacency": "add"}, "adjacency must be one of"),
         ({"epsilon": 0.0}, "epsilon must be"),
         ({"delta": 0.0}, "delta must be above 0 for Gaussian noise"),
-        ({"delta": "little"}, "delta must be one of"),
+        ({"delta": "little"}, "delta must be a number from 0 to below 1, or 'auto'"),
         ({"n_rows": 7}, "n_rows must be the number of rows"),
         ({"level": 1.0}, "level must be"),
         ({"two_way": ["age"]}, "two_way must list pairs"),

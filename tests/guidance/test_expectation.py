@@ -124,3 +124,11 @@ class TestGuidance:
         text = str(guidance(make_plan(800)))
         assert text.startswith("What to expect (a rule of thumb, not a promise):\n  800 rows and")
         assert "\nWhat would help:\n  About " in text
+
+
+def test_a_delta_is_large_or_small_for_persons_not_for_rows():
+    """A thousandth is above one in ten thousand rows, and below one in a hundred persons."""
+    persons = {"n_groups": 100, "max_rows_per_group": 100}
+    assert any("delta" in one for one in make_plan(10_000, delta=1e-3).cautions())
+    assert make_plan(10_000, delta=1e-3, **persons).cautions() == ()
+    assert guidance(make_plan(10_000, delta=1e-3, **persons)).cautions == ()

@@ -146,3 +146,18 @@ def test_an_audit_is_a_card():
     report = audit(model, runs=20, pilot_runs=20, seed=0)
     shown = Card(report._repr_html_()).text
     assert all(text in shown for _, text in report.lines())
+
+
+def test_what_is_printed_is_short():
+    plan = LogisticRegression(row_norm=1.0, epsilon=20.0).plan(n_rows=1000, n_features=5)
+    for part in ("Logistic()", "1000 rows", "zero_out", "Caution: epsilon 20 protects"):
+        assert part in str(plan)
+        assert part.removeprefix("Caution: ") in Card(plan._repr_html_()).text
+    assert len(str(plan)) < len(repr(plan))
+
+
+def test_a_printed_certificate_says_what_weakens_it(binary):
+    weak = dataclasses.replace(binary.privacy_, epsilon=1e5)
+    assert str(weak).startswith("Privacy of LogisticRegression: epsilon 1e+05, delta ")
+    assert "WEAK GUARANTEE" in str(weak)
+    assert "\n" not in str(binary.privacy_)

@@ -6,32 +6,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
-from dpglm._words import rounded_up
-from dpglm.privacy import gdp
-from dpglm.privacy.budget import ApproximateDP, default_delta
+from dpglm.privacy.weakness import weak_delta, weak_epsilon
 
 if TYPE_CHECKING:
     from dpglm.certificate.certificate import Certificate
-    from dpglm.solvers.base import Plan
 
-__all__ = [
-    "CAUTIONS",
-    "LARGEST_EPSILON",
-    "SCOPE",
-    "Caution",
-    "cautions",
-    "weak",
-    "weak_delta",
-    "weak_epsilon",
-    "weak_plan",
-]
-
-LARGEST_EPSILON = 10.0
-"""Above it, epsilon protects hardly anything."""
-
-_LARGEST_DELTA = 0.01
-# So that 1/n is at least 1/n however it was rounded.
-_ALMOST = 1.0 - 1e-9
+__all__ = ["CAUTIONS", "SCOPE", "Caution", "cautions"]
 
 SCOPE = (
     "This certificate covers the releases that it lists, and nothing else. If another step "
@@ -58,44 +38,6 @@ def cautions(certificate: Certificate) -> tuple[str, ...]:
     """Return a sentence for each rule of ``CAUTIONS`` that weakens a certificate's claim."""
     said = (rule.says(certificate) for rule in CAUTIONS)
     return tuple(sentence for sentence in said if sentence is not None)
-
-
-def weak_epsilon(epsilon: float) -> str | None:
-    """Return the caution about a large epsilon, or None."""
-    if epsilon <= LARGEST_EPSILON:
-        return None
-    return f"epsilon {rounded_up(epsilon)} protects hardly anything; 1 is a usual choice."
-
-
-def weak_delta(delta: float, n_rows: int | None) -> str | None:
-    """Return the caution about a delta that allows publishing rows, or None."""
-    # A quotient, as a file may hold a number of rows that is no float.
-    if n_rows is not None and delta > 0.0 and n_rows >= _ALMOST / delta:
-        return (
-            f"delta {rounded_up(delta)} is at least 1/{n_rows}: publishing a row at random would "
-            "be allowed. Choose it far below, or 'auto'."
-        )
-    if delta >= _LARGEST_DELTA:
-        return (
-            f"delta {rounded_up(delta)} is at least {_LARGEST_DELTA:g}: publishing each row with "
-            "that probability would be allowed. Choose it far below, or 'auto'."
-        )
-    return None
-
-
-def weak(epsilon: float, delta: float, n_rows: int | None) -> tuple[str, ...]:
-    """Return the cautions about what is promised, or planned to be."""
-    said = (weak_epsilon(epsilon), weak_delta(delta, n_rows))
-    return tuple(sentence for sentence in said if sentence is not None)
-
-
-def weak_plan(plan: Plan) -> tuple[str, ...]:
-    """Return the cautions about what a plan promises, before anything is spent."""
-    budget, n_rows = plan.budget, plan.data.n_rows
-    if isinstance(budget, ApproximateDP):
-        return weak(budget.epsilon, budget.delta, n_rows)
-    delta = default_delta(n_rows)
-    return weak(gdp.epsilon(delta, budget.gdp_mu()), delta, n_rows)
 
 
 def _seeded(certificate: Certificate) -> str | None:

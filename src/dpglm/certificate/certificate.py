@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpglm._codec import Format, decode
-from dpglm._html import card
+from dpglm._html import card, visible
 from dpglm._json import at, in_file, load
 from dpglm._validation import check_real
 from dpglm._words import rounded_up
@@ -214,6 +214,11 @@ class Certificate:
             "\n".join([heading, *(f"  - {sentence}" for sentence in sentences)])
             for heading, sentences in self.sections()
         )
+
+    def __str__(self) -> str:
+        spent = f"epsilon {rounded_up(self.epsilon)}, delta {rounded_up(self.delta)}"
+        said = f"Privacy of {self.estimator}: {spent}, {self.adjacency.value} ({self.relation})"
+        return "\n".join(map(visible, [said, *self.caveats()]))
 
     def _repr_html_(self) -> str:
         return card(

@@ -278,16 +278,19 @@ class Evaluation:
             ]
         return document
 
-    def summary(self) -> str:
-        """Return the evaluation as text for a terminal."""
+    def _title(self) -> str:
         n_rows = self.plan.plan.data.n_rows
         rows = f"{n_rows} rows" if self.privacy_.adjacency.n_is_public else "rows"
         spent = (
             f"epsilon {rounded_up(self.privacy_.epsilon)}, delta {rounded_up(self.privacy_.delta)}"
         )
+        return f"Private evaluation of {rows}: {spent}, relation {self.privacy_.adjacency.value}"
+
+    def summary(self) -> str:
+        """Return the evaluation as text for a terminal."""
         level = f"{100.0 * self.plan.level:g} %"
         lines = [
-            f"Private evaluation of {rows}: {spent}, relation {self.privacy_.adjacency.value}",
+            self._title(),
             f"In brackets: intervals ({level}) of sampling and privacy noise; of noise alone.",
         ]
         every = [("all rows" if self.plan.levels else "", self.all_rows)]
@@ -308,12 +311,11 @@ class Evaluation:
         return self.summary()
 
     def __repr__(self) -> str:
-        return f"<Evaluation of {type(self.plan.task).__name__}>"
+        return f"<{self._title()}>"
 
     def _repr_html_(self) -> str:
-        heads = self.summary().splitlines()
         return card(
-            heads[0],
+            self._title(),
             [
                 (name, in_words(number))
                 for name, number in numbers_of(self.all_rows, self.plan.thresholds).items()

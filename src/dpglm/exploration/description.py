@@ -226,17 +226,19 @@ class Description:
 
     def summary(self) -> str:
         """Return the description as text for a terminal."""
-        head = (
+        return summary_of(self._title(), self._by_group(), self.plan.level)
+
+    def _title(self) -> str:
+        return (
             f"{_subject(self)}: epsilon {rounded_up(self.privacy_.epsilon)}, delta "
             f"{rounded_up(self.privacy_.delta)}, relation {self.privacy_.adjacency.value}"
         )
-        return summary_of(head, self._by_group(), self.plan.level)
 
     def __str__(self) -> str:
         return self.summary()
 
     def __repr__(self) -> str:
-        return f"<Description of {len(self.plan.design.described)} columns>"
+        return f"<{self._title()}>"
 
     def _repr_html_(self) -> str:
         certificate = self.privacy_

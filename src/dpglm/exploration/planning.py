@@ -12,7 +12,6 @@ from typing import Any, final
 from dpglm._html import card
 from dpglm._validation import check_integer, check_one_of, check_real
 from dpglm._words import plain_number
-from dpglm.certificate.cautions import weak_plan
 from dpglm.certificate.certificate import certify
 from dpglm.certificate.facts import PublicFact, schema_facts, size_facts
 from dpglm.data.groups.limited import LimitedGroups
@@ -151,7 +150,7 @@ class DescriptionPlan:
     def __str__(self) -> str:
         lines = [f"{self._title()}: {self.plan.budget!r}, {self.plan.adjacency.value}"]
         lines += [f"  {line}" for line in self._lines()]
-        return "\n".join([*lines, *(f"  Caution: {one}" for one in weak_plan(self.plan))])
+        return "\n".join([*lines, *(f"  Caution: {one}" for one in self.plan.cautions())])
 
     def _repr_html_(self) -> str:
         facts = [("budget", self.plan.budget), ("relation", self.plan.adjacency.value)]
@@ -159,7 +158,7 @@ class DescriptionPlan:
         return card(
             self._title(),
             facts,
-            warnings=weak_plan(self.plan),
+            warnings=self.plan.cautions(),
             sections=[(expected, list(self._lines()))],
         )
 

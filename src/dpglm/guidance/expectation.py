@@ -10,12 +10,12 @@ import numpy as np
 
 from dpglm._html import card
 from dpglm._words import plain_number
-from dpglm.certificate.cautions import LARGEST_EPSILON, weak_plan
 from dpglm.data.spec import SMALLEST
 from dpglm.guidance.coefficients import CoefficientTable
 from dpglm.inference.inference import Inference
 from dpglm.privacy import gdp
 from dpglm.privacy.budget import ApproximateDP, default_delta, is_pure
+from dpglm.privacy.weakness import LARGEST_EPSILON
 from dpglm.problem import Target
 from dpglm.solvers.base import Plan
 
@@ -166,7 +166,7 @@ def guidance(plan: Plan, coefficients: CoefficientTable | None = None) -> Guidan
         next(text for bound, text in _VERDICTS if signal < bound),
         _noise_in_plan(plan) if coefficients is None else _noise_in_model(coefficients.inference),
         _cures(plan, _GOOD / signal) if signal < _GOOD else (),
-        weak_plan(plan) if coefficients is None else (),
+        plan.cautions() if coefficients is None else (),
         plan.theorems,
     )
 
@@ -243,7 +243,7 @@ def _larger_budget(plan: Plan, lack: float) -> list[str]:
         said = f"epsilon {epsilon:.2g} instead of {plain_number(budget.epsilon)}"
     else:
         mu = budget.gdp_mu() * lack
-        epsilon = gdp.epsilon(default_delta(plan.data.n_rows), mu)
+        epsilon = gdp.epsilon(default_delta(plan.data.n_units), mu)
         said = f"a mu of {mu:.2g}"
     return [f"{said}, which protects less"] if epsilon <= LARGEST_EPSILON else []
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, final
 
 from dpglm._codec import decode, encode
-from dpglm._validation import check_integer, check_one_of, check_real
+from dpglm._validation import check_integer, check_real
 from dpglm.privacy import gdp
 
 __all__ = [
@@ -277,6 +277,7 @@ def stated_budget(
         return budget
     epsilon = check_real("epsilon", epsilon, above=0.0, most=1e6)
     if isinstance(delta, str):
-        check_one_of("delta", delta, ("auto",))
+        if delta != "auto":
+            raise ValueError(f"delta must be a number from 0 to below 1, or 'auto', got {delta!r}")
         return ApproximateDP(epsilon, default_delta(n_units))
     return ApproximateDP(epsilon, check_real("delta", delta, least=0.0, below=1.0))

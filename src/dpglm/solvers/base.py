@@ -22,6 +22,7 @@ from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import Composed, Event, Repeated, canonical
 from dpglm.privacy.releases import AnyRelease, check_can_be_asked
+from dpglm.privacy.weakness import weak_budget
 from dpglm.problem import Problem
 from dpglm.solvers.theorem import Theorem
 from dpglm.solvers.uncertainty import Covariance, Uncertainty
@@ -325,25 +326,55 @@ class Plan:
         """
         return _FORMAT.read(document)
 
-    def _repr_html_(self) -> str:
-        data, method = self.data, self.method
+    def cautions(self) -> tuple[str, ...]:
+        """Say where the budget protects too little; empty if it does not.
+
+        Returns
+        -------
+        tuple of str
+            Sentences about an epsilon above 10, or a delta of at least one over the number of rows
+            (or of groups) or 0.01.
+        """
+        return weak_budget(self.budget, self.data.n_units)
+
+    def _facts(self) -> tuple[tuple[str, object], ...]:
+        data = self.data
         sizes = f"{data.n_rows} rows, {data.n_features} columns"
         sizes += f", {data.n_outputs} outputs" if data.n_outputs > 1 else ""
+        return (
+            ("minimises", self.problem.loss),
+            ("on", sizes),
+            ("budget", self.budget),
+            ("relation", self.adjacency.value),
+            ("by", self.method.algorithm),
+            ("steps", self.n_steps),
+            (
+                "noise in a coefficient, at most",
+                f"{self.coefficient_noise:.3g}, of prepared columns",
+            ),
+        )
+
+    def _sections(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        released = tuple(map(_in_words, self.method.releases))
+        followed = ("Which theorem the settings follow", self.theorems)
+        return ("What will be released", released), *([followed] if self.theorems else [])
+
+    def __str__(self) -> str:
+        facts = (f"  {name + ':':<34}{value}" for name, value in self._facts())
+        parts = (
+            line
+            for heading, sentences in self._sections()
+            for line in (f"{heading}:", *(f"  {sentence}" for sentence in sentences))
+        )
+        cautions = (f"Caution: {one}" for one in self.cautions())
+        return "\n".join(["Plan of a private fit", *facts, *parts, *cautions])
+
+    def _repr_html_(self) -> str:
         return card(
             "Plan of a private fit",
-            [
-                ("minimises", self.problem.loss),
-                ("on", sizes),
-                ("budget", self.budget),
-                ("relation", self.adjacency.value),
-                ("by", method.algorithm),
-                ("steps", self.n_steps),
-                ("noise in a coefficient, at most", f"{self.coefficient_noise:.3g} (prepared)"),
-            ],
-            sections=[
-                ("What will be released", list(map(_in_words, method.releases))),
-                *([("Which theorem the settings follow", self.theorems)] if self.theorems else []),
-            ],
+            self._facts(),
+            warnings=self.cautions(),
+            sections=self._sections(),
         )
 
     def privacy(self) -> dict[str, Any]:

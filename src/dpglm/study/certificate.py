@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from typing import Annotated, Any, TypeAlias, final
 
 from dpglm._codec import Form, Format
-from dpglm._html import card
+from dpglm._html import card, visible
 from dpglm._json import in_file, load
 from dpglm._validation import check_integer, check_one_of, check_real
 from dpglm._words import plain_number, rounded_up
-from dpglm.certificate.cautions import weak
 from dpglm.certificate.certificate import Certificate
 from dpglm.certificate.facts import PublicFact
 from dpglm.certificate.spending import Spending, costing, spending_in_words
@@ -30,6 +29,7 @@ from dpglm.privacy.accounting.accountants import accountant_for
 from dpglm.privacy.adjacency import Adjacency, Unit
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import Event, describe_event
+from dpglm.privacy.weakness import weak
 from dpglm.solvers.base import Stage
 from dpglm.study.parts.part import EVALUATION, EXPLORATION, MODEL
 from dpglm.study.planning import StudyPlan, sizes_in_words, whole_event
@@ -233,6 +233,11 @@ class StudyCertificate:
         """Read a certificate that ``to_json`` wrote; a ValueError names file and field."""
         with in_file(path):
             return FORMAT.read(load(path))
+
+    def __str__(self) -> str:
+        spent = f"epsilon {rounded_up(self.epsilon)}, delta {rounded_up(self.delta)}"
+        said = f"Privacy of a study: {spent}, {self.adjacency.value} ({self.relation})"
+        return "\n".join(map(visible, [said, *self.caveats()]))
 
     def _repr_html_(self) -> str:
         return card(

@@ -10,13 +10,13 @@ from typing import final
 
 from dpglm._html import card
 from dpglm._words import plain_number, rounded_up
-from dpglm.certificate.cautions import weak
 from dpglm.privacy import gdp
 from dpglm.privacy.accounting.accountants import accountant_for
 from dpglm.privacy.accounting.calibrate import within_budget
 from dpglm.privacy.adjacency import Adjacency, Unit
 from dpglm.privacy.budget import ApproximateDP, GaussianDP, PrivacyBudget, default_delta
 from dpglm.privacy.events import Composed, Event, canonical
+from dpglm.privacy.weakness import weak
 from dpglm.solvers.base import Plan
 from dpglm.solvers.parts.beside import MARGIN, plan_beside
 from dpglm.study.division import Purpose, exploration_share

@@ -273,6 +273,12 @@ class Study:
         evaluating.plan_within(self._schema, Adjacency(self.adjacency), 1000, GaussianDP(1.0))
         return self._with(EVALUATION, evaluating, split=split)
 
+    def __repr__(self) -> str:
+        title = "" if self.title is None else f"{self.title!r}: "
+        allowed = self.budget or f"epsilon={self.epsilon!r}, delta={self.delta!r}"
+        parts = ", ".join(self.parts) or "nothing declared yet"
+        return f"<Study of {title}{parts}; {allowed}>"
+
     def _with(self, name: str, part: DeclaredPart, **changes: Any) -> Study:
         if name in self.parts:
             raise ValueError(f"a study has each part once, and the {name} was declared before")

@@ -200,7 +200,8 @@ def _number(cell: Any, row: int, what: str) -> float:
     except (TypeError, ValueError, OverflowError):
         raise ValueError(
             f"{what}, row {row + 1}: {cell!r} is not a number, but the schema says that the column "
-            "is numeric. Correct the cell, or declare the column as categorical"
+            "is numeric. Correct the cell (leave it empty if the value is missing), or declare the "
+            "column as categorical"
         ) from None
 
 

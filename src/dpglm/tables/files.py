@@ -77,15 +77,19 @@ class _Csv(TableFormat):
         import pyarrow as pa
         from pyarrow import csv as arrow_csv
 
-        return arrow_csv.read_csv(
-            path,
-            parse_options=arrow_csv.ParseOptions(newlines_in_values=True),
-            convert_options=arrow_csv.ConvertOptions(
-                column_types=dict.fromkeys(columns, pa.string()),
-                include_columns=list(columns),
-                strings_can_be_null=False,
-            ),
-        )
+        try:
+            return arrow_csv.read_csv(
+                path,
+                parse_options=arrow_csv.ParseOptions(newlines_in_values=True),
+                convert_options=arrow_csv.ConvertOptions(
+                    column_types=dict.fromkeys(columns, pa.string()),
+                    include_columns=list(columns),
+                    strings_can_be_null=False,
+                ),
+            )
+        except pa.ArrowInvalid as error:
+            cure = ". Save the file as UTF-8" if "invalid UTF8" in str(error) else ""
+            raise ValueError(f"{_in_one_line(error)}{cure}") from error
 
     def write(self, table: Any, path: Path) -> None:
         import pyarrow as pa
@@ -163,9 +167,11 @@ def check_present(columns: Sequence[str], present: Iterable[str]) -> None:
     present = list(present)
     lacking = [name for name in columns if name not in present]
     if lacking:
+        other = next((one for one in ";\t|" if len(present) == 1 and one in present[0]), None)
+        cure = "" if other is None else f". Separate its fields by commas, not by {other!r}"
         raise ValueError(
             f"there is no column {', '.join(map(repr, lacking))}; the file has "
-            f"{', '.join(map(repr, present))}"
+            f"{', '.join(map(repr, present))}{cure}"
         )
 
 

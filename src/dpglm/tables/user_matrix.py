@@ -71,7 +71,8 @@ def _name_the_cell(X: Any, name: Callable[[int], str]) -> None:
                 raise kind(
                     f"X must hold numbers: row {row + 1}, {name(column)}: {error}. Encode "
                     "categories by a public list of them: SchemaEncoder, "
-                    "OneHotEncoder(categories=...)"
+                    "OneHotEncoder(categories=...); turn dates into numbers, such as days since a "
+                    "fixed day"
                 ) from None
 
 

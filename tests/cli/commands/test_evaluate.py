@@ -57,7 +57,7 @@ def test_levels_and_targets_that_no_schema_lists(run, files, model, frame):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--by", "age"], "give its public levels by --level"),
+        (["--by", "age"], "give the public levels of this column by --level"),
         (["--level", "yes"], "--level belongs to --by"),
         (["--target", "height"], "there is no column 'height'"),
         (["--target", "age"], "is not in the schema"),

@@ -200,15 +200,13 @@ def _target(
 def _vocabulary(model: LinearModel, by: str, levels: Sequence[str]) -> Vocabulary:
     """Return the public levels of a column: those that are given, or those of the schema."""
     columns = () if model.schema is None else model.schema.columns
-    listed = [
-        one.categories for one in columns if one.name == by and isinstance(one, CategoricalColumn)
-    ]
-    if not levels and not listed:
+    listed = {one.name: one.categories for one in columns if isinstance(one, CategoricalColumn)}
+    if not levels and by not in listed:
         raise InputError(
-            f"--by {by}: give its public levels by --level, at least two; the model's schema "
-            "lists none"
+            f"--by {by}: give the public levels of this column by --level, at least two; the "
+            f"model's schema has those of {', '.join(listed) or 'no column'}"
         )
-    entries: Sequence[Entry] = _numbers(levels) if levels else listed[0]
+    entries: Sequence[Entry] = _numbers(levels) if levels else listed[by]
     return Vocabulary(tuple(entries))
 
 
