@@ -104,6 +104,15 @@ def excess(solver: Solver, problem: Problem, n: int, d: int, seed: int) -> float
     return case.risk(fitted(solver, problem, X, y, seed)) - least_risk(case)
 
 
+def public_excess(n: int, seed: int) -> float:
+    """Risk on fresh rows above the least one in a ball, at a budget that leaves no noise."""
+    data = DataSpec(n, 10)
+    plan = Arora2022Smooth(n_steps=n).plan(IN_BALL, ApproximateDP(1e6, 1e-6), data)
+    w = run(plan, prepare_rows(*logistic_rows(n, 10, seed), data), SeededNoise(seed)).w
+    fresh = Case("", IN_BALL, *logistic_rows(200_000, 10, 10_000 + seed), 0.0)
+    return fresh.risk(w) - least_risk(fresh)
+
+
 def gradient_norm(solver: Solver, n: int, rank: int, seed: int) -> float:
     """Norm of the mean gradient of the Savage loss, on rows of ``rank`` in 64 columns."""
     X, y = logistic_rows(n, rank, seed)
@@ -191,6 +200,14 @@ RATES = (
         (8, 32, 128, 512),
         0.0,
         clipped_excess,
+    ),
+    Rate(
+        "arora2022, Corollary 1",
+        "population risk of gradient descent without noise, T = n",
+        "n",
+        (250, 500, 1000, 2000, 4000),
+        -0.5,
+        public_excess,
     ),
     Rate("arora2022, Theorem 5", "risk of output perturbation", "n", SIZES, -0.5, hinge_excess),
     Rate(

@@ -59,6 +59,15 @@ def test_the_l1_ball_is_thin_and_the_l2_ball_is_not() -> None:
         assert Simplex().gaussian_width(dimension) < L1Ball(1.0).gaussian_width(dimension)
 
 
+def test_noise_counts_in_few_directions_of_a_thin_set() -> None:
+    assert Unconstrained().effective_dimension(1000) == 1000
+    assert L2Ball(7.0).effective_dimension(1000) == pytest.approx(999.5, rel=1e-3)
+    assert Box(-2, 2).effective_dimension(1000) == pytest.approx(2000 / math.pi)
+    assert 10 < L1Ball(7.0).effective_dimension(1000) < 2 * math.log(2000)
+    for thin in (Simplex(), L1Ball(2.0)):
+        assert thin.effective_dimension(1) == 1
+
+
 def test_a_box_with_zero_outside_has_a_norm_bound_beyond_half_its_diameter() -> None:
     assert Box(1, 3).diameter(4) == 4
     assert Box(1, 3).norm_bound(4) == 6

@@ -127,6 +127,31 @@ class Constraint(abc.ABC):
         check_integer("dimension", dimension, least=1)
         return self._gaussian_width(dimension)
 
+    def effective_dimension(self, dimension: int) -> float:
+        """Squared Gaussian width over the squared norm bound: in how many directions noise counts.
+
+        About ``dimension`` for an L2 ball, ``2 log(dimension)`` for an L1 ball or a simplex.
+
+        Parameters
+        ----------
+        dimension : int
+            Number of weights, at least 1.
+
+        Returns
+        -------
+        float
+            From 1 to ``dimension``, which it is for a set that is not bounded.
+
+        Raises
+        ------
+        ValueError
+            If ``dimension`` is below 1.
+        """
+        bound = self.norm_bound(dimension)
+        if not 0.0 < bound < math.inf:
+            return float(dimension)
+        return max((self.gaussian_width(dimension) / bound) ** 2, 1.0)
+
     @abc.abstractmethod
     def _diameter(self, dimension: int) -> float: ...
 

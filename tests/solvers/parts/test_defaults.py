@@ -16,17 +16,21 @@ from dpglm.privacy.budget import ApproximateDP, GaussianDP
 from dpglm.problem import (
     Hinge,
     Huber,
+    L1Ball,
+    L2Ball,
     Logistic,
     OneVsRest,
     Poisson,
     Problem,
     Savage,
+    Simplex,
     SmoothedHinge,
     Softmax,
     Squared,
     SquaredHinge,
     Tangent,
     Tempered,
+    Unconstrained,
 )
 from dpglm.solvers import Constant, LinearDecay, NoisyGD
 from dpglm.solvers.parts import defaults
@@ -129,6 +133,17 @@ def test_many_columns_let_the_iterate_travel_less_far():
     for columns, share in ((9, 1.0), (199, 0.625), (999, 0.25), (159_999, 0.125)):
         data = DataSpec(n_rows=10_000, n_features=columns, intercept=1.0)
         assert travel(Logistic(), data) == pytest.approx(share * 0.7 * 4.0 * 10_000, rel=1e-3)
+
+
+def test_a_thin_constraint_takes_most_of_the_noise_of_many_columns_away():
+    def travel(constraint):
+        data = DataSpec(n_rows=10_000, n_features=999, intercept=1.0)
+        problem = Problem(Logistic(), constraint=constraint)
+        method = NoisyGD().plan(problem, GaussianDP(1.0), data).method
+        return method.clipping.bound * math.fsum(method.step_sizes)
+
+    assert travel(L1Ball(4.0)) == travel(Simplex(4.0)) == pytest.approx(4 * travel(L2Ball(4.0)))
+    assert travel(L2Ball(4.0)) == pytest.approx(travel(Unconstrained()))
 
 
 def test_only_convex_losses_with_one_output_that_pull_both_ways_travel_less_far():

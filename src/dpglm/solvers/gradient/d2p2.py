@@ -204,7 +204,7 @@ class D2P2(Solver):
         dimension: int | None,
     ) -> tuple[int, float]:
         n_steps, step_size = defaults.steps(
-            problem.loss,
+            problem,
             data,
             mu=budget.gdp_mu() / adjacency.sum_sensitivity(data.unit_weight),
             clip=clip,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from dpglm.data.spec import DataSpec
-from dpglm.problem.loss import Loss
+from dpglm.problem.problem import Problem
 from dpglm.solvers.parts import defaults
 from dpglm.solvers.parts.schedules import Constant, Schedule
 
@@ -18,7 +18,7 @@ _LEAST_STEPS, _MOST_STEPS = 5, 200
 
 
 def l2_steps(
-    loss: Loss,
+    problem: Problem,
     data: DataSpec,
     *,
     signal: float,
@@ -34,11 +34,11 @@ def l2_steps(
     sqrt(T (m + 1)) / signal``, so that fewer steps may travel further. Steps are as large
     as is stable, twice as large as those with momentum, and T is what travels just so far.
     """
-    reach = defaults.slope_range(loss, data)
+    reach = defaults.slope_range(problem.loss, data)
     noise = _NOISE_SCALAR if data.n_outputs == 1 else _NOISE_VECTOR
     travel = noise * reach * signal / (data.row_norm * math.sqrt(data.n_coefficients + 1.0))
     _, stable = defaults.steps(
-        loss,
+        problem,
         data,
         mu=math.inf,
         clip=clip,

@@ -116,7 +116,7 @@ class LocalSGD(Solver):
         clipping = FlatClipping(defaults.checked_clip(problem.loss, data, self.clip))
         mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.unit_weight)
         _, step_size = defaults.steps(
-            problem.loss,
+            problem,
             data,
             mu=_NOISE_SHARE * mu / math.sqrt(data.n_rows),
             clip=clipping.bound,

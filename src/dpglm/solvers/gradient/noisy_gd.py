@@ -150,7 +150,7 @@ class NoisyGD(Solver):
             signal = data.n_rows * budget.as_approximate_dp().epsilon / factor
             decide = functools.partial(l2_steps, signal=signal)
         n_steps, step_size = decide(
-            loss,
+            problem,
             data,
             clip=clip,
             momentum=self.momentum,

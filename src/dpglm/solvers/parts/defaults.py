@@ -7,6 +7,7 @@ import math
 from dpglm.data.spec import LARGEST, SMALLEST, DataSpec
 from dpglm.problem.loss import Loss
 from dpglm.problem.losses import SquaredCodes
+from dpglm.problem.problem import Problem
 from dpglm.solvers.parts.schedules import Schedule
 from dpglm.solvers.parts.shrinkage import is_neutral
 
@@ -99,7 +100,7 @@ def slope_range(loss: Loss, data: DataSpec) -> float:
 
 
 def steps(
-    loss: Loss,
+    problem: Problem,
     data: DataSpec,
     *,
     mu: float,
@@ -118,7 +119,8 @@ def steps(
     T is. So the budget decides the travel: as far as the prediction of a long row gets noise of
     standard deviation ``0.7 * slope_unit / curvature`` (0.5 for several outputs, 0.2 for classes'
     codes, which have no scores beyond those of a class), a part of the
-    range over which slopes change; less where columns are many for ``mu n`` (``_damped``). The
+    range over which slopes change; less where columns are many for ``mu n`` and no constraint
+    keeps noise out of most directions (``_damped``). The
     number of steps then keeps single steps stable, in units of
     ``(1 + m) / (1 - m) / (curvature * augmented_row_norm**2)``, half of what the worst case
     allows. Data do not come near to the worst case, and steps decay, so convex losses get more
@@ -126,12 +128,13 @@ def steps(
     slopes are large. Others get less, as a step too far ends where slopes vanish. A small clip
     bounds by itself how far a step can go, so steps grow as it shrinks below 0.75 of the unit.
     """
+    loss = problem.loss
     unit = slope_unit(loss, data)
     bend = curvature(loss, data)
     noise = _NOISE_SCALAR if data.n_outputs == 1 else _NOISE_VECTOR
     if loss == SquaredCodes():
         noise = _NOISE_CODES
-    noise *= _damped(loss, mu, data)
+    noise *= _damped(problem, mu, data)
     travel = noise * unit / bend * mu * data.n_rows / data.row_norm
     reach = max(1.0 / data.augmented_row_norm**2, 0.375 * unit / (data.row_norm * clip))
     stable = _largest_step(loss, data) * (1.0 + momentum) / (1.0 - momentum) * reach / bend
@@ -148,7 +151,7 @@ def is_ample(mu: float, data: DataSpec) -> bool:
     return mu * data.n_rows >= _DAMPED_FROM * data.n_columns
 
 
-def _damped(loss: Loss, mu: float, data: DataSpec) -> float:
+def _damped(problem: Problem, mu: float, data: DataSpec) -> float:
     """Share of the noise that is allowed where data damp all of it.
 
     Along a direction in which rows have the mean square h, noise is damped once
@@ -157,12 +160,14 @@ def _damped(loss: Loss, mu: float, data: DataSpec) -> float:
     as x. Below that it is not damped at all: what is allowed then is a share of what predictions
     have of signal, whatever x is. Rare classes (little curvature) and rare levels (small h) bring
     the change from the one to the other to x = 20, far above 1. Where columns outnumber
-    ``mu n``, signal stands out of noise in fewer directions, and the share falls slowly.
+    ``mu n``, signal stands out of noise in fewer directions, and the share falls slowly. Projecting
+    on a set leaves noise in its effective dimension only, which then stands for the columns.
 
     Several outputs have a small clip, whose slopes damp noise earlier; counts start far from
     where they must go, and losses that are not convex where they are flat.
     """
-    x = mu * data.n_rows / data.n_columns
+    loss = problem.loss
+    x = mu * data.n_rows / problem.constraint.effective_dimension(data.n_columns)
     if data.n_outputs > 1 or not (loss.convex and is_neutral(loss, data)):
         return min(1.0, math.sqrt(x))
     return min(max(x / _DAMPED_FROM, _UNDAMPED * min(1.0, math.sqrt(math.sqrt(x)))), 1.0)
