@@ -42,6 +42,30 @@ def test_every_picture_is_drawn(made, numbers):
         assert all(np.isfinite(points).all() for points in drawn)
 
 
+def test_a_curve_of_each_class(classes):
+    from sklearn.metrics import roc_auc_score
+
+    y, probabilities = classes
+    names = np.array(["$a_1$", "_b", "c", "d"])
+    found = evaluate_predictions(
+        names[y], probabilities, classes=names, budget=GaussianDP(1e5), random_state=0
+    )
+    for place, name in enumerate(names):
+        false, true = found.all_rows.roc_curve(name)
+        assert np.trapezoid(true, false) == pytest.approx(
+            roc_auc_score(y == place, probabilities[:, place]), abs=0.01
+        )
+    figure = found.plot_roc()
+    (axes,) = figure.axes
+    assert [len(line.get_xdata()) >= 4 for line in axes.lines] == [True] * 4 + [False]
+    assert [one.get_text() for one in axes.get_legend().get_texts()] == [
+        f"class {name}" for name in names
+    ]
+    figure.canvas.draw()  # names are no formulas
+    with pytest.raises(ValueError, match="label must be one of"):
+        found.all_rows.roc_curve("e")
+
+
 def test_pictures_of_another_task_are_refused(made, numbers):
     y, predictions = numbers
     of_numbers = evaluate_predictions(y, predictions, target_bounds=(0.0, 5.0))

@@ -24,6 +24,7 @@ from dpglm.evaluation.cells import (
     score_edges,
     within_cells,
 )
+from dpglm.evaluation.curves import roc_points
 from dpglm.evaluation.estimates import Noisy, area_number
 from dpglm.evaluation.task import Released, Task, class_codes, class_list, in_range, known, weighted
 from dpglm.exploration.numbers import Number, Scale
@@ -242,9 +243,7 @@ class ClassesResult:
 
         A ValueError lists the classes if there is none of that label.
         """
-        if label not in self.classes:
-            raise ValueError(f"label must be one of {list(self.classes)!r}, got {label!r}")
-        place = self.classes.index(label)
+        place = self._place(label)
 
         def of_matrix(function: Callable[[Floats], float]) -> Number:
             return self.confusion.number(lambda values: function(self._matrix(values)), self.z)
@@ -255,6 +254,19 @@ class ClassesResult:
             "precision": of_matrix(lambda m: m[place, place] / _total(m[:, place])),
             "auc": area_number(*self.curves[place], self.z),
         }
+
+    def roc_curve(self, label: Any) -> tuple[Floats, Floats]:
+        """Return false and true positive rates of one class versus the rest, at ends of cells.
+
+        Both increase from 0 to 1. A ValueError lists the classes if there is none of that label.
+        """
+        counts = self.curves[self._place(label)][0].values.reshape(2, -1)
+        return roc_points(*counts)
+
+    def _place(self, label: Any) -> int:
+        if label not in self.classes:
+            raise ValueError(f"label must be one of {list(self.classes)!r}, got {label!r}")
+        return self.classes.index(label)
 
     def _accuracy(self) -> Number:
         return self.confusion.number(

@@ -230,7 +230,7 @@ class Evaluation:
         return self._binary("confusion_matrix").confusion_matrix(threshold)
 
     def plot_roc(self) -> Any:
-        """Draw the ROC curve of two classes, with a band.
+        """Draw the ROC curve of two classes, with a band, or that of each of several.
 
         Returns
         -------
@@ -241,9 +241,9 @@ class Evaluation:
         ImportError
             If Matplotlib is not installed (``pip install 'dpglm[plot]'``).
         ValueError
-            If there are not two classes.
+            If there are no classes.
         """
-        return self._drawn("roc")
+        return self._drawn("classes" if isinstance(self.all_rows, ClassesResult) else "roc")
 
     def plot_calibration(self) -> Any:
         """Draw the share of positives in cells of scores; returns and raises as ``plot_roc``."""

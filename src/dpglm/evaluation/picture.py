@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,10 +10,12 @@ import numpy as np
 
 from dpglm._extras import require
 from dpglm.evaluation.binary_result import BinaryResult
+from dpglm.evaluation.classes import ClassesResult
 from dpglm.evaluation.regression import RegressionResult
 from dpglm.evaluation.words import Result
 from dpglm.exploration.numbers import Number
 from dpglm.pictures import drawing as draw
+from dpglm.pictures.text import shortened
 
 __all__ = ["PICTURES", "draw_one", "draw_panel"]
 
@@ -20,16 +23,17 @@ _WIDTH, _BODY = 5.4, 4.0
 _PANEL, _TALL = 3.1, 2.9
 _TICK, _TITLE = 8.0, 9.5
 _BAND, _LINE = 0.22, 1.8
+_NAME = 1.0
 _DECISIONS = ("accuracy", "precision", "recall")
 _QUANTILES = (0.02, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98)
 
 
 def draw_one(name: str, result: Result, level: float) -> Any:
     """Draw one of ``PICTURES`` as a figure; ValueError if the result has none of it."""
-    title, _, drawn = PICTURES[name]
-    figure = draw.new_figure(
-        _WIDTH, _BODY, title, f"Shaded or barred: {100.0 * level:g} % intervals, each for itself."
-    )
+    title, text, drawn = PICTURES[name]
+    if name != "classes":
+        text = f"Shaded or barred: {100.0 * level:g} % intervals, each for itself."
+    figure = draw.new_figure(_WIDTH, _BODY, title, f"{text[0].upper()}{text[1:]}")
     axes = figure.subplots()
     drawn(axes, result)
     draw.quiet(axes)
@@ -58,6 +62,24 @@ def _roc(axes: Any, result: Result) -> None:
     rows = _two_classes("a ROC curve", result)
     false, true, _ = rows.roc_curve()
     _band(axes, false, true, rows.roc_band(), draw.BLUE)
+    _frame_of_roc(axes)
+
+
+def _roc_of_classes(axes: Any, result: Result) -> None:
+    if not isinstance(result, ClassesResult):
+        raise ValueError("ROC curves of each class are for several classes, and these are not")
+    styles = itertools.product(("-", ":"), draw.CYCLE)
+    for label, (style, color) in zip(result.classes, styles, strict=False):
+        false, true = result.roc_curve(label)
+        name = shortened(f"class {label}", _TICK, _NAME)
+        axes.plot(false, true, color=color, linewidth=_LINE, linestyle=style, label=name)
+    for label in result.classes[2 * len(draw.CYCLE) :]:
+        axes.plot(*result.roc_curve(label), color=draw.GREY, linewidth=0.5)
+    _frame_of_roc(axes)
+    _legend(axes, "lower right")
+
+
+def _frame_of_roc(axes: Any) -> None:
     axes.plot([0.0, 1.0], [0.0, 1.0], color=draw.GREY, linewidth=0.9, dashes=(5, 3))
     _unit_square(axes)
     axes.set_xlabel("false positive rate")
@@ -95,9 +117,7 @@ def _by_threshold(axes: Any, result: Result) -> None:
         _band(axes, ends, np.array([one.estimate for one in numbers]), numbers, color, name)
     _unit_square(axes)
     axes.set_xlabel("threshold")
-    axes.legend(
-        frameon=False, fontsize=_TICK, labelcolor=draw.INK, handlelength=1.4, loc="lower center"
-    )
+    _legend(axes, "best")
 
 
 def _residuals(axes: Any, result: Result) -> None:
@@ -120,6 +140,11 @@ PICTURES: dict[str, tuple[str, str, Callable[[Any, Result], None]]] = {
             "positive; dashed: by chance"
         ),
         _roc,
+    ),
+    "classes": (
+        "ROC curve of each class",
+        "one class against the rest, without intervals; dashed: by chance",
+        _roc_of_classes,
     ),
     "calibration": (
         "Calibration",
@@ -150,6 +175,14 @@ def _ends(number: Number) -> tuple[float, float]:
     """Return the interval for the population; nothing for what is unknown."""
     low, high = number.population_low, number.population_high
     return (number.estimate,) * 2 if low is None or high is None else (low, high)
+
+
+def _legend(axes: Any, place: str) -> None:
+    shown = axes.legend(
+        frameon=False, fontsize=_TICK, labelcolor=draw.INK, handlelength=1.4, loc=place
+    )
+    for text in shown.get_texts():
+        text.set_parse_math(False)
 
 
 def _band(

@@ -29,7 +29,11 @@ _FIRST = {
     ClassesResult: ("accuracy", "auc", "log_loss"),
     RegressionResult: ("r2", "rmse", "mae"),
 }
-_PANELS = {BinaryResult: ("roc", "calibration", "thresholds"), RegressionResult: ("residuals",)}
+_PANELS = {
+    BinaryResult: ("roc", "calibration", "thresholds"),
+    ClassesResult: ("classes",),
+    RegressionResult: ("residuals",),
+}
 _SHORT = {"mae": "MAE", "rmse": "RMSE"}
 _OF_GROUPS = {
     BinaryResult: ("prevalence", "selected", "accuracy", "recall", "specificity", "auc"),
@@ -131,6 +135,7 @@ def shown_evaluation(evaluation: Evaluation, by: str = "group") -> dict[str, Any
             (named(name), written(one), of_rows(one), population(one))
             for name, one in numbers.items()
         ],
+        "shaded": not isinstance(rows, ClassesResult),
         "panels": [
             (*PICTURES[one][:2], as_data_uri(draw_panel(one, rows))) for one in _panels(rows)
         ],
