@@ -95,9 +95,7 @@ class PlannedCenter(PlannedStep):
     lengthen: bool
     intercept: float
 
-    @property
-    def name(self) -> str:
-        return "center"
+    name = "center"
 
     @functools.cached_property
     def mean(self) -> SumRelease:

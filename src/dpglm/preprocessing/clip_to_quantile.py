@@ -93,9 +93,7 @@ class PlannedClipToQuantile(PlannedStep):
     choice_epsilon: float
     unbounded: bool
 
-    @property
-    def name(self) -> str:
-        return "clip to quantile"
+    name = "clip to quantile"
 
     @functools.cached_property
     def radius(self) -> RankRelease | CountRelease:

@@ -114,9 +114,7 @@ class PlannedInstanceOptimalCenter(PlannedStep):
     noise_multiplier: float
     row_norm: float
 
-    @property
-    def name(self) -> str:
-        return "instance-optimal center"
+    name = "instance-optimal center"
 
     @functools.cached_property
     def medians(self) -> RankRelease:

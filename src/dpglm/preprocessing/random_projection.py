@@ -15,7 +15,6 @@ from dpglm.oracle.gradients import Oracle
 from dpglm.preprocessing.base import PlannedStep, Preprocessor
 from dpglm.preprocessing.row_map import RowMap
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.releases import AnyRelease
 
 __all__ = ["PlannedRandomProjection", "RandomProjection"]
 
@@ -75,13 +74,8 @@ class PlannedRandomProjection(PlannedStep):
     dimension: int
     embedding: Embedding
 
-    @property
-    def name(self) -> str:
-        return "random projection"
-
-    @property
-    def releases(self) -> tuple[AnyRelease, ...]:
-        return ()
+    name = "random projection"
+    releases = ()
 
     @property
     def output(self) -> DataSpec:

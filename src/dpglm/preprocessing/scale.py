@@ -98,9 +98,7 @@ class PlannedScale(PlannedStep):
     exponent: float
     row_norm: float
 
-    @property
-    def name(self) -> str:
-        return "scale"
+    name = "scale"
 
     @functools.cached_property
     def counts(self) -> SumRelease:

@@ -95,9 +95,7 @@ class PlannedWhiten(PlannedStep):
     exponent: float
     row_norm: float
 
-    @property
-    def name(self) -> str:
-        return "whiten"
+    name = "whiten"
 
     @functools.cached_property
     def moments(self) -> SumRelease:

@@ -186,6 +186,8 @@ class LogLink(Link):
     [1.0]
     """
 
+    exponentiated = "rate ratio"
+
     def inverse(self, z: ArrayLike) -> FloatArray:
         return limited_exp(as_float(z))
 
@@ -195,10 +197,6 @@ class LogLink(Link):
     def original_scores(self, shift: float, scale: float) -> tuple[float, float]:
         # exp(z) predicts y / scale, so z + log(scale) predicts y.
         return 1.0, math.log(scale)
-
-    @property
-    def exponentiated(self) -> str:
-        return "rate ratio"
 
 
 @final
@@ -214,9 +212,7 @@ class LogitLink(BinaryLink):
     [-800.0]
     """
 
-    @property
-    def exponentiated(self) -> str:
-        return "odds ratio"
+    exponentiated = "odds ratio"
 
     def inverse(self, z: ArrayLike) -> FloatArray:
         return sigmoid(as_float(z))
@@ -254,9 +250,7 @@ class ComplementaryLogLogLink(Link):
     [0.0, 0.6321]
     """
 
-    @property
-    def exponentiated(self) -> str:
-        return "hazard ratio"
+    exponentiated = "hazard ratio"
 
     def inverse(self, z: ArrayLike) -> FloatArray:
         return -np.expm1(-limited_exp(as_float(z)))

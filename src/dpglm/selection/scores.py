@@ -39,9 +39,7 @@ class Errors(Score):
     [0.0, 1.0, 0.0]
     """
 
-    @property
-    def bound(self) -> float:
-        return 1.0
+    bound = 1.0
 
     def value(self, z: NDArray[Any], y: NDArray[Any]) -> NDArray[Any]:
         wrong = (z > 0.0) != (y > 0.0) if z.ndim == 1 else z.argmax(axis=1) != y

@@ -209,6 +209,8 @@ class RepeatedSearchMethod(Method["RepeatedSearchState"]):
 
     algorithm = "private search with a random number of tries"
 
+    releases_iterates = False
+
     def __post_init__(self) -> None:
         if len(self.parameters) != len(self.trainings):
             raise ValueError(
@@ -258,10 +260,6 @@ class RepeatedSearchMethod(Method["RepeatedSearchState"]):
         score = self.scores.event
         tries = tuple(Composed((training, score)) for training in trainings)
         return RandomlyRepeated(tries, self.repetitions)
-
-    @property
-    def releases_iterates(self) -> bool:
-        return False
 
     @property
     def gradient_evaluations(self) -> float:

@@ -158,6 +158,8 @@ class NumericColumn(Column):
     knots: tuple[float, ...] | None = None
     paid: PaidFor | None = None
 
+    norm = 1.0
+
     def __post_init__(self) -> None:
         check_bounds(self.low, self.high)
         if self.missing is not None:
@@ -207,10 +209,6 @@ class NumericColumn(Column):
         numbers = self.unstretched(np.linspace(0.0, 1.0, segments + 1))
         numbers[[0, -1]] = self.low, self.high
         return numbers
-
-    @property
-    def norm(self) -> float:
-        return 1.0
 
     @property
     def effects(self) -> Effects:

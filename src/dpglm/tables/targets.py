@@ -79,14 +79,12 @@ class ClassTarget(TargetColumn):
     name: str
     classes: tuple[Entry, ...]
 
+    default_estimator = "logistic"
+
     def __post_init__(self) -> None:
         as_vocabulary("classes", self.classes)
         if "" in self.classes:
             raise ValueError('classes must not list "": a missing target cannot be learned from')
-
-    @property
-    def default_estimator(self) -> str:
-        return "logistic"
 
     @property
     def n_classes(self) -> int | None:
@@ -115,6 +113,8 @@ class NumericTarget(TargetColumn):
     high: float
     paid: PaidFor | None = None
 
+    default_estimator = "ridge"
+
     def __post_init__(self) -> None:
         check_bounds(self.low, self.high)
 
@@ -124,10 +124,6 @@ class NumericTarget(TargetColumn):
     @property
     def paid_bounds(self) -> tuple[float, float, PaidFor] | None:
         return None if self.paid is None else (self.low, self.high, self.paid)
-
-    @property
-    def default_estimator(self) -> str:
-        return "ridge"
 
     def encode(self, values: ArrayLike) -> NDArray[Any]:
         return np.clip(as_numbers(values, f"target {self.name!r}"), self.low, self.high)
@@ -149,12 +145,10 @@ class CountTarget(TargetColumn):
     name: str
     high: float
 
+    default_estimator = "poisson"
+
     def __post_init__(self) -> None:
         check_real("high", self.high, least=1)
-
-    @property
-    def default_estimator(self) -> str:
-        return "poisson"
 
     def encode(self, values: ArrayLike) -> NDArray[Any]:
         counts = as_numbers(values, f"target {self.name!r}")

@@ -43,6 +43,8 @@ class InGroups(Rows):
     ``dpglm.oracle.rounding.group_rounding`` allows for. Without a bound nothing is summed.
     """
 
+    unit = Unit.GROUP
+
     def __init__(self, rows: Rows, starts: NDArray[np.intp], bound: float | None = None) -> None:
         self.spec, self.watch = rows.spec, rows.watch
         self._rows, self._starts, self._bound = rows, starts, bound
@@ -67,10 +69,6 @@ class InGroups(Rows):
     @property
     def n_rows(self) -> int:
         return int(self._starts[-1])
-
-    @property
-    def unit(self) -> Unit:
-        return Unit.GROUP
 
     @property
     def n_units(self) -> int:

@@ -118,9 +118,7 @@ class RepetitionAccountant(Accountant):
     0.5771
     """
 
-    @property
-    def name(self) -> str:
-        return "repetition"
+    name = "repetition"
 
     @property
     def version(self) -> str:

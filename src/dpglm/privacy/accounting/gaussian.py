@@ -34,9 +34,7 @@ class GaussianAccountant(Accountant):
     1.0
     """
 
-    @property
-    def name(self) -> str:
-        return "gaussian"
+    name = "gaussian"
 
     @property
     def version(self) -> str:

@@ -48,9 +48,7 @@ class MixtureAccountant(Accountant):
     2.003
     """
 
-    @property
-    def name(self) -> str:
-        return "mixture"
+    name = "mixture"
 
     @property
     def version(self) -> str:

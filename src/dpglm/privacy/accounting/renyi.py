@@ -71,9 +71,7 @@ class RenyiAccountant(Accountant):
     3.542
     """
 
-    @property
-    def name(self) -> str:
-        return "renyi"
+    name = "renyi"
 
     @property
     def version(self) -> str:

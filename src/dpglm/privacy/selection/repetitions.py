@@ -100,6 +100,8 @@ class NegativeBinomial(Repetitions):
     success: float
     shape: int = 1
 
+    none = 0.0
+
     def __post_init__(self) -> None:
         success = check_real("success", self.success, least=1.0 / _MOST, below=1.0)
         object.__setattr__(self, "success", success)
@@ -109,10 +111,6 @@ class NegativeBinomial(Repetitions):
     def mean(self) -> float:
         nothing = self.success**self.shape
         return self.shape * (1.0 - self.success) / (self.success * (1.0 - nothing))
-
-    @property
-    def none(self) -> float:
-        return 0.0
 
     def log_ratio(self, delta: Callable[[float], float]) -> float:
         odds = self.success / (1.0 - self.success)

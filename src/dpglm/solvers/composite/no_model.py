@@ -12,7 +12,6 @@ from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
-from dpglm.privacy.releases import AnyRelease
 from dpglm.problem import Problem
 from dpglm.solvers.base import Method, Plan, Solver, StepInfo
 
@@ -46,25 +45,11 @@ class NoModelMethod(Method[None]):
 
     algorithm = "none"
 
-    @property
-    def fits(self) -> bool:
-        return False
-
-    @property
-    def n_steps(self) -> int:
-        return 0
-
-    @property
-    def releases(self) -> tuple[AnyRelease, ...]:
-        return ()
-
-    @property
-    def gradient_evaluations(self) -> float:
-        return 0.0
-
-    @property
-    def coefficient_noise(self) -> float:
-        return 0.0
+    fits = False
+    n_steps = 0
+    releases = ()
+    gradient_evaluations = 0.0
+    coefficient_noise = 0.0
 
     def init(self, seed: int) -> None:
         return None

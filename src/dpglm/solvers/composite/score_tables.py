@@ -129,6 +129,10 @@ class ScoreTables(Method[ScoresState]):
 
     algorithm = "tables of scores"
 
+    fits = False
+    n_steps = 2
+    gradient_evaluations = 0.0
+
     def __post_init__(self) -> None:
         check_real("first_share", self.first_share, above=0.0, below=1.0)
         used = [one for table in self.tables for one in (*table.columns, *table.values)]
@@ -138,14 +142,6 @@ class ScoreTables(Method[ScoresState]):
                 "refined and tables must each be at least one, of columns below "
                 f"{self.data.n_features}, got {self.refined!r} and {self.tables!r}"
             )
-
-    @property
-    def fits(self) -> bool:
-        return False
-
-    @property
-    def n_steps(self) -> int:
-        return 2
 
     @functools.cached_property
     def _fine(self) -> tuple[Cells, ...]:
@@ -172,10 +168,6 @@ class ScoreTables(Method[ScoresState]):
             Stage(name, (release,), release.event)
             for name, release in zip(("cells", "tables"), self._declared, strict=True)
         )
-
-    @property
-    def gradient_evaluations(self) -> float:
-        return 0.0
 
     @property
     def fine_noise(self) -> float:

@@ -46,6 +46,10 @@ class Tabulation(Method[_State]):
 
     algorithm = "tabulation"
 
+    fits = False
+    n_steps = 1
+    gradient_evaluations = 0.0
+
     def __post_init__(self) -> None:
         used = [one for table in self.tables for one in (*table.columns, *table.values)]
         if not self.tables or max(used, default=0) >= self.data.n_features:
@@ -53,14 +57,6 @@ class Tabulation(Method[_State]):
                 f"tables must be at least one, of columns below {self.data.n_features}, got "
                 f"{self.tables!r}"
             )
-
-    @property
-    def fits(self) -> bool:
-        return False
-
-    @property
-    def n_steps(self) -> int:
-        return 1
 
     @functools.cached_property
     def release(self) -> SumRelease:
@@ -76,10 +72,6 @@ class Tabulation(Method[_State]):
     @property
     def stages(self) -> tuple[Stage, ...]:
         return (Stage("tables", self.releases, self.event),)
-
-    @property
-    def gradient_evaluations(self) -> float:
-        return 0.0
 
     @property
     def coefficient_noise(self) -> float:

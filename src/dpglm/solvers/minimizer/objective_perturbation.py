@@ -184,6 +184,8 @@ class ObjectivePerturbationMethod(Method[NDArray[np.float64]]):
     noise_multiplier: float  # Scale of b over the relation's sensitivity of the gradient sum.
     pure: bool
 
+    n_steps = 1
+
     @property
     def algorithm(self) -> str:
         return f"objective perturbation{' with L2 noise' if self.pure else ''}"
@@ -205,10 +207,6 @@ class ObjectivePerturbationMethod(Method[NDArray[np.float64]]):
         if self.n_objectives != n_objectives:
             raise ValueError(f"n_objectives must be {n_objectives}, got {self.n_objectives}")
         self.objective.check(plan, loss)
-
-    @property
-    def n_steps(self) -> int:
-        return 1
 
     @functools.cached_property
     def linear_term(self) -> Release[tuple[int, ...], SecretNoise]:

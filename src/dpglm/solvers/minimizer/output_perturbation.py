@@ -155,16 +155,14 @@ class OutputPerturbationMethod(Method[NDArray[np.float64]]):
 
     algorithm = "output perturbation"
 
+    n_steps = 1
+
     def check(self, plan: Plan) -> None:
         if self.original != plan.data or (self.counted is None) != plan.adjacency.n_is_public:
             raise ValueError(
                 f"original and counted must be for {plan.data!r}, got {self.original!r}"
             )
         self.objective.check(plan, plan.problem.loss)
-
-    @property
-    def n_steps(self) -> int:
-        return 1
 
     @property
     def _contribution(self) -> float:

@@ -51,13 +51,11 @@ class PrototypesMethod(Method["PrototypesState"]):
 
     algorithm = "class prototypes"
 
+    n_steps = 1
+
     def with_multiplier(self, multiplier: float) -> PrototypesMethod:
         """Return the same method with noise of this scale over the sensitivity."""
         return dataclasses.replace(self, noise=self.noise.with_multiplier(multiplier))
-
-    @property
-    def n_steps(self) -> int:
-        return 1
 
     @functools.cached_property
     def sums(self) -> SumRelease:

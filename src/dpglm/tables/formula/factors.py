@@ -124,13 +124,11 @@ class CategoryFactor(Factor):
     column: CategoricalColumn
     reference: Entry
 
+    spans_intercept = True
+
     @property
     def columns(self) -> frozenset[str]:
         return frozenset({self.column.name})
-
-    @property
-    def spans_intercept(self) -> bool:
-        return True
 
     def fields(self, *, reduced: bool) -> tuple[str, ...]:
         categories = self.column.categories

@@ -89,9 +89,7 @@ class FourierAccountant(Accountant):
     most_cells: int = 100_000
     even_cells: int = 800
 
-    @property
-    def name(self) -> str:
-        return "fourier"
+    name = "fourier"
 
     @property
     def version(self) -> str:
