@@ -16,6 +16,7 @@ from scipy import sparse
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
+from dpglm._validation import check_real
 from dpglm.data.collection import Collection
 from dpglm.data.prediction import Output, RowPrediction
 from dpglm.data.spec import DataSpec
@@ -40,7 +41,7 @@ from dpglm.solvers.base import Plan
 from dpglm.tables.given import as_floats, check_not_missing
 from dpglm.tables.units import LinearUnits
 
-__all__ = ["PrivateRegressor"]
+__all__ = ["PenalizedRegressor", "PrivateRegressor"]
 
 
 class PrivateRegressor(RegressorMixin, PrivateLinearModel):
@@ -265,3 +266,18 @@ def _shifted(make: Callable[[DataSpec], Problem], bound: float, spec: DataSpec) 
     problem = make(spec)
     assert isinstance(problem.loss, ConvexScalarLoss)
     return dataclasses.replace(problem, loss=WithOffset(problem.loss, bound))
+
+
+class PenalizedRegressor(PrivateRegressor):
+    """A regressor with a penalty of a strength that is given.
+
+    Parameters
+    ----------
+    alpha : float, default=1.0
+        Strength of the penalty, at least 0.
+    """
+
+    alpha: float = 1.0
+
+    def _strength(self) -> float:
+        return check_real("alpha", self.alpha, least=0.0)

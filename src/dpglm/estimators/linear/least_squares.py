@@ -5,35 +5,15 @@ from __future__ import annotations
 from typing import final
 
 from dpglm._validation import check_real
-from dpglm.estimators.linear._regressor import PrivateRegressor
+from dpglm.estimators.linear._regressor import PenalizedRegressor, PrivateRegressor
 from dpglm.problem import L1, L2, Loss, NoPenalty, Regularizer, Squared
 from dpglm.problem import ElasticNet as ElasticNetPenalty
 
 __all__ = ["ElasticNet", "Lasso", "LinearRegression", "Ridge"]
 
 
-class _LeastSquares(PrivateRegressor):
-    def _loss(self, scale: float) -> Loss:
-        return Squared()
-
-
-class _Penalised(_LeastSquares):
-    """Least squares with a penalty.
-
-    Parameters
-    ----------
-    alpha : float, default=1.0
-        Strength of the penalty, at least 0.
-    """
-
-    alpha: float = 1.0
-
-    def _strength(self) -> float:
-        return check_real("alpha", self.alpha, least=0.0)
-
-
 @final
-class LinearRegression(_LeastSquares):
+class LinearRegression(PrivateRegressor):
     """Private least squares without a penalty.
 
     Minimises ``(1/n) sum (y - X w)^2 / 2``.
@@ -52,9 +32,17 @@ class LinearRegression(_LeastSquares):
     True
     """
 
+    def _loss(self, scale: float) -> Loss:
+        return Squared()
+
+
+class _Penalized(PenalizedRegressor):
+    def _loss(self, scale: float) -> Loss:
+        return Squared()
+
 
 @final
-class Ridge(_Penalised):
+class Ridge(_Penalized):
     """Private least squares with an L2 penalty.
 
     Minimises ``(1/n) sum (y - X w)^2 / 2 + alpha/(2 n) |w|^2``: scikit-learn's objective, scaled.
@@ -65,7 +53,7 @@ class Ridge(_Penalised):
 
 
 @final
-class Lasso(_Penalised):
+class Lasso(_Penalized):
     """Private least squares with an L1 penalty.
 
     Minimises ``(1/n) sum (y - X w)^2 / 2 + alpha |w|_1``, which is scikit-learn's objective.
@@ -76,7 +64,7 @@ class Lasso(_Penalised):
 
 
 @final
-class ElasticNet(_Penalised):
+class ElasticNet(_Penalized):
     """Private least squares with an L1 and an L2 penalty.
 
     Minimises ``(1/n) sum (y - X w)^2 / 2 + alpha (l1_ratio |w|_1 + (1 - l1_ratio)/2 |w|^2)``,

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Literal, final
 
 from dpglm._validation import check_one_of, check_real
-from dpglm.estimators.linear._regressor import PrivateRegressor
+from dpglm.estimators.linear._regressor import PenalizedRegressor, PrivateRegressor
 from dpglm.estimators.linear._targets import stated_loss
 from dpglm.problem import (
     L1,
@@ -39,8 +39,18 @@ __all__ = [
 ]
 
 
+class _OfDividedTargets(PenalizedRegressor):
+    """Targets of at least 0, in units of their upper bound.
+
+    Notes
+    -----
+    Privacy: targets are clipped to ``target_bounds`` and divided by the upper one; the releases
+    are those of the solver's plan, listed in ``privacy_``.
+    """
+
+
 @final
-class HuberRegressor(PrivateRegressor):
+class HuberRegressor(PenalizedRegressor):
     """Private linear regression with the Huber loss, which is robust to outliers.
 
     Minimises ``(1/n) sum huber(y - X w; threshold) + alpha/n |w|^2`` with a fixed threshold;
@@ -66,48 +76,31 @@ class HuberRegressor(PrivateRegressor):
         return Huber(check_real("threshold", self.threshold, above=0.0) / scale)
 
     def _penalty(self, n_rows: int, scale: float) -> Regularizer:
-        return L2(2.0 * check_real("alpha", self.alpha, least=0.0) / n_rows)
+        return L2(2.0 * self._strength() / n_rows)
 
 
 @final
-class PoissonRegressor(PrivateRegressor):
+class PoissonRegressor(_OfDividedTargets):
     """Private Poisson regression with a log link, for counts.
 
     Minimises ``(1/n) sum (exp(z) - y z) + alpha/2 |w|^2`` with ``z = X w``, which is
     scikit-learn's objective up to a constant.
-
-    Parameters
-    ----------
-    alpha : float, default=1.0
-        Strength of the penalty, at least 0.
-
-    Notes
-    -----
-    Privacy: targets are clipped to ``target_bounds`` and divided by the upper one; the releases
-    are those of the solver's plan, listed in ``privacy_``.
     """
-
-    alpha: float = 1.0
 
     def _loss(self, scale: float) -> Loss:
         return Poisson().for_scaled_targets(scale)
 
     def _penalty(self, n_rows: int, scale: float) -> Regularizer:
         # Dividing counts by s divides loss and penalty by s.
-        return L2(check_real("alpha", self.alpha, least=0.0) / scale)
+        return L2(self._strength() / scale)
 
 
 @final
-class GammaRegressor(PrivateRegressor):
+class GammaRegressor(PenalizedRegressor):
     """Private gamma regression with a log link, for amounts whose spread grows with their mean.
 
     Minimises ``(1/n) sum (z + y exp(-z)) + alpha/2 |w|^2`` with ``z = X w``, which is
     scikit-learn's objective up to a constant.
-
-    Parameters
-    ----------
-    alpha : float, default=1.0
-        Strength of the penalty, at least 0.
 
     Notes
     -----
@@ -115,17 +108,15 @@ class GammaRegressor(PrivateRegressor):
     upper one; the releases are those of the solver's plan, listed in ``privacy_``.
     """
 
-    alpha: float = 1.0
-
     def _loss(self, scale: float) -> Loss:
         return Gamma()
 
     def _penalty(self, n_rows: int, scale: float) -> Regularizer:
-        return L2(check_real("alpha", self.alpha, least=0.0))
+        return L2(self._strength())
 
 
 @final
-class TweedieRegressor(PrivateRegressor):
+class TweedieRegressor(_OfDividedTargets):
     """Private regression with a Tweedie family and a log link, such as for yearly claims.
 
     Minimises ``(1/(2n)) sum deviance + alpha/2 |w|^2``, which is scikit-learn's objective. The
@@ -136,17 +127,9 @@ class TweedieRegressor(PrivateRegressor):
     ----------
     power : float, default=1.5
         From 1 to 2.
-    alpha : float, default=1.0
-        Strength of the penalty, at least 0.
-
-    Notes
-    -----
-    Privacy: targets are clipped to ``target_bounds`` and divided by the upper one; the releases
-    are those of the solver's plan, listed in ``privacy_``.
     """
 
     power: float = 1.5
-    alpha: float = 1.0
 
     def _loss(self, scale: float) -> Loss:
         power = check_real("power", self.power, least=1.0, most=2.0)
@@ -156,11 +139,11 @@ class TweedieRegressor(PrivateRegressor):
 
     def _penalty(self, n_rows: int, scale: float) -> Regularizer:
         # Dividing targets by s divides the deviance by s^(2 - power).
-        return L2(check_real("alpha", self.alpha, least=0.0) * scale ** (self.power - 2.0))
+        return L2(self._strength() * scale ** (self.power - 2.0))
 
 
 @final
-class NegativeBinomialRegressor(PrivateRegressor):
+class NegativeBinomialRegressor(_OfDividedTargets):
     """Private negative binomial regression with a log link, for counts that vary more than Poisson.
 
     Minimises ``(1/n) sum loss + alpha/2 |w|^2`` where the loss is the negative log-likelihood. The
@@ -173,11 +156,6 @@ class NegativeBinomialRegressor(PrivateRegressor):
         over it).
     alpha : float, default=0.0
         Strength of the penalty, at least 0.
-
-    Notes
-    -----
-    Privacy: targets are clipped to ``target_bounds`` and divided by the upper one; the releases
-    are those of the solver's plan, listed in ``privacy_``.
     """
 
     dispersion: float = 1.0
@@ -189,11 +167,11 @@ class NegativeBinomialRegressor(PrivateRegressor):
 
     def _penalty(self, n_rows: int, scale: float) -> Regularizer:
         # Dividing counts by s divides loss and penalty by s.
-        return L2(check_real("alpha", self.alpha, least=0.0) / scale)
+        return L2(self._strength() / scale)
 
 
 @final
-class BinomialRegressor(PrivateRegressor):
+class BinomialRegressor(PenalizedRegressor):
     """Private regression of proportions: successes of trials, or labels 0 and 1.
 
     Minimises ``(1/n) sum m loss + alpha/2 |w|^2`` where m are the weights and the loss is the
@@ -237,11 +215,11 @@ class BinomialRegressor(PrivateRegressor):
         return _BINOMIAL[check_one_of("link", self.link, tuple(_BINOMIAL))]
 
     def _penalty(self, n_rows: int, scale: float) -> Regularizer:
-        return L2(check_real("alpha", self.alpha, least=0.0))
+        return L2(self._strength())
 
 
 @final
-class QuantileRegressor(PrivateRegressor):
+class QuantileRegressor(PenalizedRegressor):
     """Private regression of a quantile of the target, such as its median.
 
     Minimises ``(1/n) sum pinball(y - X w) + alpha |w|_1``, which is scikit-learn's objective.
@@ -250,8 +228,6 @@ class QuantileRegressor(PrivateRegressor):
     ----------
     quantile : float, default=0.5
         Which quantile, above 0 and below 1.
-    alpha : float, default=1.0
-        Strength of the penalty, at least 0.
 
     References
     ----------
@@ -259,13 +235,12 @@ class QuantileRegressor(PrivateRegressor):
     """
 
     quantile: float = 0.5
-    alpha: float = 1.0
 
     def _loss(self, scale: float) -> Loss:
         return Pinball(check_real("quantile", self.quantile, above=0.0, below=1.0))
 
     def _penalty(self, n_rows: int, scale: float) -> Regularizer:
-        alpha = check_real("alpha", self.alpha, least=0.0)
+        alpha = self._strength()
         # Dividing targets by s divides loss and coefficients by s.
         return L1(alpha) if alpha else NoPenalty()
 
