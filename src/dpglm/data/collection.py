@@ -55,6 +55,9 @@ class Collection(abc.ABC):
     is_numpy: ClassVar[bool] = True
     """Whether sums over rows are NumPy's, or compiled for its arrays."""
 
+    _y: Any = None
+    _weights: Any = None
+
     @property
     @abc.abstractmethod
     def shape(self) -> tuple[int, int]:
@@ -73,12 +76,12 @@ class Collection(abc.ABC):
     @property
     def is_weighted(self) -> bool:
         """Whether rows have weights of their own."""
-        return False
+        return self._weights is not None
 
     @property
     def has_offset(self) -> bool:
         """Whether rows have offsets: targets then have two columns, targets and offsets."""
-        return False
+        return self._y is not None and self._y.ndim == 2
 
     def with_offset(self, offset: Any) -> Collection:
         """Return these rows with offsets."""

@@ -66,30 +66,14 @@ def ratio_of_slopes(values: int, n_rows: int, mu: float) -> float:
 def exploration_share(explored: float, others: float, purpose: Purpose) -> float:
     """Return the share of mu squared for the exploration, in (0, 1).
 
-    Parameters
-    ----------
-    explored, others : float
-        How much more noise varies than sampling in the exploration, and the sum of that over the
-        model and its evaluation, each with the whole budget.
-    purpose : Purpose
-        What the study is to do best.
+    The model and its evaluation each get the rest, being about disjoint rows. ``explored`` and
+    ``others`` say how much more noise varies than sampling in the exploration, and the sum of that
+    over the model and its evaluation, each with the whole budget. With a share s of mu squared the
+    variance of a value is ``1 + r / s`` times that of sampling. Where every part counts alike, the
+    sum of these is least at ``sqrt(explored) / (sqrt(explored) + sqrt(others))``. Where one part
+    comes first, it counts ten times as much, and the others get no more than the share with which
+    noise and sampling are equally large.
 
-    Returns
-    -------
-    float
-        Of the exploration; the model and its evaluation each get the rest, being about disjoint
-        rows.
-
-    Notes
-    -----
-    With a share s of mu squared the variance of a value is ``1 + r / s`` times that of sampling.
-    Where every part counts alike, the sum of these is least at
-    ``sqrt(explored) / (sqrt(explored) + sqrt(others))``. Where one part comes first, it counts ten
-    times as much, and the others get no more than the share with which noise and sampling are
-    equally large.
-
-    Examples
-    --------
     >>> exploration_share(0.01, 0.09, Purpose.BALANCED)
     0.25
     >>> exploration_share(0.01, 0.09, Purpose.MODEL)

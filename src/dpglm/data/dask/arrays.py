@@ -88,14 +88,6 @@ class DaskArrays(Collection):
     def dtype(self) -> FloatType:
         return "float32" if self._X.dtype == np.float32 else "float64"
 
-    @property
-    def is_weighted(self) -> bool:
-        return self._weights is not None
-
-    @property
-    def has_offset(self) -> bool:
-        return self._y is not None and self._y.ndim == 2
-
     def with_offset(self, offset: Any) -> DaskArrays:
         if self._y is None:
             raise ValueError(NO_TARGETS)

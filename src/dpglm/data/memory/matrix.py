@@ -64,14 +64,6 @@ class MatrixRows(Collection):
     def is_sparse(self) -> bool:
         return bool(sparse.issparse(self._X))
 
-    @property
-    def is_weighted(self) -> bool:
-        return self._weights is not None
-
-    @property
-    def has_offset(self) -> bool:
-        return self._y.ndim == 2
-
     def with_offset(self, offset: Any) -> MatrixRows:
         y = np.column_stack([as_floats("y", self._y), as_offset(offset, len(self._y))])
         return MatrixRows(self._X, y, self._weights)

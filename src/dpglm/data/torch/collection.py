@@ -45,7 +45,7 @@ class TensorCollection(Collection):
             )
         self._X = X.detach()
         n_rows = len(self._X)
-        self._y = None if y is None else as_column(_host_column(y), n_rows)
+        self._y: NDArray[Any] | None = None if y is None else as_column(_host_column(y), n_rows)
         if offset is not None:
             own = as_offset(_host_column(offset), n_rows)
             self._y = np.column_stack([as_floats("y", self._targets()), own])
@@ -60,14 +60,6 @@ class TensorCollection(Collection):
     @property
     def dtype(self) -> FloatType:
         return self._dtype
-
-    @property
-    def is_weighted(self) -> bool:
-        return self._weights is not None
-
-    @property
-    def has_offset(self) -> bool:
-        return self._y is not None and self._y.ndim == 2
 
     def with_offset(self, offset: Any) -> TensorCollection:
         return TensorCollection(self._X, self._targets(), self._weights, offset)

@@ -94,25 +94,11 @@ def calibrate(
 
 
 def excess(event: Event, adjacency: Adjacency, budget: PrivacyBudget) -> float:
-    """Compare what an event spends with a budget.
+    """Compare what an event spends with a budget: at most 0 only if it is within.
 
-    Parameters
-    ----------
-    event, adjacency, budget
-        As for ``within_budget``.
-
-    Returns
-    -------
-    float
-        At most 0 only if the event is within the budget. The logarithm of the ratio of what is
-        spent to what may be spent, in mu or in epsilon of pure differential privacy; for other
-        events of two mu that belong to the deltas, roughly. So it falls by about as much as the
-        logarithm of a noise multiplier grows.
-
-    Raises
-    ------
-    ValueError
-        As for ``within_budget``.
+    The logarithm of the ratio of what is spent to what may be spent, in mu or in epsilon of pure
+    differential privacy; for other events of two mu that belong to the deltas, roughly. So it falls
+    by about as much as the logarithm of a noise multiplier grows. Raises as ``within_budget``.
     """
     check_parallel_parts(event, adjacency)
     return max(_excess(one, adjacency, budget) for one in branches(event))

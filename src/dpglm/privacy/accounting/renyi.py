@@ -130,32 +130,12 @@ class RenyiAccountant(Accountant):
 def renyi_divergence(event: Event, adjacency: Adjacency, order: int) -> float:
     """Bound the Renyi divergence between the laws of an event's output on neighbours.
 
-    Parameters
-    ----------
-    event : Event
-        What is released.
-    adjacency : Adjacency
-        The relation to which noise multipliers refer.
-    order : int
-        Order of the divergence, at least 2.
+    Of an order of at least 2, in both orders of the data sets, rounded up; ``inf`` where there is
+    none. A ValueError where none is known: Poisson samples under replace-one, and of anything but
+    Gaussian releases.
 
-    Returns
-    -------
-    float
-        A bound in both orders of the data sets, rounded up; ``inf`` where there is none.
-
-    Raises
-    ------
-    ValueError
-        If the order is out of range, or no divergence is known for the event: Poisson samples
-        under replace-one, and of anything but Gaussian releases.
-
-    Notes
-    -----
     Privacy: divergences add up under adaptive composition.
 
-    Examples
-    --------
     >>> from dpglm.privacy.events import Gaussian, PoissonSampled
     >>> round(renyi_divergence(Gaussian(2.0), Adjacency.ZERO_OUT, 8), 6)
     1.0

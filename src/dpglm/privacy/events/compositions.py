@@ -129,20 +129,8 @@ def event_from_dict(mapping: Mapping[str, Any]) -> Event:
 
 
 def describe_event(event: Event) -> tuple[str, ...]:
-    """Say what was released, one sentence for each kind of release.
+    """Say what was released, one sentence for each kind of release; nothing for no release.
 
-    Parameters
-    ----------
-    event : Event
-        Any event.
-
-    Returns
-    -------
-    tuple of str
-        Empty if nothing was released.
-
-    Examples
-    --------
     >>> from dpglm.privacy.events import Gaussian
     >>> describe_event(Repeated(Gaussian(37.306), 100))
     ('100 sums over all rows, each with Gaussian noise of 37.31 times what one row can change',)

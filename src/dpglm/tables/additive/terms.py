@@ -84,19 +84,8 @@ class Term:
     def basis(self, *points: ArrayLike) -> NDArray[np.float64]:
         """Return the features' values at points, so that the effect is ``basis @ coefficients``.
 
-        Parameters
-        ----------
-        *points : array_like of shape (n,)
-            Cells, one array for each column.
-
-        Returns
-        -------
-        ndarray of shape (n, n_features of the term)
-
-        Raises
-        ------
-        ValueError
-            If a cell does not match the schema, or there are not as many arrays as columns.
+        ``points`` are cells, one array of shape (n,) for each column; the result has the shape
+        ``(n, n_features of the term)``.
         """
         if len(points) != len(self.axes):
             raise ValueError(
