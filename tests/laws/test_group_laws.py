@@ -126,9 +126,9 @@ class World:
         return GroupedRows(rows, np.concatenate([[0], np.cumsum(sizes)]))
 
 
-def farthest(solver, loss, world):
+def farthest(solver, loss, world, delta=1e-3):
     """How far the group moves what is asked, over what it may."""
-    budget = ApproximateDP(5.0, 1e-3)
+    budget = ApproximateDP(5.0, delta)
     if getattr(solver, "inference", None):
         budget = ApproximateDP(1e4, 1e-3)
     plan = solver.plan(Problem(loss), budget, world.spec(loss), world.adjacency)
@@ -165,6 +165,13 @@ WORLDS = st.builds(
 def test_no_group_moves_what_a_solver_asks_by_more_than_was_declared(name, world):
     solver, loss = CASES[name]
     assert farthest(solver, loss, world) <= 1.0
+
+
+@examples(5)
+@given(world=WORLDS)
+def test_no_group_moves_prototypes_by_more_than_was_declared(world):
+    world = dataclasses.replace(world, dtype="float64")
+    assert farthest(SufficientStatistics(), SquaredCodes(), world, delta=0.0) <= 1.0
 
 
 @pytest.mark.parametrize("name", REFUSING)
