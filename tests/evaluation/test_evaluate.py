@@ -27,6 +27,7 @@ from dpglm.evaluation import (
     plan_evaluation,
 )
 from dpglm.exceptions import BudgetExceededError, PlanMismatchError
+from dpglm.exploration.numbers import Number
 from dpglm.ledger import PrivacyLedger
 from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP, ZeroConcentratedDP
 from tests.evaluation.conftest import N
@@ -327,3 +328,27 @@ def test_whatever_the_rows_are_the_result_can_be_read(n_rows, epsilon):
     for made in found:
         text = made.summary() + json.dumps(made.to_dict(), allow_nan=False)
         assert "nan" not in text
+
+
+@pytest.mark.parametrize("bounds", [(-1e100, 1e100), (-1e308, 1e308), (0.0, 1e-60), (0.0, 0.0)])
+def test_bounds_whose_powers_are_no_numbers_are_refused(bounds):
+    """Else results could not be read or written, after they were paid for."""
+    with pytest.raises(ValueError, match="target_bounds must be"):
+        RegressionTask(*bounds)
+
+
+@pytest.mark.parametrize("bounds", [(-1e50, 1e50), (1.0, 1.0 + 1e-15), (0.0, 1e-50)])
+@pytest.mark.parametrize("mu", [1e-6, 1e4])
+def test_numbers_within_any_bounds_can_be_written(bounds, mu):
+    y, guess = np.array([bounds[0], bounds[1], 1e300]), np.array([bounds[1], -1e300, bounds[0]])
+    made = evaluate_predictions(y, guess, target_bounds=bounds, budget=GaussianDP(mu))
+    json.dumps(made.to_dict(), allow_nan=False)
+    assert made.summary()
+
+
+def test_what_is_no_number_is_written_as_none():
+    assert Number(math.nan, -math.inf, 1.0).to_dict() == {
+        "estimate": None,
+        "low": None,
+        "high": 1.0,
+    }

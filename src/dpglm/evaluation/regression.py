@@ -33,6 +33,8 @@ _ENDS = np.array([-1.0, *-_SIDE[::-1], 0.0, *_SIDE, 1.0])
 _MIDDLES = 0.5 * (_ENDS[1:] + _ENDS[:-1])
 _N_CELLS = len(_MIDDLES)
 
+_LARGEST = 1e50
+
 # Targets in cells of equal width.
 _TARGETS = 32
 _COUNT_SHARE, _TARGET_SHARE = 0.15, 0.1
@@ -48,15 +50,21 @@ class RegressionTask(Task):
     Parameters
     ----------
     low, high : float
-        Public bounds on the targets. Targets and predictions beyond them are clipped.
+        Public bounds on the targets, up to 1e50 in magnitude and at least 1e-50 apart, so that
+        fourth powers are numbers. Targets and predictions beyond them are clipped.
     """
 
     low: float
     high: float
 
     def __post_init__(self) -> None:
-        check_real("target_bounds", self.low)
-        check_real("target_bounds", self.high, above=self.low)
+        check_real("target_bounds", self.low, least=-_LARGEST, most=_LARGEST)
+        check_real("target_bounds", self.high, above=self.low, most=_LARGEST)
+        if self._range < 1.0 / _LARGEST:
+            raise ValueError(
+                f"target_bounds must be at least {1.0 / _LARGEST:g} apart, got {self.low!r} and "
+                f"{self.high!r}: give targets in other units"
+            )
 
     @property
     def means(self) -> tuple[tuple[str, float, int], ...]:

@@ -42,8 +42,9 @@ class Number:
     population_high: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values; those of a population only where there are any."""
-        return {name: value for name, value in vars(self).items() if value is not None}
+        """Return plain values; those of a population only where there are any, NaN as None."""
+        there = {name: value for name, value in vars(self).items() if value is not None}
+        return {name: one if math.isfinite(one) else None for name, one in there.items()}
 
 
 @final
