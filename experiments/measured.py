@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-__all__ = ["measured", "put", "spread"]
+import numpy as np
+
+__all__ = ["lead", "measured", "put", "spread"]
 
 DOCS = Path(__file__).parent.parent / "docs"
 
@@ -27,6 +30,20 @@ def spread(values: list[float], digits: int) -> str:
     mean = sum(values) / len(values)
     deviation = (sum((one - mean) ** 2 for one in values) / max(len(values) - 1, 1)) ** 0.5
     return f"{mean:.{digits}f} ± {deviation:.{digits}f}"
+
+
+def lead(ours: Sequence[float], others: Mapping[str, Sequence[float]]) -> str:
+    """Mean of what ours is above the best of the others on the same seeds, and its standard error.
+
+    The best of one half of the seeds is the opponent on the other half, and the other way round:
+    the largest of several means on the same seeds is above the best one's expectation.
+    """
+    table = np.array([others[name] for name in others])
+    fold = np.arange(len(ours)) % 2
+    rivals = [table[:, fold != one].mean(axis=1).argmax() for one in (0, 1)]
+    ahead = np.array(ours) - table[np.take(rivals, fold), np.arange(len(ours))]
+    error = ahead.std(ddof=1) / np.sqrt(len(ahead))
+    return f"{ahead.mean():+.4f} ± {error:.4f}"
 
 
 def _marks(name: str) -> tuple[str, str]:
