@@ -301,6 +301,22 @@ def test_noise_of_a_rare_column_is_told_apart():
     assert (expected < 1.3 * plan.coefficient_noise * np.hypot(1, 1 / 3) / 0.74).all()
 
 
+def test_noise_of_slopes_moves_the_intercept_of_a_rare_class():
+    """Where it was taken along the intercept alone, half of the noise was reported."""
+    rng = np.random.default_rng(9)
+    X = rng.uniform(-1.0, 1.0, size=(5000, 5)) / math.sqrt(5.0)
+    z = X @ np.linspace(-4.0, 4.0, 5) + rng.logistic(size=5000)
+    y = np.where(z > np.quantile(z, 0.94), 1.0, -1.0)
+    spec = DataSpec(5000, 5, intercept=1.0)
+    plan = Newton().plan(Problem(Logistic()), ApproximateDP(1.0, 1e-5), spec)
+    rows = prepare_rows(X, y, spec)
+    solutions = [run(plan, rows, SeededNoise(seed)) for seed in range(40)]
+    spread = np.std([one.w for one in solutions], axis=0, ddof=1)
+    said = np.sqrt(np.mean([one.coefficient_noise**2 for one in solutions], axis=0))
+    assert 0.85 < said[-1] / spread[-1] < 1.5
+    assert 0.85 < np.mean(said[:-1] / spread[:-1]) < 1.5
+
+
 # 4. Settings.
 
 

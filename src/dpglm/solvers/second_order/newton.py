@@ -29,6 +29,7 @@ from dpglm.solvers.parts.defaults import curvature, slope_unit
 from dpglm.solvers.parts.feasible import feasible, n_penalized
 from dpglm.solvers.parts.planning import check_given
 from dpglm.solvers.parts.shrinkage import is_neutral, shrunk
+from dpglm.solvers.second_order.newton_noise import noise_left
 from dpglm.solvers.second_order.preconditioner import (
     Basis,
     basis_from_moments,
@@ -55,8 +56,6 @@ _DAMPING = 0.25
 _MOST_DAMPING, _LITTLE = 0.5, 0.5
 # Noise in a prediction, over the range in which slopes change, that does no harm.
 _VISIBLE = 0.05
-# Of the quadrature over scores, and where scores are cut off in it.
-_NODES, _FARTHEST = 40, 30.0
 
 
 @final
@@ -279,13 +278,18 @@ class NewtonMethod(Method["NewtonState"]):
         return self._noise_in_basis * scale
 
     @property
+    def _usual_length(self) -> float:
+        """Root mean square of the rows' lengths in the basis."""
+        return math.sqrt(self.data.n_columns)
+
+    @property
     def _noise_in_basis(self) -> float:
         return self.noise_std * math.hypot(*self.step_sizes) / self.curvature
 
     @property
     def _noise_left(self) -> float:
         """Standard deviation of the noise in each coordinate, as far as the loss damps it."""
-        loss, longest = self.problem.loss, math.sqrt(self.data.n_columns)
+        loss, longest = self.problem.loss, self._usual_length
         largest = loss.slope_bound_on(0.0, *self.data.target_range(loss.target.bounds))
         # A row of usual length is clipped where its slope is larger.
         reach = self.clip / longest
@@ -297,55 +301,35 @@ class NewtonMethod(Method["NewtonState"]):
                 return left
         return self._noise_damped_by(_DAMPING * min(max(relative - 1.0, 0.0), 1.0))
 
-    def _noise_damped_by(self, damping: float, pace: float = 1.0) -> float:
+    def _noise_damped_by(self, damping: float) -> float:
         variance = 0.0
         for eta in self.step_sizes:
-            variance = (1.0 - min(damping * pace * eta, 1.0)) ** 2 * variance + (pace * eta) ** 2
+            variance = (1.0 - min(damping * eta, 1.0)) ** 2 * variance + eta**2
         return self.noise_std * math.sqrt(variance) / self.curvature
 
     def noise_in(self, state: NewtonState) -> NDArray[np.float64]:
-        assert state.basis is not None
-        # A column may be zero but in few rows, which are then long in the basis.
-        largest = min(self.data.entry_bound, self.data.row_norm)
-        lengths = np.maximum(largest * state.basis.scales, math.sqrt(self.data.n_columns))
-        if self.data.intercept > 0.0:
-            lengths[-1] = math.sqrt(self.data.n_columns)
-        damping = [self._relative_curvature(state.basis, state.w, length) for length in lengths]
-        noise = np.array([self._noise_damped_by(one) for one in damping]) * state.basis.scales
-        if self.intercept_pace > 1.0:
-            # Along the intercept steps are larger.
-            along = 1.0 / float(np.linalg.norm(state.basis.inverse[:, -1]))
-            faster = along * self._noise_damped_by(damping[-1], self.intercept_pace)
-            noise[-1] = max(noise[-1], faster)
-        return noise
-
-    def _relative_curvature(self, basis: Basis, w: NDArray[np.float64], length: float) -> float:
-        """Estimate the clipped loss's mean curvature at w over its bound, from what was released.
-
-        For rows of this length in the basis, whose scores are taken as normal, with the second
-        moment that they have there. Zero for several outputs.
-        """
-        loss, v = self.problem.loss, basis.inverse @ w
+        basis = state.basis
+        assert basis is not None
+        v, unit = basis.inverse @ state.w, self.noise_std / self.curvature
         if v.ndim > 1 or not math.isfinite(self.curvature):
-            return 0.0
-        level = basis.inverse[:, -1]
-        mean = float(level @ v / (level @ level)) * float(np.linalg.norm(level))
-        spread = math.sqrt(max(float(v @ v) - mean**2, 0.0))
-        nodes, shares = np.polynomial.hermite_e.hermegauss(_NODES)
-        z = np.clip(mean + spread * nodes, -_FARTHEST, _FARTHEST)
-        if loss.target is Target.BINARY and loss.link is not None:
-            up = np.clip(loss.link.inverse(z), 0.0, 1.0)
-            sides = [(np.ones_like(z), up), (-np.ones_like(z), 1.0 - up)]
-        else:
-            mean_target = z if loss.link is None else loss.link.inverse(z)
-            low, high = self.data.target_range(loss.target.bounds)
-            sides = [(np.clip(mean_target, low, high), np.ones_like(z))]
-        reach = self.clip / length
-        total = 0.0
-        for y, probability in sides:
-            kept = np.abs(loss.slope(z, y)) <= reach
-            total += float(shares @ (probability * kept * loss.curvature(z, y)))
-        return min(max(total / float(shares.sum()) / self.curvature, 0.0), 1.0)
+            noise = self._noise_damped_by(0.0) * basis.scales
+            noise[-1] *= self.intercept_pace
+            return noise
+        # A column may be zero but in few rows, which are then long in the basis.
+        largest, usual = min(self.data.entry_bound, self.data.row_norm), self._usual_length
+        lengths = np.maximum(largest * basis.scales, usual)
+        if self.data.intercept > 0.0:
+            lengths[-1] = usual
+        return unit * noise_left(
+            basis,
+            v,
+            self.problem.loss,
+            self.data,
+            self.clip / lengths,
+            self.curvature,
+            self.step_sizes,
+            self.intercept_pace,
+        )
 
     def init(self, seed: int) -> NewtonState:
         zero = np.zeros(self.data.coefficient_shape)
@@ -384,7 +368,7 @@ class NewtonMethod(Method["NewtonState"]):
         assert state.basis is not None
         loss, noise = self.problem.loss, self._noise_left
         visible = _VISIBLE * slope_unit(loss, self.data) / self.curvature
-        if noise * math.sqrt(self.data.n_columns) < visible or not is_neutral(loss, self.data):
+        if noise * self._usual_length < visible or not is_neutral(loss, self.data):
             return state.w
         start = self.init(0).w
         own_intercept = n_penalized(self.problem, self.data) < self.data.n_columns
