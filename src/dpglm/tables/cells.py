@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpglm.tables.finite import MISSING_CURE, NUMBER_KINDS, unmasked
 
-__all__ = ["Entry", "Vocabulary", "as_cells", "as_numbers", "check_unique", "is_missing"]
+__all__ = ["Entry", "Vocabulary", "as_cells", "as_numbers", "check_unique", "is_missing", "listed"]
 
 Entry: TypeAlias = str | int | float | bool
 """A value that JSON can hold and a cell can equal."""
@@ -89,7 +89,7 @@ class Vocabulary:
         if len(entries) < 2 or len(kinds) != 1 or "other" in kinds:
             raise ValueError(
                 "must list at least two values, all text or all numbers or all true/false, got "
-                f"{_listed(entries)}"
+                f"({listed(entries)})"
             )
         if len(set(entries)) < len(entries):
             repeated = next(entry for i, entry in enumerate(entries) if entry in entries[:i])
@@ -157,7 +157,7 @@ class Vocabulary:
             )
         near = difflib.get_close_matches(str(cell), [str(entry) for entry in self.entries], n=1)
         hint = f" (is {near[0]!r} meant?)" if near else ""
-        return f"{where}: {cell!r} is not in the schema's list {_listed(self.entries)}{hint}"
+        return f"{where}: {cell!r} is not in the schema's list ({listed(self.entries)}){hint}"
 
 
 def check_unique(names: Sequence[str], kind: str) -> None:
@@ -223,7 +223,8 @@ def _kind(entry: Any) -> str:
     return "number" if is_number else "other"
 
 
-def _listed(entries: Sequence[Entry]) -> str:
+def listed(entries: Sequence[Entry]) -> str:
+    """List entries in one line, of many the first."""
     shown = ", ".join(repr(entry) for entry in entries[:_SHOWN])
     more = f", ... ({len(entries)} in all)" if len(entries) > _SHOWN else ""
-    return f"({shown}{more})"
+    return f"{shown}{more}"

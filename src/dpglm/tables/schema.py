@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar, final
 
@@ -17,17 +17,15 @@ from dpglm._json import check_writable, in_file, load
 from dpglm._validation import check_one_of, in_one_line
 from dpglm.tables.additive.encoding import AdditiveEncoding
 from dpglm.tables.additive.settings import Additive
-from dpglm.tables.cells import Entry, as_cells, check_unique
+from dpglm.tables.cells import Entry, check_unique
 from dpglm.tables.columns import Column, column_from_dict
-from dpglm.tables.encoding import ColumnEncoding, Encoding, Reader
+from dpglm.tables.encoding import ColumnEncoding, Encoding
+from dpglm.tables.named import Table, columns_in_words, named_columns, read_columns
 from dpglm.tables.paid import PaidFor
 from dpglm.tables.targets import NoTarget, TargetColumn, target_from_dict
 from dpglm.tables.units import LinearUnits
 
 __all__ = ["HELP_KEY", "Reference", "Schema", "Table"]
-
-Table: TypeAlias = Any
-"""A mapping or DataFrame (``table[name]`` is a column), or an array in the schema's order."""
 
 Reference: TypeAlias = Mapping[str, Entry] | str | None
 """Reference categories: by column, or ``"first"``."""
@@ -396,7 +394,8 @@ class Schema:
         unknown = [name for name in chosen if name not in known]
         if unknown:
             raise ValueError(
-                f"reference must name columns of the schema, {_listed(known)}, got {unknown[0]!r}"
+                f"reference must name columns of the schema, {columns_in_words(known)}, got "
+                f"{unknown[0]!r}"
             )
         return dataclasses.replace(
             self,
@@ -432,7 +431,7 @@ class Schema:
             column, the row (counted from 1) and the cure.
         """
         check_one_of("dtype", dtype, ("float64", "float32"))
-        cells, n_rows = self._reader(table)
+        cells, n_rows = read_columns(table, self.column_names)
         encoded = np.zeros((n_rows, len(self.feature_names)), dtype=dtype)
         self._encoding.encode(cells, encoded)
         return encoded
@@ -459,7 +458,7 @@ class Schema:
         """
         check_one_of("dtype", dtype, ("float64", "float32"))
         encoding = self.additive_encoding
-        return encoding.encode_sparse(*self._reader(table), dtype)
+        return encoding.encode_sparse(*read_columns(table, self.column_names), dtype)
 
     @property
     def is_wide(self) -> bool:
@@ -468,23 +467,7 @@ class Schema:
 
     def count(self, table: Table) -> int:
         """Return the number of rows of a table, as for ``encode``."""
-        return self._reader(table)[1]
-
-    def _reader(self, table: Table) -> tuple[Reader, int]:
-        """Return what reads the cells of a column, and the number of rows."""
-        named = self._named(table)
-        first = self.column_names[0]
-        n_rows = len(named[first])
-
-        def cells(name: str) -> NDArray[Any]:
-            found = as_cells(named[name], f"column {name!r}")
-            if len(found) != n_rows:
-                raise ValueError(
-                    f"column {name!r} has {len(found)} rows, but {first!r} has {n_rows}"
-                )
-            return found
-
-        return cells, n_rows
+        return read_columns(table, self.column_names)[1]
 
     def encode_target(self, values: ArrayLike) -> NDArray[Any]:
         """Check the target's values and bring them into the schema's spelling and bounds.
@@ -519,25 +502,7 @@ class Schema:
         ValueError
             If one is missing; the message names it.
         """
-        self._named(table)
-
-    def _named(self, table: Table) -> Any:
-        """Return an object from which every feature column can be had by its name."""
-        names = self.column_names
-        if isinstance(table, np.ndarray):
-            if table.ndim != 2 or table.shape[1] != len(names):
-                raise ValueError(
-                    f"an array must have shape (n, {len(names)}), one column for each of the "
-                    f"schema's, got {table.shape}; a table with column names may have others"
-                )
-            return dict(zip(names, table.T, strict=True))
-        lacking = [name for name in names if name not in table]
-        if lacking:
-            raise ValueError(
-                f"the data lack {_listed(lacking)}, which the schema describes. Rename or add the "
-                "column, or take it out of the schema"
-            )
-        return table
+        named_columns(table, self.column_names)
 
 
 def _collect(problems: list[str], what: str, read: Callable[[], T]) -> T | None:
@@ -546,9 +511,3 @@ def _collect(problems: list[str], what: str, read: Callable[[], T]) -> T | None:
     except ValueError as error:
         problems.append(f"\n  {what}: {error}")
         return None
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(repr(name) for name in names[:_SHOWN])
-    more = f", ... ({len(names)} in all)" if len(names) > _SHOWN else ""
-    return f"column{'s' if len(names) > 1 else ''} {shown}{more}"
