@@ -9,7 +9,7 @@ from dpglm.evaluation.binary_result import BinaryResult
 from dpglm.evaluation.classes import ClassesResult
 from dpglm.evaluation.regression import RegressionResult
 from dpglm.exploration.numbers import Number
-from dpglm.exploration.summary import in_units
+from dpglm.exploration.summary import ends_of, in_units
 
 __all__ = [
     "Result",
@@ -80,21 +80,15 @@ def _short(value: float | None) -> str:
 
 def written(number: Number) -> str:
     """Write an estimate with the digits that its interval for a population leaves meaningful."""
-    return in_units(number, (number.population_high or 0.0) - (number.population_low or 0.0))
+    width = (number.population_high or 0.0) - (number.population_low or 0.0)
+    return in_units(number.estimate, width)
 
 
 def of_rows(number: Number) -> str:
     """Write the interval for these rows."""
-    return _pair(number.low, number.high)
+    return " to ".join(ends_of(number.low, number.high))
 
 
 def population(number: Number) -> str:
     """Write the interval for a population; nothing for a number that has none."""
-    return _pair(number.population_low, number.population_high)
-
-
-def _pair(low: float | None, high: float | None) -> str:
-    if low is None or high is None:
-        return ""
-    ends = (in_units(Number(end, end, end), high - low) for end in (low, high))
-    return " to ".join(ends)
+    return " to ".join(ends_of(number.population_low, number.population_high))

@@ -11,6 +11,8 @@ from dpglm.exploration.numbers import Number
 from dpglm.exploration.results import ColumnDescription, GroupDescription
 
 __all__ = [
+    "ends_of",
+    "estimate_of",
     "in_units",
     "records_of",
     "rest_in_words",
@@ -65,8 +67,7 @@ def summary_of(head: str, groups: Mapping[str | None, GroupDescription], level: 
     ]
     for label, group in groups.items():
         if label is not None:
-            rows = in_units(group.n_rows, group.n_rows.high - group.n_rows.low)
-            lines += ["", f"== {label}: {rows} rows"]
+            lines += ["", f"== {label}: {estimate_of(group.n_rows)} rows"]
         for column in group.columns.values():
             lines += ["", *_column(column)]
         if group.two_way:
@@ -160,19 +161,29 @@ def share_in_words(share: Number) -> str:
     return f"{100.0 * share.estimate:5.1f} %  [{100.0 * share.low:.1f}, {100.0 * share.high:.1f}]"
 
 
-def in_units(number: Number, width: float) -> str:
-    """Write an estimate with the digits that an interval of that width leaves meaningful."""
+def in_units(value: float, width: float) -> str:
+    """Write a number with the digits that an interval of that width leaves meaningful."""
     if not 0.0 < width < math.inf:
-        return plain_number(number.estimate)
+        return plain_number(value)
     decimals = 1 - math.floor(math.log10(width))
-    return f"{number.estimate:.{min(max(decimals, 0), 8)}f}"
+    return f"{value:.{min(max(decimals, 0), 8)}f}"
+
+
+def estimate_of(number: Number) -> str:
+    """Write an estimate with the digits that noise leaves meaningful."""
+    return in_units(number.estimate, number.high - number.low)
+
+
+def ends_of(low: float | None, high: float | None) -> tuple[str, ...]:
+    """Write the ends of an interval, if there is one."""
+    if low is None or high is None:
+        return ()
+    return in_units(low, high - low), in_units(high, high - low)
 
 
 def with_interval(number: Number) -> str:
     """Write an estimate with its interval."""
-    width = number.high - number.low
-    ends = (in_units(Number(end, end, end), width) for end in (number.low, number.high))
-    return f"{in_units(number, width)} [{', '.join(ends)}]"
+    return f"{estimate_of(number)} [{', '.join(ends_of(number.low, number.high))}]"
 
 
 def _fitted(text: str) -> str:

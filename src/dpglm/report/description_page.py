@@ -12,7 +12,8 @@ from dpglm.exploration.description import Description
 from dpglm.exploration.numbers import Number
 from dpglm.exploration.results import ColumnDescription, GroupDescription, TwoWayTable
 from dpglm.exploration.summary import (
-    in_units,
+    ends_of,
+    estimate_of,
     rest_in_words,
     shown_cells,
     two_digits,
@@ -113,7 +114,7 @@ def shown_description(description: Description) -> dict[str, Any]:
 def _group(group: GroupDescription) -> dict[str, Any]:
     width = group.n_rows.high - group.n_rows.low
     return {
-        "n_rows": with_interval(group.n_rows) if width else in_units(group.n_rows, 0.0),
+        "n_rows": with_interval(group.n_rows) if width else estimate_of(group.n_rows),
         "columns": [_column(one) for one in group.columns.values()],
         "tables": [_table(one) for one in group.two_way.values()],
         "correlations": [
@@ -138,7 +139,12 @@ def _column(column: ColumnDescription) -> dict[str, Any]:
         "glance": _glance(column),
         "is_target": column.column.is_target,
         "facts": [
-            (name, in_units(one, one.high - one.low), *_ends(one), *_population(one))
+            (
+                name,
+                estimate_of(one),
+                *ends_of(one.low, one.high),
+                *(ends_of(one.population_low, one.population_high) or ("", "")),
+            )
             for name, one in facts
         ],
         "bars": [
@@ -153,7 +159,7 @@ def _glance(column: ColumnDescription) -> str:
     """Say in a line what a column holds: its middle and most of its range, or its largest cells."""
     if column.quantiles:
         low, middle, high = (
-            in_units(one, one.high - one.low)
+            estimate_of(one)
             for one in (column.quantiles[q] for q in _spanning(tuple(column.quantiles)))
         )
         return f"median {middle}, mostly from {low} to {high}"
@@ -168,18 +174,6 @@ def _glance(column: ColumnDescription) -> str:
 def _spanning(levels: Sequence[float]) -> tuple[float, float, float]:
     """Return the lowest level of quantiles, the one nearest to the middle, and the highest."""
     return min(levels), min(levels, key=lambda q: abs(q - 0.5)), max(levels)
-
-
-def _ends(number: Number) -> tuple[str, str]:
-    width = number.high - number.low
-    return in_units(Number(*[number.low] * 3), width), in_units(Number(*[number.high] * 3), width)
-
-
-def _population(number: Number) -> tuple[str, str]:
-    low, high = number.population_low, number.population_high
-    if low is None or high is None:
-        return "", ""
-    return in_units(Number(*[low] * 3), high - low), in_units(Number(*[high] * 3), high - low)
 
 
 def _bar(share: Number, longest: float) -> dict[str, str]:

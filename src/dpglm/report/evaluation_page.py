@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from dpglm._words import plain_number
 from dpglm.certificate.verify import verify
 from dpglm.evaluation.binary_result import BinaryResult
 from dpglm.evaluation.classes import ClassesResult
@@ -16,7 +17,6 @@ from dpglm.evaluation.picture import PICTURES, draw_panel
 from dpglm.evaluation.regression import RegressionResult
 from dpglm.evaluation.words import Result, named, numbers_of, of_rows, population, written
 from dpglm.exploration.numbers import Number
-from dpglm.exploration.summary import in_units
 from dpglm.ledger.files import write_text
 from dpglm.pictures.drawing import as_data_uri
 from dpglm.report.page import page_of
@@ -156,8 +156,9 @@ def _both(number: Number) -> tuple[str, str]:
 
 
 def _count(rows: Number) -> str:
-    width = rows.high - rows.low
-    return f"{in_units(rows, 0.0)}" if width == 0.0 else f"{rows.estimate:.0f} ({of_rows(rows)})"
+    if rows.high == rows.low:
+        return plain_number(rows.estimate)
+    return f"{rows.estimate:.0f} ({of_rows(rows)})"
 
 
 def _confusion(rows: Result, thresholds: Sequence[float]) -> dict[str, Any] | None:
