@@ -448,3 +448,15 @@ class TestBadInput:
             PrivacyLedger(ledger.path, data="others")
         with pytest.raises(LedgerError, match=r"fingerprint must be that of .* None, got 'v2'"):
             PrivacyLedger(ledger.path, fingerprint="v2")
+
+
+def test_what_is_left_is_said_as_the_epsilon_of_one_more_fit(tmp_path):
+    ledger = PrivacyLedger.create(tmp_path / "l", data="people", budget=ApproximateDP(1.0, 1e-5))
+    assert "left: mu 0.268051 (in one fit about epsilon 1, delta 1e-05)" in str(ledger.contents())
+    whole = ApproximateDP(1.0, 1e-5).gdp_mu()
+    ledger.spend(Gaussian(1.0 / (0.999 * whole)), "zero_out", what="a fit")
+    said = str(ledger.contents())
+    assert "in one fit about epsilon 0.0" in said
+    assert "1. a fit (" in said
+    own = PrivacyLedger.create(tmp_path / "m", data="people", budget=GaussianDP(1.0))
+    assert "left: mu 1\n" in str(own.contents())

@@ -49,7 +49,7 @@ def test_every_part(read):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("epsilon2 = 1", "has no key 'epsilon2'"),
+        ("epsilon2 = 1", "has no key 'epsilon2'.*explore, fit, evaluate"),
         ("[explore]\ntwo = 1", "explore: has no key 'two'"),
         ("[explore]\nby = 'age'", "explore"),
         ("fit = 3", "must be a table"),

@@ -115,6 +115,9 @@ class Verification:
             sections=[("Every check", [f"{one.name}: {one.detail}" for one in self.checks])],
         )
 
+    def __str__(self) -> str:
+        return self.summary()
+
     def summary(self) -> str:
         """Return the verdict and every check as text, each in one line."""
         lines = [self.verdict]

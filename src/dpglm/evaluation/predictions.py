@@ -52,7 +52,9 @@ def task_of(model: Any, thresholds: tuple[float, ...] = (0.5,), target_bounds: A
     if not has_probabilities(model):
         raise ValueError(
             f"model must have predict_proba to be evaluated on {len(classes)} classes, and "
-            f"{type(model).__name__} has not"
+            f"{type(model).__name__} has not: give dpglm.evaluate_predictions scores in [0, 1], "
+            "such as scipy.special.softmax(model.decision_function(X), axis=1), whose log loss "
+            "says little"
         )
     return ClassesTask(tuple(classes))
 

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from typing import Any, Self, final
 
 from dpglm._codec import Format
-from dpglm._html import card
+from dpglm._html import card, visible
 from dpglm._json import canonical_json
 from dpglm._words import named_numbers
 from dpglm.exceptions import LedgerError
 from dpglm.ledger.entry import LedgerEntry, LedgerReference, LedgerTerms
-from dpglm.ledger.filters import Charge
+from dpglm.ledger.filters import Charge, GaussianFilter, PrivacyFilter
 from dpglm.ledger.store import Record, check_chain
 from dpglm.privacy.events import Composed, Event, canonical
 
-__all__ = ["LedgerContents"]
+__all__ = ["LedgerContents", "left_in_words"]
 
 # A recomputed price may differ in its last digits between machines and versions.
 _SAME_PRICE = 1e-6
@@ -94,24 +94,36 @@ class LedgerContents:
         """Return what may still be spent, in the filter's own quantities, such as mu."""
         return self.terms.filter.left(self.charges)
 
-    def _repr_html_(self) -> str:
-        terms, latest = self.terms, self.entries[-_MOST_SHOWN:]
+    def _facts(self) -> tuple[tuple[str, object], ...]:
+        return (
+            ("budget", self.terms.filter.budget),
+            ("spent, stopping time fixed in advance", named_numbers(self.spent())),
+            ("spent, at any stopping time", named_numbers(self.spent_at_any_time())),
+            ("left", left_in_words(self.terms.filter, self.charges)),
+            ("relation", self.terms.relation),
+            ("entries", len(self.entries)),
+        )
+
+    def _lines(self) -> list[str]:
+        latest = self.entries[-_MOST_SHOWN:]
         left_out = len(self.entries) - len(latest)
         lines = [f"({left_out} before these)"] if left_out else []
-        lines += [
+        return lines + [
             f"{one.number}. {one.what} ({one.who}, {one.time[:19]}): {named_numbers(one.charge)}"
             for one in latest
         ]
+
+    def __str__(self) -> str:
+        facts = (f"  {name}: {value}" for name, value in self._facts())
+        entries = (f"    {line}" for line in self._lines())
+        lines = (f"Privacy ledger for {self.terms.data}", *facts, *entries)
+        return "\n".join(map(visible, lines))
+
+    def _repr_html_(self) -> str:
+        lines = self._lines()
         return card(
-            f"Privacy ledger for {terms.data}",
-            [
-                ("budget", terms.filter.budget),
-                ("spent, stopping time fixed in advance", named_numbers(self.spent())),
-                ("spent, at any stopping time", named_numbers(self.spent_at_any_time())),
-                ("left", named_numbers(self.left())),
-                ("relation", terms.relation),
-                ("entries", len(self.entries)),
-            ],
+            f"Privacy ledger for {self.terms.data}",
+            self._facts(),
             sections=[("Entries", lines)] if lines else [],
         )
 
@@ -167,3 +179,15 @@ class LedgerContents:
         if any(self.terms.reference(entry) == reference for entry in self.entries):
             return None
         return f"entry {reference.number} with id {reference.entry} is not here, or was changed"
+
+
+def left_in_words(rule: PrivacyFilter, charges: Sequence[Charge]) -> str:
+    """Say what may still be charged; of a mu also what a single fit can ask for, about."""
+    left = rule.left(charges)
+    said = named_numbers(left)
+    if not isinstance(rule, GaussianFilter) or not left["mu"] > 0.0:
+        return said
+    once = rule.budget.statement_for_mu(left["mu"])
+    if once == left:
+        return said
+    return f"{said} (in one fit about {', '.join(f'{k} {v:.2g}' for k, v in once.items())})"

@@ -19,7 +19,7 @@ from dpglm._json import at
 from dpglm._validation import check_one_of, check_real
 from dpglm._words import named_numbers
 from dpglm.exceptions import BudgetExceededError, LedgerError
-from dpglm.ledger.contents import LedgerContents
+from dpglm.ledger.contents import LedgerContents, left_in_words
 from dpglm.ledger.entry import LedgerEntry, LedgerReference, LedgerTerms, Spend
 from dpglm.ledger.filters import Charge, make_filter
 from dpglm.ledger.store import append, create_file, read, read_first, read_only, writing
@@ -332,7 +332,7 @@ def _paid(entry: LedgerEntry, event: Event) -> LedgerEntry:
 def _refusal(terms: LedgerTerms, before: Sequence[Charge], charge: Charge) -> str:
     return (
         f"event must cost at most what is left in the ledger for {terms.data!r}, "
-        f"{named_numbers(terms.filter.left(before))}, of {terms.filter.budget!r}; it costs "
+        f"{left_in_words(terms.filter, before)}, of {terms.filter.budget!r}; it costs "
         f"{named_numbers(charge)}. Nothing was spent or released"
     )
 

@@ -56,7 +56,7 @@ def read_study(path: str | os.PathLike[str]) -> Study:
         if not isinstance(document.get("schema"), str):
             raise ValueError("must have a key 'schema', the path of the schema's file")
         schema = Schema.from_json(where.parent / document.pop("schema"))
-        study = Study(schema, **_known(document, Study))
+        study = Study(schema, **_known(document, Study, *_PARTS))
         for name, given in parts.items():
             with at(name):
                 if not isinstance(given, Mapping):
@@ -66,12 +66,17 @@ def read_study(path: str | os.PathLike[str]) -> Study:
     return study
 
 
-def _known(given: Mapping[str, Any], callee: Callable[..., Any]) -> dict[str, Any]:
-    """Check that a function has these parameters, other than those that files cannot hold."""
+def _known(given: Mapping[str, Any], callee: Callable[..., Any], *beside: str) -> dict[str, Any]:
+    """Check that a function has these parameters, other than those that files cannot hold.
+
+    What else may stand ``beside`` them in the file is named in the error.
+    """
     parameters = inspect.signature(callee).parameters.values()
     allowed = [one.name for one in parameters if one.name not in _OBJECTS]
     takes_others = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters)
     unknown = [] if takes_others else [name for name in given if name not in allowed]
     if unknown:
-        raise ValueError(f"has no key {unknown[0]!r}; there may be {', '.join(allowed)}")
+        raise ValueError(
+            f"has no key {unknown[0]!r}; there may be {', '.join([*allowed, *beside])}"
+        )
     return dict(given)

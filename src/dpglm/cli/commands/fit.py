@@ -159,7 +159,8 @@ def fit(
     two fits differ; each fit of the same rows costs epsilon again.
 
     `dpglm schema` makes the form for the schema. No accuracy is shown: computed on the private
-    rows it would be one more release. Measure it on rows that are public or set aside for it.
+    rows it would be one more release. Measure it on rows that were set aside: `dpglm
+    evaluate`.
 
     Error messages are for you, the holder of the rows: they show a value that does not match the
     schema. After an error nothing has been released and no file has been written; what a ledger

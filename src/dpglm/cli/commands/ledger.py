@@ -113,6 +113,8 @@ def create(
 @guarded
 def show(file: Path) -> None:
     """Show who spent what, and what is left, in a ledger or an export of one."""
+    from dpglm.ledger.contents import left_in_words
+
     contents = _contents(file)
     terms = contents.terms
     budget, rule = terms.filter.budget.to_dict(), terms.filter.to_dict()
@@ -124,7 +126,7 @@ def show(file: Path) -> None:
             "budget": named_numbers(budget),
             "spent": f"{named_numbers(contents.spent())} (stopping time fixed in advance)",
             "at any time": f"{named_numbers(always)} (stopping time may depend on results)",
-            "left": named_numbers(contents.left()),
+            "left": left_in_words(terms.filter, contents.charges),
             "relation": terms.relation,
             "filter": f"{rule['type']}, order {rule['order']}" if "order" in rule else rule["type"],
             "fingerprint": terms.fingerprint or "-",
