@@ -164,6 +164,9 @@ WORLDS = st.builds(
 @given(world=WORLDS)
 def test_no_group_moves_what_a_solver_asks_by_more_than_was_declared(name, world):
     solver, loss = CASES[name]
+    if world.adjacency is not Adjacency.ZERO_OUT and (name == "centred" or not world.is_sparse):
+        # Neighbours shift dense rows, for which single precision is refused.
+        world = dataclasses.replace(world, dtype="float64")
     assert farthest(solver, loss, world) <= 1.0
 
 

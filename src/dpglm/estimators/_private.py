@@ -318,10 +318,14 @@ class PrivateEstimator(PrivateFit, own_first=False):
             check_feature_bounds(self.feature_bounds, n_features)
         return row_norm
 
-    def _stored_type(self, dtype: str, *, is_sparse: bool = False) -> FloatType:
+    def _stored_type(
+        self, dtype: str, groups: GroupBound | None, *, is_sparse: bool = False
+    ) -> FloatType:
         """Return the type of prepared rows that come in type ``dtype``."""
-        # Rows that one addition or removal shifts need float64 sums (oracle/rounding.py).
-        coarse = dtype == "float32" and (is_sparse or self._adjacency().n_is_public)
+        # Rows that neighbours shift need float64 sums (oracle/rounding.py).
+        unit = Unit.ROW if groups is None else Unit.GROUP
+        places_are_fixed = self._adjacency().rows_are_public(unit)
+        coarse = dtype == "float32" and (is_sparse or places_are_fixed)
         return "float32" if coarse else "float64"
 
     def _row_facts(

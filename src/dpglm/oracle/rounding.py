@@ -105,11 +105,7 @@ def sum_rounding(spec: DataSpec, adjacency: Adjacency, bound: float) -> float:
     else:
         affected = min(dense.BLOCK_ROWS, n_rows) if adjacency.n_is_public else n_rows
         run = min(dense.RUN_ROWS, n_rows) if adjacency.n_is_public else n_rows
-        if spec.dtype == "float32" and not adjacency.n_is_public:
-            raise ValueError(
-                "dtype must be 'float64' for dense rows under adjacency 'add_remove', got "
-                "'float32': one row more shifts the rounding of all others"
-            )
+        _check_places(spec, adjacency)
         unit = float(np.finfo(spec.dtype).eps) / 2
         within = _gamma(dense.BLOCK_ROWS, UNIT) * affected
         block_error = _gamma(dense.RUN_ROWS + 1, unit) * run + within
@@ -144,6 +140,7 @@ def sum_release(
     """
     if data.groups is not None:
         _check_overflow(data, bound)
+        _check_places(data, adjacency)
         bound *= data.groups.reach(directions) ** power
         rounding = group_rounding(data.n_units, adjacency, bound, coordinates)
     else:
@@ -168,11 +165,13 @@ def group_rounding(n_groups: int, adjacency: Adjacency, bound: float, size: int)
     ``bound`` limits what a group contributes to each of the two sums of ``size`` numbers.
 
     Privacy: what a group contributes is, by definition, its computed sum, scaled down: a function
-    of its own rows. Its length is computed with a relative error of at most ``(size + 2) u``, so
-    no contribution is longer than ``(1 + 16 (size + 16) u) bound``. Contributions are added in
-    float64: in batches of at most ``GROUP_BATCH`` groups, with an error of at most ``gamma_m``
-    times the sum of lengths for m of them (Higham 2002, section 4.2), and batches by
-    ``compensated_sum``. The error enters for both neighbours.
+    of its own rows. (Where neighbours shift rows, predictions round by the row's place; in float64
+    that is far below what is allowed for a batch, and float32 is refused.) Its length is computed
+    with a relative error of at most ``(size + 2) u``, so no contribution is longer than
+    ``(1 + 16 (size + 16) u) bound``. Contributions are added in float64: in batches of at most
+    ``GROUP_BATCH`` groups, with an error of at most ``gamma_m`` times the sum of lengths for m of
+    them (Higham 2002, section 4.2), and batches by ``compensated_sum``. The error enters for both
+    neighbours.
     """
     n = n_groups if adjacency.n_is_public else MOST_ROWS
     length = bound * (1.0 + 16.0 * (size + 16) * UNIT)
@@ -180,6 +179,19 @@ def group_rounding(n_groups: int, adjacency: Adjacency, bound: float, size: int)
     across = UNIT + _gamma(n + 2, UNIT) ** 2
     tiny = float(np.finfo(np.float64).tiny) * 4.0 * math.sqrt(size) * (n + 1)
     return length - bound + 2.0 * (in_batches + across) * n * length + tiny
+
+
+def _check_places(spec: DataSpec, adjacency: Adjacency) -> None:
+    """Refuse dense float32 rows that neighbours shift: predictions then round by the row's place.
+
+    Groups that replace each other may differ in size, and shift all rows after them.
+    """
+    if spec.dtype == "float32" and not spec.sparse and not adjacency.rows_are_public(spec.unit):
+        raise ValueError(
+            f"dtype must be 'float64' for dense rows{'' if spec.groups is None else ' in groups'} "
+            f"under adjacency {adjacency.value!r}, got 'float32': one row more shifts the rounding "
+            "of all others"
+        )
 
 
 def _check_overflow(spec: DataSpec, bound: float) -> None:

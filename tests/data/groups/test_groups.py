@@ -1,5 +1,6 @@
 """Groups of rows: who belongs to which, which rows are kept, and sums that hold each to a bound."""
 
+import dataclasses
 import itertools
 from collections.abc import Callable
 
@@ -8,6 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import sparse
 
+from dpglm import LogisticRegression
 from dpglm.data.groups.ids import GROUP_BATCH, Groups
 from dpglm.data.groups.rows import GroupedRows
 from dpglm.data.memory.dense import DenseRows
@@ -21,9 +23,10 @@ from dpglm.oracle.gradients import clipped_gradient_sum
 from dpglm.oracle.rounding import group_rounding
 from dpglm.oracle.row_sums.moments import normalized_second_moments
 from dpglm.oracle.views import View
-from dpglm.privacy import Adjacency
+from dpglm.privacy import Adjacency, ApproximateDP
 from dpglm.privacy.noise import SeededNoise
-from dpglm.problem import Logistic, Softmax
+from dpglm.problem import Logistic, Problem, Softmax
+from dpglm.solvers import NoisyGD
 
 IDS = np.array([7, 3, 7, 9, 3, 7])
 
@@ -191,3 +194,19 @@ def test_rounding_of_sums_over_groups(adjacency: Adjacency) -> None:
         exact += row * min(np.longdouble(1.0), bound / np.sqrt((row * row).sum()))
     error = float(np.linalg.norm((groups.bounded_sum(values, bound) - exact).astype(float)))
     assert error <= group_rounding(n, adjacency, bound, size) < 0.01
+
+
+@pytest.mark.parametrize("adjacency", [Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE])
+def test_single_precision_is_refused_where_groups_shift_rows(adjacency: Adjacency) -> None:
+    """A person with one row more moves the predictions of all others by their last bits."""
+    fit = NoisyGD(n_steps=1), Problem(Logistic()), ApproximateDP(1.0, 1e-5)
+    spec = DataSpec(900, 2, groups=GroupBound(300, 3.0), dtype="float32")
+    with pytest.raises(ValueError, match="dtype must be 'float64' for dense rows in groups"):
+        fit[0].plan(*fit[1:], spec, adjacency)
+    for fine in (dataclasses.replace(spec, sparse=True), dataclasses.replace(spec, groups=None)):
+        if fine.sparse or adjacency.n_is_public:
+            fit[0].plan(*fit[1:], fine, adjacency)
+    model = LogisticRegression(
+        classes=[0, 1], row_norm=1.0, adjacency=adjacency.value, n_rows=900, n_groups=300
+    )
+    assert model.plan(900, 2, dtype="float32").data.dtype == "float64"

@@ -251,7 +251,7 @@ class PrivateTransformer(NamedSteps, TransformerMixin, PrivateEstimator):
             n_features=n_features,
             row_norm=row_norm,
             intercept=row_norm,
-            dtype=self._stored_type(dtype),
+            dtype=self._stored_type(dtype, groups),
             entry_bound=math.inf if self.feature_bounds is None else 1.0,
             groups=groups,
         )

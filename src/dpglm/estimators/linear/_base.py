@@ -309,7 +309,7 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         target_range: tuple[float, float] = (-math.inf, math.inf),
     ) -> DataSpec:
         # Some solvers bound rounding for double precision only.
-        stored = self._stored_type(dtype, is_sparse=is_sparse)
+        stored = self._stored_type(dtype, groups, is_sparse=is_sparse)
         strict = self._solver().needs_float64(self._budget(n_rows))
         return DataSpec(
             n_rows=n_rows,
