@@ -8,17 +8,8 @@ import math
 import numpy as np
 import pytest
 
-from experiments.coverage import (
-    FAMILIES,
-    Case,
-    Result,
-    bootstrap,
-    cases,
-    forgets_noise,
-    library,
-    measure,
-    target_of,
-)
+from experiments.coverage import Result, bootstrap, cases, forgets_noise, library, measure
+from experiments.families import FAMILIES, Case, target_of
 
 RUNS = 60
 SMALL = Case("logistic", 3000, 3, 0.5)

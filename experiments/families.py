@@ -1,0 +1,229 @@
+"""Generated rows with targets of generalized linear models, and fits of them without privacy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+import dpglm
+
+_LARGE = 500_000  # Rows on which the target of a wrong model is computed.
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Family:
+    """A kind of target: how it is drawn, and what a fit without privacy needs.
+
+    ``variance`` is that of a target of a mean, without the dispersion; ``slope`` the derivative of
+    the mean by the score, as a function of the mean (of a canonical link the variance). Targets
+    of a wrong model are ``drawn`` with another variance. Coefficients are up to ``reach``.
+    """
+
+    estimator: Any
+    mean: Callable[[Array], Array]
+    variance: Callable[[Array], Array]
+    drawn: Callable[[Array, Array, np.random.Generator, bool], Array]
+    facts: dict[str, Any]
+    reach: float
+    slope: Callable[[Array], Array] | None = None
+    has_dispersion: bool = False
+
+    def weights(self, mean: Array) -> tuple[Array, Array]:
+        """Return what multiplies residuals in scores, and rows in Fisher's information."""
+        if self.slope is None:
+            return np.ones_like(mean), self.variance(mean)
+        factors = self.slope(mean) / self.variance(mean)
+        return factors, factors * self.slope(mean)
+
+
+def _binary(mean: Array, X: Array, rng: np.random.Generator, wrong: bool) -> Array:
+    return (rng.uniform(size=len(mean)) < mean).astype(float)
+
+
+def _normal(mean: Array, X: Array, rng: np.random.Generator, wrong: bool) -> Array:
+    # Errors of a wrong model grow away from the middle of the first column.
+    spread = 0.5 + 4.0 * X[:, 0] ** 2 if wrong else 2.0
+    return mean + spread * rng.normal(size=len(mean))
+
+
+def _amounts(mean: Array, X: Array, rng: np.random.Generator, wrong: bool) -> Array:
+    drawn: Array = mean * rng.gamma(2.0, 0.5, size=len(mean))
+    return drawn
+
+
+def _mixed_counts(mean: Array, X: Array, rng: np.random.Generator, wrong: bool) -> Array:
+    return _counts(mean, X, rng, True)
+
+
+def _counts(mean: Array, X: Array, rng: np.random.Generator, wrong: bool) -> Array:
+    # A gamma mixture of Poisson counts has the variance m + m^2 / 2.
+    rate = mean * rng.gamma(2.0, 0.5, size=len(mean)) if wrong else mean
+    return rng.poisson(rate).astype(float)
+
+
+FAMILIES = {
+    "logistic": Family(
+        dpglm.LogisticRegression,
+        special.expit,
+        lambda mean: mean * (1.0 - mean),
+        _binary,
+        {"classes": [0.0, 1.0], "C": math.inf},
+        reach=1.5,
+    ),
+    "linear": Family(
+        dpglm.LinearRegression,
+        lambda z: z,
+        np.ones_like,
+        _normal,
+        {"target_bounds": (-12.0, 12.0)},
+        reach=1.5,
+        has_dispersion=True,
+    ),
+    "poisson": Family(
+        dpglm.PoissonRegressor,
+        np.exp,
+        lambda mean: mean,
+        _counts,
+        {"target_bounds": (0.0, 60.0), "alpha": 0.0},
+        reach=0.5,
+    ),
+    "gamma": Family(
+        dpglm.GammaRegressor,
+        np.exp,
+        np.square,
+        _amounts,
+        {"target_bounds": (1e-3, 60.0), "alpha": 0.0},
+        reach=0.5,
+        slope=lambda mean: mean,
+        has_dispersion=True,
+    ),
+    "negative binomial": Family(
+        dpglm.NegativeBinomialRegressor,
+        np.exp,
+        lambda mean: mean + 0.5 * mean**2,
+        _mixed_counts,
+        {"target_bounds": (0.0, 100.0), "dispersion": 0.5},
+        reach=0.5,
+        slope=lambda mean: mean,
+    ),
+    "probit": Family(
+        dpglm.BinomialRegressor,
+        special.ndtr,
+        lambda mean: mean * (1.0 - mean),
+        _binary,
+        {"link": "probit"},
+        reach=0.75,
+        slope=lambda mean: np.exp(-0.5 * special.ndtri(mean) ** 2) / math.sqrt(2.0 * math.pi),
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One generated problem: a line of the table.
+
+    ``columns`` is "even" (uniform, independent), "correlated" (uniform, correlations near 0.8) or
+    "rare" (every other column is 1 for one row in fifty, else 0). ``most`` bounds the mean length
+    over that without privacy.
+    """
+
+    family: str
+    n_rows: int
+    n_features: int
+    epsilon: float
+    columns: str = "even"
+    intercept: float = 0.0
+    robust: bool = False
+    wrong: bool = False
+    adjacency: str = "zero_out"
+    most: float = math.inf
+
+    @property
+    def label(self) -> str:
+        """The first cells of its line."""
+        kind = [self.columns]
+        kind += [f"intercept {self.intercept:g}"] if self.intercept else []
+        kind += ["wrong model"] if self.wrong else []
+        kind += [] if self.adjacency == "zero_out" else [f"`{self.adjacency}`"]
+        covariance = "robust" if self.robust else "model"
+        return (
+            f"{self.family} | {self.n_rows:,} | {self.n_features} | {self.epsilon:g} | "
+            f"{', '.join(kind)} | {covariance}"
+        )
+
+    @property
+    def truth(self) -> Array:
+        """The coefficients, the intercept first."""
+        reach = FAMILIES[self.family].reach
+        return np.append(self.intercept, np.linspace(-reach, reach, self.n_features))
+
+
+def draw_columns(case: Case, n_rows: int, rng: np.random.Generator) -> Array:
+    """Draw rows, with entries in [-1, 1]."""
+    shape = n_rows, case.n_features
+    if case.columns == "correlated":
+        common = rng.normal(size=(n_rows, 1))
+        normal = math.sqrt(0.8) * common + math.sqrt(0.2) * rng.normal(size=shape)
+        return 2.0 * special.ndtr(normal) - 1.0
+    X = rng.uniform(-1.0, 1.0, size=shape)
+    if case.columns == "rare":
+        X[:, ::2] = rng.uniform(size=X[:, ::2].shape) < 0.02
+    return X
+
+
+def means(case: Case, X: Array) -> Array:
+    """Return the mean of the target for each row."""
+    truth = case.truth
+    z = X @ truth[1:] + truth[0]
+    if case.wrong:
+        # A product and a square that the model does not have.
+        z = z + 0.4 * X[:, 0] * X[:, 1] + 0.4 * X[:, 0] ** 2
+    return FAMILIES[case.family].mean(z)
+
+
+def fit_plain(family: Family, X: Array, y: Array, start: Array, steps: int = 4) -> Array:
+    """Fit without privacy by Fisher scoring."""
+    design, theta = _with_ones(X), start.copy()
+    for _ in range(steps):
+        mean = family.mean(design @ theta)
+        factors, weights = family.weights(mean)
+        hessian = design.T @ (weights[:, np.newaxis] * design)
+        theta += np.linalg.solve(hessian, design.T @ (factors * (y - mean)))
+    return theta
+
+
+def plain_covariance(family: Family, X: Array, y: Array, theta: Array, robust: bool) -> Array:
+    """Covariance of the fit without privacy."""
+    design = _with_ones(X)
+    mean = family.mean(design @ theta)
+    factors, weights = family.weights(mean)
+    inverse = np.linalg.inv(design.T @ (weights[:, np.newaxis] * design))
+    if robust:
+        scores = design * (factors * (y - mean))[:, np.newaxis]
+        return inverse @ (scores.T @ scores) @ inverse
+    if family.has_dispersion:
+        inverse *= np.mean((y - mean) ** 2 / family.variance(mean))
+    return inverse
+
+
+def _with_ones(X: Array) -> Array:
+    return np.column_stack([np.ones(len(X)), X])
+
+
+def target_of(case: Case) -> Array:
+    """Return the coefficients that intervals are about: those of the best model, if it is wrong.
+
+    For a canonical link these solve an equation in the means of targets, so that none are drawn.
+    """
+    if not case.wrong:
+        return case.truth
+    rng = np.random.default_rng(0)
+    X = draw_columns(case, _LARGE, rng)
+    return fit_plain(FAMILIES[case.family], X, means(case, X), case.truth, steps=10)
