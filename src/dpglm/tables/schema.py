@@ -7,28 +7,26 @@ import functools
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar, final
+from typing import Any, TypeVar, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from dpglm._json import check_writable, in_file, load
-from dpglm._validation import check_one_of, in_one_line
+from dpglm._validation import check_one_of
 from dpglm.tables.additive.encoding import AdditiveEncoding
 from dpglm.tables.additive.settings import Additive
-from dpglm.tables.cells import Entry, check_unique
+from dpglm.tables.cells import check_unique
 from dpglm.tables.columns import Column, column_from_dict
 from dpglm.tables.encoding import ColumnEncoding, Encoding
-from dpglm.tables.named import Table, columns_in_words, named_columns, read_columns
+from dpglm.tables.named import Table, named_columns, read_columns
 from dpglm.tables.paid import PaidFor
+from dpglm.tables.references import Reference, referring
 from dpglm.tables.targets import NoTarget, TargetColumn, target_from_dict
 from dpglm.tables.units import LinearUnits
 
 __all__ = ["HELP_KEY", "Reference", "Schema", "Table"]
-
-Reference: TypeAlias = Mapping[str, Entry] | str | None
-"""Reference categories: by column, or ``"first"``."""
 
 T = TypeVar("T")
 
@@ -379,31 +377,7 @@ class Schema:
         >>> schema.feature_names, schema.units.names
         (('region=north', 'region=west'), ('region=north vs south', 'region=west vs south'))
         """
-        if isinstance(reference, str):
-            check_one_of("reference", reference, ("first",))
-            return dataclasses.replace(
-                self, columns=tuple(column.with_first_reference() for column in self.columns)
-            )
-        chosen = {} if reference is None else reference
-        if not isinstance(chosen, Mapping):
-            raise ValueError(
-                "reference must be 'first', a mapping from column to category, or None, got "
-                f"{in_one_line(reference)}"
-            )
-        known = [column.name for column in self.columns]
-        unknown = [name for name in chosen if name not in known]
-        if unknown:
-            raise ValueError(
-                f"reference must name columns of the schema, {columns_in_words(known)}, got "
-                f"{unknown[0]!r}"
-            )
-        return dataclasses.replace(
-            self,
-            columns=tuple(
-                column.with_reference(chosen[column.name]) if column.name in chosen else column
-                for column in self.columns
-            ),
-        )
+        return dataclasses.replace(self, columns=referring(self.columns, reference))
 
     def encode(self, table: Table, dtype: str = "float64") -> NDArray[np.floating[Any]]:
         """Encode the feature columns, each row by itself.
