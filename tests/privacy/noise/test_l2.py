@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, ClassVar, final
 
 import mpmath
@@ -24,6 +24,7 @@ from dpglm.privacy.noise.exact.laplace import rounded_laplace
 from dpglm.privacy.noise.exact.pairs import rounded_l2
 from dpglm.privacy.noise.exact.refined import CELL, FUNCTION_ERROR
 from dpglm.privacy.noise.l2 import add_l2_noise, add_laplace
+from tests.privacy.noise.support import Script, bad_functions, bits_to_uniform
 
 pytestmark = pytest.mark.one_in(3)
 
@@ -33,22 +34,6 @@ ALL_ONES = 2**64 - 1
 CONSTANTS = (0x9E3779B97F4A7C15, 0xD1B54A32D192ED03)
 
 Add = Callable[[Any, float, int, NoiseSource], NDArray[np.float64]]
-
-
-@final
-class Script(NoiseSource):
-    """Hands out given words, and fails when they run out."""
-
-    name: ClassVar[str] = "script"
-    is_private: ClassVar[bool] = False
-
-    def __init__(self, words: Iterable[int]) -> None:
-        self.left = list(words)
-
-    def words(self, count: int) -> NDArray[np.uint64]:
-        assert count <= len(self.left), "more bits were asked for than the script holds"
-        drawn, self.left = self.left[:count], self.left[count:]
-        return np.array(drawn, dtype=np.uint64)
 
 
 @final
@@ -89,11 +74,7 @@ class SilentNoise(NoiseSource):
 
 def uniform(word: int, *more: int) -> Any:
     """Uniform with the 53 first bits of a word and then whole words, exact at 120 digits."""
-    with mpmath.workdps(120):
-        value, bits = word >> 11, 53
-        for other in more:
-            value, bits = value << 64 | other, bits + 64
-        return mpmath.ldexp(mpmath.mpf(value), -bits)
+    return bits_to_uniform(word >> 11, *more)
 
 
 def refined_alike(words: list[int]) -> list[Any]:
@@ -140,21 +121,6 @@ def test_draws_agree_with_mpmath(size: int, scale: float) -> None:
         assert got.tolist() == ideal_vector(size, scale, refined, continued)
 
 
-def noisy_function(function: Any, size: float, *, relative: bool) -> Callable[..., Any]:
-    """A NumPy function with an error of up to ``size`` put on top."""
-    rng = np.random.default_rng(4)
-
-    def noisy(x: Any, out: Any = None) -> Any:
-        y = function(x)
-        y = y + rng.uniform(-size, size, np.shape(y)) * (np.abs(y) if relative else 1.0)
-        if out is None:
-            return y
-        out[...] = y
-        return out
-
-    return noisy
-
-
 Draw = Callable[[NoiseSource], NDArray[np.int64]]
 
 
@@ -168,10 +134,7 @@ def many_laplace(source: NoiseSource) -> NDArray[np.int64]:
 
 def draws_with_bad_functions(draw: Draw, size: float) -> tuple[NDArray[np.int64], int]:
     source = FixedRefinement(5, streamed=1 if draw is many_laplace else 2)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(np, "log", noisy_function(np.log, size, relative=True))
-        patch.setattr(np, "cos", noisy_function(np.cos, size, relative=False))
-        patch.setattr(np, "sin", noisy_function(np.sin, size, relative=False))
+    with bad_functions(size):
         return draw(source), source.refinements
 
 

@@ -34,26 +34,11 @@ from dpglm.privacy.noise.exact.pairs import rounded_gaussian
 from dpglm.privacy.noise.exact.refined import CELL, FUNCTION_ERROR
 from dpglm.privacy.noise.l2 import add_l2_noise, add_laplace
 from dpglm.privacy.selection.choices import exponential_mechanism, permute_and_flip
+from tests.privacy.noise.support import Script, bad_functions, bits_to_uniform
 
 SCALE = 2.0**24.7
 SIGNIFICANCE = 1e-4
 ALL_ONES = 2**64 - 1
-
-
-@final
-class Script(NoiseSource):
-    """Hands out given words, and fails when they run out."""
-
-    name: ClassVar[str] = "script"
-    is_private: ClassVar[bool] = False
-
-    def __init__(self, words: Iterable[int]) -> None:
-        self.left = list(words)
-
-    def words(self, count: int) -> NDArray[np.uint64]:
-        assert count <= len(self.left), "more bits were asked for than the script holds"
-        drawn, self.left = self.left[:count], self.left[count:]
-        return np.array(drawn, dtype=np.uint64)
 
 
 @final
@@ -80,15 +65,6 @@ def ideal_pair(u: Any, v: Any, scale: float) -> tuple[int, int]:
         r = scale * mpmath.sqrt(-2 * mpmath.log(u))
         angle = 2 * mpmath.pi * v
         return int(mpmath.nint(r * mpmath.cos(angle))), int(mpmath.nint(r * mpmath.sin(angle)))
-
-
-def bits_to_uniform(first: int, *more: int) -> Any:
-    """Uniform with 53 first bits and then whole words, exact at 120 digits."""
-    with mpmath.workdps(120):
-        value, bits = first, 53
-        for word in more:
-            value, bits = value << 64 | word, bits + 64
-        return mpmath.ldexp(mpmath.mpf(value), -bits)
 
 
 # The assumption of the proof: bounds on the error of NumPy's functions.
@@ -246,37 +222,15 @@ def test_draws_agree_with_mpmath(scale: float) -> None:
         assert (got[0, i], got[1, i]) == ideal_pair(u, v, scale)
 
 
-def noisy_function(function: Any, size: float, *, relative: bool) -> Callable[..., Any]:
-    """A NumPy function with an error of up to ``size`` put on top."""
-    rng = np.random.default_rng(4)
-
-    def noisy(x: Any, out: Any = None) -> Any:
-        y = function(x)
-        y = y + rng.uniform(-size, size, np.shape(y)) * (np.abs(y) if relative else 1.0)
-        if out is None:
-            return y
-        out[...] = y
-        return out
-
-    return noisy
-
-
-def draws_with_bad_functions(
-    monkeypatch: pytest.MonkeyPatch, size: float
-) -> tuple[NDArray[np.int64], int]:
+def draws_with_bad_functions(size: float) -> tuple[NDArray[np.int64], int]:
     source = FixedRefinement(5)
-    with monkeypatch.context() as patch:
-        patch.setattr(np, "log", noisy_function(np.log, size, relative=True))
-        patch.setattr(np, "cos", noisy_function(np.cos, size, relative=False))
-        patch.setattr(np, "sin", noisy_function(np.sin, size, relative=False))
+    with bad_functions(size):
         return rounded_gaussian(source.words, 800_000, 2.0**31.9), source.refinements
 
 
-def test_draws_do_not_depend_on_the_errors_of_the_functions(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    expected, refinements = draws_with_bad_functions(monkeypatch, 0.0)
-    got, _ = draws_with_bad_functions(monkeypatch, 0.9 * FUNCTION_ERROR)
+def test_draws_do_not_depend_on_the_errors_of_the_functions() -> None:
+    expected, refinements = draws_with_bad_functions(0.0)
+    got, _ = draws_with_bad_functions(0.9 * FUNCTION_ERROR)
     assert refinements > 10
     np.testing.assert_array_equal(got, expected)
 
@@ -284,11 +238,11 @@ def test_draws_do_not_depend_on_the_errors_of_the_functions(
 def test_functions_worse_than_assumed_or_a_missing_bound_are_seen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    expected, _ = draws_with_bad_functions(monkeypatch, 0.0)
-    too_bad, _ = draws_with_bad_functions(monkeypatch, 64 * FUNCTION_ERROR)
+    expected, _ = draws_with_bad_functions(0.0)
+    too_bad, _ = draws_with_bad_functions(64 * FUNCTION_ERROR)
     assert (too_bad != expected).any()
     monkeypatch.setattr(_exact_pairs, "FUNCTION_ERROR", 0.0)
-    unbounded, _ = draws_with_bad_functions(monkeypatch, 0.9 * FUNCTION_ERROR)
+    unbounded, _ = draws_with_bad_functions(0.9 * FUNCTION_ERROR)
     assert (unbounded != expected).any()
 
 

@@ -4,7 +4,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
-from typing import Any, ClassVar, final
+from typing import Any
 
 import mpmath
 import numpy as np
@@ -22,6 +22,7 @@ from dpglm.privacy.selection.choices import (
     generalized_scores,
     permute_and_flip,
 )
+from tests.privacy.noise.support import Script
 
 SIGNIFICANCE = 1e-4
 ALL_ONES = 2**64 - 1
@@ -29,22 +30,6 @@ EPSILONS = (2.0**-30, 1e-3, 0.5, 1.0, 7.3, 40.0)
 
 Law = Callable[[NDArray[np.float64]], list[Fraction]]
 Mechanism = Callable[[Any, float, float, NoiseSource], int]
-
-
-@final
-class Script(NoiseSource):
-    """Hands out given words, and fails when they run out."""
-
-    name: ClassVar[str] = "script"
-    is_private: ClassVar[bool] = False
-
-    def __init__(self, words: Iterable[int]) -> None:
-        self.left = list(words)
-
-    def words(self, count: int) -> NDArray[np.uint64]:
-        assert count <= len(self.left), "more bits were asked for than the script holds"
-        drawn, self.left = self.left[:count], self.left[count:]
-        return np.array(drawn, dtype=np.uint64)
 
 
 def pack(values: Sequence[int]) -> list[int]:
