@@ -60,6 +60,7 @@ class TestTrueCertificates:
         verification = verify(fit_classifier(random_state=1).privacy_)
         assert verification.ok
         assert "NOT PRIVATE" in verification.summary()
+        assert "NOT PRIVATE" in verification.verdict
 
 
 def without_fact(name):

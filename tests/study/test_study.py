@@ -296,6 +296,8 @@ class TestCertificates:
         result = study()[0].run(table(), random_state=0)
         assert not result.privacy_.is_private
         assert any("NOT PRIVATE" in one for one in result.privacy_.caveats())
+        assert result.verify().verdict.startswith("The certificate holds. NOT PRIVATE")
+        assert study()[0].run(table()).verify().verdict == "The certificate holds."
 
 
 def test_models_by_formula_name_and_object():

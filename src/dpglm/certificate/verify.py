@@ -81,12 +81,15 @@ class Verification:
     too_costly : str or None, default=None
         Why the claim was not recomputed, if that would take too much time or memory: then
         nothing is known of it, and ``ok`` is False.
+    is_private : bool, default=True
+        Whether nobody can reproduce the noise; else the claim follows and protects nobody.
     """
 
     checks: tuple[Check, ...]
     recomputed: tuple[Recomputation, ...]
     caveats: tuple[str, ...]
     too_costly: str | None = None
+    is_private: bool = True
 
     @property
     def ok(self) -> bool:
@@ -100,9 +103,10 @@ class Verification:
 
     @property
     def verdict(self) -> str:
-        """What was found, in one sentence."""
+        """What was found, in a sentence or two."""
         if self.ok:
-            return "The certificate holds."
+            but = "" if self.is_private else " NOT PRIVATE: its noise can be reproduced."
+            return f"The certificate holds.{but}"
         if self.too_costly is not None and len(self.findings) == 1:
             return "THE CERTIFICATE IS TOO COSTLY TO CHECK."
         return "THE CERTIFICATE DOES NOT HOLD."
@@ -173,7 +177,8 @@ def verify(certificate: Certificate) -> Verification:
     checks += [
         guarded(name, functools.partial(check, certificate)) for name, check in _CHECKS.items()
     ]
-    return Verification(tuple(checks), recomputed, certificate.caveats(), too_costly)
+    caveats, is_private = certificate.caveats(), certificate.noise_is_private
+    return Verification(tuple(checks), recomputed, caveats, too_costly, is_private)
 
 
 def _recomputed(certificate: Certificate) -> tuple[tuple[Recomputation, ...], str, str | None]:

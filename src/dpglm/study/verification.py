@@ -65,7 +65,8 @@ def verify_study(certificate: StudyCertificate) -> Verification:
             guarded(f"whole: {name}", functools.partial(check, certificate))
             for name, check in _CHECKS.items()
         ]
-    return Verification(tuple(checks), recomputed, certificate.caveats(), too_costly)
+    caveats, is_private = certificate.caveats(), certificate.noise_is_private
+    return Verification(tuple(checks), recomputed, caveats, too_costly, is_private)
 
 
 def _check_budget(certificate: StudyCertificate) -> str | None:
