@@ -67,6 +67,10 @@ WHITENED = Preprocessed([Center(intercept=0.25), Whiten(exponent=0.25)], NoisyGD
         (Logistic(), BUDGET, DataSpec(60_000, 784, intercept=1.0), CENTERED),
         (Logistic(), GaussianDP(1.0), DataSpec(79 * 400, 399, intercept=1.0), CENTERED),
         (Logistic(), GaussianDP(1.0), DataSpec(80 * 400, 399, intercept=1.0), USUAL_CLIP),
+        (Logistic(), GaussianDP(1.0), DataSpec(179 * 400, 399, intercept=1.0), USUAL_CLIP),
+        (Logistic(), GaussianDP(1.0), DataSpec(180 * 400, 399, intercept=1.0), Newton()),
+        (Logistic(), GaussianDP(1.0), DataSpec(180 * 1001, 1000, intercept=1.0), USUAL_CLIP),
+        (Logistic(), GaussianDP(1.0), DataSpec(2**20, 300, intercept=1.0), USUAL_CLIP),
         (Logistic(), BUDGET, DataSpec(1000, 300, intercept=1.0, sparse=True), CENTERED),
         (
             Softmax(),

@@ -10,11 +10,12 @@ from typing import final
 
 from dpglm._validation import check_bools, check_one_of
 from dpglm.data.spec import DataSpec
-from dpglm.oracle.row_sums.moments import MOST_WHITENED
+from dpglm.oracle.row_sums.moments import MOST_COLUMNS, MOST_WHITENED
 from dpglm.preprocessing import Center, Preprocessor, Whiten
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget, is_pure
 from dpglm.problem import L2, NoPenalty, Problem, Squared, SquaredCodes, Unconstrained
+from dpglm.problem.loss import Target
 from dpglm.solvers.base import Plan, Solver
 from dpglm.solvers.composite.preprocessed import Preprocessed
 from dpglm.solvers.gradient.noisy_gd import NoisyGD, pure_gd
@@ -30,9 +31,10 @@ from dpglm.solvers.uncertainty import Covariance
 
 __all__ = ["Auto", "choose"]
 
-# Newton's steps in all directions of more columns than these drown in noise; 2^28 entries in
-# double precision are 2 GiB.
-_MOST_COLUMNS = 300
+# Newton's steps in all directions of more columns than these drown in noise, unless mu times rows
+# per column is so much: there they reach what hundreds of gradient steps do not, and lost nothing
+# on the tables of ``experiments.wide_tables``. 2^28 entries in double precision are 2 GiB.
+_MOST_COLUMNS, _HEARD_IN_ALL = 300, 180.0
 # Noise in Hessians up to which Newton-Raphson was at least as good as Newton, on validation parts
 # of Adult and ACS employment and on generated rows; losses to which zero says nothing have no
 # other solver that is as good, and no other learns how rows of a group add up.
@@ -97,12 +99,13 @@ def choose(
         sees Hessians through their noise. Else, for at most 300 columns and 2^28 entries of rows,
         ``SufficientStatistics`` for squared loss and at most 64 columns, or for classes' codes
         where ``mu`` times rows is 60 or more for each column; ``Newton`` for other convex losses
-        and more columns, but not for codes. Otherwise ``NoisyGD`` with a paid comparison with its
-        start; for convex losses, an intercept and more than 300 dense columns (at most 2^30
-        entries) or 301 to 1000 sparse ones (at most 2^28) without one, but after ``Center``, and
-        for codes whatever the number of columns is. With several outputs ``Whiten`` follows, too,
-        where noise leaves something to see of second moments and there is neither a constraint nor
-        more of a penalty than L2 with ``C = 1``.
+        and more columns, but not for codes; and for two classes and at most 1000 columns, where
+        ``mu`` times rows is 180 or more for each. Otherwise ``NoisyGD`` with a paid comparison
+        with its start; for convex losses, an intercept and more than 300 dense columns (at most
+        2^30 entries) or 301 to 1000 sparse ones (at most 2^28) without one, but after ``Center``,
+        and for codes whatever the number of columns is. With several outputs ``Whiten`` follows,
+        too, where noise leaves something to see of second moments and there is neither a
+        constraint nor more of a penalty than L2 with ``C = 1``.
 
     Examples
     --------
@@ -119,7 +122,7 @@ def choose(
     mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.unit_weight)
     if _is_likelihood(problem, data, mu):
         return NewtonRaphson()
-    entries, wide = data.n_rows * data.n_columns, data.n_columns > _MOST_COLUMNS
+    entries, wide = data.n_rows * data.n_columns, _is_wide(problem, data, mu)
     if not problem.loss.convex:
         return NoisyGD(shrink=True, compare=True)
     if (
@@ -149,6 +152,16 @@ def choose(
     if _can_whiten(problem, data, mu, whiten, most):
         steps.append(whiten)
     return Preprocessed(steps, _STEPS_OF_CODES if codes else NoisyGD(shrink=True))
+
+
+def _is_wide(problem: Problem, data: DataSpec, mu: float) -> bool:
+    """Whether columns are too many for steps in all of their directions."""
+    if data.n_columns <= _MOST_COLUMNS:
+        return False
+    binary = problem.loss.target is Target.BINARY and data.n_outputs == 1
+    heard = mu * data.n_rows >= _HEARD_IN_ALL * data.n_columns
+    small = data.n_columns <= MOST_COLUMNS and data.n_rows * data.n_columns <= _MOST_ENTRIES
+    return not (binary and heard and small)
 
 
 def _can_center(data: DataSpec, adjacency: Adjacency) -> bool:
