@@ -9,6 +9,7 @@ from pyarrow import parquet
 
 from dpglm import LogisticRegression, MappedRows, ParquetRows, PrivatePipeline
 from dpglm.data.dask.groups import groups_of_partitions
+from dpglm.data.groups.ids import Groups
 from dpglm.data.stream import streamed
 from dpglm.ledger import PrivacyLedger
 from dpglm.preprocessing import Center
@@ -153,3 +154,12 @@ def test_a_person_is_recognised_in_partitions_of_other_types(one, other, message
     ids = array.concatenate([array.from_array(part, chunks=1) for part in parts])
     with pytest.raises(ValueError, match=message):
         groups_of_partitions((1, 1), ids, None, SeededNoise(0))
+
+
+def test_large_numbers_of_persons_stay_apart_whatever_their_type_in_a_file(tmp_path):
+    ids = np.array([2**62, 2**62 + 1], np.int64), np.array([2**62 + 2, 2**62], np.uint64)
+    for number, who in enumerate(ids):
+        table = pyarrow.table({"x": [0.0, 1.0], "y": [0, 1], "who": who})
+        parquet.write_table(table, tmp_path / f"{number}.parquet")
+    found = Groups.of(ParquetRows(tmp_path, "y", groups="who").group_ids, 4)
+    assert found.codes.tolist() == [0, 1, 2, 0]

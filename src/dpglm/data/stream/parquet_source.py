@@ -299,6 +299,9 @@ def column_of(files: Sequence[ParquetFile], name: str) -> NDArray[Any]:
                 values = plain_column(batch.column(name))
                 _require_values(values, name, WHOSE_CURE)
                 found.append(values.to_numpy(zero_copy_only=False))
+    if len({one.dtype for one in found}) > 1:
+        # Numbers of several types would become floats, of which large ones are no longer apart.
+        found = [one.astype(object) for one in found]
     return np.concatenate(found) if found else np.empty(0)
 
 
