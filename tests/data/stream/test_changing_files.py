@@ -176,6 +176,23 @@ def test_a_change_during_a_pass_ends_it_before_its_sum_is_used(tmp_path, store, 
     assert seen
 
 
+def test_an_error_from_half_a_file_says_that_it_changed(tmp_path, monkeypatch):
+    rows = in_parquet(tmp_path).prepared(spec_of(row_norm=2.0), None, as_they_are)
+    changes = iter([None, written_over])
+
+    def half_written(*args, **options):
+        change = next(changes)
+        if change is not None:
+            change(file_of(tmp_path))
+        raise OSError("Unexpected end of stream")
+        yield
+
+    monkeypatch.setattr(streamed, "_chunks", half_written)
+    for error in (OSError, RowsChangedError):
+        with pytest.raises(error, match="Unexpected end" if error is OSError else "written to"):
+            sum_of(rows)
+
+
 @pytest.mark.parametrize("store", STORES)
 @pytest.mark.parametrize("cached", [False, True])
 def test_a_change_during_the_first_pass_is_refused(tmp_path, store, cached):

@@ -147,12 +147,19 @@ class StreamedRows(Rows):
         self.watch.check()
         return chunk
 
+    def _read(self, *, features_only: bool) -> Iterator[Piece]:
+        source = self._recipe.source
+        try:
+            yield from _chunks(source, self.spec, self._indices, features_only=features_only)
+        except Exception:
+            # Half a file may be anything to a reader: what is wrong with it is that it changes.
+            self.watch.check()
+            raise
+
     def _chunks(self) -> Generator[Rows]:
         self.watch.check()
         start, source, facts = 0, self._recipe.source, self._facts
-        for X, y, weights in _chunks(
-            source, self.spec, self._indices, features_only=facts is not None
-        ):
+        for X, y, weights in self._read(features_only=facts is not None):
             rows = slice(start, start + len(X))
             which: Any = rows if self._indices is None else self._indices[rows]
             start = rows.stop
