@@ -18,6 +18,7 @@ from dpglm.solvers import (
     SVRG,
     AcceleratedMirrorDescent,
     Auto,
+    Calibrated,
     Constant,
     FrankWolfe,
     JohnsonLindenstrauss,
@@ -240,6 +241,12 @@ CHOSEN: list[Case] = [
         why=IN_A_SUM,
     ),
     *solver_cases("newton", Newton(n_steps=2), data=LONG),
+    *solver_cases(
+        "calibrated",
+        Calibrated(Newton(n_steps=2), share=0.5),
+        data=dataclasses.replace(LONG, intercept=10.0),
+        why=ROUNDABOUT,
+    ),
     # The others teach it to be wrong about this row, which is as long as is not weighted down.
     *solver_cases(
         "newton_raphson",

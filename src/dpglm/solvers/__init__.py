@@ -8,6 +8,7 @@ from dpglm.data.projection import Embedding, GaussianEmbedding, SparseEmbedding
 from dpglm.solvers.auto import Auto, choose
 from dpglm.solvers.base import Method, Plan, Solver, StepInfo
 from dpglm.solvers.checkpoint import CheckpointFile
+from dpglm.solvers.composite.calibrated import Calibrated
 from dpglm.solvers.composite.dpsgd_f import dpsgd_f
 from dpglm.solvers.composite.johnson_lindenstrauss import JohnsonLindenstrauss
 from dpglm.solvers.composite.preprocessed import Preprocessed
@@ -46,6 +47,7 @@ __all__ = [
     "SVRG",
     "AcceleratedMirrorDescent",
     "Auto",
+    "Calibrated",
     "CheckpointFile",
     "Constant",
     "Embedding",

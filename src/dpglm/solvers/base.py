@@ -212,6 +212,15 @@ class Method(abc.ABC, Generic[S]):
         """Return the covariance of the parameter, where the plan released what it takes."""
         return None
 
+    def precision(self, state: S) -> NDArray[np.float64] | None:
+        """Return about how well the returned coefficients are known, where released values tell.
+
+        The inverse of the covariance of their errors, of noise and of the sampling of rows
+        together, of shape (n_columns, n_columns). A rough one: for intervals there is
+        ``uncertainty``.
+        """
+        return None
+
 
 @final
 @dataclass(frozen=True)

@@ -142,4 +142,5 @@ def run(
         entry,
         method.maps(state),
         method.uncertainty(state),
+        method.precision(state),
     )

@@ -42,6 +42,8 @@ class Solution:
         What private steps before the model learned, in order; released, hence public.
     uncertainty : Uncertainty, optional
         Covariance of the parameter, where the plan was made for inference.
+    precision : ndarray of shape (n_columns, n_columns), optional
+        About how well the parameter is known, see ``Method.precision``.
     """
 
     w: NDArray[np.float64]
@@ -53,6 +55,7 @@ class Solution:
     ledger_entry: LedgerReference | None = None
     maps: tuple[RowMap, ...] = ()
     uncertainty: Uncertainty | None = None
+    precision: NDArray[np.float64] | None = None
 
     @property
     def n_steps(self) -> int:

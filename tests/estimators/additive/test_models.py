@@ -251,7 +251,7 @@ class TestResolution:
         assert (settings.segments, settings.reach, settings.pair_segments) == (5, 0.2, 3)
 
     def test_sums_of_money_get_fine_curves_where_there_is_much_to_see(self) -> None:
-        little, much = (classifier(delta=1e-6).resolve(n).settings for n in (2000, 10**6))
+        little, much = (classifier(delta=1e-6).resolve(n).settings for n in (1000, 10**6))
         assert little.log_segments is None
         assert much.log_segments == 80 > much.segments
         stated = classifier(segments=5, delta=1e-6).resolve(10**6).settings

@@ -372,3 +372,19 @@ def test_plans_are_values():
             for one in (budget, other)
         )
         assert less.coefficient_noise > more.coefficient_noise
+
+
+def test_what_is_known_of_a_parameter_is_about_right():
+    """Rows are drawn anew in every run, as it counts their sampling beside the noise."""
+    spec, claimed, found = DataSpec(2000, 3, row_norm=2.0, intercept=2.0), [], []
+    plan = Newton().plan(Problem(Logistic()), ApproximateDP(1.0, 1e-5), spec)
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        X = rng.uniform(-1.0, 1.0, size=(2000, 3))
+        y = np.where(X @ [0.8, -0.5, 0.2] + rng.logistic(size=2000) > 0.0, 1.0, -1.0)
+        solution = run(plan, prepare_rows(X, y, spec), SeededNoise(seed))
+        found.append(solution.w)
+        claimed.append(np.diag(np.linalg.inv(solution.precision)))
+    ratio = np.mean(claimed, axis=0) / np.var(found, axis=0, ddof=1)
+    assert (ratio > 0.4).all()
+    assert (ratio < 2.5).all()

@@ -22,6 +22,7 @@ from dpglm.data.prepare import Matrix
 from dpglm.estimators._private import PrivateFit
 from dpglm.estimators._shapes import WithShapes
 from dpglm.estimators.additive._monotone import Directions, projected, read_directions
+from dpglm.estimators.additive._shrunk import shrunk_bends
 from dpglm.estimators.additive._tables import given_table
 from dpglm.estimators.additive.resolution import Resolution, resolved
 from dpglm.estimators.composed._fitted import FittedModel
@@ -254,16 +255,19 @@ class AdditiveModel(WithShapes, FittedModel, PrivateFit, own_first=False):
     def _finish(
         self, estimator: PrivateLinearModel, schema: Schema, directions: Directions
     ) -> None:
-        """Record the schema, and project curves that must be monotone: post-processing."""
+        """Record the schema, shrink bends, and project what must be monotone: post-processing."""
         certificate = estimator.privacy_
         facts = certificate.public_facts
         if certificate.fact("schema") is None:
             facts = (*facts, *schema_facts(schema))
-        if not directions:
-            estimator.privacy_ = dataclasses.replace(certificate, public_facts=facts)
-            return
-        estimator.coef_ = projected(estimator.coef_, directions, schema)
-        facts = (*facts, PublicFact("monotone", dict(directions), "declared"))
+        known = estimator.solution_.precision
+        if not self.inference and known is not None:
+            w = shrunk_bends(estimator.solution_.w, known, schema)
+            released = estimator.units_.coefficients(w[:, np.newaxis])
+            estimator.coef_, estimator.intercept_ = estimator._model(released)
+        if directions:
+            estimator.coef_ = projected(estimator.coef_, directions, schema)
+            facts = (*facts, PublicFact("monotone", dict(directions), "declared"))
         estimator.privacy_ = dataclasses.replace(
             certify(
                 type(estimator).__name__,

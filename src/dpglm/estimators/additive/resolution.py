@@ -12,6 +12,7 @@ from dpglm.data.spec import DataSpec
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import ApproximateDP, PrivacyBudget, is_pure
 from dpglm.solvers.base import Solver
+from dpglm.solvers.composite.calibrated import Calibrated
 from dpglm.solvers.second_order.newton import Newton
 from dpglm.solvers.second_order.newton_raphson_settings import hessian_noise
 from dpglm.tables.additive.encoding import AdditiveEncoding
@@ -24,18 +25,20 @@ __all__ = ["Resolution", "resolved"]
 # ``python -m experiments.additive --grid`` measures what these do on development rows: so many
 # segments at this signal, growth with this power, and at most so many times the third root of rows
 # for each curve. Squared errors show more.
-_SEGMENTS, _SIGNAL, _SIGNAL_OF_SQUARES = 2.0, 60.0, 80.0
+_SEGMENTS, _SIGNAL, _SIGNAL_OF_SQUARES = 2.0, 60.0, 100.0
 _POWER_OF_SQUARES = 0.85
 _PER_ROWS, _PER_ROWS_OF_SQUARES = 0.43, 1.6
 # Below this signal a curve would be noise: a straight line.
 _LEAST_SIGNAL = 15.0
 _MOST_ODD, _MOST_SEGMENTS, _MOST_OF_A_PAIR = 3, 20, 12
 # Sums of money and the like have values that many rows share, which only fine curves see.
-_SIGNAL_OF_LOGS, _MOST_OF_LOGS = 400.0, 80
+_SIGNAL_OF_LOGS, _POWER_OF_LOGS, _MOST_OF_LOGS = 470.0, 4, 80
 _SMOOTH_SIGNAL, _LEAST_REACH, _PAIR_SHARE = 200.0, 0.1, 1.2
-# Newton's method is for signals per feature up to the last; its clip grows with them.
-# Where squared errors say little, a larger clip keeps their model from being shrunk to zero.
-_LEAST_CLIP, _MOST_CLIP, _CLIP_GROWTH, _CLIP_GROWTH_OF_SQUARES = 0.15, 0.75, 0.01, 0.002
+# Newton's method is for signals per feature up to the last. Its clip grows with what there is to
+# see beyond the errors of sampling, mu times the root of rows per feature; that of squared errors
+# with the signal. Where these say little, a larger clip keeps them from being shrunk to zero.
+_LEAST_CLIP, _CLIP_GROWTH, _MOST_CLIP = 0.15, 0.04, 0.5
+_CLIP_GROWTH_OF_SQUARES, _MOST_CLIP_OF_SQUARES = 0.002, 0.75
 _LITTLE_SIGNAL, _MOST_CLIP_OF_LITTLE = 3.0, 0.5
 _MOST_FEATURES, _MOST_ENTRIES, _AMPLE = 299, 2**28, 300.0
 # Of what noise there may be in Hessians for intervals, nearly all.
@@ -117,8 +120,10 @@ def resolved(
                 curves -= 1
                 settings = with_curves(curves)
         else:
-            logs = max(curves, round(min((signal / _SIGNAL_OF_LOGS) ** 2, _MOST_OF_LOGS)))
-            settings = _with_logs(schema, settings, logs)
+            logs = max(
+                curves, round(min((signal / _SIGNAL_OF_LOGS) ** _POWER_OF_LOGS, _MOST_OF_LOGS))
+            )
+            settings = _with_logs(schema, settings, max(curves, logs))
     n_features = AdditiveEncoding(schema.columns, settings).n_features
     seen = n_rows * mu / (n_features + 1)
     solver = _solver(seen, n_rows, n_features, is_squared=is_squared)
@@ -171,15 +176,17 @@ def _solver(seen: float, n_rows: int, n_features: int, *, is_squared: bool) -> S
     """Return Newton's method for few features, unless signals are so ample that all is well.
 
     Its clip is often smaller than its own default: rows of curves are about as long as each other,
-    so that little is lost by clipping, and noise is less. A small clip costs calibration, though.
+    so that little is lost by clipping, and noise is less. What a small clip does to the size of
+    scores is made up for where there are two classes.
     """
     small = n_features <= _MOST_FEATURES and n_rows * n_features <= _MOST_ENTRIES
     if not small or seen > _AMPLE:
         return None
-    growth, least = (_CLIP_GROWTH_OF_SQUARES if is_squared else _CLIP_GROWTH), _LEAST_CLIP
-    if is_squared:
-        least = max(least, min(_LITTLE_SIGNAL / seen, _MOST_CLIP_OF_LITTLE))
-    return Newton(clip=min(max(growth * seen, least), _MOST_CLIP))
+    if not is_squared:
+        over_sampling = seen * math.sqrt((n_features + 1) / n_rows)
+        return Calibrated(Newton(clip=min(_LEAST_CLIP + _CLIP_GROWTH * over_sampling, _MOST_CLIP)))
+    least = max(_LEAST_CLIP, min(_LITTLE_SIGNAL / seen, _MOST_CLIP_OF_LITTLE))
+    return Newton(clip=min(max(_CLIP_GROWTH_OF_SQUARES * seen, least), _MOST_CLIP_OF_SQUARES))
 
 
 def _mu(budget: PrivacyBudget) -> float:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from dpglm.data.spec import LARGEST, DataSpec
 from dpglm.problem.loss import Loss
 
-__all__ = ["is_neutral", "kept_share", "share_of_comparison", "shrunk"]
+__all__ = ["is_neutral", "kept_share", "relative_length", "share_of_comparison", "shrunk"]
 
 # Signs and ranks of predictions can be right where their size is lost in noise.
 _LEAST_SHARE = 0.1
@@ -61,6 +61,12 @@ def kept_share(size: float, noise: float, coordinates: int, *, alike: bool) -> f
     enough = 2.0 * least if alike else 1.0 + 3.0 * spread
     squares = max((size / noise) ** 2 / coordinates, least)
     return min(max((1.0 - least / squares) / (1.0 - least / enough), _LEAST_SHARE), 1.0)
+
+
+def relative_length(after: NDArray[np.float64], before: NDArray[np.float64]) -> float:
+    """Return the length of coefficients over that before; at least 1e-9, and 1 if that was 0."""
+    length = float(np.linalg.norm(before))
+    return max(float(np.linalg.norm(after)) / length, 1.0 / _FAR) if length > 0.0 else 1.0
 
 
 def share_of_comparison(worse: float, noise: float) -> float:

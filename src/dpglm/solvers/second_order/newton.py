@@ -28,8 +28,9 @@ from dpglm.solvers.base import Method, Plan, Solver, StepInfo
 from dpglm.solvers.parts.defaults import curvature, slope_unit
 from dpglm.solvers.parts.feasible import feasible, n_penalized
 from dpglm.solvers.parts.planning import check_given
-from dpglm.solvers.parts.shrinkage import is_neutral, shrunk
+from dpglm.solvers.parts.shrinkage import is_neutral, relative_length, shrunk
 from dpglm.solvers.second_order.newton_noise import noise_left
+from dpglm.solvers.second_order.normal_scores import NormalScores
 from dpglm.solvers.second_order.preconditioner import (
     Basis,
     basis_from_moments,
@@ -330,6 +331,25 @@ class NewtonMethod(Method["NewtonState"]):
             self.step_sizes,
             self.intercept_pace,
         )
+
+    def precision(self, state: NewtonState) -> NDArray[np.float64] | None:
+        basis, w = state.basis, state.w
+        assert basis is not None
+        if w.ndim > 1 or not math.isfinite(self.curvature):
+            return None
+        # In the basis the noise is alike in all directions, and so are the errors of sampling.
+        reach = self.clip / math.sqrt(self.data.n_columns)
+        bend, square = NormalScores.of(basis, w).clipped(self.problem.loss, self.data, reach)
+        damping = min(max(bend / self.curvature, 0.0), 1.0)
+        carried = 0.0
+        for eta in self.step_sizes:
+            carried = (1.0 - min(damping * eta, 1.0)) * carried + eta
+        sampling = carried / self.curvature * math.sqrt(square / self.data.n_rows)
+        variance = self._noise_damped_by(damping) ** 2 + sampling**2
+        d = self.data.n_features
+        variance *= relative_length(self.finish(state)[:d], w[:d]) ** 2
+        precision: NDArray[np.float64] = basis.inverse.T @ basis.inverse / variance
+        return precision
 
     def init(self, seed: int) -> NewtonState:
         zero = np.zeros(self.data.coefficient_shape)

@@ -210,6 +210,10 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
             return None
         return Uncertainty(state.w, *self._covariance(state), kind=self.inference)
 
+    def precision(self, state: NewtonRaphsonState) -> NDArray[np.float64]:
+        sampling, privacy = self._covariance(state)
+        return np.asarray(np.linalg.pinv(sampling + privacy, hermitian=True))
+
     def _covariance(
         self, state: NewtonRaphsonState
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -1,0 +1,100 @@
+"""Bends of curves, shrunk by how far they stand out of noise. Post-processing, hence free."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpglm.tables.additive.axes import NumericAxis
+from dpglm.tables.additive.terms import Term
+from dpglm.tables.schema import Schema
+
+__all__ = ["shrunk_bends"]
+
+_MOST_ROUNDS, _TOLERANCE, _LEAST, _TINY = 100, 1e-3, 1e-10, 1e-200
+
+
+def shrunk_bends(
+    w: NDArray[np.float64], precision: NDArray[np.float64], schema: Schema
+) -> NDArray[np.float64]:
+    """Shrink what curves have beyond a straight line, and interactions, towards zero.
+
+    An estimate ``w`` with normal errors of this precision meets a prior under which the
+    coefficients of each term's bends have mean zero and a variance of their own; intercept, slopes
+    and levels have none. The variances are those of the largest evidence, under a flat prior of
+    standard deviations (MacKay's fixed point), so bends that noise would make vanish, and those
+    that stand out of it stay. What is known of ``w`` is released, so this costs no privacy.
+
+    MacKay, "Bayesian interpolation", Neural Computation 4 (1992).
+
+    Parameters
+    ----------
+    w : ndarray of shape (n_features + 1,)
+        Coefficients, intercept last.
+    precision : ndarray of shape (n_features + 1, n_features + 1)
+        Inverse of the covariance of their errors.
+    schema : Schema
+        Its ``additive_encoding`` says which features belong to which term.
+
+    Returns
+    -------
+    ndarray of shape (n_features + 1,)
+    """
+    blocks = [one for term in schema.additive_encoding.terms if (one := _bends(term, len(w))).size]
+    if not blocks:
+        return w
+    bends = np.hstack(blocks)
+    # An orthonormal basis of the coefficients, those of bends first.
+    basis = np.linalg.qr(bends, mode="complete")[0]
+    k = bends.shape[1]
+    basis[:, :k] = bends
+    turned = basis.T @ precision @ basis
+    # Of bends alone, whatever the rest is.
+    drag = np.linalg.solve(turned[k:, k:], turned[k:, :k])
+    known = turned[:k, :k] - turned[:k, k:] @ drag
+    found = bends.T @ w
+    kept = _posterior(found, 0.5 * (known + known.T), [one.shape[1] for one in blocks])
+    moved = kept - found
+    shrunk: NDArray[np.float64] = w + basis[:, :k] @ moved - basis[:, k:] @ (drag @ moved)
+    return shrunk if np.isfinite(shrunk).all() else w
+
+
+def _bends(term: Term, size: int) -> NDArray[np.float64]:
+    """Return an orthonormal basis of the coefficients that bend a term, of shape (size, bends)."""
+    numbers = [axis for axis in term.axes if isinstance(axis, NumericAxis)]
+    count = term.features.stop - term.features.start
+    directions = np.zeros((count, 0))
+    if len(term.axes) > 1:
+        directions = np.eye(count)
+    elif numbers and (bends := len(numbers[0].knots) - 2):
+        # A straight line in the column's scale, in which knots are where they are.
+        axis = numbers[0]
+        places = axis.column.stretched(axis.knots)
+        curve = axis.root[: bends + 2, : bends + 1]  # type: ignore[index]
+        line = np.linalg.lstsq(curve, places - places.mean(), rcond=None)[0]
+        directions = np.zeros((count, bends))
+        directions[: bends + 1] = np.linalg.qr(line[:, np.newaxis], mode="complete")[0][:, 1:]
+    placed = np.zeros((size, directions.shape[1]))
+    placed[term.features] = directions
+    return placed
+
+
+def _posterior(
+    found: NDArray[np.float64], known: NDArray[np.float64], sizes: list[int]
+) -> NDArray[np.float64]:
+    """Return the posterior mean of groups of numbers that were found with this precision."""
+    starts = np.cumsum([0, *sizes[:-1]])
+    per_group = np.repeat(np.arange(len(sizes)), sizes)
+    variances = np.add.reduceat(found**2, starts) / sizes
+    least = _LEAST * max(float(variances.max()), _TINY)
+    variances, mean = np.maximum(variances, least), found
+    for _ in range(_MOST_ROUNDS):
+        covariance = np.linalg.inv(known + np.diag(1.0 / variances[per_group]))
+        mean = covariance @ (known @ found)
+        left = np.add.reduceat(np.diag(covariance), starts) / variances
+        told = np.maximum(sizes - left, 0.0)
+        new = np.maximum(np.add.reduceat(mean**2, starts) / (told + 1.0), least)
+        if np.max(np.abs(np.log(new / variances))) < _TOLERANCE:
+            break
+        variances = new
+    return mean

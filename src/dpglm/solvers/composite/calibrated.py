@@ -1,0 +1,294 @@
+"""Newton's method with a small clip, then the one slope and shift that make its scores right."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from dataclasses import dataclass, field
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpglm._validation import check_real
+from dpglm.data.spec import DataSpec
+from dpglm.oracle.gradients import Oracle
+from dpglm.preprocessing.row_map import RowMap
+from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import GaussianDP, PrivacyBudget
+from dpglm.privacy.events import Composed, Event, canonical
+from dpglm.privacy.releases import AnyRelease
+from dpglm.problem import L2, NoPenalty, Problem, Unconstrained
+from dpglm.solvers.base import Method, Plan, Solver, Stage, StepInfo, check_same
+from dpglm.solvers.parts.beside import MARGIN, plan_beside
+from dpglm.solvers.parts.seeds import stage_seed
+from dpglm.solvers.parts.shrinkage import relative_length
+from dpglm.solvers.second_order.newton import Newton, NewtonMethod, NewtonState
+from dpglm.solvers.second_order.newton_raphson import NewtonRaphson
+from dpglm.solvers.second_order.newton_raphson_method import NewtonRaphsonState
+from dpglm.solvers.second_order.normal_scores import NormalScores
+from dpglm.solvers.steps import finished
+
+__all__ = ["Calibrated", "CalibratedMethod"]
+
+# Scores further from their mean than this, in standard deviations, count as so far.
+_REACH = 6.0
+# Rows times mu from which slope and intercept are known well enough, and most and least shares.
+_ENOUGH, _LEAST_SHARE, _MOST_SHARE = 150.0, 0.01, 0.1
+# Times the number of rows: that of ``LogisticRegression`` with C = 1.
+_STRONGEST_PENALTY = 1.0 + 1e-9
+# Of slopes, in units of the direction's own.
+_LEAST_SLOPE, _MOST_SLOPE = 0.1, 1.5
+_DIRECTION, _SCALE = "direction", "scale"
+
+
+@final
+@dataclass(frozen=True)
+class Calibrated(Solver):
+    """Newton's method for the direction of a linear model, then its scale and intercept.
+
+    A small clip saves noise, but biases the size of scores. Their ranks are kept, and two numbers
+    make up for the rest: the maximum likelihood estimate of a slope and an intercept for the
+    scores, by ``NewtonRaphson`` with a part of the budget.
+
+    Parameters
+    ----------
+    solver : Newton, default=Newton()
+        Finds the direction.
+    share : float, optional
+        Share of the budget (of mu squared) for slope and intercept, in (0, 1). By default what it
+        takes to know them well, at least 0.01; where that is more than 0.1, the plan is that of
+        ``solver``.
+
+    Notes
+    -----
+    For likelihoods with one output. With several, or where a constraint, or a penalty beyond L2
+    with ``C = 1``, says how long a parameter should be, the plan is that of ``solver``. Smaller
+    penalties act on the direction alone. Scores beyond 6 standard deviations count as so far when
+    slope and intercept are found. The slope is kept within 0.1 and 1.5 times the direction's own.
+
+    Privacy: the releases of both fits, composed. The direction is released before the rows' scores
+    are computed; each score is that of its own row alone, and cut at a public bound, whatever the
+    direction is.
+
+    References
+    ----------
+    Platt, "Probabilistic outputs for support vector machines", Advances in Large Margin Classifiers
+    (1999): a slope and an intercept for the scores of a classifier.
+
+    Examples
+    --------
+    >>> from dpglm.privacy import ApproximateDP
+    >>> from dpglm.problem import Logistic
+    >>> data = DataSpec(n_rows=10_000, n_features=20, intercept=1.0)
+    >>> solver = Calibrated(Newton(clip=0.2, n_steps=10))
+    >>> plan = solver.plan(Problem(Logistic()), ApproximateDP(1.0, 1e-5), data)
+    >>> [(one.quantity, one.count) for one in plan.method.releases][:2]
+    [('direction: normalised second-moment sum', 1), ('direction: preconditioned gradient sum', 10)]
+    """
+
+    solver: Newton = field(default_factory=Newton)
+    share: float | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.solver, Newton):
+            raise ValueError(f"solver must be Newton, got {self.solver!r}")
+        if self.share is not None:
+            check_real("share", self.share, above=0.0, below=1.0)
+
+    def plan(
+        self,
+        problem: Problem,
+        budget: PrivacyBudget,
+        data: DataSpec,
+        adjacency: Adjacency = Adjacency.ZERO_OUT,
+    ) -> Plan:
+        share = self._share(budget.gdp_mu() / adjacency.sum_sensitivity(data.unit_weight), data)
+        if data.n_outputs > 1 or share is None or _says_how_long(problem, data):
+            return self.solver.plan(problem, budget, data, adjacency)
+        mu = budget.gdp_mu() * MARGIN
+        scale = NewtonRaphson().plan(
+            Problem(problem.loss), GaussianDP(math.sqrt(share) * mu), _scores(data), adjacency
+        )
+        direction = plan_beside(
+            lambda within: self.solver.plan(problem, within, data, adjacency),
+            scale.event,
+            math.sqrt(1.0 - share) * mu,
+            budget,
+            adjacency,
+        )
+        assert direction is not None
+        return Plan(problem, data, budget, adjacency, CalibratedMethod(direction, scale))
+
+    def _share(self, mu: float, data: DataSpec) -> float | None:
+        """Return the share for slope and intercept, or None where they are better left alone."""
+        if self.share is not None:
+            return self.share
+        needed = (_ENOUGH / (mu * data.n_rows)) ** 2
+        return max(needed, _LEAST_SHARE) if needed <= _MOST_SHARE else None
+
+
+def _says_how_long(problem: Problem, data: DataSpec) -> bool:
+    """Whether penalty or constraint are about the length that calibration would find anew."""
+    penalty = problem.regularizer
+    weak = isinstance(penalty, NoPenalty | L2)
+    weak = weak and penalty.strong_convexity * data.n_rows <= _STRONGEST_PENALTY
+    return not weak or problem.constraint != Unconstrained()
+
+
+def _scores(data: DataSpec) -> DataSpec:
+    """Return the facts about rows whose only feature is their score, in standard deviations."""
+    return dataclasses.replace(
+        data,
+        n_features=1,
+        row_norm=_REACH,
+        entry_bound=math.inf,
+        intercept=1.0 if data.intercept else 0.0,
+        sparse=False,
+    )
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class CalibratedState:
+    """The direction's state, and once it is found that of slope and intercept."""
+
+    seed: int
+    step: int
+    direction: NewtonState
+    map: RowMap | None = None
+    scale: NewtonRaphsonState | None = None
+
+
+@final
+@dataclass(frozen=True)
+class CalibratedMethod(Method["CalibratedState"]):
+    """A direction's and a scale's method, with every setting decided."""
+
+    direction: Plan
+    scale: Plan  # For rows whose feature is their score.
+
+    algorithm = "newton with a quadratic upper bound, calibrated"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.direction.method, NewtonMethod):
+            raise ValueError(f"direction must be of Newton, got {self.direction.method!r}")
+        if self.scale.data != _scores(self.direction.data):
+            raise ValueError(f"scale must be for scores, got {self.scale.data!r}")
+
+    def check(self, plan: Plan) -> None:
+        for name in ("problem", "data", "adjacency"):
+            if getattr(self.direction, name) != getattr(plan, name):
+                raise ValueError(f"{name} of the direction must be that of the plan")
+        check_same(self.scale, plan, ["adjacency"])
+
+    @property
+    def _parts(self) -> tuple[tuple[str, Plan], ...]:
+        return (_DIRECTION, self.direction), (_SCALE, self.scale)
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        return tuple(Stage.of(name, plan) for name, plan in self._parts)
+
+    @property
+    def children(self) -> tuple[Plan, ...]:
+        return self.direction, self.scale
+
+    @property
+    def n_steps(self) -> int:
+        return self.direction.n_steps + self.scale.n_steps
+
+    @functools.cached_property
+    def releases(self) -> tuple[AnyRelease, ...]:
+        return tuple(
+            dataclasses.replace(release, quantity=f"{name}: {release.quantity}")
+            for name, plan in self._parts
+            for release in plan.method.releases
+        )
+
+    @property
+    def mechanisms(self) -> Event:
+        return canonical(Composed(tuple(plan.method.mechanisms for _, plan in self._parts)))
+
+    @property
+    def gradient_evaluations(self) -> float:
+        return sum(plan.method.gradient_evaluations for _, plan in self._parts)
+
+    @property
+    def coefficient_noise(self) -> float:
+        return self.direction.coefficient_noise
+
+    def init(self, seed: int) -> CalibratedState:
+        return CalibratedState(seed, 0, self.direction.method.init(stage_seed(seed, 0)))
+
+    def step(self, state: CalibratedState, oracle: Oracle) -> tuple[CalibratedState, StepInfo]:
+        number = state.step + 1
+        if number <= self.direction.n_steps:
+            direction, info = self.direction.method.step(state.direction, oracle)
+            state = dataclasses.replace(state, step=number, direction=direction)
+            if number == self.direction.n_steps:
+                begun = self.scale.method.init(stage_seed(state.seed, 1))
+                state = dataclasses.replace(state, map=self._map(direction), scale=begun)
+        else:
+            scale, info = self.scale.method.step(state.scale, self._of_scores(state, oracle))
+            state = dataclasses.replace(state, step=number, scale=scale)
+        return state, dataclasses.replace(info, step=number)
+
+    def _map(self, state: NewtonState) -> RowMap:
+        """Return the map of rows to scores about 0, in standard deviations."""
+        data = self.direction.data
+        assert state.basis is not None
+        scores, slopes = NormalScores.of(state.basis, state.w), state.w[: data.n_features]
+        center, squares = np.zeros_like(slopes), float(slopes @ slopes)
+        if data.intercept and squares > 0.0:
+            center = (scores.mean - data.intercept * state.w[-1]) / squares * slopes
+        matrix = slopes[:, np.newaxis] / scores.spread
+        if not (np.isfinite(matrix).all() and np.isfinite(center).all()):
+            # Steps overflowed: all scores are alike then.
+            return RowMap(np.zeros_like(slopes), np.zeros((data.n_features, 1)))
+        return RowMap(center, matrix)
+
+    def _of_scores(self, state: CalibratedState, oracle: Oracle) -> Oracle:
+        """Ask about rows whose feature is their score."""
+        if "scores" not in oracle.kept:
+            assert state.map is not None
+            row_by_row = not oracle.curator.adjacency.n_is_public
+            rows = state.map.apply(oracle.rows, self.scale.data, row_by_row, oracle.map_blocks)
+            rows = self.scale.method.prepare(rows, stage_seed(state.seed, 1))
+            oracle.kept["scores"] = dataclasses.replace(oracle, rows=rows)
+        of_scores: Oracle = oracle.kept["scores"]
+        return of_scores
+
+    def _spread(self, state: CalibratedState) -> float:
+        """Return the standard deviation of scores before they are calibrated, or 0."""
+        assert state.direction.basis is not None
+        spread = NormalScores.of(state.direction.basis, state.direction.w).spread
+        return spread if np.isfinite(spread) else 0.0
+
+    def finish(self, state: CalibratedState) -> NDArray[np.float64]:
+        assert state.map is not None
+        w = finished(self.scale.method, state.scale)
+        # The scale that the direction came with: noise must not turn scores around.
+        own = self._spread(state)
+        w = np.concatenate([w[:1].clip(_LEAST_SLOPE * own, _MOST_SLOPE * own), w[1:]])
+        return state.map.pull_back(w, self.direction.data, self.scale.data)
+
+    def noise_in(self, state: CalibratedState) -> NDArray[np.float64]:
+        assert state.map is not None
+        data = self.direction.data
+        found = np.asarray(self.direction.method.noise_in(state.direction))
+        of_scale = np.asarray(self.scale.method.noise_in(state.scale))
+        return np.hypot(
+            self._growth(state) * found, state.map.noise_back(of_scale, data, self.scale.data)
+        )
+
+    def precision(self, state: CalibratedState) -> NDArray[np.float64] | None:
+        found = self.direction.method.precision(state.direction)
+        return None if found is None else found / self._growth(state) ** 2
+
+    def _growth(self, state: CalibratedState) -> float:
+        """By how much the direction's coefficients, as its method returns them, were multiplied."""
+        before, after = self.direction.method.finish(state.direction), self.finish(state)
+        d = self.direction.data.n_features
+        return relative_length(after[:d], before[:d])

@@ -1,0 +1,65 @@
+"""Bends that noise would make vanish, those beyond it stay, and straight lines are let alone."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dpglm.estimators.additive._shrunk import shrunk_bends
+from dpglm.tables.additive.settings import Additive
+from dpglm.tables.schema import Schema
+from tests.estimators.additive.tables import schema
+
+ENCODED = Schema.from_dict(schema()).with_additive(Additive(8, 1.0, (("age", "pay"),), 2))
+TERMS = ENCODED.additive_encoding.terms
+SIZE = ENCODED.additive_encoding.n_features + 1
+
+
+def curve(w, term=TERMS[0]):
+    return term.root @ w[term.features]
+
+
+def coefficients(values, term=TERMS[0]):
+    w = np.zeros(SIZE)
+    w[term.features] = np.linalg.lstsq(term.root, values, rcond=None)[0]
+    return w
+
+
+def test_noise_in_bends_vanishes_and_a_line_stays():
+    rng = np.random.default_rng(0)
+    noise, line = 0.05, coefficients(np.linspace(-1.0, 1.0, len(TERMS[0].labels)))
+    before, after = [], []
+    for _ in range(20):
+        w = line + noise * rng.normal(size=SIZE)
+        shrunk = shrunk_bends(w, np.eye(SIZE) / noise**2, ENCODED)
+        before.append(np.linalg.norm(curve(w) - curve(line)))
+        after.append(np.linalg.norm(curve(shrunk) - curve(line)))
+    assert np.mean(after) < 0.6 * np.mean(before)
+
+
+def test_a_bend_beyond_noise_stays():
+    rng = np.random.default_rng(0)
+    bent = coefficients(np.cos(np.linspace(0.0, np.pi * 2, len(TERMS[0].labels))))
+    w = bent + 0.01 * rng.normal(size=SIZE)
+    shrunk = shrunk_bends(w, np.eye(SIZE) / 0.01**2, ENCODED)
+    assert np.linalg.norm(curve(shrunk) - curve(bent)) < 0.05 * np.linalg.norm(curve(bent))
+
+
+def test_what_is_not_bent_follows_only_where_errors_are_correlated():
+    rng = np.random.default_rng(1)
+    w, root = rng.normal(size=SIZE), rng.normal(size=(SIZE, 2 * SIZE))
+    levels = next(term for term in TERMS if term.name == "sex").features
+    alone = shrunk_bends(w, np.eye(SIZE), ENCODED)
+    assert np.array_equal(alone[levels], w[levels])
+    assert alone[-1] == w[-1]
+    precision = root @ root.T
+    pull = precision @ (shrunk_bends(w, precision, ENCODED) - w)
+    # Of the least squares around w, given the bends, nothing is left along the rest.
+    assert np.abs(pull[levels]).max() < 1e-8
+    assert abs(pull[-1]) < 1e-8
+    assert np.abs(pull).max() > 1e-3
+
+
+def test_straight_lines_have_nothing_to_shrink():
+    straight = Schema.from_dict(schema()).with_additive(Additive(1, 1.0))
+    w = np.arange(straight.additive_encoding.n_features + 1.0)
+    assert shrunk_bends(w, np.eye(len(w)), straight) is w
