@@ -29,7 +29,7 @@ from dpglm.preprocessing import SchemaEncoder
 from dpglm.tables.schema import Schema
 from experiments.measured import DOCS, put
 
-DELTA, EPSILONS, FOLDS = 1e-5, (0.05, 0.1, 0.3, 1.0, 4.0), 3
+DELTA, EPSILONS, FOLDS = 1e-5, (0.05, 0.1, 0.15, 0.3, 1.0, 4.0), 3
 SEGMENTS, REACHES = (2, 3, 4, 6, 8, 12, 16, 24), (0.1, 0.3, 1.0)
 Columns = Mapping[str, NDArray[Any]]
 

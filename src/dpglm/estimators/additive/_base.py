@@ -68,8 +68,8 @@ class AdditiveModel(WithShapes, FittedModel, PrivateFit, own_first=False):
     pair_segments : int or "auto", default="auto"
         As ``segments``, for the columns of interactions.
     solver : str or Solver, default="auto"
-        As for linear models; "auto" is Newton's method for least squares in memory with 12 to 300
-        features and a delta above 0.
+        As for linear models; "auto" is Newton's method in memory with fewer than 300 features,
+        for two classes ``Calibrated``.
     inference : bool or "robust", default=False
         Whether ``inference_`` gets standard errors, intervals and tests, as for linear models.
     weight_bound : float, optional

@@ -21,9 +21,9 @@ def shrunk_bends(
 
     An estimate ``w`` with normal errors of this precision meets a prior under which the
     coefficients of each term's bends have mean zero and a variance of their own; intercept, slopes
-    and levels have none. The variances are those of the largest evidence, under a flat prior of
-    standard deviations (MacKay's fixed point), so bends that noise would make vanish, and those
-    that stand out of it stay. What is known of ``w`` is released, so this costs no privacy.
+    and levels have none. The variances are those of the largest evidence, by MacKay's fixed point,
+    so bends that noise would make vanish, and those that stand out of it stay. What is known of
+    ``w`` is released, so this costs no privacy.
 
     MacKay, "Bayesian interpolation", Neural Computation 4 (1992).
 
@@ -49,11 +49,15 @@ def shrunk_bends(
     k = bends.shape[1]
     basis[:, :k] = bends
     turned = basis.T @ precision @ basis
-    # Of bends alone, whatever the rest is.
-    drag = np.linalg.solve(turned[k:, k:], turned[k:, :k])
-    known = turned[:k, :k] - turned[:k, k:] @ drag
-    found = bends.T @ w
-    kept = _posterior(found, 0.5 * (known + known.T), [one.shape[1] for one in blocks])
+    try:
+        # Of bends alone, whatever the rest is.
+        drag = np.linalg.solve(turned[k:, k:], turned[k:, :k])
+        known = turned[:k, :k] - turned[:k, k:] @ drag
+        found = bends.T @ w
+        kept = _posterior(found, 0.5 * (known + known.T), [one.shape[1] for one in blocks])
+    except np.linalg.LinAlgError:
+        # What is paid for is returned, however little is known of it.
+        return w
     moved = kept - found
     shrunk: NDArray[np.float64] = w + basis[:, :k] @ moved - basis[:, k:] @ (drag @ moved)
     return shrunk if np.isfinite(shrunk).all() else w
@@ -92,8 +96,8 @@ def _posterior(
         covariance = np.linalg.inv(known + np.diag(1.0 / variances[per_group]))
         mean = covariance @ (known @ found)
         left = np.add.reduceat(np.diag(covariance), starts) / variances
-        told = np.maximum(sizes - left, 0.0)
-        new = np.maximum(np.add.reduceat(mean**2, starts) / (told + 1.0), least)
+        told = np.maximum(sizes - left, _TINY)
+        new = np.maximum(np.add.reduceat(mean**2, starts) / told, least)
         if np.max(np.abs(np.log(new / variances))) < _TOLERANCE:
             break
         variances = new

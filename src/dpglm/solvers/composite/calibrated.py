@@ -145,6 +145,7 @@ def _scores(data: DataSpec) -> DataSpec:
         row_norm=_REACH,
         entry_bound=math.inf,
         intercept=1.0 if data.intercept else 0.0,
+        dtype="float64",
         sparse=False,
     )
 

@@ -338,8 +338,8 @@ class NewtonMethod(Method["NewtonState"]):
         if w.ndim > 1 or not math.isfinite(self.curvature):
             return None
         # In the basis the noise is alike in all directions, and so are the errors of sampling.
-        reach = self.clip / math.sqrt(self.data.n_columns)
-        bend, square = NormalScores.of(basis, w).clipped(self.problem.loss, self.data, reach)
+        scores, reach = NormalScores.of(basis, w), self.clip / math.sqrt(self.data.n_columns)
+        bend, square = scores.clipped(self.problem.loss, self.data, reach)
         damping = min(max(bend / self.curvature, 0.0), 1.0)
         carried = 0.0
         for eta in self.step_sizes:
@@ -348,8 +348,7 @@ class NewtonMethod(Method["NewtonState"]):
         variance = self._noise_damped_by(damping) ** 2 + sampling**2
         d = self.data.n_features
         variance *= relative_length(self.finish(state)[:d], w[:d]) ** 2
-        precision: NDArray[np.float64] = basis.inverse.T @ basis.inverse / variance
-        return precision
+        return np.asarray(basis.inverse.T @ basis.inverse / variance)
 
     def init(self, seed: int) -> NewtonState:
         zero = np.zeros(self.data.coefficient_shape)
