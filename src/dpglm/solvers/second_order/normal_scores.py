@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import final
@@ -70,6 +71,7 @@ class NormalScores:
         return bend, square
 
 
+@functools.cache
 def _normal(count: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return nodes and shares of a quadrature over the standard normal distribution."""
     nodes, shares = np.polynomial.hermite_e.hermegauss(count)
