@@ -89,7 +89,7 @@ evaluation: $(VENV)/.installed-dev ## measure private evaluations: renews docs/e
 exploration: $(VENV)/.installed-dev ## measure private descriptions: renews docs/exploration.md (some five minutes)
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(RUN) -m experiments.exploration $(ARGS)
 
-papers: $(VENV)/.installed-dev ## measure all that docs/papers.md lists, and renew it (some two hours)
+papers: $(VENV)/.installed-dev ## measure all that docs/papers.md lists, and renew it (an hour of one core)
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(RUN) -m experiments.papers_page $(ARGS)
 
 rates: $(VENV)/.installed-dev ## measure the theorems' rates and draw them into the docs

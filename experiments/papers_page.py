@@ -1,6 +1,6 @@
 """All that is measured for the five papers: renews ``docs/papers.md`` and what it links to.
 
-Run with ``make papers`` (some two hours on two cores), or with ``ARGS=--quick`` (minutes). Quick
+Run with ``make papers`` (an hour of one core), or with ``ARGS=--quick`` (minutes). Quick
 sizes show only that the code runs, so they are written to a temporary folder. Data that are absent
 are left out, and said to be: MNIST and Cod-RNA lie in ``--splits``, Fashion-MNIST where Debian's
 package puts it.
