@@ -103,12 +103,3 @@ def test_last_layers_and_whole_networks_are_compared():
     lines = text.splitlines()[2:]
     assert len(lines) == 6
     assert all(0.0 <= float(line.split("|")[3]) <= 100.0 for line in lines)
-
-
-def test_what_takes_long_is_left_out_at_small_epsilons():
-    slow = last_layer.Row("slow", 1, lambda epsilon: 0.5, least_epsilon=3.0)
-    assert (
-        last_layer.table(iter([slow]), (1.0, 3.0))
-        .splitlines()[-1]
-        .startswith("| slow | 1 |  | 50.0 |")
-    )
