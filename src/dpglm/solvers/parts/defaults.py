@@ -118,10 +118,9 @@ def steps(
     ``travel = C sum_k eta_k`` is how far clipped gradients can carry the parameter, whatever
     T is. So the budget decides the travel: as far as the prediction of a long row gets noise of
     standard deviation ``0.7 * slope_unit / curvature`` (0.5 for several outputs, 0.2 for classes'
-    codes, which have no scores beyond those of a class), a part of the
-    range over which slopes change; less where columns are many for ``mu n`` and no constraint
-    keeps noise out of most directions (``_damped``). The
-    number of steps then keeps single steps stable, in units of
+    codes, which have no scores beyond those of a class), a part of the range over which slopes
+    change; less where columns are many for ``mu n`` and no constraint keeps noise out of most
+    directions (``_damped``). The number of steps then keeps single steps stable, in units of
     ``(1 + m) / (1 - m) / (curvature * augmented_row_norm**2)``, half of what the worst case
     allows. Data do not come near to the worst case, and steps decay, so convex losses get more
     than one such unit: more if their slopes are bounded, as curvature then vanishes where
