@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import final
@@ -35,6 +36,11 @@ class Basis:
         """By how much noise in the coordinates is multiplied in each coefficient."""
         lengths: NDArray[np.float64] = np.linalg.norm(self.vectors, axis=1)
         return lengths
+
+    @functools.cached_property
+    def products(self) -> NDArray[np.float64]:
+        """The matrix of the parameter's squared length in these coordinates."""
+        return np.asarray(self.vectors.T @ self.vectors)
 
 
 def basis_from_moments(moments: NDArray[np.float64], noise_std: float, data: DataSpec) -> Basis:

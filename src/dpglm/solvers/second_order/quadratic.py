@@ -31,9 +31,9 @@ def minimize_quadratic(
     Computational Mathematics 15 (2015), section 3.2.
     """
     strength = problem.regularizer.strong_convexity
-    acted_on = basis.vectors[:penalized]
+    acted_on, free = basis.vectors[:penalized], basis.vectors[penalized:]
     v = _solved(
-        matrix + strength * acted_on.T @ acted_on,
+        matrix + strength * (basis.products - free.T @ free),
         vector - strength * acted_on.T @ center[:penalized],
     )
     w = center + basis.vectors @ v
