@@ -319,6 +319,8 @@ TAKEN = {
     "squared": {"squared"},
     "smooth, convex": CONVEX & SMOOTH,
     "smooth, convex, with a link, not squared": {"logistic", "Huber", "Poisson"},
+    "softmax, or smooth, convex, with a link, not squared": {"softmax", "logistic", "Huber"}
+    | {"Poisson"},
     "smooth, convex, one output": CONVEX & SMOOTH - {"softmax"},
     "smooth, convex, no Poisson": CONVEX & SMOOTH - {"Poisson"},
     "smooth, no Poisson": SMOOTH - {"Poisson"},
