@@ -236,6 +236,16 @@ class TestRefusals:
             NewtonRaphson(inference="both")
 
 
+def test_a_covariance_that_overflowed_costs_no_fit(monkeypatch):
+    # Eigenvalues of it would be an error after all had been spent.
+    X, y = make_data(Logistic(), n=200)
+    plan = NewtonRaphson().plan(Problem(Logistic()), NEARLY_FREE, spec_of(X, Logistic()))
+    assert run(plan, prepare_rows(X, y, plan.data), SeededNoise(0)).precision is not None
+    overflowed = np.full((4, 4), np.inf)
+    monkeypatch.setattr(type(plan.method), "_covariance", lambda self, state: (overflowed,) * 2)
+    assert run(plan, prepare_rows(X, y, plan.data), SeededNoise(0)).precision is None
+
+
 def test_noise_in_the_hessian_falls_with_rows_and_budget():
     values = [
         hessian_noise(mu, DataSpec(n, 10, intercept=1.0))

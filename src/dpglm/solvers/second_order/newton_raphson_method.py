@@ -210,9 +210,12 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
             return None
         return Uncertainty(state.w, *self._covariance(state), kind=self.inference)
 
-    def precision(self, state: NewtonRaphsonState) -> NDArray[np.float64]:
-        sampling, privacy = self._covariance(state)
-        return np.asarray(np.linalg.pinv(sampling + privacy, hermitian=True))
+    def precision(self, state: NewtonRaphsonState) -> NDArray[np.float64] | None:
+        covariance = np.add(*self._covariance(state))
+        # No eigenvalues are found of what overflowed, and what was paid for must be returned.
+        if not np.isfinite(covariance).all():
+            return None
+        return np.asarray(np.linalg.pinv(covariance, hermitian=True))
 
     def _covariance(
         self, state: NewtonRaphsonState
