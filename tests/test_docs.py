@@ -319,8 +319,8 @@ TAKEN = {
     "squared": {"squared"},
     "smooth, convex": CONVEX & SMOOTH,
     "smooth, convex, with a link, not squared": {"logistic", "Huber", "Poisson"},
-    "softmax, or smooth, convex, with a link, not squared": {"softmax", "logistic", "Huber"}
-    | {"Poisson"},
+    "softmax, or smooth, convex, with a link, not squared": CONVEX
+    & SMOOTH - {"squared", "smoothed"},
     "smooth, convex, one output": CONVEX & SMOOTH - {"softmax"},
     "smooth, convex, no Poisson": CONVEX & SMOOTH - {"Poisson"},
     "smooth, no Poisson": SMOOTH - {"Poisson"},

@@ -120,9 +120,7 @@ def resolved(
                 curves -= 1
                 settings = with_curves(curves)
         else:
-            logs = max(
-                curves, round(min((signal / _SIGNAL_OF_LOGS) ** _POWER_OF_LOGS, _MOST_OF_LOGS))
-            )
+            logs = round(min((signal / _SIGNAL_OF_LOGS) ** _POWER_OF_LOGS, _MOST_OF_LOGS))
             settings = _with_logs(schema, settings, max(curves, logs))
     n_features = AdditiveEncoding(schema.columns, settings).n_features
     seen = n_rows * mu / (n_features + 1)
