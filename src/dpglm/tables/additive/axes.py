@@ -14,10 +14,52 @@ from scipy import sparse
 from dpglm.tables.additive.roots import independent_levels, smooth_values
 from dpglm.tables.columns import CategoricalColumn, NumericColumn
 
-__all__ = ["Axis", "CategoricalAxis", "NumericAxis"]
+__all__ = ["Axis", "CategoricalAxis", "NumericAxis", "Places"]
 
 MOST_CORRELATED = 200
 """Levels up to which a common part of all of them is left to the intercept."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Places:
+    """Where rows lie among an axis's values: at one of them, or between two.
+
+    ``first`` is the position of a value, and ``after`` the share of the next one in the row, from 0
+    to 1; None where rows lie at values.
+    """
+
+    first: NDArray[np.intp]
+    after: NDArray[np.float64] | None = None
+
+    def __getitem__(self, rows: slice) -> Places:
+        return Places(self.first[rows], None if self.after is None else self.after[rows])
+
+    def weights(self, count: int) -> sparse.csr_array:
+        """Return the share of each value in each row, of shape (n, count).
+
+        Shares are at least 0, and add up to 1 in every row.
+        """
+        n = len(self.first)
+        if self.after is None:
+            entries, columns = np.ones(n), self.first
+        else:
+            entries = np.column_stack([1.0 - self.after, self.after]).ravel()
+            # The share of what would lie behind the last value is 0.
+            following = np.minimum(self.first + 1, count - 1)
+            columns = np.column_stack([self.first, following]).ravel()
+        pointers = np.arange(0, len(entries) + 1, len(entries) // n if n else 1)
+        return sparse.csr_array((entries, columns, pointers), shape=(n, count))
+
+    def averages(self, root: NDArray[np.float64], steps: NDArray[np.float64]) -> Any:
+        """Return ``weights @ root``, given the ``steps`` between its rows as well."""
+        # Positions are known to be valid.
+        rows = np.take(root, self.first, axis=0, mode="clip")
+        if self.after is not None:
+            further = np.take(steps, self.first, axis=0, mode="clip")
+            further *= self.after[:, np.newaxis]
+            rows += further
+        return rows
 
 
 class Axis(abc.ABC):
@@ -39,13 +81,10 @@ class Axis(abc.ABC):
         """
 
     @abc.abstractmethod
-    def weights(self, cells: ArrayLike) -> sparse.csr_array:
-        """Return the share of each value in each row, of shape (n, n_values).
+    def places(self, cells: ArrayLike) -> Places:
+        """Return where each row lies among the values. Errors name the column, row and cure.
 
-        Shares are at least 0, and add up to 1 in every row. Errors name the column, the row and the
-        cure.
-
-        Privacy: each row's shares depend on its own cell alone.
+        Privacy: each row's place depends on its own cell alone.
         """
 
     @abc.abstractmethod
@@ -62,9 +101,20 @@ class Axis(abc.ABC):
         """Bound on the L2 norm of features: shares average rows of ``root``."""
         return 1.0 if self.root is None else float(np.sqrt((self.root**2).sum(axis=1).max()))
 
-    def features(self, weights: sparse.csr_array) -> Any:
+    def weights(self, cells: ArrayLike) -> sparse.csr_array:
+        """Return the share of each value in each row, of shape (n, n_values)."""
+        return self.places(cells).weights(len(self.labels))
+
+    def features(self, places: Places) -> Any:
         """Return the features, of shape (n, n_features), sparse where ``root`` is None."""
-        return weights if self.root is None else weights @ self.root
+        if self.root is None:
+            return places.weights(len(self.labels))
+        return places.averages(self.root, self._steps)
+
+    @functools.cached_property
+    def _steps(self) -> NDArray[np.float64]:
+        assert self.root is not None
+        return np.diff(self.root, axis=0, append=self.root[-1:])
 
 
 @final
@@ -104,7 +154,7 @@ class NumericAxis(Axis):
         root[:-1, :-1], root[-1, -1] = curve, 1.0
         return root
 
-    def weights(self, cells: ArrayLike) -> sparse.csr_array:
+    def places(self, cells: ArrayLike) -> Places:
         numbers = self.column.read_with_gaps(cells)
         gaps = np.isnan(numbers)
         stretched = self.column.stretched(np.where(gaps, self.column.low, numbers))
@@ -114,15 +164,8 @@ class NumericAxis(Axis):
         ).clip(0.0, last)
         before = np.minimum(places.astype(np.intp), last - 1)
         after = places - before
-        columns = np.column_stack([before, before + 1])
-        shares = np.column_stack([1.0 - after, after])
-        columns[gaps, 0] = last + 1
-        shares[gaps] = (1.0, 0.0)
-        n = len(numbers)
-        return sparse.csr_array(
-            (shares.ravel(), columns.ravel(), np.arange(0, 2 * n + 1, 2)),
-            shape=(n, len(self.labels)),
-        )
+        before[gaps], after[gaps] = last + 1, 0.0
+        return Places(before, after)
 
     def grid(self, n: int = 101) -> NDArray[Any]:
         even = self.column.unstretched(np.linspace(0.0, 1.0, n))
@@ -150,12 +193,8 @@ class CategoricalAxis(Axis):
         count = len(self.column.categories)
         return independent_levels(count) if count <= MOST_CORRELATED else None
 
-    def weights(self, cells: ArrayLike) -> sparse.csr_array:
-        levels = self.column.read(cells)
-        n = len(levels)
-        return sparse.csr_array(
-            (np.ones(n), levels, np.arange(n + 1)), shape=(n, len(self.column.categories))
-        )
+    def places(self, cells: ArrayLike) -> Places:
+        return Places(self.column.read(cells))
 
     def grid(self, n: int = 101) -> NDArray[Any]:
         cells = np.empty(len(self.column.categories), dtype=object)

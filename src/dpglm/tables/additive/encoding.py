@@ -22,7 +22,7 @@ from dpglm.tables.units import LinearUnits
 __all__ = ["AdditiveEncoding"]
 
 _MOST_OF_A_PAIR = 10_000
-_ROWS_AT_ONCE = 1 << 16
+_ROWS_AT_ONCE, _ROWS_IN_CACHE = 1 << 16, 1 << 9
 
 
 @final
@@ -100,10 +100,11 @@ class AdditiveEncoding(Encoding):
         )
 
     def encode(self, cells: Reader, out: NDArray[np.floating[Any]]) -> None:
-        for start, block in self._blocks(cells, len(out)):
+        # Few rows at a time, so that all their features stay in a processor's cache.
+        for start, block in self._blocks(cells, len(out), _ROWS_IN_CACHE):
+            rows = out[start : start + _ROWS_IN_CACHE]
             for term, features in zip(self.terms, block, strict=True):
-                stop = start + features.shape[0]
-                out[start:stop, term.features] = as_dense(features)
+                rows[:, term.features] = as_dense(features)
 
     def encode_sparse(self, cells: Reader, n_rows: int, dtype: str = "float64") -> sparse.csr_array:
         """Return the features of rows, of shape (n_rows, len(feature_names)).
@@ -112,22 +113,21 @@ class AdditiveEncoding(Encoding):
         """
         blocks = [
             sparse.hstack([sparse.csr_array(features) for features in block], "csr")
-            for _, block in self._blocks(cells, n_rows)
+            for _, block in self._blocks(cells, n_rows, _ROWS_AT_ONCE)
         ]
         encoded: sparse.csr_array = sparse.vstack(blocks, "csr", dtype=np.dtype(dtype))
         return encoded
 
-    def _blocks(self, cells: Reader, n_rows: int) -> Iterator[tuple[int, list[Any]]]:
+    def _blocks(
+        self, cells: Reader, n_rows: int, rows_each: int
+    ) -> Iterator[tuple[int, Iterator[Any]]]:
         """Return each term's features of some rows after others, and the first row's number."""
         axes = dict.fromkeys(axis for term in self.terms for axis in term.axes)
         # All cells of a column are read at once, so that errors tell the row.
-        shares = {axis: axis.weights(cells(axis.name)) for axis in axes}
-        for start in range(0, max(n_rows, 1), _ROWS_AT_ONCE):
-            block = {axis: every[start : start + _ROWS_AT_ONCE] for axis, every in shares.items()}
-            yield (
-                start,
-                [term.of_weights(*(block[axis] for axis in term.axes)) for term in self.terms],
-            )
+        places = {axis: axis.places(cells(axis.name)) for axis in axes}
+        for start in range(0, max(n_rows, 1), rows_each):
+            block = {axis: every[start : start + rows_each] for axis, every in places.items()}
+            yield start, (term.at(*(block[axis] for axis in term.axes)) for term in self.terms)
 
 
 def _placed(terms: Sequence[tuple[Axis, ...]]) -> Iterator[Term]:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from dpglm.tables.additive.axes import Axis
+from dpglm.tables.additive.axes import Axis, Places
 
 __all__ = ["Term", "as_dense"]
 
@@ -92,16 +92,15 @@ class Term:
                 f"points must be given for each of the columns {list(self.columns)}, got "
                 f"{len(points)}"
             )
-        shares = [axis.weights(one) for axis, one in zip(self.axes, points, strict=True)]
-        found = self.of_weights(*shares)
-        return as_dense(found)
+        places = [axis.places(one) for axis, one in zip(self.axes, points, strict=True)]
+        return as_dense(self.at(*places))
 
-    def of_weights(self, *shares: sparse.csr_array) -> Any:
-        """Return the features of rows, given the share of each axis's values in them.
+    def at(self, *places: Places) -> Any:
+        """Return the features of rows, given where these lie among each axis's values.
 
         Sparse where levels are so many that it is worth it.
         """
-        parts = [axis.features(one) for axis, one in zip(self.axes, shares, strict=True)]
+        parts = [axis.features(one) for axis, one in zip(self.axes, places, strict=True)]
         return functools.reduce(_products, parts)
 
 
