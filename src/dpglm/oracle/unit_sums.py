@@ -32,19 +32,22 @@ def sum_of(block: Block, factors: Any, rows: Any) -> Any:
 
 def products_of(block: Block, factors: Any, rows: Any) -> Any:
     """``sum_i factors_i rows_i rows_i^T``, of shape (size, size), or one for each group."""
-    # A product of a matrix with its own transpose costs half as much as another.
-    scaled, size = rows * namespace(rows).sqrt(factors)[:, None], rows.shape[1]
+    xp, size = namespace(rows), rows.shape[1]
+    roots = xp.sqrt(factors)[:, None]
+
+    def products(start: int, stop: int) -> Any:
+        # A product of a matrix with its own transpose costs half as much as another.
+        scaled = rows[start:stop] * roots[start:stop]
+        return scaled.T @ scaled
+
     if block.starts is not None:
-        products: NDArray[np.float64] = np.empty((len(block.starts) - 1, size, size))
+        found: NDArray[np.float64] = np.empty((len(block.starts) - 1, size, size))
         for place, (start, stop) in enumerate(itertools.pairwise(block.starts)):
-            run = scaled[start:stop]
-            products[place] = run.T @ run
-        return products
-    xp = namespace(rows)
+            found[place] = products(start, stop)
+        return found
     total = xp.zeros((size, size), dtype=rows.dtype, device=rows.device)
     for start in range(0, len(rows), RUN_ROWS):
-        run = scaled[start : start + RUN_ROWS]
-        total += run.T @ run
+        total += products(start, start + RUN_ROWS)
     return total
 
 
