@@ -129,6 +129,13 @@ def test_as_private_as_claimed_and_no_more(name):
     assert 0.7 * MU <= attack(PLANS[name], name, RUNS) <= MU
 
 
+def test_rows_in_single_precision_are_as_private_as_claimed(monkeypatch):
+    monkeypatch.setattr(preconditioned_module, "_MANY_ENTRIES", 1)
+    plan = plan_of(Newton(n_steps=2), LOGISTIC)
+    assert plan.method.gradients.rounding > 1e-6
+    assert 0.5 * MU <= attack(plan, "newton", FEW) <= MU
+
+
 @pytest.mark.parametrize("name", PLANS)
 def test_half_the_noise_is_refuted(name):
     with planted("half_noise"):
@@ -216,9 +223,9 @@ def test_a_gradient_that_is_clipped_before_the_basis_is_refuted():
     original, turn = newton_module.noisy_preconditioned_gradient, newton_module.rows_turned
     plan, bases = PLANS["newton"], []
 
-    def turning(oracle, basis):
+    def turning(oracle, basis, dtype):
         bases.append(basis)
-        return turn(oracle, basis)
+        return turn(oracle, basis, dtype)
 
     def before(oracle, declared, turned, v, clip):
         basis = bases[-1]

@@ -17,6 +17,7 @@ from dpglm.certificate import verify
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
 from dpglm.datasets import load_adult
+from dpglm.oracle.gradient_sums import preconditioned
 from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP
 from dpglm.privacy.noise import SeededNoise
 from dpglm.privacy.noise.additive import GaussianNoise
@@ -196,6 +197,15 @@ def test_adult_at_epsilon_a_tenth():
 
 
 # 3. What is released is what was declared, and nothing else is used.
+
+
+def test_rows_in_single_precision_give_the_same_result(monkeypatch):
+    X, y = make_data()
+    double = solve(X, y, SPEC, budget=GaussianDP(1.0))
+    monkeypatch.setattr(preconditioned, "_MANY_ENTRIES", 1)
+    single = solve(X, y, SPEC, budget=GaussianDP(1.0))
+    assert not np.array_equal(single, double)
+    np.testing.assert_allclose(single, double, rtol=2e-3)
 
 
 def test_nothing_but_the_releases_decides_the_result():

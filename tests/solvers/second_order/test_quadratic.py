@@ -75,6 +75,24 @@ def test_equals_a_general_purpose_optimiser(penalty):
     np.testing.assert_allclose(minimize_quadratic(*arguments), found.x, atol=1e-5)
 
 
+@pytest.mark.parametrize("penalized", [D, D - 1])
+@pytest.mark.parametrize(("penalty", "constraint"), PAIRS, ids=repr)
+def test_a_number_stands_for_so_many_identities(penalized, penalty, constraint):
+    _, vector, basis, center = example()
+    arguments = vector, basis, Problem(Squared(), penalty, constraint), penalized, center
+    expected = minimize_quadratic(1.7 * np.eye(D), *arguments)
+    np.testing.assert_allclose(minimize_quadratic(1.7, *arguments), expected, atol=1e-9)
+
+
+def test_what_no_penalty_acts_on_is_left_alone_however_strong_it_is():
+    _, vector, basis, _ = example()
+    problem = Problem(Squared(), L2(1e20))
+    w = minimize_quadratic(1.7, vector, basis, problem, D - 1, np.zeros(D))
+    np.testing.assert_allclose(w[:-1], 0.0, atol=1e-9)
+    along = basis.inverse[:, -1]
+    assert w[-1] == pytest.approx(vector @ along / (1.7 * along @ along))
+
+
 def test_several_outputs_are_solved_together():
     matrix, vector, basis, center = example(outputs=3)
     problem = Problem(Squared(), L2(0.3))

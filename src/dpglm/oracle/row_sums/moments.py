@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dpglm._arrays import like, namespace
 from dpglm.data.rows import AnyArrays, Block, Kernel
-from dpglm.data.spec import DataSpec
+from dpglm.data.spec import DataSpec, FloatType
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.rounding import norm_margin, sum_release, sum_rounding
 from dpglm.oracle.unit_sums import products_of
@@ -71,27 +71,31 @@ def unpack_symmetric(values: NDArray[np.float64], size: int) -> NDArray[np.float
     return np.triu(matrix, 1).T + matrix
 
 
-def beside_constant(block: Block, constant: float) -> NDArray[np.float64]:
-    """Return the block's features in float64, beside a constant column unless it is zero."""
+def beside_constant(block: Block, constant: float, dtype: FloatType = "float64") -> Any:
+    """Return the block's features, beside a constant column unless it is zero."""
     features = block.features()
     xp, (n_rows, d) = namespace(features), features.shape
     shape = (n_rows, d + (constant != 0.0))
-    rows: NDArray[np.float64] = xp.empty(shape, dtype=xp.float64, device=features.device)
+    rows = xp.empty(shape, dtype=getattr(xp, dtype), device=features.device)
     rows[:, :d] = features
     rows[:, d:] = constant
     return rows
 
 
 def rows_in_basis(
-    block: Block, spec: DataSpec, basis: NDArray[np.float64], row_by_row: bool
-) -> NDArray[np.float64]:
+    block: Block,
+    spec: DataSpec,
+    basis: NDArray[np.float64],
+    row_by_row: bool,
+    dtype: FloatType = "float64",
+) -> Any:
     """Multiply the rows of a block by a public matrix of ``spec.n_columns`` rows. Private.
 
     ``row_by_row`` is slower, and needed under ``add_remove``, where one row more shifts all
     others: the last bits of a row's product must not depend on its place.
     """
-    rows = beside_constant(block, spec.intercept)
-    there = like(rows, basis)
+    rows = beside_constant(block, spec.intercept, dtype)
+    there = like(rows, basis, rows.dtype)
     return row_by_row_product(rows, there) if row_by_row else rows @ there
 
 
@@ -116,7 +120,7 @@ def normalized_second_moments(spec: DataSpec, constant: float) -> Kernel:
 
     def block_sum(block: Block) -> NDArray[np.float64]:
         rows = beside_constant(block, constant)
-        squares = (rows * rows).sum(axis=1)
+        squares = namespace(rows).einsum("ij,ij->i", rows, rows)
         factors = margin / squares * float_weights(block)
         return pack_symmetric(products_of(block, factors, rows))
 

@@ -11,10 +11,14 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm.data.spec import LARGEST, SMALLEST, DataSpec
-from dpglm.oracle.clipping import FlatClipping
-from dpglm.oracle.gradient_sums.preconditioned import noisy_preconditioned_gradient, rows_turned
-from dpglm.oracle.gradients import Oracle, gradient_release
+from dpglm.data.spec import LARGEST, SMALLEST, DataSpec, FloatType
+from dpglm.oracle.gradient_sums.preconditioned import (
+    noisy_preconditioned_gradient,
+    preconditioned_release,
+    rows_turned,
+    type_in_basis,
+)
+from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.row_sums.moments import noisy_second_moments, second_moment_release
 from dpglm.privacy.accounting.calibrate import calibrate
 from dpglm.privacy.adjacency import Adjacency
@@ -251,18 +255,19 @@ class NewtonMethod(Method["NewtonState"]):
     @functools.cached_property
     def gradients(self) -> SumRelease:
         """The release of each gradient sum in the basis."""
-        return gradient_release(
-            self.data,
-            self.adjacency,
-            FlatClipping(self.clip),
-            GaussianNoise(self.noise_multiplier),
-            quantity="preconditioned gradient sum",
-            count=self.n_steps,
+        noise = GaussianNoise(self.noise_multiplier)
+        return preconditioned_release(
+            self.data, self.adjacency, self._type_in_basis, self.clip, noise, self.n_steps
         )
 
     @property
     def releases(self) -> tuple[AnyRelease, ...]:
         return self.moments, self.gradients
+
+    @property
+    def _type_in_basis(self) -> FloatType:
+        bound = self.clip * self.data.weight_bound
+        return type_in_basis(self.data, self.adjacency, self.problem.loss, bound)
 
     @property
     def gradient_evaluations(self) -> float:
@@ -363,13 +368,13 @@ class NewtonMethod(Method["NewtonState"]):
         v = basis.inverse @ state.w
         # Rows in the basis, which never changes, are computed once in a run.
         if "turned" not in oracle.kept:
-            oracle.kept["turned"] = rows_turned(oracle, basis.vectors)
+            oracle.kept["turned"] = rows_turned(oracle, basis.vectors, self._type_in_basis)
         turned = oracle.kept["turned"]
         g = noisy_preconditioned_gradient(oracle, self.gradients, turned, v, self.clip)
         eta = self.step_sizes[state.step]
         bound = self.curvature / eta
         w = minimize_quadratic(
-            bound * np.eye(len(v)),
+            bound,
             bound * v - g,
             basis,
             self.problem,

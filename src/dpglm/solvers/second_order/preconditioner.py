@@ -37,10 +37,29 @@ class Basis:
         lengths: NDArray[np.float64] = np.linalg.norm(self.vectors, axis=1)
         return lengths
 
+    def products(self, first: int) -> NDArray[np.float64]:
+        """Return the matrix of the squared length of the first coefficients, in coordinates."""
+        free = self.vectors[first:]
+        return np.asarray(self._products - free.T @ free)
+
+    def spectrum(self, first: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return eigenvalues and eigenvectors of ``products(first)``, computed once.
+
+        Eigenvalues that rounding hides are 0: those of directions without these coefficients.
+        """
+        if first not in self._spectra:
+            values, directions = np.linalg.eigh(self.products(first))
+            hidden = values <= len(values) * np.finfo(np.float64).eps * values[-1]
+            self._spectra[first] = np.where(hidden, 0.0, values), directions
+        return self._spectra[first]
+
     @functools.cached_property
-    def products(self) -> NDArray[np.float64]:
-        """The matrix of the parameter's squared length in these coordinates."""
+    def _products(self) -> NDArray[np.float64]:
         return np.asarray(self.vectors.T @ self.vectors)
+
+    @functools.cached_property
+    def _spectra(self) -> dict[int, tuple[NDArray[np.float64], NDArray[np.float64]]]:
+        return {}
 
 
 def basis_from_moments(moments: NDArray[np.float64], noise_std: float, data: DataSpec) -> Basis:

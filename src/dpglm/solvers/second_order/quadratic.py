@@ -15,7 +15,7 @@ _MOST_STEPS, _TOLERANCE = 20_000, 1e-10
 
 
 def minimize_quadratic(
-    matrix: NDArray[np.float64],
+    matrix: NDArray[np.float64] | float,
     vector: NDArray[np.float64],
     basis: Basis,
     problem: Problem,
@@ -24,6 +24,7 @@ def minimize_quadratic(
 ) -> NDArray[np.float64]:
     """Minimise ``<v, A v> / 2 - <b, v>`` plus the penalty of ``w = center + basis v``; return w.
 
+    A number in place of the matrix A stands for as many times the identity, and is faster.
     Exact where the penalty is quadratic and the constraint does not bind; else by accelerated
     proximal gradient steps with restarts. Post-processing of released values.
 
@@ -31,16 +32,18 @@ def minimize_quadratic(
     Computational Mathematics 15 (2015), section 3.2.
     """
     strength = problem.regularizer.strong_convexity
-    acted_on, free = basis.vectors[:penalized], basis.vectors[penalized:]
-    v = _solved(
-        matrix + strength * (basis.products - free.T @ free),
-        vector - strength * acted_on.T @ center[:penalized],
-    )
+    acted_on = basis.vectors[:penalized]
+    target = vector - strength * acted_on.T @ center[:penalized]
+    if isinstance(matrix, float):
+        v = _solved_along(basis.spectrum(penalized), matrix, strength, target)
+    else:
+        v = _solved(matrix + strength * basis.products(penalized), target)
     w = center + basis.vectors @ v
     is_quadratic = problem.regularizer.smoothness == strength
     if is_quadratic and problem.constraint.contains(w[:penalized], 0.0):
         return w
-    hessian = basis.inverse.T @ matrix @ basis.inverse
+    full = matrix * np.eye(len(v)) if isinstance(matrix, float) else matrix
+    hessian = basis.inverse.T @ full @ basis.inverse
     shift = basis.inverse.T @ vector + hessian @ center
     step = 1.0 / float(np.linalg.norm(hessian, 2))
     w = feasible(problem, penalized, w, 0.0)
@@ -56,6 +59,18 @@ def minimize_quadratic(
         if np.linalg.norm(moved) <= _TOLERANCE * np.linalg.norm(w):
             break
     return w
+
+
+def _solved_along(
+    spectrum: tuple[NDArray[np.float64], NDArray[np.float64]],
+    multiple: float,
+    strength: float,
+    vector: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Solve ``(multiple I + strength P) v = vector``, given eigenvalues and eigenvectors of P."""
+    values, directions = spectrum
+    along: NDArray[np.float64] = (directions.T @ vector).T / (multiple + strength * values)
+    return np.asarray(directions @ along.T)
 
 
 def _solved(matrix: NDArray[np.float64], vector: NDArray[np.float64]) -> NDArray[np.float64]:
