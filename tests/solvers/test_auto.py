@@ -39,7 +39,7 @@ LAST_LAYER = DataSpec(60_000, 2048, n_outputs=10, intercept=1.0)
 CENTERED = Preprocessed([Center(intercept=0.25)], NoisyGD(clip=0.5, shrink=True))
 USUAL_CLIP = Preprocessed([Center(intercept=0.25)], NoisyGD(shrink=True))
 COMPARED = NoisyGD(compare=True)
-ROBUST = NoisyGD(shrink=True, compare=True)
+ROBUST = NoisyGD(clip=0.6 * 0.375, shrink=True, compare=True)
 WHITENED = Preprocessed([Center(intercept=0.25), Whiten(exponent=0.25)], NoisyGD(shrink=True))
 
 
@@ -58,6 +58,8 @@ WHITENED = Preprocessed([Center(intercept=0.25), Whiten(exponent=0.25)], NoisyGD
         ),
         (Squared(), BUDGET, DataSpec(1000, 65, target_low=0.0, target_high=1.0), Newton()),
         (Savage(), BUDGET, SMALL, ROBUST),
+        (Savage(), GaussianDP(1.0), DataSpec(79 * 20, 20), ROBUST),
+        (Savage(), GaussianDP(1.0), DataSpec(80 * 20, 20), NoisyGD(shrink=True, compare=True)),
         (Logistic(), BUDGET, DataSpec(1000, 301), COMPARED),
         (Logistic(), BUDGET, DataSpec(1000, 299, intercept=1.0), Newton()),
         (Logistic(), BUDGET, DataSpec(1000, 300, intercept=1.0), CENTERED),

@@ -194,7 +194,7 @@ def test_the_comparison_costs_less_where_rows_are_many():
             for compare in (False, True)
         ]
         shares.append(1.0 - (multipliers[0] / multipliers[1]) ** 2)
-    assert shares[0] == pytest.approx(0.05, rel=1e-3)
+    assert shares[0] == pytest.approx(0.02, rel=1e-3)
     assert shares == sorted(shares, reverse=True)
     assert shares[-1] < 1e-3
 

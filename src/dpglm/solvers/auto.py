@@ -56,9 +56,10 @@ _INTERCEPT = 0.25
 _SEEN_BY_CODES, _MOST_MOMENT_NOISE_OF_CODES = 60.0, 0.12
 _WHITEN_CODES = Whiten(exponent=0.5)
 _STEPS_OF_CODES = NoisyGD(n_steps=100, momentum=0.8, shrink=True)
-# Clip for centred rows over that for others: they are as much shorter than their bound. It costs
-# calibration, so not where budget and rows are ample.
-_CLIP_OF_CENTERED = 2.0 / 3.0
+# Clip for centred rows over that for others: they are as much shorter than their bound. And for
+# losses that are not convex over one that leaves slopes at zero as they are. Both cost calibration,
+# so not where budget and rows are ample.
+_CLIP_OF_CENTERED, _CLIP_NOT_CONVEX = 2.0 / 3.0, 0.6
 # Times the number of rows; the default of estimators, C = 1. Stronger ones would mean something
 # else for coefficients of whitened rows.
 _STRONGEST_PENALTY = 1.0 + 1e-9
@@ -101,11 +102,12 @@ def choose(
         where ``mu`` times rows is 60 or more for each column; ``Newton`` for other convex losses
         and more columns, but not for codes; and for two classes and at most 1000 columns, where
         ``mu`` times rows is 180 or more for each. Otherwise ``NoisyGD`` with a paid comparison
-        with its start; for convex losses, an intercept and more than 300 dense columns (at most
-        2^30 entries) or 301 to 1000 sparse ones (at most 2^28) without one, but after ``Center``,
-        and for codes whatever the number of columns is. With several outputs ``Whiten`` follows,
-        too, where noise leaves something to see of second moments and there is neither a
-        constraint nor more of a penalty than L2 with ``C = 1``.
+        with its start, and for losses that are not convex 0.6 times its usual clip unless ``mu``
+        times rows is 80 or more for each column; for convex losses, an intercept and more than
+        300 dense columns (at most 2^30 entries) or 301 to 1000 sparse ones (at most 2^28) without
+        a comparison, but after ``Center``, and for codes whatever the number of columns is. With
+        several outputs ``Whiten`` follows, too, where noise leaves something to see of second
+        moments and there is neither a constraint nor more of a penalty than L2 with ``C = 1``.
 
     Examples
     --------
@@ -123,8 +125,10 @@ def choose(
     if _is_likelihood(problem, data, mu):
         return NewtonRaphson()
     entries, wide = data.n_rows * data.n_columns, _is_wide(problem, data, mu)
+    ample = defaults.is_ample(mu, data)
     if not problem.loss.convex:
-        return NoisyGD(shrink=True, compare=True)
+        clip = None if ample else _CLIP_NOT_CONVEX * defaults.clip(problem.loss, data)
+        return NoisyGD(clip=clip, shrink=True, compare=True)
     if (
         problem.loss == SquaredCodes()
         and not wide
@@ -142,7 +146,7 @@ def choose(
     center = Center() if problem.penalize_intercept else Center(intercept=_INTERCEPT)
     if data.n_outputs == 1:
         clip = None
-        if is_neutral(problem.loss, data) and not defaults.is_ample(mu, data):
+        if is_neutral(problem.loss, data) and not ample:
             clip = _CLIP_OF_CENTERED * defaults.clip(problem.loss, data)
         return Preprocessed([center], NoisyGD(clip=clip, shrink=True))
     whiten, most = (

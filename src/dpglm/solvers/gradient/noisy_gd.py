@@ -31,8 +31,10 @@ _DAMPED = 5.0
 # Bound on differences of losses, in units of slope squared over curvature, about what a loss
 # changes by over the range in which slopes change. Where it flattens all of that must be seen.
 _COMPARISON_CLIP, _COMPARISON_CLIP_NONCONVEX = 0.25, 1.0
-# Noise in a mean difference, in these units, that is small enough.
-_COMPARISON_NOISE, _MOST_COMPARISON_SHARE = 5e-4, 0.05
+# Noise in a mean difference, in these units, that is small enough, and the share of the budget that
+# may go into it. Targets of losses with unbounded slopes may vary by a small part of their range.
+_COMPARISON_NOISE, _MOST_COMPARISON_SHARE = 1e-3, 0.02
+_COMPARISON_NOISE_UNBOUNDED, _MOST_COMPARISON_SHARE_UNBOUNDED = 5e-4, 0.05
 
 
 @final
@@ -70,9 +72,9 @@ class NoisyGD(Solver):
         Law of the noise in gradients. By default Gaussian, and L2 noise, with a density
         proportional to ``exp(-|b| / s)``, where the budget has a delta of 0.
     compare : bool, default=False
-        Whether part of the budget, at most 5 % of mu squared and less for many rows, goes to a
-        noisy comparison of the result with its start by their clipped losses. A result that does
-        not seem better is shrunk towards the start.
+        Whether part of the budget, at most 2 % of mu squared (5 % if slopes are unbounded) and
+        less for many rows, goes to a noisy comparison of the result with its start by their
+        clipped losses. A result that does not seem better is shrunk towards the start.
 
     Notes
     -----
@@ -230,6 +232,9 @@ def pure_gd(
 def _comparison(loss: Loss, data: DataSpec, mu: float) -> tuple[float, float]:
     """Bound on differences of losses, and the share of the budget for their sum."""
     clip = _COMPARISON_CLIP if loss.convex else _COMPARISON_CLIP_NONCONVEX
+    noise, most = _COMPARISON_NOISE, _MOST_COMPARISON_SHARE
+    if not defaults.has_bounded_slopes(loss, data):
+        noise, most = _COMPARISON_NOISE_UNBOUNDED, _MOST_COMPARISON_SHARE_UNBOUNDED
     scale = defaults.slope_unit(loss, data) ** 2 / defaults.curvature(loss, data)
-    enough = (clip / (_COMPARISON_NOISE * mu * data.n_rows)) ** 2
-    return clip * scale, min(enough, _MOST_COMPARISON_SHARE)
+    enough = (clip / (noise * mu * data.n_rows)) ** 2
+    return clip * scale, min(enough, most)

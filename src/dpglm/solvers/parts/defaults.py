@@ -15,6 +15,7 @@ __all__ = [
     "checked_clip",
     "clip",
     "curvature",
+    "has_bounded_slopes",
     "is_ample",
     "slope_range",
     "slope_unit",
@@ -45,6 +46,11 @@ def slope_unit(loss: Loss, data: DataSpec) -> float:
     if not math.isfinite(bound):
         bound = loss.without_offset.slope_bound_on(0.0, low, high)
     return bound or 1.0
+
+
+def has_bounded_slopes(loss: Loss, data: DataSpec) -> bool:
+    """Whether slopes are bounded at whatever prediction."""
+    return math.isfinite(loss.slope_bound_on(math.inf, *data.target_range(loss.target.bounds)))
 
 
 def curvature(loss: Loss, data: DataSpec) -> float:
@@ -175,6 +181,5 @@ def _damped(problem: Problem, mu: float, data: DataSpec) -> float:
 def _largest_step(loss: Loss, data: DataSpec) -> float:
     if not loss.convex:
         return _LARGEST_STEP_NONCONVEX
-    low, high = data.target_range(loss.target.bounds)
-    bounded = math.isfinite(loss.slope_bound_on(math.inf, low, high))
+    bounded = has_bounded_slopes(loss, data)
     return _LARGEST_STEP_BOUNDED if bounded else _LARGEST_STEP_UNBOUNDED
