@@ -110,7 +110,7 @@ def draw(curves: Sequence[Curve], real: bool) -> Any:
     figure = new_figure(
         8.5,
         4.6,
-        "Empty columns cost nothing under Gaussian noise, much under L2 noise",
+        "Empty columns are free, except under L2 noise",
         f"Test accuracy of DP-SGD on {'Cod-RNA' if real else 'generated rows'} padded with zeros; "
         "epsilon 5, delta 1e-5 or, where said, 0.\n"
         "Lines: mean of seeds; bands: their middle half. Steps chosen on development rows.",
