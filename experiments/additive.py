@@ -4,8 +4,8 @@
 rule of ``dpglm.estimators.additive.resolution`` beside the linear default, cross-validated on the
 training rows of Adult, ACS employment and California housing, and on generated rows. ``--grid``
 prints the scores of other settings instead, from which the rule's constants were chosen;
-``--wide-bounds`` writes the table about bounds that are much wider than the data. No test row is
-read.
+``--wide-bounds`` writes the table about bounds that are much wider than the data, ``--ordered``
+that of ``experiments.ordered``. No test row is read.
 """
 
 from __future__ import annotations
@@ -295,12 +295,20 @@ def main() -> None:
     parser.add_argument("--only", nargs="*")
     parser.add_argument("--grid", nargs="*")
     parser.add_argument("--wide-bounds", action="store_true")
+    parser.add_argument("--ordered", action="store_true")
     parser.add_argument("--epsilons", nargs="*", type=float, default=list(EPSILONS))
     parser.add_argument("--seeds", type=int, default=2)
     arguments = parser.parse_args()
     if arguments.wide_bounds:
         text = wide_bounds(generated("heavy tails"), [0.1, 0.3, 1.0, 4.0], arguments.seeds)
         put(DOCS / "additive.md", "wide bounds", text)
+        return
+    if arguments.ordered:
+        from experiments.ordered import table_of_gains
+
+        text = table_of_gains(arguments.splits, arguments.only, arguments.seeds)
+        if arguments.only is None:
+            put(DOCS / "additive.md", "ordered", text)
         return
     made = [make() for make in tables(arguments.splits)]
     chosen = [one for one in made if arguments.only is None or one.name in arguments.only]

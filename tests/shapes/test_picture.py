@@ -9,6 +9,8 @@ from dpglm import LogisticRegression, PrivatePipeline
 from dpglm.preprocessing import SchemaEncoder
 from dpglm.report.html import report_page
 from dpglm.shapes.picture import draw_shape, reach_of
+from dpglm.shapes.shape import Shape
+from dpglm.shapes.terms import terms_of
 from dpglm.tables.additive.settings import Additive
 from dpglm.tables.schema import Schema
 
@@ -55,6 +57,22 @@ def test_all_panels_have_one_scale(model):
         if name in shapes and len(shapes[name].axes) == 1:
             limits = axes.get_xlim() if name in ("level", "sex") else axes.get_ylim()
             assert limits == pytest.approx((-reach, reach))
+
+
+def test_ordered_levels_are_drawn_in_their_order():
+    column = {"type": "categorical", "categories": ["low", "", "middle", "high"]}
+    for ordered, expected in ((True, ["low", "missing", "middle", "high"]), (False, None)):
+        entry = {"columns": {"band": column | {"ordered": ordered}}, "provenance": "made up"}
+        (term,) = terms_of(Schema.from_dict(entry).with_additive(Additive(2, 1.0)))
+        values = np.array([[0.1, 0.5, -0.7, 0.3]])
+        shape = Shape(term.axes, ("y",), values, None)
+        figure = draw_shape(shape, 1.0)
+        names = [tick.get_text() for tick in figure.axes[0].get_yticklabels()][::-1]
+        assert names == (expected or ["missing", "high", "low", "middle"])
+        if ordered:
+            rising = shape.monotone(1).values[0]
+            assert (np.diff(rising[[0, 2, 3]]) >= 0.0).all()
+            assert rising[1] == 0.5
 
 
 def test_the_largest_are_drawn(model):

@@ -26,7 +26,8 @@ class SplineEncoder(TableEncoder):
     schema : Schema, mapping or path-like
         The public facts, their JSON form, or the file that holds it; without a formula. A numeric
         column may say ``"scale": "log"``, where values lie more densely near the lower bound, or
-        list its own ``"knots"``.
+        list its own ``"knots"``; a categorical one may be ``"ordered": true``, so that neighbouring
+        levels are correlated beforehand.
     interactions : sequence of (str, str), default=()
         Pairs of columns whose effect together is added to their own.
     segments : int, default=6

@@ -151,7 +151,9 @@ def _draw_curve(axes: Any, shape: Shape, axis: NumericAxis, reach: float) -> Non
 def _draw_levels(axes: Any, shape: Shape, reach: float) -> None:
     values = shape.values
     largest = np.argsort(-np.abs(values).max(axis=0), kind="stable")[:_MOST_LEVELS]
-    order = largest[np.argsort(values[0, largest], kind="stable")]
+    # On top the largest, or of ordered levels the first.
+    by = values[0] if shape.axes[0].line is None else -np.arange(values.shape[1])
+    order = largest[np.argsort(by[largest], kind="stable")]
     rows = np.arange(len(order), dtype=np.float64)
     colors = _colors(shape)
     height = 0.72 / len(colors)

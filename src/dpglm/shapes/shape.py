@@ -184,18 +184,20 @@ class Shape:
         Raises
         ------
         ValueError
-            If there are several columns, or the column is not numeric.
+            If there are several columns, or the column is neither numeric nor ordered.
         """
         if direction not in (1, -1):
             raise ValueError(f"direction must be 1 or -1, got {direction!r}")
-        if len(self.axes) > 1 or not isinstance(self.axes[0], NumericAxis):
-            raise ValueError(f"{self.term!r} is not one numeric column, and has no direction")
+        if len(self.axes) > 1 or self.axes[0].line is None:
+            raise ValueError(
+                f"{self.term!r} is not one numeric or ordered column, and has no direction"
+            )
         from sklearn.isotonic import isotonic_regression
 
         values = self.values.copy()
-        count = len(self.axes[0].knots)
+        order = self.axes[0].order
         for row in values:
-            row[:count] = isotonic_regression(row[:count], increasing=direction > 0)
+            row[order] = isotonic_regression(row[order], increasing=direction > 0)
         return self._edited(values, "never falls" if direction > 0 else "never rises")
 
     def to_dict(self) -> dict[str, list[Any]]:

@@ -258,16 +258,22 @@ class CategoricalColumn(Column):
     ``""`` among the categories stands for "missing"; values outside the list count as the category
     ``other``, and by default are an error. There is a feature for each category, or for each but
     the ``reference``, to which the others are then compared; these are centred in their
-    ``IndicatorBall``.
+    ``IndicatorBall``. ``ordered`` says that the categories are listed in an order, but for ``""``,
+    so that neighbours have similar effects; it is for additive models (``dpglm.tables.additive``).
     """
 
     name: str
     categories: tuple[Entry, ...]
     other: Entry | None = None
     reference: Entry | None = None
+    ordered: bool = False
 
     def __post_init__(self) -> None:
         as_vocabulary("categories", self.categories)
+        if not isinstance(self.ordered, bool):
+            raise ValueError(f'"ordered" must be true or false, got {self.ordered!r}')
+        if self.ordered and len(self.categories) - ("" in self.categories) < 2:
+            raise ValueError(f'"ordered" needs two values, got {in_one_line(self.categories)}')
         for field, value in (("other", self.other), ("reference", self.reference)):
             if value is not None and value not in self.categories:
                 raise ValueError(f"{field} must be one of the categories, got {value!r}")
@@ -308,9 +314,10 @@ class CategoricalColumn(Column):
         return Effects(names, np.eye(n), np.full(n, -self._ball.center))
 
     def to_dict(self) -> dict[str, Any]:
-        entry = {"type": "categorical", "categories": list(self.categories)}
+        entry: dict[str, Any] = {"type": "categorical", "categories": list(self.categories)}
         optional = {"other": self.other, "reference": self.reference}
-        return entry | {key: value for key, value in optional.items() if value is not None}
+        entry |= {key: value for key, value in optional.items() if value is not None}
+        return entry | {"ordered": True} if self.ordered else entry
 
     def with_reference(self, reference: Entry) -> Column:
         try:
@@ -334,9 +341,9 @@ def column_from_dict(name: str, entry: object) -> Column:
     """Read the entry of one feature column.
 
     ``{"type": "numeric", "low", "high"}`` with an optional ``"missing"``, ``"scale"`` and
-    ``"knots"``, or ``{"type": "categorical", "categories"}`` with an optional ``"other"`` and
-    ``"reference"``. Fields of the other type may be left in if they are null or empty, as in an
-    unfilled template. Errors say what to write.
+    ``"knots"``, or ``{"type": "categorical", "categories"}`` with an optional ``"other"``,
+    ``"reference"`` and ``"ordered"``. Fields of the other type may be left in if they are null or
+    empty, as in an unfilled template. Errors say what to write.
     """
     return read_entry(_COLUMN_READERS, name, entry)
 
@@ -418,6 +425,8 @@ _COLUMN_READERS: Mapping[str, EntryReader[Column]] = MappingProxyType(
         "numeric": EntryReader(
             _numeric, ("low", "high"), ("missing", "scale", "knots", "provenance")
         ),
-        "categorical": EntryReader(CategoricalColumn, ("categories",), ("other", "reference")),
+        "categorical": EntryReader(
+            CategoricalColumn, ("categories",), ("other", "reference", "ordered")
+        ),
     }
 )

@@ -80,7 +80,7 @@ def test_the_plan_is_the_one_of_the_fit(fit, run):
         (("--monotone", "age=+1"), "--monotone age=+1: needs --additive"),
         (("--additive", "--interaction", "age:nose"), "must be COLUMN:COLUMN, two columns"),
         (("--additive", "--monotone", "age=up"), "must be COLUMN=+1 or COLUMN=-1"),
-        (("--additive", "--monotone", "smoker=1"), "monotone must name numeric columns"),
+        (("--additive", "--monotone", "smoker=1"), "monotone must name numeric or ordered columns"),
         (("--additive", "--estimator", "svm"), "--estimator cannot be had with --additive"),
         (("--additive", "--formula", "~ age"), "--formula cannot be had with --additive"),
         (("--additive", "--set", "schema=x.json"), "must be NAME=VALUE with a name among"),

@@ -44,6 +44,29 @@ def test_a_bend_beyond_noise_stays():
     assert np.linalg.norm(curve(shrunk) - curve(bent)) < 0.05 * np.linalg.norm(curve(bent))
 
 
+def test_bends_of_ordered_levels_are_shrunk_and_a_missing_level_is_not():
+    levels = ["", *range(9)]
+    entry = {"type": "categorical", "categories": levels, "ordered": True}
+    column = {"columns": {"band": entry}, "provenance": "made up"}
+    mixed = {"columns": {"band": entry | {"categories": levels[1:]}}, "provenance": "made up"}
+    for one in (column, mixed):
+        encoded = Schema.from_dict(one).with_additive(Additive(2, 1.0))
+        (term,) = encoded.additive_encoding.terms
+        order = term.axes[0].order
+        values = np.zeros(len(term.labels))
+        values[order] = np.linspace(-1.0, 1.0, len(order))
+        values[: -len(order)] = 0.7
+        rng, noise, off = np.random.default_rng(0), 0.02, []
+        line = np.append(np.linalg.lstsq(term.root, values, rcond=None)[0], 0.3)
+        for _ in range(20):
+            w = line + noise * rng.normal(size=len(line))
+            shrunk = shrunk_bends(w, np.eye(len(w)) / noise**2, encoded)
+            np.testing.assert_array_equal(shrunk[len(order) - 1 :], w[len(order) - 1 :])
+            errors = [(term.root @ (one - line)[:-1])[order] for one in (w, shrunk)]
+            off.append([np.linalg.norm(one) for one in errors])
+        assert np.mean(off, axis=0)[1] < 0.7 * np.mean(off, axis=0)[0]
+
+
 def test_what_is_not_bent_follows_only_where_errors_are_correlated():
     rng = np.random.default_rng(1)
     w, root = rng.normal(size=SIZE), rng.normal(size=(SIZE, 2 * SIZE))

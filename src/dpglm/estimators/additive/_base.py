@@ -56,8 +56,8 @@ class AdditiveModel(WithShapes, FittedModel, PrivateFit, own_first=False):
     interactions : sequence of (str, str), default=()
         Pairs of columns whose effect together is added to their own.
     monotone : mapping from str to int, optional
-        Numeric columns in which the score must not fall (1) or not rise (-1). The released curves
-        are projected, which costs no privacy.
+        Numeric or ordered columns in which the score must not fall (1) or not rise (-1). The
+        released curves are projected, which costs no privacy.
     segments : int or "auto", default="auto"
         Equal segments between the bounds of each numeric column that lists no knots; "auto"
         follows from the budget and the numbers of rows and columns, with more of them in columns

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm._validation import in_one_line
-from dpglm.tables.additive.axes import NumericAxis
 from dpglm.tables.schema import Schema
 
 __all__ = ["Directions", "projected", "read_directions"]
@@ -19,7 +18,7 @@ Directions: TypeAlias = Mapping[str, int]
 
 
 def read_directions(monotone: Any, schema: Schema) -> Directions:
-    """Check the parameter ``monotone``: numeric columns, by name, that are in no interaction."""
+    """Check the parameter ``monotone``: columns with an order, by name, in no interaction."""
     directions = {} if monotone is None else monotone
     known = isinstance(directions, Mapping) and all(
         isinstance(one, int) and not isinstance(one, bool) and one in (-1, 1)
@@ -31,12 +30,12 @@ def read_directions(monotone: Any, schema: Schema) -> Directions:
             f"{in_one_line(monotone)}"
         )
     terms = schema.additive_encoding.terms
-    curves = {term.name for term in terms if isinstance(term.axes[0], NumericAxis)}
+    curves = {term.name for term in terms if term.axes[0].line is not None}
     paired = {name for term in terms if len(term.axes) > 1 for name in term.columns}
     for name in directions:
         if name not in curves or name in paired:
             raise ValueError(
-                "monotone must name numeric columns of the schema that are in no interaction, "
+                "monotone must name numeric or ordered columns that are in no interaction, "
                 f"{sorted(curves - paired)}, got {name!r}"
             )
     return dict(directions)
@@ -56,11 +55,9 @@ def projected(
     by_name = {term.name: term for term in schema.additive_encoding.terms}
     for name, direction in directions.items():
         term = by_name[name]
-        axis = term.axes[0]
-        assert isinstance(axis, NumericAxis)
-        count = len(axis.knots)
-        # A level for missing values, if there is one, comes last on both sides.
-        curve, own = axis.root[:count, : count - 1], nearest[..., term.features]  # type: ignore[index]
-        values = isotonic_regression(curve @ own.ravel()[: count - 1], increasing=direction > 0)
-        own[..., : count - 1] = np.linalg.lstsq(curve, values, rcond=None)[0]
+        curve, own = term.axes[0].curve, nearest[..., term.features]
+        # The feature of missing values, if there is one, comes last.
+        count = curve.shape[1]
+        values = isotonic_regression(curve @ own.ravel()[:count], increasing=direction > 0)
+        own[..., :count] = np.linalg.lstsq(curve, values, rcond=None)[0]
     return nearest

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm.tables.additive.axes import NumericAxis
 from dpglm.tables.additive.terms import Term
 from dpglm.tables.schema import Schema
 
@@ -65,17 +64,13 @@ def shrunk_bends(
 
 def _bends(term: Term, size: int) -> NDArray[np.float64]:
     """Return an orthonormal basis of the coefficients that bend a term, of shape (size, bends)."""
-    numbers = [axis for axis in term.axes if isinstance(axis, NumericAxis)]
+    axis, line = term.axes[0], term.axes[0].line
     count = term.features.stop - term.features.start
     directions = np.zeros((count, 0))
     if len(term.axes) > 1:
         directions = np.eye(count)
-    elif numbers and (bends := len(numbers[0].knots) - 2):
-        # A straight line in the column's scale, in which knots are where they are.
-        axis = numbers[0]
-        places = axis.column.stretched(axis.knots)
-        curve = axis.root[: bends + 2, : bends + 1]  # type: ignore[index]
-        line = np.linalg.lstsq(curve, places - places.mean(), rcond=None)[0]
+    elif line is not None and (bends := len(line) - 2):
+        line = np.linalg.lstsq(axis.curve, line - line.mean(), rcond=None)[0]
         directions = np.zeros((count, bends))
         directions[: bends + 1] = np.linalg.qr(line[:, np.newaxis], mode="complete")[0][:, 1:]
     placed = np.zeros((size, directions.shape[1]))

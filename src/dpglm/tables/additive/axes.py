@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from dpglm.tables.additive.roots import independent_levels, smooth_values
+from dpglm.tables.additive.roots import independent_levels, smooth_values, with_level_apart
 from dpglm.tables.columns import CategoricalColumn, NumericColumn
 
 __all__ = ["Axis", "CategoricalAxis", "NumericAxis", "Places"]
@@ -79,6 +79,22 @@ class Axis(abc.ABC):
 
         None for the identity.
         """
+
+    @property
+    @abc.abstractmethod
+    def line(self) -> NDArray[np.float64] | None:
+        """What a straight line has at the values that are in an order; None without one."""
+
+    @property
+    @abc.abstractmethod
+    def order(self) -> NDArray[np.intp]:
+        """Positions of these values, in order; their features come first."""
+
+    @property
+    def curve(self) -> NDArray[np.float64]:
+        """The part of ``root`` of the values that are in an order."""
+        assert self.root is not None
+        return self.root[self.order, : len(self.order) - 1]
 
     @abc.abstractmethod
     def places(self, cells: ArrayLike) -> Places:
@@ -148,11 +164,16 @@ class NumericAxis(Axis):
     @functools.cached_property
     def root(self) -> NDArray[np.float64] | None:
         curve = smooth_values(len(self.knots), self.reach)
-        if self.column.missing is None:
-            return curve
-        root = np.zeros((len(curve) + 1, curve.shape[1] + 1))
-        root[:-1, :-1], root[-1, -1] = curve, 1.0
-        return root
+        return curve if self.column.missing is None else with_level_apart(curve, len(curve))
+
+    @property
+    def line(self) -> NDArray[np.float64] | None:
+        # In the column's scale, in which knots are where they are.
+        return self.column.stretched(self.knots)
+
+    @property
+    def order(self) -> NDArray[np.intp]:
+        return np.arange(len(self.knots))
 
     def places(self, cells: ArrayLike) -> Places:
         numbers = self.column.read_with_gaps(cells)
@@ -175,9 +196,15 @@ class NumericAxis(Axis):
 @final
 @dataclass(frozen=True, eq=False)
 class CategoricalAxis(Axis):
-    """A level for each category, independent of the others; the mean of all is the intercept's."""
+    """A level for each category; the mean of all is the intercept's.
+
+    Levels are independent of each other, unless the column says that they are ordered (and has few
+    enough of them): then they are values of a curve with a knot at each, and a missing value is a
+    level apart.
+    """
 
     column: CategoricalColumn
+    reach: float = 1.0
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -190,8 +217,23 @@ class CategoricalAxis(Axis):
 
     @functools.cached_property
     def root(self) -> NDArray[np.float64] | None:
-        count = len(self.column.categories)
-        return independent_levels(count) if count <= MOST_CORRELATED else None
+        categories = self.column.categories
+        if len(categories) > MOST_CORRELATED:
+            return None
+        if not self.column.ordered:
+            return independent_levels(len(categories))
+        curve = smooth_values(len(self.order), self.reach)
+        return with_level_apart(curve, categories.index("")) if "" in categories else curve
+
+    @property
+    def line(self) -> NDArray[np.float64] | None:
+        if not self.column.ordered or self.root is None:
+            return None
+        return np.linspace(0.0, 1.0, len(self.order))
+
+    @property
+    def order(self) -> NDArray[np.intp]:
+        return np.array([i for i, one in enumerate(self.column.categories) if one != ""])
 
     def places(self, cells: ArrayLike) -> Places:
         return Places(self.column.read(cells))

@@ -64,7 +64,7 @@ class AdditiveEncoding(Encoding):
 
     def _axis(self, column: Column, *, in_pair: bool = False) -> Axis:
         if isinstance(column, CategoricalColumn):
-            return CategoricalAxis(column)
+            return CategoricalAxis(column, self.settings.reach)
         assert isinstance(column, NumericColumn)
         own = self.settings.segments_of(column.scale)
         segments = self.settings.pair_segments if in_pair else own

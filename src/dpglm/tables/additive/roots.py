@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["independent_levels", "smooth_values"]
+__all__ = ["independent_levels", "smooth_values", "with_level_apart"]
 
 
 def smooth_values(count: int, reach: float) -> NDArray[np.float64]:
@@ -30,6 +30,14 @@ def independent_levels(count: int) -> NDArray[np.float64]:
     Shape (count, count - 1); every row has squared length ``1 - 1 / count``.
     """
     return _root(np.eye(count))
+
+
+def with_level_apart(root: NDArray[np.float64], place: int) -> NDArray[np.float64]:
+    """Return a root with one more value of variance 1 at a place, independent of the others."""
+    rows = np.insert(root, place, 0.0, axis=0)
+    apart = np.zeros((len(rows), 1))
+    apart[place] = 1.0
+    return np.hstack([rows, apart])
 
 
 def _root(covariance: NDArray[np.float64]) -> NDArray[np.float64]:
