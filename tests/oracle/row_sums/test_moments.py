@@ -151,7 +151,10 @@ def test_sums_equal_the_definition(layout, dtype, intercept):
         f = cap / np.maximum(squares, cap)
         assert 0.1 < (squares > cap).mean() < 0.9
         longest = cap + level**2
-        r = np.clip((t - CENTER - z @ view_of(basis, cap).v) / REACH, -1.0, 1.0)
+        q = (t - CENTER - z @ view_of(basis, cap).v) / REACH
+        most = math.sqrt(longest) / np.maximum(np.linalg.norm(z, axis=1), 1e-12)
+        assert 0.01 < (np.abs(q) > most).mean() < 0.9
+        r = np.clip(q, -1.0, 1.0)
         assert 0.1 < (np.abs(r) == 1.0).mean() < 0.9
         for shares in SHARES:
             factors = {
@@ -162,7 +165,8 @@ def test_sums_equal_the_definition(layout, dtype, intercept):
             }
             matrix = (z * factors[shares.kind][:, None]).T @ z / longest
             parts = [math.sqrt(shares.matrix) * pack_symmetric(matrix)] * (shares.matrix > 0.0)
-            parts.append(math.sqrt(shares.vector) * (z.T @ (w * f * r)) / math.sqrt(longest))
+            clipped = np.clip(q, -most, most) if shares.kind == "none" else f * r
+            parts.append(math.sqrt(shares.vector) * (z.T @ (w * clipped)) / math.sqrt(longest))
             expected = np.concatenate([*parts, [math.sqrt(shares.squares) * (w @ r**2)]])
             for row_by_row in (False, True):
                 found = second_sum(rows, basis, cap, row_by_row, shares, level)
@@ -387,9 +391,12 @@ def test_released_sums_are_in_their_own_units(shares):
     (block,) = rows.blocks()
     z = 5.0 * np.asarray(block.features())
     f = 1.5 / np.maximum((z * z).sum(axis=1), 1.5)
-    r = np.clip(block.targets - CENTER - z @ view_of(5.0 * np.eye(3), 1.5).v, -REACH, REACH)
+    q = block.targets - CENTER - z @ view_of(5.0 * np.eye(3), 1.5).v
+    r = np.clip(q, -REACH, REACH)
+    most = REACH * math.sqrt(1.5) / np.linalg.norm(z, axis=1)
     factors = {"hessian": f, "score": f**2, "squared score": f**2 * r**2, "none": 0.0 * f}
     expected = (z * factors[shares.kind][:, None]).T @ z
     np.testing.assert_allclose(found.matrix, expected, atol=1e-3)
-    np.testing.assert_allclose(found.vector, z.T @ (f * r), atol=1e-3)
+    clipped = np.clip(q, -most, most) if shares.kind == "none" else f * r
+    np.testing.assert_allclose(found.vector, z.T @ clipped, atol=1e-3)
     assert found.squares == pytest.approx(r @ r, abs=1e-3)

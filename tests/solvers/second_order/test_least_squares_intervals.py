@@ -15,7 +15,7 @@ from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP
 from dpglm.privacy.noise import SeededNoise
 from dpglm.problem import L1, L2, L2Ball, Problem, Squared
 from dpglm.solvers import SufficientStatistics, run
-from dpglm.solvers.second_order.sufficient_statistics_method import SufficientStatisticsMethod
+from dpglm.solvers.second_order import least_squares_intervals as intervals_module
 from dpglm.solvers.uncertainty import Uncertainty
 
 N, D = 4000, 4
@@ -89,18 +89,17 @@ def test_an_interval_that_forgets_noise_in_the_matrix_does_not_cover(monkeypatch
     monkeypatch.setattr(f"{__name__}.SIGMA", 0.02)
     monkeypatch.setattr(f"{__name__}.BUDGET", GaussianDP(1.0))
 
-    def only_normal(self, first, sums):
-        return first.sums.vector - first.sums.matrix @ first.v, 1.0
+    def only_normal(first, sums):
+        return first.sums.vector - first.sums.matrix @ first.fit.v, 1.0
 
-    monkeypatch.setattr(SufficientStatisticsMethod, "_score", only_normal)
+    monkeypatch.setattr(intervals_module, "averaged_score", only_normal)
     assert coverage(studied("model", clip=20.0)).mean() >= 0.93
-    honest = SufficientStatisticsMethod._score_noise
+    honest = intervals_module.noise_in_equations
 
-    def forgetting(self, v, first, sums, share):
-        exact = dataclasses.replace(first, sums=dataclasses.replace(first.sums, matrix_noise=0.0))
-        return honest(self, v, exact, sums, share)
+    def forgetting(vector_noise, matrix_noise, q):
+        return honest(vector_noise, 0.0, q)
 
-    monkeypatch.setattr(SufficientStatisticsMethod, "_score_noise", forgetting)
+    monkeypatch.setattr(intervals_module, "noise_in_equations", forgetting)
     assert coverage(studied("model", clip=20.0)).mean() < 0.9
 
 

@@ -35,10 +35,14 @@ __all__ = [
     "weighted_moments",
 ]
 
+# Of rows that are shorter, in units of their bound, squares might underflow.
+_SHORTEST = 1e-140
+
 MatrixKind: TypeAlias = Literal["none", "hessian", "score", "squared score"]
 """Which matrix is released: of f z z^T, of f^2 z z^T, or of f^2 u^2 z z^T.
 
-The last one is that of scores, of rows in groups that of the groups' sums of them."""
+The last one is that of scores, of rows in groups that of the groups' sums of them. Without a matrix
+scores are clipped by their own length, not weighted by that of their rows."""
 
 
 @final
@@ -59,7 +63,8 @@ class View:
 
     With ``z = vectors^T x`` (the last coordinate is ``level``, unless that is 0), a row's weight is
     ``f = min(1, cap / |z'|^2)``, z' without the level, and its residual u is the target minus
-    ``center`` and ``<z, v>``, clipped to ``reach`` and divided by it.
+    ``center`` and ``<z, v>``, clipped to ``reach`` and divided by it. Scores r z that are clipped
+    by their own length are so to ``reach sqrt(longest)``.
     """
 
     vectors: NDArray[np.float64]
@@ -80,7 +85,8 @@ class View:
 class MomentSums:
     """Released sums of f z z^T (or another matrix), f r z and r^2, r the clipped residual.
 
-    Of several classes, f c z^T for the class's code c, without r^2.
+    Without a matrix, of clipped r z, r the residual, in place of f r z. Of several classes,
+    f c z^T for the class's code c, without r^2.
     """
 
     matrix: NDArray[np.float64]
@@ -123,11 +129,13 @@ def weighted_moments(spec: DataSpec, view: View, shares: MomentShares, row_by_ro
 
     Privacy: with ``L = cap + level^2``, ``f |z|^2 <= L`` and f and ``|u|`` are at most 1, so
     ``f z z^T / L``, ``f u z / sqrt(L)`` and ``u^2`` are no longer than 1, for every row and
-    whatever the view is; so are the first with f and u squared. With the square roots of their
-    shares as factors a row contributes at most ``spec.weight_bound``. f has a margin for the error
-    of the computed norm. Weights enter once; in the squared score twice, over their bound. Scores
-    of a group are added up before they are squared, and divided by their bound: what a group
-    contributes is held to the declared one as a whole.
+    whatever the view is; so are the first with f and u squared. Without a matrix the score is
+    ``q z / sqrt(L)``, q the residual over ``reach``, clipped to ``|q| <= sqrt(L) / |z|``: no longer
+    than 1 either. With the square roots of their shares as factors a row contributes at most
+    ``spec.weight_bound``. f and the bound on q have a margin for the error of the computed norm.
+    Weights enter once; in the squared score twice, over their bound. Scores of a group are added
+    up before they are squared, and divided by their bound: what a group contributes is held to the
+    declared one as a whole.
     """
     size = view.vectors.shape[1]
     scale = 1.0 / math.sqrt(view.longest)
@@ -138,7 +146,8 @@ def weighted_moments(spec: DataSpec, view: View, shares: MomentShares, row_by_ro
         targets = xp.asarray(block.targets, dtype=xp.float64)
         targets = xp.clip(targets, spec.target_low, spec.target_high)
         predictions = xp.sum(z * like(z, view.v), axis=1)
-        u = xp.clip((targets - view.center - predictions) / view.reach, -1.0, 1.0)
+        q = (targets - view.center - predictions) / view.reach
+        u = xp.clip(q, -1.0, 1.0)
         weights = float_weights(block)
         z = scale * z
         parts = []
@@ -146,12 +155,16 @@ def weighted_moments(spec: DataSpec, view: View, shares: MomentShares, row_by_ro
             products = products_of(block, f * weights, xp.concat([z, u[:, None]], axis=1))
             parts.append(math.sqrt(shares.matrix) * pack_symmetric(products[..., :size, :size]))
             vector = products[..., :size, size]
+        elif shares.kind == "none":
+            lengths = xp.sqrt(xp.sum(z * z, axis=1))
+            most = norm_margin(size) / xp.clip(lengths, _SHORTEST, math.inf)
+            vector = sum_of(block, xp.clip(q, -most, most) * weights, z)
         else:
             vector = sum_of(block, f * u * weights, z)
             if shares.kind == "squared score" and spec.groups is not None:
                 products = vector[..., :, None] * vector[..., None, :] / spec.unit_weight
                 parts.append(math.sqrt(shares.matrix) * pack_symmetric(products))
-            elif shares.kind != "none":
+            else:
                 g = f * f * weights
                 if shares.kind == "squared score":
                     g = g * u * u * weights / spec.weight_bound
@@ -165,7 +178,11 @@ def weighted_moments(spec: DataSpec, view: View, shares: MomentShares, row_by_ro
 
 
 def weighted_moment_release(
-    data: DataSpec, adjacency: Adjacency, mechanism: SumMechanism, shares: MomentShares
+    data: DataSpec,
+    adjacency: Adjacency,
+    mechanism: SumMechanism,
+    shares: MomentShares,
+    count: int = 1,
 ) -> SumRelease:
     """Declare the release that ``noisy_weighted_moments`` makes.
 
@@ -174,7 +191,7 @@ def weighted_moment_release(
     """
     size = data.n_columns
     names = {
-        "none": "score and squared residuals",
+        "none": "clipped score and squared residuals",
         "hessian": "second moments, score and squared residuals",
         "score": "score, its second moments and squared residuals",
         "squared score": "score, its second moments and squared residuals",
@@ -186,6 +203,7 @@ def weighted_moment_release(
         mechanism,
         bound=data.weight_bound,
         coordinates=_n_matrix(shares, size) + size + 1,
+        count=count,
     )
 
 

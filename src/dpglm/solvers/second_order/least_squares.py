@@ -17,14 +17,18 @@ from dpglm.oracle.row_sums.weighted_moments import MomentSums, View
 from dpglm.solvers.second_order.preconditioner import Basis, constant_column
 
 __all__ = [
+    "BY_CHANCE",
     "HUGE",
     "LEVEL",
     "Coordinates",
     "Estimate",
+    "FirstFit",
+    "Fit",
     "Observation",
     "Slopes",
     "Targets",
     "centered_coordinates",
+    "noise_in_equations",
     "pooled",
     "shrunk_slopes",
     "slopes_of",
@@ -33,8 +37,8 @@ __all__ = [
 
 # Largest mass of targets that the narrowed range may leave out, beside what noise hides.
 _LEFT_OUT = 0.02
-# Noise alone exceeds it three times in a hundred.
-_BY_CHANCE = 0.03
+BY_CHANCE = 0.03
+"""How often noise alone may be taken for a signal."""
 LEVEL = 1.0 / 3.0
 """Squared constant coordinate over the cap on the squared length of the others."""
 HUGE = 1e50
@@ -116,11 +120,20 @@ def _shortest(counts: NDArray[np.float64], noise: float, weight: float) -> tuple
 @final
 @dataclass(frozen=True, eq=False)
 class Coordinates:
-    """A basis, the cap on squared lengths in it, and the value of its constant coordinate."""
+    """A basis, the cap on squared lengths in it, and the value of its constant coordinate.
+
+    Squared lengths are without the constant coordinate.
+    """
 
     basis: Basis
-    cap: float  # The constant coordinate is left out.
+    cap: float
     level: float  # 0 without an intercept.
+    mean_square: float
+    most: float  # What rows can reach.
+
+    def capped(self, clip: float) -> float:
+        """Return another cap, ``clip`` times the mean or what rows can reach if that is less."""
+        return min(clip * self.mean_square, self.most)
 
 
 def centered_coordinates(
@@ -151,21 +164,22 @@ def centered_coordinates(
     longest = float(np.linalg.norm(mean @ vectors)) + data.row_norm / float(lengths.min())
     # Rows are shorter along what was raised; noise makes this an upper estimate.
     squares = max(float((np.maximum(seen, 0.0) / raised).sum()), 1.0)
-    cap = min(clip * squares, max(longest**2, squares))
+    most = max(longest**2, squares)
+    cap = min(clip * squares, most)
     end = data.intercept
     if end == 0.0:
-        return Coordinates(Basis(vectors, inverse), cap, 0.0)
+        return Coordinates(Basis(vectors, inverse), cap, 0.0, squares, most)
     level = math.sqrt(LEVEL * cap)
     full, back = np.zeros((d + 1, d + 1)), np.zeros((d + 1, d + 1))
     full[:d, :d], full[-1, :d], full[-1, -1] = vectors, -(mean @ vectors) / end, level / end
     back[:d, :d], back[-1, :d], back[-1, -1] = inverse, mean / level, end / level
-    return Coordinates(Basis(full, back), cap, level)
+    return Coordinates(Basis(full, back), cap, level, squares, most)
 
 
 def _james_stein(x: NDArray[np.float64], noise: float) -> NDArray[np.float64]:
     """Shrink to zero what hardly is longer than noise makes it (positive part)."""
     squares = float(x @ x)
-    alone = float(special.chdtri(len(x), _BY_CHANCE)) * noise**2
+    alone = float(special.chdtri(len(x), BY_CHANCE)) * noise**2
     return x * (1.0 - alone / squares if squares > alone else 0.0)
 
 
@@ -187,6 +201,12 @@ class Slopes:
             sums.vector_noise / view.level / self.weight, shift * self.weight_noise / self.weight
         )
         return Observation(prediction + shift, noise)
+
+    def beside_level(
+        self, v: NDArray[np.float64], mean: float, level: float
+    ) -> NDArray[np.float64]:
+        """Add to slopes the constant coordinate with which this is the mean prediction, if any."""
+        return np.append(v, (mean - self.mean @ v) / level) if level > 0.0 else v
 
 
 def slopes_of(sums: MomentSums, view: View, weight: float) -> Slopes:
@@ -240,11 +260,12 @@ def shrunk_slopes(
     noise: float,
     variance: float,
     weight: float,
+    chance: float = BY_CHANCE,
 ) -> Estimate:
     """Solve ``S v = g``, whose right side has noise in every entry, by empirical Bayes.
 
     With v ~ N(0, omega^2 I) and eigenvalues l of S, v = l g / (l^2 + noise^2 / omega^2). omega^2 is
-    estimated by moments from |g|^2 less the 97 % quantile of what noise alone makes of it, so
+    estimated by moments from |g|^2 less what noise alone makes of it but by ``chance``, so
     that v is zero where nothing stands out. To noise the sampling error of g is added, up to as
     much again: it vanishes with the noise, so that least squares is the limit. ``variance`` is
     that of the residuals, a bound on what slopes can explain. Several outputs, columns of g, have
@@ -253,10 +274,46 @@ def shrunk_slopes(
     size, outputs = len(g), g.size // len(g)
     values, directions = np.linalg.eigh(matrix)
     threshold = noise**2 + min(noise**2, variance * weight)
-    signal = float(np.vdot(g, g)) - threshold * float(special.chdtri(g.size, _BY_CHANCE))
+    signal = float(np.vdot(g, g)) - threshold * float(special.chdtri(g.size, chance))
     omega = min(signal / (outputs * float(values @ values)), variance / size)
     if not omega > 0.0:
         return Estimate(np.zeros(g.shape), matrix, np.zeros(g.shape))
     raised = values + noise**2 / omega / values
     v = (directions / raised) @ (directions.T @ g)
     return Estimate(v, (directions * raised) @ directions.T, g)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """A fit, and how far what it leaves of targets may be from 0 without being clipped."""
+
+    v: NDArray[np.float64]  # All coordinates, the constant one last.
+    mean: Observation  # Of the predictions, less the view's center; 0 without an intercept.
+    variance: float  # Of what is left.
+    reach: float
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class FirstFit:
+    """The normal equations with targets around their mean, and their solution."""
+
+    view: View
+    sums: MomentSums
+    slopes: Slopes
+    variance: float  # Of the targets.
+    fit: Fit
+
+
+def noise_in_equations(
+    vector_noise: float, matrix_noise: float, q: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Covariance of the noise in normal equations, whose matrix was multiplied by q.
+
+    The noise E in a matrix has deviation s on its diagonal and ``s / sqrt(2)`` beside it, so E q
+    has covariance ``s^2 (|q|^2 I + q q^T) / 2``.
+    """
+    half = 0.5 * matrix_noise**2
+    even = vector_noise**2 + half * float(q @ q)
+    return np.asarray(even * np.eye(len(q)) + half * np.outer(q, q))

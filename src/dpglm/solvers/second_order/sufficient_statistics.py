@@ -15,7 +15,7 @@ from dpglm.oracle.row_sums.targets import TargetShares
 from dpglm.privacy.accounting.calibrate import calibrate
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget, is_pure
-from dpglm.privacy.events import Composed, Gaussian
+from dpglm.privacy.events import Composed, Gaussian, Repeated
 from dpglm.privacy.noise.additive import L2Noise
 from dpglm.problem import Problem, Squared, SquaredCodes
 from dpglm.solvers.base import Plan, Solver
@@ -28,7 +28,7 @@ from dpglm.solvers.second_order.least_squares import (
 from dpglm.solvers.second_order.preconditioner import check_data
 from dpglm.solvers.second_order.prototypes import PrototypesMethod
 from dpglm.solvers.second_order.sufficient_statistics_method import (
-    SECOND,
+    SHARES,
     SufficientStatisticsMethod,
 )
 from dpglm.solvers.uncertainty import Covariance, check_normal
@@ -39,7 +39,9 @@ __all__ = ["SufficientStatistics"]
 _TARGET_SHARE, _MOST_TARGET_SHARE = 0.08, 0.99
 # Slopes are asked for where n mu exceeds the first, times the number of columns, or the second.
 _PER_COLUMN, _ENOUGH, _FALL = 12.0, 45.0, 3
-_SECOND_OF_REST = 0.55
+# Without and with intervals.
+_SECOND_OF_REST = (0.2, 0.55)
+_SCORES = 8
 # With it noise in the matrix and in products with codes is about the same in the solution.
 _OF_CODES = 0.5
 _BIN_NOISE, _MOST_SIDE = 0.3, 16
@@ -48,6 +50,7 @@ _EVEN = 5.4
 # Sampling over noise, mu sqrt(n / d), lets the bounds on rows and residuals grow so slowly that
 # noise, which grows with both, still falls behind sampling.
 _CLIP_GROWTH, _REACH_GROWTH = 0.9, 0.3
+_LEAST_SCORE_CLIP, _SCORE_CLIP_GROWTH = 0.25, 0.4
 # Longer rows need not count in full where a right model is supposed.
 _CLIP_FOR_INTERVALS = 0.4
 # Noise, as its largest eigenvalue, in second moments that intervals take account of.
@@ -145,18 +148,26 @@ class SufficientStatistics(Solver):
         check_data(data, adjacency)
         mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.unit_weight)
         shares, target_shares = self._shares(data.n_rows * mu, data)
-        sigma = _calibrated(shares, budget, adjacency)
+        n_scores = 0 if len(shares) == 1 else 1 if self.inference is not None else _SCORES
+        sigma = _calibrated(shares, budget, adjacency, n_scores or 1)
         growth = mu * math.sqrt(data.n_rows / data.n_columns)
-        clip = self._clip(growth)
+        clip = score_clip = self._clip(growth)
+        if self.clip is None and self.inference is None:
+            score_clip = max(_LEAST_SCORE_CLIP, _SCORE_CLIP_GROWTH * growth)
         method = SufficientStatisticsMethod(
             problem=problem,
             data=data,
             adjacency=adjacency,
             target_shares=target_shares,
             clip=clip,
+            score_clip=score_clip,
             slack=max(1.0, _REACH_GROWTH * growth ** (1.0 / 3.0)),
             inference=self.inference,
-            noise_multipliers=tuple(sigma / math.sqrt(one) for one in shares),
+            noise_multipliers=(
+                *(sigma / math.sqrt(one) for one in shares[:-1]),
+                sigma * math.sqrt((n_scores or 1) / shares[-1]),
+            ),
+            n_scores=n_scores,
         )
         # Penalties and constraints that do not fit the parameter fail here, not in the run.
         zero = np.zeros(data.coefficient_shape)
@@ -213,15 +224,26 @@ class SufficientStatistics(Solver):
         counts = 1.0 - mean - weight
         side = int(min(max(_BIN_NOISE * signal * math.sqrt(targets * counts), 2.0), _MOST_SIDE))
         first = (1.0 - targets) * self.first_share
-        second = _SECOND_OF_REST * (1.0 - targets - first)
+        second = _SECOND_OF_REST[self.inference is not None] * (1.0 - targets - first)
         third = 1.0 - targets - first - second
         return (targets, first, second, third), TargetShares(mean, weight, counts, side)
 
 
-def _calibrated(shares: tuple[float, ...], budget: PrivacyBudget, adjacency: Adjacency) -> float:
-    """Noise multiplier of a release that had all of the budget, by shares of mu squared."""
+def _calibrated(
+    shares: tuple[float, ...], budget: PrivacyBudget, adjacency: Adjacency, count: int = 1
+) -> float:
+    """Noise multiplier of a release that had all of the budget, by shares of mu squared.
+
+    The last share is that of ``count`` releases together.
+    """
+    *rest, last = shares
     return calibrate(
-        lambda sigma: Composed(tuple(Gaussian(sigma / math.sqrt(one)) for one in shares)),
+        lambda sigma: Composed(
+            (
+                *(Gaussian(sigma / math.sqrt(one)) for one in rest),
+                Repeated(Gaussian(sigma * math.sqrt(count / last)), count),
+            )
+        ),
         budget,
         adjacency,
     )
@@ -233,7 +255,7 @@ def _check_intervals(method: SufficientStatisticsMethod) -> None:
     data = method.data
     second = method.releases[2]
     longest = data.n_features * method.clip * (1.0 + LEVEL)
-    noise = longest * second.noise_std / math.sqrt(SECOND.matrix)
+    noise = longest * second.noise_std / math.sqrt(SHARES[method.inference][0].matrix)
     relative = noise * math.sqrt(2.0 * data.n_columns) / data.n_rows
     if relative > _MOST_MATRIX_NOISE:
         more = relative / _MOST_MATRIX_NOISE
