@@ -261,19 +261,20 @@ def shrunk_slopes(
     variance: float,
     weight: float,
     chance: float = BY_CHANCE,
+    sampling: float = 1.0,
 ) -> Estimate:
     """Solve ``S v = g``, whose right side has noise in every entry, by empirical Bayes.
 
     With v ~ N(0, omega^2 I) and eigenvalues l of S, v = l g / (l^2 + noise^2 / omega^2). omega^2 is
-    estimated by moments from |g|^2 less what noise alone makes of it but by ``chance``, so
-    that v is zero where nothing stands out. To noise the sampling error of g is added, up to as
-    much again: it vanishes with the noise, so that least squares is the limit. ``variance`` is
-    that of the residuals, a bound on what slopes can explain. Several outputs, columns of g, have
-    one omega; ``variance`` is then their mean.
+    estimated by moments from |g|^2 less what noise alone exceeds by ``chance``, so that v is zero
+    where nothing stands out. To noise the sampling error of g is added, up to ``sampling`` times
+    as much: it vanishes with the noise, so that least squares is the limit. ``variance`` is that of
+    the targets, a bound on what slopes can explain. Several outputs, columns of g, have one omega;
+    ``variance`` is then their mean.
     """
     size, outputs = len(g), g.size // len(g)
     values, directions = np.linalg.eigh(matrix)
-    threshold = noise**2 + min(noise**2, variance * weight)
+    threshold = noise**2 + min(sampling * noise**2, variance * weight)
     signal = float(np.vdot(g, g)) - threshold * float(special.chdtri(g.size, chance))
     omega = min(signal / (outputs * float(values @ values)), variance / size)
     if not omega > 0.0:

@@ -25,6 +25,8 @@ __all__ = ["Scores"]
 
 # Least variance of what a better fit leaves, over that of what a worse one does.
 _LEAST_LEFT = 0.1
+# Variance of the scores' sampling that is put to their noise's, over noise's.
+_MOST_SAMPLING = 6.0
 
 
 @final
@@ -96,6 +98,7 @@ class Scores:
             first.variance,
             targets.weight,
             chance,
+            _MOST_SAMPLING,
         )
         left = max(sums.squares / targets.weight, _LEAST_LEFT * self.fit.variance)
         left = min(max(left, sums.squares_noise / targets.weight), self.fit.variance)

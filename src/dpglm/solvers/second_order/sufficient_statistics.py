@@ -1,4 +1,4 @@
-"""Least squares from released second moments, and one refinement with residuals."""
+"""Least squares from released second moments, refined with residuals."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _EVEN = 5.4
 # Sampling over noise, mu sqrt(n / d), lets the bounds on rows and residuals grow so slowly that
 # noise, which grows with both, still falls behind sampling.
 _CLIP_GROWTH, _REACH_GROWTH = 0.9, 0.3
-_LEAST_SCORE_CLIP, _SCORE_CLIP_GROWTH = 0.25, 0.4
+_LEAST_SCORE_CLIP, _SCORE_CLIP_GROWTH = 0.25, 0.015
 # Longer rows need not count in full where a right model is supposed.
 _CLIP_FOR_INTERVALS = 0.4
 # Noise, as its largest eigenvalue, in second moments that intervals take account of.
@@ -60,13 +60,14 @@ _MOST_MATRIX_NOISE = 0.3
 @final
 @dataclass(frozen=True)
 class SufficientStatistics(Solver):
-    """Least squares from noisy second moments, refined once with residuals.
+    """Least squares from noisy second moments, refined with residuals.
 
-    Four releases: mean and spread of the targets; second moments of rows scaled to one length,
-    which give centred coordinates in which rows look alike in every direction; the weighted
-    normal equations in them, with targets around their mean; and the score at the solution of
-    these, whose residuals are shorter. Slopes are shrunk towards zero, so the model towards the
-    mean of the targets, by what noise there is. Only for the loss ``Squared``.
+    Releases: mean and spread of the targets; second moments of rows scaled to one length, which
+    give centred coordinates in which rows look alike in every direction; the weighted normal
+    equations in them, with targets around their mean; and eight scores, whose residuals are
+    shorter: at the solution of the equations, and at what all scores so far say. Slopes are shrunk
+    towards zero, so the model towards the mean of the targets, by what noise there is. Only for
+    the loss ``Squared``.
 
     Parameters
     ----------
@@ -74,11 +75,14 @@ class SufficientStatistics(Solver):
         Share of the budget (of mu squared) that goes to the second moments of scaled rows, in
         (0, 1), of what the targets leave.
     clip : float, optional
-        Bound on a row's squared length in the basis, above 0, in units of the mean; longer rows
-        have a smaller weight. By default 1, or more where the budget is large.
+        Bound on a row's squared length in the basis, above 0, in units of the mean: longer rows
+        have a smaller weight in the equations, and scores are clipped to that of a row so long
+        whose residual is large. By default one for the equations, at least 1, and one for scores,
+        at least 1/4, which grow with the budget.
     inference : {"model", "robust"}, optional
         Release what the covariance of the estimate takes, of a right model with equal variances or
-        of any, and return the estimate without shrinkage.
+        of any, and return the estimate without shrinkage. There is one score then, of weighted
+        rows.
 
     Notes
     -----
@@ -95,7 +99,8 @@ class SufficientStatistics(Solver):
     ----------
     Wang, "Revisiting differentially private linear regression", UAI 2018, Algorithm 2 (AdaSSP),
     which releases once, in the columns' own units. Mallows, "On some topics in robustness", 1975
-    (weights that depend on the row only).
+    (weights that depend on the row only). Polyak and Juditsky, "Acceleration of stochastic
+    approximation by averaging", SIAM J. Control Optim. 30 (1992).
 
     Examples
     --------
@@ -108,7 +113,7 @@ class SufficientStatistics(Solver):
     target sum, weight and counts 258
     normalised second-moment sum 231
     second moments, score and squared residuals 253
-    score and squared residuals 22
+    clipped score and squared residuals 22
     """
 
     first_share: float = 0.16
@@ -153,7 +158,8 @@ class SufficientStatistics(Solver):
         growth = mu * math.sqrt(data.n_rows / data.n_columns)
         clip = score_clip = self._clip(growth)
         if self.clip is None and self.inference is None:
-            score_clip = max(_LEAST_SCORE_CLIP, _SCORE_CLIP_GROWTH * growth)
+            per_column = data.n_rows * mu / data.n_columns
+            score_clip = max(_LEAST_SCORE_CLIP, min(_SCORE_CLIP_GROWTH * per_column, growth))
         method = SufficientStatisticsMethod(
             problem=problem,
             data=data,
@@ -217,8 +223,9 @@ class SufficientStatistics(Solver):
             few = min(_PER_COLUMN * columns, _ENOUGH)
             if signal <= few and self.inference is None:
                 return (1.0,), TargetShares(_MOST_TARGET_SHARE, 1.0 - _MOST_TARGET_SHARE, 0.0, 0)
-            targets = max(_TARGET_SHARE, _MOST_TARGET_SHARE * (few / signal) ** _FALL)
-            mean, weight = 0.5, 0.1
+            fade = min((few / signal) ** _FALL, 1.0)
+            targets = max(_TARGET_SHARE, _MOST_TARGET_SHARE * fade)
+            mean, weight = 0.5 + 0.4 * fade, 0.1 - 0.05 * fade
         else:
             mean, weight = 0.0, 0.1
         counts = 1.0 - mean - weight
