@@ -1,6 +1,6 @@
 """Default least squares beside a private mean and without privacy: tables for the docs.
 
-Run with ``python -m experiments.least_squares`` (three minutes). It prints the tables of
+Run with ``python -m experiments.least_squares`` (five minutes). It prints the tables of
 ``docs/solvers/sufficient_statistics.md``: squared errors on fresh rows over those of a private mean
 (of zero without an intercept), errors of coefficients over those of least squares, and how far R2
 is behind that of least squares without privacy, beside ``newton``. With ``--only rows`` only the
