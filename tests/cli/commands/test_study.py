@@ -89,7 +89,9 @@ def test_a_checkpoint_returns_the_same_and_spends_once(study, files):
         done = study("people.csv", "--out", out, *kept)
         assert done.exit_code == 0, done.output
     one, other = ((files / out / "model.json").read_text() for out in ("one", "other"))
-    assert json.loads(one)["coef"] == json.loads(other)["coef"]
+    # Of the same released numbers; last bits of what linear algebra makes of them depend on where
+    # arrays lie in memory.
+    assert json.loads(one)["coef"][0] == pytest.approx(json.loads(other)["coef"][0], rel=1e-12)
     (entry,) = PrivacyLedger("people.ledger").contents().entries
     assert entry.what == "study 'Who is ill?': exploration, model, evaluation"
 

@@ -15,7 +15,7 @@ from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP
 from dpglm.privacy.noise import SeededNoise
 from dpglm.problem import L1, L2, L2Ball, Problem, Squared
 from dpglm.solvers import SufficientStatistics, run
-from dpglm.solvers.second_order import least_squares_intervals as intervals_module
+from dpglm.solvers.second_order.least_squares import intervals as intervals_module
 from dpglm.solvers.uncertainty import Uncertainty
 
 N, D = 4000, 4

@@ -26,7 +26,7 @@ from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.problem import Problem
 from dpglm.solvers.base import Method, StepInfo
 from dpglm.solvers.parts.feasible import n_penalized
-from dpglm.solvers.second_order.least_squares import (
+from dpglm.solvers.second_order.least_squares.equations import (
     HUGE,
     Coordinates,
     centered_coordinates,

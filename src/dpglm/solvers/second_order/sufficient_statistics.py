@@ -22,7 +22,7 @@ from dpglm.solvers.base import Plan, Solver
 from dpglm.solvers.parts.feasible import feasible, n_penalized
 from dpglm.solvers.parts.planning import calibrated
 from dpglm.solvers.second_order.class_statistics import ClassStatisticsMethod
-from dpglm.solvers.second_order.least_squares import (
+from dpglm.solvers.second_order.least_squares.equations import (
     LEVEL,
 )
 from dpglm.solvers.second_order.preconditioner import check_data

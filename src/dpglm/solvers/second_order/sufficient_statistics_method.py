@@ -29,7 +29,7 @@ from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.problem import Problem
 from dpglm.solvers.base import Method, StepInfo
 from dpglm.solvers.parts.feasible import feasible, n_penalized
-from dpglm.solvers.second_order.least_squares import (
+from dpglm.solvers.second_order.least_squares.equations import (
     BY_CHANCE,
     HUGE,
     Coordinates,
@@ -43,8 +43,8 @@ from dpglm.solvers.second_order.least_squares import (
     slopes_of,
     targets_of,
 )
-from dpglm.solvers.second_order.least_squares_intervals import intervals
-from dpglm.solvers.second_order.least_squares_scores import Scores
+from dpglm.solvers.second_order.least_squares.intervals import intervals
+from dpglm.solvers.second_order.least_squares.scores import Scores
 from dpglm.solvers.second_order.preconditioner import Basis, constant_column
 from dpglm.solvers.second_order.quadratic import minimize_quadratic
 from dpglm.solvers.uncertainty import Covariance, Uncertainty

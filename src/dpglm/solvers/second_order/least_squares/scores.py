@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm.oracle.row_sums.weighted_moments import MomentSums, View
-from dpglm.solvers.second_order.least_squares import (
+from dpglm.solvers.second_order.least_squares.equations import (
     Estimate,
     FirstFit,
     Fit,

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.row_sums.weighted_moments import MomentSums
-from dpglm.solvers.second_order.least_squares import FirstFit, noise_in_equations
+from dpglm.solvers.second_order.least_squares.equations import FirstFit, noise_in_equations
 from dpglm.solvers.second_order.preconditioner import Basis
 from dpglm.solvers.uncertainty import Covariance, Uncertainty
 

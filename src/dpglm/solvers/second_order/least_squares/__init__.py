@@ -1,0 +1,1 @@
+"""Least squares from noisy sums: what is made of them after their release."""
