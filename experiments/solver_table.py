@@ -31,7 +31,7 @@ CANDIDATES: dict[str, Callable[[], Solver]] = {
 # A new projection matrix of 20001 x 14001 numbers in each of 400 steps takes a quarter of an hour.
 TOO_SLOW = {("text", "d2p2")}
 # Half a minute for each fit: so few seeds at most, which `auto` is not compared on.
-FEW_SEEDS = {("text", "dpsgd_f"): 3}
+FEW_SEEDS = {("text", "dpsgd_f"): 15}
 
 
 @dataclass(frozen=True)

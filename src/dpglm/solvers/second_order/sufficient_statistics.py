@@ -39,8 +39,7 @@ __all__ = ["SufficientStatistics"]
 _TARGET_SHARE, _MOST_TARGET_SHARE = 0.08, 0.99
 # Slopes are asked for where n mu exceeds the first, times the number of columns, or the second.
 _PER_COLUMN, _ENOUGH, _FALL = 12.0, 45.0, 3
-# Without and with intervals.
-_SECOND_OF_REST = (0.2, 0.55)
+_SECOND_OF_REST, _SECOND_OF_REST_FOR_INTERVALS = 0.2, 0.55
 _SCORES = 8
 # With it noise in the matrix and in products with codes is about the same in the solution.
 _OF_CODES = 0.5
@@ -153,8 +152,8 @@ class SufficientStatistics(Solver):
         check_data(data, adjacency)
         mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.unit_weight)
         shares, target_shares = self._shares(data.n_rows * mu, data)
-        n_scores = 0 if len(shares) == 1 else 1 if self.inference is not None else _SCORES
-        sigma = _calibrated(shares, budget, adjacency, n_scores or 1)
+        n_scores = _SCORES if len(shares) > 1 and self.inference is None else 1
+        sigma = _calibrated(shares, budget, adjacency, n_scores)
         growth = mu * math.sqrt(data.n_rows / data.n_columns)
         clip = score_clip = self._clip(growth)
         if self.clip is None and self.inference is None:
@@ -171,7 +170,7 @@ class SufficientStatistics(Solver):
             inference=self.inference,
             noise_multipliers=(
                 *(sigma / math.sqrt(one) for one in shares[:-1]),
-                sigma * math.sqrt((n_scores or 1) / shares[-1]),
+                sigma * math.sqrt(n_scores / shares[-1]),
             ),
             n_scores=n_scores,
         )
@@ -231,7 +230,8 @@ class SufficientStatistics(Solver):
         counts = 1.0 - mean - weight
         side = int(min(max(_BIN_NOISE * signal * math.sqrt(targets * counts), 2.0), _MOST_SIDE))
         first = (1.0 - targets) * self.first_share
-        second = _SECOND_OF_REST[self.inference is not None] * (1.0 - targets - first)
+        of_rest = _SECOND_OF_REST if self.inference is None else _SECOND_OF_REST_FOR_INTERVALS
+        second = of_rest * (1.0 - targets - first)
         third = 1.0 - targets - first - second
         return (targets, first, second, third), TargetShares(mean, weight, counts, side)
 

@@ -91,7 +91,7 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
     slack: float  # Factor on how far targets may be from most others, at least 1.
     inference: Covariance | None
     noise_multipliers: tuple[float, ...]  # One of the targets only, or of all four releases.
-    n_scores: int  # How often the last one is asked for.
+    n_scores: int  # How often the last one is made.
 
     algorithm = "sufficient statistics"
 
@@ -120,7 +120,7 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
 
     @property
     def gradient_evaluations(self) -> float:
-        return float(max(self.n_scores, 1) * self.data.n_rows)
+        return float(self.n_scores * self.data.n_rows)
 
     @property
     def coefficient_noise(self) -> float:
