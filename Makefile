@@ -39,7 +39,7 @@ slow: $(VENV)/.installed-dev ## run the slow tests
 	$(PYTEST) -n $(JOBS) -m slow $(ARGS) || [ $$? -eq 5 ]  # 5: there is none
 
 laws: $(VENV)/.installed-dev ## try the laws of privacy on many more examples than the tests do
-	$(PYTEST) -n $(JOBS) tests/laws tests/oracle/test_exact_sums.py --hypothesis-profile=long $(ARGS)
+	$(PYTEST) -n $(JOBS) tests/laws tests/oracle/test_exact_sums.py --hypothesis-profile=long --system-noise $(ARGS)
 
 lint: $(VENV)/.installed-dev ## check style, formatting and types
 	$(RUN) -m ruff check .

@@ -1,0 +1,38 @@
+"""Noise in tests: the same each time, so that a statistical test passes or fails for good."""
+
+import os
+import threading
+import zlib
+
+import numpy as np
+import pytest
+
+from dpglm.privacy.noise import SystemNoise
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--system-noise",
+        action="store_true",
+        help="draw noise from the operating system, as fits do, and not from the test's name",
+    )
+
+
+@pytest.fixture(autouse=True)
+def _noise_of_the_test(request, monkeypatch):
+    """Bits of ``SystemNoise`` follow from the test's name.
+
+    Forked processes, and tests that put something in the place of ``os.urandom``, draw as fits do.
+    """
+    if request.config.getoption("--system-noise"):
+        return
+    bits = np.random.PCG64(zlib.crc32(request.node.nodeid.encode()))
+    lock, process, urandom, words = threading.Lock(), os.getpid(), os.urandom, SystemNoise.words
+
+    def words_of_the_test(self, count):
+        if os.getpid() != process or os.urandom is not urandom:
+            return words(self, count)
+        with lock:
+            return np.asarray(bits.random_raw(count), dtype=np.uint64)
+
+    monkeypatch.setattr(SystemNoise, "words", words_of_the_test)
