@@ -11,6 +11,7 @@ from dpglm.privacy.noise import SystemNoise
 
 
 def pytest_addoption(parser):
+    """Let tests draw noise as fits do."""
     parser.addoption(
         "--system-noise",
         action="store_true",

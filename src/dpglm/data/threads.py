@@ -78,8 +78,10 @@ def _on_threads(
     positions = iter(range(len(blocks)))
 
     def work(_: int) -> None:
-        for position in positions:
-            sums[position] = kernel(blocks[position])
+        # Threads do not inherit this from ``run``, which has the reason.
+        with np.errstate(all="ignore"):
+            for position in positions:
+                sums[position] = kernel(blocks[position])
 
     for _ in pool.map(work, range(threads)):
         pass

@@ -94,7 +94,7 @@ def sum_rounding(spec: DataSpec, adjacency: Adjacency, bound: float) -> float:
     wherever the row stands. Not covered: what they do not know (more than 64 classes, other
     losses, other solvers' sums) goes through BLAS, which under ``add_remove`` may round a row's
     prediction by the row's place in its block, so that one row more could change the last bits of
-    other rows' contributions.
+    other rows' contributions, and all of one whose prediction lies at a jump of its loss's slope.
     """
     contribution = bound * (1.0 + contribution_rounding(spec))
     n_rows = spec.n_rows if adjacency.n_is_public else MOST_ROWS

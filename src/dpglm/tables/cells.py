@@ -24,8 +24,15 @@ _SHOWN = 12
 
 
 def as_cells(values: ArrayLike, what: str) -> NDArray[Any]:
-    """Return a column's values as an array with one axis; ``what`` names the column in errors."""
-    cells = np.asarray(unmasked(what, values))
+    """Return a column's values as an array with one axis; ``what`` names the column in errors.
+
+    Privacy: lists become arrays of objects, cell by cell. NumPy would give all cells one type, and
+    a text in one row would turn the numbers of all others into texts.
+    """
+    values = unmasked(what, values)
+    if isinstance(values, (list, tuple)):
+        return np.fromiter(values, dtype=object, count=len(values))
+    cells = np.asarray(values)
     if cells.ndim != 1:
         raise ValueError(f"{what} must hold one value for each row, got shape {cells.shape}")
     return cells
@@ -73,7 +80,12 @@ class Vocabulary:
     """A public list of the values that a column may hold.
 
     At least two, all different, and all text, all numbers or all bool; a text ``""`` may stand in
-    any list and means "missing".
+    any list and means "missing". Numbers and bool are float64 numbers here, and cells equal them by
+    value, however they are spelled.
+
+    Privacy: where a cell belongs depends on that cell alone, not on the type that others gave the
+    column. So numbers among texts are an error: ``pandas.read_csv`` has numbers for "01" and "1"
+    until one row holds a word, and texts from then on.
 
     >>> Vocabulary(("no", "yes")).positions(["yes", "no", " yes"], "column 'x'", "Correct it")
     array([1, 0, 1])
@@ -91,8 +103,9 @@ class Vocabulary:
                 "must list at least two values, all text or all numbers or all true/false, got "
                 f"({listed(entries)})"
             )
-        if len(set(entries)) < len(entries):
-            repeated = next(entry for i, entry in enumerate(entries) if entry in entries[:i])
+        values = [_value(entry) for entry in entries]
+        if len(set(values)) < len(values):
+            repeated = next(entries[i] for i, value in enumerate(values) if value in values[:i])
             raise ValueError(f"must list each value once, but {repeated!r} occurs twice")
 
     def positions(
@@ -101,42 +114,46 @@ class Vocabulary:
         """Look up each cell's position in ``entries``; ``other`` stands for unlisted cells.
 
         Blanks around text do not count, and text may spell a number. Without ``other`` a cell that
-        is not listed is an error, which names the column, the row, the cell and the cure.
+        is not listed is an error, which names the column, the row, the cell and the cure; one that
+        is no text among texts always is.
         """
         cells = as_cells(values, what).tolist()
-        known: dict[Hashable, int] = {entry: i for i, entry in enumerate(self.entries)}
+        places: dict[Entry | None, int | None]
+        places = {_value(entry): i for i, entry in enumerate(self.entries)}
+        seen: dict[Hashable, int] = {}
         positions = np.empty(len(cells), dtype=np.intp)
         for row, cell in enumerate(cells):
             try:
-                position = known.get(cell)
+                position = seen.get(cell)
             except TypeError:
                 raise ValueError(
                     f"{what}, row {row + 1}: a {type(cell).__name__} is not a single value"
                 ) from None
             if position is None:
-                position = self._respelled(cell, known)
-                position = other if position is None else position
+                position = places.get(self._spelled(cell, row, what), other)
                 if position is None:
                     raise ValueError(f"{self._unknown(cell, row, what)}. {cure}")
-                known[cell] = position
+                seen[cell] = position
             positions[row] = position
         return positions
 
-    def _respelled(self, cell: Any, known: dict[Hashable, int]) -> int | None:
-        """Position of a cell that equals an entry but for its spelling."""
+    def _spelled(self, cell: Any, row: int, what: str) -> Entry | None:
+        """Return the entry that a cell would equal: "" if it is missing, None if there is none."""
         if is_missing(cell):
-            return known.get("")
-        if not isinstance(cell, str):
-            return None
-        text = cell.strip()
-        if text in known:
-            return known[text]
-        if text.lower() in _TRUTH and isinstance(self._sample, bool):
-            return known.get(_TRUTH[text.lower()])
-        try:
-            return None if isinstance(self._sample, str) else known.get(_float(text))
-        except ValueError:
-            return None
+            return ""
+        if isinstance(self._sample, str):
+            if not isinstance(cell, str):
+                kind = "number" if _kind(cell) == "number" else type(cell).__name__
+                raise ValueError(
+                    f"{what}, row {row + 1}: the data hold the {kind} {cell!r}, but the schema "
+                    "lists texts. Read the column as text (pandas: dtype=str), or, if numbers or "
+                    "true and false are meant, list them without quotes there"
+                )
+            return cell.strip()
+        if isinstance(cell, str):
+            cell = _TRUTH.get(cell.strip().lower(), cell)
+        number = _number_or_none(cell)
+        return "" if number is not None and math.isnan(number) else number
 
     @property
     def _sample(self) -> Entry:
@@ -146,15 +163,6 @@ class Vocabulary:
         where = f"{what}, row {row + 1}"
         if is_missing(cell):
             return f"{where}: the value is missing"
-        if (
-            isinstance(self._sample, str)
-            and not isinstance(cell, str)
-            and str(cell) in self.entries
-        ):
-            return (
-                f"{where}: the data hold the number {cell!r}, but the schema lists the text "
-                f"{str(cell)!r}: write it without quotes there"
-            )
         near = difflib.get_close_matches(str(cell), [str(entry) for entry in self.entries], n=1)
         hint = f" (is {near[0]!r} meant?)" if near else ""
         return f"{where}: {cell!r} is not in the schema's list ({listed(self.entries)}){hint}"
@@ -195,14 +203,21 @@ def _float(text: str | bytes) -> float:
 def _number(cell: Any, row: int, what: str) -> float:
     if is_missing(cell):
         return math.nan
-    try:
-        return _float(cell) if isinstance(cell, (str, bytes)) else float(cell)
-    except (TypeError, ValueError, OverflowError):
+    number = _number_or_none(cell)
+    if number is None:
         raise ValueError(
             f"{what}, row {row + 1}: {cell!r} is not a number, but the schema says that the column "
             "is numeric. Correct the cell (leave it empty if the value is missing), or declare the "
             "column as categorical"
-        ) from None
+        )
+    return number
+
+
+def _number_or_none(cell: Any) -> float | None:
+    try:
+        return _float(cell) if isinstance(cell, (str, bytes)) else float(cell)
+    except (TypeError, ValueError, OverflowError):
+        return None
 
 
 def is_missing(cell: Any) -> bool:
@@ -219,8 +234,13 @@ def _kind(entry: Any) -> str:
         return "bool"
     if isinstance(entry, str):
         return "text"
-    is_number = isinstance(entry, int) or (isinstance(entry, float) and math.isfinite(entry))
-    return "number" if is_number else "other"
+    number = _number_or_none(entry) if isinstance(entry, (int, float)) else None
+    return "other" if number is None or not math.isfinite(number) else "number"
+
+
+def _value(entry: Entry) -> Entry:
+    """Return what equal entries share: the text, or the number that float64 makes of others."""
+    return entry if isinstance(entry, str) else float(entry)
 
 
 def listed(entries: Sequence[Entry]) -> str:

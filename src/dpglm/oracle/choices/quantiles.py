@@ -191,7 +191,7 @@ def cells_along(oracle: Oracle, basis: NDArray[np.float64], width: float) -> NDA
     Cells of the given width divide ``[-row_norm, row_norm]``.
     """
     row_norm = oracle.rows.spec.row_norm
-    row_by_row = not oracle.curator.adjacency.n_is_public
+    row_by_row = not oracle.places_are_fixed
 
     def block_cells(block: Block) -> NDArray[np.float64]:
         X = block.features().astype(np.float64)

@@ -32,9 +32,10 @@ _LEAST_CLIP, _MOST_CLIP = 1e-10, 1e10
 def type_in_basis(data: DataSpec, adjacency: Adjacency, loss: Loss, bound: float) -> FloatType:
     """Type of the rows in a basis: single precision where they are many and targets are classes.
 
-    It halves what each step reads from memory. Its rounding adds less than a thousandth to the
-    sensitivity, and is that of a slope of at most about 1, whereas other targets may be far larger
-    than their differences. ``bound`` limits a row's contribution. Public facts alone decide.
+    It halves what each step reads from memory. Its rounding is declared and, of up to 4000 classes,
+    adds less than a thousandth to the sensitivity. It costs no accuracy where targets are classes;
+    others may be far larger than their differences. ``bound`` limits a row's contribution. Public
+    facts alone decide.
     """
     classifies = loss.target in (Target.BINARY, Target.CLASS)
     many = data.n_rows * data.n_columns >= _MANY_ENTRIES

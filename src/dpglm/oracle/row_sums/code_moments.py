@@ -88,7 +88,7 @@ def noisy_code_moments(
     """
     spec = oracle.rows.spec
     size, n_matrix = spec.n_columns, n_symmetric(spec.n_columns)
-    row_by_row = not oracle.curator.adjacency.n_is_public
+    row_by_row = not oracle.places_are_fixed
     kernel = code_moments(spec, view, share, row_by_row)
     total = oracle.over_blocks(kernel, declared.coordinates)
     values = oracle.noisy_sum(declared, total, spec.weight_bound)

@@ -254,7 +254,7 @@ class CalibratedMethod(Method["CalibratedState"]):
         """Ask about rows whose feature is their score."""
         if "scores" not in oracle.kept:
             assert state.map is not None
-            row_by_row = not oracle.curator.adjacency.n_is_public
+            row_by_row = not oracle.places_are_fixed
             rows = state.map.apply(oracle.rows, self.scale.data, row_by_row, oracle.map_blocks)
             rows = self.scale.method.prepare(rows, stage_seed(state.seed, 1))
             oracle.kept["scores"] = dataclasses.replace(oracle, rows=rows)

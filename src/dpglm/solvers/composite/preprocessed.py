@@ -286,7 +286,7 @@ class PreprocessedMethod(Method["PreprocessedState"]):
 
     def _mapped(self, oracle: Oracle, seed: int, number: int, learned: RowMap) -> Oracle:
         """Ask about rows that the step of this number has mapped; the last ones are the model's."""
-        row_by_row = not oracle.curator.adjacency.n_is_public
+        row_by_row = not oracle.places_are_fixed
         spec = self.steps[number].output
         # The rows of an earlier step are copies, and nobody's but this one's.
         own = number > 0
