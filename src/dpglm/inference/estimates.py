@@ -4,36 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, TypeAlias, final
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm._codec import Form, Text, items, number
-from dpglm.solvers.uncertainty import Covariance, Uncertainty
+from dpglm._codec import SquareMatrix, Text, Vector
+from dpglm.solvers.uncertainty import Covariance, SeenCurvature, Uncertainty
 from dpglm.tables.units import LinearUnits
 
 __all__ = ["INTERCEPT", "Estimates"]
 
 INTERCEPT = "intercept"
 """Name of the first coefficient, where there is an intercept."""
-
-
-def _vector(value: object) -> NDArray[np.float64]:
-    return np.array(items(number)(value), dtype=np.float64)
-
-
-def _matrix(value: object) -> NDArray[np.float64]:
-    rows = items(_vector)(value)
-    if any(len(row) != len(rows) for row in rows):
-        raise ValueError("must be a square matrix")
-    return np.array(rows, dtype=np.float64).reshape(len(rows), len(rows))
-
-
-_Vector: TypeAlias = Annotated[NDArray[np.float64], Form(np.ndarray.tolist, _vector)]
-_Matrix: TypeAlias = Annotated[NDArray[np.float64], Form(np.ndarray.tolist, _matrix)]
 
 
 @final
@@ -55,6 +40,8 @@ class Estimates:
         Those of Student's t distribution, from which critical values are taken.
     kind : {"model", "robust"}, default="model"
         Whether the sampling part assumes that the model is right.
+    curvature : SeenCurvature, optional
+        By how much standard errors must be longer as the curvature was seen through noise.
 
     Raises
     ------
@@ -67,19 +54,23 @@ class Estimates:
     """
 
     names: tuple[Text, ...]
-    params: _Vector
-    sampling: _Matrix
-    privacy: _Matrix
+    params: Vector
+    sampling: SquareMatrix
+    privacy: SquareMatrix
     has_intercept: bool
     degrees_of_freedom: float = math.inf
     kind: Covariance = "model"
+    curvature: SeenCurvature | None = None
 
     def __post_init__(self) -> None:
-        size = len(self.names)
-        shapes = (self.params.shape, self.sampling.shape, self.privacy.shape)
-        if shapes != ((size,), (size, size), (size, size)):
+        size, seen = len(self.names), self.curvature
+        matrices = [self.sampling, self.privacy]
+        if seen is not None:
+            matrices += [seen.assumed, seen.seen, seen.noise]
+        shapes = [self.params.shape, *(one.shape for one in matrices)]
+        if shapes != [(size,), *[(size, size)] * len(matrices)]:
             raise ValueError(f"{size} names do not fit estimates of the shapes {shapes}")
-        if not all(np.isfinite(one).all() for one in (self.params, self.sampling, self.privacy)):
+        if not all(np.isfinite(one).all() for one in (self.params, *matrices)):
             raise ValueError("estimates and their covariance must be finite")
         if not self.degrees_of_freedom > 0.0:
             raise ValueError(f"degrees_of_freedom must be above 0, got {self.degrees_of_freedom!r}")
@@ -123,6 +114,7 @@ class Estimates:
             has_intercept,
             uncertainty.degrees_of_freedom,
             uncertainty.kind,
+            None if uncertainty.curvature is None else uncertainty.curvature.mapped(mapped),
         )
 
     def in_units(self, units: LinearUnits, feature_names: Sequence[str] | None = None) -> Estimates:
@@ -146,12 +138,14 @@ class Estimates:
             units = dataclasses.replace(units, matrix=units.matrix[:, :-1])
         order = np.roll(np.arange(len(self.names)), -first)
         square = np.ix_(order, order)
+        seen = self.curvature
         uncertainty = Uncertainty(
             self.params[order],
             self.sampling[square],
             self.privacy[square],
             self.degrees_of_freedom,
             self.kind,
+            None if seen is None else seen.mapped(lambda matrix: matrix[square]),
         )
         return Estimates.of(uncertainty, units, names)
 
@@ -175,3 +169,22 @@ class Estimates:
         """Covariance of the coefficients: of sampling and noise together."""
         total: NDArray[np.float64] = self.sampling + self.privacy
         return total
+
+    def standard_errors(
+        self, quadratic: Callable[[NDArray[np.float64]], NDArray[np.float64]] = np.diag
+    ) -> NDArray[np.float64]:
+        """Return standard errors of the coefficients, or of combinations of them.
+
+        Parameters
+        ----------
+        quadratic : callable, default=numpy.diag
+            Returns the quadratic forms ``<c, A c>`` of a matrix A in the combinations c.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+            Infinite for combinations of which nothing is known: noise hides whether the rows say
+            anything about them.
+        """
+        errors: NDArray[np.float64] = np.sqrt(np.maximum(quadratic(self.covariance), 0.0))
+        return errors if self.curvature is None else errors * self.curvature.factors(quadratic)

@@ -112,8 +112,11 @@ class Inference:
 
     @property
     def standard_errors(self) -> NDArray[np.float64]:
-        """Standard errors of the coefficients, of shape (n_coefficients,)."""
-        return np.asarray(np.sqrt(np.diag(self.covariance)), dtype=np.float64)
+        """Standard errors of the coefficients, of shape (n_coefficients,).
+
+        Infinite where noise hides whether the rows say anything about a coefficient.
+        """
+        return self.estimates.standard_errors()
 
     @property
     def privacy_shares(self) -> NDArray[np.float64]:

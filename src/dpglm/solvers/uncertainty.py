@@ -3,18 +3,105 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpglm._codec import SquareMatrix
 from dpglm.problem import Problem, Unconstrained
 
-__all__ = ["Covariance", "Uncertainty", "check_normal"]
+__all__ = ["Covariance", "SeenCurvature", "Uncertainty", "check_normal"]
 
 Covariance: TypeAlias = Literal["model", "robust"]
 """The covariance under a right model, or the sandwich that holds under any."""
+
+
+# By how many standard deviations of its noise curvature may be less than it seems: the critical
+# value of 95 % intervals.
+_DOUBT = 2.0
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class SeenCurvature:
+    """What a released Hessian shows of the curvature that a covariance rests on.
+
+    For a combination ``c`` of coefficients let ``x = H^-1 c``, H the Hessian that the covariance
+    was computed with, and G the released one.
+
+    Parameters
+    ----------
+    assumed, seen, noise : ndarray of shape (n_columns, n_columns)
+        Matrices whose quadratic forms in c are ``<x, H x>``, ``<x, G x>``, and the standard
+        deviation of the noise in the latter.
+    """
+
+    assumed: SquareMatrix
+    seen: SquareMatrix
+    noise: SquareMatrix
+
+    def factors(
+        self, quadratic: Callable[[NDArray[np.float64]], NDArray[np.float64]]
+    ) -> NDArray[np.float64]:
+        """Return by how much standard errors of combinations must be longer.
+
+        Parameters
+        ----------
+        quadratic : callable
+            Returns the quadratic forms of a matrix in the combinations.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+            At least 1; infinite where noise hides whether there is any curvature.
+
+        Notes
+        -----
+        Standard errors are inversely proportional to curvature. With the curvature g of one
+        direction, seen through noise of the standard deviation t, Fieller's interval is longer by
+        the factor ``1 / (1 - (z t / g)^2)`` than one that takes g to be exact, z the critical
+        value, and has no end where ``g <= z t``. So curvature may be as small as ``g - (z t)^2 /
+        g``; where the covariance assumes more, standard errors grow by the ratio.
+
+        References
+        ----------
+        Fieller, "Some problems in interval estimation", JRSS B 16 (1954).
+        """
+        assumed, seen, noise = map(quadratic, (self.assumed, self.seen, self.noise))
+        doubt = _DOUBT * noise
+        is_seen = seen > doubt
+        least = seen - doubt * doubt / np.where(is_seen, seen, 1.0)
+        factors = np.maximum(assumed / np.where(is_seen, least, 1.0), 1.0)
+        return np.where(is_seen | (assumed <= 0.0), factors, np.inf)
+
+    def told_apart(self, combinations: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return what to multiply independent combinations by, for a joint test of them.
+
+        Their span is turned to where curvature is seen least and most; what is not seen is left
+        out, and the rest is divided by its factor.
+
+        Parameters
+        ----------
+        combinations : ndarray of shape (q, n_columns)
+
+        Returns
+        -------
+        ndarray of shape (at most q, q)
+        """
+        assumed, seen = (combinations @ one @ combinations.T for one in (self.assumed, self.seen))
+        back = np.linalg.inv(np.linalg.cholesky(assumed))
+        turn = np.linalg.eigh(back @ seen @ back.T)[1].T @ back
+        turned = turn @ combinations
+        factors = self.factors(lambda matrix: np.einsum("ij,ij->i", turned @ matrix, turned))
+        told: NDArray[np.float64] = turn[np.isfinite(factors)]
+        return told / factors[np.isfinite(factors), np.newaxis]
+
+    def mapped(self, of: Callable[[NDArray[np.float64]], NDArray[np.float64]]) -> SeenCurvature:
+        """Return the same about other coefficients; ``of`` maps matrices as it does covariances."""
+        return SeenCurvature(of(self.assumed), of(self.seen), of(self.noise))
 
 
 @final
@@ -32,6 +119,8 @@ class Uncertainty:
         Critical values are those of Student's t distribution with so many.
     kind : {"model", "robust"}, default="model"
         Whether the sampling part assumes that the model is right.
+    curvature : SeenCurvature, optional
+        By how much standard errors must be longer as the curvature was seen through noise.
 
     Notes
     -----
@@ -43,6 +132,7 @@ class Uncertainty:
     privacy: NDArray[np.float64]
     degrees_of_freedom: float = math.inf
     kind: Covariance = "model"
+    curvature: SeenCurvature | None = None
 
     @property
     def covariance(self) -> NDArray[np.float64]:

@@ -22,6 +22,7 @@ from dpglm.solvers.second_order.newton_raphson_settings import (
     SHARES,
     hessian_noise,
     limits,
+    longest_step,
     rows_enough,
 )
 from dpglm.solvers.second_order.preconditioner import check_data
@@ -31,10 +32,9 @@ __all__ = ["NewtonRaphson"]
 
 # Chosen on generated rows by experiments/newton_raphson.py; docs/solvers/newton_raphson.md.
 _SCORE_MOMENTS = 0.15
-# Gradients with the first matrix and with each of the Hessians but the last, whose are pooled;
-# a Hessian for each of them where noise in the last one is less than this share of it.
-_APPROACH, _FRESH = (2, 2, 2), (2, 1, 1, 1, 1)
-_LITTLE_NOISE = 0.05
+# Gradients with the first matrix and with each of the Hessians but the last, whose are pooled; with
+# less noise in Hessians there are more of them, this over it, one for each gradient.
+_APPROACH, _FRESH, _MOST_FRESH = (2, 2, 2), 0.27, 7
 # Gradients that are pooled, of losses whose curvature is bounded and of others.
 _POOLED, _POOLED_OF_COUNTS = 4, 8
 # Noise in Hessians relative to them above which there is no interval, and no good step.
@@ -121,14 +121,14 @@ class NewtonRaphson(Solver):
             check_normal(problem)
         check_data(data, adjacency)
         mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.unit_weight)
-        clip, slope, bend = limits(mu, data, self.inference)
         shares = dict(SHARES)
         bounded = math.isfinite(
             loss.slope_bound_on(math.inf, *data.target_range(loss.target.bounds))
         )
         n_pooled = self.n_pooled or _POOLED_OF_COUNTS
         # Of counts hardly any slope is as large as its bound.
-        if bounded and loss.target is not Target.COUNT:
+        cuts_slopes = not bounded or loss.target is Target.COUNT
+        if not cuts_slopes:
             del shares["slopes"]
             n_pooled = self.n_pooled or _POOLED
         if data.groups is not None and data.groups.rows > 1.0:
@@ -136,8 +136,10 @@ class NewtonRaphson(Solver):
         if self.inference == "robust" or (self.inference and loss.dispersion is None):
             shares["score moments"] = _SCORE_MOMENTS
         total = sum(shares.values())
-        noise = hessian_noise(mu, data)
-        approach = _FRESH if noise < _LITTLE_NOISE else _APPROACH
+        n_first_rows = rows_enough(mu, data, adjacency)
+        noise = hessian_noise(mu, data, self.inference, n_first_rows)
+        n_fresh = min(int(_FRESH / noise), _MOST_FRESH)
+        approach = _APPROACH if n_fresh < len(_APPROACH) else (2, *[1] * n_fresh)
         counts = {
             "approach": sum(approach),
             "first Hessians": len(approach) - 1,
@@ -153,12 +155,11 @@ class NewtonRaphson(Solver):
                 problem=problem,
                 data=data,
                 adjacency=adjacency,
-                clip=clip,
-                relative_slope=slope,
-                relative_curvature=bend,
+                limits=limits(mu, data, self.inference, n_first_rows, cuts_slopes=cuts_slopes),
                 n_pooled=n_pooled,
                 first_steps=approach,
-                n_first_rows=rows_enough(mu, data, adjacency),
+                longest_step=longest_step(noise),
+                n_first_rows=n_first_rows,
                 inference=self.inference,
                 target_noise=multipliers["targets"],
                 slope_noise=multipliers.get("slopes"),
