@@ -27,9 +27,10 @@ def _vector(value: object) -> NDArray[np.float64]:
 
 def _matrix(value: object) -> NDArray[np.float64]:
     rows = items(_vector)(value)
-    if any(len(row) != len(rows) for row in rows):
-        raise ValueError("must be a square matrix")
-    return np.array(rows, dtype=np.float64).reshape(len(rows), len(rows))
+    width = len(rows[0]) if rows else 0
+    if any(len(row) != width for row in rows):
+        raise ValueError("must be a matrix, with rows of one length")
+    return np.array(rows, dtype=np.float64).reshape(len(rows), width)
 
 
 _Vector: TypeAlias = Annotated[NDArray[np.float64], Form(np.ndarray.tolist, _vector)]
@@ -49,6 +50,10 @@ class Estimates:
         The coefficients.
     sampling, privacy : ndarray of shape (n_coefficients, n_coefficients)
         Parts of their covariance that are due to the sampling of rows, and to noise.
+    basis : ndarray of shape (n_coefficients, n_free)
+        Public: the coefficients that rows of any kind can lead to are a constant plus the range of
+        this matrix. Where its rank is less than ``n_coefficients``, some of them depend on each
+        other, as effects of categories against their mean do, which add up to zero.
     has_intercept : bool
         Whether the first coefficient is the intercept.
     degrees_of_freedom : float, default=inf
@@ -70,6 +75,7 @@ class Estimates:
     params: _Vector
     sampling: _Matrix
     privacy: _Matrix
+    basis: _Matrix
     has_intercept: bool
     degrees_of_freedom: float = math.inf
     kind: Covariance = "model"
@@ -79,7 +85,10 @@ class Estimates:
         shapes = (self.params.shape, self.sampling.shape, self.privacy.shape)
         if shapes != ((size,), (size, size), (size, size)):
             raise ValueError(f"{size} names do not fit estimates of the shapes {shapes}")
-        if not all(np.isfinite(one).all() for one in (self.params, self.sampling, self.privacy)):
+        if len(self.basis) != size:
+            raise ValueError(f"{size} names do not fit a basis of the shape {self.basis.shape}")
+        every = (self.params, self.sampling, self.privacy, self.basis)
+        if not all(np.isfinite(one).all() for one in every):
             raise ValueError("estimates and their covariance must be finite")
         if not self.degrees_of_freedom > 0.0:
             raise ValueError(f"degrees_of_freedom must be above 0, got {self.degrees_of_freedom!r}")
@@ -95,7 +104,7 @@ class Estimates:
         uncertainty : Uncertainty
             Intercept last.
         units : LinearUnits
-            From its coordinates.
+            From its coordinates, in which every coefficient is free.
         feature_names : sequence of str
             Names of the coefficients without the intercept.
 
@@ -104,6 +113,17 @@ class Estimates:
         Estimates
             Without an intercept, if that is fixed.
         """
+        free = np.eye(len(uncertainty.center))
+        return cls._of(uncertainty, free, units, feature_names)
+
+    @classmethod
+    def _of(
+        cls,
+        uncertainty: Uncertainty,
+        basis: NDArray[np.float64],
+        units: LinearUnits,
+        feature_names: Sequence[str],
+    ) -> Estimates:
         n_features = len(feature_names)
         has_intercept = bool(units.matrix[[-1]].nnz)
         order = np.arange(n_features)
@@ -120,6 +140,7 @@ class Estimates:
             units.coefficients(uncertainty.center)[order],
             mapped(uncertainty.sampling),
             mapped(uncertainty.privacy),
+            np.asarray(units.matrix @ basis)[order],
             has_intercept,
             uncertainty.degrees_of_freedom,
             uncertainty.kind,
@@ -153,7 +174,7 @@ class Estimates:
             self.degrees_of_freedom,
             self.kind,
         )
-        return Estimates.of(uncertainty, units, names)
+        return Estimates._of(uncertainty, self.basis[order], units, names)
 
     def renamed(self, feature_names: Sequence[str]) -> Estimates:
         """Return the same estimates under other names of the features.

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Inference", "WaldTest"]
 
+# What rounding may leave of a combination that is zero, of rows of length 1 before they cancel.
+_ROUNDING = 1e-10
+
 
 @final
 @dataclass(frozen=True)
@@ -39,7 +42,7 @@ class WaldTest:
     p_value : float
         Probability of at least this statistic under the hypothesis.
     df : int
-        Number of restrictions.
+        Number of restrictions that do not follow from the others.
     df_denominator : float
         Degrees of freedom of the denominator; inf for a chi-square test.
     """
@@ -173,27 +176,63 @@ class Inference:
         Returns
         -------
         WaldTest
-            By chi-square, or by F where degrees of freedom are finite.
+            By chi-square, or by F where degrees of freedom are finite. ``df`` is the number of
+            restrictions that do not follow from the others.
 
         Raises
         ------
         ValueError
-            If shapes or names do not fit, or combinations depend on each other.
+            If shapes or names do not fit, or no coefficients that a fit can have meet the
+            hypothesis, or all of them do.
+
+        Notes
+        -----
+        Coefficients are ``basis @ f`` plus a constant, where ``f`` is free and ``basis`` is public:
+        effects of K categories against their mean, which add up to zero, have one of rank K - 1.
+        With an orthonormal U whose columns span the range of ``R @ basis``, the hypothesis says
+        that ``U.T @ (R @ params - r)`` is zero, and these are as many combinations as the rank is,
+        with a covariance that is not singular. The statistic is that of Wald for them. It is
+        ``gap @ pinv(R @ covariance @ R.T) @ gap``, whose value does not depend on U, nor on how
+        the same hypothesis is put: all effects against the mean are zero if and only if all
+        differences from a reference category are, and both have one p-value. The rank follows
+        from R and public facts, not from the covariance, where rounding would decide.
         """
         combinations = self._combinations(R)
-        count = len(combinations)
-        gap = combinations @ self.params - np.broadcast_to(np.asarray(r, np.float64), (count,))
-        covariance = combinations @ self.covariance @ combinations.T
-        # Judged as correlations: units differ by orders of magnitude.
-        scale = np.sqrt(np.diag(covariance))
-        if not (scale > 0.0).all() or _is_singular(covariance / np.outer(scale, scale)):
-            raise ValueError("R must have rows that do not depend on each other")
-        statistic = float(gap @ np.linalg.solve(covariance, gap))
+        size = len(combinations)
+        values = np.asarray(r, dtype=np.float64)
+        if values.shape not in ((), (size,)) or not np.isfinite(values).all():
+            raise ValueError(f"r must be a finite number, or {size} of them, one for each row of R")
+        gap = combinations @ self.params - values
+        # Rows by what they are made of, as units differ by orders of magnitude.
+        basis, parts = self.estimates.basis, np.abs(combinations)
+        lengths = np.linalg.norm(parts @ np.abs(basis), axis=1)
+        lengths[lengths == 0.0] = 1.0
+        left, singular, _ = np.linalg.svd(combinations @ basis / lengths[:, np.newaxis])
+        rank = int((singular > _ROUNDING).sum())
+        possible, impossible = left[:, :rank], left[:, rank:]
+        uncertain = parts @ np.abs(self.params) + np.abs(values)
+        unmet = np.abs(impossible.T @ (gap / lengths))
+        if (unmet > np.sqrt(_ROUNDING) * (np.abs(impossible.T) @ (uncertain / lengths))).any():
+            raise ValueError(
+                "R and r must be a hypothesis that coefficients can meet, but rows of R @ params "
+                "that depend on each other have values in r that contradict each other"
+            )
+        if rank == 0:
+            raise ValueError(
+                "R must restrict coefficients, but R @ params is what it is in any fit"
+            )
+        chosen = possible.T / lengths
+        covariance = chosen @ combinations @ self.covariance @ combinations.T @ chosen.T
+        free = chosen @ gap
+        # Judged as correlations: variances differ by orders of magnitude.
+        deviations = np.sqrt(np.diag(covariance))
+        free, correlation = free / deviations, covariance / np.outer(deviations, deviations)
+        statistic = float(free @ np.linalg.solve(correlation, free))
         freedom = self.degrees_of_freedom
         if math.isinf(freedom):
-            return WaldTest(statistic, float(special.chdtrc(count, statistic)), count)
-        ratio = statistic / count
-        return WaldTest(ratio, float(special.fdtrc(count, freedom, ratio)), count, freedom)
+            return WaldTest(statistic, float(special.chdtrc(rank, statistic)), rank)
+        ratio = statistic / rank
+        return WaldTest(ratio, float(special.fdtrc(rank, freedom, ratio)), rank, freedom)
 
     def prediction_interval(
         self, X: Any, level: float = 0.95, *, offset: Any = None, exposure: Any = None
@@ -346,7 +385,3 @@ class Inference:
 
 def _intervals(middle: NDArray[Any], half: NDArray[Any]) -> NDArray[np.float64]:
     return np.column_stack([middle - half, middle + half])
-
-
-def _is_singular(correlation: NDArray[np.float64]) -> bool:
-    return bool(np.linalg.matrix_rank(correlation, hermitian=True) < len(correlation))

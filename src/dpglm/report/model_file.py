@@ -178,7 +178,7 @@ class LinearModel:
         return Features(self.n_features, self.feature_names, scaling)(X)
 
 
-FORMAT = Format("dpglm model", 4, LinearModel, {2: "0.1", 3: "0.1"})
+FORMAT = Format("dpglm model", 5, LinearModel, {2: "0.1", 3: "0.1", 4: "0.1"})
 """The format of model files, whose key "digest" seals the rest."""
 
 
