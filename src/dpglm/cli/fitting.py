@@ -39,14 +39,16 @@ def fit_with_progress(
     schema: Schema,
     checkpoint: Path | None = None,
     heard: Callable[[StepInfo], None] = lambda info: None,
+    *,
+    exposed: str | None = None,
     **given: Any,
 ) -> None:
     """Fit an estimator, show its progress, and add the schema to its public facts.
 
     ``y`` is None where X holds the targets too; ``heard`` is called after each step that may be
-    shown; ``given`` is for ``fit``.
+    shown; ``exposed`` is the name of the column of exposures; ``given`` is for ``fit``.
     """
-    from dpglm.certificate.facts import schema_facts
+    from dpglm.certificate.facts import PublicFact, schema_facts, with_implied
     from dpglm.solvers.checkpoint import CheckpointFile
 
     # Rows in memory do not say what encoded them.
@@ -57,10 +59,13 @@ def fit_with_progress(
             estimator.fit(X, y, checkpoint=kept, **given)
     finally:
         estimator.set_params(callback=None)
-    # Streamed rows name their schema themselves.
+    facts = with_implied(estimator.privacy_.public_facts, "row_norm", schema.row_norm)
+    # Streamed rows name their columns themselves.
     if estimator.privacy_.fact("schema") is None:
-        facts = (*estimator.privacy_.public_facts, *schema_facts(schema))
-        estimator.privacy_ = dataclasses.replace(estimator.privacy_, public_facts=facts)
+        facts += schema_facts(schema)
+    if exposed is not None and estimator.privacy_.fact("exposure") is None:
+        facts += (PublicFact("exposure", exposed, "declared"),)
+    estimator.privacy_ = dataclasses.replace(estimator.privacy_, public_facts=facts)
 
 
 def require_report() -> None:

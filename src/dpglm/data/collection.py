@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias, TypeVar, final
 
@@ -82,6 +82,11 @@ class Collection(abc.ABC):
     def has_offset(self) -> bool:
         """Whether rows have offsets: targets then have two columns, targets and offsets."""
         return self._y is not None and self._y.ndim == 2
+
+    @property
+    def roles(self) -> Mapping[str, str]:
+        """Names of the columns that are "target", "offset" or "exposure", where there are names."""
+        return {}
 
     def with_offset(self, offset: Any) -> Collection:
         """Return these rows with offsets."""

@@ -60,6 +60,9 @@ class Estimates:
         Those of Student's t distribution, from which critical values are taken.
     kind : {"model", "robust"}, default="model"
         Whether the sampling part assumes that the model is right.
+    dispersion : float, optional
+        Of the targets, where it was estimated: their variance over what the loss says, such as the
+        residual variance of least squares.
 
     Raises
     ------
@@ -79,6 +82,7 @@ class Estimates:
     has_intercept: bool
     degrees_of_freedom: float = math.inf
     kind: Covariance = "model"
+    dispersion: float | None = None
 
     def __post_init__(self) -> None:
         size = len(self.names)
@@ -144,6 +148,7 @@ class Estimates:
             has_intercept,
             uncertainty.degrees_of_freedom,
             uncertainty.kind,
+            uncertainty.dispersion,
         )
 
     def in_units(self, units: LinearUnits, feature_names: Sequence[str] | None = None) -> Estimates:
@@ -173,6 +178,7 @@ class Estimates:
             self.privacy[square],
             self.degrees_of_freedom,
             self.kind,
+            self.dispersion,
         )
         return Estimates._of(uncertainty, self.basis[order], units, names)
 

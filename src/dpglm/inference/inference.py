@@ -136,6 +136,15 @@ class Inference:
         return self.estimates.kind
 
     @property
+    def dispersion(self) -> float | None:
+        """Dispersion of the targets where it was estimated: of squared errors their variance.
+
+        The variance of a target is this times what the loss says: times the square of the mean for
+        a gamma loss. None where the loss knows it, and for a robust covariance.
+        """
+        return self.estimates.dispersion
+
+    @property
     def statistics(self) -> NDArray[np.float64]:
         """Coefficients over their standard errors: z statistics, or t with few degrees."""
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -281,6 +290,7 @@ class Inference:
         tail = 0.5 * (1.0 - check_real("level", level, above=0.0, below=1.0))
         letter = "z" if math.isinf(self.degrees_of_freedom) else "t"
         heading, values, ends = "coef", self.params, self.conf_int(level)
+        errors = self.standard_errors
         if check_bool("exponentiate", exponentiate):
             link = self._link()
             if link.exponentiated is None:
@@ -290,14 +300,15 @@ class Inference:
                 )
             with np.errstate(over="ignore"):
                 heading, values, ends = link.exponentiated, np.exp(values), np.exp(ends)
-        errors = (ends[:, 1] - ends[:, 0]) / (2.0 * self._critical_value(level))
 
         def column(heading: str, values: NDArray[np.float64], kind: Kind) -> Column:
-            return Column(heading, values, kind, errors)
+            # The error of an exponential is a share of it.
+            own = values * errors if exponentiate else errors
+            return Column(heading, values, kind, own)
 
         return Summary(
             self.certificate.estimator,
-            facts(self.certificate, self.kind),
+            facts(self.certificate, self.estimates),
             self.names,
             (
                 column(heading, values, "estimate"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -298,6 +299,10 @@ class NegativeBinomial(ConvexScalarLoss):
     def __post_init__(self) -> None:
         check_real("alpha", self.alpha, above=0.0)
         check_real("dispersion", self.dispersion, above=0.0)
+
+    @property
+    def constants(self) -> Mapping[str, float]:
+        return {"dispersion": self.alpha}
 
     @property
     def nonnegative(self) -> bool:

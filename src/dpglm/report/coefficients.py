@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -72,7 +73,10 @@ def coefficient_table(
 def _inference(estimator: Any, units: LinearUnits, names: Sequence[str]) -> Inference | None:
     """Return an estimator's intervals in other units."""
     own: Inference | None = getattr(estimator, "inference_", None)
-    return None if own is None else own.in_units(units, names)
+    if own is None:
+        return None
+    # The certificate may have learned of the table since the fit.
+    return dataclasses.replace(own, certificate=estimator.privacy_).in_units(units, names)
 
 
 def _reach(estimator: Any, units: LinearUnits) -> NDArray[np.float64]:

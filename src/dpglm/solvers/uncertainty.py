@@ -32,6 +32,8 @@ class Uncertainty:
         Critical values are those of Student's t distribution with so many.
     kind : {"model", "robust"}, default="model"
         Whether the sampling part assumes that the model is right.
+    dispersion : float, optional
+        Of the prepared targets, where it was estimated: their variance over what the loss says.
 
     Notes
     -----
@@ -43,6 +45,7 @@ class Uncertainty:
     privacy: NDArray[np.float64]
     degrees_of_freedom: float = math.inf
     kind: Covariance = "model"
+    dispersion: float | None = None
 
     @property
     def covariance(self) -> NDArray[np.float64]:

@@ -25,12 +25,23 @@ __all__ = [
     "check_shape",
     "is_text",
     "offset_of",
+    "series_names",
 ]
 
 NO_WEIGHT = "sample_weight must not be zero in every row"
 """Without any weight a fit is refused before anything is spent."""
 
 _TEXT = "UST"
+
+
+def series_names(**values: Any) -> dict[str, str]:
+    """Return the names of those values that are a series of pandas or polars with a name."""
+    names = {
+        role: getattr(value, "name", None)
+        for role, value in values.items()
+        if type(value).__module__.partition(".")[0] in ("pandas", "polars")
+    }
+    return {role: name for role, name in names.items() if isinstance(name, str) and name}
 
 
 def as_column(values: Any, n_rows: int) -> NDArray[Any]:

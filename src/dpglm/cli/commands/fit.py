@@ -242,7 +242,16 @@ def fit(
         for caution in guidance(plan).cautions:
             note(f"Warning: {caution}")
         watch.begins(plan)
-        fit_with_progress(fitted, rows.X, rows.y, schema, checkpoint, watch.stepped, **rows.given)
+        fit_with_progress(
+            fitted,
+            rows.X,
+            rows.y,
+            schema,
+            checkpoint,
+            watch.stepped,
+            exposed=exposure,
+            **rows.given,
+        )
         own = fitted.schema_ if curves else schema
         write_release(fitted, own, drafts, model=model, report=report)
     watch.wrote(written)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, final
 
@@ -148,6 +148,8 @@ class ParquetRows(StoredRows):
         )
         self._schema, self._stored_columns = schema, tuple(files[0].types)
         self._files, self._group_column = files, groups
+        roles = {"target": target, "offset": offset, "exposure": exposure}
+        self._roles = {role: name for role, name in roles.items() if name is not None}
         source = ParquetSource(files, self._decoder, target, sample_weight, offset, exposure)
         super().__init__(source, cache, has_targets=target is not None)
 
@@ -160,6 +162,10 @@ class ParquetRows(StoredRows):
     @property
     def feature_names(self) -> tuple[str, ...] | None:
         return self._decoder.feature_names
+
+    @property
+    def roles(self) -> Mapping[str, str]:
+        return self._roles
 
     @property
     def schema(self) -> Schema | None:

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpglm._all_or_nothing import all_or_nothing
 from dpglm._validation import in_one_line
-from dpglm.certificate.facts import PublicFact, schema_facts
+from dpglm.certificate.facts import PublicFact, schema_facts, with_implied
 from dpglm.data.collection import Collection
 from dpglm.data.prepare import Matrix
 from dpglm.estimators._private import PrivateFit
@@ -234,7 +234,10 @@ class PrivatePipeline(NamedSteps, WithShapes, FittedModel, PrivateFit):
             declared = [PublicFact("transformers", steps, "declared")]
             if _is_encoder(transformers):
                 declared += schema_facts(transformers[0][1].schema_)
-            facts = (*estimator.privacy_.public_facts, *declared)
+            known = with_implied(
+                estimator.privacy_.public_facts, "row_norm", known_row_norm(transformers[-1][1])
+            )
+            facts = (*known, *declared)
             estimator.privacy_ = dataclasses.replace(estimator.privacy_, public_facts=facts)
         self.transformers_ = transformers
         self.estimator_ = estimator
@@ -329,7 +332,7 @@ class PrivatePipeline(NamedSteps, WithShapes, FittedModel, PrivateFit):
         elif names is not None:
             shown = shown.renamed(list(names))
         scores = LinearScores(_Transformed(self, inner.scores.features), inner.estimates)
-        return Inference(shown, inner.certificate, scores)
+        return Inference(shown, self.privacy_, scores)
 
     def linear_model(self) -> tuple[PrivateLinearModel, Schema | None]:
         """Return what a model file can hold of the fitted pipeline.

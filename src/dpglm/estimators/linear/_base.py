@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import dataclasses
 import functools
 import math
 import os
@@ -38,6 +39,7 @@ from dpglm.inference.estimates import Estimates
 from dpglm.inference.inference import Inference
 from dpglm.inference.requirements import check_inference
 from dpglm.inference.scores import Features, LinearScores
+from dpglm.inference.target_scale import TargetScale
 from dpglm.problem import Constraint, Problem, Regularizer
 from dpglm.solvers import SOLVERS
 from dpglm.solvers.auto import Auto
@@ -46,7 +48,13 @@ from dpglm.solvers.checkpoint import CheckpointFile
 from dpglm.solvers.run import run
 from dpglm.solvers.uncertainty import Covariance
 from dpglm.tables.finite import unmasked
-from dpglm.tables.given import NO_WEIGHT, as_weights, check_not_missing, offset_of
+from dpglm.tables.given import (
+    NO_WEIGHT,
+    as_weights,
+    check_not_missing,
+    offset_of,
+    series_names,
+)
 from dpglm.tables.units import LinearUnits
 from dpglm.tables.user_matrix import finite_matrix
 
@@ -202,6 +210,7 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         Privacy: ``privacy_`` has the guarantee and the public parameters that it rests on.
         """
         facts = PublicFacts()
+        roles = series_names(target=y, offset=offset, exposure=exposure)
         rows = as_collection(X, y, sample_weight)
         if rows is None:
             X, y = self._validated(X, y)
@@ -218,6 +227,8 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
             task = self._with_offset(task, facts, of_exposure=exposure is not None)
         if is_given:
             rows = rows.with_offset(offset_of(offset, exposure))
+        for role, name in {**rows.roles, **roles}.items():
+            facts.declared(role, name)
         w = self._fit(rows, groups, facts, task, weight_bound * task.heaviest, checkpoint)
         self.coef_, self.intercept_ = self._model(w)
         self.privacy_ = certify(
@@ -240,6 +251,9 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         estimates = Estimates.of(
             uncertainty, self.units_, names or [f"x{place}" for place in range(size)]
         )
+        if estimates.dispersion is not None:
+            dispersion = estimates.dispersion * TargetScale.of(self.privacy_).of_dispersions
+            estimates = dataclasses.replace(estimates, dispersion=dispersion)
         features = Features(size, names, self._fitted_scaling())
         return Inference(estimates, self.privacy_, LinearScores(features, estimates))
 

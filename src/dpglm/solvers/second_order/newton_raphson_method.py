@@ -208,7 +208,9 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
     def uncertainty(self, state: NewtonRaphsonState) -> Uncertainty | None:
         if self.inference is None:
             return None
-        return Uncertainty(state.w, *self._covariance(state), kind=self.inference)
+        sampling, privacy = self._covariance(state)
+        dispersion = self._dispersion(state)
+        return Uncertainty(state.w, sampling, privacy, kind=self.inference, dispersion=dispersion)
 
     def precision(self, state: NewtonRaphsonState) -> NDArray[np.float64] | None:
         covariance = np.add(*self._covariance(state))
@@ -226,22 +228,37 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         assert basis is not None
         assert matrix is not None
         assert state.visited is not None
-        acted_on = basis.vectors[: n_penalized(self.problem, self.data)]
-        strength = self.problem.regularizer.strong_convexity
-        inverse = np.linalg.inv(matrix + strength * acted_on.T @ acted_on)
-        dispersion = self.problem.loss.dispersion
-        if state.products is None:
-            spread = (dispersion or 1.0) * matrix
-        elif self.inference == "robust":
+        inverse = self._inverse(state)
+        if state.products is not None and self.inference == "robust":
             spread = state.products
         else:
-            spread = float(np.trace(inverse @ state.products)) / len(matrix) * matrix
+            dispersion = self._dispersion(state) or self.problem.loss.dispersion
+            spread = (dispersion or 1.0) * matrix
         way = state.visited / self.n_pooled - basis.inverse @ state.w
         hessian = self.hessian.noise_std * scores.curvature / self._n_asked
         noise = (scores.reach * self._pooled_noise) ** 2 * np.eye(len(way))
         noise += hessian**2 * (way @ way * np.eye(len(way)) + np.outer(way, way)) / 2.0
         back = basis.vectors @ inverse
         return back @ spread @ back.T / self.data.n_rows, back @ noise @ back.T
+
+    def _inverse(self, state: NewtonRaphsonState) -> NDArray[np.float64]:
+        """Inverse of the Hessian, with the penalty's."""
+        assert state.basis is not None
+        assert state.matrix is not None
+        acted_on = state.basis.vectors[: n_penalized(self.problem, self.data)]
+        strength = self.problem.regularizer.strong_convexity
+        return np.asarray(np.linalg.inv(state.matrix + strength * acted_on.T @ acted_on))
+
+    def _dispersion(self, state: NewtonRaphsonState) -> float | None:
+        """Dispersion of a right model, where scores were asked for it."""
+        if state.products is None or self.inference == "robust":
+            return None
+        assert state.matrix is not None
+        # Of scores in all directions, as far as a penalty leaves them free.
+        of_scores, of_model = (
+            float(np.trace(self._inverse(state) @ one)) for one in (state.products, state.matrix)
+        )
+        return of_scores / of_model
 
     def init(self, seed: int) -> NewtonRaphsonState:
         zero = np.zeros(self.data.coefficient_shape)
