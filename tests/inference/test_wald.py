@@ -20,6 +20,7 @@ from dpglm import (
 from dpglm.inference import Estimates
 from dpglm.preprocessing import SchemaEncoder
 from dpglm.report import load_model, save_model
+from dpglm.tables.units import LinearUnits
 from tests.inference.planted import given
 from tests.inference.test_inference import fitted
 
@@ -111,11 +112,16 @@ def test_values_are_finite_and_one_for_each_row(r):
 
 def test_an_intercept_that_centres_make_follows_from_the_slopes(tmp_path):
     """Without one of its own, four coefficients have three that are free, in a file as well."""
-    model = fitted(solver=given((0.7, -0.4, 0.2)), fit_intercept=False)
+    model = fitted(solver=given((0.7, -0.4, 0.2)), fit_intercept=False, feature_bounds=(-60, 60))
     save_model(model, tmp_path / "model.json")
+    units = LinearUnits.of_columns([1.0, 20.0, 0.0], np.ones(3), intercept=0.0)
     for inference in (model.inference_, load_model(tmp_path / "model.json").inference):
-        assert inference.wald_test(np.eye(4), inference.params).df == 3
-        assert inference.wald_test(["x0", "x1", "x2"]).df == 3
+        moved = inference.in_units(units, ["x0", "x1", "x2"])
+        assert moved.names[0] == "intercept"
+        assert moved.wald_test(np.eye(4), moved.params).df == 3
+        same, own = moved.wald_test(["x0", "x1", "x2"]), inference.wald_test(np.eye(3))
+        assert same.df == own.df == 3
+        assert same.p_value == pytest.approx(own.p_value)
 
 
 def test_a_basis_has_a_row_for_each_name():

@@ -213,6 +213,8 @@ def coded_schema(path: Path, references: Sequence[str], formula: str | None) -> 
     schema = Schema.from_json(path)
     for text in references:
         name, equals, category = text.rpartition("=")
+        if not equals and text != "first":
+            raise InputError(f"--reference {text}: must be COLUMN=CATEGORY, or 'first'")
         schema = schema.with_reference({name: category} if equals else category)
     return schema.with_formula(formula)
 

@@ -84,4 +84,5 @@ class SchemaEncoder(TableEncoder):
         self.formula = formula
 
     def stated_schema(self) -> Schema:
-        return as_schema(self.schema).with_reference(self.drop).with_formula(self.formula)
+        dropped = as_schema(self.schema).with_reference(self.drop, "drop")
+        return dropped.with_formula(self.formula)

@@ -122,7 +122,8 @@ class Task:
 def as_bounds(name: str, bounds: Any) -> tuple[float, float]:
     """Read a pair of finite numbers."""
     try:
-        low, high = (float(bound) for bound in bounds)
+        # Text that spells a number is none.
+        low, high = (math.nan if isinstance(one, str | bytes) else float(one) for one in bounds)
     except (TypeError, ValueError):
         low, high = math.nan, math.nan
     if not (math.isfinite(low) and math.isfinite(high) and low <= high):
