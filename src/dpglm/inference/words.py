@@ -102,9 +102,9 @@ def loss_in_words(certificate: Certificate) -> str:
     parts = [_name(loss) + (f" ({', '.join(numbers)})" if numbers else "")]
     if loss.link is not None:
         parts.append(f"{_name(loss.link).removesuffix(' link')} link")
-    named = [role for role in ("exposure", "offset") if certificate.fact(role) is not None]
-    if certificate.problem.loss.without_offset is not certificate.problem.loss and not named:
-        parts.append("offsets")
+    is_named = _role(certificate, "exposure") or _role(certificate, "offset")
+    if certificate.problem.loss.without_offset is not certificate.problem.loss and not is_named:
+        parts.append("offsets" if certificate.fact("exposure") is None else "exposures")
     said = ", ".join(parts)
     return said[:1].upper() + said[1:]
 
@@ -122,7 +122,7 @@ def _schema(certificate: Certificate) -> Mapping[str, Any]:
 def _role(certificate: Certificate, role: str) -> str:
     """Name the column that has a role; "" where its name is not known."""
     fact = certificate.fact(role)
-    return "" if fact is None else str(fact.value)
+    return fact.value if fact is not None and isinstance(fact.value, str) else ""
 
 
 def _dispersion(loss: Loss, estimates: Estimates) -> dict[str, str]:

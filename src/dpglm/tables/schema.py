@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from dpglm._json import check_writable, in_file, load
-from dpglm._validation import check_one_of
+from dpglm._validation import check_one_of, in_one_line
 from dpglm.tables.additive.encoding import AdditiveEncoding
 from dpglm.tables.additive.settings import Additive
 from dpglm.tables.cells import check_unique

@@ -177,10 +177,16 @@ class TestExposures:
     def test_counts_are_fitted_for_an_exposure_of_one(self, fit, counts, data, stream):
         if stream and data.endswith("csv"):
             return
-        done = fit("--exposure", "years", "--set", "alpha=0", *stream, data=data)
+        options = ("--exposure", "years", "--set", "alpha=0", "--inference", "model")
+        done = fit(*options, *stream, data=data)
         assert done.exit_code == 0, done.output
         assert "not used" not in done.stderr
         model = load_model("model.json")
+        said = dict(model.inference.summary().facts)
+        assert (said["Target"], said["Exposure"]) == ("visits", "years")
+        assert said["Loss"] == "Poisson, log link"
+        assert "Exposure:   years" in done.stdout
+        assert model.certificate.fact("row_norm").provenance == "implied"
         assert verify(model.certificate).ok
         assert "WithOffset" in model.certificate.loss
         rates = model.predict({"x": np.array([0.0, 1.0])})

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy import optimize, stats
+from sklearn.base import clone
+from sklearn.linear_model import GammaRegressor as KnownGamma
 from sklearn.linear_model import LogisticRegression
 from sklearn.linear_model import QuantileRegressor as KnownQuantiles
 
@@ -20,6 +22,7 @@ from dpglm import (
     TweedieRegressor,
     certificate,
 )
+from dpglm.data.stream.mapped import MappedRows
 from dpglm.problem import Gamma, Pinball, Poisson, Tweedie
 from dpglm.report import load_model, save_model
 from dpglm.solvers import Constant
@@ -142,6 +145,41 @@ def test_proportions_have_bounds_of_their_own_and_no_others():
     model.set_params(target_bounds=(0.0, 1.0)).fit(X, y)
 
 
+def test_penalties_are_those_of_scikit_learn_on_columns_as_they_are_scaled():
+    rng, X, z = rows()
+    scale = np.array([1.0, 10.0, 0.1])
+    y = np.exp(z) * rng.gamma(4.0, 0.25, N)
+    known = KnownGamma(alpha=0.1, tol=1e-10, max_iter=1000).fit(X, y)
+    options = {**QUIET, "alpha": 0.1, "target_bounds": (0.01, 20.0)}
+    of_rows = GammaRegressor(**options).fit(X, y)
+    np.testing.assert_allclose(of_rows.coef_, known.coef_, atol=2e-3)
+    of_columns = GammaRegressor(**options, feature_bounds=(-scale, scale)).fit(X * scale, y)
+    np.testing.assert_allclose(of_columns.coef_ * scale, known.coef_, atol=2e-3)
+
+
+@pytest.mark.parametrize("container", ["matrix", "mapped"])
+@pytest.mark.parametrize(
+    "model",
+    [
+        PoissonRegressor(target_bounds=(0.0, 8.0)),
+        NegativeBinomialRegressor(target_bounds=(0.0, 8.0)),
+        TweedieRegressor(target_bounds=(0.0, 8.0)),
+        GammaRegressor(target_bounds=(0.1, 8.0)),
+        BinomialRegressor(target_bounds=(0.0, 1.0)),
+    ],
+    ids=repr,
+)
+def test_what_is_below_zero_is_a_mistake_as_it_is_in_a_schema(model, container):
+    _, X, _ = rows()
+    y = np.full(N, 0.5)
+    y[3] = -1.0
+    model = clone(model).set_params(row_norm=1.0, solver=NoisyGD(n_steps=2))
+    given = (X, y) if container == "matrix" else (MappedRows(X, y),)
+    with pytest.raises(ValueError, match=r"y must be numbers .*, got -1 in row 4"):
+        model.fit(*given)
+    assert not hasattr(model, "coef_")
+
+
 @pytest.mark.parametrize(
     "model",
     [
@@ -165,3 +203,9 @@ def test_certificates_and_files(model, tmp_path):
     np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
     assert not loaded.has_probabilities
     assert loaded.classes_ is None
+
+
+def test_text_is_no_bound_on_targets():
+    _, X, _ = rows()
+    with pytest.raises(ValueError, match=r"target_bounds must be a pair .* got \('0', 5\)"):
+        PoissonRegressor(target_bounds=("0", 5), row_norm=1.0).fit(X, np.ones(N))

@@ -185,7 +185,12 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         shift, scale = self._standardization(low, high)
         scaled_bounds = (low - shift) / scale, (high - shift) / scale
         return BoundedTargets(
-            (low, high), shift, scale, scaled_bounds, strict=self.target_bounds is None
+            (low, high),
+            shift,
+            scale,
+            scaled_bounds,
+            self._loss(1.0).target,
+            strict=self.target_bounds is None,
         )
 
     def _task(self, y: NDArray[Any] | None, facts: PublicFacts) -> Task:

@@ -75,14 +75,16 @@ class BoundedTargets:
     """Numbers are clipped to public bounds, then ``center`` is subtracted, then ``scale`` divides.
 
     Rounding does not leave ``scaled_bounds``. If ``strict``, numbers beyond the bounds are a
-    ValueError instead: nothing can be beyond those of proportions, unless they are counts. Where
-    there is a second column, of offsets, these are clipped to ``offsets`` and centred.
+    ValueError instead: nothing can be beyond those of proportions, unless they are counts. So are
+    counts, amounts and proportions below 0, whatever the bounds are: no choice of bounds makes them
+    right. Where there is a second column, of offsets, these are clipped to ``offsets`` and centred.
     """
 
     bounds: tuple[float, float]
     center: float
     scale: float
     scaled_bounds: tuple[float, float]
+    kind: Target = Target.REAL
     strict: bool = False
     offsets: OffsetRange = OffsetRange(-math.inf, math.inf, 0.0)
 
@@ -98,6 +100,12 @@ class BoundedTargets:
                     f"y must be numbers from {low:g} to {high:g}: of counts of successes give the "
                     "shares y / trials, with the trials as sample_weight"
                 )
+        below = numbers < self.kind.bounds[0]
+        if below.any():
+            row = int(below.argmax())
+            raise ValueError(
+                f"y must be {self.kind.words}, got {numbers[row]:g} in row {row + 1} of those read"
+            )
         scaled = (np.clip(numbers, *self.bounds) - self.center) / self.scale
         clipped: NDArray[np.float64] = np.clip(scaled, *self.scaled_bounds)
         return clipped
