@@ -28,6 +28,7 @@ def facts(certificate: Certificate, kind: str) -> tuple[tuple[str, str], ...]:
     found = {
         "Loss": _loss(problem.loss),
         "Outcome": _outcome(certificate),
+        "Intercept": "" if certificate.data.intercept else "none",
         "Penalty": _penalty(problem.regularizer),
         "Rows": _rows(certificate.data),
         "Covariance": _KINDS[kind],

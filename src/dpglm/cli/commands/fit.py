@@ -30,6 +30,7 @@ from dpglm.cli.options import (
     OUTPUT_FILE,
     REFERENCE,
     budget_options,
+    check_intercept,
     coded_schema,
     encoded_parameters,
     estimator_for,
@@ -203,6 +204,7 @@ def fit(
     else:
         name, encoded = estimator_for(schema.target, estimator), encoded_parameters(schema)
         fitted = make_estimator(name, settings, inference, **given, **encoded)
+        check_intercept(fitted, schema)
     written = [model]
     if report is not None:
         require_report()

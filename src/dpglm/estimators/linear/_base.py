@@ -72,7 +72,8 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         Public bound on ``sample_weight``; default 1, or the largest weight with a warning. Rows
         without weights have weight 1, or this where it is less.
     fit_intercept : bool, default=True
-        Whether to fit an intercept.
+        Whether to fit an intercept; without one ``intercept_`` is 0, and neither columns nor
+        targets are centred.
     penalize_intercept : bool, default=False
         Whether penalty and constraint include the intercept.
     regularizer : Regularizer, optional

@@ -16,7 +16,7 @@ from scipy import sparse
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from dpglm._validation import check_real
+from dpglm._validation import check_bool, check_real
 from dpglm.data.collection import Collection
 from dpglm.data.prediction import Output, RowPrediction
 from dpglm.data.spec import DataSpec
@@ -111,7 +111,8 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
 
     def _standardization(self, low: float, high: float) -> tuple[float, float]:
         """Shift and scale of the targets, from their public bounds."""
-        return self._link().standardization(low, high)
+        has_intercept = check_bool("fit_intercept", self.fit_intercept)
+        return self._link().standardization(low, high, intercept=has_intercept)
 
     def _standardizes_as(self, other: PrivateLinearModel) -> bool:
         if not isinstance(other, PrivateRegressor):

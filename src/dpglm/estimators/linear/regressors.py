@@ -60,8 +60,8 @@ class HuberRegressor(PenalizedRegressor):
     ----------
     threshold : float, optional
         Error beyond which the loss is linear, in the units of y, above 0. Default: a tenth of the
-        width of ``target_bounds``. (scikit-learn calls it ``epsilon``, in units of the errors'
-        scale.)
+        width of ``target_bounds``; without an intercept a fifth of their largest magnitude.
+        (scikit-learn calls it ``epsilon``, in units of the errors' scale.)
     alpha : float, default=0.0001
         Strength of the penalty, at least 0.
     """
@@ -71,7 +71,7 @@ class HuberRegressor(PenalizedRegressor):
 
     def _loss(self, scale: float) -> Loss:
         if self.threshold is None:
-            # A tenth of the width is a fifth of the scale, which is half the width.
+            # A fifth of the scale, which with an intercept is half the width.
             return Huber(0.2)
         return Huber(check_real("threshold", self.threshold, above=0.0) / scale)
 
