@@ -120,8 +120,9 @@ class TweedieRegressor(_OfDividedTargets):
     """Private regression with a Tweedie family and a log link, such as for yearly claims.
 
     Minimises ``(1/(2n)) sum deviance + alpha/2 |w|^2``, which is scikit-learn's objective. The
-    variance of a target is proportional to the given power of its mean: 1 is Poisson, 2 gamma;
-    between them targets may be zero, and are spread like gamma variables otherwise.
+    variance of a target is proportional to the given power of its mean: 1 is Poisson (with a factor
+    that is not known, "quasi-Poisson"; ``PoissonRegressor`` is for counts, whose factor is 1), 2
+    gamma; between them targets may be zero, and are spread like gamma variables otherwise.
 
     Parameters
     ----------
@@ -134,7 +135,7 @@ class TweedieRegressor(_OfDividedTargets):
     def _loss(self, scale: float) -> Loss:
         power = check_real("power", self.power, least=1.0, most=2.0)
         if power == 1.0:
-            return Poisson().for_scaled_targets(scale)
+            return Poisson(dispersion=None)
         return Gamma() if power == 2.0 else Tweedie(power)
 
     def _penalty(self, n_rows: int, scale: float) -> Regularizer:
