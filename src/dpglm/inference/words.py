@@ -13,6 +13,7 @@ from dpglm.inference.estimates import Estimates
 from dpglm.privacy.accounting.accountants import GaussianAccountant
 from dpglm.privacy.events import Repeated
 from dpglm.problem import L2, Loss, NoPenalty, Regularizer, WithOffset
+from dpglm.tables.offsets import OffsetKind
 
 __all__ = ["facts", "is_shrunk", "notes", "shares_of_budget"]
 
@@ -28,6 +29,8 @@ def facts(certificate: Certificate, kind: str) -> tuple[tuple[str, str], ...]:
     found = {
         "Loss": _loss(problem.loss),
         "Outcome": _outcome(certificate),
+        "Exposure": _column("exposure", certificate),
+        "Offset": _column("offset", certificate),
         "Intercept": "" if certificate.data.intercept else "none",
         "Penalty": _penalty(problem.regularizer),
         "Rows": _rows(certificate.data),
@@ -101,6 +104,12 @@ def _outcome(certificate: Certificate) -> str:
     """Say which of two classes the coefficients speak for; "" for numbers."""
     classes = certificate.fact("classes")
     return "" if classes is None else f"{classes.value[1]}, against {classes.value[0]}"
+
+
+def _column(kind: OffsetKind, certificate: Certificate) -> str:
+    """Name the column of exposures or offsets; "" if it has no name, or there is none."""
+    fact = certificate.fact(kind)
+    return fact.value if fact is not None and isinstance(fact.value, str) else ""
 
 
 def _penalty(penalty: Regularizer) -> str:

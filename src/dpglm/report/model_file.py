@@ -6,7 +6,7 @@ import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeAlias, final
+from typing import Annotated, Any, TypeAlias, final, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from dpglm.inference.scores import Features, LinearScores
 from dpglm.ledger.files import write_json
 from dpglm.problem import ClassLink, Link
 from dpglm.report.model_checks import check_shapes, disagreements
+from dpglm.tables.offsets import OffsetColumn, OffsetKind
 from dpglm.tables.schema import Schema
 
 __all__ = ["FORMAT", "LinearModel", "load_model", "read_model", "save_model"]
@@ -117,6 +118,18 @@ class LinearModel:
     def link(self) -> Link | None:
         """The link of the loss: what turns linear scores into means or probabilities."""
         return self.certificate.problem.loss.link
+
+    @property
+    def offset_column(self) -> OffsetColumn | None:
+        """What the fit's offsets came as, and their column, where that is known; None: no offset.
+
+        ``predict`` should be given the same.
+        """
+        for kind in get_args(OffsetKind):
+            fact = self.certificate.fact(kind)
+            if fact is not None:
+                return OffsetColumn(kind, fact.value if isinstance(fact.value, str) else None)
+        return None
 
     @property
     def n_features(self) -> int:

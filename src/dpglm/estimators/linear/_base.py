@@ -24,7 +24,7 @@ from dpglm.data.memory.matrix import MatrixRows
 from dpglm.data.prediction import Output, RowPrediction
 from dpglm.data.prepare import Matrix, column_units
 from dpglm.data.spec import DataSpec, GroupBound
-from dpglm.estimators._predictor import Predictor
+from dpglm.estimators._predictor import NO_OFFSET, Predictor
 from dpglm.estimators._private import (
     PrivateEstimator,
     PublicFacts,
@@ -46,7 +46,8 @@ from dpglm.solvers.checkpoint import CheckpointFile
 from dpglm.solvers.run import run
 from dpglm.solvers.uncertainty import Covariance
 from dpglm.tables.finite import unmasked
-from dpglm.tables.given import NO_WEIGHT, as_weights, check_not_missing, offset_of
+from dpglm.tables.given import NO_WEIGHT, as_weights, check_not_missing
+from dpglm.tables.offsets import OffsetColumn, stated_offset
 from dpglm.tables.units import LinearUnits
 from dpglm.tables.user_matrix import finite_matrix
 
@@ -130,11 +131,21 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         """Whether another estimator standardizes targets in the same way."""
         return True
 
-    def _with_offset(self, task: Task, facts: PublicFacts, *, of_exposure: bool) -> Task:
-        """Return the task of rows with offsets, which may be logarithms of exposures."""
-        raise ValueError(
-            "offset and exposure must be None for a classifier: BinomialRegressor takes an offset"
-        )
+    def _with_offset(self, task: Task, facts: PublicFacts, column: OffsetColumn) -> Task:
+        """Return the task of rows with offsets."""
+        raise ValueError(NO_OFFSET)
+
+    def _offset_in(
+        self, rows: Collection, offset: Any, exposure: Any
+    ) -> tuple[Collection, OffsetColumn | None]:
+        """Return rows with the offsets that are given, or their own, and what these come as."""
+        self._check_offset(offset, exposure)
+        if offset is None and exposure is None:
+            return rows, rows.offset_column if rows.has_offset else None
+        if rows.has_offset:
+            raise ValueError("offset and exposure must be None for rows with offsets")
+        column, values = stated_offset(offset, exposure)
+        return rows.with_offset(values), column
 
     @abc.abstractmethod
     def _model(self, w: NDArray[np.float64]) -> tuple[NDArray[np.float64], Any]:
@@ -176,10 +187,11 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         groups : array_like of shape (n,), optional
             Whose each row is: numbers or texts that name a person, household or the like, in any
             order; of Dask where X is. Privacy then protects all rows of a group together.
-        offset : array_like of shape (n,), optional
+        offset : array_like of shape (n,), or mapping of a name to one, optional
             Known terms of the scores, for a regressor whose link is not the identity: finite, as
-            private as the rows they belong to. Its parameter ``offset_bounds`` clips them.
-        exposure : array_like of shape (n,), optional
+            private as the rows they belong to. Its parameter ``offset_bounds`` clips them. The
+            name, or that of a Series, is recorded.
+        exposure : array_like of shape (n,), or mapping of a name to one, optional
             In place of ``offset``, for a log link: lengths of time, numbers of persons or the like
             above 0, to which means are proportional. ``offset`` is its logarithm.
         checkpoint : path-like or CheckpointFile, optional
@@ -212,13 +224,10 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         else:
             task = self._task(None, facts)
             weight_bound = self._accept(rows, facts)
-        is_given = offset is not None or exposure is not None
-        if is_given and rows.has_offset:
-            raise ValueError("offset and exposure must be None for rows with offsets")
-        if is_given or rows.has_offset:
-            task = self._with_offset(task, facts, of_exposure=exposure is not None)
-        if is_given:
-            rows = rows.with_offset(offset_of(offset, exposure))
+        rows, column = self._offset_in(rows, offset, exposure)
+        if column is not None:
+            task = self._with_offset(task, facts, column)
+            facts.declared(column.kind, column.name or True)
         w = self._fit(rows, groups, facts, task, weight_bound * task.heaviest, checkpoint)
         self.coef_, self.intercept_ = self._model(w)
         self.privacy_ = certify(
@@ -455,9 +464,10 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
     def _score_of(self, rows: Collection, predict: RowPrediction) -> float:
         """Return the score of predictions for rows with targets."""
 
-    def _score(self, X: Any, y: Any, sample_weight: Any) -> float:
+    def _score(self, X: Any, y: Any, sample_weight: Any, offset: Any, exposure: Any) -> float:
         rows = self._scored(X, y, sample_weight)
         self._family.scores(rows)
+        rows, _ = self._offset_in(rows, offset, exposure)
         return self._score_of(rows, self._row_prediction(self._answer()))
 
     def _predicted(self, X: Any, output: Output) -> Any:
@@ -466,6 +476,8 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         if rows is None:
             return function(self._features(X))
         self._check_features(rows)
+        if rows.has_offset and self._classifies():
+            raise ValueError(NO_OFFSET)
         return rows.apply(function)
 
     def _features(self, X: Any) -> Matrix:

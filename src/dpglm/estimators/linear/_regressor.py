@@ -39,6 +39,7 @@ from dpglm.problem import (
 )
 from dpglm.solvers.base import Plan
 from dpglm.tables.given import as_floats, check_not_missing
+from dpglm.tables.offsets import OffsetColumn
 from dpglm.tables.units import LinearUnits
 
 __all__ = ["PenalizedRegressor", "PrivateRegressor"]
@@ -54,8 +55,8 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         extremes in the data, with a warning; for proportions 0 and 1, and other values are refused.
     offset_bounds : pair of float, optional
         Public lower and upper bound of offsets, which are clipped to them; their middle is where
-        the fit of an intercept starts. Default: none. Some solvers need them: those whose noise
-        rests on how large predictions can be. Of exposures these are logarithms.
+        the fit of an intercept starts, and without them 0. Of exposures these are logarithms.
+        Needed for ``inference``, and by solvers whose noise rests on how large predictions can be.
 
     Attributes
     ----------
@@ -211,8 +212,8 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         problem = functools.partial(self._problem_for, bounds)
         return Task(targets, problem, target_range=targets.scaled_bounds)
 
-    def _with_offset(self, task: Task, facts: PublicFacts, *, of_exposure: bool) -> Task:
-        if of_exposure and not isinstance(self._link(), LogLink):
+    def _with_offset(self, task: Task, facts: PublicFacts, column: OffsetColumn) -> Task:
+        if column.kind == "exposure" and not isinstance(self._link(), LogLink):
             raise ValueError("exposure must be None unless means are exponentials of scores")
         offsets = self._offset_range()
         if self.offset_bounds is not None:
