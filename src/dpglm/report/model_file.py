@@ -106,13 +106,11 @@ class LinearModel:
 
         With a schema they are in the units of its table.
         """
-        shown = self.estimates
-        if shown is None:
+        if self.estimates is None:
             return None
-        scores = LinearScores(self._clipped_features, shown)
-        if self.schema is not None:
-            shown = shown.in_units(self.schema.units)
-        return Inference(shown, self.certificate, scores)
+        scores = LinearScores(self._clipped_features, self.estimates)
+        found = Inference(self.estimates, self.certificate, scores)
+        return found if self.schema is None else found.in_units(self.schema.units)
 
     @property
     def link(self) -> Link | None:
@@ -267,7 +265,7 @@ def _estimates(estimator: Any, names: Sequence[str] | None) -> Estimates | None:
     inference = getattr(estimator, "inference_", None)
     if inference is None:
         return None
-    estimates: Estimates = inference.estimates
+    estimates: Estimates = inference.of_features.estimates
     return estimates if names is None else estimates.renamed(names)
 
 

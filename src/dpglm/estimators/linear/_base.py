@@ -48,10 +48,16 @@ from dpglm.solvers.uncertainty import Covariance
 from dpglm.tables.finite import unmasked
 from dpglm.tables.given import NO_WEIGHT, as_weights, check_not_missing
 from dpglm.tables.offsets import OffsetColumn, stated_offset
+from dpglm.tables.schema import Schema
 from dpglm.tables.units import LinearUnits
 from dpglm.tables.user_matrix import finite_matrix
 
 __all__ = ["PrivateLinearModel"]
+
+NO_INFERENCE = (
+    "inference_ is there after a fit with inference=True or inference='robust' only, which release "
+    "what intervals need within the same budget"
+)
 
 
 class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
@@ -101,7 +107,8 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         The map from the coordinates of the prepared rows to the user's: from ``solution_.w`` to
         ``coef_`` and ``intercept_``, and from covariance matrices to covariance matrices.
     inference_ : dpglm.inference.Inference
-        Standard errors, intervals and tests, with ``inference`` only.
+        Standard errors, intervals and tests, with ``inference`` only; in the units of the table, of
+        rows that carry a schema (``ParquetRows``).
     """
 
     solver: str | Solver = "auto"
@@ -239,10 +246,22 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
             self.intercept_,
         )
         if self._covariance() is not None:
-            self.inference_ = self._inference()
+            vars(self)["inference_"] = self._inference(rows.schema)
         return self
 
-    def _inference(self) -> Inference:
+    @property
+    def inference_(self) -> Inference:
+        """Standard errors, intervals and tests, with ``inference`` only.
+
+        In the units of the table, of rows that carry a schema.
+        """
+        check_is_fitted(self)
+        if "inference_" not in vars(self):
+            raise AttributeError(NO_INFERENCE)
+        inference: Inference = vars(self)["inference_"]
+        return inference
+
+    def _inference(self, schema: Schema | None) -> Inference:
         uncertainty = self.solution_.uncertainty
         assert uncertainty is not None
         size, seen = self.n_features_in_, getattr(self, "feature_names_in_", None)
@@ -251,7 +270,8 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
             uncertainty, self.units_, names or [f"x{place}" for place in range(size)]
         )
         features = Features(size, names, self._fitted_scaling())
-        return Inference(estimates, self.privacy_, LinearScores(features, estimates))
+        found = Inference(estimates, self.privacy_, LinearScores(features, estimates))
+        return found if schema is None else found.in_units(schema.units)
 
     def _covariance(self) -> Covariance | None:
         """Read the parameter ``inference``."""
