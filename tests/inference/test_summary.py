@@ -124,7 +124,7 @@ def test_the_page_names_the_loss_as_the_table_does():
     kind, words = WORDS["negative binomial"]
     model = kind.__sklearn_clone__().set_params(solver=given(W), feature_bounds=(LOW, HIGH))
     page = report_page(model.fit(*rows(), exposure=2.0))
-    assert f"NegativeBinomialRegressor ({words}, offsets), fitted with" in page
+    assert f"NegativeBinomialRegressor ({words}, exposures), fitted with" in page
 
 
 def test_the_table_names_target_formula_and_exposure(tmp_path):
@@ -135,7 +135,12 @@ def test_the_table_names_target_formula_and_exposure(tmp_path):
     table = pd.DataFrame({"year": rng.uniform(1990, 2020, 300), "region": rng.choice(regions, 300)})
     table["visits"], table["months"] = rng.poisson(2, 300), rng.uniform(1, 12, 300)
     formula = "visits ~ year + C(region)"
-    kind = PoissonRegressor(alpha=0.0, inference=True, solver=given(np.linspace(-1, 1, 5)))
+    kind = PoissonRegressor(
+        alpha=0.0,
+        inference=True,
+        solver=given(np.linspace(-1, 1, 5)),
+        offset_bounds=(0.0, math.log(12.0)),
+    )
     model = dpglm.from_formula(formula, VISITS, kind).fit(table, exposure=table["months"])
     said = dict(model.inference_.summary().facts)
     assert (said["Target"], said["Formula"], said["Exposure"]) == ("visits", formula, "months")
@@ -145,7 +150,7 @@ def test_the_table_names_target_formula_and_exposure(tmp_path):
     unnamed = model.fit(table, exposure=table["months"].to_numpy())
     said = dict(unnamed.inference_.summary().facts)
     assert "Exposure" not in said
-    assert said["Loss"] == "Poisson, log link, offsets"
+    assert said["Loss"] == "Poisson, log link, exposures"
 
 
 def test_a_series_names_the_target():

@@ -114,7 +114,7 @@ def test_an_intercept_that_centres_make_follows_from_the_slopes(tmp_path):
     """Without one of its own, four coefficients have three that are free, in a file as well."""
     model = fitted(solver=given((0.7, -0.4, 0.2)), fit_intercept=False, feature_bounds=(-60, 60))
     save_model(model, tmp_path / "model.json")
-    units = LinearUnits.of_columns([1.0, 20.0, 0.0], np.ones(3), intercept=0.0)
+    units = LinearUnits.of_columns([1.0, 20.0, 0.0], np.ones(3))
     for inference in (model.inference_, load_model(tmp_path / "model.json").inference):
         moved = inference.in_units(units, ["x0", "x1", "x2"])
         assert moved.names[0] == "intercept"

@@ -39,16 +39,14 @@ def fit_with_progress(
     schema: Schema,
     checkpoint: Path | None = None,
     heard: Callable[[StepInfo], None] = lambda info: None,
-    *,
-    exposed: str | None = None,
     **given: Any,
 ) -> None:
     """Fit an estimator, show its progress, and add the schema to its public facts.
 
     ``y`` is None where X holds the targets too; ``heard`` is called after each step that may be
-    shown; ``exposed`` is the name of the column of exposures; ``given`` is for ``fit``.
+    shown; ``given`` is for ``fit``.
     """
-    from dpglm.certificate.facts import PublicFact, schema_facts, with_implied
+    from dpglm.certificate.facts import schema_facts, with_implied
     from dpglm.solvers.checkpoint import CheckpointFile
 
     # Rows in memory do not say what encoded them.
@@ -63,8 +61,6 @@ def fit_with_progress(
     # Streamed rows name their columns themselves.
     if estimator.privacy_.fact("schema") is None:
         facts += schema_facts(schema)
-    if exposed is not None and estimator.privacy_.fact("exposure") is None:
-        facts += (PublicFact("exposure", exposed, "declared"),)
     estimator.privacy_ = dataclasses.replace(estimator.privacy_, public_facts=facts)
 
 

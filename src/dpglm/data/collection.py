@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias, TypeVar, final
 
@@ -14,6 +14,7 @@ from dpglm.data.registry import maker_of_collections
 from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec, FloatType
 from dpglm.privacy.noise import NoiseSource
+from dpglm.tables.offsets import OffsetColumn
 from dpglm.tables.schema import Schema
 
 __all__ = ["NO_TARGETS", "Collection", "Preparation", "TargetMap", "as_collection"]
@@ -84,9 +85,14 @@ class Collection(abc.ABC):
         return self._y is not None and self._y.ndim == 2
 
     @property
-    def roles(self) -> Mapping[str, str]:
-        """Names of the columns that are "target", "offset" or "exposure", where there are names."""
-        return {}
+    def target_name(self) -> str | None:
+        """Name of the column that holds the targets, where it is known."""
+        return None
+
+    @property
+    def offset_column(self) -> OffsetColumn:
+        """What the offsets of such rows came as, and the name of their column, if known."""
+        return OffsetColumn("offset")
 
     def with_offset(self, offset: Any) -> Collection:
         """Return these rows with offsets."""
@@ -154,9 +160,10 @@ class Collection(abc.ABC):
     def _prepared(self, how: Preparation) -> Rows: ...
 
     @abc.abstractmethod
-    def apply(self, function: Callable[[Any], NDArray[Any]]) -> Any:
+    def apply(self, function: Callable[..., NDArray[Any]]) -> Any:
         """Apply a function, row by row, to the features of each row, where these are.
 
+        Of rows with offsets of their own these are its second argument.
         The function can be pickled, and returns an array on the host with one entry or row for
         each row. The results are of the rows' kind: an array of Dask is computed when it is asked
         for, and numbers about a tensor are where that is.

@@ -69,6 +69,8 @@ class Inference:
         Of the fit that released them.
     scores : LinearScores
         Returns linear scores of rows, as ``predict`` takes them, and their standard errors.
+    of_table : bool, default=False
+        Whether units are those of a table that was encoded, and not of the columns of the fit.
 
     Notes
     -----
@@ -97,6 +99,12 @@ class Inference:
     estimates: Estimates
     certificate: Certificate
     scores: LinearScores
+    of_table: bool = False
+
+    @property
+    def of_features(self) -> Inference:
+        """The same about the columns of the fit, whatever table they were made of."""
+        return Inference(self.scores.estimates, self.certificate, self.scores)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -319,7 +327,7 @@ class Inference:
                 column(f"{1.0 - tail:.5g}]", ends[:, 1], "estimate"),
                 column("noise", self.privacy_shares, "share"),
             ),
-            notes(self.certificate, self.estimates, level),
+            notes(self.certificate, self.estimates, level, of_table=self.of_table),
         )
 
     def to_frame(self, level: float = 0.95, *, exponentiate: bool = False) -> pd.DataFrame:
@@ -360,7 +368,7 @@ class Inference:
             ``prediction_interval`` takes the same rows as before.
         """
         estimates = self.estimates.in_units(units, feature_names)
-        return Inference(estimates, self.certificate, self.scores)
+        return Inference(estimates, self.certificate, self.scores, of_table=True)
 
     def __repr__(self) -> str:
         return str(self.summary())

@@ -21,6 +21,10 @@ __all__ = ["facts", "is_shrunk", "loss_in_words", "notes", "shares_of_budget"]
 
 # In rows: a penalty of C = 1000 and more moves coefficients by less than their standard errors.
 _HARMLESS_PENALTY = 1e-3
+_UNITS = (
+    "Coefficients are per unit of the columns of the fit. Where a SchemaEncoder made these of a "
+    "table, in_units(encoder.units()) is per unit of the table's columns."
+)
 _KINDS = {"model": "model-based", "robust": "robust (sandwich)"}
 
 
@@ -36,6 +40,7 @@ def facts(certificate: Certificate, estimates: Estimates) -> tuple[tuple[str, st
         "Loss": loss_in_words(certificate),
         "Exposure": _role(certificate, "exposure"),
         "Offset": _role(certificate, "offset"),
+        "Intercept": "" if certificate.data.intercept else "none",
         **_dispersion(problem.loss, estimates),
         "Penalty": _penalty(certificate),
         "Rows": _rows(certificate.data),
@@ -52,7 +57,9 @@ def _rows(data: DataSpec) -> str:
     return f"{data.n_rows} of {data.n_units} groups"
 
 
-def notes(certificate: Certificate, estimates: Estimates, level: float) -> tuple[str, ...]:
+def notes(
+    certificate: Certificate, estimates: Estimates, level: float, *, of_table: bool
+) -> tuple[str, ...]:
     """Say what the intervals cover, at which level, under which assumptions."""
     freedom = estimates.degrees_of_freedom
     law = "the normal distribution"
@@ -86,7 +93,8 @@ def notes(certificate: Certificate, estimates: Estimates, level: float) -> tuple
         "expected loss with it, which are shrunk towards zero."
     )
     shrinks = (shrunk,) if is_shrunk(certificate) else ()
-    return (covered, assumed, rows, *shrinks, *certificate.caveats())
+    units = () if of_table else (_UNITS,)
+    return (covered, assumed, rows, *units, *shrinks, *certificate.caveats())
 
 
 def is_shrunk(certificate: Certificate) -> bool:

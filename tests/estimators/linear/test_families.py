@@ -111,12 +111,17 @@ def test_quantiles_are_scikit_learn_s(quantile, alpha):
 
 def test_the_ends_of_tweedie_s_powers_are_poisson_and_gamma():
     bounds = {"target_bounds": (0.5, 8.0), "row_norm": 1.0}
-    for power, same in ((1.0, PoissonRegressor()), (2, GammaRegressor())):
-        plans = [
+    for power, same, loss in (
+        (1.0, PoissonRegressor(), Poisson(dispersion=None)),
+        (2, GammaRegressor(), Gamma()),
+    ):
+        own, other = (
             model.set_params(alpha=0.3, **bounds).plan(100, 3)
             for model in (TweedieRegressor(power=power), same)
-        ]
-        assert plans[0] == plans[1]
+        )
+        assert own.problem.loss == loss
+        assert own.problem.regularizer == other.problem.regularizer
+        assert own.data == other.data
     between = TweedieRegressor(power=1.2, alpha=0.3, **bounds).plan(100, 3)
     assert between.problem.loss == Tweedie(1.2)
     assert between.problem.regularizer.strength == pytest.approx(0.3 / 8.0**0.8)
@@ -209,3 +214,28 @@ def test_text_is_no_bound_on_targets():
     _, X, _ = rows()
     with pytest.raises(ValueError, match=r"target_bounds must be a pair .* got \('0', 5\)"):
         PoissonRegressor(target_bounds=("0", 5), row_norm=1.0).fit(X, np.ones(N))
+
+
+@pytest.mark.parametrize("power", [1.0, 1.01])
+def test_the_scale_of_a_tweedie_variance_is_estimated(power):
+    """At power 1 the variance was taken to be the mean, as of counts."""
+    rng = np.random.default_rng(8)
+    X = rng.uniform(-1, 1, size=(20_000, 2))
+    mean, excess = np.exp(X @ [0.5, -0.3] + 1.0), 3.0
+    y = excess * rng.poisson(mean / excess)
+    model = TweedieRegressor(
+        power=power,
+        alpha=0.0,
+        inference=True,
+        feature_bounds=(-1, 1),
+        target_bounds=(0, 60),
+        epsilon=1e3,
+    ).fit(X, y)
+    A = np.column_stack([np.ones(len(X)), X])
+    expected = np.sqrt(np.diag(np.linalg.inv((A.T * mean) @ A)) * excess)
+    np.testing.assert_allclose(model.inference_.standard_errors, expected, rtol=0.05)
+
+
+def test_counts_have_the_variance_of_their_mean():
+    loss = PoissonRegressor(target_bounds=(0, 20), row_norm=1.0).plan(100, 2).problem.loss
+    assert loss.dispersion == 1.0 / 20.0

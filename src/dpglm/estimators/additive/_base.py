@@ -373,10 +373,10 @@ class AdditiveModel(WithShapes, FittedModel, PrivateFit, own_first=False):
     @property
     def inference_(self) -> Inference:
         """Standard errors, intervals and tests of effects at knots and of levels, if asked for."""
-        inner: Inference = self._fitted().inference_
-        shown = inner.estimates.in_units(self.schema_.units)
-        scores = LinearScores(_Encoded(self, inner.scores.features), inner.estimates)
-        return Inference(shown, self.privacy_, scores)
+        inner: Inference = self._fitted().inference_.of_features
+        shown, scores = inner.in_units(self.schema_.units), inner.scores
+        scores = LinearScores(_Encoded(self, scores.features), scores.estimates)
+        return dataclasses.replace(shown, certificate=self.privacy_, scores=scores)
 
     def linear_model(self) -> tuple[PrivateLinearModel, Schema]:
         """Return what a model file can hold of the fitted model.

@@ -326,13 +326,15 @@ class PrivatePipeline(NamedSteps, WithShapes, FittedModel, PrivateFit):
     def inference_(self) -> Inference:
         """Standard errors, intervals and tests in the units of ``table_units``, if asked for."""
         inner: Inference = self._fitted().inference_
-        shown, units, names = inner.estimates, self.table_units(), self.coefficient_names()
+        units, names = self.table_units(), self.coefficient_names()
+        shown = inner
         if units is not None:
-            shown = shown.in_units(units)
-        elif names is not None:
-            shown = shown.renamed(list(names))
-        scores = LinearScores(_Transformed(self, inner.scores.features), inner.estimates)
-        return Inference(shown, self.privacy_, scores)
+            shown = inner.in_units(units)
+        elif names is not None and not inner.of_table:
+            shown = dataclasses.replace(inner, estimates=inner.estimates.renamed(list(names)))
+        scores = inner.scores
+        scores = LinearScores(_Transformed(self, scores.features), scores.estimates)
+        return dataclasses.replace(shown, certificate=self.privacy_, scores=scores)
 
     def linear_model(self) -> tuple[PrivateLinearModel, Schema | None]:
         """Return what a model file can hold of the fitted pipeline.

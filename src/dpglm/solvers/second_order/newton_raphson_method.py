@@ -45,6 +45,7 @@ from dpglm.solvers.second_order.preconditioner import (
     Basis,
     basis_from_moments,
     constant_column,
+    constant_direction,
     largest_basis_scale,
 )
 from dpglm.solvers.second_order.quadratic import minimize_quadratic
@@ -350,13 +351,11 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
             wanted = self.relative_slope * math.sqrt(square) + (loss.dispersion or 0.0)
             slope = min(slope, wanted)
         largest = min(loss.smoothness_on(math.inf, low, high), self.relative_curvature * bend)
-        w = state.w.copy()
-        if data.intercept > 0.0:
-            w[-1] = score / data.intercept
-            w = feasible(self.problem, n_penalized(self.problem, data), w, 0.0)
         few = self._of_first_rows(state, oracle)
         moments = noisy_second_moments(few, self.moments, constant_column(data))
         basis = basis_from_moments(moments, self.moments.noise_std, data)
+        w = score * constant_direction(moments, self.moments.noise_std, basis, data)
+        w = feasible(self.problem, n_penalized(self.problem, data), w, 0.0)
         scores = Scores(basis.vectors, self.clip, slope, largest)
         if self.lengths is not None:
             length, noise = scores.mean_length(oracle, self.lengths, basis.inverse @ w)
