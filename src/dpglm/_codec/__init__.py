@@ -1,13 +1,13 @@
 """Dataclasses as JSON and back: single values, and kinds made of them."""
 
-from dpglm._codec.arrays import SquareMatrix, Vector
+from dpglm._codec.arrays import Matrix, Vector
 from dpglm._codec.kinds import Format, Text, decode, encode, named, type_name
 from dpglm._codec.values import Form, arrays_apart, each, items, line, mapping, number
 
 __all__ = [
     "Form",
     "Format",
-    "SquareMatrix",
+    "Matrix",
     "Text",
     "Vector",
     "arrays_apart",

@@ -1,4 +1,4 @@
-"""Vectors and square matrices as JSON and back."""
+"""Vectors and matrices as JSON and back."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from dpglm._codec.values import Form, items, number
 
-__all__ = ["SquareMatrix", "Vector"]
+__all__ = ["Matrix", "Vector"]
 
 
 def _vector(value: object) -> NDArray[np.float64]:
@@ -18,10 +18,11 @@ def _vector(value: object) -> NDArray[np.float64]:
 
 def _matrix(value: object) -> NDArray[np.float64]:
     rows = items(_vector)(value)
-    if any(len(row) != len(rows) for row in rows):
-        raise ValueError("must be a square matrix")
-    return np.array(rows, dtype=np.float64).reshape(len(rows), len(rows))
+    width = len(rows[0]) if rows else 0
+    if any(len(row) != width for row in rows):
+        raise ValueError("must be a matrix, with rows of one length")
+    return np.array(rows, dtype=np.float64).reshape(len(rows), width)
 
 
 Vector: TypeAlias = Annotated[NDArray[np.float64], Form(np.ndarray.tolist, _vector)]
-SquareMatrix: TypeAlias = Annotated[NDArray[np.float64], Form(np.ndarray.tolist, _matrix)]
+Matrix: TypeAlias = Annotated[NDArray[np.float64], Form(np.ndarray.tolist, _matrix)]

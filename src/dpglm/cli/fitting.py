@@ -46,7 +46,7 @@ def fit_with_progress(
     ``y`` is None where X holds the targets too; ``heard`` is called after each step that may be
     shown; ``given`` is for ``fit``.
     """
-    from dpglm.certificate.facts import schema_facts
+    from dpglm.certificate.facts import schema_facts, with_implied
     from dpglm.solvers.checkpoint import CheckpointFile
 
     # Rows in memory do not say what encoded them.
@@ -57,10 +57,11 @@ def fit_with_progress(
             estimator.fit(X, y, checkpoint=kept, **given)
     finally:
         estimator.set_params(callback=None)
-    # Streamed rows name their schema themselves.
+    facts = with_implied(estimator.privacy_.public_facts, "row_norm", schema.row_norm)
+    # Streamed rows name their columns themselves.
     if estimator.privacy_.fact("schema") is None:
-        facts = (*estimator.privacy_.public_facts, *schema_facts(schema))
-        estimator.privacy_ = dataclasses.replace(estimator.privacy_, public_facts=facts)
+        facts += schema_facts(schema)
+    estimator.privacy_ = dataclasses.replace(estimator.privacy_, public_facts=facts)
 
 
 def require_report() -> None:

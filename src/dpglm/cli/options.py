@@ -31,6 +31,7 @@ __all__ = [
     "REFERENCE",
     "STUDY_CHECKPOINT",
     "budget_options",
+    "check_intercept",
     "coded_schema",
     "encoded_parameters",
     "estimator_class",
@@ -187,7 +188,7 @@ def estimator_options(default: str | None) -> Callable[[F], F]:
             multiple=True,
             metavar="NAME=VALUE",
             help="A setting of the estimator as in Python, such as C=0.5, loss=hinge or "
-            "fit_intercept=false: a number, text, true, false, none, or a JSON object. May be "
+            "penalize_intercept=true: a number, text, true, false, none, or a JSON object. May be "
             "repeated.",
         ),
     )
@@ -213,6 +214,8 @@ def coded_schema(path: Path, references: Sequence[str], formula: str | None) -> 
     schema = Schema.from_json(path)
     for text in references:
         name, equals, category = text.rpartition("=")
+        if not equals and text != "first":
+            raise InputError(f"--reference {text}: must be COLUMN=CATEGORY, or 'first'")
         schema = schema.with_reference({name: category} if equals else category)
     return schema.with_formula(formula)
 
@@ -221,6 +224,18 @@ def encoded_parameters(schema: Schema) -> dict[str, Any]:
     """Return what an estimator has to be told about the rows that a schema encodes."""
     parameters = {"row_norm": schema.row_norm, **schema.target.estimator_parameters()}
     return parameters if schema.has_intercept else parameters | {"fit_intercept": False}
+
+
+def check_intercept(estimator: Any, schema: Schema) -> None:
+    """Refuse a setting that contradicts what the schema's columns are made for."""
+    if estimator.fit_intercept and not schema.has_intercept:
+        raise InputError(f"--set fit_intercept=true: the formula {schema.formula!r} has none")
+    if schema.has_intercept and not estimator.fit_intercept:
+        raise InputError(
+            "--set fit_intercept=false: the columns are centred, which an intercept makes up for; "
+            "for a model without one write '0 +' into the formula, as in --formula '0 + .', which "
+            "has all columns"
+        )
 
 
 INFERENCE = click.option(

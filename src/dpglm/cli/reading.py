@@ -82,7 +82,9 @@ def read_rows(
     table = read_table(data, [*schema.column_names, schema.target.name, *others])
     with named_errors(data):
         y = schema.encode_target(table.pop(schema.target.name))
-        exposures = None if exposure is None else as_numbers(table.pop(exposure), exposure)
+        exposures = None
+        if exposure is not None:
+            exposures = {exposure: as_numbers(table.pop(exposure), exposure)}
         ids = None if groups is None else as_cells(table.pop(groups), groups)
         columns = tuple(storage_types(data))
         X = schema.encode(table) if encode else table

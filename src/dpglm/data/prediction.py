@@ -11,7 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpglm._arrays import as_host, like, namespace
 from dpglm.data.prepare import ColumnScaling
-from dpglm.tables.given import as_offset, offset_of
+from dpglm.tables.given import as_offset
+from dpglm.tables.offsets import offset_of
 
 __all__ = ["ClassLabels", "Output", "RowPrediction", "scores", "with_offset"]
 
@@ -48,7 +49,7 @@ class RowPrediction:
 
 
 def with_offset(output: Output, offset: Any, exposure: Any) -> Output:
-    """Return an output at the scores plus offsets, which are given for one matrix in memory."""
+    """Return an output at the scores plus offsets: a number, or one for each row in memory."""
     if offset is None and exposure is None:
         return output
     given = offset_of(offset, exposure)

@@ -185,6 +185,11 @@ class DataSpec:
         )
 
     @property
+    def centers_columns(self) -> bool:
+        """Whether prepared columns may be centred: dense ones, beside an intercept."""
+        return self.intercept > 0.0 and not self.sparse
+
+    @property
     def n_columns(self) -> int:
         """Number of columns with the intercept's."""
         return self.n_features + (self.intercept > 0.0)

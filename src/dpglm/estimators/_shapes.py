@@ -182,7 +182,7 @@ def released_model(estimator: Any, schema: Schema) -> ReleasedModel:
         np.atleast_1d(np.asarray(estimator.intercept_, dtype=np.float64)),
         outputs,
         words.format(outputs[0] if len(outputs) == 1 else "each class"),
-        None if inference is None else inference.estimates,
+        None if inference is None else inference.of_features.estimates,
         estimator.units_.standard_deviations(by_column)[:-1],
         is_shrunk(certificate),
         {} if edits is None else dict(edits.value),

@@ -9,12 +9,14 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from dpglm._validation import in_one_line
+from dpglm.certificate.certificate import Certificate
+from dpglm.data.collection import Collection
 from dpglm.evaluation.binary import BinaryTask
 from dpglm.evaluation.classes import ClassesTask
 from dpglm.evaluation.regression import RegressionTask
 from dpglm.evaluation.task import Task
 
-__all__ = ["has_probabilities", "predictions_of", "task_of"]
+__all__ = ["check_offset_given", "has_probabilities", "predictions_of", "task_of"]
 
 
 def task_of(model: Any, thresholds: tuple[float, ...] = (0.5,), target_bounds: Any = None) -> Task:
@@ -59,7 +61,9 @@ def task_of(model: Any, thresholds: tuple[float, ...] = (0.5,), target_bounds: A
     return ClassesTask(tuple(classes))
 
 
-def predictions_of(model: Any, X: Any) -> NDArray[np.float64]:
+def predictions_of(
+    model: Any, X: Any, offset: Any = None, exposure: Any = None
+) -> NDArray[np.float64]:
     """Return a model's scores in [0, 1], or its predictions of numbers. Private.
 
     Parameters
@@ -69,6 +73,8 @@ def predictions_of(model: Any, X: Any) -> NDArray[np.float64]:
     X : array_like, table or collection
         Rows, of any kind that the model predicts. Those on a cluster are predicted there, and the
         scores come back.
+    offset, exposure : array_like of shape (n,) or float, optional
+        As for ``predict`` of a regressor of dpglm.
 
     Returns
     -------
@@ -76,13 +82,30 @@ def predictions_of(model: Any, X: Any) -> NDArray[np.float64]:
         Of two classes the second's probability, or the decision value mapped to (0, 1), 0 to 0.5.
     """
     classes = getattr(model, "classes_", None)
+    given = {"offset": offset, "exposure": exposure}
+    given = {name: one for name, one in given.items() if one is not None}
     if classes is None:
-        return _in_memory(model.predict(X))
+        return _in_memory(model.predict(X, **given))
+    if given:
+        raise ValueError("offset and exposure must be None for a classifier")
     if has_probabilities(model):
         scores = _in_memory(model.predict_proba(X))
         return np.clip(scores[:, 1] if len(classes) == 2 else scores, 0.0, 1.0)
     scores = expit(_in_memory(model.decision_function(X)))
     return np.asarray(scores, dtype=np.float64)
+
+
+def check_offset_given(model: Any, X: Any, offset: Any, exposure: Any) -> None:
+    """Refuse rows without the offsets that a model of dpglm was fitted with."""
+    certificate = getattr(model, "privacy_", getattr(model, "certificate", None))
+    if not isinstance(certificate, Certificate) or certificate.problem.loss.offset_bound == 0.0:
+        return
+    has_own = isinstance(X, Collection) and X.has_offset
+    if offset is None and exposure is None and not has_own:
+        raise ValueError(
+            "exposure or offset must be given, as the model was fitted with one, got neither: "
+            "those of the rows, or exposure=1.0 (offset=0.0) for means at that"
+        )
 
 
 def has_probabilities(model: Any) -> bool:

@@ -11,7 +11,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm._codec import SquareMatrix, Text, Vector
+from dpglm._codec import Matrix, Text, Vector
 from dpglm.solvers.uncertainty import Covariance, SeenCurvature, Uncertainty
 from dpglm.tables.units import LinearUnits
 
@@ -34,6 +34,10 @@ class Estimates:
         The coefficients.
     sampling, privacy : ndarray of shape (n_coefficients, n_coefficients)
         Parts of their covariance that are due to the sampling of rows, and to noise.
+    basis : ndarray of shape (n_coefficients, n_free)
+        Public: the coefficients that rows of any kind can lead to are a constant plus the range of
+        this matrix. Where its rank is less than ``n_coefficients``, some of them depend on each
+        other, as effects of categories against their mean do, which add up to zero.
     has_intercept : bool
         Whether the first coefficient is the intercept.
     degrees_of_freedom : float, default=inf
@@ -42,6 +46,9 @@ class Estimates:
         Whether the sampling part assumes that the model is right.
     curvature : SeenCurvature, optional
         By how much standard errors must be longer as the curvature was seen through noise.
+    dispersion : float, optional
+        Of the targets, where it was estimated: their variance over what the loss says, such as the
+        residual variance of least squares.
 
     Raises
     ------
@@ -55,12 +62,14 @@ class Estimates:
 
     names: tuple[Text, ...]
     params: Vector
-    sampling: SquareMatrix
-    privacy: SquareMatrix
+    sampling: Matrix
+    privacy: Matrix
+    basis: Matrix
     has_intercept: bool
     degrees_of_freedom: float = math.inf
     kind: Covariance = "model"
     curvature: SeenCurvature | None = None
+    dispersion: float | None = None
 
     def __post_init__(self) -> None:
         size, seen = len(self.names), self.curvature
@@ -70,7 +79,9 @@ class Estimates:
         shapes = [self.params.shape, *(one.shape for one in matrices)]
         if shapes != [(size,), *[(size, size)] * len(matrices)]:
             raise ValueError(f"{size} names do not fit estimates of the shapes {shapes}")
-        if not all(np.isfinite(one).all() for one in (self.params, *matrices)):
+        if len(self.basis) != size:
+            raise ValueError(f"{size} names do not fit a basis of the shape {self.basis.shape}")
+        if not all(np.isfinite(one).all() for one in (self.params, self.basis, *matrices)):
             raise ValueError("estimates and their covariance must be finite")
         if not self.degrees_of_freedom > 0.0:
             raise ValueError(f"degrees_of_freedom must be above 0, got {self.degrees_of_freedom!r}")
@@ -86,7 +97,7 @@ class Estimates:
         uncertainty : Uncertainty
             Intercept last.
         units : LinearUnits
-            From its coordinates.
+            From its coordinates, in which every coefficient is free.
         feature_names : sequence of str
             Names of the coefficients without the intercept.
 
@@ -95,6 +106,17 @@ class Estimates:
         Estimates
             Without an intercept, if that is fixed.
         """
+        free = np.eye(len(uncertainty.center))
+        return cls._of(uncertainty, free, units, feature_names)
+
+    @classmethod
+    def _of(
+        cls,
+        uncertainty: Uncertainty,
+        basis: NDArray[np.float64],
+        units: LinearUnits,
+        feature_names: Sequence[str],
+    ) -> Estimates:
         n_features = len(feature_names)
         has_intercept = bool(units.matrix[[-1]].nnz)
         order = np.arange(n_features)
@@ -111,10 +133,12 @@ class Estimates:
             units.coefficients(uncertainty.center)[order],
             mapped(uncertainty.sampling),
             mapped(uncertainty.privacy),
+            np.asarray(units.matrix @ basis)[order],
             has_intercept,
             uncertainty.degrees_of_freedom,
             uncertainty.kind,
             None if uncertainty.curvature is None else uncertainty.curvature.mapped(mapped),
+            uncertainty.dispersion,
         )
 
     def in_units(self, units: LinearUnits, feature_names: Sequence[str] | None = None) -> Estimates:
@@ -146,8 +170,9 @@ class Estimates:
             self.degrees_of_freedom,
             self.kind,
             None if seen is None else seen.mapped(lambda matrix: matrix[square]),
+            self.dispersion,
         )
-        return Estimates.of(uncertainty, units, names)
+        return Estimates._of(uncertainty, self.basis[order], units, names)
 
     def renamed(self, feature_names: Sequence[str]) -> Estimates:
         """Return the same estimates under other names of the features.

@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm._codec import SquareMatrix
+from dpglm._codec import Matrix
 from dpglm.problem import Problem, Unconstrained
 
 __all__ = ["Covariance", "SeenCurvature", "Uncertainty", "check_normal"]
@@ -39,9 +39,9 @@ class SeenCurvature:
         deviation of the noise in the latter.
     """
 
-    assumed: SquareMatrix
-    seen: SquareMatrix
-    noise: SquareMatrix
+    assumed: Matrix
+    seen: Matrix
+    noise: Matrix
 
     def factors(
         self, quadratic: Callable[[NDArray[np.float64]], NDArray[np.float64]]
@@ -121,6 +121,8 @@ class Uncertainty:
         Whether the sampling part assumes that the model is right.
     curvature : SeenCurvature, optional
         By how much standard errors must be longer as the curvature was seen through noise.
+    dispersion : float, optional
+        Of the prepared targets, where it was estimated: their variance over what the loss says.
 
     Notes
     -----
@@ -133,6 +135,7 @@ class Uncertainty:
     degrees_of_freedom: float = math.inf
     kind: Covariance = "model"
     curvature: SeenCurvature | None = None
+    dispersion: float | None = None
 
     @property
     def covariance(self) -> NDArray[np.float64]:

@@ -243,7 +243,7 @@ class NumericColumn(Column):
 
     def with_reference(self, reference: Entry) -> Column:
         raise ValueError(
-            f"reference: column {self.name!r} is numeric and has no categories, got {reference!r}"
+            f"column {self.name!r} is numeric and has no categories, got {reference!r}"
         )
 
     def with_first_reference(self) -> Column:
@@ -324,7 +324,7 @@ class CategoricalColumn(Column):
             (position,) = Vocabulary(self.categories).positions([reference], "reference", "")
         except ValueError:
             raise ValueError(
-                f"reference: {reference!r} is not among the categories of column {self.name!r}: "
+                f"{reference!r} is not among the categories of column {self.name!r}: "
                 f"{in_one_line(self.categories)}"
             ) from None
         return dataclasses.replace(self, reference=self.categories[position])

@@ -8,12 +8,16 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
+from dpglm import PoissonRegressor
 from dpglm.certificate import verify
 from dpglm.certificate.certificate import Certificate
-from dpglm.report.model_file import load_model
+from dpglm.report.model_file import load_model, save_model
 from dpglm.tables.files import write_table
+from dpglm.tables.offsets import OffsetColumn
+from dpglm.tables.schema import Schema
 
 OUTPUTS = ["model.json", "report/certificate.json", "report/report.html"]
 
@@ -177,10 +181,16 @@ class TestExposures:
     def test_counts_are_fitted_for_an_exposure_of_one(self, fit, counts, data, stream):
         if stream and data.endswith("csv"):
             return
-        done = fit("--exposure", "years", "--set", "alpha=0", *stream, data=data)
+        options = ("--exposure", "years", "--exposure-bounds", "0.5,5", "--inference", "model")
+        done = fit(*options, "--set", "alpha=0", *stream, data=data)
         assert done.exit_code == 0, done.output
         assert "not used" not in done.stderr
         model = load_model("model.json")
+        said = dict(model.inference.summary().facts)
+        assert (said["Target"], said["Exposure"]) == ("visits", "years")
+        assert said["Loss"] == "Poisson, log link"
+        assert "Exposure:   years" in done.stdout
+        assert model.certificate.fact("row_norm").provenance == "implied"
         assert verify(model.certificate).ok
         assert "WithOffset" in model.certificate.loss
         rates = model.predict({"x": np.array([0.0, 1.0])})
@@ -196,6 +206,75 @@ class TestExposures:
         assert "for something else" in fit("--exposure", "x", data="counts.csv").stderr
         (files / "schema.json").write_text(json.dumps(sample.schema))
         assert "--exposure is for counts and amounts" in fit("--exposure", "age").stderr
+
+    @pytest.mark.parametrize("stream", [(), ("--stream",)])
+    def test_predictions_are_for_the_exposures_of_rows(self, fit, run, counts, stream):
+        """They were for an exposure of 1, silently."""
+        done = fit("--exposure", "years", *stream, data="counts.parquet", epsilon="1000")
+        assert done.exit_code == 0, done.output
+        model = load_model("model.json")
+        assert model.offset_column == OffsetColumn("exposure", "years")
+
+        def predicted(*options, data="counts.csv"):
+            command = ("predict", data, "--model", "model.json", "-o", "p.csv", "--force")
+            done = run(*command, *options)
+            assert done.exit_code == 0, done.output
+            return pd.read_csv("p.csv")["prediction"]
+
+        rates = model.predict(counts)
+        np.testing.assert_allclose(predicted(), rates * counts["years"])
+        np.testing.assert_allclose(predicted("--exposure", "x"), rates * counts["x"])
+        np.testing.assert_allclose(predicted("--exposure", "1"), rates)
+
+    def test_an_evaluation_is_of_the_exposures_of_rows(self, fit, run, counts):
+        assert fit("--exposure", "years", data="counts.csv", epsilon="1000").exit_code == 0
+        command = ("evaluate", "counts.csv", "--model", "model.json", "--epsilon", "1000")
+
+        def r_squared(*options):
+            done = run(*command, "--report", "out", "--force", *options)
+            assert done.exit_code == 0, done.output
+            return json.loads(Path("out/evaluation.json").read_text())["all_rows"]["r2"]["estimate"]
+
+        assert r_squared() > r_squared("--exposure", "1") + 0.3
+
+    @pytest.mark.parametrize("command", ["predict", "evaluate"])
+    def test_exposures_that_cannot_be_had_say_so(self, fit, run, fails, counts, files, command):
+        more = ("-o", "p.csv") if command == "predict" else ("--epsilon", "1")
+        assert fit("--exposure", "years", data="counts.csv").exit_code == 0
+        of = {name: counts[name] for name in ("x", "visits")}
+        write_table(of, files / "new.csv")
+        asked = (command, "new.csv", "--model", "model.json", *more)
+        said = fails(run(*asked))
+        assert "the data lack the column 'years' of the model's exposure" in said
+        assert "give --exposure 1 for means at an exposure of 1" in said
+        assert "must not both be given" in fails(run(*asked, "--exposure", "1", "--offset", "0"))
+        schema = Schema.from_json("schema.json")
+        unnamed = PoissonRegressor(row_norm=1.0, target_bounds=(0, 40)).fit(
+            schema.encode(counts), counts["visits"], exposure=counts["years"]
+        )
+        save_model(unnamed, "unnamed.json", schema)
+        asked = (command, "new.csv", "--model", "unnamed.json", *more)
+        assert "does not say in which column" in fails(run(*asked))
+        assert run(*asked, "--exposure", "1").exit_code == 0
+        plain = PoissonRegressor(row_norm=1.0, target_bounds=(0, 40)).fit(
+            schema.encode(counts), counts["visits"]
+        )
+        save_model(plain, "plain.json", schema)
+        asked = (command, "new.csv", "--model", "plain.json", *more, "--exposure", "x")
+        assert "the model was fitted without one" in fails(run(*asked))
+
+    def test_intervals_need_bounds_on_exposures(self, fit, fails, counts):
+        asked = ("--exposure", "years", "--inference", "model", "--set", "alpha=0")
+        said = fails(fit(*asked, data="counts.csv", epsilon="1000"))
+        assert "--exposure-bounds LOW,HIGH" in said
+        bounds = ("--exposure-bounds", "0.5,5")
+        done = fit(*asked, *bounds, data="counts.csv", epsilon="1000")
+        assert done.exit_code == 0, done.output
+        assert re.search(r"Exposure: +years", done.output)
+        bounds = load_model("model.json").certificate.fact("offset_bounds").value
+        np.testing.assert_allclose(bounds, np.log([0.5, 5.0]))
+        assert "two numbers above 0" in fails(fit(*asked, "--exposure-bounds", "0,5"))
+        assert "needs --exposure" in fails(fit("--exposure-bounds", "1,5"))
 
 
 class TestNothingIsReleased:

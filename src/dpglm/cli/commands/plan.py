@@ -28,6 +28,7 @@ from dpglm.cli.options import (
     OUTPUT_FILE,
     REFERENCE,
     budget_options,
+    check_intercept,
     coded_schema,
     encoded_parameters,
     estimator_class,
@@ -133,14 +134,17 @@ def plan(
             decided = made.plan(rows)
         note(f"Curves: {made.resolve(rows)}")
     else:
+        known = None
+        if schema_file is not None:
+            known = coded_schema(schema_file, references, formula)
         name, parameters, n_features, n_classes = (
             _from_sizes(columns, classes, estimator)
-            if schema_file is None
-            else _from_schema(
-                coded_schema(schema_file, references, formula), columns, classes, estimator
-            )
+            if known is None
+            else _from_schema(known, columns, classes, estimator)
         )
         made = make_estimator(name, settings, inference, **given, **parameters)
+        if known is not None:
+            check_intercept(made, known)
         with shown():
             decided = planned(made, rows, n_features, n_classes)
     with all_or_none([] if plot is None else [plot], force=force) as drafts:

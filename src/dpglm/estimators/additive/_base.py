@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from dpglm._all_or_nothing import all_or_nothing
 from dpglm._validation import check_integer
 from dpglm.certificate.certificate import certify
-from dpglm.certificate.facts import PublicFact, schema_facts
+from dpglm.certificate.facts import PublicFact, schema_facts, with_implied
 from dpglm.data.prepare import Matrix
 from dpglm.estimators._private import PrivateFit
 from dpglm.estimators._shapes import WithShapes
@@ -257,7 +257,7 @@ class AdditiveModel(WithShapes, FittedModel, PrivateFit, own_first=False):
     ) -> None:
         """Record the schema, shrink bends, and project what must be monotone: post-processing."""
         certificate = estimator.privacy_
-        facts = certificate.public_facts
+        facts = with_implied(certificate.public_facts, "row_norm", schema.row_norm)
         if certificate.fact("schema") is None:
             facts = (*facts, *schema_facts(schema))
         known = estimator.solution_.precision
@@ -373,10 +373,10 @@ class AdditiveModel(WithShapes, FittedModel, PrivateFit, own_first=False):
     @property
     def inference_(self) -> Inference:
         """Standard errors, intervals and tests of effects at knots and of levels, if asked for."""
-        inner: Inference = self._fitted().inference_
-        shown = inner.estimates.in_units(self.schema_.units)
-        scores = LinearScores(_Encoded(self, inner.scores.features), inner.estimates)
-        return Inference(shown, inner.certificate, scores)
+        inner: Inference = self._fitted().inference_.of_features
+        shown, scores = inner.in_units(self.schema_.units), inner.scores
+        scores = LinearScores(_Encoded(self, scores.features), scores.estimates)
+        return dataclasses.replace(shown, certificate=self.privacy_, scores=scores)
 
     def linear_model(self) -> tuple[PrivateLinearModel, Schema]:
         """Return what a model file can hold of the fitted model.

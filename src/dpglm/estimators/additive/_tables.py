@@ -11,6 +11,7 @@ import numpy as np
 
 from dpglm._validation import in_one_line
 from dpglm.data.collection import Collection
+from dpglm.tables.named import by_name
 from dpglm.tables.schema import Schema
 
 __all__ = ["GivenTable", "given_table"]
@@ -130,6 +131,7 @@ def given_table(X: Any, schema: Schema) -> GivenTable:
         if not isinstance(X, dask.dataframe.DataFrame):
             raise ValueError(f"X must be a data frame where it is of Dask, got {in_one_line(X)}")
         return _OnDask(X)
+    X = by_name(X)
     if not hasattr(X, "__contains__"):
         raise ValueError(_NOT_A_TABLE + in_one_line(X))
     return _InMemory(X, schema)

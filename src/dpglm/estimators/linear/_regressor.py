@@ -16,7 +16,7 @@ from scipy import sparse
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from dpglm._validation import check_real
+from dpglm._validation import check_bool, check_real
 from dpglm.data.collection import Collection
 from dpglm.data.prediction import Output, RowPrediction
 from dpglm.data.spec import DataSpec
@@ -39,6 +39,7 @@ from dpglm.problem import (
 )
 from dpglm.solvers.base import Plan
 from dpglm.tables.given import as_floats, check_not_missing
+from dpglm.tables.offsets import OffsetColumn
 from dpglm.tables.units import LinearUnits
 
 __all__ = ["PenalizedRegressor", "PrivateRegressor"]
@@ -54,8 +55,8 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         extremes in the data, with a warning; for proportions 0 and 1, and other values are refused.
     offset_bounds : pair of float, optional
         Public lower and upper bound of offsets, which are clipped to them; their middle is where
-        the fit of an intercept starts. Default: none. Some solvers need them: those whose noise
-        rests on how large predictions can be. Of exposures these are logarithms.
+        the fit of an intercept starts, and without them 0. Of exposures these are logarithms.
+        Needed for ``inference``, and by solvers whose noise rests on how large predictions can be.
 
     Attributes
     ----------
@@ -111,7 +112,8 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
 
     def _standardization(self, low: float, high: float) -> tuple[float, float]:
         """Shift and scale of the targets, from their public bounds."""
-        return self._link().standardization(low, high)
+        has_intercept = check_bool("fit_intercept", self.fit_intercept)
+        return self._link().standardization(low, high, intercept=has_intercept)
 
     def _standardizes_as(self, other: PrivateLinearModel) -> bool:
         if not isinstance(other, PrivateRegressor):
@@ -185,7 +187,12 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         shift, scale = self._standardization(low, high)
         scaled_bounds = (low - shift) / scale, (high - shift) / scale
         return BoundedTargets(
-            (low, high), shift, scale, scaled_bounds, strict=self.target_bounds is None
+            (low, high),
+            shift,
+            scale,
+            scaled_bounds,
+            self._loss(1.0).target,
+            strict=self.target_bounds is None,
         )
 
     def _task(self, y: NDArray[Any] | None, facts: PublicFacts) -> Task:
@@ -210,8 +217,8 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         problem = functools.partial(self._problem_for, bounds)
         return Task(targets, problem, target_range=targets.scaled_bounds)
 
-    def _with_offset(self, task: Task, facts: PublicFacts, *, of_exposure: bool) -> Task:
-        if of_exposure and not isinstance(self._link(), LogLink):
+    def _with_offset(self, task: Task, facts: PublicFacts, column: OffsetColumn) -> Task:
+        if column.kind == "exposure" and not isinstance(self._link(), LogLink):
             raise ValueError("exposure must be None unless means are exponentials of scores")
         offsets = self._offset_range()
         if self.offset_bounds is not None:

@@ -75,14 +75,16 @@ class BoundedTargets:
     """Numbers are clipped to public bounds, then ``center`` is subtracted, then ``scale`` divides.
 
     Rounding does not leave ``scaled_bounds``. If ``strict``, numbers beyond the bounds are a
-    ValueError instead: nothing can be beyond those of proportions, unless they are counts. Where
-    there is a second column, of offsets, these are clipped to ``offsets`` and centred.
+    ValueError instead: nothing can be beyond those of proportions, unless they are counts. So are
+    counts, amounts and proportions below 0, whatever the bounds are: no choice of bounds makes them
+    right. Where there is a second column, of offsets, these are clipped to ``offsets`` and centred.
     """
 
     bounds: tuple[float, float]
     center: float
     scale: float
     scaled_bounds: tuple[float, float]
+    kind: Target = Target.REAL
     strict: bool = False
     offsets: OffsetRange = OffsetRange(-math.inf, math.inf, 0.0)
 
@@ -98,6 +100,12 @@ class BoundedTargets:
                     f"y must be numbers from {low:g} to {high:g}: of counts of successes give the "
                     "shares y / trials, with the trials as sample_weight"
                 )
+        below = numbers < self.kind.bounds[0]
+        if below.any():
+            row = int(below.argmax())
+            raise ValueError(
+                f"y must be {self.kind.words}, got {numbers[row]:g} in row {row + 1} of those read"
+            )
         scaled = (np.clip(numbers, *self.bounds) - self.center) / self.scale
         clipped: NDArray[np.float64] = np.clip(scaled, *self.scaled_bounds)
         return clipped
@@ -122,7 +130,8 @@ class Task:
 def as_bounds(name: str, bounds: Any) -> tuple[float, float]:
     """Read a pair of finite numbers."""
     try:
-        low, high = (float(bound) for bound in bounds)
+        # Text that spells a number is none.
+        low, high = (math.nan if isinstance(one, str | bytes) else float(one) for one in bounds)
     except (TypeError, ValueError):
         low, high = math.nan, math.nan
     if not (math.isfinite(low) and math.isfinite(high) and low <= high):

@@ -60,8 +60,8 @@ class HuberRegressor(PenalizedRegressor):
     ----------
     threshold : float, optional
         Error beyond which the loss is linear, in the units of y, above 0. Default: a tenth of the
-        width of ``target_bounds``. (scikit-learn calls it ``epsilon``, in units of the errors'
-        scale.)
+        width of ``target_bounds``; without an intercept a fifth of their largest magnitude.
+        (scikit-learn calls it ``epsilon``, in units of the errors' scale.)
     alpha : float, default=0.0001
         Strength of the penalty, at least 0.
     """
@@ -71,7 +71,7 @@ class HuberRegressor(PenalizedRegressor):
 
     def _loss(self, scale: float) -> Loss:
         if self.threshold is None:
-            # A tenth of the width is a fifth of the scale, which is half the width.
+            # A fifth of the scale, which with an intercept is half the width.
             return Huber(0.2)
         return Huber(check_real("threshold", self.threshold, above=0.0) / scale)
 
@@ -120,8 +120,9 @@ class TweedieRegressor(_OfDividedTargets):
     """Private regression with a Tweedie family and a log link, such as for yearly claims.
 
     Minimises ``(1/(2n)) sum deviance + alpha/2 |w|^2``, which is scikit-learn's objective. The
-    variance of a target is proportional to the given power of its mean: 1 is Poisson, 2 gamma;
-    between them targets may be zero, and are spread like gamma variables otherwise.
+    variance of a target is proportional to the given power of its mean: 1 is Poisson (with a factor
+    that is not known, "quasi-Poisson"; ``PoissonRegressor`` is for counts, whose factor is 1), 2
+    gamma; between them targets may be zero, and are spread like gamma variables otherwise.
 
     Parameters
     ----------
@@ -134,7 +135,7 @@ class TweedieRegressor(_OfDividedTargets):
     def _loss(self, scale: float) -> Loss:
         power = check_real("power", self.power, least=1.0, most=2.0)
         if power == 1.0:
-            return Poisson().for_scaled_targets(scale)
+            return Poisson(dispersion=None)
         return Gamma() if power == 2.0 else Tweedie(power)
 
     def _penalty(self, n_rows: int, scale: float) -> Regularizer:

@@ -44,6 +44,7 @@ from dpglm.solvers.second_order.preconditioner import (
     Basis,
     basis_from_moments,
     constant_column,
+    constant_direction,
     largest_basis_scale,
 )
 from dpglm.solvers.second_order.quadratic import minimize_quadratic
@@ -214,8 +215,14 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         if self.inference is None:
             return None
         sampling, privacy = self._covariance(state)
-        seen = self._seen_curvature(state)
-        return Uncertainty(state.w, sampling, privacy, kind=self.inference, curvature=seen)
+        return Uncertainty(
+            state.w,
+            sampling,
+            privacy,
+            kind=self.inference,
+            curvature=self._seen_curvature(state),
+            dispersion=self._dispersion(state),
+        )
 
     def _seen_curvature(self, state: NewtonRaphsonState) -> SeenCurvature:
         """Return what the last Hessian shows of the curvature that the covariance rests on."""
@@ -256,15 +263,13 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         assert matrix is not None
         assert state.visited is not None
         inverse = np.linalg.inv(self._curvature(state)[0])
-        # Without intervals scores are taken to vary as much as their curvature says.
-        spread = matrix if state.variance is None else state.variance
         if self.inference == "robust":
             assert state.products is not None
             spread = state.products
-        elif state.products is not None:
-            spread = np.vdot(inverse, state.products) / np.vdot(inverse, spread) * spread
         else:
-            spread = (self.problem.loss.dispersion or 1.0) * spread
+            # Without intervals scores are taken to vary as much as their curvature says.
+            dispersion = self._dispersion(state) or self.problem.loss.dispersion
+            spread = (dispersion or 1.0) * (matrix if state.variance is None else state.variance)
         way = state.visited / self.n_pooled - basis.inverse @ state.w
         back = basis.vectors @ inverse
         noise = self._noise_of_change(scores, way, 1.0 / self.n_pooled)
@@ -298,6 +303,15 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         noise = self._noise_of_change(state.scores, way, 2.0)
         statistic = float(gap @ np.linalg.solve(noise, gap))
         return float(chdtrc(len(gap), statistic)) > _HARDLY_CHANCE
+
+    def _dispersion(self, state: NewtonRaphsonState) -> float | None:
+        """Dispersion of a right model, where scores were asked for it."""
+        if state.products is None or self.inference == "robust":
+            return None
+        assert state.variance is not None
+        # Of scores in all directions, as far as a penalty leaves them free.
+        inverse = np.linalg.inv(self._curvature(state)[0])
+        return float(np.vdot(inverse, state.products) / np.vdot(inverse, state.variance))
 
     def init(self, seed: int) -> NewtonRaphsonState:
         zero = np.zeros(self.data.coefficient_shape)
@@ -423,13 +437,11 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
             wanted = self.limits.slope * math.sqrt(square) + (loss.dispersion or 0.0)
             slope = min(slope, wanted)
         largest = min(loss.smoothness_on(math.inf, low, high), self.limits.curvature * bend)
-        w = state.w.copy()
-        if data.intercept > 0.0:
-            w[-1] = score / data.intercept
-            w = feasible(self.problem, n_penalized(self.problem, data), w, 0.0)
         few = self._of_first_rows(state, oracle)
         moments = noisy_second_moments(few, self.moments, constant_column(data))
         basis = basis_from_moments(moments, self.moments.noise_std, data)
+        w = score * constant_direction(moments, self.moments.noise_std, basis, data)
+        w = feasible(self.problem, n_penalized(self.problem, data), w, 0.0)
         scores = Scores(basis.vectors, self.limits.clip, self.limits.square, slope, largest)
         if self.lengths is not None:
             length, noise = scores.mean_length(oracle, self.lengths, basis.inverse @ w)

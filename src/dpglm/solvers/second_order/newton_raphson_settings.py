@@ -139,7 +139,7 @@ def _cut(unit: float, least: float, usual: float, power: float = 0.5) -> float:
     noise vanish beside sampling as rows or budget grow; of squares the noise with a lower power.
     """
     bearable = max(_BEARABLE / unit, least)
-    return bearable * min(usual / bearable, 1.0) ** (1.0 - power)
+    return bearable * math.pow(min(usual / bearable, 1.0), 1.0 - power)
 
 
 def limits(
@@ -164,5 +164,6 @@ def limits(
     # Slopes of a balanced binary target vary as 0.15, in units of their square bound.
     room = max(_NEGLIGIBLE[inference] * 0.15 / (unit**2 * least), 1.0)
     clip = math.sqrt(min(least * room ** (_BESIDE_SLOPES if cuts_slopes else 1.0), square))
-    slopes = (_cut(unit * clip, *_SLOPES[inference], power) for power in (0.5, 0.15))
-    return Limits(clip, square, *slopes, curvature)
+    least_slope, usual = _SLOPES[inference]
+    slope, squared = (_cut(unit * clip, least_slope, usual, power) for power in (0.5, 0.15))
+    return Limits(clip, square, slope, squared, curvature)

@@ -10,6 +10,7 @@ from typing import final
 import numpy as np
 
 from dpglm._validation import check_one_of, check_real
+from dpglm._words import rounded_up
 from dpglm.data.spec import LARGEST, SMALLEST, DataSpec
 from dpglm.oracle.row_sums.targets import TargetShares
 from dpglm.privacy.accounting.calibrate import calibrate
@@ -268,6 +269,7 @@ def _check_intervals(method: SufficientStatisticsMethod) -> None:
         more = relative / _MOST_MATRIX_NOISE
         raise ValueError(
             f"n_rows and epsilon must be large enough for inference on {data.n_columns} columns: "
-            f"give about {more:.2g} times as many rows, a larger budget, or fewer columns; noise "
-            f"would be {relative:.0%} of second moments, {_MOST_MATRIX_NOISE:.0%} is the limit"
+            f"give {rounded_up(more, 3)} times as many rows, a larger budget, or fewer columns; "
+            f"noise would be {rounded_up(100.0 * relative, 3)} % of second moments, "
+            f"{100.0 * _MOST_MATRIX_NOISE:g} % is the limit"
         )

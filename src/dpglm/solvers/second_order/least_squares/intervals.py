@@ -48,12 +48,13 @@ def intervals(
     step = inverse @ (score - pull)
     v = at + step
     freedom = max(data.n_rows - size, 1)
-    spread, in_spread = sums.matrix, sums.matrix_noise
+    spread, in_spread, dispersion = sums.matrix, sums.matrix_noise, None
     relative = 2.0 / freedom
     if kind == "model":
         explained = float(step @ normal.matrix @ step)
         variance = max(sums.squares - max(explained, 0.0), sums.squares_noise) / weight
         variance *= data.n_rows / freedom
+        dispersion = variance
         spread, in_spread = variance * spread, variance * in_spread
         relative += (sums.squares_noise / weight / variance) ** 2
     seen, along = np.linalg.eigh(spread)
@@ -79,6 +80,7 @@ def intervals(
         privacy,
         max(float(freedoms.min()), 1.0),
         kind,
+        dispersion=dispersion,
     )
 
 
