@@ -8,6 +8,7 @@ from collections import defaultdict
 from dpglm._registry import snake_case
 from dpglm._words import plain_number, rounded_up
 from dpglm.certificate.certificate import Certificate
+from dpglm.certificate.facts import LABELS
 from dpglm.data.spec import DataSpec
 from dpglm.inference.estimates import Estimates
 from dpglm.privacy.accounting.accountants import GaussianAccountant
@@ -108,8 +109,8 @@ def _loss(loss: Loss) -> str:
 
 
 def _outcome(certificate: Certificate) -> str:
-    """Say which of two classes the coefficients speak for; "" for numbers."""
-    classes = certificate.fact("classes")
+    """Say which of two classes or labels the coefficients speak for; "" for numbers."""
+    classes = certificate.fact("classes") or certificate.fact(LABELS)
     return "" if classes is None else f"{classes.value[1]}, against {classes.value[0]}"
 
 
