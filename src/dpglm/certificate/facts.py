@@ -12,7 +12,10 @@ from dpglm.data.spec import DataSpec
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.tables.schema import Schema
 
-__all__ = ["Provenance", "PublicFact", "schema_facts", "size_facts", "with_implied"]
+__all__ = ["LABELS", "Provenance", "PublicFact", "schema_facts", "size_facts", "with_implied"]
+
+LABELS = "labels"
+"""Name of the fact that names failure and success, where a regressor predicts proportions."""
 
 Provenance = Literal["declared", "implied", "by relation", "private", "from the data"]
 

@@ -26,8 +26,10 @@ def planned(
     dtype: str = "float64",
     **facts: Any,
 ) -> Plan:
-    """Return the plan that an estimator will execute; ``n_classes`` is None for a regressor."""
-    own = {} if n_classes is None else {"n_classes": n_classes}
+    """Return the plan that an estimator will execute; a regressor has no ``n_classes``."""
+    from sklearn.base import is_classifier
+
+    own = {"n_classes": n_classes} if is_classifier(estimator) else {}
     plan: Plan = estimator.plan(n_rows, n_features, dtype=dtype, **own, **facts)
     return plan
 

@@ -10,6 +10,7 @@ from scipy.special import expit
 
 from dpglm._validation import in_one_line
 from dpglm.certificate.certificate import Certificate
+from dpglm.certificate.facts import LABELS
 from dpglm.data.collection import Collection
 from dpglm.evaluation.binary import BinaryTask
 from dpglm.evaluation.classes import ClassesTask
@@ -41,6 +42,8 @@ def task_of(model: Any, thresholds: tuple[float, ...] = (0.5,), target_bounds: A
         If a classifier has no scores, or there are no bounds on the targets.
     """
     classes = getattr(model, "classes_", None)
+    if (labels := _labels(model)) is not None:
+        return BinaryTask(labels, thresholds)
     if classes is None:
         bounds = getattr(model, "target_bounds", None) if target_bounds is None else target_bounds
         if bounds is None or np.shape(bounds) != (2,):
@@ -85,7 +88,8 @@ def predictions_of(
     given = {"offset": offset, "exposure": exposure}
     given = {name: one for name, one in given.items() if one is not None}
     if classes is None:
-        return _in_memory(model.predict(X, **given))
+        predicted = _in_memory(model.predict(X, **given))
+        return predicted if _labels(model) is None else np.clip(predicted, 0.0, 1.0)
     if given:
         raise ValueError("offset and exposure must be None for a classifier")
     if has_probabilities(model):
@@ -97,8 +101,8 @@ def predictions_of(
 
 def check_offset_given(model: Any, X: Any, offset: Any, exposure: Any) -> None:
     """Refuse rows without the offsets that a model of dpglm was fitted with."""
-    certificate = getattr(model, "privacy_", getattr(model, "certificate", None))
-    if not isinstance(certificate, Certificate) or certificate.problem.loss.offset_bound == 0.0:
+    certificate = _certificate(model)
+    if certificate is None or certificate.problem.loss.offset_bound == 0.0:
         return
     has_own = isinstance(X, Collection) and X.has_offset
     if offset is None and exposure is None and not has_own:
@@ -114,6 +118,19 @@ def has_probabilities(model: Any) -> bool:
     return bool(
         getattr(model, "has_probabilities", callable(getattr(model, "predict_proba", None)))
     )
+
+
+def _certificate(model: Any) -> Certificate | None:
+    """Return that of a fitted model of dpglm, or of a model file."""
+    found = getattr(model, "privacy_", getattr(model, "certificate", None))
+    return found if isinstance(found, Certificate) else None
+
+
+def _labels(model: Any) -> tuple[Any, Any] | None:
+    """Return failure and success as targets name them, of a model whose means are probabilities."""
+    certificate = _certificate(model)
+    fact = None if certificate is None else certificate.fact(LABELS)
+    return None if fact is None else (fact.value[0], fact.value[1])
 
 
 def _in_memory(values: Any) -> NDArray[np.float64]:

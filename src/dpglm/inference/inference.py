@@ -197,7 +197,8 @@ class Inference:
         -------
         WaldTest
             By chi-square, or by F where degrees of freedom are finite. ``df`` is the number of
-            restrictions that do not follow from the others.
+            restrictions that do not follow from the others, without those of combinations whose
+            standard error is infinite; a p-value of 1 if there are no others.
 
         Raises
         ------

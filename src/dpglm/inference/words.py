@@ -10,6 +10,7 @@ from typing import Any
 from dpglm._registry import snake_case
 from dpglm._words import plain_number, rounded_up
 from dpglm.certificate.certificate import Certificate
+from dpglm.certificate.facts import LABELS
 from dpglm.data.spec import DataSpec
 from dpglm.inference.estimates import Estimates
 from dpglm.inference.target_scale import TargetScale
@@ -145,8 +146,8 @@ def _dispersion(loss: Loss, estimates: Estimates) -> dict[str, str]:
 
 
 def _outcome(certificate: Certificate) -> str:
-    """Say which of two classes the coefficients speak for; "" for numbers."""
-    classes = certificate.fact("classes")
+    """Say which of two classes or labels the coefficients speak for; "" for numbers."""
+    classes = certificate.fact("classes") or certificate.fact(LABELS)
     return "" if classes is None else f"{classes.value[1]}, against {classes.value[0]}"
 
 

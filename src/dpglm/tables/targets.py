@@ -151,6 +151,28 @@ class CountTarget(TargetColumn):
         check_real("high", self.high, least=1)
 
     def encode(self, values: ArrayLike) -> NDArray[Any]:
+        return np.minimum(self._counts(values), self.high)
+
+    def shares(
+        self, values: ArrayLike, trials: ArrayLike, column: str
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return each row's share of successes, which the target counts, and its trials.
+
+        Rows without a trial have the share 0. Errors name the row and the cure.
+
+        Privacy: each row is encoded by itself.
+        """
+        counts, made = self._counts(values), as_numbers(trials, f"column {column!r}")
+        wrong = ~((counts <= made) & (made == np.floor(made)))
+        if wrong.any():
+            row = int(wrong.argmax())
+            raise ValueError(
+                f"column {column!r}, row {row + 1}: {made[row]:g} is not a whole number of trials, "
+                f"at least the {counts[row]:g} that succeeded. Correct the cell"
+            )
+        return counts / np.maximum(made, 1.0), made
+
+    def _counts(self, values: ArrayLike) -> NDArray[np.float64]:
         counts = as_numbers(values, f"target {self.name!r}")
         wrong = (counts < 0) | (counts != np.floor(counts))
         if wrong.any():
@@ -159,7 +181,7 @@ class CountTarget(TargetColumn):
                 f"target {self.name!r}, row {row + 1}: {counts[row]:g} is not a count (a whole "
                 'number from 0). Correct the cell, or declare the target as "numeric"'
             )
-        return np.minimum(counts, self.high)
+        return counts
 
     def estimator_parameters(self) -> dict[str, Any]:
         return {"target_bounds": (0, self.high)}

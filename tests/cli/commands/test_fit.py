@@ -277,6 +277,75 @@ class TestExposures:
         assert "needs --exposure" in fails(fit("--exposure-bounds", "1,5"))
 
 
+class TestShares:
+    """Successes of trials, and two labelled classes under any link."""
+
+    @pytest.fixture
+    def successes(self, files):
+        rng = np.random.default_rng(0)
+        x, tries = rng.uniform(0, 1, 3000), rng.integers(0, 9, 3000)
+        hits = rng.binomial(tries, 1 / (1 + np.exp(1.0 - 2.0 * x)))
+        table = {"x": x, "hits": hits.astype(float), "tries": tries.astype(float)}
+        document = {
+            "columns": {"x": {"type": "numeric", "low": 0, "high": 1}},
+            "target": {"name": "hits", "type": "count", "high": 8},
+            "provenance": "generated",
+        }
+        (files / "schema.json").write_text(json.dumps(document))
+        write_table(table, files / "hits.csv")
+        write_table(table, files / "hits.parquet")
+        return table
+
+    @pytest.mark.parametrize("estimator", [(), ("--estimator", "binomial")])
+    def test_a_column_of_trials(self, fit, run, successes, estimator):
+        asked = ("--trials", "tries", "--inference", "model", *estimator)
+        done = fit(*asked, data="hits.csv", epsilon="1000")
+        assert done.exit_code == 0, done.output
+        assert "not used" not in done.stderr
+        model = load_model("model.json")
+        assert model.estimator == "BinomialRegressor"
+        assert model.certificate.fact("weight_bound").value == 8
+        expected = [1 / (1 + math.e), 1 / (1 + math.exp(-1.0))]
+        np.testing.assert_allclose(model.predict({"x": np.array([0.0, 1.0])}), expected, atol=0.03)
+        # As many trials as 12,000 labels.
+        assert 0.02 < model.inference.standard_errors[0] < 0.06
+        asked = ("evaluate", "hits.csv", "--model", "model.json", "--epsilon", "100")
+        assert run(*asked, "--trials", "tries").exit_code == 0
+        assert "--trials COLUMN must be given" in run(*asked).stderr
+
+    @pytest.mark.parametrize(
+        ("options", "data", "says"),
+        [
+            (("--estimator", "binomial"), "hits.csv", "counts successes: say --trials COLUMN"),
+            (("--trials", "tries", "--estimator", "poisson"), "hits.csv", "is for --estimator bi"),
+            (("--trials", "x"), "hits.csv", "for something else"),
+            (("--trials", "tries", "--additive"), "hits.csv", "is not for --additive"),
+            (("--trials", "tries", "--stream"), "hits.parquet", "needs rows in memory"),
+            (("--trials", "few"), "few.csv", "row 2: 1 is not a whole number of trials, at least"),
+        ],
+    )
+    def test_what_are_no_trials_says_so(self, fit, fails, files, successes, options, data, says):
+        table = {"x": [0.5, 0.5], "hits": [1, 2], "few": [1, 1]}
+        write_table({name: np.array(one) for name, one in table.items()}, files / "few.csv")
+        assert says in fails(fit(*options, data=data))
+
+    @pytest.mark.parametrize("link", ["probit", "cloglog"])
+    def test_two_classes(self, fit, run, files, frame, link):
+        """`--estimator binomial` could not predict them."""
+        asked = ("--estimator", "binomial", "--set", f"link={link}", "--inference", "model")
+        done = fit(*asked, epsilon="1000")
+        assert done.exit_code == 0, done.output
+        assert "yes, against no" in done.output
+        model = load_model("model.json")
+        means = model.predict(frame)
+        assert means[frame["ill"] == "yes"].mean() > 0.7 > 0.3 > means[frame["ill"] == "no"].mean()
+        found = run(*("evaluate", "people.csv", "--model", "model.json", "--epsilon", "1000"))
+        assert found.exit_code == 0, found.output
+        assert "auc" in found.output
+        planned = ("plan", "--schema", "schema.json", "--rows", "400", "--epsilon", "1")
+        assert run(*planned, *asked[:4]).exit_code == 0
+
+
 class TestNothingIsReleased:
     @pytest.mark.parametrize(
         ("options", "says"),

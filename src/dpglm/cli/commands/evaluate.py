@@ -17,17 +17,18 @@ from dpglm.cli.groups import PUBLIC_ROWS, GivenGroups, group_options
 from dpglm.cli.options import (
     INPUT_FILE,
     LEDGER,
+    TRIALS,
     budget_options,
     examples,
     force_option,
     output_folder,
 )
 from dpglm.cli.outputs import all_or_none
-from dpglm.cli.reading import columns_of, features_of
+from dpglm.cli.reading import columns_of, encoded_target, features_of
 from dpglm.tables.cells import Entry, Vocabulary, as_cells
 from dpglm.tables.columns import CategoricalColumn
 from dpglm.tables.files import named_errors, read_table, storage_types
-from dpglm.tables.targets import ClassTarget, NoTarget, NumericTarget, TargetColumn
+from dpglm.tables.targets import ClassTarget, CountTarget, NoTarget, NumericTarget, TargetColumn
 
 if TYPE_CHECKING:
     from dpglm.report.model_file import LinearModel
@@ -48,6 +49,7 @@ REPORT_FOLDER = output_folder("certificate.json", "evaluation.html", "evaluation
 @click.argument("data", type=INPUT_FILE)
 @click.option("--model", type=INPUT_FILE, required=True, help="What `dpglm fit` wrote.")
 @offset_options
+@TRIALS
 @group_options
 @budget_options()
 @PUBLIC_ROWS
@@ -99,6 +101,7 @@ def evaluate(
     model: Path,
     exposure: str | None,
     offset: str | None,
+    trials: str | None,
     groups: str | None,
     max_rows_per_group: int | None,
     public_groups: int | None,
@@ -133,6 +136,7 @@ def evaluate(
     bounds = None if target_bounds is None else _bounds(target_bounds)
     loaded = load_model(model)
     answer = _target(loaded, target, bounds)
+    _check_trials(loaded, answer, trials)
     listed = None if by is None else _vocabulary(loaded, by, levels)
     whose = GivenGroups(groups, max_rows_per_group, public_groups)
     whose.check_limited()
@@ -144,10 +148,10 @@ def evaluate(
     with all_or_none(written, force=force) as drafts:
         own = columns_of(loaded)
         others = [answer.name] if by is None else [answer.name, by]
-        others += [*whose.columns, *known.columns]
+        others += [*whose.columns, *known.columns, *([] if trials is None else [trials])]
         table = read_table(data, list(dict.fromkeys([*own, *others])))
         with named_errors(data):
-            y = answer.encode(table[answer.name])
+            y, _ = encoded_target(answer, table, trials)
             rows = features_of(loaded, {name: table[name] for name in own})
             places = None if by is None or listed is None else _places(listed, by, table[by])
             ids = None if groups is None else as_cells(table[groups], groups)
@@ -204,6 +208,21 @@ def _target(
     if ends is None:
         raise InputError("--target-bounds LOW,HIGH must be given: the model file has none")
     return NumericTarget(name, *ends)
+
+
+def _check_trials(model: LinearModel, target: TargetColumn, trials: str | None) -> None:
+    """Refuse successes without their trials, and trials of what is no number of successes."""
+    from dpglm.problem import Target
+
+    of_shares = model.certificate.problem.loss.target is Target.PROPORTION
+    counts = isinstance(target, CountTarget)
+    if of_shares and counts and trials is None:
+        raise InputError(
+            f"--trials COLUMN must be given: the model predicts shares of successes, and "
+            f"{target.name!r} counts these"
+        )
+    if trials is not None and not (of_shares and counts):
+        raise InputError(f"--trials {trials}: the model was fitted without them")
 
 
 def _vocabulary(model: LinearModel, by: str, levels: Sequence[str]) -> Vocabulary:

@@ -30,8 +30,10 @@ from dpglm.cli.options import (
     LEDGER,
     OUTPUT_FILE,
     REFERENCE,
+    TRIALS,
     budget_options,
     check_intercept,
+    check_trials,
     coded_schema,
     encoded_parameters,
     estimator_for,
@@ -79,6 +81,7 @@ REPORT_FOLDER = output_folder("certificate.json", "report.html")
     help="A column of times, persons or the like, above 0, to which means of counts and amounts "
     "are proportional; as private as its rows, and not in the schema.",
 )
+@TRIALS
 @click.option(
     "--exposure-bounds",
     metavar="LOW,HIGH",
@@ -137,6 +140,7 @@ def fit(
     interactions: tuple[str, ...],
     monotone: tuple[str, ...],
     exposure: str | None,
+    trials: str | None,
     exposure_bounds: str | None,
     groups: str | None,
     max_rows_per_group: int | None,
@@ -198,7 +202,7 @@ def fit(
             "whose middle the fit starts"
         )
     whose = GivenGroups(groups, max_rows_per_group, public_groups)
-    whose.check_apart((*schema.column_names, schema.target.name, exposure))
+    whose.check_apart((*schema.column_names, schema.target.name, exposure, trials))
     if budget["adjacency"] == "add_remove" and public_rows is None:
         raise InputError(
             "--adjacency add_remove keeps the number of rows secret: say roughly how many there "
@@ -213,9 +217,15 @@ def fit(
     given |= {"n_groups": public_groups, "max_rows_per_group": max_rows_per_group}
     given |= bounds_of_offsets(exposure_bounds, exposure)
     if curves:
+        if trials is not None:
+            raise InputError(f"--trials {trials}: is not for --additive")
         fitted = make_additive(schema, interactions, monotone, settings, inference, **given)
     else:
-        name, encoded = estimator_for(schema.target, estimator), encoded_parameters(schema)
+        if trials is not None and estimator is None:
+            estimator = "binomial"
+        name = estimator_for(schema.target, estimator)
+        check_trials(trials, name, schema)
+        encoded = encoded_parameters(schema, name)
         fitted = make_estimator(name, settings, inference, **given, **encoded)
         check_intercept(fitted, schema)
     written = [model]
@@ -227,6 +237,7 @@ def fit(
             data,
             schema,
             exposure=exposure,
+            trials=trials,
             groups=groups,
             stream=stream,
             cache=cache,
@@ -276,7 +287,8 @@ def fit(
         say(f"{table.inference}\n")
     for path in written:
         say(f"Wrote {path}")
-    unused = set(rows.columns) - {"", *schema.column_names, schema.target.name, exposure, groups}
+    used_columns = {*schema.column_names, schema.target.name, exposure, trials, groups}
+    unused = set(rows.columns) - {"", *used_columns}
     if unused:
         where = "schema" if schema.formula is None else "formula"
         note(f"Not in the {where}, hence not used: {', '.join(sorted(unused))}")

@@ -159,17 +159,24 @@ def _from_schema(
     if columns is not None or classes is not None:
         raise InputError("--schema already says how many columns and classes there are")
     name = estimator_for(schema.target, estimator)
-    return name, encoded_parameters(schema), len(schema.feature_names), schema.target.n_classes
+    return (
+        name,
+        encoded_parameters(schema, name),
+        len(schema.feature_names),
+        schema.target.n_classes,
+    )
 
 
 def _from_sizes(
     columns: int | None, classes: int | None, estimator: str | None
 ) -> tuple[str, dict[str, Any], int, int | None]:
+    from sklearn.base import is_classifier
+
     if columns is None:
         raise InputError("--columns or --schema must say how many features there are")
     name = estimator or "logistic"
     parameters: dict[str, Any] = {"row_norm": math.sqrt(columns)}
-    if "classes" in estimator_class(name)().get_params():
+    if is_classifier(estimator_class(name)()):
         return name, parameters, columns, classes or 2
     if classes is not None:
         raise InputError(f"--classes has no meaning for --estimator {name}, which fits numbers")

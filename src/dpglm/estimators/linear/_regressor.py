@@ -25,7 +25,13 @@ from dpglm.estimators._private import PublicFacts, warn_of_equal_targets
 from dpglm.estimators._sklearn import RegressorMixin
 from dpglm.estimators.linear._base import PrivateLinearModel
 from dpglm.estimators.linear._tallies import SquaredErrorTally, r_squared
-from dpglm.estimators.linear._targets import BoundedTargets, OffsetRange, Task, as_bounds
+from dpglm.estimators.linear._targets import (
+    BoundedTargets,
+    OffsetRange,
+    TargetNumbers,
+    Task,
+    as_bounds,
+)
 from dpglm.problem import (
     ConvexScalarLoss,
     IdentityLink,
@@ -38,7 +44,6 @@ from dpglm.problem import (
     WithOffset,
 )
 from dpglm.solvers.base import Plan
-from dpglm.tables.given import as_floats, check_not_missing
 from dpglm.tables.offsets import OffsetColumn
 from dpglm.tables.units import LinearUnits
 
@@ -193,10 +198,15 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
             scaled_bounds,
             self._loss(1.0).target,
             strict=self.target_bounds is None,
+            numbers=self._numbers(),
         )
 
+    def _numbers(self) -> TargetNumbers:
+        """Return what makes numbers of targets."""
+        return TargetNumbers()
+
     def _task(self, y: NDArray[Any] | None, facts: PublicFacts) -> Task:
-        numbers = None if y is None else check_not_missing(as_floats("y", y))
+        numbers = None if y is None else self._numbers()(y)
         bounds = self._declared_target_bounds()
         if bounds is not None:
             facts.declared("target_bounds", list(bounds))
@@ -265,7 +275,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         return link.inverse
 
     def _score_of(self, rows: Collection, predict: RowPrediction) -> float:
-        return r_squared(rows.parts(SquaredErrorTally(predict)))
+        return r_squared(rows.parts(SquaredErrorTally(predict, self._numbers())))
 
 
 def _shifted(make: Callable[[DataSpec], Problem], bound: float, spec: DataSpec) -> Problem:

@@ -21,6 +21,7 @@ __all__ = [
     "ClassFactors",
     "ClassTargets",
     "OffsetRange",
+    "TargetNumbers",
     "Task",
     "as_bounds",
     "check_labels",
@@ -71,6 +72,27 @@ class OffsetRange:
 
 @final
 @dataclass(frozen=True)
+class TargetNumbers:
+    """Targets become numbers; of two labels, where they are given, 0 and 1. Others are an error."""
+
+    labels: tuple[Any, Any] | None = None
+
+    def __call__(self, y: NDArray[Any]) -> NDArray[np.float64]:
+        if self.labels is None:
+            return check_not_missing(as_floats("y", y))
+        first, second = self.labels
+        y = check_labels(np.asarray(self.labels), y)
+        is_second: NDArray[np.bool_] = np.asarray(y == second)
+        if not (is_second | (y == first)).all():
+            unknown = sorted(set(y.tolist()) - set(self.labels))
+            raise ValueError(
+                f"y has labels that are not in classes={list(self.labels)}: {unknown[:_SHOWN]}"
+            )
+        return is_second.astype(np.float64)
+
+
+@final
+@dataclass(frozen=True)
 class BoundedTargets:
     """Numbers are clipped to public bounds, then ``center`` is subtracted, then ``scale`` divides.
 
@@ -86,19 +108,20 @@ class BoundedTargets:
     scaled_bounds: tuple[float, float]
     kind: Target = Target.REAL
     strict: bool = False
+    numbers: TargetNumbers = TargetNumbers()
     offsets: OffsetRange = OffsetRange(-math.inf, math.inf, 0.0)
 
     def __call__(self, y: NDArray[Any]) -> NDArray[np.float64]:
         if y.ndim == 2:
             offset = np.clip(as_offset(y[:, 1], len(y)), self.offsets.low, self.offsets.high)
             return np.column_stack([self(y[:, 0]), offset - self.offsets.center])
-        numbers = check_not_missing(as_floats("y", y))
+        numbers = self.numbers(y)
         if self.strict and len(numbers):
             low, high = self.bounds
             if numbers.min() < low or numbers.max() > high:
                 raise ValueError(
                     f"y must be numbers from {low:g} to {high:g}: of counts of successes give the "
-                    "shares y / trials, with the trials as sample_weight"
+                    "shares y / trials, with the trials as sample_weight; of other labels classes="
                 )
         below = numbers < self.kind.bounds[0]
         if below.any():

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Literal, final
+from typing import Any, Literal, final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from dpglm._validation import check_one_of, check_real
+from dpglm.certificate.facts import LABELS
+from dpglm.estimators._private import PublicFacts
 from dpglm.estimators.linear._regressor import PenalizedRegressor, PrivateRegressor
-from dpglm.estimators.linear._targets import stated_loss
+from dpglm.estimators.linear._targets import TargetNumbers, Task, stated_loss
 from dpglm.problem import (
     L1,
     L2,
@@ -177,14 +182,18 @@ class BinomialRegressor(PenalizedRegressor):
 
     Minimises ``(1/n) sum m loss + alpha/2 |w|^2`` where m are the weights and the loss is the
     negative log-likelihood of a trial. For k successes in m trials give ``y = k / m`` and
-    ``sample_weight=m``, with ``weight_bound`` the largest number of trials. ``predict`` returns
-    probabilities of success. By default there is no penalty.
+    ``sample_weight=m``, with ``weight_bound`` no less than the largest number of trials (below it
+    standard errors come out too wide). ``predict`` returns probabilities of success. By default
+    there is no penalty.
 
     Parameters
     ----------
     link : {"logit", "probit", "cloglog"}, default="logit"
         What turns scores into probabilities: the logistic function, the normal distribution
         function, or ``1 - exp(-exp(z))`` (complementary log-log).
+    classes : sequence of two labels, optional
+        Public: what y holds in place of 0 and 1. Of the two, sorted as a classifier's ``classes_``,
+        the second is success. With an offset, give 0 and 1.
     alpha : float, default=0.0
         Strength of the penalty, at least 0.
 
@@ -210,10 +219,25 @@ class BinomialRegressor(PenalizedRegressor):
     """
 
     link: Literal["logit", "probit", "cloglog"] = "logit"
+    classes: Sequence[Any] | None = None
     alpha: float = 0.0
 
     def _loss(self, scale: float) -> Loss:
         return _BINOMIAL[check_one_of("link", self.link, tuple(_BINOMIAL))]
+
+    def _numbers(self) -> TargetNumbers:
+        if self.classes is None:
+            return TargetNumbers()
+        labels = np.unique(np.asarray(self.classes)).tolist()
+        if len(labels) != 2:
+            raise ValueError(f"classes must be two labels, got {self.classes!r}")
+        return TargetNumbers((labels[0], labels[1]))
+
+    def _task(self, y: NDArray[Any] | None, facts: PublicFacts) -> Task:
+        task, labels = super()._task(y, facts), self._numbers().labels
+        if labels is not None:
+            facts.declared(LABELS, list(labels))
+        return task
 
     def _penalty(self, n_rows: int, scale: float) -> Regularizer:
         return L2(self._strength())
