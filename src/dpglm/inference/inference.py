@@ -131,10 +131,11 @@ class Inference:
 
     @property
     def privacy_shares(self) -> NDArray[np.float64]:
-        """Share of each coefficient's variance that is due to noise, in [0, 1]."""
-        variance = np.diag(self.covariance)
-        own = np.diag(self.estimates.privacy)
-        return np.asarray(own / np.where(variance > 0.0, variance, np.inf), dtype=np.float64)
+        """Share of each coefficient's squared standard error that is due to noise, in [0, 1]."""
+        squares = self.standard_errors**2
+        sampling = np.diag(self.estimates.sampling)
+        shares = 1.0 - sampling / np.where(squares > 0.0, squares, np.inf)
+        return np.asarray(np.where(squares > 0.0, shares, 0.0), dtype=np.float64)
 
     @property
     def degrees_of_freedom(self) -> float:
@@ -242,15 +243,14 @@ class Inference:
             raise ValueError(
                 "R must restrict coefficients, but R @ params is what it is in any fit"
             )
-        chosen = possible.T / lengths
-        seen = self.estimates.curvature
-        if seen is not None:
-            chosen = seen.told_apart(chosen @ combinations) @ chosen
-            rank = len(chosen)
+        chosen, factors = possible.T / lengths, np.ones(rank)
+        if self.estimates.curvature is not None:
+            turn, factors = self.estimates.curvature.told_apart(chosen @ combinations)
+            chosen, rank = turn @ chosen, len(turn)
         if rank == 0:
             return WaldTest(0.0, 1.0, 0, self.degrees_of_freedom)
         covariance = chosen @ combinations @ self.covariance @ combinations.T @ chosen.T
-        free = chosen @ gap
+        free = chosen @ gap / factors
         # Judged as correlations: variances differ by orders of magnitude.
         deviations = np.sqrt(np.diag(covariance))
         free, correlation = free / deviations, covariance / np.outer(deviations, deviations)

@@ -77,11 +77,10 @@ class SeenCurvature:
         factors = np.maximum(assumed / np.where(is_seen, least, 1.0), 1.0)
         return np.where(is_seen | (assumed <= 0.0), factors, np.inf)
 
-    def told_apart(self, combinations: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return what to multiply independent combinations by, for a joint test of them.
-
-        Their span is turned to where curvature is seen least and most; what is not seen is left
-        out, and the rest is divided by its factor.
+    def told_apart(
+        self, combinations: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Turn independent combinations to where curvature is seen least and most.
 
         Parameters
         ----------
@@ -89,15 +88,18 @@ class SeenCurvature:
 
         Returns
         -------
-        ndarray of shape (at most q, q)
+        turn : ndarray of shape (at most q, q)
+            What to multiply them by; what is not seen is left out.
+        factors : ndarray of shape (at most q,)
+            Of the results.
         """
         assumed, seen = (combinations @ one @ combinations.T for one in (self.assumed, self.seen))
         back = np.linalg.inv(np.linalg.cholesky(assumed))
         turn = np.linalg.eigh(back @ seen @ back.T)[1].T @ back
         turned = turn @ combinations
         factors = self.factors(lambda matrix: np.einsum("ij,ij->i", turned @ matrix, turned))
-        told: NDArray[np.float64] = turn[np.isfinite(factors)]
-        return told / factors[np.isfinite(factors), np.newaxis]
+        seen_at_all = np.isfinite(factors)
+        return turn[seen_at_all], factors[seen_at_all]
 
     def mapped(self, of: Callable[[NDArray[np.float64]], NDArray[np.float64]]) -> SeenCurvature:
         """Return the same about other coefficients; ``of`` maps matrices as it does covariances."""

@@ -46,6 +46,7 @@ from dpglm.solvers.second_order.preconditioner import (
     constant_column,
     constant_direction,
     largest_basis_scale,
+    seen_squares,
 )
 from dpglm.solvers.second_order.quadratic import minimize_quadratic
 from dpglm.solvers.uncertainty import Covariance, SeenCurvature, Uncertainty
@@ -55,6 +56,7 @@ __all__ = ["NewtonRaphsonMethod"]
 # How far pooled steps may change scores, root mean square, as one Hessian serves all of them; and
 # a chance below which it is taken not to.
 _NEAR, _HARDLY_CHANCE = 1.0, 1e-4
+_IMMATERIAL = 0.25  # Of the standard deviation of a score.
 # Where slopes are cut to find their standard deviation, in units of what it is without excess.
 _FAR_SLOPE = 16.0
 
@@ -70,6 +72,7 @@ class NewtonRaphsonState:
     moved: float = 2.0  # How far the last step changed scores, root mean square.
     scores: Scores | None = None
     basis: Basis | None = None
+    squares: NDArray[np.float64] | None = None  # Of rows along its coordinates.
     # The Hessian of the current steps, as it was released and steadied; variance of scores.
     seen: NDArray[np.float64] | None = None
     matrix: NDArray[np.float64] | None = None
@@ -288,10 +291,11 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
     def _changes_as_due(
         self, state: NewtonRaphsonState, v: NDArray[np.float64], g: NDArray[np.float64]
     ) -> bool:
-        """Whether scores have changed from the first pooled one as the Hessian says, but for noise.
+        """Whether scores have changed from the first pooled one as the Hessian says.
 
-        Where they have not, the Hessian is not that of these steps: it changes too much on their
-        way, or more of it was cut than of the scores.
+        But for noise, and a share of what sampling makes of them. Where they have not, the Hessian
+        is not that of these steps: it changes too much on their way, or more of it was cut than of
+        the scores.
         """
         assert state.first is not None
         assert state.scores is not None
@@ -300,8 +304,9 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         gap = g - state.first[1] - state.matrix @ way
         if not way.any():
             return True
-        noise = self._noise_of_change(state.scores, way, 2.0)
-        statistic = float(gap @ np.linalg.solve(noise, gap))
+        due = self._noise_of_change(state.scores, way, 2.0)
+        due += _IMMATERIAL**2 * state.matrix / self.data.n_rows
+        statistic = float(gap @ np.linalg.solve(due, gap))
         return float(chdtrc(len(gap), statistic)) > _HARDLY_CHANCE
 
     def _dispersion(self, state: NewtonRaphsonState) -> float | None:
@@ -360,8 +365,10 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         if is_final:
             first = (v, g) if state.first is None else state.first
             state = dataclasses.replace(state, pooled=pooled, visited=visited, first=first)
-            near = length <= _NEAR and state.settled
-            state = dataclasses.replace(state, settled=near and self._changes_as_due(state, v, g))
+            assert state.squares is not None
+            near = float(state.squares @ (basis.inverse @ w - v) ** 2) <= _NEAR**2
+            settled = state.settled and near and self._changes_as_due(state, v, g)
+            state = dataclasses.replace(state, settled=settled)
         if state.step == self.n_steps and self.score_moments is not None:
             v, at = basis.inverse @ w, self._squared(scores)
             products = at.mean_score_products(oracle, self.score_moments, v)
@@ -454,7 +461,8 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
             w=w,
             scores=scores,
             basis=basis,
-            matrix=bend * np.eye(data.n_columns),
+            squares=seen_squares(moments, self.moments.noise_std, data),
+            matrix=weight / data.n_rows * bend * np.eye(data.n_columns),
         )
 
     def finish(self, state: NewtonRaphsonState) -> NDArray[np.float64]:

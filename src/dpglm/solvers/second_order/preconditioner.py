@@ -21,6 +21,7 @@ __all__ = [
     "constant_column",
     "constant_direction",
     "largest_basis_scale",
+    "seen_squares",
 ]
 
 
@@ -79,6 +80,17 @@ def basis_from_moments(moments: NDArray[np.float64], noise_std: float, data: Dat
         ends[:, np.newaxis] * (directions / lengths),
         (lengths[:, np.newaxis] * directions.T) / ends,
     )
+
+
+def seen_squares(
+    moments: NDArray[np.float64], noise_std: float, data: DataSpec
+) -> NDArray[np.float64]:
+    """Return mean squares of rows along each of these coordinates, as far as noise shows them.
+
+    From 0 to 1, which they are made to be about.
+    """
+    values, _, seen = spectrum(moments, noise_std, data, data.n_columns)
+    return np.asarray(np.clip(seen / values, 0.0, 1.0))
 
 
 def constant_direction(
