@@ -36,9 +36,9 @@ __all__ = ["Auto", "choose"]
 # on the tables of ``experiments.wide_tables``. 2^28 entries in double precision are 2 GiB.
 _MOST_COLUMNS, _HEARD_IN_ALL = 300, 180.0
 # Noise in Hessians up to which Newton-Raphson was at least as good as Newton, on validation parts
-# of Adult and ACS employment and on generated rows; losses to which zero says nothing have no
-# other solver that is as good, and no other learns how rows of a group add up.
-_MOST_HESSIAN_NOISE, _MOST_OF_COUNTS = 0.3, 1.0
+# of Adult and ACS employment and on generated rows; no other solver learns how rows of a group add
+# up.
+_MOST_HESSIAN_NOISE, _MOST_OF_GROUPS = 0.3, 1.0
 # Least squares from a matrix whose noise grows faster with columns than that of Newton's steps.
 _FEW_COLUMNS = 64
 _MOST_ENTRIES = 2**28
@@ -121,7 +121,7 @@ def choose(
     """
     if is_pure(budget):
         return _without_delta(problem, budget, data, adjacency, may_copy)
-    mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.unit_weight)
+    mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.unit_weight) * data.typical_weight
     if _is_likelihood(problem, data, mu):
         return NewtonRaphson()
     entries, wide = data.n_rows * data.n_columns, _is_wide(problem, data, mu)
@@ -207,8 +207,8 @@ def _is_likelihood(problem: Problem, data: DataSpec, mu: float) -> bool:
         check_likelihood(problem, data)
     except ValueError:
         return False
-    bounded = is_neutral(problem.loss, data) and data.groups is None
-    return hessian_noise(mu, data) <= (_MOST_HESSIAN_NOISE if bounded else _MOST_OF_COUNTS)
+    most = _MOST_HESSIAN_NOISE if data.groups is None else _MOST_OF_GROUPS
+    return hessian_noise(mu, data) <= most
 
 
 def _can_whiten(
