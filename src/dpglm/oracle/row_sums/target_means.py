@@ -120,6 +120,7 @@ def noisy_squared_slope(
 
 
 def targets_and_weights(block: Block) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return a block's targets, as the loss wants them, and weights, in float64. Private."""
     xp = namespace(block.norms)
     targets = xp.asarray(block.targets, dtype=xp.float64)
     if block.weights is None:

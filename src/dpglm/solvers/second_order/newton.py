@@ -19,8 +19,8 @@ from dpglm.oracle.gradient_sums.preconditioned import (
     type_in_basis,
 )
 from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.row_sums.moments import noisy_second_moments, second_moment_release
 from dpglm.oracle.row_sums.clipped_targets import clipped_target_release
+from dpglm.oracle.row_sums.moments import noisy_second_moments, second_moment_release
 from dpglm.oracle.row_sums.target_means import squared_slope_release
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
@@ -68,8 +68,8 @@ _DAMPING = 0.25
 _MOST_DAMPING, _LITTLE = 0.5, 0.5
 # Noise in a prediction, over the range in which slopes change, that does no harm.
 _VISIBLE = 0.05
-# Of targets whose mean is the neutral model: share of mu squared for the spread of slopes; least and
-# most for the mean, and rows times mu from which that share of it, squared, will do. Large slopes
+# Of targets whose mean is the neutral model: share of mu squared for the spread of slopes; the
+# least and most for the mean, and rows times mu from which that ratio squared will do. Large slopes
 # are few and say much: a smaller clip hides them.
 _SLOPE_SHARE, _LEAST_MEAN, _MOST_MEAN, _ENOUGH_FOR_MEAN = 0.05, 0.02, 0.5, 75.0
 _LEAST_CLIP_OF_COUNTS = 0.5
@@ -341,12 +341,12 @@ class NewtonMethod(Method["NewtonState"]):
         return math.sqrt(self.data.n_columns)
 
     def _unit(self, state: NewtonState) -> float:
-        """What one unit of a released gradient is worth."""
+        """Return what one unit of a released gradient is worth."""
         assert state.start is not None
         return 1.0 if self.targets is None else state.start.slope
 
     def _noise_left(self, state: NewtonState) -> float:
-        """Standard deviation of the noise in each coordinate, as far as the loss damps it."""
+        """Estimate the noise in each coordinate, as far as the loss damps it."""
         loss, longest, start = self.problem.loss, self._usual_length, state.start
         assert start is not None
         largest = start.slope
