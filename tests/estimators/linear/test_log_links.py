@@ -1,4 +1,4 @@
-"""Means that are exponentials of scores: near a private mean where noise is large, never far off."""
+"""Means that are exponentials of scores: near a private mean under large noise, never far off."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def model_for(family, epsilon, seed=0, high=60.0, **options):
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize(("n", "epsilon"), [(200, 0.1), (200, 1.0), (2000, 0.1), (2000, 0.3)])
 def test_little_budget_gives_about_a_private_mean(family, n, epsilon):
-    """Which noise of the whole budget were spent on; median means were a hundred times too large."""
+    """That noise of the whole budget is added to; means were a hundred times too large."""
     loss = FAMILIES[family][-1]
     lost, allowed = [], []
     for seed in range(9):
