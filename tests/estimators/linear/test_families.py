@@ -171,7 +171,7 @@ def test_certificates_and_files(model, tmp_path):
     ("n", "epsilon", "most"), [(2000, 1.0, 6.0), (10_000, 1.0, 3.0), (10_000, 1e4, 0.3)]
 )
 def test_default_quantiles_become_those_without_privacy(n, epsilon, most):
-    """Errors in standard errors; a default that was shrunk to a tenth, or never sharp, is caught."""
+    """Errors in standard errors: neither shrunk to a tenth where rows are few, nor never sharp."""
     rng = np.random.default_rng(0)
     X = rng.uniform(-1.0, 1.0, size=(n, 2))
     y = X @ [1.0, -2.0] + rng.normal(size=n)

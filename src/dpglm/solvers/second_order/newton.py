@@ -86,12 +86,14 @@ class Newton(Solver):
     Second moments of rows scaled to one length are released once. Times the loss's smoothness
     they bound the Hessian everywhere, up to the rows' lengths. In a basis in which that bound is
     a multiple of the identity, each step is a noisy clipped gradient step, so that steps, clips
-    and noise all have the shape of the data. For convex losses.
+    and noise all have the shape of the data. For convex losses. Counts and amounts with a log link
+    start at a private mean, where slopes and curvature are measured.
 
     Parameters
     ----------
     n_steps : int, optional
-        Number of steps T, at least 1. By default 10 to 60, more with more budget.
+        Number of steps T, at least 1. By default 10 to 60, more with more budget; up to 400 where
+        noise is negligible.
     step_size : float, optional
         Size of the first step, above 0, in units of the minimiser of the upper bound; later
         ones decay linearly to zero. By default 2, or less where noise would carry further than
@@ -108,7 +110,8 @@ class Newton(Solver):
     What is returned is shrunk towards the start where it is no longer than noise alone would make
     it (``dpglm.solvers.parts.shrinkage``): a known share of it, so that signs and ranks stay.
 
-    Privacy: one Gaussian release of second moments and T of gradients, accounted exactly. The
+    Privacy: one Gaussian release of second moments and T of gradients, and where a private mean is
+    the start one of means of clipped targets and one of squared slopes; accounted exactly. The
     basis is public once the moments are released, so clipping in it bounds every row whatever
     the moments were.
 
