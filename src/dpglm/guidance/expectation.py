@@ -177,8 +177,8 @@ def signal_to_noise(plan: Plan) -> float:
     """Return ``n mu / (f sqrt(d))``, for d coefficients.
 
     f is the sensitivity factor of the relation and of weights above 1, three times as large for
-    targets that are numbers, and 14 times for counts and amounts with a log link. For a delta of 0, where L2 noise is as long as ``d / epsilon``, a
-    fifth of ``n epsilon / (f d)`` takes its place.
+    targets that are numbers, and 14 times for counts and amounts with a log link. For a delta of 0,
+    where L2 noise is as long as ``d / epsilon``, a fifth of ``n epsilon / (f d)`` takes its place.
     """
     data = plan.data
     reach = data.unit_weight / data.weight_bound

@@ -27,7 +27,7 @@ N_BOUNDS = 6
 
 _RATIO = 4.0
 # Of the upper bound: a usual mean, and the least. Standard deviations beyond which a mean is sure.
-_USUAL_MEAN, _LEAST_MEAN, _SURE_OF_MEAN = 1.0 / 32.0, 1e-6, 1.5
+_USUAL_MEAN, _LEAST_MEAN, _SURE_OF_MEAN = 1.0 / 32.0, 1e-6, 2.0
 # Where slopes are cut to find their standard deviation, and which count as large, in units of what
 # it is without excess, and of what is found.
 _FAR_SLOPE, _LARGE_SLOPE = 6.0, 4.0
