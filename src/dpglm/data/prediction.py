@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias, final
@@ -26,13 +27,15 @@ class RowPrediction:
     """A linear model as a function of features, which can be sent to a worker.
 
     ``coef`` has shape (n_features,) or (n_outputs, n_features); columns are clipped as ``scaling``
-    says; ``output`` turns scores of shape (n,) or (n, n_outputs) into predictions.
+    says; ``output`` turns scores of shape (n,) or (n, n_outputs), offsets aside at most
+    ``largest_score``, into predictions.
     """
 
     coef: NDArray[np.float64]
     intercept: Any
     scaling: ColumnScaling | None
     output: Output
+    largest_score: float = math.inf
 
     def __call__(self, X: Any, offset: ArrayLike = 0.0) -> NDArray[Any]:
         """Predict; scores are computed on the device of X and copied to the host."""
@@ -44,7 +47,7 @@ class RowPrediction:
         else:
             X = X if self.scaling is None else self.scaling.clip_matrix(X)
             z = np.asarray(X @ self.coef.T)
-        z = z + self.intercept + offset
+        z = np.minimum(z + self.intercept, self.largest_score) + offset
         return self.output(z.ravel() if z.ndim == 2 and z.shape[1] == 1 else z)
 
 

@@ -178,7 +178,8 @@ class LinearModel:
         return self._predicted(X, with_offset(self.link.inverse, offset, exposure))
 
     def _predicted(self, X: Any, output: Output) -> NDArray[Any]:
-        predict = RowPrediction(self.coef_, self.intercept_, None, output)
+        most = self.certificate.largest_score
+        predict = RowPrediction(self.coef_, self.intercept_, None, output, most)
         return predict(self._clipped_features(X))
 
     def _clipped_features(self, X: Any) -> Any:

@@ -355,3 +355,26 @@ def test_the_encoder_goes_into_pipelines() -> None:
     assert units.names is not None
     assert "age at 30" in units.names
     assert clone(encoder).fit(rows(1)).transform(rows(3)).shape == (3, len(model.coef_[0]))
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 4.0])
+def test_means_that_are_factors_do_not_explode_where_few_rows_are(epsilon):
+    """At the end of a curve; predictions were hundreds and more, for counts to 20."""
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"a": rng.uniform(0, 10, 6000), "b": rng.normal(0, 1, 6000)})
+    mean = np.exp(0.15 * (table.a - 5) + 0.25 * table.b)
+    y = rng.poisson(mean * rng.gamma(2, 0.5, 6000)).clip(0, 20)
+    columns = {
+        "a": {"type": "numeric", "low": 0, "high": 10},
+        "b": {"type": "numeric", "low": -4, "high": 4},
+    }
+    model = dpglm.AdditiveRegressor(
+        {"columns": columns, "provenance": "generated"},
+        loss="negative_binomial",
+        target_bounds=(0, 20),
+        epsilon=epsilon,
+        random_state=0,
+    ).fit(table, y)
+    found = model.predict(table)
+    assert found.max() < 20.0
+    assert np.mean((found - mean) ** 2) < 0.5 * np.var(mean)

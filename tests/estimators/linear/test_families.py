@@ -239,3 +239,30 @@ def test_the_scale_of_a_tweedie_variance_is_estimated(power):
 def test_counts_have_the_variance_of_their_mean():
     loss = PoissonRegressor(target_bounds=(0, 20), row_norm=1.0).plan(100, 2).problem.loss
     assert loss.dispersion == 1.0 / 20.0
+
+
+@pytest.mark.parametrize(
+    ("n", "epsilon", "most"), [(2000, 1.0, 6.0), (10_000, 1.0, 3.0), (10_000, 1e4, 0.3)]
+)
+def test_default_quantiles_become_those_without_privacy(n, epsilon, most):
+    """Errors in standard errors: neither shrunk to a tenth where rows are few, nor never sharp."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1.0, 1.0, size=(n, 2))
+    y = X @ [1.0, -2.0] + rng.normal(size=n)
+    model = QuantileRegressor(
+        quantile=0.9,
+        alpha=0.0,
+        target_bounds=(-8, 8),
+        feature_bounds=(-1, 1),
+        epsilon=epsilon,
+        delta=1e-6,
+        random_state=0,
+    ).fit(X, y)
+    error = np.sqrt(0.09 / n) / 0.175
+    if epsilon < 1e4:
+        expected = np.array([1.0, -2.0, 1.2816])
+    else:
+        known = KnownQuantiles(quantile=0.9, alpha=0.0).fit(X, y)
+        expected = np.array([*known.coef_, known.intercept_])
+    found = np.array([*model.coef_, model.intercept_])
+    assert np.abs((found - expected) / (error * np.array([3**0.5, 3**0.5, 1.0]))).max() < most

@@ -27,12 +27,14 @@ from dpglm.estimators.additive._tables import given_table
 from dpglm.estimators.additive.resolution import Resolution, resolved
 from dpglm.estimators.composed._fitted import FittedModel
 from dpglm.estimators.linear._base import PrivateLinearModel
+from dpglm.estimators.linear._regressor import PrivateRegressor
 from dpglm.estimators.linear.classifiers import LogisticRegression
 from dpglm.estimators.linear.least_squares import Ridge
 from dpglm.inference.inference import Inference
 from dpglm.inference.scores import LinearScores
 from dpglm.preprocessing.table_encoder import GivenSchema, as_schema
 from dpglm.privacy.budget import is_pure
+from dpglm.problem import LogLink
 from dpglm.solvers.base import Plan, Solver, StepInfo
 from dpglm.solvers.checkpoint import CheckpointFile
 from dpglm.tables.additive.settings import pairs_of_columns
@@ -302,6 +304,7 @@ class AdditiveModel(WithShapes, FittedModel, PrivateFit, own_first=False):
             linear._budget(n_rows),
             linear._adjacency(),
             is_squared=isinstance(linear, Ridge),
+            are_factors=_has_factors(linear),
             interactions=pairs_of_columns(self.interactions),
             segments=self.segments,
             smoothness=self.smoothness,
@@ -323,7 +326,7 @@ class AdditiveModel(WithShapes, FittedModel, PrivateFit, own_first=False):
         self, linear: PrivateLinearModel, resolution: Resolution, *, in_memory: bool
     ) -> str | Solver:
         """Return the solver, where it is left open the one that the resolution says."""
-        measured = isinstance(linear, LogisticRegression | Ridge)
+        measured = isinstance(linear, LogisticRegression | Ridge) or _has_factors(linear)
         gaussian = not is_pure(linear._budget(1))
         if self.solver == "auto" and not self.inference and measured and gaussian and in_memory:
             return resolution.solver or self.solver
@@ -390,6 +393,11 @@ class AdditiveModel(WithShapes, FittedModel, PrivateFit, own_first=False):
         """
         check_is_fitted(self)
         return self.estimator_, self.schema_
+
+
+def _has_factors(linear: PrivateLinearModel) -> bool:
+    """Whether terms of the score multiply the mean."""
+    return isinstance(linear, PrivateRegressor) and isinstance(linear._link(), LogLink)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

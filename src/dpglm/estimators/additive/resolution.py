@@ -41,6 +41,9 @@ _LEAST_CLIP, _CLIP_GROWTH, _MOST_CLIP = 0.15, 0.04, 0.5
 _CLIP_GROWTH_OF_SQUARES, _MOST_CLIP_OF_SQUARES = 0.002, 0.75
 _LITTLE_SIGNAL, _MOST_CLIP_OF_LITTLE = 3.0, 0.5
 _MOST_FEATURES, _MOST_ENTRIES, _AMPLE = 299, 2**28, 300.0
+# Means that are factors need it for larger signals: noise in a direction that few rows show, as at
+# the end of a curve, multiplies them.
+_AMPLE_OF_FACTORS = 1200.0
 # Of what noise there may be in Hessians for intervals, nearly all.
 _MOST_HESSIAN_NOISE = 1.4
 # A delta to see a budget with a delta of 0 by.
@@ -89,13 +92,17 @@ def resolved(
     adjacency: Adjacency,
     *,
     is_squared: bool,
+    are_factors: bool,
     interactions: tuple[tuple[str, str], ...],
     segments: int | Literal["auto"],
     smoothness: float | Literal["auto"],
     pair_segments: int | Literal["auto"],
     inference: bool = False,
 ) -> Resolution:
-    """Decide what was left to be decided, for ``inference`` so that Hessians can be seen."""
+    """Decide what was left to be decided, for ``inference`` so that Hessians can be seen.
+
+    ``are_factors`` says that terms multiply means.
+    """
     for name, value in (("segments", segments), ("pair_segments", pair_segments)):
         if value != "auto":
             check_integer(name, value, least=1)
@@ -124,7 +131,7 @@ def resolved(
             settings = _with_logs(schema, settings, max(curves, logs))
     n_features = AdditiveEncoding(schema.columns, settings).n_features
     seen = n_rows * mu / (n_features + 1)
-    solver = _solver(seen, n_rows, n_features, is_squared=is_squared)
+    solver = _solver(seen, n_rows, n_features, is_squared=is_squared, are_factors=are_factors)
     return Resolution(settings, signal, seen, solver)
 
 
@@ -170,16 +177,20 @@ def _with_logs(schema: Schema, settings: Additive, segments: int) -> Additive:
     return dataclasses.replace(settings, log_segments=segments) if finer else settings
 
 
-def _solver(seen: float, n_rows: int, n_features: int, *, is_squared: bool) -> Solver | None:
+def _solver(
+    seen: float, n_rows: int, n_features: int, *, is_squared: bool, are_factors: bool
+) -> Solver | None:
     """Return Newton's method for few features, unless signals are so ample that all is well.
 
     Its clip is often smaller than its own default: rows of curves are about as long as each other,
     so that little is lost by clipping, and noise is less. What a small clip does to the size of
-    scores is made up for where there are two classes.
+    scores is made up for where there are two classes. That of means that are factors is its own.
     """
     small = n_features <= _MOST_FEATURES and n_rows * n_features <= _MOST_ENTRIES
-    if not small or seen > _AMPLE:
+    if not small or seen > (_AMPLE_OF_FACTORS if are_factors else _AMPLE):
         return None
+    if are_factors:
+        return Newton()
     if not is_squared:
         over_sampling = seen * math.sqrt((n_features + 1) / n_rows)
         return Calibrated(Newton(clip=min(_LEAST_CLIP + _CLIP_GROWTH * over_sampling, _MOST_CLIP)))

@@ -487,7 +487,8 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
 
     def _row_prediction(self, output: Output) -> RowPrediction:
         check_is_fitted(self)
-        return RowPrediction(self.coef_, self.intercept_, self._fitted_scaling(), output)
+        scaling, most = self._fitted_scaling(), self.privacy_.largest_score
+        return RowPrediction(self.coef_, self.intercept_, scaling, output, most)
 
     @abc.abstractmethod
     def _score_of(self, rows: Collection, predict: RowPrediction) -> float:
