@@ -32,7 +32,8 @@ _FAVOUR_FIXED = 2
 class Column:
     """A column of a summary: its heading, its numbers, and how these are written.
 
-    Estimates are written with three digits of their ``errors``, each with its own.
+    Estimates are written with three digits of their ``errors``, each with its own; what has an
+    infinite one is not written.
     """
 
     heading: str
@@ -43,6 +44,8 @@ class Column:
     def cell(self, place: int, *, scientific: bool = False) -> str:
         """Write one of the numbers."""
         value, error = float(self.values[place]), float(self.errors[place])
+        if math.isinf(error) and math.isfinite(value):
+            return "–"
         if self.kind == "probability":
             return "<0.001" if value < 0.001 else f"{value:.3f}"
         if self.kind == "share":

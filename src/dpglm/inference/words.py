@@ -17,6 +17,7 @@ from dpglm.inference.target_scale import TargetScale
 from dpglm.privacy.accounting.accountants import GaussianAccountant
 from dpglm.privacy.events import Repeated
 from dpglm.problem import L2, IdentityLink, Loss, NoPenalty
+from dpglm.tables.cells import listed
 
 __all__ = ["facts", "is_shrunk", "loss_in_words", "notes", "shares_of_budget"]
 
@@ -68,7 +69,7 @@ def notes(
         law = f"Student's t distribution with {plain_number(freedom, 3)} degrees of freedom"
     covered = (
         f"{plain_number(100.0 * level)} % intervals, which cover sampling and privacy noise "
-        f"together, by {law}. noise: share of the variance that is due to privacy."
+        f"together, by {law}. noise: share of the squared error that is due to privacy."
     )
     assumed = (
         "The model is assumed to be right: its link, and the variance of the target that its loss "
@@ -79,7 +80,8 @@ def notes(
     if estimates.kind == "robust":
         assumed = (
             "Sandwich covariance: the model need not be right. Coefficients are those that "
-            "minimise the expected loss."
+            "minimise the expected loss, in which long rows and residuals far out count less: the "
+            "less so, the more rows and budget there are."
         )
         if certificate.data.groups is not None:
             assumed += " The rows of a group may depend on each other in any way (cluster-robust)."
@@ -95,7 +97,29 @@ def notes(
     )
     shrinks = (shrunk,) if is_shrunk(certificate) else ()
     units = () if of_table else (_UNITS,)
-    return (covered, assumed, rows, *units, *shrinks, *certificate.caveats())
+    unknown = _unknown(estimates)
+    return (covered, *unknown, assumed, rows, *units, *shrinks, *certificate.caveats())
+
+
+def _unknown(estimates: Estimates) -> tuple[str, ...]:
+    """Say what infinite standard errors mean, where there are any."""
+    unknown = [
+        name
+        for name, error in zip(estimates.names, estimates.standard_errors(), strict=True)
+        if math.isinf(error)
+    ]
+    if not unknown:
+        return ()
+    if len(unknown) == len(estimates.names):
+        return (
+            "Nothing is known of any coefficient: scores had not settled in the last steps, as "
+            "where classes can nearly be told apart, or noise hides the curvature of the loss. A "
+            "larger budget, fewer columns or a penalty would help.",
+        )
+    return (
+        f"Nothing is known of {listed(unknown)}: noise hides what the rows may say of it, and the "
+        "estimate is noise.",
+    )
 
 
 def is_shrunk(certificate: Certificate) -> bool:
