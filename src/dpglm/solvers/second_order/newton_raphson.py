@@ -37,8 +37,9 @@ _SCORE_MOMENTS = 0.15
 _APPROACH, _FRESH, _MOST_FRESH = (2, 2, 2), 0.27, 7
 # Gradients that are pooled, of losses whose curvature is bounded and of others.
 _POOLED, _POOLED_OF_COUNTS = 4, 8
-# Noise in Hessians relative to them above which there is no interval, and no good step.
-_MOST_HESSIAN_NOISE = 1.5
+# Length of noise in Hessians over theirs above which there is no interval, and no good step; and
+# how many standard deviations of noise their curvature in one direction must be.
+_MOST_HESSIAN_NOISE, _LEAST_CURVATURE = 1.5, 4.0
 
 
 @final
@@ -49,14 +50,14 @@ class NewtonRaphson(Solver):
     The mean of the targets gives a start, second moments of rows scaled to one length give a
     basis in which rows look alike in every direction. There each row's score is weighted by the
     row's length alone. Two steps take the curvature from the start, two each from a first and a
-    second released Hessian (with little noise: one each from four), and the last ones, whose
+    second released Hessian (with less noise: one each from up to seven), and the last ones, whose
     scores are pooled, from a last Hessian: they serve the estimate and its covariance. For smooth
     convex losses with one output, but not for squared errors.
 
     Parameters
     ----------
     n_pooled : int, optional
-        Number of gradients that are pooled, at least 1, after six that approach. By default 4, or 8
+        Number of gradients that are pooled, at least 1, after six to nine that approach. By default 4, or 8
         for counts and other targets whose slopes have no small bound: curvature changes more on
         their way.
     inference : {"model", "robust"}, optional
@@ -72,19 +73,21 @@ class NewtonRaphson(Solver):
     minimiser of ``<v, H v> / 2 - <mean(H v_k - g_k), v>`` (plus the penalty), so without a penalty
     ``mean(v_k - H^-1 g_k)``: the noise of the ``v_k`` cancels to first order, and that of the
     ``g_k`` is what one release with their whole budget would have. With the score's covariance J
-    (H under a right model without a dispersion, the released second moments of scores else), the
-    standard deviations s of the noise in the pooled score and t in the diagonal of H, and
+    (released with H for a right model, the second moments of scores for any), the standard
+    deviations s of the noise in the pooled score and t in the diagonal of H, and
     ``u = mean(v_k) - v`` the way that H has moved the estimate, its covariance is
-    ``H^-1 (J / n + s^2 I + t^2 (|u|^2 I + u u^T) / 2) H^-1``.
+    ``H^-1 (J / n + s^2 I + t^2 (|u|^2 I + u u^T) / 2) H^-1``. Standard errors are longer where the
+    curvature is not seen well through its noise, and infinite where it is not seen at all.
 
     Privacy: Gaussian releases of sums of targets and weights, of squared slopes where these have
-    no bound, of second moments, of scores, of three or five Hessians and, for the robust
+    no bound, of second moments, of scores, of three to eight Hessians and, for the robust
     covariance or one with an unknown dispersion, of second moments of scores; accounted exactly.
 
     References
     ----------
     Avella-Medina, Bradshaw and Loh, "Differentially private inference via noisy optimization",
     Annals of Statistics 51 (2023), section 4: noisy Newton steps and their sandwich covariance.
+    Fieller, "Some problems in interval estimation", JRSS B 16 (1954).
 
     Examples
     --------
@@ -172,11 +175,13 @@ class NewtonRaphson(Solver):
                 length_noise=multipliers.get("lengths"),
             )
 
-        if self.inference is not None and noise > _MOST_HESSIAN_NOISE:
+        # Noise in one direction is less than that of all by the root of twice their number.
+        most = min(_MOST_HESSIAN_NOISE, math.sqrt(2.0 * data.n_columns) / _LEAST_CURVATURE)
+        if self.inference is not None and noise > most:
             raise ValueError(
                 "budget must be larger, or rows more, or columns fewer, for intervals that cover: "
                 f"noise in the Hessian would be {noise:.2g} times as large as the Hessian itself, "
-                f"and may be {_MOST_HESSIAN_NOISE:g} times; got {budget!r} for {data.n_rows} rows "
-                f"and {data.n_columns} columns"
+                f"and may be {most:.2g} times; got {budget!r} for {data.n_rows} rows and "
+                f"{data.n_columns} columns"
             )
         return calibrated(with_noise, problem, budget, data, adjacency)
