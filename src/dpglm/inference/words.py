@@ -64,6 +64,8 @@ def notes(certificate: Certificate, estimates: Estimates, level: float) -> tuple
             "Sandwich covariance: the model need not be right. Coefficients are those that "
             "minimise the expected loss."
         )
+        weights = certificate.rebuild().method.estimand
+        assumed += f" {weights}" if weights else ""
         if certificate.data.groups is not None:
             assumed += " The rows of a group may depend on each other in any way (cluster-robust)."
     elif certificate.data.groups is not None:
