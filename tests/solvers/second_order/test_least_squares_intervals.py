@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 
 import numpy as np
 import pytest
 from scipy import stats
 
+import dpglm
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.row_sums.score_sums import ScoreShares
@@ -139,3 +141,18 @@ def test_what_intervals_need_is_declared():
     assert [one.method.releases[-1].coordinates for one in plans.values()] == [6, 21, 36]
     X, y = make_data(np.random.default_rng(1))
     assert run(plans[None], prepare_rows(X, y, SPEC), SeededNoise(0)).uncertainty is None
+
+
+def test_a_summary_says_from_which_length_on_rows_count_less():
+    rng = np.random.default_rng(3)
+    X = rng.uniform(-1, 1, size=(5000, 3))
+    y = X @ [1.0, 0.0, -1.0] + rng.normal(size=5000)
+    settings = {"feature_bounds": (-1, 1), "target_bounds": (-6, 6), "random_state": 0}
+    notes = []
+    for kind, epsilon in ((True, 1.0), ("robust", 1.0), ("robust", 4.0)):
+        model = dpglm.LinearRegression(epsilon=epsilon, inference=kind, **settings).fit(X, y)
+        notes.append(" ".join(str(model.inference_.summary()).split()))
+    said = [re.search(r"C = ([\d.]+) times the root mean square", one) for one in notes]
+    assert said[0] is None
+    # With more budget longer rows count in full.
+    assert 1.0 <= float(said[1][1]) < float(said[2][1])
