@@ -259,8 +259,34 @@ def cases() -> list[Case]:
             dataclasses.replace(free, robust=True),
             dataclasses.replace(free, robust=True, wrong=True),
         ]
+    found += _hard_for_least_squares()
     others = [name for name in FAMILIES if name not in {one.family for one in found}]
     return [*found, *(Case(name, 20_000, 10, 1.0) for name in others)]
+
+
+def _hard_for_least_squares() -> list[Case]:
+    """Errors and columns of which few rows decide."""
+    free, some = Case("linear", 20_000, 10, 1.0), Case("linear", 20_000, 3, 1.0)
+    errors = [
+        Case(f"linear, {one} errors", 20_000, 10, 1.0) for one in ("exponential", "lognormal")
+    ]
+    uneven = [
+        Case("linear, gamma targets", 20_000, 10, 1.0, intercept=4.0, robust=True),
+        Case("linear, binary targets", 20_000, 10, 1.0, intercept=0.06, robust=True),
+    ]
+    skewed = dataclasses.replace(some, columns="skewed", wrong=True, robust=True)
+    lines = [
+        *errors,
+        dataclasses.replace(errors[1], epsilon=10.0),
+        dataclasses.replace(errors[1], robust=True),
+        *uneven,
+        dataclasses.replace(some, columns="skewed"),
+        skewed,
+        dataclasses.replace(skewed, epsilon=10.0),
+        *(dataclasses.replace(free, columns=one) for one in ("rarer", "rarest")),
+    ]
+    again = [*errors, *uneven, skewed, dataclasses.replace(free, columns="rarest")]
+    return [*lines, *(dataclasses.replace(one, n_rows=100_000) for one in again)]
 
 
 _HEADINGS = (

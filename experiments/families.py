@@ -14,6 +14,8 @@ from scipy import special
 import dpglm
 
 _LARGE = 500_000  # Rows on which the target of a wrong model is computed.
+RARE = {"rare": 0.02, "rarer": 0.005, "rarest": 0.001}
+"""Columns that are 1 for few rows: for which share of them."""
 Array = NDArray[np.float64]
 
 
@@ -53,6 +55,18 @@ def _normal(mean: Array, X: Array, rng: np.random.Generator, wrong: bool) -> Arr
     return mean + spread * rng.normal(size=len(mean))
 
 
+def _late(mean: Array, X: Array, rng: np.random.Generator, wrong: bool) -> Array:
+    drawn: Array = mean + 2.0 * (rng.exponential(size=len(mean)) - 1.0)
+    return drawn
+
+
+def _far(mean: Array, X: Array, rng: np.random.Generator, wrong: bool) -> Array:
+    # Lognormal errors, of mean 0 and standard deviation 2.
+    errors = np.exp(rng.normal(size=len(mean))) - math.exp(0.5)
+    drawn: Array = mean + 2.0 * errors / math.sqrt(math.e * (math.e - 1.0))
+    return drawn
+
+
 def _amounts(mean: Array, X: Array, rng: np.random.Generator, wrong: bool) -> Array:
     drawn: Array = mean * rng.gamma(2.0, 0.5, size=len(mean))
     return drawn
@@ -86,6 +100,23 @@ FAMILIES = {
         reach=1.5,
         has_dispersion=True,
     ),
+    **{
+        f"linear, {name}": Family(
+            dpglm.LinearRegression,
+            lambda z: z,
+            np.ones_like,
+            drawn,
+            {"target_bounds": bounds},
+            reach=reach,
+            has_dispersion=True,
+        )
+        for name, drawn, bounds, reach in (
+            ("exponential errors", _late, (-40.0, 40.0), 1.5),
+            ("lognormal errors", _far, (-120.0, 120.0), 1.5),
+            ("gamma targets", _amounts, (0.0, 60.0), 0.3),
+            ("binary targets", _binary, (0.0, 1.0), 0.009),
+        )
+    },
     "poisson": Family(
         dpglm.PoissonRegressor,
         np.exp,
@@ -129,9 +160,9 @@ FAMILIES = {
 class Case:
     """One generated problem: a line of the table.
 
-    ``columns`` is "even" (uniform, independent), "correlated" (uniform, correlations near 0.8) or
-    "rare" (every other column is 1 for one row in fifty, else 0). ``most`` bounds the mean length
-    over that without privacy.
+    ``columns`` is "even" (uniform, independent), "correlated" (uniform, correlations near 0.8),
+    "skewed" (lognormal) or one of ``RARE`` (every other column is 1 for few rows, else 0).
+    ``most`` bounds the mean length over that without privacy.
     """
 
     family: str
@@ -172,9 +203,12 @@ def draw_columns(case: Case, n_rows: int, rng: np.random.Generator) -> Array:
         common = rng.normal(size=(n_rows, 1))
         normal = math.sqrt(0.8) * common + math.sqrt(0.2) * rng.normal(size=shape)
         return 2.0 * special.ndtr(normal) - 1.0
+    if case.columns == "skewed":
+        skewed: Array = 2.0 * np.clip(np.exp(0.8 * rng.normal(size=shape) - 2.5), 0.0, 1.0) - 1.0
+        return skewed
     X = rng.uniform(-1.0, 1.0, size=shape)
-    if case.columns == "rare":
-        X[:, ::2] = rng.uniform(size=X[:, ::2].shape) < 0.02
+    if case.columns in RARE:
+        X[:, ::2] = rng.uniform(size=X[:, ::2].shape) < RARE[case.columns]
     return X
 
 

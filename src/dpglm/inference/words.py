@@ -83,6 +83,8 @@ def notes(
             "minimise the expected loss, in which long rows and residuals far out count less: the "
             "less so, the more rows and budget there are."
         )
+        weights = certificate.rebuild().method.estimand
+        assumed += f" {weights}" if weights else ""
         if certificate.data.groups is not None:
             assumed += " The rows of a group may depend on each other in any way (cluster-robust)."
     elif certificate.data.groups is not None:
