@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm._codec import Matrix, Text, Vector
-from dpglm.solvers.uncertainty import Covariance, SeenCurvature, Uncertainty
+from dpglm.solvers.uncertainty import Covariance, Doubt, Uncertainty
 from dpglm.tables.units import LinearUnits
 
 __all__ = ["INTERCEPT", "Estimates"]
@@ -44,8 +44,8 @@ class Estimates:
         Those of Student's t distribution, from which critical values are taken.
     kind : {"model", "robust"}, default="model"
         Whether the sampling part assumes that the model is right.
-    curvature : SeenCurvature, optional
-        By how much standard errors must be longer as the curvature was seen through noise.
+    doubt : Doubt, optional
+        By how much standard errors must be longer as matrices were seen through noise.
     dispersion : float, optional
         Of the targets, where it was estimated: their variance over what the loss says, such as the
         residual variance of least squares.
@@ -68,14 +68,14 @@ class Estimates:
     has_intercept: bool
     degrees_of_freedom: float = math.inf
     kind: Covariance = "model"
-    curvature: SeenCurvature | None = None
+    doubt: Doubt | None = None
     dispersion: float | None = None
 
     def __post_init__(self) -> None:
-        size, seen = len(self.names), self.curvature
+        size, doubt = len(self.names), self.doubt
         matrices = [self.sampling, self.privacy]
-        if seen is not None:
-            matrices += [seen.assumed, seen.seen, seen.noise]
+        if doubt is not None:
+            matrices += [doubt.assumed, doubt.seen, doubt.noise, doubt.in_variance]
         shapes = [self.params.shape, *(one.shape for one in matrices)]
         if shapes != [(size,), *[(size, size)] * len(matrices)]:
             raise ValueError(f"{size} names do not fit estimates of the shapes {shapes}")
@@ -137,7 +137,7 @@ class Estimates:
             has_intercept,
             uncertainty.degrees_of_freedom,
             uncertainty.kind,
-            None if uncertainty.curvature is None else uncertainty.curvature.mapped(mapped),
+            None if uncertainty.doubt is None else uncertainty.doubt.mapped(mapped),
             uncertainty.dispersion,
         )
 
@@ -162,14 +162,14 @@ class Estimates:
             units = dataclasses.replace(units, matrix=units.matrix[:, :-1])
         order = np.roll(np.arange(len(self.names)), -first)
         square = np.ix_(order, order)
-        seen = self.curvature
+        doubt = self.doubt
         uncertainty = Uncertainty(
             self.params[order],
             self.sampling[square],
             self.privacy[square],
             self.degrees_of_freedom,
             self.kind,
-            None if seen is None else seen.mapped(lambda matrix: matrix[square]),
+            None if doubt is None else doubt.mapped(lambda matrix: matrix[square]),
             self.dispersion,
         )
         return Estimates._of(uncertainty, self.basis[order], units, names)
@@ -211,5 +211,6 @@ class Estimates:
             Infinite for combinations of which nothing is known: noise hides whether the rows say
             anything about them.
         """
-        errors: NDArray[np.float64] = np.sqrt(np.maximum(quadratic(self.covariance), 0.0))
-        return errors if self.curvature is None else errors * self.curvature.factors(quadratic)
+        covariance = self.covariance
+        errors: NDArray[np.float64] = np.sqrt(np.maximum(quadratic(covariance), 0.0))
+        return errors if self.doubt is None else errors * self.doubt.factors(quadratic, covariance)

@@ -244,8 +244,8 @@ class Inference:
                 "R must restrict coefficients, but R @ params is what it is in any fit"
             )
         chosen, factors = possible.T / lengths, np.ones(rank)
-        if self.estimates.curvature is not None:
-            turn, factors = self.estimates.curvature.told_apart(chosen @ combinations)
+        if self.estimates.doubt is not None:
+            turn, factors = self.estimates.doubt.told_apart(chosen @ combinations, self.covariance)
             chosen, rank = turn @ chosen, len(turn)
         if rank == 0:
             return WaldTest(0.0, 1.0, 0, self.degrees_of_freedom)

@@ -113,15 +113,17 @@ def _unknown(estimates: Estimates) -> tuple[str, ...]:
     if not unknown:
         return ()
     if len(unknown) == len(estimates.names):
-        return (
+        said = (
             "Nothing is known of any coefficient: scores had not settled in the last steps, as "
             "where classes can nearly be told apart, or noise hides the curvature of the loss. A "
-            "larger budget, fewer columns or a penalty would help.",
+            "larger budget, fewer columns or a penalty would help."
         )
-    return (
-        f"Nothing is known of {listed(unknown)}: noise hides what the rows may say of it, and the "
-        "estimate is noise.",
-    )
+    else:
+        said = (
+            f"Nothing is known of {listed(unknown)}: noise hides what the rows may say of it, and "
+            "the estimate is noise."
+        )
+    return (said,)
 
 
 def is_shrunk(certificate: Certificate) -> bool:

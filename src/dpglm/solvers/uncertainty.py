@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dpglm._codec import Matrix
 from dpglm.problem import Problem, Unconstrained
 
-__all__ = ["Covariance", "SeenCurvature", "Uncertainty", "check_normal"]
+__all__ = ["Covariance", "Doubt", "Uncertainty", "check_normal"]
 
 Covariance: TypeAlias = Literal["model", "robust"]
 """The covariance under a right model, or the sandwich that holds under any."""
@@ -22,29 +22,34 @@ Covariance: TypeAlias = Literal["model", "robust"]
 # By how many standard deviations of its noise curvature may be less than it seems: the critical
 # value of 95 % intervals.
 _DOUBT = 2.0
+_TINY = float(np.finfo(np.float64).tiny)
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class SeenCurvature:
-    """What a released Hessian shows of the curvature that a covariance rests on.
+class Doubt:
+    """What noise hides of the matrices that a covariance ``H^-1 J H^-1 + ...`` was computed with.
 
-    For a combination ``c`` of coefficients let ``x = H^-1 c``, H the Hessian that the covariance
-    was computed with, and G the released one.
+    For a combination ``c`` of coefficients let ``x = H^-1 c``, and G be the Hessian as released.
 
     Parameters
     ----------
     assumed, seen, noise : ndarray of shape (n_columns, n_columns)
         Matrices whose quadratic forms in c are ``<x, H x>``, ``<x, G x>``, and the standard
         deviation of the noise in the latter.
+    in_variance : ndarray of shape (n_columns, n_columns)
+        One whose form in c is the standard deviation of the noise in ``<x, J x>``.
     """
 
     assumed: Matrix
     seen: Matrix
     noise: Matrix
+    in_variance: Matrix
 
     def factors(
-        self, quadratic: Callable[[NDArray[np.float64]], NDArray[np.float64]]
+        self,
+        quadratic: Callable[[NDArray[np.float64]], NDArray[np.float64]],
+        covariance: NDArray[np.float64],
     ) -> NDArray[np.float64]:
         """Return by how much standard errors of combinations must be longer.
 
@@ -52,6 +57,8 @@ class SeenCurvature:
         ----------
         quadratic : callable
             Returns the quadratic forms of a matrix in the combinations.
+        covariance : ndarray of shape (n_columns, n_columns)
+            The covariance.
 
         Returns
         -------
@@ -66,25 +73,34 @@ class SeenCurvature:
         value, and has no end where ``g <= z t``. So curvature may be as small as ``g - (z t)^2 /
         g``; where the covariance assumes more, standard errors grow by the ratio.
 
+        A variance whose noise has the standard deviation r, in units of it, is to second moments
+        one with ``2 / r^2`` degrees of freedom. Critical values of Student's t distribution with
+        so many are ``1 + (z^2 + 1) r^2 / 8`` times as large as normal ones, to first order.
+
         References
         ----------
-        Fieller, "Some problems in interval estimation", JRSS B 16 (1954).
+        Fieller, "Some problems in interval estimation", JRSS B 16 (1954). Satterthwaite, "An
+        approximate distribution of estimates of variance components", Biometrics Bulletin 2 (1946).
         """
         assumed, seen, noise = map(quadratic, (self.assumed, self.seen, self.noise))
         doubt = _DOUBT * noise
         is_seen = seen > doubt
         least = seen - doubt * doubt / np.where(is_seen, seen, 1.0)
         factors = np.maximum(assumed / np.where(is_seen, least, 1.0), 1.0)
+        shares = quadratic(self.in_variance) / np.maximum(quadratic(covariance), _TINY)
+        factors *= 1.0 + (_DOUBT**2 + 1.0) / 8.0 * shares**2
         return np.where(is_seen | (assumed <= 0.0), factors, np.inf)
 
     def told_apart(
-        self, combinations: NDArray[np.float64]
+        self, combinations: NDArray[np.float64], covariance: NDArray[np.float64]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Turn independent combinations to where curvature is seen least and most.
 
         Parameters
         ----------
         combinations : ndarray of shape (q, n_columns)
+        covariance : ndarray of shape (n_columns, n_columns)
+            The covariance.
 
         Returns
         -------
@@ -93,17 +109,20 @@ class SeenCurvature:
         factors : ndarray of shape (at most q,)
             Of the results.
         """
-        assumed, seen = (combinations @ one @ combinations.T for one in (self.assumed, self.seen))
+        surely = self.seen - _DOUBT * self.noise
+        assumed, seen = (combinations @ one @ combinations.T for one in (self.assumed, surely))
         back = np.linalg.inv(np.linalg.cholesky(assumed))
         turn = np.linalg.eigh(back @ seen @ back.T)[1].T @ back
         turned = turn @ combinations
-        factors = self.factors(lambda matrix: np.einsum("ij,ij->i", turned @ matrix, turned))
+        factors = self.factors(
+            lambda matrix: np.einsum("ij,ij->i", turned @ matrix, turned), covariance
+        )
         seen_at_all = np.isfinite(factors)
         return turn[seen_at_all], factors[seen_at_all]
 
-    def mapped(self, of: Callable[[NDArray[np.float64]], NDArray[np.float64]]) -> SeenCurvature:
+    def mapped(self, of: Callable[[NDArray[np.float64]], NDArray[np.float64]]) -> Doubt:
         """Return the same about other coefficients; ``of`` maps matrices as it does covariances."""
-        return SeenCurvature(of(self.assumed), of(self.seen), of(self.noise))
+        return Doubt(of(self.assumed), of(self.seen), of(self.noise), of(self.in_variance))
 
 
 @final
@@ -121,8 +140,8 @@ class Uncertainty:
         Critical values are those of Student's t distribution with so many.
     kind : {"model", "robust"}, default="model"
         Whether the sampling part assumes that the model is right.
-    curvature : SeenCurvature, optional
-        By how much standard errors must be longer as the curvature was seen through noise.
+    doubt : Doubt, optional
+        By how much standard errors must be longer as matrices were seen through noise.
     dispersion : float, optional
         Of the prepared targets, where it was estimated: their variance over what the loss says.
 
@@ -136,7 +155,7 @@ class Uncertainty:
     privacy: NDArray[np.float64]
     degrees_of_freedom: float = math.inf
     kind: Covariance = "model"
-    curvature: SeenCurvature | None = None
+    doubt: Doubt | None = None
     dispersion: float | None = None
 
     @property

@@ -58,7 +58,7 @@ def test_a_covariance_that_takes_the_hessian_to_be_seen_is_found(monkeypatch):
         return np.mean([fitted("poisson", seed=seed).p_values[3] < 0.05 for seed in range(12)])
 
     assert rejections() <= 1.0 / 12.0
-    monkeypatch.setattr(NewtonRaphsonMethod, "_seen_curvature", lambda self, state: None)
+    monkeypatch.setattr(NewtonRaphsonMethod, "_doubt", lambda self, state: None)
     assert rejections() > 0.25
 
 

@@ -57,9 +57,9 @@ class NewtonRaphson(Solver):
     Parameters
     ----------
     n_pooled : int, optional
-        Number of gradients that are pooled, at least 1, after six to nine that approach. By default 4, or 8
-        for counts and other targets whose slopes have no small bound: curvature changes more on
-        their way.
+        Number of gradients that are pooled, at least 1, after six to nine that approach. By default
+        4, or 8 for counts and other targets whose slopes have no small bound: curvature changes
+        more on their way.
     inference : {"model", "robust"}, optional
         Also return the covariance of the estimate, under a right model or under any.
 

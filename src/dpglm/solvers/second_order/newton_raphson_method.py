@@ -49,7 +49,7 @@ from dpglm.solvers.second_order.preconditioner import (
     seen_squares,
 )
 from dpglm.solvers.second_order.quadratic import minimize_quadratic
-from dpglm.solvers.uncertainty import Covariance, SeenCurvature, Uncertainty
+from dpglm.solvers.uncertainty import Covariance, Doubt, Uncertainty
 
 __all__ = ["NewtonRaphsonMethod"]
 
@@ -77,6 +77,7 @@ class NewtonRaphsonState:
     seen: NDArray[np.float64] | None = None
     matrix: NDArray[np.float64] | None = None
     variance: NDArray[np.float64] | None = None
+    variance_noise: float = 0.0  # In what stands for the covariance of scores, on its diagonal.
     first: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None  # v and g of the first.
     settled: bool = True  # Whether the pooled scores are those of one Hessian.
     pooled: NDArray[np.float64] | None = None  # Sum of ``H v - g`` over the pooled steps.
@@ -223,12 +224,12 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
             sampling,
             privacy,
             kind=self.inference,
-            curvature=self._seen_curvature(state),
+            doubt=self._doubt(state),
             dispersion=self._dispersion(state),
         )
 
-    def _seen_curvature(self, state: NewtonRaphsonState) -> SeenCurvature:
-        """Return what the last Hessian shows of the curvature that the covariance rests on."""
+    def _doubt(self, state: NewtonRaphsonState) -> Doubt:
+        """Return what noise hides of the Hessian, and of the covariance of scores."""
         scores, basis, seen = state.scores, state.basis, state.seen
         assert scores is not None
         assert basis is not None
@@ -237,7 +238,10 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         back = basis.vectors @ np.linalg.inv(matrix)
         noise = self.hessian.noise_std * scores.curvature / self._n_asked
         found = seen + penalty if state.settled else np.zeros_like(seen)
-        return SeenCurvature(back @ matrix @ back.T, back @ found @ back.T, noise * back @ back.T)
+        form, in_variance = back @ back.T, state.variance_noise / self.data.n_rows
+        return Doubt(
+            back @ matrix @ back.T, back @ found @ back.T, noise * form, in_variance * form
+        )
 
     def _curvature(
         self, state: NewtonRaphsonState
@@ -376,6 +380,8 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
             noise /= self.data.n_rows
             products = steadied(products, noise, v, basis.inverse[:, -1])
             state = dataclasses.replace(state, products=products)
+            if self.inference == "robust":
+                state = dataclasses.replace(state, variance_noise=noise)
         asked_rows = self.data.n_rows if is_final else self._n_asked
         noise_norm = declared.noise_std * scores.reach * math.sqrt(columns) / asked_rows
         info = StepInfo(state.step, step_size, float(np.linalg.norm(g)), noise_norm)
@@ -410,6 +416,7 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
             seen=seen,
             matrix=steadied(seen, noise, v, level),
             variance=steadied(variance, 2.0 * noise, v, level),
+            variance_noise=2.0 * noise * (self.problem.loss.dispersion or 1.0),
         )
 
     @property

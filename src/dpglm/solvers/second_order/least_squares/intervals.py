@@ -12,7 +12,7 @@ from dpglm.oracle.row_sums.score_sums import ScoreSums
 from dpglm.oracle.row_sums.weighted_moments import View
 from dpglm.solvers.second_order.least_squares.equations import noise_in_equations
 from dpglm.solvers.second_order.preconditioner import Basis
-from dpglm.solvers.uncertainty import Covariance, Uncertainty
+from dpglm.solvers.uncertainty import Covariance, Doubt, Uncertainty
 
 __all__ = ["intervals"]
 
@@ -62,19 +62,19 @@ def intervals(
     noise = noise_in_equations(sums.vector_noise, sums.matrix_noise, step)
     back = basis.vectors @ inverse
     sampling, privacy = back @ spread @ back.T, back @ noise @ back.T
-    # Noise in the estimates of variances, by which their distribution is that of Student's t.
-    total = np.diag(sampling) + np.diag(privacy)
-    lengths = (back**2).sum(axis=1)
-    turned = back @ (spread + noise) @ inverse
-    in_inverse = lengths * (turned**2).sum(axis=1) + (back * turned).sum(axis=1) ** 2
-    variances = (in_spread * lengths) ** 2 + relative * np.diag(sampling) ** 2
-    variances += 2.0 * sums.matrix_noise**2 * in_inverse
-    freedoms = 2.0 * total**2 / np.maximum(variances, np.finfo(np.float64).tiny)
+    form, matrix = back @ back.T, (directions * np.maximum(values, least)) @ directions.T
     return Uncertainty(
         constant + basis.vectors @ (view.v + step),
         sampling,
         privacy,
-        max(float(freedoms.min()), 1.0),
+        # Those of the estimated variance of errors, on which all standard errors rest.
+        max(2.0 / relative, 1.0),
         kind,
-        dispersion=dispersion,
+        Doubt(
+            back @ matrix @ back.T,
+            back @ (sums.matrix + bend) @ back.T,
+            sums.matrix_noise * form,
+            in_spread * form,
+        ),
+        dispersion,
     )
