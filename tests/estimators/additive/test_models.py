@@ -201,6 +201,13 @@ class TestMonotone:
             assert fact is not None
             assert fact.value == {"age": direction}
 
+    def test_directions_may_be_integers_of_numpy(self) -> None:
+        model = classifier(monotone={"age": np.int64(-1)}).fit(rows(500))
+        fact = model.privacy_.fact("monotone")
+        assert fact is not None
+        assert type(fact.value["age"]) is int
+        assert verify(model.privacy_).ok
+
     def test_missing_numbers_keep_their_level(self) -> None:
         free, bound = classifier().fit(ROWS), classifier(monotone={"pay": 1}).fit(ROWS)
         gap = {"age": [40], "pay": [np.nan], "sex": ["f"]}
@@ -217,6 +224,9 @@ class TestMonotone:
     def test_not_in_interactions_nor_for_several_classes(self) -> None:
         with pytest.raises(ValueError, match="monotone must"):
             classifier(monotone={"age": 1}, interactions=[("age", "sex")]).fit(ROWS)
+        pair: dict[str, Any] = {"age x sex": 1}
+        with pytest.raises(ValueError, match=r"in no interaction, \['pay'\], got 'age x sex'"):
+            classifier(monotone=pair, interactions=[("age", "sex")]).fit(ROWS)
         target = {"name": "kind", "type": "classes", "classes": ["a", "b", "c"]}
         with pytest.raises(ValueError, match="monotone must be None unless two classes"):
             AdditiveClassifier(schema(target), monotone={"age": 1}).fit(ROWS)
