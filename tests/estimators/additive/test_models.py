@@ -248,12 +248,13 @@ class TestResolution:
 
     def test_intervals_get_curves_whose_hessians_can_be_seen(self) -> None:
         known = {"epsilon": 1.0, "delta": 1e-5, "interactions": [("age", "pay"), ("age", "sex")]}
-        fine = classifier(**known).resolve(3000).settings.segments
+        fine = classifier(**known, segments=12)
         coarse = classifier(**known, inference=True)
-        assert 1 < coarse.resolve(3000).settings.segments < fine
-        assert coarse.plan(3000).method.inference == "model"
+        assert 1 < coarse.resolve(20_000).settings.segments < fine.resolve(20_000).settings.segments
+        assert "intervals" in str(coarse.resolve(20_000))
+        assert coarse.plan(20_000).method.inference == "model"
         with pytest.raises(ValueError, match="noise in the Hessian would be"):
-            classifier(**known, inference=True, segments=fine).plan(3000)
+            fine.set_params(inference=True).plan(3000)
 
     def test_what_is_stated_is_kept(self) -> None:
         model = classifier(segments=5, smoothness=0.2, pair_segments=3)
@@ -273,7 +274,8 @@ class TestResolution:
     def test_it_says_why(self) -> None:
         said = str(classifier(delta=1e-6).resolve(10_000))
         assert "segments for each numeric column" in said
-        assert "rows times mu are" in said
+        assert "by the number of rows" in said
+        assert "Rows times mu are" in said
 
     @pytest.mark.parametrize("parameters", [{"delta": 0.0}, {"adjacency": "replace_one"}])
     def test_other_budgets_and_relations(self, parameters: dict[str, Any]) -> None:

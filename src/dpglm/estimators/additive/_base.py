@@ -35,13 +35,15 @@ from dpglm.preprocessing.table_encoder import GivenSchema, as_schema
 from dpglm.privacy.budget import is_pure
 from dpglm.solvers.base import Plan, Solver, StepInfo
 from dpglm.solvers.checkpoint import CheckpointFile
-from dpglm.tables.additive.settings import pairs_of_columns
+from dpglm.tables.additive.settings import Additive, pairs_of_columns
 from dpglm.tables.schema import Schema
 from dpglm.tables.units import LinearUnits
 
 __all__ = ["AdditiveModel"]
 
 _OF_THE_FIT = tuple(one.name for one in dataclasses.fields(PrivateFit))
+_KEPT = ("inference", "weight_bound")
+"""Parameters that the linear model has as well, and keeps."""
 
 
 class AdditiveModel(WithShapes, FittedModel, PrivateFit, own_first=False):
@@ -167,13 +169,7 @@ class AdditiveModel(WithShapes, FittedModel, PrivateFit, own_first=False):
         """
         n_rows = check_integer("n_rows", n_rows, least=1)
         linear, _, encoded = self._configured(self._stated_schema(), n_rows)
-        n_classes = encoded.target.n_classes if encoded.has_target else None
-        known = {} if n_classes is None else {"n_classes": n_classes}
-        sparse = {"sparse": True} if encoded.is_wide else {}
-        plan: Plan = linear.plan(  # type: ignore[attr-defined]
-            n_rows, encoded.additive_encoding.n_features, **known | sparse | options
-        )
-        return plan
+        return _plan(linear, encoded, n_rows, **options)
 
     def resolve(self, n_rows: int) -> Resolution:
         """Say how fine curves would be for a number of rows, and why.
@@ -295,7 +291,17 @@ class AdditiveModel(WithShapes, FittedModel, PrivateFit, own_first=False):
         """Return the linear model with what it must know, the resolution, and its schema."""
         linear = self._linear_model(schema)
         linear._family = self._family
-        linear.set_params(**{name: getattr(self, name) for name in _OF_THE_FIT})
+        linear.set_params(**{name: getattr(self, name) for name in (*_OF_THE_FIT, *_KEPT)})
+
+        def accepts(settings: Additive) -> bool:
+            encoded = schema.with_additive(settings)
+            linear.set_params(row_norm=encoded.row_norm, solver=self.solver)
+            try:
+                _plan(linear, encoded, n_rows)
+            except ValueError:
+                return False
+            return True
+
         resolution = resolved(
             schema,
             n_rows,
@@ -306,14 +312,12 @@ class AdditiveModel(WithShapes, FittedModel, PrivateFit, own_first=False):
             segments=self.segments,
             smoothness=self.smoothness,
             pair_segments=self.pair_segments,
-            inference=bool(self.inference),
+            accepts=accepts if self.inference else None,
         )
         encoded = schema.with_additive(resolution.settings)
         linear.set_params(
             row_norm=encoded.row_norm,
             solver=self._solver(linear, resolution, in_memory=in_memory),
-            inference=self.inference,
-            weight_bound=self.weight_bound,
             callback=self.callback,
             verbose=self.verbose,
         )
@@ -390,6 +394,16 @@ class AdditiveModel(WithShapes, FittedModel, PrivateFit, own_first=False):
         """
         check_is_fitted(self)
         return self.estimator_, self.schema_
+
+
+def _plan(linear: Any, encoded: Schema, n_rows: int, **options: Any) -> Plan:
+    """Return the linear model's plan for rows that a schema encodes."""
+    n_classes = encoded.target.n_classes if encoded.has_target else None
+    known = {} if n_classes is None else {"n_classes": n_classes}
+    sparse = {"sparse": True} if encoded.is_wide else {}
+    n_features = encoded.additive_encoding.n_features
+    plan: Plan = linear.plan(n_rows, n_features, **known | sparse | options)
+    return plan
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -20,9 +20,9 @@ Directions: TypeAlias = Mapping[str, int]
 
 def read_directions(monotone: Any, schema: Schema) -> Directions:
     """Check the parameter ``monotone``: columns with an order, by name, in no interaction."""
-    directions = {} if monotone is None else monotone
+    directions: Any = {} if monotone is None else monotone
     known = isinstance(directions, Mapping) and all(
-        isinstance(one, numbers.Integral) and not isinstance(one, bool) and one in (-1, 1)
+        not isinstance(one, bool) and isinstance(one, numbers.Integral) and one in (-1, 1)
         for one in directions.values()
     )
     if not known:
