@@ -166,7 +166,9 @@ class Rule:
     def _has_intervals(self, segments: int) -> bool:
         settings = self.with_curves(segments)
         assert self.accepts is not None
-        return self.shows_hessians(settings, _MOST_FOR_INTERVALS) and self.accepts(settings)
+        # What least squares releases instead of Hessians its solver judges.
+        shown = self.is_squared or self.shows_hessians(settings, _MOST_FOR_INTERVALS)
+        return shown and self.accepts(settings)
 
     def _with_logs(self, settings: Additive) -> Additive:
         """Return settings with finer curves of columns of scale "log", if features stay few."""
