@@ -26,6 +26,7 @@ __all__ = [
     "NumericColumn",
     "as_vocabulary",
     "check_bounds",
+    "check_unit",
     "column_from_dict",
     "read_entry",
 ]
@@ -149,7 +150,7 @@ class NumericColumn(Column):
     and ``knots`` are for curves (``dpglm.tables.additive``): whether values are spread as their
     logarithms are ("log"; with a lower bound that is not above 0, a hundred times as densely there
     as at the upper one), and where a curve may bend. ``paid`` says what was paid for bounds that
-    come from private rows.
+    come from private rows, ``unit`` is for axes of pictures.
     """
 
     name: str
@@ -159,6 +160,7 @@ class NumericColumn(Column):
     scale: str = "linear"
     knots: tuple[float, ...] | None = None
     paid: PaidFor | None = None
+    unit: str | None = None
 
     norm = 1.0
 
@@ -169,6 +171,7 @@ class NumericColumn(Column):
         check_one_of("scale", self.scale, ("linear", "log"))
         if self.knots is not None:
             _check_knots(self.knots, self.low, self.high)
+        check_unit(self.unit)
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -243,6 +246,8 @@ class NumericColumn(Column):
             entry["scale"] = self.scale
         if self.knots is not None:
             entry["knots"] = list(self.knots)
+        if self.unit is not None:
+            entry["unit"] = self.unit
         return entry if self.paid is None else entry | {"provenance": self.paid.to_dict()}
 
     def with_bounds(self, low: float, high: float, paid: PaidFor) -> Column:
@@ -352,8 +357,8 @@ class CategoricalColumn(Column):
 def column_from_dict(name: str, entry: object) -> Column:
     """Read the entry of one feature column.
 
-    ``{"type": "numeric", "low", "high"}`` with an optional ``"missing"``, ``"scale"`` and
-    ``"knots"``, or ``{"type": "categorical", "categories"}`` with an optional ``"other"``,
+    ``{"type": "numeric", "low", "high"}`` with an optional ``"missing"``, ``"scale"``, ``"knots"``
+    and ``"unit"``, or ``{"type": "categorical", "categories"}`` with an optional ``"other"``,
     ``"reference"`` and ``"ordered"``. Fields of the other type may be left in if they are null or
     empty, as in an unfilled template. Errors say what to write.
     """
@@ -413,6 +418,12 @@ def check_bounds(low: object, high: object) -> None:
         raise ValueError(f'"low" must be less than "high", got {low!r} and {high!r}')
 
 
+def check_unit(unit: object) -> None:
+    """Check that a unit, if there is one, is text."""
+    if unit is not None and not (isinstance(unit, str) and unit.strip()):
+        raise ValueError(f'"unit" must be text, such as "years", got {in_one_line(unit)}')
+
+
 def _check_knots(knots: object, low: float, high: float) -> None:
     """Check that knots are increasing numbers from ``low`` to ``high``."""
     stated = knots if isinstance(knots, tuple) else ()
@@ -435,7 +446,7 @@ def _numeric(name: str, *, provenance: object = None, **fields: Any) -> NumericC
 _COLUMN_READERS: Mapping[str, EntryReader[Column]] = MappingProxyType(
     {
         "numeric": EntryReader(
-            _numeric, ("low", "high"), ("missing", "scale", "knots", "provenance")
+            _numeric, ("low", "high"), ("missing", "scale", "knots", "provenance", "unit")
         ),
         "categorical": EntryReader(
             CategoricalColumn, ("categories",), ("other", "reference", "ordered")

@@ -30,6 +30,7 @@ from dpglm.preprocessing import SchemaEncoder, SplineEncoder
 from dpglm.privacy import ApproximateDP
 from dpglm.report import load_model, save_model
 from dpglm.report.coefficients import coefficient_table
+from dpglm.report.html import report_page
 from dpglm.tables.schema import Schema
 from tests.estimators.additive.tables import COLUMNS, schema, table
 
@@ -285,6 +286,25 @@ class TestResolution:
 
 
 class TestEdges:
+    def test_what_cannot_be_read_is_said(self, tmp_path: Path) -> None:
+        plain = AdditiveClassifier({"columns": COLUMNS, "provenance": "made up"}, classes=[0, 1])
+        with pytest.raises(ValueError, match="y must be given, as the schema describes no target"):
+            plain.fit(rows(100))
+        with pytest.raises(ValueError, match=r"must be of Parquet .* read text first"):
+            plain.fit(tmp_path / "rows.csv")
+
+    def test_pages_name_the_model_and_how_fine_it_is(self) -> None:
+        pytest.importorskip("jinja2")
+        pytest.importorskip("matplotlib")
+        page = report_page(classifier().fit(rows(500)))
+        assert "<title>AdditiveClassifier" in page
+        assert "segments for each numeric column" in page
+
+    def test_declared_knots_leave_no_segments_to_decide(self) -> None:
+        columns = {"age": {"type": "numeric", "low": 0, "high": 9, "knots": [3, 5]}}
+        facts = {"columns": columns, "provenance": "made up"}
+        assert "of which there is none" in str(AdditiveClassifier(facts).resolve(1000))
+
     def test_one_row(self) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", dpglm.LowSignalWarning)

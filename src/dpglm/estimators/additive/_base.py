@@ -20,7 +20,7 @@ from dpglm.certificate.certificate import certify
 from dpglm.certificate.facts import PublicFact, schema_facts
 from dpglm.data.prepare import Matrix
 from dpglm.estimators._private import PrivateFit
-from dpglm.estimators._shapes import WithShapes
+from dpglm.estimators._shapes import CURVES, WithShapes
 from dpglm.estimators.additive._monotone import Directions, projected, read_directions
 from dpglm.estimators.additive._shrunk import shrunk_bends
 from dpglm.estimators.additive._tables import given_table
@@ -244,18 +244,23 @@ class AdditiveModel(WithShapes, FittedModel, PrivateFit, own_first=False):
             exposure=exposure,
             checkpoint=checkpoint,
         )
-        self._finish(estimator, schema, directions)
+        self._finish(estimator, resolution, schema, directions)
         self.schema_, self.resolution_, self.estimator_ = schema, resolution, estimator
         return self
 
     def _finish(
-        self, estimator: PrivateLinearModel, schema: Schema, directions: Directions
+        self,
+        estimator: PrivateLinearModel,
+        resolution: Resolution,
+        schema: Schema,
+        directions: Directions,
     ) -> None:
         """Record the schema, shrink bends, and project what must be monotone: post-processing."""
         certificate = estimator.privacy_
         facts = certificate.public_facts
         if certificate.fact("schema") is None:
             facts = (*facts, *schema_facts(schema))
+        facts = (*facts, PublicFact(CURVES, str(resolution), "declared"))
         known = estimator.solution_.precision
         if not self.inference and known is not None:
             w = shrunk_bends(estimator.solution_.w, known, schema)

@@ -15,7 +15,7 @@ from dpglm.tables.additive.settings import Additive
 from dpglm.tables.columns import NumericColumn
 from dpglm.tables.schema import Schema
 
-__all__ = ["AMPLE", "MOST_FEATURES", "Rule"]
+__all__ = ["AMPLE", "AS_DECLARED", "MOST_FEATURES", "Rule"]
 
 MOST_FEATURES, AMPLE = 299, 300.0
 """Features up to which there is Newton's method, unless the signal of each is so much."""
@@ -42,7 +42,7 @@ _SMOOTH_SIGNAL, _LEAST_REACH = 200.0, 0.1
 # and up to which intervals cover at the ends of columns, where few rows may be.
 _MOST_HESSIAN_NOISE, _MOST_FOR_INTERVALS = 0.3, 0.25
 
-_AS_DECLARED, _LITTLE = "as declared", "as more would be noise"
+AS_DECLARED, _LITTLE = "as declared", "as more would be noise"
 _BY_SIGNAL, _BY_ROWS = "by rows times mu", "by the number of rows"
 _CHEAP = "as more would add noise to straight effects"
 _FEW = f"as more would be above {MOST_FEATURES} features"
@@ -157,8 +157,8 @@ class Rule:
         return added <= (afforded * self.n_rows * self.mu) ** 2 + share * lines**2
 
     def _is_small(self, segments: int) -> bool:
-        count = self.n_features(self.with_curves(segments))
-        return count <= MOST_FEATURES or self.signal_of(count) > AMPLE
+        fewest, count = (self.n_features(self.with_curves(one)) for one in (1, segments))
+        return count <= MOST_FEATURES or fewest > MOST_FEATURES or self.signal_of(count) > AMPLE
 
     def _is_seen(self, segments: int) -> bool:
         return self.shows_hessians(self._with_logs(self.with_curves(segments)))
@@ -174,8 +174,7 @@ class Rule:
         """Return settings with finer curves of columns of scale "log", if features stay few."""
         signal = min(self.signal / _SIGNAL_OF_LOGS, _MOST_OF_LOGS)
         segments = round(min(signal**_POWER_OF_LOGS, _MOST_OF_LOGS))
-        columns = [one for one in self.schema.columns if isinstance(one, NumericColumn)]
-        fine = [one for one in columns if one.scale == "log" and one.knots is None]
+        fine = [one for one in self._numeric if one.scale == "log" and one.knots is None]
         if not fine or settings.segments == 1:
             return settings
         room = max(MOST_FEATURES - self.n_features(settings), 0) // len(fine)
@@ -185,8 +184,17 @@ class Rule:
         return dataclasses.replace(settings, log_segments=segments)
 
     @property
+    def all_have_knots(self) -> bool:
+        """Whether no numeric column leaves its knots open."""
+        return all(column.knots is not None for column in self._numeric)
+
+    @property
     def _n_numeric(self) -> int:
-        return max(sum(isinstance(column, NumericColumn) for column in self.schema.columns), 1)
+        return max(len(self._numeric), 1)
+
+    @property
+    def _numeric(self) -> list[NumericColumn]:
+        return [one for one in self.schema.columns if isinstance(one, NumericColumn)]
 
     @property
     def _reach(self) -> float:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal, final
 
 from dpglm._validation import check_integer
-from dpglm.estimators.additive._rule import AMPLE, MOST_FEATURES, Rule
+from dpglm.estimators.additive._rule import AMPLE, AS_DECLARED, MOST_FEATURES, Rule
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import ApproximateDP, PrivacyBudget, is_pure
 from dpglm.solvers.base import Solver
@@ -96,7 +96,9 @@ def resolved(
     if segments == "auto":
         settings, reason = rule.chosen()
     else:
-        settings, reason = rule.with_curves(segments), "as declared"
+        settings, reason = rule.with_curves(segments), AS_DECLARED
+    if rule.all_have_knots:
+        reason = "of which there is none"
     n_features = rule.n_features(settings)
     seen = rule.signal_of(n_features)
     solver = None
