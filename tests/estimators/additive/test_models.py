@@ -272,6 +272,18 @@ class TestResolution:
         assert len(column.labels) == 82  # knots, and the level of missing values
         assert type(much).from_dict(much.to_dict()).log_segments == 80
 
+    @pytest.mark.parametrize("solver", ["auto", "newton_raphson"])
+    def test_with_much_smoothness_curves_are_straight_lines(self, solver: str) -> None:
+        given = {"segments": 8, "random_state": 1, "solver": solver, "epsilon": 8.0}
+        bends = []
+        for smoothness in (1.0, 1e6):
+            model = classifier(**given, smoothness=smoothness).fit(ROWS)
+            curve = model.shapes_["age"].values[0]
+            knots = np.linspace(-1.0, 1.0, 9)
+            bends.append(np.abs(curve - np.polyval(np.polyfit(knots, curve, 1), knots)).max())
+        assert bends[0] > 1.0
+        assert bends[1] < 0.01
+
     def test_it_says_why(self) -> None:
         said = str(classifier(delta=1e-6).resolve(10_000))
         assert "segments for each numeric column" in said

@@ -57,15 +57,22 @@ def test_features_stay_so_few_that_there_is_newtons_method() -> None:
     assert "299 features" in str(resolution)
 
 
-def test_lines_are_fitted_as_linear_models_are() -> None:
-    for schema, make, linear in (
-        (facts(5, BINARY, levels=3), AdditiveClassifier, LogisticRegression(classes=[0, 1])),
-        (facts(5, NUMBER, levels=3), AdditiveRegressor, Ridge(target_bounds=(-4.0, 4.0))),
+def test_where_all_is_straight_it_is_the_linear_model() -> None:
+    rng = np.random.default_rng(0)
+    rows: dict[str, Any] = {f"x{i}": rng.uniform(-5, 5, 3000) for i in range(5)}
+    rows["level"] = rng.integers(0, 3, 3000)
+    budget = {"epsilon": 0.3, "delta": 1e-5, "random_state": 1}
+    for target, make, linear in (
+        (BINARY, AdditiveClassifier, LogisticRegression(classes=[0, 1])),
+        (NUMBER, AdditiveRegressor, Ridge(target_bounds=(-4.0, 4.0))),
     ):
-        model = make(schema, epsilon=0.1, delta=1e-5)
-        assert model.resolve(3000).settings.segments == 1
-        linear.set_params(epsilon=0.1, delta=1e-5, row_norm=2.0)
-        assert type(model.plan(3000).method) is type(linear.plan(3000, 8).method)
+        schema = facts(5, target, levels=3)
+        y = (rows["x0"] > 0).astype(int)
+        model = make(schema, **budget).fit(rows, y)
+        wanted = PrivatePipeline([SchemaEncoder(schema), linear], **budget).fit(rows, y)
+        assert model.resolution_.settings.segments == 1
+        np.testing.assert_allclose(model.coef_, wanted.coef_, atol=1e-9)
+        assert model.privacy_.releases == wanted.privacy_.releases
 
 
 def test_curves_are_as_coarse_as_the_better_method_needs() -> None:

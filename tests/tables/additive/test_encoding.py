@@ -99,9 +99,13 @@ def test_levels_are_independent_but_for_their_mean() -> None:
 
 
 def test_one_segment_is_the_linear_encoding() -> None:
-    line = schema(segments=1).encode(TABLE)[:, 0]
-    linear = Schema.from_dict({"columns": {"age": COLUMNS["age"]}, "provenance": "made up"})
-    np.testing.assert_allclose(np.abs(line), np.abs(linear.encode(TABLE)[:, 0]), atol=1e-12)
+    columns = {"age": COLUMNS["age"], "sex": COLUMNS["sex"]}
+    linear = Schema.from_dict({"columns": columns, "provenance": "made up"})
+    straight = linear.with_additive(Additive(1, 1.0))
+    np.testing.assert_allclose(straight.encode(TABLE), linear.encode(TABLE), atol=1e-12)
+    assert straight.row_norm == linear.row_norm
+    # Levels beside curves are centred, so that their mean is left to the intercept.
+    assert len(linear.with_additive(Additive(2, 1.0)).feature_names) == 4
 
 
 @pytest.mark.parametrize("segments", [1, 3, 40])

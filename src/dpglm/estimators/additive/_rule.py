@@ -32,8 +32,8 @@ _LEAST_SIGNAL = 15.0
 _CHOICES, _CHOICES_OF_SQUARES = (1, 2, *range(4, 21, 2)), (1, 2, 3, *range(4, 21, 2))
 # What curves may add to the square of the number of features: this share of what lines and levels
 # have, and the square of this many for each row times mu.
-_OF_LINES, _OF_LINES_OF_SQUARES = 0.4, 0.6
-_AFFORDED, _AFFORDED_OF_SQUARES = 1.0 / 84.0, 1.0 / 42.0
+_OF_LINES, _OF_LINES_OF_SQUARES = 0.55, 0.6
+_AFFORDED, _AFFORDED_OF_SQUARES = 1.0 / 122.0, 1.0 / 42.0
 _MOST_OF_A_PAIR, _PAIR_SHARE = 12, 1.2
 # Sums of money and the like have values that many rows share, which only fine curves see.
 _SIGNAL_OF_LOGS, _POWER_OF_LOGS, _MOST_OF_LOGS = 470.0, 4, 80
@@ -152,8 +152,11 @@ class Rule:
             share, afforded = _OF_LINES_OF_SQUARES, _AFFORDED_OF_SQUARES
         else:
             share, afforded = _OF_LINES, _AFFORDED
-        lines = self.n_features(Additive(1, self._reach))
-        added = self.n_features(Additive(segments, self._reach)) ** 2 - lines**2
+        encoding = AdditiveEncoding(self.schema.columns, Additive(segments, self._reach))
+        curves = [axis.line for term in encoding.terms for axis in term.axes]
+        bends = sum(len(line) - 2 for line in curves if line is not None)
+        lines = encoding.n_features - bends
+        added = encoding.n_features**2 - lines**2
         return added <= (afforded * self.n_rows * self.mu) ** 2 + share * lines**2
 
     def _is_small(self, segments: int) -> bool:

@@ -194,7 +194,7 @@ class NumericAxis(Axis):
 @final
 @dataclass(frozen=True, eq=False)
 class CategoricalAxis(Axis):
-    """A level for each category; the mean of all is the intercept's.
+    """A level for each category; the mean of all is the intercept's, if they are centred.
 
     Levels are independent of each other, unless the column says that they are ordered (and has few
     enough of them): then they are values of a curve with a knot at each, and a missing value is a
@@ -203,6 +203,7 @@ class CategoricalAxis(Axis):
 
     column: CategoricalColumn
     reach: float = 1.0
+    is_centred: bool = True
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -219,7 +220,7 @@ class CategoricalAxis(Axis):
         if len(categories) > MOST_CORRELATED:
             return None
         if not self.column.ordered:
-            return independent_levels(len(categories))
+            return independent_levels(len(categories)) if self.is_centred else None
         curve = smooth_values(np.linspace(0.0, 1.0, len(self.order)), self.reach)
         return with_level_apart(curve, categories.index("")) if "" in categories else curve
 

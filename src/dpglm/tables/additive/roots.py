@@ -20,8 +20,10 @@ def smooth_values(places: NDArray[np.float64], reach: float) -> NDArray[np.float
     sum of hats from coarse to fine whose variance halves from level to level (Levy and
     Ciesielski). Beyond that it is the process of reach 1 with ``1 / reach`` of its variance, and a
     random line with the rest: a straight line in the limit. Shape (count, count - 1); columns add
-    up to zero, the longest row has length 1.
+    up to zero, the longest row has length 1; of two places, the ends, it is the linear encoding.
     """
+    if len(places) == 2:
+        return np.array([[-1.0], [1.0]])
     gaps = np.maximum(np.diff(places), _LEAST_GAP)
     at = np.concatenate([[0.0], np.cumsum(gaps) / gaps.sum()])
     steps = np.abs(np.subtract.outer(at, at))
