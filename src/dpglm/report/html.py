@@ -92,7 +92,7 @@ def report_page(
         certificate,
         verify(certificate),
         cautions=about.cautions,
-        title=title or certificate.estimator,
+        title=title or about.title or certificate.estimator,
         scores=scores or {},
         **model_view(about.estimator, table, figures),
     )

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpglm._validation import check_real
 from dpglm.tables.cells import Entry, Vocabulary, as_numbers
-from dpglm.tables.columns import EntryReader, as_vocabulary, check_bounds, read_entry
+from dpglm.tables.columns import EntryReader, as_vocabulary, check_bounds, check_unit, read_entry
 from dpglm.tables.paid import PaidFor, paid_from_dict
 
 __all__ = [
@@ -33,6 +33,8 @@ class TargetColumn(abc.ABC):
     """The target column of a schema; final subclasses below."""
 
     name: str
+    unit: str | None = None
+    """In which predictions are, for pictures."""
 
     @property
     @abc.abstractmethod
@@ -112,11 +114,13 @@ class NumericTarget(TargetColumn):
     low: float
     high: float
     paid: PaidFor | None = None
+    unit: str | None = None
 
     default_estimator = "ridge"
 
     def __post_init__(self) -> None:
         check_bounds(self.low, self.high)
+        check_unit(self.unit)
 
     def with_bounds(self, low: float, high: float, paid: PaidFor) -> TargetColumn:
         return dataclasses.replace(self, low=low, high=high, paid=paid)
@@ -134,6 +138,7 @@ class NumericTarget(TargetColumn):
     def to_dict(self) -> dict[str, Any]:
         entry: dict[str, Any] = {"name": self.name, "type": "numeric"}
         entry |= {"low": self.low, "high": self.high}
+        entry |= {} if self.unit is None else {"unit": self.unit}
         return entry if self.paid is None else entry | {"provenance": self.paid.to_dict()}
 
 
@@ -221,8 +226,8 @@ def target_from_dict(entry: object) -> TargetColumn:
     """Read the target's entry: its name, its type and that type's fields.
 
     ``{"name", "type": "binary" or "classes", "classes"}``, ``{"name", "type": "numeric", "low",
-    "high"}`` or ``{"name", "type": "count", "high"}``; None or nothing for a schema without one.
-    Errors say what to write.
+    "high"}``, perhaps with a ``"unit"``, or ``{"name", "type": "count", "high"}``; None or nothing
+    for a schema without one. Errors say what to write.
     """
     if entry is None or entry == {}:
         return NoTarget()
@@ -242,15 +247,17 @@ def _binary(name: str, classes: object) -> ClassTarget:
     return target
 
 
-def _numeric(name: str, low: float, high: float, provenance: object = None) -> NumericTarget:
-    return NumericTarget(name, low, high, paid_from_dict(provenance))
+def _numeric(
+    name: str, low: float, high: float, provenance: object = None, unit: str | None = None
+) -> NumericTarget:
+    return NumericTarget(name, low, high, paid_from_dict(provenance), unit)
 
 
 _TARGET_READERS: Mapping[str, EntryReader[TargetColumn]] = MappingProxyType(
     {
         "binary": EntryReader(_binary, ("classes",)),
         "classes": EntryReader(ClassTarget, ("classes",)),
-        "numeric": EntryReader(_numeric, ("low", "high"), ("provenance",)),
+        "numeric": EntryReader(_numeric, ("low", "high"), ("provenance", "unit")),
         "count": EntryReader(CountTarget, ("high",)),
     }
 )
