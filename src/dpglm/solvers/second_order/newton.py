@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import math
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,20 +29,34 @@ from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.problem import Problem, Squared
 from dpglm.problem.loss import Loss, Target
 from dpglm.solvers.base import Method, Plan, Solver, StepInfo
-from dpglm.solvers.parts.defaults import curvature, slope_unit
+from dpglm.solvers.noise_covariance import NoiseCovariance
+from dpglm.solvers.parts.defaults import curvature, is_smooth, slope_unit
 from dpglm.solvers.parts.feasible import feasible, n_penalized
 from dpglm.solvers.parts.planning import check_given
-from dpglm.solvers.parts.shrinkage import is_neutral, relative_length, shrunk
-from dpglm.solvers.second_order.newton_noise import noise_left
-from dpglm.solvers.second_order.normal_scores import NormalScores
+from dpglm.solvers.parts.shrinkage import (
+    is_neutral,
+    kept_share,
+    mean_prediction,
+    relative_length,
+    shrunk,
+    shrunk_by,
+)
+from dpglm.solvers.second_order.newton_noise import (
+    Steps,
+    curvature_of_outputs,
+    noise_left,
+    variance_left,
+)
+from dpglm.solvers.second_order.normal_scores import NormalScores, normal_nodes
 from dpglm.solvers.second_order.preconditioner import (
     Basis,
     basis_from_moments,
     check_data,
     constant_column,
-    largest_basis_scale,
+    products_in_basis,
+    usual_basis_scale,
 )
-from dpglm.solvers.second_order.quadratic import minimize_quadratic
+from dpglm.solvers.second_order.quadratic import is_quadratic, minimize_quadratic
 
 __all__ = ["Newton", "NewtonMethod"]
 
@@ -61,6 +75,8 @@ _DAMPING = 0.25
 _MOST_DAMPING, _LITTLE = 0.5, 0.5
 # Noise in a prediction, over the range in which slopes change, that does no harm.
 _VISIBLE = 0.05
+# A difference that shows how a share grows.
+_LONGER = 1e-3
 
 
 @final
@@ -216,9 +232,10 @@ def _steepness(loss: Loss, data: DataSpec) -> float:
 @final
 @dataclass(frozen=True, eq=False)
 class NewtonState:
-    """Iterate after some steps, and the basis once second moments were released."""
+    """Iterate after some steps; second moments and their basis, once they were released."""
 
     step: int
+    moments: NDArray[np.float64] | None
     basis: Basis | None
     w: NDArray[np.float64]
 
@@ -280,17 +297,38 @@ class NewtonMethod(Method["NewtonState"]):
 
     @property
     def coefficient_noise(self) -> float:
-        scale = largest_basis_scale(self.data, self.moments.noise_std)
-        return self._noise_in_basis * scale
+        # As if scores of rows had the standard deviation 1 in the end.
+        loss, data, size = self.problem.loss, self.data, self.data.n_outputs
+        reach = self.clip / self._usual_length
+        if size == 1:
+            bends = np.array([NormalScores.expected(loss, data).clipped(loss, data, reach)[0]])
+        else:
+            bends = np.linalg.eigvalsh(
+                curvature_of_outputs(loss, np.zeros(size), np.eye(size), reach)
+            )
+        scale = usual_basis_scale(data, self.moments.noise_std)
+        drawn = self.problem.regularizer.strong_convexity * scale**2 / self.curvature
+        left = [self._noise_damped_by(max(one, 0.0) / self.curvature, drawn) for one in bends]
+        noise = math.hypot(*left) / math.sqrt(size)
+        return self._shrunk_noise(noise) * scale
+
+    def _shrunk_noise(self, noise: float) -> float:
+        """Expect what ``finish`` leaves of noise in the basis, that in its share included."""
+        if not self._shrinks:
+            return noise
+        size, left = self.data.n_coefficients, self._noise_left
+        length = math.hypot(math.sqrt(self.data.n_outputs), math.sqrt(size) * noise)
+        nodes, chances = normal_nodes()
+        lengths = np.maximum(length + noise * nodes, 0.0)
+        shares = np.array([kept_share(float(one), left, size, alike=True) for one in lengths])
+        along = chances @ (shares * lengths) ** 2 - (chances @ (shares * lengths)) ** 2
+        across = (size - 1) * noise**2 * (chances @ shares**2)
+        return math.sqrt(max(along + across, 0.0) / size)
 
     @property
     def _usual_length(self) -> float:
         """Root mean square of the rows' lengths in the basis."""
         return math.sqrt(self.data.n_columns)
-
-    @property
-    def _noise_in_basis(self) -> float:
-        return self.noise_std * math.hypot(*self.step_sizes) / self.curvature
 
     @property
     def _noise_left(self) -> float:
@@ -307,35 +345,50 @@ class NewtonMethod(Method["NewtonState"]):
                 return left
         return self._noise_damped_by(_DAMPING * min(max(relative - 1.0, 0.0), 1.0))
 
-    def _noise_damped_by(self, damping: float) -> float:
-        variance = 0.0
-        for eta in self.step_sizes:
-            variance = (1.0 - min(damping * eta, 1.0)) ** 2 * variance + eta**2
+    def _noise_damped_by(self, damping: float, drawn: float = 0.0) -> float:
+        variance = variance_left(self.step_sizes, damping, drawn)
         return self.noise_std * math.sqrt(variance) / self.curvature
 
-    def noise_in(self, state: NewtonState) -> NDArray[np.float64]:
-        basis = state.basis
+    def noise_in(self, state: NewtonState) -> NoiseCovariance | None:
+        known = self.noise_before_shrinkage(state)
+        if known is None or not self._shrinks:
+            return known
+        assert state.basis is not None
+        inverse, size = state.basis.inverse, self.data.n_columns
+        way, settings = state.w - self.init(0).w, self._shrinkage(inverse)
+        share, more = shrunk_by(way, **settings)
+        kept = share * np.eye(size)
+        kept[-1] += more * mean_prediction(size, inverse)
+        v = inverse @ way
+        if v.ndim == 1 and (length := float(v @ v)) > 0.0:
+            # The share grows with what is shrunk.
+            longer, _ = shrunk_by((1.0 + _LONGER) * way, **settings)
+            kept += np.outer(way, (longer - share) / _LONGER / length * (v @ inverse))
+        return known.mapped(kept)
+
+    def noise_before_shrinkage(self, state: NewtonState) -> NoiseCovariance | None:
+        """Return the noise in the last iterate, where loss and penalty are smooth enough to tell.
+
+        Noise is carried through the steps with the curvature at the last iterate.
+        """
+        basis, data, problem = state.basis, self.data, self.problem
+        assert state.moments is not None
         assert basis is not None
-        v, unit = basis.inverse @ state.w, self.noise_std / self.curvature
-        if v.ndim > 1 or not math.isfinite(self.curvature):
-            noise = self._noise_damped_by(0.0) * basis.scales
-            noise[-1] *= self.intercept_pace
-            return noise
-        # A column may be zero but in few rows, which are then long in the basis.
-        largest, usual = min(self.data.entry_bound, self.data.row_norm), self._usual_length
-        lengths = np.maximum(largest * basis.scales, usual)
-        if self.data.intercept > 0.0:
-            lengths[-1] = usual
-        return unit * noise_left(
-            basis,
-            v,
-            self.problem.loss,
-            self.data,
-            self.clip / lengths,
-            self.curvature,
-            self.step_sizes,
-            self.intercept_pace,
-        )
+        if not (is_smooth(problem.loss, data) and is_quadratic(problem)):
+            return None
+        along, v = np.zeros(data.n_columns), basis.inverse @ state.w
+        if data.intercept > 0.0:
+            along = basis.inverse[:, -1] / np.linalg.norm(basis.inverse[:, -1])
+        strength = problem.regularizer.strong_convexity / self.curvature
+        penalty = strength * basis.products(n_penalized(problem, data))
+        # No eigenvalues are found of what overflowed, and what was paid for must be returned.
+        if not all(np.isfinite(one).all() for one in (v, penalty, state.moments)):
+            return None
+        products = products_in_basis(state.moments, self.moments.noise_std, data, basis)
+        steps = Steps(self.step_sizes, penalty, along, self.intercept_pace)
+        left = noise_left(basis, v, products, problem.loss, data, self.clip, self.curvature, steps)
+        found = left.mapped(self.noise_std / self.curvature * basis.vectors)
+        return found if found.is_finite else None
 
     def precision(self, state: NewtonState) -> NDArray[np.float64] | None:
         basis, w = state.basis, state.w
@@ -358,10 +411,10 @@ class NewtonMethod(Method["NewtonState"]):
     def init(self, seed: int) -> NewtonState:
         zero = np.zeros(self.data.coefficient_shape)
         penalized = n_penalized(self.problem, self.data)
-        return NewtonState(0, None, feasible(self.problem, penalized, zero, 1.0))
+        return NewtonState(0, None, None, feasible(self.problem, penalized, zero, 1.0))
 
     def step(self, state: NewtonState, oracle: Oracle) -> tuple[NewtonState, StepInfo]:
-        basis = state.basis
+        basis, moments = state.basis, state.moments
         if basis is None:
             moments = noisy_second_moments(oracle, self.moments, constant_column(self.data))
             basis = basis_from_moments(moments, self.moments.noise_std, self.data)
@@ -386,22 +439,26 @@ class NewtonMethod(Method["NewtonState"]):
             w[-1] -= (self.intercept_pace - 1.0) / bound * (along @ g) / (along @ along)
         noise_norm = self.noise_std * math.sqrt(self.data.n_coefficients)
         info = StepInfo(state.step + 1, eta, float(np.linalg.norm(g)), noise_norm)
-        return NewtonState(state.step + 1, basis, w), info
+        return NewtonState(state.step + 1, moments, basis, w), info
 
     def finish(self, state: NewtonState) -> NDArray[np.float64]:
         assert state.basis is not None
+        if not self._shrinks:
+            return state.w
+        return shrunk(state.w, self.init(0).w, **self._shrinkage(state.basis.inverse))
+
+    @property
+    def _shrinks(self) -> bool:
+        """Whether noise may be so much that the parameter is drawn towards its start."""
         loss, noise = self.problem.loss, self._noise_left
         visible = _VISIBLE * slope_unit(loss, self.data) / self.curvature
-        if noise * self._usual_length < visible or not is_neutral(loss, self.data):
-            return state.w
-        start = self.init(0).w
-        own_intercept = n_penalized(self.problem, self.data) < self.data.n_columns
-        inverse = state.basis.inverse
-        return shrunk(
-            state.w,
-            start,
-            noise,
-            inverse=inverse,
-            own_intercept=own_intercept,
-            pace=self.intercept_pace,
-        )
+        return noise * self._usual_length >= visible and is_neutral(loss, self.data)
+
+    def _shrinkage(self, inverse: NDArray[np.float64]) -> dict[str, Any]:
+        """Return how a parameter is drawn towards its start."""
+        return {
+            "noise": self._noise_left,
+            "inverse": inverse,
+            "own_intercept": n_penalized(self.problem, self.data) < self.data.n_columns,
+            "pace": self.intercept_pace,
+        }

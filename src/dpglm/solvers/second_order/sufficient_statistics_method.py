@@ -28,10 +28,13 @@ from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.problem import Problem
 from dpglm.solvers.base import Method, StepInfo
+from dpglm.solvers.noise_covariance import NoiseCovariance
 from dpglm.solvers.parts.feasible import feasible, n_penalized
 from dpglm.solvers.second_order.least_squares.equations import (
     BY_CHANCE,
     HUGE,
+    LEVEL,
+    MOST_SQUARES,
     Coordinates,
     FirstFit,
     Fit,
@@ -45,8 +48,13 @@ from dpglm.solvers.second_order.least_squares.equations import (
 )
 from dpglm.solvers.second_order.least_squares.intervals import intervals
 from dpglm.solvers.second_order.least_squares.scores import Scores
-from dpglm.solvers.second_order.preconditioner import Basis, constant_column
-from dpglm.solvers.second_order.quadratic import minimize_quadratic
+from dpglm.solvers.second_order.normal_scores import USUAL_ERROR
+from dpglm.solvers.second_order.preconditioner import (
+    Basis,
+    constant_column,
+    usual_basis_scale,
+)
+from dpglm.solvers.second_order.quadratic import is_quadratic, minimize_quadratic
 from dpglm.solvers.uncertainty import Covariance, Uncertainty
 
 __all__ = ["SHARES", "SufficientStatisticsMethod"]
@@ -73,7 +81,7 @@ class SufficientStatisticsState:
     first: FirstFit | None
     scores: Scores | None
     w: NDArray[np.float64]
-    noise: NDArray[np.float64]
+    noise: NDArray[np.float64]  # Its covariance.
     intervals: Uncertainty | None
 
 
@@ -130,18 +138,23 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
             noise = last.noise_std / math.sqrt(self.target_shares.mean)
             return noise * reach / data.n_rows / data.intercept
         share = SHARES[self.inference][1].vector * self.n_scores
-        noise = last.noise_std * math.sqrt(self.score_clip / share)
-        return noise * reach / data.n_rows * data.n_columns / data.row_norm
+        longest = (1.0 + LEVEL) * min(self.score_clip, MOST_SQUARES) * data.n_features
+        reach *= min(self._extent * USUAL_ERROR, 2.0)
+        noise = last.noise_std * math.sqrt(longest / share) * reach / data.n_rows
+        scale = usual_basis_scale(data, self._releases[1].noise_std)
+        return noise * scale / (1.0 + self.problem.regularizer.strong_convexity * scale**2)
 
-    def noise_in(self, state: SufficientStatisticsState) -> NDArray[np.float64]:
-        return state.noise
+    def noise_in(self, state: SufficientStatisticsState) -> NoiseCovariance | None:
+        found = NoiseCovariance(state.noise)
+        return found if is_quadratic(self.problem) and found.is_finite else None
 
     def uncertainty(self, state: SufficientStatisticsState) -> Uncertainty | None:
         return state.intervals
 
     def init(self, seed: int) -> SufficientStatisticsState:
-        zero = np.zeros(self.data.n_columns)
-        return SufficientStatisticsState(0, None, None, None, None, zero, zero, None)
+        size = self.data.n_columns
+        zero, noise = np.zeros(size), np.zeros((size, size))
+        return SufficientStatisticsState(0, None, None, None, None, zero, noise, None)
 
     def step(
         self, state: SufficientStatisticsState, oracle: Oracle
@@ -179,10 +192,10 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
         self, state: SufficientStatisticsState, targets: Targets
     ) -> SufficientStatisticsState:
         """Predict the mean, with an intercept; zero otherwise."""
-        w, noise = np.zeros((2, self.data.n_columns))
+        w, noise = np.zeros_like(state.w), np.zeros_like(state.noise)
         if self.data.intercept > 0.0:
             w[-1] = targets.mean.value / self.data.intercept
-            noise[-1] = targets.mean.noise / self.data.intercept
+            noise[-1, -1] = (targets.mean.noise / self.data.intercept) ** 2
         w = feasible(self.problem, self._penalized, w, 0.0)
         return dataclasses.replace(state, targets=targets, w=w, noise=noise)
 
@@ -254,14 +267,13 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
                 self._penalty,
                 self.inference,
             )
-            noise = np.sqrt(np.diag(found.privacy))
-            return dataclasses.replace(state, w=found.center, noise=noise, intervals=found)
+            return dataclasses.replace(state, w=found.center, noise=found.privacy, intervals=found)
         scores = scores.and_one(first, targets, view, sums, self._extent, BY_CHANCE / self.n_scores)
         state = dataclasses.replace(state, scores=scores)
         if state.step + 1 < self.n_steps or not scores.precision:
             return state
         w = self._minimizer(first, scores, at.basis)
-        noise = self._deviations(first, scores, at)
+        noise = self._covariance(first, scores, at)
         if not (np.isfinite(w).all() and np.isfinite(noise).all()):
             return state
         return dataclasses.replace(state, w=w, noise=noise)
@@ -296,8 +308,8 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
             constant,
         )
 
-    def _deviations(self, first: FirstFit, scores: Scores, at: Coordinates) -> NDArray[np.float64]:
-        """Return standard deviations of the noise in the parameter, by the delta method."""
+    def _covariance(self, first: FirstFit, scores: Scores, at: Coordinates) -> NDArray[np.float64]:
+        """Return the covariance of the noise in the parameter, by the delta method."""
         d, slopes, vectors = self.data.n_features, first.slopes, at.basis.vectors
         bend = vectors.T @ (self._penalty[:, np.newaxis] * vectors)
         inverse = np.linalg.inv(scores.slopes.matrix + bend[:d, :d])
@@ -307,8 +319,7 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
             moves = np.vstack([np.eye(d), -slopes.mean / at.level])
             noise = moves @ noise @ moves.T
             noise[-1, -1] += (scores.fit.mean.noise / at.level) ** 2
-        squares = np.einsum("ij,jk,ik->i", vectors, noise, vectors)
-        return np.asarray(np.sqrt(np.maximum(squares, 0.0)))
+        return np.asarray(vectors @ noise @ vectors.T)
 
 
 def _bounded(values: NDArray[np.float64]) -> NDArray[np.float64]:
