@@ -381,12 +381,15 @@ class NewtonMethod(Method["NewtonState"]):
             along = basis.inverse[:, -1] / np.linalg.norm(basis.inverse[:, -1])
         strength = problem.regularizer.strong_convexity / self.curvature
         penalty = strength * basis.products(n_penalized(problem, data))
-        # No eigenvalues are found of what overflowed, and what was paid for must be returned.
-        if not all(np.isfinite(one).all() for one in (v, penalty, state.moments)):
-            return None
-        products = products_in_basis(state.moments, self.moments.noise_std, data, basis)
         steps = Steps(self.step_sizes, penalty, along, self.intercept_pace)
-        left = noise_left(basis, v, products, problem.loss, data, self.clip, self.curvature, steps)
+        try:
+            products = products_in_basis(state.moments, self.moments.noise_std, data, basis)
+            left = noise_left(
+                basis, v, products, problem.loss, data, self.clip, self.curvature, steps
+            )
+        except np.linalg.LinAlgError:
+            # No eigenvalues are found of what overflowed, and what was paid for must be returned.
+            return None
         found = left.mapped(self.noise_std / self.curvature * basis.vectors)
         return found if found.is_finite else None
 

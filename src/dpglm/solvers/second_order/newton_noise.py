@@ -114,7 +114,7 @@ def noise_left(
         level = data.intercept / float(np.linalg.norm(basis.inverse[:, -1]))
     mean = steps.along @ v
     across = v - np.multiply.outer(steps.along, mean)
-    usual = math.sqrt(np.trace(products))
+    usual = math.sqrt(max(float(np.trace(products)), 1.0))
     if v.ndim > 1:
         hessian = curvature_of_outputs(loss, level * mean, across.T @ across, clip / usual)
         return _of_outputs(hessian / curvature, products, steps)

@@ -214,13 +214,12 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
     def noise_in(self, state: NewtonRaphsonState) -> NoiseCovariance | None:
         if not is_quadratic(self.problem):
             return None
-        basis, found = state.basis, NoiseCovariance(self._covariance(state)[1])
-        assert basis is not None
+        assert state.basis is not None
+        found = NoiseCovariance(self._covariance(state)[1]).mapped(state.basis.inverse)
         if not found.is_finite:
             return None
         # However little a Hessian says, the last step was no longer than this.
-        in_basis = found.mapped(basis.inverse).at_most(_LONGEST_STEP**2)
-        return in_basis.mapped(basis.vectors)
+        return found.at_most(_LONGEST_STEP**2).mapped(state.basis.vectors)
 
     def uncertainty(self, state: NewtonRaphsonState) -> Uncertainty | None:
         if self.inference is None:
