@@ -61,9 +61,8 @@ def shrunk_bends(
     except np.linalg.LinAlgError:
         # What is paid for is returned, however little is known of it.
         return same
-    matrix = same[1] + (basis[:, :k] - basis[:, k:] @ drag) @ (kept - np.eye(k)) @ bends.T
-    shrunk: NDArray[np.float64] = matrix @ w
-    return (shrunk, matrix) if np.isfinite(matrix).all() else same
+    change = (basis[:, :k] - basis[:, k:] @ drag) @ (kept - np.eye(k)) @ bends.T
+    return (w + change @ w, same[1] + change) if np.isfinite(change).all() else same
 
 
 def _bends(term: Term, size: int) -> NDArray[np.float64]:

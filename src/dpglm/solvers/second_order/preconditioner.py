@@ -140,6 +140,5 @@ def usual_basis_scale(data: DataSpec, noise_std: float) -> float:
     As if columns were alike, and spread evenly between bounds that together make ``row_norm``; no
     direction is seen through more than the noise in second moments.
     """
-    even = 1.0 / (3.0 * data.n_features)
     least = noise_std * math.sqrt(data.n_columns) / data.n_rows
-    return 1.0 / (data.row_norm * math.sqrt(max(even, least)))
+    return math.sqrt(3.0 / max(1.0 / data.n_features, least)) / data.row_norm
