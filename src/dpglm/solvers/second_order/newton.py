@@ -77,6 +77,8 @@ _MOST_DAMPING, _LITTLE = 0.5, 0.5
 _VISIBLE = 0.05
 # A difference that shows how a share grows.
 _LONGER = 1e-3
+# Standard deviations of scores, before a row is seen.
+_SIGNALS = (0.5, 1.0, 2.0)
 
 
 @final
@@ -313,11 +315,18 @@ class NewtonMethod(Method["NewtonState"]):
         return self._shrunk_noise(noise) * scale
 
     def _shrunk_noise(self, noise: float) -> float:
-        """Expect what ``finish`` leaves of noise in the basis, that in its share included."""
+        """Expect what ``finish`` leaves of noise in the basis, that in its share included.
+
+        As that depends much on how long the parameter is, of scores half and twice as large, too.
+        """
         if not self._shrinks:
             return noise
         size, left = self.data.n_coefficients, self._noise_left
-        length = math.hypot(math.sqrt(self.data.n_outputs), math.sqrt(size) * noise)
+        found = [self._shrunk_about(one, noise, size, left) for one in _SIGNALS]
+        return math.hypot(*found) / math.sqrt(len(found))
+
+    def _shrunk_about(self, signal: float, noise: float, size: int, left: float) -> float:
+        length = math.hypot(signal * math.sqrt(self.data.n_outputs), math.sqrt(size) * noise)
         nodes, chances = normal_nodes()
         lengths = np.maximum(length + noise * nodes, 0.0)
         shares = np.array([kept_share(float(one), left, size, alike=True) for one in lengths])
