@@ -53,15 +53,18 @@ class Steps:
         root = np.eye(len(along)) + (math.sqrt(self.pace) - 1.0) * along * self.along
         own = root @ hessian @ root
         _, directions = np.linalg.eigh(own + self.penalty)
-        curved = np.einsum("ij,ik,kj->j", directions, own, directions, optimize=True)
-        drawn = np.einsum("ij,ik,kj->j", directions, self.penalty, directions, optimize=True)
+        curved = (directions * (own @ directions)).sum(axis=0)
+        drawn = np.maximum((directions * (self.penalty @ directions)).sum(axis=0), 0.0)
         turned = directions.T @ self.along
         entering = np.eye(len(along)) + (self.pace - 1.0) * np.outer(turned, turned)
-        found = np.zeros_like(entering)
-        for eta in self.sizes:
-            left = 1.0 / (1.0 + eta * np.maximum(drawn, 0.0))
-            kept = (1.0 - np.clip(eta * curved, 0.0, 1.0)) * left
-            found = np.outer(kept, kept) * found + eta**2 * np.outer(left, left) * entering
+        # What is left in the end of what each step brought in, the last one first.
+        left, brought = np.ones(len(curved)), []
+        for eta in reversed(self.sizes):
+            left = left / (1.0 + eta * drawn)
+            brought.append(eta * left)
+            left = left * (1.0 - np.clip(eta * curved, 0.0, 1.0))
+        steps = np.stack(brought)
+        found = entering * (steps.T @ steps)
         back = root @ directions
         return np.asarray(back @ found @ back.T)
 
