@@ -15,7 +15,7 @@ _MOST_ROUNDS, _TOLERANCE, _LEAST, _TINY = 100, 1e-3, 1e-10, 1e-200
 
 def shrunk_bends(
     w: NDArray[np.float64], precision: NDArray[np.float64], schema: Schema
-) -> NDArray[np.float64]:
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Shrink what curves have beyond a straight line, and interactions, towards zero.
 
     An estimate ``w`` with normal errors of this precision meets a prior under which the
@@ -37,11 +37,15 @@ def shrunk_bends(
 
     Returns
     -------
-    ndarray of shape (n_features + 1,)
+    w : ndarray of shape (n_features + 1,)
+        Coefficients.
+    matrix : ndarray of shape (n_features + 1, n_features + 1)
+        By which they were multiplied, given the variances: what becomes of noise in them.
     """
+    same = w, np.eye(len(w))
     blocks = [one for term in schema.additive_encoding.terms if (one := _bends(term, len(w))).size]
     if not blocks:
-        return w
+        return same
     bends = np.hstack(blocks)
     # An orthonormal basis of the coefficients, those of bends first.
     basis = np.linalg.qr(bends, mode="complete")[0]
@@ -52,14 +56,13 @@ def shrunk_bends(
         # Of bends alone, whatever the rest is.
         drag = np.linalg.solve(turned[k:, k:], turned[k:, :k])
         known = turned[:k, :k] - turned[:k, k:] @ drag
-        found = bends.T @ w
-        kept = _posterior(found, 0.5 * (known + known.T), [one.shape[1] for one in blocks])
+        sizes = [one.shape[1] for one in blocks]
+        kept = _posterior(bends.T @ w, 0.5 * (known + known.T), sizes)
     except np.linalg.LinAlgError:
         # What is paid for is returned, however little is known of it.
-        return w
-    moved = kept - found
-    shrunk: NDArray[np.float64] = w + basis[:, :k] @ moved - basis[:, k:] @ (drag @ moved)
-    return shrunk if np.isfinite(shrunk).all() else w
+        return same
+    change = (basis[:, :k] - basis[:, k:] @ drag) @ (kept - np.eye(k)) @ bends.T
+    return (w + change @ w, same[1] + change) if np.isfinite(change).all() else same
 
 
 def _bends(term: Term, size: int) -> NDArray[np.float64]:
@@ -81,19 +84,19 @@ def _bends(term: Term, size: int) -> NDArray[np.float64]:
 def _posterior(
     found: NDArray[np.float64], known: NDArray[np.float64], sizes: list[int]
 ) -> NDArray[np.float64]:
-    """Return the posterior mean of groups of numbers that were found with this precision."""
+    """Return the matrix from groups of numbers, of this precision, to their posterior mean."""
     starts = np.cumsum([0, *sizes[:-1]])
     per_group = np.repeat(np.arange(len(sizes)), sizes)
     variances = np.add.reduceat(found**2, starts) / sizes
     least = _LEAST * max(float(variances.max()), _TINY)
-    variances, mean = np.maximum(variances, least), found
+    variances, shares = np.maximum(variances, least), np.eye(len(found))
     for _ in range(_MOST_ROUNDS):
         covariance = np.linalg.inv(known + np.diag(1.0 / variances[per_group]))
-        mean = covariance @ (known @ found)
+        shares, mean = covariance @ known, covariance @ (known @ found)
         left = np.add.reduceat(np.diag(covariance), starts) / variances
         told = np.maximum(sizes - left, _TINY)
         new = np.maximum(np.add.reduceat(mean**2, starts) / told, least)
         if np.max(np.abs(np.log(new / variances))) < _TOLERANCE:
             break
         variances = new
-    return mean
+    return shares
