@@ -72,6 +72,13 @@ def _amounts(mean: Array, X: Array, rng: np.random.Generator, wrong: bool) -> Ar
     return drawn
 
 
+def _sums_of_amounts(mean: Array, X: Array, rng: np.random.Generator, wrong: bool) -> Array:
+    # Gamma amounts of shape 1, Poisson many: Tweedie's power is 1.5, and the dispersion 1.
+    rate = 2.0 * np.sqrt(mean)
+    drawn: Array = 0.5 * np.sqrt(mean) * rng.gamma(np.maximum(rng.poisson(rate), 1e-12))
+    return drawn
+
+
 def _mixed_counts(mean: Array, X: Array, rng: np.random.Generator, wrong: bool) -> Array:
     return _counts(mean, X, rng, True)
 
@@ -153,6 +160,25 @@ FAMILIES = {
         reach=0.75,
         slope=lambda mean: np.exp(-0.5 * special.ndtri(mean) ** 2) / math.sqrt(2.0 * math.pi),
     ),
+    "complementary log-log": Family(
+        dpglm.BinomialRegressor,
+        lambda z: -np.expm1(-np.exp(z)),
+        lambda mean: mean * (1.0 - mean),
+        _binary,
+        {"link": "cloglog"},
+        reach=0.75,
+        slope=lambda mean: -(1.0 - mean) * np.log1p(-mean),
+    ),
+    "tweedie": Family(
+        dpglm.TweedieRegressor,
+        np.exp,
+        lambda mean: mean**1.5,
+        _sums_of_amounts,
+        {"target_bounds": (0.0, 60.0), "alpha": 0.0, "power": 1.5},
+        reach=0.5,
+        slope=lambda mean: mean,
+        has_dispersion=True,
+    ),
 }
 
 
@@ -162,7 +188,7 @@ class Case:
 
     ``columns`` is "even" (uniform, independent), "correlated" (uniform, correlations near 0.8),
     "skewed" (lognormal) or one of ``RARE`` (every other column is 1 for few rows, else 0).
-    ``most`` bounds the mean length over that without privacy.
+    ``most`` bounds the length over that without privacy; ``effects`` multiplies coefficients.
     """
 
     family: str
@@ -174,6 +200,7 @@ class Case:
     robust: bool = False
     wrong: bool = False
     adjacency: str = "zero_out"
+    effects: float = 1.0
     most: float = math.inf
 
     @property
@@ -181,6 +208,7 @@ class Case:
         """The first cells of its line."""
         kind = [self.columns]
         kind += [f"intercept {self.intercept:g}"] if self.intercept else []
+        kind += [f"effects times {self.effects:g}"] if self.effects != 1.0 else []
         kind += ["wrong model"] if self.wrong else []
         kind += [] if self.adjacency == "zero_out" else [f"`{self.adjacency}`"]
         covariance = "robust" if self.robust else "model"
@@ -192,7 +220,7 @@ class Case:
     @property
     def truth(self) -> Array:
         """The coefficients, the intercept first."""
-        reach = FAMILIES[self.family].reach
+        reach = self.effects * FAMILIES[self.family].reach
         return np.append(self.intercept, np.linspace(-reach, reach, self.n_features))
 
 

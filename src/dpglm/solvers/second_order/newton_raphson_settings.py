@@ -49,8 +49,8 @@ _NEGLIGIBLE = {None: 0.05, "model": 0.05, "robust": 0.25}
 # Where slopes are cut, in units of their standard deviation at the start, the least and the usual:
 # without intervals, and for those of a right model or of any, which a bias of slopes that are cut
 # would shift; and what noise a cut may leave, in units of what sampling makes of a score.
-# The power by which the limit of rows grows where slopes are cut as well.
-_BESIDE_SLOPES = {None: 0.2, "model": 0.2, "robust": 0.6}
+# The powers of that room by which the limit of rows grows, alone, and where slopes are cut as well.
+_POWERS = {None: (0.6, 0.2), "model": (0.6, 0.2), "robust": (0.8, 0.6)}
 _SLOPES = {None: (2.0, 8.0), "model": (3.0, 5.0), "robust": (6.0, 8.0)}
 _BEARABLE = 0.6
 # Where groups' scores are cut, in units of their mean length at the constant model, likewise, and
@@ -164,9 +164,7 @@ def limits(
     unit = 1.0 / (mu * math.sqrt(SHARES["final"] * data.n_rows))
     # Slopes of a balanced binary target vary as 0.15, in units of their square bound.
     room = max(_NEGLIGIBLE[inference] * 0.15 / (unit**2 * least), 1.0)
-    clip = math.sqrt(
-        min(least * room ** (_BESIDE_SLOPES[inference] if cuts_slopes else 1.0), square)
-    )
+    clip = math.sqrt(min(least * room ** _POWERS[inference][cuts_slopes], square))
     least_slope, usual = _SLOPES[inference]
     slope, squared = (_cut(unit * clip, least_slope, usual, power) for power in (0.4, 0.15))
     return Limits(clip, square, slope, squared, curvature)
