@@ -5,12 +5,20 @@ import functools
 import numpy as np
 import pytest
 from scipy import sparse, stats
+from sklearn.isotonic import isotonic_regression
 
-from dpglm import AdditiveClassifier, AdditiveRegressor, LinearRegression, PrivatePipeline
+from dpglm import (
+    AdditiveClassifier,
+    AdditiveRegressor,
+    LinearRegression,
+    LogisticRegression,
+    PrivatePipeline,
+)
 from dpglm.datasets import load_adult, load_california_housing
 from dpglm.preprocessing import SchemaEncoder
 from dpglm.shapes.bands import Errors, half_widths
 from dpglm.shapes.terms import public_weights, terms_of
+from dpglm.solvers.uncertainty import Doubt
 from dpglm.tables.additive.settings import Additive
 from dpglm.tables.schema import Schema
 
@@ -100,6 +108,60 @@ def test_many_levels_have_the_same_errors(is_sparse, monkeypatch):
     )
     at_once = half_widths(given, weights, covariance, 0.95, np.inf, True)
     assert (at_once > joint).all()
+
+
+@pytest.mark.parametrize("most_joint", [200, 2])
+def test_bands_are_longer_by_what_noise_hides_of_curvature(most_joint, monkeypatch):
+    """Each by its own factor; without an end where nothing is seen, and no wider where all is 0."""
+    monkeypatch.setattr("dpglm.shapes.bands._MOST_JOINT", most_joint)
+    one = np.eye(3)
+    doubt = Doubt(one, np.diag([1.0, 0.5, 0.1]), 0.1 * one, np.zeros((3, 3)))
+    matrix = np.vstack([one, np.zeros(3)])
+    for simultaneous in (True, False):
+        known = matrix, np.zeros(4), one, 0.95, np.inf, simultaneous
+        ratio = half_widths(*known, doubt)[:3] / half_widths(*known)[:3]
+        np.testing.assert_allclose(ratio[:2], [1.0 / 0.96, 1.0 / 0.42])
+        assert np.isinf(ratio[2])
+        assert half_widths(*known, doubt)[3] == 0.0
+
+
+def test_bands_have_no_end_where_rows_say_nothing():
+    rng = np.random.default_rng(0)
+    X = {"age": rng.uniform(0, 50, 5000), "region": rng.choice(["north", "south"], 5000)}
+    y = (X["age"] / 25.0 - 1.0 + rng.logistic(size=5000) > 0.0).astype(int)
+    model = LogisticRegression(classes=[0, 1], inference=True, C=1e6)
+    steps = [SchemaEncoder(SCHEMA), model]
+    shapes = PrivatePipeline(steps, epsilon=4.0, delta=1e-5, random_state=0).fit(X, y).shapes_
+    low, high = shapes["region"].band[0, -1]
+    assert (low, high) == (-np.inf, np.inf)
+    assert "Where a band has no end nothing is known" in shapes.band
+    assert shapes.table()["low"][-1] == -np.inf
+
+
+@pytest.mark.parametrize("direction", [1, -1])
+def test_projected_ends_that_are_unknown_are_bounded_by_neighbours(direction, monkeypatch):
+    (term, *_) = terms_of(SCHEMA)
+    weights, size = public_weights(term.axes), len(SCHEMA.feature_names)
+    values = direction * np.array([-1.0, 0.5, -0.2, 0.4, 1.0])
+    values -= values.mean()
+    center = np.zeros((1, size))
+    center[0, term.features] = np.linalg.lstsq(term.matrix, values, rcond=None)[0]
+    half = np.array([0.3, np.inf, 0.3, 0.3, np.inf])
+    monkeypatch.setattr("dpglm.shapes.bands.half_widths", lambda *_: half)
+    errors = Errors(center, np.eye(size), np.ones(1), True)
+    (band,) = errors.band(term, weights, 0.95, True, direction)
+    ends = [direction * one for one in (band if direction > 0 else band[:, ::-1]).T]
+    assert np.isfinite(ends[0]).all()
+    assert np.isfinite(ends[1][:-1]).all()
+    assert np.isinf(ends[1][-1])
+    rising = direction * values
+    for end in ends:
+        assert (np.diff(end) >= 0.0).all()
+    # What is never falling and lies in the known part of the band is still inside.
+    truth = np.array([rising[0], -0.1, rising[2], rising[3], 9.0])
+    assert ((ends[0] <= truth) & (truth <= ends[1])).all()
+    curve = isotonic_regression(rising)
+    assert ((ends[0] <= curve + 1e-12) & (curve <= ends[1] + 1e-12)).all()
 
 
 def test_without_inference_bands_are_of_noise_and_say_so():

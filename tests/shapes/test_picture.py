@@ -203,3 +203,17 @@ def test_arrows_say_where_a_band_goes_on_beyond_the_panel():
 
     assert arrows(1.5) == {"^": 1, "v": 1}
     assert arrows(12.0) == {"^": 0, "v": 0}
+
+
+@pytest.mark.parametrize(("name", "which"), [("x0", "y"), ("level", "x")])
+def test_bands_without_an_end_leave_the_panel(name, which):
+    """Matplotlib leaves out what is not finite, which looks like a value without a band."""
+    (term,) = [one for one in terms_of(SCHEMA) if one.name == name]
+    values = np.zeros((1, *term.shape))
+    band = np.stack([values - np.inf, values + np.inf], axis=-1)
+    axes = draw_shape(Shape(term.axes, ("y",), values, band), 1.0).axes[0]
+    (drawn,) = axes.collections
+    ends = np.concatenate([one.vertices[:, "xy".index(which)] for one in drawn.get_paths()])
+    low, high = getattr(axes, f"get_{which}lim")()
+    assert ends.min() < low
+    assert ends.max() > high

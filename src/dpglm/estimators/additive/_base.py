@@ -265,12 +265,12 @@ class AdditiveModel(WithShapes, FittedModel, PrivateFit, own_first=False):
         facts = (*facts, PublicFact(CURVES, str(resolution), "declared"))
         known = estimator.solution_.precision
         if not self.inference and known is not None:
-            w, matrix = shrunk_bends(estimator.solution_.w, known, schema)
+            w, slopes = shrunk_bends(estimator.solution_.w, known, schema)
             released = estimator.units_.coefficients(w[:, np.newaxis])
             estimator.coef_, estimator.intercept_ = estimator._model(released)
             noise = estimator.solution_.noise_covariance
             if noise is not None:
-                noise = noise.mapped(matrix).in_units(estimator.units_)
+                noise = noise.mapped(slopes).in_units(estimator.units_)
             estimator._noise_covariance = noise
         if directions:
             estimator._unprojected = estimator.coef_

@@ -28,7 +28,7 @@ __all__ = ["Steps", "curvature_of_outputs", "noise_left", "variance_left"]
 
 # How likely it is that few long rows, not many short ones, tell of a column whose values are small
 # on the whole, which second moments cannot tell apart.
-_FEW_ROWS = 0.25
+_FEW_ROWS = 0.1
 # Rows drawn to find the curvature of several outputs, and differences that show it.
 _DRAWS, _DIFFERENCE, _FARTHEST = 256, 1e-3, 30.0
 
