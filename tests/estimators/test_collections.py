@@ -65,7 +65,8 @@ def test_the_model_is_that_of_the_same_rows_in_memory(tmp_path, estimator):
     if not is_regressor(model):
         model.set_params(class_weight={"b": 2.0})
     inside = clone(model).fit(X, y, weights)
-    named = clone(model).fit(pd.DataFrame(X, columns=["u", "v", "w"]), y, weights)
+    targets = pd.Series(y, name="target")
+    named = clone(model).fit(pd.DataFrame(X, columns=["u", "v", "w"]), targets, weights)
     frame = pd.DataFrame(X, columns=["u", "v", "w"]).assign(target=y, weight=weights)
     frame.to_parquet(tmp_path / "rows.parquet", row_group_size=250)
     np.save(tmp_path / "X.npy", X)

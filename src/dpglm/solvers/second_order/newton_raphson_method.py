@@ -78,7 +78,8 @@ class NewtonRaphsonState:
     seen: NDArray[np.float64] | None = None
     matrix: NDArray[np.float64] | None = None
     variance: NDArray[np.float64] | None = None
-    variance_noise: float = 0.0  # In what stands for the covariance of scores, on its diagonal.
+    # In what stands for the covariance of scores, on its diagonal, but for the dispersion.
+    variance_noise: float = 0.0
     first: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None  # v and g of the first.
     settled: bool = True  # Whether the pooled scores are those of one Hessian.
     pooled: NDArray[np.float64] | None = None  # Sum of ``H v - g`` over the pooled steps.
@@ -256,6 +257,8 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         noise = self.hessian.noise_std * scores.curvature / self._n_asked
         found = seen + penalty if state.settled else np.zeros_like(seen)
         form, in_variance = back @ back.T, state.variance_noise / self.data.n_rows
+        if self.inference == "model":
+            in_variance *= self._scale(state)
         return Doubt(
             back @ matrix @ back.T, back @ found @ back.T, noise * form, in_variance * form
         )
@@ -292,8 +295,8 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
             spread = state.products
         else:
             # Without intervals scores are taken to vary as much as their curvature says.
-            dispersion = self._dispersion(state) or self.problem.loss.dispersion
-            spread = (dispersion or 1.0) * (matrix if state.variance is None else state.variance)
+            variance = matrix if state.variance is None else state.variance
+            spread = self._scale(state) * variance
         way = state.visited / self.n_pooled - basis.inverse @ state.w
         back = basis.vectors @ inverse
         noise = self._noise_of_change(scores, way, 1.0 / self.n_pooled)
@@ -329,6 +332,10 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         due += _IMMATERIAL**2 * state.matrix / self.data.n_rows
         statistic = float(gap @ np.linalg.solve(due, gap))
         return float(chdtrc(len(gap), statistic)) > _HARDLY_CHANCE
+
+    def _scale(self, state: NewtonRaphsonState) -> float:
+        """Dispersion of a right model, estimated, known or 1."""
+        return self._dispersion(state) or self.problem.loss.dispersion or 1.0
 
     def _dispersion(self, state: NewtonRaphsonState) -> float | None:
         """Dispersion of a right model, where scores were asked for it."""
@@ -433,7 +440,7 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
             seen=seen,
             matrix=steadied(seen, noise, v, level),
             variance=steadied(variance, 2.0 * noise, v, level),
-            variance_noise=2.0 * noise * (self.problem.loss.dispersion or 1.0),
+            variance_noise=2.0 * noise,
         )
 
     @property
