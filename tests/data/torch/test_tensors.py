@@ -48,6 +48,7 @@ from dpglm.problem import (
     Savage,
     SmoothedHinge,
     Softmax,
+    Sparsemax,
     Squared,
     SquaredCodes,
     SquaredHinge,
@@ -96,7 +97,7 @@ SCALAR_LOSSES: list[Loss] = [
 EXPONENTIAL = (
     Poisson | Gamma | Tweedie | NegativeBinomial | Probit | ComplementaryLogLog | WithOffset
 )
-LOSSES = [*SCALAR_LOSSES, Softmax(), SquaredCodes(), OneVsRest(Hinge(), N_CLASSES)]
+LOSSES = [*SCALAR_LOSSES, Softmax(), SquaredCodes(), Sparsemax(), OneVsRest(Hinge(), N_CLASSES)]
 
 
 def targets_for(loss: Loss, n: int, rng: np.random.Generator) -> np.ndarray:

@@ -146,7 +146,7 @@ class Newton(Solver):
             first_noise_multiplier=1.0,
             noise_multiplier=1.0,
         )
-        if n_penalized(problem, data) < data.n_columns:
+        if n_penalized(problem, data) < data.n_columns and data.n_outputs == 1:
             pace = (_SAFE_FOR_INTERCEPT / self._safe(problem.loss, mu, data)) ** 2
             pace = min(pace, _LARGEST_STEP / step_size)
             method = dataclasses.replace(method, intercept_pace=max(1.0, pace))
