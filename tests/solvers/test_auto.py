@@ -16,8 +16,8 @@ from dpglm.problem import (
     Problem,
     Savage,
     Softmax,
+    Sparsemax,
     Squared,
-    SquaredCodes,
 )
 from dpglm.solvers import (
     SOLVERS,
@@ -26,6 +26,7 @@ from dpglm.solvers import (
     NoisyGD,
     ObjectivePerturbation,
     Preprocessed,
+    Prototypes,
     SufficientStatistics,
     choose,
     pure_gd,
@@ -94,10 +95,10 @@ WHITENED = Preprocessed([Center(intercept=0.25), Whiten(exponent=0.25)], NoisyGD
         (Logistic(), ApproximateDP(1.0, 0.0), SMALL, ObjectivePerturbation()),
         (Softmax(), ApproximateDP(1.0, 0.0), DataSpec(1000, 20, n_outputs=3), pure_gd()),
         (
-            SquaredCodes(),
+            Sparsemax(),
             ApproximateDP(1.0, 0.0),
             DataSpec(1000, 5000, n_outputs=3),
-            SufficientStatistics(),
+            Prototypes(),
         ),
     ],
 )

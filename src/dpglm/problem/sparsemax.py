@@ -50,6 +50,7 @@ class Sparsemax(Loss):
     link = None
     convex = True
     nonnegative = True
+    of_codes = True
 
     def _value(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
         s, p = _projected(z)

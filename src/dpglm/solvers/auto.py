@@ -14,7 +14,7 @@ from dpglm.oracle.row_sums.moments import MOST_COLUMNS, MOST_WHITENED
 from dpglm.preprocessing import Center, Preprocessor, Whiten
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget, is_pure
-from dpglm.problem import L2, NoPenalty, Problem, Squared, SquaredCodes, Unconstrained
+from dpglm.problem import L2, NoPenalty, Problem, Squared, Unconstrained
 from dpglm.problem.loss import Target
 from dpglm.solvers.base import Plan, Solver
 from dpglm.solvers.composite.preprocessed import Preprocessed
@@ -26,6 +26,7 @@ from dpglm.solvers.second_order.likelihood import check_likelihood
 from dpglm.solvers.second_order.newton import Newton
 from dpglm.solvers.second_order.newton_raphson import NewtonRaphson
 from dpglm.solvers.second_order.newton_raphson_settings import hessian_noise
+from dpglm.solvers.second_order.prototypes import Prototypes
 from dpglm.solvers.second_order.sufficient_statistics import SufficientStatistics
 from dpglm.solvers.uncertainty import Covariance
 
@@ -55,7 +56,8 @@ _INTERCEPT = 0.25
 # ``experiments.ridge_classifier`` compares.
 _SEEN_BY_CODES, _MOST_MOMENT_NOISE_OF_CODES = 60.0, 0.12
 _WHITEN_CODES = Whiten(exponent=0.5)
-_STEPS_OF_CODES = NoisyGD(n_steps=100, momentum=0.8, shrink=True)
+# Scores of codes rank the classes, and shrinkage changes no rank.
+_STEPS_OF_CODES = NoisyGD(n_steps=100, momentum=0.8)
 # Clip for centred rows over that for others: they are as much shorter than their bound. And for
 # losses that are not convex over one that leaves slopes at zero as they are. Both cost calibration,
 # so not where budget and rows are ample.
@@ -129,18 +131,14 @@ def choose(
     if not problem.loss.convex:
         clip = None if ample else _CLIP_NOT_CONVEX * defaults.clip(problem.loss, data)
         return NoisyGD(clip=clip, shrink=True, compare=True)
-    if (
-        problem.loss == SquaredCodes()
-        and not wide
-        and mu * data.n_rows >= _SEEN_BY_CODES * data.n_columns
-    ):
+    codes = problem.loss.of_codes
+    if codes and not wide and mu * data.n_rows >= _SEEN_BY_CODES * data.n_columns:
         return SufficientStatistics()
-    if not wide and entries <= _MOST_ENTRIES and problem.loss != SquaredCodes():
+    if not wide and entries <= _MOST_ENTRIES and not codes:
         few = data.n_columns <= _FEW_COLUMNS
         if isinstance(problem.loss, Squared) and (few or not may_copy):
             return SufficientStatistics()
         return Newton() if may_copy else NoisyGD(compare=True)
-    codes = problem.loss == SquaredCodes()
     if not (may_copy and (wide or codes) and data.intercept and _can_center(data, adjacency)):
         return NoisyGD(compare=True)
     center = Center() if problem.penalize_intercept else Center(intercept=_INTERCEPT)
@@ -186,8 +184,8 @@ def _without_delta(
     problem: Problem, budget: PrivacyBudget, data: DataSpec, adjacency: Adjacency, may_copy: bool
 ) -> Solver:
     """Choose a solver for a delta of 0."""
-    if problem.loss == SquaredCodes():
-        return SufficientStatistics()
+    if problem.loss.of_codes:
+        return Prototypes()
     small = data.n_columns <= _MOST_PERTURBED and data.n_rows * data.n_columns <= _MOST_ENTRIES
     if small and may_copy:
         perturbed = ObjectivePerturbation()
@@ -262,9 +260,10 @@ class Auto(Solver):
     def with_inference(self, covariance: Covariance) -> Auto:
         return dataclasses.replace(self, inference=covariance)
 
-    def needs_float64(self, budget: PrivacyBudget) -> bool:
-        # ``choose`` takes objective perturbation where it can.
-        return self.may_copy and is_pure(budget) and self.inference is None
+    def needs_float64(self, problem: Problem, budget: PrivacyBudget) -> bool:
+        # ``choose`` takes objective perturbation where it can, but for classes' codes.
+        perturbed = is_pure(budget) and not problem.loss.of_codes
+        return perturbed and self.may_copy and self.inference is None
 
     def plan(
         self,

@@ -10,7 +10,7 @@ from scipy import sparse
 from dpglm._validation import check_real
 from dpglm.estimators.linear._classifier import PrivateClassifier
 from dpglm.estimators.linear._targets import Task
-from dpglm.problem import L2, Loss, Regularizer, Squared, SquaredCodes
+from dpglm.problem import L2, Loss, Regularizer, Sparsemax, Squared
 from dpglm.tables.units import LinearUnits
 
 __all__ = ["RidgeClassifier"]
@@ -59,7 +59,7 @@ class RidgeClassifier(PrivateClassifier):
     alpha: float = 1.0
 
     def _loss(self, n_classes: int) -> Loss:
-        return Squared() if n_classes == 2 else SquaredCodes()
+        return Squared() if n_classes == 2 else Sparsemax()
 
     def _penalty(self, n_rows: int) -> Regularizer:
         return L2(check_real("alpha", self.alpha, least=0.0) / n_rows)
