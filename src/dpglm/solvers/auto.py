@@ -11,7 +11,7 @@ from typing import final
 from dpglm._validation import check_bools, check_one_of
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.row_sums.moments import MOST_COLUMNS, MOST_WHITENED
-from dpglm.preprocessing import Center, Preprocessor, Whiten
+from dpglm.preprocessing import Center, Whiten
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget, is_pure
 from dpglm.problem import L2, NoPenalty, Problem, Squared, Unconstrained
@@ -51,13 +51,14 @@ _MOST_COPIED, _MOST_SPARSE_COLUMNS = 2**30, 1000
 _MOST_MOMENT_NOISE = 0.03
 _WHITEN = Whiten(exponent=0.25)
 _INTERCEPT = 0.25
-# Of classes' codes: mu times rows per column from which noise in second moments is harmless; and
-# the noise in them that is small enough for whitening, which is stronger than that of other losses.
-# ``experiments.ridge_classifier`` compares.
-_SEEN_BY_CODES, _MOST_MOMENT_NOISE_OF_CODES = 60.0, 0.12
+# Of classes' codes: share of the mean, whose error costs little; noise in second moments that is
+# small enough for whitening, which is stronger than that of other losses; and from how many mu
+# times rows per column on the clip grows, as their root, so that clipping vanishes with the noise.
+# ``experiments.ridge_classifier`` compares. Scores rank the classes, and shrinkage changes no rank.
+_CENTER_SHARE_OF_CODES, _MOST_MOMENT_NOISE_OF_CODES = 0.03, 0.12
 _WHITEN_CODES = Whiten(exponent=0.5)
-# Scores of codes rank the classes, and shrinkage changes no rank.
 _STEPS_OF_CODES = NoisyGD(n_steps=100, momentum=0.8)
+_CLIP_GROWS_FROM, _MOST_CLIP_GROWTH = 80.0, 5.0
 # Clip for centred rows over that for others: they are as much shorter than their bound. And for
 # losses that are not convex over one that leaves slopes at zero as they are. Both cost calibration,
 # so not where budget and rows are ample.
@@ -94,22 +95,21 @@ def choose(
     -------
     Solver
         For a delta of 0, which Gaussian noise cannot give: for classes' codes
-        ``SufficientStatistics``, which then are class prototypes; ``ObjectivePerturbation``, which
-        then has L2 noise, if it takes the problem and there are at most 1000 columns and 2^28
-        entries of rows; ``pure_gd()`` otherwise.
+        ``Prototypes``; ``ObjectivePerturbation``, which then has L2 noise, if it takes the problem
+        and there are at most 1000 columns and 2^28 entries of rows; ``pure_gd()`` otherwise.
 
         For other budgets and at most 300 columns ``NewtonRaphson``, if it takes the problem and
         sees Hessians through their noise. Else, for at most 300 columns and 2^28 entries of rows,
-        ``SufficientStatistics`` for squared loss and at most 64 columns, or for classes' codes
-        where ``mu`` times rows is 60 or more for each column; ``Newton`` for other convex losses
-        and more columns, but not for codes; and for two classes and at most 1000 columns, where
-        ``mu`` times rows is 180 or more for each. Otherwise ``NoisyGD`` with a paid comparison
-        with its start, and for losses that are not convex 0.6 times its usual clip unless ``mu``
-        times rows is 80 or more for each column; for convex losses, an intercept and more than
-        300 dense columns (at most 2^30 entries) or 301 to 1000 sparse ones (at most 2^28) without
-        a comparison, but after ``Center``, and for codes whatever the number of columns is. With
-        several outputs ``Whiten`` follows, too, where noise leaves something to see of second
-        moments and there is neither a constraint nor more of a penalty than L2 with ``C = 1``.
+        ``SufficientStatistics`` for squared loss and at most 64 columns; ``Newton`` for other
+        convex losses and more columns, but not for codes; and for two classes and at most 1000
+        columns, where ``mu`` times rows is 180 or more for each. Otherwise ``NoisyGD`` with a paid
+        comparison with its start, and for losses that are not convex 0.6 times its usual clip
+        unless ``mu`` times rows is 80 or more for each column; for convex losses, an intercept and
+        more than 300 dense columns (at most 2^30 entries) or 301 to 1000 sparse ones (at most 2^28)
+        without a comparison, but after ``Center``, and for codes whatever the number of columns is.
+        With several outputs ``Whiten`` follows, too, where noise leaves something to see of second
+        moments and there is neither a constraint nor more of a penalty than L2 with ``C = 1``. For
+        codes the clip grows where ``mu`` times rows is more than 80 for each column.
 
     Examples
     --------
@@ -132,8 +132,6 @@ def choose(
         clip = None if ample else _CLIP_NOT_CONVEX * defaults.clip(problem.loss, data)
         return NoisyGD(clip=clip, shrink=True, compare=True)
     codes = problem.loss.of_codes
-    if codes and not wide and mu * data.n_rows >= _SEEN_BY_CODES * data.n_columns:
-        return SufficientStatistics()
     if not wide and entries <= _MOST_ENTRIES and not codes:
         few = data.n_columns <= _FEW_COLUMNS
         if isinstance(problem.loss, Squared) and (few or not may_copy):
@@ -147,13 +145,23 @@ def choose(
         if is_neutral(problem.loss, data) and not ample:
             clip = _CLIP_OF_CENTERED * defaults.clip(problem.loss, data)
         return Preprocessed([center], NoisyGD(clip=clip, shrink=True))
-    whiten, most = (
-        (_WHITEN_CODES, _MOST_MOMENT_NOISE_OF_CODES) if codes else (_WHITEN, _MOST_MOMENT_NOISE)
-    )
-    steps: list[Preprocessor] = [center]
-    if _can_whiten(problem, data, mu, whiten, most):
-        steps.append(whiten)
-    return Preprocessed(steps, _STEPS_OF_CODES if codes else NoisyGD(shrink=True))
+    if codes:
+        return _steps_of_codes(problem, data, mu, center)
+    if _can_whiten(problem, data, mu, _WHITEN, _MOST_MOMENT_NOISE):
+        return Preprocessed([center, _WHITEN], NoisyGD(shrink=True))
+    return Preprocessed([center], NoisyGD(shrink=True))
+
+
+def _steps_of_codes(problem: Problem, data: DataSpec, mu: float, center: Center) -> Solver:
+    """Choose steps on centred rows for a loss of classes' codes."""
+    solver = _STEPS_OF_CODES
+    growth = math.sqrt(mu * data.n_rows / (_CLIP_GROWS_FROM * data.n_columns))
+    if growth > 1.0:
+        clip = min(growth, _MOST_CLIP_GROWTH) * defaults.clip(problem.loss, data)
+        solver = dataclasses.replace(solver, clip=clip)
+    if _can_whiten(problem, data, mu, _WHITEN_CODES, _MOST_MOMENT_NOISE_OF_CODES):
+        return Preprocessed([center, _WHITEN_CODES], solver, [_CENTER_SHARE_OF_CODES, None])
+    return Preprocessed([center], solver, [_CENTER_SHARE_OF_CODES])
 
 
 def _is_wide(problem: Problem, data: DataSpec, mu: float) -> bool:
