@@ -1,4 +1,4 @@
-"""Many classes with few rows each: prototypes beside steps, on generated rows like embeddings.
+"""Many classes with few rows each: prototypes beside other fits, on generated rows.
 
 ``python -m experiments.many_classes`` writes the table of ``docs/solvers/prototypes.md``. Classes
 differ in their means, of equal spread in all directions ("round") or mostly in the first ones
@@ -17,10 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm import LogisticRegression, RidgeClassifier
-from dpglm.preprocessing import Center
 from dpglm.privacy import ApproximateDP
-from dpglm.solvers import NoisyGD, Prototypes, Solver
-from dpglm.solvers.auto import Preprocessed
+from dpglm.solvers import Prototypes, Solver
+from experiments.measured import DOCS, put
 
 __all__ = ["main"]
 
@@ -36,11 +35,10 @@ CASES = (
     ("long", 512, 100, 1.0),
     ("long", 128, 200, 0.7),
 )
-EPSILONS = (0.1, 0.3, 1.0)
-STEPS = Preprocessed([Center(intercept=0.25)], NoisyGD(n_steps=100, momentum=0.8))
+EPSILONS = (0.1, 0.3)
 MODELS: dict[str, tuple[type[Any], str | Solver]] = {
     "softmax": (LogisticRegression, "auto"),
-    "steps": (RidgeClassifier, STEPS),
+    "`RidgeClassifier`": (RidgeClassifier, "auto"),
     "prototypes": (RidgeClassifier, Prototypes()),
 }
 
@@ -57,14 +55,13 @@ def rows_of(
     return X.astype(np.float32), y
 
 
-def lines(only: Sequence[str], epsilons: Sequence[float]) -> Iterator[str]:
+def lines(cases: Sequence[tuple[str, int, int, float]] = CASES) -> Iterator[str]:
     """Yield a line of the table for each case and epsilon."""
-    for kind, d, n_classes, spread in CASES:
+    for kind, d, n_classes, spread in cases:
         X, y = rows_of(kind, d, n_classes, spread)
-        for epsilon in epsilons:
+        for epsilon in EPSILONS:
             cells = []
-            for name in only:
-                estimator, solver = MODELS[name]
+            for estimator, solver in MODELS.values():
                 model = estimator(
                     epsilon=epsilon,
                     delta=DELTA,
@@ -83,11 +80,14 @@ def lines(only: Sequence[str], epsilons: Sequence[float]) -> Iterator[str]:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Fit, print, and write into the docs."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", nargs="*", choices=MODELS, default=list(MODELS), metavar="MODEL")
-    parser.add_argument("--epsilons", nargs="*", type=float, default=EPSILONS)
+    parser.add_argument("--docs", type=Path, default=DOCS, help="where the page is")
     options = parser.parse_args(arguments)
-    for line in lines(options.only, options.epsilons):
+    table = [f"| kind | columns | classes | ε | heard | {' | '.join(MODELS)} |"]
+    table.append("|---|---:|---:|---:|---:|" + "---:|" * len(MODELS))
+    for line in lines():
         print(line, flush=True)
+        table.append(line)
+    put(options.docs / PAGE, NAME, "\n".join(table))
 
 
 if __name__ == "__main__":
