@@ -136,23 +136,70 @@ def california() -> Table:
     return Table("California housing", rows, schema, data.target[data.train], pair)
 
 
+@dataclass(frozen=True)
+class Drawn:
+    """How rows are drawn: so many, with so many columns of a distribution within bounds."""
+
+    score: Callable[[NDArray[np.float64]], NDArray[np.float64]]
+    rows: int = 24_000
+    columns: int = 5
+    tails: str = "normal"
+    bounds: tuple[float, float] = (-4.0, 4.0)
+    levels: tuple[int, ...] = ()
+    intercept: float = 0.0
+    """Of the log-odds, from where both classes are as frequent."""
+    size: float | None = None
+    """Standard deviation of the score, if it is not as it comes; of numbers, with errors, 1."""
+
+    def draw(self, rng: np.random.Generator) -> tuple[Columns, NDArray[np.float64]]:
+        """Return columns and scores."""
+        n, p = self.rows, self.columns
+        z = rng.normal(size=(n, p))
+        if self.tails == "t3":
+            z = rng.standard_t(3, size=(n, p))
+        if self.tails == "correlated":
+            z = 0.6 * z + 0.8 * rng.normal(size=(n, 1))
+        if self.tails == "uniform":
+            z = rng.uniform(-1.0, 1.0, size=(n, p))
+        values = np.exp(1.5 * z) if self.tails == "heavy" else z.clip(*self.bounds)
+        columns: dict[str, NDArray[Any]] = {f"x{i}": values[:, i] for i in range(p)}
+        score = self.score(z)
+        for place, count in enumerate(self.levels):
+            shares = 1.0 / np.arange(1.0, count + 1.0)
+            levels = rng.choice(count, n, p=shares / shares.sum())
+            columns[f"level{place}"] = levels
+            score = score + rng.normal(size=count)[levels]
+        if self.size is not None:
+            score = (score - score.mean()) * self.size / score.std()
+        return columns, score
+
+    def schema(self) -> dict[str, Any]:
+        """Return the entries of the columns."""
+        low, high = self.bounds
+        numbers = {"type": "numeric", "low": low, "high": high}
+        entries: dict[str, Any] = {f"x{i}": numbers for i in range(self.columns)}
+        for place, count in enumerate(self.levels):
+            entry = {"type": "categorical", "categories": list(range(count))}
+            entries[f"level{place}"] = entry
+        return entries
+
+
 def generated(kind: str) -> Table:
     """Rows that were drawn: their scores are straight, or bend, or columns have heavy tails."""
-    rng = np.random.default_rng(len(kind))
-    n, p, is_heavy = 24_000, 5, kind.startswith("heavy")
-    z = rng.normal(size=(n, p))
-    columns = {f"x{i}": np.exp(1.5 * z[:, i]) if is_heavy else z[:, i] for i in range(p)}
-    low, high = (0.0, 1000.0) if is_heavy else (-4.0, 4.0)
-    score = GENERATED[kind](z)
+    drawn, rng = GENERATED[kind], np.random.default_rng(len(kind))
+    columns, score = drawn.draw(rng)
     schema: dict[str, Any] = {
-        "columns": {name: {"type": "numeric", "low": low, "high": high} for name in columns},
+        "columns": drawn.schema(),
         "target": {"name": "y", "type": "binary", "classes": [0, 1]},
         "provenance": "generated",
     }
-    target = (rng.random(n) < 1.0 / (1.0 + np.exp(score.mean() - score))).astype(int)
+    log_odds = score - score.mean() + drawn.intercept
+    target = (rng.random(len(score)) < 1.0 / (1.0 + np.exp(-log_odds))).astype(int)
     if kind.endswith("number"):
-        schema["target"] = {"name": "y", "type": "numeric", "low": -5.0, "high": 5.0}
-        target = np.clip(score + rng.normal(size=n), -5.0, 5.0)
+        bound = 5.0 if drawn.size is None else 4.0
+        schema["target"] = {"name": "y", "type": "numeric", "low": -bound, "high": bound}
+        error = 1.0 if drawn.size is None else math.sqrt(1.0 - drawn.size**2)
+        target = np.clip(score + error * rng.normal(size=len(score)), -bound, bound)
     return Table(kind, columns, Schema.from_dict(schema), target, ("x0", "x1"))
 
 
@@ -164,12 +211,26 @@ def _bent(z: NDArray[np.float64]) -> NDArray[np.float64]:
     return 0.8 * np.sin(2.0 * z[:, 0]) + 0.6 * np.abs(z[:, 1]) + 0.5 * (z[:, 2] > 0) + 0.2 * z[:, 3]
 
 
-GENERATED: Mapping[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = {
-    "straight": _straight,
-    "straight, number": _straight,
-    "little curvature": lambda z: _straight(z) + 0.1 * z[:, 0] ** 2,
-    "bent": _bent,
-    "heavy tails": _straight,
+_T3 = Drawn(_straight, 15_000, 8, "t3", (-10.0, 10.0), size=1.0)
+_CORRELATED = Drawn(_straight, 15_000, 20, "correlated", levels=(5, 10), size=1.0)
+_MANY_LEVELS = (9, 16, 7, 15, 6, 5, 2, 42)
+
+GENERATED: Mapping[str, Drawn] = {
+    "straight": Drawn(_straight),
+    "straight, number": Drawn(_straight),
+    "little curvature": Drawn(lambda z: _straight(z) + 0.1 * z[:, 0] ** 2),
+    "bent": Drawn(_bent),
+    "heavy tails": Drawn(_straight, tails="heavy", bounds=(0.0, 1000.0)),
+    "rare": Drawn(_straight, 30_000, intercept=-2.5, size=1.0),
+    "t(3)": _T3,
+    "t(3), number": dataclasses.replace(_T3, size=0.6),
+    "correlated": _CORRELATED,
+    "correlated, number": dataclasses.replace(_CORRELATED, size=0.7),
+    "many levels": Drawn(_straight, 32_500, 6, levels=_MANY_LEVELS, size=1.2),
+    "30 columns, number": Drawn(_straight, 30_000, 30, size=0.6),
+    "few rows": Drawn(_straight, 3_000, 5, "uniform", (-1.0, 1.0), size=1.0),
+    "few rows, number": Drawn(_straight, 3_000, 5, "uniform", (-1.0, 1.0), size=0.6),
+    "weak": Drawn(_straight, 75_000, 10, size=0.3),
 }
 
 

@@ -48,7 +48,7 @@ Method: TypeAlias = "Callable[[Case, Array, Array, int], tuple[Array, Array]]"
 class Result:
     """What intervals did in many runs, for each coefficient, the intercept first.
 
-    ``covered`` and ``lengths`` are shares and means over runs; ``errors`` are root mean squared
+    ``covered`` and ``lengths`` are shares and medians over runs; ``errors`` are root mean squared
     errors over the standard errors of a fit without privacy, whose own intervals are ``plain_``.
     """
 
@@ -76,7 +76,7 @@ class Result:
 
     @property
     def length(self) -> float:
-        """Mean length over that without privacy."""
+        """Length over that without privacy, mean over coefficients."""
         return float(np.mean(self.lengths / self.plain_lengths))
 
     def faults(self) -> list[str]:
@@ -227,7 +227,7 @@ def measure(case: Case, runs: int = _RUNS, fit: Method | None = None) -> Result:
     return Result(
         case,
         np.mean(covered, axis=0),
-        np.mean(lengths, axis=0),
+        np.median(lengths, axis=0),
         np.sqrt(np.mean(np.square(errors), axis=0)) / deviations,
         np.mean(plain_covered, axis=0),
         np.mean(plain_lengths, axis=0),
@@ -259,8 +259,50 @@ def cases() -> list[Case]:
             dataclasses.replace(free, robust=True),
             dataclasses.replace(free, robust=True, wrong=True),
         ]
+    found += [*_hard_for_newton_raphson(), *_hard_for_least_squares()]
     others = [name for name in FAMILIES if name not in {one.family for one in found}]
     return [*found, *(Case(name, 20_000, 10, 1.0) for name in others)]
+
+
+def _hard_for_newton_raphson() -> list[Case]:
+    """Columns of which few rows decide, strong effects, and wrong models with long rows."""
+    lines = []
+    for family in ("logistic", "poisson"):
+        free, some = Case(family, 20_000, 10, 1.0), Case(family, 20_000, 3, 1.0)
+        skewed = dataclasses.replace(some, columns="skewed", wrong=True, robust=True)
+        lines += [
+            *(dataclasses.replace(free, columns=one) for one in ("rarer", "rarest")),
+            dataclasses.replace(some, columns="skewed"),
+            skewed,
+            dataclasses.replace(skewed, n_rows=100_000),
+            dataclasses.replace(some, epsilon=10.0, effects=6.0 if family == "logistic" else 4.0),
+        ]
+    return lines
+
+
+def _hard_for_least_squares() -> list[Case]:
+    """Errors and columns of which few rows decide."""
+    free, some = Case("linear", 20_000, 10, 1.0), Case("linear", 20_000, 3, 1.0)
+    errors = [
+        Case(f"linear, {one} errors", 20_000, 10, 1.0) for one in ("exponential", "lognormal")
+    ]
+    uneven = [
+        Case("linear, gamma targets", 20_000, 10, 1.0, intercept=4.0, robust=True),
+        Case("linear, binary targets", 20_000, 10, 1.0, intercept=0.06, robust=True),
+    ]
+    skewed = dataclasses.replace(some, columns="skewed", wrong=True, robust=True)
+    lines = [
+        *errors,
+        dataclasses.replace(errors[1], epsilon=10.0),
+        dataclasses.replace(errors[1], robust=True),
+        *uneven,
+        dataclasses.replace(some, columns="skewed"),
+        skewed,
+        dataclasses.replace(skewed, epsilon=10.0),
+        *(dataclasses.replace(free, columns=one) for one in ("rarer", "rarest")),
+    ]
+    again = [*errors, *uneven, skewed, dataclasses.replace(free, columns="rarest")]
+    return [*lines, *(dataclasses.replace(one, n_rows=100_000) for one in again)]
 
 
 _HEADINGS = (

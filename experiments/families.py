@@ -14,6 +14,8 @@ from scipy import special
 import dpglm
 
 _LARGE = 500_000  # Rows on which the target of a wrong model is computed.
+RARE = {"rare": 0.02, "rarer": 0.005, "rarest": 0.001}
+"""Columns that are 1 for few rows: for which share of them."""
 Array = NDArray[np.float64]
 
 
@@ -53,8 +55,27 @@ def _normal(mean: Array, X: Array, rng: np.random.Generator, wrong: bool) -> Arr
     return mean + spread * rng.normal(size=len(mean))
 
 
+def _late(mean: Array, X: Array, rng: np.random.Generator, wrong: bool) -> Array:
+    drawn: Array = mean + 2.0 * (rng.exponential(size=len(mean)) - 1.0)
+    return drawn
+
+
+def _far(mean: Array, X: Array, rng: np.random.Generator, wrong: bool) -> Array:
+    # Lognormal errors, of mean 0 and standard deviation 2.
+    errors = np.exp(rng.normal(size=len(mean))) - math.exp(0.5)
+    drawn: Array = mean + 2.0 * errors / math.sqrt(math.e * (math.e - 1.0))
+    return drawn
+
+
 def _amounts(mean: Array, X: Array, rng: np.random.Generator, wrong: bool) -> Array:
     drawn: Array = mean * rng.gamma(2.0, 0.5, size=len(mean))
+    return drawn
+
+
+def _sums_of_amounts(mean: Array, X: Array, rng: np.random.Generator, wrong: bool) -> Array:
+    # Gamma amounts of shape 1, Poisson many: Tweedie's power is 1.5, and the dispersion 1.
+    rate = 2.0 * np.sqrt(mean)
+    drawn: Array = 0.5 * np.sqrt(mean) * rng.gamma(np.maximum(rng.poisson(rate), 1e-12))
     return drawn
 
 
@@ -86,6 +107,23 @@ FAMILIES = {
         reach=1.5,
         has_dispersion=True,
     ),
+    **{
+        f"linear, {name}": Family(
+            dpglm.LinearRegression,
+            lambda z: z,
+            np.ones_like,
+            drawn,
+            {"target_bounds": bounds},
+            reach=reach,
+            has_dispersion=True,
+        )
+        for name, drawn, bounds, reach in (
+            ("exponential errors", _late, (-40.0, 40.0), 1.5),
+            ("lognormal errors", _far, (-120.0, 120.0), 1.5),
+            ("gamma targets", _amounts, (0.0, 60.0), 0.3),
+            ("binary targets", _binary, (0.0, 1.0), 0.009),
+        )
+    },
     "poisson": Family(
         dpglm.PoissonRegressor,
         np.exp,
@@ -122,6 +160,25 @@ FAMILIES = {
         reach=0.75,
         slope=lambda mean: np.exp(-0.5 * special.ndtri(mean) ** 2) / math.sqrt(2.0 * math.pi),
     ),
+    "complementary log-log": Family(
+        dpglm.BinomialRegressor,
+        lambda z: -np.expm1(-np.exp(z)),
+        lambda mean: mean * (1.0 - mean),
+        _binary,
+        {"link": "cloglog"},
+        reach=0.75,
+        slope=lambda mean: -(1.0 - mean) * np.log1p(-mean),
+    ),
+    "tweedie": Family(
+        dpglm.TweedieRegressor,
+        np.exp,
+        lambda mean: mean**1.5,
+        _sums_of_amounts,
+        {"target_bounds": (0.0, 60.0), "alpha": 0.0, "power": 1.5},
+        reach=0.5,
+        slope=lambda mean: mean,
+        has_dispersion=True,
+    ),
 }
 
 
@@ -129,9 +186,9 @@ FAMILIES = {
 class Case:
     """One generated problem: a line of the table.
 
-    ``columns`` is "even" (uniform, independent), "correlated" (uniform, correlations near 0.8) or
-    "rare" (every other column is 1 for one row in fifty, else 0). ``most`` bounds the mean length
-    over that without privacy.
+    ``columns`` is "even" (uniform, independent), "correlated" (uniform, correlations near 0.8),
+    "skewed" (lognormal) or one of ``RARE`` (every other column is 1 for few rows, else 0).
+    ``most`` bounds the length over that without privacy; ``effects`` multiplies coefficients.
     """
 
     family: str
@@ -143,6 +200,7 @@ class Case:
     robust: bool = False
     wrong: bool = False
     adjacency: str = "zero_out"
+    effects: float = 1.0
     most: float = math.inf
 
     @property
@@ -150,6 +208,7 @@ class Case:
         """The first cells of its line."""
         kind = [self.columns]
         kind += [f"intercept {self.intercept:g}"] if self.intercept else []
+        kind += [f"effects times {self.effects:g}"] if self.effects != 1.0 else []
         kind += ["wrong model"] if self.wrong else []
         kind += [] if self.adjacency == "zero_out" else [f"`{self.adjacency}`"]
         covariance = "robust" if self.robust else "model"
@@ -161,7 +220,7 @@ class Case:
     @property
     def truth(self) -> Array:
         """The coefficients, the intercept first."""
-        reach = FAMILIES[self.family].reach
+        reach = self.effects * FAMILIES[self.family].reach
         return np.append(self.intercept, np.linspace(-reach, reach, self.n_features))
 
 
@@ -172,9 +231,12 @@ def draw_columns(case: Case, n_rows: int, rng: np.random.Generator) -> Array:
         common = rng.normal(size=(n_rows, 1))
         normal = math.sqrt(0.8) * common + math.sqrt(0.2) * rng.normal(size=shape)
         return 2.0 * special.ndtr(normal) - 1.0
+    if case.columns == "skewed":
+        skewed: Array = 2.0 * np.clip(np.exp(0.8 * rng.normal(size=shape) - 2.5), 0.0, 1.0) - 1.0
+        return skewed
     X = rng.uniform(-1.0, 1.0, size=shape)
-    if case.columns == "rare":
-        X[:, ::2] = rng.uniform(size=X[:, ::2].shape) < 0.02
+    if case.columns in RARE:
+        X[:, ::2] = rng.uniform(size=X[:, ::2].shape) < RARE[case.columns]
     return X
 
 

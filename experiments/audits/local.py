@@ -26,7 +26,7 @@ SCHEMA = {
 Transform = Callable[[NDArray[np.float64]], NDArray[Any]]
 
 
-FORMULA = "~ work * bs(age, df=5) + np.log(age) + I(age**2)"
+FORMULA = "~ work * bs(age, df=5) + np.log(age) + I(age > 40)"
 
 
 def _encoded(X: NDArray[np.float64], formula: str | None = None) -> NDArray[Any]:

@@ -76,9 +76,23 @@ def test_json_or_else_text_is_found_out():
 def test_truth_in_any_case(fit, text):
     """`--set fit_intercept=False` fitted an intercept: the text is true."""
     done = fit("--set", f"fit_intercept={text}")
+    if text.lower() == "false":
+        assert done.exit_code == 2
+        assert "--set fit_intercept=false: the columns are centred" in done.output
+        assert "--formula '0 + .'" in done.output
+        return
     assert done.exit_code == 0, done.output
-    has_intercept = bool(np.any(load_model("model.json").intercept_ != 0.0))
-    assert has_intercept is (text.lower() == "true")
+    assert np.any(load_model("model.json").intercept_ != 0.0)
+
+
+@pytest.mark.parametrize("options", [(), ("--set", "fit_intercept=False")])
+def test_without_an_intercept_by_formula(fit, options):
+    pytest.importorskip("formulaic")
+    done = fit("--formula", "0 + .", *options)
+    assert done.exit_code == 0, done.output
+    assert not np.any(load_model("model.json").intercept_)
+    refused = fit("--formula", "0 + .", "--force", "--set", "fit_intercept=true")
+    assert "the formula '0 + .' has none" in refused.output
 
 
 @pytest.mark.parametrize(

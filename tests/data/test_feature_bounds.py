@@ -138,6 +138,10 @@ def test_what_has_one_meaning_is_read(bounds):
         (zip([0, 0], [1, 1], strict=True), "must be a mapping"),
         ((None, 1), "got nan and 1.0 for column 'a'"),
         (("low", 1), "must be a mapping"),
+        (("0", 1), "must be a mapping"),
+        ({"a": (0, 1), "b": ("0", 5)}, r"feature_bounds\['b'\] must be a pair .* got \('0', 5\)"),
+        ([(0, "1"), (0, 1)], "must be a mapping"),
+        ((np.array(["0", "0"]), np.array(["1", "1"])), "must be a mapping"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, zip) else repr(value),
 )

@@ -8,12 +8,14 @@ import math
 import numpy as np
 import pytest
 
+from dpglm.solvers.second_order import sufficient_statistics_method as least_squares_module
 from experiments.coverage import Result, bootstrap, cases, forgets_noise, library, measure
-from experiments.families import FAMILIES, Case, target_of
+from experiments.families import FAMILIES, RARE, Case, target_of
 
 RUNS = 60
 SMALL = Case("logistic", 3000, 3, 0.5)
 SUMS = Case("linear", 2000, 3, 0.5, intercept=8.0)
+SKEWED = Case("linear, exponential errors", 10_000, 3, 3.0)
 COUNTS = Case("poisson", 6000, 3, 10.0, wrong=True, robust=True)
 
 
@@ -25,8 +27,9 @@ COUNTS = Case("poisson", 6000, 3, 10.0, wrong=True, robust=True)
         dataclasses.replace(SMALL, family="linear", epsilon=1.0),
         dataclasses.replace(SMALL, family="linear", epsilon=3.0, robust=True, wrong=True),
         COUNTS,
+        SKEWED,
     ],
-    ids=["logistic", "poisson", "linear", "unequal variances", "too many counts"],
+    ids=["logistic", "poisson", "linear", "unequal variances", "too many counts", "skewed"],
 )
 def test_intervals_cover(case):
     result = measure(case, RUNS)
@@ -46,6 +49,16 @@ def test_intervals_cover(case):
 def test_planted_errors_are_found(case, fit):
     faults = measure(case, RUNS, fit).faults()
     assert any("mean coverage" in fault for fault in faults)
+
+
+def test_residuals_that_are_cut_at_three_deviations_are_found(monkeypatch):
+    monkeypatch.setattr(
+        least_squares_module, "first_empty", lambda shells, counts, noise: 3.0 * shells.first
+    )
+    monkeypatch.setattr(least_squares_module, "_SMALL", 0.0)
+    result = measure(SKEWED, RUNS)
+    assert result.covered[0] < 0.8
+    assert any("mean coverage" in fault for fault in result.faults())
 
 
 @pytest.mark.parametrize("forgets", [False, True])
@@ -99,5 +112,5 @@ def test_every_family_relation_and_design_has_a_line():
     found = cases()
     assert {one.family for one in found} == set(FAMILIES)
     assert {one.adjacency for one in found} == {"zero_out", "add_remove", "replace_one"}
-    assert {one.columns for one in found} == {"even", "correlated", "rare"}
+    assert {one.columns for one in found} == {"even", "correlated", "skewed", *RARE}
     assert len({one.label for one in found}) == len(found)

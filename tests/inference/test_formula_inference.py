@@ -24,7 +24,7 @@ def fitted(formula, size, has_intercept=True):
     "formula",
     [
         "~ age * C(sex) + np.log(age)",
-        "~ bs(x, knots=[0.5, 1]) + g * x",
+        "~ bs(x, knots=[0.5, 1]) + g * age",
         "~ 0 + g + age",
         "~ 0 + age:x + sex",
     ],

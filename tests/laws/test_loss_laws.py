@@ -79,6 +79,7 @@ CASES = [
     Case(Pinball()),
     Case(Pinball(quantile=0.2)),
     Case(Poisson()),
+    Case(Poisson(dispersion=None)),
     Case(Gamma()),
     Case(Tweedie()),
     Case(Tweedie(power=1.2)),

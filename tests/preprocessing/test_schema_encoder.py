@@ -91,5 +91,22 @@ def test_errors_name_the_column():
         SchemaEncoder(SCHEMA).fit_transform({"age": [1, 2], "job": ["a", "c"]})
     with pytest.raises(ValueError, match="schema must be a Schema, its JSON form or a path"):
         SchemaEncoder(3).fit(TABLE)
-    with pytest.raises(ValueError, match="a schema must be a JSON object"):
+    with pytest.raises(ValueError, match=r"a schema must be a JSON object .*; missing: .*prov"):
         SchemaEncoder({"columns": {}}).fit(TABLE)
+    with pytest.raises(ValueError, match=r"; missing: \['columns'\]; unknown: \['colums'\]"):
+        SchemaEncoder({"colums": {}, "provenance": "made up"}).fit(TABLE)
+
+
+@pytest.mark.parametrize(
+    ("drop", "words"),
+    [
+        ("last", "drop must be one of"),
+        (["a"], "drop must be 'first', a mapping"),
+        ({"jobs": "a"}, "drop must name columns of the schema"),
+        ({"job": "c"}, "drop: 'c' is not among the categories of column 'job'"),
+        ({"age": 3}, "drop: column 'age' is numeric"),
+    ],
+)
+def test_errors_name_the_parameter(drop, words):
+    with pytest.raises(ValueError, match=words):
+        SchemaEncoder(SCHEMA, drop=drop).fit(TABLE)

@@ -100,7 +100,7 @@ def test_names_and_labels_are_public_facts(path):
 def test_old_versions_are_named(path):
     document = json.loads(path.read_text())
     path.write_text(json.dumps(document | {"version": 1}))
-    with pytest.raises(ValueError, match="must have version 4, got 1"):
+    with pytest.raises(ValueError, match="must have version 5, got 1"):
         load_model(path)
     path.write_text(json.dumps(document | {"version": 2}))
     with pytest.raises(ValueError, match=r"was written by dpglm 0\.1 .*: read it with"):

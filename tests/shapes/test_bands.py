@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import sparse, stats
 
-from dpglm import LinearRegression, PrivatePipeline
+from dpglm import AdditiveClassifier, LinearRegression, PrivatePipeline
 from dpglm.preprocessing import SchemaEncoder
 from dpglm.shapes.bands import half_widths
 from dpglm.shapes.terms import public_weights, terms_of
@@ -109,3 +109,34 @@ def test_without_inference_bands_are_of_noise_and_say_so():
     ).fit(X, X["age"] / 100)
     assert "no confidence bands" in model.shapes_.band
     assert model.shapes_["age"].half_width.min() > 0.0
+
+
+@pytest.mark.slow
+def test_bands_hold_at_the_ends_of_columns_where_few_rows_are():
+    facts = {
+        "columns": {
+            "even": {"type": "numeric", "low": 0, "high": 10},
+            "bell": {"type": "numeric", "low": -3, "high": 3},
+            "level": {"type": "categorical", "categories": list("wxyz")},
+        },
+        "target": {"name": "y", "type": "binary", "classes": [0, 1]},
+        "provenance": "made up",
+    }
+    points, whole = [], []
+    for seed in range(FITS):
+        rng = np.random.default_rng(seed)
+        X = {"even": rng.uniform(0, 10, 20_000), "bell": rng.normal(size=20_000).clip(-3, 3)}
+        X["level"] = rng.choice(list("wxyz"), 20_000)
+        score = 0.2 * np.abs(X["even"] - 5.0) + 0.5 * np.abs(X["bell"]) - 1.0
+        y = (rng.random(20_000) < 1.0 / (1.0 + np.exp(-score))).astype(int)
+        model = AdditiveClassifier(facts, epsilon=0.3, delta=1e-5, random_state=seed)
+        model.set_params(inference=True).fit(X, y)
+        each, all_of_it = (model.shapes(simultaneous=one)["bell"] for one in (False, True))
+        (knots,) = each.points
+        assert len(knots) % 2 == 1
+        errors = each.values[0] - 0.5 * np.abs(knots)
+        errors -= errors.mean()
+        points.append((np.abs(errors) <= each.half_width).mean())
+        whole.append((np.abs(errors) <= all_of_it.half_width).all())
+    assert np.mean(points) >= 0.92
+    assert np.mean(whole) > 0.95 - SLACK

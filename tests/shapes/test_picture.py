@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from dpglm import LogisticRegression, PrivatePipeline
+from dpglm.pictures.text import told_apart, width_of
 from dpglm.preprocessing import SchemaEncoder
 from dpglm.report.html import report_page
 from dpglm.shapes.picture import draw_shape, reach_of
@@ -105,3 +106,83 @@ def test_models_of_lines_have_no_such_section():
 
 def test_several_classes_are_drawn():
     assert len(panels(fitted(n_classes=7).plot_shapes(most=4))) == 4
+
+
+def labels(axes, which):
+    return [one.get_text() for one in getattr(axes, f"get_{which}ticklabels")()]
+
+
+def drawn(column, **more):
+    facts = {"columns": {"x": {"type": "numeric"} | column}, "provenance": "made up"}
+    (term,) = terms_of(Schema.from_dict(facts).with_additive(Additive(2, 1.0)))
+    values = np.linspace(-1.0, 1.0, term.shape[0])[np.newaxis]
+    return draw_shape(Shape(term.axes, ("y",), values, **more), 1.0).axes[0]
+
+
+@pytest.mark.parametrize(
+    ("column", "expected"),
+    [
+        ({"low": 1990, "high": 2010}, ["1990", "2000", "2010"]),
+        ({"low": 0, "high": 80_000}, ["0", "20k", "40k", "60k", "80k"]),
+        ({"low": -10, "high": 10}, ["\N{MINUS SIGN}10", "0", "10"]),
+        ({"low": 1, "high": 100_000, "scale": "log"}, ["1", "10", "1000", "100000"]),
+    ],
+)
+def test_ticks_are_round_numbers(column, expected):
+    assert set(expected) <= set(labels(drawn(column), "x"))
+
+
+def test_ticks_do_not_touch_each_other():
+    axes = drawn({"low": 0, "high": 0.0103, "missing": 0})
+    places, texts = axes.get_xticks(), labels(axes, "x")
+    assert "missing" in texts
+    order = np.argsort(places)
+    widths = np.array([width_of(texts[one], 8.5) for one in order])
+    gaps = np.diff(np.sort(places)) * 2.3 / 1.12
+    assert (gaps > 0.5 * (widths[1:] + widths[:-1])).all()
+
+
+def test_units_are_on_axes():
+    axes = drawn({"low": 0, "high": 9, "unit": "kg of $CO_2$"})
+    assert axes.get_xlabel() == "kg of $CO_2$"
+
+
+def test_maps_name_their_columns_and_have_their_own_scale(model):
+    shape = model.shapes_["x0 x x1"]
+    axes, bar = draw_shape(shape, 1000.0).axes
+    assert axes.get_xlabel().startswith("x0")
+    assert axes.get_ylabel() == "x1"
+    assert bar.get_ylim()[1] == pytest.approx(np.abs(shape.values).max())
+
+
+def test_levels_of_maps_are_few_and_told_apart():
+    names = [f"Area number {i} of the very far north" for i in range(40)]
+    columns = {
+        name: {"type": "categorical", "categories": [f"{one}{name}" for one in names]}
+        for name in ("home", "work")
+    }
+    settings = Additive(2, 1.0, (("home", "work"),), 2)
+    facts = {"columns": columns, "provenance": "made up"}
+    *_, term = terms_of(Schema.from_dict(facts).with_additive(settings))
+    values = np.random.default_rng(0).normal(size=(1, 40, 40))
+    axes = draw_shape(Shape(term.axes, ("y",), values), 1.0).axes[0]
+    for which in "xy":
+        shown = labels(axes, which)
+        assert len(shown) == len(set(shown)) == 12
+
+
+def test_shortened_texts_stay_different():
+    areas = [f"Area number {i} of the north" for i in range(30)]
+    twins = ["a" * 60 + str(i) + "b" * 60 + c for i in (0, 1) for c in ("", "c" * 60)]
+    for texts in (areas, twins, ["one", "two"]):
+        short = told_apart(texts, 8.5, 1.15)
+        assert len(set(short)) == len(texts)
+        assert max(width_of(one, 8.5) for one in short) <= 1.16
+    assert told_apart(["one", "two"], 8.5, 1.15) == ["one", "two"]
+
+
+def test_legends_are_below_all_axes():
+    figure = fitted(n_classes=3).plot_shapes(most=2)
+    assert all(axes.get_legend() is None for axes in figure.axes)
+    (legend,) = figure.legends
+    assert [one.get_text() for one in legend.get_texts()] == ["0", "1", "2"]

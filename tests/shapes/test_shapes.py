@@ -9,6 +9,9 @@ from dpglm import LogisticRegression, PrivatePipeline, Ridge
 from dpglm.certificate import verify
 from dpglm.preprocessing import SchemaEncoder
 from dpglm.report import load_model, save_model
+from dpglm.shapes.shape import Shape
+from dpglm.shapes.terms import terms_of
+from dpglm.tables.additive.axes import CategoricalAxis
 from dpglm.tables.additive.settings import Additive
 from dpglm.tables.schema import Schema
 
@@ -201,3 +204,15 @@ def test_the_table_is_all_of_the_model(model, tmp_path):
     # Back to where it was, up to the mean that the edit had moved to the intercept.
     gap = edited.decision_function(X) - model.decision_function(X)
     np.testing.assert_allclose(gap, gap[0], atol=1e-9)
+
+
+def test_tables_of_many_levels_read_their_points_once(monkeypatch):
+    entry = {"type": "categorical", "categories": [f"z{i}" for i in range(100)]}
+    schema = Schema.from_dict({"columns": {"z": entry}, "provenance": "made up"})
+    (term,) = terms_of(schema.with_additive(Additive(segments=1, reach=1.0)))
+    shape = Shape(term.axes, ("y",), np.zeros((1, 100)))
+    asked = []
+    cells = CategoricalAxis.grid
+    monkeypatch.setattr(CategoricalAxis, "grid", lambda *given: asked.append(1) or cells(*given))
+    assert len(shape.to_dict()["value"]) == 100
+    assert len(asked) == 1

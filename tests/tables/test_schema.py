@@ -320,3 +320,17 @@ class TestTarget:
         values[0] = cell
         with pytest.raises(ValueError, match=f"target 'y', row 1: .*{says}|{says}"):
             schema.encode_target(values)
+
+
+def test_units_are_kept() -> None:
+    facts = {
+        "columns": {"age": {"type": "numeric", "low": 0, "high": 99, "unit": "years"}},
+        "target": {"name": "pay", "type": "numeric", "low": 0, "high": 9, "unit": "dollars"},
+        "provenance": "made up",
+    }
+    schema = Schema.from_dict(facts)
+    assert schema.to_dict() == facts
+    assert schema.target.unit == "dollars"
+    facts["columns"]["age"]["unit"] = 3  # type: ignore[index]
+    with pytest.raises(ValueError, match='"unit" must be text'):
+        Schema.from_dict(facts)

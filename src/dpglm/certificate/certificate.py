@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib.metadata
+import math
 import os
 import platform
 from collections.abc import Mapping
@@ -33,7 +34,7 @@ from dpglm.privacy.budget import PrivacyBudget, default_delta
 from dpglm.privacy.events import Event
 from dpglm.privacy.noise import NoiseSource
 from dpglm.privacy.releases import AnyRelease
-from dpglm.problem import Problem
+from dpglm.problem import LogLink, Problem
 from dpglm.solvers.base import Plan
 from dpglm.solvers.solution import Solution
 
@@ -191,6 +192,18 @@ class Certificate:
     def fact(self, name: str) -> PublicFact | None:
         """Return the public fact of that name, or None."""
         return next((fact for fact in self.public_facts if fact.name == name), None)
+
+    @property
+    def largest_score(self) -> float:
+        """Score from which on a mean that is its exponential would exceed all targets of the fit.
+
+        Infinite for other means, and where targets grow with offsets.
+        """
+        loss, bounds = self.problem.loss, self.fact("target_bounds")
+        if bounds is None or not isinstance(loss.link, LogLink) or loss.without_offset != loss:
+            return math.inf
+        high = float(bounds.value[1])
+        return math.log(high) if high > 0.0 else math.inf
 
     def caveats(self) -> tuple[str, ...]:
         """Say what weakens the claim; empty if no rule of ``CAUTIONS`` applies.

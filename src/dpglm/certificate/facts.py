@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, final, get_args
 
@@ -11,9 +12,12 @@ from dpglm.data.spec import DataSpec
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.tables.schema import Schema
 
-__all__ = ["Provenance", "PublicFact", "schema_facts", "size_facts"]
+__all__ = ["LABELS", "Provenance", "PublicFact", "schema_facts", "size_facts", "with_implied"]
 
-Provenance = Literal["declared", "by relation", "private", "from the data"]
+LABELS = "labels"
+"""Name of the fact that names failure and success, where a regressor predicts proportions."""
+
+Provenance = Literal["declared", "implied", "by relation", "private", "from the data"]
 
 
 @final
@@ -27,10 +31,10 @@ class PublicFact:
         Name of the fact, such as ``"row_norm"``.
     value : JSON value, NumPy scalar or array
         Kept as plain JSON values; infinities and NaN as their names.
-    provenance : {"declared", "by relation", "private", "from the data"}
-        Given by the caller; shared by all neighbouring data sets, so that it reveals nothing
-        about a row; learned from private rows by a release that was paid for, which ``value``
-        names; or taken from them for convenience, which is a leak.
+    provenance : {"declared", "implied", "by relation", "private", "from the data"}
+        Given by the caller; what follows from such facts; shared by all neighbouring data sets, so
+        that it reveals nothing about a row; learned from private rows by a release that was paid
+        for, which ``value`` names; or taken from them for convenience, which is a leak.
 
     Examples
     --------
@@ -48,6 +52,13 @@ class PublicFact:
         object.__setattr__(self, "value", plain_json(self.value))
         with at(self.name):
             check_writable(self.value)
+
+
+def with_implied(facts: Iterable[PublicFact], name: str, value: Any) -> tuple[PublicFact, ...]:
+    """Return facts, the declared one of a name as implied by the others where it has this value."""
+    own = PublicFact(name, value, "declared")
+    implied = PublicFact(name, value, "implied")
+    return tuple(implied if fact == own else fact for fact in facts)
 
 
 def schema_facts(schema: Schema) -> tuple[PublicFact, ...]:

@@ -26,8 +26,10 @@ def planned(
     dtype: str = "float64",
     **facts: Any,
 ) -> Plan:
-    """Return the plan that an estimator will execute; ``n_classes`` is None for a regressor."""
-    own = {} if n_classes is None else {"n_classes": n_classes}
+    """Return the plan that an estimator will execute; a regressor has no ``n_classes``."""
+    from sklearn.base import is_classifier
+
+    own = {"n_classes": n_classes} if is_classifier(estimator) else {}
     plan: Plan = estimator.plan(n_rows, n_features, dtype=dtype, **own, **facts)
     return plan
 
@@ -46,7 +48,7 @@ def fit_with_progress(
     ``y`` is None where X holds the targets too; ``heard`` is called after each step that may be
     shown; ``given`` is for ``fit``.
     """
-    from dpglm.certificate.facts import schema_facts
+    from dpglm.certificate.facts import schema_facts, with_implied
     from dpglm.solvers.checkpoint import CheckpointFile
 
     # Rows in memory do not say what encoded them.
@@ -57,10 +59,11 @@ def fit_with_progress(
             estimator.fit(X, y, checkpoint=kept, **given)
     finally:
         estimator.set_params(callback=None)
-    # Streamed rows name their schema themselves.
+    facts = with_implied(estimator.privacy_.public_facts, "row_norm", schema.row_norm)
+    # Streamed rows name their columns themselves.
     if estimator.privacy_.fact("schema") is None:
-        facts = (*estimator.privacy_.public_facts, *schema_facts(schema))
-        estimator.privacy_ = dataclasses.replace(estimator.privacy_, public_facts=facts)
+        facts += schema_facts(schema)
+    estimator.privacy_ = dataclasses.replace(estimator.privacy_, public_facts=facts)
 
 
 def require_report() -> None:

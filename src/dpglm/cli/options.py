@@ -15,7 +15,7 @@ from dpglm.cli.console import InputError
 from dpglm.cli.paths import CommandPath, Use
 from dpglm.cli.settings import Setting, settings_of
 from dpglm.tables.schema import Schema
-from dpglm.tables.targets import TargetColumn
+from dpglm.tables.targets import CountTarget, TargetColumn
 
 __all__ = [
     "CHECKPOINT",
@@ -30,7 +30,10 @@ __all__ = [
     "OUTPUT_FILE",
     "REFERENCE",
     "STUDY_CHECKPOINT",
+    "TRIALS",
     "budget_options",
+    "check_intercept",
+    "check_trials",
     "coded_schema",
     "encoded_parameters",
     "estimator_class",
@@ -187,7 +190,7 @@ def estimator_options(default: str | None) -> Callable[[F], F]:
             multiple=True,
             metavar="NAME=VALUE",
             help="A setting of the estimator as in Python, such as C=0.5, loss=hinge or "
-            "fit_intercept=false: a number, text, true, false, none, or a JSON object. May be "
+            "penalize_intercept=true: a number, text, true, false, none, or a JSON object. May be "
             "repeated.",
         ),
     )
@@ -213,14 +216,68 @@ def coded_schema(path: Path, references: Sequence[str], formula: str | None) -> 
     schema = Schema.from_json(path)
     for text in references:
         name, equals, category = text.rpartition("=")
+        if not equals and text != "first":
+            raise InputError(f"--reference {text}: must be COLUMN=CATEGORY, or 'first'")
         schema = schema.with_reference({name: category} if equals else category)
     return schema.with_formula(formula)
 
 
-def encoded_parameters(schema: Schema) -> dict[str, Any]:
-    """Return what an estimator has to be told about the rows that a schema encodes."""
-    parameters = {"row_norm": schema.row_norm, **schema.target.estimator_parameters()}
+TRIALS = click.option(
+    "--trials",
+    metavar="COLUMN",
+    help="A column of whole numbers of trials, of which the target counts the successes, for a "
+    "model of their share (--estimator binomial). Not in the schema.",
+)
+
+
+def check_trials(trials: str | None, estimator: str, schema: Schema) -> None:
+    """Refuse trials that no model takes, and successes without their trials."""
+    counts = _counts_successes(estimator, schema.target)
+    if trials is None:
+        if counts:
+            raise InputError(
+                f"--estimator {estimator}: the target {schema.target.name!r} counts successes: say "
+                "--trials COLUMN, of how many"
+            )
+        return
+    if not counts:
+        raise InputError(
+            f'--trials {trials}: is for --estimator binomial and a target of the type "count", '
+            'whose "high" is the largest number of trials'
+        )
+    if trials in (*schema.column_names, schema.target.name):
+        raise InputError(f"--trials {trials}: the schema has this column for something else")
+
+
+def _counts_successes(estimator: str, target: TargetColumn) -> bool:
+    """Whether the target counts the successes whose share the estimator models."""
+    is_binomial = estimator_class(estimator).__name__ == "BinomialRegressor"
+    return is_binomial and isinstance(target, CountTarget)
+
+
+def encoded_parameters(schema: Schema, estimator: str) -> dict[str, Any]:
+    """Return what an estimator has to be told about the rows that a schema encodes.
+
+    Where the target counts successes there are no more trials than its bound.
+    """
+    told = schema.target.estimator_parameters()
+    if _counts_successes(estimator, schema.target):
+        _, most = told["target_bounds"]
+        told = {"weight_bound": most}
+    parameters = {"row_norm": schema.row_norm, **told}
     return parameters if schema.has_intercept else parameters | {"fit_intercept": False}
+
+
+def check_intercept(estimator: Any, schema: Schema) -> None:
+    """Refuse a setting that contradicts what the schema's columns are made for."""
+    if estimator.fit_intercept and not schema.has_intercept:
+        raise InputError(f"--set fit_intercept=true: the formula {schema.formula!r} has none")
+    if schema.has_intercept and not estimator.fit_intercept:
+        raise InputError(
+            "--set fit_intercept=false: the columns are centred, which an intercept makes up for; "
+            "for a model without one write '0 +' into the formula, as in --formula '0 + .', which "
+            "has all columns"
+        )
 
 
 INFERENCE = click.option(

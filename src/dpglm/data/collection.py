@@ -14,6 +14,7 @@ from dpglm.data.registry import maker_of_collections
 from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec, FloatType
 from dpglm.privacy.noise import NoiseSource
+from dpglm.tables.offsets import OffsetColumn
 from dpglm.tables.schema import Schema
 
 __all__ = ["NO_TARGETS", "Collection", "Preparation", "TargetMap", "as_collection"]
@@ -83,6 +84,16 @@ class Collection(abc.ABC):
         """Whether rows have offsets: targets then have two columns, targets and offsets."""
         return self._y is not None and self._y.ndim == 2
 
+    @property
+    def target_name(self) -> str | None:
+        """Name of the column that holds the targets, where it is known."""
+        return None
+
+    @property
+    def offset_column(self) -> OffsetColumn:
+        """What the offsets of such rows came as, and the name of their column, if known."""
+        return OffsetColumn("offset")
+
     def with_offset(self, offset: Any) -> Collection:
         """Return these rows with offsets."""
         raise ValueError(f"offset must be None for rows in {type(self).__name__}")
@@ -149,9 +160,10 @@ class Collection(abc.ABC):
     def _prepared(self, how: Preparation) -> Rows: ...
 
     @abc.abstractmethod
-    def apply(self, function: Callable[[Any], NDArray[Any]]) -> Any:
+    def apply(self, function: Callable[..., NDArray[Any]]) -> Any:
         """Apply a function, row by row, to the features of each row, where these are.
 
+        Of rows with offsets of their own these are its second argument.
         The function can be pickled, and returns an array on the host with one entry or row for
         each row. The results are of the rows' kind: an array of Dask is computed when it is asked
         for, and numbers about a tensor are where that is.

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from dpglm._validation import in_one_line
 from dpglm.data.prepare import ColumnScaling, column_scaling
 from dpglm.exceptions import EqualBoundsWarning
-from dpglm.tables.finite import column_in_words
+from dpglm.tables.finite import NUMBER_KINDS, column_in_words
 
 __all__ = ["FeatureBounds", "check_feature_bounds", "read_feature_bounds", "warn_of_equal_bounds"]
 
@@ -128,8 +128,13 @@ def _by_column(
 
 
 def _shape(value: Any) -> tuple[int, ...] | None:
-    """Shape of a value as an array of numbers; None if it is not one."""
+    """Shape of a value as an array of numbers; None if it is not one, or has text in it."""
     try:
-        return np.asarray(value, dtype=np.float64).shape
+        shape = np.asarray(value, dtype=np.float64).shape
     except (TypeError, ValueError):
         return None
+    cells = np.asarray(value)
+    is_number = cells.dtype.kind in NUMBER_KINDS or not any(
+        isinstance(one, str | bytes) for one in np.asarray(value, dtype=object).flat
+    )
+    return shape if is_number else None

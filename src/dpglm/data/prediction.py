@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias, final
@@ -11,7 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpglm._arrays import as_host, like, namespace
 from dpglm.data.prepare import ColumnScaling
-from dpglm.tables.given import as_offset, offset_of
+from dpglm.tables.given import as_offset
+from dpglm.tables.offsets import offset_of
 
 __all__ = ["ClassLabels", "Output", "RowPrediction", "scores", "with_offset"]
 
@@ -25,13 +27,15 @@ class RowPrediction:
     """A linear model as a function of features, which can be sent to a worker.
 
     ``coef`` has shape (n_features,) or (n_outputs, n_features); columns are clipped as ``scaling``
-    says; ``output`` turns scores of shape (n,) or (n, n_outputs) into predictions.
+    says; ``output`` turns scores of shape (n,) or (n, n_outputs), offsets aside at most
+    ``largest_score``, into predictions.
     """
 
     coef: NDArray[np.float64]
     intercept: Any
     scaling: ColumnScaling | None
     output: Output
+    largest_score: float = math.inf
 
     def __call__(self, X: Any, offset: ArrayLike = 0.0) -> NDArray[Any]:
         """Predict; scores are computed on the device of X and copied to the host."""
@@ -43,12 +47,12 @@ class RowPrediction:
         else:
             X = X if self.scaling is None else self.scaling.clip_matrix(X)
             z = np.asarray(X @ self.coef.T)
-        z = z + self.intercept + offset
+        z = np.minimum(z + self.intercept, self.largest_score) + offset
         return self.output(z.ravel() if z.ndim == 2 and z.shape[1] == 1 else z)
 
 
 def with_offset(output: Output, offset: Any, exposure: Any) -> Output:
-    """Return an output at the scores plus offsets, which are given for one matrix in memory."""
+    """Return an output at the scores plus offsets: a number, or one for each row in memory."""
     if offset is None and exposure is None:
         return output
     given = offset_of(offset, exposure)

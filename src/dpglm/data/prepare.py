@@ -40,21 +40,28 @@ _CHUNK_ENTRIES = (1 << 26, 1 << 18)
 @final
 @dataclass(frozen=True, eq=False)
 class ColumnScaling:
-    """Clips columns to public bounds in the user's units, and maps them to [-1, 1]."""
+    """Clips columns to public bounds in the user's units, and maps them to [-1, 1].
+
+    Columns are centred where an intercept makes up for it and zeros need not stay zeros
+    (``DataSpec.centers_columns``); otherwise they are divided by the largest magnitude that their
+    bounds allow.
+    """
 
     low: NDArray[np.float64]
     high: NDArray[np.float64]
 
-    @property
-    def center(self) -> NDArray[np.float64]:
-        """Middle of each column's bounds."""
-        return self.low / 2.0 + self.high / 2.0
+    def center(self, *, centered: bool) -> NDArray[np.float64]:
+        """Middle of each column's bounds; 0 where columns are not centred."""
+        return self.low / 2.0 + self.high / 2.0 if centered else np.zeros(len(self.low))
 
-    @property
-    def scale(self) -> NDArray[np.float64]:
-        """Half the width of each column's bounds; 1 where the width is zero."""
+    def scale(self, *, centered: bool) -> NDArray[np.float64]:
+        """Half the width of each column's bounds, or their largest magnitude; 1 where it is zero.
+
+        The latter where columns are not centred.
+        """
         half = self.high / 2.0 - self.low / 2.0
-        return np.where(half > 0.0, half, 1.0)
+        reach = half if centered else np.maximum(np.abs(self.low), np.abs(self.high))
+        return np.where(reach > 0.0, reach, 1.0)
 
     def clip(self, X: Floats) -> Floats:
         """Return rows with every column clipped to its bounds, in a new array."""
@@ -76,42 +83,37 @@ class ColumnScaling:
         rows.sum_duplicates()
         return self.clip_sparse(rows)
 
-    def apply(self, X: Floats) -> Floats:
-        """Return clipped, centred and scaled rows, in a new array of the same dtype."""
+    def apply(self, X: Floats, *, centered: bool = True) -> Floats:
+        """Return clipped and scaled rows, in a new array of the same dtype."""
         if namespace(X) is np and X.flags.c_contiguous:
             scaled = np.empty_like(X)
             step = max(1, _CHUNK_ENTRIES[True] // X.shape[1])
             for start in range(0, len(X), step):
                 rows = slice(start, start + step)
-                scaled[rows] = self._applied(X[rows])
+                scaled[rows] = self._applied(X[rows], centered=centered)
             return scaled
-        return self._applied(X)
+        return self._applied(X, centered=centered)
 
-    def _applied(self, X: Floats) -> Floats:
+    def _applied(self, X: Floats, *, centered: bool) -> Floats:
         scaled = self.clip(X)
-        scaled -= like(X, self.center, X.dtype)
-        scaled /= like(X, self.scale, X.dtype)
+        if centered:
+            scaled -= like(X, self.center(centered=True), X.dtype)
+        scaled /= like(X, self.scale(centered=centered), X.dtype)
         return scaled
 
     def apply_sparse(self, X: sparse.csr_array) -> sparse.csr_array:
         """Return clipped and scaled rows that are not centred, so that zeros stay zeros."""
         clipped = self.clip_sparse(X)
-        clipped.data /= self.sparse_scale[X.indices].astype(X.dtype)
+        clipped.data /= self.scale(centered=False)[X.indices].astype(X.dtype)
         return clipped
-
-    @property
-    def sparse_scale(self) -> NDArray[np.float64]:
-        """Largest magnitude within each column's bounds; 1 where that is zero."""
-        reach = np.maximum(np.abs(self.low), np.abs(self.high))
-        return np.where(reach > 0.0, reach, 1.0)
 
 
 def column_units(spec: DataSpec, scaling: ColumnScaling | None) -> LinearUnits:
     """Return the map from coefficients of prepared columns to those of the user's columns."""
     center, scale = np.zeros(spec.n_features), np.ones(spec.n_features)
     if scaling is not None:
-        center = center if spec.sparse else scaling.center
-        scale = scaling.sparse_scale if spec.sparse else scaling.scale
+        center = scaling.center(centered=spec.centers_columns)
+        scale = scaling.scale(centered=spec.centers_columns)
     return LinearUnits.of_columns(center, scale, intercept=spec.intercept)
 
 
@@ -182,7 +184,9 @@ def prepare_rows(
         X.check_format(full_check=True)
         X = X if scaling is None else scaling.apply_sparse(X)
     else:
-        X = _in_order(X) if scaling is None else scaling.apply(_in_order(X))
+        ordered = _in_order(X)
+        centered = spec.centers_columns
+        X = ordered if scaling is None else scaling.apply(ordered, centered=centered)
     X, norms = _within(X, spec.row_norm)
     return _stored(X, y, norms, spec, weights)
 

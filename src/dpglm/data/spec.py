@@ -169,6 +169,15 @@ class DataSpec:
         """Bound on a unit's contribution, in units of the bound on that of a row of weight 1."""
         return self.weight_bound * self.reach()
 
+    @property
+    def typical_weight(self) -> float:
+        """Mean weight of the rows to plan for, as the true one is private.
+
+        Between 1, which rows without weights have, and the bound: their geometric mean. A bound
+        below 1 is what rows without weights have.
+        """
+        return min(self.weight_bound, math.sqrt(self.weight_bound))
+
     def reach(self, directions: float = math.inf) -> float:
         """Bound on a unit's contribution over that of a row, see ``GroupBound.reach``."""
         return 1.0 if self.groups is None else self.groups.reach(directions)
@@ -183,6 +192,11 @@ class DataSpec:
             n_rows=max(1, round(self.n_rows * share)),
             groups=dataclasses.replace(self.groups, n_groups=count),
         )
+
+    @property
+    def centers_columns(self) -> bool:
+        """Whether prepared columns may be centred: dense ones, beside an intercept."""
+        return self.intercept > 0.0 and not self.sparse
 
     @property
     def n_columns(self) -> int:

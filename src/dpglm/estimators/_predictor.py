@@ -7,10 +7,14 @@ from typing import Any
 
 from sklearn.utils.metaestimators import available_if
 
+from dpglm.data.collection import Collection
 from dpglm.data.prediction import Output, scores, with_offset
 from dpglm.problem import ClassLink
 
-__all__ = ["ClassPredictor", "Predictor"]
+__all__ = ["NO_OFFSET", "ClassPredictor", "Predictor"]
+
+NO_OFFSET = "offset and exposure must be None for a classifier: BinomialRegressor takes an offset"
+"""Scores of labels have no known terms."""
 
 
 class Predictor(abc.ABC):
@@ -29,7 +33,7 @@ class Predictor(abc.ABC):
         """Return what makes labels, or means of the target, of linear scores."""
 
     @abc.abstractmethod
-    def _score(self, X: Any, y: Any, sample_weight: Any) -> float:
+    def _score(self, X: Any, y: Any, sample_weight: Any, offset: Any, exposure: Any) -> float:
         """Return the accuracy, or R squared."""
 
     def predict(self, X: Any, *, offset: Any = None, exposure: Any = None) -> Any:
@@ -39,8 +43,9 @@ class Predictor(abc.ABC):
         ----------
         X : array_like, table, sparse matrix or Collection of shape (n, n_features)
             Rows, of all kinds that ``fit`` takes.
-        offset, exposure : array_like of shape (n,), optional
-            As for ``fit``, and for rows in memory only; by default no offset.
+        offset, exposure : array_like of shape (n,) or float, optional
+            As for ``fit``; arrays for rows in memory only. By default those of rows that have
+            their own (``ParquetRows``), else an offset of 0: an exposure of 1.
 
         Returns
         -------
@@ -48,12 +53,25 @@ class Predictor(abc.ABC):
             A NumPy array; a lazy Dask array for Dask rows; a tensor on the same device for a
             tensor. String labels always in a NumPy array.
         """
-        if self._classifies() and (offset is not None or exposure is not None):
-            raise ValueError("offset and exposure must be None for a classifier")
+        self._check_offset(offset, exposure)
+        if isinstance(X, Collection) and X.has_offset and not (offset is exposure is None):
+            raise ValueError("offset and exposure must be None for rows with offsets")
         answer = with_offset(self._answer(), offset, exposure)
         return self._predicted(X, answer)
 
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+    def _check_offset(self, offset: Any, exposure: Any) -> None:
+        if self._classifies() and (offset is not None or exposure is not None):
+            raise ValueError(NO_OFFSET)
+
+    def score(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        offset: Any = None,
+        exposure: Any = None,
+    ) -> float:
         """Return the accuracy of a classifier, or R squared of a regressor.
 
         Parameters
@@ -66,12 +84,14 @@ class Predictor(abc.ABC):
             Labels or targets; None for a ``Collection`` that has its own.
         sample_weight : array_like of shape (n,), optional
             Weights.
+        offset, exposure : array_like of shape (n,), optional
+            As for ``predict``.
 
         Returns
         -------
         float
         """
-        return self._score(X, y, sample_weight)
+        return self._score(X, y, sample_weight, offset, exposure)
 
 
 def _has_class_link(predictor: ClassPredictor) -> bool:

@@ -188,7 +188,8 @@ class PrivateEstimator(PrivateFit, own_first=False):
         Public lower and upper bounds of the columns: ``{"age": (18, 90), "pay": (0, 1e5)}`` by
         name (or by number from 0, for a matrix), ``(low, high)`` for all columns or as two
         arrays, or one pair ``(low, high)`` for each column. Values are clipped to them whenever
-        rows are read, and columns mapped to [-1, 1] (sparse ones scaled, not shifted).
+        rows are read, and columns mapped to [-1, 1] (sparse ones scaled, not shifted); penalties
+        act on the coefficients of these.
 
     Attributes
     ----------

@@ -19,8 +19,10 @@ from dpglm.problem.links import IdentityLink, LogitLink, LogLink
 from dpglm.shapes import ReleasedModel, Shape, Shapes, shapes_of
 from dpglm.tables.schema import Schema
 
-__all__ = ["WithShapes", "released_model"]
+__all__ = ["CURVES", "WithShapes", "released_model"]
 
+CURVES = "curves"
+"""Name of the public fact that says how fine curves are, and why."""
 EDITS = "edited_shapes"
 """Name of the public fact that says which shapes were edited, and how."""
 
@@ -176,13 +178,15 @@ def released_model(estimator: Any, schema: Schema) -> ReleasedModel:
     inference = vars(estimator).get("inference_")
     edits = certificate.fact(EDITS)
     words = _SCORES.get(type(certificate.problem.loss.link), "score of {}")
+    unit = schema.target.unit
+    named = outputs[0] if unit is None else f"{outputs[0]} ({unit})"
     return ReleasedModel(
         schema,
         coef,
         np.atleast_1d(np.asarray(estimator.intercept_, dtype=np.float64)),
         outputs,
-        words.format(outputs[0] if len(outputs) == 1 else "each class"),
-        None if inference is None else inference.estimates,
+        words.format(named if len(outputs) == 1 else "each class"),
+        None if inference is None else inference.of_features.estimates,
         estimator.units_.standard_deviations(by_column)[:-1],
         is_shrunk(certificate),
         {} if edits is None else dict(edits.value),

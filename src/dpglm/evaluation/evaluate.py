@@ -15,7 +15,7 @@ from dpglm.evaluation.binary import BinaryTask
 from dpglm.evaluation.classes import ClassesTask
 from dpglm.evaluation.evaluation import Evaluation
 from dpglm.evaluation.planning import EvaluationPlan, plan_evaluation
-from dpglm.evaluation.predictions import predictions_of, task_of
+from dpglm.evaluation.predictions import check_offset_given, predictions_of, task_of
 from dpglm.evaluation.regression import RegressionTask
 from dpglm.evaluation.task import Task
 from dpglm.ledger.ledger import PrivacyLedger
@@ -31,6 +31,8 @@ def evaluate(
     X: Any,
     y: ArrayLike,
     *,
+    offset: Any = None,
+    exposure: Any = None,
     epsilon: float = 1.0,
     delta: float | Literal["auto"] = "auto",
     budget: PrivacyBudget | None = None,
@@ -59,6 +61,8 @@ def evaluate(
         Held-out rows, of any kind that the model predicts.
     y : array_like of shape (n,)
         Their targets.
+    offset, exposure : array_like of shape (n,) or float, optional
+        As for ``predict``; to be given for a model that was fitted with one.
     epsilon : float, default=1.0
         Privacy budget epsilon, above 0.
     delta : float or "auto", default="auto"
@@ -139,9 +143,10 @@ def evaluate(
     >>> bool(0.75 < found.auc < 0.77)
     True
     """
+    check_offset_given(model, X, offset, exposure)
     return _evaluated(
         task_of(model, tuple(thresholds), target_bounds),
-        lambda: predictions_of(model, X),
+        lambda: predictions_of(model, X, offset, exposure),
         y,
         epsilon=epsilon,
         delta=delta,

@@ -9,12 +9,15 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from dpglm._validation import in_one_line
+from dpglm.certificate.certificate import Certificate
+from dpglm.certificate.facts import LABELS
+from dpglm.data.collection import Collection
 from dpglm.evaluation.binary import BinaryTask
 from dpglm.evaluation.classes import ClassesTask
 from dpglm.evaluation.regression import RegressionTask
 from dpglm.evaluation.task import Task
 
-__all__ = ["has_probabilities", "predictions_of", "task_of"]
+__all__ = ["check_offset_given", "has_probabilities", "predictions_of", "task_of"]
 
 
 def task_of(model: Any, thresholds: tuple[float, ...] = (0.5,), target_bounds: Any = None) -> Task:
@@ -39,6 +42,8 @@ def task_of(model: Any, thresholds: tuple[float, ...] = (0.5,), target_bounds: A
         If a classifier has no scores, or there are no bounds on the targets.
     """
     classes = getattr(model, "classes_", None)
+    if (labels := _labels(model)) is not None:
+        return BinaryTask(labels, thresholds)
     if classes is None:
         bounds = getattr(model, "target_bounds", None) if target_bounds is None else target_bounds
         if bounds is None or np.shape(bounds) != (2,):
@@ -59,7 +64,9 @@ def task_of(model: Any, thresholds: tuple[float, ...] = (0.5,), target_bounds: A
     return ClassesTask(tuple(classes))
 
 
-def predictions_of(model: Any, X: Any) -> NDArray[np.float64]:
+def predictions_of(
+    model: Any, X: Any, offset: Any = None, exposure: Any = None
+) -> NDArray[np.float64]:
     """Return a model's scores in [0, 1], or its predictions of numbers. Private.
 
     Parameters
@@ -69,6 +76,8 @@ def predictions_of(model: Any, X: Any) -> NDArray[np.float64]:
     X : array_like, table or collection
         Rows, of any kind that the model predicts. Those on a cluster are predicted there, and the
         scores come back.
+    offset, exposure : array_like of shape (n,) or float, optional
+        As for ``predict`` of a regressor of dpglm.
 
     Returns
     -------
@@ -76,13 +85,31 @@ def predictions_of(model: Any, X: Any) -> NDArray[np.float64]:
         Of two classes the second's probability, or the decision value mapped to (0, 1), 0 to 0.5.
     """
     classes = getattr(model, "classes_", None)
+    given = {"offset": offset, "exposure": exposure}
+    given = {name: one for name, one in given.items() if one is not None}
     if classes is None:
-        return _in_memory(model.predict(X))
+        predicted = _in_memory(model.predict(X, **given))
+        return predicted if _labels(model) is None else np.clip(predicted, 0.0, 1.0)
+    if given:
+        raise ValueError("offset and exposure must be None for a classifier")
     if has_probabilities(model):
         scores = _in_memory(model.predict_proba(X))
         return np.clip(scores[:, 1] if len(classes) == 2 else scores, 0.0, 1.0)
     scores = expit(_in_memory(model.decision_function(X)))
     return np.asarray(scores, dtype=np.float64)
+
+
+def check_offset_given(model: Any, X: Any, offset: Any, exposure: Any) -> None:
+    """Refuse rows without the offsets that a model of dpglm was fitted with."""
+    certificate = _certificate(model)
+    if certificate is None or certificate.problem.loss.offset_bound == 0.0:
+        return
+    has_own = isinstance(X, Collection) and X.has_offset
+    if offset is None and exposure is None and not has_own:
+        raise ValueError(
+            "exposure or offset must be given, as the model was fitted with one, got neither: "
+            "those of the rows, or exposure=1.0 (offset=0.0) for means at that"
+        )
 
 
 def has_probabilities(model: Any) -> bool:
@@ -91,6 +118,19 @@ def has_probabilities(model: Any) -> bool:
     return bool(
         getattr(model, "has_probabilities", callable(getattr(model, "predict_proba", None)))
     )
+
+
+def _certificate(model: Any) -> Certificate | None:
+    """Return that of a fitted model of dpglm, or of a model file."""
+    found = getattr(model, "privacy_", getattr(model, "certificate", None))
+    return found if isinstance(found, Certificate) else None
+
+
+def _labels(model: Any) -> tuple[Any, Any] | None:
+    """Return failure and success as targets name them, of a model whose means are probabilities."""
+    certificate = _certificate(model)
+    fact = None if certificate is None else certificate.fact(LABELS)
+    return None if fact is None else (fact.value[0], fact.value[1])
 
 
 def _in_memory(values: Any) -> NDArray[np.float64]:

@@ -16,7 +16,7 @@ from dpglm.inference.inference import Inference
 from dpglm.privacy import gdp
 from dpglm.privacy.budget import ApproximateDP, default_delta, is_pure
 from dpglm.privacy.weakness import LARGEST_EPSILON
-from dpglm.problem import Target
+from dpglm.problem import LogLink, Target
 from dpglm.solvers.base import Plan
 
 __all__ = ["Guidance", "guidance", "signal_to_noise"]
@@ -36,6 +36,8 @@ _VERDICTS = (
 _HOPELESS, _GOOD = 2.0, 30.0
 # Real targets need this factor: R squared goes with the square of the signal.
 _REAL_FACTOR = 3.0
+# Counts and amounts need this one, as their mean is often a small part of what bounds allow.
+_FACTOR_OF_MEANS = 14.0
 # A minimiser, or several steps, with L2 noise costs this factor over one pass over the rows.
 _PURE_FACTOR = 5.0
 _BOUNDS = (
@@ -183,15 +185,16 @@ def signal_to_noise(plan: Plan) -> float:
     """Return ``n mu / (f sqrt(d))``, for d coefficients.
 
     f is the sensitivity factor of the relation and of weights above 1, three times as large for
-    targets that are numbers. For a delta of 0, where L2 noise is as long as ``d / epsilon``,
-    ``n epsilon / (f d)`` takes its place for one pass over the rows (prototypes), and a fifth of it
-    otherwise.
+    targets that are numbers, and 14 times for counts and amounts with a log link. For a delta of 0,
+    where L2 noise is as long as ``d / epsilon``, ``n epsilon / (f d)`` takes its place for one pass
+    over the rows (prototypes), and a fifth of it otherwise.
     """
     data = plan.data
     reach = data.unit_weight / data.weight_bound
     factor = plan.adjacency.sum_sensitivity(max(1.0, data.weight_bound) * reach)
     if _is_number(plan):
-        factor *= _REAL_FACTOR
+        is_factor = isinstance(plan.problem.loss.link, LogLink)
+        factor *= _FACTOR_OF_MEANS if is_factor else _REAL_FACTOR
     if is_pure(plan.budget):
         epsilon = plan.budget.as_approximate_dp().epsilon
         if plan.method.gradient_evaluations > data.n_rows:

@@ -4,36 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, TypeAlias, final
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm._codec import Form, Text, items, number
-from dpglm.solvers.uncertainty import Covariance, Uncertainty
+from dpglm._codec import Matrix, Text, Vector
+from dpglm.solvers.uncertainty import Covariance, Doubt, Uncertainty
 from dpglm.tables.units import LinearUnits
 
 __all__ = ["INTERCEPT", "Estimates"]
 
 INTERCEPT = "intercept"
 """Name of the first coefficient, where there is an intercept."""
-
-
-def _vector(value: object) -> NDArray[np.float64]:
-    return np.array(items(number)(value), dtype=np.float64)
-
-
-def _matrix(value: object) -> NDArray[np.float64]:
-    rows = items(_vector)(value)
-    if any(len(row) != len(rows) for row in rows):
-        raise ValueError("must be a square matrix")
-    return np.array(rows, dtype=np.float64).reshape(len(rows), len(rows))
-
-
-_Vector: TypeAlias = Annotated[NDArray[np.float64], Form(np.ndarray.tolist, _vector)]
-_Matrix: TypeAlias = Annotated[NDArray[np.float64], Form(np.ndarray.tolist, _matrix)]
 
 
 @final
@@ -49,12 +34,21 @@ class Estimates:
         The coefficients.
     sampling, privacy : ndarray of shape (n_coefficients, n_coefficients)
         Parts of their covariance that are due to the sampling of rows, and to noise.
+    basis : ndarray of shape (n_coefficients, n_free)
+        Public: the coefficients that rows of any kind can lead to are a constant plus the range of
+        this matrix. Where its rank is less than ``n_coefficients``, some of them depend on each
+        other, as effects of categories against their mean do, which add up to zero.
     has_intercept : bool
         Whether the first coefficient is the intercept.
     degrees_of_freedom : float, default=inf
         Those of Student's t distribution, from which critical values are taken.
     kind : {"model", "robust"}, default="model"
         Whether the sampling part assumes that the model is right.
+    doubt : Doubt, optional
+        By how much standard errors must be longer as matrices were seen through noise.
+    dispersion : float, optional
+        Of the targets, where it was estimated: their variance over what the loss says, such as the
+        residual variance of least squares.
 
     Raises
     ------
@@ -67,19 +61,27 @@ class Estimates:
     """
 
     names: tuple[Text, ...]
-    params: _Vector
-    sampling: _Matrix
-    privacy: _Matrix
+    params: Vector
+    sampling: Matrix
+    privacy: Matrix
+    basis: Matrix
     has_intercept: bool
     degrees_of_freedom: float = math.inf
     kind: Covariance = "model"
+    doubt: Doubt | None = None
+    dispersion: float | None = None
 
     def __post_init__(self) -> None:
-        size = len(self.names)
-        shapes = (self.params.shape, self.sampling.shape, self.privacy.shape)
-        if shapes != ((size,), (size, size), (size, size)):
+        size, doubt = len(self.names), self.doubt
+        matrices = [self.sampling, self.privacy]
+        if doubt is not None:
+            matrices += [doubt.assumed, doubt.seen, doubt.noise, doubt.in_variance]
+        shapes = [self.params.shape, *(one.shape for one in matrices)]
+        if shapes != [(size,), *[(size, size)] * len(matrices)]:
             raise ValueError(f"{size} names do not fit estimates of the shapes {shapes}")
-        if not all(np.isfinite(one).all() for one in (self.params, self.sampling, self.privacy)):
+        if len(self.basis) != size:
+            raise ValueError(f"{size} names do not fit a basis of the shape {self.basis.shape}")
+        if not all(np.isfinite(one).all() for one in (self.params, self.basis, *matrices)):
             raise ValueError("estimates and their covariance must be finite")
         if not self.degrees_of_freedom > 0.0:
             raise ValueError(f"degrees_of_freedom must be above 0, got {self.degrees_of_freedom!r}")
@@ -95,7 +97,7 @@ class Estimates:
         uncertainty : Uncertainty
             Intercept last.
         units : LinearUnits
-            From its coordinates.
+            From its coordinates, in which every coefficient is free.
         feature_names : sequence of str
             Names of the coefficients without the intercept.
 
@@ -104,6 +106,17 @@ class Estimates:
         Estimates
             Without an intercept, if that is fixed.
         """
+        free = np.eye(len(uncertainty.center))
+        return cls._of(uncertainty, free, units, feature_names)
+
+    @classmethod
+    def _of(
+        cls,
+        uncertainty: Uncertainty,
+        basis: NDArray[np.float64],
+        units: LinearUnits,
+        feature_names: Sequence[str],
+    ) -> Estimates:
         n_features = len(feature_names)
         has_intercept = bool(units.matrix[[-1]].nnz)
         order = np.arange(n_features)
@@ -120,9 +133,12 @@ class Estimates:
             units.coefficients(uncertainty.center)[order],
             mapped(uncertainty.sampling),
             mapped(uncertainty.privacy),
+            np.asarray(units.matrix @ basis)[order],
             has_intercept,
             uncertainty.degrees_of_freedom,
             uncertainty.kind,
+            None if uncertainty.doubt is None else uncertainty.doubt.mapped(mapped),
+            uncertainty.dispersion,
         )
 
     def in_units(self, units: LinearUnits, feature_names: Sequence[str] | None = None) -> Estimates:
@@ -146,14 +162,17 @@ class Estimates:
             units = dataclasses.replace(units, matrix=units.matrix[:, :-1])
         order = np.roll(np.arange(len(self.names)), -first)
         square = np.ix_(order, order)
+        doubt = self.doubt
         uncertainty = Uncertainty(
             self.params[order],
             self.sampling[square],
             self.privacy[square],
             self.degrees_of_freedom,
             self.kind,
+            None if doubt is None else doubt.mapped(lambda matrix: matrix[square]),
+            self.dispersion,
         )
-        return Estimates.of(uncertainty, units, names)
+        return Estimates._of(uncertainty, self.basis[order], units, names)
 
     def renamed(self, feature_names: Sequence[str]) -> Estimates:
         """Return the same estimates under other names of the features.
@@ -175,3 +194,23 @@ class Estimates:
         """Covariance of the coefficients: of sampling and noise together."""
         total: NDArray[np.float64] = self.sampling + self.privacy
         return total
+
+    def standard_errors(
+        self, quadratic: Callable[[NDArray[np.float64]], NDArray[np.float64]] = np.diag
+    ) -> NDArray[np.float64]:
+        """Return standard errors of the coefficients, or of combinations of them.
+
+        Parameters
+        ----------
+        quadratic : callable, default=numpy.diag
+            Returns the quadratic forms ``<c, A c>`` of a matrix A in the combinations c.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+            Infinite for combinations of which nothing is known: noise hides whether the rows say
+            anything about them.
+        """
+        covariance = self.covariance
+        errors: NDArray[np.float64] = np.sqrt(np.maximum(quadratic(covariance), 0.0))
+        return errors if self.doubt is None else errors * self.doubt.factors(quadratic, covariance)

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Inference", "WaldTest"]
 
+# What rounding may leave of a combination that is zero, of rows of length 1 before they cancel.
+_ROUNDING = 1e-10
+
 
 @final
 @dataclass(frozen=True)
@@ -39,7 +42,7 @@ class WaldTest:
     p_value : float
         Probability of at least this statistic under the hypothesis.
     df : int
-        Number of restrictions.
+        Number of restrictions that do not follow from the others.
     df_denominator : float
         Degrees of freedom of the denominator; inf for a chi-square test.
     """
@@ -66,6 +69,8 @@ class Inference:
         Of the fit that released them.
     scores : LinearScores
         Returns linear scores of rows, as ``predict`` takes them, and their standard errors.
+    of_table : bool, default=False
+        Whether units are those of a table that was encoded, and not of the columns of the fit.
 
     Notes
     -----
@@ -94,6 +99,12 @@ class Inference:
     estimates: Estimates
     certificate: Certificate
     scores: LinearScores
+    of_table: bool = False
+
+    @property
+    def of_features(self) -> Inference:
+        """The same about the columns of the fit, whatever table they were made of."""
+        return Inference(self.scores.estimates, self.certificate, self.scores)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -112,15 +123,19 @@ class Inference:
 
     @property
     def standard_errors(self) -> NDArray[np.float64]:
-        """Standard errors of the coefficients, of shape (n_coefficients,)."""
-        return np.asarray(np.sqrt(np.diag(self.covariance)), dtype=np.float64)
+        """Standard errors of the coefficients, of shape (n_coefficients,).
+
+        Infinite where noise hides whether the rows say anything about a coefficient.
+        """
+        return self.estimates.standard_errors()
 
     @property
     def privacy_shares(self) -> NDArray[np.float64]:
-        """Share of each coefficient's variance that is due to noise, in [0, 1]."""
-        variance = np.diag(self.covariance)
-        own = np.diag(self.estimates.privacy)
-        return np.asarray(own / np.where(variance > 0.0, variance, np.inf), dtype=np.float64)
+        """Share of each coefficient's squared standard error that is due to noise, in [0, 1]."""
+        squares = self.standard_errors**2
+        sampling = np.diag(self.estimates.sampling)
+        shares = 1.0 - sampling / np.where(squares > 0.0, squares, np.inf)
+        return np.asarray(np.where(squares > 0.0, shares, 0.0), dtype=np.float64)
 
     @property
     def degrees_of_freedom(self) -> float:
@@ -131,6 +146,15 @@ class Inference:
     def kind(self) -> Literal["model", "robust"]:
         """Whether the covariance assumes that the model is right, or is the sandwich."""
         return self.estimates.kind
+
+    @property
+    def dispersion(self) -> float | None:
+        """Dispersion of the targets where it was estimated: of squared errors their variance.
+
+        The variance of a target is this times what the loss says: times the square of the mean for
+        a gamma loss. None where the loss knows it, and for a robust covariance.
+        """
+        return self.estimates.dispersion
 
     @property
     def statistics(self) -> NDArray[np.float64]:
@@ -173,27 +197,69 @@ class Inference:
         Returns
         -------
         WaldTest
-            By chi-square, or by F where degrees of freedom are finite.
+            By chi-square, or by F where degrees of freedom are finite. ``df`` is the number of
+            restrictions that do not follow from the others, without those of combinations whose
+            standard error is infinite; a p-value of 1 if there are no others.
 
         Raises
         ------
         ValueError
-            If shapes or names do not fit, or combinations depend on each other.
+            If shapes or names do not fit, or no coefficients that a fit can have meet the
+            hypothesis, or all of them do.
+
+        Notes
+        -----
+        Coefficients are ``basis @ f`` plus a constant, where ``f`` is free and ``basis`` is public:
+        effects of K categories against their mean, which add up to zero, have one of rank K - 1.
+        With an orthonormal U whose columns span the range of ``R @ basis``, the hypothesis says
+        that ``U.T @ (R @ params - r)`` is zero, and these are as many combinations as the rank is,
+        with a covariance that is not singular. The statistic is that of Wald for them. It is
+        ``gap @ pinv(R @ covariance @ R.T) @ gap``, whose value does not depend on U, nor on how
+        the same hypothesis is put: all effects against the mean are zero if and only if all
+        differences from a reference category are, and both have one p-value. The rank follows
+        from R and public facts, not from the covariance, where rounding would decide.
         """
         combinations = self._combinations(R)
-        count = len(combinations)
-        gap = combinations @ self.params - np.broadcast_to(np.asarray(r, np.float64), (count,))
-        covariance = combinations @ self.covariance @ combinations.T
-        # Judged as correlations: units differ by orders of magnitude.
-        scale = np.sqrt(np.diag(covariance))
-        if not (scale > 0.0).all() or _is_singular(covariance / np.outer(scale, scale)):
-            raise ValueError("R must have rows that do not depend on each other")
-        statistic = float(gap @ np.linalg.solve(covariance, gap))
+        size = len(combinations)
+        values = np.asarray(r, dtype=np.float64)
+        if values.shape not in ((), (size,)) or not np.isfinite(values).all():
+            raise ValueError(f"r must be a finite number, or {size} of them, one for each row of R")
+        gap = combinations @ self.params - values
+        # Rows by what they are made of, as units differ by orders of magnitude.
+        basis, parts = self.estimates.basis, np.abs(combinations)
+        lengths = np.linalg.norm(parts @ np.abs(basis), axis=1)
+        lengths[lengths == 0.0] = 1.0
+        left, singular, _ = np.linalg.svd(combinations @ basis / lengths[:, np.newaxis])
+        rank = int((singular > _ROUNDING).sum())
+        possible, impossible = left[:, :rank], left[:, rank:]
+        uncertain = parts @ np.abs(self.params) + np.abs(values)
+        unmet = np.abs(impossible.T @ (gap / lengths))
+        if (unmet > np.sqrt(_ROUNDING) * (np.abs(impossible.T) @ (uncertain / lengths))).any():
+            raise ValueError(
+                "R and r must be a hypothesis that coefficients can meet, but rows of R @ params "
+                "that depend on each other have values in r that contradict each other"
+            )
+        if rank == 0:
+            raise ValueError(
+                "R must restrict coefficients, but R @ params is what it is in any fit"
+            )
+        chosen, factors = possible.T / lengths, np.ones(rank)
+        if self.estimates.doubt is not None:
+            turn, factors = self.estimates.doubt.told_apart(chosen @ combinations, self.covariance)
+            chosen, rank = turn @ chosen, len(turn)
+        if rank == 0:
+            return WaldTest(0.0, 1.0, 0, self.degrees_of_freedom)
+        covariance = chosen @ combinations @ self.covariance @ combinations.T @ chosen.T
+        free = chosen @ gap / factors
+        # Judged as correlations: variances differ by orders of magnitude.
+        deviations = np.sqrt(np.diag(covariance))
+        free, correlation = free / deviations, covariance / np.outer(deviations, deviations)
+        statistic = float(free @ np.linalg.solve(correlation, free))
         freedom = self.degrees_of_freedom
         if math.isinf(freedom):
-            return WaldTest(statistic, float(special.chdtrc(count, statistic)), count)
-        ratio = statistic / count
-        return WaldTest(ratio, float(special.fdtrc(count, freedom, ratio)), count, freedom)
+            return WaldTest(statistic, float(special.chdtrc(rank, statistic)), rank)
+        ratio = statistic / rank
+        return WaldTest(ratio, float(special.fdtrc(rank, freedom, ratio)), rank, freedom)
 
     def prediction_interval(
         self, X: Any, level: float = 0.95, *, offset: Any = None, exposure: Any = None
@@ -242,6 +308,7 @@ class Inference:
         tail = 0.5 * (1.0 - check_real("level", level, above=0.0, below=1.0))
         letter = "z" if math.isinf(self.degrees_of_freedom) else "t"
         heading, values, ends = "coef", self.params, self.conf_int(level)
+        errors = self.standard_errors
         if check_bool("exponentiate", exponentiate):
             link = self._link()
             if link.exponentiated is None:
@@ -251,14 +318,15 @@ class Inference:
                 )
             with np.errstate(over="ignore"):
                 heading, values, ends = link.exponentiated, np.exp(values), np.exp(ends)
-        errors = (ends[:, 1] - ends[:, 0]) / (2.0 * self._critical_value(level))
 
         def column(heading: str, values: NDArray[np.float64], kind: Kind) -> Column:
-            return Column(heading, values, kind, errors)
+            # The error of an exponential is a share of it.
+            own = values * errors if exponentiate else errors
+            return Column(heading, values, kind, own)
 
         return Summary(
             self.certificate.estimator,
-            facts(self.certificate, self.kind),
+            facts(self.certificate, self.estimates),
             self.names,
             (
                 column(heading, values, "estimate"),
@@ -269,7 +337,7 @@ class Inference:
                 column(f"{1.0 - tail:.5g}]", ends[:, 1], "estimate"),
                 column("noise", self.privacy_shares, "share"),
             ),
-            notes(self.certificate, self.estimates, level),
+            notes(self.certificate, self.estimates, level, of_table=self.of_table),
         )
 
     def to_frame(self, level: float = 0.95, *, exponentiate: bool = False) -> pd.DataFrame:
@@ -310,7 +378,7 @@ class Inference:
             ``prediction_interval`` takes the same rows as before.
         """
         estimates = self.estimates.in_units(units, feature_names)
-        return Inference(estimates, self.certificate, self.scores)
+        return Inference(estimates, self.certificate, self.scores, of_table=True)
 
     def __repr__(self) -> str:
         return str(self.summary())
@@ -346,7 +414,3 @@ class Inference:
 
 def _intervals(middle: NDArray[Any], half: NDArray[Any]) -> NDArray[np.float64]:
     return np.column_stack([middle - half, middle + half])
-
-
-def _is_singular(correlation: NDArray[np.float64]) -> bool:
-    return bool(np.linalg.matrix_rank(correlation, hermitian=True) < len(correlation))

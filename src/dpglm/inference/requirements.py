@@ -24,7 +24,8 @@ def check_inference(
     L2; the minimum unconstrained. The covariance of a model needs a likelihood, in which a weight
     divides the variance of its row's target, like a number of trials: labels have no such weights.
     The robust covariance of rows in groups is estimated from as many sums of scores as there are
-    groups.
+    groups. Offsets must have bounds, about whose middle a fit starts: one that starts too far away
+    does not arrive, and no interval would tell.
     """
     loss = problem.loss
     if data.n_outputs > 1:
@@ -37,6 +38,11 @@ def check_inference(
     if not loss.convex or math.isinf(loss.without_offset.smoothness_on(1.0, *reach)):
         raise ValueError(f"inference needs a smooth convex loss, got {loss!r}")
     check_normal(problem)
+    if math.isinf(loss.offset_bound):
+        raise ValueError(
+            "offset_bounds must be public bounds on the offsets for inference, got None; of "
+            "exposures they are logarithms, such as (math.log(0.1), math.log(10))"
+        )
     if covariance == "robust":
         _check_groups(data)
         return

@@ -59,14 +59,18 @@ class LinearScores:
     def __call__(self, X: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return scores and their standard errors, both of shape (n,)."""
         features, first = self.features(X), int(self.estimates.has_intercept)
-        params, covariance = self.estimates.params, self.estimates.covariance
-        # The variance of a + x b is that of a, plus x (2 cov(a, b) + cov(b) x).
-        crossed = covariance[:first, first:].sum(axis=0)
-        spread = np.asarray(features @ covariance[first:, first:] + 2.0 * crossed)
-        if isinstance(features, sparse.csr_array):
-            of_features = np.asarray(features.multiply(spread).sum(axis=1)).ravel()
-        else:
-            of_features = np.einsum("ij,ij->i", features, spread)
-        variances = np.maximum(covariance[:first, :first].sum() + of_features, 0.0)
+
+        def quadratic(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+            # With an intercept a it is that of a, plus x (2 (a, b) + (b, b) x).
+            crossed = matrix[:first, first:].sum(axis=0)
+            spread = np.asarray(features @ matrix[first:, first:] + 2.0 * crossed)
+            if isinstance(features, sparse.csr_array):
+                of_features = np.asarray(features.multiply(spread).sum(axis=1)).ravel()
+            else:
+                of_features = np.einsum("ij,ij->i", features, spread)
+            found: NDArray[np.float64] = matrix[:first, :first].sum() + of_features
+            return found
+
+        params = self.estimates.params
         scores = np.asarray(features @ params[first:]) + params[:first].sum()
-        return scores, np.asarray(np.sqrt(variances), dtype=np.float64)
+        return scores, self.estimates.standard_errors(quadratic)

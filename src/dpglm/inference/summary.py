@@ -22,6 +22,9 @@ Kind: TypeAlias = Literal["estimate", "statistic", "probability", "share"]
 """How numbers are written."""
 
 _WIDTH = 78
+_MOST_DECIMALS = 15
+# By how many characters fixed notation may be longer than scientific: R's option scipen.
+_FAVOUR_FIXED = 2
 
 
 @final
@@ -29,7 +32,8 @@ _WIDTH = 78
 class Column:
     """A column of a summary: its heading, its numbers, and how these are written.
 
-    Estimates are written with three digits of their ``errors``.
+    Estimates are written with three digits of their ``errors``, each with its own; what has an
+    infinite one is not written.
     """
 
     heading: str
@@ -37,9 +41,11 @@ class Column:
     kind: Kind
     errors: NDArray[np.float64]
 
-    def cell(self, place: int) -> str:
+    def cell(self, place: int, *, scientific: bool = False) -> str:
         """Write one of the numbers."""
         value, error = float(self.values[place]), float(self.errors[place])
+        if math.isinf(error) and math.isfinite(value):
+            return "–"
         if self.kind == "probability":
             return "<0.001" if value < 0.001 else f"{value:.3f}"
         if self.kind == "share":
@@ -47,9 +53,10 @@ class Column:
         if self.kind == "statistic" or not math.isfinite(value):
             return f"{value:.2f}" if abs(value) < 1e5 else f"{value:.3g}"
         decimals = 2 - math.floor(math.log10(error)) if 0.0 < error < math.inf else 4
-        if decimals > 8 or abs(value) >= 1e9:
-            return f"{value:.4g}"
-        return f"{value:.{max(decimals, 0)}f}"
+        if scientific:
+            decimals += math.floor(math.log10(abs(value))) if value else 0
+        decimals = min(max(decimals, 0), _MOST_DECIMALS)
+        return f"{value:.{decimals}e}" if scientific else f"{value:.{decimals}f}"
 
 
 @final
@@ -87,10 +94,28 @@ class Summary:
         list of tuple of str
             For each row its name, then a number for each column.
         """
+        scientific = self._is_scientific
         return [
-            (visible(name), *(one.cell(place) for one in self.columns))
+            (visible(name), *(one.cell(place, scientific=scientific) for one in self.columns))
             for place, name in enumerate(self.names)
         ]
+
+    @property
+    def _is_scientific(self) -> bool:
+        """Whether estimates need scientific notation: one for all, as in tables of R.
+
+        It is taken where the longest of them would be longer otherwise.
+        """
+        fixed, scientific = (
+            max(
+                len(one.cell(place, scientific=way))
+                for one in self.columns
+                if one.kind == "estimate"
+                for place in range(len(self.names))
+            )
+            for way in (False, True)
+        )
+        return scientific + _FAVOUR_FIXED < fixed
 
     def to_frame(self) -> pd.DataFrame:
         """Return the numbers as a data frame.

@@ -4,33 +4,49 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
 
 from dpglm._registry import snake_case
 from dpglm._words import plain_number, rounded_up
 from dpglm.certificate.certificate import Certificate
+from dpglm.certificate.facts import LABELS
 from dpglm.data.spec import DataSpec
 from dpglm.inference.estimates import Estimates
+from dpglm.inference.target_scale import TargetScale
 from dpglm.privacy.accounting.accountants import GaussianAccountant
 from dpglm.privacy.events import Repeated
-from dpglm.problem import L2, Loss, NoPenalty, Regularizer, WithOffset
+from dpglm.problem import L2, IdentityLink, Loss, NoPenalty
+from dpglm.tables.cells import listed
 
-__all__ = ["facts", "is_shrunk", "notes", "shares_of_budget"]
+__all__ = ["facts", "is_shrunk", "loss_in_words", "notes", "shares_of_budget"]
 
 # In rows: a penalty of C = 1000 and more moves coefficients by less than their standard errors.
 _HARMLESS_PENALTY = 1e-3
+_UNITS = (
+    "Coefficients are per unit of the columns of the fit. Where a SchemaEncoder made these of a "
+    "table, in_units(encoder.units()) is per unit of the table's columns."
+)
 _KINDS = {"model": "model-based", "robust": "robust (sandwich)"}
 
 
-def facts(certificate: Certificate, kind: str) -> tuple[tuple[str, str], ...]:
+def facts(certificate: Certificate, estimates: Estimates) -> tuple[tuple[str, str], ...]:
     """Name what was fitted, to what, with which budget."""
     problem = certificate.problem
+    schema = _schema(certificate)
     spent = f"epsilon {rounded_up(certificate.epsilon)}, delta {rounded_up(certificate.delta)}"
     found = {
-        "Loss": _loss(problem.loss),
+        "Target": schema.get("target", {}).get("name") or _role(certificate, "target"),
         "Outcome": _outcome(certificate),
-        "Penalty": _penalty(problem.regularizer),
+        "Formula": schema.get("formula", ""),
+        "Loss": loss_in_words(certificate),
+        "Exposure": _role(certificate, "exposure"),
+        "Offset": _role(certificate, "offset"),
+        "Intercept": "" if certificate.data.intercept else "none",
+        **_dispersion(problem.loss, estimates),
+        "Penalty": _penalty(certificate),
         "Rows": _rows(certificate.data),
-        "Covariance": _KINDS[kind],
+        "Covariance": _KINDS[estimates.kind],
         "Privacy": f"{spent}; {certificate.adjacency.value} ({certificate.relation})",
         "Budget": shares_of_budget(certificate),
     }
@@ -43,7 +59,9 @@ def _rows(data: DataSpec) -> str:
     return f"{data.n_rows} of {data.n_units} groups"
 
 
-def notes(certificate: Certificate, estimates: Estimates, level: float) -> tuple[str, ...]:
+def notes(
+    certificate: Certificate, estimates: Estimates, level: float, *, of_table: bool
+) -> tuple[str, ...]:
     """Say what the intervals cover, at which level, under which assumptions."""
     freedom = estimates.degrees_of_freedom
     law = "the normal distribution"
@@ -51,7 +69,7 @@ def notes(certificate: Certificate, estimates: Estimates, level: float) -> tuple
         law = f"Student's t distribution with {plain_number(freedom, 3)} degrees of freedom"
     covered = (
         f"{plain_number(100.0 * level)} % intervals, which cover sampling and privacy noise "
-        f"together, by {law}. noise: share of the variance that is due to privacy."
+        f"together, by {law}. noise: share of the squared error that is due to privacy."
     )
     assumed = (
         "The model is assumed to be right: its link, and the variance of the target that its loss "
@@ -62,8 +80,11 @@ def notes(certificate: Certificate, estimates: Estimates, level: float) -> tuple
     if estimates.kind == "robust":
         assumed = (
             "Sandwich covariance: the model need not be right. Coefficients are those that "
-            "minimise the expected loss."
+            "minimise the expected loss, in which long rows and residuals far out count less: the "
+            "less so, the more rows and budget there are."
         )
+        weights = certificate.rebuild().method.estimand
+        assumed += f" {weights}" if weights else ""
         if certificate.data.groups is not None:
             assumed += " The rows of a group may depend on each other in any way (cluster-robust)."
     elif certificate.data.groups is not None:
@@ -77,7 +98,32 @@ def notes(certificate: Certificate, estimates: Estimates, level: float) -> tuple
         "expected loss with it, which are shrunk towards zero."
     )
     shrinks = (shrunk,) if is_shrunk(certificate) else ()
-    return (covered, assumed, rows, *shrinks, *certificate.caveats())
+    units = () if of_table else (_UNITS,)
+    unknown = _unknown(estimates)
+    return (covered, *unknown, assumed, rows, *units, *shrinks, *certificate.caveats())
+
+
+def _unknown(estimates: Estimates) -> tuple[str, ...]:
+    """Say what infinite standard errors mean, where there are any."""
+    unknown = [
+        name
+        for name, error in zip(estimates.names, estimates.standard_errors(), strict=True)
+        if math.isinf(error)
+    ]
+    if not unknown:
+        return ()
+    if len(unknown) == len(estimates.names):
+        said = (
+            "Nothing is known of any coefficient: scores had not settled in the last steps, as "
+            "where classes can nearly be told apart, or noise hides the curvature of the loss. A "
+            "larger budget, fewer columns or a penalty would help."
+        )
+    else:
+        said = (
+            f"Nothing is known of {listed(unknown)}: noise hides what the rows may say of it, and "
+            "the estimate is noise."
+        )
+    return (said,)
 
 
 def is_shrunk(certificate: Certificate) -> bool:
@@ -86,27 +132,61 @@ def is_shrunk(certificate: Certificate) -> bool:
     return weight > _HARMLESS_PENALTY
 
 
-def _loss(loss: Loss) -> str:
-    """Name a loss and its link, without the constants that standardized targets change."""
-    parts = []
-    if isinstance(loss, WithOffset):
-        loss, parts = loss.loss, ["offsets"]
+def loss_in_words(certificate: Certificate) -> str:
+    """Name a loss, with its constants in the units of the user's targets, and its link."""
+    loss = TargetScale.of(certificate).users_loss
+    numbers = [f"{name} {plain_number(one)}" for name, one in loss.constants.items()]
+    parts = [_name(loss) + (f" ({', '.join(numbers)})" if numbers else "")]
     if loss.link is not None:
-        parts.insert(0, f"{type(loss.link).__name__.removesuffix('Link')}_link")
-    return ", ".join(snake_case(one) for one in [type(loss).__name__, *parts]).replace("_", " ")
+        parts.append(f"{_name(loss.link).removesuffix(' link')} link")
+    is_named = _role(certificate, "exposure") or _role(certificate, "offset")
+    if certificate.problem.loss.without_offset is not certificate.problem.loss and not is_named:
+        parts.append("offsets" if certificate.fact("exposure") is None else "exposures")
+    said = ", ".join(parts)
+    return said[:1].upper() + said[1:]
+
+
+def _name(thing: object) -> str:
+    return snake_case(type(thing).__name__).replace("_", " ")
+
+
+def _schema(certificate: Certificate) -> Mapping[str, Any]:
+    """Return the JSON form of the schema of the table that was fitted; empty without one."""
+    fact = certificate.fact("schema")
+    return {} if fact is None else fact.value
+
+
+def _role(certificate: Certificate, role: str) -> str:
+    """Name the column that has a role; "" where its name is not known."""
+    fact = certificate.fact(role)
+    return fact.value if fact is not None and isinstance(fact.value, str) else ""
+
+
+def _dispersion(loss: Loss, estimates: Estimates) -> dict[str, str]:
+    """State the dispersion where it was estimated; of squared errors its root, in units of y."""
+    if estimates.dispersion is None:
+        return {}
+    if isinstance(loss.link, IdentityLink):
+        said = plain_number(math.sqrt(estimates.dispersion))
+        return {"Residual SD": f"{said}, estimated from what was released"}
+    said = plain_number(estimates.dispersion)
+    return {"Dispersion": f"{said}, estimated from what was released"}
 
 
 def _outcome(certificate: Certificate) -> str:
-    """Say which of two classes the coefficients speak for; "" for numbers."""
-    classes = certificate.fact("classes")
+    """Say which of two classes or labels the coefficients speak for; "" for numbers."""
+    classes = certificate.fact("classes") or certificate.fact(LABELS)
     return "" if classes is None else f"{classes.value[1]}, against {classes.value[0]}"
 
 
-def _penalty(penalty: Regularizer) -> str:
+def _penalty(certificate: Certificate) -> str:
     """Name a penalty; "" if there is none."""
-    none = isinstance(penalty, NoPenalty) or penalty == L2(0.0)
+    penalty = certificate.problem.regularizer
+    if isinstance(penalty, NoPenalty) or penalty == L2(0.0):
+        return ""
     strength = plain_number(penalty.strong_convexity, 3)
-    return "" if none else f"{type(penalty).__name__} of strength {strength}, on scaled columns"
+    scaled = "columns" if TargetScale.of(certificate).scale == 1.0 else "columns and targets"
+    return f"{type(penalty).__name__} of strength {strength}, on scaled {scaled}"
 
 
 def shares_of_budget(certificate: Certificate) -> str:

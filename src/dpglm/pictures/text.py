@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dpglm._extras import require
 from dpglm._html import visible
 
-__all__ = ["one_line", "shortened", "width_of", "wrapped"]
+__all__ = ["one_line", "shortened", "told_apart", "width_of", "wrapped"]
 
 _ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
 _BLANK = "(blank)"
@@ -52,6 +53,41 @@ def shortened(text: str, size: float, most: float, *, bold: bool = False) -> str
     return _with_gap(text, fits)
 
 
+def told_apart(texts: Sequence[str], size: float, most: float) -> list[str]:
+    """Shorten different texts as ``shortened`` does, so that they stay different.
+
+    Of those that would become the same only what they do not have in common is kept, or else their
+    number.
+    """
+    short = [shortened(text, size, most) for text in texts]
+    for again in (_without_common, _numbered):
+        for kept in set(short):
+            same = [i for i, one in enumerate(short) if one == kept]
+            if len(same) > 1:
+                own = again({i: texts[i] for i in same}, size, most)
+                short = [own.get(i, one) for i, one in enumerate(short)]
+    return short
+
+
+def _without_common(texts: Mapping[int, str], size: float, most: float) -> dict[int, str]:
+    alike = {i: one_line(text) for i, text in texts.items()}
+    begin = _in_common(list(alike.values()))
+    end = _in_common([one[begin:][::-1] for one in alike.values()])
+    tail = _ELLIPSIS if end else ""
+    return {
+        i: shortened(f"{_ELLIPSIS}{one[begin : len(one) - end]}{tail}", size, most)
+        for i, one in alike.items()
+    }
+
+
+def _numbered(texts: Mapping[int, str], size: float, most: float) -> dict[int, str]:
+    numbers = {i: f" ({i + 1})" for i in texts}
+    return {
+        i: shortened(text, size, most - width_of(numbers[i], size)) + numbers[i]
+        for i, text in texts.items()
+    }
+
+
 def wrapped(text: str, size: float, most: float, *, bold: bool = False) -> list[str]:
     """Break text at spaces into lines of at most ``most`` inches; keep its own breaks.
 
@@ -68,6 +104,13 @@ def wrapped(text: str, size: float, most: float, *, bold: bool = False) -> list[
             line = shortened(longer, size, most, bold=bold)
         lines += [line] if line else []
     return lines
+
+
+def _in_common(texts: Sequence[str]) -> int:
+    """Return with how many letters all of the texts begin."""
+    letters = zip(*texts, strict=False)
+    differ = (place for place, found in enumerate(letters) if len(set(found)) > 1)
+    return next(differ, min(map(len, texts)))
 
 
 def _with_gap(text: str, kept: int) -> str:

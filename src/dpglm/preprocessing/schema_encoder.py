@@ -31,7 +31,9 @@ class SchemaEncoder(TableEncoder):
     formula : str, optional
         Which features the columns become, as in ``"ill ~ age + C(sex)"``, instead of the schema's
         own formula, if it has one (extra ``formula``; see docs/formulas.md). Without an intercept
-        in it, tell the estimator ``fit_intercept=False``, as ``dpglm.from_formula`` does.
+        in it, tell the estimator ``fit_intercept=False``, as ``dpglm.from_formula`` does. Other
+        columns are centred: an estimator with ``fit_intercept=False`` has the intercept that their
+        centres make in the table's units, unless the formula is one such as ``"0 + ."``.
 
     Attributes
     ----------
@@ -84,4 +86,5 @@ class SchemaEncoder(TableEncoder):
         self.formula = formula
 
     def stated_schema(self) -> Schema:
-        return as_schema(self.schema).with_reference(self.drop).with_formula(self.formula)
+        dropped = as_schema(self.schema).with_reference(self.drop, "drop")
+        return dropped.with_formula(self.formula)

@@ -14,6 +14,7 @@ from sklearn.utils import Tags
 
 from dpglm._all_or_nothing import all_or_nothing
 from dpglm._validation import in_one_line
+from dpglm.tables.named import by_name
 from dpglm.tables.schema import Schema, Table
 from dpglm.tables.units import LinearUnits
 
@@ -110,7 +111,7 @@ class TableEncoder(TransformerMixin, BaseEstimator, abc.ABC):
             If the column is missing or a cell does not match the schema.
         """
         schema = self._schema()
-        name = schema.target.name
+        name, X = schema.target.name, by_name(X)
         if isinstance(X, np.ndarray) or name not in X:
             raise ValueError(f"y must be given, or X must have the target's column, {name!r}")
         return schema.encode_target(X[name])

@@ -57,13 +57,17 @@ class Link(abc.ABC):
             all K.
         """
 
-    def standardization(self, low: float, high: float) -> tuple[float, float]:
+    def standardization(
+        self, low: float, high: float, *, intercept: bool = True
+    ) -> tuple[float, float]:
         """Return a shift and a scale of targets that ``original_scores`` can undo.
 
         Parameters
         ----------
         low, high : float
             Range of the targets.
+        intercept : bool, default=True
+            Whether scores have an intercept; without one, nothing can be added to them.
 
         Returns
         -------
@@ -168,7 +172,11 @@ class IdentityLink(Link):
     def inverse(self, z: ArrayLike) -> FloatArray:
         return as_float(z)
 
-    def standardization(self, low: float, high: float) -> tuple[float, float]:
+    def standardization(
+        self, low: float, high: float, *, intercept: bool = True
+    ) -> tuple[float, float]:
+        if not intercept:
+            return 0.0, max(abs(low), abs(high)) or 1.0
         return low / 2.0 + high / 2.0, (high / 2.0 - low / 2.0) or 1.0
 
     def original_scores(self, shift: float, scale: float) -> tuple[float, float]:
@@ -191,8 +199,10 @@ class LogLink(Link):
     def inverse(self, z: ArrayLike) -> FloatArray:
         return limited_exp(as_float(z))
 
-    def standardization(self, low: float, high: float) -> tuple[float, float]:
-        return 0.0, high or 1.0
+    def standardization(
+        self, low: float, high: float, *, intercept: bool = True
+    ) -> tuple[float, float]:
+        return 0.0, (high or 1.0) if intercept else 1.0
 
     def original_scores(self, shift: float, scale: float) -> tuple[float, float]:
         # exp(z) predicts y / scale, so z + log(scale) predicts y.

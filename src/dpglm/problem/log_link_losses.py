@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -39,9 +40,9 @@ class Poisson(ConvexScalarLoss):
 
     Parameters
     ----------
-    dispersion : float, default 1.0
-        Variance of a target over its mean, positive: 1 for counts, 1/s for counts divided by s.
-        Neither the loss nor its constants depend on it.
+    dispersion : float or None, default 1.0
+        Variance of a target over its mean, positive: 1 for counts, 1/s for counts divided by s;
+        None where it is not known (quasi-Poisson). Neither the loss nor its constants depend on it.
 
     Notes
     -----
@@ -58,7 +59,7 @@ class Poisson(ConvexScalarLoss):
     12.0
     """
 
-    dispersion: float = 1.0
+    dispersion: float | None = 1.0
 
     target = Target.COUNT
     link = LogLink()
@@ -66,13 +67,14 @@ class Poisson(ConvexScalarLoss):
     canonical = True
 
     def __post_init__(self) -> None:
-        check_real("dispersion", self.dispersion, above=0.0)
+        if self.dispersion is not None:
+            check_real("dispersion", self.dispersion, above=0.0)
 
     def variance(self, mean: FloatArray) -> FloatArray:
         return mean.copy()
 
     def for_scaled_targets(self, scale: float) -> Poisson:
-        return Poisson(self.dispersion / scale)
+        return self if self.dispersion is None else Poisson(self.dispersion / scale)
 
     def _value(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
         result: FloatArray = exp_with_tangent(z) - y * z
@@ -298,6 +300,10 @@ class NegativeBinomial(ConvexScalarLoss):
     def __post_init__(self) -> None:
         check_real("alpha", self.alpha, above=0.0)
         check_real("dispersion", self.dispersion, above=0.0)
+
+    @property
+    def constants(self) -> Mapping[str, float]:
+        return {"dispersion": self.alpha}
 
     @property
     def nonnegative(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import enum
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -266,6 +266,16 @@ class Loss(abc.ABC):
         loss, or there is no ``variance``.
         """
         return None
+
+    @property
+    def constants(self) -> Mapping[str, float]:
+        """The numbers that choose this loss of its family, by the names that estimators call them.
+
+        By default the fields of the dataclass that are numbers, without a ``dispersion``.
+        """
+        fields = getattr(self, "__dataclass_fields__", {})
+        values = {name: getattr(self, name) for name in fields if name != "dispersion"}
+        return {name: value for name, value in values.items() if type(value) in (int, float)}
 
     @property
     def canonical(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -65,14 +66,20 @@ def coefficient_table(
         of_table=table_units is not None,
         intercepts=effects[-1],
         intercept_noise=float(noise[-1]),
-        inference=_inference(estimator, units, names),
+        inference=_inference(estimator, table_units, names),
     )
 
 
-def _inference(estimator: Any, units: LinearUnits, names: Sequence[str]) -> Inference | None:
-    """Return an estimator's intervals in other units."""
+def _inference(estimator: Any, units: LinearUnits | None, names: Sequence[str]) -> Inference | None:
+    """Return an estimator's intervals in the units of a table, if there is one."""
     own: Inference | None = getattr(estimator, "inference_", None)
-    return None if own is None else own.in_units(units, names)
+    if own is None:
+        return None
+    # The certificate may have learned of the table since the fit.
+    own = dataclasses.replace(own.of_features, certificate=estimator.privacy_)
+    if units is None:
+        return dataclasses.replace(own, estimates=own.estimates.renamed(names))
+    return own.in_units(units, names)
 
 
 def _reach(estimator: Any, units: LinearUnits) -> NDArray[np.float64]:

@@ -12,6 +12,7 @@ from dpglm.certificate.verify import verify
 from dpglm.guidance.coefficients import CoefficientTable
 from dpglm.guidance.expectation import guidance
 from dpglm.inference.inference import Inference
+from dpglm.inference.words import loss_in_words
 from dpglm.ledger.files import write_text
 from dpglm.pictures.drawing import as_data_uri
 from dpglm.problem import ConvexScalarLoss
@@ -91,7 +92,7 @@ def report_page(
         certificate,
         verify(certificate),
         cautions=about.cautions,
-        title=title or certificate.estimator,
+        title=title or about.title or certificate.estimator,
         scores=scores or {},
         **model_view(about.estimator, table, figures),
     )
@@ -104,6 +105,7 @@ def model_view(
     plan, certificate = estimator.solution_.plan, estimator.privacy_
     pictures = {**(figures or {}), **_pictures(estimator.solution_)}
     return {
+        "loss": loss_in_words(certificate),
         "coefficients": {
             "picture": as_data_uri(draw_table(table)),
             "narrow": as_data_uri(draw_table(table, width=NARROW)),

@@ -6,7 +6,7 @@ import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeAlias, final
+from typing import Annotated, Any, TypeAlias, final, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from dpglm.inference.scores import Features, LinearScores
 from dpglm.ledger.files import write_json
 from dpglm.problem import ClassLink, Link
 from dpglm.report.model_checks import check_shapes, disagreements
+from dpglm.tables.offsets import OffsetColumn, OffsetKind
 from dpglm.tables.schema import Schema
 
 __all__ = ["FORMAT", "LinearModel", "load_model", "read_model", "save_model"]
@@ -105,18 +106,28 @@ class LinearModel:
 
         With a schema they are in the units of its table.
         """
-        shown = self.estimates
-        if shown is None:
+        if self.estimates is None:
             return None
-        scores = LinearScores(self._clipped_features, shown)
-        if self.schema is not None:
-            shown = shown.in_units(self.schema.units)
-        return Inference(shown, self.certificate, scores)
+        scores = LinearScores(self._clipped_features, self.estimates)
+        found = Inference(self.estimates, self.certificate, scores)
+        return found if self.schema is None else found.in_units(self.schema.units)
 
     @property
     def link(self) -> Link | None:
         """The link of the loss: what turns linear scores into means or probabilities."""
         return self.certificate.problem.loss.link
+
+    @property
+    def offset_column(self) -> OffsetColumn | None:
+        """What the fit's offsets came as, and their column, where that is known; None: no offset.
+
+        ``predict`` should be given the same.
+        """
+        for kind in get_args(OffsetKind):
+            fact = self.certificate.fact(kind)
+            if fact is not None:
+                return OffsetColumn(kind, fact.value if isinstance(fact.value, str) else None)
+        return None
 
     @property
     def n_features(self) -> int:
@@ -167,7 +178,8 @@ class LinearModel:
         return self._predicted(X, with_offset(self.link.inverse, offset, exposure))
 
     def _predicted(self, X: Any, output: Output) -> NDArray[Any]:
-        predict = RowPrediction(self.coef_, self.intercept_, None, output)
+        most = self.certificate.largest_score
+        predict = RowPrediction(self.coef_, self.intercept_, None, output, most)
         return predict(self._clipped_features(X))
 
     def _clipped_features(self, X: Any) -> Any:
@@ -178,7 +190,7 @@ class LinearModel:
         return Features(self.n_features, self.feature_names, scaling)(X)
 
 
-FORMAT = Format("dpglm model", 4, LinearModel, {2: "0.1", 3: "0.1"})
+FORMAT = Format("dpglm model", 5, LinearModel, {2: "0.1", 3: "0.1", 4: "0.1"})
 """The format of model files, whose key "digest" seals the rest."""
 
 
@@ -254,7 +266,7 @@ def _estimates(estimator: Any, names: Sequence[str] | None) -> Estimates | None:
     inference = getattr(estimator, "inference_", None)
     if inference is None:
         return None
-    estimates: Estimates = inference.estimates
+    estimates: Estimates = inference.of_features.estimates
     return estimates if names is None else estimates.renamed(names)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dpglm.estimators._shapes import released_model
+from dpglm.estimators._shapes import CURVES, released_model
 from dpglm.pictures.drawing import as_data_uri
 from dpglm.shapes import Shape, shapes_of
 from dpglm.shapes.picture import draw_shape, reach_of, scale_in_words
@@ -25,8 +25,10 @@ def shapes_view(estimator: Any) -> dict[str, Any] | None:
     largest = shapes.by_importance
     reach = reach_of(largest)
     panels = [(_in_words(one), as_data_uri(draw_shape(one, reach))) for one in largest[:_MOST]]
+    curves = estimator.privacy_.fact(CURVES)
+    made = "" if curves is None else f" Curves: {curves.value}."
     return {
-        "about": f"{scale_in_words(shapes)} {shapes.band}",
+        "about": f"{scale_in_words(shapes)} {shapes.band}{made}",
         "first": panels[:_MOST_OPEN],
         "folded": panels[_MOST_OPEN:],
         "left_out": len(largest) - len(panels),

@@ -24,15 +24,16 @@ __all__ = ["Subject", "subject"]
 class Subject:
     """A fitted private estimator, the names of its columns, and cautions about the steps before it.
 
-    ``units`` maps its coefficients to the units of the user's table, where these are others. There
-    is a caution for each step that may have learned from the rows, and for what the
-    certificate cannot know.
+    ``units`` maps its coefficients to the units of the user's table, where these are others, and
+    ``title`` is what the whole is called. There is a caution for each step that may have learned
+    from the rows, and for what the certificate cannot know.
     """
 
     estimator: Any
     feature_names: tuple[str, ...] | None = None
     cautions: tuple[str, ...] = ()
     units: LinearUnits | None = None
+    title: str | None = None
 
 
 def subject(estimator: Any) -> Subject:
@@ -84,7 +85,7 @@ def _in_private_pipeline(pipeline: Any) -> Subject:
 
 def _of_a_table(model: Any) -> Subject:
     check_is_fitted(model)
-    return subject(model.estimator_)
+    return dataclasses.replace(subject(model.estimator_), title=type(model).__name__)
 
 
 def _found(search: Any) -> Subject:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from dpglm._extras import require
 from dpglm._validation import check_integer
 from dpglm._words import plain_number
 from dpglm.pictures import drawing as draw
-from dpglm.pictures.text import shortened, width_of
+from dpglm.pictures.text import shortened, told_apart, width_of
 from dpglm.shapes.shape import Shape
 from dpglm.tables.additive.axes import Axis, CategoricalAxis, NumericAxis
 
@@ -31,8 +31,12 @@ _PANEL, _TALL = 3.4, 2.5
 _NAMES = 1.15
 """Inches for the names of levels."""
 _BAND, _LINE = 0.2, 1.9
-_TICK_GAP = 0.17
-"""The least distance of ticks, as a share of the axis."""
+_LEGEND = 0.3
+"""Inches below axes for a legend."""
+_ACROSS, _TICK_GAP = 2.3, 0.1
+"""Inches from end to end of an axis, and at least between labels along it."""
+_GAP, _MISSING = 1.06, 1.12
+"""Where a curve's missing values are, from the bounds 0 and 1, and the line before them."""
 
 
 def reach_of(shapes: Sequence[Shape]) -> float:
@@ -58,11 +62,12 @@ def draw_shapes(shapes: Shapes, most: int | None = None) -> Any:
     )
     grid = figure.subplots(rows, columns, squeeze=False).ravel()
     chosen = shapes.by_importance[:shown]
-    reach = reach_of(chosen)
+    reach, colors = reach_of(chosen), _colors(chosen)
     for axes, shape in zip(grid, chosen, strict=False):
-        _draw(axes, shape, reach)
+        _draw(axes, shape, reach, colors)
     for axes in grid[shown:]:
         axes.set_visible(False)
+    _legend(figure, chosen[0], colors, loc="outside lower left")
     return figure
 
 
@@ -71,13 +76,15 @@ def draw_shape(shape: Shape, reach: float) -> Any:
     require("matplotlib", "plot")
     from dpglm.pictures.picture import Picture
 
-    figure = Picture(figsize=(_PANEL, _TALL), dpi=150, facecolor="none")
-    upright = _upright(shape).axes[-1]
-    names = isinstance(upright, CategoricalAxis)
+    below = 0.0 if len(shape.outputs) == 1 else _LEGEND
+    tall = _TALL + below
+    figure = Picture(figsize=(_PANEL, tall), dpi=150, facecolor="none")
     # Places that are the same in all panels, so that they stand in line.
-    left = (_NAMES + 0.12 if names else 0.38) / _PANEL
-    figure.subplots_adjust(left=left, right=0.96, top=0.89, bottom=0.17)
-    _draw(figure.subplots(), shape, reach)
+    top, bottom = 1.0 - 0.27 / tall, (0.5 + below) / tall
+    figure.subplots_adjust(left=_left_of(shape) / _PANEL, right=0.96, top=top, bottom=bottom)
+    colors = _colors([shape])
+    _draw(figure.subplots(), shape, reach, colors)
+    _legend(figure, shape, colors, loc="lower left")
     return figure
 
 
@@ -86,9 +93,16 @@ def scale_in_words(shapes: Shapes) -> str:
     return f"Differences of the {shapes.score} from each panel's mean over its knots or levels."
 
 
-def _draw(axes: Any, shape: Shape, reach: float) -> None:
+def _left_of(shape: Shape) -> float:
+    """Return the inches left of axes, for names of levels or for numbers."""
+    upright = _upright(shape).axes[-1]
+    is_map = len(shape.axes) == 2
+    return (_NAMES + 0.12 if isinstance(upright, CategoricalAxis) else 0.38) + 0.16 * is_map
+
+
+def _draw(axes: Any, shape: Shape, reach: float, colors: Mapping[int, str]) -> None:
     edited = " (edited)" if shape.edit else ""
-    room = _PANEL - 0.3 - width_of(edited, _TITLE, bold=True)
+    room = _PANEL - _left_of(shape) - 0.25 - width_of(edited, _TITLE, bold=True)
     axes.set_facecolor("none")
     axes.set_title(
         shortened(shape.term, _TITLE, room, bold=True) + edited,
@@ -99,27 +113,49 @@ def _draw(axes: Any, shape: Shape, reach: float) -> None:
         parse_math=False,
     )
     if len(shape.axes) == 2:
-        _draw_map(axes, shape, reach)
+        _draw_map(axes, shape)
     elif isinstance(shape.axes[0], NumericAxis):
-        _draw_curve(axes, shape, shape.axes[0], reach)
+        _draw_curve(axes, shape, shape.axes[0], reach, colors)
     else:
-        _draw_levels(axes, shape, reach)
+        _draw_levels(axes, shape, reach, colors)
 
 
-def _colors(shape: Shape) -> list[tuple[int, str]]:
-    """Return the outputs to draw, those of the largest range first, each with its colour."""
-    flat = shape.values.reshape(len(shape.outputs), -1)
-    order = np.argsort(-np.ptp(flat, axis=1), kind="stable")[:_MOST_OUTPUTS]
-    return list(zip(sorted(order.tolist()), draw.CYCLE, strict=False))
+def _colors(shapes: Sequence[Shape]) -> Mapping[int, str]:
+    """Return the outputs to draw, those of the largest range in any shape, with colours."""
+    ranges = [np.ptp(one.values.reshape(len(one.outputs), -1), axis=1) for one in shapes]
+    order = np.argsort(-np.max(ranges, axis=0), kind="stable")[:_MOST_OUTPUTS]
+    return dict(zip(sorted(order.tolist()), draw.CYCLE, strict=False))
 
 
-def _draw_curve(axes: Any, shape: Shape, axis: NumericAxis, reach: float) -> None:
-    knots = axis.knots
-    x = axis.column.stretched(knots)
+def _legend(figure: Any, shape: Shape, colors: Mapping[int, str], loc: str) -> None:
+    """Say which colour is which output's, below all axes, where no curve is."""
+    if len(shape.outputs) == 1:
+        return
+    patches = require("matplotlib.patches", "plot")
+    names = told_apart([shape.outputs[one] for one in colors], 7.5, 1.0)
+    handles = [
+        patches.Patch(color=color, label=name)
+        for color, name in zip(colors.values(), names, strict=True)
+    ]
+    figure.legend(
+        handles=handles,
+        loc=loc,
+        ncols=len(handles) if figure.get_size_inches()[0] > _PANEL else 3,
+        frameon=False,
+        fontsize=7.5,
+        labelcolor=draw.INK,
+        handlelength=1.0,
+        handleheight=0.6,
+    )
+
+
+def _draw_curve(
+    axes: Any, shape: Shape, axis: NumericAxis, reach: float, colors: Mapping[int, str]
+) -> None:
+    x = axis.line
     axes.axhline(0.0, color=draw.GREY, linewidth=0.8)
-    for output, color in _colors(shape):
+    for output, color in colors.items():
         values = shape.values[output]
-        label = shortened(shape.outputs[output], _TICK, 1.0)
         if shape.half_width is not None:
             half = shape.half_width
             axes.fill_between(
@@ -130,35 +166,31 @@ def _draw_curve(axes: Any, shape: Shape, axis: NumericAxis, reach: float) -> Non
                 alpha=_BAND,
                 linewidth=0,
             )
-        axes.plot(x, values[: len(x)], color=color, linewidth=_LINE, label=label)
+        axes.plot(x, values[: len(x)], color=color, linewidth=_LINE)
         axes.plot(x, values[: len(x)], "o", color=color, markersize=2.6)
         if len(values) > len(x):
             error = 0.0 if shape.half_width is None else float(shape.half_width[-1])
-            axes.errorbar([1.12], [values[-1]], yerr=error, fmt="D", color=color, markersize=4)
-    ticks, labels = _ticks(axis)
+            axes.errorbar([_MISSING], [values[-1]], yerr=error, fmt="D", color=color, markersize=4)
     if len(shape.points[0]) > len(x):
-        ticks, labels = [*ticks, 1.12], [*labels, "missing"]
-        axes.axvline(1.06, color=draw.LIGHT, linewidth=0.8)
-    axes.set_xticks(ticks, labels)
+        axes.axvline(_GAP, color=draw.LIGHT, linewidth=0.8)
+    axes.set_xticks(*_number_ticks(axis))
     axes.set_ylim(-1.06 * reach, 1.06 * reach)
     draw.quiet(axes)
     axes.tick_params(labelsize=_TICK)
     axes.margins(x=0.02)
-    if len(shape.outputs) > 1:
-        axes.legend(frameon=False, fontsize=7.5, labelcolor=draw.INK, handlelength=1.0)
+    axes.set_xlabel(axis.column.unit or "", size=7.5, color=draw.GREY, parse_math=False)
 
 
-def _draw_levels(axes: Any, shape: Shape, reach: float) -> None:
+def _draw_levels(axes: Any, shape: Shape, reach: float, colors: Mapping[int, str]) -> None:
     values = shape.values
     largest = np.argsort(-np.abs(values).max(axis=0), kind="stable")[:_MOST_LEVELS]
     # On top the largest, or of ordered levels the first.
     by = values[0] if shape.axes[0].line is None else -np.arange(values.shape[1])
     order = largest[np.argsort(by[largest], kind="stable")]
     rows = np.arange(len(order), dtype=np.float64)
-    colors = _colors(shape)
     height = 0.72 / len(colors)
     axes.axvline(0.0, color=draw.GREY, linewidth=0.8)
-    for place, (output, color) in enumerate(colors):
+    for place, (output, color) in enumerate(colors.items()):
         at = rows + (place - 0.5 * (len(colors) - 1)) * height
         axes.barh(at, values[output, order], height=height, color=color, alpha=0.75)
         if shape.half_width is not None:
@@ -166,7 +198,7 @@ def _draw_levels(axes: Any, shape: Shape, reach: float) -> None:
             axes.errorbar(
                 values[output, order], at, xerr=half, fmt="none", ecolor=draw.INK, elinewidth=0.9
             )
-    names = [_level(shape.points[0][one]) for one in order]
+    names = _levels([shape.points[0][one] for one in order])
     axes.set_yticks(rows, names, parse_math=False)
     axes.set_xlim(-1.06 * reach, 1.06 * reach)
     middle, span = 0.5 * (len(order) - 1), max(len(order), 4)
@@ -177,7 +209,7 @@ def _draw_levels(axes: Any, shape: Shape, reach: float) -> None:
         axes.set_xlabel(f"{len(order)} of {values.shape[1]} levels", size=7.5, color=draw.GREY)
 
 
-def _draw_map(axes: Any, shape: Shape, reach: float) -> None:
+def _draw_map(axes: Any, shape: Shape) -> None:
     colors = require("matplotlib.colors", "plot")
     diverging = colors.LinearSegmentedColormap.from_list(
         "effect", [draw.ORANGE, "#FFFFFF", draw.BLUE]
@@ -187,9 +219,13 @@ def _draw_map(axes: Any, shape: Shape, reach: float) -> None:
     # The output of the largest range: a map has room for one.
     output = int(np.argmax(np.ptp(shape.values.reshape(len(shape.outputs), -1), axis=1)))
     values = shape.values[output]
-    x, y = _places(first), _places(second)
-    values = values[: len(x), : len(y)]
+    rows, columns = (_shown(values, axis, place) for place, axis in enumerate(shape.axes))
+    chosen = np.ix_(rows, columns)
+    values = values[chosen]
+    x, y = _places(first, rows), _places(second, columns)
     smooth = isinstance(first, NumericAxis) and isinstance(second, NumericAxis)
+    # A scale of its own, which its bar tells: interactions are often much smaller than columns.
+    reach = float(np.abs(values).max(initial=0.0)) or 1.0
     drawn = axes.pcolormesh(
         x,
         y,
@@ -200,22 +236,39 @@ def _draw_map(axes: Any, shape: Shape, reach: float) -> None:
         shading="gouraud" if smooth else "nearest",
         rasterized=True,
     )
-    note = f"for {shape.outputs[output]}" if len(shape.outputs) > 1 else ""
+    notes = [f"for {shape.outputs[output]}"] if len(shape.outputs) > 1 else []
     if shape.half_width is not None:
-        half = shape.half_width[: len(x), : len(y)]
-        sure = (np.abs(values) > half).astype(np.float64)
-        i, j = np.nonzero(sure == 0.0)
+        i, j = np.nonzero(np.abs(values) <= shape.half_width[chosen])
         axes.plot(x[i], y[j], ".", color=draw.GREY, markersize=2.0)
-        note = "dots: the band holds zero"
-    for axis, ticks in ((first, axes.set_xticks), (second, axes.set_yticks)):
-        ticks(*_ticks(axis), parse_math=False)
+        notes.append("dots: the band holds zero")
+    axes.set_xticks(*_ticks(first, rows), parse_math=False)
+    axes.set_yticks(*_ticks(second, columns), parse_math=False)
     draw.quiet(axes)
     axes.grid(visible=False)
-    axes.tick_params(labelsize=_TICK if len(first.labels) < 5 else 7.0)
-    axes.set_xlabel(note, size=7.5, color=draw.GREY, parse_math=False)
+    axes.tick_params(labelsize=_TICK if len(columns) < 9 else 7.0)
+    if isinstance(first, CategoricalAxis):
+        steep = sum(width_of(one.get_text(), _TICK) for one in axes.get_xticklabels()) > _ACROSS
+        axes.tick_params(axis="x", labelsize=7.0, labelrotation=90 if steep else 0)
+    words = [_named(first, 2.0), *(f"({one})" for one in notes)]
+    axes.set_xlabel("  ".join(words), size=7.5, color=draw.GREY, parse_math=False)
+    axes.set_ylabel(_named(second, 1.8), size=7.5, color=draw.GREY, parse_math=False)
     bar = axes.figure.colorbar(drawn, ax=axes, fraction=0.06, pad=0.02)
     bar.outline.set_visible(False)
     bar.ax.tick_params(labelsize=7.5, length=0, labelcolor=draw.INK)
+
+
+def _named(axis: Axis, most: float) -> str:
+    """Name a column, with its unit if it has one."""
+    unit = axis.column.unit if isinstance(axis, NumericAxis) else None
+    return shortened(axis.name if unit is None else f"{axis.name} ({unit})", 7.5, most)
+
+
+def _shown(values: NDArray[np.float64], axis: Axis, place: int) -> NDArray[np.intp]:
+    """Return which knots, or levels of the largest effects, a map shows along a column."""
+    if isinstance(axis, NumericAxis):
+        return np.arange(len(axis.knots))
+    largest = np.argsort(-np.abs(values).max(axis=1 - place), kind="stable")
+    return np.sort(largest[:_MOST_LEVELS])
 
 
 def _upright(shape: Shape) -> Shape:
@@ -233,44 +286,70 @@ def _upright(shape: Shape) -> Shape:
     )
 
 
-def _places(axis: Axis) -> NDArray[np.float64]:
+def _places(axis: Axis, shown: NDArray[np.intp]) -> NDArray[np.float64]:
     if isinstance(axis, NumericAxis):
-        return axis.column.stretched(axis.knots)
-    return np.arange(len(axis.labels), dtype=np.float64)
+        return axis.line
+    return np.arange(len(shown), dtype=np.float64)
 
 
-def _ticks(axis: Axis) -> tuple[list[float], list[str]]:
+def _ticks(axis: Axis, shown: NDArray[np.intp]) -> tuple[list[float], list[str]]:
     """Return where to put which labels: round numbers of the column, or levels."""
-    if not isinstance(axis, NumericAxis):
-        names = [_level(cell) for cell in axis.grid(0).tolist()]
-        return list(range(len(names))), names
-    column = axis.column
+    if isinstance(axis, NumericAxis):
+        return _number_ticks(axis, missing=False)
+    cells = axis.grid(0).tolist()
+    return list(range(len(shown))), _levels([cells[one] for one in shown])
+
+
+def _number_ticks(axis: NumericAxis, *, missing: bool = True) -> tuple[list[float], list[str]]:
+    """Return places and labels of round numbers that do not touch each other, nor "missing"."""
+    column, kept = axis.column, list[tuple[float, str]]()
+    if missing and column.missing is not None:
+        kept.append((_MISSING, "missing"))
+    across = _ACROSS / (_MISSING if kept else 1.0)
     numbers = _round_numbers(column.low, column.high, column.scale == "log")
     places = column.stretched(np.array(numbers)).tolist()
-    kept: list[tuple[float, str]] = []
-    for place, number in zip(places, numbers, strict=True):
-        if all(abs(place - other) > _TICK_GAP for other, _ in kept):
-            kept.append((place, _short(number)))
+    for place, text in zip(places, _short(numbers), strict=True):
+        own = width_of(text, _TICK)
+        if all(
+            abs(place - other) * across > 0.5 * (own + width_of(words, _TICK)) + _TICK_GAP
+            for other, words in kept
+        ):
+            kept.append((place, text))
     return [place for place, _ in kept], [text for _, text in kept]
 
 
 def _round_numbers(low: float, high: float, spread_out: bool) -> list[float]:
     """Return candidates for ticks, those to keep first."""
-    ticker = require("matplotlib.ticker", "plot")
-    if not spread_out:
+    if not spread_out or low < 0.0:
+        ticker = require("matplotlib.ticker", "plot")
         found = ticker.MaxNLocator(nbins=5, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
         return [float(one) for one in found if low <= one <= high]
-    largest = math.floor(math.log10(high - low))
-    powers = [low + 10.0**power for power in range(largest, largest - 4, -1)]
-    return [low, high, *powers, *(low + 5.0 * (one - low) for one in powers if one < high / 5.0)]
+    largest = math.floor(math.log10(high))
+    least = math.floor(math.log10(low)) if low > 0.0 else largest - 3
+    powers = [10.0**power for power in range(least, largest + 1)]
+    # Every so many decades first, then all, then numbers between them.
+    step = math.ceil(len(powers) / 4)
+    wanted = [*powers[::-1][::step], *powers, *(k * one for k in (5.0, 2.0) for one in powers)]
+    zero = [0.0] if low == 0.0 else []
+    return list(dict.fromkeys([*zero, *(one for one in wanted if low <= one <= high)])) or [low]
 
 
-def _short(number: float) -> str:
-    if abs(number) >= 1000.0 and number % 100.0 == 0.0:
-        thousands = number / 1000.0
-        return f"{thousands / 1000.0:g}M" if abs(thousands) >= 1000.0 else f"{thousands:g}k"
-    return plain_number(number)
+def _short(numbers: Sequence[float]) -> list[str]:
+    """Write numbers alike: in thousands or millions if all are, with true minus signs."""
+    least = min((abs(one) for one in numbers if one), default=1.0)
+    largest = max(map(abs, numbers), default=1.0)
+    # The year 2000 is no two thousand.
+    fits = [
+        (unit, letter)
+        for unit, letter in ((1e6, "M"), (1e3, "k"), (1.0, ""))
+        if unit == 1.0 or (least >= 0.1 * unit and largest >= 10.0 * min(unit, 1e5))
+    ]
+    unit, letter = fits[0]
+    texts = [plain_number(one / unit) + (letter if one else "") for one in numbers]
+    return [text.replace("-", "\N{MINUS SIGN}") for text in texts]
 
 
-def _level(cell: Any) -> str:
-    return shortened("missing" if cell in (None, "") else str(cell), _TICK, _NAMES)
+def _levels(cells: Sequence[Any]) -> list[str]:
+    """Name levels in the room there is, so that they stay different."""
+    names = ["missing" if cell in (None, "") else str(cell) for cell in cells]
+    return told_apart(names, _TICK, _NAMES)

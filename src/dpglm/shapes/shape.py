@@ -210,12 +210,12 @@ class Shape:
             there is a band, its ends ``low`` and ``high``.
         """
         grid = list(np.ndindex(self.values.shape))
-        band = self.band
+        band, points = self.band, self.points
         table: dict[str, list[Any]] = {"term": [self.term] * len(grid)}
         for place in range(2):
             known = place < len(self.axes)
             name = "value" if place == 0 else "other value"
-            table[name] = [self.points[place][one[1 + place]] if known else None for one in grid]
+            table[name] = [points[place][one[1 + place]] if known else None for one in grid]
         table["output"] = [self.outputs[one[0]] for one in grid]
         table["effect"] = [float(self.values[one]) for one in grid]
         for place, name in enumerate(("low", "high")):

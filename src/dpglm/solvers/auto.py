@@ -37,9 +37,12 @@ __all__ = ["Auto", "choose"]
 # on the tables of ``experiments.wide_tables``. 2^28 entries in double precision are 2 GiB.
 _MOST_COLUMNS, _HEARD_IN_ALL = 300, 180.0
 # Noise in Hessians up to which Newton-Raphson was at least as good as Newton, on validation parts
-# of Adult and ACS employment and on generated rows; losses to which zero says nothing have no
-# other solver that is as good, and no other learns how rows of a group add up.
-_MOST_HESSIAN_NOISE, _MOST_OF_COUNTS = 0.3, 1.0
+# of Adult and ACS employment and on generated rows; no other solver learns how rows of a group add
+# up.
+_MOST_HESSIAN_NOISE, _MOST_OF_GROUPS = 0.3, 1.0
+# Of losses of numbers with a kink, of unknown curvature: mu times rows per column from which
+# Newton's steps see more than descent does, on generated rows; where they see less they shrink all.
+_SEEN_BY_KINKS = 400.0
 # Least squares from a matrix whose noise grows faster with columns than that of Newton's steps.
 _FEW_COLUMNS = 64
 _MOST_ENTRIES = 2**28
@@ -101,7 +104,8 @@ def choose(
         For other budgets and at most 300 columns ``NewtonRaphson``, if it takes the problem and
         sees Hessians through their noise. Else, for at most 300 columns and 2^28 entries of rows,
         ``SufficientStatistics`` for squared loss and at most 64 columns; ``Newton`` for other
-        convex losses and more columns, but not for codes; and for two classes and at most 1000
+        convex losses and more columns, but not for codes, nor for numbers and a loss with a kink
+        where ``mu`` times rows is below 400 for each column; and for two classes and at most 1000
         columns, where ``mu`` times rows is 180 or more for each. Otherwise ``NoisyGD`` with a paid
         comparison with its start, and for losses that are not convex 0.6 times its usual clip
         unless ``mu`` times rows is 80 or more for each column; for convex losses, an intercept and
@@ -123,7 +127,7 @@ def choose(
     """
     if is_pure(budget):
         return _without_delta(problem, budget, data, adjacency, may_copy)
-    mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.unit_weight)
+    mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.unit_weight) * data.typical_weight
     if _is_likelihood(problem, data, mu):
         return NewtonRaphson()
     entries, wide = data.n_rows * data.n_columns, _is_wide(problem, data, mu)
@@ -133,6 +137,11 @@ def choose(
         return NoisyGD(clip=clip, shrink=True, compare=True)
     codes = problem.loss.of_codes
     if not wide and entries <= _MOST_ENTRIES and not codes:
+        kinked = problem.loss.target is Target.REAL and math.isinf(
+            defaults.smoothness(problem.loss, data)
+        )
+        if kinked and mu * data.n_rows < _SEEN_BY_KINKS * data.n_columns:
+            return NoisyGD(compare=True)
         few = data.n_columns <= _FEW_COLUMNS
         if isinstance(problem.loss, Squared) and (few or not may_copy):
             return SufficientStatistics()
@@ -213,8 +222,8 @@ def _is_likelihood(problem: Problem, data: DataSpec, mu: float) -> bool:
         check_likelihood(problem, data)
     except ValueError:
         return False
-    bounded = is_neutral(problem.loss, data) and data.groups is None
-    return hessian_noise(mu, data) <= (_MOST_HESSIAN_NOISE if bounded else _MOST_OF_COUNTS)
+    most = _MOST_HESSIAN_NOISE if data.groups is None else _MOST_OF_GROUPS
+    return hessian_noise(mu, data) <= most
 
 
 def _can_whiten(

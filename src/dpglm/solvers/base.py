@@ -143,6 +143,11 @@ class Method(abc.ABC, Generic[S]):
         estimate; in the prepared (scaled) coordinates.
         """
 
+    @property
+    def estimand(self) -> str:
+        """What estimates with a robust covariance are about, where some rows count less; or ""."""
+        return ""
+
     def prepare(self, rows: Rows, seed: int) -> Rows:
         """Turn the rows into those that steps ask about; row by row, with public randomness.
 

@@ -3,18 +3,126 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpglm._codec import Matrix
 from dpglm.problem import Problem, Unconstrained
 
-__all__ = ["Covariance", "Uncertainty", "check_normal"]
+__all__ = ["Covariance", "Doubt", "Uncertainty", "check_normal"]
 
 Covariance: TypeAlias = Literal["model", "robust"]
 """The covariance under a right model, or the sandwich that holds under any."""
+
+
+# By how many standard deviations of its noise curvature may be less than it seems: the critical
+# value of 95 % intervals.
+_DOUBT = 2.0
+_TINY = float(np.finfo(np.float64).tiny)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Doubt:
+    """What noise hides of the matrices that a covariance ``H^-1 J H^-1 + ...`` was computed with.
+
+    For a combination ``c`` of coefficients let ``x = H^-1 c``, and G be the Hessian as released.
+
+    Parameters
+    ----------
+    assumed, seen, noise : ndarray of shape (n_columns, n_columns)
+        Matrices whose quadratic forms in c are ``<x, H x>``, ``<x, G x>``, and the standard
+        deviation of the noise in the latter.
+    in_variance : ndarray of shape (n_columns, n_columns)
+        One whose form in c is the standard deviation of the noise in ``<x, J x>``.
+    """
+
+    assumed: Matrix
+    seen: Matrix
+    noise: Matrix
+    in_variance: Matrix
+
+    def factors(
+        self,
+        quadratic: Callable[[NDArray[np.float64]], NDArray[np.float64]],
+        covariance: NDArray[np.float64],
+    ) -> NDArray[np.float64]:
+        """Return by how much standard errors of combinations must be longer.
+
+        Parameters
+        ----------
+        quadratic : callable
+            Returns the quadratic forms of a matrix in the combinations.
+        covariance : ndarray of shape (n_columns, n_columns)
+            The covariance.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+            At least 1; infinite where noise hides whether there is any curvature.
+
+        Notes
+        -----
+        Standard errors are inversely proportional to curvature. With the curvature g of one
+        direction, seen through noise of the standard deviation t, Fieller's interval is longer by
+        the factor ``1 / (1 - (z t / g)^2)`` than one that takes g to be exact, z the critical
+        value, and has no end where ``g <= z t``. So curvature may be as small as ``g - (z t)^2 /
+        g``; where the covariance assumes more, standard errors grow by the ratio.
+
+        A variance whose noise has the standard deviation r, in units of it, is to second moments
+        one with ``2 / r^2`` degrees of freedom. Critical values of Student's t distribution with
+        so many are ``1 + (z^2 + 1) r^2 / 8`` times as large as normal ones, to first order.
+
+        References
+        ----------
+        Fieller, "Some problems in interval estimation", JRSS B 16 (1954). Satterthwaite, "An
+        approximate distribution of estimates of variance components", Biometrics Bulletin 2 (1946).
+        """
+        assumed, seen, noise = map(quadratic, (self.assumed, self.seen, self.noise))
+        doubt = _DOUBT * noise
+        is_seen = seen > doubt
+        least = seen - doubt * doubt / np.where(is_seen, seen, 1.0)
+        factors = np.maximum(assumed / np.where(is_seen, least, 1.0), 1.0)
+        shares = quadratic(self.in_variance) / np.maximum(quadratic(covariance), _TINY)
+        factors *= 1.0 + (_DOUBT**2 + 1.0) / 8.0 * shares**2
+        return np.where(is_seen | (assumed <= 0.0), factors, np.inf)
+
+    def told_apart(
+        self, combinations: NDArray[np.float64], covariance: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Turn independent combinations to where curvature is seen least and most.
+
+        Parameters
+        ----------
+        combinations : ndarray of shape (q, n_columns)
+        covariance : ndarray of shape (n_columns, n_columns)
+            The covariance.
+
+        Returns
+        -------
+        turn : ndarray of shape (at most q, q)
+            What to multiply them by; what is not seen is left out.
+        factors : ndarray of shape (at most q,)
+            Of the results.
+        """
+        surely = self.seen - _DOUBT * self.noise
+        assumed, seen = (combinations @ one @ combinations.T for one in (self.assumed, surely))
+        back = np.linalg.inv(np.linalg.cholesky(assumed))
+        turn = np.linalg.eigh(back @ seen @ back.T)[1].T @ back
+        turned = turn @ combinations
+        factors = self.factors(
+            lambda matrix: np.einsum("ij,ij->i", turned @ matrix, turned), covariance
+        )
+        seen_at_all = np.isfinite(factors)
+        return turn[seen_at_all], factors[seen_at_all]
+
+    def mapped(self, of: Callable[[NDArray[np.float64]], NDArray[np.float64]]) -> Doubt:
+        """Return the same about other coefficients; ``of`` maps matrices as it does covariances."""
+        return Doubt(of(self.assumed), of(self.seen), of(self.noise), of(self.in_variance))
 
 
 @final
@@ -32,6 +140,10 @@ class Uncertainty:
         Critical values are those of Student's t distribution with so many.
     kind : {"model", "robust"}, default="model"
         Whether the sampling part assumes that the model is right.
+    doubt : Doubt, optional
+        By how much standard errors must be longer as matrices were seen through noise.
+    dispersion : float, optional
+        Of the prepared targets, where it was estimated: their variance over what the loss says.
 
     Notes
     -----
@@ -43,6 +155,8 @@ class Uncertainty:
     privacy: NDArray[np.float64]
     degrees_of_freedom: float = math.inf
     kind: Covariance = "model"
+    doubt: Doubt | None = None
+    dispersion: float | None = None
 
     @property
     def covariance(self) -> NDArray[np.float64]:

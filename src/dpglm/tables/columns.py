@@ -26,6 +26,7 @@ __all__ = [
     "NumericColumn",
     "as_vocabulary",
     "check_bounds",
+    "check_unit",
     "column_from_dict",
     "read_entry",
 ]
@@ -33,8 +34,9 @@ __all__ = [
 T = TypeVar("T")
 _Floats: TypeAlias = NDArray[np.float64]
 
-# By how many times values lie more densely at the lower bound than at the upper one. Of 10, 100,
-# 1000 and the range itself the best on Adult's training rows (``python -m experiments.additive``).
+# By how many times values lie more densely at a lower bound that is not above 0 than at the upper
+# one. Of 10, 100, 1000 and the range itself the best on Adult's training rows
+# (``python -m experiments.additive``).
 _DENSER = 100.0
 
 _CATEGORY_CURE = (
@@ -145,9 +147,10 @@ class NumericColumn(Column):
     """A number, clipped to public bounds, as one feature in [-1, 1].
 
     A missing value counts as the public number ``missing``; by default it is an error. ``scale``
-    and ``knots`` are for curves (``dpglm.tables.additive``): whether values lie more densely near
-    the lower bound ("log"), and where a curve may bend. ``paid`` says what was paid for bounds that
-    come from private rows.
+    and ``knots`` are for curves (``dpglm.tables.additive``): whether values are spread as their
+    logarithms are ("log"; with a lower bound that is not above 0, a hundred times as densely there
+    as at the upper one), and where a curve may bend. ``paid`` says what was paid for bounds that
+    come from private rows, ``unit`` is for axes of pictures.
     """
 
     name: str
@@ -157,6 +160,7 @@ class NumericColumn(Column):
     scale: str = "linear"
     knots: tuple[float, ...] | None = None
     paid: PaidFor | None = None
+    unit: str | None = None
 
     norm = 1.0
 
@@ -167,6 +171,7 @@ class NumericColumn(Column):
         check_one_of("scale", self.scale, ("linear", "log"))
         if self.knots is not None:
             _check_knots(self.knots, self.low, self.high)
+        check_unit(self.unit)
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -193,14 +198,24 @@ class NumericColumn(Column):
 
     def stretched(self, numbers: _Floats) -> _Floats:
         """Map numbers between the bounds to [0, 1], as ``scale`` says."""
-        share = (numbers - self.low) / (self.high - self.low)
+        if self.scale == "log" and self.low > 0.0:
+            return np.asarray((np.log(numbers) - math.log(self.low)) / self._decades)
+        # Halves, as the range may be beyond the floats.
+        share = (0.5 * numbers - 0.5 * self.low) / self._scale
         return share if self.scale == "linear" else np.log1p(_DENSER * share) / math.log1p(_DENSER)
 
     def unstretched(self, places: _Floats) -> _Floats:
         """Undo ``stretched``."""
+        if self.scale == "log" and self.low > 0.0:
+            return np.asarray(np.exp(math.log(self.low) + places * self._decades))
         if self.scale == "log":
             places = np.expm1(places * math.log1p(_DENSER)) / _DENSER
-        return self.low + (self.high - self.low) * places
+        return self.low * (1.0 - places) + self.high * places
+
+    @property
+    def _decades(self) -> float:
+        """Logarithm of the upper bound over the lower one, if it is above 0."""
+        return math.log(self.high) - math.log(self.low)
 
     def spaced(self, segments: int) -> _Floats:
         """Return the bounds with the declared knots, or the ends of as many equal segments."""
@@ -231,6 +246,8 @@ class NumericColumn(Column):
             entry["scale"] = self.scale
         if self.knots is not None:
             entry["knots"] = list(self.knots)
+        if self.unit is not None:
+            entry["unit"] = self.unit
         return entry if self.paid is None else entry | {"provenance": self.paid.to_dict()}
 
     def with_bounds(self, low: float, high: float, paid: PaidFor) -> Column:
@@ -243,7 +260,7 @@ class NumericColumn(Column):
 
     def with_reference(self, reference: Entry) -> Column:
         raise ValueError(
-            f"reference: column {self.name!r} is numeric and has no categories, got {reference!r}"
+            f"column {self.name!r} is numeric and has no categories, got {reference!r}"
         )
 
     def with_first_reference(self) -> Column:
@@ -324,7 +341,7 @@ class CategoricalColumn(Column):
             (position,) = Vocabulary(self.categories).positions([reference], "reference", "")
         except ValueError:
             raise ValueError(
-                f"reference: {reference!r} is not among the categories of column {self.name!r}: "
+                f"{reference!r} is not among the categories of column {self.name!r}: "
                 f"{in_one_line(self.categories)}"
             ) from None
         return dataclasses.replace(self, reference=self.categories[position])
@@ -340,8 +357,8 @@ class CategoricalColumn(Column):
 def column_from_dict(name: str, entry: object) -> Column:
     """Read the entry of one feature column.
 
-    ``{"type": "numeric", "low", "high"}`` with an optional ``"missing"``, ``"scale"`` and
-    ``"knots"``, or ``{"type": "categorical", "categories"}`` with an optional ``"other"``,
+    ``{"type": "numeric", "low", "high"}`` with an optional ``"missing"``, ``"scale"``, ``"knots"``
+    and ``"unit"``, or ``{"type": "categorical", "categories"}`` with an optional ``"other"``,
     ``"reference"`` and ``"ordered"``. Fields of the other type may be left in if they are null or
     empty, as in an unfilled template. Errors say what to write.
     """
@@ -401,6 +418,12 @@ def check_bounds(low: object, high: object) -> None:
         raise ValueError(f'"low" must be less than "high", got {low!r} and {high!r}')
 
 
+def check_unit(unit: object) -> None:
+    """Check that a unit, if there is one, is text."""
+    if unit is not None and not (isinstance(unit, str) and unit.strip()):
+        raise ValueError(f'"unit" must be text, such as "years", got {in_one_line(unit)}')
+
+
 def _check_knots(knots: object, low: float, high: float) -> None:
     """Check that knots are increasing numbers from ``low`` to ``high``."""
     stated = knots if isinstance(knots, tuple) else ()
@@ -423,7 +446,7 @@ def _numeric(name: str, *, provenance: object = None, **fields: Any) -> NumericC
 _COLUMN_READERS: Mapping[str, EntryReader[Column]] = MappingProxyType(
     {
         "numeric": EntryReader(
-            _numeric, ("low", "high"), ("missing", "scale", "knots", "provenance")
+            _numeric, ("low", "high"), ("missing", "scale", "knots", "provenance", "unit")
         ),
         "categorical": EntryReader(
             CategoricalColumn, ("categories",), ("other", "reference", "ordered")

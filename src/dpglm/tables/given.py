@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from sklearn.exceptions import DataConversionWarning
 from sklearn.utils import column_or_1d
 
-from dpglm._arrays import namespace
 from dpglm.tables.cells import is_missing
 from dpglm.tables.finite import NUMBER_KINDS, unmasked
 
@@ -24,13 +23,20 @@ __all__ = [
     "check_not_missing",
     "check_shape",
     "is_text",
-    "offset_of",
+    "series_name",
 ]
 
 NO_WEIGHT = "sample_weight must not be zero in every row"
 """Without any weight a fit is refused before anything is spent."""
 
 _TEXT = "UST"
+
+
+def series_name(values: Any) -> str | None:
+    """Return the name of a series of pandas or polars, if it has one."""
+    of_frames = type(values).__module__.partition(".")[0] in ("pandas", "polars")
+    name = getattr(values, "name", None) if of_frames else None
+    return name if isinstance(name, str) and name else None
 
 
 def as_column(values: Any, n_rows: int) -> NDArray[Any]:
@@ -96,19 +102,6 @@ def is_text(labels: NDArray[Any]) -> bool | None:
         found = {isinstance(one, str) for one in labels.tolist()}
         return found.pop() if len(found) == 1 else None
     return kind in _TEXT if kind in NUMBER_KINDS + _TEXT else None
-
-
-def offset_of(offset: Any, exposure: Any) -> Any:
-    """Return the offsets of rows, of which exposures are exponentials, as they are stored.
-
-    What is not positive becomes no finite number, which ``as_offset`` refuses.
-    """
-    if exposure is None:
-        return offset
-    if offset is not None:
-        raise ValueError("offset and exposure must not both be given: add log(exposure) to offset")
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return namespace(exposure).log(exposure)
 
 
 def as_offset(values: Any, n_rows: int) -> NDArray[np.float64]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -10,15 +11,44 @@ from numpy.typing import NDArray
 
 from dpglm.tables.cells import as_cells, listed
 from dpglm.tables.encoding import Reader
+from dpglm.tables.files import plain_column
 
-__all__ = ["Table", "columns_in_words", "named_columns", "read_columns"]
+__all__ = ["Table", "by_name", "columns_in_words", "named_columns", "read_columns"]
 
 Table: TypeAlias = Any
 """A mapping or DataFrame (``table[name]`` is a column), or an array in the schema's order."""
 
 
+def by_name(table: Table) -> Any:
+    """Return a table of which ``in`` and ``[]`` take the names of columns, if it has names.
+
+    Tables of pyarrow have them elsewhere, and lazy frames of polars are collected.
+    """
+    kind = type(table)
+    return _OPENERS.get((kind.__module__.partition(".")[0], kind.__name__), _as_it_is)(table)
+
+
+def _as_it_is(table: Any) -> Any:
+    return table
+
+
+def _of_arrow(table: Any) -> dict[str, Any]:
+    # NumPy would take another row's value for what is missing in an encoded column.
+    columns = (plain_column(one).to_numpy(zero_copy_only=False) for one in table.columns)
+    return dict(zip(table.column_names, columns, strict=True))
+
+
+_OPENERS: Mapping[tuple[str, str], Callable[[Any], Any]] = MappingProxyType(
+    {
+        ("pyarrow", "Table"): _of_arrow,
+        ("polars", "LazyFrame"): lambda table: table.collect(),
+    }
+)
+
+
 def named_columns(table: Table, names: Sequence[str]) -> Any:
     """Return an object from which every one of these columns can be had by its name."""
+    table = by_name(table)
     if isinstance(table, np.ndarray):
         if table.ndim != 2 or table.shape[1] != len(names):
             raise ValueError(

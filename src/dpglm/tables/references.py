@@ -16,25 +16,33 @@ Reference: TypeAlias = Mapping[str, Entry] | str | None
 """Reference categories: by column, or ``"first"``."""
 
 
-def referring(columns: Sequence[Column], reference: Reference) -> tuple[Column, ...]:
-    """Return columns with reference categories; a ValueError names a column that has no such."""
+def referring(
+    columns: Sequence[Column], reference: Reference, parameter: str = "reference"
+) -> tuple[Column, ...]:
+    """Return columns with reference categories; a ValueError names a column that has no such.
+
+    ``parameter`` is what errors call them.
+    """
     if isinstance(reference, str):
-        check_one_of("reference", reference, ("first",))
+        check_one_of(parameter, reference, ("first",))
         return tuple(column.with_first_reference() for column in columns)
     chosen = {} if reference is None else reference
     if not isinstance(chosen, Mapping):
         raise ValueError(
-            "reference must be 'first', a mapping from column to category, or None, got "
+            f"{parameter} must be 'first', a mapping from column to category, or None, got "
             f"{in_one_line(reference)}"
         )
     known = [column.name for column in columns]
     unknown = [name for name in chosen if name not in known]
     if unknown:
         raise ValueError(
-            f"reference must name columns of the schema, {columns_in_words(known)}, got "
+            f"{parameter} must name columns of the schema, {columns_in_words(known)}, got "
             f"{unknown[0]!r}"
         )
-    return tuple(
-        column.with_reference(chosen[column.name]) if column.name in chosen else column
-        for column in columns
-    )
+    try:
+        return tuple(
+            column.with_reference(chosen[column.name]) if column.name in chosen else column
+            for column in columns
+        )
+    except ValueError as error:
+        raise ValueError(f"{parameter}: {error}") from None

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from dpglm._json import check_writable, in_file, load
-from dpglm._validation import check_one_of
+from dpglm._validation import check_one_of, in_one_line
 from dpglm.tables.additive.encoding import AdditiveEncoding
 from dpglm.tables.additive.settings import Additive
 from dpglm.tables.cells import check_unique
@@ -134,12 +134,18 @@ class Schema:
         ValueError
             If something is missing, unknown or wrong; the message lists every column concerned.
         """
-        keys = set(mapping) - {HELP_KEY, *_OPTIONAL} if isinstance(mapping, Mapping) else set()
-        if not isinstance(mapping, Mapping) or keys != set(_KEYS):
+        keys = list(mapping) if isinstance(mapping, Mapping) else []
+        wrong = {
+            "missing": [key for key in _KEYS if key not in keys],
+            "unknown": [key for key in keys if key not in (HELP_KEY, *_KEYS, *_OPTIONAL)],
+        }
+        if any(wrong.values()):
+            found = "; ".join(f"{what}: {in_one_line(one)}" for what, one in wrong.items() if one)
             raise ValueError(
                 f"a schema must be a JSON object with the keys {list(_KEYS)}, and "
-                f"{', '.join(map(repr, _OPTIONAL))} if it has them"
+                f"{', '.join(map(repr, _OPTIONAL))} if it has them; {found}"
             )
+        assert isinstance(mapping, Mapping)
         if not isinstance(mapping["columns"], Mapping):
             raise ValueError('the schema\'s "columns" must be an object: one entry for each column')
         if not isinstance(mapping["provenance"], str):
@@ -344,7 +350,7 @@ class Schema:
         """
         return self if formula is None else dataclasses.replace(self, formula=formula)
 
-    def with_reference(self, reference: Reference) -> Schema:
+    def with_reference(self, reference: Reference, parameter: str = "reference") -> Schema:
         """Return the schema with reference categories, to which the others are compared.
 
         Parameters
@@ -352,6 +358,8 @@ class Schema:
         reference : "first", mapping from str to value, or None
             "first": of each categorical column that has no reference its first category. A
             mapping: by column. None changes nothing.
+        parameter : str, default="reference"
+            What errors call it.
 
         Returns
         -------
@@ -377,7 +385,7 @@ class Schema:
         >>> schema.feature_names, schema.units.names
         (('region=north', 'region=west'), ('region=north vs south', 'region=west vs south'))
         """
-        return dataclasses.replace(self, columns=referring(self.columns, reference))
+        return dataclasses.replace(self, columns=referring(self.columns, reference, parameter))
 
     def encode(self, table: Table, dtype: str = "float64") -> NDArray[np.floating[Any]]:
         """Encode the feature columns, each row by itself.

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpglm._validation import check_real
 from dpglm.tables.cells import Entry, Vocabulary, as_numbers
-from dpglm.tables.columns import EntryReader, as_vocabulary, check_bounds, read_entry
+from dpglm.tables.columns import EntryReader, as_vocabulary, check_bounds, check_unit, read_entry
 from dpglm.tables.paid import PaidFor, paid_from_dict
 
 __all__ = [
@@ -33,6 +33,8 @@ class TargetColumn(abc.ABC):
     """The target column of a schema; final subclasses below."""
 
     name: str
+    unit: str | None = None
+    """In which predictions are, for pictures."""
 
     @property
     @abc.abstractmethod
@@ -112,11 +114,13 @@ class NumericTarget(TargetColumn):
     low: float
     high: float
     paid: PaidFor | None = None
+    unit: str | None = None
 
     default_estimator = "ridge"
 
     def __post_init__(self) -> None:
         check_bounds(self.low, self.high)
+        check_unit(self.unit)
 
     def with_bounds(self, low: float, high: float, paid: PaidFor) -> TargetColumn:
         return dataclasses.replace(self, low=low, high=high, paid=paid)
@@ -134,6 +138,7 @@ class NumericTarget(TargetColumn):
     def to_dict(self) -> dict[str, Any]:
         entry: dict[str, Any] = {"name": self.name, "type": "numeric"}
         entry |= {"low": self.low, "high": self.high}
+        entry |= {} if self.unit is None else {"unit": self.unit}
         return entry if self.paid is None else entry | {"provenance": self.paid.to_dict()}
 
 
@@ -151,6 +156,28 @@ class CountTarget(TargetColumn):
         check_real("high", self.high, least=1)
 
     def encode(self, values: ArrayLike) -> NDArray[Any]:
+        return np.minimum(self._counts(values), self.high)
+
+    def shares(
+        self, values: ArrayLike, trials: ArrayLike, column: str
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return each row's share of successes, which the target counts, and its trials.
+
+        Rows without a trial have the share 0. Errors name the row and the cure.
+
+        Privacy: each row is encoded by itself.
+        """
+        counts, made = self._counts(values), as_numbers(trials, f"column {column!r}")
+        wrong = ~((counts <= made) & (made == np.floor(made)))
+        if wrong.any():
+            row = int(wrong.argmax())
+            raise ValueError(
+                f"column {column!r}, row {row + 1}: {made[row]:g} is not a whole number of trials, "
+                f"at least the {counts[row]:g} that succeeded. Correct the cell"
+            )
+        return counts / np.maximum(made, 1.0), made
+
+    def _counts(self, values: ArrayLike) -> NDArray[np.float64]:
         counts = as_numbers(values, f"target {self.name!r}")
         wrong = (counts < 0) | (counts != np.floor(counts))
         if wrong.any():
@@ -159,7 +186,7 @@ class CountTarget(TargetColumn):
                 f"target {self.name!r}, row {row + 1}: {counts[row]:g} is not a count (a whole "
                 'number from 0). Correct the cell, or declare the target as "numeric"'
             )
-        return np.minimum(counts, self.high)
+        return counts
 
     def estimator_parameters(self) -> dict[str, Any]:
         return {"target_bounds": (0, self.high)}
@@ -199,8 +226,8 @@ def target_from_dict(entry: object) -> TargetColumn:
     """Read the target's entry: its name, its type and that type's fields.
 
     ``{"name", "type": "binary" or "classes", "classes"}``, ``{"name", "type": "numeric", "low",
-    "high"}`` or ``{"name", "type": "count", "high"}``; None or nothing for a schema without one.
-    Errors say what to write.
+    "high"}``, perhaps with a ``"unit"``, or ``{"name", "type": "count", "high"}``; None or nothing
+    for a schema without one. Errors say what to write.
     """
     if entry is None or entry == {}:
         return NoTarget()
@@ -220,15 +247,17 @@ def _binary(name: str, classes: object) -> ClassTarget:
     return target
 
 
-def _numeric(name: str, low: float, high: float, provenance: object = None) -> NumericTarget:
-    return NumericTarget(name, low, high, paid_from_dict(provenance))
+def _numeric(
+    name: str, low: float, high: float, provenance: object = None, unit: str | None = None
+) -> NumericTarget:
+    return NumericTarget(name, low, high, paid_from_dict(provenance), unit)
 
 
 _TARGET_READERS: Mapping[str, EntryReader[TargetColumn]] = MappingProxyType(
     {
         "binary": EntryReader(_binary, ("classes",)),
         "classes": EntryReader(ClassTarget, ("classes",)),
-        "numeric": EntryReader(_numeric, ("low", "high"), ("provenance",)),
+        "numeric": EntryReader(_numeric, ("low", "high"), ("provenance", "unit")),
         "count": EntryReader(CountTarget, ("high",)),
     }
 )

@@ -80,7 +80,7 @@ def test_plans_know_them_too(run, files):
         (["--reference", "smoker=perhaps"], "'perhaps' is not among the categories of column"),
         (["--reference", "smokers=no"], "'smokers'"),
         (["--reference", "age=3"], "'age' is numeric"),
-        (["--reference", "last"], "must be one of"),
+        (["--reference", "smoker"], "--reference smoker: must be COLUMN=CATEGORY, or 'first'"),
         (["--formula", "ill ~ center(age)"], "center would learn the mean of the rows"),
         (["--formula", "ill ~ __import__('os').getcwd()"], "formula term"),
         (["--formula", "id ~ age"], "the schema's target 'ill' before '~'"),

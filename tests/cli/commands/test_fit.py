@@ -8,12 +8,16 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
+from dpglm import PoissonRegressor
 from dpglm.certificate import verify
 from dpglm.certificate.certificate import Certificate
-from dpglm.report.model_file import load_model
+from dpglm.report.model_file import load_model, save_model
 from dpglm.tables.files import write_table
+from dpglm.tables.offsets import OffsetColumn
+from dpglm.tables.schema import Schema
 
 OUTPUTS = ["model.json", "report/certificate.json", "report/report.html"]
 
@@ -177,10 +181,16 @@ class TestExposures:
     def test_counts_are_fitted_for_an_exposure_of_one(self, fit, counts, data, stream):
         if stream and data.endswith("csv"):
             return
-        done = fit("--exposure", "years", "--set", "alpha=0", *stream, data=data)
+        options = ("--exposure", "years", "--exposure-bounds", "0.5,5", "--inference", "model")
+        done = fit(*options, "--set", "alpha=0", *stream, data=data)
         assert done.exit_code == 0, done.output
         assert "not used" not in done.stderr
         model = load_model("model.json")
+        said = dict(model.inference.summary().facts)
+        assert (said["Target"], said["Exposure"]) == ("visits", "years")
+        assert said["Loss"] == "Poisson, log link"
+        assert "Exposure:   years" in done.stdout
+        assert model.certificate.fact("row_norm").provenance == "implied"
         assert verify(model.certificate).ok
         assert "WithOffset" in model.certificate.loss
         rates = model.predict({"x": np.array([0.0, 1.0])})
@@ -196,6 +206,144 @@ class TestExposures:
         assert "for something else" in fit("--exposure", "x", data="counts.csv").stderr
         (files / "schema.json").write_text(json.dumps(sample.schema))
         assert "--exposure is for counts and amounts" in fit("--exposure", "age").stderr
+
+    @pytest.mark.parametrize("stream", [(), ("--stream",)])
+    def test_predictions_are_for_the_exposures_of_rows(self, fit, run, counts, stream):
+        """They were for an exposure of 1, silently."""
+        done = fit("--exposure", "years", *stream, data="counts.parquet", epsilon="1000")
+        assert done.exit_code == 0, done.output
+        model = load_model("model.json")
+        assert model.offset_column == OffsetColumn("exposure", "years")
+
+        def predicted(*options, data="counts.csv"):
+            command = ("predict", data, "--model", "model.json", "-o", "p.csv", "--force")
+            done = run(*command, *options)
+            assert done.exit_code == 0, done.output
+            return pd.read_csv("p.csv")["prediction"]
+
+        rates = model.predict(counts)
+        np.testing.assert_allclose(predicted(), rates * counts["years"])
+        np.testing.assert_allclose(predicted("--exposure", "x"), rates * counts["x"])
+        np.testing.assert_allclose(predicted("--exposure", "1"), rates)
+
+    def test_an_evaluation_is_of_the_exposures_of_rows(self, fit, run, counts):
+        assert fit("--exposure", "years", data="counts.csv", epsilon="1000").exit_code == 0
+        command = ("evaluate", "counts.csv", "--model", "model.json", "--epsilon", "1000")
+
+        def r_squared(*options):
+            done = run(*command, "--report", "out", "--force", *options)
+            assert done.exit_code == 0, done.output
+            return json.loads(Path("out/evaluation.json").read_text())["all_rows"]["r2"]["estimate"]
+
+        assert r_squared() > r_squared("--exposure", "1") + 0.3
+
+    @pytest.mark.parametrize("command", ["predict", "evaluate"])
+    def test_exposures_that_cannot_be_had_say_so(self, fit, run, fails, counts, files, command):
+        more = ("-o", "p.csv") if command == "predict" else ("--epsilon", "1")
+        assert fit("--exposure", "years", data="counts.csv").exit_code == 0
+        of = {name: counts[name] for name in ("x", "visits")}
+        write_table(of, files / "new.csv")
+        asked = (command, "new.csv", "--model", "model.json", *more)
+        said = fails(run(*asked))
+        assert "the data lack the column 'years' of the model's exposure" in said
+        assert "give --exposure 1 for means at an exposure of 1" in said
+        assert "must not both be given" in fails(run(*asked, "--exposure", "1", "--offset", "0"))
+        schema = Schema.from_json("schema.json")
+        unnamed = PoissonRegressor(row_norm=1.0, target_bounds=(0, 40)).fit(
+            schema.encode(counts), counts["visits"], exposure=counts["years"]
+        )
+        save_model(unnamed, "unnamed.json", schema)
+        asked = (command, "new.csv", "--model", "unnamed.json", *more)
+        assert "does not say in which column" in fails(run(*asked))
+        assert run(*asked, "--exposure", "1").exit_code == 0
+        plain = PoissonRegressor(row_norm=1.0, target_bounds=(0, 40)).fit(
+            schema.encode(counts), counts["visits"]
+        )
+        save_model(plain, "plain.json", schema)
+        asked = (command, "new.csv", "--model", "plain.json", *more, "--exposure", "x")
+        assert "the model was fitted without one" in fails(run(*asked))
+
+    def test_intervals_need_bounds_on_exposures(self, fit, fails, counts):
+        asked = ("--exposure", "years", "--inference", "model", "--set", "alpha=0")
+        said = fails(fit(*asked, data="counts.csv", epsilon="1000"))
+        assert "--exposure-bounds LOW,HIGH" in said
+        bounds = ("--exposure-bounds", "0.5,5")
+        done = fit(*asked, *bounds, data="counts.csv", epsilon="1000")
+        assert done.exit_code == 0, done.output
+        assert re.search(r"Exposure: +years", done.output)
+        bounds = load_model("model.json").certificate.fact("offset_bounds").value
+        np.testing.assert_allclose(bounds, np.log([0.5, 5.0]))
+        assert "two numbers above 0" in fails(fit(*asked, "--exposure-bounds", "0,5"))
+        assert "needs --exposure" in fails(fit("--exposure-bounds", "1,5"))
+
+
+class TestShares:
+    """Successes of trials, and two labelled classes under any link."""
+
+    @pytest.fixture
+    def successes(self, files):
+        rng = np.random.default_rng(0)
+        x, tries = rng.uniform(0, 1, 3000), rng.integers(0, 9, 3000)
+        hits = rng.binomial(tries, 1 / (1 + np.exp(1.0 - 2.0 * x)))
+        table = {"x": x, "hits": hits.astype(float), "tries": tries.astype(float)}
+        document = {
+            "columns": {"x": {"type": "numeric", "low": 0, "high": 1}},
+            "target": {"name": "hits", "type": "count", "high": 8},
+            "provenance": "generated",
+        }
+        (files / "schema.json").write_text(json.dumps(document))
+        write_table(table, files / "hits.csv")
+        write_table(table, files / "hits.parquet")
+        return table
+
+    @pytest.mark.parametrize("estimator", [(), ("--estimator", "binomial")])
+    def test_a_column_of_trials(self, fit, run, successes, estimator):
+        asked = ("--trials", "tries", "--inference", "model", *estimator)
+        done = fit(*asked, data="hits.csv", epsilon="1000")
+        assert done.exit_code == 0, done.output
+        assert "not used" not in done.stderr
+        model = load_model("model.json")
+        assert model.estimator == "BinomialRegressor"
+        assert model.certificate.fact("weight_bound").value == 8
+        expected = [1 / (1 + math.e), 1 / (1 + math.exp(-1.0))]
+        np.testing.assert_allclose(model.predict({"x": np.array([0.0, 1.0])}), expected, atol=0.03)
+        # As many trials as 12,000 labels.
+        assert 0.02 < model.inference.standard_errors[0] < 0.06
+        asked = ("evaluate", "hits.csv", "--model", "model.json", "--epsilon", "100")
+        assert run(*asked, "--trials", "tries").exit_code == 0
+        assert "--trials COLUMN must be given" in run(*asked).stderr
+
+    @pytest.mark.parametrize(
+        ("options", "data", "says"),
+        [
+            (("--estimator", "binomial"), "hits.csv", "counts successes: say --trials COLUMN"),
+            (("--trials", "tries", "--estimator", "poisson"), "hits.csv", "is for --estimator bi"),
+            (("--trials", "x"), "hits.csv", "for something else"),
+            (("--trials", "tries", "--additive"), "hits.csv", "is not for --additive"),
+            (("--trials", "tries", "--stream"), "hits.parquet", "needs rows in memory"),
+            (("--trials", "few"), "few.csv", "row 2: 1 is not a whole number of trials, at least"),
+        ],
+    )
+    def test_what_are_no_trials_says_so(self, fit, fails, files, successes, options, data, says):
+        table = {"x": [0.5, 0.5], "hits": [1, 2], "few": [1, 1]}
+        write_table({name: np.array(one) for name, one in table.items()}, files / "few.csv")
+        assert says in fails(fit(*options, data=data))
+
+    @pytest.mark.parametrize("link", ["probit", "cloglog"])
+    def test_two_classes(self, fit, run, files, frame, link):
+        """`--estimator binomial` could not predict them."""
+        asked = ("--estimator", "binomial", "--set", f"link={link}", "--inference", "model")
+        done = fit(*asked, epsilon="1000")
+        assert done.exit_code == 0, done.output
+        assert "yes, against no" in done.output
+        model = load_model("model.json")
+        means = model.predict(frame)
+        assert means[frame["ill"] == "yes"].mean() > 0.7 > 0.3 > means[frame["ill"] == "no"].mean()
+        found = run(*("evaluate", "people.csv", "--model", "model.json", "--epsilon", "1000"))
+        assert found.exit_code == 0, found.output
+        assert "auc" in found.output
+        planned = ("plan", "--schema", "schema.json", "--rows", "400", "--epsilon", "1")
+        assert run(*planned, *asked[:4]).exit_code == 0
 
 
 class TestNothingIsReleased:

@@ -5,12 +5,13 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.base import is_classifier
 
 from dpglm import LogisticRegression, Ridge
 from dpglm.cli.options import ESTIMATORS, estimator_class
 from dpglm.report.model_file import load_model, save_model
 
-CLASSIFIERS = [name for name in ESTIMATORS if "classes" in estimator_class(name)().get_params()]
+CLASSIFIERS = [name for name in ESTIMATORS if is_classifier(estimator_class(name)())]
 
 
 @pytest.fixture

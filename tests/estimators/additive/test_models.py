@@ -30,6 +30,7 @@ from dpglm.preprocessing import SchemaEncoder, SplineEncoder
 from dpglm.privacy import ApproximateDP
 from dpglm.report import load_model, save_model
 from dpglm.report.coefficients import coefficient_table
+from dpglm.report.html import report_page
 from dpglm.tables.schema import Schema
 from tests.estimators.additive.tables import COLUMNS, schema, table
 
@@ -201,6 +202,13 @@ class TestMonotone:
             assert fact is not None
             assert fact.value == {"age": direction}
 
+    def test_directions_may_be_integers_of_numpy(self) -> None:
+        model = classifier(monotone={"age": np.int64(-1)}).fit(rows(500))
+        fact = model.privacy_.fact("monotone")
+        assert fact is not None
+        assert type(fact.value["age"]) is int
+        assert verify(model.privacy_).ok
+
     def test_missing_numbers_keep_their_level(self) -> None:
         free, bound = classifier().fit(ROWS), classifier(monotone={"pay": 1}).fit(ROWS)
         gap = {"age": [40], "pay": [np.nan], "sex": ["f"]}
@@ -217,6 +225,9 @@ class TestMonotone:
     def test_not_in_interactions_nor_for_several_classes(self) -> None:
         with pytest.raises(ValueError, match="monotone must"):
             classifier(monotone={"age": 1}, interactions=[("age", "sex")]).fit(ROWS)
+        pair: dict[str, Any] = {"age x sex": 1}
+        with pytest.raises(ValueError, match=r"in no interaction, \['pay'\], got 'age x sex'"):
+            classifier(monotone=pair, interactions=[("age", "sex")]).fit(ROWS)
         target = {"name": "kind", "type": "classes", "classes": ["a", "b", "c"]}
         with pytest.raises(ValueError, match="monotone must be None unless two classes"):
             AdditiveClassifier(schema(target), monotone={"age": 1}).fit(ROWS)
@@ -238,12 +249,13 @@ class TestResolution:
 
     def test_intervals_get_curves_whose_hessians_can_be_seen(self) -> None:
         known = {"epsilon": 1.0, "delta": 1e-5, "interactions": [("age", "pay"), ("age", "sex")]}
-        fine = classifier(**known).resolve(3000).settings.segments
+        fine = classifier(**known, segments=12)
         coarse = classifier(**known, inference=True)
-        assert 1 < coarse.resolve(3000).settings.segments < fine
-        assert coarse.plan(3000).method.inference == "model"
+        assert 1 < coarse.resolve(20_000).settings.segments < fine.resolve(20_000).settings.segments
+        assert "intervals" in str(coarse.resolve(20_000))
+        assert coarse.plan(20_000).method.inference == "model"
         with pytest.raises(ValueError, match="noise in the Hessian would be"):
-            classifier(**known, inference=True, segments=fine).plan(3000)
+            fine.set_params(inference=True).plan(3000)
 
     def test_what_is_stated_is_kept(self) -> None:
         model = classifier(segments=5, smoothness=0.2, pair_segments=3)
@@ -260,10 +272,23 @@ class TestResolution:
         assert len(column.labels) == 82  # knots, and the level of missing values
         assert type(much).from_dict(much.to_dict()).log_segments == 80
 
+    @pytest.mark.parametrize("solver", ["auto", "newton_raphson"])
+    def test_with_much_smoothness_curves_are_straight_lines(self, solver: str) -> None:
+        given = {"segments": 8, "random_state": 1, "solver": solver, "epsilon": 8.0}
+        bends = []
+        for smoothness in (1.0, 1e6):
+            model = classifier(**given, smoothness=smoothness).fit(ROWS)
+            curve = model.shapes_["age"].values[0]
+            knots = np.linspace(-1.0, 1.0, 9)
+            bends.append(np.abs(curve - np.polyval(np.polyfit(knots, curve, 1), knots)).max())
+        assert bends[0] > 1.0
+        assert bends[1] < 0.01
+
     def test_it_says_why(self) -> None:
         said = str(classifier(delta=1e-6).resolve(10_000))
         assert "segments for each numeric column" in said
-        assert "rows times mu are" in said
+        assert "by the number of rows" in said
+        assert "Rows times mu are" in said
 
     @pytest.mark.parametrize("parameters", [{"delta": 0.0}, {"adjacency": "replace_one"}])
     def test_other_budgets_and_relations(self, parameters: dict[str, Any]) -> None:
@@ -273,6 +298,25 @@ class TestResolution:
 
 
 class TestEdges:
+    def test_what_cannot_be_read_is_said(self, tmp_path: Path) -> None:
+        plain = AdditiveClassifier({"columns": COLUMNS, "provenance": "made up"}, classes=[0, 1])
+        with pytest.raises(ValueError, match="y must be given, as the schema describes no target"):
+            plain.fit(rows(100))
+        with pytest.raises(ValueError, match=r"must be of Parquet .* read text first"):
+            plain.fit(tmp_path / "rows.csv")
+
+    def test_pages_name_the_model_and_how_fine_it_is(self) -> None:
+        pytest.importorskip("jinja2")
+        pytest.importorskip("matplotlib")
+        page = report_page(classifier().fit(rows(500)))
+        assert "<title>AdditiveClassifier" in page
+        assert "segments for each numeric column" in page
+
+    def test_declared_knots_leave_no_segments_to_decide(self) -> None:
+        columns = {"age": {"type": "numeric", "low": 0, "high": 9, "knots": [3, 5]}}
+        facts = {"columns": columns, "provenance": "made up"}
+        assert "of which there is none" in str(AdditiveClassifier(facts).resolve(1000))
+
     def test_one_row(self) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", dpglm.LowSignalWarning)
@@ -355,3 +399,26 @@ def test_the_encoder_goes_into_pipelines() -> None:
     assert units.names is not None
     assert "age at 30" in units.names
     assert clone(encoder).fit(rows(1)).transform(rows(3)).shape == (3, len(model.coef_[0]))
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 4.0])
+def test_means_that_are_factors_do_not_explode_where_few_rows_are(epsilon):
+    """At the end of a curve; predictions were hundreds and more, for counts to 20."""
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"a": rng.uniform(0, 10, 6000), "b": rng.normal(0, 1, 6000)})
+    mean = np.exp(0.15 * (table.a - 5) + 0.25 * table.b)
+    y = rng.poisson(mean * rng.gamma(2, 0.5, 6000)).clip(0, 20)
+    columns = {
+        "a": {"type": "numeric", "low": 0, "high": 10},
+        "b": {"type": "numeric", "low": -4, "high": 4},
+    }
+    model = dpglm.AdditiveRegressor(
+        {"columns": columns, "provenance": "generated"},
+        loss="negative_binomial",
+        target_bounds=(0, 20),
+        epsilon=epsilon,
+        random_state=0,
+    ).fit(table, y)
+    found = model.predict(table)
+    assert found.max() < 20.0
+    assert np.mean((found - mean) ** 2) < 0.5 * np.var(mean)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy import optimize, stats
+from sklearn.base import clone
+from sklearn.linear_model import GammaRegressor as KnownGamma
 from sklearn.linear_model import LogisticRegression
 from sklearn.linear_model import QuantileRegressor as KnownQuantiles
 
@@ -20,6 +22,7 @@ from dpglm import (
     TweedieRegressor,
     certificate,
 )
+from dpglm.data.stream.mapped import MappedRows
 from dpglm.problem import Gamma, Pinball, Poisson, Tweedie
 from dpglm.report import load_model, save_model
 from dpglm.solvers import Constant
@@ -108,12 +111,17 @@ def test_quantiles_are_scikit_learn_s(quantile, alpha):
 
 def test_the_ends_of_tweedie_s_powers_are_poisson_and_gamma():
     bounds = {"target_bounds": (0.5, 8.0), "row_norm": 1.0}
-    for power, same in ((1.0, PoissonRegressor()), (2, GammaRegressor())):
-        plans = [
+    for power, same, loss in (
+        (1.0, PoissonRegressor(), Poisson(dispersion=None)),
+        (2, GammaRegressor(), Gamma()),
+    ):
+        own, other = (
             model.set_params(alpha=0.3, **bounds).plan(100, 3)
             for model in (TweedieRegressor(power=power), same)
-        ]
-        assert plans[0] == plans[1]
+        )
+        assert own.problem.loss == loss
+        assert own.problem.regularizer == other.problem.regularizer
+        assert own.data == other.data
     between = TweedieRegressor(power=1.2, alpha=0.3, **bounds).plan(100, 3)
     assert between.problem.loss == Tweedie(1.2)
     assert between.problem.regularizer.strength == pytest.approx(0.3 / 8.0**0.8)
@@ -142,6 +150,41 @@ def test_proportions_have_bounds_of_their_own_and_no_others():
     model.set_params(target_bounds=(0.0, 1.0)).fit(X, y)
 
 
+def test_penalties_are_those_of_scikit_learn_on_columns_as_they_are_scaled():
+    rng, X, z = rows()
+    scale = np.array([1.0, 10.0, 0.1])
+    y = np.exp(z) * rng.gamma(4.0, 0.25, N)
+    known = KnownGamma(alpha=0.1, tol=1e-10, max_iter=1000).fit(X, y)
+    options = {**QUIET, "alpha": 0.1, "target_bounds": (0.01, 20.0)}
+    of_rows = GammaRegressor(**options).fit(X, y)
+    np.testing.assert_allclose(of_rows.coef_, known.coef_, atol=2e-3)
+    of_columns = GammaRegressor(**options, feature_bounds=(-scale, scale)).fit(X * scale, y)
+    np.testing.assert_allclose(of_columns.coef_ * scale, known.coef_, atol=2e-3)
+
+
+@pytest.mark.parametrize("container", ["matrix", "mapped"])
+@pytest.mark.parametrize(
+    "model",
+    [
+        PoissonRegressor(target_bounds=(0.0, 8.0)),
+        NegativeBinomialRegressor(target_bounds=(0.0, 8.0)),
+        TweedieRegressor(target_bounds=(0.0, 8.0)),
+        GammaRegressor(target_bounds=(0.1, 8.0)),
+        BinomialRegressor(target_bounds=(0.0, 1.0)),
+    ],
+    ids=repr,
+)
+def test_what_is_below_zero_is_a_mistake_as_it_is_in_a_schema(model, container):
+    _, X, _ = rows()
+    y = np.full(N, 0.5)
+    y[3] = -1.0
+    model = clone(model).set_params(row_norm=1.0, solver=NoisyGD(n_steps=2))
+    given = (X, y) if container == "matrix" else (MappedRows(X, y),)
+    with pytest.raises(ValueError, match=r"y must be numbers .*, got -1 in row 4"):
+        model.fit(*given)
+    assert not hasattr(model, "coef_")
+
+
 @pytest.mark.parametrize(
     "model",
     [
@@ -165,3 +208,61 @@ def test_certificates_and_files(model, tmp_path):
     np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
     assert not loaded.has_probabilities
     assert loaded.classes_ is None
+
+
+def test_text_is_no_bound_on_targets():
+    _, X, _ = rows()
+    with pytest.raises(ValueError, match=r"target_bounds must be a pair .* got \('0', 5\)"):
+        PoissonRegressor(target_bounds=("0", 5), row_norm=1.0).fit(X, np.ones(N))
+
+
+@pytest.mark.parametrize("power", [1.0, 1.01])
+def test_the_scale_of_a_tweedie_variance_is_estimated(power):
+    """At power 1 the variance was taken to be the mean, as of counts."""
+    rng = np.random.default_rng(8)
+    X = rng.uniform(-1, 1, size=(20_000, 2))
+    mean, excess = np.exp(X @ [0.5, -0.3] + 1.0), 3.0
+    y = excess * rng.poisson(mean / excess)
+    model = TweedieRegressor(
+        power=power,
+        alpha=0.0,
+        inference=True,
+        feature_bounds=(-1, 1),
+        target_bounds=(0, 60),
+        epsilon=1e3,
+    ).fit(X, y)
+    A = np.column_stack([np.ones(len(X)), X])
+    expected = np.sqrt(np.diag(np.linalg.inv((A.T * mean) @ A)) * excess)
+    np.testing.assert_allclose(model.inference_.standard_errors, expected, rtol=0.05)
+
+
+def test_counts_have_the_variance_of_their_mean():
+    loss = PoissonRegressor(target_bounds=(0, 20), row_norm=1.0).plan(100, 2).problem.loss
+    assert loss.dispersion == 1.0 / 20.0
+
+
+@pytest.mark.parametrize(
+    ("n", "epsilon", "most"), [(2000, 1.0, 6.0), (10_000, 1.0, 3.0), (10_000, 1e4, 0.3)]
+)
+def test_default_quantiles_become_those_without_privacy(n, epsilon, most):
+    """Errors in standard errors: neither shrunk to a tenth where rows are few, nor never sharp."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1.0, 1.0, size=(n, 2))
+    y = X @ [1.0, -2.0] + rng.normal(size=n)
+    model = QuantileRegressor(
+        quantile=0.9,
+        alpha=0.0,
+        target_bounds=(-8, 8),
+        feature_bounds=(-1, 1),
+        epsilon=epsilon,
+        delta=1e-6,
+        random_state=0,
+    ).fit(X, y)
+    error = np.sqrt(0.09 / n) / 0.175
+    if epsilon < 1e4:
+        expected = np.array([1.0, -2.0, 1.2816])
+    else:
+        known = KnownQuantiles(quantile=0.9, alpha=0.0).fit(X, y)
+        expected = np.array([*known.coef_, known.intercept_])
+    found = np.array([*model.coef_, model.intercept_])
+    assert np.abs((found - expected) / (error * np.array([3**0.5, 3**0.5, 1.0]))).max() < most

@@ -14,6 +14,7 @@ from pyarrow import parquet
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.linear_model import PoissonRegressor as KnownPoisson
+from sklearn.metrics import r2_score
 
 import dpglm
 from dpglm import (
@@ -38,6 +39,7 @@ from dpglm.preprocessing import Center
 from dpglm.problem import Savage, WithOffset
 from dpglm.report import load_model, save_model
 from dpglm.solvers import Constant, ObjectivePerturbation, OutputPerturbation
+from dpglm.tables.offsets import OffsetColumn
 from tests.estimators.linear.test_families import close, maximum_likelihood
 
 N = 700
@@ -316,3 +318,104 @@ def test_pipelines_and_formulas_pass_offsets_on():
     PrivatePipeline(steps).fit(X, y, offset=np.log(exposure))
     with pytest.raises(TypeError, match="offset"):
         PrivateGridSearchCV(own, {"alpha": [0.1, 1.0]}).fit(X, y, offset=exposure)
+
+
+@pytest.mark.parametrize("known", ["exposure", "offset"])
+@pytest.mark.parametrize("named", [True, False])
+def test_a_model_file_says_what_its_offsets_were(known, named, tmp_path):
+    _, X, exposure, y = rows()
+    values = exposure if known == "exposure" else np.log(exposure)
+    given = {known: {"years": values} if named else values}
+    model = poisson().fit(X, y, **given)
+    save_model(model, tmp_path / "model.json")
+    loaded = load_model(tmp_path / "model.json")
+    assert loaded.offset_column == OffsetColumn(known, "years" if named else None)
+    assert ("years" in str(model.privacy_.sections())) == named
+    np.testing.assert_allclose(loaded.predict(X, **given), model.predict(X, exposure=exposure))
+    save_model(poisson().fit(X, y), tmp_path / "plain.json")
+    assert load_model(tmp_path / "plain.json").offset_column is None
+
+
+def test_a_series_names_its_column():
+    _, X, exposure, y = rows()
+    model = poisson().fit(X, y, exposure=pd.Series(exposure, name="hours"))
+    assert model.privacy_.fact("exposure").value == "hours"
+
+
+@pytest.mark.parametrize("layout", ["dense", "sparse", "pipeline", "mapped"])
+def test_scores_take_exposures(layout):
+    _, X, exposure, y = rows()
+    model = poisson().fit(X, y, exposure=exposure)
+    expected = r2_score(y, model.predict(X, exposure=exposure))
+    assert abs(expected - model.score(X, y)) > 0.1
+    if layout == "mapped":
+        assert model.score(MappedRows(X, y, offset=np.log(exposure))) == pytest.approx(expected)
+        return
+    if layout == "pipeline":
+        estimator = poisson(budget=None, random_state=None)
+        model = PrivatePipeline([estimator], budget=QUIET["budget"]).fit(X, y, exposure=exposure)
+        expected = r2_score(y, model.predict(X, exposure=exposure))
+    rows_of = sparse.csr_array(X) if layout == "sparse" else X
+    assert model.score(rows_of, y, exposure=exposure) == pytest.approx(expected)
+    assert model.score(rows_of, y, offset=np.log(exposure)) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("has_target", [True, False])
+def test_streamed_rows_are_predicted_with_their_exposures(tmp_path, has_target):
+    _, X, exposure, y = rows()
+    table = {"a": X[:, 0], "b": X[:, 1], "years": exposure}
+    parquet.write_table(
+        pa.table(table | ({"y": y} if has_target else {})), tmp_path / "rows.parquet"
+    )
+    given = {"target": "y"} if has_target else {"columns": ["a", "b"]}
+    read = ParquetRows(tmp_path / "rows.parquet", exposure="years", dtype="float64", **given)
+    model = poisson().fit(X, y, exposure=exposure)
+    np.testing.assert_allclose(model.predict(read), model.predict(X, exposure=exposure))
+    with pytest.raises(ValueError, match="None for rows with offsets"):
+        model.predict(read, exposure=1.0)
+    if has_target:
+        fitted = poisson().fit(read)
+        assert fitted.privacy_.fact("exposure").value == "years"
+        expected = r2_score(y, fitted.predict(read))
+        assert fitted.score(read) == pytest.approx(expected)
+    labels = LogisticRegression(classes=[0, 1], row_norm=2.0).fit(X, y > 1)
+    with pytest.raises(ValueError, match="must be None for a classifier"):
+        labels.predict(read)
+
+
+def test_an_evaluation_of_a_model_of_exposures_needs_them():
+    _, X, exposure, y = rows()
+    model = poisson().fit(X, y, exposure=exposure)
+    free = {"epsilon": 1e4, "target_bounds": (0, 20)}
+    with pytest.raises(ValueError, match="exposure or offset must be given"):
+        dpglm.evaluate(model, X, y, **free)
+    found = dpglm.evaluate(model, X, y, exposure=exposure, **free)
+    assert found.r2 == pytest.approx(r2_score(y, model.predict(X, exposure=exposure)), abs=0.02)
+    rates = dpglm.evaluate(model, X, y, exposure=1.0, **free)
+    assert rates.r2 < found.r2 - 0.1
+    unlike = LogisticRegression(classes=[0, 1], row_norm=2.0).fit(X, y > 1)
+    with pytest.raises(ValueError, match="None for a classifier"):
+        dpglm.evaluate(unlike, X, y > 1, exposure=exposure)
+
+
+@pytest.mark.parametrize("given", ["years", ["a"] * N, {"a": np.ones(N), "b": np.ones(N)}])
+def test_what_is_no_exposure_says_so(given):
+    _, X, _, y = rows()
+    with pytest.raises(ValueError, match="exposure must"):
+        poisson().fit(X, y, exposure=given)
+
+
+def test_intervals_need_bounds_on_offsets():
+    """Without them the fit starts at an exposure of 1, however large the true ones are."""
+    rng = np.random.default_rng(1)
+    X = rng.uniform(-1, 1, size=(20_000, 2))
+    exposure = 1e5 * rng.uniform(0.5, 1.5, size=20_000)
+    y = np.minimum(rng.poisson(exposure * np.exp(X @ [0.5, -0.3] - 11.0)), 20)
+    model = PoissonRegressor(
+        alpha=0.0, inference=True, feature_bounds=(-1, 1), target_bounds=(0, 20), random_state=0
+    )
+    with pytest.raises(ValueError, match="offset_bounds must be public bounds"):
+        model.fit(X, y, exposure=exposure)
+    model.set_params(offset_bounds=(math.log(5e4), math.log(1.5e5))).fit(X, y, exposure=exposure)
+    ends = model.inference_.conf_int(0.999)
+    assert ((ends[:, 0] < [-11.0, 0.5, -0.3]) & (ends[:, 1] > [-11.0, 0.5, -0.3])).all()

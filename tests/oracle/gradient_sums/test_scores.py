@@ -57,7 +57,7 @@ def make_rows(X, y, *, layout="C", dtype="float64", weights=None, most=2.0, low=
 
 
 def ask(rows, loss, scores, adjacency=Adjacency.ZERO_OUT, v=V):
-    """Return the exact sums of all three kinds, and the sensitivity that each was due."""
+    """Return the exact sums of all four kinds, and the sensitivity that each was due."""
     oracle, noise = (
         Oracle(rows, loss, Curator(adjacency, SeededNoise(0))),
         GaussianNoise(MULTIPLIER),
@@ -65,7 +65,10 @@ def ask(rows, loss, scores, adjacency=Adjacency.ZERO_OUT, v=V):
     spec = rows.spec
     with released_sums() as seen:
         scores.mean_score(oracle, score_release(spec, adjacency, scores.clip, noise), v)
-        scores.mean_hessian(oracle, hessian_release(spec, adjacency, scores.clip, noise), v)
+        limits = (scores.clip, scores.square, noise)
+        scores.mean_hessian(oracle, hessian_release(spec, adjacency, *limits), v)
+        both = hessian_release(spec, adjacency, *limits, with_variance=True)
+        scores.mean_hessian_and_variance(oracle, both, v)
         declared = score_moment_release(spec, adjacency, scores.clip, noise)
         scores.mean_score_products(oracle, declared, v)
     return [(value, std / MULTIPLIER) for value, std in seen]
@@ -79,13 +82,15 @@ def test_sums_equal_the_definition(layout, dtype, adjacency):
     rng = np.random.default_rng(1)
     X = rng.uniform(-0.5, 0.5, size=(2500, 4)) * (rng.random((2500, 4)) < 0.7)
     y, weights = rng.poisson(2.0, 2500).astype(float), rng.uniform(0, 2, 2500)
-    scores = Scores(BASIS, 8.0, slope=1.5, curvature=1.2)
+    scores = Scores(BASIS, 6.0, 48.0, slope=1.5, curvature=1.2)
     rows = make_rows(X, y, layout=layout, dtype=dtype, weights=weights)
-    (score, _), (hessian, _), (products, _) = ask(rows, Poisson(), scores, adjacency)
+    (score, _), (hessian, _), (both, _), (products, _) = ask(rows, Poisson(), scores, adjacency)
 
     z = np.column_stack([X.astype(dtype).astype(float), np.ones(2500)]) @ BASIS
     mean, w = np.exp(z @ V), np.minimum(weights.astype(dtype).astype(float), 2.0)
-    f = np.minimum(1.0, 64.0 / (z * z).sum(axis=1))
+    lengths = np.linalg.norm(z, axis=1)
+    f = np.minimum(np.minimum(1.0, 6.0 / lengths), 48.0 / lengths**2)
+    assert (lengths > 8.0).mean() > 0.05
     slopes = np.clip((mean - y) / 1.5, -1.0, 1.0)
     assert 0.1 < (f < 1.0).mean() < 0.9
     assert 0.1 < (abs(slopes) == 1.0).mean() < 0.9
@@ -93,6 +98,8 @@ def test_sums_equal_the_definition(layout, dtype, adjacency):
     np.testing.assert_allclose(score, z.T @ (w * f * slopes), **close)
     bends = w * f * np.minimum(mean / 1.2, 1.0)
     np.testing.assert_allclose(hessian, pack_symmetric((z * bends[:, None]).T @ z), **close)
+    variance = pack_symmetric((z * (f * bends)[:, None]).T @ z)
+    np.testing.assert_allclose(both, np.append(hessian, 0.5 * variance), **close)
     squares = (w * f * slopes) ** 2
     np.testing.assert_allclose(products, pack_symmetric((z * squares[:, None]).T @ z), **close)
 
@@ -104,7 +111,7 @@ def test_compiled_sums_are_those_of_numpy(layout, dtype, columns):
     X = rng.uniform(-0.5, 0.5, size=(1100, columns))
     y, weights = rng.choice([-1.0, 1.0], 1100), rng.uniform(0, 2, 1100)
     basis = rng.normal(size=(columns + 1, columns + 1))
-    scores = Scores(basis, np.sqrt(columns / 2), slope=0.6, curvature=0.2)
+    scores = Scores(basis, np.sqrt(columns / 2), columns, slope=0.6, curvature=0.2)
     for given in (None, weights):
         rows = make_rows(X, y, layout=layout, dtype=dtype, weights=given, low=-1.0, high=1.0)
         v = rng.normal(size=columns + 1)
@@ -120,8 +127,8 @@ def test_compiled_sums_are_those_of_numpy(layout, dtype, columns):
 def test_compiled_scores_do_not_depend_on_the_place_of_a_row():
     rng = np.random.default_rng(5)
     row, v = rng.normal(size=5), rng.normal(size=5)
-    limits = (0.6, 0.2, 4.0, 1.0)
-    for of in ("scores", "curvature", "squares"):
+    limits = (0.6, 0.2, 2.0, 5.0, 1.0)
+    for of in ("scores", "curvature", "squares", "variance"):
         sums = []
         for n, place in ((1, 0), (200, 0), (200, 63), (200, 64), (200, 199)):
             X, weights = np.zeros((n, 5)), np.zeros(n)
@@ -133,7 +140,7 @@ def test_compiled_scores_do_not_depend_on_the_place_of_a_row():
 
 def test_what_has_no_compiled_scores_is_left_to_numpy():
     X = np.ones((3, 200))
-    args = ("scores", (1.0, 1.0, 1.0, 1.0))
+    args = ("scores", (1.0, 1.0, 1.0, 1.0, 1.0))
     facts = (0.0, np.ones(2), np.ones(3), None)
     assert score_sum(*args, X, np.ones((200, 2)), *facts) is None
     assert score_sum(*args, X[:, :4].astype(int), np.ones((4, 2)), *facts) is None
@@ -151,9 +158,9 @@ def test_one_row_stays_within_the_declared_sensitivity_and_can_reach_it(loss, la
     options = {"layout": layout, "dtype": dtype}
     if binary:
         options |= {"low": -1.0, "high": 1.0}
-    # Scores are longest for rows whose length in the basis is the clip.
+    # Scores are longest for rows whose length in the basis is between clip and square over clip.
     longest = float(np.linalg.norm(BASIS[0] + BASIS[4]))
-    reached = np.zeros(3)
+    reached = np.zeros(4)
     for row in (*np.eye(4), -np.eye(4)[0], 1e-30 * np.ones(4), 1e6 * np.ones(4)):
         for target in (-1.0, 1.0) if binary else (1e-3, 20.0):
             X[7], y[7] = row, target
@@ -162,9 +169,10 @@ def test_one_row_stays_within_the_declared_sensitivity_and_can_reach_it(loss, la
             full = make_rows(X, y, weights=heavy, **options)
             absent = make_rows(X, y, weights=gone, **options)
             for scores in (
-                Scores(BASIS, longest, slope=1e-3, curvature=1e-6),
-                Scores(1e3 * BASIS, 2.0, slope=0.5, curvature=0.1),
-                Scores(1e-3 * BASIS, 2.0, slope=0.5, curvature=0.1),
+                Scores(BASIS, longest, longest**2, slope=1e-3, curvature=1e-6),
+                Scores(BASIS, 0.7 * longest, 0.7 * longest**2, slope=1e-3, curvature=1e-6),
+                Scores(1e3 * BASIS, 2.0, 6.0, slope=0.5, curvature=0.1),
+                Scores(1e-3 * BASIS, 2.0, 6.0, slope=0.5, curvature=0.1),
             ):
                 for k, (one, other) in enumerate(
                     zip(
@@ -184,8 +192,8 @@ def test_a_missing_weight_is_found():
     X[0] = [1.0, 0.0, 0.0, 0.0]
     heavy, gone = np.full(50, 2.0), np.full(50, 2.0)
     gone[0] = 0.0
-    scores = Scores(1e3 * BASIS, 2.0, slope=1e-3, curvature=0.1)
-    wrong = dataclasses.replace(scores, clip=1e9)
+    scores = Scores(1e3 * BASIS, 2.0, 4.0, slope=1e-3, curvature=0.1)
+    wrong = dataclasses.replace(scores, clip=1e9, square=1e18)
     full, absent = (make_rows(X, y, weights=weights) for weights in (heavy, gone))
     due = [sensitivity for _, sensitivity in ask(full, Poisson(), scores, v=0.0 * V)]
     sums = (ask(rows, Poisson(), wrong, v=0.0 * V) for rows in (full, absent))
@@ -202,7 +210,7 @@ def test_a_row_more_stays_within_the_declared_sensitivity(position, loss):
         y = np.where(y > 1.0, 1.0, -1.0)
     rows = make_rows(X, y, low=-1.0)
     fewer = rows.take(np.delete(np.arange(3000), position))
-    scores = Scores(BASIS, 1.0, slope=0.5, curvature=0.5)
+    scores = Scores(BASIS, 1.0, 2.0, slope=0.5, curvature=0.5)
     asked = (ask(one, loss, scores, Adjacency.ADD_REMOVE) for one in (rows, fewer))
     for (one, sensitivity), (other, _) in zip(*asked, strict=True):
         assert np.linalg.norm(one - other) <= sensitivity

@@ -45,8 +45,6 @@ CENTER, REACH = 0.4, 0.3
 SHARES = [
     MomentShares(0.5, 0.3, 0.2),
     MomentShares(0.0, 0.7, 0.3, "none"),
-    MomentShares(0.3, 0.3, 0.4, "score"),
-    MomentShares(0.3, 0.5, 0.2, "squared score"),
 ]
 
 
@@ -157,12 +155,7 @@ def test_sums_equal_the_definition(layout, dtype, intercept):
         r = np.clip(q, -1.0, 1.0)
         assert 0.1 < (np.abs(r) == 1.0).mean() < 0.9
         for shares in SHARES:
-            factors = {
-                "hessian": w * f,
-                "score": w * f**2,
-                "squared score": w**2 / 2.0 * f**2 * r**2,
-                "none": np.zeros(2500),
-            }
+            factors = {"hessian": w * f, "none": np.zeros(2500)}
             matrix = (z * factors[shares.kind][:, None]).T @ z / longest
             parts = [math.sqrt(shares.matrix) * pack_symmetric(matrix)] * (shares.matrix > 0.0)
             clipped = np.clip(q, -most, most) if shares.kind == "none" else f * r
@@ -375,10 +368,7 @@ def test_noise_is_what_is_said_of_it(shares):
         unit * REACH**2 / math.sqrt(shares.squares), rel=1e-4
     )
     if shares.kind != "none":
-        squared = 2.0 * REACH**2 if shares.kind == "squared score" else 1.0
-        assert found.matrix_noise == pytest.approx(
-            3.0 * unit * squared / math.sqrt(shares.matrix), rel=1e-4
-        )
+        assert found.matrix_noise == pytest.approx(3.0 * unit / math.sqrt(shares.matrix), rel=1e-4)
         assert np.diagonal(found.matrix).std() == pytest.approx(found.matrix_noise, rel=0.15)
 
 
@@ -394,7 +384,7 @@ def test_released_sums_are_in_their_own_units(shares):
     q = block.targets - CENTER - z @ view_of(5.0 * np.eye(3), 1.5).v
     r = np.clip(q, -REACH, REACH)
     most = REACH * math.sqrt(1.5) / np.linalg.norm(z, axis=1)
-    factors = {"hessian": f, "score": f**2, "squared score": f**2 * r**2, "none": 0.0 * f}
+    factors = {"hessian": f, "none": 0.0 * f}
     expected = (z * factors[shares.kind][:, None]).T @ z
     np.testing.assert_allclose(found.matrix, expected, atol=1e-3)
     clipped = np.clip(q, -most, most) if shares.kind == "none" else f * r

@@ -269,3 +269,17 @@ def test_certificates_verify():
         epsilon=2.0, row_norm=1.0, classes=[-1, 1], solver="newton_raphson", random_state=0
     ).fit(X, y)
     assert verify(model.privacy_).ok
+
+
+@pytest.mark.parametrize("level", [-6.0, 7.0])
+def test_without_an_intercept_it_starts_near_the_constant_model(level):
+    """Means far from 1 took more steps than there are, where columns span the constant."""
+    rng = np.random.default_rng(3)
+    X = np.column_stack([np.full(8000, 0.5), rng.uniform(-0.5, 0.5, 8000)])
+    w = np.array([2.0 * level, 1.0])
+    y = rng.poisson(np.exp(X @ w)) + 0.0
+    data = DataSpec(8000, 2, row_norm=1.0, target_low=0.0, target_high=10_000.0)
+    plan = NewtonRaphson().plan(Problem(Poisson()), NEARLY_FREE, data)
+    found = run(plan, prepare_rows(X, y, data), SeededNoise(0)).w
+    slopes = X.T @ (np.exp(X @ found) - y) / y.sum()
+    np.testing.assert_allclose(slopes, 0.0, atol=2e-3)

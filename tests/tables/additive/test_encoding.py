@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from dpglm.tables.additive.axes import MOST_CORRELATED
 from dpglm.tables.additive.roots import independent_levels, smooth_values
 from dpglm.tables.additive.settings import Additive
+from dpglm.tables.columns import NumericColumn
 from dpglm.tables.schema import Schema
 
 COLUMNS: dict[str, Any] = {
@@ -33,10 +35,10 @@ def schema(**settings: Any) -> Schema:
     )
 
 
-@pytest.mark.parametrize("reach", [0.0, 0.1, 1.0, 1e6])
+@pytest.mark.parametrize("reach", [0.0, 0.1, 1.0])
 @pytest.mark.parametrize("count", [2, 3, 9, 33])
 def test_curves_have_the_covariance_of_a_centred_process(count: int, reach: float) -> None:
-    root = smooth_values(count, reach)
+    root = smooth_values(np.linspace(0.0, 1.0, count), reach)
     steps = np.abs(np.subtract.outer(np.arange(count), np.arange(count))) / (count - 1)
     process = np.exp(-steps / reach) if reach else np.eye(count)
     centre = np.eye(count) - 1.0 / count
@@ -46,15 +48,64 @@ def test_curves_have_the_covariance_of_a_centred_process(count: int, reach: floa
     assert (root**2).sum(axis=1).max() == pytest.approx(1.0, abs=1e-12)
 
 
+def test_beyond_the_range_curves_become_straight() -> None:
+    places = np.linspace(0.0, 1.0, 9)
+    line = places - places.mean()
+    bent = []
+    for reach in (1.0, 10.0, 1e3, 1e6):
+        root = smooth_values(places, reach)
+        covariance = root @ root.T
+        off = covariance - np.outer(line, line) * (line @ covariance @ line) / (line @ line) ** 2
+        bent.append(np.trace(off) / np.trace(covariance))
+        assert (root**2).sum(axis=1).max() == pytest.approx(1.0, abs=1e-9)
+    assert all(later < 0.5 * earlier for earlier, later in itertools.pairwise(bent))
+    assert bent[-1] < 1e-5
+
+
+def test_knots_are_correlated_by_how_far_apart_they_are() -> None:
+    entry = {"type": "numeric", "low": 18, "high": 90, "knots": [18, 18.001, 18.002, 89, 90]}
+    facts = Schema.from_dict({"columns": {"age": entry}, "provenance": "made up"})
+    (term,) = facts.with_additive(Additive(4, 1.0)).additive_encoding.terms
+    covariance = term.root @ term.root.T
+    gaps = np.diag(covariance)[1:] + np.diag(covariance)[:-1] - 2 * np.diag(covariance, 1)
+    assert (gaps[[0, 1]] < 1e-3 * gaps[2]).all()
+    # Knots that are the same to the eye of a float still have a root.
+    assert np.isfinite(smooth_values(np.array([0.0, 1e-17, 1.0]), 1.0)).all()
+
+
+@pytest.mark.parametrize(
+    ("low", "high"), [(1.0, 1e9), (1e-300, 1e300), (2.0, 3.0), (-1e308, 1.7e308)]
+)
+def test_scales_reach_as_far_as_floats(low: float, high: float) -> None:
+    for scale in ("linear", "log"):
+        column = NumericColumn("x", low, high, scale=scale)
+        knots = column.spaced(9)
+        places = column.stretched(knots)
+        np.testing.assert_allclose(places, np.linspace(0.0, 1.0, 10), atol=1e-12)
+        assert (knots[0], knots[-1]) == (low, high)
+        entry = {"columns": {"x": column.to_dict()}, "provenance": "made up"}
+        encoded = Schema.from_dict(entry).with_additive(Additive(9, 1.0)).encode({"x": [low, high]})
+        assert np.isfinite(encoded).all()
+
+
+def test_logarithms_have_decades_as_knots() -> None:
+    knots = NumericColumn("x", 1.0, 1e9, scale="log").spaced(9)
+    np.testing.assert_allclose(knots, 10.0 ** np.arange(10), rtol=1e-12)
+
+
 def test_levels_are_independent_but_for_their_mean() -> None:
     root = independent_levels(5)
     np.testing.assert_allclose(root @ root.T, np.eye(5) - 0.2, atol=1e-12)
 
 
 def test_one_segment_is_the_linear_encoding() -> None:
-    line = schema(segments=1).encode(TABLE)[:, 0]
-    linear = Schema.from_dict({"columns": {"age": COLUMNS["age"]}, "provenance": "made up"})
-    np.testing.assert_allclose(np.abs(line), np.abs(linear.encode(TABLE)[:, 0]), atol=1e-12)
+    columns = {"age": COLUMNS["age"], "sex": COLUMNS["sex"]}
+    linear = Schema.from_dict({"columns": columns, "provenance": "made up"})
+    straight = linear.with_additive(Additive(1, 1.0))
+    np.testing.assert_allclose(straight.encode(TABLE), linear.encode(TABLE), atol=1e-12)
+    assert straight.row_norm == linear.row_norm
+    # Levels beside curves are centred, so that their mean is left to the intercept.
+    assert len(linear.with_additive(Additive(2, 1.0)).feature_names) == 4
 
 
 @pytest.mark.parametrize("segments", [1, 3, 40])

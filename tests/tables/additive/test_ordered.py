@@ -31,8 +31,8 @@ def test_levels_are_values_of_a_curve_and_a_missing_one_is_apart() -> None:
     assert root is not None
     present = [0, 1, 3, 4]
     assert ordered.order.tolist() == present
-    np.testing.assert_array_equal(root[present, :-1], smooth_values(4, 0.4))
-    np.testing.assert_array_equal(ordered.curve, smooth_values(4, 0.4))
+    np.testing.assert_array_equal(root[present, :-1], smooth_values(np.linspace(0.0, 1.0, 4), 0.4))
+    np.testing.assert_array_equal(ordered.curve, smooth_values(np.linspace(0.0, 1.0, 4), 0.4))
     assert root[2].tolist() == [0.0, 0.0, 0.0, 1.0]
     assert not root[present, -1].any()
     np.testing.assert_array_equal(ordered.line, np.arange(4) / 3.0)

@@ -75,10 +75,25 @@ y ~ bs(x, knots=[0.5,1.5], include_intercept=True)
 y ~ bs(x, knots=[0.5], degree=2)*sex
 y ~ bs(np.log(age), knots=[3.5, 4], degree=1) + h
 ~ x - 1
+y ~ -1 + x
+y ~ - 1 + sex + x
+y ~-1+x
+y ~ +x + sex
+~-1 + g:x
+y ~ x*I(x > 0.5) + I(16 < age)
+y ~ I(age >= 40):sex + I(z < 1.5) + I(x <= 0)*g
+y ~ np.maximum(x, 0) + np.minimum(age, 65)*sex
+y ~ np.maximum(x, z - 1) + pow(age, 2) + np.power(z, -1)
+y ~ bs(x, None, [0.5, 1.5], 2)
 """.strip().splitlines()
 """Formulas whose columns depend on nothing but one row, here and in formulaic."""
 
-OWN_FORMULAS = ("y ~ bs(x, df=6) + .", "y ~ C(g, Treatment(reference='c')):bs(age, df=4, degree=1)")
+OWN_FORMULAS = """
+y ~ bs(x, df=6) + . - x
+y ~ C(g, Treatment(reference='c')):bs(age, df=4, degree=1)
+y ~ bs(age, 5, degree=2) + s(x)
+y ~ s(age, 3) * sex + s(x, segments=4, smoothness=0.1):g
+""".strip().splitlines()
 """Formulas that formulaic reads otherwise, or learns from the rows."""
 
 

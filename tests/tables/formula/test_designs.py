@@ -118,6 +118,20 @@ def test_scales_are_those_of_declared_ranges():
     np.testing.assert_allclose(alone, [[1.0]])
 
 
+def test_curves_are_those_of_additive_models():
+    from dpglm.preprocessing import SplineEncoder
+
+    encoder = SplineEncoder(SCHEMA, segments=4, smoothness=0.5).fit(TABLE)
+    term = encoder.schema_.additive_encoding.terms[1]
+    assert term.columns == ("x",)
+    schema = SCHEMA.with_formula("y ~ s(x, segments=4, smoothness=0.5)")
+    np.testing.assert_array_equal(schema.encode(TABLE), encoder.transform(TABLE)[:, term.features])
+    assert schema.row_norm == pytest.approx(term.norm)
+    # In a formula, a missing cell counts as the number that the schema says.
+    missing = SCHEMA.with_formula("y ~ s(z)").encode({"z": [None, 1.5]})
+    np.testing.assert_array_equal(missing[0], missing[1])
+
+
 def test_json_and_back_and_pickles():
     schema = SCHEMA.with_formula("y ~ age + C(sex)")
     for copy in (Schema.from_dict(schema.to_dict()), pickle.loads(pickle.dumps(schema))):

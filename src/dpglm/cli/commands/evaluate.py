@@ -11,22 +11,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm.cli.console import InputError, guarded, note, say
+from dpglm.cli.exposures import GivenOffset, offset_options
 from dpglm.cli.fitting import require_report
 from dpglm.cli.groups import PUBLIC_ROWS, GivenGroups, group_options
 from dpglm.cli.options import (
     INPUT_FILE,
     LEDGER,
+    TRIALS,
     budget_options,
     examples,
     force_option,
     output_folder,
 )
 from dpglm.cli.outputs import all_or_none
-from dpglm.cli.reading import columns_of, features_of
+from dpglm.cli.reading import columns_of, encoded_target, features_of
 from dpglm.tables.cells import Entry, Vocabulary, as_cells
 from dpglm.tables.columns import CategoricalColumn
-from dpglm.tables.files import named_errors, read_table
-from dpglm.tables.targets import ClassTarget, NoTarget, NumericTarget, TargetColumn
+from dpglm.tables.files import named_errors, read_table, storage_types
+from dpglm.tables.targets import ClassTarget, CountTarget, NoTarget, NumericTarget, TargetColumn
 
 if TYPE_CHECKING:
     from dpglm.report.model_file import LinearModel
@@ -46,6 +48,8 @@ REPORT_FOLDER = output_folder("certificate.json", "evaluation.html", "evaluation
 )
 @click.argument("data", type=INPUT_FILE)
 @click.option("--model", type=INPUT_FILE, required=True, help="What `dpglm fit` wrote.")
+@offset_options
+@TRIALS
 @group_options
 @budget_options()
 @PUBLIC_ROWS
@@ -95,6 +99,9 @@ REPORT_FOLDER = output_folder("certificate.json", "evaluation.html", "evaluation
 def evaluate(
     data: Path,
     model: Path,
+    exposure: str | None,
+    offset: str | None,
+    trials: str | None,
     groups: str | None,
     max_rows_per_group: int | None,
     public_groups: int | None,
@@ -111,7 +118,8 @@ def evaluate(
 ) -> None:
     """Evaluate a model on the private table DATA, whose rows it was not fitted on.
 
-    DATA is a CSV or Parquet file with the model's columns and its target. All numbers come from one
+    DATA is a CSV or Parquet file with the model's columns, its target and, if it was fitted with
+    exposures, those. All numbers come from one
     or two noisy releases, within the budget that you give; each is shown with an interval for these
     rows, and one for the population that they are from. What is printed and written may be
     published.
@@ -128,26 +136,31 @@ def evaluate(
     bounds = None if target_bounds is None else _bounds(target_bounds)
     loaded = load_model(model)
     answer = _target(loaded, target, bounds)
+    _check_trials(loaded, answer, trials)
     listed = None if by is None else _vocabulary(loaded, by, levels)
     whose = GivenGroups(groups, max_rows_per_group, public_groups)
     whose.check_limited()
-    whose.check_apart((*columns_of(loaded), answer.name))
+    known = GivenOffset.of(loaded, exposure, offset, storage_types(data))
+    whose.check_apart((*columns_of(loaded), answer.name, *known.columns))
     if report is not None:
         require_report()
     written = [] if report is None else list(REPORT_FOLDER.files(report))
     with all_or_none(written, force=force) as drafts:
         own = columns_of(loaded)
         others = [answer.name] if by is None else [answer.name, by]
-        table = read_table(data, list(dict.fromkeys([*own, *others, *whose.columns])))
+        others += [*whose.columns, *known.columns, *([] if trials is None else [trials])]
+        table = read_table(data, list(dict.fromkeys([*own, *others])))
         with named_errors(data):
-            y = answer.encode(table[answer.name])
+            y, _ = encoded_target(answer, table, trials)
             rows = features_of(loaded, {name: table[name] for name in own})
             places = None if by is None or listed is None else _places(listed, by, table[by])
             ids = None if groups is None else as_cells(table[groups], groups)
+            offsets = known.values(table)
         found = evaluated(
             loaded,
             rows,
             y,
+            **offsets,
             n_rows=public_rows,
             target_bounds=bounds,
             thresholds=thresholds,
@@ -195,6 +208,21 @@ def _target(
     if ends is None:
         raise InputError("--target-bounds LOW,HIGH must be given: the model file has none")
     return NumericTarget(name, *ends)
+
+
+def _check_trials(model: LinearModel, target: TargetColumn, trials: str | None) -> None:
+    """Refuse successes without their trials, and trials of what is no number of successes."""
+    from dpglm.problem import Target
+
+    of_shares = model.certificate.problem.loss.target is Target.PROPORTION
+    counts = isinstance(target, CountTarget)
+    if of_shares and counts and trials is None:
+        raise InputError(
+            f"--trials COLUMN must be given: the model predicts shares of successes, and "
+            f"{target.name!r} counts these"
+        )
+    if trials is not None and not (of_shares and counts):
+        raise InputError(f"--trials {trials}: the model was fitted without them")
 
 
 def _vocabulary(model: LinearModel, by: str, levels: Sequence[str]) -> Vocabulary:

@@ -16,6 +16,7 @@ from dpglm.cli.console import (
     say,
     when_interrupted,
 )
+from dpglm.cli.exposures import exposure_bounds as bounds_of_offsets
 from dpglm.cli.fitting import fit_with_progress, planned, require_report, write_release
 from dpglm.cli.groups import PUBLIC_ROWS, GivenGroups, group_options
 from dpglm.cli.interruption import FitWatch
@@ -29,7 +30,10 @@ from dpglm.cli.options import (
     LEDGER,
     OUTPUT_FILE,
     REFERENCE,
+    TRIALS,
     budget_options,
+    check_intercept,
+    check_trials,
     coded_schema,
     encoded_parameters,
     estimator_for,
@@ -76,6 +80,12 @@ REPORT_FOLDER = output_folder("certificate.json", "report.html")
     metavar="COLUMN",
     help="A column of times, persons or the like, above 0, to which means of counts and amounts "
     "are proportional; as private as its rows, and not in the schema.",
+)
+@TRIALS
+@click.option(
+    "--exposure-bounds",
+    metavar="LOW,HIGH",
+    help="Public bounds on exposures, which are clipped to them; with --inference they are needed.",
 )
 @group_options
 @budget_options()
@@ -130,6 +140,8 @@ def fit(
     interactions: tuple[str, ...],
     monotone: tuple[str, ...],
     exposure: str | None,
+    trials: str | None,
+    exposure_bounds: str | None,
     groups: str | None,
     max_rows_per_group: int | None,
     public_groups: int | None,
@@ -184,8 +196,13 @@ def fit(
         raise InputError("--exposure is for counts and amounts, and the target is neither")
     if exposure in (*schema.column_names, schema.target.name):
         raise InputError(f"--exposure {exposure}: the schema has this column for something else")
+    if exposure is not None and inference is not None and exposure_bounds is None:
+        raise InputError(
+            "--inference needs --exposure-bounds LOW,HIGH, public bounds on the exposures, about "
+            "whose middle the fit starts"
+        )
     whose = GivenGroups(groups, max_rows_per_group, public_groups)
-    whose.check_apart((*schema.column_names, schema.target.name, exposure))
+    whose.check_apart((*schema.column_names, schema.target.name, exposure, trials))
     if budget["adjacency"] == "add_remove" and public_rows is None:
         raise InputError(
             "--adjacency add_remove keeps the number of rows secret: say roughly how many there "
@@ -198,11 +215,19 @@ def fit(
     watch.opened(account)
     given = budget | {"n_rows": public_rows, "ledger": account}
     given |= {"n_groups": public_groups, "max_rows_per_group": max_rows_per_group}
+    given |= bounds_of_offsets(exposure_bounds, exposure)
     if curves:
+        if trials is not None:
+            raise InputError(f"--trials {trials}: is not for --additive")
         fitted = make_additive(schema, interactions, monotone, settings, inference, **given)
     else:
-        name, encoded = estimator_for(schema.target, estimator), encoded_parameters(schema)
+        if trials is not None and estimator is None:
+            estimator = "binomial"
+        name = estimator_for(schema.target, estimator)
+        check_trials(trials, name, schema)
+        encoded = encoded_parameters(schema, name)
         fitted = make_estimator(name, settings, inference, **given, **encoded)
+        check_intercept(fitted, schema)
     written = [model]
     if report is not None:
         require_report()
@@ -212,6 +237,7 @@ def fit(
             data,
             schema,
             exposure=exposure,
+            trials=trials,
             groups=groups,
             stream=stream,
             cache=cache,
@@ -242,7 +268,15 @@ def fit(
         for caution in guidance(plan).cautions:
             note(f"Warning: {caution}")
         watch.begins(plan)
-        fit_with_progress(fitted, rows.X, rows.y, schema, checkpoint, watch.stepped, **rows.given)
+        fit_with_progress(
+            fitted,
+            rows.X,
+            rows.y,
+            schema,
+            checkpoint,
+            watch.stepped,
+            **rows.given,
+        )
         own = fitted.schema_ if curves else schema
         write_release(fitted, own, drafts, model=model, report=report)
     watch.wrote(written)
@@ -253,7 +287,8 @@ def fit(
         say(f"{table.inference}\n")
     for path in written:
         say(f"Wrote {path}")
-    unused = set(rows.columns) - {"", *schema.column_names, schema.target.name, exposure, groups}
+    used_columns = {*schema.column_names, schema.target.name, exposure, trials, groups}
+    unused = set(rows.columns) - {"", *used_columns}
     if unused:
         where = "schema" if schema.formula is None else "formula"
         note(f"Not in the {where}, hence not used: {', '.join(sorted(unused))}")

@@ -28,6 +28,7 @@ from dpglm.cli.options import (
     OUTPUT_FILE,
     REFERENCE,
     budget_options,
+    check_intercept,
     coded_schema,
     encoded_parameters,
     estimator_class,
@@ -133,14 +134,17 @@ def plan(
             decided = made.plan(rows)
         note(f"Curves: {made.resolve(rows)}")
     else:
+        known = None
+        if schema_file is not None:
+            known = coded_schema(schema_file, references, formula)
         name, parameters, n_features, n_classes = (
             _from_sizes(columns, classes, estimator)
-            if schema_file is None
-            else _from_schema(
-                coded_schema(schema_file, references, formula), columns, classes, estimator
-            )
+            if known is None
+            else _from_schema(known, columns, classes, estimator)
         )
         made = make_estimator(name, settings, inference, **given, **parameters)
+        if known is not None:
+            check_intercept(made, known)
         with shown():
             decided = planned(made, rows, n_features, n_classes)
     with all_or_none([] if plot is None else [plot], force=force) as drafts:
@@ -155,17 +159,24 @@ def _from_schema(
     if columns is not None or classes is not None:
         raise InputError("--schema already says how many columns and classes there are")
     name = estimator_for(schema.target, estimator)
-    return name, encoded_parameters(schema), len(schema.feature_names), schema.target.n_classes
+    return (
+        name,
+        encoded_parameters(schema, name),
+        len(schema.feature_names),
+        schema.target.n_classes,
+    )
 
 
 def _from_sizes(
     columns: int | None, classes: int | None, estimator: str | None
 ) -> tuple[str, dict[str, Any], int, int | None]:
+    from sklearn.base import is_classifier
+
     if columns is None:
         raise InputError("--columns or --schema must say how many features there are")
     name = estimator or "logistic"
     parameters: dict[str, Any] = {"row_norm": math.sqrt(columns)}
-    if "classes" in estimator_class(name)().get_params():
+    if is_classifier(estimator_class(name)()):
         return name, parameters, columns, classes or 2
     if classes is not None:
         raise InputError(f"--classes has no meaning for --estimator {name}, which fits numbers")

@@ -9,10 +9,17 @@ from typing import TYPE_CHECKING
 import click
 
 from dpglm.cli.console import guarded, note
+from dpglm.cli.exposures import GivenOffset, offset_options
 from dpglm.cli.options import INPUT_FILE, OUTPUT_FILE, examples, force_option
 from dpglm.cli.outputs import all_or_none
 from dpglm.cli.reading import columns_of, features_of
-from dpglm.tables.files import named_errors, read_table, table_format, write_table
+from dpglm.tables.files import (
+    named_errors,
+    read_table,
+    storage_types,
+    table_format,
+    write_table,
+)
 
 if TYPE_CHECKING:
     from dpglm.report.model_file import LinearModel
@@ -26,6 +33,7 @@ __all__ = ["predict"]
         "dpglm predict new.csv --model model.json -o predictions.csv",
         "dpglm predict new.csv --model model.json --keep id --keep region -o predictions.csv",
         "dpglm predict new.parquet --model model.json -o predictions.parquet",
+        "dpglm predict new.csv --model claims.json --exposure years -o predictions.csv",
     ),
 )
 @click.argument("data", type=INPUT_FILE)
@@ -33,6 +41,7 @@ __all__ = ["predict"]
 @click.option(
     "-o", "--output", type=OUTPUT_FILE, required=True, help="Where to write: .csv or .parquet."
 )
+@offset_options
 @click.option(
     "--keep",
     multiple=True,
@@ -42,8 +51,19 @@ __all__ = ["predict"]
 )
 @force_option
 @guarded
-def predict(data: Path, model: Path, output: Path, keep: tuple[str, ...], force: bool) -> None:
+def predict(
+    data: Path,
+    model: Path,
+    output: Path,
+    exposure: str | None,
+    offset: str | None,
+    keep: tuple[str, ...],
+    force: bool,
+) -> None:
     """Predict the target for each row of DATA, which needs the model's columns but no target.
+
+    A model of exposures (`dpglm fit --exposure`) needs those of the rows, too: from the column of
+    the fit, or another, or one number for all.
 
     Writes one row for each of DATA's, in the same order: the columns to keep, the column
     "prediction" and, for a classifier that models them, the probability of each class.
@@ -57,12 +77,13 @@ def predict(data: Path, model: Path, output: Path, keep: tuple[str, ...], force:
     loaded = load_model(model)
     own = columns_of(loaded)
     _check_apart(keep, loaded)
+    known = GivenOffset.of(loaded, exposure, offset, storage_types(data))
     with all_or_none([output], force=force) as drafts:
-        table = read_table(data, list(dict.fromkeys([*own, *keep])))
+        table = read_table(data, list(dict.fromkeys([*own, *keep, *known.columns])))
         with named_errors(data):
             rows = features_of(loaded, {name: table[name] for name in own})
             columns = {name: table[name] for name in keep}
-            columns[_PREDICTION] = loaded.predict(rows)
+            columns[_PREDICTION] = loaded.predict(rows, **known.values(table))
             if loaded.has_probabilities:
                 probabilities = loaded.predict_proba(rows)
                 columns |= zip(_probability_names(loaded), probabilities.T, strict=True)

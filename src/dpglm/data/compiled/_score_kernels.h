@@ -6,15 +6,16 @@
 
 typedef double doubles __attribute__((vector_size(32), aligned(8), may_alias));
 
-/* What happens to a row z in the basis: z' = f a z, or z z^T times f h or (f a)^2, with
-   f = margin min(1, square / |z|^2), and slope a and curvature h cut at their largest. */
+/* What happens to a row z in the basis: z' = f a z, or z z^T times f h, f^2 h or (f a)^2, with
+   f = margin min(1, clip / |z|, square / |z|^2), and slope a and curvature h cut at their
+   largest. */
 typedef struct {
     int64_t loss, sums;
-    double slope, curvature, square, margin;
+    double slope, curvature, clip, square, margin;
 } score_rule;
 
 /* What is added up over rows. */
-enum sums { OF_SCORES, OF_CURVATURE, OF_SQUARES };
+enum sums { OF_SCORES, OF_CURVATURE, OF_SQUARES, OF_VARIANCE };
 
 /* z[c] = level[c] + sum over columns of their entries of SCORE_ROWS rows times the basis, for the
    columns c of a panel, each row by the same operations in the same order. */
@@ -53,13 +54,16 @@ INLINE void score_factors(const score_rule *how, ptrdiff_t size, const double *v
             squares[i] += z[c][i] * z[c][i];
             predictions[i] += z[c][i] * v[c];
         }
-    const double square = how->square, slope = how->slope, curvature = how->curvature;
-    const double most = how->margin * square;
+    const double slope = how->slope, curvature = how->curvature;
+    const double clip = how->clip, square = how->square, margin = how->margin;
     const int64_t of_curvature = how->sums == OF_CURVATURE, of_squares = how->sums == OF_SQUARES;
+    const int64_t of_variance = how->sums == OF_VARIANCE;
 #pragma omp simd
     for (int i = 0; i < SCORE_ROWS; i++) {
         const double p = predictions[i], y = targets[i];
-        const double f = most / (squares[i] > square ? squares[i] : square) * weights[i];
+        const double length = __builtin_sqrt(squares[i]) / clip, area = squares[i] / square;
+        const double longer = length > area ? length : area;
+        const double f = margin / (longer > 1.0 ? longer : 1.0), w = f * weights[i];
         double a = -y / (1.0 + exponential_float64(y * p));
         a = a - a == 0.0 ? a / slope : 0.0; /* a slope that overflowed counts as zero */
         a = a > 1.0 ? 1.0 : a;
@@ -68,8 +72,11 @@ INLINE void score_factors(const score_rule *how, ptrdiff_t size, const double *v
         double h = e / ((1.0 + e) * (1.0 + e));
         h = h - h == 0.0 ? h / curvature : 0.0;
         h = h > 1.0 ? 1.0 : h;
-        const double score = f * a;
-        factors[i] = of_curvature ? f * h : of_squares ? score * score : score;
+        const double score = w * a;
+        factors[i] = of_curvature  ? w * h
+                     : of_variance ? f * w * h
+                     : of_squares  ? score * score
+                                   : score;
     }
 }
 

@@ -23,7 +23,7 @@ __all__ = [
     "sparse_bounded_sum",
 ]
 
-_ABI = 7
+_ABI = 8
 """Changes with the arguments of the C functions, so that an old library is not used."""
 _MOST_CLASSES = 64
 """As in ``_kernels.c``; with more of them a BLAS is faster."""

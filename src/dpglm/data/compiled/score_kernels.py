@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Literal, final
+from typing import Any, Literal, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpglm.data.compiled.kernels import check_shapes, function, pointer, size_t
 
-__all__ = ["ScoreRule", "score_sum"]
+__all__ = ["ScoreRule", "ScoreSum", "score_sum"]
 
 _MOST_COLUMNS = 128
 """As in ``_score_kernels.h``; with more of them a BLAS is as fast."""
 _PANEL = 4
 """As there."""
-_SUMS = {"scores": 0, "curvature": 1, "squares": 2}
+_SUMS = {"scores": 0, "curvature": 1, "squares": 2, "variance": 3}
+
+ScoreSum: TypeAlias = Literal["scores", "curvature", "squares", "variance"]
+"""What is added up: f s z, or z z^T times f h, (f s)^2, or f^2 h."""
 
 
 @final
@@ -28,14 +31,15 @@ class ScoreRule(ctypes.Structure):
         ("sums", ctypes.c_int64),
         ("slope", ctypes.c_double),
         ("curvature", ctypes.c_double),
+        ("clip", ctypes.c_double),
         ("square", ctypes.c_double),
         ("margin", ctypes.c_double),
     )
 
 
 def score_sum(
-    of: Literal["scores", "curvature", "squares"],
-    limits: tuple[float, float, float, float],
+    of: ScoreSum,
+    limits: tuple[float, float, float, float, float],
     X: Any,
     basis: NDArray[np.float64],
     intercept: float,
@@ -45,7 +49,8 @@ def score_sum(
 ) -> NDArray[np.float64] | None:
     """Sum over rows of logistic scores, or of products of rows in the basis.
 
-    ``limits`` are the largest slope and curvature, the squared clip, and the margin of the norm.
+    ``limits`` are the largest slope and curvature, those of ``f |z|`` and ``f |z|^2``, and the
+    margin of the norm.
     None is returned where no compiled code takes such arrays. Of a matrix only the diagonal and
     what is above it counts.
     """

@@ -72,8 +72,6 @@ class MappedRows(StoredRows):
         if sample_weight is not None:
             sample_weight = as_weights(sample_weight, len(X))
         if offset is not None:
-            if y is None:
-                raise ValueError("offset must be None for rows without targets")
             offset = as_offset(offset, len(X))
         source = ArraySource(X, y, sample_weight, offset)
         super().__init__(source, cache, has_targets=y is not None)

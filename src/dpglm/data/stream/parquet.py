@@ -22,6 +22,7 @@ from dpglm.data.stream.parquet_source import (
 )
 from dpglm.data.stream.stored import StoredRows
 from dpglm.tables.cells import check_unique
+from dpglm.tables.offsets import OffsetColumn
 from dpglm.tables.schema import Schema
 
 __all__ = ["ParquetRows", "encoded_files"]
@@ -51,7 +52,7 @@ class ParquetRows(StoredRows):
     offset : str, optional
         Name of a column of offsets, as of the estimator's ``fit``.
     exposure : str, optional
-        Name of a column of exposures, whose logarithms are offsets.
+        Name of a column of exposures, whose logarithms are offsets. Predictions are for them.
     groups : str, optional
         Name of a column of numbers or texts that says whose each row is (a person, a household),
         where all rows of a group are protected together; it must not be among the features. A fit
@@ -132,8 +133,6 @@ class ParquetRows(StoredRows):
         offsets = [name for name in (offset, exposure) if name is not None]
         if len(offsets) > 1:
             raise ValueError("offset and exposure must not both be given")
-        if offsets and target is None:
-            raise ValueError("offset and exposure must be None for rows without targets")
         given = (target, sample_weight, *offsets, groups)
         others = [name for name in given if name is not None]
         if columns is None:
@@ -148,6 +147,10 @@ class ParquetRows(StoredRows):
         )
         self._schema, self._stored_columns = schema, tuple(files[0].types)
         self._files, self._group_column = files, groups
+        self._target = target
+        self._offset_column = OffsetColumn(
+            "offset" if exposure is None else "exposure", offset if exposure is None else exposure
+        )
         source = ParquetSource(files, self._decoder, target, sample_weight, offset, exposure)
         super().__init__(source, cache, has_targets=target is not None)
 
@@ -162,8 +165,16 @@ class ParquetRows(StoredRows):
         return self._decoder.feature_names
 
     @property
+    def target_name(self) -> str | None:
+        return self._target
+
+    @property
     def schema(self) -> Schema | None:
         return self._schema
+
+    @property
+    def offset_column(self) -> OffsetColumn:
+        return self._offset_column
 
     def with_schema(self, schema: Schema) -> ParquetRows:
         """Return the same rows, encoded by another schema.

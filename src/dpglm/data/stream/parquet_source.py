@@ -16,7 +16,8 @@ from dpglm.data.spec import FloatType
 from dpglm.data.stream.source import Piece, Source
 from dpglm.tables.files import check_present, named_errors, plain_column
 from dpglm.tables.finite import MISSING_CURE, WHOSE_CURE, column_in_words
-from dpglm.tables.given import as_floats, offset_of
+from dpglm.tables.given import as_floats
+from dpglm.tables.offsets import offset_of
 from dpglm.tables.schema import Schema
 from dpglm.tables.unchanged import FileMark, Watch
 
@@ -265,20 +266,23 @@ class ParquetSource(Source):
                     y, weights = (_NONE, None) if features_only else self._facts(batch)
                 yield X, y[part] if len(y) else y, None if weights is None else weights[part]
 
+    def without_targets(self) -> ParquetSource:
+        return ParquetSource(self._files, self._decoder, None, None, self._offset, self._exposure)
+
     def watch(self) -> Watch:
         # As they were when their footers, which say where rows are, were read.
         return Watch(tuple(file.mark for file in self._files))
 
     def _facts(self, batch: Any) -> tuple[NDArray[Any], NDArray[Any] | None]:
-        if self._target is None:
-            return np.zeros(batch.num_rows), None
-        column = plain_column(batch.column(self._target))
-        _require_values(column, self._target)
-        y = self._decoder.targets(column)
+        y: NDArray[Any] = np.zeros(batch.num_rows)
+        if self._target is not None:
+            column = plain_column(batch.column(self._target))
+            _require_values(column, self._target)
+            y = self._decoder.targets(column)
         if self.has_offset:
             given = self._offset, self._exposure
             offset, exposure = (
-                None if column is None else _floats_of(batch, column, column) for column in given
+                None if name is None else _floats_of(batch, name, name) for name in given
             )
             y = np.column_stack([as_floats("y", y), offset_of(offset, exposure)])
         if self._weight is None:

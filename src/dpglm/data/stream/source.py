@@ -58,6 +58,10 @@ class Source(abc.ABC):
         """
 
     @abc.abstractmethod
+    def without_targets(self) -> Source:
+        """Return the rows as they are predicted: without targets and weights, with offsets."""
+
+    @abc.abstractmethod
     def watch(self) -> Watch:
         """Return a watch for changes of the rows; a new one for each use of them."""
 
@@ -110,12 +114,15 @@ class ArraySource(Source):
             if features_only:
                 yield X, _NONE, None
             else:
-                y = _NONE if self._y is None else np.asarray(self._y[which])
+                y = np.zeros(len(X)) if self._y is None else np.asarray(self._y[which])
                 if self._offsets is not None:
                     y = np.column_stack([as_floats("y", y), self._offsets[which]])
                 yield X, y, None if self._weights is None else np.asarray(self._weights[which])
             if self._mapping is not None and _FORGET is not None:
                 self._mapping.madvise(_FORGET)
+
+    def without_targets(self) -> ArraySource:
+        return ArraySource(self._X, offset=self._offsets)
 
     def watch(self) -> Watch:
         return Watch.over((self._X, self._y, self._weights, self._offsets))

@@ -20,6 +20,7 @@ from dpglm.data.stream.source import Piece, Source
 from dpglm.data.stream.streamed import prepared_stream
 from dpglm.privacy.noise import NoiseSource
 from dpglm.tables.finite import check_finite
+from dpglm.tables.given import as_offset
 
 __all__ = ["StoredRows"]
 
@@ -82,26 +83,27 @@ class StoredRows(Collection):
             return rows
         return GroupedStream(rows.arranged(self._places), self._starts)
 
-    def apply(self, function: Callable[[Any], NDArray[Any]]) -> NDArray[Any]:
+    def apply(self, function: Callable[..., NDArray[Any]]) -> NDArray[Any]:
         n_rows, n_features = self.shape
         like = function(np.zeros((1, n_features), self.dtype))
         results = np.empty((n_rows, *like.shape[1:]), like.dtype)
-        start = 0
-        for X, _, _ in self._checked_pieces(features_only=True):
-            results[start : start + len(X)] = function(X)
+        source, start = self._source.without_targets(), 0
+        for X, y, _ in self._checked_pieces(source, features_only=not source.has_offset):
+            offsets = (as_offset(y[:, 1], len(X)),) if source.has_offset else ()
+            results[start : start + len(X)] = function(X, *offsets)
             start += len(X)
         return results
 
     def parts(self, function: Callable[[Any, Any, Any], T]) -> Iterator[T]:
         self._require_targets()
-        for piece in self._checked_pieces(features_only=False):
+        for piece in self._checked_pieces(self._source, features_only=False):
             yield function(*piece)
 
-    def _checked_pieces(self, *, features_only: bool) -> Iterator[Piece]:
+    def _checked_pieces(self, source: Source, *, features_only: bool) -> Iterator[Piece]:
         rows = max(1, _PART_BYTES // (np.dtype(self.dtype).itemsize * self.shape[1]))
-        start, watch = 0, self._source.watch()
-        for X, y, weights in self._source.pieces(rows, features_only=features_only):
-            yield check_finite(X, self._source.column_name, start), y, weights
+        start, watch = 0, source.watch()
+        for X, y, weights in source.pieces(rows, features_only=features_only):
+            yield check_finite(X, source.column_name, start), y, weights
             start += len(X)
         watch.check()
 

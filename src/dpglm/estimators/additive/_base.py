@@ -17,31 +17,35 @@ from sklearn.utils.validation import check_is_fitted
 from dpglm._all_or_nothing import all_or_nothing
 from dpglm._validation import check_integer
 from dpglm.certificate.certificate import certify
-from dpglm.certificate.facts import PublicFact, schema_facts
+from dpglm.certificate.facts import PublicFact, schema_facts, with_implied
 from dpglm.data.prepare import Matrix
 from dpglm.estimators._private import PrivateFit
-from dpglm.estimators._shapes import WithShapes
+from dpglm.estimators._shapes import CURVES, WithShapes
 from dpglm.estimators.additive._monotone import Directions, projected, read_directions
 from dpglm.estimators.additive._shrunk import shrunk_bends
 from dpglm.estimators.additive._tables import given_table
 from dpglm.estimators.additive.resolution import Resolution, resolved
 from dpglm.estimators.composed._fitted import FittedModel
 from dpglm.estimators.linear._base import PrivateLinearModel
+from dpglm.estimators.linear._regressor import PrivateRegressor
 from dpglm.estimators.linear.classifiers import LogisticRegression
 from dpglm.estimators.linear.least_squares import Ridge
 from dpglm.inference.inference import Inference
 from dpglm.inference.scores import LinearScores
 from dpglm.preprocessing.table_encoder import GivenSchema, as_schema
 from dpglm.privacy.budget import is_pure
+from dpglm.problem import LogLink
 from dpglm.solvers.base import Plan, Solver, StepInfo
 from dpglm.solvers.checkpoint import CheckpointFile
-from dpglm.tables.additive.settings import pairs_of_columns
+from dpglm.tables.additive.settings import Additive, pairs_of_columns
 from dpglm.tables.schema import Schema
 from dpglm.tables.units import LinearUnits
 
 __all__ = ["AdditiveModel"]
 
 _OF_THE_FIT = tuple(one.name for one in dataclasses.fields(PrivateFit))
+_KEPT = ("inference", "weight_bound")
+"""Parameters that the linear model has as well, and keeps."""
 
 
 class AdditiveModel(WithShapes, FittedModel, PrivateFit, own_first=False):
@@ -167,13 +171,7 @@ class AdditiveModel(WithShapes, FittedModel, PrivateFit, own_first=False):
         """
         n_rows = check_integer("n_rows", n_rows, least=1)
         linear, _, encoded = self._configured(self._stated_schema(), n_rows)
-        n_classes = encoded.target.n_classes if encoded.has_target else None
-        known = {} if n_classes is None else {"n_classes": n_classes}
-        sparse = {"sparse": True} if encoded.is_wide else {}
-        plan: Plan = linear.plan(  # type: ignore[attr-defined]
-            n_rows, encoded.additive_encoding.n_features, **known | sparse | options
-        )
-        return plan
+        return _plan(linear, encoded, n_rows, **options)
 
     def resolve(self, n_rows: int) -> Resolution:
         """Say how fine curves would be for a number of rows, and why.
@@ -248,18 +246,23 @@ class AdditiveModel(WithShapes, FittedModel, PrivateFit, own_first=False):
             exposure=exposure,
             checkpoint=checkpoint,
         )
-        self._finish(estimator, schema, directions)
+        self._finish(estimator, resolution, schema, directions)
         self.schema_, self.resolution_, self.estimator_ = schema, resolution, estimator
         return self
 
     def _finish(
-        self, estimator: PrivateLinearModel, schema: Schema, directions: Directions
+        self,
+        estimator: PrivateLinearModel,
+        resolution: Resolution,
+        schema: Schema,
+        directions: Directions,
     ) -> None:
         """Record the schema, shrink bends, and project what must be monotone: post-processing."""
         certificate = estimator.privacy_
-        facts = certificate.public_facts
+        facts = with_implied(certificate.public_facts, "row_norm", schema.row_norm)
         if certificate.fact("schema") is None:
             facts = (*facts, *schema_facts(schema))
+        facts = (*facts, PublicFact(CURVES, str(resolution), "declared"))
         known = estimator.solution_.precision
         if not self.inference and known is not None:
             w = shrunk_bends(estimator.solution_.w, known, schema)
@@ -295,25 +298,34 @@ class AdditiveModel(WithShapes, FittedModel, PrivateFit, own_first=False):
         """Return the linear model with what it must know, the resolution, and its schema."""
         linear = self._linear_model(schema)
         linear._family = self._family
-        linear.set_params(**{name: getattr(self, name) for name in _OF_THE_FIT})
+        linear.set_params(**{name: getattr(self, name) for name in (*_OF_THE_FIT, *_KEPT)})
+
+        def accepts(settings: Additive) -> bool:
+            encoded = schema.with_additive(settings)
+            linear.set_params(row_norm=encoded.row_norm, solver=self.solver)
+            try:
+                _plan(linear, encoded, n_rows)
+            except ValueError:
+                return False
+            return True
+
         resolution = resolved(
             schema,
             n_rows,
             linear._budget(n_rows),
             linear._adjacency(),
             is_squared=isinstance(linear, Ridge),
+            are_factors=_has_factors(linear),
             interactions=pairs_of_columns(self.interactions),
             segments=self.segments,
             smoothness=self.smoothness,
             pair_segments=self.pair_segments,
-            inference=bool(self.inference),
+            accepts=accepts if self.inference else None,
         )
         encoded = schema.with_additive(resolution.settings)
         linear.set_params(
             row_norm=encoded.row_norm,
             solver=self._solver(linear, resolution, in_memory=in_memory),
-            inference=self.inference,
-            weight_bound=self.weight_bound,
             callback=self.callback,
             verbose=self.verbose,
         )
@@ -323,7 +335,7 @@ class AdditiveModel(WithShapes, FittedModel, PrivateFit, own_first=False):
         self, linear: PrivateLinearModel, resolution: Resolution, *, in_memory: bool
     ) -> str | Solver:
         """Return the solver, where it is left open the one that the resolution says."""
-        measured = isinstance(linear, LogisticRegression | Ridge)
+        measured = isinstance(linear, LogisticRegression | Ridge) or _has_factors(linear)
         gaussian = not is_pure(linear._budget(1))
         if self.solver == "auto" and not self.inference and measured and gaussian and in_memory:
             return resolution.solver or self.solver
@@ -373,10 +385,10 @@ class AdditiveModel(WithShapes, FittedModel, PrivateFit, own_first=False):
     @property
     def inference_(self) -> Inference:
         """Standard errors, intervals and tests of effects at knots and of levels, if asked for."""
-        inner: Inference = self._fitted().inference_
-        shown = inner.estimates.in_units(self.schema_.units)
-        scores = LinearScores(_Encoded(self, inner.scores.features), inner.estimates)
-        return Inference(shown, inner.certificate, scores)
+        inner: Inference = self._fitted().inference_.of_features
+        shown, scores = inner.in_units(self.schema_.units), inner.scores
+        scores = LinearScores(_Encoded(self, scores.features), scores.estimates)
+        return dataclasses.replace(shown, certificate=self.privacy_, scores=scores)
 
     def linear_model(self) -> tuple[PrivateLinearModel, Schema]:
         """Return what a model file can hold of the fitted model.
@@ -390,6 +402,21 @@ class AdditiveModel(WithShapes, FittedModel, PrivateFit, own_first=False):
         """
         check_is_fitted(self)
         return self.estimator_, self.schema_
+
+
+def _has_factors(linear: PrivateLinearModel) -> bool:
+    """Whether terms of the score multiply the mean."""
+    return isinstance(linear, PrivateRegressor) and isinstance(linear._link(), LogLink)
+
+
+def _plan(linear: Any, encoded: Schema, n_rows: int, **options: Any) -> Plan:
+    """Return the linear model's plan for rows that a schema encodes."""
+    n_classes = encoded.target.n_classes if encoded.has_target else None
+    known = {} if n_classes is None else {"n_classes": n_classes}
+    sparse = {"sparse": True} if encoded.is_wide else {}
+    n_features = encoded.additive_encoding.n_features
+    plan: Plan = linear.plan(n_rows, n_features, **known | sparse | options)
+    return plan
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

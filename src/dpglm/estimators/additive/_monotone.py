@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
@@ -19,9 +20,9 @@ Directions: TypeAlias = Mapping[str, int]
 
 def read_directions(monotone: Any, schema: Schema) -> Directions:
     """Check the parameter ``monotone``: columns with an order, by name, in no interaction."""
-    directions = {} if monotone is None else monotone
+    directions: Any = {} if monotone is None else monotone
     known = isinstance(directions, Mapping) and all(
-        isinstance(one, int) and not isinstance(one, bool) and one in (-1, 1)
+        not isinstance(one, bool) and isinstance(one, numbers.Integral) and one in (-1, 1)
         for one in directions.values()
     )
     if not known:
@@ -30,7 +31,7 @@ def read_directions(monotone: Any, schema: Schema) -> Directions:
             f"{in_one_line(monotone)}"
         )
     terms = schema.additive_encoding.terms
-    curves = {term.name for term in terms if term.axes[0].line is not None}
+    curves = {one.name for one in terms if len(one.axes) == 1 and one.axes[0].line is not None}
     paired = {name for term in terms if len(term.axes) > 1 for name in term.columns}
     for name in directions:
         if name not in curves or name in paired:
@@ -38,7 +39,7 @@ def read_directions(monotone: Any, schema: Schema) -> Directions:
                 "monotone must name numeric or ordered columns that are in no interaction, "
                 f"{sorted(curves - paired)}, got {name!r}"
             )
-    return dict(directions)
+    return {name: int(direction) for name, direction in directions.items()}
 
 
 def projected(

@@ -5,12 +5,14 @@ from __future__ import annotations
 import abc
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, final
 
 import numpy as np
 
 from dpglm._validation import in_one_line
 from dpglm.data.collection import Collection
+from dpglm.tables.named import by_name
 from dpglm.tables.schema import Schema
 
 __all__ = ["GivenTable", "given_table"]
@@ -19,6 +21,8 @@ _NOT_A_TABLE = (
     "X must be a table whose columns the schema describes (a dict, pandas, polars, Dask), "
     "ParquetRows of one, or the path of Parquet files, got "
 )
+
+_TEXTS = (".csv", ".tsv", ".txt")
 
 
 class GivenTable(abc.ABC):
@@ -61,6 +65,7 @@ class _InMemory(GivenTable):
     def targets(self, schema: Schema, y: Any) -> Any:
         if y is not None:
             return y
+        _check_target(schema)
         if isinstance(self.table, np.ndarray) or schema.target.name not in self.table:
             raise ValueError(
                 f"y must be given, or the table must have the target's column, "
@@ -108,10 +113,16 @@ class _OnDask(GivenTable):
     def targets(self, schema: Schema, y: Any) -> Any:
         if y is not None:
             return y
+        _check_target(schema)
         column = self.frame[schema.target.name]
         like = schema.target.encode(column.head(0))
         encoded = column.map_partitions(schema.encode_target, meta=like)
         return encoded.compute_chunk_sizes()
+
+
+def _check_target(schema: Schema) -> None:
+    if not schema.has_target:
+        raise ValueError("y must be given, as the schema describes no target")
 
 
 def given_table(X: Any, schema: Schema) -> GivenTable:
@@ -120,6 +131,11 @@ def given_table(X: Any, schema: Schema) -> GivenTable:
         # Here, as most tables are in memory.
         from dpglm.data.stream.parquet import ParquetRows
 
+        if not isinstance(X, Collection) and Path(X).suffix.lower() in _TEXTS:
+            raise ValueError(
+                "X must be of Parquet where it is the path of a file: read text first, as by "
+                f"pandas.read_csv, or fit it by dpglm fit; got {in_one_line(X)}"
+            )
         rows = X if isinstance(X, Collection) else ParquetRows(X, schema=schema)
         if isinstance(rows, ParquetRows):
             return _InParquet(rows)
@@ -130,6 +146,7 @@ def given_table(X: Any, schema: Schema) -> GivenTable:
         if not isinstance(X, dask.dataframe.DataFrame):
             raise ValueError(f"X must be a data frame where it is of Dask, got {in_one_line(X)}")
         return _OnDask(X)
+    X = by_name(X)
     if not hasattr(X, "__contains__"):
         raise ValueError(_NOT_A_TABLE + in_one_line(X))
     return _InMemory(X, schema)

@@ -104,9 +104,9 @@ class FittedModel(ClassPredictor):
         output: Output = self._fitted()._answer()
         return output
 
-    def _score(self, X: Any, y: Any, sample_weight: Any) -> float:
-        y = self._targets(X, y)
-        score: float = self._fitted()._score(self._transformed(X), y, sample_weight)
+    def _score(self, X: Any, y: Any, sample_weight: Any, offset: Any, exposure: Any) -> float:
+        y, rows = self._targets(X, y), self._transformed(X)
+        score: float = self._fitted()._score(rows, y, sample_weight, offset, exposure)
         return score
 
     def _class_link(self) -> ClassLink:

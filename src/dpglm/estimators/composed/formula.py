@@ -94,9 +94,14 @@ def from_formula(
             "as the schema describes it"
         )
     own = {name: value for name, value in parameters.items() if name not in _OF_THE_PIPELINE}
-    if not design.has_intercept:
-        own["fit_intercept"] = False
     configured = clone(estimator).set_params(**facts | own)
+    if not design.has_intercept:
+        configured.set_params(fit_intercept=False)
+    elif not configured.fit_intercept:
+        raise ValueError(
+            f"fit_intercept must be True for the formula {formula!r}, which has an intercept: "
+            "without one write '0 +' before its terms"
+        )
     shared = {name: value for name, value in parameters.items() if name in _OF_THE_PIPELINE}
     return PrivatePipeline([encoder, configured], **shared)
 

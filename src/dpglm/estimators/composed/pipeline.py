@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpglm._all_or_nothing import all_or_nothing
 from dpglm._validation import in_one_line
-from dpglm.certificate.facts import PublicFact, schema_facts
+from dpglm.certificate.facts import PublicFact, schema_facts, with_implied
 from dpglm.data.collection import Collection
 from dpglm.data.prepare import Matrix
 from dpglm.estimators._private import PrivateFit
@@ -234,7 +234,10 @@ class PrivatePipeline(NamedSteps, WithShapes, FittedModel, PrivateFit):
             declared = [PublicFact("transformers", steps, "declared")]
             if _is_encoder(transformers):
                 declared += schema_facts(transformers[0][1].schema_)
-            facts = (*estimator.privacy_.public_facts, *declared)
+            known = with_implied(
+                estimator.privacy_.public_facts, "row_norm", known_row_norm(transformers[-1][1])
+            )
+            facts = (*known, *declared)
             estimator.privacy_ = dataclasses.replace(estimator.privacy_, public_facts=facts)
         self.transformers_ = transformers
         self.estimator_ = estimator
@@ -323,13 +326,15 @@ class PrivatePipeline(NamedSteps, WithShapes, FittedModel, PrivateFit):
     def inference_(self) -> Inference:
         """Standard errors, intervals and tests in the units of ``table_units``, if asked for."""
         inner: Inference = self._fitted().inference_
-        shown, units, names = inner.estimates, self.table_units(), self.coefficient_names()
+        units, names = self.table_units(), self.coefficient_names()
+        shown = inner
         if units is not None:
-            shown = shown.in_units(units)
-        elif names is not None:
-            shown = shown.renamed(list(names))
-        scores = LinearScores(_Transformed(self, inner.scores.features), inner.estimates)
-        return Inference(shown, inner.certificate, scores)
+            shown = inner.in_units(units)
+        elif names is not None and not inner.of_table:
+            shown = dataclasses.replace(inner, estimates=inner.estimates.renamed(list(names)))
+        scores = inner.scores
+        scores = LinearScores(_Transformed(self, scores.features), scores.estimates)
+        return dataclasses.replace(shown, certificate=self.privacy_, scores=scores)
 
     def linear_model(self) -> tuple[PrivateLinearModel, Schema | None]:
         """Return what a model file can hold of the fitted pipeline.

@@ -218,6 +218,12 @@ class _PrivateSearch(MetaEstimatorMixin, FittedModel, Spending):
 
     def _candidate(self, subject: Subject[Any], parameters: dict[str, Any], y: Any) -> Candidate:
         model = subject.candidate(parameters)
+        if model._covariance() is not None:
+            raise ValueError(
+                f"inference must be False for the estimator of a search, got {model.inference!r}: "
+                "intervals of a model that was chosen on the same rows would not cover. Fit the "
+                "chosen parameters with it, on a budget of their own"
+            )
 
         def problem(spec: DataSpec) -> Problem:
             # Bounds that nobody declared are those that `fit` takes from the data, and warns.

@@ -25,7 +25,7 @@ from dpglm.data.memory.matrix import MatrixRows
 from dpglm.data.prediction import Output, RowPrediction
 from dpglm.data.prepare import Matrix, column_units
 from dpglm.data.spec import DataSpec, GroupBound
-from dpglm.estimators._predictor import Predictor
+from dpglm.estimators._predictor import NO_OFFSET, Predictor
 from dpglm.estimators._private import (
     PrivateEstimator,
     PublicFacts,
@@ -39,6 +39,7 @@ from dpglm.inference.estimates import Estimates
 from dpglm.inference.inference import Inference
 from dpglm.inference.requirements import check_inference
 from dpglm.inference.scores import Features, LinearScores
+from dpglm.inference.target_scale import TargetScale
 from dpglm.problem import Constraint, Problem, Regularizer
 from dpglm.solvers import SOLVERS
 from dpglm.solvers.auto import Auto
@@ -47,11 +48,18 @@ from dpglm.solvers.checkpoint import CheckpointFile
 from dpglm.solvers.run import run
 from dpglm.solvers.uncertainty import Covariance
 from dpglm.tables.finite import unmasked
-from dpglm.tables.given import NO_WEIGHT, as_weights, check_not_missing, offset_of
+from dpglm.tables.given import NO_WEIGHT, as_weights, check_not_missing, series_name
+from dpglm.tables.offsets import OffsetColumn, stated_offset
+from dpglm.tables.schema import Schema
 from dpglm.tables.units import LinearUnits
 from dpglm.tables.user_matrix import finite_matrix
 
 __all__ = ["PrivateLinearModel"]
+
+NO_INFERENCE = (
+    "inference_ is there after a fit with inference=True or inference='robust' only, which release "
+    "what intervals need within the same budget"
+)
 
 
 class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
@@ -73,7 +81,8 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         Public bound on ``sample_weight``; default 1, or the largest weight with a warning. Rows
         without weights have weight 1, or this where it is less.
     fit_intercept : bool, default=True
-        Whether to fit an intercept.
+        Whether to fit an intercept; without one ``intercept_`` is 0, and neither columns nor
+        targets are centred.
     penalize_intercept : bool, default=False
         Whether penalty and constraint include the intercept.
     regularizer : Regularizer, optional
@@ -100,7 +109,8 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         The map from the coordinates of the prepared rows to the user's: from ``solution_.w`` to
         ``coef_`` and ``intercept_``, and from covariance matrices to covariance matrices.
     inference_ : dpglm.inference.Inference
-        Standard errors, intervals and tests, with ``inference`` only.
+        Standard errors, intervals and tests, with ``inference`` only; in the units of the table, of
+        rows that carry a schema (``ParquetRows``).
     """
 
     solver: str | Solver = "auto"
@@ -130,11 +140,21 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         """Whether another estimator standardizes targets in the same way."""
         return True
 
-    def _with_offset(self, task: Task, facts: PublicFacts, *, of_exposure: bool) -> Task:
-        """Return the task of rows with offsets, which may be logarithms of exposures."""
-        raise ValueError(
-            "offset and exposure must be None for a classifier: BinomialRegressor takes an offset"
-        )
+    def _with_offset(self, task: Task, facts: PublicFacts, column: OffsetColumn) -> Task:
+        """Return the task of rows with offsets."""
+        raise ValueError(NO_OFFSET)
+
+    def _offset_in(
+        self, rows: Collection, offset: Any, exposure: Any
+    ) -> tuple[Collection, OffsetColumn | None]:
+        """Return rows with the offsets that are given, or their own, and what these come as."""
+        self._check_offset(offset, exposure)
+        if offset is None and exposure is None:
+            return rows, rows.offset_column if rows.has_offset else None
+        if rows.has_offset:
+            raise ValueError("offset and exposure must be None for rows with offsets")
+        column, values = stated_offset(offset, exposure)
+        return rows.with_offset(values), column
 
     @abc.abstractmethod
     def _model(self, w: NDArray[np.float64]) -> tuple[NDArray[np.float64], Any]:
@@ -176,10 +196,11 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         groups : array_like of shape (n,), optional
             Whose each row is: numbers or texts that name a person, household or the like, in any
             order; of Dask where X is. Privacy then protects all rows of a group together.
-        offset : array_like of shape (n,), optional
+        offset : array_like of shape (n,), or mapping of a name to one, optional
             Known terms of the scores, for a regressor whose link is not the identity: finite, as
-            private as the rows they belong to. Its parameter ``offset_bounds`` clips them.
-        exposure : array_like of shape (n,), optional
+            private as the rows they belong to. Its parameter ``offset_bounds`` clips them. The
+            name, or that of a Series, is recorded.
+        exposure : array_like of shape (n,), or mapping of a name to one, optional
             In place of ``offset``, for a log link: lengths of time, numbers of persons or the like
             above 0, to which means are proportional. ``offset`` is its logarithm.
         checkpoint : path-like or CheckpointFile, optional
@@ -203,6 +224,7 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         Privacy: ``privacy_`` has the guarantee and the public parameters that it rests on.
         """
         facts = PublicFacts()
+        target = series_name(y)
         rows = as_collection(X, y, sample_weight)
         if rows is None:
             X, y = self._validated(X, y)
@@ -212,13 +234,13 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         else:
             task = self._task(None, facts)
             weight_bound = self._accept(rows, facts)
-        is_given = offset is not None or exposure is not None
-        if is_given and rows.has_offset:
-            raise ValueError("offset and exposure must be None for rows with offsets")
-        if is_given or rows.has_offset:
-            task = self._with_offset(task, facts, of_exposure=exposure is not None)
-        if is_given:
-            rows = rows.with_offset(offset_of(offset, exposure))
+        rows, column = self._offset_in(rows, offset, exposure)
+        if column is not None:
+            task = self._with_offset(task, facts, column)
+            facts.declared(column.kind, column.name or True)
+        target = target or rows.target_name
+        if target is not None:
+            facts.declared("target", target)
         w = self._fit(rows, groups, facts, task, weight_bound * task.heaviest, checkpoint)
         self.coef_, self.intercept_ = self._model(w)
         self.privacy_ = certify(
@@ -230,10 +252,22 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
             self.intercept_,
         )
         if self._covariance() is not None:
-            self.inference_ = self._inference()
+            vars(self)["inference_"] = self._inference(rows.schema)
         return self
 
-    def _inference(self) -> Inference:
+    @property
+    def inference_(self) -> Inference:
+        """Standard errors, intervals and tests, with ``inference`` only.
+
+        In the units of the table, of rows that carry a schema.
+        """
+        check_is_fitted(self)
+        if "inference_" not in vars(self):
+            raise AttributeError(NO_INFERENCE)
+        inference: Inference = vars(self)["inference_"]
+        return inference
+
+    def _inference(self, schema: Schema | None) -> Inference:
         uncertainty = self.solution_.uncertainty
         assert uncertainty is not None
         size, seen = self.n_features_in_, getattr(self, "feature_names_in_", None)
@@ -241,8 +275,12 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         estimates = Estimates.of(
             uncertainty, self.units_, names or [f"x{place}" for place in range(size)]
         )
+        if estimates.dispersion is not None:
+            dispersion = estimates.dispersion * TargetScale.of(self.privacy_).of_dispersions
+            estimates = dataclasses.replace(estimates, dispersion=dispersion)
         features = Features(size, names, self._fitted_scaling())
-        return Inference(estimates, self.privacy_, LinearScores(features, estimates))
+        found = Inference(estimates, self.privacy_, LinearScores(features, estimates))
+        return found if schema is None else found.in_units(schema.units)
 
     def _covariance(self) -> Covariance | None:
         """Read the parameter ``inference``."""
@@ -451,15 +489,17 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
 
     def _row_prediction(self, output: Output) -> RowPrediction:
         check_is_fitted(self)
-        return RowPrediction(self.coef_, self.intercept_, self._fitted_scaling(), output)
+        scaling, most = self._fitted_scaling(), self.privacy_.largest_score
+        return RowPrediction(self.coef_, self.intercept_, scaling, output, most)
 
     @abc.abstractmethod
     def _score_of(self, rows: Collection, predict: RowPrediction) -> float:
         """Return the score of predictions for rows with targets."""
 
-    def _score(self, X: Any, y: Any, sample_weight: Any) -> float:
+    def _score(self, X: Any, y: Any, sample_weight: Any, offset: Any, exposure: Any) -> float:
         rows = self._scored(X, y, sample_weight)
         self._family.scores(rows)
+        rows, _ = self._offset_in(rows, offset, exposure)
         return self._score_of(rows, self._row_prediction(self._answer()))
 
     def _predicted(self, X: Any, output: Output) -> Any:
@@ -468,6 +508,8 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         if rows is None:
             return function(self._features(X))
         self._check_features(rows)
+        if rows.has_offset and self._classifies():
+            raise ValueError(NO_OFFSET)
         return rows.apply(function)
 
     def _features(self, X: Any) -> Matrix:

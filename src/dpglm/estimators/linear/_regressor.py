@@ -16,7 +16,7 @@ from scipy import sparse
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from dpglm._validation import check_real
+from dpglm._validation import check_bool, check_real
 from dpglm.data.collection import Collection
 from dpglm.data.prediction import Output, RowPrediction
 from dpglm.data.spec import DataSpec
@@ -25,7 +25,13 @@ from dpglm.estimators._private import PublicFacts, warn_of_equal_targets
 from dpglm.estimators._sklearn import RegressorMixin
 from dpglm.estimators.linear._base import PrivateLinearModel
 from dpglm.estimators.linear._tallies import SquaredErrorTally, r_squared
-from dpglm.estimators.linear._targets import BoundedTargets, OffsetRange, Task, as_bounds
+from dpglm.estimators.linear._targets import (
+    BoundedTargets,
+    OffsetRange,
+    TargetNumbers,
+    Task,
+    as_bounds,
+)
 from dpglm.problem import (
     ConvexScalarLoss,
     IdentityLink,
@@ -38,7 +44,7 @@ from dpglm.problem import (
     WithOffset,
 )
 from dpglm.solvers.base import Plan
-from dpglm.tables.given import as_floats, check_not_missing
+from dpglm.tables.offsets import OffsetColumn
 from dpglm.tables.units import LinearUnits
 
 __all__ = ["PenalizedRegressor", "PrivateRegressor"]
@@ -54,8 +60,8 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         extremes in the data, with a warning; for proportions 0 and 1, and other values are refused.
     offset_bounds : pair of float, optional
         Public lower and upper bound of offsets, which are clipped to them; their middle is where
-        the fit of an intercept starts. Default: none. Some solvers need them: those whose noise
-        rests on how large predictions can be. Of exposures these are logarithms.
+        the fit of an intercept starts, and without them 0. Of exposures these are logarithms.
+        Needed for ``inference``, and by solvers whose noise rests on how large predictions can be.
 
     Attributes
     ----------
@@ -111,7 +117,8 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
 
     def _standardization(self, low: float, high: float) -> tuple[float, float]:
         """Shift and scale of the targets, from their public bounds."""
-        return self._link().standardization(low, high)
+        has_intercept = check_bool("fit_intercept", self.fit_intercept)
+        return self._link().standardization(low, high, intercept=has_intercept)
 
     def _standardizes_as(self, other: PrivateLinearModel) -> bool:
         if not isinstance(other, PrivateRegressor):
@@ -185,11 +192,21 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         shift, scale = self._standardization(low, high)
         scaled_bounds = (low - shift) / scale, (high - shift) / scale
         return BoundedTargets(
-            (low, high), shift, scale, scaled_bounds, strict=self.target_bounds is None
+            (low, high),
+            shift,
+            scale,
+            scaled_bounds,
+            self._loss(1.0).target,
+            strict=self.target_bounds is None,
+            numbers=self._numbers(),
         )
 
+    def _numbers(self) -> TargetNumbers:
+        """Return what makes numbers of targets."""
+        return TargetNumbers()
+
     def _task(self, y: NDArray[Any] | None, facts: PublicFacts) -> Task:
-        numbers = None if y is None else check_not_missing(as_floats("y", y))
+        numbers = None if y is None else self._numbers()(y)
         bounds = self._declared_target_bounds()
         if bounds is not None:
             facts.declared("target_bounds", list(bounds))
@@ -210,8 +227,8 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         problem = functools.partial(self._problem_for, bounds)
         return Task(targets, problem, target_range=targets.scaled_bounds)
 
-    def _with_offset(self, task: Task, facts: PublicFacts, *, of_exposure: bool) -> Task:
-        if of_exposure and not isinstance(self._link(), LogLink):
+    def _with_offset(self, task: Task, facts: PublicFacts, column: OffsetColumn) -> Task:
+        if column.kind == "exposure" and not isinstance(self._link(), LogLink):
             raise ValueError("exposure must be None unless means are exponentials of scores")
         offsets = self._offset_range()
         if self.offset_bounds is not None:
@@ -258,7 +275,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         return link.inverse
 
     def _score_of(self, rows: Collection, predict: RowPrediction) -> float:
-        return r_squared(rows.parts(SquaredErrorTally(predict)))
+        return r_squared(rows.parts(SquaredErrorTally(predict, self._numbers())))
 
 
 def _shifted(make: Callable[[DataSpec], Problem], bound: float, spec: DataSpec) -> Problem:

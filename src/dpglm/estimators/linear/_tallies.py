@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm.data.prediction import RowPrediction
-from dpglm.estimators.linear._targets import check_labels
-from dpglm.tables.given import NO_WEIGHT, as_floats, as_weights, check_not_missing
+from dpglm.estimators.linear._targets import TargetNumbers, check_labels
+from dpglm.tables.given import NO_WEIGHT, as_weights
 
 __all__ = ["AccuracyTally", "SquaredErrorTally", "accuracy", "r_squared"]
 
@@ -44,10 +44,11 @@ class SquaredErrorTally:
     """Weight, mean, sum of squares about the mean, and squared error of a block's targets."""
 
     predict: RowPrediction
+    numbers: TargetNumbers
 
     def __call__(self, X: Any, y: NDArray[Any], weights: Any) -> tuple[float, ...]:
-        y = check_not_missing(as_floats("y", y))
         y, offset = (y, 0.0) if y.ndim == 1 else (y[:, 0], y[:, 1])
+        y = self.numbers(y)
         weights = np.ones(len(y)) if weights is None else as_weights(weights, len(y))
         total = float(weights.sum())
         mean = float(weights @ y) / total if total else 0.0

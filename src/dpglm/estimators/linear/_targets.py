@@ -21,6 +21,7 @@ __all__ = [
     "ClassFactors",
     "ClassTargets",
     "OffsetRange",
+    "TargetNumbers",
     "Task",
     "as_bounds",
     "check_labels",
@@ -71,33 +72,63 @@ class OffsetRange:
 
 @final
 @dataclass(frozen=True)
+class TargetNumbers:
+    """Targets become numbers; of two labels, where they are given, 0 and 1. Others are an error."""
+
+    labels: tuple[Any, Any] | None = None
+
+    def __call__(self, y: NDArray[Any]) -> NDArray[np.float64]:
+        if self.labels is None:
+            return check_not_missing(as_floats("y", y))
+        first, second = self.labels
+        y = check_labels(np.asarray(self.labels), y)
+        is_second: NDArray[np.bool_] = np.asarray(y == second)
+        if not (is_second | (y == first)).all():
+            unknown = sorted(set(y.tolist()) - set(self.labels))
+            raise ValueError(
+                f"y has labels that are not in classes={list(self.labels)}: {unknown[:_SHOWN]}"
+            )
+        return is_second.astype(np.float64)
+
+
+@final
+@dataclass(frozen=True)
 class BoundedTargets:
     """Numbers are clipped to public bounds, then ``center`` is subtracted, then ``scale`` divides.
 
     Rounding does not leave ``scaled_bounds``. If ``strict``, numbers beyond the bounds are a
-    ValueError instead: nothing can be beyond those of proportions, unless they are counts. Where
-    there is a second column, of offsets, these are clipped to ``offsets`` and centred.
+    ValueError instead: nothing can be beyond those of proportions, unless they are counts. So are
+    counts, amounts and proportions below 0, whatever the bounds are: no choice of bounds makes them
+    right. Where there is a second column, of offsets, these are clipped to ``offsets`` and centred.
     """
 
     bounds: tuple[float, float]
     center: float
     scale: float
     scaled_bounds: tuple[float, float]
+    kind: Target = Target.REAL
     strict: bool = False
+    numbers: TargetNumbers = TargetNumbers()
     offsets: OffsetRange = OffsetRange(-math.inf, math.inf, 0.0)
 
     def __call__(self, y: NDArray[Any]) -> NDArray[np.float64]:
         if y.ndim == 2:
             offset = np.clip(as_offset(y[:, 1], len(y)), self.offsets.low, self.offsets.high)
             return np.column_stack([self(y[:, 0]), offset - self.offsets.center])
-        numbers = check_not_missing(as_floats("y", y))
+        numbers = self.numbers(y)
         if self.strict and len(numbers):
             low, high = self.bounds
             if numbers.min() < low or numbers.max() > high:
                 raise ValueError(
                     f"y must be numbers from {low:g} to {high:g}: of counts of successes give the "
-                    "shares y / trials, with the trials as sample_weight"
+                    "shares y / trials, with the trials as sample_weight; of other labels classes="
                 )
+        below = numbers < self.kind.bounds[0]
+        if below.any():
+            row = int(below.argmax())
+            raise ValueError(
+                f"y must be {self.kind.words}, got {numbers[row]:g} in row {row + 1} of those read"
+            )
         scaled = (np.clip(numbers, *self.bounds) - self.center) / self.scale
         clipped: NDArray[np.float64] = np.clip(scaled, *self.scaled_bounds)
         return clipped
@@ -122,7 +153,8 @@ class Task:
 def as_bounds(name: str, bounds: Any) -> tuple[float, float]:
     """Read a pair of finite numbers."""
     try:
-        low, high = (float(bound) for bound in bounds)
+        # Text that spells a number is none.
+        low, high = (math.nan if isinstance(one, str | bytes) else float(one) for one in bounds)
     except (TypeError, ValueError):
         low, high = math.nan, math.nan
     if not (math.isfinite(low) and math.isfinite(high) and low <= high):

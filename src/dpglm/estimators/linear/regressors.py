@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Literal, final
+from typing import Any, Literal, final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from dpglm._validation import check_one_of, check_real
+from dpglm.certificate.facts import LABELS
+from dpglm.estimators._private import PublicFacts
 from dpglm.estimators.linear._regressor import PenalizedRegressor, PrivateRegressor
-from dpglm.estimators.linear._targets import stated_loss
+from dpglm.estimators.linear._targets import TargetNumbers, Task, stated_loss
 from dpglm.problem import (
     L1,
     L2,
@@ -60,8 +65,8 @@ class HuberRegressor(PenalizedRegressor):
     ----------
     threshold : float, optional
         Error beyond which the loss is linear, in the units of y, above 0. Default: a tenth of the
-        width of ``target_bounds``. (scikit-learn calls it ``epsilon``, in units of the errors'
-        scale.)
+        width of ``target_bounds``; without an intercept a fifth of their largest magnitude.
+        (scikit-learn calls it ``epsilon``, in units of the errors' scale.)
     alpha : float, default=0.0001
         Strength of the penalty, at least 0.
     """
@@ -71,7 +76,7 @@ class HuberRegressor(PenalizedRegressor):
 
     def _loss(self, scale: float) -> Loss:
         if self.threshold is None:
-            # A tenth of the width is a fifth of the scale, which is half the width.
+            # A fifth of the scale, which with an intercept is half the width.
             return Huber(0.2)
         return Huber(check_real("threshold", self.threshold, above=0.0) / scale)
 
@@ -120,8 +125,9 @@ class TweedieRegressor(_OfDividedTargets):
     """Private regression with a Tweedie family and a log link, such as for yearly claims.
 
     Minimises ``(1/(2n)) sum deviance + alpha/2 |w|^2``, which is scikit-learn's objective. The
-    variance of a target is proportional to the given power of its mean: 1 is Poisson, 2 gamma;
-    between them targets may be zero, and are spread like gamma variables otherwise.
+    variance of a target is proportional to the given power of its mean: 1 is Poisson (with a factor
+    that is not known, "quasi-Poisson"; ``PoissonRegressor`` is for counts, whose factor is 1), 2
+    gamma; between them targets may be zero, and are spread like gamma variables otherwise.
 
     Parameters
     ----------
@@ -134,7 +140,7 @@ class TweedieRegressor(_OfDividedTargets):
     def _loss(self, scale: float) -> Loss:
         power = check_real("power", self.power, least=1.0, most=2.0)
         if power == 1.0:
-            return Poisson().for_scaled_targets(scale)
+            return Poisson(dispersion=None)
         return Gamma() if power == 2.0 else Tweedie(power)
 
     def _penalty(self, n_rows: int, scale: float) -> Regularizer:
@@ -176,14 +182,18 @@ class BinomialRegressor(PenalizedRegressor):
 
     Minimises ``(1/n) sum m loss + alpha/2 |w|^2`` where m are the weights and the loss is the
     negative log-likelihood of a trial. For k successes in m trials give ``y = k / m`` and
-    ``sample_weight=m``, with ``weight_bound`` the largest number of trials. ``predict`` returns
-    probabilities of success. By default there is no penalty.
+    ``sample_weight=m``, with ``weight_bound`` no less than the largest number of trials (below it
+    standard errors come out too wide). ``predict`` returns probabilities of success. By default
+    there is no penalty.
 
     Parameters
     ----------
     link : {"logit", "probit", "cloglog"}, default="logit"
         What turns scores into probabilities: the logistic function, the normal distribution
         function, or ``1 - exp(-exp(z))`` (complementary log-log).
+    classes : sequence of two labels, optional
+        Public: what y holds in place of 0 and 1. Of the two, sorted as a classifier's ``classes_``,
+        the second is success. With an offset, give 0 and 1.
     alpha : float, default=0.0
         Strength of the penalty, at least 0.
 
@@ -209,10 +219,25 @@ class BinomialRegressor(PenalizedRegressor):
     """
 
     link: Literal["logit", "probit", "cloglog"] = "logit"
+    classes: Sequence[Any] | None = None
     alpha: float = 0.0
 
     def _loss(self, scale: float) -> Loss:
         return _BINOMIAL[check_one_of("link", self.link, tuple(_BINOMIAL))]
+
+    def _numbers(self) -> TargetNumbers:
+        if self.classes is None:
+            return TargetNumbers()
+        labels = np.unique(np.asarray(self.classes)).tolist()
+        if len(labels) != 2:
+            raise ValueError(f"classes must be two labels, got {self.classes!r}")
+        return TargetNumbers((labels[0], labels[1]))
+
+    def _task(self, y: NDArray[Any] | None, facts: PublicFacts) -> Task:
+        task, labels = super()._task(y, facts), self._numbers().labels
+        if labels is not None:
+            facts.declared(LABELS, list(labels))
+        return task
 
     def _penalty(self, n_rows: int, scale: float) -> Regularizer:
         return L2(self._strength())

@@ -75,6 +75,7 @@ class RidgeClassifier(PrivateClassifier):
     def _target_units(self, task: Task, n_features: int) -> LinearUnits:
         if task.n_outputs == 1:
             return super()._target_units(task, n_features)
-        # Codes that are 1 and -1 are twice the centred ones, and ``2 / K - 1``.
+        # Codes that are 1 and -1 are twice the centred ones, and ``2 / K - 1``: the same for every
+        # class, so that without an intercept it is left out.
         twice = sparse.csr_array(sparse.diags_array(np.full(n_features + 1, 2.0)))
-        return LinearUnits(twice, 2.0 / task.n_outputs - 1.0)
+        return LinearUnits(twice, 2.0 / task.n_outputs - 1.0 if self.fit_intercept else 0.0)

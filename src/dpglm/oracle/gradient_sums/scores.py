@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Self, cast, final
+from typing import Any, Self, cast, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpglm._arrays import finite, like, namespace
-from dpglm.data.compiled.score_kernels import score_sum
+from dpglm.data.compiled.score_kernels import ScoreSum, score_sum
 from dpglm.data.rows import AnyArrays, Block, Kernel
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.compiled import has_compiled_scores
@@ -30,11 +31,17 @@ from dpglm.problem.loss import Loss
 
 __all__ = [
     "Scores",
+    "curvature_bound",
     "hessian_release",
     "length_release",
     "score_moment_release",
     "score_release",
 ]
+
+
+# What the variance of scores counts beside the Hessian: errors are inversely proportional to
+# curvature, and proportional to the root of variance only.
+_LESS_VARIANCE = 0.5
 
 
 @final
@@ -60,18 +67,21 @@ class _OfRows:
 class Scores:
     """How a row's score enters a sum: all of it public.
 
-    ``z = basis^T x`` and ``f = min(1, clip^2 / |z|^2)``. A row's score is ``f s z``, s its slope
-    cut to ``[-slope, slope]``; its part of the Hessian is ``f h z z^T``, h its curvature, at most
-    ``curvature``. As f depends on x alone, the expected score at the true parameter of a right
-    model is zero, as long as slopes are not cut.
+    ``z = basis^T x`` and ``f = min(1, clip / |z|, square / |z|^2)``. A row's score is ``f s z``, s
+    its slope cut to ``[-slope, slope]``; its part of the Hessian is ``f h z z^T``, h its curvature,
+    at most ``curvature``; of the scores' variance in a right model it is ``f^2 h z z^T``. As f
+    depends on x alone, the expected score at the true parameter of a right model is zero, as long
+    as slopes are not cut.
 
-    Privacy: in units of ``slope`` a score is at most ``clip`` long, and in units of ``curvature`` a
-    part of the Hessian at most ``clip**2`` in Frobenius norm, as ``f |z| <= clip`` and
-    ``f |z|^2 <= clip^2``; z is the computed product, and the margin covers the error of its norm.
+    Privacy: in units of ``slope`` a score is at most ``clip`` long, as ``f |z| <= clip``. In units
+    of ``curvature`` a part of the Hessian is at most ``square`` in Frobenius norm, as ``f |z|^2 <=
+    square``, and of the variance at most ``clip^2``. z is the computed product, and the margin
+    covers the error of its norm.
     """
 
     basis: NDArray[np.float64]
     clip: float
+    square: float
     slope: float
     curvature: float
     # Where scores of groups are cut, and those that are squared, in units of their declared bound.
@@ -138,16 +148,44 @@ class Scores:
         Noise has the declared standard deviation times ``curvature`` over n on the diagonal, and
         ``1 / sqrt(2)`` of it elsewhere.
         """
+        (hessian,) = self._mean_curvatures(oracle, declared, v, ("curvature",))
+        return hessian
+
+    def mean_hessian_and_variance(
+        self, oracle: Oracle, declared: SumRelease, v: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Release the mean Hessian with the mean variance of scores under a right model.
+
+        ``hessian_release`` declares both together; noise in the Hessian is as for ``mean_hessian``,
+        and that in the variance twice as much.
+        """
+        hessian, variance = self._mean_curvatures(oracle, declared, v, ("curvature", "variance"))
+        return hessian, variance
+
+    def _mean_curvatures(
+        self,
+        oracle: Oracle,
+        declared: SumRelease,
+        v: NDArray[np.float64],
+        parts: Sequence[ScoreSum],
+    ) -> list[NDArray[np.float64]]:
         of_rows = _OfRows.of(oracle)
+        kernels = [self._product_sum(part, of_rows, v) for part in parts]
 
-        def factors_of(z: NDArray[np.float64], targets: NDArray[np.float64]) -> NDArray[np.float64]:
-            bends = finite(of_rows.loss.curvature(_predictions(of_rows, z, v), targets))
-            bends = namespace(bends).clip(bends / self.curvature, 0.0, 1.0)
-            return cast("NDArray[np.float64]", bends)
+        units = [1.0, 1.0 / _LESS_VARIANCE][: len(parts)]
 
-        bound = self.clip**2 * oracle.rows.spec.weight_bound
-        products = self._product_sum("curvature", of_rows, v, factors_of)
-        return self.curvature * self._mean_matrix(oracle, declared, products, bound)
+        def block_sums(block: Block) -> NDArray[np.float64]:
+            sums = [kernel(block) / unit for kernel, unit in zip(kernels, units, strict=True)]
+            return sums[0] if len(sums) == 1 else namespace(sums[0]).concat(sums, axis=-1)
+
+        bound = curvature_bound(self.clip, self.square, with_variance=len(parts) > 1)
+        bound *= oracle.rows.spec.weight_bound
+        values = self._mean_products(oracle, declared, block_sums, bound)
+        size = self.basis.shape[1]
+        return [
+            unit * self.curvature * unpack_symmetric(part, size)
+            for part, unit in zip(values.reshape(len(parts), -1), units, strict=True)
+        ]
 
     def mean_score_products(
         self, oracle: Oracle, declared: SumRelease, v: NDArray[np.float64]
@@ -158,8 +196,9 @@ class Scores:
         over rows. ``score_moment_release`` declares it; noise as for ``mean_hessian``, in units of
         ``slope**2``.
         """
-        of_rows = _OfRows.of(oracle)
+        of_rows, size = _OfRows.of(oracle), self.basis.shape[1]
         bound = (self.clip * oracle.rows.spec.weight_bound) ** 2
+        products, within = self._product_sum("squares", of_rows, v), 1.0
         if oracle.rows.unit is Unit.GROUP:
             group_sum = self._score_sum(of_rows, v)
 
@@ -168,16 +207,10 @@ class Scores:
                 return pack_symmetric(scores[..., :, None] * scores[..., None, :])
 
             within = self.squares_within**2
-            return self.slope**2 * self._mean_matrix(oracle, declared, products, bound, within)
+        values = self._mean_products(oracle, declared, products, bound, within)
+        return self.slope**2 * unpack_symmetric(values, size)
 
-        def factors_of(z: NDArray[np.float64], targets: NDArray[np.float64]) -> NDArray[np.float64]:
-            slopes = self._slopes(of_rows, z, targets, v)
-            return slopes * slopes
-
-        squares = self._product_sum("squares", of_rows, v, factors_of)
-        return self.slope**2 * self._mean_matrix(oracle, declared, squares, bound)
-
-    def _mean_matrix(
+    def _mean_products(
         self,
         oracle: Oracle,
         declared: SumRelease,
@@ -189,31 +222,23 @@ class Scores:
         if oracle.rows.unit is Unit.GROUP:
             block_sum = AnyArrays(block_sum, apart=True)
         kernel = oracle.over_blocks(block_sum, declared.coordinates)
-        values = oracle.noisy_mean(declared, kernel, bound, within)
-        return unpack_symmetric(values, self.basis.shape[1])
+        return oracle.noisy_mean(declared, kernel, bound, within)
 
-    def _product_sum(
-        self,
-        of: Literal["curvature", "squares"],
-        of_rows: _OfRows,
-        v: NDArray[np.float64],
-        factors_of: Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]],
-    ) -> Kernel:
-        """Return the kernel of sums of ``a f w z z^T``, f w squared of squares.
-
-        a is what ``factors_of`` returns.
-        """
-        power = 2 if of == "squares" else 1
+    def _product_sum(self, of: ScoreSum, of_rows: _OfRows, v: NDArray[np.float64]) -> Kernel:
+        """Return the kernel of packed sums of z z^T, each times its factor."""
 
         def block_sum(block: Block) -> NDArray[np.float64]:
             total: Any = self._compiled_sum(of, of_rows, block, v)
             if total is not None:
                 return pack_symmetric(total)
             total = 0.0
-            for z, factors, targets, weights in self._runs(of_rows, block):
-                if weights is not None:
-                    factors *= weights
-                factors = factors_of(z, targets) * factors**power
+            for z, f, targets, weights in self._runs(of_rows, block):
+                weighted = f if weights is None else f * weights
+                if of == "squares":
+                    factors = (weighted * self._slopes(of_rows, z, targets, v)) ** 2
+                else:
+                    factors = weighted * self._bends(of_rows, z, targets, v)
+                    factors = factors * f if of == "variance" else factors
                 total = total + products_of(block, factors, z)
             return pack_symmetric(total)
 
@@ -221,7 +246,7 @@ class Scores:
 
     def _compiled_sum(
         self,
-        of: Literal["scores", "curvature", "squares"],
+        of: ScoreSum,
         of_rows: _OfRows,
         block: Block,
         v: NDArray[np.float64],
@@ -233,7 +258,8 @@ class Scores:
         """
         if block.starts is not None or not has_compiled_scores(of_rows.loss):
             return None
-        limits = (self.slope, self.curvature, self.clip**2, norm_margin(self.basis.shape[1]))
+        margin = norm_margin(self.basis.shape[1])
+        limits = (self.slope, self.curvature, self.clip, self.square, margin)
         return score_sum(
             of,
             limits,
@@ -268,7 +294,8 @@ class Scores:
             if spec.intercept > 0.0:
                 z += spec.intercept * basis[spec.n_features]
             squares = xp.einsum("ij,ij->i", z, z)
-            factors = margin * self.clip**2 / xp.maximum(squares, self.clip**2)
+            longer = xp.maximum(xp.sqrt(squares) / self.clip, squares / self.square)
+            factors = margin / xp.maximum(longer, xp.ones_like(longer))
             targets = xp.asarray(block.targets[run], dtype=xp.float64)
             weights = block.weights
             if weights is not None:
@@ -286,6 +313,18 @@ class Scores:
         slopes = finite(of_rows.loss.slope(_predictions(of_rows, z, v), targets))
         slopes /= self.slope
         cut: NDArray[np.float64] = namespace(slopes).clip(slopes, -1.0, 1.0, out=slopes)
+        return cut
+
+    def _bends(
+        self,
+        of_rows: _OfRows,
+        z: NDArray[np.float64],
+        targets: NDArray[np.float64],
+        v: NDArray[np.float64],
+    ) -> NDArray[np.float64]:
+        """Curvature in units of the largest that counts, from 0 to 1."""
+        bends = finite(of_rows.loss.curvature(_predictions(of_rows, z, v), targets))
+        cut: NDArray[np.float64] = namespace(bends).clip(bends / self.curvature, 0.0, 1.0)
         return cut
 
 
@@ -324,21 +363,32 @@ def hessian_release(
     data: DataSpec,
     adjacency: Adjacency,
     clip: float,
+    square: float,
     mechanism: SumMechanism,
     *,
+    with_variance: bool = False,
     count: int = 1,
 ) -> SumRelease:
-    """Declare what ``Scores.mean_hessian`` releases; the bound is ``clip^2 weight_bound``."""
+    """Declare what ``Scores.mean_hessian`` releases, or ``mean_hessian_and_variance``.
+
+    Privacy: the contribution bound is ``square * data.weight_bound``; with the variance, which is
+    at most ``clip^2`` for a row and counts half, ``sqrt(square^2 + clip^4 / 4)`` times that bound.
+    """
     return sum_release(
-        "Hessian sum",
+        "sum of Hessians and of variances of scores" if with_variance else "Hessian sum",
         data,
         adjacency,
         mechanism,
-        bound=clip**2 * data.weight_bound,
-        coordinates=n_symmetric(data.n_columns),
+        bound=curvature_bound(clip, square, with_variance=with_variance) * data.weight_bound,
+        coordinates=(1 + with_variance) * n_symmetric(data.n_columns),
         count=count,
         directions=data.n_columns,
     )
+
+
+def curvature_bound(clip: float, square: float, *, with_variance: bool) -> float:
+    """Bound on a row's part of the Hessian, or of that and of the scores' variance."""
+    return math.hypot(square, _LESS_VARIANCE * clip**2) if with_variance else square
 
 
 def score_moment_release(

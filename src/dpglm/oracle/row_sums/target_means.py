@@ -20,6 +20,7 @@ __all__ = [
     "noisy_target_means",
     "squared_slope_release",
     "target_mean_release",
+    "targets_and_weights",
 ]
 
 
@@ -58,7 +59,7 @@ def noisy_target_means(
     has_offset = declared.coordinates == 3
 
     def block_sum(block: Block) -> NDArray[np.float64]:
-        targets, weights = _targets_and_weights(block)
+        targets, weights = targets_and_weights(block)
         xp = namespace(targets)
         # Offsets that are all zero are a column, too.
         kinds = [targets if targets.ndim == 1 else targets[:, 0]]
@@ -106,7 +107,7 @@ def noisy_squared_slope(
     loss = oracle.loss
 
     def block_sum(block: Block) -> NDArray[np.float64]:
-        targets, weights = _targets_and_weights(block)
+        targets, weights = targets_and_weights(block)
         xp = namespace(targets)
         slopes = finite(loss.slope(xp.full_like(weights, score), targets))
         cut = xp.clip(slopes / most, -1.0, 1.0)
@@ -118,7 +119,8 @@ def noisy_squared_slope(
     return most**2 * min(max(float(total[0]), declared.noise_std) / weight, 1.0)
 
 
-def _targets_and_weights(block: Block) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def targets_and_weights(block: Block) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return a block's targets, as the loss wants them, and weights, in float64. Private."""
     xp = namespace(block.norms)
     targets = xp.asarray(block.targets, dtype=xp.float64)
     if block.weights is None:

@@ -29,7 +29,9 @@ __all__ = [
     "MomentShares",
     "MomentSums",
     "View",
+    "coordinates_of",
     "noisy_weighted_moments",
+    "residuals_of",
     "weighted_coordinates",
     "weighted_moment_release",
     "weighted_moments",
@@ -38,11 +40,10 @@ __all__ = [
 # Of rows that are shorter, in units of their bound, squares might underflow.
 _SHORTEST = 1e-140
 
-MatrixKind: TypeAlias = Literal["none", "hessian", "score", "squared score"]
-"""Which matrix is released: of f z z^T, of f^2 z z^T, or of f^2 u^2 z z^T.
+MatrixKind: TypeAlias = Literal["none", "hessian"]
+"""Which matrix is released: none, or that of f z z^T.
 
-The last one is that of scores, of rows in groups that of the groups' sums of them. Without a matrix
-scores are clipped by their own length, not weighted by that of their rows."""
+Without a matrix scores are clipped by their own length, not weighted by that of their rows."""
 
 
 @final
@@ -83,7 +84,7 @@ class View:
 @final
 @dataclass(frozen=True, eq=False)
 class MomentSums:
-    """Released sums of f z z^T (or another matrix), f r z and r^2, r the clipped residual.
+    """Released sums of f z z^T, f r z and r^2, r the clipped residual.
 
     Without a matrix, of clipped r z, r the residual, in place of f r z. Of several classes,
     f c z^T for the class's code c, without r^2.
@@ -115,13 +116,32 @@ def weighted_coordinates(
 
     Privacy: ``f |z'|^2 <= cap`` and ``f <= 1``, with a margin for the error of the computed norm.
     """
+    z, squares = coordinates_of(block, spec, view, row_by_row)
+    weights = norm_margin(z.shape[1]) * view.cap / namespace(z).clip(squares, view.cap, math.inf)
+    return z, weights
+
+
+def coordinates_of(
+    block: Block, spec: DataSpec, view: View, row_by_row: bool
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the coordinates z of a block's rows, and ``|z'|^2``. Private."""
     z = rows_in_basis(block, spec, view.vectors, row_by_row)
     xp, size = namespace(z), view.vectors.shape[1]
     if view.level > 0.0:
         z[:, -1] = view.level
     columns = size - (view.level > 0.0)
-    lengths = xp.sum(z[:, :columns] * z[:, :columns], axis=1)
-    return z, norm_margin(size) * view.cap / xp.clip(lengths, view.cap, math.inf)
+    return z, xp.sum(z[:, :columns] * z[:, :columns], axis=1)
+
+
+def residuals_of(
+    block: Block, spec: DataSpec, view: View, z: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return targets, clipped to their bounds, less center and prediction. Private."""
+    xp = namespace(z)
+    targets = xp.asarray(block.targets, dtype=xp.float64)
+    targets = xp.clip(targets, spec.target_low, spec.target_high)
+    predictions = xp.sum(z * like(z, view.v), axis=1)
+    return cast("NDArray[np.float64]", targets - view.center - predictions)
 
 
 def weighted_moments(spec: DataSpec, view: View, shares: MomentShares, row_by_row: bool) -> Kernel:
@@ -129,13 +149,10 @@ def weighted_moments(spec: DataSpec, view: View, shares: MomentShares, row_by_ro
 
     Privacy: with ``L = cap + level^2``, ``f |z|^2 <= L`` and f and ``|u|`` are at most 1, so
     ``f z z^T / L``, ``f u z / sqrt(L)`` and ``u^2`` are no longer than 1, for every row and
-    whatever the view is; so are the first with f and u squared. Without a matrix the score is
-    ``q z / sqrt(L)``, q the residual over ``reach``, clipped to ``|q| <= sqrt(L) / |z|``: no longer
-    than 1 either. With the square roots of their shares as factors a row contributes at most
-    ``spec.weight_bound``. f and the bound on q have a margin for the error of the computed norm.
-    Weights enter once; in the squared score twice, over their bound. Scores of a group are added
-    up before they are squared, and divided by their bound: what a group contributes is held to the
-    declared one as a whole.
+    whatever the view is. Without a matrix the score is ``q z / sqrt(L)``, q the residual over
+    ``reach``, clipped to ``|q| <= sqrt(L) / |z|``: no longer than 1 either. With the square roots
+    of their shares as factors a row contributes at most ``spec.weight_bound``. f and the bound on q
+    have a margin for the error of the computed norm.
     """
     size = view.vectors.shape[1]
     scale = 1.0 / math.sqrt(view.longest)
@@ -143,10 +160,7 @@ def weighted_moments(spec: DataSpec, view: View, shares: MomentShares, row_by_ro
     def block_sum(block: Block) -> NDArray[np.float64]:
         z, f = weighted_coordinates(block, spec, view, row_by_row)
         xp = namespace(z)
-        targets = xp.asarray(block.targets, dtype=xp.float64)
-        targets = xp.clip(targets, spec.target_low, spec.target_high)
-        predictions = xp.sum(z * like(z, view.v), axis=1)
-        q = (targets - view.center - predictions) / view.reach
+        q = residuals_of(block, spec, view, z) / view.reach
         u = xp.clip(q, -1.0, 1.0)
         weights = float_weights(block)
         z = scale * z
@@ -155,20 +169,10 @@ def weighted_moments(spec: DataSpec, view: View, shares: MomentShares, row_by_ro
             products = products_of(block, f * weights, xp.concat([z, u[:, None]], axis=1))
             parts.append(math.sqrt(shares.matrix) * pack_symmetric(products[..., :size, :size]))
             vector = products[..., :size, size]
-        elif shares.kind == "none":
+        else:
             lengths = xp.sqrt(xp.sum(z * z, axis=1))
             most = norm_margin(size) / xp.clip(lengths, _SHORTEST, math.inf)
             vector = sum_of(block, xp.clip(q, -most, most) * weights, z)
-        else:
-            vector = sum_of(block, f * u * weights, z)
-            if shares.kind == "squared score" and spec.groups is not None:
-                products = vector[..., :, None] * vector[..., None, :] / spec.unit_weight
-                parts.append(math.sqrt(shares.matrix) * pack_symmetric(products))
-            else:
-                g = f * f * weights
-                if shares.kind == "squared score":
-                    g = g * u * u * weights / spec.weight_bound
-                parts.append(math.sqrt(shares.matrix) * pack_symmetric(products_of(block, g, z)))
         parts.append(math.sqrt(shares.vector) * vector)
         squares = sum_of(block, u * weights, u[:, None])
         parts.append(math.sqrt(shares.squares) * squares)
@@ -193,8 +197,6 @@ def weighted_moment_release(
     names = {
         "none": "clipped score and squared residuals",
         "hessian": "second moments, score and squared residuals",
-        "score": "score, its second moments and squared residuals",
-        "squared score": "score, its second moments and squared residuals",
     }
     return sum_release(
         names[shares.kind],
@@ -224,8 +226,6 @@ def noisy_weighted_moments(
     matrix, in_matrix = np.zeros((size, size)), 0.0
     if n_matrix:
         unit = view.longest / math.sqrt(shares.matrix)
-        if shares.kind == "squared score":
-            unit *= view.reach**2 * spec.unit_weight
         matrix, in_matrix = unit * unpack_symmetric(values[:n_matrix], size), unit
     in_vector = math.sqrt(view.longest / shares.vector) * view.reach
     in_squares = view.reach**2 / math.sqrt(shares.squares)

@@ -104,7 +104,8 @@ class Calibrated(Solver):
         data: DataSpec,
         adjacency: Adjacency = Adjacency.ZERO_OUT,
     ) -> Plan:
-        share = self._share(budget.gdp_mu() / adjacency.sum_sensitivity(data.unit_weight), data)
+        mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.unit_weight) * data.typical_weight
+        share = self._share(mu, data)
         if data.n_outputs > 1 or share is None or _says_how_long(problem, data):
             return self.solver.plan(problem, budget, data, adjacency)
         mu = budget.gdp_mu() * MARGIN

@@ -139,6 +139,8 @@ def steps(
     travel = noise * unit / bend * mu * data.n_rows / data.row_norm
     reach = max(1.0 / data.augmented_row_norm**2, 0.375 * unit / (data.row_norm * clip))
     stable = _largest_step(loss, data) * (1.0 + momentum) / (1.0 - momentum) * reach / bend
+    # Gradients, and curvature, are those of weighted rows.
+    stable /= data.weight_bound
     if n_steps is None:
         wanted = 2.0 * travel / (clip * (step_size or stable))
         n_steps = min(max(_LEAST_STEPS, math.ceil(wanted)), _MOST_STEPS)
@@ -168,7 +170,12 @@ def _damped(problem: Problem, mu: float, data: DataSpec) -> float:
     where they must go, and losses that are not convex where they are flat.
     """
     loss = problem.loss
-    x = mu * data.n_rows / problem.constraint.effective_dimension(data.n_columns)
+    x = (
+        mu
+        * data.typical_weight
+        * data.n_rows
+        / problem.constraint.effective_dimension(data.n_columns)
+    )
     if data.n_outputs > 1 or not (loss.convex and is_neutral(loss, data)):
         return min(1.0, math.sqrt(x))
     return min(max(x / _DAMPED_FROM, _UNDAMPED * min(1.0, math.sqrt(math.sqrt(x)))), 1.0)

@@ -13,7 +13,7 @@ from dpglm.oracle.row_sums.moments import pack_symmetric, unpack_symmetric
 from dpglm.problem import Problem, Squared
 from dpglm.problem.loss import Loss, Target
 
-__all__ = ["check_likelihood", "constant_model", "steadied"]
+__all__ = ["at_least", "check_likelihood", "constant_model", "steadied"]
 
 _FARTHEST_SCORE, _LEAST_BEND, _LEAST_SHARE = 30.0, 1e-12, 1e-3
 
@@ -87,6 +87,18 @@ def steadied(
     typical = max(float(np.trace(matrix)) / size, noise / math.sqrt(size))
     least = max(kept * noise * math.sqrt(size), _LEAST_SHARE * typical)
     return _raised(unpack_symmetric(regular + kept * rest, size), least)
+
+
+def at_least(matrix: NDArray[np.float64], least: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Raise the curvature of a matrix to at least that of another, in every direction.
+
+    Where it has fallen by much on the way of a step, it is larger on the way back.
+    """
+    root = np.linalg.cholesky(least)
+    inverse = np.linalg.inv(root)
+    raised = _raised(inverse @ matrix @ inverse.T, 1.0)
+    found: NDArray[np.float64] = root @ raised @ root.T
+    return found
 
 
 def _raised(matrix: NDArray[np.float64], least: float) -> NDArray[np.float64]:

@@ -19,11 +19,11 @@ from dpglm.oracle.gradient_sums.preconditioned import (
     type_in_basis,
 )
 from dpglm.oracle.gradients import Oracle
+from dpglm.oracle.row_sums.clipped_targets import clipped_target_release
 from dpglm.oracle.row_sums.moments import noisy_second_moments, second_moment_release
-from dpglm.privacy.accounting.calibrate import calibrate
+from dpglm.oracle.row_sums.target_means import squared_slope_release
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
-from dpglm.privacy.events import Composed, Gaussian, Repeated
 from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.problem import Problem, Squared
@@ -31,8 +31,8 @@ from dpglm.problem.loss import Loss, Target
 from dpglm.solvers.base import Method, Plan, Solver, StepInfo
 from dpglm.solvers.parts.defaults import curvature, slope_unit
 from dpglm.solvers.parts.feasible import feasible, n_penalized
-from dpglm.solvers.parts.planning import check_given
-from dpglm.solvers.parts.shrinkage import is_neutral, relative_length, shrunk
+from dpglm.solvers.parts.planning import calibrated, check_given
+from dpglm.solvers.parts.shrinkage import is_neutral, kept_share, relative_length, shrunk
 from dpglm.solvers.second_order.newton_noise import noise_left
 from dpglm.solvers.second_order.normal_scores import NormalScores
 from dpglm.solvers.second_order.preconditioner import (
@@ -43,15 +43,22 @@ from dpglm.solvers.second_order.preconditioner import (
     largest_basis_scale,
 )
 from dpglm.solvers.second_order.quadratic import minimize_quadratic
+from dpglm.solvers.second_order.starts import (
+    N_BOUNDS,
+    Start,
+    at_private_mean,
+    mean_weight,
+    needs_mean,
+)
 
 __all__ = ["Newton", "NewtonMethod"]
 
 # Chosen on validation parts of the training rows of Adult, ACS employment and California housing,
 # and on generated rows; docs/solvers/newton.md says what else was seen on the way.
-_TRAVEL, _SAFE_SIGNAL, _FAR = 0.4, 5.0, 4.0
+_TRAVEL, _SAFE_SIGNAL = 0.4, 5.0
 _SAFE_FOR_INTERCEPT = 0.75
-_LEAST_STEPS, _MOST_STEPS = 10, 60
-_LEAST_CLIP, _USUAL_CLIP, _CLIP_GROWTH = 0.15, 0.75, 0.15
+_LEAST_STEPS, _MOST_STEPS, _MOST_STEPS_WITHOUT_NOISE = 10, 60, 400
+_LEAST_CLIP, _USUAL_CLIP, _AMPLE_CLIP, _CLIP_GROWTH = 0.15, 0.75, 1.5, 0.15
 _LARGEST_STEP = 2.0
 # Share of the bound on curvature that damps noise, where the clip is twice the slopes at zero;
 # none where it is below them, as the clipped loss is flat there.
@@ -61,6 +68,14 @@ _DAMPING = 0.25
 _MOST_DAMPING, _LITTLE = 0.5, 0.5
 # Noise in a prediction, over the range in which slopes change, that does no harm.
 _VISIBLE = 0.05
+# Of targets whose mean is the neutral model: share of mu squared for the spread of slopes; the
+# least and most for the mean, and rows times mu from which that ratio squared will do. Large slopes
+# are few and say much: a smaller clip hides them.
+_SLOPE_SHARE, _LEAST_MEAN, _MOST_MEAN, _ENOUGH_FOR_MEAN = 0.05, 0.02, 0.5, 75.0
+_LEAST_CLIP_OF_COUNTS = 0.5
+# From such a mean a step may change scores by so much, root mean square; noise in what is returned
+# may be at most that large; and curvature, which is about what it is there, damps so much of it.
+_LONGEST_STEP, _MOST_NOISE, _DAMPING_AT_MEAN = 1.0, 0.5, 0.35
 
 
 @final
@@ -71,12 +86,14 @@ class Newton(Solver):
     Second moments of rows scaled to one length are released once. Times the loss's smoothness
     they bound the Hessian everywhere, up to the rows' lengths. In a basis in which that bound is
     a multiple of the identity, each step is a noisy clipped gradient step, so that steps, clips
-    and noise all have the shape of the data. For convex losses.
+    and noise all have the shape of the data. For convex losses. Counts and amounts with a log link
+    start at a private mean, where slopes and curvature are measured.
 
     Parameters
     ----------
     n_steps : int, optional
-        Number of steps T, at least 1. By default 10 to 60, more with more budget.
+        Number of steps T, at least 1. By default 10 to 60, more with more budget; up to 400 where
+        noise is negligible.
     step_size : float, optional
         Size of the first step, above 0, in units of the minimiser of the upper bound; later
         ones decay linearly to zero. By default 2, or less where noise would carry further than
@@ -93,7 +110,8 @@ class Newton(Solver):
     What is returned is shrunk towards the start where it is no longer than noise alone would make
     it (``dpglm.solvers.parts.shrinkage``): a known share of it, so that signs and ranks stay.
 
-    Privacy: one Gaussian release of second moments and T of gradients, accounted exactly. The
+    Privacy: one Gaussian release of second moments and T of gradients, and where a private mean is
+    the start one of means of clipped targets and one of squared slopes; accounted exactly. The
     basis is public once the moments are released, so clipping in it bounds every row whatever
     the moments were.
 
@@ -132,69 +150,75 @@ class Newton(Solver):
         if not problem.loss.convex:
             raise ValueError(f"loss must be convex for the solver Newton, got {problem.loss!r}")
         check_data(data, adjacency)
-        mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.unit_weight)
+        mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.unit_weight) * data.typical_weight
         clip, n_steps, step_size = self._clip_and_steps(problem.loss, mu, data)
-        unit = slope_unit(problem.loss, data)
-        method = NewtonMethod(
-            problem=problem,
-            data=data,
-            adjacency=adjacency,
-            clip=clip * unit * math.sqrt(data.n_columns),
-            curvature=curvature(problem.loss, data),
-            step_sizes=tuple(step_size * (1.0 - (k + 0.5) / n_steps) for k in range(n_steps)),
-            intercept_pace=1.0,
-            first_noise_multiplier=1.0,
-            noise_multiplier=1.0,
-        )
+        has_mean = needs_mean(problem.loss, data)
+        # Slopes are in units of what is released of them then.
+        unit = 1.0 if has_mean else slope_unit(problem.loss, data)
+        shares = {"moments": self.first_share, "gradients": 1.0 - self.first_share}
+        if has_mean:
+            shares = {name: share * (1.0 - _SLOPE_SHARE) for name, share in shares.items()}
+            shares["slopes"] = _SLOPE_SHARE
+            of_mean = min(
+                max((_ENOUGH_FOR_MEAN / (mu * data.n_rows)) ** 2, _LEAST_MEAN), _MOST_MEAN
+            )
+            shares = {name: share * (1.0 - of_mean) for name, share in shares.items()}
+            shares["targets"] = of_mean
+
+        def with_noise(scale: float) -> NewtonMethod:
+            counts = {"gradients": n_steps}
+            multipliers = {
+                name: scale * math.sqrt(counts.get(name, 1) / share)
+                for name, share in shares.items()
+            }
+            return NewtonMethod(
+                problem=problem,
+                data=data,
+                adjacency=adjacency,
+                clip=clip * unit * math.sqrt(data.n_columns),
+                step_sizes=tuple(step_size * (1.0 - (k + 0.5) / n_steps) for k in range(n_steps)),
+                intercept_pace=pace,
+                first_noise_multiplier=multipliers["moments"],
+                noise_multiplier=multipliers["gradients"],
+                target_noise=multipliers.get("targets"),
+                slope_noise=multipliers.get("slopes"),
+            )
+
+        pace = 1.0
         if n_penalized(problem, data) < data.n_columns and data.n_outputs == 1:
-            pace = (_SAFE_FOR_INTERCEPT / self._safe(problem.loss, mu, data)) ** 2
-            pace = min(pace, _LARGEST_STEP / step_size)
-            method = dataclasses.replace(method, intercept_pace=max(1.0, pace))
-        # Penalties and constraints that do not fit the parameter fail here, not in the run.
-        method.init(0)
-        first, rest = self.first_share, (1.0 - self.first_share) / n_steps
-        sigma = calibrate(
-            lambda sigma: Composed(
-                (
-                    Gaussian(sigma / math.sqrt(first)),
-                    Repeated(Gaussian(sigma / math.sqrt(rest)), n_steps),
-                )
-            ),
-            budget,
-            adjacency,
-        )
-        method = dataclasses.replace(
-            method,
-            first_noise_multiplier=sigma / math.sqrt(first),
-            noise_multiplier=sigma / math.sqrt(rest),
-        )
-        return Plan(problem, data, budget, adjacency, method)
+            pace = (_SAFE_FOR_INTERCEPT / self._safe(mu, data)) ** 2
+            pace = max(1.0, min(pace, _LARGEST_STEP / step_size))
+        return calibrated(with_noise, problem, budget, data, adjacency)
 
     def _signal(self, mu: float, data: DataSpec) -> float:
         return math.sqrt(1.0 - self.first_share) * mu * data.n_rows / data.n_columns
 
-    def _safe(self, loss: Loss, mu: float, data: DataSpec) -> float:
+    def _safe(self, mu: float, data: DataSpec) -> float:
         """Factor on how far descent goes, below 1 where columns are many for the budget."""
-        # Rows that all pull the start the same way are heard where others drown in noise.
-        if not is_neutral(loss, data):
-            return _FAR
         return min(1.0, math.sqrt(self._signal(mu, data) / _SAFE_SIGNAL))
 
     def _clip_and_steps(self, loss: Loss, mu: float, data: DataSpec) -> tuple[float, int, float]:
         """Fill in clip, number of steps and step size; ``mu`` is the budget as Gaussian DP."""
-        travel = _TRAVEL * self._signal(mu, data) * self._safe(loss, mu, data)
+        travel = _TRAVEL * self._signal(mu, data) * self._safe(mu, data)
         clip = self.clip
         if clip is None:
             # Sampling moves gradients as well; a small clip does not help where that is more.
             sampling = _CLIP_GROWTH * mu * math.sqrt(data.n_rows / data.n_columns)
             clip = min(max(travel / 25.0, sampling, _LEAST_CLIP), _USUAL_CLIP)
-            clip = max(clip, travel / 100.0) * _steepness(loss, data)
+            # Where nothing is clipped any more, noise must fall as budget or rows grow.
+            ample = travel / 100.0
+            ample = ample if ample < _AMPLE_CLIP else math.sqrt(_AMPLE_CLIP * ample)
+            clip = max(clip, ample) * _steepness(loss, data)
+            if needs_mean(loss, data):
+                clip = max(clip, _LEAST_CLIP_OF_COUNTS)
         if not SMALLEST <= clip <= LARGEST:
             raise ValueError(f"clip must be {SMALLEST:g} to {LARGEST:g}, got {clip!r}")
         n_steps = self.n_steps
         if n_steps is None:
             wanted = math.ceil(2.0 * travel / (clip * (self.step_size or _LARGEST_STEP)))
-            n_steps = min(max(wanted, _LEAST_STEPS), _MOST_STEPS)
+            # Noise that is hardly there allows steps as far as curvature is small.
+            most = min(max(_MOST_STEPS, math.ceil(travel / 25.0)), _MOST_STEPS_WITHOUT_NOISE)
+            n_steps = min(max(wanted, _LEAST_STEPS), most)
         step_size = self.step_size or min(_LARGEST_STEP, 2.0 * travel / (clip * n_steps))
         return clip, n_steps, step_size
 
@@ -216,11 +240,19 @@ def _steepness(loss: Loss, data: DataSpec) -> float:
 @final
 @dataclass(frozen=True, eq=False)
 class NewtonState:
-    """Iterate after some steps, and the basis once second moments were released."""
+    """Iterate after some steps; and once they were released, the basis, and what steps rest on."""
 
     step: int
     basis: Basis | None
     w: NDArray[np.float64]
+    start: Start | None = None
+    weight: float = 1.0  # Mean weight of the rows, or a little more.
+
+    @property
+    def curvature(self) -> float:
+        """Bound on the Hessian in the basis, or what stands in for it."""
+        assert self.start is not None
+        return self.start.curvature * self.weight
 
 
 @final
@@ -231,14 +263,16 @@ class NewtonMethod(Method["NewtonState"]):
     problem: Problem
     data: DataSpec
     adjacency: Adjacency
-    clip: float  # Bound on a row's gradient in the basis, weight excluded.
-    # What second moments are multiplied by: the loss's smoothness, or its unit of slope where that
-    # is infinite.
-    curvature: float
+    # Bound on a row's gradient in the basis, weight excluded; where slopes at a private mean are
+    # measured, in units of the one that counts as large.
+    clip: float
     step_sizes: tuple[float, ...]
     intercept_pace: float  # Factor on steps along the intercept, at least 1.
     first_noise_multiplier: float
     noise_multiplier: float
+    # Of the mean of the targets and of squared slopes there, where zero is no model to start from.
+    target_noise: float | None = None
+    slope_noise: float | None = None
 
     algorithm = "newton with a quadratic upper bound"
 
@@ -260,9 +294,25 @@ class NewtonMethod(Method["NewtonState"]):
             self.data, self.adjacency, self._type_in_basis, self.clip, noise, self.n_steps
         )
 
+    @functools.cached_property
+    def targets(self) -> SumRelease | None:
+        """The release of the mean of the targets."""
+        if self.target_noise is None:
+            return None
+        noise = GaussianNoise(self.target_noise)
+        return clipped_target_release(self.data, self.adjacency, noise, count=N_BOUNDS)
+
+    @functools.cached_property
+    def squared_slopes(self) -> SumRelease | None:
+        """The release of the mean of squared slopes at the mean of the targets."""
+        if self.slope_noise is None:
+            return None
+        return squared_slope_release(self.data, self.adjacency, GaussianNoise(self.slope_noise))
+
     @property
     def releases(self) -> tuple[AnyRelease, ...]:
-        return self.moments, self.gradients
+        every = self.moments, self.targets, self.squared_slopes, self.gradients
+        return tuple(one for one in every if one is not None)
 
     @property
     def _type_in_basis(self) -> FloatType:
@@ -275,50 +325,62 @@ class NewtonMethod(Method["NewtonState"]):
 
     @property
     def noise_std(self) -> float:
-        """Standard deviation of the noise in each coordinate of a mean gradient in the basis."""
+        """Standard deviation of the noise in each coordinate of a mean gradient in the basis.
+
+        In units of the slope that counts as large, where that is released.
+        """
         return self.gradients.noise_std / self.data.n_rows
 
     @property
     def coefficient_noise(self) -> float:
-        scale = largest_basis_scale(self.data, self.moments.noise_std)
-        return self._noise_in_basis * scale
+        loss, data = self.problem.loss, self.data
+        scale = largest_basis_scale(data, self.moments.noise_std)
+        slope = 1.0 if self.targets is None else slope_unit(loss, data)
+        return self._noise_damped_by(0.0, slope / curvature(loss, data)) * scale
 
     @property
     def _usual_length(self) -> float:
         """Root mean square of the rows' lengths in the basis."""
         return math.sqrt(self.data.n_columns)
 
-    @property
-    def _noise_in_basis(self) -> float:
-        return self.noise_std * math.hypot(*self.step_sizes) / self.curvature
+    def _unit(self, state: NewtonState) -> float:
+        """Return what one unit of a released gradient is worth."""
+        assert state.start is not None
+        return 1.0 if self.targets is None else state.start.slope
 
-    @property
-    def _noise_left(self) -> float:
-        """Standard deviation of the noise in each coordinate, as far as the loss damps it."""
-        loss, longest = self.problem.loss, self._usual_length
-        largest = loss.slope_bound_on(0.0, *self.data.target_range(loss.target.bounds))
+    def _noise_left(self, state: NewtonState) -> float:
+        """Estimate the noise in each coordinate, as far as the loss damps it."""
+        loss, longest, start = self.problem.loss, self._usual_length, state.start
+        assert start is not None
+        largest = start.slope
+        if self.targets is None:
+            largest = loss.slope_bound_on(0.0, *self.data.target_range(loss.target.bounds))
         # A row of usual length is clipped where its slope is larger.
-        reach = self.clip / longest
+        reach, unit = self._unit(state) * self.clip / longest, self._unit(state) / state.curvature
         relative = reach / largest if largest else 1.0
+        if self.targets is not None:
+            return self._noise_damped_by(_DAMPING_AT_MEAN * min(relative, 1.0), unit)
         if isinstance(loss, Squared):
-            left = self._noise_damped_by(min(relative, _MOST_DAMPING))
+            left = self._noise_damped_by(min(relative, _MOST_DAMPING), unit)
             # So little noise that few rows go where the clipped loss is straight because of it.
-            if left * longest * self.curvature <= _LITTLE * reach:
+            if left * longest * start.curvature <= _LITTLE * reach:
                 return left
-        return self._noise_damped_by(_DAMPING * min(max(relative - 1.0, 0.0), 1.0))
+        return self._noise_damped_by(_DAMPING * min(max(relative - 1.0, 0.0), 1.0), unit)
 
-    def _noise_damped_by(self, damping: float) -> float:
+    def _noise_damped_by(self, damping: float, unit: float) -> float:
+        """Noise in each coordinate; ``unit`` is what noise of one in a gradient moves."""
         variance = 0.0
         for eta in self.step_sizes:
             variance = (1.0 - min(damping * eta, 1.0)) ** 2 * variance + eta**2
-        return self.noise_std * math.sqrt(variance) / self.curvature
+        return self.noise_std * math.sqrt(variance) * unit
 
     def noise_in(self, state: NewtonState) -> NDArray[np.float64]:
-        basis = state.basis
+        basis, start = state.basis, state.start
         assert basis is not None
-        v, unit = basis.inverse @ state.w, self.noise_std / self.curvature
-        if v.ndim > 1 or not math.isfinite(self.curvature):
-            noise = self._noise_damped_by(0.0) * basis.scales
+        assert start is not None
+        v, unit = basis.inverse @ state.w, self._unit(state) / state.curvature
+        if v.ndim > 1 or not math.isfinite(state.curvature):
+            noise = self._noise_damped_by(0.0, unit) * basis.scales
             noise[-1] *= self.intercept_pace
             return noise
         # A column may be zero but in few rows, which are then long in the basis.
@@ -326,53 +388,78 @@ class NewtonMethod(Method["NewtonState"]):
         lengths = np.maximum(largest * basis.scales, usual)
         if self.data.intercept > 0.0:
             lengths[-1] = usual
-        return unit * noise_left(
-            basis,
-            v,
-            self.problem.loss,
-            self.data,
-            self.clip / lengths,
-            self.curvature,
-            self.step_sizes,
-            self.intercept_pace,
+        return (
+            self.noise_std
+            * unit
+            * noise_left(
+                basis,
+                v,
+                self.problem.loss,
+                self.data,
+                self._unit(state) * self.clip / lengths,
+                start.curvature,
+                self.step_sizes,
+                self.intercept_pace,
+            )
         )
 
     def precision(self, state: NewtonState) -> NDArray[np.float64] | None:
-        basis, w = state.basis, state.w
+        basis, w, start = state.basis, state.w, state.start
         assert basis is not None
-        if w.ndim > 1 or not math.isfinite(self.curvature):
+        assert start is not None
+        if w.ndim > 1 or not math.isfinite(state.curvature):
             return None
         # In the basis the noise is alike in all directions, and so are the errors of sampling.
-        scores, reach = NormalScores.of(basis, w), self.clip / math.sqrt(self.data.n_columns)
+        scores, unit = NormalScores.of(basis, w), self._unit(state)
+        reach = unit * self.clip / math.sqrt(self.data.n_columns)
         bend, square = scores.clipped(self.problem.loss, self.data, reach)
-        damping = min(max(bend / self.curvature, 0.0), 1.0)
+        damping = min(max(bend / start.curvature, 0.0), 1.0)
         carried = 0.0
         for eta in self.step_sizes:
             carried = (1.0 - min(damping * eta, 1.0)) * carried + eta
-        sampling = carried / self.curvature * math.sqrt(square / self.data.n_rows)
-        variance = self._noise_damped_by(damping) ** 2 + sampling**2
+        sampling = carried / start.curvature * math.sqrt(square / self.data.n_rows)
+        noise = self._noise_damped_by(damping, unit / state.curvature)
         d = self.data.n_features
-        variance *= relative_length(self.finish(state)[:d], w[:d]) ** 2
-        return np.asarray(basis.inverse.T @ basis.inverse / variance)
+        kept = relative_length(self.finish(state)[:d], w[:d])
+        return np.asarray(basis.inverse.T @ basis.inverse / (kept**2 * (noise**2 + sampling**2)))
 
     def init(self, seed: int) -> NewtonState:
+        return NewtonState(0, None, self._zero())
+
+    def _zero(self) -> NDArray[np.float64]:
         zero = np.zeros(self.data.coefficient_shape)
-        penalized = n_penalized(self.problem, self.data)
-        return NewtonState(0, None, feasible(self.problem, penalized, zero, 1.0))
+        return feasible(self.problem, n_penalized(self.problem, self.data), zero, 1.0)
+
+    def _started(self, state: NewtonState, oracle: Oracle) -> NewtonState:
+        """Release where to start, where that is not zero, and second moments."""
+        loss, data = self.problem.loss, self.data
+        noise = self.moments.noise_std
+        moments = noisy_second_moments(oracle, self.moments, constant_column(data))
+        basis = basis_from_moments(moments, noise, data)
+        weight = mean_weight(moments, noise, data)
+        if self.targets is None:
+            start = Start(state.w, slope_unit(loss, data), curvature(loss, data))
+        else:
+            assert self.squared_slopes is not None
+            start = at_private_mean(oracle, self.targets, self.squared_slopes, self.problem, weight)
+        return NewtonState(0, basis, start.w, start, weight)
 
     def step(self, state: NewtonState, oracle: Oracle) -> tuple[NewtonState, StepInfo]:
-        basis = state.basis
-        if basis is None:
-            moments = noisy_second_moments(oracle, self.moments, constant_column(self.data))
-            basis = basis_from_moments(moments, self.moments.noise_std, self.data)
+        if state.basis is None:
+            state = self._started(state, oracle)
+        basis, unit = state.basis, self._unit(state)
+        assert basis is not None
         v = basis.inverse @ state.w
         # Rows in the basis, which never changes, are computed once in a run.
         if "turned" not in oracle.kept:
-            oracle.kept["turned"] = rows_turned(oracle, basis.vectors, self._type_in_basis)
+            vectors = basis.vectors / unit
+            oracle.kept["turned"] = rows_turned(oracle, vectors, self._type_in_basis)
         turned = oracle.kept["turned"]
-        g = noisy_preconditioned_gradient(oracle, self.gradients, turned, v, self.clip)
+        g = unit * noisy_preconditioned_gradient(
+            oracle, self.gradients, turned, unit * v, self.clip
+        )
         eta = self.step_sizes[state.step]
-        bound = self.curvature / eta
+        bound = state.curvature / eta
         w = minimize_quadratic(
             bound,
             bound * v - g,
@@ -384,24 +471,46 @@ class NewtonMethod(Method["NewtonState"]):
         if self.intercept_pace > 1.0:
             along = basis.inverse[:, -1]
             w[-1] -= (self.intercept_pace - 1.0) / bound * (along @ g) / (along @ along)
-        noise_norm = self.noise_std * math.sqrt(self.data.n_coefficients)
+        if self.targets is not None:
+            length = float(np.linalg.norm(basis.inverse @ (w - state.w)))
+            w = state.w + _LONGEST_STEP / max(length, _LONGEST_STEP) * (w - state.w)
+        noise_norm = unit * self.noise_std * math.sqrt(self.data.n_coefficients)
         info = StepInfo(state.step + 1, eta, float(np.linalg.norm(g)), noise_norm)
-        return NewtonState(state.step + 1, basis, w), info
+        return dataclasses.replace(state, step=state.step + 1, w=w), info
 
     def finish(self, state: NewtonState) -> NDArray[np.float64]:
         assert state.basis is not None
-        loss, noise = self.problem.loss, self._noise_left
-        visible = _VISIBLE * slope_unit(loss, self.data) / self.curvature
+        assert state.start is not None
+        loss, noise = self.problem.loss, self._noise_left(state)
+        if self.targets is not None:
+            return self._near_mean(state, noise)
+        visible = _VISIBLE * state.start.slope / state.start.curvature
         if noise * self._usual_length < visible or not is_neutral(loss, self.data):
             return state.w
-        start = self.init(0).w
         own_intercept = n_penalized(self.problem, self.data) < self.data.n_columns
-        inverse = state.basis.inverse
         return shrunk(
             state.w,
-            start,
+            state.start.w,
             noise,
-            inverse=inverse,
+            inverse=state.basis.inverse,
             own_intercept=own_intercept,
             pace=self.intercept_pace,
         )
+
+    def _near_mean(self, state: NewtonState, noise: float) -> NDArray[np.float64]:
+        """Draw the parameter towards the private mean, where means are a factor of scores.
+
+        Noise that scores are left with multiplies means, so there is a bound on it.
+        """
+        assert state.basis is not None
+        assert state.start is not None
+        in_predictions = noise * self._usual_length
+        if in_predictions < _VISIBLE:
+            return state.w
+        way = state.w - state.start.w
+        length = float(np.linalg.norm(state.basis.inverse @ way))
+        share = kept_share(length, noise, way.size, alike=True)
+        moved: NDArray[np.float64] = (
+            state.start.w + share * min(_MOST_NOISE / in_predictions, 1.0) * way
+        )
+        return moved

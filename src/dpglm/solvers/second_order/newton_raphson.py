@@ -22,6 +22,7 @@ from dpglm.solvers.second_order.newton_raphson_settings import (
     SHARES,
     hessian_noise,
     limits,
+    longest_step,
     rows_enough,
 )
 from dpglm.solvers.second_order.preconditioner import check_data
@@ -31,14 +32,14 @@ __all__ = ["NewtonRaphson"]
 
 # Chosen on generated rows by experiments/newton_raphson.py; docs/solvers/newton_raphson.md.
 _SCORE_MOMENTS = 0.15
-# Gradients with the first matrix and with each of the Hessians but the last, whose are pooled;
-# a Hessian for each of them where noise in the last one is less than this share of it.
-_APPROACH, _FRESH = (2, 2, 2), (2, 1, 1, 1, 1)
-_LITTLE_NOISE = 0.05
+# Gradients with the first matrix and with each of the Hessians but the last, whose are pooled; with
+# less noise in Hessians there are more of them, this over it, one for each gradient.
+_APPROACH, _FRESH, _MOST_FRESH = (2, 2, 2), 0.27, 7
 # Gradients that are pooled, of losses whose curvature is bounded and of others.
 _POOLED, _POOLED_OF_COUNTS = 4, 8
-# Noise in Hessians relative to them above which there is no interval, and no good step.
-_MOST_HESSIAN_NOISE = 1.5
+# Length of noise in Hessians over theirs above which there is no interval, and no good step; and
+# how many standard deviations of noise their curvature in one direction must be.
+_MOST_HESSIAN_NOISE, _LEAST_CURVATURE = 1.5, 4.0
 
 
 @final
@@ -49,16 +50,16 @@ class NewtonRaphson(Solver):
     The mean of the targets gives a start, second moments of rows scaled to one length give a
     basis in which rows look alike in every direction. There each row's score is weighted by the
     row's length alone. Two steps take the curvature from the start, two each from a first and a
-    second released Hessian (with little noise: one each from four), and the last ones, whose
+    second released Hessian (with less noise: one each from up to seven), and the last ones, whose
     scores are pooled, from a last Hessian: they serve the estimate and its covariance. For smooth
     convex losses with one output, but not for squared errors.
 
     Parameters
     ----------
     n_pooled : int, optional
-        Number of gradients that are pooled, at least 1, after six that approach. By default 4, or 8
-        for counts and other targets whose slopes have no small bound: curvature changes more on
-        their way.
+        Number of gradients that are pooled, at least 1, after six to nine that approach. By default
+        4, or 8 for counts and other targets whose slopes have no small bound: curvature changes
+        more on their way.
     inference : {"model", "robust"}, optional
         Also return the covariance of the estimate, under a right model or under any.
 
@@ -72,19 +73,21 @@ class NewtonRaphson(Solver):
     minimiser of ``<v, H v> / 2 - <mean(H v_k - g_k), v>`` (plus the penalty), so without a penalty
     ``mean(v_k - H^-1 g_k)``: the noise of the ``v_k`` cancels to first order, and that of the
     ``g_k`` is what one release with their whole budget would have. With the score's covariance J
-    (H under a right model without a dispersion, the released second moments of scores else), the
-    standard deviations s of the noise in the pooled score and t in the diagonal of H, and
+    (released with H for a right model, the second moments of scores for any), the standard
+    deviations s of the noise in the pooled score and t in the diagonal of H, and
     ``u = mean(v_k) - v`` the way that H has moved the estimate, its covariance is
-    ``H^-1 (J / n + s^2 I + t^2 (|u|^2 I + u u^T) / 2) H^-1``.
+    ``H^-1 (J / n + s^2 I + t^2 (|u|^2 I + u u^T) / 2) H^-1``. Standard errors are longer where the
+    curvature is not seen well through its noise, and infinite where it is not seen at all.
 
     Privacy: Gaussian releases of sums of targets and weights, of squared slopes where these have
-    no bound, of second moments, of scores, of three or five Hessians and, for the robust
+    no bound, of second moments, of scores, of three to eight Hessians and, for the robust
     covariance or one with an unknown dispersion, of second moments of scores; accounted exactly.
 
     References
     ----------
     Avella-Medina, Bradshaw and Loh, "Differentially private inference via noisy optimization",
     Annals of Statistics 51 (2023), section 4: noisy Newton steps and their sandwich covariance.
+    Fieller, "Some problems in interval estimation", JRSS B 16 (1954).
 
     Examples
     --------
@@ -121,14 +124,14 @@ class NewtonRaphson(Solver):
             check_normal(problem)
         check_data(data, adjacency)
         mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.unit_weight)
-        clip, slope, bend = limits(mu, data, self.inference)
         shares = dict(SHARES)
         bounded = math.isfinite(
             loss.slope_bound_on(math.inf, *data.target_range(loss.target.bounds))
         )
         n_pooled = self.n_pooled or _POOLED_OF_COUNTS
         # Of counts hardly any slope is as large as its bound.
-        if bounded and loss.target is not Target.COUNT:
+        cuts_slopes = not bounded or loss.target is Target.COUNT
+        if not cuts_slopes:
             del shares["slopes"]
             n_pooled = self.n_pooled or _POOLED
         if data.groups is not None and data.groups.rows > 1.0:
@@ -136,8 +139,10 @@ class NewtonRaphson(Solver):
         if self.inference == "robust" or (self.inference and loss.dispersion is None):
             shares["score moments"] = _SCORE_MOMENTS
         total = sum(shares.values())
-        noise = hessian_noise(mu, data)
-        approach = _FRESH if noise < _LITTLE_NOISE else _APPROACH
+        n_first_rows = rows_enough(mu, data, adjacency)
+        noise = hessian_noise(mu, data, self.inference, n_first_rows)
+        n_fresh = min(int(_FRESH / noise), _MOST_FRESH)
+        approach = _APPROACH if n_fresh < len(_APPROACH) else (2, *[1] * n_fresh)
         counts = {
             "approach": sum(approach),
             "first Hessians": len(approach) - 1,
@@ -153,12 +158,11 @@ class NewtonRaphson(Solver):
                 problem=problem,
                 data=data,
                 adjacency=adjacency,
-                clip=clip,
-                relative_slope=slope,
-                relative_curvature=bend,
+                limits=limits(mu, data, self.inference, n_first_rows, cuts_slopes=cuts_slopes),
                 n_pooled=n_pooled,
                 first_steps=approach,
-                n_first_rows=rows_enough(mu, data, adjacency),
+                longest_step=longest_step(noise),
+                n_first_rows=n_first_rows,
                 inference=self.inference,
                 target_noise=multipliers["targets"],
                 slope_noise=multipliers.get("slopes"),
@@ -171,11 +175,13 @@ class NewtonRaphson(Solver):
                 length_noise=multipliers.get("lengths"),
             )
 
-        if self.inference is not None and noise > _MOST_HESSIAN_NOISE:
+        # Noise in one direction is less than that of all by the root of twice their number.
+        most = min(_MOST_HESSIAN_NOISE, math.sqrt(2.0 * data.n_columns) / _LEAST_CURVATURE)
+        if self.inference is not None and noise > most:
             raise ValueError(
                 "budget must be larger, or rows more, or columns fewer, for intervals that cover: "
                 f"noise in the Hessian would be {noise:.2g} times as large as the Hessian itself, "
-                f"and may be {_MOST_HESSIAN_NOISE:g} times; got {budget!r} for {data.n_rows} rows "
-                f"and {data.n_columns} columns"
+                f"and may be {most:.2g} times; got {budget!r} for {data.n_rows} rows and "
+                f"{data.n_columns} columns"
             )
         return calibrated(with_noise, problem, budget, data, adjacency)

@@ -6,10 +6,11 @@ import dataclasses
 import functools
 import math
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import chdtrc
 
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradient_sums.scores import (
@@ -37,25 +38,27 @@ from dpglm.problem import Problem
 from dpglm.solvers.base import Method, StepInfo
 from dpglm.solvers.parts.defaults import curvature, slope_unit
 from dpglm.solvers.parts.feasible import feasible, n_penalized
-from dpglm.solvers.second_order.likelihood import constant_model, steadied
-from dpglm.solvers.second_order.newton_raphson_settings import (
-    group_reach,
-)
+from dpglm.solvers.second_order.likelihood import at_least, constant_model, steadied
+from dpglm.solvers.second_order.newton_raphson_settings import Limits, group_reach
 from dpglm.solvers.second_order.preconditioner import (
     Basis,
     basis_from_moments,
     constant_column,
+    constant_direction,
     largest_basis_scale,
+    seen_squares,
 )
 from dpglm.solvers.second_order.quadratic import minimize_quadratic
-from dpglm.solvers.uncertainty import Covariance, Uncertainty
+from dpglm.solvers.uncertainty import Covariance, Doubt, Uncertainty
 
 __all__ = ["NewtonRaphsonMethod"]
 
+# How far pooled steps may change scores, root mean square, as one Hessian serves all of them; and
+# a chance below which it is taken not to.
+_NEAR, _HARDLY_CHANCE = 1.0, 1e-4
+_IMMATERIAL = 0.25  # Of the standard deviation of a score.
 # Where slopes are cut to find their standard deviation, in units of what it is without excess.
 _FAR_SLOPE = 16.0
-# How far a step may change scores, root mean square: curvature hardly changes over so little.
-_LONGEST_STEP = 1.0
 
 
 @final
@@ -66,11 +69,17 @@ class NewtonRaphsonState:
     step: int
     w: NDArray[np.float64]
     seed: int  # Public: it chooses the first rows.
+    moved: float = 2.0  # How far the last step changed scores, root mean square.
     scores: Scores | None = None
     basis: Basis | None = None
-    matrix: NDArray[np.float64] | None = (
-        None  # The Hessian of the current steps, eigenvalues raised.
-    )
+    squares: NDArray[np.float64] | None = None  # Of rows along its coordinates.
+    # The Hessian of the current steps, as it was released and steadied; variance of scores.
+    seen: NDArray[np.float64] | None = None
+    matrix: NDArray[np.float64] | None = None
+    variance: NDArray[np.float64] | None = None
+    variance_noise: float = 0.0  # In what stands for the covariance of scores, on its diagonal.
+    first: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None  # v and g of the first.
+    settled: bool = True  # Whether the pooled scores are those of one Hessian.
     pooled: NDArray[np.float64] | None = None  # Sum of ``H v - g`` over the pooled steps.
     visited: NDArray[np.float64] | None = None  # Sum of their v.
     products: NDArray[np.float64] | None = None  # Second moments of scores, likewise.
@@ -84,10 +93,9 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
     problem: Problem
     data: DataSpec
     adjacency: Adjacency
-    clip: float  # Bound on a weighted row in the basis, sample weight excluded.
-    relative_slope: float  # Where slopes are cut, in units of their standard deviation.
-    relative_curvature: float  # Where curvature is cut, in units of that at the start.
+    limits: Limits
     first_steps: tuple[int, ...]  # Numbers of steps with the first matrix, and with each Hessian.
+    longest_step: float  # How far a step may change scores, root mean square.
     # Number of rows that all but the last steps ask, where that is less than all.
     n_first_rows: int | None
     n_pooled: int  # Number of last steps, whose scores are pooled.
@@ -142,19 +150,21 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
 
     def _scores(self, multiplier: float, count: int) -> SumRelease:
         noise = GaussianNoise(multiplier)
-        return score_release(self.data, self.adjacency, self.clip, noise, count=count)
+        return score_release(self.data, self.adjacency, self.limits.clip, noise, count=count)
 
     @functools.cached_property
     def first_hessians(self) -> SumRelease:
         """The release of each Hessian but the last."""
-        noise, count = GaussianNoise(self.first_hessian_noise), len(self.first_steps) - 1
-        return hessian_release(self.data, self.adjacency, self.clip, noise, count=count)
+        return self._hessians(self.first_hessian_noise, count=len(self.first_steps) - 1)
 
     @functools.cached_property
     def hessian(self) -> SumRelease:
-        """The release of the last Hessian."""
-        noise = GaussianNoise(self.hessian_noise)
-        return hessian_release(self.data, self.adjacency, self.clip, noise)
+        """The release of the last Hessian, with the variance of scores that a right model has."""
+        return self._hessians(self.hessian_noise, with_variance=self.inference == "model")
+
+    def _hessians(self, multiplier: float, **options: Any) -> SumRelease:
+        noise, at = GaussianNoise(multiplier), self.limits
+        return hessian_release(self.data, self.adjacency, at.clip, at.square, noise, **options)
 
     @functools.cached_property
     def score_moments(self) -> SumRelease | None:
@@ -162,7 +172,7 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         if self.score_moment_noise is None:
             return None
         noise = GaussianNoise(self.score_moment_noise)
-        return score_moment_release(self.data, self.adjacency, self.clip, noise)
+        return score_moment_release(self.data, self.adjacency, self.limits.clip, noise)
 
     @functools.cached_property
     def lengths(self) -> SumRelease | None:
@@ -208,7 +218,40 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
     def uncertainty(self, state: NewtonRaphsonState) -> Uncertainty | None:
         if self.inference is None:
             return None
-        return Uncertainty(state.w, *self._covariance(state), kind=self.inference)
+        sampling, privacy = self._covariance(state)
+        return Uncertainty(
+            state.w,
+            sampling,
+            privacy,
+            kind=self.inference,
+            doubt=self._doubt(state),
+            dispersion=self._dispersion(state),
+        )
+
+    def _doubt(self, state: NewtonRaphsonState) -> Doubt:
+        """Return what noise hides of the Hessian, and of the covariance of scores."""
+        scores, basis, seen = state.scores, state.basis, state.seen
+        assert scores is not None
+        assert basis is not None
+        assert seen is not None
+        matrix, penalty = self._curvature(state)
+        back = basis.vectors @ np.linalg.inv(matrix)
+        noise = self.hessian.noise_std * scores.curvature / self._n_asked
+        found = seen + penalty if state.settled else np.zeros_like(seen)
+        form, in_variance = back @ back.T, state.variance_noise / self.data.n_rows
+        return Doubt(
+            back @ matrix @ back.T, back @ found @ back.T, noise * form, in_variance * form
+        )
+
+    def _curvature(
+        self, state: NewtonRaphsonState
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the objective's curvature in the basis, and the penalty's part of it."""
+        assert state.basis is not None
+        assert state.matrix is not None
+        acted_on = state.basis.vectors[: n_penalized(self.problem, self.data)]
+        penalty = self.problem.regularizer.strong_convexity * acted_on.T @ acted_on
+        return state.matrix + penalty, penalty
 
     def precision(self, state: NewtonRaphsonState) -> NDArray[np.float64] | None:
         covariance = np.add(*self._covariance(state))
@@ -226,22 +269,58 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         assert basis is not None
         assert matrix is not None
         assert state.visited is not None
-        acted_on = basis.vectors[: n_penalized(self.problem, self.data)]
-        strength = self.problem.regularizer.strong_convexity
-        inverse = np.linalg.inv(matrix + strength * acted_on.T @ acted_on)
-        dispersion = self.problem.loss.dispersion
-        if state.products is None:
-            spread = (dispersion or 1.0) * matrix
-        elif self.inference == "robust":
+        inverse = np.linalg.inv(self._curvature(state)[0])
+        if self.inference == "robust":
+            assert state.products is not None
             spread = state.products
         else:
-            spread = float(np.trace(inverse @ state.products)) / len(matrix) * matrix
+            # Without intervals scores are taken to vary as much as their curvature says.
+            dispersion = self._dispersion(state) or self.problem.loss.dispersion
+            spread = (dispersion or 1.0) * (matrix if state.variance is None else state.variance)
         way = state.visited / self.n_pooled - basis.inverse @ state.w
-        hessian = self.hessian.noise_std * scores.curvature / self._n_asked
-        noise = (scores.reach * self._pooled_noise) ** 2 * np.eye(len(way))
-        noise += hessian**2 * (way @ way * np.eye(len(way)) + np.outer(way, way)) / 2.0
         back = basis.vectors @ inverse
+        noise = self._noise_of_change(scores, way, 1.0 / self.n_pooled)
         return back @ spread @ back.T / self.data.n_rows, back @ noise @ back.T
+
+    def _noise_of_change(
+        self, scores: Scores, way: NDArray[np.float64], n_scores: float
+    ) -> NDArray[np.float64]:
+        """Covariance of the noise in so many scores and in the Hessian times a way."""
+        one = np.eye(len(way))
+        score = scores.reach * self.final.noise_std / self.data.n_rows
+        hessian = self.hessian.noise_std * scores.curvature / self._n_asked
+        found: NDArray[np.float64] = n_scores * score**2 * one
+        return found + hessian**2 * (way @ way * one + np.outer(way, way)) / 2.0
+
+    def _changes_as_due(
+        self, state: NewtonRaphsonState, v: NDArray[np.float64], g: NDArray[np.float64]
+    ) -> bool:
+        """Whether scores have changed from the first pooled one as the Hessian says.
+
+        But for noise, and a share of what sampling makes of them. Where they have not, the Hessian
+        is not that of these steps: it changes too much on their way, or more of it was cut than of
+        the scores.
+        """
+        assert state.first is not None
+        assert state.scores is not None
+        assert state.matrix is not None
+        way = v - state.first[0]
+        gap = g - state.first[1] - state.matrix @ way
+        if not way.any():
+            return True
+        due = self._noise_of_change(state.scores, way, 2.0)
+        due += _IMMATERIAL**2 * state.matrix / self.data.n_rows
+        statistic = float(gap @ np.linalg.solve(due, gap))
+        return float(chdtrc(len(gap), statistic)) > _HARDLY_CHANCE
+
+    def _dispersion(self, state: NewtonRaphsonState) -> float | None:
+        """Dispersion of a right model, where scores were asked for it."""
+        if state.products is None or self.inference == "robust":
+            return None
+        assert state.variance is not None
+        # Of scores in all directions, as far as a penalty leaves them free.
+        inverse = np.linalg.inv(self._curvature(state)[0])
+        return float(np.vdot(inverse, state.products) / np.vdot(inverse, state.variance))
 
     def init(self, seed: int) -> NewtonRaphsonState:
         zero = np.zeros(self.data.coefficient_shape)
@@ -259,19 +338,18 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         v, columns = basis.inverse @ state.w, self.data.n_columns
         is_final = state.step >= sum(self.first_steps)
         if state.step in np.cumsum(self.first_steps):
-            asked = self.hessian if is_final else self.first_hessians
-            hessian = scores.mean_hessian(self._of_first_rows(state, oracle), asked, v)
-            noise = asked.noise_std * scores.curvature / self._n_asked
-            state = dataclasses.replace(
-                state, matrix=steadied(hessian, noise, v, basis.inverse[:, -1])
-            )
+            state = self._with_hessian(state, scores, basis, oracle)
         matrix = state.matrix
         assert matrix is not None
         declared = self.final if is_final else self.approach
         of_rows = oracle if is_final else self._of_first_rows(state, oracle)
         g = scores.mean_score(of_rows, declared, v)
         pooled, visited, count = matrix @ v - g, v, 1
-        if is_final:
+        if not is_final:
+            far = (0.5 * state.moved) ** 2 * (matrix @ matrix)
+            noise = (declared.noise_std * scores.reach / self._n_asked) ** 2
+            pooled = matrix @ v - np.linalg.solve(far + noise * np.eye(columns), far @ g)
+        else:
             count = state.step - sum(self.first_steps) + 1
             if state.pooled is not None and state.visited is not None:
                 pooled, visited = pooled + state.pooled, visited + state.visited
@@ -284,22 +362,62 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
             np.zeros_like(v),
         )
         length = float(np.linalg.norm(basis.inverse @ (w - state.w)))
-        step_size = 1.0 / max(1.0, length / _LONGEST_STEP)
+        step_size = 1.0 / max(1.0, length / self.longest_step)
         w = state.w + step_size * (w - state.w)
-        state = dataclasses.replace(state, step=state.step + 1, w=w)
+        moved = min(length, self.longest_step)
+        state = dataclasses.replace(state, step=state.step + 1, w=w, moved=moved)
         if is_final:
-            state = dataclasses.replace(state, pooled=pooled, visited=visited)
+            first = (v, g) if state.first is None else state.first
+            state = dataclasses.replace(state, pooled=pooled, visited=visited, first=first)
+            assert state.squares is not None
+            near = float(state.squares @ (basis.inverse @ w - v) ** 2) <= _NEAR**2
+            settled = state.settled and near and self._changes_as_due(state, v, g)
+            state = dataclasses.replace(state, settled=settled)
         if state.step == self.n_steps and self.score_moments is not None:
-            v = basis.inverse @ w
-            noise = self.score_moments.noise_std * (scores.slope * scores.squares_within) ** 2
-            products = scores.mean_score_products(oracle, self.score_moments, v)
+            v, at = basis.inverse @ w, self._squared(scores)
+            products = at.mean_score_products(oracle, self.score_moments, v)
+            noise = self.score_moments.noise_std * (at.slope * at.squares_within) ** 2
             noise /= self.data.n_rows
             products = steadied(products, noise, v, basis.inverse[:, -1])
             state = dataclasses.replace(state, products=products)
+            if self.inference == "robust":
+                state = dataclasses.replace(state, variance_noise=noise)
         asked_rows = self.data.n_rows if is_final else self._n_asked
         noise_norm = declared.noise_std * scores.reach * math.sqrt(columns) / asked_rows
         info = StepInfo(state.step, step_size, float(np.linalg.norm(g)), noise_norm)
         return state, info
+
+    def _squared(self, scores: Scores) -> Scores:
+        """Return how scores enter a sum of their squares, whose noise grows with that of slopes."""
+        if self.squared_slopes is None:
+            return scores
+        share = self.limits.squared_slope / self.limits.slope
+        return dataclasses.replace(scores, slope=min(share, 1.0) * scores.slope)
+
+    def _with_hessian(
+        self, state: NewtonRaphsonState, scores: Scores, basis: Basis, oracle: Oracle
+    ) -> NewtonRaphsonState:
+        """Release the Hessian at w, the last one with the variance of scores if it is wanted."""
+        v, level = basis.inverse @ state.w, basis.inverse[:, -1]
+        is_last = state.step == sum(self.first_steps)
+        asked = self.hessian if is_last else self.first_hessians
+        few = self._of_first_rows(state, oracle)
+        noise = asked.noise_std * scores.curvature / self._n_asked
+        if not (is_last and self.inference == "model"):
+            seen = scores.mean_hessian(few, asked, v)
+            matrix = steadied(seen, noise, v, level)
+            if not is_last:
+                assert state.matrix is not None
+                matrix = at_least(matrix, 0.5 * state.matrix)
+            return dataclasses.replace(state, seen=seen, matrix=matrix)
+        seen, variance = scores.mean_hessian_and_variance(few, asked, v)
+        return dataclasses.replace(
+            state,
+            seen=seen,
+            matrix=steadied(seen, noise, v, level),
+            variance=steadied(variance, 2.0 * noise, v, level),
+            variance_noise=2.0 * noise * (self.problem.loss.dispersion or 1.0),
+        )
 
     @property
     def _n_asked(self) -> int:
@@ -330,20 +448,18 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
             most = _FAR_SLOPE * math.sqrt(bend * (loss.dispersion or 1.0))
             square = noisy_squared_slope(oracle, self.squared_slopes, score, most, weight)
             # Where the dispersion is known it is one count, by which small means are far exceeded.
-            wanted = self.relative_slope * math.sqrt(square) + (loss.dispersion or 0.0)
+            wanted = self.limits.slope * math.sqrt(square) + (loss.dispersion or 0.0)
             slope = min(slope, wanted)
-        largest = min(loss.smoothness_on(math.inf, low, high), self.relative_curvature * bend)
-        w = state.w.copy()
-        if data.intercept > 0.0:
-            w[-1] = score / data.intercept
-            w = feasible(self.problem, n_penalized(self.problem, data), w, 0.0)
+        largest = min(loss.smoothness_on(math.inf, low, high), self.limits.curvature * bend)
         few = self._of_first_rows(state, oracle)
         moments = noisy_second_moments(few, self.moments, constant_column(data))
         basis = basis_from_moments(moments, self.moments.noise_std, data)
-        scores = Scores(basis.vectors, self.clip, slope, largest)
+        w = score * constant_direction(moments, self.moments.noise_std, basis, data)
+        w = feasible(self.problem, n_penalized(self.problem, data), w, 0.0)
+        scores = Scores(basis.vectors, self.limits.clip, self.limits.square, slope, largest)
         if self.lengths is not None:
             length, noise = scores.mean_length(oracle, self.lengths, basis.inverse @ w)
-            per_unit = self._pooled_noise / (self.clip * data.unit_weight)
+            per_unit = self._pooled_noise / (self.limits.clip * data.unit_weight)
             reaches = group_reach(length + noise, per_unit, data, self.inference)
             within, squares_within = (reach / data.reach() for reach in reaches)
             scores = dataclasses.replace(scores, within=within, squares_within=squares_within)
@@ -352,7 +468,8 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
             w=w,
             scores=scores,
             basis=basis,
-            matrix=bend * np.eye(data.n_columns),
+            squares=seen_squares(moments, self.moments.noise_std, data),
+            matrix=weight / data.n_rows * bend * np.eye(data.n_columns),
         )
 
     def finish(self, state: NewtonRaphsonState) -> NDArray[np.float64]:

@@ -19,7 +19,9 @@ __all__ = [
     "basis_from_moments",
     "check_data",
     "constant_column",
+    "constant_direction",
     "largest_basis_scale",
+    "seen_squares",
 ]
 
 
@@ -78,6 +80,35 @@ def basis_from_moments(moments: NDArray[np.float64], noise_std: float, data: Dat
         ends[:, np.newaxis] * (directions / lengths),
         (lengths[:, np.newaxis] * directions.T) / ends,
     )
+
+
+def seen_squares(
+    moments: NDArray[np.float64], noise_std: float, data: DataSpec
+) -> NDArray[np.float64]:
+    """Return mean squares of rows along each of these coordinates, as far as noise shows them.
+
+    From 0 to 1, which they are made to be about.
+    """
+    values, _, seen = spectrum(moments, noise_std, data, data.n_columns)
+    return np.asarray(np.clip(seen / values, 0.0, 1.0))
+
+
+def constant_direction(
+    moments: NDArray[np.float64], noise_std: float, basis: Basis, data: DataSpec
+) -> NDArray[np.float64]:
+    """Find the parameter whose scores are nearest to 1 in every row, from the same moments.
+
+    That of the intercept alone where there is one. Otherwise moments of columns and constant give
+    the least-squares fit of the constant; its scores are no longer than what they are near to, so
+    that what noise makes longer is shortened. Post-processing.
+    """
+    direction = np.zeros(data.n_columns)
+    if data.intercept > 0.0:
+        direction[-1] = 1.0 / data.intercept
+        return direction
+    total = max(float(moments[-1, -1]), noise_std)
+    v = constant_column(data) / total * basis.vectors.T @ moments[:-1, -1]
+    return np.asarray(basis.vectors @ (v / max(1.0, float(np.linalg.norm(v)))))
 
 
 def largest_basis_scale(data: DataSpec, noise_std: float) -> float:

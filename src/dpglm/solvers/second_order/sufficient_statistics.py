@@ -10,6 +10,7 @@ from typing import final
 import numpy as np
 
 from dpglm._validation import check_one_of, check_real
+from dpglm._words import rounded_up
 from dpglm.data.spec import LARGEST, SMALLEST, DataSpec
 from dpglm.oracle.row_sums.targets import TargetShares
 from dpglm.privacy.accounting.calibrate import calibrate
@@ -20,23 +21,20 @@ from dpglm.problem import Problem, Squared
 from dpglm.solvers.base import Plan, Solver
 from dpglm.solvers.parts.feasible import feasible, n_penalized
 from dpglm.solvers.second_order.class_statistics import ClassStatisticsMethod
-from dpglm.solvers.second_order.least_squares.equations import (
-    LEVEL,
-)
 from dpglm.solvers.second_order.preconditioner import check_data
 from dpglm.solvers.second_order.sufficient_statistics_method import (
-    SHARES,
     SufficientStatisticsMethod,
 )
 from dpglm.solvers.uncertainty import Covariance, check_normal
 
-__all__ = ["SufficientStatistics"]
+__all__ = ["MOST_MOMENT_NOISE", "SufficientStatistics"]
 
 # ``python -m experiments.least_squares`` measures what these do; docs/solvers has its tables.
 _TARGET_SHARE, _MOST_TARGET_SHARE = 0.08, 0.99
 # Slopes are asked for where n mu exceeds the first, times the number of columns, or the second.
 _PER_COLUMN, _ENOUGH, _FALL = 12.0, 45.0, 3
-_SECOND_OF_REST, _SECOND_OF_REST_FOR_INTERVALS = 0.2, 0.55
+# Shares of the equations, the counts and the scores.
+_OF_REST, _OF_REST_FOR_INTERVALS = (0.2, 0.03, 0.77), (0.2, 0.15, 0.65)
 _SCORES = 8
 # With it noise in the matrix and in products with codes is about the same in the solution.
 _OF_CODES = 0.5
@@ -47,10 +45,10 @@ _EVEN = 5.4
 # noise, which grows with both, still falls behind sampling.
 _CLIP_GROWTH, _REACH_GROWTH = 0.9, 0.3
 _LEAST_SCORE_CLIP, _SCORE_CLIP_GROWTH = 0.25, 0.015
-# Longer rows need not count in full where a right model is supposed.
-_CLIP_FOR_INTERVALS = 0.4
-# Noise, as its largest eigenvalue, in second moments that intervals take account of.
-_MOST_MATRIX_NOISE = 0.3
+# Noise in second moments up to which longer rows count in full.
+_NOISE_OF_LONG_ROWS = 0.15
+MOST_MOMENT_NOISE = 0.3
+"""Noise in second moments, see ``SufficientStatistics.moment_noise``, that intervals allow."""
 
 
 @final
@@ -60,8 +58,9 @@ class SufficientStatistics(Solver):
 
     Releases: mean and spread of the targets; second moments of rows scaled to one length, which
     give centred coordinates in which rows look alike in every direction; the weighted normal
-    equations in them, with targets around their mean; and eight scores, whose residuals are
-    shorter: at the solution of the equations, and at what all scores so far say. Slopes are shrunk
+    equations in them, with targets around their mean; counts of scores by their length at the
+    solution of the equations, which say how long a score may be; and eight scores, at the solution
+    and at what all scores so far say. Slopes are shrunk
     towards zero, so the model towards the mean of the targets, by what noise there is. Only for
     the loss ``Squared``.
 
@@ -74,11 +73,12 @@ class SufficientStatistics(Solver):
         Bound on a row's squared length in the basis, above 0, in units of the mean: longer rows
         have a smaller weight in the equations, and scores are clipped to that of a row so long
         whose residual is large. By default one for the equations, at least 1, and one for scores,
-        at least 1/4, which grow with the budget.
+        at least 1/4, which grow with the budget; with ``inference`` rows count in full as far as
+        noise in their second moments is small.
     inference : {"model", "robust"}, optional
         Release what the covariance of the estimate takes, of a right model with equal variances or
-        of any, and return the estimate without shrinkage. There is one score then, of weighted
-        rows.
+        of any, and return the estimate without shrinkage. There is one score then, beside second
+        moments.
 
     Notes
     -----
@@ -109,6 +109,7 @@ class SufficientStatistics(Solver):
     target sum, weight and counts 258
     normalised second-moment sum 231
     second moments, score and squared residuals 253
+    counts of long scores 32
     clipped score and squared residuals 22
     """
 
@@ -146,6 +147,44 @@ class SufficientStatistics(Solver):
                 "target_low and target_high must be finite for the solver SufficientStatistics, "
                 f"got {low!r} and {high!r}"
             )
+        method = self._method(problem, budget, data, adjacency)
+        # Penalties and constraints that do not fit the parameter fail here, not in the run.
+        zero = np.zeros(data.coefficient_shape)
+        feasible(problem, n_penalized(problem, data), zero, 1.0)
+        if self.inference is not None:
+            check_normal(method.problem)
+            _check_noise(method.moment_noise, data)
+        return Plan(problem, data, budget, adjacency, method)
+
+    def moment_noise(
+        self,
+        budget: PrivacyBudget,
+        data: DataSpec,
+        adjacency: Adjacency = Adjacency.ZERO_OUT,
+    ) -> float:
+        """Noise in the second moments that intervals rest on, over these moments.
+
+        Parameters
+        ----------
+        budget : PrivacyBudget
+            Of the whole fit.
+        data : DataSpec
+            Public facts about the rows.
+        adjacency : Adjacency, default=Adjacency.ZERO_OUT
+            The relation.
+
+        Returns
+        -------
+        float
+            The largest eigenvalue of the noise, about, in units of the moments along any
+            direction. Plans with ``inference`` are refused where it is above 0.3.
+        """
+        solver = self if self.inference is not None else self.with_inference("model")
+        return solver._method(Problem(Squared()), budget, data, adjacency).moment_noise
+
+    def _method(
+        self, problem: Problem, budget: PrivacyBudget, data: DataSpec, adjacency: Adjacency
+    ) -> SufficientStatisticsMethod:
         check_data(data, adjacency)
         mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.unit_weight)
         shares, target_shares = self._shares(data.n_rows * mu, data)
@@ -171,12 +210,11 @@ class SufficientStatistics(Solver):
             ),
             n_scores=n_scores,
         )
-        # Penalties and constraints that do not fit the parameter fail here, not in the run.
-        zero = np.zeros(data.coefficient_shape)
-        feasible(problem, n_penalized(problem, data), zero, 1.0)
-        if self.inference is not None:
-            _check_intervals(method)
-        return Plan(problem, data, budget, adjacency, method)
+        if self.clip is None and self.inference is not None:
+            # Longer rows count in full as far as noise in their second moments is small.
+            longest = max(clip, clip * _NOISE_OF_LONG_ROWS / method.moment_noise)
+            method = dataclasses.replace(method, score_clip=min(longest, LARGEST))
+        return method
 
     def _plan_for_classes(
         self, problem: Problem, budget: PrivacyBudget, data: DataSpec, adjacency: Adjacency
@@ -203,8 +241,10 @@ class SufficientStatistics(Solver):
         """Bound on squared lengths; ``growth`` is sampling over noise, mu sqrt(n / d)."""
         clip = self.clip
         if clip is None:
-            pace = _CLIP_GROWTH if self.inference is None else _CLIP_FOR_INTERVALS
-            clip = max(1.0, min((growth / _EVEN) ** 2, pace * growth ** (2.0 / 3.0)))
+            clip = 1.0
+            if self.inference is None:
+                slow = _CLIP_GROWTH * growth ** (2.0 / 3.0)
+                clip = max(clip, min((growth / _EVEN) ** 2, slow))
         if not SMALLEST <= clip <= LARGEST:
             raise ValueError(f"clip must be {SMALLEST:g} to {LARGEST:g}, got {clip!r}")
         return clip
@@ -224,10 +264,9 @@ class SufficientStatistics(Solver):
         counts = 1.0 - mean - weight
         side = int(min(max(_BIN_NOISE * signal * math.sqrt(targets * counts), 2.0), _MOST_SIDE))
         first = (1.0 - targets) * self.first_share
-        of_rest = _SECOND_OF_REST if self.inference is None else _SECOND_OF_REST_FOR_INTERVALS
-        second = of_rest * (1.0 - targets - first)
-        third = 1.0 - targets - first - second
-        return (targets, first, second, third), TargetShares(mean, weight, counts, side)
+        of_rest = _OF_REST if self.inference is None else _OF_REST_FOR_INTERVALS
+        last = (one * (1.0 - targets - first) for one in of_rest)
+        return (targets, first, *last), TargetShares(mean, weight, counts, side)
 
 
 def _calibrated(
@@ -250,18 +289,13 @@ def _calibrated(
     )
 
 
-def _check_intervals(method: SufficientStatisticsMethod) -> None:
-    """Refuse problems and budgets for which intervals would not hold."""
-    check_normal(method.problem)
-    data = method.data
-    second = method.releases[2]
-    longest = data.n_features * method.clip * (1.0 + LEVEL)
-    noise = longest * second.noise_std / math.sqrt(SHARES[method.inference][0].matrix)
-    relative = noise * math.sqrt(2.0 * data.n_columns) / data.n_rows
-    if relative > _MOST_MATRIX_NOISE:
-        more = relative / _MOST_MATRIX_NOISE
+def _check_noise(relative: float, data: DataSpec) -> None:
+    """Refuse budgets for which intervals would not hold."""
+    if relative > MOST_MOMENT_NOISE:
+        more = relative / MOST_MOMENT_NOISE
         raise ValueError(
             f"n_rows and epsilon must be large enough for inference on {data.n_columns} columns: "
-            f"give about {more:.2g} times as many rows, a larger budget, or fewer columns; noise "
-            f"would be {relative:.0%} of second moments, {_MOST_MATRIX_NOISE:.0%} is the limit"
+            f"give {rounded_up(more, 3)} times as many rows, a larger budget, or fewer columns; "
+            f"noise would be {rounded_up(100.0 * relative, 3)} % of second moments, "
+            f"{100.0 * MOST_MOMENT_NOISE:g} % is the limit"
         )

@@ -15,6 +15,13 @@ from numpy.typing import NDArray
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.row_sums.moments import noisy_second_moments, second_moment_release
+from dpglm.oracle.row_sums.score_sums import (
+    ScoreShares,
+    ScoreSums,
+    noisy_score_sums,
+    score_release,
+)
+from dpglm.oracle.row_sums.shells import Shells, noisy_shell_counts, shell_release
 from dpglm.oracle.row_sums.targets import TargetShares, noisy_target_sums, target_release
 from dpglm.oracle.row_sums.weighted_moments import (
     MomentShares,
@@ -29,19 +36,24 @@ from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.problem import Problem
 from dpglm.solvers.base import Method, StepInfo
 from dpglm.solvers.parts.feasible import feasible, n_penalized
+from dpglm.solvers.second_order.least_squares.bounds import (
+    first_empty,
+    score_shells,
+)
 from dpglm.solvers.second_order.least_squares.equations import (
     BY_CHANCE,
     HUGE,
+    LEVEL,
     Coordinates,
     FirstFit,
     Fit,
     Observation,
     Targets,
     centered_coordinates,
-    pooled,
     shrunk_slopes,
     slopes_of,
     targets_of,
+    with_biased,
 )
 from dpglm.solvers.second_order.least_squares.intervals import intervals
 from dpglm.solvers.second_order.least_squares.scores import Scores
@@ -49,16 +61,19 @@ from dpglm.solvers.second_order.preconditioner import Basis, constant_column
 from dpglm.solvers.second_order.quadratic import minimize_quadratic
 from dpglm.solvers.uncertainty import Covariance, Uncertainty
 
-__all__ = ["SHARES", "SufficientStatisticsMethod"]
+__all__ = ["SufficientStatisticsMethod"]
 
 # ``python -m experiments.least_squares`` measures what these do; docs/solvers has its tables.
-SHARES: Mapping[Covariance | None, tuple[MomentShares, MomentShares]] = {
-    None: (MomentShares(0.5, 0.25, 0.25), MomentShares(0.0, 0.9, 0.1, "none")),
-    "model": (MomentShares(0.5, 0.42, 0.08), MomentShares(0.12, 0.76, 0.12, "score")),
-    "robust": (MomentShares(0.5, 0.42, 0.08), MomentShares(0.38, 0.54, 0.08, "squared score")),
+_EQUATIONS, _SCORE = MomentShares(0.5, 0.25, 0.25), MomentShares(0.0, 0.9, 0.1, "none")
+_FINAL: Mapping[Covariance, ScoreShares] = {
+    "model": ScoreShares(0.25, 0.70, 0.05),
+    "robust": ScoreShares(0.20, 0.55, 0.05, 0.20),
 }
-"""How the releases of the normal equations, and of scores, are divided."""
-_REACH: Mapping[Covariance | None, float] = {None: 2.5, "model": 3.0, "robust": 3.0}
+"""How the release that intervals follow from is divided."""
+_REACH = 2.5
+# Variance of noise in scores over that of sampling, up to which they are hardly clipped, whatever
+# counts say; and, without intervals, beyond which counts do not widen their bound.
+_SMALL, _LARGE = 0.01, 0.5
 _LEAST_VARIANCE = 0.05
 
 
@@ -72,6 +87,8 @@ class SufficientStatisticsState:
     coordinates: Coordinates | None
     first: FirstFit | None
     scores: Scores | None
+    extent: float  # How many standard deviations residuals may be from 0.
+    view: View | None  # Of the last scores, where intervals follow from them.
     w: NDArray[np.float64]
     noise: NDArray[np.float64]
     intervals: Uncertainty | None
@@ -87,10 +104,10 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
     adjacency: Adjacency
     target_shares: TargetShares
     clip: float
-    score_clip: float
+    score_clip: float  # With intervals the largest, where no clip is set.
     slack: float  # Factor on how far targets may be from most others, at least 1.
     inference: Covariance | None
-    noise_multipliers: tuple[float, ...]  # One of the targets only, or of all four releases.
+    noise_multipliers: tuple[float, ...]  # One of the targets only, or of all releases.
     n_scores: int  # How often the last one is made.
 
     algorithm = "sufficient statistics"
@@ -106,13 +123,16 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
         targets = target_release(data, adjacency, noises[0], self.target_shares)
         if len(noises) == 1:
             return (targets,)
-        equations, score = SHARES[self.inference]
-        return (
+        first = (
             targets,
             second_moment_release(data, adjacency, noises[1]),
-            weighted_moment_release(data, adjacency, noises[2], equations),
-            weighted_moment_release(data, adjacency, noises[3], score, self.n_scores),
+            weighted_moment_release(data, adjacency, noises[2], _EQUATIONS),
         )
+        if self.inference is None:
+            last = weighted_moment_release(data, adjacency, noises[4], _SCORE, self.n_scores)
+        else:
+            last = score_release(data, adjacency, noises[4], _FINAL[self.inference])
+        return (*first, shell_release(data, adjacency, noises[3]), last)
 
     @property
     def releases(self) -> tuple[AnyRelease, ...]:
@@ -129,9 +149,34 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
         if len(self._releases) == 1:
             noise = last.noise_std / math.sqrt(self.target_shares.mean)
             return noise * reach / data.n_rows / data.intercept
-        share = SHARES[self.inference][1].vector * self.n_scores
-        noise = last.noise_std * math.sqrt(self.score_clip / share)
+        clip, share = self.score_clip, _SCORE.vector * self.n_scores
+        if self.inference is not None:
+            clip, share = self.clip, _FINAL[self.inference].vector
+        noise = last.noise_std * math.sqrt(clip / share)
         return noise * reach / data.n_rows * data.n_columns / data.row_norm
+
+    @property
+    def moment_noise(self) -> float:
+        """Noise in the second moments of the last release, over these moments.
+
+        Of rows that are capped at ``clip``; the largest eigenvalue of noise is about
+        ``sqrt(2 n_columns)`` times what its diagonal has.
+        """
+        assert self.inference is not None
+        data, last = self.data, self._releases[-1]
+        longest = data.n_features * self.clip * (1.0 + LEVEL)
+        noise = longest * last.noise_std / math.sqrt(_FINAL[self.inference].matrix)
+        return noise * math.sqrt(2.0 * data.n_columns) / data.n_rows
+
+    @property
+    def estimand(self) -> str:
+        if self.inference is None:
+            return ""
+        return (
+            "Rows of length above C count (C / length)^2, so that noise in second moments is "
+            f"small: C = {math.sqrt(self.score_clip):.3g} times the root mean square, in "
+            "coordinates with mean 0 and variance 1."
+        )
 
     def noise_in(self, state: SufficientStatisticsState) -> NDArray[np.float64]:
         return state.noise
@@ -141,13 +186,14 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
 
     def init(self, seed: int) -> SufficientStatisticsState:
         zero = np.zeros(self.data.n_columns)
-        return SufficientStatisticsState(0, None, None, None, None, zero, zero, None)
+        return SufficientStatisticsState(
+            0, None, None, None, None, _REACH * self.slack, None, zero, zero, None
+        )
 
     def step(
         self, state: SufficientStatisticsState, oracle: Oracle
     ) -> tuple[SufficientStatisticsState, StepInfo]:
         declared = self._releases[min(state.step, len(self._releases) - 1)]
-        equations, score = SHARES[self.inference]
         if state.step == 0:
             found = noisy_target_sums(oracle, declared, self.target_shares)
             after = self._with_targets(state, targets_of(found, self.data, self.slack))
@@ -159,12 +205,20 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
             after = dataclasses.replace(state, coordinates=coordinates)
         elif state.step == 2:
             view = self._first_view(state)
-            sums = noisy_weighted_moments(oracle, declared, view, equations).bounded(HUGE)
+            sums = noisy_weighted_moments(oracle, declared, view, _EQUATIONS).bounded(HUGE)
             after = self._with_first_fit(state, view, sums)
-        else:
+        elif state.step == 3:
+            view, shells = self._shell_view(state)
+            counts = _bounded(noisy_shell_counts(oracle, declared, view, shells))
+            after = self._with_bound(state, view, shells, counts)
+        elif self.inference is None:
             view = self._score_view(state)
-            sums = noisy_weighted_moments(oracle, declared, view, score).bounded(HUGE)
+            sums = noisy_weighted_moments(oracle, declared, view, _SCORE).bounded(HUGE)
             after = self._with_score(state, view, sums)
+        else:
+            assert state.view is not None
+            last = noisy_score_sums(oracle, declared, state.view, _FINAL[self.inference])
+            after = self._with_intervals(state, state.view, last.bounded(HUGE), self.inference)
         step = state.step + 1
         return dataclasses.replace(after, step=step), StepInfo(step, float(step == self.n_steps))
 
@@ -207,7 +261,7 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
         variance = min(max(sums.squares / weight, in_variance), view.reach**2)
         mean = Observation(0.0, 0.0)
         if view.level > 0.0:
-            mean = pooled((targets.mean.less(view.center), slopes.level_of(sums, view, 0.0)))
+            mean = with_biased(targets.mean.less(view.center), [slopes.level_of(sums, view, 0.0)])
         # Noise in the matrix meets slopes that explain no more than the variance there is.
         in_matrix = sums.matrix_noise * math.sqrt(0.5 * variance)
         noise = math.hypot(sums.vector_noise, in_matrix, slopes.mean_noise * mean.value)
@@ -215,17 +269,53 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
         v = shrunk_slopes(slopes.matrix, g, noise, variance, weight).v
         explained = mean.value**2 + float(v @ slopes.matrix @ v) / weight
         left = max(variance - explained, _LEAST_VARIANCE * variance, 0.5 * in_variance)
-        reach = self._extent * math.sqrt(left) + 2.0 * mean.noise
+        reach = state.extent * math.sqrt(left) + 2.0 * mean.noise
         width = self.data.target_high - self.data.target_low
         reach = min(reach, 2.0 * self.slack * view.reach, width or 1.0)
         v = slopes.beside_level(v, mean.value, view.level)
         first = FirstFit(view, sums, slopes, variance, Fit(v, mean, left, reach))
         return dataclasses.replace(state, first=first, scores=Scores.none(first))
 
-    @property
-    def _extent(self) -> float:
-        """How many standard deviations residuals may be from 0."""
-        return _REACH[self.inference] * self.slack
+    def _shell_view(self, state: SufficientStatisticsState) -> tuple[View, Shells]:
+        """Look at rows from the first fit, and their scores in shells."""
+        first, at = state.first, state.coordinates
+        assert first is not None
+        assert at is not None
+        # Without intervals scores are clipped by their own length, and rows have no weights.
+        cap = at.most if self.inference is None else at.capped(self.score_clip)
+        view = dataclasses.replace(first.view, cap=cap, v=first.fit.v)
+        return view, score_shells(at, first.fit)
+
+    def _with_bound(
+        self,
+        state: SufficientStatisticsState,
+        view: View,
+        shells: Shells,
+        counts: NDArray[np.float64],
+    ) -> SufficientStatisticsState:
+        """Bound scores where counts show hardly any, or where noise is small anyhow."""
+        first, at = state.first, state.coordinates
+        assert first is not None
+        assert at is not None
+        fit, last = first.fit, self._releases[-1]
+        share = _SCORE.vector * self.n_scores
+        if self.inference is not None:
+            share = _FINAL[self.inference].vector
+        even = math.sqrt(share * self.data.n_rows * fit.variance) / last.noise_std
+        bound = first_empty(shells, counts, self._releases[3].noise_std)
+        width = self.data.target_high - self.data.target_low or 1.0
+        longest_score = width * math.sqrt(at.most + at.level**2)
+        bound = min(max(bound, math.sqrt(_SMALL) * even), longest_score)
+        if self.inference is not None:
+            view = dataclasses.replace(view, reach=bound / math.sqrt(view.longest))
+            return dataclasses.replace(state, view=view)
+        bound = min(bound, math.sqrt(_LARGE) * even)
+        longest = at.capped(self.score_clip) + at.level**2
+        reach = bound / math.sqrt(longest)
+        fit = dataclasses.replace(fit, reach=max(fit.reach, reach))
+        first = dataclasses.replace(first, fit=fit)
+        extent = max(state.extent, reach / math.sqrt(fit.variance))
+        return dataclasses.replace(state, first=first, scores=Scores.none(first), extent=extent)
 
     def _score_view(self, state: SufficientStatisticsState) -> View:
         first, scores, at = state.first, state.scores, state.coordinates
@@ -244,19 +334,7 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
         assert scores is not None
         assert targets is not None
         assert at is not None
-        if self.inference is not None:
-            found = intervals(
-                first,
-                sums,
-                at.basis,
-                targets.weight,
-                self.data,
-                self._penalty,
-                self.inference,
-            )
-            noise = np.sqrt(np.diag(found.privacy))
-            return dataclasses.replace(state, w=found.center, noise=noise, intervals=found)
-        scores = scores.and_one(first, targets, view, sums, self._extent, BY_CHANCE / self.n_scores)
+        scores = scores.and_one(first, targets, view, sums, state.extent, BY_CHANCE / self.n_scores)
         state = dataclasses.replace(state, scores=scores)
         if state.step + 1 < self.n_steps or not scores.precision:
             return state
@@ -265,6 +343,21 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
         if not (np.isfinite(w).all() and np.isfinite(noise).all()):
             return state
         return dataclasses.replace(state, w=w, noise=noise)
+
+    def _with_intervals(
+        self,
+        state: SufficientStatisticsState,
+        view: View,
+        sums: ScoreSums,
+        kind: Covariance,
+    ) -> SufficientStatisticsState:
+        """Take a step from the first fit that nothing shrinks."""
+        targets, at = state.targets, state.coordinates
+        assert targets is not None
+        assert at is not None
+        found = intervals(view, sums, at.basis, targets.weight, self.data, self._penalty, kind)
+        noise = np.sqrt(np.diag(found.privacy))
+        return dataclasses.replace(state, w=found.center, noise=noise, intervals=found)
 
     @property
     def _penalty(self) -> NDArray[np.float64]:

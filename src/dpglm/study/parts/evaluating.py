@@ -9,6 +9,7 @@ from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import is_classifier
 
 from dpglm._words import plain_number
 from dpglm.evaluation import (
@@ -77,7 +78,9 @@ class Evaluating(DeclaredPart):
         # As fitted classifiers have them.
         classes = tuple(np.unique(known["classes"]).tolist())
         if len(classes) == 2:
-            return BinaryTask(classes, self.thresholds, has_probabilities(model))
+            # Of a regressor of two labels the means are probabilities.
+            has_them = has_probabilities(model) or not is_classifier(model)
+            return BinaryTask(classes, self.thresholds, has_them)
         self._check_no_thresholds(f"{len(classes)} classes")
         if not has_probabilities(model):
             raise ValueError(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from numpy.typing import NDArray
-from sklearn.base import clone
+from sklearn.base import clone, is_classifier
 
 from dpglm import estimators
 from dpglm._estimator_names import ESTIMATORS
@@ -100,7 +100,7 @@ class Learning(DeclaredPart):
         if persons is not None:
             model.set_params(**persons.parameters)
         classes = schema.target.n_classes
-        plan: Plan = model.plan(n_rows, **({} if classes is None else {"n_classes": classes}))
+        plan: Plan = model.plan(n_rows, **({"n_classes": classes} if is_classifier(model) else {}))
         if not adjacency.n_is_public:
             model.set_params(n_rows=n_rows)
         return PlannedModel(model, plan)

@@ -163,11 +163,11 @@ class NumericAxis(Axis):
 
     @functools.cached_property
     def root(self) -> NDArray[np.float64] | None:
-        curve = smooth_values(len(self.knots), self.reach)
+        curve = smooth_values(self.line, self.reach)
         return curve if self.column.missing is None else with_level_apart(curve, len(curve))
 
-    @property
-    def line(self) -> NDArray[np.float64] | None:
+    @functools.cached_property
+    def line(self) -> NDArray[np.float64]:
         # In the column's scale, in which knots are where they are.
         return self.column.stretched(self.knots)
 
@@ -180,9 +180,7 @@ class NumericAxis(Axis):
         gaps = np.isnan(numbers)
         stretched = self.column.stretched(np.where(gaps, self.column.low, numbers))
         last = len(self.knots) - 1
-        places = np.interp(
-            stretched, self.column.stretched(self.knots), np.arange(last + 1.0)
-        ).clip(0.0, last)
+        places = np.interp(stretched, self.line, np.arange(last + 1.0)).clip(0.0, last)
         before = np.minimum(places.astype(np.intp), last - 1)
         after = places - before
         before[gaps], after[gaps] = last + 1, 0.0
@@ -196,7 +194,7 @@ class NumericAxis(Axis):
 @final
 @dataclass(frozen=True, eq=False)
 class CategoricalAxis(Axis):
-    """A level for each category; the mean of all is the intercept's.
+    """A level for each category; the mean of all is the intercept's, if they are centred.
 
     Levels are independent of each other, unless the column says that they are ordered (and has few
     enough of them): then they are values of a curve with a knot at each, and a missing value is a
@@ -205,6 +203,7 @@ class CategoricalAxis(Axis):
 
     column: CategoricalColumn
     reach: float = 1.0
+    is_centred: bool = True
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -221,8 +220,8 @@ class CategoricalAxis(Axis):
         if len(categories) > MOST_CORRELATED:
             return None
         if not self.column.ordered:
-            return independent_levels(len(categories))
-        curve = smooth_values(len(self.order), self.reach)
+            return independent_levels(len(categories)) if self.is_centred else None
+        curve = smooth_values(np.linspace(0.0, 1.0, len(self.order)), self.reach)
         return with_level_apart(curve, categories.index("")) if "" in categories else curve
 
     @property

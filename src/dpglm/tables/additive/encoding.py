@@ -64,7 +64,9 @@ class AdditiveEncoding(Encoding):
 
     def _axis(self, column: Column, *, in_pair: bool = False) -> Axis:
         if isinstance(column, CategoricalColumn):
-            return CategoricalAxis(column, self.settings.reach)
+            # Straight lines and levels alone have the features of a linear model.
+            is_centred = self.settings.segments > 1 or bool(self.settings.interactions)
+            return CategoricalAxis(column, self.settings.reach, is_centred)
         assert isinstance(column, NumericColumn)
         own = self.settings.segments_of(column.scale)
         segments = self.settings.pair_segments if in_pair else own

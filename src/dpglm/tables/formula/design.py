@@ -18,7 +18,7 @@ from dpglm.tables.encoding import Encoding, Reader
 from dpglm.tables.formula.factors import Cells, Factor, Scaled
 from dpglm.tables.units import LinearUnits
 
-__all__ = ["FormulaEncoding", "coded_terms"]
+__all__ = ["FormulaEncoding", "Term", "coded_terms"]
 
 _MOST_COLUMNS = 10_000
 _ROWS_AT_ONCE = 1 << 16
@@ -37,13 +37,18 @@ class Coded:
         """Names of the columns."""
         return self.factor.fields(reduced=self.reduced)
 
+    @property
+    def numbers(self) -> frozenset[float]:
+        """Numbers at which its columns may bend or jump."""
+        return self.factor.numbers
 
-_Term: TypeAlias = tuple[Coded, ...]
+
+Term: TypeAlias = tuple[Coded, ...]
 _Key: TypeAlias = frozenset[tuple[Coded, str]]
 """A column: the field of each factor that is multiplied."""
 
 
-def coded_terms(terms: Iterable[Sequence[Factor]]) -> tuple[_Term, ...]:
+def coded_terms(terms: Iterable[Sequence[Factor]]) -> tuple[Term, ...]:
     """Code the factors of each term so that no column is redundant, whatever the rows are.
 
     The rule is that of Chambers and Hastie, *Statistical Models in S* (1992), section 2.4, as
@@ -52,9 +57,9 @@ def coded_terms(terms: Iterable[Sequence[Factor]]) -> tuple[_Term, ...]:
     joined again where that leaves a full factor. The empty term is the intercept.
     """
     spanned: set[frozenset[Coded]] = set()
-    found: list[_Term] = []
+    found: list[Term] = []
     for term in terms:
-        options: list[tuple[_Term, ...]] = [
+        options: list[tuple[Term, ...]] = [
             ((Coded(one, True),), ()) if one.spans_intercept else ((Coded(one, False),),)
             for one in term
         ]
@@ -65,9 +70,9 @@ def coded_terms(terms: Iterable[Sequence[Factor]]) -> tuple[_Term, ...]:
     return tuple(found)
 
 
-def _joined(terms: Iterable[_Term]) -> list[_Term]:
+def _joined(terms: Iterable[Term]) -> list[Term]:
     """Apply ``rest + rest:reduced = rest:full`` as long as it can be."""
-    found: list[_Term] = []
+    found: list[Term] = []
     for term in sorted(terms, key=len):
         for shorter in found:
             extra = set(term) - set(shorter)
@@ -91,13 +96,18 @@ class FormulaEncoding(Encoding):
     """
 
     columns: tuple[Column, ...]
-    terms: tuple[_Term, ...]
+    terms: tuple[Term, ...]
 
     def __post_init__(self) -> None:
-        n_columns = sum(math.prod(len(one.fields) for one in term) for term in self._slopes)
-        if not 1 <= n_columns <= _MOST_COLUMNS:
+        if not self._slopes:
             raise ValueError(
-                f"a formula must make 1 to {_MOST_COLUMNS} columns beside the intercept, got "
+                "a formula must name a column beside the intercept: a model of the intercept alone "
+                "says no more than a mean, which dpglm.describe releases"
+            )
+        n_columns = sum(math.prod(len(one.fields) for one in term) for term in self._slopes)
+        if n_columns > _MOST_COLUMNS:
+            raise ValueError(
+                f"a formula must make at most {_MOST_COLUMNS} columns beside the intercept, got "
                 f"{n_columns}"
             )
 
@@ -140,9 +150,10 @@ class FormulaEncoding(Encoding):
         read = {column.name: column.read(cells(column.name)) for column in used}
         for start in range(0, len(out), _ROWS_AT_ONCE):
             block = slice(start, start + _ROWS_AT_ONCE)
-            self._encode({name: values[block] for name, values in read.items()}, out[block])
+            self.encode_read({name: values[block] for name, values in read.items()}, out[block])
 
-    def _encode(self, cells: Cells, out: NDArray[np.floating[Any]]) -> None:
+    def encode_read(self, cells: Cells, out: NDArray[np.floating[Any]]) -> None:
+        """Write the columns of rows whose cells were read into ``out``."""
         start = 0
         for term, scales in zip(self._slopes, self._scales, strict=True):
             product = np.ones((len(out), 1))
@@ -158,7 +169,7 @@ class FormulaEncoding(Encoding):
             start = stop
 
     @functools.cached_property
-    def _slopes(self) -> tuple[_Term, ...]:
+    def _slopes(self) -> tuple[Term, ...]:
         """The terms but for the intercept."""
         return tuple(term for term in self.terms if term)
 
@@ -174,11 +185,11 @@ class FormulaEncoding(Encoding):
         return tuple(_scaled(term, _centered(term, known)) for term in self._slopes)
 
 
-def _scaled(term: _Term, centered: frozenset[Coded]) -> tuple[Scaled, ...]:
+def _scaled(term: Term, centered: frozenset[Coded]) -> tuple[Scaled, ...]:
     return tuple(one.factor.scaled(centered=one in centered, reduced=one.reduced) for one in term)
 
 
-def _centered(term: _Term, known: set[frozenset[Coded]]) -> frozenset[Coded]:
+def _centered(term: Term, known: set[frozenset[Coded]]) -> frozenset[Coded]:
     """Return the most factors of a term whose centers make terms that are known."""
     scales = _scaled(term, frozenset(term))
     movable = [one for one, scale in zip(term, scales, strict=True) if scale.center != 0.0]
@@ -190,7 +201,7 @@ def _centered(term: _Term, known: set[frozenset[Coded]]) -> frozenset[Coded]:
     return frozenset()
 
 
-def _fields(term: _Term) -> Iterator[tuple[str, ...]]:
+def _fields(term: Term) -> Iterator[tuple[str, ...]]:
     """List the fields of each column of a term, those of the first factor changing fastest."""
     for fields in itertools.product(*(one.fields for one in reversed(term))):
         yield fields[::-1]
@@ -202,7 +213,7 @@ def _parts(chosen: Sequence[Coded]) -> Iterator[tuple[Coded, ...]]:
 
 
 def _expanded(
-    term: _Term, fields: Sequence[str], scales: Sequence[Scaled]
+    term: Term, fields: Sequence[str], scales: Sequence[Scaled]
 ) -> Iterator[tuple[float, _Key]]:
     """Expand a product of ``(f - c) / s`` into the columns that it adds up, with their factors."""
     size = math.prod(scale.scale for scale in scales)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import abc
 import ast
+import functools
+import itertools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -26,6 +28,8 @@ _Range: TypeAlias = tuple[float, float]
 
 _LARGEST = 1e30
 _MOST_DEPTH = 50
+_POWERS = ("pow", "power")
+_OF_TWO = ("maximum", "minimum", *_POWERS)
 
 
 class Expression(abc.ABC):
@@ -35,6 +39,11 @@ class Expression(abc.ABC):
     @abc.abstractmethod
     def columns(self) -> frozenset[str]:
         """Names of the columns that are read."""
+
+    @property
+    @abc.abstractmethod
+    def numbers(self) -> frozenset[float]:
+        """Numbers that it names."""
 
     @property
     @abc.abstractmethod
@@ -65,6 +74,10 @@ class Variable(Expression):
         return frozenset({self.column.name})
 
     @property
+    def numbers(self) -> frozenset[float]:
+        return frozenset()
+
+    @property
     def range(self) -> _Range:
         return float(self.column.low), float(self.column.high)
 
@@ -80,6 +93,10 @@ class _Number(Expression):
     @property
     def columns(self) -> frozenset[str]:
         return frozenset()
+
+    @property
+    def numbers(self) -> frozenset[float]:
+        return frozenset({self.value})
 
     @property
     def range(self) -> _Range:
@@ -134,6 +151,10 @@ class _Applied(Expression):
         return self.argument.columns
 
     @property
+    def numbers(self) -> frozenset[float]:
+        return self.argument.numbers
+
+    @property
     def range(self) -> _Range:
         try:
             return FUNCTIONS[self.name].range(*self.argument.range)
@@ -154,6 +175,10 @@ class _Absolute(Expression):
         return self.argument.columns
 
     @property
+    def numbers(self) -> frozenset[float]:
+        return self.argument.numbers
+
+    @property
     def range(self) -> _Range:
         low, high = self.argument.range
         return max(0.0, low, -high), max(-low, high)
@@ -165,7 +190,10 @@ class _Absolute(Expression):
 @final
 @dataclass(frozen=True)
 class _Operation:
-    """An operation whose extremes over a box are at its corners."""
+    """An operation whose extremes over a box are at its corners.
+
+    Those of indicators are, as they grow or fall with each side.
+    """
 
     compute: Callable[[Any, Any], Any]
 
@@ -174,28 +202,43 @@ class _Operation:
         return min(corners), max(corners)
 
 
-_OPERATIONS: Mapping[type, _Operation] = MappingProxyType(
+def _indicator(compare: Callable[[Any, Any], Any]) -> _Operation:
+    return _Operation(lambda left, right: np.asarray(compare(left, right), dtype=np.float64))
+
+
+_OPERATIONS: Mapping[Any, _Operation] = MappingProxyType(
     {
         ast.Add: _Operation(np.add),
         ast.Sub: _Operation(np.subtract),
         ast.Mult: _Operation(np.multiply),
         ast.Div: _Operation(np.divide),
+        ast.Gt: _indicator(np.greater),
+        ast.GtE: _indicator(np.greater_equal),
+        ast.Lt: _indicator(np.less),
+        ast.LtE: _indicator(np.less_equal),
+        "maximum": _Operation(np.maximum),
+        "minimum": _Operation(np.minimum),
     }
 )
+"""Of two numbers, by the operator or the function's name."""
 
 
 @final
 @dataclass(frozen=True)
 class _Combined(Expression):
-    """Two expressions, added, subtracted, multiplied or divided."""
+    """Two expressions, added, subtracted, multiplied, divided or compared, or one of them."""
 
-    operator: type
+    operator: Any
     left: Expression
     right: Expression
 
     @property
     def columns(self) -> frozenset[str]:
         return self.left.columns | self.right.columns
+
+    @property
+    def numbers(self) -> frozenset[float]:
+        return self.left.numbers | self.right.numbers
 
     @property
     def range(self) -> _Range:
@@ -222,6 +265,10 @@ class _Power(Expression):
     @property
     def columns(self) -> frozenset[str]:
         return self.base.columns
+
+    @property
+    def numbers(self) -> frozenset[float]:
+        return self.base.numbers
 
     @property
     def range(self) -> _Range:
@@ -286,32 +333,72 @@ def _read(node: ast.AST, columns: Mapping[str, Column], depth: int) -> Expressio
         is_minus = isinstance(node.op, ast.USub)
         return _Combined(ast.Sub, _Number(0.0), operand) if is_minus else operand
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
-        exponent = read_expression(node.right, columns, depth)
-        value = exponent.range[0]
-        if exponent.columns or not abs(value) <= 100.0:
-            raise ValueError("a power must be a number between -100 and 100")
-        return _Power(read_expression(node.left, columns, depth), value)
+        return _power(node.left, node.right, columns, depth)
     if isinstance(node, ast.BinOp) and type(node.op) in _OPERATIONS:
         left = read_expression(node.left, columns, depth)
         return _Combined(type(node.op), left, read_expression(node.right, columns, depth))
+    if isinstance(node, ast.Compare):
+        sides = [read_expression(one, columns, depth) for one in (node.left, *node.comparators)]
+        pairs = zip(node.ops, itertools.pairwise(sides), strict=True)
+        # That all hold, as in 16 < age < 65.
+        return functools.reduce(_product, (_compared(op, *pair) for op, pair in pairs))
     name = called(node)
     if isinstance(node, ast.Call) and name is not None:
         return _call(name, node, columns, depth)
     raise ValueError(
-        "only numbers, numeric columns, + - * / **, and functions of one number are read "
-        f"({_known()}), but it has {ast.unparse(node)!r}"
+        "only numbers, numeric columns, + - * / **, comparisons, and functions of a row's numbers "
+        f"are read ({_known()}), but it has {ast.unparse(node)!r}"
     )
 
 
+def _power(
+    base: ast.AST, exponent: ast.AST, columns: Mapping[str, Column], depth: int
+) -> Expression:
+    power = read_expression(exponent, columns, depth)
+    value = power.range[0]
+    if power.columns or not abs(value) <= 100.0:
+        raise ValueError("a power must be a number between -100 and 100")
+    return _Power(read_expression(base, columns, depth), value)
+
+
+def _compared(operator: ast.AST, left: Expression, right: Expression) -> Expression:
+    """Return an indicator; equal is what is neither less nor greater."""
+    if type(operator) in _OPERATIONS:
+        return _Combined(type(operator), left, right)
+    if not isinstance(operator, ast.Eq | ast.NotEq):
+        raise ValueError("numbers are compared by <, <=, >, >=, == and !=")
+    equal = _product(_Combined(ast.LtE, left, right), _Combined(ast.GtE, left, right))
+    if isinstance(operator, ast.Eq):
+        return equal
+    return _Combined(ast.Sub, _Number(1.0), equal)
+
+
+def _product(left: Expression, right: Expression) -> Expression:
+    return _Combined(ast.Mult, left, right)
+
+
 def _call(name: str, node: ast.Call, columns: Mapping[str, Column], depth: int) -> Expression:
-    if name not in (*FUNCTIONS, "abs", "I"):
+    if name == "offset":
+        raise ValueError(
+            "known terms of the score are no columns: give fit(table, exposure=...) numbers to "
+            "which means are proportional, or offset= their logarithms; on the command line "
+            "--exposure COLUMN"
+        )
+    if name not in (*FUNCTIONS, *_OF_TWO, "abs", "I"):
         raise ValueError(
             f"the function {name!r} is not among those that are known to look at one row alone: "
             f"{_known()}"
         )
-    if len(node.args) != 1 or node.keywords or isinstance(node.args[0], ast.Starred):
-        raise ValueError(f"{name} takes one number")
+    count = 2 if name in _OF_TWO else 1
+    is_starred = any(isinstance(one, ast.Starred) for one in node.args)
+    if len(node.args) != count or node.keywords or is_starred:
+        raise ValueError(f"{name} takes {'two numbers' if count == 2 else 'one number'}")
+    if name in _POWERS:
+        base, exponent = node.args
+        return _power(base, exponent, columns, depth)
     argument = read_expression(node.args[0], columns, depth)
+    if name in _OF_TWO:
+        return _Combined(name, argument, read_expression(node.args[1], columns, depth))
     if name == "I":
         return argument
     return _Absolute(argument) if name == "abs" else _Applied(name, argument)
@@ -337,4 +424,4 @@ def _as_float(value: Any) -> float:
 
 
 def _known() -> str:
-    return ", ".join(("I", "abs", *FUNCTIONS))
+    return ", ".join(("I", "abs", *FUNCTIONS, *_OF_TWO))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import abc
 import ast
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, TypeAlias, final
@@ -12,6 +13,8 @@ from typing import Any, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
+from dpglm.tables.additive.axes import NumericAxis
+from dpglm.tables.additive.settings import Additive
 from dpglm.tables.cells import Entry
 from dpglm.tables.columns import CategoricalColumn, Column, IndicatorBall, NumericColumn
 from dpglm.tables.formula.expressions import Expression, Floats, called, read_expression
@@ -21,21 +24,22 @@ __all__ = ["Cells", "Factor", "Scaled", "read_factor"]
 Cells: TypeAlias = Mapping[str, NDArray[Any]]
 """Cells of a block of rows, by column."""
 
-_LEARNING: Mapping[str, str] = MappingProxyType(
+_NUMBERS = "fixed numbers instead, as in I((x - 50) / 10)"
+_CURVE = "bs(x, df=5), whose knots are evenly spaced on the declared range, or s(x)"
+_LEARNING: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
-        "center": "the mean of the rows",
-        "scale": "mean and spread of the rows",
-        "standardize": "mean and spread of the rows",
-        "poly": "a basis that is orthogonal over the rows",
-        "cc": "knots from quantiles of the rows",
-        "cr": "knots from quantiles of the rows",
-        "cs": "knots from quantiles of the rows",
-        "te": "knots from quantiles of the rows",
-        "lag": "other rows",
-        "hashed": "levels from the rows",
+        "center": ("the mean of the rows", _NUMBERS),
+        "scale": ("mean and spread of the rows", _NUMBERS),
+        "standardize": ("mean and spread of the rows", _NUMBERS),
+        "poly": ("a basis that is orthogonal over the rows", "x + I(x**2)"),
+        "cc": ("knots from quantiles of the rows", _CURVE),
+        "cr": ("knots from quantiles of the rows", _CURVE),
+        "cs": ("knots from quantiles of the rows", _CURVE),
+        "lag": ("other rows", "a column of earlier values into the table"),
+        "hashed": ("levels from the rows", "a categorical column of the schema"),
     }
 )
-"""What transforms of formulaic and patsy would take from the rows."""
+"""What transforms of formulaic and patsy would take from the rows, and what to write instead."""
 
 _MOST_DF, _MOST_DEGREE = 100, 5
 
@@ -67,6 +71,16 @@ class Factor(abc.ABC):
     def spans_intercept(self) -> bool:
         """Whether its columns add up to 1 in every row."""
         return False
+
+    @property
+    def is_category(self) -> bool:
+        """Whether its columns are indicators of a column's categories."""
+        return False
+
+    @property
+    def numbers(self) -> frozenset[float]:
+        """Numbers that it names, at which it may bend or jump."""
+        return frozenset()
 
     @abc.abstractmethod
     def fields(self, *, reduced: bool) -> tuple[str, ...]:
@@ -101,6 +115,10 @@ class NumberFactor(Factor):
     def columns(self) -> frozenset[str]:
         return self.expression.columns
 
+    @property
+    def numbers(self) -> frozenset[float]:
+        return self.expression.numbers
+
     def fields(self, *, reduced: bool) -> tuple[str, ...]:
         return (self.name,)
 
@@ -125,6 +143,7 @@ class CategoryFactor(Factor):
     reference: Entry
 
     spans_intercept = True
+    is_category = True
 
     @property
     def columns(self) -> frozenset[str]:
@@ -174,6 +193,10 @@ class SplineFactor(Factor):
         return self.include_intercept
 
     @property
+    def numbers(self) -> frozenset[float]:
+        return self.expression.numbers.union(self.knots)
+
+    @property
     def _first(self) -> int:
         return 0 if self.include_intercept else 1
 
@@ -201,6 +224,36 @@ class SplineFactor(Factor):
         return Scaled(0.0, 1.0, 1.0)
 
 
+@final
+@dataclass(frozen=True, eq=False)
+class CurveFactor(Factor):
+    """A curve of an additive model: linear between public knots, as ``SplineEncoder`` makes it.
+
+    Its columns have a mean of zero over the knots, and a row of them is no longer than ``norm``.
+    """
+
+    name: str
+    axis: NumericAxis
+
+    @property
+    def columns(self) -> frozenset[str]:
+        return frozenset({self.axis.name})
+
+    @property
+    def numbers(self) -> frozenset[float]:
+        return frozenset(self.axis.knots.tolist())
+
+    def fields(self, *, reduced: bool) -> tuple[str, ...]:
+        return tuple(f"{self.name}[{i}]" for i in range(self.axis.n_features))
+
+    def values(self, cells: Cells, *, reduced: bool) -> Floats:
+        features: Floats = self.axis.features(self.axis.places(cells[self.axis.name]))
+        return features
+
+    def scaled(self, *, centered: bool, reduced: bool) -> Scaled:
+        return Scaled(0.0, 1.0, self.axis.norm)
+
+
 def read_factor(name: str, node: ast.AST, columns: Mapping[str, Column]) -> Factor:
     """Read a factor from its syntax tree; ``name`` is how it is written.
 
@@ -209,14 +262,12 @@ def read_factor(name: str, node: ast.AST, columns: Mapping[str, Column]) -> Fact
     function = called(node)
     if isinstance(node, ast.Call) and function is not None:
         if function in _LEARNING:
+            what, instead = _LEARNING[function]
             raise ValueError(
-                f"{function} would learn {_LEARNING[function]}, which no budget covers; write "
-                "fixed numbers instead, as in I((x - 50) / 10), or bs(x, df=5)"
+                f"{function} would learn {what}, which no budget covers; write {instead}"
             )
-        if function == "C":
-            return _category(name, node, columns)
-        if function == "bs":
-            return _spline(name, node, columns)
+        if function in _READERS:
+            return _READERS[function](name, node, columns)
     if isinstance(node, ast.Name):
         column = columns.get(node.id)
         if isinstance(column, CategoricalColumn):
@@ -240,6 +291,11 @@ def _category(name: str, node: ast.Call, columns: Mapping[str, Column]) -> Facto
         raise ValueError("C takes a categorical column of the schema")
     if len(node.args) == 1 and not node.keywords:
         return CategoryFactor(name, column, _reference(column))
+    if any(one.arg == "levels" for one in node.keywords):
+        raise ValueError(
+            "levels= and their order are those of the schema's categories: write C(x), or "
+            "C(x, Treatment(reference=CATEGORY))"
+        )
     contrast = node.args[1] if len(node.args) == 2 and not node.keywords else None
     reference = _stated_reference(contrast)
     if reference not in column.categories:
@@ -259,19 +315,14 @@ def _stated_reference(node: ast.AST | None) -> Any:
             return values[0].value
     raise ValueError(
         "of the contrasts of C only Treatment(reference=CATEGORY), also written "
-        "contr.treatment(base=CATEGORY), is read"
+        "contr.treatment(base=CATEGORY), is read; a model without a formula states effects against "
+        "the mean of all categories, which add up to zero as those of Sum do"
     )
 
 
 def _spline(name: str, node: ast.Call, columns: Mapping[str, Column]) -> Factor:
-    if len(node.args) != 1:
-        raise ValueError("bs takes one number, and df=, knots=, degree=, include_intercept=")
-    expression = read_expression(node.args[0], columns)
-    settings: dict[str, Any] = {"df": None, "knots": None, "degree": 3, "include_intercept": False}
-    for one in node.keywords:
-        if one.arg not in settings:
-            raise ValueError(f"bs has no setting {one.arg!r} here, but {', '.join(settings)}")
-        settings[one.arg] = _literal(one.value)
+    first, settings = _settings(node, _OF_SPLINES)
+    expression = read_expression(first, columns)
     degree, intercept = settings["degree"], settings["include_intercept"]
     if type(degree) is not int or not 1 <= degree <= _MOST_DEGREE or type(intercept) is not bool:
         raise ValueError(
@@ -282,6 +333,25 @@ def _spline(name: str, node: ast.Call, columns: Mapping[str, Column]) -> Factor:
         raise ValueError("has the same value in every row")
     knots = _knots(settings["df"], settings["knots"], degree + intercept, (low, high))
     return SplineFactor(name, expression, knots, degree, intercept)
+
+
+def _settings(node: ast.Call, defaults: Mapping[str, Any]) -> tuple[ast.expr, dict[str, Any]]:
+    """Return the first argument of a call, and its other ones: by position or by name."""
+    function = called(node)
+    known = ", ".join(defaults)
+    if not 1 <= len(node.args) <= 1 + len(defaults):
+        raise ValueError(f"{function} takes one number, and {known}")
+    first, *others = node.args
+    given = [*zip(defaults, others, strict=False)]
+    given += [(one.arg or "**", one.value) for one in node.keywords]
+    settings = dict(defaults)
+    for name, value in given:
+        if name not in defaults:
+            raise ValueError(f"{function} has no setting {name!r} here, but {known}")
+        settings[name] = _literal(value)
+    if len(dict(given)) < len(given):
+        raise ValueError(f"{function} has a setting twice")
+    return first, settings
 
 
 def _knots(df: Any, knots: Any, least: int, within: tuple[float, float]) -> tuple[float, ...]:
@@ -303,6 +373,34 @@ def _knots(df: Any, knots: Any, least: int, within: tuple[float, float]) -> tupl
     if sorted(set(ordered)) != list(ordered):
         raise ValueError(f"bs needs knots that increase, got {knots!r}")
     return ordered
+
+
+def _curve(name: str, node: ast.Call, columns: Mapping[str, Column]) -> Factor:
+    first, settings = _settings(node, _OF_CURVES)
+    column = columns.get(first.id) if isinstance(first, ast.Name) else None
+    if not isinstance(column, NumericColumn):
+        raise ValueError(
+            "s takes a numeric column of the schema, and "
+            f"{', '.join(_OF_CURVES)}; bs(np.log(x), df=5) takes an expression"
+        )
+    made = Additive(settings["segments"], settings["smoothness"])
+    # A missing cell counts as the number that the schema says, as in all of a formula.
+    whole = dataclasses.replace(column, missing=None)
+    return CurveFactor(name, NumericAxis(whole, made.segments, made.reach))
+
+
+def _product(name: str, node: ast.Call, columns: Mapping[str, Column]) -> Factor:
+    raise ValueError("te is a product of bases: write it as one, bs(x, df=5):bs(z, df=5)")
+
+
+_OF_SPLINES: Mapping[str, Any] = MappingProxyType(
+    {"df": None, "knots": None, "degree": 3, "include_intercept": False}
+)
+_OF_CURVES: Mapping[str, Any] = MappingProxyType({"segments": 6, "smoothness": 1.0})
+_READERS: Mapping[str, Callable[[str, ast.Call, Mapping[str, Column]], Factor]] = MappingProxyType(
+    {"C": _category, "bs": _spline, "s": _curve, "te": _product}
+)
+"""Functions that make several columns of one, by name."""
 
 
 def _literal(node: ast.AST) -> Any:

@@ -12,6 +12,7 @@ from typing import Any
 
 from dpglm._validation import in_one_line
 from dpglm.tables.columns import Column
+from dpglm.tables.formula.aliased import check_not_aliased
 from dpglm.tables.formula.design import FormulaEncoding, coded_terms
 from dpglm.tables.formula.factors import Factor, read_factor
 
@@ -37,9 +38,11 @@ def read_formula(formula: str, columns: Sequence[Column], target: str | None) ->
             f"{in_one_line(formula)}"
         )
     try:
-        return FormulaEncoding(tuple(columns), coded_terms(_terms(formula, columns, target)))
+        encoding = FormulaEncoding(tuple(columns), coded_terms(_terms(formula, columns, target)))
+        check_not_aliased(encoding)
     except RecursionError:
         raise ValueError(f"formula {in_one_line(formula)} is nested too deeply") from None
+    return encoding
 
 
 def _terms(formula: str, columns: Sequence[Column], target: str | None) -> Iterator[list[Factor]]:
@@ -47,12 +50,17 @@ def _terms(formula: str, columns: Sequence[Column], target: str | None) -> Itera
     try:
         tokens = list(tokenizer.tokenize(formula))
     except errors.FormulaParsingError as error:
-        raise ValueError(f"formula {formula!r}: {' '.join(str(error).split())}") from None
-    tildes = [i for i, token in enumerate(tokens) if token.token == "~"]
-    if len(tildes) > 1:
+        raise ValueError(f"formula {formula!r}: {_plain(error)}") from None
+    operators = [token.token if token.kind.value == "operator" else "" for token in tokens]
+    tildes = [i for i, operator in enumerate(operators) if "~" in operator]
+    # formulaic joins the signs that follow.
+    if len(tildes) > 1 or any(operators[i].strip("+-")[1:] for i in tildes):
         raise ValueError(f"formula {formula!r} must have one '~'")
     split = tildes[0] if tildes else -1
     left, right = tokens[: max(split, 0)], tokens[split + 1 :]
+    sign = operators[split][1:] if tildes else ""
+    if not tildes and any((one.token, one.kind.value) == (target, "name") for one in tokens):
+        raise ValueError(f"formula {formula!r} has no '~' after the target {target!r}")
     if left and [(one.token, one.kind.value) for one in left] != [(target, "name")]:
         raise ValueError(
             f"formula {formula!r} must have the schema's target {target!r} before '~', and nothing "
@@ -62,12 +70,12 @@ def _terms(formula: str, columns: Sequence[Column], target: str | None) -> Itera
     by_name = {column.name: column for column in columns}
     safe = [_placeholder(token, by_name, factors) for token in right]
     try:
-        tree = parser.parse(" ".join(safe), target="ast")
+        tree = parser.parse(" ".join([sign, *safe]), target="ast")
         if _count(tree) > _MOST_TERMS:
             raise ValueError(f"formula {formula!r} makes more than {_MOST_TERMS} terms")
         found = list(parser.get_terms_from_ast(tree, context={}))
     except errors.FormulaParsingError as error:
-        said = str(error).partition("\n")[0]
+        said = _plain(error)
         for key, factor in factors.items():
             said = said.replace(f"`{key}`", f"`{factor.name}`")
         raise ValueError(f"formula {formula!r}: {said}") from None
@@ -143,6 +151,11 @@ def _kept(
         except ValueError as error:
             raise ValueError(f"formula term {written!r}: {error}") from None
     return f"`{key}`"
+
+
+def _plain(error: Exception) -> str:
+    """Return what formulaic says of a mistake, without the excerpt that it colours."""
+    return str(error).partition("\n")[0]
 
 
 def _count(tree: Any) -> int:

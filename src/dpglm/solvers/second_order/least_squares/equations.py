@@ -33,6 +33,7 @@ __all__ = [
     "shrunk_slopes",
     "slopes_of",
     "targets_of",
+    "with_biased",
 ]
 
 # Largest mass of targets that the narrowed range may leave out, beside what noise hides.
@@ -44,6 +45,8 @@ LEVEL = 1.0 / 3.0
 HUGE = 1e50
 """Bound on released values, so that products of a few do not overflow."""
 _LEAST_WEIGHT = 0.3
+# Deviations of a noisy difference that noise never makes.
+_NEVER_NOISE = 5.0
 # Deviations of a noisy count from the number of rows that are put down to noise.
 _NOISE_OF_COUNT = 4.0
 
@@ -59,6 +62,21 @@ class Observation:
     def less(self, shift: float, more_noise: float = 0.0) -> Observation:
         """Subtract a public number, itself with independent noise."""
         return Observation(self.value - shift, math.hypot(self.noise, more_noise))
+
+
+def with_biased(fair: Observation, others: Sequence[Observation]) -> Observation:
+    """Pool a fair observation with others that may have a bias.
+
+    The square of a bias is estimated by what a difference has beyond what noise never makes: the
+    fair one may be so noisy that to doubt the others for nothing would cost more than it saves.
+    """
+    found = [fair]
+    for one in others:
+        in_difference = fair.noise**2 + one.noise**2
+        least = _NEVER_NOISE**2 * in_difference
+        bias = math.sqrt(max((one.value - fair.value) ** 2 - least, 0.0))
+        found.append(one.less(0.0, bias))
+    return pooled(found)
 
 
 def pooled(observations: Sequence[Observation]) -> Observation:

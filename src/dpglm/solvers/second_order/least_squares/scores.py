@@ -19,6 +19,7 @@ from dpglm.solvers.second_order.least_squares.equations import (
     noise_in_equations,
     pooled,
     shrunk_slopes,
+    with_biased,
 )
 
 __all__ = ["Scores"]
@@ -76,13 +77,9 @@ class Scores:
             level = found if level is None else pooled((level, found))
             # What noise in the mean of the rows makes of means that slopes are taken from.
             moved = slopes.mean_noise * float(np.linalg.norm(v)) / slopes.weight
-            mean = pooled(
-                (
-                    targets.mean.less(view.center, moved),
-                    slopes.level_of(first.sums, first.view, 0.0).less(0.0, moved),
-                    level,
-                )
-            )
+            # Scores and targets are cut, where that is far from all others.
+            at_first = slopes.level_of(first.sums, first.view, 0.0).less(0.0, moved)
+            mean = with_biased(targets.mean.less(view.center, moved), (at_first, level))
         shift = mean.value - self.fit.mean.value
         g = sums.vector[:d] - slopes.weight * shift * slopes.mean
         share = math.hypot(sums.vector_noise, slopes.mean_noise * shift) ** -2

@@ -1,0 +1,177 @@
+"""Bounded sums of curvature, scores and their second moments, for one step and its covariance."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import cast, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpglm._arrays import namespace
+from dpglm.data.rows import AnyArrays, Block, Kernel
+from dpglm.data.spec import DataSpec
+from dpglm.oracle.gradients import Oracle
+from dpglm.oracle.rounding import norm_margin, sum_release
+from dpglm.oracle.row_sums.moments import (
+    float_weights,
+    n_symmetric,
+    pack_symmetric,
+    unpack_symmetric,
+)
+from dpglm.oracle.row_sums.weighted_moments import View, residuals_of, weighted_coordinates
+from dpglm.oracle.unit_sums import products_of, sum_of
+from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.releases import SumMechanism, SumRelease
+
+__all__ = ["ScoreShares", "ScoreSums", "noisy_score_sums", "score_release", "score_sums"]
+
+# Scores that are shorter, in units of their bound, might make squares underflow.
+_SHORTEST = 1e-140
+
+
+@final
+@dataclass(frozen=True)
+class ScoreShares:
+    """How one release is divided; the shares sum to at most 1.
+
+    Without a share for ``products`` the second moments of scores are not released.
+    """
+
+    matrix: float
+    vector: float
+    squares: float
+    products: float = 0.0
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class ScoreSums:
+    """Released sums of f z z^T, of scores h, of h h^T and of |h|^2, with the noise in them.
+
+    h is f r z, r the residual, clipped to ``reach sqrt(longest)`` of the view by its own length.
+    Of rows in groups the second moments are those of the groups' sums of h.
+    """
+
+    matrix: NDArray[np.float64]
+    matrix_noise: float  # On the diagonal; 1 / sqrt(2) of it elsewhere.
+    vector: NDArray[np.float64]
+    vector_noise: float
+    squares: float
+    squares_noise: float
+    products: NDArray[np.float64] | None
+    products_noise: float
+
+    def bounded(self, largest: float) -> ScoreSums:
+        """Return them with no number beyond ``largest``, so that products do not overflow."""
+
+        def within(value: float) -> float:
+            return min(max(value, -largest), largest)
+
+        return ScoreSums(
+            np.clip(self.matrix, -largest, largest),
+            within(self.matrix_noise),
+            np.clip(self.vector, -largest, largest),
+            within(self.vector_noise),
+            within(self.squares),
+            within(self.squares_noise),
+            None if self.products is None else np.clip(self.products, -largest, largest),
+            within(self.products_noise),
+        )
+
+
+def score_sums(spec: DataSpec, view: View, shares: ScoreShares, row_by_row: bool) -> Kernel:
+    """Return the kernel that sums what ``ScoreSums`` holds, each part in units of its bound.
+
+    Privacy: with ``L = cap + level^2``, f and ``f |z|^2 / L`` are at most 1, and h is clipped to
+    the length 1, in units of its bound, with a margin for the error of its computed length. So
+    ``f z z^T / L``, h, ``|h|^2`` and ``h h^T`` are no longer than 1, whatever the view is; with the
+    square roots of their shares as factors a row contributes at most ``spec.weight_bound``. Weights
+    enter once; in ``h h^T`` twice, over their bound. Scores of a group are added up before they are
+    multiplied, and divided by their bound: what a group contributes is held to the declared bound
+    as a whole.
+    """
+    size = view.vectors.shape[1]
+    scale = 1.0 / math.sqrt(view.longest)
+
+    def block_sum(block: Block) -> NDArray[np.float64]:
+        z, f = weighted_coordinates(block, spec, view, row_by_row)
+        xp = namespace(z)
+        weights = float_weights(block)
+        q = f * residuals_of(block, spec, view, z) / view.reach
+        z = scale * z
+        lengths = xp.sqrt(xp.sum(z * z, axis=1))
+        most = norm_margin(size) / xp.clip(lengths, _SHORTEST, math.inf)
+        q = xp.clip(q, -most, most)
+        vector = sum_of(block, q * weights, z)
+        squares = sum_of(block, weights * (q * lengths) ** 2, xp.ones_like(z[:, :1]))
+        parts = [
+            math.sqrt(shares.matrix) * pack_symmetric(products_of(block, f * weights, z)),
+            math.sqrt(shares.vector) * vector,
+            math.sqrt(shares.squares) * squares,
+        ]
+        if shares.products > 0.0:
+            if spec.groups is None:
+                own = products_of(block, q * q * weights * weights / spec.weight_bound, z)
+            else:
+                own = vector[..., :, None] * vector[..., None, :] / spec.unit_weight
+            parts.append(math.sqrt(shares.products) * pack_symmetric(own))
+        return cast("NDArray[np.float64]", xp.concat(parts, axis=-1))
+
+    return AnyArrays(block_sum, apart=True)
+
+
+def score_release(
+    data: DataSpec, adjacency: Adjacency, mechanism: SumMechanism, shares: ScoreShares
+) -> SumRelease:
+    """Declare the release that ``noisy_score_sums`` makes.
+
+    Privacy: the contribution bound is ``data.weight_bound``. Rounding as for
+    ``second_moment_release``.
+    """
+    size = data.n_columns
+    n_matrices = 1 + (shares.products > 0.0)
+    return sum_release(
+        "second moments, and scores with their "
+        + ("second moments" if shares.products > 0.0 else "squared lengths"),
+        data,
+        adjacency,
+        mechanism,
+        bound=data.weight_bound,
+        coordinates=n_matrices * n_symmetric(size) + size + 1,
+    )
+
+
+def noisy_score_sums(
+    oracle: Oracle, declared: SumRelease, view: View, shares: ScoreShares
+) -> ScoreSums:
+    """Release curvature, scores and their second moments, in their own units.
+
+    Matrices are symmetric and may have negative eigenvalues.
+    """
+    spec = oracle.rows.spec
+    size = view.vectors.shape[1]
+    n_matrix = n_symmetric(size)
+    kernel = score_sums(spec, view, shares, not oracle.places_are_fixed)
+    total = oracle.over_blocks(kernel, declared.coordinates)
+    values = oracle.noisy_sum(declared, total, spec.weight_bound)
+    length = view.reach * math.sqrt(view.longest)
+    in_matrix = view.longest / math.sqrt(shares.matrix)
+    in_vector = length / math.sqrt(shares.vector)
+    in_squares = length**2 / math.sqrt(shares.squares)
+    products, in_products = None, 0.0
+    if shares.products > 0.0:
+        in_products = length**2 * spec.unit_weight / math.sqrt(shares.products)
+        products = in_products * unpack_symmetric(values[-n_matrix:], size)
+    noise = declared.noise_std
+    return ScoreSums(
+        in_matrix * unpack_symmetric(values[:n_matrix], size),
+        in_matrix * noise,
+        in_vector * values[n_matrix : n_matrix + size],
+        in_vector * noise,
+        in_squares * float(values[n_matrix + size]),
+        in_squares * noise,
+        products,
+        in_products * noise,
+    )

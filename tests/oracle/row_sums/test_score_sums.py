@@ -1,0 +1,215 @@
+"""Sums of scores and counts of them: right values, bounded contributions on worst-case rows."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from dpglm.data.prepare import prepare_rows
+from dpglm.data.spec import DataSpec
+from dpglm.oracle.gradients import Oracle
+from dpglm.oracle.rounding import sum_rounding
+from dpglm.oracle.row_sums import score_sums as module
+from dpglm.oracle.row_sums.moments import n_symmetric
+from dpglm.oracle.row_sums.score_sums import (
+    ScoreShares,
+    noisy_score_sums,
+    score_release,
+    score_sums,
+)
+from dpglm.oracle.row_sums.shells import (
+    N_SHELLS,
+    Shells,
+    noisy_shell_counts,
+    shell_counts,
+    shell_release,
+)
+from dpglm.oracle.row_sums.weighted_moments import View
+from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.curator import Curator
+from dpglm.privacy.events import Gaussian, Repeated
+from dpglm.privacy.noise import SeededNoise
+from dpglm.privacy.noise.additive import GaussianNoise
+from dpglm.problem import Squared
+
+CENTER, REACH = 0.4, 0.3
+SHELLS = Shells(0.05, 1.3)
+SHARES = [ScoreShares(0.2, 0.7, 0.1), ScoreShares(0.2, 0.4, 0.1, 0.3)]
+
+
+def make_rows(X, y, *, row_norm=1.0, intercept=1.0, weights=None, most=1.0):
+    spec = DataSpec(
+        len(X),
+        X.shape[1],
+        row_norm=row_norm,
+        intercept=intercept,
+        weight_bound=most,
+        target_low=0.0,
+        target_high=1.0,
+    )
+    return prepare_rows(X, y, spec, weights=weights)
+
+
+def view_of(basis, cap, level=0.0):
+    v = np.linspace(-0.1, 0.2, basis.shape[1]) / max(1.0, float(np.abs(basis).max()))
+    return View(basis, cap, level, CENTER, v, REACH)
+
+
+def score_sum(rows, view, shares, row_by_row=False):
+    size = view.vectors.shape[1]
+    shape = ((1 + (shares.products > 0.0)) * n_symmetric(size) + size + 1,)
+    return rows.sum(score_sums(rows.spec, view, shares, row_by_row), shape=shape)
+
+
+def counted(rows, view, row_by_row=False):
+    return rows.sum(shell_counts(rows.spec, view, SHELLS, row_by_row), shape=(N_SHELLS,))
+
+
+def drawn(level, weights=True):
+    """Rows, and by the definition their coordinates, weights, caps and residuals."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(2500, 3)) * 0.3, rng.uniform(size=2500)
+    w = rng.uniform(0, 2, 2500) if weights else np.ones(2500)
+    rows = make_rows(X, y, intercept=0.7, weights=w if weights else None, most=2.0)
+    kept = np.concatenate([np.asarray(block.features()) for block in rows.blocks()])
+    view = view_of(2.0 * rng.normal(size=(4, 4)), 3.0, level)
+    z = np.column_stack([kept, np.full(2500, 0.7)]) @ view.vectors
+    squares = (z[:, : 3 if level else 4] ** 2).sum(axis=1)
+    z[:, 3] = level or z[:, 3]
+    return rows, view, z, w, 3.0 / np.maximum(squares, 3.0), y - CENTER - z @ view.v
+
+
+@pytest.mark.parametrize("level", [0.0, 0.8])
+@pytest.mark.parametrize("shares", SHARES, ids=["model", "robust"])
+def test_released_sums_are_in_their_own_units(shares, level):
+    # Nearly no noise: the sums that the parts stand for.
+    rows, view, z, w, f, residuals = drawn(level)
+    scores = (f * residuals)[:, None] * z
+    lengths, bound = np.linalg.norm(scores, axis=1), REACH * math.sqrt(view.longest)
+    assert 0.02 < (lengths > bound).mean() < 0.9
+    scores *= np.minimum(1.0, bound / lengths)[:, None]
+    oracle = Oracle(rows, Squared(), Curator(Adjacency.ZERO_OUT, SeededNoise(0)))
+    declared = score_release(rows.spec, Adjacency.ZERO_OUT, GaussianNoise(1e-7), shares)
+    found = noisy_score_sums(oracle, declared, view, shares)
+    np.testing.assert_allclose(found.matrix, (z * (w * f)[:, None]).T @ z, atol=1e-3)
+    np.testing.assert_allclose(found.vector, w @ scores, atol=1e-3)
+    assert found.squares == pytest.approx(w @ (scores**2).sum(axis=1), abs=1e-3)
+    if shares.products:
+        products = (scores * w[:, None] ** 2).T @ scores
+        np.testing.assert_allclose(found.products, products, atol=1e-3)
+    else:
+        assert found.products is None
+
+
+@pytest.mark.parametrize("level", [0.0, 0.8])
+def test_counts_are_those_of_a_histogram(level):
+    rows, view, z, w, f, residuals = drawn(level)
+    lengths = f * np.abs(residuals) * np.linalg.norm(z, axis=1)
+    edges = [*(SHELLS.start(k) for k in range(N_SHELLS)), math.inf]
+    expected = np.histogram(lengths, edges, weights=w)[0]
+    assert (expected > 0.0).sum() >= 10
+    for row_by_row in (False, True):
+        np.testing.assert_allclose(counted(rows, view, row_by_row), expected, atol=1e-9)
+    # The last shell has no end.
+    far = make_rows(np.full((3, 3), 0.5), np.ones(3), intercept=0.7)
+    view = view_of(1e9 * np.eye(4), 1e30)
+    assert counted(far, view)[-1] == 3.0
+
+
+@pytest.mark.parametrize("row_norm", [0.01, 1.0, 100.0])
+@pytest.mark.parametrize("intercept", [True, False])
+def test_one_row_stays_within_the_declared_sensitivity(row_norm, intercept):
+    rng = np.random.default_rng(3)
+    n, d = 300, 4
+    X, y = rng.normal(size=(n, d)) * row_norm, rng.uniform(size=n)
+    options = {"row_norm": row_norm, "intercept": row_norm if intercept else 0.0, "most": 2.5}
+    # An ill-conditioned basis, in which some rows become very long.
+    basis = np.linalg.qr(rng.normal(size=(d + intercept, d + intercept)))[0]
+    basis = basis * np.logspace(-2, 4, d + intercept) / row_norm
+    for huge in (1e6, -1e6, 1e30, 1e-30):
+        one, other = X.copy(), X.copy()
+        one[17], other[17] = huge, rng.permutation([huge, 0.0, 0.0, -huge])
+        y_one, y_other = y.copy(), y.copy()
+        y_one[17], y_other[17] = 1e30, -1e30
+        heavy, gone = np.full(n, 2.5), np.full(n, 2.5)
+        gone[17] = 0.0
+        full = make_rows(one, y_one, weights=heavy, **options)
+        absent = make_rows(one, y_one, weights=gone, **options)
+        replaced = make_rows(other, y_other, weights=heavy, **options)
+        for adjacency, neighbour in (
+            (Adjacency.ZERO_OUT, absent),
+            (Adjacency.REPLACE_ONE, replaced),
+        ):
+            bound = 2.5 + sum_rounding(full.spec, adjacency, 2.5)
+            most = adjacency.sum_sensitivity(bound)
+            for cap, half in itertools.product((0.1, 5.0, 1e6), (0.0, 0.5)):
+                view = view_of(basis, cap, half * math.sqrt(cap))
+                moved = [counted(full, view) - counted(neighbour, view)]
+                for shares in SHARES:
+                    first, second = (score_sum(rows, view, shares) for rows in (full, neighbour))
+                    moved.append(first - second)
+                assert max(map(np.linalg.norm, moved)) <= most
+
+
+@pytest.mark.parametrize("true_n", [1, 2, 300, 5000])
+def test_a_row_more_stays_within_the_declared_sensitivity(true_n):
+    # Under add_remove the rows behind it move to other places.
+    rng = np.random.default_rng(4)
+    rows = make_rows(rng.normal(size=(true_n, 3)), rng.uniform(size=true_n))
+    view = view_of(rng.normal(size=(4, 4)) @ np.diag([1e-3, 1.0, 1e3, 1e5]), 4.0, 1.0)
+    most = 1.0 + sum_rounding(rows.spec, Adjacency.ADD_REMOVE, 1.0)
+    for position in {0, true_n // 2, true_n - 1}:
+        fewer = rows.take(np.delete(np.arange(true_n), position))
+        moved = [counted(rows, view, True) - counted(fewer, view, True)]
+        for shares in SHARES:
+            first, second = (score_sum(one, view, shares, True) for one in (rows, fewer))
+            moved.append(first - second)
+        assert max(map(np.linalg.norm, moved)) <= most
+
+
+@pytest.mark.parametrize("shares", SHARES, ids=["model", "robust"])
+def test_the_bound_is_attained_and_a_smaller_one_would_be_seen(shares, monkeypatch):
+    # A row at every bound next to rows of weight zero.
+    X, weights = np.zeros((5, 2)), np.zeros(5)
+    X[0, 0], weights[0] = 10.0, 1.0
+    rows = make_rows(X, np.ones(5), row_norm=10.0, intercept=0.0, weights=weights)
+    attained = np.linalg.norm(score_sum(rows, view_of(np.eye(2), 100.0), shares))
+    assert attained == pytest.approx(1.0, rel=1e-12)
+    # Scores that are not clipped are longer than declared.
+    monkeypatch.setattr(module, "norm_margin", lambda size: 1e9)
+    assert np.linalg.norm(score_sum(rows, view_of(np.eye(2), 100.0), shares)) > 1.5
+
+
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+def test_releases_are_recorded_with_the_noise_that_is_said(adjacency):
+    rows = make_rows(np.ones((2, 100)), np.ones(2), weights=np.zeros(2), most=2.0)
+    oracle = Oracle(rows, Squared(), Curator(adjacency, SeededNoise(0)))
+    view, noise = view_of(np.eye(101), 3.0), GaussianNoise(2.0)
+    shares = SHARES[1]
+    found = noisy_score_sums(
+        oracle, score_release(rows.spec, adjacency, noise, shares), view, shares
+    )
+    counts = shell_release(rows.spec, adjacency, noise)
+    drawn = noisy_shell_counts(oracle, counts, view, SHELLS)
+    assert oracle.curator.event == Repeated(Gaussian(2.0), 2)
+    factor = 2.0 if adjacency is Adjacency.REPLACE_ONE else 1.0
+    rel = 0.03 if adjacency is Adjacency.ADD_REMOVE else 1e-3
+    unit = 2.0 * 2.0 * factor
+    length = REACH * math.sqrt(3.0)
+    for name, bound, share in (
+        ("matrix", 3.0, shares.matrix),
+        ("vector", length, shares.vector),
+        ("squares", length**2, shares.squares),
+        ("products", 2.0 * length**2, shares.products),
+    ):
+        said = getattr(found, f"{name}_noise")
+        assert said == pytest.approx(unit * bound / math.sqrt(share), rel=rel)
+        values = np.asarray(getattr(found, name))
+        if values.size > 1:
+            values = np.diagonal(values) if values.ndim == 2 else values
+            assert values.std() == pytest.approx(said, rel=0.3)
+    assert counts.noise_std == pytest.approx(unit, rel=rel)
+    assert drawn.std() == pytest.approx(unit, rel=0.5)

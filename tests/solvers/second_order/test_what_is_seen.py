@@ -1,0 +1,119 @@
+"""Newton-Raphson where rows say little: rare columns, columns without rows, classes apart."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dpglm import GammaRegressor, LogisticRegression, PoissonRegressor
+from dpglm.solvers.second_order.newton_raphson_method import NewtonRaphsonMethod
+
+N = 10_000
+KINDS = {
+    "logistic": LogisticRegression(C=np.inf, classes=[0, 1], feature_bounds=(0, 1)),
+    "poisson": PoissonRegressor(alpha=0.0, target_bounds=(0, 60), feature_bounds=(0, 1)),
+    "gamma": GammaRegressor(alpha=0.0, target_bounds=(1e-3, 60), feature_bounds=(0, 1)),
+}
+
+
+def fitted(name, shares=(1.0, 1.0, 0.0), slopes=(1.0, -1.0, 0.0), seed=0, n=N, **options):
+    """Fit columns that are 0 but in a share of the rows; those of all rows are uniform."""
+    rng = np.random.default_rng(seed)
+    X = np.column_stack(
+        [rng.uniform(size=n) if p == 1.0 else rng.uniform(size=n) < p for p in shares]
+    )
+    mean = np.exp(z := X @ np.array(slopes))
+    drawn = {
+        "logistic": lambda: (z + rng.logistic(size=n) > 0).astype(int),
+        "poisson": lambda: rng.poisson(mean),
+        "gamma": lambda: np.maximum(mean * rng.gamma(2.0, 0.5, n), 1e-3),
+    }
+    model = KINDS[name].__sklearn_clone__()
+    options = {"epsilon": 1.0, "inference": True, "random_state": seed} | options
+    return model.set_params(**options).fit(X, drawn[name]()).inference_
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_nothing_is_known_of_a_column_without_rows(name):
+    inference = fitted(name)
+    assert np.isinf(inference.standard_errors).tolist() == [False] * 3 + [True]
+    assert inference.p_values[3] == 1.0
+    assert inference.privacy_shares[3] == 1.0
+    assert inference.conf_int()[3].tolist() == [-np.inf, np.inf]
+    # Tests leave it out, means of rows without it do not depend on it.
+    joint, others = inference.wald_test(["x1", "x2"]), inference.wald_test(["x1"])
+    assert joint.df == others.df == 1
+    assert joint.p_value == pytest.approx(others.p_value, rel=0.5)
+    assert inference.wald_test(["x2"]).df == 0
+    assert inference.wald_test(["x2"]).p_value == 1.0
+    low, high = inference.prediction_interval([[0.5, 0.5, 0.0]])[0]
+    assert high - low < 0.2 * high
+    assert "Nothing is known of 'x2'" in str(inference)
+
+
+def test_a_covariance_that_takes_the_hessian_to_be_seen_is_found(monkeypatch):
+    """Planted: half of the columns without rows would be significant."""
+
+    def rejections():
+        return np.mean([fitted("poisson", seed=seed).p_values[3] < 0.05 for seed in range(12)])
+
+    assert rejections() <= 1.0 / 12.0
+    monkeypatch.setattr(NewtonRaphsonMethod, "_doubt", lambda self, state: None)
+    assert rejections() > 0.25
+
+
+def test_a_repeated_column_is_not_told_from_the_first():
+    rng = np.random.default_rng(0)
+    x = rng.uniform(size=N)
+    y = (x - 0.5 + rng.logistic(size=N) > 0).astype(int)
+    model = KINDS["logistic"].__sklearn_clone__().set_params(inference=True, random_state=0)
+    inference = model.fit(np.column_stack([x, x]), y).inference_
+    assert np.isinf(inference.standard_errors).tolist() == [False, True, True]
+    together = inference.wald_test([0.0, 1.0, 1.0])
+    assert together.p_value < 0.001
+
+
+def test_classes_that_are_apart_have_no_intervals():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(N, 2))
+    model = KINDS["logistic"].__sklearn_clone__().set_params(inference=True, random_state=0)
+    inference = model.fit(X, (X[:, 0] > X[:, 1]).astype(int)).inference_
+    assert np.isinf(inference.standard_errors).all()
+    assert "Nothing is known of any coefficient" in str(inference)
+
+
+@pytest.mark.parametrize("slope", [9.0, 12.0])
+def test_strong_effects_are_reached_with_much_budget(slope):
+    inference = fitted("logistic", (1.0, 1.0), (slope, -slope), n=20_000, epsilon=100.0)
+    assert np.abs(inference.params - [0.0, slope, -slope]).max() < 3.5 * 0.25
+    assert (inference.standard_errors < 0.4).all()
+
+
+@pytest.mark.slow
+def test_errors_of_rare_columns_are_as_large_as_they_are_said_to_be(monkeypatch):
+    """A row counts less than its Hessian says where it is weighed down for its length."""
+    shares, slopes = (0.5, 0.02, 0.01), (0.5, 1.0, 1.0)
+
+    def ratio():
+        fits = [
+            fitted("logistic", shares, slopes, seed, n=20_000, epsilon=3.0) for seed in range(60)
+        ]
+        errors = np.array([one.params for one in fits]) - np.array([0.0, *slopes])
+        return np.median([one.standard_errors for one in fits], axis=0) / np.sqrt(
+            np.mean(errors**2, axis=0)
+        )
+
+    assert ratio() == pytest.approx(np.ones(4), rel=0.25)
+    # Planted: the variance of scores without their weights.
+    sound = NewtonRaphsonMethod._with_hessian
+
+    def unweighted(self, *args):
+        state = sound(self, *args)
+        return (
+            state
+            if state.variance is None
+            else type(state)(**{**vars(state), "variance": state.matrix})
+        )
+
+    monkeypatch.setattr(NewtonRaphsonMethod, "_with_hessian", unweighted)
+    assert ratio().max() > 1.3
