@@ -15,7 +15,7 @@ from dpglm.preprocessing import Center, Whiten
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget, is_pure
 from dpglm.problem import L2, NoPenalty, Problem, Squared, Unconstrained
-from dpglm.problem.loss import Target
+from dpglm.problem.loss import Loss, Target
 from dpglm.solvers.base import Plan, Solver
 from dpglm.solvers.composite.preprocessed import Preprocessed
 from dpglm.solvers.gradient.noisy_gd import NoisyGD, pure_gd
@@ -146,31 +146,28 @@ def choose(
         if isinstance(problem.loss, Squared) and (few or not may_copy):
             return SufficientStatistics()
         return Newton() if may_copy else NoisyGD(compare=True)
+    clip = _clip_of_codes(problem.loss, data, mu) if codes else None
     if not (may_copy and (wide or codes) and data.intercept and _can_center(data, adjacency)):
-        return NoisyGD(compare=True)
+        return NoisyGD(clip=clip, compare=True)
     center = Center() if problem.penalize_intercept else Center(intercept=_INTERCEPT)
     if data.n_outputs == 1:
-        clip = None
         if is_neutral(problem.loss, data) and not ample:
             clip = _CLIP_OF_CENTERED * defaults.clip(problem.loss, data)
         return Preprocessed([center], NoisyGD(clip=clip, shrink=True))
     if codes:
-        return _steps_of_codes(problem, data, mu, center)
+        solver = dataclasses.replace(_STEPS_OF_CODES, clip=clip)
+        if _can_whiten(problem, data, mu, _WHITEN_CODES, _MOST_MOMENT_NOISE_OF_CODES):
+            return Preprocessed([center, _WHITEN_CODES], solver, [_CENTER_SHARE_OF_CODES, None])
+        return Preprocessed([center], solver, [_CENTER_SHARE_OF_CODES])
     if _can_whiten(problem, data, mu, _WHITEN, _MOST_MOMENT_NOISE):
         return Preprocessed([center, _WHITEN], NoisyGD(shrink=True))
     return Preprocessed([center], NoisyGD(shrink=True))
 
 
-def _steps_of_codes(problem: Problem, data: DataSpec, mu: float, center: Center) -> Solver:
-    """Choose steps on centred rows for a loss of classes' codes."""
-    solver = _STEPS_OF_CODES
+def _clip_of_codes(loss: Loss, data: DataSpec, mu: float) -> float | None:
+    """Return a larger clip than the usual one where rows and budget are plenty."""
     growth = math.sqrt(mu * data.n_rows / (_CLIP_GROWS_FROM * data.n_columns))
-    if growth > 1.0:
-        clip = min(growth, _MOST_CLIP_GROWTH) * defaults.clip(problem.loss, data)
-        solver = dataclasses.replace(solver, clip=clip)
-    if _can_whiten(problem, data, mu, _WHITEN_CODES, _MOST_MOMENT_NOISE_OF_CODES):
-        return Preprocessed([center, _WHITEN_CODES], solver, [_CENTER_SHARE_OF_CODES, None])
-    return Preprocessed([center], solver, [_CENTER_SHARE_OF_CODES])
+    return min(growth, _MOST_CLIP_GROWTH) * defaults.clip(loss, data) if growth > 1.0 else None
 
 
 def _is_wide(problem: Problem, data: DataSpec, mu: float) -> bool:
