@@ -114,7 +114,7 @@ class TestGuidance:
 
     def test_noise_is_said_in_the_unit_of_the_columns(self):
         plain = guidance(make_plan(500)).noise
-        assert f"{make_plan(500).coefficient_noise:.2g} at most, per unit of" in plain
+        assert f"about {make_plan(500).coefficient_noise:.2g}, per unit of" in plain
         bounded = guidance(make_plan(500, row_norm=None, feature_bounds=(0, 9))).noise
         assert "per half of the declared range" in bounded
         target = guidance(Ridge(row_norm=1.0, target_bounds=(0, 9)).plan(500, 3)).noise

@@ -16,14 +16,17 @@ from dpglm.cli.paths import CommandPath, Use
 SAYS = ("must be another file than", "must be outside of", "is named for two outputs")
 # Options whose value is free text and no path. Whoever adds one says so here.
 _COLUMNS = {"references", "formula", "interactions", "monotone"}
+_BESIDE = {"exposure", "offset", "trials"}
 TEXTS = {
     "describe": {"columns", "two_way", "by", "bins", "bounds", "delta", "groups"},
-    "evaluate": {"target", "target_bounds", "by", "levels", "delta", "groups"},
+    "evaluate": {"target", "target_bounds", "by", "levels", "delta", "groups"} | _BESIDE,
     "audit": {"settings", "solver", "solver_settings", "delta"},
-    "fit": {"target", "settings", "delta", "label", "exposure", "groups"} | _COLUMNS,
+    "fit": {"target", "settings", "delta", "label", "groups", "exposure_bounds"}
+    | _COLUMNS
+    | _BESIDE,
     "ledger create": {"data", "fingerprint", "delta"},
     "plan": {"settings", "delta"} | _COLUMNS,
-    "predict": {"keep"},
+    "predict": {"keep", "exposure", "offset"},
     "schema": {"target"},
 }
 # A valid value of each option that must be given, and is no path.

@@ -5,11 +5,20 @@ import functools
 import numpy as np
 import pytest
 from scipy import sparse, stats
+from sklearn.isotonic import isotonic_regression
 
-from dpglm import AdditiveClassifier, LinearRegression, PrivatePipeline
+from dpglm import (
+    AdditiveClassifier,
+    AdditiveRegressor,
+    LinearRegression,
+    LogisticRegression,
+    PrivatePipeline,
+)
+from dpglm.datasets import load_adult, load_california_housing
 from dpglm.preprocessing import SchemaEncoder
-from dpglm.shapes.bands import half_widths
+from dpglm.shapes.bands import Errors, half_widths
 from dpglm.shapes.terms import public_weights, terms_of
+from dpglm.solvers.uncertainty import Doubt
 from dpglm.tables.additive.settings import Additive
 from dpglm.tables.schema import Schema
 
@@ -59,8 +68,9 @@ def covered(simultaneous):
     hits = dict.fromkeys(expected, 0)
     for model in fits():
         for name, shape in model.shapes(simultaneous=simultaneous).items():
-            assert shape.half_width is not None
-            hits[name] += bool((np.abs(shape.values[0] - expected[name]) <= shape.half_width).all())
+            assert shape.band is not None
+            low, high = shape.band[0].T
+            hits[name] += bool(((low <= expected[name]) & (expected[name] <= high)).all())
     return {name: count / FITS for name, count in hits.items()}
 
 
@@ -84,12 +94,11 @@ def test_simultaneous_quantiles_are_those_of_independent_values():
 
 
 @pytest.mark.parametrize("is_sparse", [False, True])
-@pytest.mark.parametrize("is_diagonal", [False, True])
-def test_many_levels_have_the_same_errors(is_sparse, is_diagonal, monkeypatch):
+def test_many_levels_have_the_same_errors(is_sparse, monkeypatch):
     rng = np.random.default_rng(0)
     matrix = rng.normal(size=(30, 12)) * (rng.random((30, 12)) < 0.4)
     root = rng.normal(size=(12, 12))
-    covariance = np.diag(root @ root.T).copy() if is_diagonal else root @ root.T
+    covariance = root @ root.T
     weights = np.full(30, 1 / 30)
     given = sparse.csr_array(matrix) if is_sparse else matrix
     joint = half_widths(given, weights, covariance, 0.95, np.inf, False)
@@ -101,14 +110,70 @@ def test_many_levels_have_the_same_errors(is_sparse, is_diagonal, monkeypatch):
     assert (at_once > joint).all()
 
 
+@pytest.mark.parametrize("most_joint", [200, 2])
+def test_bands_are_longer_by_what_noise_hides_of_curvature(most_joint, monkeypatch):
+    """Each by its own factor; without an end where nothing is seen, and no wider where all is 0."""
+    monkeypatch.setattr("dpglm.shapes.bands._MOST_JOINT", most_joint)
+    one = np.eye(3)
+    doubt = Doubt(one, np.diag([1.0, 0.5, 0.1]), 0.1 * one, np.zeros((3, 3)))
+    matrix = np.vstack([one, np.zeros(3)])
+    for simultaneous in (True, False):
+        known = matrix, np.zeros(4), one, 0.95, np.inf, simultaneous
+        ratio = half_widths(*known, doubt)[:3] / half_widths(*known)[:3]
+        np.testing.assert_allclose(ratio[:2], [1.0 / 0.96, 1.0 / 0.42])
+        assert np.isinf(ratio[2])
+        assert half_widths(*known, doubt)[3] == 0.0
+
+
+def test_bands_have_no_end_where_rows_say_nothing():
+    rng = np.random.default_rng(0)
+    X = {"age": rng.uniform(0, 50, 5000), "region": rng.choice(["north", "south"], 5000)}
+    y = (X["age"] / 25.0 - 1.0 + rng.logistic(size=5000) > 0.0).astype(int)
+    model = LogisticRegression(classes=[0, 1], inference=True, C=1e6)
+    steps = [SchemaEncoder(SCHEMA), model]
+    shapes = PrivatePipeline(steps, epsilon=4.0, delta=1e-5, random_state=0).fit(X, y).shapes_
+    low, high = shapes["region"].band[0, -1]
+    assert (low, high) == (-np.inf, np.inf)
+    assert "Where a band has no end nothing is known" in shapes.band
+    assert shapes.table()["low"][-1] == -np.inf
+
+
+@pytest.mark.parametrize("direction", [1, -1])
+def test_projected_ends_that_are_unknown_are_bounded_by_neighbours(direction, monkeypatch):
+    (term, *_) = terms_of(SCHEMA)
+    weights, size = public_weights(term.axes), len(SCHEMA.feature_names)
+    values = direction * np.array([-1.0, 0.5, -0.2, 0.4, 1.0])
+    values -= values.mean()
+    center = np.zeros((1, size))
+    center[0, term.features] = np.linalg.lstsq(term.matrix, values, rcond=None)[0]
+    half = np.array([0.3, np.inf, 0.3, 0.3, np.inf])
+    monkeypatch.setattr("dpglm.shapes.bands.half_widths", lambda *_: half)
+    errors = Errors(center, np.eye(size), np.ones(1), True)
+    (band,) = errors.band(term, weights, 0.95, True, direction)
+    ends = [direction * one for one in (band if direction > 0 else band[:, ::-1]).T]
+    assert np.isfinite(ends[0]).all()
+    assert np.isfinite(ends[1][:-1]).all()
+    assert np.isinf(ends[1][-1])
+    rising = direction * values
+    for end in ends:
+        assert (np.diff(end) >= 0.0).all()
+    # What is never falling and lies in the known part of the band is still inside.
+    truth = np.array([rising[0], -0.1, rising[2], rising[3], 9.0])
+    assert ((ends[0] <= truth) & (truth <= ends[1])).all()
+    curve = isotonic_regression(rising)
+    assert ((ends[0] <= curve + 1e-12) & (curve <= ends[1] + 1e-12)).all()
+
+
 def test_without_inference_bands_are_of_noise_and_say_so():
     rng = np.random.default_rng(0)
     X = {"age": rng.uniform(0, 100, 1000), "region": rng.choice(["north", "south", "west"], 1000)}
-    model = PrivatePipeline(
-        [SchemaEncoder(SCHEMA), LinearRegression(target_bounds=(0, 1))], epsilon=1.0
-    ).fit(X, X["age"] / 100)
-    assert "no confidence bands" in model.shapes_.band
-    assert model.shapes_["age"].half_width.min() > 0.0
+    for solver, words in (("auto", "no confidence bands"), ("noisy_gd", "No bands: this solver")):
+        regression = LinearRegression(target_bounds=(0, 1), solver=solver)
+        model = PrivatePipeline([SchemaEncoder(SCHEMA), regression], epsilon=1.0)
+        shapes = model.fit(X, X["age"] / 100).shapes_
+        assert words in shapes.band
+        assert (shapes["age"].band is not None) == (solver == "auto")
+        assert solver != "auto" or np.ptp(shapes["age"].band, axis=-1).min() > 0.0
 
 
 @pytest.mark.slow
@@ -134,9 +199,130 @@ def test_bands_hold_at_the_ends_of_columns_where_few_rows_are():
         each, all_of_it = (model.shapes(simultaneous=one)["bell"] for one in (False, True))
         (knots,) = each.points
         assert len(knots) % 2 == 1
-        errors = each.values[0] - 0.5 * np.abs(knots)
-        errors -= errors.mean()
-        points.append((np.abs(errors) <= each.half_width).mean())
-        whole.append((np.abs(errors) <= all_of_it.half_width).all())
+        truth = 0.5 * np.abs(knots)
+        truth -= truth.mean()
+        low, high = np.moveaxis(each.band[0], -1, 0)
+        points.append(((low <= truth) & (truth <= high)).mean())
+        low, high = np.moveaxis(all_of_it.band[0], -1, 0)
+        whole.append(((low <= truth) & (truth <= high)).all())
     assert np.mean(points) >= 0.92
     assert np.mean(whole) > 0.95 - SLACK
+
+
+COLUMNS = {
+    "age": {"type": "numeric", "low": 0, "high": 100},
+    "pay": {"type": "numeric", "low": 0, "high": 100},
+    "region": {"type": "categorical", "categories": ["north", "south", "west"]},
+}
+FACTS = {"columns": COLUMNS, "provenance": "made up"}
+
+
+def rows(n=6000):
+    """A table, and scores: the same in every run."""
+    rng = np.random.default_rng(3)
+    X = {
+        "age": rng.uniform(0, 100, n),
+        "pay": rng.gamma(2.0, 15.0, n).clip(0, 100),
+        "region": rng.choice(["north", "south", "west"], n, p=[0.5, 0.4, 0.1]),
+    }
+    return X, np.sin(X["age"] / 15.0) + 0.02 * X["pay"] - 1.0 * (X["region"] == "west"), rng
+
+
+def shown_over_real(make, X, y, runs):
+    """For each term the band's deviation over that of values, over runs on the same rows."""
+    values, reaches = {}, {}
+    for seed in range(runs):
+        model = make(random_state=seed, epsilon=1.0, delta=1e-5).fit(X, y)
+        for name, shape in model.shapes(simultaneous=False).items():
+            values.setdefault(name, []).append(shape.values)
+            reaches.setdefault(name, []).append(np.ptp(shape.band, axis=-1) / 2.0 / 1.96)
+    return {
+        name: np.sqrt(np.mean(np.square(reaches[name])) / np.var(found, axis=0, ddof=1).mean())
+        for name, found in values.items()
+    }
+
+
+PAIR = (("age", "pay"),)
+
+
+@pytest.mark.parametrize("interactions", [(), PAIR], ids=["single", "pair"])
+@pytest.mark.parametrize("family", ["two", "three", "numbers", "counts"])
+def test_bands_of_noise_are_what_fits_of_the_same_rows_show(family, interactions):
+    """Bands that took noise as independent were too narrow or too wide by up to ten times."""
+    X, z, rng = rows()
+    noise = rng.gumbel(size=(len(z), 3))
+    y = {
+        "two": (z > rng.logistic(size=len(z))).astype(int),
+        "three": (np.stack([0 * z, z, -z], axis=1) + noise).argmax(axis=1),
+        "numbers": np.clip(z + rng.normal(size=len(z)), -10.0, 10.0),
+        "counts": rng.poisson(np.exp(z)).clip(0, 60),
+    }[family]
+    make = {
+        "two": functools.partial(AdditiveClassifier, FACTS, classes=[0, 1]),
+        "three": functools.partial(AdditiveClassifier, FACTS, classes=[0, 1, 2]),
+        "numbers": functools.partial(AdditiveRegressor, FACTS, target_bounds=(-10.0, 10.0)),
+        "counts": functools.partial(
+            AdditiveRegressor, FACTS, loss="poisson", target_bounds=(0.0, 60.0)
+        ),
+    }[family]
+    make = functools.partial(make, interactions=interactions)
+    ratios = shown_over_real(make, X, y, runs=12)
+    assert all(0.4 < one < 2.7 for one in ratios.values()), ratios
+    assert 0.6 < np.exp(np.mean(np.log(list(ratios.values())))) < 2.0, ratios
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("epsilon", [0.1, 1.0])
+@pytest.mark.parametrize("name", ["california", "adult"])
+def test_bands_of_noise_on_real_tables(name, epsilon):
+    data = load_california_housing() if name == "california" else load_adult()
+    kind = AdditiveRegressor if name == "california" else AdditiveClassifier
+
+    def make(**options):
+        return kind(data.schema, **{**options, "epsilon": epsilon})
+
+    ratios = shown_over_real(make, data.data, data.target, runs=10)
+    assert all(0.3 < one < 4.0 for one in ratios.values()), ratios
+    assert 0.6 < np.exp(np.mean(np.log(list(ratios.values())))) < 2.0, ratios
+
+
+@pytest.mark.parametrize("inference", [True, False])
+def test_bands_of_monotone_curves_are_projected_as_these_are(inference):
+    X, z, rng = rows(20_000)
+    model = AdditiveRegressor(
+        FACTS,
+        target_bounds=(-10.0, 10.0),
+        epsilon=4.0,
+        delta=1e-5,
+        monotone={"age": 1},
+        inference=inference,
+        random_state=0,
+    ).fit(X, np.clip(z + rng.normal(size=len(z)), -10.0, 10.0))
+    shapes = model.shapes_
+    (values,), (band,) = shapes["age"].values, shapes["age"].band
+    assert (np.diff(values) >= -1e-9).all()
+    assert (np.diff(values) < 1e-9).any()  # the curve rises and falls, so that something was pooled
+    assert (np.diff(band, axis=0) >= -1e-9).all()
+    assert ((band[:, 0] <= values + 1e-9) & (values <= band[:, 1] + 1e-9)).all()
+    assert "monotone curves are projected" in shapes.band
+
+
+def test_projected_bands_cover_monotone_curves():
+    """Whatever monotone curve lies in a band still does after both of its ends are projected."""
+    (term, *_), rng = terms_of(SCHEMA), np.random.default_rng(5)
+    weights, size = public_weights(term.axes), len(SCHEMA.feature_names)
+    root = rng.normal(size=(size, size))
+    truth = np.linspace(-1.0, 1.0, len(weights))
+    coef = np.zeros(size)
+    coef[term.features] = np.linalg.lstsq(term.matrix, truth, rcond=None)[0]
+    hits = 0
+    for _ in range(200):
+        center = coef + root @ rng.normal(size=size)
+        errors = Errors(center[np.newaxis], root @ root.T, np.ones(1), True)
+        (plain,) = errors.band(term, weights, 0.95, True, 0)
+        (projected,) = errors.band(term, weights, 0.95, True, 1)
+        inside = ((plain[:, 0] <= truth) & (truth <= plain[:, 1])).all()
+        kept = ((projected[:, 0] <= truth) & (truth <= projected[:, 1])).all()
+        assert kept >= inside
+        hits += bool(kept)
+    assert hits >= 0.9 * 200

@@ -186,3 +186,34 @@ def test_legends_are_below_all_axes():
     assert all(axes.get_legend() is None for axes in figure.axes)
     (legend,) = figure.legends
     assert [one.get_text() for one in legend.get_texts()] == ["0", "1", "2"]
+
+
+def test_arrows_say_where_a_band_goes_on_beyond_the_panel():
+    """Bands used to be cut at one and a half times the largest effect, with no mark."""
+    (term, *_) = terms_of(SCHEMA)
+    values = np.linspace(-1.0, 1.0, term.shape[0])[np.newaxis]
+    ends = np.array([0.1] * (term.shape[0] - 1) + [9.0])
+    shape = Shape(term.axes, ("y",), values, np.stack([values - ends, values + ends], axis=-1))
+    assert reach_of([shape]) == 1.5
+
+    def arrows(reach):
+        (axes,) = draw_shape(shape, reach).axes
+        found = {line.get_marker(): line.get_ydata() for line in axes.lines}
+        return {marker: len(found[marker]) for marker in "^v"}
+
+    assert arrows(1.5) == {"^": 1, "v": 1}
+    assert arrows(12.0) == {"^": 0, "v": 0}
+
+
+@pytest.mark.parametrize(("name", "which"), [("x0", "y"), ("level", "x")])
+def test_bands_without_an_end_leave_the_panel(name, which):
+    """Matplotlib leaves out what is not finite, which looks like a value without a band."""
+    (term,) = [one for one in terms_of(SCHEMA) if one.name == name]
+    values = np.zeros((1, *term.shape))
+    band = np.stack([values - np.inf, values + np.inf], axis=-1)
+    axes = draw_shape(Shape(term.axes, ("y",), values, band), 1.0).axes[0]
+    (drawn,) = axes.collections
+    ends = np.concatenate([one.vertices[:, "xy".index(which)] for one in drawn.get_paths()])
+    low, high = getattr(axes, f"get_{which}lim")()
+    assert ends.min() < low
+    assert ends.max() > high

@@ -156,12 +156,12 @@ def test_the_certificate_says_what_was_edited(model, tmp_path):
         load_model(tmp_path / "model.json").decision_function(X), twice.decision_function(X)
     )
     assert twice.shapes_["age"].edit
-    assert twice.shapes_["age"].half_width is None
+    assert twice.shapes_["age"].band is None
 
 
 def test_an_edited_model_has_no_intervals():
     model = fitted(inference=True, C=np.inf)
-    assert model.shapes_["age"].half_width is not None
+    assert model.shapes_["age"].band is not None
     edited = model.with_shape("age", {0: 0.0})
     with pytest.raises(AttributeError):
         edited.inference_  # noqa: B018

@@ -10,21 +10,26 @@ from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpglm.certificate.certificate import model_digest
 from dpglm.certificate.facts import PublicFact
+from dpglm.inference.inference import Inference
 from dpglm.inference.words import is_shrunk
 from dpglm.problem import Link
 from dpglm.problem.links import IdentityLink, LogitLink, LogLink
-from dpglm.shapes import ReleasedModel, Shape, Shapes, shapes_of
+from dpglm.shapes import Errors, ReleasedModel, Shape, Shapes, shapes_of
+from dpglm.solvers.noise_covariance import NoiseCovariance
 from dpglm.tables.schema import Schema
 
-__all__ = ["CURVES", "WithShapes", "released_model"]
+__all__ = ["CURVES", "MONOTONE", "WithShapes", "released_model"]
 
 CURVES = "curves"
 """Name of the public fact that says how fine curves are, and why."""
 EDITS = "edited_shapes"
 """Name of the public fact that says which shapes were edited, and how."""
+MONOTONE = "monotone"
+"""Name of the public fact that says which curves were made monotone, and in which direction."""
 
 _SCORES: Mapping[type[Link], str] = MappingProxyType(
     {LogitLink: "log-odds of {}", LogLink: "logarithm of the mean of {}", IdentityLink: "{}"}
@@ -62,7 +67,8 @@ class WithShapes(abc.ABC):
         -------
         Shapes
             By term. With ``inference``, bands count sampling and privacy noise together; without
-            it they count the expected privacy noise alone, and say so.
+            it privacy noise alone, and say so, or there are none, where the solver does not know
+            how much there is.
 
         Raises
         ------
@@ -168,15 +174,12 @@ class WithShapes(abc.ABC):
 
 def released_model(estimator: Any, schema: Schema) -> ReleasedModel:
     """Return what shapes are made of: that of a fitted linear model of a schema's features."""
-    solution, certificate = estimator.solution_, estimator.privacy_
-    by_column = np.broadcast_to(solution.coefficient_noise, (solution.plan.data.n_columns,))
-    classes = getattr(estimator, "classes_", None)
+    certificate, classes = estimator.privacy_, getattr(estimator, "classes_", None)
     coef = np.atleast_2d(np.asarray(estimator.coef_, dtype=np.float64))
     name = schema.target.name if schema.has_target else "target"
     # One score for two classes speaks for the second.
     outputs = (name,) if classes is None else tuple(map(str, classes[-len(coef) :].tolist()))
-    inference = vars(estimator).get("inference_")
-    edits = certificate.fact(EDITS)
+    edits, directions = certificate.fact(EDITS), certificate.fact(MONOTONE)
     words = _SCORES.get(type(certificate.problem.loss.link), "score of {}")
     unit = schema.target.unit
     named = outputs[0] if unit is None else f"{outputs[0]} ({unit})"
@@ -186,8 +189,28 @@ def released_model(estimator: Any, schema: Schema) -> ReleasedModel:
         np.atleast_1d(np.asarray(estimator.intercept_, dtype=np.float64)),
         outputs,
         words.format(named if len(outputs) == 1 else "each class"),
-        None if inference is None else inference.of_features.estimates,
-        estimator.units_.standard_deviations(by_column)[:-1],
+        _errors(estimator, coef),
+        {} if directions is None else dict(directions.value),
         is_shrunk(certificate),
         {} if edits is None else dict(edits.value),
     )
+
+
+def _errors(estimator: Any, coef: NDArray[np.float64]) -> Errors | None:
+    """Return what is known of the errors of coefficients: all of them, or those of noise."""
+    known = vars(estimator)
+    inference: Inference | None = known.get("inference_")
+    if inference is not None:
+        found = inference.of_features.estimates
+        first = int(found.has_intercept)
+        center, covariance = found.params[np.newaxis, first:], found.covariance[first:, first:]
+        freedom, doubt = found.degrees_of_freedom, found.doubt
+        if doubt is not None:
+            doubt = doubt.mapped(lambda matrix: matrix[first:, first:])
+        return Errors(center, covariance, np.ones(1), True, freedom, doubt)
+    noise: NoiseCovariance | None = known.get("_noise_covariance")
+    if noise is None:
+        return None
+    before = known.get("_unprojected")
+    center = coef if before is None else np.atleast_2d(before)
+    return Errors(center, noise.columns[:-1, :-1], noise.outputs, False)

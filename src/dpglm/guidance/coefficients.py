@@ -16,23 +16,23 @@ __all__ = ["CoefficientTable"]
 @final
 @dataclass(frozen=True, eq=False)
 class CoefficientTable:
-    """Released coefficients in the user's units, and upper estimates of the noise in them.
+    """Released coefficients in the user's units, and the noise in them where it is known.
 
-    ``values`` has the shape (n_outputs, n_features); ``noise``, of shape (n_features,), holds
-    standard deviations. ``reach``, of shape (n_features,), is half the width of each feature's
-    declared bounds, 1 where there are none: values times reach are comparable. ``of_table`` says
-    whether features are effects in the units of the user's table, and not those of the columns
-    that the estimator was given. ``inference`` is in the same units, under the same names.
+    ``values`` has the shape (n_outputs, n_features); ``noise``, of shape (n_outputs, n_features +
+    1), holds standard deviations, those of the intercepts last. ``reach``, of shape (n_features,),
+    is half the width of each feature's declared bounds, 1 where there are none: values times reach
+    are comparable. ``of_table`` says whether features are effects in the units of the user's table,
+    and not those of the columns that the estimator was given. ``inference`` is in the same
+    units, under the same names.
     """
 
     features: tuple[str, ...]
     outputs: tuple[str, ...]
     values: NDArray[np.float64]
-    noise: NDArray[np.float64]
+    noise: NDArray[np.float64] | None
     reach: NDArray[np.float64]
     of_table: bool
     intercepts: NDArray[np.float64]
-    intercept_noise: float
     inference: Inference | None = None
 
     @property

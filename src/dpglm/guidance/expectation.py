@@ -157,7 +157,7 @@ def guidance(plan: Plan, coefficients: CoefficientTable | None = None) -> Guidan
     What to expect (a rule of thumb, not a promise):
       400 rows and epsilon 1 for 31 coefficients.
       Expect a useful but clearly weaker model: half to nine tenths of what is possible.
-      Noise in each coefficient: standard deviation ... at most, per unit of its column ...
+      Noise in each coefficient: standard deviation about ..., per unit of its column ...
     What would help:
       About 630 rows instead of 400.
       Epsilon 1.6 instead of 1, which protects less.
@@ -224,7 +224,7 @@ def _noise_in_plan(plan: Plan) -> str:
         per = "unit of its column (half of the range of one that a schema encoded)"
     target = "in half ranges of the target " if _has_range(plan) else ""
     return (
-        f"Noise in each coefficient: standard deviation {plan.coefficient_noise:.2g} at most, "
+        f"Noise in each coefficient: standard deviation about {plan.coefficient_noise:.2g}, "
         f"{target}per {per}."
     )
 

@@ -141,30 +141,26 @@ class RowMap:
         last = (after.intercept * w[-1] - shift) / before.intercept
         return np.concatenate([slopes, last[np.newaxis]])
 
-    def noise_back(
-        self, noise: NDArray[np.float64], before: DataSpec, after: DataSpec
-    ) -> NDArray[np.float64]:
-        """Estimate noise in coefficients before the map, from that in those after it.
+    def pulling_matrix(self, before: DataSpec, after: DataSpec) -> NDArray[np.float64]:
+        """Return the matrix by which ``pull_back`` multiplies.
 
         Parameters
         ----------
-        noise : ndarray of shape (``after.n_columns``,)
-            Standard deviation of the noise in the coefficients of each column.
         before, after : DataSpec
             Public facts about rows before and after.
 
         Returns
         -------
-        ndarray of shape (``before.n_columns``,)
-            As if noise in different columns were independent.
+        ndarray of shape (``before.n_columns``, ``after.n_columns``)
         """
-        k = after.n_features
-        squares = self.matrix**2
-        slopes = squares * noise[:k] ** 2 if squares.ndim == 1 else squares @ noise[:k] ** 2
-        if before.intercept:
-            last = after.intercept**2 * noise[-1] ** 2 + self.center**2 @ slopes
-            slopes = np.append(slopes, last / before.intercept**2)
-        return np.sqrt(slopes)
+        slopes = np.diag(self.matrix) if self.matrix.ndim == 1 else self.matrix
+        if not before.intercept:
+            return slopes
+        full = np.zeros((len(slopes) + 1, slopes.shape[1] + 1))
+        full[:-1, :-1] = slopes
+        full[-1, :-1] = -(self.center @ slopes) / before.intercept
+        full[-1, -1] = after.intercept / before.intercept
+        return full
 
 
 def _lengthen(X: Floats, length: float) -> None:

@@ -13,6 +13,7 @@ from dpglm.data.prepare import column_scaling, column_units
 from dpglm.guidance.coefficients import CoefficientTable
 from dpglm.inference.inference import Inference
 from dpglm.report.subject import subject
+from dpglm.solvers.noise_covariance import NoiseCovariance
 from dpglm.tables.schema import Schema
 from dpglm.tables.units import LinearUnits
 
@@ -53,21 +54,23 @@ def coefficient_table(
     names = tuple(str(name) for name in feature_names)
     if len(names) != n_effects:
         raise ValueError(f"feature_names must have {n_effects} names, got {len(names)}")
-    solution = estimator.solution_
-    by_column = np.broadcast_to(solution.coefficient_noise, (solution.plan.data.n_columns,))
-    noise = units.after(estimator.units_).standard_deviations(by_column)
     effects = units.coefficients(np.vstack([values.T, intercepts]))
     return CoefficientTable(
         features=names,
         outputs=_output_names(estimator, len(values)),
         values=np.ascontiguousarray(effects[:-1].T),
-        noise=noise[:-1],
+        noise=_noise(estimator, units),
         reach=_reach(estimator, units),
         of_table=table_units is not None,
         intercepts=effects[-1],
-        intercept_noise=float(noise[-1]),
         inference=_inference(estimator, table_units, names),
     )
+
+
+def _noise(estimator: Any, units: LinearUnits) -> NDArray[np.float64] | None:
+    """Return standard deviations of the noise in effects and intercept, where it is known."""
+    known: NoiseCovariance | None = vars(estimator).get("_noise_covariance")
+    return None if known is None else known.in_units(units).deviations.T
 
 
 def _inference(estimator: Any, units: LinearUnits | None, names: Sequence[str]) -> Inference | None:

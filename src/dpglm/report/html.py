@@ -7,6 +7,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from dpglm.certificate.certificate import Certificate
 from dpglm.certificate.verify import verify
 from dpglm.guidance.coefficients import CoefficientTable
@@ -110,6 +112,7 @@ def model_view(
             "picture": as_data_uri(draw_table(table)),
             "narrow": as_data_uri(draw_table(table, width=NARROW)),
             "tables": _tables(table),
+            "noise_is_known": table.noise is not None,
             "notes": () if table.inference is None else table.inference.summary().notes,
             "n_features": len(table.features),
             "n_shown": min(len(table.features), _MOST_COEFFICIENTS),
@@ -179,7 +182,7 @@ def _settings(certificate: Certificate, plan: Plan) -> dict[str, list[tuple[str,
         "Solver": [
             ("algorithm", plan.method.algorithm),
             *own,
-            ("coefficient_noise", plan.coefficient_noise),
+            ("expected noise in a coefficient", plan.coefficient_noise),
         ],
         "Problem": list(document["problem"].items()),
         "Data": [(name, one) for name, one in document["data"].items() if one not in _NO_BOUNDS],
@@ -202,14 +205,16 @@ def _tables(table: CoefficientTable) -> list[_Table]:
         return _tables_of_intervals(table, table.inference)
     tables: list[_Table] = []
     for output, name in enumerate(table.outputs[:_MOST_OUTPUTS]):
-        values = table.values[output]
-        rows = [_row("intercept", float(table.intercepts[output]), table.intercept_noise)]
-        rows += [
-            _row(table.features[column], float(values[column]), float(table.noise[column]))
-            for column in table.largest(output, _MOST_COEFFICIENTS)
-        ]
+        names = (*table.features, "intercept")
+        values = np.append(table.values[output], table.intercepts[output])
+        shown = (len(table.features), *table.largest(output, _MOST_COEFFICIENTS))
         title = f"class {name}" if len(table.outputs) > 1 else ""
-        tables.append((title, ("coefficient", "noise"), rows))
+        headings: tuple[str, ...] = ("coefficient",)
+        rows: list[tuple[str, ...]] = [(names[one], f"{values[one]:.3g}") for one in shown]
+        if table.noise is not None:
+            headings, noise = ("coefficient", "noise"), table.noise[output]
+            rows = [_row(names[one], float(values[one]), float(noise[one])) for one in shown]
+        tables.append((title, headings, rows))
     return tables
 
 

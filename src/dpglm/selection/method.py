@@ -22,6 +22,7 @@ from dpglm.selection.choices import Choice
 from dpglm.selection.partition import partition
 from dpglm.solvers.base import Method, Plan, Stage, StepInfo
 from dpglm.solvers.checkpoint_file import AnyState
+from dpglm.solvers.noise_covariance import NoiseCovariance
 from dpglm.solvers.parts.seeds import stage_seed
 from dpglm.solvers.steps import finished, prepared
 
@@ -49,12 +50,12 @@ class Training:
 @final
 @dataclass(frozen=True, eq=False)
 class SelectionState:
-    """Models trained so far, the noise in each, and the training in progress."""
+    """Models trained so far, what is known of the noise in each, and the training in progress."""
 
     seed: int
     step: int = 0
     models: tuple[NDArray[np.float64], ...] = ()
-    noises: tuple[float | NDArray[np.float64], ...] = ()
+    noises: tuple[NoiseCovariance | None, ...] = ()
     stage: _Stage | None = None
     chosen: NDArray[np.float64] | None = None
 
@@ -199,6 +200,6 @@ class SelectionMethod(Method["SelectionState"]):
     def chosen(self, state: SelectionState) -> int | None:
         return next((j for j, w in enumerate(state.models) if w is state.chosen), None)
 
-    def noise_in(self, state: SelectionState) -> float | NDArray[np.float64]:
+    def noise_in(self, state: SelectionState) -> NoiseCovariance | None:
         number = self.chosen(state)
-        return self.coefficient_noise if number is None else state.noises[number]
+        return None if number is None else state.noises[number]

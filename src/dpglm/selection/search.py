@@ -33,6 +33,7 @@ from dpglm.selection.partition import part_sizes
 from dpglm.selection.scores import Score, score_for
 from dpglm.selection.shares import Candidate, are_gaussian, held_out, trainings_of
 from dpglm.solvers.base import Method, Plan, Solver, Stage, StepInfo
+from dpglm.solvers.noise_covariance import NoiseCovariance
 from dpglm.solvers.steps import finished, prepared, take_steps
 
 __all__ = ["Candidate", "HeldOutSearch", "RepeatedSearch"]
@@ -187,11 +188,11 @@ class RepeatedSearch(_Search):
 @final
 @dataclass(frozen=True, eq=False)
 class RepeatedSearchState:
-    """The best model so far, the noise in it, and its candidate's number, from 0."""
+    """The best model so far, its candidate's number, from 0, and what is known of its noise."""
 
     w: NDArray[np.float64] | None = None
     chosen: int | None = None
-    noise: float | NDArray[np.float64] | None = None
+    noise: NoiseCovariance | None = None
 
 
 @final
@@ -298,12 +299,12 @@ class RepeatedSearchMethod(Method["RepeatedSearchState"]):
     def chosen(self, state: RepeatedSearchState) -> int | None:
         return state.chosen
 
-    def noise_in(self, state: RepeatedSearchState) -> float | NDArray[np.float64]:
-        return self.coefficient_noise if state.noise is None else state.noise
+    def noise_in(self, state: RepeatedSearchState) -> NoiseCovariance | None:
+        return state.noise
 
 
-def _train(plan: Plan, oracle: Oracle) -> tuple[NDArray[np.float64], float | NDArray[np.float64]]:
-    """Run a plan; return the model and the noise in it.
+def _train(plan: Plan, oracle: Oracle) -> tuple[NDArray[np.float64], NoiseCovariance | None]:
+    """Run a plan; return the model and what is known of the noise in it.
 
     ``oracle.curator`` records what is released.
     """

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dpglm._validation import check_bool, check_real, in_one_line
-from dpglm.inference.estimates import Estimates
 from dpglm.ledger.files import write_text
-from dpglm.shapes.bands import half_widths
+from dpglm.shapes.bands import Errors
 from dpglm.shapes.shape import Shape
 from dpglm.shapes.terms import ValuedTerm, public_weights, terms_of
 from dpglm.tables.additive.terms import as_dense
@@ -25,6 +24,16 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["ReleasedModel", "Shapes", "shapes_of"]
+
+
+_NO_BANDS = (
+    "No bands: this solver does not know how much privacy noise is left (inference=True gives "
+    "confidence bands)."
+)
+
+_UNKNOWN = (
+    "Where a band has no end nothing is known: noise hides what the rows may say of these values."
+)
 
 
 @final
@@ -44,10 +53,10 @@ class ReleasedModel:
         What each score speaks for: the target, or classes.
     score : str
         What a score is, such as ``"log-odds of >50K"``.
-    estimates : Estimates, optional
-        The coefficients with the covariance of sampling and noise, where it is known.
-    noise : ndarray of shape (n_features,), optional
-        Expected standard deviations of the noise in the coefficients.
+    errors : Errors, optional
+        What is known of the errors of the coefficients.
+    directions : mapping from str to int, optional
+        Terms whose curves were projected to never fall (1), or never rise (-1).
     shrunk : bool, default=False
         Whether a penalty moves coefficients by more than they are uncertain.
     edits : mapping from str to str, optional
@@ -59,8 +68,8 @@ class ReleasedModel:
     intercept: NDArray[np.float64]
     outputs: tuple[str, ...]
     score: str
-    estimates: Estimates | None = None
-    noise: NDArray[np.float64] | None = None
+    errors: Errors | None = None
+    directions: Mapping[str, int] = field(default_factory=dict)
     shrunk: bool = False
     edits: Mapping[str, str] = field(default_factory=dict)
 
@@ -75,7 +84,8 @@ class ReleasedModel:
         Returns
         -------
         ReleasedModel
-            Without estimates, which are about the model as it was fitted.
+            Without bands of sampling and noise together, which are about the model as it was
+            fitted.
 
         Raises
         ------
@@ -101,7 +111,7 @@ class ReleasedModel:
             self,
             coef=coef,
             intercept=intercept,
-            estimates=None,
+            errors=None if self.errors is None or self.errors.of_sampling else self.errors,
             edits={**self.edits, shape.term: shape.edit or "replaced"},
         )
 
@@ -249,23 +259,22 @@ def shapes_of(model: ReleasedModel, *, level: float = 0.95, simultaneous: bool =
     """
     check_real("level", level, above=0.0, below=1.0)
     check_bool("simultaneous", simultaneous)
-    covariance, freedom = _errors(model)
+    errors = model.errors
     found = []
     for term in terms_of(model.schema):
         weights = public_weights(term.axes)
         values = np.asarray(term.matrix @ model.coef[:, term.features].T).T
         values = values - (values @ weights)[:, np.newaxis]
-        half = None
-        if covariance is not None and term.name not in model.edits:
-            own = covariance[(term.features,) * covariance.ndim]
-            half = half_widths(term.matrix, weights, own, level, freedom, simultaneous)
-            half = half.reshape(term.shape)
+        band = None
+        if errors is not None and term.name not in model.edits:
+            direction = model.directions.get(term.name, 0)
+            band = errors.band(term, weights, level, simultaneous, direction)
         found.append(
             Shape(
                 term.axes,
                 model.outputs,
                 values.reshape(len(values), *term.shape),
-                half,
+                band,
                 model.edits.get(term.name, ""),
             )
         )
@@ -274,30 +283,28 @@ def shapes_of(model: ReleasedModel, *, level: float = 0.95, simultaneous: bool =
         model.coef[:, term.features] @ np.asarray(public_weights(term.axes) @ term.matrix)
         for term in terms_of(model.schema)
     )
-    words = _band_in_words(model, level, simultaneous) if covariance is not None else ""
+    words = _band_in_words(model, level, simultaneous)
+    if any(one.band is not None and np.isinf(one.band).any() for one in found):
+        words += f" {_UNKNOWN}"
     return Shapes(tuple(found), model.score, model.intercept + means, words)
 
 
-def _errors(model: ReleasedModel) -> tuple[NDArray[np.float64] | None, float]:
-    """Return the covariance of the coefficients, or their variances, and degrees of freedom."""
-    if model.estimates is not None:
-        first = int(model.estimates.has_intercept)
-        return model.estimates.covariance[first:, first:], model.estimates.degrees_of_freedom
-    if model.noise is not None and np.isfinite(model.noise).all():
-        return model.noise**2, np.inf
-    return None, np.inf
-
-
 def _band_in_words(model: ReleasedModel, level: float, simultaneous: bool) -> str:
-    share = f"{100.0 * level:g} %"
-    if model.estimates is None:
-        return (
-            f"Bands: {share} of privacy noise alone, expected; they leave out the sampling of "
+    errors = model.errors
+    if errors is None:
+        return "" if model.edits else _NO_BANDS
+    what = "whole curves" if simultaneous else "single points"
+    share, own = f"{100.0 * level:g} %", set(model.directions) - set(model.edits)
+    if errors.of_sampling:
+        words = f"Bands: {share} confidence for {what}, sampling and privacy noise together."
+    else:
+        words = (
+            f"Bands: {share} of privacy noise alone, for {what}; they leave out the sampling of "
             "rows, so they are no confidence bands (inference=True gives those)."
         )
-    what = "whole curves" if simultaneous else "single points"
-    words = f"Bands: {share} confidence for {what}, sampling and privacy noise together."
-    if model.shrunk:
+    if own:
+        words += " Bands of monotone curves are projected as these are."
+    if errors.of_sampling and model.shrunk:
         words += " The penalty smooths: they are about the smoothed curve, not the bias of it."
     return words
 

@@ -31,6 +31,12 @@ _PANEL, _TALL = 3.4, 2.5
 _NAMES = 1.15
 """Inches for the names of levels."""
 _BAND, _LINE = 0.2, 1.9
+_MOST_OF_BANDS = 1.5
+"""How far bands are drawn, in units of the largest effect."""
+_EDGE = 1.06
+"""Where the axis ends, in units of the reach."""
+_ENDLESS = 1e3
+"""Where a band without an end is drawn to, in units of the reach."""
 _LEGEND = 0.3
 """Inches below axes for a legend."""
 _ACROSS, _TICK_GAP = 2.3, 0.1
@@ -42,10 +48,10 @@ _GAP, _MISSING = 1.06, 1.12
 def reach_of(shapes: Sequence[Shape]) -> float:
     """Return the largest distance from zero of what is drawn, for a scale that all share."""
     found = [np.abs(one.values).max(initial=0.0) for one in shapes]
-    # A band may be as wide as it likes: a scale for it would hide the shapes.
     ends = [np.abs(one.band).max() for one in shapes if one.band is not None]
     largest = max(found, default=0.0)
-    return max(min(max(ends, default=0.0), 1.5 * largest), largest) or 1.0
+    # A scale for the widest band would hide the shapes: arrows say where bands go on.
+    return max(min(max(ends, default=0.0), _MOST_OF_BANDS * largest), largest) or 1.0
 
 
 def draw_shapes(shapes: Shapes, most: int | None = None) -> Any:
@@ -90,7 +96,10 @@ def draw_shape(shape: Shape, reach: float) -> Any:
 
 def scale_in_words(shapes: Shapes) -> str:
     """Say what effects are differences of, and from what."""
-    return f"Differences of the {shapes.score} from each panel's mean over its knots or levels."
+    said = f"Differences of the {shapes.score} from each panel's mean over its knots or levels."
+    reach = _EDGE * reach_of(shapes.shapes)
+    ends = [np.abs(one.band).max() for one in shapes.shapes if one.band is not None]
+    return f"{said} Arrows: the band goes on." if max(ends, default=0.0) > reach else said
 
 
 def _left_of(shape: Shape) -> float:
@@ -156,25 +165,23 @@ def _draw_curve(
     axes.axhline(0.0, color=draw.GREY, linewidth=0.8)
     for output, color in colors.items():
         values = shape.values[output]
-        if shape.half_width is not None:
-            half = shape.half_width
-            axes.fill_between(
-                x,
-                (values - half)[: len(x)],
-                (values + half)[: len(x)],
-                color=color,
-                alpha=_BAND,
-                linewidth=0,
-            )
+        if shape.band is not None:
+            low, high = _drawn_ends(shape.band[output, : len(x)], reach)
+            axes.fill_between(x, low, high, color=color, alpha=_BAND, linewidth=0)
+            _mark_beyond(axes, x, low, high, color, reach)
         axes.plot(x, values[: len(x)], color=color, linewidth=_LINE)
         axes.plot(x, values[: len(x)], "o", color=color, markersize=2.6)
         if len(values) > len(x):
-            error = 0.0 if shape.half_width is None else float(shape.half_width[-1])
-            axes.errorbar([_MISSING], [values[-1]], yerr=error, fmt="D", color=color, markersize=4)
+            apart = np.array([_MISSING])
+            if shape.band is not None:
+                low, high = _drawn_ends(shape.band[output, -1:], reach)
+                axes.vlines(apart, low, high, color=color)
+                _mark_beyond(axes, apart, low, high, color, reach)
+            axes.plot(apart, values[-1:], "D", color=color, markersize=4)
     if len(shape.points[0]) > len(x):
         axes.axvline(_GAP, color=draw.LIGHT, linewidth=0.8)
     axes.set_xticks(*_number_ticks(axis))
-    axes.set_ylim(-1.06 * reach, 1.06 * reach)
+    axes.set_ylim(-_EDGE * reach, _EDGE * reach)
     draw.quiet(axes)
     axes.tick_params(labelsize=_TICK)
     axes.margins(x=0.02)
@@ -193,14 +200,13 @@ def _draw_levels(axes: Any, shape: Shape, reach: float, colors: Mapping[int, str
     for place, (output, color) in enumerate(colors.items()):
         at = rows + (place - 0.5 * (len(colors) - 1)) * height
         axes.barh(at, values[output, order], height=height, color=color, alpha=0.75)
-        if shape.half_width is not None:
-            half = shape.half_width[order]
-            axes.errorbar(
-                values[output, order], at, xerr=half, fmt="none", ecolor=draw.INK, elinewidth=0.9
-            )
+        if shape.band is not None:
+            low, high = _drawn_ends(shape.band[output, order], reach)
+            axes.hlines(at, low, high, color=draw.INK, linewidth=0.9)
+            _mark_beyond(axes, at, low, high, draw.INK, reach, upright=False)
     names = _levels([shape.points[0][one] for one in order])
     axes.set_yticks(rows, names, parse_math=False)
-    axes.set_xlim(-1.06 * reach, 1.06 * reach)
+    axes.set_xlim(-_EDGE * reach, _EDGE * reach)
     middle, span = 0.5 * (len(order) - 1), max(len(order), 4)
     axes.set_ylim(middle - 0.5 * span, middle + 0.5 * span)
     draw.quiet(axes, grid="x")
@@ -237,8 +243,9 @@ def _draw_map(axes: Any, shape: Shape) -> None:
         rasterized=True,
     )
     notes = [f"for {shape.outputs[output]}"] if len(shape.outputs) > 1 else []
-    if shape.half_width is not None:
-        i, j = np.nonzero(np.abs(values) <= shape.half_width[chosen])
+    if shape.band is not None:
+        low, high = np.moveaxis(shape.band[output][chosen], -1, 0)
+        i, j = np.nonzero((low <= 0.0) & (high >= 0.0))
         axes.plot(x[i], y[j], ".", color=draw.GREY, markersize=2.0)
         notes.append("dots: the band holds zero")
     axes.set_xticks(*_ticks(first, rows), parse_math=False)
@@ -280,10 +287,37 @@ def _upright(shape: Shape) -> Shape:
     )
     if first <= second:
         return shape
-    half = None if shape.half_width is None else shape.half_width.T
+    band = None if shape.band is None else shape.band.transpose(0, 2, 1, 3)
     return dataclasses.replace(
-        shape, axes=shape.axes[::-1], values=shape.values.transpose(0, 2, 1), half_width=half
+        shape, axes=shape.axes[::-1], values=shape.values.transpose(0, 2, 1), band=band
     )
+
+
+def _drawn_ends(band: NDArray[np.float64], reach: float) -> NDArray[np.float64]:
+    """Return lower and upper ends in finite numbers, far beyond the panel where there is no end."""
+    ends: NDArray[np.float64] = np.clip(band, -_ENDLESS * reach, _ENDLESS * reach).T
+    return ends
+
+
+def _mark_beyond(
+    axes: Any,
+    at: NDArray[np.float64],
+    low: NDArray[np.float64],
+    high: NDArray[np.float64],
+    color: str,
+    reach: float,
+    *,
+    upright: bool = True,
+) -> None:
+    """Put an arrow at the edge of the panel wherever a band goes on beyond it."""
+    edge = _EDGE * reach
+    for beyond, place, arrow in (
+        (high > edge, edge, "^" if upright else ">"),
+        (low < -edge, -edge, "v" if upright else "<"),
+    ):
+        edges = np.full(int(beyond.sum()), place)
+        pair = (at[beyond], edges) if upright else (edges, at[beyond])
+        axes.plot(*pair, arrow, color=color, markersize=3.5, clip_on=False, zorder=3)
 
 
 def _places(axis: Axis, shown: NDArray[np.intp]) -> NDArray[np.float64]:

@@ -36,8 +36,8 @@ class Shape:
         Effects at the knots or levels of each column, less their mean over all of these, so that
         only differences within a column count; a level for missing values comes last, and is not
         part of that mean.
-    half_width : ndarray of shape (n_values,) or (n_values, n_others), optional
-        Half the width of the band about the values.
+    band : ndarray of shape (n_outputs, n_values, 2) or (n_outputs, n_values, n_others, 2), optional
+        Lower and upper ends of the band.
     edit : str, default=""
         What was done to it after the fit, in words.
 
@@ -50,7 +50,7 @@ class Shape:
     axes: tuple[Axis, ...]
     outputs: tuple[str, ...]
     values: NDArray[np.float64]
-    half_width: NDArray[np.float64] | None = None
+    band: NDArray[np.float64] | None = None
     edit: str = ""
 
     @property
@@ -75,14 +75,6 @@ class Shape:
         chosen: tuple[Any, ...] = (slice(None), *np.ix_(*present))
         flat = self.values[chosen].reshape(len(self.outputs), -1)
         return float((flat.max(axis=1) - flat.min(axis=1)).max())
-
-    @property
-    def band(self) -> NDArray[np.float64] | None:
-        """Lower and upper ends, of shape (n_outputs, ..., 2); None if there is no band."""
-        if self.half_width is None:
-            return None
-        ends = [self.values - self.half_width, self.values + self.half_width]
-        return np.stack(ends, axis=-1)
 
     def through(self, points: Mapping[Any, float]) -> Shape:
         """Return the shape through given points.
@@ -224,4 +216,4 @@ class Shape:
 
     def _edited(self, values: NDArray[np.float64], words: str) -> Shape:
         words = f"{self.edit}, then {words}" if self.edit else words
-        return dataclasses.replace(self, values=values, half_width=None, edit=words)
+        return dataclasses.replace(self, values=values, band=None, edit=words)

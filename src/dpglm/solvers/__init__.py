@@ -23,6 +23,7 @@ from dpglm.solvers.gradient.svrg_plus_plus import SVRGPlusPlus
 from dpglm.solvers.minimizer.objective_perturbation import ObjectivePerturbation
 from dpglm.solvers.minimizer.output_perturbation import OutputPerturbation
 from dpglm.solvers.network.method import NetworkMethod as NetworkMethod
+from dpglm.solvers.noise_covariance import NoiseCovariance
 from dpglm.solvers.parts.lifts import LeastSquares, Lift, Transpose
 from dpglm.solvers.parts.outputs import Last, Output, RandomIterate, TailAverage, UniformAverage
 from dpglm.solvers.parts.schedules import (
@@ -66,6 +67,7 @@ __all__ = [
     "Method",
     "Newton",
     "NewtonRaphson",
+    "NoiseCovariance",
     "NoisyGD",
     "NoisySGD",
     "ObjectivePerturbation",

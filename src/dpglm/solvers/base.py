@@ -24,6 +24,7 @@ from dpglm.privacy.events import Composed, Event, Repeated, canonical
 from dpglm.privacy.releases import AnyRelease, check_can_be_asked
 from dpglm.privacy.weakness import weak_budget
 from dpglm.problem import Problem
+from dpglm.solvers.noise_covariance import NoiseCovariance
 from dpglm.solvers.theorem import Theorem
 from dpglm.solvers.uncertainty import Covariance, Uncertainty
 
@@ -139,8 +140,10 @@ class Method(abc.ABC, Generic[S]):
     def coefficient_noise(self) -> float:
         """Expected standard deviation of the noise in each returned coefficient.
 
-        What the injected noise becomes if the data's curvature damps none of it, so an upper
-        estimate; in the prepared (scaled) coordinates.
+        In the prepared (scaled) coordinates. Methods that follow the curvature of the rows expect
+        it of columns that are alike and spread evenly between their bounds, and of scores with a
+        standard deviation of 1; for others the rows damp none of the noise, so that theirs is an
+        upper estimate.
         """
 
     @property
@@ -205,13 +208,12 @@ class Method(abc.ABC, Generic[S]):
         """Return the maps of the rows that the method has learned, in order; released."""
         return ()
 
-    def noise_in(self, state: S) -> float | NDArray[np.float64]:
-        """Estimate the standard deviation of the noise in each returned coefficient.
+    def noise_in(self, state: S) -> NoiseCovariance | None:
+        """Return the covariance of the noise in the returned coefficients, where it is known.
 
-        From above, like ``coefficient_noise``, but with all that the last state says; one number
-        for all columns, or an array with one for each. Public, as the state is.
+        That of runs on the same rows, from all that the last state says. Public, as the state is.
         """
-        return self.coefficient_noise
+        return None
 
     def uncertainty(self, state: S) -> Uncertainty | None:
         """Return the covariance of the parameter, where the plan released what it takes."""
@@ -363,7 +365,7 @@ class Plan:
             ("by", self.method.algorithm),
             ("steps", self.n_steps),
             (
-                "noise in a coefficient, at most",
+                "noise in a coefficient, about",
                 f"{self.coefficient_noise:.3g}, of prepared columns",
             ),
         )

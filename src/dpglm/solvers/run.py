@@ -132,15 +132,16 @@ def run(
         raise PlanMismatchError(
             f"planned to release {canonical(method.mechanisms)}, but released {released}"
         )
-    return Solution(
-        finished(method, state),
-        plan,
-        tuple(history),
-        noise.name,
-        method.noise_in(state),
-        method.chosen(state),
-        entry,
-        method.maps(state),
-        method.uncertainty(state),
-        method.precision(state),
-    )
+    with np.errstate(all="ignore"):
+        return Solution(
+            finished(method, state),
+            plan,
+            tuple(history),
+            noise.name,
+            method.noise_in(state),
+            method.chosen(state),
+            entry,
+            method.maps(state),
+            method.uncertainty(state),
+            method.precision(state),
+        )

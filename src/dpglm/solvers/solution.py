@@ -12,6 +12,7 @@ from dpglm._html import card
 from dpglm.ledger.entry import LedgerReference
 from dpglm.preprocessing.row_map import RowMap
 from dpglm.solvers.base import Plan, StepInfo
+from dpglm.solvers.noise_covariance import NoiseCovariance
 from dpglm.solvers.uncertainty import Uncertainty
 
 __all__ = ["Solution"]
@@ -32,8 +33,9 @@ class Solution:
         Diagnostics of each step; empty where only the last iterate is paid for.
     noise : str
         Name of the noise source.
-    coefficient_noise : float or ndarray of shape (n_columns,)
-        Expected standard deviation of the noise in coefficients, see ``Method.noise_in``.
+    noise_covariance : NoiseCovariance, optional
+        Covariance of the noise in the parameter, where the solver knows it: see
+        ``Method.noise_in``.
     chosen : int, optional
         Which of several models this is, see ``Method.chosen``.
     ledger_entry : LedgerReference, optional
@@ -50,7 +52,7 @@ class Solution:
     plan: Plan
     history: tuple[StepInfo, ...]
     noise: str
-    coefficient_noise: float | NDArray[np.float64]
+    noise_covariance: NoiseCovariance | None = None
     chosen: int | None = None
     ledger_entry: LedgerReference | None = None
     maps: tuple[RowMap, ...] = ()
@@ -61,6 +63,12 @@ class Solution:
     def n_steps(self) -> int:
         """Number of steps taken."""
         return self.plan.n_steps
+
+    @property
+    def coefficient_noise(self) -> NDArray[np.float64] | None:
+        """Standard deviations of the noise in ``w``, of its shape, where they are known."""
+        known = self.noise_covariance
+        return None if known is None else known.deviations.reshape(self.w.shape)
 
     def _repr_html_(self) -> str:
         entry = self.ledger_entry

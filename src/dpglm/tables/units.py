@@ -160,22 +160,6 @@ class LinearUnits:
         mapped: NDArray[np.float64] = (self.matrix @ half.T).T
         return mapped
 
-    def standard_deviations(self, deviations: Any) -> NDArray[np.float64]:
-        """Map standard deviations, as if errors of different coefficients were independent.
-
-        Parameters
-        ----------
-        deviations : array_like of shape (n_fitted,)
-            Those of the fitted coefficients, the intercept last.
-
-        Returns
-        -------
-        ndarray of shape (n_coefficients + 1,)
-        """
-        squares = self.matrix.multiply(self.matrix).tocsr()
-        variances: NDArray[np.float64] = squares @ np.asarray(deviations, dtype=np.float64) ** 2
-        return np.sqrt(variances)
-
     def after(self, inner: LinearUnits) -> LinearUnits:
         """Return the map that applies ``inner`` first, then this one.
 

@@ -26,6 +26,7 @@ from dpglm.privacy.noise import SeededNoise
 from dpglm.problem import L2, Logistic, Problem, Softmax
 from dpglm.solvers import (
     SOLVERS,
+    Newton,
     NoisyGD,
     NoisySGD,
     OutputPerturbation,
@@ -182,16 +183,15 @@ def test_columns_of_different_size_are_learned_only_when_they_are_scaled():
 
 def test_noise_is_estimated_in_the_coordinates_that_are_returned():
     X, y = make_data()
-    gd = NoisyGD(n_steps=10, step_size=0.1, momentum=0.0)
     # So little is left to the model that maps are the same in every run next to its noise.
-    solver = Preprocessed([Center(), Scale()], gd, shares=[0.95, 0.0499])
+    solver = Preprocessed([Center(), Scale()], Newton(), shares=[0.95, 0.0499])
     plan = solver.plan(PROBLEM, ApproximateDP(20.0, 1e-5), DATA)
     rows = prepare_rows(X, y, DATA)
     runs = [run(plan, rows, SeededNoise(seed)) for seed in range(60)]
     found = np.std([one.w for one in runs], axis=0)
     declared = np.median([one.coefficient_noise for one in runs], axis=0)
     assert declared.shape == (4,)
-    assert ((0.3 * declared < found) & (found < 3.0 * declared)).all()
+    assert ((0.5 * declared < found) & (found < 2.0 * declared)).all()
     assert plan.coefficient_noise > 0.0
 
 

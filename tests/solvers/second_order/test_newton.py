@@ -284,7 +284,6 @@ def test_certificates_can_be_verified_and_lies_are_found():
 
 @pytest.mark.parametrize(("n_steps", "least"), [(1, 0.9), (20, 0.05)])
 def test_coefficient_noise_is_that_of_rows_alike_in_all_directions(n_steps, least):
-    # Curvature damps what earlier steps brought in, so it is an upper estimate.
     rng = np.random.default_rng(7)
     X = rng.normal(size=(3000, 10))
     X /= np.linalg.norm(X, axis=1, keepdims=True)
@@ -310,7 +309,8 @@ def test_noise_of_a_rare_column_is_told_apart():
     expected = np.mean([one.coefficient_noise for one in solutions], axis=0)
     assert expected[1] > 3.0 * expected[0]
     assert (spread < 1.3 * expected).all()
-    assert (expected < 1.3 * plan.coefficient_noise * np.hypot(1, 1 / 3) / 0.74).all()
+    # A plan cannot know which column is rare.
+    assert 0.4 < plan.coefficient_noise / expected[0] < 2.5
 
 
 def test_noise_of_slopes_moves_the_intercept_of_a_rare_class():

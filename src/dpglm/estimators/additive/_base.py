@@ -20,7 +20,7 @@ from dpglm.certificate.certificate import certify
 from dpglm.certificate.facts import PublicFact, schema_facts, with_implied
 from dpglm.data.prepare import Matrix
 from dpglm.estimators._private import PrivateFit
-from dpglm.estimators._shapes import CURVES, WithShapes
+from dpglm.estimators._shapes import CURVES, MONOTONE, WithShapes
 from dpglm.estimators.additive._monotone import Directions, projected, read_directions
 from dpglm.estimators.additive._shrunk import shrunk_bends
 from dpglm.estimators.additive._tables import given_table
@@ -265,12 +265,17 @@ class AdditiveModel(WithShapes, FittedModel, PrivateFit, own_first=False):
         facts = (*facts, PublicFact(CURVES, str(resolution), "declared"))
         known = estimator.solution_.precision
         if not self.inference and known is not None:
-            w = shrunk_bends(estimator.solution_.w, known, schema)
+            w, slopes = shrunk_bends(estimator.solution_.w, known, schema)
             released = estimator.units_.coefficients(w[:, np.newaxis])
             estimator.coef_, estimator.intercept_ = estimator._model(released)
+            noise = estimator.solution_.noise_covariance
+            if noise is not None:
+                noise = noise.mapped(slopes).in_units(estimator.units_)
+            estimator._noise_covariance = noise
         if directions:
+            estimator._unprojected = estimator.coef_
             estimator.coef_ = projected(estimator.coef_, directions, schema)
-            facts = (*facts, PublicFact("monotone", dict(directions), "declared"))
+            facts = (*facts, PublicFact(MONOTONE, dict(directions), "declared"))
         estimator.privacy_ = dataclasses.replace(
             certify(
                 type(estimator).__name__,

@@ -485,6 +485,10 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         self.n_iter_ = solution.n_steps
         targets = self._target_units(task, spec.n_features)
         self.units_ = targets.after(column_units(spec, scaling))
+        in_w = solution.noise_covariance
+        self._noise_covariance = None if in_w is None else in_w.in_units(self.units_)
+        # Coefficients before curves were made monotone, where they were.
+        self._unprojected: NDArray[np.float64] | None = None
         return self.units_.coefficients(solution.w.reshape(spec.n_columns, -1))
 
     def _row_prediction(self, output: Output) -> RowPrediction:

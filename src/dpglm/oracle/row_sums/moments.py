@@ -32,6 +32,7 @@ __all__ = [
     "rows_in_basis",
     "second_moment_release",
     "spectrum",
+    "unit_of_moments",
     "unpack_symmetric",
 ]
 
@@ -202,10 +203,15 @@ def spectrum(
 
     Privacy: post-processing of released values.
     """
-    typical = constant_column(data) ** 2 / max(float(moments[-1, -1]), noise_std)
+    typical = unit_of_moments(moments, noise_std, data)
     seen, directions = np.linalg.eigh(moments[:columns, :columns])
     values = np.maximum(seen, noise_std * math.sqrt(columns))
     return values * typical, directions, seen * typical
+
+
+def unit_of_moments(moments: NDArray[np.float64], noise_std: float, data: DataSpec) -> float:
+    """Return what ``spectrum`` multiplies eigenvalues by: a mean square over the rows' number."""
+    return constant_column(data) ** 2 / max(float(moments[-1, -1]), noise_std)
 
 
 def float_weights(block: Block) -> NDArray[np.float64] | float:

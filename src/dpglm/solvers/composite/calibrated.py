@@ -21,9 +21,10 @@ from dpglm.privacy.events import Composed, Event, canonical
 from dpglm.privacy.releases import AnyRelease
 from dpglm.problem import L2, NoPenalty, Problem, Unconstrained
 from dpglm.solvers.base import Method, Plan, Solver, Stage, StepInfo, check_same
+from dpglm.solvers.noise_covariance import NoiseCovariance
 from dpglm.solvers.parts.beside import MARGIN, plan_beside
 from dpglm.solvers.parts.seeds import stage_seed
-from dpglm.solvers.parts.shrinkage import relative_length
+from dpglm.solvers.parts.shrinkage import mean_prediction, relative_length
 from dpglm.solvers.second_order.newton import Newton, NewtonMethod, NewtonState
 from dpglm.solvers.second_order.newton_raphson import NewtonRaphson
 from dpglm.solvers.second_order.newton_raphson_method import NewtonRaphsonState
@@ -276,14 +277,30 @@ class CalibratedMethod(Method["CalibratedState"]):
         w = np.concatenate([w[:1].clip(_LEAST_SLOPE * own, _MOST_SLOPE * own), w[1:]])
         return state.map.pull_back(w, self.direction.data, self.scale.data)
 
-    def noise_in(self, state: CalibratedState) -> NDArray[np.float64]:
+    def noise_in(self, state: CalibratedState) -> NoiseCovariance | None:
+        method, data, basis = self.direction.method, self.direction.data, state.direction.basis
+        assert isinstance(method, NewtonMethod)
         assert state.map is not None
-        data = self.direction.data
-        found = np.asarray(self.direction.method.noise_in(state.direction))
-        of_scale = np.asarray(self.scale.method.noise_in(state.scale))
-        return np.hypot(
-            self._growth(state) * found, state.map.noise_back(of_scale, data, self.scale.data)
-        )
+        assert basis is not None
+        found = method.noise_before_shrinkage(state.direction)
+        of_scale: NoiseCovariance | None = self.scale.method.noise_in(state.scale)
+        w, spread = state.direction.w, self._spread(state)
+        if found is None or of_scale is None or spread == 0.0:
+            return None
+        # The scale makes up for noise in the length of the scores, the intercept for that in their
+        # mean, whatever the direction is.
+        mean = mean_prediction(len(w), basis.inverse)
+        kept = np.eye(len(w))
+        kept[-1] -= mean
+        level = basis.inverse[:, -1]
+        across = basis.inverse.T @ (basis.inverse @ w - level * (mean @ w))
+        kept -= np.outer(kept @ w, across) / spread**2
+        slopes = self.finish(state)[: data.n_features]
+        grown = relative_length(slopes, w[: data.n_features])
+        back = state.map.pulling_matrix(data, self.scale.data)
+        both = found.mapped(grown * kept).columns + of_scale.mapped(back).columns
+        known = NoiseCovariance(both)
+        return known if known.is_finite else None
 
     def precision(self, state: CalibratedState) -> NDArray[np.float64] | None:
         found = self.direction.method.precision(state.direction)

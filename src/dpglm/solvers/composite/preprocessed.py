@@ -24,6 +24,7 @@ from dpglm.problem import Problem
 from dpglm.solvers.base import Method, Plan, Solver, Stage, StepInfo, check_same
 from dpglm.solvers.checkpoint_file import AnyState
 from dpglm.solvers.gradient.noisy_gd import NoisyGD
+from dpglm.solvers.noise_covariance import NoiseCovariance
 from dpglm.solvers.parts.beside import MARGIN, plan_beside
 from dpglm.solvers.parts.seeds import stage_seed
 
@@ -304,13 +305,14 @@ class PreprocessedMethod(Method["PreprocessedState"]):
     def maps(self, state: PreprocessedState) -> tuple[RowMap, ...]:
         return state.maps
 
-    def noise_in(self, state: PreprocessedState) -> NDArray[np.float64]:
-        noise = np.broadcast_to(
-            self.model.method.noise_in(state.model), (self.model.data.n_columns,)
-        )
+    def noise_in(self, state: PreprocessedState) -> NoiseCovariance | None:
+        # With maps as they are.
+        noise: NoiseCovariance | None = self.model.method.noise_in(state.model)
+        if noise is None:
+            return None
         for learned, before, after in self._backwards(state):
-            noise = learned.noise_back(noise, before, after)
-        return noise
+            noise = noise.mapped(learned.pulling_matrix(before, after))
+        return noise if noise.is_finite else None
 
     def _backwards(self, state: PreprocessedState) -> list[tuple[RowMap, DataSpec, DataSpec]]:
         return list(zip(state.maps, self._left[:-1], self._left[1:], strict=True))[::-1]

@@ -16,6 +16,7 @@ __all__ = [
     "curvature",
     "has_bounded_slopes",
     "is_ample",
+    "is_smooth",
     "slope_range",
     "slope_unit",
     "smoothness",
@@ -50,6 +51,12 @@ def slope_unit(loss: Loss, data: DataSpec) -> float:
 def has_bounded_slopes(loss: Loss, data: DataSpec) -> bool:
     """Whether slopes are bounded at whatever prediction."""
     return math.isfinite(loss.slope_bound_on(math.inf, *data.target_range(loss.target.bounds)))
+
+
+def is_smooth(loss: Loss, data: DataSpec) -> bool:
+    """Whether slopes change smoothly, however fast, so that curvature says what damps noise."""
+    low, high = data.target_range(loss.target.bounds)
+    return math.isfinite(loss.without_offset.smoothness_on(1.0, low, high))
 
 
 def curvature(loss: Loss, data: DataSpec) -> float:

@@ -10,7 +10,16 @@ from numpy.typing import NDArray
 from dpglm.data.spec import LARGEST, DataSpec
 from dpglm.problem.loss import Loss
 
-__all__ = ["is_neutral", "kept_share", "relative_length", "share_of_comparison", "shrunk"]
+__all__ = [
+    "drawn_to",
+    "is_neutral",
+    "kept_share",
+    "mean_prediction",
+    "relative_length",
+    "share_of_comparison",
+    "shrunk",
+    "shrunk_by",
+]
 
 # Signs and ranks of predictions can be right where their size is lost in noise.
 _LEAST_SHARE = 0.1
@@ -108,6 +117,19 @@ def shrunk(
     array([0.08, 6.  ])
     """
     way = w - start
+    kept = shrunk_by(way, noise, inverse=inverse, own_intercept=own_intercept, pace=pace)
+    return drawn_to(start, way, kept, inverse)
+
+
+def shrunk_by(
+    way: NDArray[np.float64],
+    noise: float,
+    *,
+    inverse: NDArray[np.float64] | None,
+    own_intercept: bool,
+    pace: float = 1.0,
+) -> tuple[float, float]:
+    """Return the share of the way that ``shrunk`` keeps, and what more of the mean prediction."""
     v = way if inverse is None else inverse @ way
     alike = inverse is not None
     # In coordinates in which rows look alike, what is orthogonal to this predicts 0 on average.
@@ -116,10 +138,34 @@ def shrunk(
     level = np.multiply.outer(along, intercept / pace)
     even = float(np.linalg.norm(v - (pace - 1.0) * level))
     share = kept_share(even, noise, v.size, alike=alike)
+    if not own_intercept or way.ndim > 1:
+        return share, 0.0
+    length = float(np.linalg.norm(level))
+    own = kept_share(length, _SURE * noise, 1, alike=alike)
+    own = max((own - _LEAST_SHARE) / (1.0 - _LEAST_SHARE), share / pace)
+    return share, own - share
+
+
+def drawn_to(
+    start: NDArray[np.float64],
+    way: NDArray[np.float64],
+    kept: tuple[float, float],
+    inverse: NDArray[np.float64] | None,
+) -> NDArray[np.float64]:
+    """Go from the start a share of the way, and more of the mean prediction, see ``shrunk_by``."""
+    share, more = kept
     moved: NDArray[np.float64] = start + share * way
-    if own_intercept and w.ndim == 1:
-        length = float(np.linalg.norm(level))
-        own = kept_share(length, _SURE * noise, 1, alike=alike)
-        own = max((own - _LEAST_SHARE) / (1.0 - _LEAST_SHARE), share / pace)
-        moved[-1] += (own - share) * intercept
+    if more:
+        moved[-1] += more * (mean_prediction(len(way), inverse) @ way)
     return moved
+
+
+def mean_prediction(size: int, inverse: NDArray[np.float64] | None) -> NDArray[np.float64]:
+    """Return the intercept that predicts, as a linear function of w, what w does on average.
+
+    In coordinates in which rows look alike, what is orthogonal to the intercept's predicts 0.
+    """
+    if inverse is None:
+        return np.append(np.zeros(size - 1), 1.0)
+    along = inverse[:, -1]
+    return np.asarray(along @ inverse / (along @ along))

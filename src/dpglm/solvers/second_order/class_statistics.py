@@ -25,16 +25,19 @@ from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.problem import Problem
 from dpglm.solvers.base import Method, StepInfo
+from dpglm.solvers.noise_covariance import NoiseCovariance
 from dpglm.solvers.parts.feasible import n_penalized
 from dpglm.solvers.second_order.least_squares.equations import (
     HUGE,
+    LEVEL,
+    MOST_SQUARES,
     Coordinates,
     centered_coordinates,
     shrunk_slopes,
     slopes_of,
 )
-from dpglm.solvers.second_order.preconditioner import constant_column
-from dpglm.solvers.second_order.quadratic import minimize_quadratic
+from dpglm.solvers.second_order.preconditioner import constant_column, usual_basis_scale
+from dpglm.solvers.second_order.quadratic import is_quadratic, minimize_quadratic
 
 __all__ = ["ClassStatisticsMethod"]
 
@@ -47,7 +50,7 @@ class ClassStatisticsState:
     step: int
     coordinates: Coordinates | None
     w: NDArray[np.float64]
-    noise: NDArray[np.float64]
+    noise: NoiseCovariance | None
 
 
 @final
@@ -90,16 +93,18 @@ class ClassStatisticsMethod(Method["ClassStatisticsState"]):
 
     @property
     def coefficient_noise(self) -> float:
-        data = self.data
-        noise = self._releases[-1].noise_std * math.sqrt(self.clip / (1.0 - self.matrix_share))
-        return noise * code_length(data.n_outputs) / data.n_rows * data.n_columns / data.row_norm
+        data, (first, second) = self.data, self._releases
+        longest = (1.0 + LEVEL) * min(self.clip, MOST_SQUARES) * data.n_features
+        noise = second.noise_std * math.sqrt(longest / (1.0 - self.matrix_share)) / data.n_rows
+        scale = usual_basis_scale(data, first.noise_std)
+        held = 1.0 + self.problem.regularizer.strong_convexity * scale**2
+        return noise * code_length(data.n_outputs) * scale / held
 
-    def noise_in(self, state: ClassStatisticsState) -> NDArray[np.float64]:
-        return state.noise
+    def noise_in(self, state: ClassStatisticsState) -> NoiseCovariance | None:
+        return state.noise if is_quadratic(self.problem) else None
 
     def init(self, seed: int) -> ClassStatisticsState:
-        zero = np.zeros(self.data.coefficient_shape)
-        return ClassStatisticsState(0, None, zero, zero[:, 0])
+        return ClassStatisticsState(0, None, np.zeros(self.data.coefficient_shape), None)
 
     def step(
         self, state: ClassStatisticsState, oracle: Oracle
@@ -161,7 +166,9 @@ class ClassStatisticsMethod(Method["ClassStatisticsState"]):
         acted_on = at.basis.vectors[:penalized]
         strength = self.problem.regularizer.strong_convexity * data.n_rows
         back = at.basis.vectors @ np.linalg.inv(matrix + strength * acted_on.T @ acted_on)
-        deviations = noise * np.linalg.norm(back, axis=1)
-        if not (np.isfinite(w).all() and np.isfinite(deviations).all()):
+        in_matrix = 0.5 * (sums.matrix_noise * at.basis.inverse @ w) ** 2
+        squares = sums.vector_noise**2 + in_matrix.sum(axis=0) + (slopes.mean_noise * mean) ** 2
+        found = NoiseCovariance(back @ back.T, squares)
+        if not (np.isfinite(w).all() and found.is_finite):
             return state
-        return dataclasses.replace(state, w=w, noise=deviations)
+        return dataclasses.replace(state, w=w, noise=found)

@@ -29,24 +29,39 @@ from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.problem import Problem, Squared
 from dpglm.problem.loss import Loss, Target
 from dpglm.solvers.base import Method, Plan, Solver, StepInfo
-from dpglm.solvers.parts.defaults import curvature, slope_unit
+from dpglm.solvers.noise_covariance import NoiseCovariance
+from dpglm.solvers.parts.defaults import curvature, is_smooth, slope_unit
 from dpglm.solvers.parts.feasible import feasible, n_penalized
 from dpglm.solvers.parts.planning import calibrated, check_given
-from dpglm.solvers.parts.shrinkage import is_neutral, kept_share, relative_length, shrunk
-from dpglm.solvers.second_order.newton_noise import noise_left
-from dpglm.solvers.second_order.normal_scores import NormalScores
+from dpglm.solvers.parts.shrinkage import (
+    drawn_to,
+    is_neutral,
+    kept_share,
+    mean_prediction,
+    relative_length,
+    shrunk_by,
+)
+from dpglm.solvers.second_order.newton_noise import (
+    Steps,
+    curvature_of_outputs,
+    noise_left,
+    variance_left,
+)
+from dpglm.solvers.second_order.normal_scores import NormalScores, normal_nodes
 from dpglm.solvers.second_order.preconditioner import (
     Basis,
     basis_from_moments,
     check_data,
     constant_column,
-    largest_basis_scale,
+    products_in_basis,
+    usual_basis_scale,
 )
-from dpglm.solvers.second_order.quadratic import minimize_quadratic
+from dpglm.solvers.second_order.quadratic import is_quadratic, minimize_quadratic
 from dpglm.solvers.second_order.starts import (
     N_BOUNDS,
     Start,
     at_private_mean,
+    expected_mean,
     mean_weight,
     needs_mean,
 )
@@ -76,6 +91,10 @@ _LEAST_CLIP_OF_COUNTS = 0.5
 # From such a mean a step may change scores by so much, root mean square; noise in what is returned
 # may be at most that large; and curvature, which is about what it is there, damps so much of it.
 _LONGEST_STEP, _MOST_NOISE, _DAMPING_AT_MEAN = 1.0, 0.5, 0.35
+# A difference that shows how a share grows.
+_LONGER = 1e-3
+# Standard deviations of scores, before a row is seen.
+_SIGNALS = (0.5, 1.0, 2.0)
 
 
 @final
@@ -240,9 +259,10 @@ def _steepness(loss: Loss, data: DataSpec) -> float:
 @final
 @dataclass(frozen=True, eq=False)
 class NewtonState:
-    """Iterate after some steps; and once they were released, the basis, and what steps rest on."""
+    """Iterate after some steps; and once they were released, what steps rest on."""
 
     step: int
+    moments: NDArray[np.float64] | None
     basis: Basis | None
     w: NDArray[np.float64]
     start: Start | None = None
@@ -333,10 +353,51 @@ class NewtonMethod(Method["NewtonState"]):
 
     @property
     def coefficient_noise(self) -> float:
-        loss, data = self.problem.loss, self.data
-        scale = largest_basis_scale(data, self.moments.noise_std)
-        slope = 1.0 if self.targets is None else slope_unit(loss, data)
-        return self._noise_damped_by(0.0, slope / curvature(loss, data)) * scale
+        # As if scores of rows had the standard deviation 1 in the end.
+        loss, data, size, state = self.problem.loss, self.data, self.data.n_outputs, self._expected
+        assert state.start is not None
+        reach, unit = self._reach(state), self._unit(state) / state.curvature
+        if size == 1:
+            bends = np.array([NormalScores.expected(loss, data).clipped(loss, data, reach)[0]])
+        else:
+            bends = np.linalg.eigvalsh(
+                curvature_of_outputs(loss, np.zeros(size), np.eye(size), reach)
+            )
+        scale = usual_basis_scale(data, self.moments.noise_std)
+        drawn = self.problem.regularizer.strong_convexity * scale**2 / state.curvature
+        damped = np.maximum(bends, 0.0) / state.start.curvature
+        noise = math.hypot(*(self._noise_damped_by(one, unit, drawn) for one in damped))
+        return self._shrunk_noise(state, noise / math.sqrt(size)) * scale
+
+    @property
+    def _expected(self) -> NewtonState:
+        """What steps are expected to rest on, before a row is seen."""
+        start, data = self._public_start(), self.data
+        if self.squared_slopes is not None:
+            noise = self.squared_slopes.noise_std / data.n_rows
+            start = expected_mean(start.w, self.problem.loss, data, noise)
+        return NewtonState(0, None, None, start.w, start, data.typical_weight)
+
+    def _shrunk_noise(self, state: NewtonState, noise: float) -> float:
+        """Expect what ``finish`` leaves of noise in the basis, that in its share included.
+
+        As that depends much on how long the parameter is, of scores half and twice as large, too.
+        """
+        if not self._shrinks(state):
+            return noise
+        found = [self._shrunk_about(one, noise, self._noise_left(state)) for one in _SIGNALS]
+        return math.hypot(*found) / math.sqrt(len(found))
+
+    def _shrunk_about(self, signal: float, noise: float, left: float) -> float:
+        size = self.data.n_coefficients
+        length = math.hypot(signal * math.sqrt(self.data.n_outputs), math.sqrt(size) * noise)
+        nodes, chances = normal_nodes()
+        lengths = np.maximum(length + noise * nodes, 0.0)
+        shares = np.array([kept_share(float(one), left, size, alike=True) for one in lengths])
+        shares *= self._harmless(left)
+        along = chances @ (shares * lengths) ** 2 - (chances @ (shares * lengths)) ** 2
+        across = (size - 1) * noise**2 * (chances @ shares**2)
+        return math.sqrt(max(along + across, 0.0) / size)
 
     @property
     def _usual_length(self) -> float:
@@ -348,6 +409,10 @@ class NewtonMethod(Method["NewtonState"]):
         assert state.start is not None
         return 1.0 if self.targets is None else state.start.slope
 
+    def _reach(self, state: NewtonState) -> float:
+        """Return the slope from which on a row of usual length is clipped."""
+        return self._unit(state) * self.clip / self._usual_length
+
     def _noise_left(self, state: NewtonState) -> float:
         """Estimate the noise in each coordinate, as far as the loss damps it."""
         loss, longest, start = self.problem.loss, self._usual_length, state.start
@@ -356,7 +421,7 @@ class NewtonMethod(Method["NewtonState"]):
         if self.targets is None:
             largest = loss.slope_bound_on(0.0, *self.data.target_range(loss.target.bounds))
         # A row of usual length is clipped where its slope is larger.
-        reach, unit = self._unit(state) * self.clip / longest, self._unit(state) / state.curvature
+        reach, unit = self._reach(state), self._unit(state) / state.curvature
         relative = reach / largest if largest else 1.0
         if self.targets is not None:
             return self._noise_damped_by(_DAMPING_AT_MEAN * min(relative, 1.0), unit)
@@ -367,41 +432,54 @@ class NewtonMethod(Method["NewtonState"]):
                 return left
         return self._noise_damped_by(_DAMPING * min(max(relative - 1.0, 0.0), 1.0), unit)
 
-    def _noise_damped_by(self, damping: float, unit: float) -> float:
+    def _noise_damped_by(self, damping: float, unit: float, drawn: float = 0.0) -> float:
         """Noise in each coordinate; ``unit`` is what noise of one in a gradient moves."""
-        variance = 0.0
-        for eta in self.step_sizes:
-            variance = (1.0 - min(damping * eta, 1.0)) ** 2 * variance + eta**2
-        return self.noise_std * math.sqrt(variance) * unit
+        return self.noise_std * math.sqrt(variance_left(self.step_sizes, damping, drawn)) * unit
 
-    def noise_in(self, state: NewtonState) -> NDArray[np.float64]:
-        basis, start = state.basis, state.start
+    def noise_in(self, state: NewtonState) -> NoiseCovariance | None:
+        known = self.noise_before_shrinkage(state)
+        if known is None or not self._shrinks(state):
+            return known
+        assert state.basis is not None
+        assert state.start is not None
+        inverse, size = state.basis.inverse, self.data.n_columns
+        way = state.w - state.start.w
+        share, more = self._kept(state, way)
+        kept = share * np.eye(size)
+        kept[-1] += more * mean_prediction(size, inverse)
+        v = inverse @ way
+        if v.ndim == 1 and (length := float(v @ v)) > 0.0:
+            # The share grows with what is shrunk.
+            longer, _ = self._kept(state, (1.0 + _LONGER) * way)
+            kept += np.outer(way, (longer - share) / _LONGER / length * (v @ inverse))
+        return known.mapped(kept)
+
+    def noise_before_shrinkage(self, state: NewtonState) -> NoiseCovariance | None:
+        """Return the noise in the last iterate, where loss and penalty are smooth enough to tell.
+
+        Noise is carried through the steps with the curvature at the last iterate.
+        """
+        basis, start, data, problem = state.basis, state.start, self.data, self.problem
+        assert state.moments is not None
         assert basis is not None
         assert start is not None
-        v, unit = basis.inverse @ state.w, self._unit(state) / state.curvature
-        if v.ndim > 1 or not math.isfinite(state.curvature):
-            noise = self._noise_damped_by(0.0, unit) * basis.scales
-            noise[-1] *= self.intercept_pace
-            return noise
-        # A column may be zero but in few rows, which are then long in the basis.
-        largest, usual = min(self.data.entry_bound, self.data.row_norm), self._usual_length
-        lengths = np.maximum(largest * basis.scales, usual)
-        if self.data.intercept > 0.0:
-            lengths[-1] = usual
-        return (
-            self.noise_std
-            * unit
-            * noise_left(
-                basis,
-                v,
-                self.problem.loss,
-                self.data,
-                self._unit(state) * self.clip / lengths,
-                start.curvature,
-                self.step_sizes,
-                self.intercept_pace,
-            )
-        )
+        if not (is_smooth(problem.loss, data) and is_quadratic(problem)):
+            return None
+        along, v = np.zeros(data.n_columns), basis.inverse @ state.w
+        if data.intercept > 0.0:
+            along = basis.inverse[:, -1] / np.linalg.norm(basis.inverse[:, -1])
+        strength = problem.regularizer.strong_convexity / state.curvature
+        penalty = strength * basis.products(n_penalized(problem, data))
+        steps = Steps(self.step_sizes, penalty, along, self.intercept_pace)
+        clip, unit = self._unit(state) * self.clip, self._unit(state) / state.curvature
+        try:
+            products = products_in_basis(state.moments, self.moments.noise_std, data, basis)
+            left = noise_left(basis, v, products, problem.loss, data, clip, start.curvature, steps)
+        except np.linalg.LinAlgError:
+            # No eigenvalues are found of what overflowed, and what was paid for must be returned.
+            return None
+        found = left.mapped(self.noise_std * unit * basis.vectors)
+        return found if found.is_finite else None
 
     def precision(self, state: NewtonState) -> NDArray[np.float64] | None:
         basis, w, start = state.basis, state.w, state.start
@@ -411,8 +489,7 @@ class NewtonMethod(Method["NewtonState"]):
             return None
         # In the basis the noise is alike in all directions, and so are the errors of sampling.
         scores, unit = NormalScores.of(basis, w), self._unit(state)
-        reach = unit * self.clip / math.sqrt(self.data.n_columns)
-        bend, square = scores.clipped(self.problem.loss, self.data, reach)
+        bend, square = scores.clipped(self.problem.loss, self.data, self._reach(state))
         damping = min(max(bend / start.curvature, 0.0), 1.0)
         carried = 0.0
         for eta in self.step_sizes:
@@ -424,29 +501,31 @@ class NewtonMethod(Method["NewtonState"]):
         return np.asarray(basis.inverse.T @ basis.inverse / (kept**2 * (noise**2 + sampling**2)))
 
     def init(self, seed: int) -> NewtonState:
-        return NewtonState(0, None, self._zero())
+        return NewtonState(0, None, None, self._zero())
 
     def _zero(self) -> NDArray[np.float64]:
         zero = np.zeros(self.data.coefficient_shape)
         return feasible(self.problem, n_penalized(self.problem, self.data), zero, 1.0)
 
-    def _started(self, state: NewtonState, oracle: Oracle) -> NewtonState:
-        """Release where to start, where that is not zero, and second moments."""
+    def _public_start(self) -> Start:
+        """Return zero, and what is known of slopes and curvature before a row is seen."""
         loss, data = self.problem.loss, self.data
-        noise = self.moments.noise_std
+        return Start(self._zero(), slope_unit(loss, data), curvature(loss, data))
+
+    def _started(self, oracle: Oracle) -> NewtonState:
+        """Release where to start, where that is not zero, and second moments."""
+        data, noise, start = self.data, self.moments.noise_std, self._public_start()
         moments = noisy_second_moments(oracle, self.moments, constant_column(data))
         basis = basis_from_moments(moments, noise, data)
         weight = mean_weight(moments, noise, data)
-        if self.targets is None:
-            start = Start(state.w, slope_unit(loss, data), curvature(loss, data))
-        else:
+        if self.targets is not None:
             assert self.squared_slopes is not None
             start = at_private_mean(oracle, self.targets, self.squared_slopes, self.problem, weight)
-        return NewtonState(0, basis, start.w, start, weight)
+        return NewtonState(0, moments, basis, start.w, start, weight)
 
     def step(self, state: NewtonState, oracle: Oracle) -> tuple[NewtonState, StepInfo]:
         if state.basis is None:
-            state = self._started(state, oracle)
+            state = self._started(oracle)
         basis, unit = state.basis, self._unit(state)
         assert basis is not None
         v = basis.inverse @ state.w
@@ -481,36 +560,42 @@ class NewtonMethod(Method["NewtonState"]):
     def finish(self, state: NewtonState) -> NDArray[np.float64]:
         assert state.basis is not None
         assert state.start is not None
-        loss, noise = self.problem.loss, self._noise_left(state)
-        if self.targets is not None:
-            return self._near_mean(state, noise)
-        visible = _VISIBLE * state.start.slope / state.start.curvature
-        if noise * self._usual_length < visible or not is_neutral(loss, self.data):
+        if not self._shrinks(state):
             return state.w
+        way = state.w - state.start.w
+        return drawn_to(state.start.w, way, self._kept(state, way), state.basis.inverse)
+
+    def _shrinks(self, state: NewtonState) -> bool:
+        """Whether noise may be so much that the parameter is drawn towards its start."""
+        assert state.start is not None
+        in_predictions = self._noise_left(state) * self._usual_length
+        if self.targets is not None:
+            return in_predictions >= _VISIBLE
+        visible = _VISIBLE * state.start.slope / state.start.curvature
+        return in_predictions >= visible and is_neutral(self.problem.loss, self.data)
+
+    def _kept(self, state: NewtonState, way: NDArray[np.float64]) -> tuple[float, float]:
+        """Return the share of a way from the start to keep, and what more of its mean prediction.
+
+        Towards a private mean predictions are drawn as one.
+        """
+        assert state.basis is not None
+        noise, inverse = self._noise_left(state), state.basis.inverse
         own_intercept = n_penalized(self.problem, self.data) < self.data.n_columns
-        return shrunk(
-            state.w,
-            state.start.w,
+        share, more = shrunk_by(
+            way,
             noise,
-            inverse=state.basis.inverse,
-            own_intercept=own_intercept,
+            inverse=inverse,
+            own_intercept=own_intercept and self.targets is None,
             pace=self.intercept_pace,
         )
+        return share * self._harmless(noise), more
 
-    def _near_mean(self, state: NewtonState, noise: float) -> NDArray[np.float64]:
-        """Draw the parameter towards the private mean, where means are a factor of scores.
+    def _harmless(self, noise: float) -> float:
+        """Return the share of noise that may be kept, where means are a factor of scores.
 
         Noise that scores are left with multiplies means, so there is a bound on it.
         """
-        assert state.basis is not None
-        assert state.start is not None
-        in_predictions = noise * self._usual_length
-        if in_predictions < _VISIBLE:
-            return state.w
-        way = state.w - state.start.w
-        length = float(np.linalg.norm(state.basis.inverse @ way))
-        share = kept_share(length, noise, way.size, alike=True)
-        moved: NDArray[np.float64] = (
-            state.start.w + share * min(_MOST_NOISE / in_predictions, 1.0) * way
-        )
-        return moved
+        if self.targets is None:
+            return 1.0
+        return min(_MOST_NOISE / (noise * self._usual_length), 1.0)

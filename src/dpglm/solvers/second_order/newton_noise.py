@@ -4,112 +4,188 @@ In the basis all rows have the same component along the intercept, and elsewhere
 about the same second moment in every direction. Taken as normal there, rows have a Hessian that
 is a multiple of the identity but in the plane of the intercept and of the parameter: a prediction
 tells where curvature is large, so that noise in slopes moves the intercept. Where a class is rare
-that is more than what noise along the intercept alone leaves.
+that is more than what noise along the intercept alone leaves. A column that is zero but in few rows
+may have a direction of its own: these rows are long in the basis, so that more of them are clipped.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpglm.data.spec import DataSpec
-from dpglm.problem.loss import Loss, Target
+from dpglm.problem.loss import Loss
+from dpglm.solvers.noise_covariance import NoiseCovariance
+from dpglm.solvers.second_order.normal_scores import NormalScores
 from dpglm.solvers.second_order.preconditioner import Basis
 
-__all__ = ["noise_left"]
+__all__ = ["Steps", "curvature_of_outputs", "noise_left", "variance_left"]
 
-# Of the quadrature over scores, and where scores are cut off in it.
-_NODES, _FARTHEST = 40, 30.0
+# How likely it is that few long rows, not many short ones, tell of a column whose values are small
+# on the whole, which second moments cannot tell apart.
+_FEW_ROWS = 0.1
+# Rows drawn to find the curvature of several outputs, and differences that show it.
+_DRAWS, _DIFFERENCE, _FARTHEST = 256, 1e-3, 30.0
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Steps:
+    """Steps ``v - eta (H v + noise)``, each followed by a penalty's, in units of the curvature.
+
+    ``penalty`` is the Hessian of the penalty, ``along`` the direction in which steps are ``pace``
+    times as long.
+    """
+
+    sizes: Sequence[float]
+    penalty: NDArray[np.float64]
+    along: NDArray[np.float64]
+    pace: float
+
+    def noise(self, hessian: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the covariance of what unit noise leaves in the end; no step overshoots."""
+        along = self.along[:, np.newaxis]
+        root = np.eye(len(along)) + (math.sqrt(self.pace) - 1.0) * along * self.along
+        own = root @ hessian @ root
+        _, directions = np.linalg.eigh(own + self.penalty)
+        curved = (directions * (own @ directions)).sum(axis=0)
+        drawn = np.maximum((directions * (self.penalty @ directions)).sum(axis=0), 0.0)
+        turned = directions.T @ self.along
+        entering = np.eye(len(along)) + (self.pace - 1.0) * np.outer(turned, turned)
+        # What is left in the end of what each step brought in, the last one first.
+        left, brought = np.ones(len(curved)), []
+        for eta in reversed(self.sizes):
+            left = left / (1.0 + eta * drawn)
+            brought.append(eta * left)
+            left = left * (1.0 - np.clip(eta * curved, 0.0, 1.0))
+        steps = np.stack(brought)
+        found = entering * (steps.T @ steps)
+        back = root @ directions
+        return np.asarray(back @ found @ back.T)
+
+
+def variance_left(sizes: Sequence[float], curved: float, drawn: float = 0.0) -> float:
+    """Return the variance that steps of these sizes leave of unit noise in a single direction.
+
+    ``curved`` is the curvature of the loss there, ``drawn`` that of the penalty.
+    """
+    variance = 0.0
+    for eta in sizes:
+        left = 1.0 / (1.0 + eta * drawn)
+        variance = left**2 * ((1.0 - min(curved * eta, 1.0)) ** 2 * variance + eta**2)
+    return variance
 
 
 def noise_left(
     basis: Basis,
     v: NDArray[np.float64],
+    products: NDArray[np.float64],
     loss: Loss,
     data: DataSpec,
-    reaches: NDArray[np.float64],
+    clip: float,
     curvature: float,
-    step_sizes: Sequence[float],
-    pace: float,
-) -> NDArray[np.float64]:
-    """Return the noise in each coefficient, in units of that of ``1 / curvature`` times a gradient.
+    steps: Steps,
+) -> NoiseCovariance:
+    """Return the noise in v, in units of that of ``1 / curvature`` times a gradient.
 
     Parameters
     ----------
     basis : Basis
         Coordinates of the steps.
-    v : ndarray of shape (n_columns,)
+    v : ndarray of shape (n_columns,) or (n_columns, n_outputs)
         The last iterate in them, at which curvature is taken.
+    products : ndarray of shape (n_columns, n_columns)
+        Mean products of rows in them, as far as known.
     loss : Loss
-        One with one output.
+        The loss.
     data : DataSpec
         Public facts.
-    reaches : ndarray of shape (n_columns,)
-        For each coefficient the slope from which on rows that tell of it are clipped.
+    clip : float
+        Bound on a row's gradient.
     curvature : float
         Bound on the loss's curvature, or what stands in for it.
-    step_sizes : sequence of float
-        Of all steps.
-    pace : float
-        Factor on steps along the intercept.
+    steps : Steps
+        What was done.
     """
-    level, along = 0.0, np.zeros_like(v)
+    level = 0.0
     if data.intercept > 0.0:
-        length = float(np.linalg.norm(basis.inverse[:, -1]))
-        level, along = data.intercept / length, basis.inverse[:, -1] / length
-    mean = float(along @ v)
-    across = v - mean * along
+        level = data.intercept / float(np.linalg.norm(basis.inverse[:, -1]))
+    mean = steps.along @ v
+    across = v - np.multiply.outer(steps.along, mean)
+    usual = math.sqrt(max(float(np.trace(products)), 1.0))
+    if v.ndim > 1:
+        hessian = curvature_of_outputs(loss, level * mean, across.T @ across, clip / usual)
+        return _of_outputs(hessian / curvature, products, steps)
     spread = float(np.linalg.norm(across))
     across = across / (spread or 1.0)
-    even, first, second = _kept_curvature(loss, data, level * mean, spread, reaches) / curvature
-    hessians = np.zeros((len(v), 3, 3))
-    # Along the intercept, along the parameter, and in any other direction.
-    hessians[:, 0, 0] = (level**2 or 1.0) * even
-    hessians[:, 0, 1] = hessians[:, 1, 0] = level * first
-    hessians[:, 1, 1], hessians[:, 2, 2] = second, even
-    noise = _covariance(hessians, step_sizes, np.array([pace, 1.0, 1.0]))
-    parts = np.column_stack([basis.vectors @ along, basis.vectors @ across])
-    others = np.maximum(basis.scales**2 - (parts**2).sum(axis=1), 0.0)
-    in_plane = np.einsum("ij,ijk,ik->i", parts, noise[:, :2, :2], parts)
-    return np.asarray(np.sqrt(np.maximum(in_plane + others * noise[:, 2, 2], 0.0)))
+    scores = NormalScores(float(level * mean), spread)
+    # The mean row that shows a column is this long in the basis, and turned to where its inverse
+    # has the column.
+    lengths = np.linalg.norm(basis.inverse, axis=0)
+    shown = min(data.entry_bound, data.row_norm) / lengths
+    rare = np.flatnonzero(shown[: data.n_features] > usual)
+    reaches = clip / np.append(usual, shown[rare])
+    found = scores.curvature(loss, data, reaches) / curvature
+    even, first, second = found[:, 0]
+    hessian = even * products
+    if level > 0.0:
+        hessian += (level**2 - 1.0) * even * np.outer(steps.along, steps.along)
+        joint = np.outer(steps.along, across)
+        hessian += level * first * (joint + joint.T)
+    if spread > 0.0:
+        hessian += (second - even) * np.outer(across, across)
+    noise = steps.noise(hessian)
+    if len(rare):
+        own = basis.inverse[:, rare] / lengths[rare]
+        flatter = hessian - own * (even - found[0, 1:]) @ own.T
+        noise += _FEW_ROWS * (steps.noise(flatter) - noise)
+    return NoiseCovariance(noise)
 
 
-def _kept_curvature(
-    loss: Loss, data: DataSpec, mean: float, spread: float, reaches: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Mean of the clipped loss's curvature times 1, t and t^2, t the standardised score.
+def _of_outputs(
+    hessian: NDArray[np.float64], products: NDArray[np.float64], steps: Steps
+) -> NoiseCovariance:
+    """Return the noise in v where rows' curvature, across outputs, is the same in all directions.
 
-    Scores are normal, targets those of a right model. Returns shape (3, n_columns).
+    Outputs share the shape of the noise, and differ by how much of it their curvature damps.
     """
-    t, shares = np.polynomial.hermite_e.hermegauss(_NODES)
-    z = np.clip(mean + spread * t, -_FARTHEST, _FARTHEST)
-    if loss.target is Target.BINARY and loss.link is not None:
-        up = np.clip(loss.link.inverse(z), 0.0, 1.0)
-        sides = [(np.ones_like(z), up), (-np.ones_like(z), 1.0 - up)]
-    else:
-        mean_target = z if loss.link is None else loss.link.inverse(z)
-        low, high = data.target_range(loss.target.bounds)
-        sides = [(np.clip(mean_target, low, high), np.ones_like(z))]
-    powers = shares / shares.sum() * np.stack([np.ones_like(t), t, t**2])
-    total = np.zeros((3, len(reaches)))
-    for y, probability in sides:
-        kept = np.abs(loss.slope(z, y)) <= reaches[:, np.newaxis]
-        total += powers @ (probability * loss.curvature(z, y) * kept).T
-    return total
+    values, directions = np.linalg.eigh(hessian)
+    damped = [max(float(one), 0.0) for one in values]
+    mean, drawn = sum(damped) / len(damped), float(np.median(np.diag(steps.penalty)))
+    variances = np.array([variance_left(steps.sizes, one, drawn) for one in damped])
+    columns = steps.noise(mean * products)
+    relative = directions**2 @ variances / variance_left(steps.sizes, mean, drawn)
+    return NoiseCovariance(columns, relative)
 
 
-def _covariance(
-    hessians: NDArray[np.float64], step_sizes: Sequence[float], pace: NDArray[np.float64]
+def curvature_of_outputs(
+    loss: Loss, mean: NDArray[np.float64], covariance: NDArray[np.float64], reach: float
 ) -> NDArray[np.float64]:
-    """Covariance after steps ``v - eta pace (H v + noise)``; no step overshoots."""
-    root = np.sqrt(pace)
-    values, directions = np.linalg.eigh(root[:, np.newaxis] * hessians * root)
-    turned = directions.transpose(0, 2, 1)
-    entering = turned @ np.diag(pace) @ directions
-    found = np.zeros_like(hessians)
-    for eta in step_sizes:
-        kept = 1.0 - np.clip(eta * values, 0.0, 1.0)
-        found = kept[:, :, np.newaxis] * found * kept[:, np.newaxis, :] + eta**2 * entering
-    return np.asarray(root[:, np.newaxis] * (directions @ found @ turned) * root)
+    """Return the mean Hessian of a loss in its scores, of shape (n_outputs, n_outputs).
+
+    Scores are normal, targets those of a right model; rows whose slope is longer than ``reach`` are
+    clipped, and count as flat.
+    """
+    # The same draws each time, which protect nobody.
+    random = np.random.default_rng(0)
+    values, directions = np.linalg.eigh(covariance)
+    root = directions * np.sqrt(np.maximum(values, 0.0))
+    z = mean + random.standard_normal((_DRAWS, len(mean))) @ root.T
+    z = np.clip(z, -_FARTHEST, _FARTHEST)
+    shares = np.eye(len(mean))[z.argmax(axis=1)] if loss.link is None else loss.link.inverse(z)
+    below = np.cumsum(shares, axis=1) < random.random(_DRAWS)[:, np.newaxis]
+    y = np.minimum(below.sum(axis=1), len(mean) - 1)
+    kept = np.linalg.norm(loss.slope(z, y), axis=1) <= reach
+    z, y = z[kept], y[kept]
+    if not len(z):
+        return np.zeros_like(covariance)
+    found = np.empty_like(covariance)
+    for output, apart in enumerate(_DIFFERENCE * np.eye(len(mean))):
+        change = loss.slope(z + apart, y) - loss.slope(z - apart, y)
+        found[output] = change.sum(axis=0) / (2.0 * _DIFFERENCE * _DRAWS)
+    return np.asarray(0.5 * (found + found.T))

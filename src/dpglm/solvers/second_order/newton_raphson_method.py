@@ -36,19 +36,20 @@ from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.problem import Problem
 from dpglm.solvers.base import Method, StepInfo
-from dpglm.solvers.parts.defaults import curvature, slope_unit
+from dpglm.solvers.noise_covariance import NoiseCovariance
 from dpglm.solvers.parts.feasible import feasible, n_penalized
 from dpglm.solvers.second_order.likelihood import at_least, constant_model, steadied
 from dpglm.solvers.second_order.newton_raphson_settings import Limits, group_reach
+from dpglm.solvers.second_order.normal_scores import NormalScores
 from dpglm.solvers.second_order.preconditioner import (
     Basis,
     basis_from_moments,
     constant_column,
     constant_direction,
-    largest_basis_scale,
     seen_squares,
+    usual_basis_scale,
 )
-from dpglm.solvers.second_order.quadratic import minimize_quadratic
+from dpglm.solvers.second_order.quadratic import is_quadratic, minimize_quadratic
 from dpglm.solvers.uncertainty import Covariance, Doubt, Uncertainty
 
 __all__ = ["NewtonRaphsonMethod"]
@@ -202,18 +203,34 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
 
     @property
     def coefficient_noise(self) -> float:
-        noise = slope_unit(self.problem.loss, self.data) * self._pooled_noise
-        scale = largest_basis_scale(self.data, self.moments.noise_std)
-        return 2.0 * noise / curvature(self.problem.loss, self.data) * scale
+        # As if scores of rows had the standard deviation 1.
+        loss, data = self.problem.loss, self.data
+        bend, _ = NormalScores.expected(loss, data).clipped(loss, data, math.inf)
+        slope = loss.slope_bound_on(math.inf, *data.target_range(loss.target.bounds))
+        if self.squared_slopes is not None:
+            dispersion = loss.dispersion
+            in_square = _FAR_SLOPE**2 * self.squared_slopes.noise_std / data.n_rows
+            square = bend * (dispersion or 1.0) * (1.0 + in_square)
+            slope = min(slope, self.limits.slope * math.sqrt(square) + (dispersion or 0.0))
+        scale = usual_basis_scale(data, self.moments.noise_std)
+        held = data.typical_weight * bend
+        held += self.problem.regularizer.strong_convexity * scale**2
+        return slope * self._pooled_noise * scale / held
 
     @property
     def _pooled_noise(self) -> float:
         """Standard deviation of the noise in the mean of the pooled scores, in units of slopes."""
         return self.final.noise_std / (math.sqrt(self.n_pooled) * self.data.n_rows)
 
-    def noise_in(self, state: NewtonRaphsonState) -> NDArray[np.float64]:
-        _, privacy = self._covariance(state)
-        return np.sqrt(np.diag(privacy))
+    def noise_in(self, state: NewtonRaphsonState) -> NoiseCovariance | None:
+        if not is_quadratic(self.problem):
+            return None
+        assert state.basis is not None
+        found = NoiseCovariance(self._covariance(state)[1]).mapped(state.basis.inverse)
+        if not found.is_finite:
+            return None
+        # However little a Hessian says, the last step was no longer than this.
+        return found.at_most(self.longest_step**2).mapped(state.basis.vectors)
 
     def uncertainty(self, state: NewtonRaphsonState) -> Uncertainty | None:
         if self.inference is None:

@@ -11,7 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm.data.spec import DataSpec
-from dpglm.oracle.row_sums.moments import MOST_COLUMNS, check_data, constant_column, spectrum
+from dpglm.oracle.row_sums.moments import (
+    MOST_COLUMNS,
+    check_data,
+    constant_column,
+    spectrum,
+    unit_of_moments,
+)
 
 __all__ = [
     "MOST_COLUMNS",
@@ -20,8 +26,9 @@ __all__ = [
     "check_data",
     "constant_column",
     "constant_direction",
-    "largest_basis_scale",
+    "products_in_basis",
     "seen_squares",
+    "usual_basis_scale",
 ]
 
 
@@ -111,12 +118,58 @@ def constant_direction(
     return np.asarray(basis.vectors @ (v / max(1.0, float(np.linalg.norm(v)))))
 
 
-def largest_basis_scale(data: DataSpec, noise_std: float) -> float:
-    """Bound what the basis makes of noise in a coefficient, for rows about as long as their bound.
+def products_in_basis(
+    moments: NDArray[np.float64], noise_std: float, data: DataSpec, basis: Basis
+) -> NDArray[np.float64]:
+    """Estimate mean products of rows in the coordinates of a basis, from the moments it is made of.
 
-    In a direction that the rows do not show beyond noise, or in any if they are alike in all,
-    whichever is more.
+    They are not the identity: the basis raises directions that noise hides. Noise has far larger
+    eigenvalues than entries, so it is told apart entry by entry in the columns' own coordinates:
+    products keep the share by which their square exceeds twice the noise's in the diagonal (the
+    non-negative garrote), squares below two deviations get their mean. No direction is taken to
+    have less than half of what hidden ones have on average.
     """
-    long = math.hypot(data.row_norm, constant_column(data))
+    size = data.n_columns
+    own = moments[:size, :size]
+    squares = np.maximum(own**2, np.finfo(np.float64).tiny)
+    kept = own * np.maximum(1.0 - 2.0 * noise_std**2 / squares, 0.0)
+    diagonal = np.diag(own).copy()
+    rare = diagonal < 2.0 * noise_std
+    if rare.any():
+        diagonal[rare] = max(float(diagonal[rare].mean()), 0.0)
+    np.fill_diagonal(kept, diagonal)
+    vectors = basis.vectors.copy()
+    if data.intercept > 0.0:
+        vectors[-1] *= data.intercept / constant_column(data)
+    typical = unit_of_moments(moments, noise_std, data)
+    values, directions = np.linalg.eigh(typical * vectors.T @ kept @ vectors)
+    least = 0.5 * _hidden_share(own, noise_std)
+    return np.asarray((directions * np.maximum(values, least)) @ directions.T)
+
+
+def _hidden_share(moments: NDArray[np.float64], noise_std: float) -> float:
+    """Return what raised directions have on average, over what they were raised to; 0 without any.
+
+    Eigenvectors of a noisy matrix mix directions: Bun, Allez, Bouchaud and Potters, "Rotational
+    invariant estimator for general noisy matrices", IEEE Transactions on Information Theory 62
+    (2016), section III.
+    """
+    seen = np.linalg.eigvalsh(moments)
+    least = noise_std * math.sqrt(len(seen))
+    hidden = seen < least
+    if not hidden.any():
+        return 0.0
+    gaps = seen[hidden, np.newaxis] - seen
+    pushed = (gaps / (gaps**2 + 0.5 * noise_std**2)).sum(axis=1)
+    found = float((seen[hidden] - noise_std**2 * pushed).mean())
+    return max(found / least, 0.0)
+
+
+def usual_basis_scale(data: DataSpec, noise_std: float) -> float:
+    """Expect what the basis makes of noise in a coefficient, before a row is seen.
+
+    As if columns were alike, and spread evenly between bounds that together make ``row_norm``; no
+    direction is seen through more than the noise in second moments.
+    """
     least = noise_std * math.sqrt(data.n_columns) / data.n_rows
-    return 1.0 / (long * math.sqrt(min(least, 1.0 / data.n_columns)))
+    return math.sqrt(3.0 / max(1.0 / data.n_features, least)) / data.row_norm

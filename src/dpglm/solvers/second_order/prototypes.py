@@ -128,9 +128,6 @@ class PrototypesMethod(Method["PrototypesState"]):
         longest = math.hypot(data.row_norm, constant_column(data)) / data.row_norm
         return self.sums.noise_std * longest * data.n_outputs / data.n_rows / data.row_norm
 
-    def noise_in(self, state: PrototypesState) -> NDArray[np.float64]:
-        return np.full(self.data.n_columns, self.coefficient_noise)
-
     def init(self, seed: int) -> PrototypesState:
         return PrototypesState(0, self._feasible(np.zeros(self.data.coefficient_shape)))
 

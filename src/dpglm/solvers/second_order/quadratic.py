@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm.problem import Problem
+from dpglm.problem import Problem, Unconstrained
 from dpglm.solvers.parts.feasible import feasible
 from dpglm.solvers.second_order.preconditioner import Basis
 
-__all__ = ["minimize_quadratic"]
+__all__ = ["is_quadratic", "minimize_quadratic"]
 
 _MOST_STEPS, _TOLERANCE = 20_000, 1e-10
 
@@ -39,8 +39,9 @@ def minimize_quadratic(
     else:
         v = _solved(matrix + strength * basis.products(penalized), target)
     w = center + basis.vectors @ v
-    is_quadratic = problem.regularizer.smoothness == strength
-    if is_quadratic and problem.constraint.contains(w[:penalized], 0.0):
+    if problem.regularizer.smoothness == strength and problem.constraint.contains(
+        w[:penalized], 0.0
+    ):
         return w
     full = matrix * np.eye(len(v)) if isinstance(matrix, float) else matrix
     hessian = basis.inverse.T @ full @ basis.inverse
@@ -59,6 +60,13 @@ def minimize_quadratic(
         if np.linalg.norm(moved) <= _TOLERANCE * np.linalg.norm(w):
             break
     return w
+
+
+def is_quadratic(problem: Problem) -> bool:
+    """Whether penalty and constraint leave the minimiser of a quadratic a linear function of it."""
+    penalty = problem.regularizer
+    unconstrained = problem.constraint == Unconstrained()
+    return penalty.smoothness == penalty.strong_convexity and unconstrained
 
 
 def _solved_along(

@@ -19,8 +19,9 @@ from dpglm.problem.loss import Loss
 from dpglm.solvers.parts.feasible import feasible, n_penalized
 from dpglm.solvers.parts.shrinkage import is_neutral
 from dpglm.solvers.second_order.likelihood import constant_model
+from dpglm.solvers.second_order.normal_scores import expected_constant
 
-__all__ = ["N_BOUNDS", "Start", "at_private_mean", "mean_weight", "needs_mean"]
+__all__ = ["N_BOUNDS", "Start", "at_private_mean", "expected_mean", "mean_weight", "needs_mean"]
 
 N_BOUNDS = 6
 """At how many bounds targets are clipped to find their mean, each a quarter of the one before."""
@@ -84,12 +85,25 @@ def at_private_mean(
     square = noisy_squared_slope(oracle, squared_slopes, score, far, total)
     w = np.zeros(data.coefficient_shape)
     w[-1] = score / data.intercept
-    return Start(
-        feasible(problem, n_penalized(problem, data), w, 0.0),
-        # Where the dispersion is known it is one count, by which small means are far exceeded.
-        _LARGE_SLOPE * math.sqrt(square) + (loss.dispersion or 0.0),
-        _GROWTH * bend,
-    )
+    return _at_mean(feasible(problem, n_penalized(problem, data), w, 0.0), square, bend, loss)
+
+
+def expected_mean(
+    w: NDArray[np.float64], loss: Loss, data: DataSpec, noise_of_square: float
+) -> Start:
+    """Return what ``at_private_mean`` is expected to find, at ``w``, before a row is seen.
+
+    ``noise_of_square`` is that of the released mean of squares, in units of their bound.
+    """
+    _, bend = expected_constant(loss, data)
+    square = bend * (loss.dispersion or 1.0) * (1.0 + _FAR_SLOPE**2 * min(noise_of_square, 1.0))
+    return _at_mean(w, square, bend, loss)
+
+
+def _at_mean(w: NDArray[np.float64], square: float, bend: float, loss: Loss) -> Start:
+    """Measure slopes by their mean square, and curvature by what it is at a constant model."""
+    # Where the dispersion is known it is one count, by which small means are far exceeded.
+    return Start(w, _LARGE_SLOPE * math.sqrt(square) + (loss.dispersion or 0.0), _GROWTH * bend)
 
 
 def _largest_sure(bounds: NDArray[np.float64], means: NDArray[np.float64], noise: float) -> float:

@@ -35,6 +35,7 @@ from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.problem import Problem
 from dpglm.solvers.base import Method, StepInfo
+from dpglm.solvers.noise_covariance import NoiseCovariance
 from dpglm.solvers.parts.feasible import feasible, n_penalized
 from dpglm.solvers.second_order.least_squares.bounds import (
     first_empty,
@@ -44,6 +45,7 @@ from dpglm.solvers.second_order.least_squares.equations import (
     BY_CHANCE,
     HUGE,
     LEVEL,
+    MOST_SQUARES,
     Coordinates,
     FirstFit,
     Fit,
@@ -57,8 +59,13 @@ from dpglm.solvers.second_order.least_squares.equations import (
 )
 from dpglm.solvers.second_order.least_squares.intervals import intervals
 from dpglm.solvers.second_order.least_squares.scores import Scores
-from dpglm.solvers.second_order.preconditioner import Basis, constant_column
-from dpglm.solvers.second_order.quadratic import minimize_quadratic
+from dpglm.solvers.second_order.normal_scores import USUAL_ERROR
+from dpglm.solvers.second_order.preconditioner import (
+    Basis,
+    constant_column,
+    usual_basis_scale,
+)
+from dpglm.solvers.second_order.quadratic import is_quadratic, minimize_quadratic
 from dpglm.solvers.uncertainty import Covariance, Uncertainty
 
 __all__ = ["SufficientStatisticsMethod"]
@@ -90,7 +97,7 @@ class SufficientStatisticsState:
     extent: float  # How many standard deviations residuals may be from 0.
     view: View | None  # Of the last scores, where intervals follow from them.
     w: NDArray[np.float64]
-    noise: NDArray[np.float64]
+    noise: NDArray[np.float64]  # Its covariance.
     intervals: Uncertainty | None
 
 
@@ -149,11 +156,22 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
         if len(self._releases) == 1:
             noise = last.noise_std / math.sqrt(self.target_shares.mean)
             return noise * reach / data.n_rows / data.intercept
-        clip, share = self.score_clip, _SCORE.vector * self.n_scores
-        if self.inference is not None:
-            clip, share = self.clip, _FINAL[self.inference].vector
-        noise = last.noise_std * math.sqrt(clip / share)
-        return noise * reach / data.n_rows * data.n_columns / data.row_norm
+        share = self._score_share
+        longest = (1.0 + LEVEL) * min(self.score_clip, MOST_SQUARES) * data.n_features
+        # Residuals are bounded at so many of their standard deviations.
+        hardly_clipped = math.sqrt(_SMALL * share * data.n_rows / longest) / last.noise_std
+        extent = max(_REACH * self.slack, hardly_clipped)
+        reach *= min(extent * USUAL_ERROR, 2.0)
+        noise = last.noise_std * math.sqrt(longest / share) * reach / data.n_rows
+        scale = usual_basis_scale(data, self._releases[1].noise_std)
+        return noise * scale / (1.0 + self.problem.regularizer.strong_convexity * scale**2)
+
+    @property
+    def _score_share(self) -> float:
+        """Share of the last releases, in units of one of them, that goes to scores."""
+        if self.inference is None:
+            return _SCORE.vector * self.n_scores
+        return _FINAL[self.inference].vector
 
     @property
     def moment_noise(self) -> float:
@@ -178,16 +196,18 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
             "coordinates with mean 0 and variance 1."
         )
 
-    def noise_in(self, state: SufficientStatisticsState) -> NDArray[np.float64]:
-        return state.noise
+    def noise_in(self, state: SufficientStatisticsState) -> NoiseCovariance | None:
+        found = NoiseCovariance(state.noise)
+        return found if is_quadratic(self.problem) and found.is_finite else None
 
     def uncertainty(self, state: SufficientStatisticsState) -> Uncertainty | None:
         return state.intervals
 
     def init(self, seed: int) -> SufficientStatisticsState:
-        zero = np.zeros(self.data.n_columns)
+        size = self.data.n_columns
+        zero, noise = np.zeros(size), np.zeros((size, size))
         return SufficientStatisticsState(
-            0, None, None, None, None, _REACH * self.slack, None, zero, zero, None
+            0, None, None, None, None, _REACH * self.slack, None, zero, noise, None
         )
 
     def step(
@@ -233,10 +253,10 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
         self, state: SufficientStatisticsState, targets: Targets
     ) -> SufficientStatisticsState:
         """Predict the mean, with an intercept; zero otherwise."""
-        w, noise = np.zeros((2, self.data.n_columns))
+        w, noise = np.zeros_like(state.w), np.zeros_like(state.noise)
         if self.data.intercept > 0.0:
             w[-1] = targets.mean.value / self.data.intercept
-            noise[-1] = targets.mean.noise / self.data.intercept
+            noise[-1, -1] = (targets.mean.noise / self.data.intercept) ** 2
         w = feasible(self.problem, self._penalized, w, 0.0)
         return dataclasses.replace(state, targets=targets, w=w, noise=noise)
 
@@ -298,10 +318,7 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
         assert first is not None
         assert at is not None
         fit, last = first.fit, self._releases[-1]
-        share = _SCORE.vector * self.n_scores
-        if self.inference is not None:
-            share = _FINAL[self.inference].vector
-        even = math.sqrt(share * self.data.n_rows * fit.variance) / last.noise_std
+        even = math.sqrt(self._score_share * self.data.n_rows * fit.variance) / last.noise_std
         bound = first_empty(shells, counts, self._releases[3].noise_std)
         width = self.data.target_high - self.data.target_low or 1.0
         longest_score = width * math.sqrt(at.most + at.level**2)
@@ -339,7 +356,7 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
         if state.step + 1 < self.n_steps or not scores.precision:
             return state
         w = self._minimizer(first, scores, at.basis)
-        noise = self._deviations(first, scores, at)
+        noise = self._covariance(first, scores, at)
         if not (np.isfinite(w).all() and np.isfinite(noise).all()):
             return state
         return dataclasses.replace(state, w=w, noise=noise)
@@ -356,8 +373,7 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
         assert targets is not None
         assert at is not None
         found = intervals(view, sums, at.basis, targets.weight, self.data, self._penalty, kind)
-        noise = np.sqrt(np.diag(found.privacy))
-        return dataclasses.replace(state, w=found.center, noise=noise, intervals=found)
+        return dataclasses.replace(state, w=found.center, noise=found.privacy, intervals=found)
 
     @property
     def _penalty(self) -> NDArray[np.float64]:
@@ -389,8 +405,8 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
             constant,
         )
 
-    def _deviations(self, first: FirstFit, scores: Scores, at: Coordinates) -> NDArray[np.float64]:
-        """Return standard deviations of the noise in the parameter, by the delta method."""
+    def _covariance(self, first: FirstFit, scores: Scores, at: Coordinates) -> NDArray[np.float64]:
+        """Return the covariance of the noise in the parameter, by the delta method."""
         d, slopes, vectors = self.data.n_features, first.slopes, at.basis.vectors
         bend = vectors.T @ (self._penalty[:, np.newaxis] * vectors)
         inverse = np.linalg.inv(scores.slopes.matrix + bend[:d, :d])
@@ -400,8 +416,7 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
             moves = np.vstack([np.eye(d), -slopes.mean / at.level])
             noise = moves @ noise @ moves.T
             noise[-1, -1] += (scores.fit.mean.noise / at.level) ** 2
-        squares = np.einsum("ij,jk,ik->i", vectors, noise, vectors)
-        return np.asarray(np.sqrt(np.maximum(squares, 0.0)))
+        return np.asarray(vectors @ noise @ vectors.T)
 
 
 def _bounded(values: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -20,6 +20,7 @@ __all__ = [
     "BY_CHANCE",
     "HUGE",
     "LEVEL",
+    "MOST_SQUARES",
     "Coordinates",
     "Estimate",
     "FirstFit",
@@ -42,6 +43,8 @@ BY_CHANCE = 0.03
 """How often noise alone may be taken for a signal."""
 LEVEL = 1.0 / 3.0
 """Squared constant coordinate over the cap on the squared length of the others."""
+MOST_SQUARES = 3.0
+"""Squared length of the longest row in centred coordinates over the mean, were columns even."""
 HUGE = 1e50
 """Bound on released values, so that products of a few do not overflow."""
 _LEAST_WEIGHT = 0.3

@@ -1,0 +1,105 @@
+"""The noise beside a coefficient is what fits of the same rows show, in the units of the table."""
+
+import numpy as np
+import pytest
+from scipy import special
+
+from dpglm import (
+    GammaRegressor,
+    LinearRegression,
+    LogisticRegression,
+    PoissonRegressor,
+    PrivatePipeline,
+    Ridge,
+    RidgeClassifier,
+)
+from dpglm.preprocessing import SchemaEncoder
+from dpglm.report.coefficients import coefficient_table
+from dpglm.solvers import NoiseCovariance
+from dpglm.tables.schema import Schema
+
+SCHEMA = Schema.from_dict(
+    {
+        "columns": {
+            "age": {"type": "numeric", "low": 16, "high": 90},
+            "income": {"type": "numeric", "low": 1, "high": 100},
+            "region": {"type": "categorical", "categories": ["north", "south", "west"]},
+            "sex": {"type": "categorical", "categories": ["f", "m"]},
+        },
+        "provenance": "made up",
+    }
+)
+REAL = {"target_bounds": (-10.0, 10.0)}
+MODELS = {
+    "logistic": LogisticRegression(classes=[0, 1]),
+    "logistic without penalty": LogisticRegression(classes=[0, 1], C=np.inf),
+    "logistic by newton": LogisticRegression(classes=[0, 1], solver="newton"),
+    "softmax": LogisticRegression(classes=[0, 1, 2]),
+    "poisson": PoissonRegressor(alpha=0.0, target_bounds=(0.0, 60.0)),
+    "poisson with penalty": PoissonRegressor(target_bounds=(0.0, 60.0)),
+    "gamma": GammaRegressor(alpha=0.0, target_bounds=(0.001, 50.0)),
+    "linear": LinearRegression(**REAL),
+    "ridge": Ridge(**REAL),
+    "codes": RidgeClassifier(classes=[0, 1, 2]),
+}
+RUNS = 15
+
+
+def table(n=5000):
+    rng = np.random.default_rng(0)
+    X = {
+        "age": rng.uniform(16, 90, n),
+        "income": rng.gamma(2.0, 15.0, n).clip(1, 100),
+        "region": rng.choice(["north", "south", "west"], n, p=[0.5, 0.4, 0.1]),
+        "sex": rng.choice(["f", "m"], n),
+    }
+    z = 0.02 * (X["age"] - 50.0) + 0.01 * X["income"] - 1.0
+    z += 0.5 * (X["region"] == "west") - 0.4 * (X["sex"] == "m")
+    return X, z, rng
+
+
+def targets(name, z, rng):
+    if name in ("softmax", "codes"):
+        return (np.stack([0 * z, z, -z], axis=1) + rng.gumbel(size=(len(z), 3))).argmax(axis=1)
+    if name.startswith("logistic"):
+        return (rng.random(len(z)) < special.expit(z)).astype(int)
+    if name.startswith("poisson"):
+        return rng.poisson(np.exp(z))
+    if name == "gamma":
+        return (np.exp(z) * rng.gamma(2.0, 0.5, len(z))).clip(0.001)
+    return z + rng.normal(size=len(z))
+
+
+@pytest.mark.parametrize("reference", [None, pytest.param("first", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", MODELS)
+def test_noise_is_what_fits_of_the_same_rows_show(name, reference):
+    """Indicators of all levels share a shift that no difference of them has.
+
+    Counted as if their noise were independent, differences had 50 to 280 times what they have.
+    """
+    X, z, rng = table()
+    y = targets(name, z, rng)
+    shown, values = [], []
+    for seed in range(RUNS):
+        steps = [SchemaEncoder(SCHEMA, drop=reference), MODELS[name]]
+        model = PrivatePipeline(steps, epsilon=1.0, delta=1e-6, random_state=seed).fit(X, y)
+        effects = coefficient_table(model)
+        shown.append(effects.noise)
+        values.append(np.column_stack([effects.values, effects.intercepts]))
+    ratios = np.sqrt(np.mean(np.square(shown), axis=0)) / np.std(values, axis=0, ddof=1)
+    # Chance moves a ratio by a sixth.
+    assert (ratios > 0.5).all(), ratios
+    assert (ratios < 2.7).all(), ratios
+    assert 0.7 < np.exp(np.log(ratios).mean()) < 2.0, ratios
+
+
+def test_what_a_covariance_says_of_differences():
+    # What goes along with the sum of all indicators, less the intercept, is not known at all.
+    shared = np.array([1.0, 1.0, 1.0, -1.0])
+    noise = NoiseCovariance(0.01 * np.eye(4) + 100.0 * np.outer(shared, shared), np.array([1.0, 4]))
+    apart = noise.mapped(np.array([[1.0, -1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 1.0]]))
+    np.testing.assert_allclose(apart.deviations, 0.02**0.5 * np.array([[1, 2], [1, 2]]), rtol=1e-6)
+    assert (noise.deviations > 9.0).all()
+    assert (noise.at_most(1.0).deviations < 1.0 + 1e-9).all(axis=0)[0]
+    assert noise.is_finite
+    assert not NoiseCovariance(np.full((2, 2), np.inf)).is_finite
