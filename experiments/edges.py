@@ -69,6 +69,7 @@ class Edge:
     n_classes: int = 2
     signal: float = 2.0
     rare: float = 0.5
+    largest: float | None = None  # Share of the most frequent of several classes.
     delta: float | None = None
 
     @property
@@ -77,11 +78,13 @@ class Edge:
         kind = self.columns
         if self.n_classes > 2:
             kind += f", {self.n_classes} classes"
+        if self.largest is not None:
+            kind += f", one with {self.largest:.0%}"
         if self.rare < 0.5:
             kind += f", {self.rare:.0%} positive"
         if self.delta == 0.0:
             kind += ", delta 0"
-        signal = "yes" if self.signal else "no"
+        signal = {0.0: "no", 2.0: "yes"}.get(self.signal, "strong")
         return f"`{self.estimator}` | {self.n_rows} | {self.n_features} | {kind} | {signal}"
 
 
@@ -117,6 +120,10 @@ def edges() -> list[Edge]:
     found += [Edge("LogisticRegression", n, d, rare=0.01) for n, d in sizes]
     found += [Edge("LogisticRegression", n, d, n_classes=10) for n, d in sizes]
     found += [Edge("LogisticRegression", n, d, n_classes=100) for n, d in sizes]
+    found += [
+        Edge("LogisticRegression", 5000, d, n_classes=10, signal=s, largest=0.5)
+        for d, s in ((100, 2.0), (100, 8.0), (1000, 8.0))
+    ]
     found += [
         Edge(name, n, d, signal=s)
         for name in ("LinearSVC", "LinearRegression", "PoissonRegressor", "RobustClassifier")
@@ -175,7 +182,11 @@ def generate(edge: Edge, seed: int) -> tuple[Any, NDArray[Any], dict[str, Any]]:
     if kind == "classes":
         facts["classes"] = list(range(edge.n_classes))
         if edge.n_classes > 2:
-            return X, (z + rng.gumbel(size=z.shape)).argmax(axis=1), facts
+            noisy = z + rng.gumbel(size=z.shape)
+            if edge.largest is not None:
+                behind = noisy[:, 1:].max(axis=1) - noisy[:, 0]
+                noisy[:, 0] += np.quantile(behind, edge.largest)
+            return X, noisy.argmax(axis=1), facts
         noisy = z[:, 0] + rng.logistic(size=len(z))
         return X, (noisy > np.quantile(noisy, 1.0 - edge.rare)).astype(int), facts
     low, high = facts["target_bounds"] = TARGET_BOUNDS[kind]

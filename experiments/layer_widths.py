@@ -33,6 +33,7 @@ MODELS: Mapping[str, tuple[type[Any], float]] = {
     "`RidgeClassifier`, delta 0": (RidgeClassifier, 0.0),
 }
 MAPS: Mapping[str, tuple[str, Callable[[], Any]]] = {
+    "mnist-780": ("MNIST, 780 oriented gradients", OrientedGradients),
     "mnist-768": ("MNIST, 768 random", lambda: RandomFourierFeatures(384)),
     "mnist-2048": ("MNIST, 2048 random", lambda: RandomFourierFeatures(1024)),
     "mnist-4096": ("MNIST, 4096 random", lambda: RandomFourierFeatures(2048)),

@@ -28,7 +28,7 @@ from dpglm.solvers import NoisyGD, Preprocessed, Solver, SufficientStatistics
 __all__ = ["main"]
 
 EPSILONS, DELTA, N_TRAIN = (0.1, 0.3, 1.0), 1e-5, 50_000
-CENTER, STEPS = Center(intercept=0.25), NoisyGD(n_steps=100, momentum=0.8, shrink=True)
+CENTER, STEPS = Center(intercept=0.25), NoisyGD(n_steps=100, momentum=0.8)
 MODELS: Mapping[str, tuple[type[Any], str | Solver]] = {
     "softmax": (LogisticRegression, "auto"),
     "softmax, centred": (LogisticRegression, Preprocessed([CENTER], NoisyGD(shrink=True))),

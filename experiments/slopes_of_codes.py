@@ -23,6 +23,7 @@ from dpglm import RidgeClassifier
 from dpglm.datasets import load_fashion_mnist, load_mnist
 from dpglm.preprocessing import RandomFourierFeatures
 from dpglm.privacy import ApproximateDP, GaussianDP
+from dpglm.problem import Sparsemax
 from dpglm.solvers import SufficientStatistics
 
 __all__ = ["main"]
@@ -61,6 +62,11 @@ def runner_up(z: Floats, y: NDArray[np.int64]) -> Floats:
     return short[:, None] * (CODES[second] - CODES[y])
 
 
+def sparsemax(z: Floats, y: NDArray[np.int64]) -> Floats:
+    """Slopes of ``Sparsemax``: none where all scores are beyond their codes."""
+    return np.asarray(Sparsemax().slope(z, y), dtype=np.float32)
+
+
 def softmax(z: Floats, y: NDArray[np.int64]) -> Floats:
     """Slopes of the softmax loss."""
     p = np.exp(z - z.max(axis=1, keepdims=True))
@@ -81,6 +87,7 @@ RULES: Mapping[str, tuple[Callable[[Floats, NDArray[np.int64]], Floats], float, 
     "least squares of unsure rows": (unsure, 0.6, 0.18),
     "squared hinge of the runner-up": (runner_up, 0.2, 0.2),
     "softmax": (softmax, 0.212, 1.27),
+    "sparsemax": (sparsemax, 0.2, 0.25),
 }
 
 

@@ -33,7 +33,9 @@ from dpglm.problem import (
     Simplex,
     SmoothedHinge,
     Softmax,
+    Sparsemax,
     Squared,
+    Target,
     Unconstrained,
 )
 from dpglm.solvers import SOLVERS
@@ -297,6 +299,7 @@ class TestPages:
 LOSSES = {
     "logistic": Logistic(),
     "softmax": Softmax(),
+    "sparsemax": Sparsemax(),
     "squared": Squared(),
     "Huber": Huber(1.0),
     "hinge": Hinge(),
@@ -316,12 +319,13 @@ SMOOTH, CONVEX = set(LOSSES) - {"hinge"}, set(LOSSES) - {"Savage"}
 TAKEN = {
     "any": set(LOSSES),
     "convex": CONVEX,
-    "squared": {"squared"},
+    "squared, sparsemax": {"squared", "sparsemax"},
+    "sparsemax": {"sparsemax"},
     "smooth, convex": CONVEX & SMOOTH,
     "smooth, convex, with a link, not squared": {"logistic", "Huber", "Poisson"},
-    "softmax, or smooth, convex, with a link, not squared": CONVEX
+    "softmax, sparsemax, or smooth, convex, with a link, not squared": CONVEX
     & SMOOTH - {"squared", "smoothed"},
-    "smooth, convex, one output": CONVEX & SMOOTH - {"softmax"},
+    "smooth, convex, one output": CONVEX & SMOOTH - {"softmax", "sparsemax"},
     "smooth, convex, no Poisson": CONVEX & SMOOTH - {"Poisson"},
     "smooth, no Poisson": SMOOTH - {"Poisson"},
 }
@@ -331,7 +335,7 @@ def takes(solver, loss="squared", penalty="none", constraint="none", delta=1e-5)
     targets = (
         {"target_low": 0.0, "target_high": 1.0} if loss in {"squared", "Huber", "Poisson"} else {}
     )
-    outputs = 3 if loss == "softmax" else 1
+    outputs = 3 if LOSSES[loss].target is Target.CLASS else 1
     data = DataSpec(20_000, 20, outputs, intercept=1.0, entry_bound=0.5, **targets)
     problem = Problem(LOSSES[loss], PENALTIES[penalty], CONSTRAINTS[constraint])
     try:
@@ -369,7 +373,7 @@ class TestChoosing:
     )
     def test_solvers_take_what_the_table_says(self, name, losses, penalty, constraint, pure):
         assert {loss for loss in LOSSES if takes(name, loss=loss)} == TAKEN[losses]
-        loss = "squared" if "squared" in TAKEN[losses] else "logistic"
+        loss = next(one for one in ("squared", "logistic", "sparsemax") if one in TAKEN[losses])
         found = {one for one in PENALTIES if takes(name, loss, penalty=one)}
         assert found == listed(penalty, PENALTIES)
         found = {one for one in CONSTRAINTS if takes(name, loss, constraint=one)}

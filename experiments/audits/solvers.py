@@ -11,7 +11,7 @@ from dpglm.data.spec import DataSpec
 from dpglm.papers import dpsgd_f_theoretical
 from dpglm.privacy import Adjacency, ApproximateDP, PrivacyBudget
 from dpglm.privacy.noise import SystemNoise
-from dpglm.problem import L2, L1Ball, Logistic, Problem, Softmax, Squared, SquaredCodes
+from dpglm.problem import L2, L1Ball, Logistic, Problem, Softmax, Sparsemax, Squared, SquaredCodes
 from dpglm.solvers import (
     D2P2,
     SOLVERS,
@@ -30,6 +30,7 @@ from dpglm.solvers import (
     ObjectivePerturbation,
     OutputPerturbation,
     Plan,
+    Prototypes,
     Solver,
     SufficientStatistics,
     SVRGPlusPlus,
@@ -204,6 +205,14 @@ CHOSEN: list[Case] = [
         variant="three classes, softmax",
     ),
     *solver_cases(
+        "noisy_gd",
+        dataclasses.replace(STEPS, clip=0.5),
+        Problem(Sparsemax()),
+        THREE_CLASSES,
+        variant="three classes, sparsemax",
+        relations=(ZERO_OUT,),
+    ),
+    *solver_cases(
         "auto",
         Auto(),
         SQUARED,
@@ -270,12 +279,19 @@ CHOSEN: list[Case] = [
         why=OPPOSITE,
     ),
     *solver_cases(
-        "sufficient_statistics",
-        SufficientStatistics(),
-        Problem(SquaredCodes()),
+        "prototypes",
+        Prototypes(),
+        Problem(Sparsemax()),
+        dataclasses.replace(THREE_CLASSES, n_features=1),
+        variant="three classes",
+    ),
+    *solver_cases(
+        "prototypes",
+        Prototypes(),
+        Problem(Sparsemax()),
         dataclasses.replace(THREE_CLASSES, n_features=1),
         budget=PURE,
-        variant="prototypes of three classes",
+        variant="three classes, delta 0",
         why=IN_ONE_DIRECTION,
     ),
     *solver_cases(

@@ -34,7 +34,18 @@ from dpglm.exceptions import BudgetExceededError, PlanMismatchError
 from dpglm.preprocessing import Center
 from dpglm.privacy.budget import ApproximateDP
 from dpglm.privacy.noise import NoiseSource, SystemNoise
-from dpglm.problem import L1, L2, L2Ball, Logistic, Problem, SmoothedHinge, Squared, Tangent
+from dpglm.problem import (
+    L1,
+    L2,
+    L2Ball,
+    Logistic,
+    Problem,
+    SmoothedHinge,
+    Sparsemax,
+    Squared,
+    Tangent,
+    Target,
+)
 from dpglm.selection import BestIterate
 from dpglm.solvers import D2P2, SOLVERS, CheckpointFile, NoisySGD, Preprocessed, run
 from dpglm.solvers.gradient.noisy_gd_method import NoisyGDMethod
@@ -296,7 +307,8 @@ def tried(tmp_path, plan, noise=None):
     """Run a plan that is kept and paid for; whether it was refused, and what was spent."""
     rng = np.random.default_rng(0)
     data = plan.data
-    target = np.sign if plan.problem.loss.target.value == "binary" else np.asarray
+    kinds = {Target.BINARY: np.sign, Target.CLASS: lambda z: (z > 0).astype(int)}
+    target = kinds.get(plan.problem.loss.target, np.asarray)
     X = rng.uniform(-0.5, 0.5, (data.n_rows, data.n_features))
     rows = prepare_rows(X, target(X[:, 0]), data)
     ledger = PrivacyLedger.create(
@@ -316,11 +328,17 @@ def spends_for_nothing(outcome):
 
 
 def plan_of(solver):
-    data = DataSpec(
-        n_rows=N, n_features=D, intercept=1.0, entry_bound=1.0, target_low=-1.0, target_high=1.0
-    )
     last = None
-    for loss in (Logistic(), Squared()):
+    for loss in (Logistic(), Squared(), Sparsemax()):
+        data = DataSpec(
+            n_rows=N,
+            n_features=D,
+            n_outputs=3 if loss == Sparsemax() else 1,
+            intercept=1.0,
+            entry_bound=1.0,
+            target_low=-1.0,
+            target_high=1.0,
+        )
         try:
             return solver.plan(Problem(loss, L2(0.05)), ApproximateDP(1.0, 1e-5), data)
         except ValueError as error:

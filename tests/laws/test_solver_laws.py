@@ -42,6 +42,7 @@ from dpglm.problem import (
     Savage,
     SmoothedHinge,
     Softmax,
+    Sparsemax,
     Squared,
     Target,
     Unconstrained,
@@ -62,6 +63,7 @@ from dpglm.solvers import (
     ObjectivePerturbation,
     OutputPerturbation,
     Preprocessed,
+    Prototypes,
     Solver,
     SufficientStatistics,
     SVRGPlusPlus,
@@ -113,8 +115,12 @@ def is_convex(problem):
     return problem.loss.convex
 
 
+def is_of_codes(problem):
+    return problem.loss.of_codes
+
+
 def is_least_squares(problem):
-    return problem.loss == Squared()
+    return problem.loss == Squared() or is_of_codes(problem)
 
 
 def is_strongly_convex(problem):
@@ -188,6 +194,8 @@ SOLVERS = {
     "output_perturbation": Case(OutputPerturbation(clip=10.0), has_certified_minimizer, gap=0.05),
     "objective_perturbation": Case(ObjectivePerturbation(clip=10.0), is_perturbable),
     "sufficient_statistics": Case(SufficientStatistics(), is_least_squares),
+    # No minimiser: rows of a class may vary more in some directions.
+    "prototypes": Case(Prototypes(), is_of_codes, gap=0.6),
     "johnson_lindenstrauss": Case(
         JohnsonLindenstrauss(dimension=64, gradient_descent=NoisyGD(clip=10.0)), is_embeddable
     ),
@@ -238,7 +246,8 @@ SOLVERS = {
         needs_public_n=True,
     ),
 }
-LOSSES = [Logistic(), Hinge(), SmoothedHinge(0.5), Squared(), Huber(0.5), Poisson(), Softmax()]
+SCALAR_LOSSES = [Logistic(), Hinge(), SmoothedHinge(0.5), Squared(), Huber(0.5), Poisson()]
+LOSSES = [*SCALAR_LOSSES, Softmax(), Sparsemax()]
 PENALTIES = [NoPenalty(), L2(0.1), ElasticNet(0.1, 0.5)]
 PROBLEMS = [
     *(Problem(loss, L2(0.05), penalize_intercept=True) for loss in LOSSES),

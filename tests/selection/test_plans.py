@@ -216,14 +216,14 @@ def test_bad_settings_are_named(make, message):
 
 def test_wrappers_take_the_rows_that_their_solver_takes():
     class Fine(type(GD)):  # type: ignore[misc]
-        def needs_float64(self, budget):
+        def needs_float64(self, problem, budget):
             return True
 
-    budget = ApproximateDP(1.0, 1e-5)
-    assert not NormGridSearch(GD).needs_float64(budget)
+    problem, budget = Problem(Savage()), ApproximateDP(1.0, 1e-5)
+    assert not NormGridSearch(GD).needs_float64(problem, budget)
     for wrapper in (NormGridSearch, ConfidenceBoosting):
-        assert wrapper(Fine()).needs_float64(budget)
-        assert ConfidenceBoosting(wrapper(Fine())).needs_float64(budget)
+        assert wrapper(Fine()).needs_float64(problem, budget)
+        assert ConfidenceBoosting(wrapper(Fine())).needs_float64(problem, budget)
 
 
 def test_default_steps_are_those_of_the_theorem_and_as_many_as_the_budget_pays_for():

@@ -1,5 +1,7 @@
 """What "auto" chooses, and that it chooses by public facts alone."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -16,8 +18,8 @@ from dpglm.problem import (
     Problem,
     Savage,
     Softmax,
+    Sparsemax,
     Squared,
-    SquaredCodes,
 )
 from dpglm.solvers import (
     SOLVERS,
@@ -26,6 +28,7 @@ from dpglm.solvers import (
     NoisyGD,
     ObjectivePerturbation,
     Preprocessed,
+    Prototypes,
     SufficientStatistics,
     choose,
     pure_gd,
@@ -41,6 +44,9 @@ USUAL_CLIP = Preprocessed([Center(intercept=0.25)], NoisyGD(shrink=True))
 COMPARED = NoisyGD(compare=True)
 ROBUST = NoisyGD(clip=0.6 * 0.375, shrink=True, compare=True)
 WHITENED = Preprocessed([Center(intercept=0.25), Whiten(exponent=0.25)], NoisyGD(shrink=True))
+STEPS = NoisyGD(n_steps=100, momentum=0.8)
+CODES = Preprocessed([Center(intercept=0.25)], STEPS, [0.03])
+CODES_WHITENED = Preprocessed([Center(intercept=0.25), Whiten()], STEPS, [0.03, None])
 
 
 @pytest.mark.parametrize(
@@ -93,11 +99,14 @@ WHITENED = Preprocessed([Center(intercept=0.25), Whiten(exponent=0.25)], NoisyGD
         (Squared(), BUDGET, DataSpec(2**26, 5, target_low=0.0, target_high=1.0), COMPARED),
         (Logistic(), ApproximateDP(1.0, 0.0), SMALL, ObjectivePerturbation()),
         (Softmax(), ApproximateDP(1.0, 0.0), DataSpec(1000, 20, n_outputs=3), pure_gd()),
+        (Sparsemax(), ApproximateDP(0.1, 1e-5), LAST_LAYER, CODES),
+        (Sparsemax(), ApproximateDP(0.3, 1e-5), LAST_LAYER, CODES_WHITENED),
+        (Sparsemax(), BUDGET, DataSpec(2_000, 20, n_outputs=3), COMPARED),
         (
-            SquaredCodes(),
+            Sparsemax(),
             ApproximateDP(1.0, 0.0),
             DataSpec(1000, 5000, n_outputs=3),
-            SufficientStatistics(),
+            Prototypes(),
         ),
     ],
 )
@@ -131,6 +140,17 @@ def test_sparse_rows_are_centered_where_sums_of_dense_ones_are_bounded(dtype, ex
 def test_rows_are_whitened_only_where_the_objective_stays(problem, adjacency, expected):
     data = DataSpec(60_000, 784, n_outputs=10, intercept=1.0)
     assert choose(problem, BUDGET, data, adjacency) == expected
+
+
+def test_clips_of_codes_grow_with_budget_and_rows():
+    centred = DataSpec(80 * 21, 20, n_outputs=3, intercept=1.0)
+    as_they_are = DataSpec(80 * 20, 20, n_outputs=3)
+    usual = 0.15 * math.sqrt(2)
+    for mu, factor in ((0.5, None), (1.0, None), (4.0, 2.0), (1000.0, 5.0)):
+        steps = choose(Problem(Sparsemax()), GaussianDP(mu), centred).solver
+        others = choose(Problem(Sparsemax()), GaussianDP(mu), as_they_are)
+        for solver in (steps, others):
+            assert solver.clip == (None if factor is None else pytest.approx(factor * usual))
 
 
 def test_second_moments_must_stand_out_of_their_noise():

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from dpglm import LogisticRegression, RidgeClassifier
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
 from dpglm.preprocessing import Center
@@ -275,13 +276,11 @@ def test_noise_alone_is_mostly_shrunk_and_signal_is_not():
         assert np.mean(seen) > 0.9
 
 
-@pytest.mark.parametrize("outputs", [(), (3,)], ids=["one", "three"])
 @pytest.mark.parametrize("pace", [1.0, 4.0])
 @pytest.mark.parametrize("in_basis", [False, True])
-def test_intercepts_have_a_share_of_their_own(outputs, pace, in_basis):
+def test_intercepts_have_a_share_of_their_own(pace, in_basis):
     rng = np.random.default_rng(0)
-    start = rng.normal(size=(21, *outputs))
-    noise = rng.normal(size=(21, *outputs))
+    start, noise = rng.normal(size=21), rng.normal(size=21)
     inverse = rng.normal(size=(21, 21)) if in_basis else np.eye(21)
     given = {"inverse": inverse if in_basis else None, "pace": pace}
     way = np.linalg.solve(inverse, noise)
@@ -297,6 +296,33 @@ def test_intercepts_have_a_share_of_their_own(outputs, pace, in_basis):
     along = inverse[:, -1]
     np.testing.assert_allclose(along @ (inverse @ seen), along @ (inverse @ far), rtol=0.02)
     np.testing.assert_allclose(seen[:-1], share * far[:-1])
+
+
+@pytest.mark.parametrize("in_basis", [False, True])
+def test_shrunk_classes_rank_as_before(in_basis):
+    """Also where one class is so frequent that its intercept alone would have every row."""
+    rng = np.random.default_rng(0)
+    inverse = rng.normal(size=(21, 21)) if in_basis else None
+    w, rows = rng.normal(size=(21, 5)), rng.normal(size=(50, 21))
+    rows[:, -1] = 1.0
+    w[-1, 0] += 4.0
+    moved = shrunk(w, np.zeros_like(w), 1e3, inverse=inverse, own_intercept=True)
+    assert np.linalg.norm(moved) < 0.2 * np.linalg.norm(w)
+    assert np.array_equal((rows @ moved).argsort(axis=1), (rows @ w).argsort(axis=1))
+
+
+def test_a_frequent_class_does_not_have_every_row():
+    """Half of the rows in one of six classes, which slopes in noise tell apart."""
+    rng = np.random.default_rng(0)
+    y = rng.choice(6, size=10_000, p=[0.5, 0.1, 0.1, 0.1, 0.1, 0.1])
+    X = rng.normal(size=(6, 80))[y] + 1.5 * rng.normal(size=(10_000, 80))
+    X /= np.linalg.norm(X, axis=1, keepdims=True)
+    for kind, epsilon in ((LogisticRegression, 0.03), (RidgeClassifier, 0.1)):
+        model = kind(
+            epsilon=epsilon, delta=1e-5, classes=range(6), row_norm=1.0, random_state=0
+        ).fit(X, y)
+        right = model.predict(X) == y
+        assert np.mean([right[y == k].mean() for k in range(6)]) > 0.6
 
 
 def test_what_is_clear_is_returned_to_the_bit():

@@ -38,12 +38,19 @@ _HOPELESS, _GOOD = 2.0, 30.0
 _REAL_FACTOR = 3.0
 # Counts and amounts need this one, as their mean is often a small part of what bounds allow.
 _FACTOR_OF_MEANS = 14.0
-# L2 noise in several steps costs this factor over one release.
+# A minimiser, or several steps, with L2 noise costs this factor over one pass over the rows.
 _PURE_FACTOR = 5.0
 _BOUNDS = (
     "tighter bounds, if public knowledge has them: noise is made for rows as long as row_norm, so "
     "rows far shorter than that (a tenth and less) drown in it; where only a row's direction "
     "matters, divide each by its own length, which costs no privacy"
+)
+# Rows with so many dense columns, as of pixels and embeddings, are told apart by their directions.
+_MANY_COLUMNS = 300
+_LENGTHS = (
+    "rows of one length, where only a row's direction matters, as of images and embeddings: noise "
+    "is made for rows as long as feature_bounds allow, so divide each row by its own length, which "
+    "costs no privacy, and declare row_norm in place of feature_bounds"
 )
 
 
@@ -64,7 +71,8 @@ class Guidance:
     noise : str
         The noise in each coefficient.
     cures : tuple of str
-        What would make a good model, each by itself; empty where it is expected anyway.
+        What would make a good model, each by itself; where one is expected anyway, at most what
+        would make it better for nothing.
     cautions : tuple of str
         Where the budget protects too little; of a fitted model its certificate says so.
     theorems : tuple of str, default=()
@@ -167,7 +175,7 @@ def guidance(plan: Plan, coefficients: CoefficientTable | None = None) -> Guidan
         signal,
         next(text for bound, text in _VERDICTS if signal < bound),
         _noise_in_plan(plan) if coefficients is None else _noise_in_model(coefficients.inference),
-        _cures(plan, _GOOD / signal) if signal < _GOOD else (),
+        _cures(plan, _GOOD / signal) if signal < _GOOD else _gains(plan),
         plan.cautions() if coefficients is None else (),
         plan.theorems,
     )
@@ -178,7 +186,8 @@ def signal_to_noise(plan: Plan) -> float:
 
     f is the sensitivity factor of the relation and of weights above 1, three times as large for
     targets that are numbers, and 14 times for counts and amounts with a log link. For a delta of 0,
-    where L2 noise is as long as ``d / epsilon``, a fifth of ``n epsilon / (f d)`` takes its place.
+    where L2 noise is as long as ``d / epsilon``, ``n epsilon / (f d)`` takes its place for one pass
+    over the rows (prototypes), and a fifth of it otherwise.
     """
     data = plan.data
     reach = data.unit_weight / data.weight_bound
@@ -188,7 +197,9 @@ def signal_to_noise(plan: Plan) -> float:
         factor *= _FACTOR_OF_MEANS if is_factor else _REAL_FACTOR
     if is_pure(plan.budget):
         epsilon = plan.budget.as_approximate_dp().epsilon
-        return data.n_rows * epsilon / (_PURE_FACTOR * factor * data.n_coefficients)
+        if plan.method.gradient_evaluations > data.n_rows:
+            factor *= _PURE_FACTOR
+        return data.n_rows * epsilon / (factor * data.n_coefficients)
     return data.n_rows * plan.budget.gdp_mu() / (factor * math.sqrt(data.n_coefficients))
 
 
@@ -234,6 +245,13 @@ def _cures(plan: Plan, lack: float) -> tuple[str, ...]:
     if pure:
         found.append("a delta above 0: it allows Gaussian noise, of which less is needed")
     return tuple(found)
+
+
+def _gains(plan: Plan) -> tuple[str, ...]:
+    """Say what would make a good model better for nothing."""
+    data = plan.data
+    wide = data.n_outputs > 1 and not data.sparse and data.n_features > _MANY_COLUMNS
+    return (_LENGTHS,) if wide and math.isfinite(data.entry_bound) else ()
 
 
 def _larger_budget(plan: Plan, lack: float) -> list[str]:

@@ -222,7 +222,7 @@ class Arora2022OutputPerturbation(TheoremSettings):
     def theorem(self) -> str:
         return f"arora2022, Theorem {5 if self.lipschitz else 3}"
 
-    def needs_float64(self, budget: PrivacyBudget) -> bool:
+    def needs_float64(self, problem: Problem, budget: PrivacyBudget) -> bool:
         return True
 
     def settled(
@@ -280,8 +280,8 @@ class Arora2022GridSearch(TheoremSettings):
     def theorem(self) -> str:
         return f"arora2022, Theorem {8 if self.solver is None else 7} (corrected)"
 
-    def needs_float64(self, budget: PrivacyBudget) -> bool:
-        return self.solver is None or self.solver.needs_float64(budget)
+    def needs_float64(self, problem: Problem, budget: PrivacyBudget) -> bool:
+        return self.solver is None or self.solver.needs_float64(problem, budget)
 
     def settled(
         self, problem: Problem, budget: PrivacyBudget, data: DataSpec, adjacency: Adjacency

@@ -50,8 +50,9 @@ class Whiten(Preprocessor):
     Notes
     -----
     Mean squares below the noise are raised to its level, which limits how far any direction is
-    stretched. At most 2100 columns. Centre rows first: a mean would take up
-    a direction. ``Newton`` does the same within its steps, where it bounds gradients and not rows.
+    stretched. At most 2100 columns, the intercept's included. Centre rows first: a mean would take
+    up a direction. ``Newton`` does the same within its steps, where it bounds gradients and not
+    rows.
 
     Privacy: one Gaussian release of second moments of rows scaled to one length, in coordinates
     that keep lengths (``dpglm.oracle.row_sums.moments.pack_symmetric``).

@@ -28,6 +28,7 @@ from dpglm.problem.one_vs_rest import OneVsRest
 from dpglm.problem.problem import Problem
 from dpglm.problem.regularizers import L1, L2, ElasticNet, GroupLasso, NoPenalty, Regularizer
 from dpglm.problem.robust_losses import Savage, Tangent, Tempered
+from dpglm.problem.sparsemax import Sparsemax
 from dpglm.problem.with_offset import WithOffset
 
 __all__ = [
@@ -71,6 +72,7 @@ __all__ = [
     "SmoothedHinge",
     "Softmax",
     "SoftmaxLink",
+    "Sparsemax",
     "Squared",
     "SquaredCodes",
     "SquaredHinge",

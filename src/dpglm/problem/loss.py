@@ -286,6 +286,14 @@ class Loss(abc.ABC):
         return False
 
     @property
+    def of_codes(self) -> bool:
+        """Whether ``SquaredCodes`` is an upper bound that meets the loss at zero up to curvature.
+
+        Solvers that build on second moments then minimise that bound.
+        """
+        return False
+
+    @property
     def offset_bound(self) -> float:
         """Bound on the magnitude of rows' offsets, which add to the score: 0 where there are none.
 

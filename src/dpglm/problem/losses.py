@@ -233,6 +233,7 @@ class SquaredCodes(Loss):
     link = None
     convex = True
     nonnegative = True
+    of_codes = True
 
     def _value(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
         r = self._slope(z, y)

@@ -76,8 +76,8 @@ class ConfidenceBoosting(Solver):
         if self.loss_bound is not None:
             check_real("loss_bound", self.loss_bound, above=0.0)
 
-    def needs_float64(self, budget: PrivacyBudget) -> bool:
-        return self.solver.needs_float64(budget)
+    def needs_float64(self, problem: Problem, budget: PrivacyBudget) -> bool:
+        return self.solver.needs_float64(problem, budget)
 
     def plan(
         self,

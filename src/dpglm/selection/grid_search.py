@@ -94,8 +94,8 @@ class NormGridSearch(Solver):
             check_real("loss_bound", self.loss_bound, above=0.0)
         check_real("failure", self.failure, least=1e-9, below=1.0)
 
-    def needs_float64(self, budget: PrivacyBudget) -> bool:
-        return self.solver.needs_float64(budget)
+    def needs_float64(self, problem: Problem, budget: PrivacyBudget) -> bool:
+        return self.solver.needs_float64(problem, budget)
 
     def plan(
         self,

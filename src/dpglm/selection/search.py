@@ -46,8 +46,8 @@ class _Search(Solver):
 
     candidates: tuple[Candidate, ...]
 
-    def needs_float64(self, budget: PrivacyBudget) -> bool:
-        return any(one.solver.needs_float64(budget) for one in self.candidates)
+    def needs_float64(self, problem: Problem, budget: PrivacyBudget) -> bool:
+        return any(one.solver.needs_float64(problem, budget) for one in self.candidates)
 
     @property
     def _parameters(self) -> tuple[Mapping[str, Any], ...]:

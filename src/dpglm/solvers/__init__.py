@@ -37,6 +37,7 @@ from dpglm.solvers.parts.schedules import (
 from dpglm.solvers.run import run
 from dpglm.solvers.second_order.newton import Newton
 from dpglm.solvers.second_order.newton_raphson import NewtonRaphson
+from dpglm.solvers.second_order.prototypes import Prototypes
 from dpglm.solvers.second_order.sufficient_statistics import SufficientStatistics
 from dpglm.solvers.solution import Solution
 from dpglm.solvers.theorem import Theorem
@@ -74,6 +75,7 @@ __all__ = [
     "OutputPerturbation",
     "Plan",
     "Preprocessed",
+    "Prototypes",
     "RandomIterate",
     "SVRGPlusPlus",
     "Schedule",

@@ -11,11 +11,11 @@ from typing import final
 from dpglm._validation import check_bools, check_one_of
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.row_sums.moments import MOST_COLUMNS, MOST_WHITENED
-from dpglm.preprocessing import Center, Preprocessor, Whiten
+from dpglm.preprocessing import Center, Whiten
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget, is_pure
-from dpglm.problem import L2, NoPenalty, Problem, Squared, SquaredCodes, Unconstrained
-from dpglm.problem.loss import Target
+from dpglm.problem import L2, NoPenalty, Problem, Squared, Unconstrained
+from dpglm.problem.loss import Loss, Target
 from dpglm.solvers.base import Plan, Solver
 from dpglm.solvers.composite.preprocessed import Preprocessed
 from dpglm.solvers.gradient.noisy_gd import NoisyGD, pure_gd
@@ -26,6 +26,7 @@ from dpglm.solvers.second_order.likelihood import check_likelihood
 from dpglm.solvers.second_order.newton import Newton
 from dpglm.solvers.second_order.newton_raphson import NewtonRaphson
 from dpglm.solvers.second_order.newton_raphson_settings import hessian_noise
+from dpglm.solvers.second_order.prototypes import Prototypes
 from dpglm.solvers.second_order.sufficient_statistics import SufficientStatistics
 from dpglm.solvers.uncertainty import Covariance
 
@@ -53,12 +54,14 @@ _MOST_COPIED, _MOST_SPARSE_COLUMNS = 2**30, 1000
 _MOST_MOMENT_NOISE = 0.03
 _WHITEN = Whiten(exponent=0.25)
 _INTERCEPT = 0.25
-# Of classes' codes: mu times rows per column from which noise in second moments is harmless; and
-# the noise in them that is small enough for whitening, which is stronger than that of other losses.
-# ``experiments.ridge_classifier`` compares.
-_SEEN_BY_CODES, _MOST_MOMENT_NOISE_OF_CODES = 60.0, 0.12
+# Of classes' codes: share of the mean, whose error costs little; noise in second moments that is
+# small enough for whitening, which is stronger than that of other losses; and from how many mu
+# times rows per column on the clip grows, as their root, so that clipping vanishes with the noise.
+# ``experiments.ridge_classifier`` compares. Scores rank the classes, and shrinkage changes no rank.
+_CENTER_SHARE_OF_CODES, _MOST_MOMENT_NOISE_OF_CODES = 0.03, 0.12
 _WHITEN_CODES = Whiten(exponent=0.5)
-_STEPS_OF_CODES = NoisyGD(n_steps=100, momentum=0.8, shrink=True)
+_STEPS_OF_CODES = NoisyGD(n_steps=100, momentum=0.8)
+_CLIP_GROWS_FROM, _MOST_CLIP_GROWTH = 80.0, 5.0
 # Clip for centred rows over that for others: they are as much shorter than their bound. And for
 # losses that are not convex over one that leaves slopes at zero as they are. Both cost calibration,
 # so not where budget and rows are ample.
@@ -95,23 +98,22 @@ def choose(
     -------
     Solver
         For a delta of 0, which Gaussian noise cannot give: for classes' codes
-        ``SufficientStatistics``, which then are class prototypes; ``ObjectivePerturbation``, which
-        then has L2 noise, if it takes the problem and there are at most 1000 columns and 2^28
-        entries of rows; ``pure_gd()`` otherwise.
+        ``Prototypes``; ``ObjectivePerturbation``, which then has L2 noise, if it takes the problem
+        and there are at most 1000 columns and 2^28 entries of rows; ``pure_gd()`` otherwise.
 
         For other budgets and at most 300 columns ``NewtonRaphson``, if it takes the problem and
         sees Hessians through their noise. Else, for at most 300 columns and 2^28 entries of rows,
-        ``SufficientStatistics`` for squared loss and at most 64 columns, or for classes' codes
-        where ``mu`` times rows is 60 or more for each column; ``Newton`` for other convex losses
-        and more columns, but not for codes, nor for numbers and a loss with a kink where ``mu``
-        times rows is below 400 for each column; and for two classes and at most 1000 columns, where
-        ``mu`` times rows is 180 or more for each. Otherwise ``NoisyGD`` with a paid comparison
-        with its start, and for losses that are not convex 0.6 times its usual clip unless ``mu``
-        times rows is 80 or more for each column; for convex losses, an intercept and more than
-        300 dense columns (at most 2^30 entries) or 301 to 1000 sparse ones (at most 2^28) without
-        a comparison, but after ``Center``, and for codes whatever the number of columns is. With
-        several outputs ``Whiten`` follows, too, where noise leaves something to see of second
-        moments and there is neither a constraint nor more of a penalty than L2 with ``C = 1``.
+        ``SufficientStatistics`` for squared loss and at most 64 columns; ``Newton`` for other
+        convex losses and more columns, but not for codes, nor for numbers and a loss with a kink
+        where ``mu`` times rows is below 400 for each column; and for two classes and at most 1000
+        columns, where ``mu`` times rows is 180 or more for each. Otherwise ``NoisyGD`` with a paid
+        comparison with its start, and for losses that are not convex 0.6 times its usual clip
+        unless ``mu`` times rows is 80 or more for each column; for convex losses, an intercept and
+        more than 300 dense columns (at most 2^30 entries) or 301 to 1000 sparse ones (at most 2^28)
+        without a comparison, but after ``Center``, and for codes whatever the number of columns is.
+        With several outputs ``Whiten`` follows, too, where noise leaves something to see of second
+        moments and there is neither a constraint nor more of a penalty than L2 with ``C = 1``. For
+        codes the clip grows where ``mu`` times rows is more than 80 for each column.
 
     Examples
     --------
@@ -133,13 +135,8 @@ def choose(
     if not problem.loss.convex:
         clip = None if ample else _CLIP_NOT_CONVEX * defaults.clip(problem.loss, data)
         return NoisyGD(clip=clip, shrink=True, compare=True)
-    if (
-        problem.loss == SquaredCodes()
-        and not wide
-        and mu * data.n_rows >= _SEEN_BY_CODES * data.n_columns
-    ):
-        return SufficientStatistics()
-    if not wide and entries <= _MOST_ENTRIES and problem.loss != SquaredCodes():
+    codes = problem.loss.of_codes
+    if not wide and entries <= _MOST_ENTRIES and not codes:
         kinked = problem.loss.target is Target.REAL and math.isinf(
             defaults.smoothness(problem.loss, data)
         )
@@ -149,22 +146,28 @@ def choose(
         if isinstance(problem.loss, Squared) and (few or not may_copy):
             return SufficientStatistics()
         return Newton() if may_copy else NoisyGD(compare=True)
-    codes = problem.loss == SquaredCodes()
+    clip = _clip_of_codes(problem.loss, data, mu) if codes else None
     if not (may_copy and (wide or codes) and data.intercept and _can_center(data, adjacency)):
-        return NoisyGD(compare=True)
+        return NoisyGD(clip=clip, compare=True)
     center = Center() if problem.penalize_intercept else Center(intercept=_INTERCEPT)
     if data.n_outputs == 1:
-        clip = None
         if is_neutral(problem.loss, data) and not ample:
             clip = _CLIP_OF_CENTERED * defaults.clip(problem.loss, data)
         return Preprocessed([center], NoisyGD(clip=clip, shrink=True))
-    whiten, most = (
-        (_WHITEN_CODES, _MOST_MOMENT_NOISE_OF_CODES) if codes else (_WHITEN, _MOST_MOMENT_NOISE)
-    )
-    steps: list[Preprocessor] = [center]
-    if _can_whiten(problem, data, mu, whiten, most):
-        steps.append(whiten)
-    return Preprocessed(steps, _STEPS_OF_CODES if codes else NoisyGD(shrink=True))
+    if codes:
+        solver = dataclasses.replace(_STEPS_OF_CODES, clip=clip)
+        if _can_whiten(problem, data, mu, _WHITEN_CODES, _MOST_MOMENT_NOISE_OF_CODES):
+            return Preprocessed([center, _WHITEN_CODES], solver, [_CENTER_SHARE_OF_CODES, None])
+        return Preprocessed([center], solver, [_CENTER_SHARE_OF_CODES])
+    if _can_whiten(problem, data, mu, _WHITEN, _MOST_MOMENT_NOISE):
+        return Preprocessed([center, _WHITEN], NoisyGD(shrink=True))
+    return Preprocessed([center], NoisyGD(shrink=True))
+
+
+def _clip_of_codes(loss: Loss, data: DataSpec, mu: float) -> float | None:
+    """Return a larger clip than the usual one where rows and budget are plenty."""
+    growth = math.sqrt(mu * data.n_rows / (_CLIP_GROWS_FROM * data.n_columns))
+    return min(growth, _MOST_CLIP_GROWTH) * defaults.clip(loss, data) if growth > 1.0 else None
 
 
 def _is_wide(problem: Problem, data: DataSpec, mu: float) -> bool:
@@ -195,8 +198,8 @@ def _without_delta(
     problem: Problem, budget: PrivacyBudget, data: DataSpec, adjacency: Adjacency, may_copy: bool
 ) -> Solver:
     """Choose a solver for a delta of 0."""
-    if problem.loss == SquaredCodes():
-        return SufficientStatistics()
+    if problem.loss.of_codes:
+        return Prototypes()
     small = data.n_columns <= _MOST_PERTURBED and data.n_rows * data.n_columns <= _MOST_ENTRIES
     if small and may_copy:
         perturbed = ObjectivePerturbation()
@@ -271,9 +274,10 @@ class Auto(Solver):
     def with_inference(self, covariance: Covariance) -> Auto:
         return dataclasses.replace(self, inference=covariance)
 
-    def needs_float64(self, budget: PrivacyBudget) -> bool:
-        # ``choose`` takes objective perturbation where it can.
-        return self.may_copy and is_pure(budget) and self.inference is None
+    def needs_float64(self, problem: Problem, budget: PrivacyBudget) -> bool:
+        # ``choose`` takes objective perturbation where it can, but for classes' codes.
+        perturbed = is_pure(budget) and not problem.loss.of_codes
+        return perturbed and self.may_copy and self.inference is None
 
     def plan(
         self,

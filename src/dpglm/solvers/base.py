@@ -422,8 +422,8 @@ def _in_words(release: AnyRelease) -> str:
 class Solver(abc.ABC):
     """Public settings of an algorithm; what is left open is decided by ``plan``."""
 
-    def needs_float64(self, budget: PrivacyBudget) -> bool:
-        """Whether its bounds on rounding, for this budget, ask for rows in double precision."""
+    def needs_float64(self, problem: Problem, budget: PrivacyBudget) -> bool:
+        """Whether bounds on rounding, for this problem and budget, ask for double precision."""
         return False
 
     def with_inference(self, covariance: Covariance) -> Solver:

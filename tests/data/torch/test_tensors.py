@@ -48,6 +48,7 @@ from dpglm.problem import (
     Savage,
     SmoothedHinge,
     Softmax,
+    Sparsemax,
     Squared,
     SquaredCodes,
     SquaredHinge,
@@ -96,7 +97,7 @@ SCALAR_LOSSES: list[Loss] = [
 EXPONENTIAL = (
     Poisson | Gamma | Tweedie | NegativeBinomial | Probit | ComplementaryLogLog | WithOffset
 )
-LOSSES = [*SCALAR_LOSSES, Softmax(), SquaredCodes(), OneVsRest(Hinge(), N_CLASSES)]
+LOSSES = [*SCALAR_LOSSES, Softmax(), SquaredCodes(), Sparsemax(), OneVsRest(Hinge(), N_CLASSES)]
 
 
 def targets_for(loss: Loss, n: int, rng: np.random.Generator) -> np.ndarray:
@@ -503,16 +504,21 @@ def test_every_solver_gives_the_same_result_on_tensors(name, dtype):
     whitened = Preprocessed([Center(lengthen=True), Whiten(exponent=0.25)])
     others = {"center and whiten": whitened, "noisy_sgd": NoisySGD(n_steps=50)}
     solver = others[name] if name in others else SOLVERS[name]()
-    dtype = "float64" if solver.needs_float64(ApproximateDP(1.0, 1e-5)) else dtype
-    loss = Squared() if name == "sufficient_statistics" else Logistic()
+    losses = {"sufficient_statistics": Squared(), "prototypes": Sparsemax()}
+    loss = losses.get(name, Logistic())
     constraint = L1Ball(3.0) if name == "frank_wolfe" else Unconstrained()
     rng = np.random.default_rng(6)
     X = rng.normal(size=(700, 5))
     X[3] = 1e30
-    y = np.where(X[:, 0] > 0.0, 1.0, -1.0)
+    of_classes = loss.target is Target.CLASS
+    y = X[:, :3].argmax(axis=1) if of_classes else np.where(X[:, 0] > 0.0, 1.0, -1.0)
+    budget = ApproximateDP(5.0, 1e-5)
+    stated = Problem(loss, L2(0.1), constraint, penalize_intercept=True)
+    dtype = "float64" if solver.needs_float64(stated, budget) else dtype
     spec = DataSpec(
         700,
         5,
+        n_outputs=3 if of_classes else 1,
         row_norm=1.5,
         intercept=1.0,
         dtype=dtype,
@@ -521,8 +527,7 @@ def test_every_solver_gives_the_same_result_on_tensors(name, dtype):
         entry_bound=1.0,
         weight_bound=2.0,
     )
-    stated = Problem(loss, L2(0.1), constraint, penalize_intercept=True)
-    plan = solver.plan(stated, ApproximateDP(5.0, 1e-5), spec)
+    plan = solver.plan(stated, budget, spec)
     stored, moved = both(X, y, spec, weights=rng.uniform(0, 2, 700))
     expected, got = (run(plan, rows, SeededNoise(7)).w for rows in (stored, moved))
     assert type(got) is np.ndarray

@@ -252,8 +252,8 @@ def test_settings_are_validated(make, match):
 
 
 def test_double_precision_is_asked_for_where_the_solver_does():
-    assert Preprocessed([Center()], OutputPerturbation()).needs_float64(BUDGET)
-    assert not Preprocessed([Center()]).needs_float64(BUDGET)
+    assert Preprocessed([Center()], OutputPerturbation()).needs_float64(Problem(Logistic()), BUDGET)
+    assert not Preprocessed([Center()]).needs_float64(Problem(Logistic()), BUDGET)
 
 
 def test_the_two_forms_of_dpsgd_f():

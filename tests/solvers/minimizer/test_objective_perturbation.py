@@ -507,7 +507,7 @@ class TestSettings:
             ObjectivePerturbation().plan(Problem(Logistic()), GaussianDP(1.0), DataSpec(10, 2))
 
     def test_single_precision_is_refused(self):
-        assert ObjectivePerturbation().needs_float64(BUDGET)
+        assert ObjectivePerturbation().needs_float64(Problem(Logistic()), BUDGET)
         with pytest.raises(ValueError, match="dtype must be 'float64'"):
             ObjectivePerturbation().plan(
                 Problem(Logistic()), BUDGET, DataSpec(n_rows=10, n_features=2, dtype="float32")

@@ -388,7 +388,7 @@ class TestSettings:
             OutputPerturbation(**settings).plan(problem, BUDGET, spec_of(problem, 10))
 
     def test_single_precision_is_refused(self):
-        assert OutputPerturbation().needs_float64(BUDGET)
+        assert OutputPerturbation().needs_float64(PROBLEMS["logistic"], BUDGET)
         with pytest.raises(ValueError, match="dtype must be 'float64'"):
             OutputPerturbation().plan(
                 PROBLEMS["logistic"], BUDGET, DataSpec(n_rows=9, n_features=1, dtype="float32")

@@ -13,11 +13,10 @@ from dpglm import RidgeClassifier
 from dpglm.certificate.verify import verify
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
-from dpglm.oracle.row_sums.class_sums import class_sums
-from dpglm.privacy import ApproximateDP, GaussianDP
+from dpglm.privacy import GaussianDP
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.noise import SeededNoise
-from dpglm.problem import L2, L2Ball, Problem, SquaredCodes
+from dpglm.problem import L2, L2Ball, Problem, Sparsemax, SquaredCodes
 from dpglm.solvers import Plan, SufficientStatistics
 from dpglm.solvers.run import run
 
@@ -103,6 +102,15 @@ def test_edges_are_defined(adjacency, n, d, intercept):
         assert np.isfinite(solution.w).all()
 
 
+def test_sparsemax_has_the_same_upper_bound():
+    X, y = make_data()
+    found = []
+    for loss in (SquaredCodes(), Sparsemax()):
+        plan = SufficientStatistics().plan(Problem(loss), GaussianDP(1.0), SPEC)
+        found.append(run(plan, prepare_rows(X, y, SPEC), SeededNoise(0)).w)
+    np.testing.assert_array_equal(*found)
+
+
 def test_a_constraint_holds():
     X, y = make_data()
     problem = Problem(SquaredCodes(), constraint=L2Ball(0.1))
@@ -114,74 +122,3 @@ def test_a_constraint_holds():
 def test_what_it_does_not_do_is_refused_before_data():
     with pytest.raises(ValueError, match="inference must be None"):
         SufficientStatistics(inference="model").plan(PROBLEM, GaussianDP(1.0), SPEC)
-
-
-class TestPrototypes:
-    """With a delta of 0 classes are compared with their means."""
-
-    @pytest.mark.parametrize("fit_intercept", [True, False])
-    def test_the_limit_is_the_nearest_mean(self, fit_intercept):
-        rng = np.random.default_rng(1)
-        means = np.array([[0.5, 0.1, 0.0], [-0.4, 0.4, 0.1], [-0.1, -0.5, -0.1]])
-        y = rng.choice(3, size=600, p=[0.6, 0.3, 0.1])
-        X = np.clip(means[y] + 0.3 * rng.normal(size=(600, 3)), -1.0, 1.0)
-        model = RidgeClassifier(
-            epsilon=1e6,
-            delta=0.0,
-            row_norm=2.0,
-            classes=range(3),
-            fit_intercept=fit_intercept,
-            random_state=0,
-        ).fit(X, y)
-        assert model.solution_.plan.method.algorithm == "class prototypes"
-        found = np.array([X[y == k].mean(axis=0) for k in range(3)])
-        if fit_intercept:
-            known = ((X[:, None] - found) ** 2).sum(axis=2).argmin(axis=1)
-        else:
-            # Rows are compared by their products with the means around that of all rows.
-            known = (X @ (found - X.mean(axis=0)).T).argmax(axis=1)
-        assert (model.predict(X) == known).mean() > 0.99
-
-    @pytest.mark.parametrize("adjacency", list(Adjacency))
-    def test_what_is_spent_is_the_budget_whatever_the_number_of_classes(self, adjacency):
-        factor = 2.0 if adjacency is Adjacency.REPLACE_ONE else 1.0
-        for count in (3, 100):
-            data = dataclasses.replace(SPEC, n_outputs=count)
-            plan = SufficientStatistics().plan(PROBLEM, ApproximateDP(0.7, 0.0), data, adjacency)
-            (only,) = plan.method.releases
-            assert only.sensitivity >= factor * only.contribution_bound
-            # The grid of the noise takes the rest.
-            assert 0.7 * (1.0 - 1e-4) < only.sensitivity / only.noise_scale <= 0.7
-
-    def test_no_row_contributes_more_than_its_weight(self):
-        """Rows of all lengths up to the norm; the longest ones as much as is declared."""
-        directions = np.random.default_rng(2).normal(size=(50, 3))
-        directions /= np.linalg.norm(directions, axis=1, keepdims=True)
-        X = directions * np.linspace(0.0, 2.0, 50)[:, None]
-        spec = dataclasses.replace(SPEC, n_rows=1)
-        kernel, longest = class_sums(spec), 0.0
-        for row, label in zip(X, np.arange(50) % 3, strict=True):
-            rows = prepare_rows(row[None], np.array([label]), spec)
-            length = np.linalg.norm(rows.sum(kernel, map, (12,)))
-            assert length <= 1.0
-            longest = max(longest, length)
-        assert longest > 0.99
-
-    def test_edges_are_defined(self):
-        for n, d, intercept in ((1, 1, 0.0), (5, 40, 1.0)):
-            spec = DataSpec(n, d, n_outputs=3, intercept=intercept)
-            X, y = np.full((n, d), 1.0 / d), np.zeros(n, dtype=int)
-            for epsilon in (1e-3, 1.0, 1e3):
-                budget = ApproximateDP(epsilon, 0.0)
-                plan = SufficientStatistics().plan(PROBLEM, budget, spec)
-                w = run(plan, prepare_rows(X, y, spec), SeededNoise(0)).w
-                assert w.shape == spec.coefficient_shape
-                assert np.isfinite(w).all()
-
-    def test_the_plan_is_read_back_and_the_certificate_verified(self, tmp_path):
-        X, y = make_data()
-        model = RidgeClassifier(epsilon=1.0, delta=0.0, row_norm=2.0, classes=range(3)).fit(X, y)
-        plan = model.solution_.plan
-        assert Plan.from_document(plan.document) == plan
-        model.privacy_.to_json(tmp_path / "certificate.json")
-        assert verify(type(model.privacy_).from_json(tmp_path / "certificate.json")).ok

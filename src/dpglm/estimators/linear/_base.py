@@ -339,6 +339,7 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         n_rows: int,
         n_features: int,
         row_norm: float,
+        problem: Callable[[DataSpec], Problem],
         *,
         dtype: str,
         is_sparse: bool,
@@ -347,16 +348,13 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         n_outputs: int = 1,
         target_range: tuple[float, float] = (-math.inf, math.inf),
     ) -> DataSpec:
-        # Some solvers bound rounding for double precision only.
-        stored = self._stored_type(dtype, groups, is_sparse=is_sparse)
-        strict = self._solver().needs_float64(self._budget(n_rows))
-        return DataSpec(
+        spec = DataSpec(
             n_rows=n_rows,
             n_features=n_features,
             n_outputs=n_outputs,
             row_norm=row_norm,
             intercept=row_norm if check_bool("fit_intercept", self.fit_intercept) else 0.0,
-            dtype="float64" if strict else stored,
+            dtype=self._stored_type(dtype, groups, is_sparse=is_sparse),
             sparse=is_sparse,
             weight_bound=weight_bound,
             groups=groups,
@@ -364,6 +362,9 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
             target_high=target_range[1],
             entry_bound=math.inf if self.feature_bounds is None else 1.0,
         )
+        # Some solvers bound rounding for double precision only.
+        strict = self._solver().needs_float64(problem(spec), self._budget(n_rows))
+        return dataclasses.replace(spec, dtype="float64") if strict else spec
 
     def _planned(
         self,
@@ -375,7 +376,7 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         """Plan for data of a given size."""
         row_norm = self._planned_row_norm(n_rows, n_features)
         groups = self._planned_groups(n_rows)
-        spec = self._spec(n_rows, n_features, row_norm, groups=groups, **options)
+        spec = self._spec(n_rows, n_features, row_norm, problem, groups=groups, **options)
         return self._make_plan(spec, problem(spec))
 
     def _weight_bound(self) -> float:
@@ -452,6 +453,7 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
             n_rows,
             rows.shape[1],
             row_norm,
+            task.problem,
             groups=bound,
             dtype=rows.dtype,
             is_sparse=rows.is_sparse,

@@ -10,7 +10,7 @@ from scipy import sparse
 from dpglm._validation import check_real
 from dpglm.estimators.linear._classifier import PrivateClassifier
 from dpglm.estimators.linear._targets import Task
-from dpglm.problem import L2, Loss, Regularizer, Squared, SquaredCodes
+from dpglm.problem import L2, Loss, Regularizer, Sparsemax, Squared
 from dpglm.tables.units import LinearUnits
 
 __all__ = ["RidgeClassifier"]
@@ -18,11 +18,17 @@ __all__ = ["RidgeClassifier"]
 
 @final
 class RidgeClassifier(PrivateClassifier):
-    """Private least squares of targets that are 1 for a row's class and -1 for all others.
+    """Private least squares of classes' codes, without a price for scores beyond them.
 
-    Minimises ``(1/n) sum |y - X w|^2 / 2 + alpha/(2 n) |w|^2``: scikit-learn's objective, scaled.
-    Its noise does not grow with the number of classes. Scores rank the classes; they are no
-    probabilities.
+    Two classes are least squares of targets that are 1 for one class and -1 for the other,
+    ``(1/n) sum (y - X w)^2 / 2 + alpha/(2 n) |w|^2``: scikit-learn's objective, scaled. With more,
+    the sparsemax loss (``dpglm.problem.Sparsemax``) takes the place of the squares: it is the same
+    where scores lie between codes, and a row whose scores are beyond its code, surely of its class,
+    pulls at nothing. So slopes are bounded, and come from rows between two classes.
+    ``solver="sufficient_statistics"`` minimises the squares for several classes, too.
+
+    Scores rank the classes; they are no probabilities. Noise does not grow with the number of
+    classes, as for softmax.
 
     Parameters
     ----------
@@ -32,16 +38,15 @@ class RidgeClassifier(PrivateClassifier):
     Notes
     -----
     With a delta of 0 and several classes the default compares rows with the classes' private means
-    (prototypes), as second moments would drown in noise.
+    (``dpglm.solvers.Prototypes``), as steps would drown in noise.
 
-    Privacy: of several classes a row's code, less its mean over the classes, is shorter than 1
-    (``dpglm.problem.SquaredCodes``), so sums of products of rows and codes cost no more than sums
-    of rows.
+    Privacy: the releases are those of the solver's plan. A slope of ``Sparsemax`` is at most
+    sqrt(2) long whatever the number of classes is.
 
     References
     ----------
-    Mehta, Krichene, Thakurta, Kurakin and Cutkosky, "Differentially private image classification
-    from features", TMLR 2023.
+    Martins and Astudillo, "From softmax to sparsemax", ICML 2016. Mehta, Krichene, Thakurta,
+    Kurakin and Cutkosky, "Differentially private image classification from features", TMLR 2023.
 
     Examples
     --------
@@ -59,7 +64,7 @@ class RidgeClassifier(PrivateClassifier):
     alpha: float = 1.0
 
     def _loss(self, n_classes: int) -> Loss:
-        return Squared() if n_classes == 2 else SquaredCodes()
+        return Squared() if n_classes == 2 else Sparsemax()
 
     def _penalty(self, n_rows: int) -> Regularizer:
         return L2(check_real("alpha", self.alpha, least=0.0) / n_rows)

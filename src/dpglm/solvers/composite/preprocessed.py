@@ -94,8 +94,8 @@ class Preprocessed(Solver):
                 if share is not None:
                     check_real("shares", share, above=0.0, below=1.0)
 
-    def needs_float64(self, budget: PrivacyBudget) -> bool:
-        return self.solver.needs_float64(budget)
+    def needs_float64(self, problem: Problem, budget: PrivacyBudget) -> bool:
+        return self.solver.needs_float64(problem, budget)
 
     def plan(
         self,

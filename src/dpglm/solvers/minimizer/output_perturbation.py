@@ -110,7 +110,7 @@ class OutputPerturbation(Solver):
     def __post_init__(self) -> None:
         check_settings(self.strength, self.clip, self.intercept_scale)
 
-    def needs_float64(self, budget: PrivacyBudget) -> bool:
+    def needs_float64(self, problem: Problem, budget: PrivacyBudget) -> bool:
         return True
 
     def plan(

@@ -6,7 +6,6 @@ import math
 
 from dpglm.data.spec import LARGEST, SMALLEST, DataSpec
 from dpglm.problem.loss import Loss
-from dpglm.problem.losses import SquaredCodes
 from dpglm.problem.problem import Problem
 from dpglm.solvers.parts.schedules import Schedule
 from dpglm.solvers.parts.shrinkage import is_neutral
@@ -28,8 +27,8 @@ __all__ = [
 # housing, then frozen; docs/defaults.md says what else was seen on the way.
 _CLIP_SCALAR, _CLIP_VECTOR = 0.75, 0.15
 _NOISE_SCALAR, _NOISE_VECTOR = 0.7, 0.5
-# Of squared loss of classes' codes, whose slopes are not bounded; ``experiments.ridge_classifier``.
-_CLIP_CODES, _NOISE_CODES = 0.6, 0.2
+# Of losses of classes' codes; ``experiments.ridge_classifier``.
+_NOISE_CODES = 0.2
 # With one output: share of that noise where data damp little of it, and mu times rows per column
 # from which all of it is allowed; on the tables of ``experiments.wide_tables``.
 _UNDAMPED, _DAMPED_FROM = 0.25, 80.0
@@ -69,9 +68,8 @@ def curvature(loss: Loss, data: DataSpec) -> float:
 def clip(loss: Loss, data: DataSpec) -> float:
     """Clip norm of a row's gradient: 0.75 ``slope_unit * row_norm``, 0.15 for several outputs.
 
-    For classes' codes it is 0.6, so that hardly a slope is clipped and scores stay those of least
-    squares. For losses that are not convex twice the largest slope at the prediction zero takes
-    the place of ``slope_unit``, if that is more.
+    For losses that are not convex twice the largest slope at the prediction zero takes the place of
+    ``slope_unit``, if that is more.
 
     With one output and an intercept (whose column is as long as a row), no slope below 0.53 of
     the unit is clipped. Below one half, the minimiser of the clipped logistic loss would jump
@@ -80,8 +78,6 @@ def clip(loss: Loss, data: DataSpec) -> float:
     further for the same noise.
     """
     fraction = _CLIP_SCALAR if data.n_outputs == 1 else _CLIP_VECTOR
-    if loss == SquaredCodes():
-        fraction = _CLIP_CODES
     unit = slope_unit(loss, data)
     if not loss.convex:
         # Slopes at zero are more than half of the unit.
@@ -144,7 +140,7 @@ def steps(
     unit = slope_unit(loss, data)
     bend = curvature(loss, data)
     noise = _NOISE_SCALAR if data.n_outputs == 1 else _NOISE_VECTOR
-    if loss == SquaredCodes():
+    if loss.of_codes:
         noise = _NOISE_CODES
     noise *= _damped(problem, mu, data)
     travel = noise * unit / bend * mu * data.n_rows / data.row_norm

@@ -103,10 +103,14 @@ def shrunk(
     """Draw a noisy parameter towards its start, if it has hardly got further than noise.
 
     ``inverse @ w`` are coordinates in which rows look alike in every direction, and in which the
-    noise is bounded; by default coefficients themselves, in which rows may be anything. An
-    intercept that neither penalty nor constraint acts on may keep a share of its own: few numbers
-    that all rows agree on stand out of noise in which the others drown, as where a class is rare.
-    ``pace``, at least 1, is by how much the noise along it is larger.
+    noise is bounded; by default coefficients themselves, in which rows may be anything.
+
+    Several outputs keep one share of everything, so that the largest stays the largest: with
+    intercepts of their own, the most frequent class would have every row whose slopes were shrunk.
+    With one output, whose ranks matter, an intercept that neither penalty nor constraint acts on
+    (``own_intercept``) may keep a share of its own: a number that all rows agree on stands out of
+    noise in which the others drown, as where a class is rare. ``pace``, at least 1, is by how much
+    the noise along it is larger.
 
     >>> w = np.append(np.full(100, 0.8), 6.0)
     >>> shrunk(w, np.zeros(101), noise=1.0, own_intercept=True)[[0, -1]]
@@ -128,15 +132,16 @@ def shrunk_by(
     """Return the share of the way that ``shrunk`` keeps, and what more of the mean prediction."""
     v = way if inverse is None else inverse @ way
     alike = inverse is not None
-    if not own_intercept:
-        return kept_share(float(np.linalg.norm(v)), noise, v.size, alike=alike), 0.0
+    # In coordinates in which rows look alike, what is orthogonal to this predicts 0 on average.
     along = np.append(np.zeros(len(v) - 1), 1.0) if inverse is None else inverse[:, -1]
     intercept = along @ v / (along @ along)
     level = np.multiply.outer(along, intercept / pace)
     even = float(np.linalg.norm(v - (pace - 1.0) * level))
     share = kept_share(even, noise, v.size, alike=alike)
+    if not own_intercept or way.ndim > 1:
+        return share, 0.0
     length = float(np.linalg.norm(level))
-    own = kept_share(length, _SURE * noise, intercept.size, alike=alike)
+    own = kept_share(length, _SURE * noise, 1, alike=alike)
     own = max((own - _LEAST_SHARE) / (1.0 - _LEAST_SHARE), share / pace)
     return share, own - share
 

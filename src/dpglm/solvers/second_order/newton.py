@@ -204,7 +204,7 @@ class Newton(Solver):
             )
 
         pace = 1.0
-        if n_penalized(problem, data) < data.n_columns:
+        if n_penalized(problem, data) < data.n_columns and data.n_outputs == 1:
             pace = (_SAFE_FOR_INTERCEPT / self._safe(mu, data)) ** 2
             pace = max(1.0, min(pace, _LARGEST_STEP / step_size))
         return calibrated(with_noise, problem, budget, data, adjacency)

@@ -16,13 +16,65 @@ from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.row_sums.class_sums import class_sum_release, noisy_class_sums
 from dpglm.oracle.row_sums.moments import constant_column
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.noise.additive import L2Noise
+from dpglm.privacy.budget import PrivacyBudget, is_pure
+from dpglm.privacy.noise.additive import GaussianNoise, L2Noise
 from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.problem import Problem
-from dpglm.solvers.base import Method, StepInfo
+from dpglm.solvers.base import Method, Plan, Solver, StepInfo
 from dpglm.solvers.parts.feasible import feasible, n_penalized
+from dpglm.solvers.parts.planning import calibrated
 
-__all__ = ["PrototypesMethod"]
+__all__ = ["Prototypes", "PrototypesMethod"]
+
+
+@final
+@dataclass(frozen=True)
+class Prototypes(Solver):
+    """Prototypes of classes: their mean rows, with which rows are compared.
+
+    One release of the sum and the number of the rows in each class. Only for losses of classes'
+    codes, ``SquaredCodes`` and ``Sparsemax``: of rows that vary around their class's mean alike in
+    all directions and classes, this is their linear classifier.
+
+    Notes
+    -----
+    Means are shrunk towards that of all rows by one prior, whose width is estimated from what was
+    released.
+
+    Privacy: a row enters the sum of one class only, so what it contributes is bounded whatever the
+    number of classes is. The noise is Gaussian, or L2 noise where the budget has a delta of 0.
+
+    References
+    ----------
+    Mehta, Krichene, Thakurta, Kurakin and Cutkosky, "Differentially private image classification
+    from features", TMLR 2023. Tibshirani, Hastie, Narasimhan and Chu, "Diagnosis of multiple cancer
+    types by shrunken centroids of gene expression", PNAS 99 (2002).
+
+    Examples
+    --------
+    >>> from dpglm.privacy import ApproximateDP
+    >>> from dpglm.problem import Sparsemax
+    >>> data = DataSpec(10_000, 20, n_outputs=100, intercept=1.0)
+    >>> plan = Prototypes().plan(Problem(Sparsemax()), ApproximateDP(1.0, 1e-5), data)
+    >>> [(one.quantity, one.coordinates) for one in plan.method.releases]
+    [('sums and counts of classes', 2100)]
+    """
+
+    def plan(
+        self,
+        problem: Problem,
+        budget: PrivacyBudget,
+        data: DataSpec,
+        adjacency: Adjacency = Adjacency.ZERO_OUT,
+    ) -> Plan:
+        if not problem.loss.of_codes:
+            raise ValueError(
+                "loss must be SquaredCodes() or Sparsemax() for the solver Prototypes, got "
+                f"{problem.loss!r}"
+            )
+        noise = L2Noise(1.0) if is_pure(budget) else GaussianNoise(1.0)
+        method = PrototypesMethod(problem, data, adjacency, noise)
+        return calibrated(method.with_multiplier, problem, budget, data, adjacency)
 
 
 @final
@@ -47,7 +99,7 @@ class PrototypesMethod(Method["PrototypesState"]):
     problem: Problem
     data: DataSpec
     adjacency: Adjacency
-    noise: L2Noise
+    noise: GaussianNoise | L2Noise
 
     algorithm = "class prototypes"
 
@@ -92,21 +144,27 @@ class PrototypesMethod(Method["PrototypesState"]):
     ) -> NDArray[np.float64]:
         """Return the parameter whose scores are distances, all lengths in units of the row norm.
 
-        Means m around that of all rows have the prior N(0, t^2 I / d); t^2 is estimated by moments
-        from all classes together, and at least what noise makes of that estimate. A score is minus
-        half of a posterior mean squared distance, so that no class wins because it is less sure.
+        Numbers of rows have one normal prior, and means m around that of all rows have another,
+        N(0, t^2 I / d); the variances of both are estimated by moments from all classes together,
+        t^2 at least as what noise makes of that estimate. A score is minus half of a posterior mean
+        squared distance, so that no class wins because it is less sure.
         """
         data, noise = self.data, self.sums.noise_std
         constant = constant_column(data) / data.row_norm
-        # A count below its noise says nothing.
+        typical = max(float(counts.mean()), noise)
+        uneven = max(float(np.mean((counts - typical) ** 2)) - noise**2, 0.0)
+        counts = typical + uneven / (uneven + noise**2) * (counts - typical)
+        # A number of rows below its noise says nothing.
         weights = np.maximum(counts, noise) / constant
         center = sums.sum(axis=0) / weights.sum()
-        away = sums / weights[:, np.newaxis] - center
+        away = sums - np.outer(weights, center)
+        # Of sums and not of means, so that small classes, which are mostly noise, count less.
+        excess = max(float(np.vdot(away, away)) / away.size - noise**2, 0.0)
+        excess = max(excess, math.sqrt(2.0 / away.size) * noise**2)
+        spread = data.n_features * excess / float(np.mean(weights**2))
         by_chance = data.n_features * (noise / weights) ** 2
-        least = math.sqrt(2.0 / away.size) * by_chance.mean()
-        spread = max(float(((away * away).sum(axis=1) - by_chance).mean()), least)
         shares = spread / (spread + by_chance)
-        away *= shares[:, np.newaxis]
+        away *= (shares / weights)[:, np.newaxis]
         offsets = -0.5 * ((away * away).sum(axis=1) + (1.0 - shares) * spread) - away @ center
         away -= away.mean(axis=0)
         w: NDArray[np.float64] = away.T / data.row_norm

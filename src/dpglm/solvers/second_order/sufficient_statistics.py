@@ -15,16 +15,13 @@ from dpglm.data.spec import LARGEST, SMALLEST, DataSpec
 from dpglm.oracle.row_sums.targets import TargetShares
 from dpglm.privacy.accounting.calibrate import calibrate
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.budget import PrivacyBudget, is_pure
+from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import Composed, Gaussian, Repeated
-from dpglm.privacy.noise.additive import L2Noise
-from dpglm.problem import Problem, Squared, SquaredCodes
+from dpglm.problem import Problem, Squared
 from dpglm.solvers.base import Plan, Solver
 from dpglm.solvers.parts.feasible import feasible, n_penalized
-from dpglm.solvers.parts.planning import calibrated
 from dpglm.solvers.second_order.class_statistics import ClassStatisticsMethod
 from dpglm.solvers.second_order.preconditioner import check_data
-from dpglm.solvers.second_order.prototypes import PrototypesMethod
 from dpglm.solvers.second_order.sufficient_statistics_method import (
     SufficientStatisticsMethod,
 )
@@ -85,14 +82,14 @@ class SufficientStatistics(Solver):
 
     Notes
     -----
-    Several classes, ``SquaredCodes``, take two releases. With a delta of 0 they take one, of the
-    sum and the number of the rows in each class: their means are prototypes to compare rows with.
+    Several classes, ``SquaredCodes``, take two releases; so does ``Sparsemax``, whose quadratic
+    upper bound that is.
 
     Where rows and budget are so few that slopes would be noise, only the mean of the targets is
     released (with an intercept, and n mu at most 45).
 
-    Privacy: Gaussian releases, accounted exactly, or one with L2 noise (prototypes). Every row's
-    contribution is bounded whatever the coordinates, the mean and the residuals are.
+    Privacy: Gaussian releases, accounted exactly. Every row's contribution is bounded whatever the
+    coordinates, the mean and the residuals are.
 
     References
     ----------
@@ -137,12 +134,12 @@ class SufficientStatistics(Solver):
         data: DataSpec,
         adjacency: Adjacency = Adjacency.ZERO_OUT,
     ) -> Plan:
-        if problem.loss == SquaredCodes():
+        if problem.loss.of_codes:
             return self._plan_for_classes(problem, budget, data, adjacency)
         if problem.loss != Squared():
             raise ValueError(
-                "loss must be Squared() or SquaredCodes() for the solver SufficientStatistics, got "
-                f"{problem.loss!r}"
+                "loss must be Squared(), SquaredCodes() or Sparsemax() for the solver "
+                f"SufficientStatistics, got {problem.loss!r}"
             )
         low, high = data.target_low, data.target_high
         if not (math.isfinite(low) and math.isfinite(high)):
@@ -224,9 +221,6 @@ class SufficientStatistics(Solver):
     ) -> Plan:
         if self.inference is not None:
             raise ValueError(f"inference must be None for several classes, got {self.inference!r}")
-        if is_pure(budget):
-            prototypes = PrototypesMethod(problem, data, adjacency, L2Noise(1.0))
-            return calibrated(prototypes.with_multiplier, problem, budget, data, adjacency)
         check_data(data, adjacency)
         mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.unit_weight)
         shares = (self.first_share, 1.0 - self.first_share)

@@ -1,0 +1,109 @@
+"""The sparsemax loss of classes: least squares of their codes, without a price for being sure."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpglm._arrays import namespace
+from dpglm.problem._checks import class_inputs
+from dpglm.problem._functions import FloatArray
+from dpglm.problem.loss import Loss, Target
+
+__all__ = ["Sparsemax"]
+
+
+@final
+@dataclass(frozen=True)
+class Sparsemax(Loss):
+    """``(|z - e_y|^2 - |z - p|^2) / 2``, p the point of the simplex next to z, of shape (n, K).
+
+    The slope is ``p - e_y``, with ``e_y`` 1 at the class y and 0 elsewhere. Where scores, shifted
+    to a sum of 1, lie in the simplex, the loss is that of ``SquaredCodes``, and elsewhere less: a
+    score beyond its code costs nothing. So ``SquaredCodes`` is its quadratic upper bound, with the
+    same value, slope and curvature at zero.
+
+    Notes
+    -----
+    Slope bound sqrt(2), the diameter of the simplex; smoothness 1, as projections do not expand
+    distances. ``z_bound`` bounds the L2 norm of a row of z; ``slope_bound_on`` is the upper bound
+    ``min(sqrt(2), 1 + z_bound)``, for every K: at z = 0 the norm is ``sqrt(1 - 1/K)``.
+
+    Privacy: as for ``Softmax``, clipped gradients are those of no function for K >= 3.
+
+    References
+    ----------
+    Martins and Astudillo, "From softmax to sparsemax", ICML 2016, section 3. Blondel, Martins and
+    Niculae, "Learning with Fenchel-Young losses", JMLR 21 (2020).
+
+    Examples
+    --------
+    >>> Sparsemax().slope([[0.0, 0.0], [3.0, 1.0]], [1, 0]).tolist()
+    [[0.5, -0.5], [0.0, 0.0]]
+    """
+
+    target = Target.CLASS
+    link = None
+    convex = True
+    nonnegative = True
+    of_codes = True
+
+    def _value(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+        s, p = _projected(z)
+        rows = np.arange(y.size)
+        # (z - p) p is the level, as z - p is that wherever p is not 0; p - e_y sums to zero.
+        level = ((s - p) * p).sum(axis=0)
+        beyond = level - (s - p)[y, rows]
+        p[y, rows] -= 1
+        result: FloatArray = 0.5 * (p * p).sum(axis=0) + np.maximum(beyond, 0)
+        return result
+
+    def _slope(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+        _, p = _projected(z)
+        p[y, namespace(z).arange(len(y), device=y.device)] -= 1
+        return p.T
+
+    def _curvature(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+        _, p = _projected(z)
+        inside: FloatArray = (p > 0).astype(z.dtype)
+        inside *= 1 - 1 / inside.sum(axis=0)
+        return inside.T
+
+    def _slope_bound_on(self, z_bound: float, y_low: float, y_high: float) -> float:
+        return min(math.sqrt(2), 1 + z_bound)
+
+    def _smoothness_on(self, z_bound: float, y_low: float, y_high: float) -> float:
+        return 1.0
+
+    def _inputs(self, z: ArrayLike, y: ArrayLike) -> tuple[FloatArray, NDArray[Any]]:
+        return class_inputs(z, y)
+
+
+def _projected(z: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return scores, shifted to a maximum of 0, and their projection on the simplex, by class.
+
+    Both are new arrays of shape (K, n). Each round leaves out scores below the level at which those
+    that are left sum to 1 (Michelot 1986), at most K times; a row that is done stays as it is,
+    whatever the others are.
+    """
+    xp = namespace(z)
+    # Class-major, as for ``softmax_by_class``.
+    s: FloatArray = np.array(z.T, order="C") if xp is np else xp.asarray(z, copy=True).T
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        s -= xp.max(s, axis=0)
+        # No score so far below the largest one has a share, so sums are of small numbers.
+        near = xp.maximum(s, xp.full_like(s, -1.0))
+        level, found = xp.full_like(s[0], -1.0), xp.zeros_like(s[0])
+        while True:
+            above = xp.asarray(near > level, dtype=s.dtype)
+            counts = xp.sum(above, axis=0)
+            if xp.all(counts == found):
+                break
+            # Never lower because of rounding: sets only shrink.
+            found = counts
+            level = xp.maximum(level, (xp.sum(near * above, axis=0) - 1) / counts)
+        return s, xp.maximum(near - level, xp.zeros_like(near))
