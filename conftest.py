@@ -1,5 +1,6 @@
 """Noise in tests: the same each time, so that a statistical test passes or fails for good."""
 
+import functools
 import os
 import threading
 import zlib
@@ -30,6 +31,7 @@ def _noise_of_the_test(request, monkeypatch):
     bits = np.random.PCG64(zlib.crc32(request.node.nodeid.encode()))
     lock, process, urandom, words = threading.Lock(), os.getpid(), os.urandom, SystemNoise.words
 
+    @functools.wraps(words)
     def words_of_the_test(self, count):
         if os.getpid() != process or os.urandom is not urandom:
             return words(self, count)
