@@ -170,6 +170,7 @@ class TestSize:
             data=data,
             budget=_stretched(plan.budget, stretch),
             adjacency=plan.adjacency,
+            method=plan.method,
         )
         assert signal_to_noise(smaller) == pytest.approx(signal_to_noise(plan), rel=1e-3)
 

@@ -57,7 +57,8 @@ def test_every_solver_that_takes_a_ball_is_planned_on_each_and_runs(name, adjace
 
 
 def test_only_what_cannot_have_a_ball_is_left_out():
-    left_out = {"frank_wolfe", "newton_raphson", "objective_perturbation"}
+    # Prototypes are of classes only.
+    left_out = {"frank_wolfe", "newton_raphson", "objective_perturbation", "prototypes"}
     assert {*ALL} - {*TAKE_A_BALL} == left_out
 
 

@@ -59,11 +59,13 @@ def fit_with_progress(
             estimator.fit(X, y, checkpoint=kept, **given)
     finally:
         estimator.set_params(callback=None)
-    facts = with_implied(estimator.privacy_.public_facts, "row_norm", schema.row_norm)
-    # Streamed rows name their columns themselves.
+    known = estimator.privacy_.public_facts
+    facts = with_implied(known, "row_norm", schema.row_norm)
+    # Streamed rows and additive models name their columns themselves.
     if estimator.privacy_.fact("schema") is None:
         facts += schema_facts(schema)
-    estimator.privacy_ = dataclasses.replace(estimator.privacy_, public_facts=facts)
+    if facts != known:
+        estimator.privacy_ = dataclasses.replace(estimator.privacy_, public_facts=facts)
 
 
 def require_report() -> None:

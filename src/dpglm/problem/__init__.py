@@ -5,6 +5,7 @@ from types import MappingProxyType
 
 from dpglm._registry import makers_in
 from dpglm.problem.binomial_losses import Binomial, ComplementaryLogLog, Probit
+from dpglm.problem.class_losses import Softmax, Sparsemax, SquaredCodes
 from dpglm.problem.clipped import ClippedLoss, clipped_slope, clipped_value
 from dpglm.problem.constraints import Box, Constraint, L1Ball, L2Ball, Simplex, Unconstrained
 from dpglm.problem.hinge_losses import Hinge, SmoothedHinge, SquaredHinge
@@ -23,12 +24,11 @@ from dpglm.problem.links import (
 )
 from dpglm.problem.log_link_losses import Gamma, NegativeBinomial, Poisson, Tweedie
 from dpglm.problem.loss import ConvexScalarLoss, Loss, Target
-from dpglm.problem.losses import Huber, Logistic, Pinball, Softmax, Squared, SquaredCodes
+from dpglm.problem.losses import Huber, Logistic, Pinball, Squared
 from dpglm.problem.one_vs_rest import OneVsRest
 from dpglm.problem.problem import Problem
 from dpglm.problem.regularizers import L1, L2, ElasticNet, GroupLasso, NoPenalty, Regularizer
 from dpglm.problem.robust_losses import Savage, Tangent, Tempered
-from dpglm.problem.sparsemax import Sparsemax
 from dpglm.problem.with_offset import WithOffset
 
 __all__ = [

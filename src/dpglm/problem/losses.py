@@ -1,4 +1,4 @@
-"""Convex losses of classes and of real targets: logistic, softmax, squared, Huber, pinball."""
+"""Convex losses of two classes and of real targets: logistic, squared, Huber, pinball."""
 
 from __future__ import annotations
 
@@ -7,17 +7,12 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from dpglm._arrays import namespace
 from dpglm._validation import check_real
-from dpglm.problem._checks import class_inputs
-from dpglm.problem._functions import (
-    FloatArray,
-    sigmoid,
-    softmax_by_class,
-)
-from dpglm.problem.links import IdentityLink, LogitLink, SoftmaxLink
+from dpglm.problem._functions import FloatArray, sigmoid
+from dpglm.problem.links import IdentityLink, LogitLink
 from dpglm.problem.loss import ConvexScalarLoss, Loss, Target
 
 __all__ = [
@@ -26,9 +21,7 @@ __all__ = [
     "Logistic",
     "Loss",
     "Pinball",
-    "Softmax",
     "Squared",
-    "SquaredCodes",
     "Target",
 ]
 
@@ -98,71 +91,6 @@ class Logistic(ConvexScalarLoss):
 
 @final
 @dataclass(frozen=True)
-class Softmax(Loss):
-    """Multinomial logistic loss ``log sum_k exp(z_k) - z_y`` for z of shape (n, K), K >= 2.
-
-    Slope bound sqrt(2) (the limit where all the mass is on one wrong class), smoothness 1/2.
-    Targets are integers 0, ..., K - 1.
-
-    Notes
-    -----
-    ``z_bound`` bounds the L2 norm of a row of z. As K is not a part of the loss, the constants
-    hold for every K: ``slope_bound_on`` is the upper bound ``min(sqrt(2), 1 + z_bound / 2)``
-    (at z = 0 the norm is ``sqrt(1 - 1/K)``, and the slope is 1/2-Lipschitz), ``smoothness_on``
-    is attained for K = 2.
-
-    Privacy: the row gradient, a K x d matrix, has Frobenius norm up to ``sqrt(2) |x|``, not
-    ``|x|``. Rescaled to a clip norm it is, for K >= 3, not the gradient of any function [1]_,
-    so results that need a (convex) objective do not hold for a softmax that is really clipped.
-
-    References
-    ----------
-    .. [1] S. Song, T. Steinke, O. Thakkar, A. Thakurta, "Evading the Curse of Dimensionality in
-       Unconstrained Private GLMs", AISTATS 2021, Theorem 5.3.
-
-    Examples
-    --------
-    >>> Softmax().slope([[0.0, 0.0]], [1]).tolist()
-    [[0.5, -0.5]]
-    """
-
-    target = Target.CLASS
-    link = SoftmaxLink()
-    convex = True
-    nonnegative = True
-    dispersion = 1.0
-    canonical = True
-
-    def _value(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
-        s = np.array(z.T, order="C")
-        s -= s.max(axis=0)
-        own = s[y, np.arange(y.size)]
-        np.exp(s, out=s)
-        result: FloatArray = np.log(s.sum(axis=0)) - own
-        return result
-
-    def _slope(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
-        p = softmax_by_class(z)
-        p[y, namespace(z).arange(len(y), device=y.device)] -= 1
-        return p.T
-
-    def _curvature(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
-        p = softmax_by_class(z)
-        p -= p * p
-        return p.T
-
-    def _slope_bound_on(self, z_bound: float, y_low: float, y_high: float) -> float:
-        return min(math.sqrt(2), 1 + z_bound / 2)
-
-    def _smoothness_on(self, z_bound: float, y_low: float, y_high: float) -> float:
-        return 0.5
-
-    def _inputs(self, z: ArrayLike, y: ArrayLike) -> tuple[FloatArray, NDArray[Any]]:
-        return class_inputs(z, y)
-
-
-@final
-@dataclass(frozen=True)
 class Squared(ConvexScalarLoss):
     """``(z - y)^2 / 2``: smoothness 1, no slope bound unless z and y are bounded.
 
@@ -204,58 +132,6 @@ class Squared(ConvexScalarLoss):
 
     def slope_inverse(self, slope: FloatArray, y: FloatArray) -> FloatArray:
         return y + slope
-
-
-@final
-@dataclass(frozen=True)
-class SquaredCodes(Loss):
-    """``|z - c_y|^2 / 2`` for z of shape (n, K), K >= 2: least squares of the classes' codes.
-
-    The code ``c_y`` is 1 at the class y and 0 elsewhere, less ``1/K`` everywhere, so that scores of
-    zero are the same for all classes. Least-squares coefficients are those of any other code that
-    tells the class from the rest, up to a factor and an intercept.
-
-    Notes
-    -----
-    ``z_bound`` bounds the L2 norm of a row of z. ``slope_bound_on`` is the upper bound
-    ``z_bound + 1``, for every K: codes have the length ``sqrt(1 - 1/K)``. Smoothness 1.
-
-    Privacy: a code is shorter than 1 whatever K is, so that what a row adds to
-    ``sum x c_y^T`` is shorter than the row.
-
-    Examples
-    --------
-    >>> SquaredCodes().slope([[0.0, 0.0]], [1]).tolist()
-    [[0.5, -0.5]]
-    """
-
-    target = Target.CLASS
-    link = None
-    convex = True
-    nonnegative = True
-    of_codes = True
-
-    def _value(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
-        r = self._slope(z, y)
-        result: FloatArray = 0.5 * (r * r).sum(axis=1)
-        return result
-
-    def _slope(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
-        slope: FloatArray = z + 1.0 / z.shape[1]
-        slope[namespace(z).arange(len(y), device=y.device), y] -= 1.0
-        return slope
-
-    def _curvature(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
-        return np.ones_like(z)
-
-    def _slope_bound_on(self, z_bound: float, y_low: float, y_high: float) -> float:
-        return z_bound + 1.0
-
-    def _smoothness_on(self, z_bound: float, y_low: float, y_high: float) -> float:
-        return 1.0
-
-    def _inputs(self, z: ArrayLike, y: ArrayLike) -> tuple[FloatArray, NDArray[Any]]:
-        return class_inputs(z, y)
 
 
 @final

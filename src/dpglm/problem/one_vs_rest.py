@@ -9,8 +9,8 @@ from typing import Any, final
 from numpy.typing import ArrayLike, NDArray
 
 from dpglm._arrays import namespace
-from dpglm.problem._checks import class_inputs
 from dpglm.problem._functions import FloatArray
+from dpglm.problem.class_losses import class_inputs
 from dpglm.problem.links import BinaryLink, OneVsRestLink
 from dpglm.problem.loss import Loss, Target
 

@@ -53,7 +53,7 @@ def needs_mean(loss: Loss, data: DataSpec) -> bool:
 
     >>> from dpglm.problem import Logistic, Poisson
     >>> counts = DataSpec(100, 2, intercept=1.0, target_low=0.0, target_high=1.0)
-    >>> needs_mean(Poisson(), counts), needs_mean(Logistic(), counts)
+    >>> needs_mean(Poisson(), counts), needs_mean(Logistic(), DataSpec(100, 2, intercept=1.0))
     (True, False)
     """
     low, high = data.target_range(loss.target.bounds)

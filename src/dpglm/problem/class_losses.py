@@ -1,0 +1,249 @@
+"""Convex losses of several classes: softmax, squared codes, sparsemax; the check of their input."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpglm._arrays import like, namespace
+from dpglm.problem._functions import FloatArray, as_float, softmax_by_class
+from dpglm.problem.links import SoftmaxLink
+from dpglm.problem.loss import Loss, Target
+
+__all__ = ["Softmax", "Sparsemax", "SquaredCodes", "class_inputs"]
+
+
+@final
+@dataclass(frozen=True)
+class Softmax(Loss):
+    """Multinomial logistic loss ``log sum_k exp(z_k) - z_y`` for z of shape (n, K), K >= 2.
+
+    Slope bound sqrt(2) (the limit where all the mass is on one wrong class), smoothness 1/2.
+    Targets are integers 0, ..., K - 1.
+
+    Notes
+    -----
+    ``z_bound`` bounds the L2 norm of a row of z. As K is not a part of the loss, the constants
+    hold for every K: ``slope_bound_on`` is the upper bound ``min(sqrt(2), 1 + z_bound / 2)``
+    (at z = 0 the norm is ``sqrt(1 - 1/K)``, and the slope is 1/2-Lipschitz), ``smoothness_on``
+    is attained for K = 2.
+
+    Privacy: the row gradient, a K x d matrix, has Frobenius norm up to ``sqrt(2) |x|``, not
+    ``|x|``. Rescaled to a clip norm it is, for K >= 3, not the gradient of any function [1]_,
+    so results that need a (convex) objective do not hold for a softmax that is really clipped.
+
+    References
+    ----------
+    .. [1] S. Song, T. Steinke, O. Thakkar, A. Thakurta, "Evading the Curse of Dimensionality in
+       Unconstrained Private GLMs", AISTATS 2021, Theorem 5.3.
+
+    Examples
+    --------
+    >>> Softmax().slope([[0.0, 0.0]], [1]).tolist()
+    [[0.5, -0.5]]
+    """
+
+    target = Target.CLASS
+    link = SoftmaxLink()
+    convex = True
+    nonnegative = True
+    dispersion = 1.0
+    canonical = True
+
+    def _value(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+        s = np.array(z.T, order="C")
+        s -= s.max(axis=0)
+        own = s[y, np.arange(y.size)]
+        np.exp(s, out=s)
+        result: FloatArray = np.log(s.sum(axis=0)) - own
+        return result
+
+    def _slope(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+        p = softmax_by_class(z)
+        p[y, namespace(z).arange(len(y), device=y.device)] -= 1
+        return p.T
+
+    def _curvature(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+        p = softmax_by_class(z)
+        p -= p * p
+        return p.T
+
+    def _slope_bound_on(self, z_bound: float, y_low: float, y_high: float) -> float:
+        return min(math.sqrt(2), 1 + z_bound / 2)
+
+    def _smoothness_on(self, z_bound: float, y_low: float, y_high: float) -> float:
+        return 0.5
+
+    def _inputs(self, z: ArrayLike, y: ArrayLike) -> tuple[FloatArray, NDArray[Any]]:
+        return class_inputs(z, y)
+
+
+@final
+@dataclass(frozen=True)
+class SquaredCodes(Loss):
+    """``|z - c_y|^2 / 2`` for z of shape (n, K), K >= 2: least squares of the classes' codes.
+
+    The code ``c_y`` is 1 at the class y and 0 elsewhere, less ``1/K`` everywhere, so that scores of
+    zero are the same for all classes. Least-squares coefficients are those of any other code that
+    tells the class from the rest, up to a factor and an intercept.
+
+    Notes
+    -----
+    ``z_bound`` bounds the L2 norm of a row of z. ``slope_bound_on`` is the upper bound
+    ``z_bound + 1``, for every K: codes have the length ``sqrt(1 - 1/K)``. Smoothness 1.
+
+    Privacy: a code is shorter than 1 whatever K is, so that what a row adds to
+    ``sum x c_y^T`` is shorter than the row.
+
+    Examples
+    --------
+    >>> SquaredCodes().slope([[0.0, 0.0]], [1]).tolist()
+    [[0.5, -0.5]]
+    """
+
+    target = Target.CLASS
+    link = None
+    convex = True
+    nonnegative = True
+    of_codes = True
+
+    def _value(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+        r = self._slope(z, y)
+        result: FloatArray = 0.5 * (r * r).sum(axis=1)
+        return result
+
+    def _slope(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+        slope: FloatArray = z + 1.0 / z.shape[1]
+        slope[namespace(z).arange(len(y), device=y.device), y] -= 1.0
+        return slope
+
+    def _curvature(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+        return np.ones_like(z)
+
+    def _slope_bound_on(self, z_bound: float, y_low: float, y_high: float) -> float:
+        return z_bound + 1.0
+
+    def _smoothness_on(self, z_bound: float, y_low: float, y_high: float) -> float:
+        return 1.0
+
+    def _inputs(self, z: ArrayLike, y: ArrayLike) -> tuple[FloatArray, NDArray[Any]]:
+        return class_inputs(z, y)
+
+
+@final
+@dataclass(frozen=True)
+class Sparsemax(Loss):
+    """``(|z - e_y|^2 - |z - p|^2) / 2``, p the point of the simplex next to z, of shape (n, K).
+
+    The slope is ``p - e_y``, with ``e_y`` 1 at the class y and 0 elsewhere. Where scores, shifted
+    to a sum of 1, lie in the simplex, the loss is that of ``SquaredCodes``, and elsewhere less: a
+    score beyond its code costs nothing. So ``SquaredCodes`` is its quadratic upper bound, with the
+    same value, slope and curvature at zero.
+
+    Notes
+    -----
+    Slope bound sqrt(2), the diameter of the simplex; smoothness 1, as projections do not expand
+    distances. ``z_bound`` bounds the L2 norm of a row of z; ``slope_bound_on`` is the upper bound
+    ``min(sqrt(2), 1 + z_bound)``, for every K: at z = 0 the norm is ``sqrt(1 - 1/K)``.
+
+    Privacy: as for ``Softmax``, clipped gradients are those of no function for K >= 3.
+
+    References
+    ----------
+    Martins and Astudillo, "From softmax to sparsemax", ICML 2016, section 3. Blondel, Martins and
+    Niculae, "Learning with Fenchel-Young losses", JMLR 21 (2020).
+
+    Examples
+    --------
+    >>> Sparsemax().slope([[0.0, 0.0], [3.0, 1.0]], [1, 0]).tolist()
+    [[0.5, -0.5], [0.0, 0.0]]
+    """
+
+    target = Target.CLASS
+    link = None
+    convex = True
+    nonnegative = True
+    of_codes = True
+
+    def _value(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+        s, p = _projected(z)
+        rows = np.arange(y.size)
+        # (z - p) p is the level, as z - p is that wherever p is not 0; p - e_y sums to zero.
+        level = ((s - p) * p).sum(axis=0)
+        beyond = level - (s - p)[y, rows]
+        p[y, rows] -= 1
+        result: FloatArray = 0.5 * (p * p).sum(axis=0) + np.maximum(beyond, 0)
+        return result
+
+    def _slope(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+        _, p = _projected(z)
+        p[y, namespace(z).arange(len(y), device=y.device)] -= 1
+        return p.T
+
+    def _curvature(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+        _, p = _projected(z)
+        inside: FloatArray = (p > 0).astype(z.dtype)
+        inside *= 1 - 1 / inside.sum(axis=0)
+        return inside.T
+
+    def _slope_bound_on(self, z_bound: float, y_low: float, y_high: float) -> float:
+        return min(math.sqrt(2), 1 + z_bound)
+
+    def _smoothness_on(self, z_bound: float, y_low: float, y_high: float) -> float:
+        return 1.0
+
+    def _inputs(self, z: ArrayLike, y: ArrayLike) -> tuple[FloatArray, NDArray[Any]]:
+        return class_inputs(z, y)
+
+
+def _projected(z: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return scores, shifted to a maximum of 0, and their projection on the simplex, by class.
+
+    Both are new arrays of shape (K, n). Each round leaves out scores below the level at which those
+    that are left sum to 1 (Michelot 1986), at most K times; a row that is done stays as it is,
+    whatever the others are.
+    """
+    xp = namespace(z)
+    # Class-major, as for ``softmax_by_class``.
+    s: FloatArray = np.array(z.T, order="C") if xp is np else xp.asarray(z, copy=True).T
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        s -= xp.max(s, axis=0)
+        # No score so far below the largest one has a share, so sums are of small numbers.
+        near = xp.maximum(s, xp.full_like(s, -1.0))
+        level, found = xp.full_like(s[0], -1.0), xp.zeros_like(s[0])
+        while True:
+            above = xp.asarray(near > level, dtype=s.dtype)
+            counts = xp.sum(above, axis=0)
+            if xp.all(counts == found):
+                break
+            # Never lower because of rounding: sets only shrink.
+            found = counts
+            level = xp.maximum(level, (xp.sum(near * above, axis=0) - 1) / counts)
+        return s, xp.maximum(near - level, xp.zeros_like(near))
+
+
+def class_inputs(
+    z: ArrayLike, y: ArrayLike, n_classes: int | None = None
+) -> tuple[FloatArray, NDArray[Any]]:
+    """Return scores of shape (n, K) and class indices 0, ..., K - 1; by default any K >= 2."""
+    z = as_float(z)
+    classes: NDArray[Any] = like(z, y)
+    expected = "K >= 2" if n_classes is None else f"K = {n_classes}"
+    fits = z.ndim == 2 and classes.shape == z.shape[:1]
+    if not fits or not (z.shape[1] >= 2 if n_classes is None else z.shape[1] == n_classes):
+        raise ValueError(
+            f"z must have shape (n, K) with {expected} and y shape (n,), "
+            f"got z of shape {z.shape} and y of {classes.shape}"
+        )
+    if not namespace(classes).isdtype(classes.dtype, "integral"):
+        raise ValueError(f"y must hold integer class indices, got dtype {classes.dtype}")
+    if len(classes) and not (classes.min() >= 0 and classes.max() < z.shape[1]):
+        raise ValueError(
+            f"y must lie in 0, ..., {z.shape[1] - 1}, got values from {classes.min()} to "
+            f"{classes.max()}"
+        )
+    return z, classes
