@@ -88,6 +88,15 @@ def test_every_shape_can_be_drawn(model):
         draw_shape(shape, reach).savefig("/dev/null", format="svg")
 
 
+def test_panels_leave_room_for_each_others_names(model):
+    figure = model.plot_shapes()
+    figure.savefig("/dev/null", format="png")
+    rows = sorted({round(axes.get_position().y0, 6) for axes in panels(figure)})
+    assert len(rows) == 4
+    boxes = [axes.get_tightbbox() for axes in panels(figure)]
+    assert not any(one.overlaps(other) for i, one in enumerate(boxes) for other in boxes[:i])
+
+
 def test_the_report_folds_small_shapes_and_names_edits(model):
     page = report_page(model.with_shape("x3", {-1: -9.0, 1: 9.0}))
     assert "7 of smaller range" in page
@@ -199,7 +208,7 @@ def test_arrows_say_where_a_band_goes_on_beyond_the_panel():
     def arrows(reach):
         (axes,) = draw_shape(shape, reach).axes
         found = {line.get_marker(): line.get_ydata() for line in axes.lines}
-        return {marker: len(found[marker]) for marker in "^v"}
+        return {marker: len(found.get(marker, ())) for marker in "^v"}
 
     assert arrows(1.5) == {"^": 1, "v": 1}
     assert arrows(12.0) == {"^": 0, "v": 0}

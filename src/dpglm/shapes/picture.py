@@ -315,9 +315,11 @@ def _mark_beyond(
         (high > edge, edge, "^" if upright else ">"),
         (low < -edge, -edge, "v" if upright else "<"),
     ):
-        edges = np.full(int(beyond.sum()), place)
-        pair = (at[beyond], edges) if upright else (edges, at[beyond])
-        axes.plot(*pair, arrow, color=color, markersize=3.5, clip_on=False, zorder=3)
+        # Markers of no point would have a place in the layout.
+        if beyond.any():
+            edges = np.full(int(beyond.sum()), place)
+            pair = (at[beyond], edges) if upright else (edges, at[beyond])
+            axes.plot(*pair, arrow, color=color, markersize=3.5, clip_on=False, zorder=3)
 
 
 def _places(axis: Axis, shown: NDArray[np.intp]) -> NDArray[np.float64]:
