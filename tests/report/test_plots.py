@@ -128,6 +128,27 @@ class TestCoefficients:
         for value, (low, high) in zip(model.coef_[0], expected, strict=True):
             assert (marks[value] == "white") == (low <= 0.0 <= high)
 
+    def test_what_is_surely_large_is_first_and_what_is_unknown_is_left_out(self):
+        rng = np.random.default_rng(0)
+        X = rng.uniform(size=(10_000, 4))
+        X[:, 1] = rng.uniform(size=10_000) < 0.01
+        X[:, 3] = 0.0
+        y = (X @ [1.0, 4.0, 0.1, 0.0] - 0.5 + rng.logistic(size=10_000) > 0).astype(int)
+        options = {"C": np.inf, "classes": [0, 1], "feature_bounds": (-1, 1), "random_state": 0}
+        model = LogisticRegression(inference=True, **options).fit(X, y)
+        assert np.isinf(model.inference_.standard_errors).tolist() == [False] * 4 + [True]
+        figure = plots.coefficients(model)
+        (axes,) = figure.axes
+        names = [label.get_text() for label in axes.get_yticklabels()][::-1]
+        surely = np.abs(model.inference_.conf_int()[1:4]).min(axis=1)
+        assert sorted(names) == ["x0", "x1", "x2"]
+        assert names[-1] == "x2"
+        assert (names[0] == "x0") == bool(surely[0] > surely[1])
+        assert "Left out: 1 of which nothing is known." in texts(figure)
+        # An odds ratio of which nothing is known is from 0 to infinity.
+        ratios = model.inference_.summary(exponentiate=True).cells()[4]
+        assert ratios[1:] == ("–", "–", "–", "0.0000", "inf", "–")
+
     def test_one_panel_for_each_class(self, multinomial, tmp_path):
         figure = plots.coefficients(multinomial, most=2)
         shown = [axes for axes in figure.axes if axes.get_visible()]

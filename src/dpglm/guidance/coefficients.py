@@ -48,6 +48,19 @@ class CoefficientTable:
         return self.inference.conf_int()[-len(self.features) :]
 
     def largest(self, output: int, most: int) -> NDArray[np.intp]:
-        """Positions of an output's largest coefficients by comparable size, largest first."""
+        """Positions of an output's largest coefficients by comparable size, largest first.
+
+        With intervals by the size that they surely have, then by their distance from zero in units
+        of their intervals; those of which nothing is known are last.
+        """
         size = np.abs(self.values[output] * self.reach)
-        return np.argsort(-size, kind="stable")[:most]
+        if self.inference is None:
+            return np.argsort(-size, kind="stable")[:most]
+        half = 0.5 * np.diff(self.intervals(), axis=1)[:, 0] * self.reach
+        ratios = np.divide(size, half, out=np.full_like(size, np.inf), where=half > 0.0)
+        return np.lexsort((-ratios, -np.maximum(size - half, 0.0)))[:most]
+
+    @property
+    def unknown(self) -> int:
+        """Number of features of whose coefficients intervals say nothing."""
+        return int(np.isinf(self.intervals()).any(axis=1).sum())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -319,10 +320,19 @@ class Inference:
             with np.errstate(over="ignore"):
                 heading, values, ends = link.exponentiated, np.exp(values), np.exp(ends)
 
+        known = np.isfinite(errors)
+
         def column(heading: str, values: NDArray[np.float64], kind: Kind) -> Column:
-            # The error of an exponential is a share of it.
-            own = values * errors if exponentiate else errors
+            own = errors.copy()
+            if exponentiate:
+                # The error of an exponential is a share of it.
+                np.multiply(values, errors, out=own, where=known)
             return Column(heading, values, kind, own)
+
+        def end(heading: str, values: NDArray[np.float64]) -> Column:
+            # Infinite, or 0 of ratios, where nothing is known: that is exact.
+            found = column(heading, values, "estimate")
+            return dataclasses.replace(found, errors=np.where(known, found.errors, 0.0))
 
         return Summary(
             self.certificate.estimator,
@@ -333,8 +343,8 @@ class Inference:
                 *([] if exponentiate else [column("std err", self.standard_errors, "estimate")]),
                 column(letter, self.statistics, "statistic"),
                 column(f"P>|{letter}|", self.p_values, "probability"),
-                column(f"[{tail:.3g}", ends[:, 0], "estimate"),
-                column(f"{1.0 - tail:.5g}]", ends[:, 1], "estimate"),
+                end(f"[{tail:.3g}", ends[:, 0]),
+                end(f"{1.0 - tail:.5g}]", ends[:, 1]),
                 column("noise", self.privacy_shares, "share"),
             ),
             notes(self.certificate, self.estimates, level, of_table=self.of_table),

@@ -71,16 +71,20 @@ def draw_table(table: CoefficientTable, most: int | None = None, width: float = 
     """Draw the picture of ``coefficients`` for a table of them, so many inches wide."""
     n_outputs = min(len(table.outputs), _MOST_PANELS)
     most = (20 if n_outputs == 1 else 8) if most is None else check_integer("most", most, least=1)
-    shown = min(most, len(table.features))
+    known = len(table.features) - table.unknown
+    shown = min(most, known)
     n_columns = min(2 if width >= _WIDTH else 1, n_outputs)
     n_rows = math.ceil(n_outputs / n_columns)
-    of = f"The {shown} largest of {len(table.features)}. " if shown < len(table.features) else ""
+    surely = "" if table.inference is None else " surely"
+    of = f"The {shown}{surely} largest of {known}. " if shown < known else ""
     subtitle = (
         f"{of}No confidence intervals were asked for."
         if table.inference is None
         else f"{of}Bars: 95 % confidence intervals, of sampling and privacy noise together.\n"
         "Hollow: the interval contains zero."
     )
+    if table.unknown:
+        subtitle += f" Left out: {table.unknown} of which nothing is known."
     figure = draw.new_figure(
         width, 0.7 + n_rows * (0.45 + 0.235 * shown), "What the model learned", subtitle
     )
