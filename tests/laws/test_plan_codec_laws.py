@@ -35,7 +35,18 @@ from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import Event
 from dpglm.privacy.noise import SystemNoise
 from dpglm.privacy.selection.repetitions import Repetitions
-from dpglm.problem import L2, L2Ball, Link, Logistic, Loss, Poisson, Problem, Softmax, Squared
+from dpglm.problem import (
+    L2,
+    L2Ball,
+    Link,
+    Logistic,
+    Loss,
+    Poisson,
+    Problem,
+    Softmax,
+    Sparsemax,
+    Squared,
+)
 from dpglm.problem.constraints import Constraint
 from dpglm.problem.regularizers import Regularizer
 from dpglm.report import load_model, save_model
@@ -56,6 +67,7 @@ PROBLEMS = (
     (Problem(Logistic()), DATA),
     (Problem(Squared()), IN_UNITS),
     (Problem(Softmax()), dataclasses.replace(DATA, n_outputs=3)),
+    (Problem(Sparsemax()), dataclasses.replace(DATA, n_outputs=3)),
     (Problem(Poisson()), IN_UNITS),
     (Problem(Logistic(), L2(0.1), L2Ball(1.0)), DATA),
 )
