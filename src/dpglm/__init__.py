@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dpglm.exceptions import LowSignalWarning as LowSignalWarning
     from dpglm.exceptions import PlanMismatchError as PlanMismatchError
     from dpglm.exceptions import PublicInformationWarning as PublicInformationWarning
+    from dpglm.exceptions import SeededNoiseWarning as SeededNoiseWarning
     from dpglm.exceptions import SlowSumsWarning as SlowSumsWarning
     from dpglm.exceptions import UnpaidReleaseWarning as UnpaidReleaseWarning
     from dpglm.exploration import describe as describe
@@ -42,6 +43,7 @@ _HOME = {
     "PlanMismatchError": "dpglm.exceptions",
     "PrivacyLedger": "dpglm.ledger",
     "PublicInformationWarning": "dpglm.exceptions",
+    "SeededNoiseWarning": "dpglm.exceptions",
     "SlowSumsWarning": "dpglm.exceptions",
     "Study": "dpglm.study",
     "SplineEncoder": "dpglm.preprocessing",

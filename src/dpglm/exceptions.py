@@ -8,6 +8,7 @@ __all__ = [
     "PlanMismatchError",
     "PublicInformationWarning",
     "RowsChangedError",
+    "SeededNoiseWarning",
     "SlowSumsWarning",
     "TooCostlyError",
     "UnpaidReleaseWarning",
@@ -42,6 +43,10 @@ class RowsChangedError(OSError):
     """A file of rows changed while a fit or a prediction was reading it."""
 
 
+class SeededNoiseWarning(UserWarning):
+    """Noise follows from an integer seed, so the result can be reproduced and is not private."""
+
+
 class SlowSumsWarning(UserWarning):
     """Sums over rows were not compiled when dpglm was installed: fits are the same, but slower."""
 
@@ -51,4 +56,4 @@ class TooCostlyError(ValueError):
 
 
 class UnpaidReleaseWarning(UserWarning):
-    """Rows were fitted again without a ledger, or scored: more is learned than one fit's cost."""
+    """Rows were fitted again without a ledger, or scored, which costs more than a single fit."""

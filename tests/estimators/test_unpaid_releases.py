@@ -8,23 +8,27 @@ import warnings
 import numpy as np
 import pytest
 from scipy import sparse
+from sklearn import config_context
 from sklearn.base import clone
-from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score, cross_validate
 from sklearn.pipeline import make_pipeline
 
 from dpglm import (
     AdditiveClassifier,
     ApproximateDP,
     GaussianDP,
+    LinearSVC,
     LogisticRegression,
     PrivacyLedger,
     PrivateGridSearchCV,
     PrivatePipeline,
     UnpaidReleaseWarning,
 )
-from dpglm.estimators import PrivateTransformer
+from dpglm.estimators import PrivateTransformer, _family
 from dpglm.estimators._family import Family
 from dpglm.preprocessing import Center
+from dpglm.privacy.adjacency import Unit
+from dpglm.privacy.noise import SeededNoise
 from dpglm.tables.schema import Schema
 from tests.fits import make_rows
 
@@ -36,6 +40,11 @@ OTHER_X, OTHER_Y = X[: len(X) // 2] + 0.1, Y[: len(X) // 2]
 def model(**settings):
     given = {"classes": [0, 1], "row_norm": 2.0, "budget": GaussianDP(0.3)}
     return LogisticRegression(**given | settings)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_was_fitted_before(monkeypatch):
+    monkeypatch.setattr(_family, "_FITS", type(_family._FITS)())
 
 
 def heard(act):
@@ -55,7 +64,8 @@ def composed():
 @pytest.mark.parametrize(("name", "estimator"), list(composed()))
 def test_validation_by_scikit_learn_warns_once_with_the_total(name, estimator):
     (said,) = heard(lambda: cross_val_score(estimator, X, Y, cv=3))
-    assert "fitted 2 times" in said
+    assert said.startswith("2 fits without a ledger")
+    assert "protects one row" in said
     # The root of 2 and of 10, times .3: exact for Gaussian releases.
     totals = re.findall(r"mu=([\d.]*\d)", said)
     assert totals == ["0.4243", "0.9487", "0.3"]
@@ -109,16 +119,38 @@ def test_refits_of_an_object_and_of_its_copies_warn_once(estimator, given):
     assert heard(lambda: first.fit(*given)) == []
 
 
-def test_what_is_paid_for_or_not_private_is_silent(tmp_path):
+def test_fits_with_a_ledger_or_seeded_noise_objects_are_silent(tmp_path):
     ledger = PrivacyLedger.create(tmp_path / "ledger", data="made up", budget=GaussianDP(2.0))
-    paying, seeded = model(ledger=ledger), model(random_state=0)
+    paying, seeded = model(ledger=ledger), model(random_state=SeededNoise(0))
     for one in (paying, seeded):
         cross_val_score(one, X, Y, cv=3)
         one.fit(X, Y).fit(X, Y)
     seeded.score(X, Y)
-    # New objects are another matter, and so are other rows.
-    for _ in range(2):
-        model().fit(X, Y).score(OTHER_X, OTHER_Y)
+    # New objects on other rows add nothing.
+    model().fit(X, Y).score(OTHER_X, OTHER_Y)
+    model().fit(OTHER_X, OTHER_Y).score(X, Y)
+
+
+def test_unrelated_fits_of_the_same_rows_warn_once():
+    first, second = model(), LinearSVC(classes=[0, 1], row_norm=2.0, budget=GaussianDP(0.3))
+    assert heard(lambda: first.fit(X, Y)) == []
+    (said,) = heard(lambda: second.fit(X.copy(), Y))
+    assert "mu=0.4243 so far" in said
+    assert heard(lambda: model().fit(X, Y)) == []
+
+
+def test_warning_names_the_protected_unit():
+    ids = np.arange(len(X)) // 2
+    one = model()
+    said = heard(lambda: [one.fit(X, Y, groups=ids) for _ in range(2)])
+    assert ["protects one group" in text for text in said] == [True]
+
+
+def test_record_of_rows_is_bounded(monkeypatch):
+    monkeypatch.setattr(_family, "_MOST_MARKS", 3)
+    for shift in range(5):
+        model().fit(X[:50] + shift / 100, Y[:50])
+    assert len(_family._FITS) == 3
 
 
 def test_a_fit_that_goes_on_is_one_fit(tmp_path):
@@ -183,3 +215,22 @@ class TestTheNote:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(matrix, "_KEY", b"another")
             assert rows.mark() != first
+
+
+class TestGroupsThroughScikitLearn:
+    IDS = np.arange(len(X)) // 2
+
+    def test_routed_groups_are_protected(self):
+        with config_context(enable_metadata_routing=True), warnings.catch_warnings():
+            warnings.simplefilter("ignore", UnpaidReleaseWarning)
+            one = model().set_fit_request(groups=True)
+            found = cross_validate(
+                one, X, Y, params={"groups": self.IDS}, cv=GroupKFold(3), return_estimator=True
+            )
+        assert {fit.privacy_.data.unit for fit in found["estimator"]} == {Unit.GROUP}
+
+    def test_unrouted_groups_are_named_in_the_warning(self):
+        said = heard(lambda: cross_validate(model(), X, Y, groups=self.IDS, cv=GroupKFold(3)))
+        (text,) = said
+        assert "protects one row" in text
+        assert "set_fit_request(groups=True)" in text

@@ -1,36 +1,41 @@
-"""What an estimator and its copies did in this process, and when that deserves a warning."""
+"""Record the fits of this process, and warn where their privacy costs add up."""
 
 from __future__ import annotations
 
 import warnings
+from collections import OrderedDict
 from typing import Any, Self, final
 
+from dpglm._frames import frames_to_the_user
 from dpglm._words import rounded_up
 from dpglm.data.collection import Collection
-from dpglm.estimators._frames import frames_to_the_user
 from dpglm.exceptions import UnpaidReleaseWarning
 from dpglm.privacy.accounting.calibrate import spent
+from dpglm.privacy.adjacency import Unit
 from dpglm.privacy.events import Composed, canonical
 from dpglm.solvers.base import Plan
 
 __all__ = ["Family"]
 
-# How many fits the second one warns of, as few searches and validations have less.
+# The second fit warns of the cost of this many; searches and validations rarely have fewer.
 _MANY = 10
+# Fits without a ledger by the rows that they read, whatever the estimator; None: warned already.
+_FITS: OrderedDict[bytes, list[Plan] | None] = OrderedDict()
+_MOST_MARKS = 256
 
 
 @final
 class Family:
-    """An estimator and what copying it makes: fits that no ledger pays for, and rows they read.
+    """Fits without a ledger by an estimator and its copies, and the rows that they read.
 
     ``sklearn.base.clone`` and ``copy.deepcopy`` keep the family, so that ``cross_val_score``,
-    ``GridSearchCV`` and refits of one object are one family. What pickling brings into a process is
-    one family there: that of a worker. Noise that can be reproduced is not private, and not noted.
+    ``GridSearchCV`` and refits of one object are one family. Fits of the same rows by other
+    estimators (members of a vote, models that are compared) add up as well. Unpickled estimators
+    share one family, that of the worker process.
 
     Privacy: a note in the memory of one process that is never released, saved or sent. It
-    holds plans, which are public, and marks of matrices (``Collection.mark``). Whether ``score``
-    warns depends on the rows only through this: whether the caller fitted the same ones, which the
-    caller knows.
+    holds plans, which are public, and marks of matrices (``Collection.mark``). Warnings depend on
+    the rows only through whether the caller fitted the same ones, which the caller knows.
     """
 
     def __init__(self) -> None:
@@ -45,22 +50,31 @@ class Family:
         return self
 
     def __reduce__(self) -> Any:
-        # Nothing of the note, and always the same bytes: caches compare them.
+        # Empty, and always the same bytes: caches compare them.
         return _arrived, ()
 
-    def fits(self, plan: Plan) -> None:
-        """Note a fit that is about to happen and that no ledger pays for; warn of the second."""
-        if "fits" in self._said:
-            # A simulation may go on for ever, and the note must not grow with it.
+    def fits(self, plan: Plan, mark: bytes | None) -> None:
+        """Record a fit without a ledger before it happens; warn of the second one."""
+        of_rows = [] if mark is None else _FITS.get(mark, [])
+        if of_rows is None:
             return
-        alike = [one for one in self._plans if _comparable(one, plan)]
-        if alike:
+        warned = "fits" in self._said
+        # By identity, as equal plans are different fits.
+        earlier = {id(one): one for one in (*self._plans, *of_rows)}.values()
+        alike = [one for one in earlier if _comparable(one, plan)]
+        if alike and not warned:
             self._warn("fits", _of_fits([*alike, plan]))
-        self._plans.append(plan)
+        # A simulation may fit for ever, and the records must not grow with it.
+        if not warned:
+            self._plans.append(plan)
+        if mark is not None:
+            _FITS[mark] = None if alike and not warned else [*of_rows, plan][:2]
+            _FITS.move_to_end(mark)
+            if len(_FITS) > _MOST_MARKS:
+                _FITS.popitem(last=False)
 
-    def reads(self, rows: Collection) -> None:
-        """Note the rows of a fit."""
-        mark = rows.mark()
+    def reads(self, mark: bytes | None) -> None:
+        """Record the rows of a fit."""
         if mark is not None:
             self._marks.add(mark)
 
@@ -72,7 +86,7 @@ class Family:
     def _warn(self, kind: str, message: str) -> None:
         if kind not in self._said:
             warnings.warn(message, UnpaidReleaseWarning, stacklevel=frames_to_the_user())
-            # After it, as a warning that is an error is no less one the next time.
+            # Recorded after the warning, which may be an error and is one again next time.
             self._said.add(kind)
 
 
@@ -96,11 +110,22 @@ def _of_fits(plans: list[Plan]) -> str:
     latest = plans[-1]
     many = [*plans, *[latest] * (_MANY - len(plans))]
     return (
-        f"This estimator or copies of it have now been fitted {len(plans)} times, and no ledger "
-        "pays. Where such fits read the same rows, as in cross_val_score, GridSearchCV and refits, "
-        f"the cost is that of all of them: {_total(plans)} so far, {_total(many)} after {_MANY} "
-        f"like this one, not {_total([latest])}. Scores of private rows come on top. Give ledger= "
-        "to every fit, or use PrivateGridSearchCV and dpglm.evaluate, which have one budget."
+        f"{len(plans)} fits without a ledger were made in this process by one estimator and its "
+        f"copies, or of the same rows. {_protected(latest)} If they read the same "
+        "rows, as in cross_val_score, GridSearchCV, ensembles and refits, they cost together "
+        f"{_total(plans)} so far, and {_total(many)} after {_MANY} fits, not {_total([latest])}. "
+        "Scores of private rows cost more on top. Give every fit the same ledger=, or use "
+        "PrivateGridSearchCV and dpglm.evaluate, which keep to one budget."
+    )
+
+
+def _protected(plan: Plan) -> str:
+    """Name the protected unit: scikit-learn keeps ``groups`` from a fit unless they are routed."""
+    if plan.data.unit is Unit.GROUP:
+        return "Each protects one group (person)."
+    return (
+        "Each protects one row: groups= of cross_validate or GridSearchCV reaches a fit only with "
+        "enable_metadata_routing and set_fit_request(groups=True)."
     )
 
 
@@ -108,9 +133,9 @@ def _of_scores(plans: list[Plan], *, more: bool) -> str:
     least = "at least " * more
     cost = f", which cost {least}{_total(plans)} so far" if plans else ""
     return (
-        "The model is scored on rows that it, or a copy of it, was fitted on. A score has no "
-        f"noise: whoever sees it learns about these rows beyond what the fits say{cost}, and no "
-        "ledger can pay for it. Score public rows, or private ones by dpglm.evaluate within a "
+        "The model is scored on rows that it, or a copy of it, was fitted on. The score has no "
+        f"noise, so publishing it reveals more about these rows than the fits do{cost}. No "
+        "ledger can account for it. Score public rows, or private ones by dpglm.evaluate within a "
         "budget."
     )
 

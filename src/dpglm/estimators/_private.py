@@ -14,6 +14,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from sklearn.utils import Tags
 
+from dpglm._frames import frames_to_the_user
 from dpglm._validation import check_integer, check_one_of, check_real
 from dpglm.certificate.certificate import PublicFact
 from dpglm.data.collection import Collection
@@ -27,7 +28,6 @@ from dpglm.data.feature_bounds import (
 from dpglm.data.prepare import ColumnScaling
 from dpglm.data.spec import SMALLEST, FloatType, GroupBound
 from dpglm.estimators._family import Family
-from dpglm.estimators._frames import frames_to_the_user
 from dpglm.estimators._parameters import Declared
 from dpglm.exceptions import (
     EqualBoundsWarning,
@@ -39,7 +39,7 @@ from dpglm.guidance.expectation import guidance
 from dpglm.ledger.ledger import PrivacyLedger, as_ledger
 from dpglm.privacy.adjacency import Adjacency, Unit
 from dpglm.privacy.budget import PrivacyBudget, stated_budget
-from dpglm.privacy.noise import NoiseSource, noise_source
+from dpglm.privacy.noise import NoiseSource, SeededNoise, noise_source, warn_of_seed
 from dpglm.solvers.base import Plan
 from dpglm.solvers.checkpoint import CheckpointFile
 from dpglm.tables.finite import column_in_words
@@ -163,16 +163,17 @@ class PrivateFit(Spending, own_first=False):
         self,
         plan: Plan,
         rows: Collection,
-        noise: NoiseSource,
         checkpoint: CheckpointFile | None = None,
     ) -> None:
-        """Note what is about to be released, and warn where fits and scores add up unseen."""
-        if not noise.is_private:
+        """Record the planned releases; warn of seeded noise and of fits without a ledger."""
+        if isinstance(self.random_state, SeededNoise):
             return
-        self._family.reads(rows)
+        warn_of_seed(self.random_state)
+        mark = rows.mark()
+        self._family.reads(mark)
         goes_on = checkpoint is not None and os.path.exists(checkpoint.path)
         if self.ledger is None and not goes_on:
-            self._family.fits(plan)
+            self._family.fits(plan, mark)
 
 
 class PrivateEstimator(PrivateFit, own_first=False):

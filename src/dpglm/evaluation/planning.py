@@ -25,7 +25,7 @@ from dpglm.ledger.ledger import PrivacyLedger, as_ledger
 from dpglm.oracle.row_sums.tabulated import Cells
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
-from dpglm.privacy.noise import NoiseSource, noise_source
+from dpglm.privacy.noise import NoiseSource, noise_source, warn_of_seed
 from dpglm.solvers.base import Plan
 from dpglm.solvers.run import run
 
@@ -130,6 +130,7 @@ class EvaluationPlan:
         LedgerError
             If the ledger refuses; nothing is released or spent then.
         """
+        warn_of_seed(random_state)
         noise = noise_source(random_state)
         account = as_ledger(ledger)
         targets = np.asarray(y)

@@ -31,7 +31,7 @@ from dpglm.exploration.rows import TableRows, open_table
 from dpglm.ledger.ledger import PrivacyLedger, as_ledger
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
-from dpglm.privacy.noise import NoiseSource, noise_source
+from dpglm.privacy.noise import NoiseSource, noise_source, warn_of_seed
 from dpglm.solvers.base import Plan
 from dpglm.solvers.composite.tabulation import plan_tabulation
 from dpglm.solvers.run import run
@@ -194,6 +194,7 @@ class DescriptionPlan:
         LedgerError
             If the ledger refuses; nothing is released or spent then.
         """
+        warn_of_seed(random_state)
         noise = noise_source(random_state)
         account = as_ledger(ledger)
         rows = open_table(table, self.design.encoder.names)

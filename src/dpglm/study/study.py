@@ -14,7 +14,7 @@ from dpglm._validation import check_integer, check_one_of
 from dpglm.ledger.ledger import PrivacyLedger, as_ledger
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import GaussianDP, PrivacyBudget, stated_budget
-from dpglm.privacy.noise import NoiseSource, noise_source
+from dpglm.privacy.noise import NoiseSource, noise_source, warn_of_seed
 from dpglm.study.division import Purpose
 from dpglm.study.parts.evaluating import Evaluating
 from dpglm.study.parts.exploring import Exploration
@@ -368,6 +368,7 @@ class Study:
         LedgerError
             If the ledger refuses; nothing has been released or spent.
         """
+        warn_of_seed(random_state)
         noise, account = noise_source(random_state), as_ledger(ledger)
         persons = self.groups if self.split is None else self.split.persons
         columns = read_columns(table, self._schema, persons)

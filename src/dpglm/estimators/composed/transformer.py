@@ -178,7 +178,7 @@ class PrivateTransformer(NamedSteps, TransformerMixin, PrivateEstimator):
         # What no certificate could hold is refused before anything is spent.
         _ = plan.document
         prepared = rows.prepared(spec, scaling, np.asarray)
-        self._noted(plan, rows, noise)
+        self._noted(plan, rows)
         self.solution_ = run(plan, prepared, noise, ledger=ledger)
         self.maps_ = self.solution_.maps
         self._keep_scaling(scaling)

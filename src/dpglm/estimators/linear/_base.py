@@ -477,7 +477,7 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
             if checkpoint is not None:
                 known = identity(self, rows, facts, scaling, task)
                 checkpoint = CheckpointFile.of(checkpoint, known)
-            self._noted(plan, given, noise, checkpoint)
+            self._noted(plan, given, checkpoint)
             hearer = heard(self.callback, self.verbose)
             solution = run(plan, prepared, noise, hearer, ledger, checkpoint)
         self._keep_scaling(scaling)

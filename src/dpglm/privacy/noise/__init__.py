@@ -10,6 +10,7 @@ from dpglm.privacy.noise.source import (
     grid_limit,
     grid_sensitivity,
     noise_source,
+    warn_of_seed,
 )
 
 __all__ = [
@@ -22,4 +23,5 @@ __all__ = [
     "grid_limit",
     "grid_sensitivity",
     "noise_source",
+    "warn_of_seed",
 ]

@@ -5,13 +5,16 @@ from __future__ import annotations
 import abc
 import numbers
 import os
+import warnings
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self, SupportsIndex, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dpglm._frames import frames_to_the_user
 from dpglm._validation import check_integer, check_real
+from dpglm.exceptions import SeededNoiseWarning
 from dpglm.privacy.noise.exact.bernoulli import bernoulli_by_digits, bernoulli_by_gaps
 from dpglm.privacy.noise.exact.pairs import rounded_gaussian
 from dpglm.privacy.noise.grid import (
@@ -33,6 +36,7 @@ __all__ = [
     "grid_limit",
     "grid_sensitivity",
     "noise_source",
+    "warn_of_seed",
 ]
 
 # Below this, a gap costs less than a byte for each row; above, it is the other way round.
@@ -359,3 +363,19 @@ def noise_source(random_state: object) -> NoiseSource:
             f"integer (reproducible, NOT private), got {random_state!r}"
         )
     return SeededNoise(check_integer("random_state", random_state, least=0))
+
+
+def warn_of_seed(random_state: object) -> None:
+    """Warn that an integer ``random_state`` makes the noise reproducible.
+
+    A ``SeededNoise`` object is an explicit choice and gives no warning. An integer may come from
+    anywhere: scikit-learn's ensembles write one into every member.
+    """
+    if isinstance(random_state, numbers.Integral):
+        warnings.warn(
+            "random_state is an integer, so the noise can be reproduced and the result is NOT "
+            "private. scikit-learn's ensembles set random_state on the models that they copy. "
+            "Leave random_state=None for private rows; for simulations, pass SeededNoise(seed).",
+            SeededNoiseWarning,
+            stacklevel=frames_to_the_user(),
+        )
