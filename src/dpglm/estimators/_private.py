@@ -49,6 +49,7 @@ __all__ = [
     "PrivateFit",
     "PublicFacts",
     "Spending",
+    "warn_after_release",
     "warn_of_equal_targets",
     "warn_of_noise",
     "warn_of_slow_sums",
@@ -371,6 +372,14 @@ def warn_of_equal_targets(bounds: tuple[float, float]) -> None:
             EqualBoundsWarning,
             stacklevel=frames_to_the_user(),
         )
+
+
+def warn_after_release(message: str, category: type[Warning]) -> None:
+    """Warn without raising: an error at this point would lose a fit that was paid for."""
+    try:
+        warnings.warn(message, category, stacklevel=frames_to_the_user())
+    except category as error:
+        warnings.showwarning(error, category, __file__, 0)
 
 
 def warn_of_noise(plan: Plan) -> None:

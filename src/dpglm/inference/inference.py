@@ -114,8 +114,18 @@ class Inference:
 
     @property
     def params(self) -> NDArray[np.float64]:
-        """Coefficients, of shape (n_coefficients,)."""
-        return self.estimates.params
+        """Coefficients, of shape (n_coefficients,); NaN where the standard error is infinite."""
+        known = np.isfinite(self.standard_errors)
+        return np.where(known, self.estimates.params, np.nan)
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """Names of the coefficients that cannot be estimated at this budget."""
+        return tuple(
+            name
+            for name, error in zip(self.names, self.standard_errors, strict=True)
+            if math.isinf(error)
+        )
 
     @property
     def covariance(self) -> NDArray[np.float64]:
@@ -161,7 +171,7 @@ class Inference:
     def statistics(self) -> NDArray[np.float64]:
         """Coefficients over their standard errors: z statistics, or t with few degrees."""
         with np.errstate(divide="ignore", invalid="ignore"):
-            return self.params / self.standard_errors
+            return self.estimates.params / self.standard_errors
 
     @property
     def p_values(self) -> NDArray[np.float64]:
@@ -183,7 +193,7 @@ class Inference:
         ndarray of shape (n_coefficients, 2)
             Lower and upper ends.
         """
-        return _intervals(self.params, self._critical_value(level) * self.standard_errors)
+        return _intervals(self.estimates.params, self._critical_value(level) * self.standard_errors)
 
     def wald_test(self, R: ArrayLike | Sequence[str], r: ArrayLike = 0.0) -> WaldTest:
         """Test the hypothesis that ``R @ params`` equals ``r``.
@@ -225,7 +235,7 @@ class Inference:
         values = np.asarray(r, dtype=np.float64)
         if values.shape not in ((), (size,)) or not np.isfinite(values).all():
             raise ValueError(f"r must be a finite number, or {size} of them, one for each row of R")
-        gap = combinations @ self.params - values
+        gap = combinations @ self.estimates.params - values
         # Rows by what they are made of, as units differ by orders of magnitude.
         basis, parts = self.estimates.basis, np.abs(combinations)
         lengths = np.linalg.norm(parts @ np.abs(basis), axis=1)
@@ -233,7 +243,7 @@ class Inference:
         left, singular, _ = np.linalg.svd(combinations @ basis / lengths[:, np.newaxis])
         rank = int((singular > _ROUNDING).sum())
         possible, impossible = left[:, :rank], left[:, rank:]
-        uncertain = parts @ np.abs(self.params) + np.abs(values)
+        uncertain = parts @ np.abs(self.estimates.params) + np.abs(values)
         unmet = np.abs(impossible.T @ (gap / lengths))
         if (unmet > np.sqrt(_ROUNDING) * (np.abs(impossible.T) @ (uncertain / lengths))).any():
             raise ValueError(
@@ -308,7 +318,7 @@ class Inference:
         """
         tail = 0.5 * (1.0 - check_real("level", level, above=0.0, below=1.0))
         letter = "z" if math.isinf(self.degrees_of_freedom) else "t"
-        heading, values, ends = "coef", self.params, self.conf_int(level)
+        heading, values, ends = "coef", self.estimates.params, self.conf_int(level)
         errors = self.standard_errors
         if check_bool("exponentiate", exponentiate):
             link = self._link()

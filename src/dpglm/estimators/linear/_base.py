@@ -29,12 +29,14 @@ from dpglm.estimators._predictor import NO_OFFSET, Predictor
 from dpglm.estimators._private import (
     PrivateEstimator,
     PublicFacts,
+    warn_after_release,
     warn_of_noise,
     warn_of_slow_sums,
 )
 from dpglm.estimators.linear._identity import identity
 from dpglm.estimators.linear._targets import Task
 from dpglm.estimators.linear._watching import heard, showing
+from dpglm.exceptions import LowSignalWarning
 from dpglm.inference.estimates import Estimates
 from dpglm.inference.inference import Inference
 from dpglm.inference.requirements import check_inference
@@ -252,7 +254,9 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
             self.intercept_,
         )
         if self._covariance() is not None:
-            vars(self)["inference_"] = self._inference(rows.schema)
+            inference = vars(self)["inference_"] = self._inference(rows.schema)
+            if inference.unknown:
+                warn_after_release(_unknown(inference.unknown), LowSignalWarning)
         return self
 
     @property
@@ -545,3 +549,13 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
             raise ValueError(
                 f"X must have the features that were fitted, {list(fitted)}, got {list(names)}"
             )
+
+
+def _unknown(names: tuple[str, ...]) -> str:
+    """Say which coefficients cannot be estimated."""
+    shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+    return (
+        f"Cannot be estimated at this budget, as the noise exceeds their information: {shown}. "
+        "inference_.params is NaN for them; their values in coef_ are mostly noise. A larger "
+        "budget, fewer columns or merged categories would help."
+    )
