@@ -11,7 +11,7 @@ from dpglm.data.spec import DataSpec
 from dpglm.papers import dpsgd_f_theoretical
 from dpglm.privacy import Adjacency, ApproximateDP, PrivacyBudget
 from dpglm.privacy.noise import SystemNoise
-from dpglm.problem import L2, L1Ball, Logistic, Problem, Softmax, Sparsemax, Squared, SquaredCodes
+from dpglm.problem import L2, L1Ball, Logistic, Problem, Softmax, Sparsemax, Squared
 from dpglm.solvers import (
     D2P2,
     SOLVERS,
@@ -269,14 +269,6 @@ CHOSEN: list[Case] = [
     ),
     *solver_cases(
         "sufficient_statistics", SufficientStatistics(), SQUARED, LEAST_SQUARES, why=OPPOSITE
-    ),
-    *solver_cases(
-        "sufficient_statistics",
-        SufficientStatistics(),
-        Problem(SquaredCodes()),
-        dataclasses.replace(THREE_CLASSES, row_norm=10.0),
-        variant="three classes",
-        why=OPPOSITE,
     ),
     *solver_cases(
         "prototypes",

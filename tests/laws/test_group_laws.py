@@ -25,7 +25,7 @@ from dpglm.exceptions import PlanMismatchError
 from dpglm.preprocessing import Center
 from dpglm.privacy import Adjacency, ApproximateDP
 from dpglm.privacy.noise import SeededNoise
-from dpglm.problem import Logistic, Poisson, Problem, Softmax, Sparsemax, Squared, SquaredCodes
+from dpglm.problem import Logistic, Poisson, Problem, Softmax, Sparsemax, Squared
 from dpglm.solvers import (
     SVRG,
     Calibrated,
@@ -54,7 +54,6 @@ CASES = {
     "newton_raphson, counts": (NewtonRaphson(n_pooled=1), Poisson()),
     "sufficient_statistics": (SufficientStatistics(), Squared()),
     "sufficient_statistics, robust": (SufficientStatistics(inference="robust"), Squared()),
-    "sufficient_statistics, classes": (SufficientStatistics(), SquaredCodes()),
     "prototypes": (Prototypes(), Sparsemax()),
     "svrg": (SVRG(inner_steps=2), Logistic()),
     "centred": (Preprocessed([Center()], NoisyGD(n_steps=2)), Logistic()),
@@ -90,7 +89,7 @@ class World:
         return DataSpec(
             n_rows=sum(SIZES),
             n_features=2,
-            n_outputs=3 if isinstance(loss, Softmax | SquaredCodes | Sparsemax) else 1,
+            n_outputs=3 if isinstance(loss, Softmax | Sparsemax) else 1,
             intercept=1.0,
             dtype=self.dtype,
             sparse=self.is_sparse,
@@ -117,12 +116,12 @@ class World:
     def _group(self, loss, rng, size, length):
         row = rng.choice([-1.0, 1.0], 2) * length
         X = np.tile(row, (size, 1)) if self.repeated else length * rng.normal(size=(size, 2))
-        high = {Logistic: 1.0, Softmax: 2, SquaredCodes: 2, Sparsemax: 2}.get(type(loss), 3.0)
+        high = {Logistic: 1.0, Softmax: 2, Sparsemax: 2}.get(type(loss), 3.0)
         return X, np.full(size, high), np.full(size, 1.5)
 
     def _rows(self, loss, groups):
         X, y, weights = (np.concatenate(parts) for parts in zip(*groups, strict=True))
-        if isinstance(loss, Softmax | SquaredCodes | Sparsemax):
+        if isinstance(loss, Softmax | Sparsemax):
             y = y.astype(int)
         X = sparse.csr_array(X) if self.is_sparse else X
         rows = prepare_rows(X.astype(self.dtype), y, self.spec(loss), weights=weights)
@@ -178,7 +177,7 @@ def test_no_group_moves_what_a_solver_asks_by_more_than_was_declared(name, world
 @given(world=WORLDS)
 def test_no_group_moves_prototypes_by_more_than_was_declared(world):
     world = dataclasses.replace(world, dtype="float64")
-    assert farthest(Prototypes(), SquaredCodes(), world, delta=0.0) <= 1.0
+    assert farthest(Prototypes(), Sparsemax(), world, delta=0.0) <= 1.0
 
 
 @pytest.mark.parametrize("name", REFUSING)

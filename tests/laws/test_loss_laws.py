@@ -37,7 +37,6 @@ from dpglm.problem import (
     Softmax,
     Sparsemax,
     Squared,
-    SquaredCodes,
     SquaredHinge,
     Tangent,
     Target,
@@ -68,7 +67,6 @@ K_SAMPLE = 4
 CASES = [
     Case(Logistic()),
     Case(Softmax(), slope_tight=False, n_classes=(2, 3, K_SAMPLE, 10, 200)),
-    Case(SquaredCodes(), slope_tight=False, n_classes=(2, 3, K_SAMPLE, 10, 200)),
     Case(Sparsemax(), slope_tight=False, n_classes=(2, 3, K_SAMPLE, 10, 200)),
     Case(OneVsRest(Logistic(), K_SAMPLE), slope_tight=False, n_classes=(K_SAMPLE,)),
     Case(OneVsRest(SmoothedHinge(), K_SAMPLE), slope_tight=False, n_classes=(K_SAMPLE,)),

@@ -120,7 +120,7 @@ def is_of_codes(problem):
 
 
 def is_least_squares(problem):
-    return problem.loss == Squared() or is_of_codes(problem)
+    return problem.loss == Squared()
 
 
 def is_strongly_convex(problem):

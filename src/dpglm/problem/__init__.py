@@ -5,7 +5,7 @@ from types import MappingProxyType
 
 from dpglm._registry import makers_in
 from dpglm.problem.binomial_losses import Binomial, ComplementaryLogLog, Probit
-from dpglm.problem.class_losses import Softmax, Sparsemax, SquaredCodes
+from dpglm.problem.class_losses import Softmax, Sparsemax
 from dpglm.problem.clipped import ClippedLoss, clipped_slope, clipped_value
 from dpglm.problem.constraints import Box, Constraint, L1Ball, L2Ball, Simplex, Unconstrained
 from dpglm.problem.hinge_losses import Hinge, SmoothedHinge, SquaredHinge
@@ -74,7 +74,6 @@ __all__ = [
     "SoftmaxLink",
     "Sparsemax",
     "Squared",
-    "SquaredCodes",
     "SquaredHinge",
     "Tangent",
     "TangentLink",

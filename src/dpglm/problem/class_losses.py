@@ -14,7 +14,7 @@ from dpglm.problem._functions import FloatArray, as_float, softmax_by_class
 from dpglm.problem.links import SoftmaxLink
 from dpglm.problem.loss import Loss, Target
 
-__all__ = ["Softmax", "Sparsemax", "SquaredCodes", "class_inputs"]
+__all__ = ["Softmax", "Sparsemax", "class_inputs"]
 
 
 @final
@@ -84,65 +84,12 @@ class Softmax(Loss):
 
 @final
 @dataclass(frozen=True)
-class SquaredCodes(Loss):
-    """``|z - c_y|^2 / 2`` for z of shape (n, K), K >= 2: least squares of the classes' codes.
-
-    The code ``c_y`` is 1 at the class y and 0 elsewhere, less ``1/K`` everywhere, so that scores of
-    zero are the same for all classes. Least-squares coefficients are those of any other code that
-    tells the class from the rest, up to a factor and an intercept.
-
-    Notes
-    -----
-    ``z_bound`` bounds the L2 norm of a row of z. ``slope_bound_on`` is the upper bound
-    ``z_bound + 1``, for every K: codes have the length ``sqrt(1 - 1/K)``. Smoothness 1.
-
-    Privacy: a code is shorter than 1 whatever K is, so that what a row adds to
-    ``sum x c_y^T`` is shorter than the row.
-
-    Examples
-    --------
-    >>> SquaredCodes().slope([[0.0, 0.0]], [1]).tolist()
-    [[0.5, -0.5]]
-    """
-
-    target = Target.CLASS
-    link = None
-    convex = True
-    nonnegative = True
-    of_codes = True
-
-    def _value(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
-        r = self._slope(z, y)
-        result: FloatArray = 0.5 * (r * r).sum(axis=1)
-        return result
-
-    def _slope(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
-        slope: FloatArray = z + 1.0 / z.shape[1]
-        slope[namespace(z).arange(len(y), device=y.device), y] -= 1.0
-        return slope
-
-    def _curvature(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
-        return np.ones_like(z)
-
-    def _slope_bound_on(self, z_bound: float, y_low: float, y_high: float) -> float:
-        return z_bound + 1.0
-
-    def _smoothness_on(self, z_bound: float, y_low: float, y_high: float) -> float:
-        return 1.0
-
-    def _inputs(self, z: ArrayLike, y: ArrayLike) -> tuple[FloatArray, NDArray[Any]]:
-        return class_inputs(z, y)
-
-
-@final
-@dataclass(frozen=True)
 class Sparsemax(Loss):
     """``(|z - e_y|^2 - |z - p|^2) / 2``, p the point of the simplex next to z, of shape (n, K).
 
-    The slope is ``p - e_y``, with ``e_y`` 1 at the class y and 0 elsewhere. Where scores, shifted
-    to a sum of 1, lie in the simplex, the loss is that of ``SquaredCodes``, and elsewhere less: a
-    score beyond its code costs nothing. So ``SquaredCodes`` is its quadratic upper bound, with the
-    same value, slope and curvature at zero.
+    The slope is ``p - e_y``, where ``e_y`` is the code of the class: 1 at the class y and 0
+    elsewhere. If the scores, shifted to a sum of 1, lie in the simplex, then the loss is that of
+    least squares on the codes. Elsewhere it is smaller.
 
     Notes
     -----

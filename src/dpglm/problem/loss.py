@@ -287,10 +287,7 @@ class Loss(abc.ABC):
 
     @property
     def of_codes(self) -> bool:
-        """Whether ``SquaredCodes`` is an upper bound that meets the loss at zero up to curvature.
-
-        Solvers that build on second moments then minimise that bound.
-        """
+        """Whether the loss compares scores with codes of the classes, as least squares does."""
         return False
 
     @property

@@ -37,8 +37,8 @@ from dpglm.problem import (
     NoPenalty,
     Problem,
     Softmax,
+    Sparsemax,
     Squared,
-    SquaredCodes,
     Unconstrained,
 )
 from dpglm.solvers import SOLVERS, run
@@ -318,7 +318,7 @@ class TestFits:
         spec = dataclasses.replace(facts(target_low=-1.0, target_high=1.0), n_rows=60)
         loss = Squared() if name == "sufficient_statistics" else Logistic()
         if name == "prototypes":
-            loss, spec, y = SquaredCodes(), dataclasses.replace(spec, n_outputs=2), (y > 0) * 1
+            loss, spec, y = Sparsemax(), dataclasses.replace(spec, n_outputs=2), (y > 0) * 1
         penalty = NoPenalty() if name in NEED_A_SET else L2(0.1)
         constraint = NEED_A_SET.get(name, Unconstrained())
         problem = Problem(loss, penalty, constraint, penalize_intercept=True)

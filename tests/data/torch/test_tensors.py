@@ -50,7 +50,6 @@ from dpglm.problem import (
     Softmax,
     Sparsemax,
     Squared,
-    SquaredCodes,
     SquaredHinge,
     Tangent,
     Target,
@@ -97,7 +96,7 @@ SCALAR_LOSSES: list[Loss] = [
 EXPONENTIAL = (
     Poisson | Gamma | Tweedie | NegativeBinomial | Probit | ComplementaryLogLog | WithOffset
 )
-LOSSES = [*SCALAR_LOSSES, Softmax(), SquaredCodes(), Sparsemax(), OneVsRest(Hinge(), N_CLASSES)]
+LOSSES = [*SCALAR_LOSSES, Softmax(), Sparsemax(), OneVsRest(Hinge(), N_CLASSES)]
 
 
 def targets_for(loss: Loss, n: int, rng: np.random.Generator) -> np.ndarray:

@@ -32,9 +32,9 @@ __all__ = ["Prototypes", "PrototypesMethod"]
 class Prototypes(Solver):
     """Prototypes of classes: their mean rows, with which rows are compared.
 
-    One release of the sum and the number of the rows in each class. Only for losses of classes'
-    codes, ``SquaredCodes`` and ``Sparsemax``: of rows that vary around their class's mean alike in
-    all directions and classes, this is their linear classifier.
+    One release of the sum and the number of the rows in each class. Only for the loss
+    ``Sparsemax``. If rows vary around the mean of their class by the same amount in all directions
+    and classes, this is the Bayes classifier.
 
     Notes
     -----
@@ -69,8 +69,7 @@ class Prototypes(Solver):
     ) -> Plan:
         if not problem.loss.of_codes:
             raise ValueError(
-                "loss must be SquaredCodes() or Sparsemax() for the solver Prototypes, got "
-                f"{problem.loss!r}"
+                f"loss must be Sparsemax() for the solver Prototypes, got {problem.loss!r}"
             )
         noise = L2Noise(1.0) if is_pure(budget) else GaussianNoise(1.0)
         method = PrototypesMethod(problem, data, adjacency, noise)

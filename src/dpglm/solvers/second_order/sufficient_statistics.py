@@ -20,7 +20,6 @@ from dpglm.privacy.events import Composed, Gaussian, Repeated
 from dpglm.problem import Problem, Squared
 from dpglm.solvers.base import Plan, Solver
 from dpglm.solvers.parts.feasible import feasible, n_penalized
-from dpglm.solvers.second_order.class_statistics import ClassStatisticsMethod
 from dpglm.solvers.second_order.preconditioner import check_data
 from dpglm.solvers.second_order.sufficient_statistics_method import (
     SufficientStatisticsMethod,
@@ -36,8 +35,6 @@ _PER_COLUMN, _ENOUGH, _FALL = 12.0, 45.0, 3
 # Shares of the equations, the counts and the scores.
 _OF_REST, _OF_REST_FOR_INTERVALS = (0.2, 0.03, 0.77), (0.2, 0.15, 0.65)
 _SCORES = 8
-# With it noise in the matrix and in products with codes is about the same in the solution.
-_OF_CODES = 0.5
 _BIN_NOISE, _MOST_SIDE = 0.3, 16
 # With such mu sqrt(n / d) noise is as large as sampling, for rows of mean squared length.
 _EVEN = 5.4
@@ -82,9 +79,6 @@ class SufficientStatistics(Solver):
 
     Notes
     -----
-    Several classes, ``SquaredCodes``, take two releases; so does ``Sparsemax``, whose quadratic
-    upper bound that is.
-
     Where rows and budget are so few that slopes would be noise, only the mean of the targets is
     released (with an intercept, and n mu at most 45).
 
@@ -134,12 +128,9 @@ class SufficientStatistics(Solver):
         data: DataSpec,
         adjacency: Adjacency = Adjacency.ZERO_OUT,
     ) -> Plan:
-        if problem.loss.of_codes:
-            return self._plan_for_classes(problem, budget, data, adjacency)
         if problem.loss != Squared():
             raise ValueError(
-                "loss must be Squared(), SquaredCodes() or Sparsemax() for the solver "
-                f"SufficientStatistics, got {problem.loss!r}"
+                f"loss must be Squared() for the solver SufficientStatistics, got {problem.loss!r}"
             )
         low, high = data.target_low, data.target_high
         if not (math.isfinite(low) and math.isfinite(high)):
@@ -215,27 +206,6 @@ class SufficientStatistics(Solver):
             longest = max(clip, clip * _NOISE_OF_LONG_ROWS / method.moment_noise)
             method = dataclasses.replace(method, score_clip=min(longest, LARGEST))
         return method
-
-    def _plan_for_classes(
-        self, problem: Problem, budget: PrivacyBudget, data: DataSpec, adjacency: Adjacency
-    ) -> Plan:
-        if self.inference is not None:
-            raise ValueError(f"inference must be None for several classes, got {self.inference!r}")
-        check_data(data, adjacency)
-        mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.unit_weight)
-        shares = (self.first_share, 1.0 - self.first_share)
-        sigma = _calibrated(shares, budget, adjacency)
-        first, second = (sigma / math.sqrt(one) for one in shares)
-        method = ClassStatisticsMethod(
-            problem=problem,
-            data=data,
-            adjacency=adjacency,
-            clip=self._clip(mu * math.sqrt(data.n_rows / data.n_columns)),
-            matrix_share=_OF_CODES,
-            noise_multipliers=(first, second),
-        )
-        feasible(problem, n_penalized(problem, data), np.zeros(data.coefficient_shape), 1.0)
-        return Plan(problem, data, budget, adjacency, method)
 
     def _clip(self, growth: float) -> float:
         """Bound on squared lengths; ``growth`` is sampling over noise, mu sqrt(n / d)."""
