@@ -39,7 +39,8 @@ from dpglm.guidance.expectation import guidance
 from dpglm.ledger.ledger import PrivacyLedger, as_ledger
 from dpglm.privacy.adjacency import Adjacency, Unit
 from dpglm.privacy.budget import PrivacyBudget, stated_budget
-from dpglm.privacy.noise import NoiseSource, SeededNoise, noise_source, warn_of_seed
+from dpglm.privacy.noise import NoiseSource, SeededNoise, noise_source
+from dpglm.privacy.noise.source import warn_of_seed
 from dpglm.solvers.base import Plan
 from dpglm.solvers.checkpoint import CheckpointFile
 from dpglm.tables.finite import column_in_words

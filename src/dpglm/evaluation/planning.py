@@ -25,7 +25,8 @@ from dpglm.ledger.ledger import PrivacyLedger, as_ledger
 from dpglm.oracle.row_sums.tabulated import Cells
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
-from dpglm.privacy.noise import NoiseSource, noise_source, warn_of_seed
+from dpglm.privacy.noise import NoiseSource, noise_source
+from dpglm.privacy.noise.source import warn_of_seed
 from dpglm.solvers.base import Plan
 from dpglm.solvers.run import run
 

@@ -31,7 +31,8 @@ from dpglm.exploration.rows import TableRows, open_table
 from dpglm.ledger.ledger import PrivacyLedger, as_ledger
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
-from dpglm.privacy.noise import NoiseSource, noise_source, warn_of_seed
+from dpglm.privacy.noise import NoiseSource, noise_source
+from dpglm.privacy.noise.source import warn_of_seed
 from dpglm.solvers.base import Plan
 from dpglm.solvers.composite.tabulation import plan_tabulation
 from dpglm.solvers.run import run

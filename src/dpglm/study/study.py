@@ -14,7 +14,8 @@ from dpglm._validation import check_integer, check_one_of
 from dpglm.ledger.ledger import PrivacyLedger, as_ledger
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import GaussianDP, PrivacyBudget, stated_budget
-from dpglm.privacy.noise import NoiseSource, noise_source, warn_of_seed
+from dpglm.privacy.noise import NoiseSource, noise_source
+from dpglm.privacy.noise.source import warn_of_seed
 from dpglm.study.division import Purpose
 from dpglm.study.parts.evaluating import Evaluating
 from dpglm.study.parts.exploring import Exploration

@@ -10,7 +10,6 @@ from dpglm.privacy.noise.source import (
     grid_limit,
     grid_sensitivity,
     noise_source,
-    warn_of_seed,
 )
 
 __all__ = [
@@ -23,5 +22,4 @@ __all__ = [
     "grid_limit",
     "grid_sensitivity",
     "noise_source",
-    "warn_of_seed",
 ]
