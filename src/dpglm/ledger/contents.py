@@ -146,9 +146,9 @@ class LedgerContents:
     def problems(self, references: Iterable[LedgerReference] = ()) -> tuple[str, ...]:
         """Recompute everything; return what is wrong, and which references have no entry here."""
         found: list[str | None] = []
-        for number, entry in enumerate(self.entries, start=1):
-            if entry.number != number:
-                found.append(f"entry {number} says that it is number {entry.number}")
+        for place, entry in enumerate(self.entries, start=1):
+            if entry.number != place:
+                found.append(f"entry {place} says that it is number {entry.number}")
             found.append(self._problem_of_price(entry))
         if len({entry.id for entry in self.entries}) < len(self.entries):
             found.append("several entries have the same id")
