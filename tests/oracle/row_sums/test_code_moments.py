@@ -64,7 +64,7 @@ def test_the_bound_is_met_for_every_number_of_classes(n_classes):
 @pytest.mark.parametrize("n_classes", [2, 3, 50])
 def test_neighbours_are_within_the_declared_sensitivity(adjacency, n_classes):
     """Worst pairs are opposite rows of one class; the relation's factor covers them."""
-    declared = code_moment_release(spec_of(n_classes), adjacency, GaussianNoise(1.0))
+    declared = code_moment_release(spec_of(n_classes), adjacency, GaussianNoise(1.0), 0.5)
     view, far = view_of(0.1), [EDGE, 0.0]
     pairs = [part(far, 0, view, n_classes)]
     if adjacency is Adjacency.REPLACE_ONE:

@@ -12,7 +12,7 @@ from dpglm._arrays import namespace
 from dpglm.data.rows import AnyArrays, Block, Kernel
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.rounding import norm_margin, sum_release
+from dpglm.oracle.rounding import least_product, norm_margin, sum_release
 from dpglm.oracle.row_sums.moments import (
     float_weights,
     n_symmetric,
@@ -62,12 +62,14 @@ def code_moments(spec: DataSpec, view: View, share: float, row_by_row: bool) -> 
 
 
 def code_moment_release(
-    data: DataSpec, adjacency: Adjacency, mechanism: SumMechanism
+    data: DataSpec, adjacency: Adjacency, mechanism: SumMechanism, share: float
 ) -> SumRelease:
     """Declare the release that ``noisy_code_moments`` makes.
 
-    Privacy: the contribution bound is ``data.weight_bound``. Rounding as for
-    ``second_moment_release``.
+    Privacy: the contribution bound is ``data.weight_bound``. With ``a = sqrt(f) z / sqrt(L)``, so
+    that ``t = <a, a'>`` is in [-1, 1], the inner product of two contributions of weight 1 is
+    ``share t^2 + (1 - share) c t``, where ``c = sqrt(f f') <c_y, c_y'> / |c|^2`` is in [-1, 1]:
+    ``least_product``. Rounding as for ``second_moment_release``.
     """
     return sum_release(
         "second moments and products with codes of classes",
@@ -76,6 +78,7 @@ def code_moment_release(
         mechanism,
         bound=data.weight_bound,
         coordinates=n_symmetric(data.n_columns) + data.n_columns * data.n_outputs,
+        opposition=least_product(1.0 - share, share),
     )
 
 

@@ -80,7 +80,7 @@ class ClassStatisticsMethod(Method["ClassStatisticsState"]):
         first, second = (GaussianNoise(one) for one in self.noise_multipliers)
         return (
             second_moment_release(self.data, self.adjacency, first),
-            code_moment_release(self.data, self.adjacency, second),
+            code_moment_release(self.data, self.adjacency, second, self.matrix_share),
         )
 
     @property
