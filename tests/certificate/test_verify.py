@@ -280,7 +280,7 @@ class TestPlantedBugs:
             assert any(one.startswith("noise was large enough") for one in findings)
 
     def test_forgotten_factor_of_replace_one(self, monkeypatch):
-        monkeypatch.setattr(Adjacency, "sum_sensitivity", lambda relation, bound: bound)
+        monkeypatch.setattr(Adjacency, "sum_sensitivity", lambda relation, bound, *_: bound)
         certificate = fit_classifier(adjacency="replace_one").privacy_
         monkeypatch.undo()
         assert not verify(certificate).ok

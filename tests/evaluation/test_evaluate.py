@@ -163,10 +163,11 @@ def test_models_of_all_kinds_are_evaluated(binary):
 @pytest.mark.parametrize("budget", [GaussianDP(0.3), ApproximateDP(0.7, 1e-7)])
 def test_the_cost_is_the_budget_by_an_independent_computation(task, adjacency, budget):
     plan = plan_evaluation(task, N, budget, adjacency=adjacency).plan
-    # Replacing a row moves twice as far; Gaussian releases compose by their squares.
-    factor = 2.0 if adjacency is Adjacency.REPLACE_ONE else 1.0
+    # Replacing a row moves farther; Gaussian releases compose by their squares.
+    replaced = adjacency is Adjacency.REPLACE_ONE
     squares = [
-        (factor * one.contribution_bound / one.noise_std) ** 2 for one in plan.method.releases
+        ((one.diameter if replaced else 1.0) * one.contribution_bound / one.noise_std) ** 2
+        for one in plan.method.releases
     ]
     mu = math.sqrt(sum(squares))
     assert mu <= budget.gdp_mu()

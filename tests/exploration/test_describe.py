@@ -126,13 +126,15 @@ def test_any_level_and_any_quantile_costs_nothing(noisy):
 def test_the_cost_is_the_budget_by_an_independent_computation(table, schema, adjacency, budget):
     plan = plan_description(schema, N, budget, adjacency=adjacency, two_way=PAIRS)
     (release,) = plan.plan.method.releases
-    # A row is in one cell of each table, and replacing it moves twice as far.
-    factor = 2.0 if adjacency is Adjacency.REPLACE_ONE else 1.0
-    squares = [
-        (part.cells.weight * (part.cells.bound if part.cells.values else 1.0)) ** 2
-        for part in plan.design.parts
-    ]
+    # A row is in one cell of each table; replacing it moves numbers that have a sign twice as far,
+    # and counts by the root of two.
+    squares, signed = [], 0.0
+    for part in plan.design.parts:
+        squares.append((part.cells.weight * (part.cells.bound if part.cells.values else 1.0)) ** 2)
+        signed += squares[-1] if part.cells.is_signed else 0.0
     assert sum(squares) == pytest.approx(1.0)
+    assert signed < 0.9
+    factor = math.sqrt(2.0 + 2.0 * signed) if adjacency is Adjacency.REPLACE_ONE else 1.0
     mu = factor * math.sqrt(sum(squares)) / release.noise_std
     assert mu <= budget.gdp_mu()
     assert mu == pytest.approx(budget.gdp_mu(), rel=2e-2)

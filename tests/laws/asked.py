@@ -237,6 +237,7 @@ OPTIONS: tuple[Solver, ...] = (
     LocalSGD(n_blocks=2, step_size=1.0),
     SVRG(),
     SVRG(inner_steps=3, sampling_rate=1.0, averaging=UniformAverage()),
+    SVRG(inner_steps=3, momentum=0.9),
     SVRGPlusPlus(),
     AcceleratedMirrorDescent(n_steps=3),
     dpsgd_f(),

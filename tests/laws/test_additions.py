@@ -21,7 +21,7 @@ from dpglm._registry import makers_in
 from dpglm.certificate import verify
 from dpglm.data.collection import as_collection
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.spec import DataSpec, GroupBound
 from dpglm.estimators import GeneralizedLinearRegressor, LogisticRegression
 from dpglm.privacy import Adjacency, ApproximateDP
 from dpglm.privacy.accounting.accountants import accountant_for
@@ -93,7 +93,7 @@ class TestSolver:
             solver_laws.test_plans_are_within_budget_and_what_happens_is_planned(
                 "heavy_ball", adjacency, epsilon
             )
-        solver_laws.test_noise_falls_as_epsilon_grows_and_doubles_for_replace_one("heavy_ball")
+        solver_laws.test_noise_falls_with_epsilon_and_grows_for_replace_one("heavy_ball")
         for problem in solver_laws.PROBLEMS[::4]:
             solver_laws.test_reaches_the_optimum_where_privacy_is_nearly_free("heavy_ball", problem)
 
@@ -128,6 +128,17 @@ class TestSolver:
             for solver in (module.HeavyBall(n_steps=30), NoisyGD(n_steps=30))
         )
         np.testing.assert_array_equal(ours, theirs)
+
+    @pytest.mark.parametrize("facts", [{"weight_bound": 3.0}, {"groups": GroupBound(500, 16.0)}])
+    def test_sets_its_steps_by_what_a_unit_adds(self, module, facts):
+        problem, budget = Problem(Logistic()), ApproximateDP(1.0, 1e-5)
+        data = DataSpec(8000, 5, **facts)
+        ours, theirs = (
+            solver.plan(problem, budget, data) for solver in (module.HeavyBall(), NoisyGD())
+        )
+        assert ours.method.step_sizes == theirs.method.step_sizes
+        alone = module.HeavyBall().plan(problem, budget, DataSpec(8000, 5))
+        assert ours.method.step_sizes[0] < alone.method.step_sizes[0]
 
     def test_fits_an_estimator_whose_certificate_verifies(self, module):
         X, y, _ = solver_laws.make_data(Problem(Logistic()))

@@ -203,7 +203,7 @@ def half_the_noise(name):
 
 
 def no_factor_of_two():
-    return mock.patch.object(Adjacency, "sum_sensitivity", lambda self, bound: bound)
+    return mock.patch.object(Adjacency, "sum_sensitivity", lambda self, bound, *_: bound)
 
 
 def a_smaller_score_bound():

@@ -14,7 +14,7 @@ from scipy import stats
 from dpglm import LogisticRegression
 from dpglm.certificate import Certificate
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.spec import DataSpec, GroupBound
 from dpglm.guidance import guidance
 from dpglm.papers import (
     Arora2022Lipschitz,
@@ -24,6 +24,7 @@ from dpglm.papers import (
     Wang2017NonConvex,
     Wang2017PolyakLojasiewicz,
 )
+from dpglm.papers._constants import constants
 from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP, ZeroConcentratedDP, gdp
 from dpglm.privacy.accounting.calibrate import within_budget
 from dpglm.privacy.events import LastIterate, Repeated
@@ -471,6 +472,18 @@ def test_steps_may_be_given_and_are_limited_otherwise(solver, problem):
 def test_settings_are_checked(kind, name, value):
     with pytest.raises(ValueError, match=f"{name} must be .* got {value!r}"):
         kind(**{name: value})
+
+
+@pytest.mark.parametrize("facts", [{"weight_bound": 3.0}, {"groups": GroupBound(50, 16.0)}])
+@pytest.mark.parametrize(("solver", "problem"), ALL, ids=NAMES)
+def test_settings_know_the_noise_of_a_step(solver, problem, facts):
+    data = dataclasses.replace(DATA, **facts)
+    plan = solver.plan(problem, BUDGET, data)
+    gradients = next(one for one in plan.method.releases if "gradient" in one.quantity)
+    known = constants(problem, BUDGET, data, Adjacency.ZERO_OUT).noise_of_one_step
+    of_a_step = known * math.sqrt(gradients.count)
+    if not isinstance(plan.event, LastIterate):
+        assert gradients.noise_std / data.n_rows == pytest.approx(of_a_step, rel=1e-3)
 
 
 @pytest.mark.parametrize(("solver", "problem"), ALL, ids=NAMES)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import dataclasses
 import math
 
+import numpy as np
 import pytest
+from scipy import optimize, stats
 
+from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
 from dpglm.papers import (
     Arora2022GridSearch,
@@ -18,17 +21,23 @@ from dpglm.papers import (
     Wang2017SVRG,
     Wang2017SVRGPlusPlus,
     d2p2_theorems,
+    dpsgd_f_theoretical,
 )
-from dpglm.privacy import ApproximateDP
+from dpglm.preprocessing import ClipToQuantile
+from dpglm.privacy import Adjacency, ApproximateDP
 from dpglm.privacy.accounting.calibrate import within_budget
+from dpglm.privacy.noise import SeededNoise
 from dpglm.problem import L2, Hinge, L1Ball, L2Ball, Logistic, Problem, SmoothedHinge, Squared
+from dpglm.selection import NormGridSearch
 from dpglm.solvers import (
     AcceleratedMirrorDescent,
     InverseSqrt,
     OutputPerturbation,
     RandomIterate,
     UniformAverage,
+    run,
 )
+from dpglm.solvers.composite.preprocessed import Preprocessed
 
 BUDGET = ApproximateDP(1.0, 1e-5)
 MU = BUDGET.gdp_mu()
@@ -97,6 +106,82 @@ def test_the_grid_of_theorem_8_of_arora2022_does_not_depend_on_units():
     assert again == pytest.approx([radius / 7.0 for radius in radii])
     other = planned(Arora2022GridSearch(Arora2022Smooth(n_steps=2)), Problem(Squared()))
     assert other.theorem.name == "arora2022, Theorem 7 (corrected)"
+
+
+def test_grid_of_arora2022_bounds_losses_by_the_ball_alone():
+    choice = planned(Arora2022GridSearch(), Problem(Squared())).method.choice
+    # Delta(B) = l(0) + B R (steepest slope), with slopes up to 1 + B R.
+    radii = [2.0**j * math.sqrt(0.5) for j in range(1, len(choice.loss_bounds) + 1)]
+    assert choice.loss_bounds == pytest.approx([0.5 + B * (1.0 + B) for B in radii])
+    assert choice.loss_bounds[-1] > 100 * choice.loss_bounds[0]
+    # The default of the grid search bounds them all alike.
+    usual = planned(NormGridSearch(bounds=radii), Problem(Squared())).method.choice
+    assert set(usual.loss_bounds) == {2.0}
+
+
+def test_grid_of_arora2022_penalizes_scores_as_line_6():
+    choice = planned(Arora2022GridSearch(failure=0.2), Problem(Squared())).method.choice
+    t = math.log(len(choice.loss_bounds) / 0.2)
+    wanted = [
+        4.0 / 3.0 * bound * t / 1000 + math.sqrt(4.0 * 0.5 * bound * t / 1000)
+        for bound in choice.loss_bounds
+    ]
+    assert choice.penalties == pytest.approx(wanted)
+    assert not any(planned(NormGridSearch(), LOGISTIC).method.choice.penalties)
+
+
+@pytest.mark.parametrize("share", [0.001, 0.01, 0.1])
+@pytest.mark.parametrize("most", [1.0, 10.0])
+def test_penalty_of_the_grid_bounds_the_risk(share, most):
+    """Losses are ``most`` with a small probability, which has the largest variance there is."""
+    failure, n_rows, at_zero = 0.2, 100, 1.0
+    risk = share * most
+    search = NormGridSearch(bounds=(1.0,), failure=failure, penalized=True)
+    (penalty,) = search._penalties((most,), at_zero, n_rows)
+    counts = np.arange(n_rows + 1)
+    law = stats.binom.pmf(counts, n_rows, share)
+    assert law[counts / n_rows * most + penalty < risk].sum() <= failure
+
+
+def rows_with_a_far_tenth(n):
+    """Near rows have one slope, and 9 % of the rows, three times as far, another."""
+    rng = np.random.default_rng(0)
+    far = np.arange(n) % 100 < 9
+    X = rng.normal(size=(n, 2))
+    X *= (np.where(far, 3.0, rng.uniform(0.2, 1.0, n)) / np.linalg.norm(X, axis=1))[:, None]
+    odds = np.where(far, -1.0, 4.0) * X[:, 0]
+    return X, np.where(rng.random(n) < 1.0 / (1.0 + np.exp(-odds)), 1.0, -1.0)
+
+
+def excess_of_dpsgd_f(solver, n):
+    """Excess risk, and that of the zero model."""
+    X, y = rows_with_a_far_tenth(n)
+    spec = DataSpec(n, 2, row_norm=3.0, intercept=3.0)
+    plan = solver.plan(LOGISTIC, BUDGET, spec)
+    Z = np.column_stack([X, np.full(n, 3.0)])
+
+    def risk(w):
+        return float(np.logaddexp(0.0, -y * (Z @ w)).mean())
+
+    least = optimize.minimize(risk, np.zeros(3)).fun
+    w = run(plan, prepare_rows(X, y, spec), SeededNoise(0)).w
+    return risk(w) - least, risk(np.zeros(3)) - least
+
+
+def test_radius_of_theorem_1_of_sun2023_leaves_few_rows_out():
+    (center, radius), solver = dpsgd_f_theoretical().steps, Song2021(n_steps=200)
+    excess, of_zero = excess_of_dpsgd_f(dpsgd_f_theoretical(solver), 16_000)
+    assert excess < 0.1 * of_zero
+    # The planted bug: a fixed quantile leaves out 9 % of the rows however many there are.
+    fixed = Preprocessed([center, ClipToQuantile()], solver)
+    assert excess_of_dpsgd_f(fixed, 16_000)[0] > of_zero
+    left_out = []
+    for n in (2000, 20_000, 200_000, 2_000_000):
+        step = radius.plan(DataSpec(n, 2, row_norm=3.0), 0.1, Adjacency.ZERO_OUT)
+        left_out.append(n * (1.0 - step.quantile))
+        missed = 2.0 * math.log(4096.0 * n**2) / step.choice_epsilon
+        assert left_out[-1] == pytest.approx(min(missed, 0.5 * n), rel=1e-6)
+    assert left_out[3] < 1.4 * left_out[1]
 
 
 def test_theorem_5_4_of_wang2017_has_the_step_of_its_proof():

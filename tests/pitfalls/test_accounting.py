@@ -135,7 +135,7 @@ def samples_cost_what_one_exact_pair_costs_under_replace_one():
 
 
 def test_pitfall_12_replace_one_has_twice_the_sensitivity():
-    bug = mock.patch.object(Adjacency, "sum_sensitivity", lambda self, bound: bound)
+    bug = mock.patch.object(Adjacency, "sum_sensitivity", lambda self, bound, *_: bound)
     caught(bug, replace_one_has_twice_the_sensitivity)
 
 

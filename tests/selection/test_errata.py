@@ -111,7 +111,7 @@ def test_our_grid_search_clips_losses_to_its_delta(monkeypatch):
     for x in (1.0, -1.0, 0.0):
         rows = prepare_rows(np.vstack([[x], np.zeros((9, 1))]), np.ones(10), data)
         oracle = Oracle(rows, Squared(), Curator(Adjacency.ZERO_OUT, SeededNoise(0)))
-        choose_least_generalized(oracle, declared, models, [2.0, 4.0], 1.0)
+        choose_least_generalized(oracle, declared, models, [2.0, 4.0], 1.0, [0.0, 0.0])
     scores, (sensitivities, *_) = (np.array(part) for part in zip(*told, strict=True))
     assert (np.ptp(scores, axis=0) <= sensitivities).all()
     np.testing.assert_allclose(sensitivities, [0.0, 2.0, 4.0], rtol=1e-9)

@@ -158,7 +158,8 @@ def _l2(declared: AnyRelease, value: Any) -> Law:
 
 def _generalized(declared: Any, value: BoundedScores) -> Law:
     mechanism = declared.mechanism
-    bounds = [declared.adjacency.sum_sensitivity(one) for one in value.contribution_bounds]
+    relation, diameter = declared.adjacency, declared.diameter
+    bounds = [relation.sum_sensitivity(one, diameter) for one in value.contribution_bounds]
     scores = generalized_scores(value.scores, bounds, mechanism.epsilon, mechanism.failure)
     return choice_law(scores, 1.0, mechanism.epsilon)
 

@@ -173,7 +173,7 @@ def _wrong_relation() -> Iterator[None]:
     # A plan that was made before keeps the scales that it worked out.
     anew = property(lambda release: release.mechanism.scale(release))
     with (
-        mock.patch.object(Adjacency, "sum_sensitivity", lambda self, bound: bound),
+        mock.patch.object(Adjacency, "sum_sensitivity", lambda self, bound, *_: bound),
         mock.patch.object(Release, "scale", anew),
     ):
         yield

@@ -308,9 +308,9 @@ def _check_noise(certificate: Certificate, plan: Plan) -> str | None:
     same_library = certificate.versions.get("dpglm") == library_versions()["dpglm"]
     for planned, drawn in zip(plan.method.releases, certificate.noise_scales, strict=True):
         # From the definition, whatever the release itself makes of it; a grid asks for more.
-        sensitivity = certificate.adjacency.sum_sensitivity(
-            planned.contribution_bound + planned.rounding
-        )
+        relation = certificate.adjacency
+        sensitivity = relation.sum_sensitivity(planned.contribution_bound, planned.diameter)
+        sensitivity += relation.sum_sensitivity(planned.rounding)
         least = max(planned.noise_scale, planned.noise_multiplier * sensitivity)
         found = f"noise of {drawn!r} in a {planned.quantity}"
         if not drawn >= least * (1.0 - _LAST_DIGITS):

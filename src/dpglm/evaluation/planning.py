@@ -221,8 +221,8 @@ def plan_evaluation(
     -----
     Privacy: Gaussian releases, in each of which a row is in one cell of each table, so that its
     contribution to all tables together has a length of at most 1, weights included;
-    ``replace_one`` doubles it. Levels cost nothing: a row has one. A group of at most k rows
-    contributes at most k.
+    ``replace_one`` moves it by up to twice that. Levels cost nothing: a row has one. A group of at
+    most k rows contributes at most k.
 
     Examples
     --------

@@ -270,7 +270,8 @@ def plan_description(
     Notes
     -----
     Privacy: one Gaussian release. A row is in one cell of each table, so that its contribution to
-    all tables together has a length of at most 1, weights included; ``replace_one`` doubles it.
+    all tables together has a length of at most 1, weights included; ``replace_one`` moves it
+    by up to twice that.
 
     Examples
     --------

@@ -17,7 +17,9 @@ __all__ = [
     "MOST_ROWS",
     "UNIT",
     "contribution_rounding",
+    "diameter",
     "group_rounding",
+    "least_product",
     "norm_margin",
     "sum_magnitude",
     "sum_release",
@@ -128,21 +130,30 @@ def sum_release(
     extra_rounding: float = 0.0,
     directions: float = math.inf,
     power: int = 1,
+    opposition: float = 1.0,
 ) -> Release[V, R]:
     """Declare the release of a sum over rows, with its ``sum_rounding`` and ``sum_magnitude``.
 
     ``bound`` limits one row's contribution, weight included. ``extra_rounding`` is added to the
-    sensitivity where a method's proof asks for more than one sum's.
+    sensitivity where a method's proof asks for more than one sum's. The inner product of any two
+    contributions is at least ``-opposition * bound**2``; see ``diameter``.
 
     Of rows in groups the bound on a group's contribution is ``groups.reach(directions)`` times as
     large, to the ``power`` of 2 for products of a group's sum with itself. ``Oracle.noisy_sum``
     holds groups to it.
+
+    Privacy: a group's contribution is the sum of its rows', scaled down. If no inner product of
+    rows is negative, none of groups is, up to ``_acute_rounding``. Otherwise nothing is known of
+    groups: scaling down a sum in which opposing parts outweigh the others may leave nothing else.
     """
     if data.groups is not None:
         _check_overflow(data, bound)
         _check_places(data, adjacency)
         bound *= data.groups.reach(directions) ** power
+        opposition = 0.0 if opposition == 0.0 else 1.0
         rounding = group_rounding(data.n_units, adjacency, bound, coordinates)
+        if opposition == 0.0 and adjacency is Adjacency.REPLACE_ONE:
+            rounding += _acute_rounding(bound, coordinates)
     else:
         rounding = sum_rounding(data, adjacency, bound)
     return Release(
@@ -156,7 +167,47 @@ def sum_release(
         sum_magnitude(data, adjacency, bound),
         sampling_rate,
         data.unit,
+        diameter(opposition, coordinates),
     )
+
+
+def _acute_rounding(bound: float, size: int) -> float:
+    """Bound on what rounding of two groups' sums adds to their distance, half of it for each.
+
+    No inner product of rows' contributions ``u_i``, of ``size`` numbers, is negative.
+
+    Privacy: let p be the shortest point of the convex hull of all ``u_i / |u_i|``. It is a mean of
+    ``size`` of them (Caratheodory, as p lies on a face), with weights a, so that
+    ``|p|^2 >= sum a^2 >= 1 / size``; and ``<p, u_i> >= |p|^2 |u_i|``, as p is the shortest. Hence
+    ``sum |u_i| <= sqrt(size) |sum u_i|``, and a computed sum S is off by at most ``e |S|``, with e
+    ``sqrt(size)`` times ``gamma`` of the number of rows. So the inner product of two computed sums
+    is at least ``-(2 e + e^2) |S| |S'|``, which moves the distance by less than ``2 e bound``.
+    """
+    return math.sqrt(size) * _gamma(2 * MOST_ROWS, UNIT) * bound
+
+
+def diameter(opposition: float, coordinates: int = 2) -> float:
+    """Return a bound on the distance of two contributions, in units of the bound B on each.
+
+    ``opposition``, from 0 to 1, says that their inner product is at least ``-opposition B^2``.
+
+    Privacy: ``|u - v|^2 = |u|^2 + |v|^2 - 2 <u, v> <= (2 + 2 opposition) B^2``. Numbers with no
+    negative product have one sign and are at most B apart. The root is rounded up.
+    """
+    if coordinates == 1 and opposition == 0.0:
+        return 1.0
+    return min(2.0, math.sqrt(2.0 + 2.0 * opposition) * (1.0 + 2.0**-50))
+
+
+def least_product(signed: float, squared: float) -> float:
+    """Return the ``opposition`` of two parts of a contribution, given their shares of ``B^2``.
+
+    The inner product of two contributions is at least ``squared t^2 - signed |t|`` times ``B^2``,
+    for a t in [-1, 1]: it has its least value at ``t = signed / (2 squared)``, or at 1.
+    """
+    if signed >= 2.0 * squared:
+        return signed - squared
+    return 0.25 * signed * signed / squared
 
 
 def group_rounding(n_groups: int, adjacency: Adjacency, bound: float, size: int) -> float:

@@ -67,7 +67,7 @@ def constants(
             f"loss must have bounded slopes within the constraint, got {loss!r} within "
             f"{problem.constraint!r}"
         )
-    sensitivity = adjacency.sum_sensitivity(lipschitz * data.weight_bound)
+    sensitivity = adjacency.sum_sensitivity(lipschitz * data.unit_weight)
     return Constants(
         radius=radius,
         lipschitz=lipschitz,

@@ -24,6 +24,7 @@ from dpglm.privacy.budget import PrivacyBudget
 from dpglm.problem import Problem
 from dpglm.selection.boosting import ConfidenceBoosting
 from dpglm.selection.grid_search import NormGridSearch
+from dpglm.selection.loss_bounds import largest_within
 from dpglm.solvers.base import Solver
 from dpglm.solvers.minimizer.output_perturbation import OutputPerturbation
 from dpglm.solvers.parts import defaults
@@ -262,8 +263,9 @@ class Arora2022GridSearch(TheoremSettings):
     Half of the rows train, half choose among the balls of radius ``2^j b``, j = 1, ..., K, with
     ``b = Y / (sqrt(H) R)`` and ``K = log2(max(sqrt(n), (n mu)^(1/3)))``, beyond which zero is as
     good as what is proved. In print the radii are ``2^j`` and K has
-    ``Y^2 (n epsilon)^(2/3) / (sqrt(H) R^2)``, both of which depend on units. Boosting takes
-    ``log2(2 / failure)`` models.
+    ``Y^2 (n epsilon)^(2/3) / (sqrt(H) R^2)``, both of which depend on units. Losses are bounded by
+    the ball alone, and scores have the penalty of line 6, whose root lacks ``Delta(B)`` in print.
+    Boosting takes ``log2(2 / failure)`` models.
 
     Privacy: that of ``NormGridSearch``: half of the rows pay for K trainings, the others for the
     choice.
@@ -295,4 +297,12 @@ class Arora2022GridSearch(TheoremSettings):
         radii = [unit * 2.0**j for j in range(1, max(1, math.ceil(math.log2(largest))) + 1)]
         models = math.ceil(math.log2(2.0 / self.failure))
         solver = self.solver or ConfidenceBoosting(Arora2022OutputPerturbation(), models)
-        return NormGridSearch(solver, radii, choice_fraction=0.5, failure=self.failure), 1.0
+        search = NormGridSearch(
+            solver,
+            radii,
+            choice_fraction=0.5,
+            loss_bound=largest_within(problem.loss, data, radii[-1]),
+            failure=self.failure,
+            penalized=True,
+        )
+        return search, 1.0

@@ -36,7 +36,7 @@ def dpsgd_f_theoretical(
     a norm of at most ``sqrt(2) tau``, and gradients one of at most ``sqrt(2) G tau`` for a loss
     with slopes up to G, at which ``Song2021`` clips. The paper clips the whole row, intercept
     column included; here that column stays, so that coefficients can be taken back exactly. The
-    radius is a quantile of 0.9, not one that leaves out ``O(log n / epsilon)`` rows.
+    radius leaves out ``O(log n / epsilon)`` rows, as in Lemma 4.
 
     Privacy: as for ``Preprocessed``.
 
@@ -49,5 +49,5 @@ def dpsgd_f_theoretical(
     >>> [type(step).__name__ for step in dpsgd_f_theoretical().steps]
     ['InstanceOptimalCenter', 'ClipToQuantile']
     """
-    steps = [InstanceOptimalCenter(), ClipToQuantile()]
+    steps = [InstanceOptimalCenter(), ClipToQuantile(quantile=None)]
     return Preprocessed(steps, solver or Song2021(), shares=shares)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass
 from typing import final
 
@@ -11,6 +12,8 @@ import numpy as np
 from dpglm._validation import check_bools, check_real
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.choices.quantiles import (
+    CELLS,
+    UNBOUNDED_RADII,
     CountRelease,
     RankRelease,
     noisy_radius,
@@ -31,7 +34,9 @@ from dpglm.privacy.releases import AnyRelease
 
 __all__ = ["ClipToQuantile", "PlannedClipToQuantile"]
 
-_QUANTILE = 0.9
+_QUANTILE, _LEAST_QUANTILE = 0.9, 0.5
+# Of the budget, for all rows but a few: any fixed share leaves out O(log n / epsilon) of them.
+_SHARE_OF_ALL = 0.1
 
 
 @final
@@ -41,8 +46,10 @@ class ClipToQuantile(Preprocessor):
 
     Parameters
     ----------
-    quantile : float, default=0.9
-        Share of the rows that should be within the radius, in (0, 1).
+    quantile : float or None, default=0.9
+        Share of the rows that should be within the radius, in (0, 1). With None all rows but
+        ``2 log(k n^2) / epsilon``, for k radii, n rows and a choice at ``epsilon``: as many as the
+        choice may miss, except with probability ``1 / n^2``. Half of the rows where that is more.
     unbounded : bool, default=False
         Whether the radius may be anything from 1e-15 to 1e15, for a row norm that is only a
         generous guess. By default it is at least a trillionth of the row norm.
@@ -67,19 +74,25 @@ class ClipToQuantile(Preprocessor):
     ('radius of rows', 1.0)
     """
 
-    quantile: float = _QUANTILE
+    quantile: float | None = _QUANTILE
     unbounded: bool = False
 
     def __post_init__(self) -> None:
         check_bools(self)
-        check_real("quantile", self.quantile, above=0.0, below=1.0)
+        if self.quantile is not None:
+            check_real("quantile", self.quantile, above=0.0, below=1.0)
 
     def share(self, data: DataSpec, mu: float) -> float:
-        return quantile_share(data, mu)
+        return _SHARE_OF_ALL if self.quantile is None else quantile_share(data, mu)
 
     def plan(self, data: DataSpec, mu: float, adjacency: Adjacency) -> PlannedClipToQuantile:
         epsilon = pure_epsilon(mu) if self.unbounded else bounded_range_epsilon(mu)
-        return PlannedClipToQuantile(data, adjacency, self.quantile, epsilon, self.unbounded)
+        quantile = self.quantile
+        if quantile is None:
+            radii = UNBOUNDED_RADII.size if self.unbounded else CELLS
+            missed = 2.0 * math.log(radii * float(data.n_rows) ** 2) / epsilon
+            quantile = max(_LEAST_QUANTILE, 1.0 - missed / data.n_rows)
+        return PlannedClipToQuantile(data, adjacency, quantile, epsilon, self.unbounded)
 
 
 @final

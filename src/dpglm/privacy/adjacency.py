@@ -1,4 +1,4 @@
-"""The neighbouring relations, and the one place that decides the factor 2."""
+"""The neighbouring relations, and the one place that decides the factor of replace-one."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Adjacency(enum.StrEnum):
     Notes
     -----
     Privacy: every claim in this library names one of these relations. They are not
-    interchangeable: with the same noise, ``REPLACE_ONE`` has twice the sensitivity.
+    interchangeable: with the same noise, ``REPLACE_ONE`` has up to twice the sensitivity.
 
     Examples
     --------
@@ -83,32 +83,37 @@ class Adjacency(enum.StrEnum):
         """
         return self.n_is_public if unit is Unit.ROW else self is Adjacency.ZERO_OUT
 
-    def sum_sensitivity(self, contribution_bound: float) -> float:
+    def sum_sensitivity(self, contribution_bound: float, diameter: float = 2.0) -> float:
         """L2 sensitivity of a sum of one vector per row.
 
         Parameters
         ----------
         contribution_bound : float
             Bound on the L2 norm of each row's vector; finite and at least 0.
+        diameter : float, default=2.0
+            Bound on the distance of any two such vectors, in units of ``contribution_bound``;
+            from 1 to 2.
 
         Returns
         -------
         float
-            ``contribution_bound``, or twice that for ``REPLACE_ONE``.
+            ``contribution_bound``, times ``diameter`` for ``REPLACE_ONE``.
 
         Raises
         ------
         ValueError
-            If ``contribution_bound`` is negative or not finite.
+            If ``contribution_bound`` or ``diameter`` is out of range.
 
         Notes
         -----
         Privacy: under ``REPLACE_ONE`` the old vector leaves and a new one, possibly
-        opposite, enters, so the sum moves by up to twice the bound; under the other two
-        relations one vector leaves or enters. A product by 2 is exact in floating point.
+        opposite, enters, so the sum moves by their distance: up to twice the bound, and less
+        for vectors that cannot be opposite. Under the other two relations one vector leaves or
+        enters. A product by 2 is exact in floating point.
         """
         bound = check_real("contribution_bound", contribution_bound, least=0.0)
-        return _SUM_FACTOR[self] * bound
+        factor = check_real("diameter", diameter, least=1.0, most=2.0)
+        return factor * bound if self is Adjacency.REPLACE_ONE else bound
 
     def describe(self, unit: Unit = Unit.ROW) -> str:
         """One plain-English sentence saying what the relation protects.
@@ -120,10 +125,6 @@ class Adjacency(enum.StrEnum):
         """
         return _SENTENCE[unit][self]
 
-
-_SUM_FACTOR = MappingProxyType(
-    {Adjacency.ZERO_OUT: 1.0, Adjacency.ADD_REMOVE: 1.0, Adjacency.REPLACE_ONE: 2.0}
-)
 
 _SENTENCE = MappingProxyType(
     {

@@ -68,11 +68,12 @@ class LeastLossByNorm(Choice):
     """The model with the least clipped loss, or zero, by the generalised exponential mechanism.
 
     Each model has a loss bound of its own; ``loss_at_zero`` bounds the loss of the zero model,
-    which competes as well. ``failure``: probability with which the choice may miss its accuracy, in
-    (0, 1).
+    which competes as well. ``penalties`` are added to the models' mean losses. ``failure``:
+    probability with which the choice may miss its accuracy, in (0, 1).
     """
 
     loss_bounds: tuple[float, ...]
+    penalties: tuple[float, ...]
     loss_at_zero: float
     epsilon: float
     failure: float
@@ -86,7 +87,7 @@ class LeastLossByNorm(Choice):
         self, models: Sequence[NDArray[np.float64]], oracle: Oracle, declared: AnyRelease
     ) -> NDArray[np.float64]:
         chosen = choose_least_generalized(
-            oracle, declared, models, self.loss_bounds, self.loss_at_zero
+            oracle, declared, models, self.loss_bounds, self.loss_at_zero, self.penalties
         )
         return [np.zeros_like(models[0]), *models][chosen]
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import final
 
-from dpglm._validation import check_real
+from dpglm._validation import check_bools, check_real
 from dpglm.data.spec import DataSpec
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
@@ -49,6 +50,12 @@ class NormGridSearch(Solver):
         prediction zero. For a small B the largest loss within the ball counts if it is less.
     failure : float, default=0.1
         Probability with which the choice may miss its accuracy, in (0, 1).
+    penalized : bool, default=False
+        Whether models compete by an upper bound on their risk, not by their mean loss. For losses
+        in ``[0, Delta]`` of m rows, and a risk of at most Y, the largest loss of the zero model, it
+        exceeds the mean loss by no more than ``2 Delta t / (3 m) + sqrt(2 Y Delta t / m)``, with
+        ``t = log(K / failure)`` for K models (Bernstein's inequality, as the variance of such
+        losses is at most ``Delta Y``).
 
     Notes
     -----
@@ -80,8 +87,10 @@ class NormGridSearch(Solver):
     choice_fraction: float = 0.2
     loss_bound: float | None = None
     failure: float = 0.1
+    penalized: bool = False
 
     def __post_init__(self) -> None:
+        check_bools(self)
         if not isinstance(self.solver, Solver):
             raise ValueError(f"solver must be a Solver, got {self.solver!r}")
         if self.bounds is not None:
@@ -110,9 +119,12 @@ class NormGridSearch(Solver):
             )
         sizes = part_sizes(data.n_rows, 1, self.choice_fraction, adjacency)
         bounds = default_bounds(problem.loss, data) if self.bounds is None else self.bounds
+        loss_bounds = self._loss_bounds(problem.loss, data, bounds)
+        at_zero = largest_at_zero(problem.loss, data)
         choice = LeastLossByNorm(
-            self._loss_bounds(problem.loss, data, bounds),
-            largest_at_zero(problem.loss, data),
+            loss_bounds,
+            self._penalties(loss_bounds, at_zero, sizes[-1]),
+            at_zero,
             epsilon_of_choice(budget, adjacency),
             self.failure,
         )
@@ -130,6 +142,17 @@ class NormGridSearch(Solver):
     ) -> tuple[float, ...]:
         most = default_loss_bound(loss, data) if self.loss_bound is None else self.loss_bound
         return tuple(min(most, largest_within(loss, data, bound)) for bound in bounds)
+
+    def _penalties(
+        self, loss_bounds: tuple[float, ...], at_zero: float, n_rows: int
+    ) -> tuple[float, ...]:
+        if not self.penalized:
+            return (0.0,) * len(loss_bounds)
+        share = math.log(len(loss_bounds) / self.failure) / n_rows
+        return tuple(
+            2.0 / 3.0 * most * share + math.sqrt(2.0 * at_zero * most * share)
+            for most in loss_bounds
+        )
 
 
 def default_bounds(loss: Loss, data: DataSpec) -> tuple[float, ...]:

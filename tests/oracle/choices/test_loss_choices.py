@@ -80,7 +80,8 @@ def choose_generalized(oracle, candidates, bounds, public_loss, epsilon, failure
     """Declare the choice and make it."""
     spec, adjacency = oracle.rows.spec, oracle.curator.adjacency
     declared = generalized_choice_release(spec, adjacency, bounds, epsilon, failure)
-    return choose_least_generalized(oracle, declared, candidates, bounds, public_loss)
+    none = [0.0] * len(bounds)
+    return choose_least_generalized(oracle, declared, candidates, bounds, public_loss, none)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -232,7 +232,8 @@ def test_it_is_the_projected_clipped_gradient_with_the_declared_noise(
     ((_, std),) = seen
     contribution = 0.8 + projected_rounding(rows.spec, adjacency, 0.8, 6, 1.5)
     magnitude = projected_magnitude(rows.spec, adjacency, 0.8, 6)
-    assert std == noise_scale(adjacency, contribution, 1.5, 6, magnitude).std
+    sensitivity = adjacency.sum_sensitivity(contribution)
+    assert std == noise_scale(adjacency, sensitivity, 1.5, 6, magnitude).std
     assert oracle.curator.event == ProjectedGaussian(1.5, 6)
 
 

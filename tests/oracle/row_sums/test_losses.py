@@ -132,7 +132,8 @@ def test_noise_is_what_was_declared(adjacency):
     exact, std = released(rows, Logistic(), np.ones(4), np.zeros(4), 0.3, adjacency)
     declared = 0.3 + sum_rounding(rows.spec, adjacency, 0.3)
     magnitude = sum_magnitude(rows.spec, adjacency, 0.3)
-    assert std == noise_scale(adjacency, declared, 3.0, 1, magnitude).std
+    sensitivity = adjacency.sum_sensitivity(declared)
+    assert std == noise_scale(adjacency, sensitivity, 3.0, 1, magnitude).std
     assert std == pytest.approx(3.0 * adjacency.sum_sensitivity(0.3), rel=1e-2)
     drawn = [
         ask(

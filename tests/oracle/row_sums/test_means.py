@@ -83,7 +83,8 @@ def test_one_row_moves_the_sum_by_no_more_than_declared(operation, layout, dtype
         declared = bound(rows.spec)
         magnitude = sum_magnitude(rows.spec, adjacency, declared)
         declared += sum_rounding(rows.spec, adjacency, declared)
-        assert std == noise_scale(adjacency, declared, 1.0, 3, magnitude).std
+        sensitivity = adjacency.sum_sensitivity(declared)
+        assert std == noise_scale(adjacency, sensitivity, 1.0, 3, magnitude).std
         moved = np.linalg.norm(sums[0] - sums[1])
         # The noise is one sensitivity large here, rounding and grid included.
         assert moved <= std

@@ -336,10 +336,13 @@ def test_releases_are_recorded_with_noise_for_their_bounds(adjacency, shares):
         ask_first(oracle, 0.5, 3.0)
         ask_second(oracle, np.eye(3), 0.7, shares, 5.0)
     assert oracle.curator.event == Composed((Gaussian(3.0), Gaussian(5.0)))
-    factor = 2.0 if adjacency is Adjacency.REPLACE_ONE else 1.0
     rel = 0.03 if adjacency is Adjacency.ADD_REMOVE else 1e-5
-    assert sums[0][1] == pytest.approx(3.0 * factor * 2.0, rel=rel)
-    assert sums[1][1] == pytest.approx(5.0 * factor * 2.0, rel=rel)
+    for (_, std), multiplier, opposition in zip(
+        sums, (3.0, 5.0), (0.0, shares.opposition), strict=True
+    ):
+        replaced = adjacency is Adjacency.REPLACE_ONE
+        factor = math.sqrt(2.0 + 2.0 * opposition) if replaced else 1.0
+        assert std == pytest.approx(multiplier * factor * 2.0, rel=rel)
     assert [value.shape for value, _ in sums] == [(6,), (4 if shares.kind == "none" else 10,)]
 
 

@@ -94,7 +94,8 @@ def test_noise_is_what_was_planned(score, adjacency):
     # Weights go up to 2, so that half of the bound is multiplied by 2.
     half = score.bound
     contribution = half + loss_rounding(spec, 2.0 * half)
-    assert std == noise_scale(adjacency, contribution, 2.0, 1, 2.0 * 50 * half).std
+    sensitivity = adjacency.sum_sensitivity(contribution)
+    assert std == noise_scale(adjacency, sensitivity, 2.0, 1, 2.0 * 50 * half).std
     assert std >= 2.0 * adjacency.sum_sensitivity(score.bound)
     assert std == pytest.approx(2.0 * adjacency.sum_sensitivity(score.bound), rel=1e-6)
 

@@ -195,7 +195,8 @@ def test_releases_are_recorded_with_the_noise_that_is_said(adjacency):
     counts = shell_release(rows.spec, adjacency, noise)
     drawn = noisy_shell_counts(oracle, counts, view, SHELLS)
     assert oracle.curator.event == Repeated(Gaussian(2.0), 2)
-    factor = 2.0 if adjacency is Adjacency.REPLACE_ONE else 1.0
+    replaced = adjacency is Adjacency.REPLACE_ONE
+    factor = math.sqrt(2.0 + 2.0 * shares.opposition) if replaced else 1.0
     rel = 0.03 if adjacency is Adjacency.ADD_REMOVE else 1e-3
     unit = 2.0 * 2.0 * factor
     length = REACH * math.sqrt(3.0)
@@ -211,5 +212,6 @@ def test_releases_are_recorded_with_the_noise_that_is_said(adjacency):
         if values.size > 1:
             values = np.diagonal(values) if values.ndim == 2 else values
             assert values.std() == pytest.approx(said, rel=0.3)
+    unit = 2.0 * 2.0 * (math.sqrt(2.0) if replaced else 1.0)
     assert counts.noise_std == pytest.approx(unit, rel=rel)
     assert drawn.std() == pytest.approx(unit, rel=0.5)

@@ -3,9 +3,12 @@
 import dataclasses
 import math
 
+import numpy as np
 import pytest
+from scipy import stats
 
 from dpglm.privacy import gdp
+from dpglm.privacy.accounting.accountants import accountant_for
 from dpglm.privacy.accounting.reduction import Profile, group_delta, group_epsilon, reduce_event
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.events import (
@@ -124,3 +127,25 @@ def test_group_epsilon_of_unreachable_delta_is_infinite():
 
 def test_group_epsilon_is_zero_where_half_of_delta_is_enough():
     assert group_epsilon(GaussianProfile(1e-6), 0.1) == 0.0
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.0])
+@pytest.mark.parametrize("rate", [0.1, 0.5])
+def test_claim_for_replaced_row_covers_release_beside_sample(rate, epsilon):
+    """Exact, by integration: whole sums are one sensitivity apart, however far erasing moves them.
+
+    The row's contributions to the sampled sum are opposite, and 1 in norm.
+    """
+    whole, sampled = 2.0, 1.5
+    x = np.linspace(-14.0, 14.0, 2001)
+    one, other = stats.norm.pdf(x), stats.norm.pdf(x, 1.0 / whole)
+    y = np.linspace(-40.0, 40.0, 2001)
+    law = stats.norm(scale=2.0 * sampled)
+    with_one = (1.0 - rate) * law.pdf(y) + rate * law.pdf(y - 1.0)
+    with_other = (1.0 - rate) * law.pdf(y) + rate * law.pdf(y + 1.0)
+    excess = np.outer(one, with_one) - math.exp(epsilon) * np.outer(other, with_other)
+    exact = float(np.maximum(excess, 0.0).sum() * (x[1] - x[0]) * (y[1] - y[0]))
+    event = Composed((Gaussian(whole), PoissonSampled(rate, Gaussian(sampled))))
+    relation = Adjacency.REPLACE_ONE
+    claimed = accountant_for(event, relation).delta(event, relation, epsilon)
+    assert 0.8 * claimed < exact <= claimed

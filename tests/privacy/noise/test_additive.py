@@ -181,7 +181,7 @@ class TestLocalMessages:
         with mock.patch.object(additive, "add_gaussian") as added:
             local_release(curator, np.zeros(5), 3.0, 49, bound=2.0, rounding=0.25)
         _, std, exponent, _ = added.call_args.args
-        one = noise_scale(adjacency, 2.25, 3.0, 5, 100.0)
+        one = noise_scale(adjacency, adjacency.sum_sensitivity(2.25), 3.0, 5, 100.0)
         assert std == 7.0 * one.std
         assert one.std >= 3.0 * adjacency.sum_sensitivity(2.25)
         assert exponent == one.exponent

@@ -259,7 +259,7 @@ def test_double_precision_is_asked_for_where_the_solver_does():
 def test_the_two_forms_of_dpsgd_f():
     assert SOLVERS["dpsgd_f"]() == dpsgd_f() == Preprocessed([Center()], NoisyGD(), shares=[None])
     theory = dpsgd_f_theoretical(shares=(1 / 3, 1 / 3))
-    assert theory.steps == (InstanceOptimalCenter(), ClipToQuantile())
+    assert theory.steps == (InstanceOptimalCenter(), ClipToQuantile(quantile=None))
     plan = theory.plan(PROBLEM, BUDGET, DATA)
     model = plan.method.model
     assert isinstance(theory.solver, Song2021)

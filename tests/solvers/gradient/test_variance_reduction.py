@@ -96,7 +96,10 @@ def clipped_gradients(loss, X, y, w, clip):
 
 
 def textbook(X, y, problem, solver, shape, free):
-    """Johnson and Zhang's loop on clipped gradients, anchors and starts as each paper has them."""
+    """Johnson and Zhang's loop on clipped gradients, anchors and starts as each paper has them.
+
+    With momentum it is Nitanda's: gradients are taken beyond the iterate.
+    """
     doubling = isinstance(solver, SVRGPlusPlus)
 
     def feasible(w, eta):
@@ -109,10 +112,12 @@ def textbook(X, y, problem, solver, shape, free):
         g = clipped_gradients(problem.loss, X, y, anchor, solver.clip)
         if not doubling:
             w = anchor
-        iterates = []
+        iterates, beyond = [], w
         for _ in range(length):
-            h = clipped_gradients(problem.loss, X, y, w, solver.clip) - g
-            w = feasible(w - solver.step_size * (g + h).mean(axis=0), solver.step_size)
+            h = clipped_gradients(problem.loss, X, y, beyond, solver.clip) - g
+            before, w = w, beyond - solver.step_size * (g + h).mean(axis=0)
+            w = feasible(w, solver.step_size)
+            beyond = w + solver.momentum * (w - before)
             iterates.append(w)
         weights = solver.averaging.weights(length, 0.5)
         anchor = np.tensordot(weights, np.array(iterates), 1)
@@ -142,12 +147,12 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c[0].__name__}-{CASES.index(c)}")
-@pytest.mark.parametrize("whole", [False, True])
-def test_without_noise_it_is_the_textbook_loop(case, whole):
+@pytest.mark.parametrize(("whole", "momentum"), [(False, 0.0), (True, 0.0), (True, 0.6)])
+def test_without_noise_it_is_the_textbook_loop(case, whole, momentum):
     kind, (loss, n_outputs), penalty, allowed, averaging, layout = case
     X, y, spec, rows = make(loss, n_outputs, *layout)
     problem = Problem(loss, penalty, allowed, penalize_intercept=whole)
-    solver = kind(**SMALL, averaging=averaging)
+    solver = kind(**SMALL, averaging=averaging, momentum=momentum)
     plan = solver.plan(problem, GaussianDP(1.0), spec)
     with released_sums():
         got = run(plan, rows, SeededNoise(5)).w
@@ -389,7 +394,32 @@ def test_along_a_run_no_sum_moves_by_more_than_its_noise_allows(kind, layout, ad
         assert nearest[differences] > 0.05
 
 
-@pytest.mark.parametrize("solver", [SVRG(**SMALL), SVRGPlusPlus(**SMALL)], ids=repr)
+@pytest.mark.one_in(1)
+def test_momentum_saves_steps_on_a_large_condition():
+    """Remark 4.2 of wang2017, with next to no noise and a condition number of 500."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 5)) * np.logspace(0.0, -1.5, 5) / 3.0
+    y = np.where(X @ [1.0, -2.0, 4.0, 8.0, -8.0] + 0.1 * rng.normal(size=400) > 0.0, 1.0, -1.0)
+    spec, problem = DataSpec(400, 5), Problem(Logistic(), L2(5e-4))
+    rows = prepare_rows(X, y, spec)
+
+    def risk(w):
+        return np.logaddexp(0.0, -y * (np.asarray(X) @ w)).mean() + 2.5e-4 * w @ w
+
+    found = {}
+    for momentum, n_epochs in ((0.0, 2), (0.8, 2), (0.0, 40)):
+        solver = SVRG(n_epochs, 30, 4.0, 10.0, 1.0, momentum=momentum)
+        plan = solver.plan(problem, GaussianDP(1e6), spec)
+        found[momentum, n_epochs] = risk(run(plan, rows, SeededNoise(0)).w)
+    least = found[0.0, 40]
+    assert found[0.8, 2] - least < 0.25 * (found[0.0, 2] - least)
+
+
+@pytest.mark.parametrize(
+    "solver",
+    [SVRG(**SMALL), SVRG(**SMALL, momentum=0.7), SVRGPlusPlus(**SMALL)],
+    ids=repr,
+)
 @pytest.mark.parametrize("penalty", [NoPenalty(), L2(0.3)], ids=repr)
 def test_coefficient_noise_is_an_upper_estimate_of_what_coefficients_show(solver, penalty):
     d = 20_000

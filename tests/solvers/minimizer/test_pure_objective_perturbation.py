@@ -136,7 +136,7 @@ def test_pitfall_02_a_curvature_bound_that_is_linear_in_the_norm_is_refuted(norm
 
 
 def test_pitfall_12_a_replaced_row_counts_twice():
-    with mock.patch.object(Adjacency, "sum_sensitivity", lambda self, bound: bound):
+    with mock.patch.object(Adjacency, "sum_sensitivity", lambda self, bound, *_: bound):
         plan = pure_plan(Squared(), spec_of(), Adjacency.REPLACE_ONE, 0.05)
         assert worst_loss(plan, 1.0) > BUDGET.epsilon
     # Both rows may bend where the other does not: neither order is free of the logarithm.

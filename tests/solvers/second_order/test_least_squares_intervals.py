@@ -40,14 +40,14 @@ def make_data(rng, *, uneven=False):
     return X, np.clip(MEAN + X @ SLOPES + sigma * rng.normal(size=N), -1, 1)
 
 
-def studied(kind, *, adjacency=Adjacency.ZERO_OUT, uneven=False, clip=None):
+def studied(kind, *, adjacency=Adjacency.ZERO_OUT, uneven=False, clip=None, runs=RUNS):
     """Errors, uncertainties and exact standard errors of many runs on fresh data."""
     rng = np.random.default_rng(0)
     solver = SufficientStatistics(inference=kind, clip=clip)
     plan = solver.plan(Problem(Squared()), BUDGET, SPEC, adjacency)
     truth = np.append(SLOPES, MEAN / END)
     found = []
-    for seed in range(RUNS):
+    for seed in range(runs):
         X, y = make_data(rng, uneven=uneven)
         solution = run(plan, prepare_rows(X, y, SPEC), SeededNoise(seed))
         assert isinstance(solution.uncertainty, Uncertainty)
@@ -75,7 +75,7 @@ def coverage(found, covariance=lambda one: one.covariance):
     ],
 )
 def test_intervals_cover(kind, adjacency):
-    found = studied(kind, adjacency=adjacency)
+    found = studied(kind, adjacency=adjacency, runs=200)
     covered = coverage(found)
     assert 0.93 <= covered.mean() <= 0.98
     assert covered.min() >= 0.89

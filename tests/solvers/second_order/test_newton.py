@@ -242,15 +242,17 @@ def test_noise_drawn_is_noise_declared(adjacency):
     plan = Newton(clip=2.0, n_steps=4).plan(Problem(Softmax()), GaussianDP(1.0), spec, adjacency)
     with released_sums() as seen:
         run(plan, rows, SeededNoise(0))
-    factor = 2.0 if adjacency is Adjacency.REPLACE_ONE else 1.0
     rel = 0.03 if adjacency is Adjacency.ADD_REMOVE else 1e-4
     first, rest = plan.method.releases
+    # Second moments cannot be opposite, gradients can.
+    assert (first.diameter, rest.diameter) == (pytest.approx(math.sqrt(2.0)), 2.0)
     assert (first.count, rest.count) == (1, 4)
     bounds = [3.0] + 4 * [3.0 * 2.0 * math.sqrt(2.0) * math.sqrt(40.0)]
     for (value, std), release, bound in zip(seen, [first] + 4 * [rest], bounds, strict=True):
         assert not value.any()
         assert (release.noise_scale, release.coordinates) == (std, value.size)
         assert release.contribution_bound == pytest.approx(bound)
+        factor = release.diameter if adjacency is Adjacency.REPLACE_ONE else 1.0
         assert std == pytest.approx(release.noise_multiplier * factor * bound, rel=rel)
 
 

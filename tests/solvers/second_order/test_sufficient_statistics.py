@@ -252,13 +252,13 @@ def test_noise_drawn_is_noise_declared(adjacency, weight_bound):
     plan = SufficientStatistics(clip=2.0).plan(Problem(Squared()), GaussianDP(1.0), spec, adjacency)
     with released_sums() as seen:
         run(plan, rows, SeededNoise(0))
-    factor = 2.0 if adjacency is Adjacency.REPLACE_ONE else 1.0
     rel = 0.03 if adjacency is Adjacency.ADD_REMOVE else 1e-4
     declared = [release for release in plan.method.releases for _ in range(release.count)]
     for (value, std), release in zip(seen, declared, strict=True):
         assert not value.any()
         assert (release.noise_scale, release.coordinates) == (std, value.size)
         assert release.contribution_bound == weight_bound
+        factor = release.diameter if adjacency is Adjacency.REPLACE_ONE else 1.0
         assert std == pytest.approx(release.noise_multiplier * factor * weight_bound, rel=rel)
 
 

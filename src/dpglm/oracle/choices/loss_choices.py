@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
+from dpglm.oracle.rounding import UNIT
 from dpglm.oracle.row_sums.losses import RowLoss, clipped_loss_sums, loss_rounding
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.releases import Bounded, Release, ScoreRelease
@@ -83,8 +84,9 @@ def generalized_choice_release(
 ) -> GeneralizedRelease:
     """Declare the choice that ``choose_least_generalized`` makes.
 
-    Privacy: ``BoundedRange(epsilon)``, by the generalised exponential mechanism. Erasing a row
-    moves the score of candidate j by at most ``bounds[j]`` times the weight bound.
+    Privacy: ``BoundedRange(epsilon)``, by the generalised exponential mechanism. A row contributes
+    between 0 and ``bounds[j]`` times the weight bound to the score of candidate j, so that erasing
+    or replacing it moves the score by at most that. ``loss_rounding`` is that of both sums.
     """
     largest = max(bounds) * spec.weight_bound
     return Release(
@@ -93,6 +95,7 @@ def generalized_choice_release(
         adjacency,
         largest,
         rounding=loss_rounding(spec, largest),
+        diameter=1.0,
     )
 
 
@@ -102,16 +105,27 @@ def choose_least_generalized(
     candidates: Sequence[NDArray[np.float64]],
     bounds: Sequence[float],
     public_loss: float,
+    penalties: Sequence[float],
 ) -> int:
     """Choose the candidate with the least sum of losses, each clipped at its own bound.
 
     Candidate 0 has no sensitivity: its score is ``public_loss``, a public bound on its mean loss;
-    position j is ``candidates[j - 1]``. The number of rows is public; all losses stay private, the
-    chosen candidate's included.
+    position j is ``candidates[j - 1]``, whose mean loss counts with a public penalty. The number of
+    rows is public; all losses stay private, the chosen candidate's included.
+
+    Privacy: adding a penalty rounds a sum of at most n bounds once more, for either of two
+    neighbours.
     """
     spec = oracle.rows.spec
+    most = spec.n_rows * spec.weight_bound
     sums = clipped_loss_sums(oracle.rows, oracle.loss, candidates, bounds, oracle.map_blocks)
-    scores = np.concatenate([[spec.n_rows * spec.weight_bound * public_loss], sums])
-    largest = [bound * spec.weight_bound for bound in bounds]
-    moves = np.array([0.0, *(bound + loss_rounding(spec, bound) for bound in largest)])
-    return oracle.curator.release(declared, Bounded(BoundedScores(scores, moves), max(largest)))
+    scores = np.concatenate([[most * public_loss], sums + most * np.array(penalties)])
+    moves = [0.0]
+    for bound, penalty in zip(bounds, penalties, strict=True):
+        added = 4.0 * UNIT * most * (bound + penalty) if penalty else 0.0
+        largest = bound * spec.weight_bound
+        moves.append(largest + loss_rounding(spec, largest) + added)
+    largest = max(bounds) * spec.weight_bound
+    return oracle.curator.release(
+        declared, Bounded(BoundedScores(scores, np.array(moves)), largest)
+    )

@@ -67,9 +67,10 @@ def rank_release(
 
     Privacy: ``BoundedRange(epsilon)`` each. Adding, removing or replacing a row moves either end
     of the interval of ranks by at most 1, so every score by at most 1. Scores are whole numbers:
-    nothing is rounded. Under replace-one twice the sensitivity is charged.
+    nothing is rounded.
     """
-    return Release(quantity, ExponentialMechanismOverRuns(epsilon), adjacency, 1.0, count=count)
+    mechanism = ExponentialMechanismOverRuns(epsilon)
+    return Release(quantity, mechanism, adjacency, 1.0, count=count, diameter=1.0)
 
 
 def choose_quantile(

@@ -144,7 +144,8 @@ def projected_rounding(
     products = 2.0 * unit / (1.0 - unit) * magnitude
     spread = math.sqrt((released + 0.25 / noise_multiplier**2) / (released - 1))
     within = sum_rounding(spec, adjacency, bound) + spread * products
-    grid = noise_scale(adjacency, bound + within, noise_multiplier, released, magnitude)
+    sensitivity = adjacency.sum_sensitivity(bound + within)
+    grid = noise_scale(adjacency, sensitivity, noise_multiplier, released, magnitude)
     # The curator allows for snapping once; the grid it takes may be twice as coarse as this one.
     return within + 2.0 * spread * grid_sensitivity(released, grid.exponent)
 

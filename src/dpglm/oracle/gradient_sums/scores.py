@@ -353,9 +353,16 @@ def score_release(
 
 
 def length_release(data: DataSpec, adjacency: Adjacency, mechanism: SumMechanism) -> SumRelease:
-    """Declare what ``Scores.mean_length`` releases: a group contributes at most 1."""
+    """Declare what ``Scores.mean_length`` releases: a group contributes a number from 0 to 1."""
     return sum_release(
-        "lengths of group scores", data, adjacency, mechanism, bound=1.0, coordinates=1, power=0
+        "lengths of group scores",
+        data,
+        adjacency,
+        mechanism,
+        bound=1.0,
+        coordinates=1,
+        power=0,
+        opposition=0.0,
     )
 
 
@@ -373,6 +380,7 @@ def hessian_release(
 
     Privacy: the contribution bound is ``square * data.weight_bound``; with the variance, which is
     at most ``clip^2`` for a row and counts half, ``sqrt(square^2 + clip^4 / 4)`` times that bound.
+    Both are ``z z^T`` times a factor of at least 0, so no inner product is negative.
     """
     return sum_release(
         "sum of Hessians and of variances of scores" if with_variance else "Hessian sum",
@@ -383,6 +391,7 @@ def hessian_release(
         coordinates=(1 + with_variance) * n_symmetric(data.n_columns),
         count=count,
         directions=data.n_columns,
+        opposition=0.0,
     )
 
 
@@ -394,7 +403,11 @@ def curvature_bound(clip: float, square: float, *, with_variance: bool) -> float
 def score_moment_release(
     data: DataSpec, adjacency: Adjacency, clip: float, mechanism: SumMechanism
 ) -> SumRelease:
-    """Declare what ``Scores.mean_score_products`` releases: at most ``(clip weight_bound)^2``."""
+    """Declare what ``Scores.mean_score_products`` releases.
+
+    Privacy: the contribution bound is ``(clip * data.weight_bound)^2``; the inner product of ``h
+    h^T`` and ``k k^T`` is ``<h, k>^2``, of groups' sums of scores, too.
+    """
     return sum_release(
         "sum of squared scores",
         data,
@@ -403,6 +416,7 @@ def score_moment_release(
         bound=(clip * data.weight_bound) ** 2,
         coordinates=n_symmetric(data.n_columns),
         power=2,
+        opposition=0.0,
     )
 
 

@@ -26,7 +26,7 @@ def clipped_target_release(
     """Declare what ``noisy_clipped_targets`` releases for so many bounds.
 
     Privacy: a row contributes as many numbers within [0, 1], times its weight: the contribution
-    bound is ``sqrt(count) data.weight_bound``. In float64.
+    bound is ``sqrt(count) data.weight_bound``, and none is negative. In float64.
     """
     return sum_release(
         "sums of clipped targets",
@@ -36,6 +36,7 @@ def clipped_target_release(
         bound=math.sqrt(count) * data.weight_bound,
         coordinates=count,
         directions=1,
+        opposition=0.0,
     )
 
 

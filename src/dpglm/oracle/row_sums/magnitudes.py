@@ -25,8 +25,8 @@ def magnitudes_release(data: DataSpec, adjacency: Adjacency, mechanism: SumMecha
     """Declare the release of the histograms of magnitudes, one for each column.
 
     Privacy: a row adds 1 to at most one level of each column, so it contributes at most
-    ``sqrt(n_features)``, whatever its values are. Sums of whole numbers are exact. Weights are
-    left out.
+    ``sqrt(n_features)``, whatever its values are; no count is negative. Sums of whole numbers are
+    exact. Weights are left out.
     """
     return sum_release(
         "counts of magnitudes",
@@ -36,6 +36,7 @@ def magnitudes_release(data: DataSpec, adjacency: Adjacency, mechanism: SumMecha
         bound=math.sqrt(data.n_features),
         coordinates=data.n_features * LEVELS,
         directions=1,
+        opposition=0.0,
     )
 
 

@@ -133,7 +133,8 @@ def second_moment_release(
 ) -> SumRelease:
     """Declare the release that ``noisy_second_moments`` makes.
 
-    Privacy: the contribution bound is ``data.weight_bound``. Everything is computed in float64,
+    Privacy: the contribution bound is ``data.weight_bound``. No two contributions oppose each
+    other, as ``<u u^T, v v^T> = <u, v>^2``. Everything is computed in float64,
     in runs of 1024 rows, so that the error of a block's sum is below ``1200 u`` times the sum of
     its terms' norms, less than ``sum_rounding`` allows for: at least ``gamma_4096`` for sparse
     rows and ``gamma_16384`` for dense ones; 2^16 rows of a block on a device have
@@ -147,6 +148,7 @@ def second_moment_release(
         bound=data.weight_bound,
         coordinates=n_symmetric(data.n_features + 1),
         directions=data.n_features + 1,
+        opposition=0.0,
     )
 
 

@@ -13,7 +13,7 @@ from dpglm._arrays import namespace
 from dpglm.data.rows import AnyArrays, Block, Kernel
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.rounding import norm_margin, sum_release
+from dpglm.oracle.rounding import least_product, norm_margin, sum_release
 from dpglm.oracle.row_sums.moments import (
     float_weights,
     n_symmetric,
@@ -43,6 +43,15 @@ class ScoreShares:
     vector: float
     squares: float
     products: float = 0.0
+
+    @property
+    def opposition(self) -> float:
+        """Bound on how far two rows' contributions oppose each other, see ``sum_release``.
+
+        Privacy: with ``t = <h, h'>``, in [-1, 1], the inner product of two contributions of weight
+        1 is at least ``vector t + (squares + products) t^2``, as ``|h|^2 |h'|^2 >= t^2``.
+        """
+        return least_product(self.vector, self.squares + self.products)
 
 
 @final
@@ -127,8 +136,8 @@ def score_release(
 ) -> SumRelease:
     """Declare the release that ``noisy_score_sums`` makes.
 
-    Privacy: the contribution bound is ``data.weight_bound``. Rounding as for
-    ``second_moment_release``.
+    Privacy: the contribution bound is ``data.weight_bound``, and ``ScoreShares.opposition`` bounds
+    inner products. Rounding as for ``second_moment_release``.
     """
     size = data.n_columns
     n_matrices = 1 + (shares.products > 0.0)
@@ -140,6 +149,7 @@ def score_release(
         mechanism,
         bound=data.weight_bound,
         coordinates=n_matrices * n_symmetric(size) + size + 1,
+        opposition=shares.opposition,
     )
 
 

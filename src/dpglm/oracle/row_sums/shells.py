@@ -74,7 +74,7 @@ def shell_counts(spec: DataSpec, view: View, shells: Shells, row_by_row: bool) -
 def shell_release(data: DataSpec, adjacency: Adjacency, mechanism: SumMechanism) -> SumRelease:
     """Declare the release that ``noisy_shell_counts`` makes.
 
-    Privacy: the contribution bound is ``data.weight_bound``. Rounding as for
+    Privacy: the contribution bound is ``data.weight_bound``; no count is negative. Rounding as for
     ``second_moment_release``.
     """
     return sum_release(
@@ -85,6 +85,7 @@ def shell_release(data: DataSpec, adjacency: Adjacency, mechanism: SumMechanism)
         bound=data.weight_bound,
         coordinates=N_SHELLS,
         directions=1,
+        opposition=0.0,
     )
 
 

@@ -56,6 +56,11 @@ class Cells:
         """The most that one row adds to its cell, in magnitude."""
         return self.weight * (self.bound if self.values else 1.0)
 
+    @property
+    def is_signed(self) -> bool:
+        """Whether a row may add less than 0: products of squares are never negative."""
+        return any(self.values.count(value) % 2 for value in self.values)
+
     def sums(
         self, X: NDArray[np.float64], weights: NDArray[np.floating[Any]] | None = None
     ) -> NDArray[np.float64]:
@@ -82,8 +87,10 @@ def table_release(
 
     Privacy: a row adds at most ``reach`` to one cell of each table, times its own weight, so that
     its contribution is at most the square root of the sum of their squares long, times the bound on
-    weights.
+    weights. Only tables with signs add less than 0 to the inner product of two contributions, each
+    at most the square of its ``reach``.
     """
+    signed = math.fsum(table.reach**2 for table in tables if table.is_signed)
     return sum_release(
         "weighted tables",
         data,
@@ -92,6 +99,7 @@ def table_release(
         bound=_bound(tables) * data.weight_bound,
         coordinates=sum(table.size for table in tables),
         directions=1,
+        opposition=min(1.0, signed / math.fsum(table.reach**2 for table in tables)),
     )
 
 

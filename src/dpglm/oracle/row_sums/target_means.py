@@ -31,8 +31,9 @@ def target_mean_release(
 
     Of rows with offsets it is that of ``sum w_i (t_i, u_i, 1)``, u being t without the offset.
 
-    Privacy: the contribution bound is ``sqrt(2) data.weight_bound``, or sqrt(3) times it. In
-    float64.
+    Privacy: the contribution bound is ``sqrt(2) data.weight_bound``, or sqrt(3) times it. The
+    inner product of two contributions of weight 1 is ``t t' + 1 >= 0``, or ``t t' + u u' + 1 >=
+    -1``. In float64.
     """
     coordinates = 3 if has_offset else 2
     return sum_release(
@@ -43,6 +44,7 @@ def target_mean_release(
         bound=math.sqrt(coordinates) * data.weight_bound,
         coordinates=coordinates,
         directions=1,
+        opposition=1.0 / 3.0 if has_offset else 0.0,
     )
 
 
@@ -83,7 +85,10 @@ def noisy_target_means(
 def squared_slope_release(
     data: DataSpec, adjacency: Adjacency, mechanism: SumMechanism
 ) -> SumRelease:
-    """Declare what ``noisy_squared_slope`` releases; the bound is ``data.weight_bound``."""
+    """Declare what ``noisy_squared_slope`` releases.
+
+    Privacy: a number from 0 to ``data.weight_bound``.
+    """
     return sum_release(
         "squared slopes of the constant model",
         data,
@@ -92,6 +97,7 @@ def squared_slope_release(
         bound=data.weight_bound,
         coordinates=1,
         directions=1,
+        opposition=0.0,
     )
 
 

@@ -32,6 +32,15 @@ class TargetShares:
     counts: float
     side: int  # There are side^2 bins; 0 for none.
 
+    @property
+    def opposition(self) -> float:
+        """Bound on how far two rows' contributions oppose each other, see ``sum_release``.
+
+        Privacy: the inner product of two contributions of weight 1 is at least ``mean t t' +
+        weight``, with t and t' in [-1, 1].
+        """
+        return max(0.0, self.mean - self.weight)
+
 
 @final
 @dataclass(frozen=True, eq=False)
@@ -84,7 +93,8 @@ def target_release(
 ) -> SumRelease:
     """Declare the release that ``noisy_target_sums`` makes.
 
-    Privacy: the contribution bound is ``data.weight_bound``. Sums are taken in float64 over
+    Privacy: the contribution bound is ``data.weight_bound``, and ``TargetShares.opposition`` bounds
+    inner products. Sums are taken in float64 over
     blocks no longer than ``sum_rounding`` assumes, counts in runs of 1024 rows.
     """
     return sum_release(
@@ -95,6 +105,7 @@ def target_release(
         bound=data.weight_bound,
         coordinates=2 + shares.side**2,
         directions=1,
+        opposition=shares.opposition,
     )
 
 

@@ -13,7 +13,7 @@ from dpglm._arrays import like, namespace
 from dpglm.data.rows import AnyArrays, Block, Kernel
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.rounding import norm_margin, sum_release
+from dpglm.oracle.rounding import least_product, norm_margin, sum_release
 from dpglm.oracle.row_sums.moments import (
     float_weights,
     n_symmetric,
@@ -55,6 +55,22 @@ class MomentShares:
     vector: float
     squares: float
     kind: MatrixKind = "hessian"
+
+    @property
+    def opposition(self) -> float:
+        """Bound on how far two rows' contributions oppose each other, see ``sum_release``.
+
+        Privacy: with ``a = sqrt(f) z / sqrt(L)``, ``t = <a, a'>`` and ``r = u u'``, both in
+        [-1, 1], the inner product of two contributions of weight 1 is ``matrix t^2 + vector g t r +
+        squares r^2``, where ``g = sqrt(f f')`` is at most 1. As a function of ``(|t|, |r|)`` it is
+        homogeneous, so if it is negative anywhere it has its least value where one of them is 1.
+        Without a matrix the vector's part is at least ``-vector``.
+        """
+        if self.kind == "none":
+            return self.vector
+        least = least_product(self.vector, self.matrix) - self.squares
+        other = least_product(self.vector, self.squares) - self.matrix
+        return max(0.0, least, other)
 
 
 @final
@@ -190,8 +206,8 @@ def weighted_moment_release(
 ) -> SumRelease:
     """Declare the release that ``noisy_weighted_moments`` makes.
 
-    Privacy: the contribution bound is ``data.weight_bound``. Rounding as for
-    ``second_moment_release``.
+    Privacy: the contribution bound is ``data.weight_bound``, and ``MomentShares.opposition`` bounds
+    inner products. Rounding as for ``second_moment_release``.
     """
     size = data.n_columns
     names = {
@@ -206,6 +222,7 @@ def weighted_moment_release(
         bound=data.weight_bound,
         coordinates=_n_matrix(shares, size) + size + 1,
         count=count,
+        opposition=shares.opposition,
     )
 
 

@@ -104,8 +104,11 @@ def reduce_event(event: Event, adjacency: Adjacency) -> Reduced:
     all others is ``(1-q) N(0, s^2) + q N(1, s^2)`` against ``N(0, s^2)``, in both orders, for
     zero-out and add/remove alike. Under replace-one no single dominating pair is proved, so
     the claim goes through the data set in which the row is zeroed out: the noise is ``s 2C``,
-    which under zero-out is a multiplier of ``2 s``. See ``group_delta``. An epsilon that does
-    not come from a noise multiplier is not halved: erasing a row is one way to replace it.
+    which under zero-out is a multiplier of ``2 s``. See ``group_delta``. A release without a sample
+    has a multiplier of ``2 s`` there too, however far erasing the row would move it: in the place
+    of its sum without the row stands the middle of the sums of the two data sets, half of their
+    distance from either. An epsilon that does not come from a noise multiplier is not halved:
+    erasing a row is one way to replace it.
     """
     terms = canonical(event).terms()
     in_pairs = adjacency is Adjacency.REPLACE_ONE and any(

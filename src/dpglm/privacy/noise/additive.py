@@ -44,7 +44,7 @@ def _check_senders(name: str, senders: int, most: int) -> None:
 def _grid_scale(multiplier: float, release: Release[Any, Any]) -> NoiseScale:
     return noise_scale(
         release.adjacency,
-        release.contribution_bound + release.rounding,
+        release.sensitivity,
         multiplier,
         release.coordinates,
         release.magnitude,

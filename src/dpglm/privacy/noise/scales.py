@@ -39,24 +39,25 @@ def _on_grid(std: float, exponent: int) -> NoiseScale:
 
 
 def noise_scale(
-    adjacency: Adjacency, contribution: float, noise_multiplier: float, size: int, magnitude: float
+    adjacency: Adjacency, sensitivity: float, noise_multiplier: float, size: int, magnitude: float
 ) -> NoiseScale:
     """Return the noise for a sum whose norm is at most ``magnitude``, rounding included.
 
-    The grid is fine against the noise, yet coarse enough that no sum within the bound runs out of
-    the integers that a float64 holds.
+    ``sensitivity`` bounds the distance of two neighbours' sums before snapping. The grid is fine
+    against the noise, yet coarse enough that no sum within the bound runs out of the integers that
+    a float64 holds.
 
-    Privacy: the sensitivity includes what snapping ``size`` coordinates to the grid adds. The
-    relation's factor multiplies all of it, as the group-privacy proof for sampled replace-one
-    releases requires (``accounting.reduction.group_delta``).
+    Privacy: what snapping ``size`` coordinates to the grid adds is included. The relation's factor
+    multiplies it, as the group-privacy proof for sampled replace-one releases requires
+    (``accounting.reduction.reduce_event``).
     """
-    wanted = noise_multiplier * adjacency.sum_sensitivity(contribution)
+    wanted = noise_multiplier * sensitivity
     if not _LEAST_SCALE <= wanted < _SCALES_BELOW:
         return NoiseScale(math.inf, 0)
     finest = granularity_exponent(wanted)
     exponent = max(finest, math.frexp(magnitude)[1] - 51)
-    snapped = contribution + grid_sensitivity(size, exponent)
-    return _on_grid(noise_multiplier * adjacency.sum_sensitivity(snapped), exponent)
+    snapped = sensitivity + adjacency.sum_sensitivity(grid_sensitivity(size, exponent))
+    return _on_grid(noise_multiplier * snapped, exponent)
 
 
 def pure_objective_epsilon(noise_multiplier: float, curvature_ratio: float) -> float:

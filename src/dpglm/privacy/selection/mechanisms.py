@@ -93,7 +93,7 @@ class BoundedScores:
     """Private scores, lower is better, each with a public bound of its own; of shape (candidates,).
 
     A contribution bound says how far erasing one row moves the score, rounding included; 0 for at
-    most one of them.
+    most one of them. The diameter of the release is one for all of them.
     """
 
     scores: _Scores
@@ -124,7 +124,8 @@ class GeneralizedExponentialMechanism(_Choice[BoundedScores]):
         self, release: Release[BoundedScores, int], value: BoundedScores, source: NoiseSource
     ) -> int:
         sensitivities = [
-            release.adjacency.sum_sensitivity(bound) for bound in value.contribution_bounds
+            release.adjacency.sum_sensitivity(bound, release.diameter)
+            for bound in value.contribution_bounds
         ]
         return generalized_exponential_mechanism(
             value.scores, sensitivities, self.epsilon, self.failure, source

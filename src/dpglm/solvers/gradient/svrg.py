@@ -39,6 +39,10 @@ class SVRG(VarianceReduction):
     averaging : Output, default=Last()
         Which inner iterate, or average of them, is the next anchor. ``UniformAverage()`` is what
         the paper prints.
+    momentum : float, default=0.0
+        The b of accelerated SVRG, in [0, 1): gradients are taken at ``w + b (w - w')``, with w' the
+        iterate before w, in each epoch anew. With m the strong convexity, and steps ``eta``, the
+        accelerated method has ``b = (1 - s) / (1 + s)`` for ``s = sqrt(eta m)``.
 
     Notes
     -----
@@ -50,7 +54,8 @@ class SVRG(VarianceReduction):
     References
     ----------
     Wang, Ye and Xu 2017, Algorithm 1 (corrected). Xiao and Zhang, "A proximal stochastic gradient
-    method with progressive variance reduction", SIAM J. Optim. 2014.
+    method with progressive variance reduction", SIAM J. Optim. 2014. Nitanda, "Stochastic proximal
+    gradient descent with acceleration techniques", NIPS 2014, for the momentum of Remark 4.2.
 
     Examples
     --------

@@ -29,6 +29,8 @@ class SVRGPlusPlus(VarianceReduction):
         As for ``SVRG``.
     averaging : Output, default=UniformAverage()
         Average of an epoch's iterates that is the next anchor.
+    momentum : float, default=0.0
+        As for ``SVRG``.
 
     Notes
     -----

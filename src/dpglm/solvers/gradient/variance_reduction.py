@@ -52,8 +52,10 @@ class VarianceReduction(Solver):
     sampling_rate: float | None = None
     anchor_share: float = 0.6
     averaging: Output = field(default_factory=Last)
+    momentum: float = 0.0
 
     def __post_init__(self) -> None:
+        check_real("momentum", self.momentum, least=0.0, below=1.0)
         if self.inner_steps is not None:
             check_integer("inner_steps", self.inner_steps, least=self.least_steps)
         check_given(self)
@@ -93,6 +95,7 @@ class VarianceReduction(Solver):
             sampling_rate=decide_sampling_rate(data, lengths, self.sampling_rate),
             averaging=self.averaging,
             restarts=self.restarts,
+            momentum=self.momentum,
             anchor_noise_multiplier=1.0,
             difference_noise_multiplier=1.0,
         )
@@ -119,10 +122,14 @@ class VarianceReduction(Solver):
 @final
 @dataclass(frozen=True, eq=False)
 class VarianceReducedState:
-    """Where an epoch stands: iterate, anchor with its noisy gradient, and partial average."""
+    """Where an epoch stands: iterate, anchor with its noisy gradient, and partial average.
+
+    Gradients are asked for at ``w``, which momentum moves away from the iterate.
+    """
 
     step: int
     w: NDArray[np.float64]
+    iterate: NDArray[np.float64]
     anchor: NDArray[np.float64]
     anchor_gradient: NDArray[np.float64]
     average: NDArray[np.float64]
@@ -150,6 +157,7 @@ class VarianceReducedMethod(Method["VarianceReducedState"]):
     sampling_rate: float
     averaging: Output
     restarts: bool  # Whether an epoch starts at its anchor (SVRG) or at the last iterate (SVRG++).
+    momentum: float  # Of the steps within an epoch.
     anchor_noise_multiplier: float
     difference_noise_multiplier: float
 
@@ -230,37 +238,41 @@ class VarianceReducedMethod(Method["VarianceReducedState"]):
     @property
     def coefficient_noise(self) -> float:
         # The recursion is linear in the noise: carry the covariance of (w, anchor gradient, sum
-        # of the epoch). Noise of differences grows with the distance from the anchor: t noiseless
-        # steps lead at most t * step_size * C away, as mean clipped gradients are at most C.
-        eta, entries = self.step_size, self.data.n_coefficients
+        # of the epoch, iterate). Noise of differences grows with the distance from the anchor: t
+        # noiseless steps lead at most t times the longest step away, as mean clipped gradients
+        # are at most C.
+        eta, entries, beta = self.step_size, self.data.n_coefficients, self.momentum
+        longest = eta / (1.0 - beta)
         shrink = 1.0 / (1.0 + eta * self.problem.regularizer.strong_convexity)
-        covariance = np.zeros((3, 3))
+        covariance = np.zeros((4, 4))
         before = strayed_before = 0.0
         for length in self.lengths:
-            covariance[1:] = covariance[:, 1:] = 0.0
+            start = covariance[2, 2] if self.restarts else covariance[0, 0]
+            covariance = np.zeros((4, 4))
+            covariance[np.ix_([0, 3], [0, 3])] = start
             covariance[1, 1] = self._anchor_std**2
             strayed = strayed_before
             for t, weight in enumerate(self.averaging.weights(length, 0.5).tolist()):
+                moved = shrink * np.array([1.0, -eta, 0.0, 0.0])
                 transition = np.array(
                     [
-                        [shrink, -shrink * eta, 0.0],
-                        [0.0, 1.0, 0.0],
-                        [weight * shrink, -weight * shrink * eta, 1.0],
+                        (1.0 + beta) * moved - beta * np.eye(4)[3],
+                        np.eye(4)[1],
+                        weight * moved + np.eye(4)[2],
+                        moved,
                     ]
                 )
                 covariance = transition @ covariance @ transition.T
                 if before + t > 0.0:
-                    noise = strayed + (t * eta * self._anchor_std) ** 2
-                    distance = (before + t) * eta * self.clip + math.sqrt(entries * noise)
+                    noise = strayed + (t * longest * self._anchor_std) ** 2
+                    distance = (before + t) * longest * self.clip + math.sqrt(entries * noise)
                     variance = self._difference_std(distance) ** 2
-                    entry = -shrink * eta * np.array([1.0, 0.0, weight])
+                    entry = -shrink * eta * np.array([1.0 + beta, 0.0, weight, 1.0])
                     covariance += variance * np.outer(entry, entry)
-                    strayed += eta**2 * variance
-            if self.restarts:
-                covariance[0, 0] = covariance[2, 2]
-            else:
+                    strayed += longest**2 * variance
+            if not self.restarts:
                 before = length
-                strayed_before = strayed + (length * eta * self._anchor_std) ** 2
+                strayed_before = strayed + (length * longest * self._anchor_std) ** 2
         return math.sqrt(covariance[2, 2])
 
     def init(self, seed: int) -> VarianceReducedState:
@@ -271,7 +283,7 @@ class VarianceReducedMethod(Method["VarianceReducedState"]):
             self.averaging.weights(length, uniform)
             for length, uniform in zip(self.lengths, uniforms.tolist(), strict=True)
         ]
-        return VarianceReducedState(0, start, start, zero, zero, np.concatenate(weights))
+        return VarianceReducedState(0, start, start, start, zero, zero, np.concatenate(weights))
 
     def step(
         self, state: VarianceReducedState, oracle: Oracle
@@ -295,16 +307,17 @@ class VarianceReducedMethod(Method["VarianceReducedState"]):
                 bound,
             )
             variance += self._difference_std(distance) ** 2
-        w = feasible(
+        iterate = feasible(
             self.problem,
             n_penalized(self.problem, self.data),
             state.w - self.step_size * g,
             self.step_size,
         )
-        anchor, average = state.anchor, state.average + state.weights[state.step] * w
+        w = iterate + self.momentum * (iterate - state.iterate) if self.momentum else iterate
+        anchor, average = state.anchor, state.average + state.weights[state.step] * iterate
         if t + 1 == self.lengths[epoch]:
             anchor, average = average, np.zeros_like(average)
-            w = anchor if self.restarts else w
+            w = iterate = anchor if self.restarts else iterate
         info = StepInfo(
             state.step + 1,
             self.step_size,
@@ -312,7 +325,7 @@ class VarianceReducedMethod(Method["VarianceReducedState"]):
             math.sqrt(variance * self.data.n_coefficients),
         )
         after = VarianceReducedState(
-            state.step + 1, w, anchor, anchor_gradient, average, state.weights
+            state.step + 1, w, iterate, anchor, anchor_gradient, average, state.weights
         )
         return after, info
 
