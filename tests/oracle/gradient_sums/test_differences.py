@@ -216,7 +216,7 @@ def test_the_release_is_recorded_and_its_noise_is_proportional_to_the_bound(adja
         assert least <= std <= least * (1.0 + 1e-2)
         expected = noise_scale(
             adjacency,
-            contribution + sum_rounding(rows.spec, adjacency, contribution),
+            contribution + sum_rounding(rows.spec, adjacency, contribution, rate),
             4.0,
             4,
             sum_magnitude(rows.spec, adjacency, contribution),

@@ -165,7 +165,7 @@ def drawn_from(device: Any, seed: Sequence[int]) -> Iterator[None]:
     """Have torch's generators start from a public seed for a while.
 
     What a network draws (dropout) is then public and the same for neighbours, and how much it
-    drew, which the size of a sample decides, shows in no later draw of the caller's.
+    drew shows in no later draw of the caller's.
     """
     import torch
 
