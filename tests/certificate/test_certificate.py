@@ -107,7 +107,8 @@ class TestStatement:
             "delta = 1e-05",
             "relation 'zero_out'",
             Adjacency.ZERO_OUT.describe(),
-            f"n_rows = {N_ROWS}: public by the relation itself",
+            f"n_rows = {N_ROWS}: counted, and taken as public: the relation does not hide it, so no "
+            "private condition may have chosen the rows",
             "What is not covered",
         ):
             assert part in text
