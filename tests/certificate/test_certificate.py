@@ -107,8 +107,7 @@ class TestStatement:
             "delta = 1e-05",
             "relation 'zero_out'",
             Adjacency.ZERO_OUT.describe(),
-            f"n_rows = {N_ROWS}: counted, and taken as public: the relation does not hide it, so no "
-            "private condition may have chosen the rows",
+            f"n_rows = {N_ROWS}: counted, and taken as public",
             "What is not covered",
         ):
             assert part in text

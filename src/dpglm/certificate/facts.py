@@ -46,8 +46,9 @@ class PublicFact:
         Kept as plain JSON values; infinities and NaN as their names.
     provenance : {"declared", "implied", "by relation", "private", "from the data"}
         Given by the caller; what follows from such facts; shared by all neighbouring data sets, so
-        that it reveals nothing about a row, unless a private condition chose the rows; learned from private rows by a release that was paid
-        for, which ``value`` names; or taken from them for convenience, which is a leak.
+        that it reveals nothing about a row, unless a private condition chose the rows; learned
+        from private rows by a release that was paid for, which ``value`` names; or taken from them
+        for convenience, which is a leak.
 
     Examples
     --------
