@@ -242,3 +242,25 @@ def test_where_must_be_true_or_false_in_every_row(where):
         make().fit(X, y, where=where)
     with pytest.raises(ValueError, match="where"):
         described(where=where)
+
+
+def test_studies_count_rows_in_every_part(tmp_path):
+    study = dpglm.Study(SCHEMA, epsilon=6.0, delta=1e-5, split=dpglm.study.Split(0.4))
+    study = study.explore().fit("logistic").evaluate()
+    with pytest.raises(ValueError, match=r"column 'age'|not in the schema's list"):
+        study.run(TABLE)
+    found = study.run(TABLE, where=WHERE, checkpoint=tmp_path)
+    again = study.run(TABLE, where=WHERE, checkpoint=tmp_path)
+    np.testing.assert_array_equal(found.model.coef_, again.model.coef_)
+    assert found.exploration.n_rows.low < WHERE.sum() < found.exploration.n_rows.high
+    assert 0 < found.evaluation.all_rows.rows.estimate < 0.4 * N
+    assert found.model.privacy_.fact("where") is not None
+    with pytest.raises(dpglm.exceptions.PlanMismatchError):
+        study.run(TABLE, where=WHERE & (AGES > 30), checkpoint=tmp_path)
+
+
+def test_searches_take_where():
+    model = dpglm.LogisticRegression(classes=["no", "yes"], row_norm=2.0)
+    search = dpglm.PrivateGridSearchCV(model, {"C": [0.1, 10.0]}, method="held_out")
+    features, targets = spoiled(MODELS["logistic"][1])
+    assert search.fit(features, targets, where=WHERE).privacy_.fact("n_rows").value == N

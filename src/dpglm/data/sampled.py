@@ -168,10 +168,10 @@ def _predictions(X: Floats, w: NDArray[np.float64]) -> Floats:
     return z
 
 
-def _sum_on_grid(X: Any, slopes: Floats, step: float) -> NDArray[np.float64]:
+def _sum_on_grid(X: Floats | sparse.csr_array, slopes: Floats, step: float) -> NDArray[np.float64]:
     """Return the exact sum of slope times row on the grid, of shape (columns, outputs)."""
     total = np.zeros((X.shape[1], slopes.shape[1]))
-    if sparse.issparse(X):
+    if not isinstance(X, np.ndarray):
         for output, column in enumerate(slopes.T.astype(np.float64)):
             products = on_grid(np.repeat(column, np.diff(X.indptr)) * X.data, step)
             total[:, output] = np.bincount(X.indices, products, X.shape[1])

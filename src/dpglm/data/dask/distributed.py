@@ -308,7 +308,7 @@ class DaskRows(Rows):
 
 @sampled_rows.register
 def _(rows: DaskRows, indices: NDArray[np.intp], rate: float, step: float) -> Rows:
-    taken = rows.take(indices)
+    taken = rows._taken(indices, rows.spec)
     if rows.unit is Unit.ROW:
         return SampledRows(taken, step)
     return taken._with(taken.spec, taken._chosen, taken._bound, step)

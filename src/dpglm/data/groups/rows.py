@@ -198,7 +198,7 @@ class _GroupBlock(Block):
 
 @sampled_rows.register
 def _(rows: InGroups, indices: NDArray[np.intp], rate: float, step: float) -> Rows:
-    taken = rows.take(indices)
+    taken = rows._taken(indices, rows.spec)
     return taken._with(taken._rows, taken._starts, taken._bound, step)
 
 
