@@ -17,7 +17,7 @@ draws for a slot is the same in all batches of its group, ``(i // slots) mod gro
 hold a row that counts as zero. So a gradient is a function of its row, its number, the step and
 public facts; which batch it is in, and beside whom, changes nothing. Contributions are rounded to a
 grid, and their sum is exact. The price: rows whose numbers are equal modulo ``slots groups``, at
-least ``_MASKS``, share their masks in a step, and about half as many gradients again are computed.
+least ``_MASKS``, share their masks in a step, and 1.01 to 2.4 times as many gradients are computed.
 
 A contribution is bounded after it is computed, in float64: its squared length is a sum of P
 squares (relative error P u at most, u the unit roundoff; with the root P u / 2 + u), its factor

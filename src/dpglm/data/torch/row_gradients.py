@@ -103,17 +103,24 @@ class RowGradients:
         import torch
 
         x, y = _made_up(inputs), torch.zeros_like(targets[:1]).expand(2, *targets.shape[1:])
-        with drawn_from(self.device, (0,)):
+        gradients = []
+        for _ in range(2):
             try:
-                outputs = self._network(x[:1])
-                size = self._loss(outputs, y[:1]).numel()
-                self.rows(self._parameters, x, y, randomness)
-                together, alone = self._evaluated(x), self._evaluated(x[:1])
+                with drawn_from(self.device, (0,)):
+                    gradients.append(self.rows(self._parameters, x, y, randomness))
+                    outputs = self._network(x[:1])
+                    size = self._loss(outputs, y[:1]).numel()
+                    together, alone = self._evaluated(x), self._evaluated(x[:1])
             except _RAISED as error:
                 raise ValueError(
                     "network and loss must work on a batch of one row, under torch.func.vmap and "
                     f"grad, got {type(error).__name__}: {error}"
                 ) from error
+        if not torch.equal(*map(torch.nan_to_num, gradients)):
+            raise ValueError(
+                "network must draw from torch's own generator, as dropout does: two gradients of "
+                "the same rows and seed differ, so draws would depend on how many came before"
+            )
         if size != 1:
             raise ValueError(f"loss must return one number for a batch of one row, got {size}")
         if isinstance(together, torch.Tensor) and not _same_first(together, alone):
