@@ -141,12 +141,12 @@ class SampledBlock(Block):
         return np.repeat(self._block.features(), self._copies, axis=0)
 
     def weighted_sum(self, slopes: Floats) -> NDArray[np.float64]:
-        factors = slopes.reshape(len(slopes), -1)[: self._count]
+        factors = (slopes if slopes.ndim > 1 else slopes[:, np.newaxis])[: self._count]
         total = _sum_on_grid(self._rows, factors, self._step)
         if self._intercept:
             last = on_grid(self._intercept * factors.astype(np.float64), self._step)
             total = np.vstack([total, last.sum(axis=0)])
-        return total.reshape(len(total), *slopes.shape[1:])
+        return total if slopes.ndim > 1 else total[:, 0]
 
 
 def _predictions(X: Floats, w: NDArray[np.float64]) -> Floats:
