@@ -103,20 +103,23 @@ class RowGradients:
         import torch
 
         x, y = _made_up(inputs), torch.zeros_like(targets[:1]).expand(2, *targets.shape[1:])
-        gradients = []
-        for _ in range(2):
-            try:
-                with drawn_from(self.device, (0,)):
-                    gradients.append(self.rows(self._parameters, x, y, randomness))
-                    outputs = self._network(x[:1])
-                    size = self._loss(outputs, y[:1]).numel()
-                    together, alone = self._evaluated(x), self._evaluated(x[:1])
-            except _RAISED as error:
-                raise ValueError(
-                    "network and loss must work on a batch of one row, under torch.func.vmap and "
-                    f"grad, got {type(error).__name__}: {error}"
-                ) from error
-        if not torch.equal(*map(torch.nan_to_num, gradients)):
+
+        def gradients() -> Any:
+            with drawn_from(self.device, (0,)):
+                return torch.nan_to_num(self.rows(self._parameters, x, y, randomness))
+
+        try:
+            with drawn_from(self.device, (0,)):
+                outputs = self._network(x[:1])
+                size = self._loss(outputs, y[:1]).numel()
+                together, alone = self._evaluated(x), self._evaluated(x[:1])
+            one, other = gradients(), gradients()
+        except _RAISED as error:
+            raise ValueError(
+                "network and loss must work on a batch of one row, under torch.func.vmap and "
+                f"grad, got {type(error).__name__}: {error}"
+            ) from error
+        if not torch.equal(one, other):
             raise ValueError(
                 "network must draw from torch's own generator, as dropout does: two gradients of "
                 "the same rows and seed differ, so draws would depend on how many came before"
