@@ -226,11 +226,11 @@ def test_models_are_evaluated_where_rows_count():
 
 
 def test_a_table_of_chosen_rows_would_publish_their_number():
-    """What the certificate says of such a number: that no private condition may have made it."""
+    """The certificate says that such a number is public only without a private condition."""
     make, y = MODELS["logistic"]
     fact = make().fit(X[WHERE], y[WHERE]).privacy_
     assert fact.fact("n_rows").value == WHERE.sum()
-    assert "no private condition may have chosen the rows" in str(fact.statement())
+    assert "unless a private condition chose the rows" in fact.statement()
 
 
 @pytest.mark.parametrize(

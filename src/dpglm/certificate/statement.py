@@ -31,10 +31,7 @@ _LONGEST_VALUE = 100
 PROVENANCE = {
     "declared": "declared by the caller",
     "implied": "follows from the other public facts",
-    "by relation": (
-        "counted, and taken as public: the relation does not hide it, so no private condition may "
-        "have chosen the rows"
-    ),
+    "by relation": "public by the relation, unless a private condition chose the rows",
     "private": "learned from private rows by another release, whose cost comes on top",
     "from the data": "TAKEN FROM THE PRIVATE DATA",
 }
