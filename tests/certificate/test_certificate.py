@@ -107,7 +107,7 @@ class TestStatement:
             "delta = 1e-05",
             "relation 'zero_out'",
             Adjacency.ZERO_OUT.describe(),
-            f"n_rows = {N_ROWS}: public by the relation itself",
+            f"n_rows = {N_ROWS}: public by the relation, unless a private condition chose the rows",
             "What is not covered",
         ):
             assert part in text

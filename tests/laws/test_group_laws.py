@@ -204,7 +204,9 @@ def test_rows_and_plan_protect_the_same_unit():
 
 
 def not_held_to_a_bound():
-    return mock.patch.object(grouped_rows, "clipped", lambda sums, bound: sums.sum(axis=0))
+    return mock.patch.object(
+        grouped_rows, "clipped", lambda sums, bound, step=None: sums.sum(axis=0)
+    )
 
 
 @contextlib.contextmanager

@@ -61,11 +61,11 @@ class NotingPlan(PlannedPart):
     def expected(self):
         return self.inner.expected()
 
-    def run(self, table, noise, groups, checkpoint, model):
+    def run(self, table, noise, groups, checkpoint, model, where=None):
         self.declared.seen.append(np.sort(table["age"]))
         if self.declared.interrupted:
             raise KeyboardInterrupt
-        return self.inner.run(table, noise, groups, checkpoint, model)
+        return self.inner.run(table, noise, groups, checkpoint, model, where)
 
 
 def learning(**settings):

@@ -306,7 +306,7 @@ class TestTarget:
         ("entry", "cell", "says"),
         [
             ({"type": "binary", "classes": ["no", "yes"]}, "maybe", "'maybe' is not in"),
-            ({"type": "binary", "classes": ["no", "yes"]}, None, "missing. .*leave such rows out"),
+            ({"type": "binary", "classes": ["no", "yes"]}, None, "missing. .*where=, False"),
             ({"type": "numeric", "low": 0, "high": 1}, "", "the value is missing"),
             ({"type": "numeric", "low": 0, "high": 1}, np.inf, "infinite"),
             ({"type": "count", "high": 3}, -1, "-1 is not a count"),

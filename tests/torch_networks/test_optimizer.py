@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import warnings
 from unittest import mock
 
@@ -140,6 +142,31 @@ def test_what_a_network_draws_is_public_and_leaves_the_callers_generator_alone()
     torch.manual_seed(9)
     assert draws == [torch.rand(1).item()] * 3
     assert ends[0] == ends[1] != ends[2]
+
+
+class Draws(torch.nn.Module):
+    """Noise that no seed of torch decides."""
+
+    def __init__(self, draw):
+        super().__init__()
+        self.draw = draw
+
+    def forward(self, x):
+        return x * (0.5 + self.draw())
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        np.random.default_rng(0).random,
+        functools.partial(torch.rand, (), generator=torch.Generator().manual_seed(0)),
+        functools.partial(next, itertools.count()),
+    ],
+    ids=["numpy", "generator", "counter"],
+)
+def test_networks_draw_from_the_generator_of_torch_only(draw):
+    with pytest.raises(ValueError, match="must draw from torch's own generator"):
+        optimizer(with_layer(Draws(draw)))
 
 
 def test_dropout_needs_a_public_number_of_rows():

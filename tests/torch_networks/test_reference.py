@@ -128,7 +128,9 @@ class FixedMatrix:
 def test_a_run_is_the_plain_loop(solver, settings):
     plan, (X, y) = planned(solver, **settings), tensors()
     w, recording, masks = recorded(plan, rows_of(plan, X, y))
-    np.testing.assert_allclose(w, textbook(plan, X, y, recording, masks), rtol=0, atol=1e-10)
+    # Where n is private, the grid of sampled sums is that of the largest n.
+    tolerance = 1e-10 if plan.adjacency.n_is_public else 1e-6
+    np.testing.assert_allclose(w, textbook(plan, X, y, recording, masks), rtol=0, atol=tolerance)
 
 
 @pytest.mark.filterwarnings("ignore:Full backward hook")

@@ -12,10 +12,23 @@ from dpglm.data.spec import DataSpec
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.tables.schema import Schema
 
-__all__ = ["LABELS", "Provenance", "PublicFact", "schema_facts", "size_facts", "with_implied"]
+__all__ = [
+    "LABELS",
+    "WHERE",
+    "WHERE_IN_WORDS",
+    "Provenance",
+    "PublicFact",
+    "schema_facts",
+    "size_facts",
+    "with_implied",
+]
 
 LABELS = "labels"
 """Name of the fact that names failure and success, where a regressor predicts proportions."""
+
+WHERE = "where"
+"""Name of the fact that a private condition chose which rows count."""
+WHERE_IN_WORDS = "a private condition; how many rows meet it stays private"
 
 Provenance = Literal["declared", "implied", "by relation", "private", "from the data"]
 
@@ -33,8 +46,9 @@ class PublicFact:
         Kept as plain JSON values; infinities and NaN as their names.
     provenance : {"declared", "implied", "by relation", "private", "from the data"}
         Given by the caller; what follows from such facts; shared by all neighbouring data sets, so
-        that it reveals nothing about a row; learned from private rows by a release that was paid
-        for, which ``value`` names; or taken from them for convenience, which is a leak.
+        that it reveals nothing about a row, unless a private condition chose the rows; learned
+        from private rows by a release that was paid for, which ``value`` names; or taken from them
+        for convenience, which is a leak.
 
     Examples
     --------
@@ -75,20 +89,25 @@ def schema_facts(schema: Schema) -> tuple[PublicFact, ...]:
     return (PublicFact("schema", document, "declared"), *bought)
 
 
-def size_facts(data: DataSpec, adjacency: Adjacency) -> tuple[PublicFact, ...]:
+def size_facts(
+    data: DataSpec, adjacency: Adjacency, *, chosen: bool = False
+) -> tuple[PublicFact, ...]:
     """Return the public numbers of rows and, where these are in groups, of groups and their rows.
 
-    Those that the relation leaves private were declared.
+    Those that the relation leaves private were declared. With ``chosen`` rows of the table count
+    by a private condition.
     """
+    where = (PublicFact(WHERE, WHERE_IN_WORDS, "declared"),) * chosen
 
     def counted(name: str, value: int, is_public: bool) -> PublicFact:
         return PublicFact(name, value, "by relation" if is_public else "declared")
 
     rows = counted("n_rows", data.n_rows, adjacency.rows_are_public(data.unit))
     if data.groups is None:
-        return (rows,)
+        return (rows, *where)
     return (
         rows,
+        *where,
         counted("n_groups", data.groups.n_groups, adjacency.n_is_public),
         PublicFact("max_rows_per_group", int(data.groups.rows), "declared"),
     )

@@ -31,7 +31,7 @@ _LONGEST_VALUE = 100
 PROVENANCE = {
     "declared": "declared by the caller",
     "implied": "follows from the other public facts",
-    "by relation": "public by the relation itself",
+    "by relation": "public by the relation, unless a private condition chose the rows",
     "private": "learned from private rows by another release, whose cost comes on top",
     "from the data": "TAKEN FROM THE PRIVATE DATA",
 }

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias, TypeVar, final
 
+import numpy as np
 from numpy.typing import NDArray
 
 from dpglm.data.prepare import ColumnScaling, Matrix, prepare_rows
@@ -37,12 +38,32 @@ class Preparation:
     targets: TargetMap
     weights: TargetMap | None
 
-    def rows(self, X: Matrix, y: NDArray[Any], weights: Any) -> Rows:
-        """Prepare rows with targets, and weights of their own or None."""
-        if self.weights is not None:
-            factors = self.weights(y)
+    def rows(
+        self, X: Matrix, y: NDArray[Any], weights: Any, where: NDArray[np.bool_] | None = None
+    ) -> Rows:
+        """Prepare rows with targets, and weights of their own or None.
+
+        Where ``where`` is False a row has the weight 0, and its target is not looked at.
+        """
+        every = y
+        y = y if where is None else y[where]
+        targets, factors = self.targets(y), None if self.weights is None else self.weights(y)
+        if where is not None:
+            spec = self.spec
+            some = 0.0 if spec.n_outputs > 1 else np.clip(1.0, spec.target_low, spec.target_high)
+            targets = _at(where, targets, [some, 0.0][: every.ndim])
+            factors = _at(where, np.ones(len(y)) if factors is None else factors, [0.0])
+        if factors is not None:
             weights = factors if weights is None else factors * weights
-        return prepare_rows(X, self.targets(y), self.spec, self.scaling, weights)
+        return prepare_rows(X, targets, self.spec, self.scaling, weights)
+
+
+def _at(where: NDArray[np.bool_], values: NDArray[Any], others: list[Any]) -> NDArray[Any]:
+    """Put values at places, and the same numbers at all others."""
+    found = np.empty((len(where), *values.shape[1:]), values.dtype)
+    found[...] = others if values.ndim > 1 else others[0]
+    found[where] = values
+    return found
 
 
 class Collection(abc.ABC):

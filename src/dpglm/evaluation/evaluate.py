@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpglm._validation import check_one_of
+from dpglm.data.collection import as_collection
 from dpglm.data.groups.limited import LimitedGroups, public_size
 from dpglm.evaluation.binary import BinaryTask
 from dpglm.evaluation.classes import ClassesTask
@@ -22,6 +23,7 @@ from dpglm.ledger.ledger import PrivacyLedger
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget, stated_budget
 from dpglm.privacy.noise import NoiseSource
+from dpglm.tables.given import Where
 
 __all__ = ["evaluate", "evaluate_predictions"]
 
@@ -45,6 +47,7 @@ def evaluate(
     groups: ArrayLike | None = None,
     max_rows_per_group: int | None = None,
     n_groups: int | None = None,
+    where: ArrayLike | None = None,
     level: float = 0.95,
     ledger: PrivacyLedger | str | os.PathLike[str] | None = None,
     random_state: int | NoiseSource | None = None,
@@ -92,6 +95,9 @@ def evaluate(
         counts stay right.
     n_groups : int, optional
         Public number of groups; needed for "add_remove" only.
+    where : array_like of bool of shape (n,), optional
+        Which rows count, by a private condition; all others add nothing, and are neither predicted
+        nor looked at. How many count stays private, and is estimated.
     level : float, default=0.95
         Level of intervals, in (0, 1).
     ledger : PrivacyLedger or path-like, optional
@@ -144,6 +150,11 @@ def evaluate(
     True
     """
     check_offset_given(model, X, offset, exposure)
+    chosen = None if where is None else Where.of(where, y)
+    if chosen is not None:
+        if as_collection(X) is not None:
+            raise ValueError("where must be None for rows that are not in memory")
+        X, y, offset, exposure, by = map(chosen.rows, (X, y, offset, exposure, by))
     return _evaluated(
         task_of(model, tuple(thresholds), target_bounds),
         lambda: predictions_of(model, X, offset, exposure),
@@ -158,6 +169,7 @@ def evaluate(
         groups=groups,
         max_rows_per_group=max_rows_per_group,
         n_groups=n_groups,
+        where=chosen,
         level=level,
         ledger=ledger,
         random_state=random_state,
@@ -181,6 +193,7 @@ def evaluate_predictions(
     groups: ArrayLike | None = None,
     max_rows_per_group: int | None = None,
     n_groups: int | None = None,
+    where: ArrayLike | None = None,
     level: float = 0.95,
     ledger: PrivacyLedger | str | os.PathLike[str] | None = None,
     random_state: int | NoiseSource | None = None,
@@ -200,7 +213,7 @@ def evaluate_predictions(
         Public bounds on numbers.
     thresholds, epsilon, delta, budget, adjacency, n_rows, by, levels
         As for ``evaluate``.
-    groups, max_rows_per_group, n_groups, level, ledger, random_state
+    groups, max_rows_per_group, n_groups, where, level, ledger, random_state
         As for ``evaluate``.
 
     Returns
@@ -241,6 +254,7 @@ def evaluate_predictions(
         groups=groups,
         max_rows_per_group=max_rows_per_group,
         n_groups=n_groups,
+        where=where,
         level=level,
         ledger=ledger,
         random_state=random_state,
@@ -262,23 +276,38 @@ def _evaluated(
     groups: ArrayLike | None,
     max_rows_per_group: int | None,
     n_groups: int | None,
+    where: ArrayLike | Where | None,
     level: float,
     ledger: PrivacyLedger | str | os.PathLike[str] | None,
     random_state: int | NoiseSource | None,
 ) -> Evaluation:
     relation = Adjacency(check_one_of("adjacency", adjacency, tuple(Adjacency)))
     found = np.asarray(y)
-    if found.ndim != 1 or not len(found):
+    if found.ndim != 1 or not (len(found) or where is not None):
         raise ValueError(f"y must have shape (n,) with n at least 1, got {found.shape}")
+    size = len(where.counts) if isinstance(where, Where) else len(found)
     if by is not None and not len(levels):
         raise ValueError("levels must list the public levels of by, got none")
-    limited = LimitedGroups.of(groups, max_rows_per_group, len(found))
-    rows, bound = public_size(limited, len(found), relation, given=n_rows, given_groups=n_groups)
+    limited = LimitedGroups.of(groups, max_rows_per_group, size)
+    rows, bound = public_size(limited, size, relation, given=n_rows, given_groups=n_groups)
     n_units = rows if bound is None else bound.n_groups
     spent = stated_budget(epsilon, delta, budget, n_units)
     plan: EvaluationPlan = plan_evaluation(
-        task, rows, spent, adjacency=adjacency, levels=levels, level=level, groups=bound
+        task,
+        rows,
+        spent,
+        adjacency=adjacency,
+        levels=levels,
+        level=level,
+        groups=bound,
+        chosen=where is not None,
     )
     return plan.run(
-        found, predictions(), by=by, groups=groups, ledger=ledger, random_state=random_state
+        found,
+        predictions(),
+        by=by,
+        groups=groups,
+        where=where,
+        ledger=ledger,
+        random_state=random_state,
     )

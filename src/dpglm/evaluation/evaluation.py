@@ -57,7 +57,9 @@ class Evaluation:
     @functools.cached_property
     def _results(self) -> tuple[Result, ...]:
         z = normal_quantile(self.plan.level)
-        released = Released(self.plan.plan, self.solution.w, self.plan.n_levels, z)
+        released = Released(
+            self.plan.plan, self.solution.w, self.plan.n_levels, z, self.plan.chosen
+        )
         found: tuple[Result, ...] = self.plan.task.results(released)
         return found
 
@@ -281,6 +283,7 @@ class Evaluation:
     def _title(self) -> str:
         n_rows = self.plan.plan.data.n_rows
         rows = f"{n_rows} rows" if self.privacy_.adjacency.n_is_public else "rows"
+        rows = f"some of {rows}" if self.plan.chosen else rows
         spent = (
             f"epsilon {rounded_up(self.privacy_.epsilon)}, delta {rounded_up(self.privacy_.delta)}"
         )

@@ -29,6 +29,7 @@ from dpglm.privacy.noise import NoiseSource, noise_source
 from dpglm.privacy.noise.source import warn_of_seed
 from dpglm.solvers.base import Plan
 from dpglm.solvers.run import run
+from dpglm.tables.given import Where
 
 __all__ = ["EvaluationPlan", "plan_evaluation"]
 
@@ -50,12 +51,15 @@ class EvaluationPlan:
         The releases that execute it.
     level : float
         Level of intervals.
+    chosen : bool, default=False
+        Whether rows count by a private condition, so that their number is private.
     """
 
     task: Task
     levels: tuple[Any, ...]
     plan: Plan
     level: float
+    chosen: bool = False
 
     @property
     def n_levels(self) -> int:
@@ -96,6 +100,7 @@ class EvaluationPlan:
         *,
         by: ArrayLike | None = None,
         groups: ArrayLike | None = None,
+        where: ArrayLike | Where | None = None,
         ledger: PrivacyLedger | str | os.PathLike[str] | None = None,
         random_state: int | NoiseSource | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
@@ -112,6 +117,8 @@ class EvaluationPlan:
             The level of each row; what is none of the plan's levels is one of its own.
         groups : array_like of shape (n,), optional
             Whose each row is, for a plan with ``groups``, which limits the rows of each.
+        where : array_like of bool of shape (n,), optional
+            Which rows count, for a plan with ``chosen=True``.
         ledger, random_state
             As for ``evaluate``.
         checkpoint : path-like, optional
@@ -134,10 +141,15 @@ class EvaluationPlan:
         warn_of_seed(random_state)
         noise = noise_source(random_state)
         account = as_ledger(ledger)
-        targets = np.asarray(y)
-        X = self.task.encode(targets, np.asarray(predictions))
+        if self.chosen is not (where is not None):
+            raise ValueError("where must be given for a plan with chosen=True, and for no other")
+        if where is not None and not isinstance(where, Where):
+            where = Where.of(where, y)
+            y, predictions, by = map(where.rows, (y, predictions, by))
+        X = self.task.encode(np.asarray(y), np.asarray(predictions))
         X = np.column_stack([self._group_of(by, len(X)), X])
-        rows = self._in_groups(MatrixRows(X, np.zeros(len(X))), groups, noise)
+        every = MatrixRows(X, np.zeros(len(X))).spread(None if where is None else where.counts)
+        rows = self._in_groups(every, groups, noise)
         prepared = rows.prepared(self.plan.data, None, np.asarray)
         # What no certificate could hold is refused before anything is spent.
         _ = self.plan.document
@@ -173,7 +185,7 @@ class EvaluationPlan:
         if self.levels:
             declared["levels"] = list(self.levels)
         return (
-            *size_facts(data, self.plan.adjacency),
+            *size_facts(data, self.plan.adjacency, chosen=self.chosen),
             *(PublicFact(name, value, "declared") for name, value in declared.items()),
         )
 
@@ -187,6 +199,7 @@ def plan_evaluation(
     levels: Sequence[Any] = (),
     level: float = 0.95,
     groups: GroupBound | None = None,
+    chosen: bool = False,
 ) -> EvaluationPlan:
     """Plan an evaluation from public facts.
 
@@ -207,6 +220,8 @@ def plan_evaluation(
         Level of intervals, in (0, 1).
     groups : GroupBound, optional
         Number of groups whose rows are protected together, and the most rows that one has.
+    chosen : bool, default=False
+        Whether rows count by a private condition (``where`` of ``run``); their number is private.
 
     Returns
     -------
@@ -243,4 +258,4 @@ def plan_evaluation(
     data = DataSpec(n_rows, 1, groups=groups)
     mu = budget.gdp_mu() / relation.sum_sensitivity(data.reach(1))
     task = task.for_rows(n_rows // n_levels, mu)
-    return EvaluationPlan(task, found, task.plan(data, n_levels, budget, relation), level)
+    return EvaluationPlan(task, found, task.plan(data, n_levels, budget, relation), level, chosen)

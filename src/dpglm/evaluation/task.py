@@ -33,12 +33,14 @@ class Released:
     values: Floats
     n_levels: int
     z: float
+    chosen: bool = False
 
     @property
     def n_rows(self) -> int | None:
-        """The number of rows, where it is public."""
+        """The number of rows that count, where it is public."""
         data = self.plan.data
-        return data.n_rows if self.plan.adjacency.rows_are_public(data.unit) else None
+        public = self.plan.adjacency.rows_are_public(data.unit) and not self.chosen
+        return data.n_rows if public else None
 
     @property
     def clustering(self) -> float:

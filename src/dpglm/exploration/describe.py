@@ -6,6 +6,8 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
+from numpy.typing import ArrayLike
+
 from dpglm._validation import check_one_of
 from dpglm.data.groups.limited import LimitedGroups, public_size
 from dpglm.data.spec import GroupBound
@@ -39,6 +41,7 @@ def describe(
     groups: Any = None,
     max_rows_per_group: int | None = None,
     n_groups: int | None = None,
+    where: ArrayLike | None = None,
     level: float = 0.95,
     ledger: PrivacyLedger | str | os.PathLike[str] | None = None,
     random_state: int | NoiseSource | None = None,
@@ -85,6 +88,9 @@ def describe(
         Needed with ``groups``: noise is made for so many rows.
     n_groups : int, optional
         Public number of groups; needed for "add_remove" only.
+    where : array_like of bool of shape (n,), optional
+        Which rows count, by a private condition; all others add nothing, and their cells are not
+        looked at. How many count stays private, and is estimated. For rows in memory.
     level : float, default=0.95
         Level of intervals, in (0, 1).
     ledger : PrivacyLedger or path-like, optional
@@ -150,6 +156,7 @@ def describe(
             bins=bins,
             level=level,
             groups=bound,
+            chosen=where is not None,
         )
 
     # Wrong arguments are found out before rows are read.
@@ -158,4 +165,6 @@ def describe(
     ids = None if groups is None else rows.group_ids(groups)
     limited = LimitedGroups.of(ids, max_rows_per_group, rows.n_rows)
     size = public_size(limited, rows.n_rows, relation, given=n_rows, given_groups=n_groups)
-    return planned(*size).run(rows, groups=ids, ledger=ledger, random_state=random_state)
+    return planned(*size).run(
+        rows, groups=ids, where=where, ledger=ledger, random_state=random_state
+    )

@@ -64,7 +64,7 @@ class Description:
     @functools.cached_property
     def _groups(self) -> tuple[GroupDescription, ...]:
         plan = self.plan.plan
-        public = plan.adjacency.rows_are_public(plan.data.unit)
+        public = plan.adjacency.rows_are_public(plan.data.unit) and not self.plan.chosen
         return estimated(
             self.plan.design,
             self.solution.w,
@@ -257,6 +257,8 @@ class Description:
 def _subject(description: Description) -> str:
     n_rows = description.plan.plan.data.n_rows
     certificate = description.privacy_
+    if description.plan.chosen:
+        return f"Private description of some of {n_rows} rows"
     if certificate.adjacency.rows_are_public(certificate.data.unit):
         return f"Private description of {n_rows} rows"
     return "Private description of rows"

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
+from numpy.typing import ArrayLike
+
 from dpglm._html import card
 from dpglm._validation import check_integer, check_one_of, check_real
 from dpglm._words import plain_number
@@ -86,12 +88,15 @@ class DescriptionPlan:
         The release that executes it.
     level : float
         Level of intervals.
+    chosen : bool, default=False
+        Whether rows count by a private condition, so that their number is private.
     """
 
     schema: Schema
     design: Design
     plan: Plan
     level: float
+    chosen: bool = False
 
     @property
     def noise_std(self) -> float:
@@ -168,6 +173,7 @@ class DescriptionPlan:
         table: Any,
         *,
         groups: Any = None,
+        where: ArrayLike | None = None,
         ledger: PrivacyLedger | str | os.PathLike[str] | None = None,
         random_state: int | NoiseSource | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
@@ -176,7 +182,7 @@ class DescriptionPlan:
 
         Parameters
         ----------
-        table, groups, ledger, random_state
+        table, groups, where, ledger, random_state
             As for ``describe``.
         checkpoint : path-like, optional
             File that keeps what was released: run again with it, the same plan returns the same
@@ -200,7 +206,9 @@ class DescriptionPlan:
         account = as_ledger(ledger)
         rows = open_table(table, self.design.encoder.names)
         ids = self._ids(rows, groups)
-        prepared = rows.prepared(self.design.encoder, self.plan.data, ids, noise)
+        if self.chosen is not (where is not None):
+            raise ValueError("where must be given for a plan with chosen=True, and for no other")
+        prepared = rows.prepared(self.design.encoder, self.plan.data, ids, noise, where)
         # What no certificate could hold is refused before anything is spent.
         _ = self.plan.document
         facts = self._facts()
@@ -220,7 +228,7 @@ class DescriptionPlan:
     def _facts(self) -> tuple[PublicFact, ...]:
         tables = [" x ".join(part.key[1:]) for part in self.design.parts if part.key[0] == COUNTS]
         return (
-            *size_facts(self.plan.data, self.plan.adjacency),
+            *size_facts(self.plan.data, self.plan.adjacency, chosen=self.chosen),
             *schema_facts(self.schema),
             PublicFact("tables", [one or str(self.design.by) for one in tables], "declared"),
         )
@@ -239,6 +247,7 @@ def plan_description(
     bins: Mapping[str, Any] | None = None,
     level: float = 0.95,
     groups: GroupBound | None = None,
+    chosen: bool = False,
 ) -> DescriptionPlan:
     """Plan a description from public facts.
 
@@ -257,6 +266,8 @@ def plan_description(
         As for ``describe``.
     groups : GroupBound, optional
         Number of groups whose rows are protected together, and the most rows that one has.
+    chosen : bool, default=False
+        Whether rows count by a private condition (``where`` of ``run``); their number is private.
 
     Returns
     -------
@@ -309,7 +320,7 @@ def plan_description(
 
     draft = designed(_MOST)
     design = designed(_bins(draft, planned(draft)))
-    return DescriptionPlan(schema, design, planned(design), level)
+    return DescriptionPlan(schema, design, planned(design), level, chosen)
 
 
 def _bins(draft: Design, plan: Plan) -> int:

@@ -21,6 +21,7 @@ from dpglm.data.stream.parquet_source import ParquetFile, column_of
 from dpglm.privacy.noise import NoiseSource
 from dpglm.tables.described.encoder import CellEncoder
 from dpglm.tables.files import read_table
+from dpglm.tables.given import Where
 
 __all__ = ["TableRows", "open_table"]
 
@@ -36,15 +37,19 @@ class TableRows(abc.ABC):
     def collection(self, encoder: CellEncoder) -> Collection:
         """Return encoded rows, each by itself; ValueError for a cell that is of the wrong kind."""
 
+    def chosen(self, encoder: CellEncoder, where: Any) -> Collection:
+        """Return encoded rows of which only those count where a condition holds."""
+        raise ValueError("where must be None for rows that are not in memory")
+
     def group_ids(self, groups: Any) -> Any:
         """Return the group of each row, which may be the name of a column."""
         raise ValueError("groups must be None for a data frame of Dask: describe it in parts")
 
     def prepared(
-        self, encoder: CellEncoder, spec: DataSpec, groups: Any, noise: NoiseSource
+        self, encoder: CellEncoder, spec: DataSpec, groups: Any, noise: NoiseSource, where: Any
     ) -> Rows:
-        """Prepare all rows, or as many of each group as ``spec`` says."""
-        rows = self.collection(encoder)
+        """Prepare all rows, or as many of each group as ``spec`` says; those that count."""
+        rows = self.collection(encoder) if where is None else self.chosen(encoder, where)
         if spec.groups is not None:
             rows = rows.in_groups(groups, int(spec.groups.rows), noise)
         return rows.prepared(spec, None, np.zeros_like)
@@ -97,6 +102,12 @@ class _InMemory(TableRows):
         X = encoder.encode(self.table)
         return MatrixRows(X, np.zeros(len(X)))
 
+    def chosen(self, encoder: CellEncoder, where: Any) -> Collection:
+        table = {name: self.table[name] for name in encoder.names}
+        found = Where.of(where, table)
+        X = encoder.encode(found.rows(table))
+        return MatrixRows(X, np.zeros(len(X))).spread(found.counts)
+
     def group_ids(self, groups: Any) -> Any:
         if not isinstance(groups, str):
             return groups
@@ -115,6 +126,9 @@ class _InFile(TableRows):
 
     def collection(self, encoder: CellEncoder) -> Collection:
         return self._table.collection(encoder)
+
+    def chosen(self, encoder: CellEncoder, where: Any) -> Collection:
+        return self._table.chosen(encoder, where)
 
     def group_ids(self, groups: Any) -> Any:
         return read_table(self._path, [groups])[groups] if isinstance(groups, str) else groups

@@ -10,8 +10,7 @@ from typing import Any
 from dpglm._registry import snake_case
 from dpglm._words import plain_number, rounded_up
 from dpglm.certificate.certificate import Certificate
-from dpglm.certificate.facts import LABELS
-from dpglm.data.spec import DataSpec
+from dpglm.certificate.facts import LABELS, WHERE
 from dpglm.inference.estimates import Estimates
 from dpglm.inference.target_scale import TargetScale
 from dpglm.privacy.accounting.accountants import GaussianAccountant
@@ -45,7 +44,7 @@ def facts(certificate: Certificate, estimates: Estimates) -> tuple[tuple[str, st
         "Intercept": "" if certificate.data.intercept else "none",
         **_dispersion(problem.loss, estimates),
         "Penalty": _penalty(certificate),
-        "Rows": _rows(certificate.data),
+        "Rows": _rows(certificate),
         "Covariance": _KINDS[estimates.kind],
         "Privacy": f"{spent}; {certificate.adjacency.value} ({certificate.relation})",
         "Budget": shares_of_budget(certificate),
@@ -53,10 +52,11 @@ def facts(certificate: Certificate, estimates: Estimates) -> tuple[tuple[str, st
     return tuple((name, text) for name, text in found.items() if text)
 
 
-def _rows(data: DataSpec) -> str:
-    if data.groups is None:
-        return str(data.n_rows)
-    return f"{data.n_rows} of {data.n_units} groups"
+def _rows(certificate: Certificate) -> str:
+    data = certificate.data
+    some = "" if certificate.fact(WHERE) is None else "some of "
+    of_groups = "" if data.groups is None else f" of {data.n_units} groups"
+    return f"{some}{data.n_rows}{of_groups}"
 
 
 def notes(

@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from dpglm._arrays import finite, weighted
 from dpglm.data.rows import SERIAL, AnyArrays, Block, BlockMap, Floats, Kernel, Rows
+from dpglm.data.sampled import grid_step, sampled_rows
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.clipping import Clipping
 from dpglm.oracle.compiled import compiled_rule
-from dpglm.oracle.rounding import sum_release
+from dpglm.oracle.rounding import MOST_ROWS, sum_release
 from dpglm.privacy.adjacency import Adjacency, Unit
 from dpglm.privacy.curator import Curator
 from dpglm.privacy.releases import AnyRelease, Bounded, Mechanism, Release, SumRelease
@@ -106,13 +107,13 @@ class Oracle:
 
         Privacy: ``declared.event``. ``within`` is public; the sum is released in units of it.
         """
-        rows = self.entered(declared)
-        if rows.unit is Unit.ROW:
-            total = kernel(rows.bounded(bound))
+        unit = self.rows.unit
+        if unit is Unit.ROW:
+            total = kernel(self.entered(declared, bound).bounded(bound))
             return self.curator.release(declared, Bounded(total, bound, declared.sampling_rate))
         bound = declared.contribution_bound
-        total = kernel(rows.bounded(within * bound)) / within
-        value = Bounded(total, bound, declared.sampling_rate, rows.unit)
+        rows = self.entered(declared, within * bound).bounded(within * bound)
+        value = Bounded(kernel(rows) / within, bound, declared.sampling_rate, unit)
         return within * self.curator.release(declared, value)
 
     def noisy_mean(
@@ -135,12 +136,17 @@ class Oracle:
         """Return the function that sums a kernel's arrays of shape (size,) over the blocks."""
         return lambda rows: rows.sum(kernel, self.map_blocks, (size,))
 
-    def entered(self, declared: AnyRelease) -> Rows:
-        """Return the rows that enter a release: all, or a fresh Poisson sample. Private."""
-        if declared.sampling_rate == 1.0:
+    def entered(self, declared: AnyRelease, bound: float) -> Rows:
+        """Return the rows that enter a release: all, or a fresh Poisson sample. Private.
+
+        Of a sample sums are exact, of contributions up to ``bound``: see ``dpglm.data.sampled``.
+        """
+        rate = declared.sampling_rate
+        if rate == 1.0:
             return self.rows
-        entered = self.curator.sample(self.rows.n_units, declared.sampling_rate)
-        return self.rows.take(np.flatnonzero(entered))
+        entered = self.curator.sample(self.rows.n_units, rate)
+        n = self.rows.spec.n_units if self.curator.adjacency.n_is_public else MOST_ROWS
+        return sampled_rows(self.rows, np.flatnonzero(entered), rate, grid_step(n, bound))
 
     def noisy_gradient(
         self,

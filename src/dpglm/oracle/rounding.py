@@ -71,7 +71,9 @@ def sum_magnitude(spec: DataSpec, adjacency: Adjacency, bound: float) -> float:
     return 2.0 * (spec.n_units if adjacency.n_is_public else MOST_ROWS) * bound
 
 
-def sum_rounding(spec: DataSpec, adjacency: Adjacency, bound: float) -> float:
+def sum_rounding(
+    spec: DataSpec, adjacency: Adjacency, bound: float, sampling_rate: float = 1.0
+) -> float:
     """Bound on what rounding adds to the distance of two neighbours' sums.
 
     It is added to ``bound``, the bound C on one row's exact contribution (weight included), before
@@ -89,6 +91,9 @@ def sum_rounding(spec: DataSpec, adjacency: Adjacency, bound: float) -> float:
     ``Rows.sum``, or partitions by ``DaskRows.sum``, whose error over all n terms enters for both
     data sets. Casacuberta et al. (CCS 2022) attack libraries that leave this out.
 
+    Sums over Poisson samples are exact, of contributions that are rounded to a grid, whichever
+    rows were drawn (``dpglm.data.sampled``): all that is added is ``_on_grid``.
+
     Below the normal range errors are absolute: each operation on a slope or a product errs by at
     most the smallest normal number, even where results are flushed to zero.
 
@@ -101,6 +106,10 @@ def sum_rounding(spec: DataSpec, adjacency: Adjacency, bound: float) -> float:
     contribution = bound * (1.0 + contribution_rounding(spec))
     n_rows = spec.n_rows if adjacency.n_is_public else MOST_ROWS
     _check_overflow(spec, bound)
+    if sampling_rate < 1.0:
+        _check_places(spec, adjacency)
+        excess = bound * contribution_rounding(spec) + _underflow(spec, 1)
+        return excess + _on_grid(n_rows, bound, spec.n_coefficients)
     if spec.sparse:
         affected = min(sparse.BLOCK_ROWS, n_rows) if adjacency.n_is_public else n_rows
         block_error = _gamma(sparse.BLOCK_ROWS + 1, UNIT) * affected
@@ -151,11 +160,14 @@ def sum_release(
         _check_places(data, adjacency)
         bound *= data.groups.reach(directions) ** power
         opposition = 0.0 if opposition == 0.0 else 1.0
+        n = data.n_units if adjacency.n_is_public else MOST_ROWS
         rounding = group_rounding(data.n_units, adjacency, bound, coordinates)
         if opposition == 0.0 and adjacency is Adjacency.REPLACE_ONE:
             rounding += _acute_rounding(bound, coordinates)
+        if sampling_rate < 1.0:
+            rounding += _on_grid(n, bound, coordinates)
     else:
-        rounding = sum_rounding(data, adjacency, bound)
+        rounding = sum_rounding(data, adjacency, bound, sampling_rate)
     return Release(
         quantity,
         mechanism,
@@ -230,6 +242,11 @@ def group_rounding(n_groups: int, adjacency: Adjacency, bound: float, size: int)
     across = UNIT + _gamma(n + 2, UNIT) ** 2
     tiny = float(np.finfo(np.float64).tiny) * 4.0 * math.sqrt(size) * (n + 1)
     return length - bound + 2.0 * (in_batches + across) * n * length + tiny
+
+
+def _on_grid(n: int, bound: float, size: int) -> float:
+    """Bound what rounding to ``grid_step(n, bound)`` adds to a contribution of ``size`` numbers."""
+    return math.sqrt(size) * 2.0**-51 * n * bound
 
 
 def _check_places(spec: DataSpec, adjacency: Adjacency) -> None:

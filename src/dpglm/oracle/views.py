@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from dpglm._arrays import like, namespace, rounded_up
 from dpglm.data.compiled.kernels import Rule
 from dpglm.data.rows import SERIAL, AnyArrays, Block, BlockMap, Floats, Kernel, Rows
+from dpglm.data.sampled import SampledRows, sampled_rows
 from dpglm.data.spec import DataSpec
 from dpglm.privacy.adjacency import Unit
 
@@ -102,6 +103,14 @@ class View(Rows):
 
     def _of(self, rows: Rows) -> View:
         return View(rows, self._scale, self._class)
+
+
+@sampled_rows.register
+def _(rows: View, indices: NDArray[np.intp], rate: float, step: float) -> Rows:
+    if rows.unit is Unit.ROW:
+        # Outside the view, where contributions are within their bound.
+        return SampledRows(rows.take(indices), step)
+    return rows._of(sampled_rows(rows._rows, indices, rate, step))
 
 
 @final

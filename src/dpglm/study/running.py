@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm._progress import stage
+from dpglm.certificate.facts import WHERE_IN_WORDS
 from dpglm.data.groups.ids import Groups
 from dpglm.ledger.ledger import PrivacyLedger
 from dpglm.privacy.noise import NoiseSource
@@ -24,15 +25,19 @@ from dpglm.study.results import StudyResult
 from dpglm.tables.cells import as_cells, is_missing
 from dpglm.tables.files import read_table
 from dpglm.tables.finite import WHOSE_CURE
+from dpglm.tables.given import Where
 from dpglm.tables.schema import Schema
 
 __all__ = ["read_columns", "run"]
 
 
-def read_columns(table: Any, schema: Schema, persons: str | None) -> Columns:
+def read_columns(
+    table: Any, schema: Schema, persons: str | None, where: Any = None
+) -> tuple[Columns, Where | None]:
     """Read the columns of a schema, its target and that of persons, and check every cell.
 
-    A ValueError names what does not match; row numbers are those of the whole table.
+    With ``where`` these are the cells of rows that count, and whose each row is. A ValueError names
+    what does not match; row numbers are those of the rows that count.
     """
     names = [column.name for column in schema.columns]
     if schema.has_target:
@@ -54,13 +59,15 @@ def read_columns(table: Any, schema: Schema, persons: str | None) -> Columns:
     sizes = {len(cells) for cells in columns.values()}
     if len(sizes) > 1 or 0 in sizes:
         raise ValueError(f"the table must have rows, as many in each column, got {sorted(sizes)}")
-    dataclasses.replace(schema, formula=None, additive=None).encode(columns)
+    chosen = None if where is None else Where.of(where, columns)
+    counted = columns if chosen is None else chosen.rows(columns)
+    dataclasses.replace(schema, formula=None, additive=None).encode(counted)
     if schema.has_target:
-        schema.encode_target(columns[schema.target.name])
+        schema.encode_target(counted[schema.target.name])
     if persons is not None:
         # As given: in an array the numbers of a mixed list would be texts.
         _check_persons(persons, columns[persons], table[persons])
-    return columns
+    return columns, chosen
 
 
 def _check_persons(name: str, cells: NDArray[Any], given: Any) -> None:
@@ -81,8 +88,9 @@ def run(
     noise: NoiseSource,
     ledger: PrivacyLedger | None,
     folder: str | os.PathLike[str] | None,
+    where: Where | None = None,
 ) -> StudyResult:
-    """Execute a plan on a table that ``read_columns`` has checked.
+    """Execute a plan on a table that ``read_columns`` has checked, and on the rows that count.
 
     Privacy: the split is fixed, and the whole recorded in the ledger, before anything is released.
     """
@@ -101,7 +109,10 @@ def run(
         "noise": noise.name,
         **{f"plan of the {name}": part.plan.document for name, part in plan.parts},
     }
-    with kept_in(folder, facts, _digest(table), draw) as kept:
+    counts = np.ones(n_rows, np.bool_) if where is None else where.counts
+    if where is not None:
+        facts["where"] = WHERE_IN_WORDS
+    with kept_in(folder, facts, _digest({**table, "": counts}), draw) as kept:
         parts = ", ".join(name for name, _ in plan.parts)
         what = f"study{'' if plan.title is None else f' {plan.title!r}'}: {parts}"
         entry = None if ledger is None else record(plan, ledger, noise, what, kept.key, plan.unit)
@@ -109,10 +120,13 @@ def run(
         planned = list(plan.parts)
         with stage("Parts of the study", len(planned)) as advance:
             for name, part in planned:
-                rows = _rows_of(name, table, kept.held_out)
+                rows = _rows_of(name, {**table, "": counts}, kept.held_out)
+                some = rows.pop("")
                 whose = None if plan.persons is None else plan.persons.of(rows)
                 model = results.get(MODEL)
-                results[name] = part.run(rows, noise, whose, kept.file(name), model)
+                results[name] = part.run(
+                    rows, noise, whose, kept.file(name), model, None if where is None else some
+                )
                 advance(1)
     return StudyResult(
         plan,
@@ -123,10 +137,12 @@ def run(
     )
 
 
-def _rows_of(part: str, table: Columns, held_out: NDArray[np.bool_] | None) -> Columns:
+def _rows_of(
+    part: str, table: Columns, held_out: NDArray[np.bool_] | None
+) -> dict[str, NDArray[Any]]:
     """Return the rows that a part is about."""
     if held_out is None or part == EXPLORATION:
-        return table
+        return dict(table)
     mask = held_out if part == EVALUATION else ~held_out
     return {name: cells[mask] for name, cells in table.items()}
 

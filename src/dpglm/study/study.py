@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, final
 
+from numpy.typing import ArrayLike
+
 from dpglm._codec import line
 from dpglm._json import at
 from dpglm._validation import check_integer, check_one_of
@@ -333,6 +335,7 @@ class Study:
         self,
         table: Any,
         *,
+        where: ArrayLike | None = None,
         ledger: PrivacyLedger | str | os.PathLike[str] | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
         random_state: int | NoiseSource | None = None,
@@ -344,6 +347,8 @@ class Study:
         table : mapping, data frame or path-like
             Columns by name (a dict of arrays, pandas, polars), or a CSV or Parquet file: those of
             the schema, with the target.
+        where : array_like of bool of shape (n,), optional
+            Which rows count in every part, by a private condition; how many do stays private.
         ledger : PrivacyLedger or path-like, optional
             Ledger of the data set, in which the whole study is one entry, before anything is
             released.
@@ -372,7 +377,7 @@ class Study:
         warn_of_seed(random_state)
         noise, account = noise_source(random_state), as_ledger(ledger)
         persons = self.groups if self.split is None else self.split.persons
-        columns = read_columns(table, self._schema, persons)
+        columns, chosen = read_columns(table, self._schema, persons, where)
         n_rows = len(next(iter(columns.values())))
         plan = self.plan(n_rows if Adjacency(self.adjacency).n_is_public else None)
-        return run(plan, columns, noise, account, checkpoint)
+        return run(plan, columns, noise, account, checkpoint, chosen)

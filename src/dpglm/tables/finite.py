@@ -27,13 +27,15 @@ NUMBER_KINDS = "biuf"
 
 MISSING_CURE = (
     "Replace missing values by a fixed number, chosen without looking at the data (in a schema "
-    'column: "missing": NUMBER), list "" as a category of its own (SchemaEncoder), or leave '
-    "such rows out by a rule that looks at each row alone. An imputer that was fitted to private "
-    "rows would leak what it learned"
+    'column: "missing": NUMBER), list "" as a category of its own (SchemaEncoder), or give '
+    "where=, False for such rows. A table without these rows publishes how many there are, which "
+    "where= keeps private. An imputer that was fitted to private rows would leak what it learned"
 )
 """Cures for a missing value that cost no privacy."""
 
-WHOSE_CURE = "Nobody knows whose the row is: give such rows their persons' ids, or leave them out"
+WHOSE_CURE = (
+    "The group id is missing: fill it in, or drop the row if the number of such rows may be public"
+)
 """Cures for a row that names no person: with an id of its own it would be nobody's."""
 
 _INFINITE_CURE = "Replace it by a finite number, by a rule that looks at each row alone"
@@ -50,7 +52,7 @@ def unmasked(name: str, values: Any) -> Any:
     if masked:
         raise ValueError(
             f"{name} must have no masked entries, got {masked}: replace them by a fixed number, "
-            "or leave such rows out, by a rule that looks at each row alone"
+            "or give where=, False for such rows"
         )
     return np.asarray(values)
 

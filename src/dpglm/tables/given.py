@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import numbers
 import warnings
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import DataConversionWarning
-from sklearn.utils import column_or_1d
+from sklearn.utils import _safe_indexing, column_or_1d
+from sklearn.utils.validation import _num_samples
 
 from dpglm.tables.cells import is_missing
 from dpglm.tables.finite import NUMBER_KINDS, unmasked
 
 __all__ = [
     "NO_WEIGHT",
+    "NO_WHERE",
+    "Where",
     "as_column",
     "as_floats",
     "as_offset",
@@ -28,6 +33,11 @@ __all__ = [
 
 NO_WEIGHT = "sample_weight must not be zero in every row"
 """Without any weight a fit is refused before anything is spent."""
+
+NO_WHERE = (
+    "where must be None for rows that are not in memory: give them sample_weight, 1 where a row "
+    "counts and 0 elsewhere, with weight_bound=1"
+)
 
 _TEXT = "UST"
 
@@ -113,6 +123,47 @@ def as_offset(values: Any, n_rows: int) -> NDArray[np.float64]:
     if not np.isfinite(offset).all():
         raise ValueError("offset must be finite, and exposure above 0, in every row")
     return offset
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Where:
+    """Which rows of a table count, by a private condition; what is read holds these rows only.
+
+    Privacy: a row that does not count has the weight 0 and enters nothing else, at its place among
+    the table's rows, so that the public number of rows stays that of the table.
+    """
+
+    counts: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, where: Any, X: Any) -> Where:
+        """Read the argument ``where`` about the rows of a table or matrix in memory."""
+        first = next(iter(X.values()), ()) if isinstance(X, Mapping) else X
+        n_rows = _num_samples(first)
+        counts = np.asarray(unmasked("where", where))
+        check_shape("where", counts.shape, n_rows)
+        if counts.dtype.kind == "O" and all(isinstance(one, bool) for one in counts.tolist()):
+            counts = counts.astype(bool)
+        if counts.dtype != bool:
+            raise ValueError(
+                "where must be True or False in every row, as a comparison of columns gives it, "
+                f"got {counts.dtype}"
+            )
+        return cls(counts)
+
+    def rows(self, values: Any) -> Any:
+        """Return what is given about these rows; None, and one number for all rows, as they are."""
+        if values is None or isinstance(values, numbers.Real):
+            return values
+        if isinstance(values, Mapping):
+            return {name: self.rows(column) for name, column in values.items()}
+        if _num_samples(values) != len(self.counts):
+            raise ValueError(
+                f"where must have one entry for each row, got {len(self.counts)} for "
+                f"{_num_samples(values)} rows"
+            )
+        return _safe_indexing(values, np.flatnonzero(self.counts))
 
 
 def as_weights(values: Any, n_rows: int) -> NDArray[np.float64]:

@@ -26,7 +26,9 @@ __all__ = [
     "target_from_dict",
 ]
 
-_CLASS_CURE = "Correct the cell, leave such rows out, or complete the classes in the schema"
+_CLASS_CURE = (
+    "Correct the cell, give where=, False for such rows, or complete the classes in the schema"
+)
 
 
 class TargetColumn(abc.ABC):

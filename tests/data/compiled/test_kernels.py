@@ -443,3 +443,23 @@ def test_sparse_rows_with_columns_out_of_range_are_refused():
         kernels.sparse_bounded_sum(
             rule, X, slice(0, 4), np.ones(4), 0.0, np.ones(3), np.ones(4), None
         )
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("rows", [0, 1, 7, 8, 65])
+@pytest.mark.parametrize("columns", [1, 5, 33])
+def test_sums_on_a_grid_are_those_of_numpy(dtype, rows, columns):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(rows, columns)).astype(dtype)
+    w, slopes = rng.normal(size=(columns, 3)), rng.normal(size=(rows, 3)).astype(dtype)
+    tolerance = 1e-5 if dtype is np.float32 else 1e-13
+    np.testing.assert_allclose(kernels.predictions(X, w), X @ w, atol=tolerance)
+    step = 2.0**-20
+    total = kernels.sum_on_grid(X, slopes, 1.5 * 2.0**52 * step)
+    assert (total % step == 0.0).all()
+    exact = X.T.astype(np.float64) @ slopes
+    np.testing.assert_allclose(total, exact, atol=rows * step)
+    if rows > 1:
+        order = rng.permutation(rows)
+        shuffled = kernels.sum_on_grid(X[order], slopes[order], 1.5 * 2.0**52 * step)
+        np.testing.assert_array_equal(shuffled, total)

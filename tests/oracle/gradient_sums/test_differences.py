@@ -217,7 +217,7 @@ def test_the_release_is_recorded_and_its_noise_is_proportional_to_the_bound(adja
         expected = noise_scale(
             adjacency,
             adjacency.sum_sensitivity(
-                contribution + sum_rounding(rows.spec, adjacency, contribution)
+                contribution + sum_rounding(rows.spec, adjacency, contribution, rate)
             ),
             4.0,
             4,

@@ -166,6 +166,37 @@ INLINE void NAME(clip_slopes)(const rule *how, ptrdiff_t rows, double offset, co
 #undef CASE
 }
 
+/* Predictions of rows that lie one after the other, of shape (rows, outputs); `w` has a row for each
+   output. */
+EACH_PROCESSOR void
+NAME(predictions)(const REAL *X, ptrdiff_t rows, ptrdiff_t columns, ptrdiff_t outputs, const REAL *w,
+                  REAL *z) {
+    for (ptrdiff_t i = 0; i < rows; i += GROUP) {
+        const REAL *x[GROUP];
+        for (ptrdiff_t k = 0; k < GROUP; k++) x[k] = X + (i + k < rows ? i + k : i) * columns;
+        for (ptrdiff_t o = 0; o < outputs; o++) {
+            REAL found[GROUP];
+            NAME(predict)(x, w + o * columns, columns, found);
+            for (ptrdiff_t k = 0; k < GROUP && i + k < rows; k++) z[(i + k) * outputs + o] = found[k];
+        }
+    }
+}
+
+/* Sum of slope times row, each product rounded to a multiple of the spacing of doubles at `large`;
+   `total` has a row for each output. */
+EACH_PROCESSOR void
+NAME(sum_on_grid)(const REAL *X, ptrdiff_t rows, ptrdiff_t columns, ptrdiff_t outputs,
+                  const REAL *slopes, double large, double *restrict total) {
+    for (ptrdiff_t i = 0; i < rows; i++)
+        for (ptrdiff_t o = 0; o < outputs; o++) {
+            const REAL *x = X + i * columns;
+            double *sums = total + o * columns;
+            const double slope = slopes[i * outputs + o];
+#pragma omp simd
+            for (ptrdiff_t j = 0; j < columns; j++) sums[j] += (x[j] * slope + large) - large;
+        }
+}
+
 /* Sum of clipped slope times row over rows in C order; the last entry of `total` becomes the sum
    of the slopes. Row i is the one at which[i], or at i if `which` is null; targets, norms and
    weights (null for ones) are in the order of i. */

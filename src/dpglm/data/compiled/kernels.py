@@ -18,12 +18,14 @@ __all__ = [
     "check_shapes",
     "function",
     "pointer",
+    "predictions",
     "size_t",
     "softmax_sum",
     "sparse_bounded_sum",
+    "sum_on_grid",
 ]
 
-_ABI = 8
+_ABI = 9
 """Changes with the arguments of the C functions, so that an old library is not used."""
 _MOST_CLASSES = 64
 """As in ``_kernels.c``; with more of them a BLAS is faster."""
@@ -192,6 +194,40 @@ def sparse_bounded_sum(
         pointer(total),
     )
     return _with_intercept(total, intercept)
+
+
+def predictions(X: Any, w: NDArray[np.float64]) -> NDArray[Any] | None:
+    """``X w`` for w of shape (columns, outputs), each row alike wherever it stands.
+
+    None is returned where no compiled code takes such an array.
+    """
+    if not _rows_in_order(X):
+        return None
+    parameter = np.ascontiguousarray(w.T, dtype=X.dtype)
+    z = np.empty((len(X), w.shape[1]), dtype=X.dtype)
+    sizes = map(size_t, (*X.shape, w.shape[1]))
+    function("predictions", X)(pointer(X), *sizes, pointer(parameter), pointer(z))
+    return z
+
+
+def sum_on_grid(X: Any, slopes: Any, large: float) -> NDArray[np.float64] | None:
+    """Sum of slopes, of shape (rows, outputs), times row; shape (columns, outputs).
+
+    Each product is rounded to float64's spacing at ``large``. None as for ``predictions``.
+    """
+    if not _rows_in_order(X) or slopes.dtype != X.dtype:
+        return None
+    packed = np.ascontiguousarray(slopes)
+    total = np.zeros((slopes.shape[1], X.shape[1]))
+    sizes = map(size_t, (*X.shape, slopes.shape[1]))
+    function("sum_on_grid", X)(
+        pointer(X), *sizes, pointer(packed), ctypes.c_double(large), pointer(total)
+    )
+    return total.T
+
+
+def _rows_in_order(X: Any) -> bool:
+    return _library is not None and isinstance(X, np.ndarray) and X.flags.c_contiguous
 
 
 size_t = ctypes.c_ssize_t

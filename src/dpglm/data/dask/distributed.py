@@ -22,6 +22,7 @@ from dpglm.data.dask.workers import Placement, Workers, here
 from dpglm.data.groups.rows import GroupedRows
 from dpglm.data.prepare import derived_rows
 from dpglm.data.rows import SERIAL, Block, BlockMap, Kernel, Rows
+from dpglm.data.sampled import SampledRows, sampled_rows
 from dpglm.data.spec import DataSpec
 from dpglm.exceptions import PlanMismatchError
 from dpglm.privacy.adjacency import Unit
@@ -145,8 +146,9 @@ class DaskRows(Rows):
         chosen: Sequence[NDArray[Any] | None],
         placement: Placement | None = None,
         bound: float | None = None,
+        step: float | None = None,
     ) -> None:
-        self.spec, self._bound = spec, bound
+        self.spec, self._bound, self._step = spec, bound, step
         self._workers, self._partitions = workers, tuple(partitions)
         self._facts, self._chosen = tuple(facts), tuple(chosen)
         self._placement = placement or Placement(workers, self._partitions)
@@ -183,10 +185,21 @@ class DaskRows(Rows):
         return self._with(self.spec, self._chosen, bound)
 
     def _with(
-        self, spec: DataSpec, chosen: Sequence[NDArray[Any] | None], bound: float | None
+        self,
+        spec: DataSpec,
+        chosen: Sequence[NDArray[Any] | None],
+        bound: float | None,
+        step: float | None = None,
     ) -> DaskRows:
         return DaskRows(
-            self._workers, self._partitions, self._facts, spec, chosen, self._placement, bound
+            self._workers,
+            self._partitions,
+            self._facts,
+            spec,
+            chosen,
+            self._placement,
+            bound,
+            self._step if step is None else step,
         )
 
     def blocks(self) -> Iterator[Block]:
@@ -259,6 +272,7 @@ class DaskRows(Rows):
             [self._sent(kernel)] * len(groups),
             [array_shape] * len(groups),
             [self._bound] * len(groups),
+            [self._step] * len(groups),
         )
         while not few and len(answers) > _FAN_IN and size * len(answers) > _DRIVER_BYTES:
             neighbours = itertools.zip_longest(*[iter(answers)] * _FAN_IN)
@@ -290,6 +304,14 @@ class DaskRows(Rows):
     def __reduce__(self) -> NoReturn:
         # Kernels sent to workers must not carry rows, nor the curator.
         raise ValueError(_SUMS_ONLY)
+
+
+@sampled_rows.register
+def _(rows: DaskRows, indices: NDArray[np.intp], rate: float, step: float) -> Rows:
+    taken = rows._taken(indices, rows.spec)
+    if rows.unit is Unit.ROW:
+        return SampledRows(taken, step)
+    return taken._with(taken.spec, taken._chosen, taken._bound, step)
 
 
 @derived_rows.register
@@ -342,27 +364,28 @@ def _sums(
     message: bytes,
     shape: tuple[int, ...],
     bound: float | None,
+    step: float | None,
 ) -> _Answer:
     kernel: Kernel = pickle.loads(message)
     zero = np.zeros(shape)
     partials = []
     for partition, known, some in zip(partitions, facts, chosen, strict=True):
         pair = zero, zero
-        for part in _parts(_checked(partition, known, some), kernel, shape, bound):
+        for part in _parts(_checked(partition, known, some), kernel, shape, bound, step):
             pair = add(pair, (part, zero))
         partials.append(Partial((known.index,), pair))
     return _Answer(here(), tuple(partials))
 
 
 def _parts(
-    rows: Rows, kernel: Kernel, shape: tuple[int, ...], bound: float | None
+    rows: Rows, kernel: Kernel, shape: tuple[int, ...], bound: float | None, step: float | None
 ) -> Iterator[NDArray[np.float64]]:
     """Return sums over the blocks of a partition, or over its batches of groups."""
     if not isinstance(rows, GroupedRows):
         yield from map(kernel, rows.blocks())
         return
     assert bound is not None
-    for part in rows.bounded(bound).batch_sums(kernel, math.prod(shape)):
+    for part in rows.held(bound, step).batch_sums(kernel, math.prod(shape)):
         yield part.reshape(shape)
 
 

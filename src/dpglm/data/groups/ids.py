@@ -14,6 +14,7 @@ from scipy import sparse
 from dpglm._arrays import finite
 from dpglm._validation import check_integer
 from dpglm.data.rows import compensated_sum
+from dpglm.data.sampled import on_grid
 from dpglm.privacy.noise import NoiseSource
 from dpglm.tables.cells import is_missing
 from dpglm.tables.finite import WHOSE_CURE, unmasked
@@ -180,11 +181,11 @@ def segment_sums(rows: Values, factors: NDArray[Any], starts: NDArray[np.intp]) 
     return sums @ rows
 
 
-def clipped(sums: Values, bound: float) -> NDArray[np.float64]:
+def clipped(sums: Values, bound: float, step: float | None = None) -> NDArray[np.float64]:
     """Add up rows of shape ``(groups, size)``, each scaled down to L2 norm ``bound`` if longer.
 
     Privacy: a number that is not finite counts as zero. Of whole numbers within the bound the sum
-    is exact.
+    is exact. With a ``step`` it is always: rows are rounded to multiples of it (``on_grid``).
     """
     if sparse.issparse(sums):
         sums.data = finite(sums.data)
@@ -195,4 +196,7 @@ def clipped(sums: Values, bound: float) -> NDArray[np.float64]:
     margin = 1.0 - 8.0 * (sums.shape[1] + 16) * _UNIT
     longer = lengths > bound
     factors = np.where(longer, margin * bound / np.where(longer, lengths, 1.0), 1.0)
+    if step is not None:
+        total: NDArray[np.float64] = on_grid(factors[:, np.newaxis] * sums, step).sum(axis=0)
+        return total
     return np.asarray(factors @ sums, dtype=np.float64)

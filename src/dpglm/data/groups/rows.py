@@ -24,6 +24,7 @@ from dpglm.data.rows import (
     Rows,
     compensated_sum,
 )
+from dpglm.data.sampled import SampledBlock, sampled_rows
 from dpglm.data.spec import DataSpec
 from dpglm.exceptions import PlanMismatchError
 from dpglm.privacy.adjacency import Unit
@@ -40,18 +41,32 @@ class InGroups(Rows):
     predictions where neighbours shift rows). In ``sum`` it is scaled down to the bound that
     ``bounded`` set, whatever the kernel returned for it, and the groups' sums are added in
     float64. So one group, with all its rows, changes a sum by at most the bound and what
-    ``dpglm.oracle.rounding.group_rounding`` allows for. Without a bound nothing is summed.
+    ``dpglm.oracle.rounding.group_rounding`` allows for. Without a bound nothing is summed. Of a
+    Poisson sample, which has a ``step``, each group's part is rounded to multiples of it, so that
+    sums are exact (``dpglm.data.sampled``).
     """
 
     unit = Unit.GROUP
 
-    def __init__(self, rows: Rows, starts: NDArray[np.intp], bound: float | None = None) -> None:
+    def __init__(
+        self,
+        rows: Rows,
+        starts: NDArray[np.intp],
+        bound: float | None = None,
+        step: float | None = None,
+    ) -> None:
         self.spec, self.watch = rows.spec, rows.watch
-        self._rows, self._starts, self._bound = rows, starts, bound
+        self._rows, self._starts, self._bound, self._step = rows, starts, bound, step
 
     @abc.abstractmethod
-    def _with(self, rows: Rows, starts: NDArray[np.intp], bound: float | None) -> InGroups:
+    def _with(
+        self, rows: Rows, starts: NDArray[np.intp], bound: float | None, step: float | None
+    ) -> InGroups:
         """Put rows of this backend, or rows in memory, in groups."""
+
+    def held(self, bound: float, step: float | None) -> InGroups:
+        """Hold each group to a bound, and put what it contributes on the grid of ``step``."""
+        return self._with(self._rows, self._starts, bound, step)
 
     @abc.abstractmethod
     def batch_sums(
@@ -75,10 +90,10 @@ class InGroups(Rows):
         return len(self._starts) - 1
 
     def bounded(self, bound: float) -> InGroups:
-        return self._with(self._rows, self._starts, bound)
+        return self.held(bound, self._step)
 
     def alike(self, rows: Rows) -> InGroups:
-        return self._with(rows, self._starts, None)
+        return self._with(rows, self._starts, None, self._step)
 
     def blocks(self) -> Iterator[Block]:
         return self._rows.blocks()
@@ -90,10 +105,10 @@ class InGroups(Rows):
 
     def _taken(self, indices: NDArray[np.intp], spec: DataSpec) -> InGroups:
         positions, starts = rows_of(self._starts, indices)
-        return self._with(self._rows._taken(positions, spec), starts, self._bound)
+        return self._with(self._rows._taken(positions, spec), starts, self._bound, self._step)
 
     def clip_entries(self, bound: float) -> InGroups:
-        return self._with(self._rows.clip_entries(bound), self._starts, self._bound)
+        return self._with(self._rows.clip_entries(bound), self._starts, self._bound, self._step)
 
     def sum(
         self, kernel: Kernel, map_blocks: BlockMap = SERIAL, shape: tuple[int, ...] | None = None
@@ -112,23 +127,30 @@ class GroupedRows(InGroups):
 
     _rows: DenseRows | SparseRows
 
-    def _with(self, rows: Rows, starts: NDArray[np.intp], bound: float | None) -> GroupedRows:
-        return GroupedRows(rows, starts, bound)
+    def _with(
+        self, rows: Rows, starts: NDArray[np.intp], bound: float | None, step: float | None
+    ) -> GroupedRows:
+        return GroupedRows(rows, starts, bound, step)
 
     def batch_sums(
         self, kernel: Kernel, size: int, map_blocks: BlockMap = SERIAL
     ) -> Iterable[NDArray[np.float64]]:
-        bound = self._most
-        apart = isinstance(kernel, AnyArrays) and kernel.apart
+        bound, step = self._most, self._step
+        # Of a sample each group is summed alone: how is a function of its own rows.
+        apart = isinstance(kernel, AnyArrays) and kernel.apart and step is None
+
+        def group(at: int) -> Block:
+            block = self._rows.span(*self._starts[at : at + 2])
+            return block if step is None else SampledBlock(block, self.spec.intercept, step)
 
         def batch_sum(batch: Any) -> NDArray[np.float64]:
             first, last = batch
             if apart and last - first > 1:
                 sums = kernel(self._groups(first, last))
             else:
-                spans = (self._rows.span(*self._starts[at : at + 2]) for at in range(first, last))
-                sums = np.stack([kernel(block) for block in spans])
-            return clipped(np.asarray(sums, dtype=np.float64).reshape(last - first, size), bound)
+                sums = np.stack([kernel(group(at)) for at in range(first, last)])
+            sums = np.asarray(sums, dtype=np.float64).reshape(last - first, size)
+            return clipped(sums, bound, step)
 
         ranges: Any = batches(self._starts, size)
         return map_blocks(batch_sum, ranges)
@@ -172,6 +194,12 @@ class _GroupBlock(Block):
         self, rule: Rule, w: NDArray[np.float64], targets: NDArray[Any], norms: Floats
     ) -> NDArray[np.float64] | None:
         return None
+
+
+@sampled_rows.register
+def _(rows: InGroups, indices: NDArray[np.intp], rate: float, step: float) -> Rows:
+    taken = rows._taken(indices, rows.spec)
+    return taken._with(taken._rows, taken._starts, taken._bound, step)
 
 
 @derived_rows.register

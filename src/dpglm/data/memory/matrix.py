@@ -37,7 +37,8 @@ _NONE: NDArray[Any] = np.empty(0)
 class MatrixRows(Collection):
     """One validated matrix in memory, dense or CSR, with its targets and weights.
 
-    ``starts`` says where each group of rows starts, if they are in groups (``GroupedRows``).
+    ``starts`` says where each group of rows starts, if they are in groups (``GroupedRows``), and
+    ``where`` which rows count, if not all.
     """
 
     copies_cheaply = True
@@ -48,8 +49,33 @@ class MatrixRows(Collection):
         y: NDArray[Any] = _NONE,
         weights: NDArray[np.float64] | None = None,
         starts: NDArray[np.intp] | None = None,
+        where: NDArray[np.bool_] | None = None,
     ) -> None:
-        self._X, self._y, self._weights, self._starts = X, y, weights, starts
+        self._X, self._y, self._weights = X, y, weights
+        self._starts, self._where = starts, where
+
+    def spread(self, where: NDArray[np.bool_] | None) -> MatrixRows:
+        """Put these rows at the places where they count, among rows of zeros with the weight 0."""
+        if where is None:
+            return self
+        rows = np.flatnonzero(where)
+        shape = (len(where), self.shape[1])
+        if sparse.issparse(self._X):
+            sizes = np.zeros(len(where), self._X.indptr.dtype)
+            sizes[rows] = np.diff(self._X.indptr)
+            ends = np.zeros(len(where) + 1, sizes.dtype)
+            np.cumsum(sizes, out=ends[1:])
+            X: Matrix = sparse.csr_array((self._X.data, self._X.indices, ends), shape=shape)
+        else:
+            X = np.zeros(shape, self._X.dtype)
+            X[rows] = self._X
+        y = np.zeros((len(where), *self._y.shape[1:]), self._y.dtype)
+        y[rows] = self._y
+        weights = None
+        if self._weights is not None:
+            weights = np.zeros(len(where))
+            weights[rows] = self._weights
+        return MatrixRows(X, y, weights, where=where)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -74,11 +100,12 @@ class MatrixRows(Collection):
 
     def in_groups(self, ids: Any, most: int | None, noise: NoiseSource) -> MatrixRows:
         places, starts = Groups.of(ids, len(self._y)).arranged(most, noise)
-        X, y, weights = self._X, self._y, self._weights
+        X, y, weights, where = self._X, self._y, self._weights, self._where
         if places is not None:
             X, y = X[places], y[places]
             weights = None if weights is None else weights[places]
-        return MatrixRows(X, y, weights, starts)
+            where = None if where is None else where[places]
+        return MatrixRows(X, y, weights, starts, where)
 
     def longest_row(self) -> float:
         return largest_norm(self._X)
@@ -94,7 +121,7 @@ class MatrixRows(Collection):
     def _prepared(self, how: Preparation) -> Rows:
         X = self._X.astype(how.spec.dtype, copy=False)
         X = sparse.csr_array(X) if sparse.issparse(X) else X
-        rows = how.rows(X, self._y, self._weights)
+        rows = how.rows(X, self._y, self._weights, self._where)
         if self._starts is None:
             return rows
         assert isinstance(rows, DenseRows | SparseRows)

@@ -26,16 +26,18 @@ class GroupedStream(InGroups):
 
     _rows: StreamedRows
 
-    def _with(self, rows: Rows, starts: NDArray[np.intp], bound: float | None) -> InGroups:
+    def _with(
+        self, rows: Rows, starts: NDArray[np.intp], bound: float | None, step: float | None
+    ) -> InGroups:
         kind = GroupedStream if isinstance(rows, StreamedRows) else GroupedRows
-        return kind(rows, starts, bound)
+        return kind(rows, starts, bound, step)
 
     def batch_sums(
         self, kernel: Kernel, size: int, map_blocks: BlockMap = SERIAL
     ) -> Iterable[NDArray[np.float64]]:
         bound = self._most
         for part in self._parts():
-            yield from part.bounded(bound).batch_sums(kernel, size, map_blocks)
+            yield from part.held(bound, self._step).batch_sums(kernel, size, map_blocks)
 
     def _parts(self) -> Iterator[GroupedRows]:
         """All groups, in order, those of each chunk together."""

@@ -103,17 +103,27 @@ class RowGradients:
         import torch
 
         x, y = _made_up(inputs), torch.zeros_like(targets[:1]).expand(2, *targets.shape[1:])
-        with drawn_from(self.device, (0,)):
-            try:
+
+        def gradients() -> Any:
+            with drawn_from(self.device, (0,)):
+                return torch.nan_to_num(self.rows(self._parameters, x, y, randomness))
+
+        try:
+            with drawn_from(self.device, (0,)):
                 outputs = self._network(x[:1])
                 size = self._loss(outputs, y[:1]).numel()
-                self.rows(self._parameters, x, y, randomness)
                 together, alone = self._evaluated(x), self._evaluated(x[:1])
-            except _RAISED as error:
-                raise ValueError(
-                    "network and loss must work on a batch of one row, under torch.func.vmap and "
-                    f"grad, got {type(error).__name__}: {error}"
-                ) from error
+            one, other = gradients(), gradients()
+        except _RAISED as error:
+            raise ValueError(
+                "network and loss must work on a batch of one row, under torch.func.vmap and "
+                f"grad, got {type(error).__name__}: {error}"
+            ) from error
+        if not torch.equal(one, other):
+            raise ValueError(
+                "network must draw from torch's own generator, as dropout does: two gradients of "
+                "the same rows and seed differ, so draws would depend on how many came before"
+            )
         if size != 1:
             raise ValueError(f"loss must return one number for a batch of one row, got {size}")
         if isinstance(together, torch.Tensor) and not _same_first(together, alone):
@@ -165,7 +175,7 @@ def drawn_from(device: Any, seed: Sequence[int]) -> Iterator[None]:
     """Have torch's generators start from a public seed for a while.
 
     What a network draws (dropout) is then public and the same for neighbours, and how much it
-    drew, which the size of a sample decides, shows in no later draw of the caller's.
+    drew shows in no later draw of the caller's.
     """
     import torch
 

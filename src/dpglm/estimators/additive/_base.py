@@ -38,6 +38,7 @@ from dpglm.problem import LogLink
 from dpglm.solvers.base import Plan, Solver, StepInfo
 from dpglm.solvers.checkpoint import CheckpointFile
 from dpglm.tables.additive.settings import Additive, pairs_of_columns
+from dpglm.tables.given import Where
 from dpglm.tables.schema import Schema
 from dpglm.tables.units import LinearUnits
 
@@ -198,6 +199,7 @@ class AdditiveModel(WithShapes, FittedModel, PrivateFit, own_first=False):
         groups: ArrayLike | None = None,
         offset: ArrayLike | None = None,
         exposure: ArrayLike | None = None,
+        where: ArrayLike | Where | None = None,
         checkpoint: str | os.PathLike[str] | CheckpointFile | None = None,
     ) -> Self:
         """Fit the model under differential privacy.
@@ -214,6 +216,10 @@ class AdditiveModel(WithShapes, FittedModel, PrivateFit, own_first=False):
             To whom each row belongs, as for linear models.
         offset, exposure : array_like of shape (n,), optional
             Known terms of the scores, as for the linear regressors.
+        where : array_like of bool of shape (n,), optional
+            Which rows count, by a private condition, such as that no cell is missing; all others
+            have the weight 0, and their cells are not looked at. The public number of rows stays
+            that of the table. For rows in memory.
         checkpoint : path-like or CheckpointFile, optional
             File that holds the state after each step, as for linear models.
 
@@ -236,6 +242,11 @@ class AdditiveModel(WithShapes, FittedModel, PrivateFit, own_first=False):
         estimator, resolution, schema = self._configured(schema, n_rows, in_memory=table.in_memory)
         directions = read_directions(self.monotone, schema)
         self._check_directions(directions, estimator)
+        if where is not None and table.in_memory and not isinstance(where, Where):
+            where = Where.of(where, X)
+            given = (X, y, sample_weight, offset, exposure)
+            X, y, sample_weight, offset, exposure = map(where.rows, given)
+            table = given_table(X, schema)
         features, targets = table.features(schema), table.targets(schema, y)
         estimator.fit(
             features,
@@ -244,6 +255,7 @@ class AdditiveModel(WithShapes, FittedModel, PrivateFit, own_first=False):
             groups=groups,
             offset=offset,
             exposure=exposure,
+            where=where,
             checkpoint=checkpoint,
         )
         self._finish(estimator, resolution, schema, directions)

@@ -32,6 +32,7 @@ from dpglm.preprocessing.table_encoder import TableEncoder
 from dpglm.solvers.base import Plan
 from dpglm.solvers.checkpoint import CheckpointFile
 from dpglm.solvers.composite.preprocessed import Preprocessed
+from dpglm.tables.given import Where
 from dpglm.tables.schema import Schema
 from dpglm.tables.units import LinearUnits
 
@@ -171,6 +172,7 @@ class PrivatePipeline(NamedSteps, WithShapes, FittedModel, PrivateFit):
         groups: ArrayLike | None = None,
         offset: ArrayLike | None = None,
         exposure: ArrayLike | None = None,
+        where: ArrayLike | Where | None = None,
         checkpoint: str | os.PathLike[str] | CheckpointFile | None = None,
     ) -> Self:
         """Fit all steps under one budget.
@@ -189,6 +191,10 @@ class PrivatePipeline(NamedSteps, WithShapes, FittedModel, PrivateFit):
             Whose each row is, for private steps and the estimator: see its ``fit``.
         offset, exposure : array_like of shape (n,), optional
             Known terms of the scores, for the estimator only: see its ``fit``.
+        where : array_like of bool of shape (n,), optional
+            Which rows count, by a private condition, such as that no cell is missing; all others
+            have the weight 0, and their cells are not looked at. The public number of rows stays
+            that of the table. For rows in memory.
         checkpoint : path-like or CheckpointFile, optional
             File that holds the state after each step, as for the estimator's ``fit``.
 
@@ -210,6 +216,10 @@ class PrivatePipeline(NamedSteps, WithShapes, FittedModel, PrivateFit):
         estimator._family = self._family
         transformers: list[tuple[str, Any]] = []
         _check_transformable(X, parts.transformers)
+        if where is not None and not isinstance(where, Where) and parts.transformers:
+            where = Where.of(where, X)
+            given = (X, y, sample_weight, offset, exposure)
+            X, y, sample_weight, offset, exposure = map(where.rows, given)
         for name, step in parts.transformers:
             transformer = ready(step)
             transformed = _applied(name, transformer, X, fit=True)
@@ -227,6 +237,7 @@ class PrivatePipeline(NamedSteps, WithShapes, FittedModel, PrivateFit):
             groups=groups,
             offset=offset,
             exposure=exposure,
+            where=where,
             checkpoint=checkpoint,
         )
         if transformers:

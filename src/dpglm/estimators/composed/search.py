@@ -138,6 +138,7 @@ class _PrivateSearch(MetaEstimatorMixin, FittedModel, Spending):
         sample_weight: ArrayLike | None = None,
         *,
         groups: None = None,
+        where: ArrayLike | None = None,
     ) -> Self:
         """Search under differential privacy.
 
@@ -151,6 +152,8 @@ class _PrivateSearch(MetaEstimatorMixin, FittedModel, Spending):
             Weights of the rows, in training and in scores.
         groups : None
             Searches protect rows: the bounds on their scores are on one row.
+        where : array_like of bool of shape (n,), optional
+            Which rows count, in training and in scores: see the estimator's ``fit``.
 
         Returns
         -------
@@ -174,7 +177,7 @@ class _PrivateSearch(MetaEstimatorMixin, FittedModel, Spending):
         parameters, subject = self._parameters(), self._subject()
         best: Any = subject.searching(self._solver(subject, parameters, y))
         best._family = self._family
-        best.fit(X, y, sample_weight)
+        best.fit(X, y, sample_weight, where=where)
         model: Any = subject.model_in(best)
         self.candidates_ = parameters
         self.best_index_ = int(model.solution_.chosen)

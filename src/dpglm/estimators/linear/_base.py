@@ -19,7 +19,7 @@ from dpglm._all_or_nothing import all_or_nothing
 from dpglm._progress import stage
 from dpglm._validation import check_bool, check_integer, check_one_of, check_real
 from dpglm.certificate.certificate import certify
-from dpglm.certificate.facts import schema_facts
+from dpglm.certificate.facts import WHERE, WHERE_IN_WORDS, schema_facts
 from dpglm.data.collection import Collection, as_collection
 from dpglm.data.memory.matrix import MatrixRows
 from dpglm.data.prediction import Output, RowPrediction
@@ -50,7 +50,14 @@ from dpglm.solvers.checkpoint import CheckpointFile
 from dpglm.solvers.run import run
 from dpglm.solvers.uncertainty import Covariance
 from dpglm.tables.finite import unmasked
-from dpglm.tables.given import NO_WEIGHT, as_weights, check_not_missing, series_name
+from dpglm.tables.given import (
+    NO_WEIGHT,
+    NO_WHERE,
+    Where,
+    as_weights,
+    check_not_missing,
+    series_name,
+)
 from dpglm.tables.offsets import OffsetColumn, stated_offset
 from dpglm.tables.schema import Schema
 from dpglm.tables.units import LinearUnits
@@ -179,6 +186,7 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         groups: ArrayLike | None = None,
         offset: ArrayLike | None = None,
         exposure: ArrayLike | None = None,
+        where: ArrayLike | Where | None = None,
         checkpoint: str | os.PathLike[str] | CheckpointFile | None = None,
     ) -> Self:
         """Fit the model under differential privacy.
@@ -205,6 +213,10 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         exposure : array_like of shape (n,), or mapping of a name to one, optional
             In place of ``offset``, for a log link: lengths of time, numbers of persons or the like
             above 0, to which means are proportional. ``offset`` is its logarithm.
+        where : array_like of bool of shape (n,), optional
+            Which rows count, by a private condition, such as that no cell is missing; all others
+            have the weight 0, and their cells are not looked at. The public number of rows stays
+            that of the table. For rows in memory.
         checkpoint : path-like or CheckpointFile, optional
             File that holds the state after each step. If the process is killed, the same call
             resumes from it and spends nothing twice; once complete, it returns the same model
@@ -227,9 +239,16 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         """
         facts = PublicFacts()
         target = series_name(y)
+        if where is not None and as_collection(X, y, sample_weight) is not None:
+            raise ValueError(NO_WHERE)
+        if where is not None and not isinstance(where, Where):
+            where = Where.of(where, X)
+            given = (X, y, sample_weight, offset, exposure)
+            X, y, sample_weight, offset, exposure = map(where.rows, given)
         rows = as_collection(X, y, sample_weight)
         if rows is None:
-            X, y = self._validated(X, y)
+            least = {} if where is None else {"ensure_min_samples": 0}
+            X, y = self._validated(X, y, **least)
             task = self._task(y, facts)
             weights, weight_bound = self._weights(sample_weight, X.shape[0], facts)
             rows = MatrixRows(X, y, weights)
@@ -240,6 +259,10 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         if column is not None:
             task = self._with_offset(task, facts, column)
             facts.declared(column.kind, column.name or True)
+        if where is not None:
+            assert isinstance(rows, MatrixRows)
+            rows = rows.spread(where.counts)
+            facts.declared(WHERE, WHERE_IN_WORDS)
         target = target or rows.target_name
         if target is not None:
             facts.declared("target", target)

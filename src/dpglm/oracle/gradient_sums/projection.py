@@ -111,6 +111,7 @@ def projected_rounding(
     columns: int,
     noise_multiplier: float,
     blocks: int = 1,
+    sampling_rate: float = 1.0,
 ) -> float:
     """Bound on what rounding adds to the sensitivity of a projected sum.
 
@@ -143,7 +144,7 @@ def projected_rounding(
     magnitude = projected_magnitude(spec, adjacency, bound, columns, blocks)
     products = 2.0 * unit / (1.0 - unit) * magnitude
     spread = math.sqrt((released + 0.25 / noise_multiplier**2) / (released - 1))
-    within = sum_rounding(spec, adjacency, bound) + spread * products
+    within = sum_rounding(spec, adjacency, bound, sampling_rate) + spread * products
     sensitivity = adjacency.sum_sensitivity(bound + within)
     grid = noise_scale(adjacency, sensitivity, noise_multiplier, released, magnitude)
     # The curator allows for snapping once; the grid it takes may be twice as coarse as this one.
@@ -174,7 +175,9 @@ def projected_gradient_release(
         bound,
         noise.dimension,
         count,
-        projected_rounding(spec, adjacency, bound, columns, noise.multiplier, blocks),
+        projected_rounding(
+            spec, adjacency, bound, columns, noise.multiplier, blocks, sampling_rate
+        ),
         projected_magnitude(spec, adjacency, bound, columns, blocks),
         sampling_rate,
     )

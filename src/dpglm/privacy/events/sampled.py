@@ -38,7 +38,8 @@ class PoissonSampled(Mechanism):
 
     Notes
     -----
-    Privacy: each row enters independently of all others and of every earlier sample, and
+    Privacy: each row enters independently of all others and of every earlier sample, what
+    other rows contribute does not depend on whether it entered (``dpglm.data.sampled``), and
     nothing released depends on the realised size of the sample. Shuffled or fixed-size
     batches are not this event. The noise multiplier is relative to the sensitivity of the
     full sum under the declared adjacency (``2 C`` under replace-one).

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ from dpglm.study.parts.learning import Learning
 from dpglm.study.parts.part import EVALUATION, Columns, DeclaredPart, Expected, PlannedPart
 from dpglm.study.persons import Persons
 from dpglm.tables.columns import CategoricalColumn
+from dpglm.tables.given import Where
 from dpglm.tables.schema import Schema
 
 __all__ = ["Evaluating", "PlannedEvaluation"]
@@ -137,13 +139,17 @@ class PlannedEvaluation(PlannedPart):
         groups: NDArray[Any] | None,
         checkpoint: str | os.PathLike[str] | None,
         model: Any,
+        where: NDArray[np.bool_] | None = None,
     ) -> Any:
-        return self.evaluation.run(
+        chosen = None if where is None else Where(where)
+        table = table if chosen is None else chosen.rows(table)
+        return dataclasses.replace(self.evaluation, chosen=chosen is not None).run(
             self.schema.encode_target(table[self.schema.target.name]),
             # The mean of a count may be beyond what floats hold, and is clipped in any case.
             np.nan_to_num(predictions_of(model, table)),
             by=self._levels(table),
             groups=groups,
+            where=chosen,
             random_state=noise,
             checkpoint=checkpoint,
         )

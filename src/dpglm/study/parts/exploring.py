@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
+import numpy as np
 from numpy.typing import NDArray
 
 from dpglm._words import plain_number
@@ -92,5 +94,9 @@ class PlannedExploration(PlannedPart):
         groups: NDArray[Any] | None,
         checkpoint: str | os.PathLike[str] | None,
         model: Any,
+        where: NDArray[np.bool_] | None = None,
     ) -> Any:
-        return self.description.run(table, groups=groups, random_state=noise, checkpoint=checkpoint)
+        plan = dataclasses.replace(self.description, chosen=where is not None)
+        return plan.run(
+            table, groups=groups, where=where, random_state=noise, checkpoint=checkpoint
+        )

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
+import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone, is_classifier
 
@@ -186,9 +187,10 @@ class PlannedModel(PlannedPart):
         groups: NDArray[Any] | None,
         checkpoint: str | os.PathLike[str] | None,
         model: Any,
+        where: NDArray[np.bool_] | None = None,
     ) -> Any:
         fitted = clone(self.estimator).set_params(random_state=noise)
-        fitted.fit(table, groups=groups, checkpoint=checkpoint)
+        fitted.fit(table, groups=groups, where=where, checkpoint=checkpoint)
         happened = fitted.solution_.plan.event
         if happened != self.plan.event:
             raise PlanMismatchError(f"planned to release {self.plan.event}, but {happened}")

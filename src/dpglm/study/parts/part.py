@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias, final
 
+import numpy as np
 from numpy.typing import NDArray
 
 from dpglm.privacy.adjacency import Adjacency
@@ -79,11 +80,13 @@ class PlannedPart(abc.ABC):
         groups: NDArray[Any] | None,
         checkpoint: str | os.PathLike[str] | None,
         model: Any,
+        where: NDArray[np.bool_] | None = None,
     ) -> Any:
         """Execute the plan on its rows; the result has a certificate, ``privacy_``.
 
         ``groups`` says whose each row is, where persons are protected with all of theirs. ``model``
-        is what the part that learns has fitted, for the part that evaluates it.
+        is what the part that learns has fitted, for the part that evaluates it. ``where`` says
+        which rows count, if not all.
         """
 
 

@@ -1,0 +1,191 @@
+"""Poisson samples of rows, whose sums do not depend on which other rows were drawn.
+
+Amplification by sampling compares, for every draw of the other rows, the sum S with a row that was
+drawn to the sum without it. Its proof needs more than a bound on the row's contribution: S minus
+that contribution must be the same number, to the bit, whether the row was drawn or not. Drawn rows
+move together into one batch, so a row's place, and the order of additions, depend on who else was
+drawn. Two things make that harmless.
+
+1. *A contribution is a function of its row.* A prediction is computed by the same operations in the
+   same order wherever the row stands: by compiled code, or by elementwise products that are added
+   elementwise. Losses and clipping work row by row.
+2. *Sums are exact.* Each coordinate of a contribution is rounded to a multiple of ``step``
+   (``on_grid``). With ``n bound <= 2^51 step`` all sums of at most n contributions, whose
+   coordinates are within ``1.01 bound``, are multiples of ``step`` below ``2^53 step``: float64
+   adds them without an error, in any order, in blocks, on threads or on workers.
+
+So with b the sum of the other drawn rows, a the sum with the row and a' that with what it is in
+the neighbouring data, the two runs are ``(1-q) N(b) + q N(a)`` and ``(1-q) N(b) + q N(a')`` with
+the same b, ``|a - b| <= bound + rounding``, and ``a' = b`` where the row is erased: exactly
+``PoissonSampled``. A contribution grows by at most ``sqrt(m) step / 2`` for m coordinates, which
+``oracle.rounding.sum_rounding`` adds.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from dpglm.data.compiled import kernels
+from dpglm.data.rows import SERIAL, Block, BlockMap, Floats, Kernel, Rows
+from dpglm.data.spec import DataSpec
+
+__all__ = ["SampledBlock", "SampledRows", "grid_step", "on_grid", "sampled_rows"]
+
+# Entries of a block that are multiplied at a time, which stay in cache.
+_ENTRIES = 1 << 15
+# In units of a grid's step: numbers around it are one step apart.
+_LARGE = 1.5 * 2.0**52
+
+
+def grid_step(n: int, bound: float) -> float:
+    """Return the power of two to whose multiples n contributions of up to ``bound`` are rounded.
+
+    It is at most ``2^-50 n bound``.
+    """
+    return 2.0 ** (math.ceil(math.log2(n * bound)) - 51)
+
+
+def on_grid(values: Any, step: float) -> Any:
+    """Round float64 values below ``2^51 step`` to multiples of ``step``, in place."""
+    large = _LARGE * step
+    values += large
+    values -= large
+    return values
+
+
+@functools.singledispatch
+def sampled_rows(rows: Rows, indices: NDArray[np.intp], rate: float, step: float) -> Rows:
+    """Return the rows, or groups, that a Poisson sample drew, for a sum on the grid of ``step``.
+
+    ``rate`` is the public probability with which each was drawn.
+    """
+    return SampledRows(rows.take(indices), step)
+
+
+@final
+class SampledRows(Rows):
+    """Rows that a Poisson sample drew: kernels see ``SampledBlock``, otherwise as they are."""
+
+    def __init__(self, rows: Rows, step: float) -> None:
+        self.spec, self.watch = rows.spec, rows.watch
+        self._rows, self._step = rows, step
+        # Holds no rows, so that it can be sent to where they are.
+        self._seen = functools.partial(SampledBlock, intercept=rows.spec.intercept, step=step)
+
+    @property
+    def n_rows(self) -> int:
+        return self._rows.n_rows
+
+    def blocks(self) -> Iterator[Block]:
+        return map(self._seen, self._rows.blocks())
+
+    def sum(
+        self, kernel: Kernel, map_blocks: BlockMap = SERIAL, shape: tuple[int, ...] | None = None
+    ) -> NDArray[np.float64]:
+        """Add up in the host's memory: on a device the order of a row's sums varies with shapes."""
+        seen = self._seen
+
+        def block_sum(block: Block) -> NDArray[np.float64]:
+            return kernel(seen(block))
+
+        return self._rows.sum(block_sum, map_blocks, shape)
+
+    def _taken(self, indices: NDArray[np.intp], spec: DataSpec) -> Rows:
+        return SampledRows(self._rows._taken(indices, spec), self._step)
+
+    def clip_entries(self, bound: float) -> Rows:
+        return SampledRows(self._rows.clip_entries(bound), self._step)
+
+
+@final
+class SampledBlock(Block):
+    """A block in which no row's contribution depends on another row, and sums are exact.
+
+    A row that is alone stands there twice, and counts once: NumPy adds up the entries of a single
+    row in another order.
+    """
+
+    def __init__(self, block: Block, intercept: float, step: float) -> None:
+        self._block, self._intercept, self._step = block, intercept, step
+        self._count = len(block.targets)
+        copies = 2 if self._count == 1 else 1
+        self.targets = np.repeat(block.targets, copies, axis=0)
+        self.norms = np.repeat(block.norms, copies)
+        self.weights = None if block.weights is None else np.repeat(block.weights, copies)
+        self._copies = copies
+
+    @functools.cached_property
+    def _rows(self) -> Any:
+        stored = self._block.stored()
+        return stored if sparse.issparse(stored) else np.ascontiguousarray(stored)
+
+    def predict(self, w: NDArray[np.float64]) -> Floats:
+        if sparse.issparse(self._rows):
+            # One row after the other, each in the order of its entries.
+            return np.repeat(self._block.predict(w), self._copies, axis=0)
+        features = w[:-1] if self._intercept else w
+        with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+            z = _predictions(self._rows, features.reshape(len(features), -1))
+            if self._intercept:
+                z += (self._intercept * w[-1]).astype(z.dtype)
+        return np.repeat(z.reshape(len(z), *w.shape[1:]), self._copies, axis=0)
+
+    def features(self) -> Floats:
+        return np.repeat(self._block.features(), self._copies, axis=0)
+
+    def weighted_sum(self, slopes: Floats) -> NDArray[np.float64]:
+        factors = (slopes if slopes.ndim > 1 else slopes[:, np.newaxis])[: self._count]
+        total = _sum_on_grid(self._rows, factors, self._step)
+        if self._intercept:
+            last = on_grid(self._intercept * factors.astype(np.float64), self._step)
+            total = np.vstack([total, last.sum(axis=0)])
+        return total if slopes.ndim > 1 else total[:, 0]
+
+
+def _predictions(X: Floats, w: NDArray[np.float64]) -> Floats:
+    """Return ``X w``, each row by the same operations in the same order wherever it stands."""
+    compiled = kernels.predictions(X, w)
+    if compiled is not None:
+        return compiled
+    there = w.astype(X.dtype)
+    z = np.zeros((len(X), w.shape[1]), dtype=X.dtype)
+    for part in _parts(X):
+        for output in range(w.shape[1]):
+            products = X[part] * there[:, output]
+            width = X.shape[1]
+            while width > 1:
+                half = width // 2
+                products[:, :half] += products[:, width - half : width]
+                width -= half
+            z[part, output] = products[:, 0]
+    return z
+
+
+def _sum_on_grid(X: Floats | sparse.csr_array, slopes: Floats, step: float) -> NDArray[np.float64]:
+    """Return the exact sum of slope times row on the grid, of shape (columns, outputs)."""
+    total = np.zeros((X.shape[1], slopes.shape[1]))
+    if not isinstance(X, np.ndarray):
+        for output, column in enumerate(slopes.T.astype(np.float64)):
+            products = on_grid(np.repeat(column, np.diff(X.indptr)) * X.data, step)
+            total[:, output] = np.bincount(X.indices, products, X.shape[1])
+        return total
+    compiled = kernels.sum_on_grid(X, slopes, _LARGE * step)
+    if compiled is not None:
+        return compiled
+    for part in _parts(X):
+        rows = X[part].astype(np.float64)
+        for output, column in enumerate(slopes[part].T.astype(np.float64)):
+            total[:, output] += on_grid(rows * column[:, np.newaxis], step).sum(axis=0)
+    return total
+
+
+def _parts(X: Floats) -> list[slice]:
+    size = max(1, _ENTRIES // X.shape[1])
+    return [slice(start, start + size) for start in range(0, len(X), size)]
