@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import shutil
 import re
 import sys
 from pathlib import Path
@@ -401,7 +402,6 @@ class TestNothingIsReleased:
     @pytest.mark.parametrize("error", [OSError("disk full"), RuntimeError, KeyboardInterrupt])
     def test_after_a_failure_while_writing(self, fit, files, listing, monkeypatch, error):
         def fail(estimator, schema, drafts, *, model, report):
-            drafts[model].write_text("half of")
             raise error
 
         monkeypatch.setattr("dpglm.cli.commands.fit.write_release", fail)
@@ -410,7 +410,7 @@ class TestNothingIsReleased:
         assert listing(files) == before
 
     def test_after_a_failure_while_moving_files_into_place(
-        self, fit, fails, files, listing, monkeypatch
+        self, fit, files, listing, monkeypatch
     ):
         (files / "model.json").write_text("old")
         (files / "report").mkdir()
@@ -430,8 +430,14 @@ class TestNothingIsReleased:
 
         monkeypatch.setattr("dpglm.cli.commands.fit.write_release", write)
         monkeypatch.setattr("dpglm.cli.outputs.os.replace", fail_at_the_report)
-        assert "no space left" in fails(fit("--report", "report", "--force"))
+        done = fit("--report", "report", "--force")
+        assert done.exit_code == 3
+        assert "no space left" in done.stderr
         assert moves
+        (rescued,) = files.glob("dpglm-rescued-*")
+        assert (rescued / "report" / "report.html").read_text() == "new"
+        assert str(rescued.relative_to(files) / "model.json") in done.stderr
+        shutil.rmtree(rescued)
         assert listing(files) == before
         assert (files / "model.json").read_text() == "old"
         assert (files / "report" / "certificate.json").read_text() == "older"

@@ -14,12 +14,12 @@ from dpglm.cli.console import (
     note,
     print_sections,
     say,
-    when_interrupted,
+    spending,
 )
 from dpglm.cli.exposures import exposure_bounds as bounds_of_offsets
 from dpglm.cli.fitting import fit_with_progress, planned, require_report, write_release
 from dpglm.cli.groups import PUBLIC_ROWS, GivenGroups, group_options
-from dpglm.cli.interruption import FitWatch
+from dpglm.cli.interruption import SpendingWatch
 from dpglm.cli.options import (
     CHECKPOINT,
     FORMULA,
@@ -43,7 +43,7 @@ from dpglm.cli.options import (
     make_estimator,
     output_folder,
 )
-from dpglm.cli.outputs import all_or_none
+from dpglm.cli.outputs import reserved
 from dpglm.cli.reading import read_rows
 
 if TYPE_CHECKING:
@@ -175,15 +175,14 @@ def fit(
     evaluate`.
 
     Error messages are for you, the holder of the rows: they show a value that does not match the
-    schema. After an error nothing has been released and no file has been written; what a ledger
-    has recorded by then stays recorded. Ctrl-C says what was spent, and how to go on.
+    schema. An error before anything is spent leaves no file. One after that says what was spent,
+    where the model is or how to go on, and has exit code 3; so does Ctrl-C, with exit code 130.
     """
     from dpglm.guidance.expectation import guidance
     from dpglm.report.coefficients import coefficient_table
     from dpglm.solvers.auto import Auto
 
-    watch = FitWatch(checkpoint)
-    when_interrupted(watch.message)
+    watch = spending(SpendingWatch(checkpoint=checkpoint, resumes="FILE"))
     excluded = {"estimator": estimator, "reference": references, "formula": formula}
     curves = asked_for_curves(additive, interactions, monotone, **excluded)
     schema = coded_schema(schema_file, references, formula)
@@ -232,7 +231,7 @@ def fit(
     if report is not None:
         require_report()
         written += REPORT_FOLDER.files(report)
-    with all_or_none(written, force=force) as drafts:
+    with reserved(written, force=force) as outputs:
         rows = read_rows(
             data,
             schema,
@@ -278,8 +277,10 @@ def fit(
             **rows.given,
         )
         own = fitted.schema_ if curves else schema
-        write_release(fitted, own, drafts, model=model, report=report)
-    watch.wrote(written)
+        outputs.write(
+            lambda drafts: write_release(fitted, own, drafts, model=model, report=report),
+            watch.wrote,
+        )
     print_sections(fitted.privacy_.sections())
     table = coefficient_table(fitted)
     print_sections(guidance(plan, table).sections())
