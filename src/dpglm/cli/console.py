@@ -253,7 +253,7 @@ class _Unfailing(io.BufferedIOBase):
         return size
 
     def writable(self) -> bool:
-        """It is, whatever happens to the stream."""
+        """Return True, whatever happens to the stream."""
         return True
 
     def isatty(self) -> bool:

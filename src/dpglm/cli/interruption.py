@@ -122,13 +122,11 @@ class SpendingWatch:
     def failed(self) -> str:
         """Return what a command that failed has spent and written; empty if nothing."""
         if self._written:
-            return "\n".join(
-                [
-                    f"The result is released and paid for. It is in {self._named()}. Do not run "
-                    "the command again, as that would pay again.",
-                    *(self._spent() if self._ledger is not None else ()),
-                ]
+            said = (
+                f"The result is released and paid for. It is in {self._named()}. Do not run the "
+                "command again, as that would pay again."
             )
+            return "\n".join([said, *(() if self._ledger is None else self._spent())])
         if self._ledger is None or self._new_entries() == []:
             return ""
         return "\n".join([*self._spent(), self._way_on()])

@@ -223,9 +223,7 @@ def _exists(path: Path) -> LedgerError:
 
 
 @contextlib.contextmanager
-def _connected(
-    path: Path, mode: str, name: Path | None = None
-) -> Iterator[sqlite3.Connection]:
+def _connected(path: Path, mode: str, name: Path | None = None) -> Iterator[sqlite3.Connection]:
     """Connect for one transaction, so that nothing is shared with threads or forked processes.
 
     Errors say ``name``, by default the path.

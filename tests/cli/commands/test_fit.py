@@ -3,8 +3,8 @@
 import json
 import math
 import os
-import shutil
 import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -353,7 +353,7 @@ class TestNothingIsReleased:
         [
             (("--target", "age"), "--target age: the target in schema.json is 'ill'"),
             (("--estimator", "ridge"), "ridge cannot predict .*: choose among logistic, svm"),
-            (("--adjacency", "add_remove"), "--public-rows"),
+            (("--adjacency", "add_remove"), "with --rows"),
             (("--public-rows", "7"), "n_rows must be the number of rows"),
             (("--delta", "1"), "delta must be"),
             (("--set", "alpha=1"), "--set alpha=1: must be NAME=VALUE with a name among C,"),
@@ -409,9 +409,7 @@ class TestNothingIsReleased:
         assert fit("--report", "new/report").exit_code != 0
         assert listing(files) == before
 
-    def test_after_a_failure_while_moving_files_into_place(
-        self, fit, files, listing, monkeypatch
-    ):
+    def test_after_a_failure_while_moving_files_into_place(self, fit, files, listing, monkeypatch):
         (files / "model.json").write_text("old")
         (files / "report").mkdir()
         (files / "report" / "certificate.json").write_text("older")

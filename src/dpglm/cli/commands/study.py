@@ -116,9 +116,7 @@ def study(
         with shown():
             result = declared.run(data, ledger=account, checkpoint=checkpoint)
         # Drafts have their targets' names, in one folder.
-        outputs.write(
-            lambda drafts: write_study(result, drafts[targets[0]].parent), watch.wrote
-        )
+        outputs.write(lambda drafts: write_study(result, drafts[targets[0]].parent), watch.wrote)
     print_findings(result)
     print_written(targets)
 
@@ -192,4 +190,3 @@ def _print_plan(plan: StudyPlan) -> None:
     print_sections([("What to expect", said)])
     for caution in plan.cautions():
         note(f"Warning: {caution}")
-
