@@ -351,7 +351,7 @@ class TestNothingIsReleased:
     @pytest.mark.parametrize(
         ("options", "says"),
         [
-            (("--target", "age"), "--target age: the target in schema.json is 'ill'"),
+            (("--target", "age"), "--target age: the schema's target is 'ill'"),
             (("--estimator", "ridge"), "ridge cannot predict .*: choose among logistic, svm"),
             (("--adjacency", "add_remove"), "with --rows"),
             (("--public-rows", "7"), "n_rows must be the number of rows"),

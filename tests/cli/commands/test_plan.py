@@ -156,7 +156,7 @@ def test_a_plan_takes_the_options_of_a_fit(run, fit, visits):
 def test_a_plan_with_exposures_is_that_of_a_fit_with_them(run, files, sample):
     schema = {**sample.schema, "target": {"name": "ill", "type": "count", "high": 3}}
     (files / "schema.json").write_text(json.dumps(schema))
-    options = ("--schema", "schema.json", "--rows", "400", "--inference", "model")
+    options = ("--schema", "schema.json", "--rows", "40000", "--inference", "model")
     done = run("plan", *options, "--exposure", "id", "--exposure-bounds", "1,9")
     assert done.exit_code == 0, done.output
     assert "needs --exposure-bounds" in run("plan", *options, "--exposure", "id").stderr
