@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -92,7 +93,7 @@ def predict(
     to_stream = output == STREAM
     if not to_stream:
         table_format(output)
-    source = PipedTable(click.get_binary_stream("stdin").read()) if data == STREAM else data
+    source = PipedTable(sys.stdin.buffer.read()) if data == STREAM else data
     loaded = load_model(model)
     own = columns_of(loaded)
     _check_apart(keep, loaded)
