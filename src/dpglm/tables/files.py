@@ -92,6 +92,9 @@ class _Csv(TableFormat):
             )
         except pa.ArrowInvalid as error:
             cure = ". Save the file as UTF-8" if "invalid UTF8" in str(error) else ""
+            if "straddling" in str(error):
+                cure = ". A cell is longer than a block of 1 MiB: a quote is not closed, or the "
+                cure += "text belongs into another file"
             raise ValueError(f"{_in_one_line(error)}{cure}") from error
 
     def write(self, table: Any, path: Path | io.BytesIO) -> None:

@@ -112,8 +112,14 @@ def counted_columns(
     targets = (schema.target,) if schema.has_target else ()
     found: list[Column | TargetColumn] = [*schema.columns, *targets]
     known = [one.name for one in found]
-    if columns is not None and (isinstance(columns, str) or not columns):
-        raise ValueError(f"columns must be a list of names, at least one, got {columns!r}")
+    if columns is not None:
+        if not isinstance(columns, list | tuple) or not columns:
+            raise ValueError(f"columns must be a list of names, at least one, got {columns!r}")
+    if bins is not None and not isinstance(bins, Mapping):
+        raise ValueError(
+            "bins must map names of numeric columns to numbers of bins, such as {'age': 10}, got "
+            f"{bins!r}"
+        )
     for what, names in (("columns", columns), ("bins", bins)):
         unknown = [name for name in names or () if name not in known]
         if unknown:
