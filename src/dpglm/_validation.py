@@ -63,11 +63,11 @@ def check_integer(name: str, value: object, *, least: int) -> int:
     return int(value)
 
 
-def check_list(name: str, value: Any) -> tuple[Any, ...]:
+def check_list(name: str, value: Any, what: str = "a list") -> tuple[Any, ...]:
     """Return a list, tuple or array of one dimension as a tuple, or raise ValueError."""
     is_list = isinstance(value, Sequence | np.ndarray | Set) and not isinstance(value, str | bytes)
     if not is_list or np.ndim(value if isinstance(value, np.ndarray) else 0) > 1:
-        raise ValueError(f"{name} must be a list, got {in_one_line(value)}")
+        raise ValueError(f"{name} must be {what}, got {in_one_line(value)}")
     return tuple(value)
 
 

@@ -63,7 +63,7 @@ class Interrupted(click.ClickException):
 
     def __init__(self, message: str, exit_code: int = 130) -> None:
         super().__init__(message)
-        self.exit_code = exit_code
+        vars(self)["exit_code"] = exit_code
 
     def show(self, file: IO[Any] | None = None) -> None:
         """Print the message without the word "Error"."""
@@ -236,7 +236,7 @@ class _Unfailing(io.BufferedIOBase):
     def __init__(self, text: Any) -> None:
         # Without a buffer (python -u) it is raw already; a stream that is dropped closes its own.
         buffer, self._text = getattr(text, "buffer", None), text
-        self._stream = getattr(buffer, "raw", buffer)
+        self._stream: Any = getattr(buffer, "raw", buffer)
         self.lost: OSError | None = None
         if self._stream is None:
             self.lost = OSError(errno.EBADF, os.strerror(errno.EBADF))
@@ -272,8 +272,9 @@ def unfailing_streams() -> None:
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         encoding = "utf-8" if stream is None else stream.encoding
+        unfailing: Any = _Unfailing(stream)
         whole = io.TextIOWrapper(
-            _Unfailing(stream),
+            unfailing,
             encoding,
             "backslashreplace",
             line_buffering=True,

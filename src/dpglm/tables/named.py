@@ -35,8 +35,8 @@ def _as_it_is(table: Any) -> Any:
 def _of_rows(table: Sequence[Any]) -> Sequence[Any]:
     if any(isinstance(row, Mapping) for row in table):
         raise ValueError(
-            "the table must be columns by name, got a list of rows: give pandas.DataFrame(rows), or "
-            "{name: [row[name] for row in rows] for name in rows[0]}"
+            "the table must be columns by name, got a list of rows: give pandas.DataFrame(rows), "
+            "or {name: [row[name] for row in rows] for name in rows[0]}"
         )
     return table
 

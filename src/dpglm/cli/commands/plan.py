@@ -128,7 +128,7 @@ def plan(
     curves = asked_for_curves(additive, interactions, monotone, **excluded)
     given = budget | {"n_rows": rows if budget["adjacency"] == "add_remove" else None}
     given |= {"n_groups": public_groups, "max_rows_per_group": max_rows_per_group}
-    facts = {} if exposure is None else {"offset": True}
+    facts: dict[str, Any] = {} if exposure is None else {"offset": True}
     if schema_file is None:
         if curves:
             raise InputError("--additive needs --schema, which says all about the columns")

@@ -96,7 +96,7 @@ class Evaluating(DeclaredPart):
             )
 
 
-def _categories(name: str, schema: Schema) -> CategoricalColumn:
+def _categories(name: Any, schema: Schema) -> CategoricalColumn:
     found = {one.name: one for one in schema.columns if isinstance(one, CategoricalColumn)}
     if not isinstance(name, str) or name not in found:
         raise ValueError(f"by must name a column of categories, one of {list(found)}, got {name!r}")
