@@ -18,6 +18,7 @@ from dpglm.cli import main
 from dpglm.cli.app import app
 from dpglm.cli.outputs import reserved
 from dpglm.report.model_file import load_model
+from tests.slowly import first_quickly
 
 if os.name != "posix":
     pytest.skip("forks processes", allow_module_level=True)
@@ -149,7 +150,7 @@ def test_every_command_is_tried():
     assert set(leaves(app)) == {*WRITING, *PRINTING}
 
 
-@pytest.mark.parametrize("out", [full, unread, None], ids=["full", "pipe", "closed"])
+@pytest.mark.parametrize("out", first_quickly(full, unread, None), ids=["full", "pipe", "closed"])
 @pytest.mark.parametrize(
     "name", [pytest.param(one, marks=pytest.mark.slow) if one in _SLOW else one for one in WRITING]
 )
@@ -162,8 +163,8 @@ def test_output_that_cannot_be_printed_is_no_failure(prepared, name, out):
     assert left_behind(prepared) == []
 
 
-@pytest.mark.parametrize("encoding", ["cp1252", "ascii"])
-@pytest.mark.parametrize("name", ["describe", "evaluate", "fit", "study"])
+@pytest.mark.parametrize("encoding", first_quickly("cp1252", "ascii"))
+@pytest.mark.parametrize("name", first_quickly("fit", "describe", "evaluate", "study"))
 def test_text_that_cannot_be_encoded_is_no_failure(prepared, sample, name, encoding):
     schema = json.loads(json.dumps(sample.schema))
     schema["provenance"] = "σ ≤ 漢字"
@@ -338,7 +339,7 @@ STOPPED_AT = {
 }
 
 
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGINT"])
+@pytest.mark.parametrize("name", first_quickly("SIGTERM", "SIGHUP", "SIGINT"))
 @pytest.mark.parametrize("when", STOPPED_AT)
 def test_signals_stop_a_command_cleanly(prepared, monkeypatch, name, when):
     number = getattr(signal, name)
