@@ -43,6 +43,7 @@ def parameters_of(function: Any) -> dict[str, inspect.Parameter]:
 def doors() -> Iterator[tuple[str, Callable[..., Any], dict[str, Any]]]:
     """List what users call most, each with arguments that it accepts."""
     import dpglm
+    from dpglm.report import load_model
     from dpglm.study.reading import read_study
 
     X = np.column_stack([TABLE["age"], np.ones(200)])
@@ -65,7 +66,8 @@ def doors() -> Iterator[tuple[str, Callable[..., Any], dict[str, Any]]]:
     fitted = study.fit("additive")
     yield "Study.evaluate", lambda **one: fitted.evaluate(**one).plan(200), {}
     yield "Study.plan", fitted.plan, {"n_rows": 200}
-    yield "read_study", read_study, {"path": "none.toml"}
+    for opening in (read_study, load_model, dpglm.PrivacyLedger, dpglm.ParquetRows):
+        yield opening.__name__, opening, {"path": "none"}
     for kind in (dpglm.LogisticRegression, dpglm.Ridge, dpglm.PoissonRegressor):
         facts: dict[str, Any] = {"row_norm": 200.0, **known}
         name, is_of_classes = kind.__name__, kind is dpglm.LogisticRegression

@@ -22,7 +22,8 @@ from tests.laws.json_arguments import JSON, SCHEMA, TABLE, doors, parameters_of
 OF_MODELS = ("", ".fit", ".plan", ".predict")
 DOORS = (
     "describe", "from_formula", "evaluate_predictions", "evaluate", "Study", "Study.explore",
-    "Study.fit", "Study.evaluate", "Study.plan", "read_study", "AdditiveClassifier",
+    "Study.fit", "Study.evaluate", "Study.plan", "read_study", "load_model",
+    "PrivacyLedger", "ParquetRows", "AdditiveClassifier",
     "AdditiveClassifier.fit",
     *(f"{kind}{method}" for kind in ("LogisticRegression", "Ridge", "PoissonRegressor")
       for method in OF_MODELS),
