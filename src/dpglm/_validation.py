@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import math
 import numbers
-from collections.abc import Sequence
+import os
+from collections.abc import Sequence, Set
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,12 +16,16 @@ __all__ = [
     "check_bool",
     "check_bools",
     "check_integer",
+    "check_list",
     "check_one_of",
+    "check_path",
     "check_real",
+    "check_two",
     "in_one_line",
 ]
 
 
+_MOST_BITS = 256
 _SHOWN = 160
 """Characters."""
 
@@ -46,10 +52,38 @@ def check_bools(settings: Any) -> None:
 
 
 def check_integer(name: str, value: object, *, least: int) -> int:
-    """Return ``value`` as an int, or raise ValueError if it is not one of at least ``least``."""
+    """Return ``value`` as an int, or raise ValueError if it is not one of at least ``least``.
+
+    Integers beyond the floats are refused as well: few computations are made for them.
+    """
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or int(value) < least:
         raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
+    if int(value).bit_length() > _MOST_BITS:
+        raise ValueError(f"{name} must be an integer below 2**{_MOST_BITS}, got a larger one")
     return int(value)
+
+
+def check_list(name: str, value: Any, what: str = "a list") -> tuple[Any, ...]:
+    """Return a list, tuple or array of one dimension as a tuple, or raise ValueError."""
+    is_list = isinstance(value, Sequence | np.ndarray | Set) and not isinstance(value, str | bytes)
+    if not is_list or np.ndim(value if isinstance(value, np.ndarray) else 0) > 1:
+        raise ValueError(f"{name} must be {what}, got {in_one_line(value)}")
+    return tuple(value)
+
+
+def check_two(name: str, value: Any) -> tuple[float, float]:
+    """Return a list of two finite numbers, or raise ValueError."""
+    found = check_list(name, value)
+    if len(found) != 2:
+        raise ValueError(f"{name} must be two numbers, got {in_one_line(value)}")
+    return check_real(name, found[0]), check_real(name, found[1])
+
+
+def check_path(name: str, value: Any) -> Path:
+    """Return ``value`` as a Path, or raise ValueError if it is no path."""
+    if not isinstance(value, str | os.PathLike) or "\0" in os.fspath(value):
+        raise ValueError(f"{name} must be the path of a file, got {in_one_line(value)}")
+    return Path(value)
 
 
 def check_real(

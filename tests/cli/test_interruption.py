@@ -12,7 +12,7 @@ import pytest
 import dpglm
 from dpglm import ApproximateDP, PrivacyLedger
 from dpglm.cli.app import app
-from dpglm.cli.interruption import FitWatch
+from dpglm.cli.interruption import SpendingWatch
 from dpglm.solvers.checkpoint import Checkpoint
 
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(dpglm.__file__).parent.parent)}
@@ -91,7 +91,7 @@ def test_right_after_the_record(fit, ledger, monkeypatch):
 
 
 def test_between_steps_without_a_checkpoint(fit, files, listing, monkeypatch):
-    monkeypatch.setattr(FitWatch, "stepped", after(7, FitWatch.stepped))
+    monkeypatch.setattr(SpendingWatch, "stepped", after(7, SpendingWatch.stepped))
     before = listing(files)
     text = said(fit())
     assert re.search(r"after at least 7 of \d+ steps, which make \d+ releases together", text)
@@ -129,7 +129,7 @@ def test_while_the_model_is_written(fit, files, ledger, listing, monkeypatch):
 
 def test_after_everything_was_written(fit, files, monkeypatch):
     monkeypatch.setattr("dpglm.cli.commands.fit.print_sections", interrupt)
-    assert "after the fit was complete; it is written: model.json" in said(fit())
+    assert "after the result was complete; it is written: model.json" in said(fit())
     assert (files / "model.json").exists()
 
 

@@ -14,10 +14,10 @@ def main() -> None:
     """Run the command line; installed as the script ``dpglm``."""
     try:
         _run()
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         # While packages are loaded, or a message is printed.
         sys.stderr.write("Interrupted.\n")
-        raise SystemExit(130) from None
+        raise SystemExit(getattr(stop, "exit_code", 130)) from None
 
 
 def _run() -> None:
@@ -29,7 +29,11 @@ def _run() -> None:
         )
         raise SystemExit(2)
     from dpglm.cli.app import app
+    from dpglm.cli.console import unfailing_streams
+    from dpglm.cli.interruption import listen
 
+    unfailing_streams()
+    listen()
     app(prog_name="dpglm")
 
 

@@ -34,9 +34,9 @@ class _InOrderOfUse(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as stop:
             # No command had begun.
-            raise Interrupted("Interrupted.") from None
+            raise Interrupted("Interrupted.", getattr(stop, "exit_code", 130)) from None
 
 
 @click.group(
@@ -65,8 +65,10 @@ def app() -> None:
     Tables are CSV files (UTF-8, with a header) or Parquet files.
 
     Exit codes: 0 success; 1 a certificate or a ledger does not hold (verify), or a claim is refuted
-    (audit); 2 wrong options or input; 130 interrupted (Ctrl-C). After an error no output file
-    exists.
+    (audit); 2 wrong options or input, and nothing was spent; 3 an error after privacy budget was
+    spent: the message says how much, and where results are or how to go on; 130 interrupted
+    (Ctrl-C), 143 and 129 ended by SIGTERM and SIGHUP. With exit code 2 no output file exists.
+    Output that cannot be printed is an error only where a command writes no file.
     """
 
 

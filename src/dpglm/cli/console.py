@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import functools
+import io
 import os
 import re
+import sys
 import textwrap
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import IO, Any, ParamSpec, TypeVar, final
+from typing import IO, TYPE_CHECKING, Any, ParamSpec, TypeVar, final
 
 import click
 from rich.console import Console
@@ -18,23 +21,29 @@ from rich.text import Text
 from dpglm.cli.paths import refuse_twice_named
 from dpglm.exceptions import PlanMismatchError
 
+if TYPE_CHECKING:
+    from dpglm.cli.interruption import SpendingWatch
+
 __all__ = [
     "InputError",
     "Interrupted",
+    "finished",
     "guarded",
+    "lost_output",
     "note",
     "plain",
     "print_pairs",
     "print_sections",
     "print_table",
     "say",
-    "when_interrupted",
+    "spending",
+    "unfailing_streams",
 ]
 
 P = ParamSpec("P")
 R = TypeVar("R")
 _WIDEST = 100
-_INTERRUPTED = "dpglm.interrupted"
+_WATCH, _FINISHED = "dpglm.watch", "dpglm.finished"
 _STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
@@ -50,9 +59,11 @@ class InputError(click.ClickException):
 
 @final
 class Interrupted(click.ClickException):
-    """The user pressed Ctrl-C; ends the program as shells expect."""
+    """The user pressed Ctrl-C, or a signal came; ends the program as shells expect."""
 
-    exit_code = 130
+    def __init__(self, message: str, exit_code: int = 130) -> None:
+        super().__init__(message)
+        vars(self)["exit_code"] = exit_code
 
     def show(self, file: IO[Any] | None = None) -> None:
         """Print the message without the word "Error"."""
@@ -60,10 +71,10 @@ class Interrupted(click.ClickException):
 
 
 @final
-class Defect(click.ClickException):
-    """An unexpected exception; shown in full, with an exit code that is no verdict."""
+class PaidError(click.ClickException):
+    """An error after privacy budget was spent; ends the program with exit code 3."""
 
-    exit_code = 2
+    exit_code = 3
 
 
 def plain(text: str) -> str:
@@ -131,21 +142,26 @@ def note(text: str) -> None:
     click.echo(plain(text), err=True)
 
 
-def when_interrupted(say: Callable[[], str]) -> None:
-    """Set what returns the message if the running command is interrupted."""
-    click.get_current_context().meta[_INTERRUPTED] = say
+def spending(watch: SpendingWatch) -> SpendingWatch:
+    """Let a watch say what the running command has spent, if that ends early; return it."""
+    click.get_current_context().meta[_WATCH] = watch
+    return watch
 
 
-def _any_interruption() -> str:
-    return "Interrupted. A file that was to be written is there whole, or as it was before."
+def finished() -> None:
+    """Note that the command has done what it is for: that nothing is printed is no failure now."""
+    context = click.get_current_context(silent=True)
+    if context is not None:
+        context.meta[_FINISHED] = True
 
 
 def guarded(command: Callable[P, R]) -> Callable[P, R]:
-    """Run a command with errors as messages: exit code 2, or 130 for Ctrl-C.
+    """Run a command with errors as messages: exit code 2, 3 after spending, 130 for Ctrl-C.
 
     It is not begun if two of its paths are one file. ValueError, OSError, PlanMismatchError,
     ImportError and MemoryError are messages; any other exception is a defect and is shown in full.
-    Its warnings go to standard error as sentences.
+    Its warnings go to standard error as sentences. Output that cannot be printed is an error only
+    if nothing else has come of the command.
     """
 
     @functools.wraps(command)
@@ -156,31 +172,127 @@ def guarded(command: Callable[P, R]) -> Callable[P, R]:
             warnings.showwarning = _show_warning
             try:
                 refuse_twice_named(context)
-                return command(*args, **kwargs)
-            except KeyboardInterrupt:
-                raise Interrupted(context.meta.get(_INTERRUPTED, _any_interruption)()) from None
-            except (click.ClickException, click.Abort, click.exceptions.Exit):
+                result = command(*args, **kwargs)
+                _check_printed(context)
+                return result
+            except click.exceptions.Exit:
+                _check_printed(context)
                 raise
-            except (BrokenPipeError, SystemExit):
-                # The reader of a pipe has gone (rich raises SystemExit): this is no verdict either.
-                raise SystemExit(2) from None
-            except MemoryError as error:
-                raise InputError(f"not enough memory {error}".rstrip()) from error
-            except OSError as error:
-                raise InputError(_of_system(error)) from error
-            except (ValueError, ImportError, PlanMismatchError) as error:
-                raise InputError(str(error)) from error
+            except KeyboardInterrupt as stop:
+                watch = context.meta.get(_WATCH)
+                said = _ANY_INTERRUPTION if watch is None else watch.interrupted()
+                raise Interrupted(said, getattr(stop, "exit_code", 130)) from None
+            except click.Abort:
+                raise
             except Exception as error:
-                message = f"this is a defect of dpglm:\n{traceback.format_exc()}"
-                raise Defect(plain(message)) from error
+                raise _ended(error, context.meta.get(_WATCH)) from error
 
     return run
+
+
+_ANY_INTERRUPTION = (
+    "Interrupted. A file that was to be written is there whole, or as it was before."
+)
+
+
+def _ended(error: Exception, watch: SpendingWatch | None) -> click.ClickException:
+    """Return an error as a message, with what was spent."""
+    spent = "" if watch is None else watch.failed()
+    if spent:
+        return PaidError(plain(f"{_message(error)}\n{spent}"))
+    return error if isinstance(error, click.ClickException) else InputError(_message(error))
+
+
+def _message(error: Exception) -> str:
+    if isinstance(error, click.ClickException):
+        return error.format_message()
+    if isinstance(error, MemoryError):
+        return f"not enough memory {error}".rstrip()
+    if isinstance(error, OSError):
+        return _of_system(error)
+    if isinstance(error, ValueError | ImportError | PlanMismatchError):
+        return str(error)
+    return f"this is a defect of dpglm:\n{''.join(traceback.format_exception(error))}"
+
+
+def _check_printed(context: click.Context) -> None:
+    """Raise an error if output was lost and nothing else has come of the command."""
+    lost = lost_output()
+    if lost is None:
+        return
+    if not context.meta.get(_FINISHED):
+        if lost.errno == errno.EPIPE:
+            # The reader of a pipe has gone, and wants no message.
+            raise SystemExit(2)
+        raise InputError(f"standard output: {_of_system(lost)}")
+    if lost.errno != errno.EPIPE:
+        note(f"Warning: standard output: {_of_system(lost)}; all files were written")
+
+
+@final
+class _Unfailing(io.BufferedIOBase):
+    """Writes bytes until the first failure, which it notes, and drops all others."""
+
+    def __init__(self, text: Any) -> None:
+        # Without a buffer (python -u) it is raw already; a stream that is dropped closes its own.
+        buffer, self._text = getattr(text, "buffer", None), text
+        self._stream: Any = getattr(buffer, "raw", buffer)
+        self.lost: OSError | None = None
+        if self._stream is None:
+            self.lost = OSError(errno.EBADF, os.strerror(errno.EBADF))
+
+    def write(self, data: Any) -> int:
+        """Write all of it, or note why it cannot be."""
+        left = memoryview(data).cast("B")
+        size = len(left)
+        try:
+            while self.lost is None and left:
+                left = left[self._stream.write(left) or 0 :]
+        except (OSError, ValueError) as error:
+            self.lost = error if isinstance(error, OSError) else OSError(errno.EBADF, str(error))
+        return size
+
+    def writable(self) -> bool:
+        """Return True, whatever happens to the stream."""
+        return True
+
+    def isatty(self) -> bool:
+        """Whether this is a terminal."""
+        return self._stream is not None and bool(self._stream.isatty())
+
+    def fileno(self) -> int:
+        """Return the stream's number."""
+        if self._stream is None:
+            raise io.UnsupportedOperation("fileno")
+        return int(self._stream.fileno())
+
+
+def unfailing_streams() -> None:
+    """Let what is printed never fail, neither by an encoding nor by a closed pipe or full disk."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        encoding = "utf-8" if stream is None else stream.encoding
+        unfailing: Any = _Unfailing(stream)
+        whole = io.TextIOWrapper(
+            unfailing,
+            encoding,
+            "backslashreplace",
+            line_buffering=True,
+            write_through=True,
+        )
+        setattr(sys, name, whole)
+
+
+def lost_output() -> OSError | None:
+    """Return why standard output could not be printed; None if it could."""
+    found = getattr(getattr(sys.stdout, "buffer", None), "lost", None)
+    return found if isinstance(found, OSError) else None
 
 
 def _of_system(error: OSError) -> str:
     """Return a message with the file and the problem."""
     if error.filename is None or error.strerror is None:
-        return str(error)
+        return error.strerror or str(error)
     return f"{os.fsdecode(error.filename)}: {error.strerror}"
 
 

@@ -11,11 +11,18 @@ import click
 
 from dpglm.cli.console import InputError
 from dpglm.tables.cells import as_numbers
+from dpglm.tables.schema import Schema
 
 if TYPE_CHECKING:
     from dpglm.report.model_file import LinearModel
 
-__all__ = ["GivenOffset", "exposure_bounds", "offset_options"]
+__all__ = [
+    "GivenOffset",
+    "check_exposure",
+    "exposure_bounds",
+    "exposure_options",
+    "offset_options",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -37,6 +44,43 @@ def offset_options(command: F) -> F:
     ):
         command = option(command)
     return command
+
+
+def exposure_options(command: F) -> F:
+    """Add --exposure and --exposure-bounds, of rows that a model is fitted to."""
+    for option in (
+        click.option(
+            "--exposure-bounds",
+            metavar="LOW,HIGH",
+            help="Public bounds on exposures, which are clipped to them; with --inference they are "
+            "needed.",
+        ),
+        click.option(
+            "--exposure",
+            metavar="COLUMN",
+            help="A column of times, persons or the like, above 0, to which means of counts and "
+            "amounts are proportional; as private as its rows, and not in the schema.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def check_exposure(
+    exposure: str | None, bounds: str | None, inference: str | None, schema: Schema
+) -> None:
+    """Refuse an exposure that no model of the target takes, or whose bounds are needed."""
+    if exposure is None:
+        return
+    if schema.target.n_classes is not None:
+        raise InputError("--exposure is for counts and amounts, and the target is neither")
+    if exposure in (*schema.column_names, schema.target.name):
+        raise InputError(f"--exposure {exposure}: the schema has this column for something else")
+    if inference is not None and bounds is None:
+        raise InputError(
+            "--inference needs --exposure-bounds LOW,HIGH, public bounds on the exposures, about "
+            "whose middle the fit starts"
+        )
 
 
 @final

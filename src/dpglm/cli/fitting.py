@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpglm._progress_shown import shown
+from dpglm.cli.additive import make_additive
+from dpglm.cli.console import InputError
+from dpglm.cli.exposures import check_exposure
+from dpglm.cli.exposures import exposure_bounds as bounds_of_offsets
+from dpglm.cli.options import (
+    check_intercept,
+    check_trials,
+    encoded_parameters,
+    estimator_for,
+    make_estimator,
+)
 from dpglm.tables.schema import Schema
 
 if TYPE_CHECKING:
@@ -15,7 +26,14 @@ if TYPE_CHECKING:
 
     from dpglm.solvers.base import Plan, StepInfo
 
-__all__ = ["fit_with_progress", "planned", "require_report", "write_release"]
+__all__ = [
+    "check_public_rows",
+    "declared",
+    "fit_with_progress",
+    "planned",
+    "require_report",
+    "write_release",
+]
 
 
 def planned(
@@ -32,6 +50,52 @@ def planned(
     own = {"n_classes": n_classes} if is_classifier(estimator) else {}
     plan: Plan = estimator.plan(n_rows, n_features, dtype=dtype, **own, **facts)
     return plan
+
+
+def declared(
+    schema: Schema,
+    *,
+    curves: bool,
+    interactions: Sequence[str],
+    monotone: Sequence[str],
+    target: str | None,
+    exposure: str | None,
+    exposure_bounds: str | None,
+    trials: str | None,
+    estimator: str | None,
+    settings: Sequence[str],
+    inference: str | None,
+    given: dict[str, Any],
+) -> Any:
+    """Make the estimator that the options of a fit, or of its plan, ask for."""
+    if target is not None and target != schema.target.name:
+        raise InputError(
+            f"--target {target}: the schema's target is {schema.target.name!r}; name that column, "
+            "or change the schema"
+        )
+    check_exposure(exposure, exposure_bounds, inference, schema)
+    given = given | bounds_of_offsets(exposure_bounds, exposure)
+    if curves:
+        if trials is not None:
+            raise InputError(f"--trials {trials}: is not for --additive")
+        return make_additive(schema, interactions, monotone, settings, inference, **given)
+    if trials is not None and estimator is None:
+        estimator = "binomial"
+    name = estimator_for(schema.target, estimator)
+    check_trials(trials, name, schema)
+    encoded = encoded_parameters(schema, name)
+    made = make_estimator(name, settings, inference, **given, **encoded)
+    check_intercept(made, schema)
+    return made
+
+
+def check_public_rows(adjacency: str, public_rows: int | None) -> None:
+    """Refuse a relation that keeps the number of rows secret if no public one was given."""
+    if adjacency == "add_remove" and public_rows is None:
+        raise InputError(
+            "--adjacency add_remove keeps the number of rows secret: say roughly how many there "
+            "are, from public knowledge, with --rows"
+        )
 
 
 def fit_with_progress(

@@ -10,19 +10,20 @@ import click
 
 from dpglm.cli.console import InputError
 
-__all__ = ["MOST_ROWS", "PUBLIC_ROWS", "GivenGroups", "group_options"]
+__all__ = ["PUBLIC_ROWS", "GivenGroups", "group_options", "rows_option"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-PUBLIC_ROWS = click.option(
-    "--public-rows",
-    type=click.IntRange(min=1),
-    help="A rough public number of rows; for --adjacency add_remove, where the true one is secret.",
-)
-MOST_ROWS = click.option(
-    "--max-rows-per-group",
-    type=click.IntRange(min=1),
-    help="How many rows of a group are used at most; of groups with more, so many are drawn.",
+
+def rows_option(**more: Any) -> Callable[[F], F]:
+    """Add --rows, also called --public-rows."""
+    return click.option(
+        "--rows", "--public-rows", "public_rows", type=click.IntRange(min=1), **more
+    )
+
+
+PUBLIC_ROWS = rows_option(
+    help="A rough public number of rows; for --adjacency add_remove, where the true one is secret."
 )
 
 
@@ -35,7 +36,12 @@ def group_options(command: F) -> F:
             help="A rough public number of groups; for --adjacency add_remove, where the true one "
             "is secret.",
         ),
-        MOST_ROWS,
+        click.option(
+            "--max-rows-per-group",
+            type=click.IntRange(min=1),
+            help="How many rows of a group are used at most; of groups with more, so many are "
+            "drawn.",
+        ),
         click.option(
             "--groups",
             metavar="COLUMN",
@@ -96,5 +102,5 @@ class GivenGroups:
         if adjacency == "replace_one" and public_rows is None:
             raise InputError(
                 "--adjacency replace_one keeps the number of rows in groups secret: say roughly "
-                "how many there are, from public knowledge, with --public-rows"
+                "how many there are, from public knowledge, with --rows"
             )

@@ -26,9 +26,12 @@ __all__ = [
     "INPUT_FILE",
     "INPUT_FOLDER",
     "INPUT_LEDGER",
+    "INPUT_STREAM",
     "LEDGER",
     "OUTPUT_FILE",
+    "OUTPUT_STREAM",
     "REFERENCE",
+    "STREAM",
     "STUDY_CHECKPOINT",
     "TRIALS",
     "budget_options",
@@ -88,6 +91,10 @@ CHECKPOINT = CommandPath(Use.KEPT, _checkpoint_files, dir_okay=False)
 # It is secret, so that nothing for publication is written there.
 STUDY_CHECKPOINT = CommandPath(Use.KEPT, _study_files, closed=True)
 OUTPUT_FILE = CommandPath(Use.WRITTEN)
+STREAM = Path("-")
+"""Standard input or output, in the place of a file."""
+INPUT_STREAM = CommandPath(Use.READ, exists=True, dir_okay=False, allow_dash=True)
+OUTPUT_STREAM = CommandPath(Use.WRITTEN, allow_dash=True)
 
 _ADJACENCIES = ("zero_out", "add_remove", "replace_one")
 # Other options decide these, or they take Python objects.

@@ -86,7 +86,8 @@ def named_paths(context: click.Context | None) -> Iterator[NamedPath]:
             given = context.params.get(one.name or "")
             name = one.opts[-1] if isinstance(one, click.Option) else one.human_readable_name
             for path in given if isinstance(given, tuple) else (given,):
-                if path is not None:
+                # With allow_dash, "-" is no file but a standard stream.
+                if path is not None and not (one.type.allow_dash and str(path) == "-"):
                     yield NamedPath(name, path, one.type)
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dpglm._validation import check_one_of
+from dpglm._validation import check_list, check_one_of, check_two
 from dpglm.data.collection import as_collection
 from dpglm.data.groups.limited import LimitedGroups, public_size
 from dpglm.evaluation.binary import BinaryTask
@@ -156,7 +156,7 @@ def evaluate(
             raise ValueError("where must be None for rows that are not in memory")
         X, y, offset, exposure, by = map(chosen.rows, (X, y, offset, exposure, by))
     return _evaluated(
-        task_of(model, tuple(thresholds), target_bounds),
+        task_of(model, check_list("thresholds", thresholds), target_bounds),
         lambda: predictions_of(model, X, offset, exposure),
         y,
         epsilon=epsilon,
@@ -232,10 +232,13 @@ def evaluate_predictions(
     Privacy: as for ``evaluate``.
     """
     task: Task
+    if classes is not None:
+        classes = check_list("classes", classes)
+    thresholds = check_list("thresholds", thresholds)
     if classes is None:
         if target_bounds is None:
             raise ValueError("classes or target_bounds must be given, got neither")
-        task = RegressionTask(float(target_bounds[0]), float(target_bounds[1]))
+        task = RegressionTask(*check_two("target_bounds", target_bounds))
     elif len(classes) == 2:
         task = BinaryTask(tuple(classes), tuple(thresholds))
     else:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpglm._validation import check_integer, check_one_of, check_real
+from dpglm._validation import check_integer, check_list, check_one_of, check_real
 from dpglm.certificate.certificate import certify
 from dpglm.certificate.facts import PublicFact, size_facts
 from dpglm.data.groups.limited import LimitedGroups
@@ -251,8 +251,8 @@ def plan_evaluation(
     level = check_real("level", level, above=0.0, below=1.0)
     if not isinstance(budget, PrivacyBudget):
         raise ValueError(f"budget must be a PrivacyBudget, got {budget!r}")
-    found = tuple(np.asarray(levels).tolist())
-    if len(set(found)) < len(found):
+    found = tuple(np.asarray(check_list("levels", levels)).tolist())
+    if any(not isinstance(one, Hashable) for one in found) or len(set(found)) < len(found):
         raise ValueError(f"levels must be different, got {list(found)!r}")
     n_levels = len(found) + 1 if found else 1
     data = DataSpec(n_rows, 1, groups=groups)

@@ -85,7 +85,10 @@ class Task(abc.ABC):
 
 def in_range(name: str, values: Any, low: float, high: float, shape: str, ndim: int) -> Floats:
     """Return values as floats; ValueError unless all are from ``low`` to ``high``."""
-    found = np.asarray(values, dtype=np.float64)
+    try:
+        found = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"{name} must be numbers of shape {shape}: {error}") from None
     if found.ndim != ndim:
         raise ValueError(f"{name} must have shape {shape}, got {found.shape}")
     if not ((found >= low) & (found <= high)).all():

@@ -22,6 +22,7 @@ from dpglm.privacy.noise import NoiseSource
 from dpglm.tables.described.encoder import CellEncoder
 from dpglm.tables.files import read_table
 from dpglm.tables.given import Where
+from dpglm.tables.named import by_name
 
 __all__ = ["TableRows", "open_table"]
 
@@ -70,6 +71,7 @@ def open_table(table: Any, names: Sequence[str]) -> TableRows:
         return _InFile(path, names)
     if isinstance(table, ParquetRows):
         return _Stored(table.files)
+    table = by_name(table)
     is_dask = type(table).__module__.partition(".")[0] == "dask"
     columns = table.columns if is_dask else table
     if isinstance(table, np.ndarray) or not hasattr(columns, "__contains__"):

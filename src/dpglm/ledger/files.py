@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from dpglm.ledger.store import refuse_ledger
+from dpglm.ledger.store import refuse_ledger, sync_folder
 
 __all__ = ["replacing", "write_json", "write_text"]
 
@@ -26,15 +26,15 @@ def replacing(path: Path, mode: int = 0o666) -> Iterator[IO[bytes]]:
             file.flush()
             os.fsync(file.fileno())
         os.replace(draft, path)
+    except OSError as error:
+        # A full disk names no file, and the draft's name says nothing.
+        if error.errno is not None:
+            error.filename = os.fspath(path)
+        raise
     finally:
         draft.unlink(missing_ok=True)
-    if os.name == "posix":
-        # The name is durable once the folder is.
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+    # The name is durable once the folder is.
+    sync_folder(path.parent)
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Self, final
 from dpglm._codec import line
 from dpglm._html import card
 from dpglm._json import at
-from dpglm._validation import check_one_of, check_real
+from dpglm._validation import check_one_of, check_path, check_real
 from dpglm._words import named_numbers
 from dpglm.exceptions import BudgetExceededError, LedgerError
 from dpglm.ledger.contents import LedgerContents, left_in_words
@@ -97,7 +97,7 @@ class PrivacyLedger:
     def __post_init__(self) -> None:
         if self.label is not None:
             _text("label", self.label)
-        object.__setattr__(self, "path", Path(self.path).absolute())
+        object.__setattr__(self, "path", check_path("path", self.path).absolute())
         if not Path(self.path).is_file():
             raise LedgerError(
                 "path must be that of a ledger, made by PrivacyLedger.create or `dpglm ledger "
@@ -168,7 +168,7 @@ class PrivacyLedger:
             _now(),
             Unit(unit),
         )
-        create_file(Path(path), terms.to_dict())
+        create_file(check_path("path", path), terms.to_dict())
         return cls(path, data, fingerprint)
 
     def terms(self) -> LedgerTerms:

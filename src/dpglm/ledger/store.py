@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import secrets
 import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ __all__ = [
     "read_first",
     "read_only",
     "refuse_ledger",
+    "sync_folder",
     "writing",
 ]
 
@@ -130,11 +132,46 @@ def read_only(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def create_file(path: Path, header: dict[str, Any]) -> None:
-    """Make a ledger's file with its first record."""
-    if path.exists() and (not path.is_file() or path.stat().st_size):
-        raise _exists(path)
-    with _connected(path, "rwc") as connection:
-        # One transaction: killed in the middle, this leaves an empty file, which may be reused.
+    """Make a ledger's file with its first record, whole or not at all.
+
+    It is written under another name, and linked: a name that another process takes meanwhile is
+    never replaced. An empty file counts as none, and is filled in one transaction.
+    """
+    if path.exists():
+        if not path.is_file() or path.stat().st_size:
+            raise _exists(path)
+        _fill(path, path, header)
+        return
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        _fill(draft, path, header)
+        try:
+            os.link(draft, path)
+        except FileExistsError:
+            raise _exists(path) from None
+        except OSError:
+            # Some file systems have no links.
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+            os.replace(draft, path)
+        sync_folder(path.parent)
+    finally:
+        for one in files_of(draft):
+            one.unlink(missing_ok=True)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names of new files in a folder durable."""
+    if os.name == "posix":
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _fill(file: Path, path: Path, header: dict[str, Any]) -> None:
+    """Write the tables and the first record of a ledger at ``path`` to a file."""
+    with _connected(file, "rwc", path) as connection:
         connection.execute("BEGIN IMMEDIATE")
         if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
             connection.execute("ROLLBACK")
@@ -186,8 +223,12 @@ def _exists(path: Path) -> LedgerError:
 
 
 @contextlib.contextmanager
-def _connected(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
-    """Connect for one transaction, so that nothing is shared with threads or forked processes."""
+def _connected(path: Path, mode: str, name: Path | None = None) -> Iterator[sqlite3.Connection]:
+    """Connect for one transaction, so that nothing is shared with threads or forked processes.
+
+    Errors say ``name``, by default the path.
+    """
+    named = str(name or path)
     uri = f"{path.absolute().as_uri()}?mode={mode}"
     try:
         with contextlib.closing(
@@ -198,10 +239,10 @@ def _connected(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
             connection.execute("PRAGMA fullfsync = ON")
             (journal,) = connection.execute("PRAGMA journal_mode = DELETE").fetchone()
             if journal != "delete":
-                raise LedgerError(f"the ledger {str(path)!r} must have journal mode 'delete'")
+                raise LedgerError(f"the ledger {named!r} must have journal mode 'delete'")
             yield connection
     except sqlite3.Error as error:
-        raise LedgerError(f"{str(path)!r} cannot be used as a ledger: {error}") from error
+        raise LedgerError(f"{named!r} cannot be used as a ledger: {error}") from error
 
 
 def _check_tables(connection: sqlite3.Connection) -> None:

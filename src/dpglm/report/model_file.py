@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpglm._codec import Form, Format, Text, items, mapping, number
 from dpglm._json import canonical_json, in_file, load, shown
+from dpglm._validation import check_path
 from dpglm.certificate.certificate import Certificate
 from dpglm.data.prediction import ClassLabels, Output, RowPrediction, scores, with_offset
 from dpglm.data.prepare import column_scaling
@@ -291,7 +292,7 @@ def load_model(path: str | os.PathLike[str]) -> LinearModel:
     OSError
         If it cannot be read.
     """
-    with in_file(path):
+    with in_file(check_path("path", path)):
         model, found = read_model(load(path))
         if found:
             raise ValueError("; ".join(found))

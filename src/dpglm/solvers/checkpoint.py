@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from dpglm._codec import Format, decode, encode
 from dpglm._json import DocumentError, at, in_file, parse
 from dpglm._paths import file_identity
+from dpglm._validation import check_path
 from dpglm._version import __version__
 from dpglm.exceptions import PlanMismatchError
 from dpglm.ledger.entry import LedgerReference
@@ -74,6 +75,11 @@ class CheckpointFile:
 
     path: str | os.PathLike[str]
     facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_path("checkpoint", self.path)
+        if not isinstance(self.facts, Mapping):
+            raise ValueError(f"facts must be a mapping from names, got {self.facts!r}")
 
     @classmethod
     def of(cls, given: str | os.PathLike[str] | CheckpointFile, facts: Mapping[str, Any]) -> Self:

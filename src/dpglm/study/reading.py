@@ -6,10 +6,10 @@ import inspect
 import os
 import tomllib
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 from dpglm._json import at, in_file
+from dpglm._validation import check_path
 from dpglm.study.study import Study
 from dpglm.tables.schema import Schema
 
@@ -46,10 +46,10 @@ def read_study(path: str | os.PathLike[str]) -> Study:
     -----
     Privacy: a file of public facts and intentions, written before the rows are looked at.
     """
-    where = Path(path)
+    where = check_path("path", path)
     with in_file(where):
         try:
-            document = tomllib.loads(where.read_text("utf-8"))
+            document = tomllib.loads(where.read_text("utf-8-sig"))
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise ValueError(f"is no TOML: {error}") from None
         parts = {name: document.pop(name) for name in _PARTS if name in document}

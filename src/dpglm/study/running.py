@@ -26,6 +26,7 @@ from dpglm.tables.cells import as_cells, is_missing
 from dpglm.tables.files import read_table
 from dpglm.tables.finite import WHOSE_CURE
 from dpglm.tables.given import Where
+from dpglm.tables.named import by_name
 from dpglm.tables.schema import Schema
 
 __all__ = ["read_columns", "run"]
@@ -46,6 +47,7 @@ def read_columns(
         names.append(persons)
     if isinstance(table, str | os.PathLike):
         table = read_table(Path(table), names)
+    table = by_name(table)
     try:
         lacking = [name for name in names if name not in table]
     except TypeError:

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from dpglm._codec import line
 from dpglm._json import at
-from dpglm._validation import check_integer, check_one_of
+from dpglm._validation import check_integer, check_list, check_one_of
 from dpglm.ledger.ledger import PrivacyLedger, as_ledger
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import GaussianDP, PrivacyBudget, stated_budget
@@ -179,9 +179,11 @@ class Study:
         """
         options = {
             "columns": columns,
-            "two_way": tuple(map(tuple, two_way)),
+            "two_way": _pairs("two_way", two_way),
             "correlations": (
-                correlations if isinstance(correlations, bool) else tuple(map(tuple, correlations))
+                correlations
+                if isinstance(correlations, bool)
+                else _pairs("correlations", correlations)
             ),
             "by": by,
             "bins": bins,
@@ -272,7 +274,7 @@ class Study:
         share = Purpose(self.purpose).test_share if test_share is None else test_share
         split = Split(share, persons)
         split.check(Adjacency(self.adjacency))
-        evaluating = Evaluating(learning, tuple(thresholds), by, level)
+        evaluating = Evaluating(learning, check_list("thresholds", thresholds), by, level)
         evaluating.plan_within(self._schema, Adjacency(self.adjacency), 1000, GaussianDP(1.0))
         return self._with(EVALUATION, evaluating, split=split)
 
@@ -381,3 +383,7 @@ class Study:
         n_rows = len(next(iter(columns.values())))
         plan = self.plan(n_rows if Adjacency(self.adjacency).n_is_public else None)
         return run(plan, columns, noise, account, checkpoint, chosen)
+
+
+def _pairs(name: str, value: Any) -> tuple[tuple[Any, ...], ...]:
+    return tuple(check_list(name, one) for one in check_list(name, value))

@@ -69,11 +69,12 @@ def write_study(
     """
     where = Path(folder)
     where.mkdir(parents=True, exist_ok=True)
-    write_text(where / "report.html", study_page(result, figures=figures))
-    result.privacy_.to_json(where / "certificate.json")
+    # If the disk is full, what was paid for comes first.
     if result.model is not None:
         save_model(result.model, where / "model.json")
     for name in (EXPLORATION, EVALUATION):
         part = getattr(result, name)
         if part is not None:
             write_json(where / f"{name}.json", part.to_dict())
+    result.privacy_.to_json(where / "certificate.json")
+    write_text(where / "report.html", study_page(result, figures=figures))

@@ -9,6 +9,7 @@ import enum
 import io
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, final
@@ -18,8 +19,10 @@ from dpglm.tables.cells import check_unique
 
 __all__ = [
     "SUFFIXES",
+    "PipedTable",
     "StorageType",
     "check_present",
+    "csv_text",
     "named_errors",
     "plain_column",
     "read_table",
@@ -42,15 +45,15 @@ class TableFormat(abc.ABC):
     """A file format for tables; final subclasses below."""
 
     @abc.abstractmethod
-    def storage_types(self, path: Path) -> tuple[tuple[str, StorageType], ...]:
+    def storage_types(self, path: Path | io.BytesIO) -> tuple[tuple[str, StorageType], ...]:
         """Return names and types of the columns, in order, from the file's head alone."""
 
     @abc.abstractmethod
-    def read(self, path: Path, columns: Sequence[str]) -> Any:
+    def read(self, path: Path | io.BytesIO, columns: Sequence[str]) -> Any:
         """Return some columns as a pyarrow.Table; a file without types gives text throughout."""
 
     @abc.abstractmethod
-    def write(self, table: Any, path: Path) -> None:
+    def write(self, table: Any, path: Path | io.BytesIO) -> None:
         """Write a pyarrow.Table."""
 
 
@@ -58,7 +61,7 @@ class TableFormat(abc.ABC):
 class _Csv(TableFormat):
     """Comma-separated text in UTF-8 with a header, compressed where the name ends in .gz."""
 
-    def storage_types(self, path: Path) -> tuple[tuple[str, StorageType], ...]:
+    def storage_types(self, path: Path | io.BytesIO) -> tuple[tuple[str, StorageType], ...]:
         import pyarrow as pa
 
         # Undecodable bytes further down must not matter: the header alone decides.
@@ -73,7 +76,7 @@ class _Csv(TableFormat):
             raise ValueError("the header is not text in UTF-8") from None
         return tuple((name, StorageType.UNKNOWN) for name in header)
 
-    def read(self, path: Path, columns: Sequence[str]) -> Any:
+    def read(self, path: Path | io.BytesIO, columns: Sequence[str]) -> Any:
         import pyarrow as pa
         from pyarrow import csv as arrow_csv
 
@@ -89,13 +92,20 @@ class _Csv(TableFormat):
             )
         except pa.ArrowInvalid as error:
             cure = ". Save the file as UTF-8" if "invalid UTF8" in str(error) else ""
+            if "straddling" in str(error):
+                cure = ". A cell is longer than a block of 1 MiB: a quote is not closed, or the "
+                cure += "text belongs into another file"
             raise ValueError(f"{_in_one_line(error)}{cure}") from error
 
-    def write(self, table: Any, path: Path) -> None:
+    def write(self, table: Any, path: Path | io.BytesIO) -> None:
         import pyarrow as pa
         from pyarrow import csv as arrow_csv
 
-        with pa.output_stream(path, compression="detect") as stream:
+        if isinstance(path, io.BytesIO):
+            stream: Any = contextlib.nullcontext(path)
+        else:
+            stream = pa.output_stream(path, compression="detect")
+        with stream as stream:
             arrow_csv.write_csv(table, stream, arrow_csv.WriteOptions(quoting_style="needed"))
 
 
@@ -103,17 +113,17 @@ class _Csv(TableFormat):
 class _Parquet(TableFormat):
     """Apache Parquet."""
 
-    def storage_types(self, path: Path) -> tuple[tuple[str, StorageType], ...]:
+    def storage_types(self, path: Path | io.BytesIO) -> tuple[tuple[str, StorageType], ...]:
         from pyarrow import parquet
 
         return tuple((field.name, _arrow_type(field.type)) for field in parquet.read_schema(path))
 
-    def read(self, path: Path, columns: Sequence[str]) -> Any:
+    def read(self, path: Path | io.BytesIO, columns: Sequence[str]) -> Any:
         from pyarrow import parquet
 
         return parquet.ParquetFile(path).read(columns=list(columns))
 
-    def write(self, table: Any, path: Path) -> None:
+    def write(self, table: Any, path: Path | io.BytesIO) -> None:
         from pyarrow import parquet
 
         parquet.write_table(table, path)
@@ -125,6 +135,29 @@ _FORMATS: Mapping[str, TableFormat] = MappingProxyType(
 
 SUFFIXES = tuple(_FORMATS)
 """File name endings that decide the format."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class PipedTable:
+    """A CSV table that came through standard input; in memory, as a pipe can be read once."""
+
+    content: bytes
+
+    def __fspath__(self) -> str:
+        return "standard input.csv"
+
+
+def _source(path: str | os.PathLike[str]) -> Path | io.BytesIO:
+    """Return what a table is read from."""
+    if isinstance(path, PipedTable):
+        return io.BytesIO(path.content)
+    found = Path(path)
+    if found.exists() and not found.is_file():
+        raise ValueError(
+            f"{found} must be a regular file, as it is read twice: copy the rows into one"
+        )
+    return found
 
 
 def table_format(path: str | os.PathLike[str]) -> TableFormat:
@@ -143,7 +176,7 @@ def storage_types(path: str | os.PathLike[str]) -> dict[str, StorageType]:
     """
     kind = table_format(path)
     with named_errors(path):
-        found = kind.storage_types(Path(path))
+        found = kind.storage_types(_source(path))
         names = [name for name, _ in found]
         if not any(names):
             raise ValueError("the file names no columns: its first line must be a header")
@@ -156,7 +189,7 @@ def read_table(path: str | os.PathLike[str], columns: Sequence[str]) -> dict[str
     present = storage_types(path)
     with named_errors(path):
         check_present(columns, present)
-        table = table_format(path).read(Path(path), columns)
+        table = table_format(path).read(_source(path), columns)
         if table.num_rows == 0:
             raise ValueError("the file has no rows")
         return {name: plain_column(table[name]) for name in columns}
@@ -173,6 +206,15 @@ def check_present(columns: Sequence[str], present: Iterable[str]) -> None:
             f"there is no column {', '.join(map(repr, lacking))}; the file has "
             f"{', '.join(map(repr, present))}{cure}"
         )
+
+
+def csv_text(columns: Mapping[str, Any]) -> bytes:
+    """Return columns of equal length as a CSV file in UTF-8."""
+    import pyarrow as pa
+
+    stream = io.BytesIO()
+    _Csv().write(pa.table(dict(columns)), stream)
+    return stream.getvalue()
 
 
 def write_table(columns: Mapping[str, Any], path: str | os.PathLike[str]) -> None:

@@ -32,6 +32,15 @@ def _as_it_is(table: Any) -> Any:
     return table
 
 
+def _of_rows(table: Sequence[Any]) -> Sequence[Any]:
+    if any(isinstance(row, Mapping) for row in table):
+        raise ValueError(
+            "the table must be columns by name, got a list of rows: give pandas.DataFrame(rows), "
+            "or {name: [row[name] for row in rows] for name in rows[0]}"
+        )
+    return table
+
+
 def _of_arrow(table: Any) -> dict[str, Any]:
     # NumPy would take another row's value for what is missing in an encoded column.
     columns = (plain_column(one).to_numpy(zero_copy_only=False) for one in table.columns)
@@ -40,6 +49,9 @@ def _of_arrow(table: Any) -> dict[str, Any]:
 
 _OPENERS: Mapping[tuple[str, str], Callable[[Any], Any]] = MappingProxyType(
     {
+        ("builtins", "list"): _of_rows,
+        ("builtins", "tuple"): _of_rows,
+        ("pyarrow", "RecordBatch"): _of_arrow,
         ("pyarrow", "Table"): _of_arrow,
         ("polars", "LazyFrame"): lambda table: table.collect(),
     }

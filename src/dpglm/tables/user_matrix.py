@@ -31,14 +31,22 @@ def finite_matrix(
     and the column of a cell that is missing, infinite, masked, no number, or text that spells one.
     """
     unmasked("X", X)
+    if type(X).__name__ == "LazyFrame":
+        raise ValueError("X must be rows in memory, got a lazy frame: give X.collect()")
     names = _get_feature_names(X) if names is None else names
     name = functools.partial(column_in_words, None if names is None else tuple(names))
     dtypes = [np.float64, np.float32]
     try:
         numbers, other = read(accept_sparse="csr", dtype=dtypes, ensure_all_finite=False)
-    except (TypeError, ValueError, OverflowError):
+    except (TypeError, ValueError, OverflowError) as error:
         _name_the_cell(X, name)
-        raise
+        if isinstance(error, ValueError):
+            raise
+        # scikit-learn raises a TypeError for what is no number.
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(
+            f"X must be rows of numbers, such as an array or a data frame: {error}"
+        ) from error
     _refuse_text(X, name)
     # A fit reads the rows many times, and what is checked here must stay true.
     numbers = in_memory(numbers)

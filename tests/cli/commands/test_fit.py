@@ -4,6 +4,7 @@ import json
 import math
 import os
 import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -350,9 +351,9 @@ class TestNothingIsReleased:
     @pytest.mark.parametrize(
         ("options", "says"),
         [
-            (("--target", "age"), "--target age: the target in schema.json is 'ill'"),
+            (("--target", "age"), "--target age: the schema's target is 'ill'"),
             (("--estimator", "ridge"), "ridge cannot predict .*: choose among logistic, svm"),
-            (("--adjacency", "add_remove"), "--public-rows"),
+            (("--adjacency", "add_remove"), "with --rows"),
             (("--public-rows", "7"), "n_rows must be the number of rows"),
             (("--delta", "1"), "delta must be"),
             (("--set", "alpha=1"), "--set alpha=1: must be NAME=VALUE with a name among C,"),
@@ -401,7 +402,6 @@ class TestNothingIsReleased:
     @pytest.mark.parametrize("error", [OSError("disk full"), RuntimeError, KeyboardInterrupt])
     def test_after_a_failure_while_writing(self, fit, files, listing, monkeypatch, error):
         def fail(estimator, schema, drafts, *, model, report):
-            drafts[model].write_text("half of")
             raise error
 
         monkeypatch.setattr("dpglm.cli.commands.fit.write_release", fail)
@@ -409,9 +409,7 @@ class TestNothingIsReleased:
         assert fit("--report", "new/report").exit_code != 0
         assert listing(files) == before
 
-    def test_after_a_failure_while_moving_files_into_place(
-        self, fit, fails, files, listing, monkeypatch
-    ):
+    def test_after_a_failure_while_moving_files_into_place(self, fit, files, listing, monkeypatch):
         (files / "model.json").write_text("old")
         (files / "report").mkdir()
         (files / "report" / "certificate.json").write_text("older")
@@ -430,8 +428,14 @@ class TestNothingIsReleased:
 
         monkeypatch.setattr("dpglm.cli.commands.fit.write_release", write)
         monkeypatch.setattr("dpglm.cli.outputs.os.replace", fail_at_the_report)
-        assert "no space left" in fails(fit("--report", "report", "--force"))
+        done = fit("--report", "report", "--force")
+        assert done.exit_code == 3
+        assert "no space left" in done.stderr
         assert moves
+        (rescued,) = files.glob("dpglm-rescued-*")
+        assert (rescued / "report" / "report.html").read_text() == "new"
+        assert str(rescued.relative_to(files) / "model.json") in done.stderr
+        shutil.rmtree(rescued)
         assert listing(files) == before
         assert (files / "model.json").read_text() == "old"
         assert (files / "report" / "certificate.json").read_text() == "older"

@@ -36,7 +36,7 @@ def test_a_fit_protects_persons_and_is_the_one_that_was_planned(
 ):
     plans = []
     monkeypatch.setattr(
-        "dpglm.cli.interruption.FitWatch.begins", lambda self, plan: plans.append(plan)
+        "dpglm.cli.interruption.SpendingWatch.begins", lambda self, plan: plans.append(plan)
     )
     ledger = PrivacyLedger.create(
         "people.ledger",
@@ -74,7 +74,7 @@ def test_a_ledger_of_rows_takes_no_fit_of_persons(fit, visits, fails):
             ("--groups", "person", "--adjacency", "add_remove", "--public-rows", 400),
             "with --public-groups",
         ),
-        (("--groups", "person", "--adjacency", "replace_one"), "with --public-rows"),
+        (("--groups", "person", "--adjacency", "replace_one"), "with --rows"),
     ],
 )
 def test_wrong_options_of_a_fit_are_refused(fit, visits, fails, options, says):
@@ -117,9 +117,11 @@ def test_looks_and_evaluations_need_a_limit(fit, run, visits, fails):
 
 def test_a_plan_of_persons(run, fails):
     sizes = ("plan", "--rows", 5000, "--columns", 4)
-    done = run(*sizes, "--n-groups", 1000, "--max-rows-per-group", 3)
+    done = run(*sizes, "--public-groups", 1000, "--max-rows-per-group", 3)
     assert done.exit_code == 0, done.output
     assert "5000 rows of 1000 groups, 4 features" in done.stdout
-    assert "needs --n-groups" in fails(run(*sizes, "--max-rows-per-group", 3))
-    said = fails(run(*sizes, "--n-groups", 1000, "--plot", "a.png"))
-    assert "--plot a.png: cannot be had with --n-groups" in said
+    assert "--public-groups must say how many groups" in fails(
+        run(*sizes, "--max-rows-per-group", 3)
+    )
+    said = fails(run(*sizes, "--public-groups", 1000, "--plot", "a.png"))
+    assert "--plot a.png: cannot be had with groups" in said

@@ -6,6 +6,7 @@ import re
 import pytest
 
 from dpglm import LogisticRegression
+from dpglm.cli.app import app
 from dpglm.cli.options import ESTIMATORS
 
 
@@ -128,3 +129,35 @@ class TestPictures:
         (files / "x.png").write_text("precious")
         said = fails(run("plan", "--rows", 400, "--columns", 3, "--plot", "x.png"))
         assert "x.png exists already" in said
+
+
+OF_FILES = {"data", "ledger", "label", "stream", "cache", "checkpoint", "model", "report"}
+
+
+def test_options_are_those_of_a_fit():
+    known = {one.name: one for one in app.commands["plan"].params}
+    for option in app.commands["fit"].params:
+        if option.name not in OF_FILES:
+            assert option.opts == known[option.name].opts, option.name
+            assert option.type.name == known[option.name].type.name, option.name
+
+
+def test_a_plan_takes_the_options_of_a_fit(run, fit, visits):
+    options = (*("--schema", "schema.json", "--epsilon", "5"), *("--rows", "400"))
+    options += ("--groups", "person", "--max-rows-per-group", "2", "--public-groups", "200")
+    options += ("--target", "ill", "--set", "C=0.5")
+    planned = run("plan", *options)
+    assert planned.exit_code == 0, planned.output
+    assert "400 rows of 200 groups" in planned.stdout
+    done = run("fit", "visits.csv", *options, "--model", "model.json")
+    assert done.exit_code == 0, done.output
+
+
+def test_a_plan_with_exposures_is_that_of_a_fit_with_them(run, files, sample):
+    schema = {**sample.schema, "target": {"name": "ill", "type": "count", "high": 3}}
+    (files / "schema.json").write_text(json.dumps(schema))
+    options = ("--schema", "schema.json", "--rows", "40000", "--inference", "model")
+    done = run("plan", *options, "--exposure", "id", "--exposure-bounds", "1,9")
+    assert done.exit_code == 0, done.output
+    assert "needs --exposure-bounds" in run("plan", *options, "--exposure", "id").stderr
+    assert run("plan", "--rows", "9", "--columns", "2", "--exposure", "id").exit_code == 2

@@ -262,6 +262,17 @@ class TestResolution:
         settings = model.resolve(1000).settings
         assert (settings.segments, settings.reach, settings.pair_segments) == (5, 0.2, 3)
 
+    def test_segments_of_a_column_are_as_knots_of_the_schema(self) -> None:
+        model = classifier(segments={"age": 6}, solver=FEW_STEPS).fit(ROWS)
+        known = schema()
+        age = {**COLUMNS["age"], "knots": np.linspace(20, 60, 7).tolist()}
+        known["columns"] = {**COLUMNS, "age": age}
+        listed = classifier(schema=known, solver=FEW_STEPS).fit(ROWS)
+        assert model.n_features_in_ == listed.n_features_in_
+        np.testing.assert_array_equal(model.coef_, listed.coef_)
+        assert model.shapes_["age"].values.size == 7
+        assert classifier(segments={"age": 1}).resolve(6000).settings.segments > 1
+
     def test_sums_of_money_get_fine_curves_where_there_is_much_to_see(self) -> None:
         little, much = (classifier(delta=1e-6).resolve(n).settings for n in (1000, 10**6))
         assert little.log_segments is None
@@ -366,6 +377,9 @@ class TestEdges:
         ("parameters", "message"),
         [
             ({"segments": "fine"}, "segments must be"),
+            ({"segments": {"nose": 6}}, "segments must be of numeric columns .* got 'nose'; these"),
+            ({"segments": {"age": 0}}, "segments of 'age' must be an integer of at least 1"),
+            ({"segments": {"age": 5000}}, "segments of 'age' must be at most 1000"),
             ({"smoothness": -1}, r"smoothness \(reach\) must be"),
             ({"schema": 3}, "schema must be a Schema"),
             ({"interactions": [("age", "nose")]}, "interactions must be of columns"),

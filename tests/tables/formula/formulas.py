@@ -93,6 +93,7 @@ y ~ bs(x, df=6) + . - x
 y ~ C(g, Treatment(reference='c')):bs(age, df=4, degree=1)
 y ~ bs(age, 5, degree=2) + s(x)
 y ~ s(age, 3) * sex + s(x, segments=4, smoothness=0.1):g
+y ~ z + is.na(z)*x + g
 """.strip().splitlines()
 """Formulas that formulaic reads otherwise, or learns from the rows."""
 

@@ -132,6 +132,26 @@ def test_curves_are_those_of_additive_models():
     np.testing.assert_array_equal(missing[0], missing[1])
 
 
+@pytest.mark.parametrize("written", ["is.na(z)", "is_na(z)", "isna(`z`)", "I(np.isnan(z))"])
+def test_missing_indicator_is_one_for_missing_cells_only(written):
+    schema = SCHEMA.with_formula(f"y ~ z + {written}")
+    assert len(schema.feature_names) == 2
+    encoded = schema.encode({"z": [1.0, None, 1.5, 2.0]})
+    # A missing cell counts as 1.5, as it does without the indicator.
+    np.testing.assert_array_equal(encoded, [[-1, -1], [0, 1], [0, -1], [1, -1]])
+    effects = schema.units.coefficients([1.0, 1.0, 0.0])
+    np.testing.assert_allclose(effects, [2.0, 2.0, -4.0])
+
+
+def test_missing_indicator_of_a_category_is_that_of_the_empty_one():
+    column = {"type": "categorical", "categories": ["a", "", "b"]}
+    schema = Schema.from_dict({"columns": {"c": column}, "provenance": "made up"})
+    encoded = schema.with_formula("~ is.na(c)").encode({"c": ["a", None, "b", ""]})
+    np.testing.assert_array_equal(encoded, [[-1], [1], [-1], [1]])
+    with pytest.raises(ValueError, match=r"linear combination of 'C"):
+        schema.with_formula("~ C(c) + is.na(c)")
+
+
 def test_json_and_back_and_pickles():
     schema = SCHEMA.with_formula("y ~ age + C(sex)")
     for copy in (Schema.from_dict(schema.to_dict()), pickle.loads(pickle.dumps(schema))):

@@ -254,3 +254,20 @@ def test_text_of_any_kind_is_read_or_refused(tripwire):
     assert read > 20
     assert all("formula" in message for message in refused)
     assert tripwire == []
+
+
+@pytest.mark.parametrize(
+    ("formula", "says"),
+    [
+        ("y ~ x | g", r"C\(g\), a level for each category .* groups= \(--groups COLUMN\)"),
+        ("y ~ x + (1 | g)", r"'\|' is not read.*Possible instead: C\(g\)"),
+        ("y ~ (x || g)", r"'\|' is not read"),
+        ("y ~ is.na(x)", "missing values of 'x' are an error: declare a number for them"),
+        ("y ~ is.na(g)", "missing values of 'g' are an error: list them as \"\" among the cat"),
+        ("y ~ is.na(x + 1)", "isna takes a column of the schema"),
+        ("y ~ is.na(x, z)", "isna takes one number"),
+    ],
+)
+def test_refusals_name_what_is_possible_instead(formula, says):
+    with pytest.raises(ValueError, match=says):
+        SCHEMA.with_formula(formula)

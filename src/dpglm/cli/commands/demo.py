@@ -14,7 +14,7 @@ from dpglm.cli.comparison import PublicRows, figure_of_costs
 from dpglm.cli.console import guarded, print_table, say
 from dpglm.cli.fitting import require_report
 from dpglm.cli.options import examples, force_option, output_folder
-from dpglm.cli.outputs import all_or_none
+from dpglm.cli.outputs import reserved
 
 if TYPE_CHECKING:
     from dpglm.estimators import AdditiveClassifier
@@ -75,7 +75,8 @@ def demo(epsilon: float, delta: float, out: Path | None, force: bool) -> None:
     require_report()
     folder = out or _FOLDER
     targets = list(_OUT.files(folder))
-    with all_or_none(targets, force=force or out is None) as drafts:
+    with reserved(targets, force=force or out is None) as outputs:
+        drafts = outputs.drafts
         adult = load_adult()
         schema = {**adult.schema, "columns": _without(adult.schema["columns"])}
         rows = PublicRows(
@@ -92,6 +93,7 @@ def demo(epsilon: float, delta: float, out: Path | None, force: bool) -> None:
             epsilon,
         )
         write_study(result, drafts[targets[0]].parent, figures)
+        outputs.publish()
     say()
     print_table(
         (_QUESTION, "accuracy", "AUC"),

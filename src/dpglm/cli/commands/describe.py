@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from dpglm.cli.console import InputError, guarded, note, say
+from dpglm.cli.console import InputError, guarded, note, say, spending
 from dpglm.cli.groups import PUBLIC_ROWS, GivenGroups, group_options
+from dpglm.cli.interruption import SpendingWatch
 from dpglm.cli.options import (
     INPUT_DATA,
     INPUT_FILE,
@@ -20,7 +21,7 @@ from dpglm.cli.options import (
     force_option,
     output_folder,
 )
-from dpglm.cli.outputs import all_or_none
+from dpglm.cli.outputs import keep_unprinted, reserved
 
 __all__ = ["describe"]
 
@@ -116,10 +117,11 @@ def describe(
     release, within the budget that you give; each is shown with an interval for what the noise may
     have done to it. What is printed and written may be published.
 
-    After an error nothing has been released and no file has been written; what a ledger has
-    recorded by then stays recorded.
+    An error before anything is spent leaves no file. One after that says what was spent and where
+    the numbers are, and has exit code 3.
     """
     from dpglm.exploration import describe as described
+    from dpglm.ledger import PrivacyLedger
     from dpglm.ledger.files import write_json
     from dpglm.tables.schema import Schema
 
@@ -129,7 +131,9 @@ def describe(
 
         require("jinja2", "report")
         written += REPORT_FOLDER.files(report)
-    with all_or_none(written, force=force) as drafts:
+    account = None if ledger is None else PrivacyLedger(ledger)
+    watch = spending(SpendingWatch(account))
+    with reserved(written, force=force) as outputs:
         if (bounds is None) != (bounded_schema is None):
             raise InputError("--bounds and --bounded-schema belong together: give both, or neither")
         if by is not None and bounds is not None:
@@ -151,18 +155,24 @@ def describe(
             groups=groups,
             max_rows_per_group=max_rows_per_group,
             n_groups=public_groups,
-            ledger=ledger,
+            ledger=account,
             **budget,
         )
-        if report is not None:
-            from dpglm.report.description_page import write_description
 
-            found.privacy_.to_json(drafts[report / "certificate.json"])
-            write_description(found, drafts[report / "description.html"])
-            write_json(drafts[report / "description.json"], found.to_dict())
-        if bounded_schema is not None and ends is not None:
-            write_json(drafts[bounded_schema], found.schema(bounds=ends).to_dict())
+        def write(drafts: Mapping[Path, Path]) -> None:
+            if bounded_schema is not None and ends is not None:
+                write_json(drafts[bounded_schema], found.schema(bounds=ends).to_dict())
+            if report is not None:
+                from dpglm.report.description_page import write_description
+
+                write_json(drafts[report / "description.json"], found.to_dict())
+                found.privacy_.to_json(drafts[report / "certificate.json"])
+                write_description(found, drafts[report / "description.html"])
+
+        outputs.write(write, watch.wrote)
     say(found.summary())
+    if report is None:
+        watch.wrote(keep_unprinted("description.json", found.to_dict()))
     for caution in found.privacy_.caveats():
         note(f"Warning: {caution}")
     for path in written:

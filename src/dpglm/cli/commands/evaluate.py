@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,10 +10,11 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm.cli.console import InputError, guarded, note, say
+from dpglm.cli.console import InputError, guarded, note, say, spending
 from dpglm.cli.exposures import GivenOffset, offset_options
 from dpglm.cli.fitting import require_report
 from dpglm.cli.groups import PUBLIC_ROWS, GivenGroups, group_options
+from dpglm.cli.interruption import SpendingWatch
 from dpglm.cli.options import (
     INPUT_FILE,
     LEDGER,
@@ -23,7 +24,7 @@ from dpglm.cli.options import (
     force_option,
     output_folder,
 )
-from dpglm.cli.outputs import all_or_none
+from dpglm.cli.outputs import keep_unprinted, reserved
 from dpglm.cli.reading import columns_of, encoded_target, features_of
 from dpglm.tables.cells import Entry, Vocabulary, as_cells
 from dpglm.tables.columns import CategoricalColumn
@@ -124,10 +125,11 @@ def evaluate(
     rows, and one for the population that they are from. What is printed and written may be
     published.
 
-    After an error nothing has been released and no file has been written; what a ledger has
-    recorded by then stays recorded.
+    An error before anything is spent leaves no file. One after that says what was spent and where
+    the numbers are, and has exit code 3.
     """
     from dpglm.evaluation import evaluate as evaluated
+    from dpglm.ledger import PrivacyLedger
     from dpglm.ledger.files import write_json
     from dpglm.report.model_file import load_model
 
@@ -145,7 +147,9 @@ def evaluate(
     if report is not None:
         require_report()
     written = [] if report is None else list(REPORT_FOLDER.files(report))
-    with all_or_none(written, force=force) as drafts:
+    account = None if ledger is None else PrivacyLedger(ledger)
+    watch = spending(SpendingWatch(account))
+    with reserved(written, force=force) as outputs:
         own = columns_of(loaded)
         others = [answer.name] if by is None else [answer.name, by]
         others += [*whose.columns, *known.columns, *([] if trials is None else [trials])]
@@ -169,16 +173,22 @@ def evaluate(
             groups=ids,
             max_rows_per_group=max_rows_per_group,
             n_groups=public_groups,
-            ledger=ledger,
+            ledger=account,
             **budget,
         )
-        if report is not None:
-            from dpglm.report.evaluation_page import write_evaluation
 
-            found.privacy_.to_json(drafts[report / "certificate.json"])
-            write_evaluation(found, drafts[report / "evaluation.html"], by=by or "group")
-            write_json(drafts[report / "evaluation.json"], found.to_dict())
+        def write(drafts: Mapping[Path, Path]) -> None:
+            if report is not None:
+                from dpglm.report.evaluation_page import write_evaluation
+
+                write_json(drafts[report / "evaluation.json"], found.to_dict())
+                found.privacy_.to_json(drafts[report / "certificate.json"])
+                write_evaluation(found, drafts[report / "evaluation.html"], by=by or "group")
+
+        outputs.write(write, watch.wrote)
     say(found.summary())
+    if report is None:
+        watch.wrote(keep_unprinted("evaluation.json", found.to_dict()))
     for caution in found.privacy_.caveats():
         note(f"Warning: {caution}")
     for path in written:

@@ -7,19 +7,26 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dpglm.cli.additive import additive_options, asked_for_curves, make_additive
+from dpglm.cli.additive import additive_options, asked_for_curves
 from dpglm.cli.console import (
     InputError,
     guarded,
     note,
     print_sections,
     say,
-    when_interrupted,
+    spending,
 )
-from dpglm.cli.exposures import exposure_bounds as bounds_of_offsets
-from dpglm.cli.fitting import fit_with_progress, planned, require_report, write_release
+from dpglm.cli.exposures import exposure_options
+from dpglm.cli.fitting import (
+    check_public_rows,
+    declared,
+    fit_with_progress,
+    planned,
+    require_report,
+    write_release,
+)
 from dpglm.cli.groups import PUBLIC_ROWS, GivenGroups, group_options
-from dpglm.cli.interruption import FitWatch
+from dpglm.cli.interruption import SpendingWatch
 from dpglm.cli.options import (
     CHECKPOINT,
     FORMULA,
@@ -32,18 +39,13 @@ from dpglm.cli.options import (
     REFERENCE,
     TRIALS,
     budget_options,
-    check_intercept,
-    check_trials,
     coded_schema,
-    encoded_parameters,
-    estimator_for,
     estimator_options,
     examples,
     force_option,
-    make_estimator,
     output_folder,
 )
-from dpglm.cli.outputs import all_or_none
+from dpglm.cli.outputs import reserved
 from dpglm.cli.reading import read_rows
 
 if TYPE_CHECKING:
@@ -75,18 +77,8 @@ REPORT_FOLDER = output_folder("certificate.json", "report.html")
 @REFERENCE
 @FORMULA
 @additive_options
-@click.option(
-    "--exposure",
-    metavar="COLUMN",
-    help="A column of times, persons or the like, above 0, to which means of counts and amounts "
-    "are proportional; as private as its rows, and not in the schema.",
-)
+@exposure_options
 @TRIALS
-@click.option(
-    "--exposure-bounds",
-    metavar="LOW,HIGH",
-    help="Public bounds on exposures, which are clipped to them; with --inference they are needed.",
-)
 @group_options
 @budget_options()
 @PUBLIC_ROWS
@@ -175,39 +167,20 @@ def fit(
     evaluate`.
 
     Error messages are for you, the holder of the rows: they show a value that does not match the
-    schema. After an error nothing has been released and no file has been written; what a ledger
-    has recorded by then stays recorded. Ctrl-C says what was spent, and how to go on.
+    schema. An error before anything is spent leaves no file. One after that says what was spent,
+    where the model is or how to go on, and has exit code 3; so does Ctrl-C, with exit code 130.
     """
     from dpglm.guidance.expectation import guidance
     from dpglm.report.coefficients import coefficient_table
     from dpglm.solvers.auto import Auto
 
-    watch = FitWatch(checkpoint)
-    when_interrupted(watch.message)
+    watch = spending(SpendingWatch(checkpoint=checkpoint, resumes="FILE"))
     excluded = {"estimator": estimator, "reference": references, "formula": formula}
     curves = asked_for_curves(additive, interactions, monotone, **excluded)
     schema = coded_schema(schema_file, references, formula)
-    if target is not None and target != schema.target.name:
-        raise InputError(
-            f"--target {target}: the target in {schema_file} is {schema.target.name!r}; name that "
-            "column, or change the schema"
-        )
-    if exposure is not None and schema.target.n_classes is not None:
-        raise InputError("--exposure is for counts and amounts, and the target is neither")
-    if exposure in (*schema.column_names, schema.target.name):
-        raise InputError(f"--exposure {exposure}: the schema has this column for something else")
-    if exposure is not None and inference is not None and exposure_bounds is None:
-        raise InputError(
-            "--inference needs --exposure-bounds LOW,HIGH, public bounds on the exposures, about "
-            "whose middle the fit starts"
-        )
     whose = GivenGroups(groups, max_rows_per_group, public_groups)
     whose.check_apart((*schema.column_names, schema.target.name, exposure, trials))
-    if budget["adjacency"] == "add_remove" and public_rows is None:
-        raise InputError(
-            "--adjacency add_remove keeps the number of rows secret: say roughly how many there "
-            "are, from public knowledge, with --public-rows"
-        )
+    check_public_rows(budget["adjacency"], public_rows)
     whose.check_public(budget["adjacency"], public_rows)
     if checkpoint is not None and not checkpoint.parent.is_dir():
         raise InputError(f"--checkpoint {checkpoint}: must lie in a folder that exists")
@@ -215,24 +188,25 @@ def fit(
     watch.opened(account)
     given = budget | {"n_rows": public_rows, "ledger": account}
     given |= {"n_groups": public_groups, "max_rows_per_group": max_rows_per_group}
-    given |= bounds_of_offsets(exposure_bounds, exposure)
-    if curves:
-        if trials is not None:
-            raise InputError(f"--trials {trials}: is not for --additive")
-        fitted = make_additive(schema, interactions, monotone, settings, inference, **given)
-    else:
-        if trials is not None and estimator is None:
-            estimator = "binomial"
-        name = estimator_for(schema.target, estimator)
-        check_trials(trials, name, schema)
-        encoded = encoded_parameters(schema, name)
-        fitted = make_estimator(name, settings, inference, **given, **encoded)
-        check_intercept(fitted, schema)
+    fitted = declared(
+        schema,
+        curves=curves,
+        interactions=interactions,
+        monotone=monotone,
+        target=target,
+        exposure=exposure,
+        exposure_bounds=exposure_bounds,
+        trials=trials,
+        estimator=estimator,
+        settings=settings,
+        inference=inference,
+        given=given,
+    )
     written = [model]
     if report is not None:
         require_report()
         written += REPORT_FOLDER.files(report)
-    with all_or_none(written, force=force) as drafts:
+    with reserved(written, force=force) as outputs:
         rows = read_rows(
             data,
             schema,
@@ -278,8 +252,10 @@ def fit(
             **rows.given,
         )
         own = fitted.schema_ if curves else schema
-        write_release(fitted, own, drafts, model=model, report=report)
-    watch.wrote(written)
+        outputs.write(
+            lambda drafts: write_release(fitted, own, drafts, model=model, report=report),
+            watch.wrote,
+        )
     print_sections(fitted.privacy_.sections())
     table = coefficient_table(fitted)
     print_sections(guidance(plan, table).sections())

@@ -9,7 +9,7 @@ import click
 
 from dpglm._words import named_numbers
 from dpglm.cli.commands.verify import read_claim
-from dpglm.cli.console import guarded, print_pairs, print_table, say
+from dpglm.cli.console import finished, guarded, print_pairs, print_table, say
 from dpglm.cli.options import (
     INPUT_FILE,
     INPUT_LEDGER,
@@ -105,6 +105,7 @@ def create(
         fingerprint=fingerprint,
         unit=unit,
     )
+    finished()
     say(f"Wrote {file}")
 
 

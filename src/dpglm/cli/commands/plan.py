@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dpglm._progress_shown import shown
-from dpglm.cli.additive import additive_options, asked_for_curves, make_additive
+from dpglm.cli.additive import additive_options, asked_for_curves
 from dpglm.cli.console import (
     InputError,
     guarded,
@@ -19,27 +19,25 @@ from dpglm.cli.console import (
     print_sections,
     say,
 )
-from dpglm.cli.fitting import planned
-from dpglm.cli.groups import MOST_ROWS
+from dpglm.cli.exposures import exposure_options
+from dpglm.cli.fitting import declared, planned
+from dpglm.cli.groups import group_options, rows_option
 from dpglm.cli.options import (
     FORMULA,
     INFERENCE,
     INPUT_FILE,
     OUTPUT_FILE,
     REFERENCE,
+    TRIALS,
     budget_options,
-    check_intercept,
     coded_schema,
-    encoded_parameters,
     estimator_class,
-    estimator_for,
     estimator_options,
     examples,
     force_option,
     make_estimator,
 )
 from dpglm.cli.outputs import all_or_none
-from dpglm.tables.schema import Schema
 
 if TYPE_CHECKING:
     from dpglm.solvers.base import Plan
@@ -58,7 +56,8 @@ _RUNS = 3
         "dpglm plan --rows 5000 --columns 20 --estimator ridge --plot expected.png",
     ),
 )
-@click.option("--rows", type=click.IntRange(min=1), required=True, help="Number of rows (public).")
+@rows_option(required=True, help="Number of rows (public).")
+@click.option("--target", metavar="COLUMN", help="The column to predict, as the schema names it.")
 @click.option("--schema", "schema_file", type=INPUT_FILE, help="The public facts of the table.")
 @REFERENCE
 @FORMULA
@@ -67,12 +66,9 @@ _RUNS = 3
 @click.option(
     "--classes", type=click.IntRange(min=2), help="Number of classes, if no --schema.  [default: 2]"
 )
-@click.option(
-    "--n-groups",
-    type=click.IntRange(min=1),
-    help="Number of groups (public), if all rows of a group are protected together.",
-)
-@MOST_ROWS
+@exposure_options
+@TRIALS
+@group_options
 @budget_options(epsilon=1.0)
 @estimator_options(None)
 @INFERENCE
@@ -85,7 +81,8 @@ _RUNS = 3
 @force_option
 @guarded
 def plan(
-    rows: int,
+    public_rows: int,
+    target: str | None,
     schema_file: Path | None,
     references: tuple[str, ...],
     formula: str | None,
@@ -94,8 +91,12 @@ def plan(
     monotone: tuple[str, ...],
     columns: int | None,
     classes: int | None,
-    n_groups: int | None,
+    exposure: str | None,
+    exposure_bounds: str | None,
+    trials: str | None,
+    groups: str | None,
     max_rows_per_group: int | None,
+    public_groups: int | None,
     estimator: str | None,
     settings: tuple[str, ...],
     inference: str | None,
@@ -110,61 +111,63 @@ def plan(
     features.
     """
     _check_picture(plot)
+    rows = public_rows
     if schema_file is None and (references or formula is not None):
         raise InputError("--reference and --formula need --schema, whose columns they name")
-    if max_rows_per_group is not None and n_groups is None:
+    if public_groups is None and (groups or max_rows_per_group):
         raise InputError(
-            f"--max-rows-per-group {max_rows_per_group}: needs --n-groups, the number of groups"
+            "--public-groups must say how many groups there are, if all rows of a group are "
+            "protected together"
         )
-    if plot is not None and n_groups is not None:
+    if plot is not None and public_groups is not None:
         raise InputError(
-            f"--plot {plot}: cannot be had with --n-groups, as nothing tells how alike the rows of "
-            "a group are"
+            f"--plot {plot}: cannot be had with groups, as nothing tells how alike the rows of a "
+            "group are"
         )
     excluded = {"estimator": estimator, "reference": references, "formula": formula}
     curves = asked_for_curves(additive, interactions, monotone, **excluded)
     given = budget | {"n_rows": rows if budget["adjacency"] == "add_remove" else None}
-    given |= {"n_groups": n_groups, "max_rows_per_group": max_rows_per_group}
-    if curves:
-        if schema_file is None or columns is not None or classes is not None:
+    given |= {"n_groups": public_groups, "max_rows_per_group": max_rows_per_group}
+    facts: dict[str, Any] = {} if exposure is None else {"offset": True}
+    if schema_file is None:
+        if curves:
             raise InputError("--additive needs --schema, which says all about the columns")
-        schema = coded_schema(schema_file, references, formula)
-        made = make_additive(schema, interactions, monotone, settings, inference, **given)
-        with shown():
-            decided = made.plan(rows)
-        note(f"Curves: {made.resolve(rows)}")
-    else:
-        known = None
-        if schema_file is not None:
-            known = coded_schema(schema_file, references, formula)
-        name, parameters, n_features, n_classes = (
-            _from_sizes(columns, classes, estimator)
-            if known is None
-            else _from_schema(known, columns, classes, estimator)
-        )
+        for option, value in (("target", target), ("exposure", exposure), ("trials", trials)):
+            if value is not None:
+                raise InputError(f"--{option} {value}: needs --schema, whose target it is about")
+        name, parameters, n_features, n_classes = _from_sizes(columns, classes, estimator)
         made = make_estimator(name, settings, inference, **given, **parameters)
-        if known is not None:
-            check_intercept(made, known)
-        with shown():
-            decided = planned(made, rows, n_features, n_classes)
+    else:
+        if columns is not None or classes is not None:
+            raise InputError("--schema already says how many columns and classes there are")
+        schema = coded_schema(schema_file, references, formula)
+        made = declared(
+            schema,
+            curves=curves,
+            interactions=interactions,
+            monotone=monotone,
+            target=target,
+            exposure=exposure,
+            exposure_bounds=exposure_bounds,
+            trials=trials,
+            estimator=estimator,
+            settings=settings,
+            inference=inference,
+            given=given,
+        )
+        n_features, n_classes = len(schema.feature_names), schema.target.n_classes
+    with shown():
+        decided = (
+            made.plan(rows, **facts)
+            if curves
+            else planned(made, rows, n_features, n_classes, **facts)
+        )
+    if curves:
+        note(f"Curves: {made.resolve(rows)}")
     with all_or_none([] if plot is None else [plot], force=force) as drafts:
         _tell(decided, type(made).__name__)
         remarks = {target: _draw(decided, draft) for target, draft in drafts.items()}
     print_sections((f"Wrote {target}", said) for target, said in remarks.items())
-
-
-def _from_schema(
-    schema: Schema, columns: int | None, classes: int | None, estimator: str | None
-) -> tuple[str, dict[str, Any], int, int | None]:
-    if columns is not None or classes is not None:
-        raise InputError("--schema already says how many columns and classes there are")
-    name = estimator_for(schema.target, estimator)
-    return (
-        name,
-        encoded_parameters(schema, name),
-        len(schema.feature_names),
-        schema.target.n_classes,
-    )
 
 
 def _from_sizes(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,10 +11,19 @@ import click
 
 from dpglm.cli.console import guarded, note
 from dpglm.cli.exposures import GivenOffset, offset_options
-from dpglm.cli.options import INPUT_FILE, OUTPUT_FILE, examples, force_option
+from dpglm.cli.options import (
+    INPUT_FILE,
+    INPUT_STREAM,
+    OUTPUT_STREAM,
+    STREAM,
+    examples,
+    force_option,
+)
 from dpglm.cli.outputs import all_or_none
 from dpglm.cli.reading import columns_of, features_of
 from dpglm.tables.files import (
+    PipedTable,
+    csv_text,
     named_errors,
     read_table,
     storage_types,
@@ -34,12 +44,17 @@ __all__ = ["predict"]
         "dpglm predict new.csv --model model.json --keep id --keep region -o predictions.csv",
         "dpglm predict new.parquet --model model.json -o predictions.parquet",
         "dpglm predict new.csv --model claims.json --exposure years -o predictions.csv",
+        "zcat new.csv.gz | dpglm predict - --model model.json -o - | head",
     ),
 )
-@click.argument("data", type=INPUT_FILE)
+@click.argument("data", type=INPUT_STREAM)
 @click.option("--model", type=INPUT_FILE, required=True, help="What `dpglm fit` wrote.")
 @click.option(
-    "-o", "--output", type=OUTPUT_FILE, required=True, help="Where to write: .csv or .parquet."
+    "-o",
+    "--output",
+    type=OUTPUT_STREAM,
+    required=True,
+    help="Where to write: .csv or .parquet, or - for CSV on standard output.",
 )
 @offset_options
 @click.option(
@@ -62,6 +77,8 @@ def predict(
 ) -> None:
     """Predict the target for each row of DATA, which needs the model's columns but no target.
 
+    DATA is a CSV or Parquet file, or - for CSV on standard input.
+
     A model of exposures (`dpglm fit --exposure`) needs those of the rows, too: from the column of
     the fit, or another, or one number for all.
 
@@ -73,14 +90,17 @@ def predict(
     """
     from dpglm.report.model_file import load_model
 
-    table_format(output)
+    to_stream = output == STREAM
+    if not to_stream:
+        table_format(output)
+    source = PipedTable(sys.stdin.buffer.read()) if data == STREAM else data
     loaded = load_model(model)
     own = columns_of(loaded)
     _check_apart(keep, loaded)
-    known = GivenOffset.of(loaded, exposure, offset, storage_types(data))
-    with all_or_none([output], force=force) as drafts:
-        table = read_table(data, list(dict.fromkeys([*own, *keep, *known.columns])))
-        with named_errors(data):
+    known = GivenOffset.of(loaded, exposure, offset, storage_types(source))
+    with all_or_none([] if to_stream else [output], force=force) as drafts:
+        table = read_table(source, list(dict.fromkeys([*own, *keep, *known.columns])))
+        with named_errors(source):
             rows = features_of(loaded, {name: table[name] for name in own})
             columns = {name: table[name] for name in keep}
             columns[_PREDICTION] = loaded.predict(rows, **known.values(table))
@@ -88,7 +108,11 @@ def predict(
                 probabilities = loaded.predict_proba(rows)
                 columns |= zip(_probability_names(loaded), probabilities.T, strict=True)
         with named_errors(output):
-            write_table(columns, drafts[output])
+            for draft in drafts.values():
+                write_table(columns, draft)
+            if to_stream:
+                click.echo(csv_text(columns), nl=False)
+                return
     note(f"Wrote {len(columns[_PREDICTION])} predictions to {output}")
 
 

@@ -18,10 +18,10 @@ from dpglm.cli.console import (
     print_sections,
     print_table,
     say,
-    when_interrupted,
+    spending,
 )
 from dpglm.cli.fitting import require_report
-from dpglm.cli.interruption import LedgerWatch
+from dpglm.cli.interruption import SpendingWatch
 from dpglm.cli.options import (
     INPUT_FILE,
     LEDGER,
@@ -30,7 +30,7 @@ from dpglm.cli.options import (
     force_option,
     output_folder,
 )
-from dpglm.cli.outputs import all_or_none
+from dpglm.cli.outputs import reserved
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -92,8 +92,9 @@ def study(
     is printed: what each part will cost, and how precise it will be.
 
     All rows are explored. The model is fitted to some of them, drawn at random, and evaluated on
-    the others. Everything together costs the epsilon that STUDY names. After an error no file has
-    been written but those of --checkpoint; what a ledger has recorded by then stays recorded.
+    the others. Everything together costs the epsilon that STUDY names. An error before anything
+    is spent leaves no file. One after that says what was spent, and where results are or how to go
+    on, and has exit code 3.
     """
     from dpglm.ledger import PrivacyLedger
     from dpglm.study.reading import read_study
@@ -109,14 +110,13 @@ def study(
         raise InputError("--out FOLDER must say where to write the results")
     require_report()
     account = None if ledger is None else PrivacyLedger(ledger)
-    watch = LedgerWatch(account)
-    when_interrupted(lambda: _interrupted(watch, checkpoint))
+    watch = spending(SpendingWatch(account, checkpoint=checkpoint, resumes="FOLDER"))
     targets = [out / name for name in files_of_study(declared.parts)]
-    with all_or_none(targets, force=force) as drafts:
+    with reserved(targets, force=force) as outputs:
         with shown():
             result = declared.run(data, ledger=account, checkpoint=checkpoint)
         # Drafts have their targets' names, in one folder.
-        write_study(result, drafts[targets[0]].parent)
+        outputs.write(lambda drafts: write_study(result, drafts[targets[0]].parent), watch.wrote)
     print_findings(result)
     print_written(targets)
 
@@ -190,16 +190,3 @@ def _print_plan(plan: StudyPlan) -> None:
     print_sections([("What to expect", said)])
     for caution in plan.cautions():
         note(f"Warning: {caution}")
-
-
-def _interrupted(watch: LedgerWatch, checkpoint: Path | None) -> str:
-    way_on = "The same command starts anew. With --checkpoint FOLDER, it can go on."
-    if checkpoint is not None and checkpoint.exists():
-        way_on = (
-            f"To go on: the same command continues from {checkpoint}, which holds what was "
-            "released so far, and spends nothing twice."
-        )
-    done = (
-        "Interrupted: no results were written, and nothing that was computed from rows was shown."
-    )
-    return "\n".join([done, *watch.lines(), way_on])

@@ -5,10 +5,9 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, final
 
-from dpglm._validation import check_one_of
+from dpglm._validation import check_one_of, check_path
 from dpglm.data.spec import FloatType
 from dpglm.data.stream.parquet_source import (
     Decoder,
@@ -116,7 +115,7 @@ class ParquetRows(StoredRows):
             dtype=dtype,
             cache=cache,
         )
-        files = ParquetFile.all_in(Path(path))
+        files = ParquetFile.all_in(check_path("path", path))
         if schema is not None:
             if columns is not None or (target is not None and schema.has_target):
                 raise ValueError("target and columns must be None where a schema= is given")

@@ -24,7 +24,7 @@ from dpglm.estimators._shapes import CURVES, MONOTONE, WithShapes
 from dpglm.estimators.additive._monotone import Directions, projected, read_directions
 from dpglm.estimators.additive._shrunk import shrunk_bends
 from dpglm.estimators.additive._tables import given_table
-from dpglm.estimators.additive.resolution import Resolution, resolved
+from dpglm.estimators.additive.resolution import Resolution, resolved, with_segments
 from dpglm.estimators.composed._fitted import FittedModel
 from dpglm.estimators.linear._base import PrivateLinearModel
 from dpglm.estimators.linear._regressor import PrivateRegressor
@@ -63,10 +63,11 @@ class AdditiveModel(WithShapes, FittedModel, PrivateFit, own_first=False):
     monotone : mapping from str to int, optional
         Numeric or ordered columns in which the score must not fall (1) or not rise (-1). The
         released curves are projected, which costs no privacy.
-    segments : int or "auto", default="auto"
+    segments : int, mapping from str to int, or "auto", default="auto"
         Equal segments between the bounds of each numeric column that lists no knots; "auto"
         follows from the budget and the numbers of rows and columns, with more of them in columns
-        of ``"scale": "log"`` where there is much to see, and so do the next two.
+        of ``"scale": "log"`` where there is much to see, and so do the next two. ``{"age": 6}``
+        is for some columns, as if the schema listed these knots; others are "auto".
     smoothness : float or "auto", default="auto"
         Distance, as a share of a column's range, over which a curve's values are correlated
         beforehand: see ``SplineEncoder``.
@@ -122,7 +123,7 @@ class AdditiveModel(WithShapes, FittedModel, PrivateFit, own_first=False):
     schema: GivenSchema = field(kw_only=False)
     interactions: Sequence[tuple[str, str]] = ()
     monotone: Mapping[str, int] | None = None
-    segments: int | Literal["auto"] = "auto"
+    segments: int | Mapping[str, int] | Literal["auto"] = "auto"
     smoothness: float | Literal["auto"] = "auto"
     pair_segments: int | Literal["auto"] = "auto"
     solver: str | Solver = "auto"
@@ -307,7 +308,9 @@ class AdditiveModel(WithShapes, FittedModel, PrivateFit, own_first=False):
                 "schema must not say how columns become curves, which segments=, smoothness= and "
                 "interactions= say: leave out its 'additive'"
             )
-        return schema
+        return (
+            with_segments(schema, self.segments) if isinstance(self.segments, Mapping) else schema
+        )
 
     def _configured(
         self, schema: Schema, n_rows: int, *, in_memory: bool = True
@@ -334,7 +337,7 @@ class AdditiveModel(WithShapes, FittedModel, PrivateFit, own_first=False):
             is_squared=isinstance(linear, Ridge),
             are_factors=_has_factors(linear),
             interactions=pairs_of_columns(self.interactions),
-            segments=self.segments,
+            segments="auto" if isinstance(self.segments, Mapping) else self.segments,
             smoothness=self.smoothness,
             pair_segments=self.pair_segments,
             accepts=accepts if self.inference else None,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, final
+from typing import Any, Literal, final
 
 from dpglm._validation import check_integer
 from dpglm.estimators.additive._rule import AMPLE, AS_DECLARED, MOST_FEATURES, Rule
@@ -15,10 +16,11 @@ from dpglm.solvers.base import Solver
 from dpglm.solvers.composite.calibrated import Calibrated
 from dpglm.solvers.second_order.newton import Newton
 from dpglm.tables.additive.encoding import AdditiveEncoding
-from dpglm.tables.additive.settings import Additive
+from dpglm.tables.additive.settings import MOST_SEGMENTS, Additive
+from dpglm.tables.columns import NumericColumn
 from dpglm.tables.schema import Schema
 
-__all__ = ["Resolution", "resolved"]
+__all__ = ["Resolution", "resolved", "with_segments"]
 
 # Newton's clip grows with what there is to see beyond the errors of sampling, mu times the root of
 # rows per feature; that of squared errors with the signal. Where these say little, a larger clip
@@ -114,6 +116,27 @@ def resolved(
     if not as_linear:
         solver = _solver(seen, n_rows, n_features, is_squared=is_squared, are_factors=are_factors)
     return Resolution(settings, rule.signal, seen, reason, solver)
+
+
+def with_segments(schema: Schema, segments: Mapping[Any, Any]) -> Schema:
+    """Return a schema that lists knots for columns whose number of segments is stated."""
+    curved = {
+        column.name: column
+        for column in schema.columns
+        if isinstance(column, NumericColumn) and column.knots is None
+    }
+    for name, count in segments.items():
+        if name not in curved:
+            raise ValueError(
+                f"segments must be of numeric columns of the schema without knots, got {name!r}; "
+                f"these are {', '.join(curved) or 'none'}"
+            )
+        if check_integer(f"segments of {name!r}", count, least=1) > MOST_SEGMENTS:
+            raise ValueError(f"segments of {name!r} must be at most {MOST_SEGMENTS}, got {count}")
+        knots = tuple(curved[name].spaced(int(count)).tolist())
+        curved[name] = dataclasses.replace(curved[name], knots=knots)
+    columns = tuple(curved.get(column.name, column) for column in schema.columns)
+    return dataclasses.replace(schema, columns=columns)
 
 
 def _has_bends(schema: Schema, settings: Additive) -> bool:

@@ -413,7 +413,11 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
 
     def _validated(self, X: Any, y: Any, **options: Any) -> tuple[Matrix, NDArray[Any]]:
         if y is not None:
-            y = check_not_missing(column_or_1d(unmasked("y", y), warn=True))
+            y = unmasked("y", y)
+            if isinstance(y, np.ndarray) and y.dtype.kind == "T":
+                # NumPy's texts of any length, which scikit-learn does not take.
+                y = y.astype(object)
+            y = check_not_missing(column_or_1d(y, warn=True))
         read = functools.partial(validate_data, self, X, y, **options)
         return finite_matrix(X, read)
 

@@ -98,9 +98,9 @@ class Evaluating(DeclaredPart):
             )
 
 
-def _categories(name: str, schema: Schema) -> CategoricalColumn:
+def _categories(name: Any, schema: Schema) -> CategoricalColumn:
     found = {one.name: one for one in schema.columns if isinstance(one, CategoricalColumn)}
-    if name not in found:
+    if not isinstance(name, str) or name not in found:
         raise ValueError(f"by must name a column of categories, one of {list(found)}, got {name!r}")
     return found[name]
 

@@ -8,7 +8,7 @@ from typing import Any, final
 
 from dpglm._validation import check_integer, check_real, in_one_line
 
-__all__ = ["Additive", "pairs_of_columns"]
+__all__ = ["MOST_SEGMENTS", "Additive", "pairs_of_columns"]
 
 MOST_SEGMENTS, MOST_REACH = 1000, 1e6
 

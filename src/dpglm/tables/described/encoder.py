@@ -11,6 +11,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from dpglm._validation import check_list
 from dpglm.tables.cells import as_cells, check_unique
 from dpglm.tables.columns import CategoricalColumn, Column, NumericColumn
 from dpglm.tables.described.bins import bin_edges, given_edges, parts_of
@@ -112,8 +113,13 @@ def counted_columns(
     targets = (schema.target,) if schema.has_target else ()
     found: list[Column | TargetColumn] = [*schema.columns, *targets]
     known = [one.name for one in found]
-    if columns is not None and (isinstance(columns, str) or not columns):
-        raise ValueError(f"columns must be a list of names, at least one, got {columns!r}")
+    if columns is not None and not (columns := check_list("columns", columns, "a list of names")):
+        raise ValueError("columns must be a list of names, at least one, got none")
+    if bins is not None and not isinstance(bins, Mapping):
+        raise ValueError(
+            "bins must map names of numeric columns to numbers of bins, such as {'age': 10}, got "
+            f"{bins!r}"
+        )
     for what, names in (("columns", columns), ("bins", bins)):
         unknown = [name for name in names or () if name not in known]
         if unknown:

@@ -23,6 +23,7 @@ _MOST_COLUMNS, _MOST_ENTRIES = 500, 1_000_000
 # Rows on which a dependence must hold before it is believed, and how often it may be refuted.
 _CONFIRMING, _MOST_ROUNDS = 10_000, 30
 _NEAREST = -12.0
+_MISSING = 0.1
 
 
 def check_not_aliased(encoding: FormulaEncoding) -> None:
@@ -143,4 +144,7 @@ class _MadeUpRows:
         share = np.where(rng.random(n_rows) < 0.8, 10.0 ** rng.uniform(_NEAREST, 0.0, n_rows), 0.0)
         near = from_places + (toward - from_places) * share
         anywhere = rng.uniform(low, high, n_rows)
-        return np.clip(np.where(rng.random(n_rows) < 0.5, anywhere, near), low, high)
+        drawn = np.clip(np.where(rng.random(n_rows) < 0.5, anywhere, near), low, high)
+        if column.missing is not None:
+            drawn[rng.random(n_rows) < _MISSING] = math.nan
+        return drawn

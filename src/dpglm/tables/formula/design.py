@@ -15,7 +15,7 @@ from scipy import sparse
 
 from dpglm.tables.columns import Column
 from dpglm.tables.encoding import Encoding, Reader
-from dpglm.tables.formula.factors import Cells, Factor, Scaled
+from dpglm.tables.formula.factors import Cells, Factor, Scaled, read_cells
 from dpglm.tables.units import LinearUnits
 
 __all__ = ["FormulaEncoding", "Term", "coded_terms"]
@@ -147,7 +147,7 @@ class FormulaEncoding(Encoding):
 
     def encode(self, cells: Reader, out: NDArray[np.floating[Any]]) -> None:
         used = [column for column in self.columns if column.name in self.column_names]
-        read = {column.name: column.read(cells(column.name)) for column in used}
+        read = {column.name: read_cells(column, cells(column.name)) for column in used}
         for start in range(0, len(out), _ROWS_AT_ONCE):
             block = slice(start, start + _ROWS_AT_ONCE)
             self.encode_read({name: values[block] for name, values in read.items()}, out[block])

@@ -19,9 +19,17 @@ from typing import Any, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm.tables.columns import Column, NumericColumn
+from dpglm.tables.columns import CategoricalColumn, Column, NumericColumn
 
-__all__ = ["FUNCTIONS", "Expression", "Floats", "Variable", "called", "read_expression"]
+__all__ = [
+    "FUNCTIONS",
+    "Expression",
+    "Floats",
+    "Variable",
+    "called",
+    "read_expression",
+    "without_gaps",
+]
 
 Floats: TypeAlias = NDArray[np.float64]
 _Range: TypeAlias = tuple[float, float]
@@ -30,10 +38,11 @@ _LARGEST = 1e30
 _MOST_DEPTH = 50
 _POWERS = ("pow", "power")
 _OF_TWO = ("maximum", "minimum", *_POWERS)
+_OF_GAPS = ("isna", "isnull", "isnan")
 
 
 class Expression(abc.ABC):
-    """A number for each row, a function of its numeric cells alone; final subclasses below."""
+    """A number for each row, a function of its own cells alone; final subclasses below."""
 
     @property
     @abc.abstractmethod
@@ -57,7 +66,7 @@ class Expression(abc.ABC):
     def values(self, cells: Mapping[str, Floats]) -> Any:
         """Return the values of rows, within ``range`` whatever rounding does.
 
-        ``cells`` are within the declared bounds.
+        Numeric ``cells`` are within the declared bounds, or NaN where they are missing.
         """
         return np.clip(self._compute(cells), *self.range)
 
@@ -82,7 +91,54 @@ class Variable(Expression):
         return float(self.column.low), float(self.column.high)
 
     def _compute(self, cells: Mapping[str, Floats]) -> Any:
-        return cells[self.column.name]
+        return without_gaps(self.column, cells[self.column.name])
+
+
+def without_gaps(column: NumericColumn, numbers: Floats) -> Floats:
+    """Return a column's numbers with the public one that missing cells count as."""
+    if column.missing is None:
+        return numbers
+    stand_in = min(max(float(column.missing), column.low), column.high)
+    return np.where(np.isnan(numbers), stand_in, numbers)
+
+
+@final
+@dataclass(frozen=True)
+class _Missing(Expression):
+    """1 where a cell is missing, else 0."""
+
+    column: Column
+
+    def __post_init__(self) -> None:
+        name = self.column.name
+        if isinstance(self.column, NumericColumn) and self.column.missing is None:
+            raise ValueError(
+                f"missing values of {name!r} are an error: declare a number for them in the "
+                'schema, such as "missing": 0'
+            )
+        if isinstance(self.column, CategoricalColumn) and "" not in self.column.categories:
+            raise ValueError(
+                f'missing values of {name!r} are an error: list them as "" among the categories '
+                "of the schema"
+            )
+
+    @property
+    def columns(self) -> frozenset[str]:
+        return frozenset({self.column.name})
+
+    @property
+    def numbers(self) -> frozenset[float]:
+        return frozenset()
+
+    @property
+    def range(self) -> _Range:
+        return 0.0, 1.0
+
+    def _compute(self, cells: Mapping[str, Any]) -> Any:
+        found = cells[self.column.name]
+        if isinstance(self.column, CategoricalColumn):
+            return (found == self.column.categories.index("")).astype(np.float64)
+        return np.isnan(found).astype(np.float64)
 
 
 @final
@@ -384,7 +440,7 @@ def _call(name: str, node: ast.Call, columns: Mapping[str, Column], depth: int) 
             "which means are proportional, or offset= their logarithms; on the command line "
             "--exposure COLUMN"
         )
-    if name not in (*FUNCTIONS, *_OF_TWO, "abs", "I"):
+    if name not in (*FUNCTIONS, *_OF_TWO, *_OF_GAPS, "abs", "I"):
         raise ValueError(
             f"the function {name!r} is not among those that are known to look at one row alone: "
             f"{_known()}"
@@ -396,6 +452,11 @@ def _call(name: str, node: ast.Call, columns: Mapping[str, Column], depth: int) 
     if name in _POWERS:
         base, exponent = node.args
         return _power(base, exponent, columns, depth)
+    if name in _OF_GAPS:
+        (cell,) = node.args
+        if not isinstance(cell, ast.Name) or cell.id not in columns:
+            raise ValueError(f"{name} takes a column of the schema")
+        return _Missing(columns[cell.id])
     argument = read_expression(node.args[0], columns, depth)
     if name in _OF_TWO:
         return _Combined(name, argument, read_expression(node.args[1], columns, depth))
@@ -424,4 +485,4 @@ def _as_float(value: Any) -> float:
 
 
 def _known() -> str:
-    return ", ".join(("I", "abs", *FUNCTIONS, *_OF_TWO))
+    return ", ".join(("I", "abs", "is.na", *FUNCTIONS, *_OF_TWO))

@@ -17,9 +17,15 @@ from dpglm.tables.additive.axes import NumericAxis
 from dpglm.tables.additive.settings import Additive
 from dpglm.tables.cells import Entry
 from dpglm.tables.columns import CategoricalColumn, Column, IndicatorBall, NumericColumn
-from dpglm.tables.formula.expressions import Expression, Floats, called, read_expression
+from dpglm.tables.formula.expressions import (
+    Expression,
+    Floats,
+    called,
+    read_expression,
+    without_gaps,
+)
 
-__all__ = ["Cells", "Factor", "Scaled", "read_factor"]
+__all__ = ["Cells", "Factor", "Scaled", "read_cells", "read_factor"]
 
 Cells: TypeAlias = Mapping[str, NDArray[Any]]
 """Cells of a block of rows, by column."""
@@ -88,7 +94,7 @@ class Factor(abc.ABC):
 
     @abc.abstractmethod
     def values(self, cells: Cells, *, reduced: bool) -> Floats:
-        """Return its columns, of shape (n, n_fields), of cells as ``Column.read`` returns them.
+        """Return its columns, of shape (n, n_fields), of cells as ``read_cells`` returns them.
 
         Privacy: each row's values depend on its own cells alone.
         """
@@ -234,6 +240,7 @@ class CurveFactor(Factor):
 
     name: str
     axis: NumericAxis
+    column: NumericColumn
 
     @property
     def columns(self) -> frozenset[str]:
@@ -247,11 +254,19 @@ class CurveFactor(Factor):
         return tuple(f"{self.name}[{i}]" for i in range(self.axis.n_features))
 
     def values(self, cells: Cells, *, reduced: bool) -> Floats:
-        features: Floats = self.axis.features(self.axis.places(cells[self.axis.name]))
+        numbers = without_gaps(self.column, cells[self.axis.name])
+        features: Floats = self.axis.features(self.axis.places(numbers))
         return features
 
     def scaled(self, *, centered: bool, reduced: bool) -> Scaled:
         return Scaled(0.0, 1.0, self.axis.norm)
+
+
+def read_cells(column: Column, cells: Any) -> NDArray[Any]:
+    """Return a column's cells as ``Column.read`` does, but for missing numbers, which are NaN."""
+    if isinstance(column, NumericColumn):
+        return column.read_with_gaps(cells)
+    return column.read(cells)
 
 
 def read_factor(name: str, node: ast.AST, columns: Mapping[str, Column]) -> Factor:
@@ -386,7 +401,7 @@ def _curve(name: str, node: ast.Call, columns: Mapping[str, Column]) -> Factor:
     made = Additive(settings["segments"], settings["smoothness"])
     # A missing cell counts as the number that the schema says, as in all of a formula.
     whole = dataclasses.replace(column, missing=None)
-    return CurveFactor(name, NumericAxis(whole, made.segments, made.reach))
+    return CurveFactor(name, NumericAxis(whole, made.segments, made.reach), column)
 
 
 def _product(name: str, node: ast.Call, columns: Mapping[str, Column]) -> Factor:

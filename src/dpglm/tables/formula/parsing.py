@@ -22,6 +22,8 @@ _MOST_LETTERS = 2000
 _MOST_TERMS = 1000
 _MOST_POWER = _MOST_FACTORS = 6
 _QUOTED = re.compile(r"`([^`]*)`")
+# As R writes it, which Python cannot parse; not within backquotes.
+_IS_NA = re.compile(r"(`[^`]*`)|(?<![\w.])is[._]na(?=\s*\()")
 
 
 def read_formula(formula: str, columns: Sequence[Column], target: str | None) -> FormulaEncoding:
@@ -52,6 +54,13 @@ def _terms(formula: str, columns: Sequence[Column], target: str | None) -> Itera
     except errors.FormulaParsingError as error:
         raise ValueError(f"formula {formula!r}: {_plain(error)}") from None
     operators = [token.token if token.kind.value == "operator" else "" for token in tokens]
+    if any("|" in operator for operator in operators):
+        raise ValueError(
+            f"formula {formula!r}: '|' is not read, neither for random effects nor for parts of a "
+            "model. Possible instead: C(g), a level for each category of g, which a penalty (C= or "
+            "alpha=) shrinks as random effects are; and groups= (--groups COLUMN), which protects "
+            "all rows of a person together"
+        )
     tildes = [i for i, operator in enumerate(operators) if "~" in operator]
     # formulaic joins the signs that follow.
     if len(tildes) > 1 or any(operators[i].strip("+-")[1:] for i in tildes):
@@ -129,7 +138,8 @@ def _called(text: str, columns: Mapping[str, Column], factors: dict[str, Factor]
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SyntaxWarning)
-            tree = ast.parse(_QUOTED.sub(alias, text.strip()), mode="eval").body
+            plain = _IS_NA.sub(lambda found: found[1] or "isna", text.strip())
+            tree = ast.parse(_QUOTED.sub(alias, plain), mode="eval").body
         written = ast.unparse(tree).replace("\n", " ")
     except (SyntaxError, ValueError, MemoryError):
         raise ValueError(f"formula term {text!r}: this is not an expression") from None
