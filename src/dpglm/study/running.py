@@ -24,6 +24,7 @@ from dpglm.study.results import StudyResult
 from dpglm.tables.cells import as_cells, is_missing
 from dpglm.tables.files import read_table
 from dpglm.tables.finite import WHOSE_CURE
+from dpglm.tables.named import by_name
 from dpglm.tables.schema import Schema
 
 __all__ = ["read_columns", "run"]
@@ -41,13 +42,9 @@ def read_columns(table: Any, schema: Schema, persons: str | None) -> Columns:
         names.append(persons)
     if isinstance(table, str | os.PathLike):
         table = read_table(Path(table), names)
-    try:
-        lacking = [name for name in names if name not in table]
-    except TypeError:
-        raise ValueError(
-            "table must be columns by name (a dict of arrays, a data frame), or a CSV or Parquet "
-            f"file, got {type(table).__name__}"
-        ) from None
+    expected = "table must be a CSV or Parquet file, or have columns by name"
+    table = by_name(None if isinstance(table, np.ndarray) else table, expected)
+    lacking = [name for name in names if name not in table]
     if lacking:
         raise ValueError(f"the table must have the columns of the schema, and lacks {lacking}")
     columns = {name: as_cells(table[name], f"column {name!r}") for name in names}

@@ -12,7 +12,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils import Tags, column_or_1d
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpglm._all_or_nothing import all_or_nothing
@@ -47,8 +47,7 @@ from dpglm.solvers.base import Plan, Solver, StepInfo
 from dpglm.solvers.checkpoint import CheckpointFile
 from dpglm.solvers.run import run
 from dpglm.solvers.uncertainty import Covariance
-from dpglm.tables.finite import unmasked
-from dpglm.tables.given import NO_WEIGHT, as_weights, check_not_missing, series_name
+from dpglm.tables.given import NO_WEIGHT, as_column, as_weights, check_not_missing, series_name
 from dpglm.tables.offsets import OffsetColumn, stated_offset
 from dpglm.tables.schema import Schema
 from dpglm.tables.units import LinearUnits
@@ -386,7 +385,7 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
 
     def _validated(self, X: Any, y: Any, **options: Any) -> tuple[Matrix, NDArray[Any]]:
         if y is not None:
-            y = check_not_missing(column_or_1d(unmasked("y", y), warn=True))
+            y = check_not_missing(as_column(y))
         read = functools.partial(validate_data, self, X, y, **options)
         return finite_matrix(X, read)
 

@@ -15,6 +15,7 @@ from dpglm.tables.cells import as_cells, check_unique
 from dpglm.tables.columns import CategoricalColumn, Column, NumericColumn
 from dpglm.tables.described.bins import bin_edges, given_edges, parts_of
 from dpglm.tables.described.columns import CountedColumn, LevelCells, NumberCells
+from dpglm.tables.named import by_name
 from dpglm.tables.schema import Schema
 from dpglm.tables.targets import ClassTarget, CountTarget, NumericTarget, TargetColumn
 
@@ -86,6 +87,7 @@ class CellEncoder:
     def encode(self, table: Any) -> NDArray[np.float64]:
         """Encode columns by name; a ValueError names the column, the row and the cure."""
         encoded: NDArray[np.float64] | None = None
+        table = by_name(table)
         for column in self.columns:
             cells = as_cells(table[column.name], f"column {column.name!r}")
             if encoded is None:
