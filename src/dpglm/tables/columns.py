@@ -18,6 +18,7 @@ from dpglm.tables.cells import Entry, Vocabulary, as_numbers
 from dpglm.tables.paid import PaidFor, paid_from_dict
 
 __all__ = [
+    "DENSER",
     "CategoricalColumn",
     "Column",
     "Effects",
@@ -34,10 +35,10 @@ __all__ = [
 T = TypeVar("T")
 _Floats: TypeAlias = NDArray[np.float64]
 
-# By how many times values lie more densely at a lower bound that is not above 0 than at the upper
-# one. Of 10, 100, 1000 and the range itself the best on Adult's training rows
+# Of 10, 100, 1000 and the range itself the best on Adult's training rows
 # (``python -m experiments.additive``).
-_DENSER = 100.0
+DENSER = 100.0
+"""How many times as densely values lie at a lower bound of 0 or less as at the upper one."""
 
 _CATEGORY_CURE = (
     'Correct the cell, or complete "categories" in the schema from public knowledge ("" stands for '
@@ -202,14 +203,14 @@ class NumericColumn(Column):
             return np.asarray((np.log(numbers) - math.log(self.low)) / self._decades)
         # Halves, as the range may be beyond the floats.
         share = (0.5 * numbers - 0.5 * self.low) / self._scale
-        return share if self.scale == "linear" else np.log1p(_DENSER * share) / math.log1p(_DENSER)
+        return share if self.scale == "linear" else np.log1p(DENSER * share) / math.log1p(DENSER)
 
     def unstretched(self, places: _Floats) -> _Floats:
         """Undo ``stretched``."""
         if self.scale == "log" and self.low > 0.0:
             return np.asarray(np.exp(math.log(self.low) + places * self._decades))
         if self.scale == "log":
-            places = np.expm1(places * math.log1p(_DENSER)) / _DENSER
+            places = np.expm1(places * math.log1p(DENSER)) / DENSER
         return self.low * (1.0 - places) + self.high * places
 
     @property

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dpglm.tables.cells import as_cells, check_unique
 from dpglm.tables.columns import CategoricalColumn, Column, NumericColumn
-from dpglm.tables.described.bins import bin_edges, given_edges, parts_of
+from dpglm.tables.described.bins import bin_edges, given_edges, log_edges, parts_of
 from dpglm.tables.described.columns import CountedColumn, LevelCells, NumberCells
 from dpglm.tables.named import by_name
 from dpglm.tables.schema import Schema
@@ -147,11 +147,12 @@ def _numbers(
     *,
     is_target: bool,
     whole: bool = False,
+    log: bool = False,
 ) -> CountedColumn:
     if bins is None:
-        edges = bin_edges(low, high, most, whole=whole)
+        edges = log_edges(low, high, most) if log else bin_edges(low, high, most, whole=whole)
     else:
-        edges = given_edges(name, bins, low, high, whole=whole)
+        edges = given_edges(name, bins, low, high, whole=whole, log=log)
     return NumberCells(name, edges, parts_of(edges, whole=whole), whole, is_target)
 
 
@@ -163,7 +164,8 @@ def _levels(name: str, levels: Any, other: Any, bins: Any, *, is_target: bool) -
 
 @_counted.register
 def _(column: NumericColumn, bins: Any, most_bins: int) -> CountedColumn:
-    return _numbers(column.name, column.low, column.high, bins, most_bins, is_target=False)
+    log = column.scale == "log"
+    return _numbers(column.name, column.low, column.high, bins, most_bins, is_target=False, log=log)
 
 
 @_counted.register
