@@ -42,8 +42,8 @@ _OBJECT_KINDS = "OUT"
 _TRUTH = {"true": True, "false": False}
 _SHOWN = 12
 
-LARGEST_WHOLE = 2**53
-"""The largest magnitude up to which float64 tells whole numbers apart."""
+LARGEST_WHOLE = 2**53 - 1
+"""The largest whole number that float64 tells apart from all others."""
 
 
 def normal(text: str) -> str:
@@ -189,7 +189,7 @@ class Vocabulary:
                 raise ValueError(f'must write a missing value as "", got {entry!r}')
             if not isinstance(entry, str) and abs(entry) > LARGEST_WHOLE:
                 raise ValueError(
-                    f"must list numbers of magnitude at most 2^53, got {entry!r}: larger whole "
+                    f"must list numbers of magnitude below 2^53, got {entry!r}: larger whole "
                     "numbers run together. List them as text, and read the column as text"
                 )
         values = [_value(entry) for entry in entries]

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpglm._validation import check_one_of, check_real, in_one_line
-from dpglm.tables.cells import Entry, Vocabulary, as_numbers
+from dpglm.tables.cells import Entry, Vocabulary, as_numbers, normal
 from dpglm.tables.paid import PaidFor, paid_from_dict
 
 __all__ = [
@@ -293,8 +293,12 @@ class CategoricalColumn(Column):
         if self.ordered and len(self.categories) - ("" in self.categories) < 2:
             raise ValueError(f'"ordered" needs two values, got {in_one_line(self.categories)}')
         for field, value in (("other", self.other), ("reference", self.reference)):
-            if value is not None and value not in self.categories:
+            if value is None:
+                continue
+            found = [one for one in self.categories if _compared(one) == _compared(value)]
+            if not found:
                 raise ValueError(f"{field} must be one of the categories, got {value!r}")
+            object.__setattr__(self, field, found[0])
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -353,6 +357,10 @@ class CategoricalColumn(Column):
     @property
     def _ball(self) -> IndicatorBall:
         return IndicatorBall(len(self.categories) - 1)
+
+
+def _compared(value: Entry) -> Entry:
+    return normal(value) if isinstance(value, str) else value
 
 
 def column_from_dict(name: str, entry: object) -> Column:

@@ -55,7 +55,8 @@ def by_name(table: Table, expected: str = "a table must have columns by name") -
     columns = getattr(table, "columns", table if isinstance(table, Mapping) else None)
     if columns is None or callable(columns):
         raise ValueError(
-            f"{expected} (a dict, pandas, polars, pyarrow), got a value of type {kind.__name__}"
+            f"{expected}, got a value of type {kind.__name__}. Tables are dicts of columns, and "
+            "data frames of pandas, polars and pyarrow"
         )
     return Named(list(columns), table.__getitem__)
 

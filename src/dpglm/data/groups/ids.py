@@ -229,7 +229,7 @@ def _check_exact(values: NDArray[Any]) -> None:
         return
     if not np.isfinite(values).all():
         raise ValueError(_MISSING)
-    if float(np.abs(values).max()) > 2.0 ** (np.finfo(values.dtype).nmant + 1):
+    if float(np.abs(values).max()) >= 2.0 ** (np.finfo(values.dtype).nmant + 1):
         raise ValueError(
             f"groups must be whole numbers that {values.dtype} tells apart, or texts, got larger "
             "ones. Read the ids as integers or as text"
