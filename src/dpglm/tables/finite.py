@@ -21,6 +21,7 @@ __all__ = [
     "check_finite",
     "check_no_date_cells",
     "check_no_dates",
+    "column_by_number",
     "column_in_words",
     "dates",
     "is_date",
@@ -105,7 +106,8 @@ def column_in_words(names: Sequence[str] | NDArray[Any] | None, column: int) -> 
     return f"column {column + 1}" if names is None else f"column {str(names[column])!r}"
 
 
-_BY_NUMBER = functools.partial(column_in_words, None)
+column_by_number: Callable[[int], str] = functools.partial(column_in_words, None)
+"""Names a column by its number."""
 
 
 def not_finite(value: float, row: int | None, column: str) -> ValueError:
@@ -119,7 +121,7 @@ def not_finite(value: float, row: int | None, column: str) -> ValueError:
 
 def check_finite(
     X: Any,
-    name: Callable[[int], str] = _BY_NUMBER,
+    name: Callable[[int], str] = column_by_number,
     first_row: int | None = 0,
 ) -> Any:
     """Return features if all are finite; the error names the row, the column and the cure.

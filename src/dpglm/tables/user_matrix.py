@@ -15,6 +15,7 @@ from dpglm.tables.cells import is_missing
 from dpglm.tables.finite import (
     check_finite,
     check_no_dates,
+    column_by_number,
     column_in_words,
     dates,
     is_date,
@@ -23,7 +24,7 @@ from dpglm.tables.finite import (
 )
 from dpglm.tables.unchanged import in_memory
 
-__all__ = ["finite_matrix"]
+__all__ = ["finite_matrix", "refuse_types"]
 
 
 def finite_matrix(
@@ -43,7 +44,7 @@ def finite_matrix(
     names = _get_feature_names(X) if names is None else names
     name = functools.partial(column_in_words, None if names is None else tuple(names))
     dtypes = [np.float64, np.float32]
-    _refuse_types(X, name)
+    refuse_types(X, name)
     try:
         numbers, other = read(accept_sparse="csr", dtype=dtypes, ensure_all_finite=False)
     except (TypeError, ValueError, OverflowError):
@@ -67,30 +68,36 @@ def _without_duplicates(X: Any) -> Any:
     return rows
 
 
-def _refuse_types(X: Any, name: Callable[[int], str]) -> None:
+_COMPLEX = "Complex data not supported: X must hold real numbers"
+
+
+def refuse_types(X: Any, name: Callable[[int], str] = column_by_number) -> None:
     """Refuse what scikit-learn would take for numbers, or would show in its error."""
     if isinstance(X, np.ndarray) or sparse.issparse(X):
         kind, n_axes = X.dtype.kind, X.ndim
         if kind in "Mm":
             raise dates("X")
         if kind == "c":
-            raise ValueError("Complex data not supported: X must hold real numbers")
-        if n_axes == 1:
+            raise ValueError(_COMPLEX)
+        if n_axes < 2:
             raise ValueError(
-                "X must have rows and columns. Expected 2D array, got 1D array instead. Reshape "
-                "your data: X.reshape(-1, 1) has a single feature, X.reshape(1, -1) a single row"
+                f"X must have rows and columns. Expected 2D array, got {n_axes}D array instead. "
+                "Reshape your data: X.reshape(-1, 1) has a single feature, X.reshape(1, -1) a "
+                "single row"
             )
         return
     types = column_types(X)
     for column, kind in enumerate(types):
         check_no_dates(name(column), kind)
+        if kind.startswith("complex"):
+            raise ValueError(f"{_COMPLEX}: {name(column)}")
     if not types:
         try:
             array = np.asarray(X)
         except ValueError:  # rows of different lengths, which scikit-learn refuses
             return
-        if array.dtype.kind in "Mmc" or array.ndim == 1:
-            _refuse_types(array, name)
+        if array.dtype.kind in "Mmc" or array.ndim < 2:
+            refuse_types(array, name)
 
 
 def _name_the_cell(X: Any, name: Callable[[int], str]) -> None:
