@@ -74,7 +74,8 @@ _COMPLEX = "Complex data not supported: X must hold real numbers"
 def refuse_types(X: Any, name: Callable[[int], str] = column_by_number) -> None:
     """Refuse what scikit-learn would take for numbers, or would show in its error."""
     if isinstance(X, np.ndarray) or sparse.issparse(X):
-        kind, n_axes = X.dtype.kind, X.ndim
+        given: Any = X
+        kind, n_axes = given.dtype.kind, given.ndim
         if kind in "Mm":
             raise dates("X")
         if kind == "c":

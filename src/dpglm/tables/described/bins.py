@@ -67,6 +67,7 @@ def log_edges(low: float, high: float, most: int) -> tuple[float, ...]:
         *([step * 10.0**power for power in powers for step in steps] for steps in _IN_DECADE),
         *([10.0**power for power in powers[::every]] for every in range(1, len(powers) + 1)),
     ]
+    inner: list[float] = []
     for numbers in choices:
         rounded = (float(f"{shift + one:.12g}") for one in numbers if first <= one < last)
         inner = [one for one in rounded if low < one < high]
