@@ -276,6 +276,31 @@ def test_public_facts_may_be_spelled_either_way(where):
         np.testing.assert_array_equal(encoded, SchemaEncoder(schema).fit_transform(spelled("NFC")))
 
 
+@pytest.mark.parametrize("of_schema", ["NFC", "NFD"])
+@pytest.mark.parametrize("of_formula", ["NFC", "NFD"])
+@pytest.mark.parametrize("of_table", ["NFC", "NFD"])
+def test_formulas_name_columns_however_spelled(of_schema, of_formula, of_table):
+    def in_form(form: str, text: str) -> str:
+        return unicodedata.normalize(form, text)
+
+    schema = {
+        "columns": {
+            in_form(of_schema, "größe"): {"type": "numeric", "low": 0, "high": 10},
+            "kind": {"type": "categorical", "categories": [in_form(of_schema, "é"), "z"]},
+        },
+        "target": {"name": in_form(of_schema, "höhe"), "type": "numeric", "low": 0, "high": 1},
+        "provenance": "made up",
+    }
+    table = {
+        in_form(of_table, "größe"): np.linspace(0, 10, N),
+        "kind": [in_form(of_table, "é"), "z"] * (N // 2),
+        in_form(of_table, "höhe"): np.linspace(0, 1, N),
+    }
+    formula = in_form(of_formula, "höhe ~ größe + C(kind)")
+    model = dpglm.from_formula(formula, schema, epsilon=1e6, random_state=0).fit(table)
+    assert model.predict(table) == pytest.approx(np.linspace(0, 1, N), abs=0.05)
+
+
 @pytest.mark.parametrize("kind", ["U", "object", "StringDType"])
 @pytest.mark.parametrize("declared", [True, False])
 def test_labels_are_those_of_the_classes_however_spelled(kind, declared):

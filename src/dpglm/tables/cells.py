@@ -25,6 +25,7 @@ __all__ = [
     "as_numbers",
     "by_normal_name",
     "check_unique",
+    "composed",
     "is_missing",
     "listed",
     "normal",
@@ -56,7 +57,12 @@ def normal(text: str) -> str:
     ... )
     True
     """
-    return (text if text.isascii() else unicodedata.normalize("NFC", text)).strip()
+    return composed(text).strip()
+
+
+def composed(text: str) -> str:
+    """Return text in Unicode's NFC, where a letter with its marks is one character."""
+    return text if text.isascii() else unicodedata.normalize("NFC", text)
 
 
 def by_normal_name(names: Iterable[Any]) -> dict[Any, list[Any]]:
