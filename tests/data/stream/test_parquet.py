@@ -219,6 +219,13 @@ def test_folders_are_read_without_what_is_hidden_in_them(tmp_path):
     assert pa.dataset.dataset(folder, format="parquet").count_rows() == 10
 
 
+def test_files_that_cannot_be_opened_are_not_left_out(tmp_path):
+    written(tmp_path / "part.parquet", {"x": [1.0], "y": [0]})
+    (tmp_path / "more.parquet").symlink_to(tmp_path / "gone")
+    with pytest.raises(FileNotFoundError):
+        ParquetRows(tmp_path, "y")
+
+
 @pytest.mark.parametrize("mark", ["_delta_log/0.json", ".hoodie/x", "metadata/v1.metadata.json"])
 def test_folders_of_tables_with_versions_are_refused(tmp_path, mark):
     written(tmp_path / "part.parquet", {"x": [1.0], "y": [0]})

@@ -392,7 +392,7 @@ def parquet_files(path: Path) -> list[Path]:
         one
         for one in path.rglob("*")
         if one.suffix.lower() in _SUFFIXES
-        and one.is_file()
+        and not one.is_dir()
         and not any(_is_hidden(part) for part in one.relative_to(path).parts)
     )
 
