@@ -189,7 +189,7 @@ def test_a_fit_that_is_interrupted_anywhere_changes_nothing(name, tmp_path):
     # In this order: a certificate keeps the plan that it was asked for.
     said, held = outputs(model, X, tmp_path / "model.json"), snapshot(model)
     # Other columns and other labels, that a refused fit must leave no trace of.
-    others, labels = X.iloc[:, ::-1].copy(), 1 - y
+    others, labels = X.iloc[:, ::-1].copy(), y[::-1]
     if "chema" not in repr(model):
         others.columns = [f"other{i}" for i in range(D)]
     for _ in range(2):
@@ -281,7 +281,7 @@ def test_keyboard_interrupt_in_a_callback_changes_nothing():
 
     callback, model.callback = model.callback, stop
     with pytest.raises(KeyboardInterrupt):
-        model.fit(X, y[::-1])
+        model.fit(X, 1 - y)
     model.callback = callback
     assert snapshot(model) == held
 
