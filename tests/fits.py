@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn.base import is_regressor
 
 from dpglm.estimators import LinearRegression, LogisticRegression
 from dpglm.problem import L2
@@ -19,6 +20,13 @@ def admitted_bounds(regressor, bounds):
     """Return bounds on targets, or others if the regressor's loss does not admit these."""
     admits = regressor._loss(1.0).target.admits(bounds).all()
     return bounds if admits else (0.25, 1.0)
+
+
+def admitted_targets(estimator, y):
+    """Return targets of at least 0, or larger ones if a regressor's loss does not admit these."""
+    if not is_regressor(estimator):
+        return y
+    return y if estimator._loss(1.0).target.admits(y).all() else y + 1
 
 
 def make_rows(n_features=3, n_classes=2):

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from dpglm.evaluation import evaluate as evaluate
     from dpglm.evaluation import evaluate_predictions as evaluate_predictions
     from dpglm.exceptions import LowSignalWarning as LowSignalWarning
+    from dpglm.exceptions import NearIdsWarning as NearIdsWarning
     from dpglm.exceptions import PlanMismatchError as PlanMismatchError
     from dpglm.exceptions import PublicInformationWarning as PublicInformationWarning
     from dpglm.exceptions import SeededNoiseWarning as SeededNoiseWarning
@@ -37,6 +38,7 @@ _HOME = {
     "ApproximateDP": "dpglm.privacy",
     "GaussianDP": "dpglm.privacy",
     "LowSignalWarning": "dpglm.exceptions",
+    "NearIdsWarning": "dpglm.exceptions",
     "MappedRows": "dpglm.data.stream.mapped",
     "NoisyGD": "dpglm.solvers",
     "ParquetRows": "dpglm.data.stream.parquet",

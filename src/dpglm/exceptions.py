@@ -5,6 +5,7 @@ __all__ = [
     "EqualBoundsWarning",
     "LedgerError",
     "LowSignalWarning",
+    "NearIdsWarning",
     "PlanMismatchError",
     "PublicInformationWarning",
     "RowsChangedError",
@@ -29,6 +30,10 @@ class EqualBoundsWarning(UserWarning):
 
 class LowSignalWarning(UserWarning):
     """Rows times budget are too few for the number of coefficients: noise will drown the signal."""
+
+
+class NearIdsWarning(UserWarning):
+    """Ids of groups differ in case or zero padding alone: a person may be in several groups."""
 
 
 class PlanMismatchError(RuntimeError):

@@ -6,6 +6,9 @@ import math
 import warnings
 
 import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 from scipy import sparse
 from sklearn.base import clone, is_regressor
@@ -26,15 +29,17 @@ from dpglm import (
     NegativeBinomialRegressor,
     NoisyGD,
     PoissonRegressor,
+    PrivatePipeline,
     QuantileRegressor,
     Ridge,
     RobustClassifier,
     TweedieRegressor,
 )
 from dpglm.exceptions import PublicInformationWarning
+from dpglm.preprocessing import Center, OrientedGradients, RandomFourierFeatures
 from dpglm.privacy.noise import SeededNoise, SystemNoise
 from dpglm.problem import GroupLasso, Huber, IdentityLink, Softmax
-from tests.fits import admitted_bounds
+from tests.fits import admitted_bounds, admitted_targets
 
 pytestmark = pytest.mark.one_in(3)
 
@@ -85,9 +90,10 @@ def declared(estimator, **changes):
     return clone(estimator).set_params(**{**options, **changes})
 
 
-def data(n=12, d=3):
+def data(n=12, d=3, of=None):
     rng = np.random.default_rng(0)
-    return rng.uniform(-1, 1, size=(n, d)), np.arange(n) % 2
+    y = np.arange(n) % 2
+    return rng.uniform(-1, 1, size=(n, d)), y if of is None else admitted_targets(of, y)
 
 
 def silence(monkeypatch):
@@ -138,7 +144,7 @@ def test_the_double_notices_a_release(monkeypatch):
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize(("kind", "dtype"), [("dense", "float64"), ("csr", "float32")])
 def test_values_that_are_not_finite_are_refused(estimator, kind, bad, dtype, no_release):
-    X, y = data()
+    X, y = data(of=estimator)
     X = X.astype(dtype)
     X[4, 1] = bad
     stored = sparse.csr_array(X) if kind == "csr" else X
@@ -152,7 +158,7 @@ def test_values_that_are_not_finite_are_refused(estimator, kind, bad, dtype, no_
 
 @every_estimator
 def test_sparse_duplicates_that_add_up_to_infinity_are_refused(estimator, no_release):
-    _, y = data()
+    _, y = data(of=estimator)
     big = np.finfo(np.float64).max
     X = sparse.csr_array(([big, big, 1.0], [0, 0, 1], [0, 2, *[3] * 11]), shape=(12, 2))
     with np.errstate(over="ignore"):
@@ -162,7 +168,7 @@ def test_sparse_duplicates_that_add_up_to_infinity_are_refused(estimator, no_rel
 @every_regressor
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_targets_that_are_not_finite_are_refused(estimator, bad, no_release):
-    X, y = data()
+    X, y = data(of=estimator)
     y = y.astype(float)
     y[3] = bad
     refused(declared(estimator), X, y, "(?i)y contains (NaN|infinity)")
@@ -170,7 +176,7 @@ def test_targets_that_are_not_finite_are_refused(estimator, bad, no_release):
 
 @every_classifier
 def test_labels_that_are_not_finite_are_refused(estimator, no_release):
-    X, y = data()
+    X, y = data(of=estimator)
     y = y.astype(float)
     y[3] = math.nan
     refused(declared(estimator), X, y, "(?i)y contains NaN")
@@ -195,13 +201,13 @@ SHAPES = {
 @every_estimator
 @pytest.mark.parametrize(("change", "match"), SHAPES.values(), ids=SHAPES)
 def test_wrong_shapes_are_refused(estimator, change, match, no_release):
-    refused(declared(estimator), *change(*data()), match)
+    refused(declared(estimator), *change(*data(of=estimator)), match)
 
 
 @every_estimator
 def test_y_of_shape_n_1_is_one_column_not_n_by_n(estimator):
     # Pitfall 19: the same sums as with y of shape (n,), hence the same model.
-    X, y = data()
+    X, y = data(of=estimator)
     flat = declared(estimator, random_state=0).fit(X, y)
     with pytest.warns(DataConversionWarning, match="column-vector"):
         column = declared(estimator, random_state=0).fit(X, y[:, np.newaxis])
@@ -224,7 +230,7 @@ def test_y_of_shape_n_1_is_one_column_not_n_by_n(estimator):
     ids=["short", "column", "negative", "NaN", "inf", "zero", "number", "words"],
 )
 def test_bad_sample_weights_are_refused(estimator, weights, match, no_release):
-    X, y = data()
+    X, y = data(of=estimator)
     refused(declared(estimator), X, y, match, sample_weight=weights)
 
 
@@ -282,7 +288,7 @@ def cases(estimators, table):
     + cases(REGRESSORS, REGRESSOR_ONLY),
 )
 def test_bad_parameters_are_named_and_nothing_is_released(estimator, name, value, no_release):
-    X, y = data()
+    X, y = data(of=estimator)
     changes = {name: value}
     if name == "feature_bounds":
         changes["row_norm"] = None
@@ -318,7 +324,7 @@ def test_bad_parameters_are_named_and_nothing_is_released(estimator, name, value
     ids=str,
 )
 def test_bad_parameters_of_one_estimator_are_named(estimator, name, value, no_release):
-    X, y = data()
+    X, y = data(of=estimator)
     refused(declared(estimator, **{name: value}), X, y, name)
 
 
@@ -378,20 +384,20 @@ def test_groups_that_do_not_fit_are_refused(no_release):
 def test_labels_outside_the_declared_classes_are_refused(
     estimator, classes, labels, as_object, no_release
 ):
-    X, _ = data()
+    X, _ = data(of=estimator)
     y = np.array(labels * 6, dtype=object if as_object else None)
     refused(declared(estimator, classes=classes), X, y, "classes|[Uu]nknown label type")
 
 
 @every_classifier
 def test_continuous_targets_are_refused(estimator, no_release):
-    X, _ = data()
+    X, _ = data(of=estimator)
     refused(declared(estimator, classes=None), X, X[:, 0], "continuous")
 
 
 @every_classifier
 def test_one_class_only(estimator, monkeypatch):
-    X, y = data()
+    X, y = data(of=estimator)
     model = declared(estimator).fit(X, np.ones_like(y))
     assert model.classes_.tolist() == [0, 1]
     assert_finite(model, X)
@@ -402,9 +408,10 @@ def test_one_class_only(estimator, monkeypatch):
 @every_regressor
 def test_targets_outside_their_bounds_are_clipped_to_them(estimator):
     X, y = data()
-    low = max(estimator._loss(1.0).target.bounds[0], -1e9)  # Less is a mistake.
+    target = estimator._loss(1.0).target
+    low = max(target.bounds[0], -1e9) if target.admits(0.0) else 1e-9  # Less is a mistake.
     wild = np.where(y == 1, 1e9, low)
-    clipped = np.where(y == 1, 2.0, 0.0)
+    clipped = np.where(y == 1, 2.0, max(low, 0.0))
     far, near = (declared(estimator, random_state=0).fit(X, t) for t in (wild, clipped))
     np.testing.assert_array_equal(far.coef_, near.coef_)
     assert far.intercept_ == near.intercept_
@@ -414,7 +421,7 @@ def test_targets_outside_their_bounds_are_clipped_to_them(estimator):
 @every_regressor
 @pytest.mark.parametrize("bounds", [(1.0, 1.0), (0.0, 0.0), (0.0, 1e-300), (0.0, 1e300)], ids=str)
 def test_strange_but_valid_target_bounds(estimator, bounds):
-    X, y = data()
+    X, y = data(of=estimator)
     if bounds[1] == 1e-300 and isinstance(estimator, IN_OWN_UNITS):
         refused(declared(estimator, target_bounds=bounds), X, y, "bounds on targets|clip must be")
         return
@@ -437,7 +444,7 @@ def test_negative_counts_are_refused_where_no_bounds_say_how_to_clip(no_release)
 
 @every_regressor
 def test_words_as_targets_are_refused(estimator, no_release):
-    X, _ = data()
+    X, _ = data(of=estimator)
     refused(declared(estimator), X, np.array(["a", "b"] * 6), "convert|numeric|dtype")
 
 
@@ -456,7 +463,7 @@ ODD = {
 @pytest.mark.parametrize(("n", "d"), ODD.values(), ids=ODD)
 @pytest.mark.parametrize("adjacency", ["zero_out", "add_remove", "replace_one"])
 def test_odd_sizes(estimator, n, d, adjacency):
-    X, y = data(n, d)
+    X, y = data(n, d, of=estimator)
     options = {"adjacency": adjacency}
     if adjacency == "add_remove":
         options["n_rows"] = n
@@ -487,7 +494,7 @@ COLUMNS = {
 @pytest.mark.parametrize("change", COLUMNS.values(), ids=COLUMNS)
 @pytest.mark.parametrize(("layout", "dtype"), [("dense", "float32"), ("csr", "float64")])
 def test_odd_columns(estimator, change, dtype, layout):
-    X, y = data()
+    X, y = data(of=estimator)
     X = change(X).astype(dtype)
     stored = sparse.csr_array(X) if layout == "csr" else X
     assert_finite(declared(estimator).fit(stored, y), stored)
@@ -501,7 +508,7 @@ def test_odd_columns(estimator, change, dtype, layout):
 @pytest.mark.parametrize("change", list(COLUMNS.values())[:3], ids=list(COLUMNS)[:3])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_odd_columns_without_declared_bounds(estimator, change, dtype):
-    X, y = data()
+    X, y = data(of=estimator)
     X = change(X).astype(dtype)
     model = clone(estimator).set_params(solver=SHORT).fit(X, y)
     assert_finite(model, X)
@@ -510,7 +517,7 @@ def test_odd_columns_without_declared_bounds(estimator, change, dtype):
 @pytest.mark.filterwarnings("ignore::dpglm.exceptions.EqualBoundsWarning")
 @every_estimator
 def test_bounds_of_zero_width_and_next_to_zero(estimator):
-    X, y = data()
+    X, y = data(of=estimator)
     bounds = ([0.0, 0.5, -1.0], [0.0, 0.5, 0.0])
     model = declared(estimator, row_norm=None, feature_bounds=bounds).fit(X, y)
     assert_finite(model, X)
@@ -519,7 +526,7 @@ def test_bounds_of_zero_width_and_next_to_zero(estimator):
 @pytest.mark.parametrize("epsilon", [1e-9, 1e-3, 1e3, 1e6])
 @pytest.mark.parametrize("estimator", [LogisticRegression(), Ridge()], ids=repr)
 def test_tiny_and_huge_epsilon(estimator, epsilon):
-    X, y = data()
+    X, y = data(of=estimator)
     assert_finite(declared(estimator, epsilon=epsilon).fit(X, y), X)
 
 
@@ -533,7 +540,7 @@ def test_tiny_and_huge_delta(delta):
 
 @every_estimator
 def test_predict_refuses_other_columns(estimator):
-    X, y = data()
+    X, y = data(of=estimator)
     model = declared(estimator).fit(X, y)
     with pytest.raises(ValueError, match="features"):
         model.predict(X[:, :2])
@@ -541,9 +548,69 @@ def test_predict_refuses_other_columns(estimator):
 
 @every_estimator
 def test_input_is_never_changed(estimator):
-    X, y = data()
+    X, y = data(of=estimator)
     X *= 50.0
     kept, weights = X.copy(), np.full(12, 9.0)
     declared(estimator, weight_bound=1.0).fit(X, y, sample_weight=weights)
     np.testing.assert_array_equal(X, kept)
     np.testing.assert_array_equal(weights, 9.0)
+
+
+SECRET = 0.987654
+
+
+@pytest.mark.parametrize(
+    "X",
+    [
+        np.full(20, SECRET),
+        [SECRET] * 20,
+        pd.Series([SECRET] * 20),
+        pl.Series([SECRET] * 20),
+        pa.array([SECRET] * 20),
+        np.full((20, 2), SECRET + 1j),
+        [[SECRET + 1j]] * 20,
+        sparse.csr_array(np.full((20, 2), SECRET + 1j)),
+        pd.DataFrame({"a": [SECRET + 1j] * 20}),
+        np.full((20, 2, 2), SECRET),
+        [[SECRET]] * 19 + [[SECRET, SECRET]],
+        SECRET,
+    ],
+)
+def test_errors_about_the_shape_of_rows_do_not_show_them(X):
+    model = declared(LogisticRegression(classes=[0, 1]))
+    y = np.arange(20) % 2
+    fitted = clone(model).set_params(random_state=0).fit(np.ones((20, 2)), y)
+    for act in (
+        lambda: model.fit(X, y),
+        lambda: fitted.predict(X),
+        lambda: fitted.score(X, y),
+        lambda: PrivatePipeline([Center(), model]).fit(X, y),
+        lambda: RandomFourierFeatures().fit(X),
+        lambda: OrientedGradients(shape=(1, 2)).fit(X),
+    ):
+        with pytest.raises((ValueError, TypeError)) as caught:
+            act()
+        assert "0.98" not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [0.0, -0.0, -1.0])
+def test_gamma_targets_are_above_zero(value):
+    model = GammaRegressor(row_norm=1.0, target_bounds=(0.1, 2.0))
+    y = np.ones(20)
+    y[7] = value
+    with pytest.raises(ValueError, match=r"y must be numbers above 0, got -?[01] in row 8"):
+        model.fit(np.ones((20, 2)), y)
+    # Zeros are counts, and amounts of a Tweedie regression.
+    for other in (PoissonRegressor, TweedieRegressor):
+        other(row_norm=1.0, target_bounds=(0.0, 2.0), random_state=0).fit(np.ones((20, 2)), abs(y))
+
+
+def test_labels_beyond_floats_are_refused_where_they_run_together():
+    X, large = np.ones((20, 2)), 2**53
+    classes = [large, large + 1]
+    y = np.array(classes * 10)
+    model = LogisticRegression(classes=classes, row_norm=1.0, random_state=0)
+    assert model.fit(X, y).classes_.tolist() == classes
+    for other in (y.astype(float), y.astype(np.uint64)):
+        with pytest.raises(ValueError, match="y must hold labels of the type int64"):
+            model.fit(X, other)

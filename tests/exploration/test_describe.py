@@ -385,3 +385,80 @@ def test_summaries_fold_what_may_be_empty_and_what_noise_hides():
     column = lines[lines.index("c") :]
     assert any(line.startswith("  and 4 more") or "(below 0, " in line for line in column)
     assert two_digits(-0.001) == "0.00"
+
+
+AMOUNT = {"type": "numeric", "low": 0, "high": 10, "missing": 5}
+
+
+def _mostly_missing(present, seed):
+    facts = {"columns": {"a": AMOUNT}, "provenance": "made up"}
+    cells = np.concatenate([present, np.full(1000 - len(present), np.nan)])
+    return describe({"a": cells}, facts, epsilon=1.0, random_state=seed)
+
+
+def test_columns_that_may_be_all_missing_have_no_mean():
+    """Where noise hides whether there are values, a standard deviation of 0 [0, 0] is a lie."""
+    said = [_mostly_missing(np.empty(0), seed) for seed in range(40)]
+    silent = [one for one in said if one["a"].mean is None]
+    assert len(silent) >= 38
+    one = silent[0]
+    assert one["a"].spread is one["a"].ranks is None
+    assert one["a"].quantiles == {}
+    assert "the values, if any, are too few" in one.summary()
+    assert "mean" not in one.to_dict()["columns"]["a"]
+    assert one.schema() == one.plan.schema
+    with pytest.raises(ValueError, match="has no values that noise does not hide"):
+        one["a"].quantile(0.5)
+
+
+@pytest.mark.parametrize("share", [0.02, 0.05, 0.1])
+def test_standard_deviations_of_few_values_are_covered(share):
+    """Values near a bound: the largest possible variance is itself only known with noise."""
+    rng, repeats = np.random.default_rng(0), 80
+    values = np.where(rng.uniform(size=round(1000 * share)) < 0.9, 9.9, 5.0)
+    found = [_mostly_missing(values, seed)["a"] for seed in range(repeats)]
+    said = [one for one in found if one.mean is not None]
+    assert len(said) > 0.8 * repeats
+    for true, numbers in (
+        (values.std(), [one.spread for one in said]),
+        (values.mean(), [one.mean for one in said]),
+    ):
+        assert np.mean([one.low <= true <= one.high for one in numbers]) > 0.86
+
+
+def test_columns_of_log_scale_have_bins_of_log_scale():
+    rng = np.random.default_rng(0)
+    amounts = np.exp(rng.normal(4.0, 1.5, 4000))
+    facts = {
+        "columns": {
+            "one": {"type": "numeric", "low": 1, "high": 1e6, "scale": "log"},
+            "zero": {"type": "numeric", "low": 0, "high": 1e6, "scale": "log"},
+        },
+        "provenance": "made up",
+    }
+    seen = describe({"one": amounts, "zero": amounts}, facts, epsilon=1.0, random_state=0)
+    ratios = np.diff(np.log(seen["one"].column.edges))
+    assert ratios.max() < 3.0 * ratios.min()
+    assert seen["zero"].column.edges[:3] == (0.0, 10_000.0, 20_000.0)
+    median = seen["one"].quantiles[0.5]
+    assert median.low <= np.median(amounts) <= median.high < 2.0 * median.low
+    given = describe({"one": amounts}, facts, columns=["one"], bins={"one": 6}, random_state=0)
+    assert given["one"].column.edges == (1.0, 10.0, 100.0, 1000.0, 10_000.0, 100_000.0, 1e6)
+
+
+def test_groups_that_may_be_empty_take_one_line():
+    levels = [f"level {place}" for place in range(30)]
+    facts = {
+        "columns": {"a": AMOUNT, "g": {"type": "categorical", "categories": levels}},
+        "provenance": "made up",
+    }
+    table = {"a": np.linspace(0, 10, 2000), "g": ["level 0", "level 1"] * 1000}
+    seen = describe(table, facts, epsilon=1.0, by="g", random_state=0)
+    lines = seen.summary().splitlines()
+    assert len(lines) < 80
+    assert [line.split(":")[0] for line in lines if line.startswith("==")][:2] == [
+        "== level 0",
+        "== level 1",
+    ]
+    assert lines[-1].startswith("Groups that may have no rows, and have at most ")
+    assert set(seen.groups) == {*levels, "not listed", "missing"}

@@ -18,6 +18,7 @@ from dpglm.data.spec import DataSpec
 from dpglm.datasets import load_adult, load_california_housing
 from dpglm.estimators.linear._base import PrivateLinearModel
 from dpglm.privacy.budget import ApproximateDP
+from tests.fits import admitted_targets
 
 MODULES = ("solvers", "preprocessing", "problem", "selection", "data.spec", "estimators")
 NEITHER = ("no", "False", "true", 0, 1, 0.0, None, [], [True], np.array([True]))
@@ -143,8 +144,8 @@ def test_all_flags_of_estimators_are_tried():
 def test_parameters_are_checked_before_anything_is_spent(kind, name, tmp_path):
     ledger = PrivacyLedger.create(tmp_path / "a.db", data="x", budget=ApproximateDP(1.0, 1e-5))
     X = np.random.default_rng(0).uniform(-1, 1, size=(50, 2))
-    y = (X[:, 0] > 0).astype(int)
     model = declared(kind).set_params(ledger=ledger)
+    y = admitted_targets(model, (X[:, 0] > 0).astype(int))
     for value in NEITHER:
         if name == "verbose" and isinstance(value, int):
             continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -47,6 +48,8 @@ class CannotHoldError(Exception):
 
 
 def in_polars(X: Any) -> Any:
+    if X.dtype.kind == "c":
+        raise CannotHoldError
     return pl.DataFrame({name: X[:, i] for i, name in enumerate(NAMES)})
 
 
@@ -113,7 +116,11 @@ def in_parquet(folder: Path, X: Any, y: Any, w: Any) -> tuple[Any, ...]:
     columns |= {} if w is None else {"w": w}
     if len({np.shape(one) for one in columns.values()}) > 1:
         raise CannotHoldError
+    if any(one.dtype.kind == "c" for one in columns.values()):
+        raise CannotHoldError
     # Not by pandas, which writes NaN as a value that is missing.
+    if any(len({*map(type, one.flat), type(None)}) > 2 for one in columns.values()):
+        raise CannotHoldError
     stored = {
         name: pa.array(one.tolist() if one.dtype.kind in "OU" else one)
         for name, one in columns.items()
@@ -148,6 +155,10 @@ def changed(values: Any, place: Any, value: Any, dtype: Any = None) -> Any:
     values = values.astype(dtype or values.dtype)
     values[place] = value
     return values
+
+
+def dates(values: Any) -> Any:
+    return (1000 * values).astype(int).astype("datetime64[ms]")
 
 
 def masked(values: Any, place: Any) -> Any:
@@ -212,6 +223,26 @@ ANY_TARGET: dict[str, tuple[Change, str | None]] = {
     "weights in a column": (
         lambda X, y, w: (X, y, w[:, np.newaxis]),
         r"sample_weight must have shape \(12,\), got shape \(12, 1\)",
+    ),
+    "dates in X": (lambda X, y, w: (dates(X), y, w), "must not hold dates"),
+    "durations in X": (lambda X, y, w: (dates(X) - dates(X[:1]), y, w), "must not hold dates"),
+    "dates as objects in X": (
+        lambda X, y, w: (changed(X, (7, 1), datetime.date(2020, 1, 1), object), y, w),
+        "must not hold dates|X must have two dimensions of real numbers",
+    ),
+    "durations as objects in X": (
+        lambda X, y, w: (changed(X, (7, 1), np.timedelta64(1, "D"), object), y, w),
+        "must not hold dates|X must have two dimensions of real numbers|X must be a NumPy array",
+    ),
+    "dates in y": (lambda X, y, w: (X, dates(y), w), "y must not hold dates"),
+    "durations in y": (lambda X, y, w: (X, dates(y) - dates(y[:1]), w), "y must not hold dates"),
+    "durations for weights": (
+        lambda X, y, w: (X, y, dates(w) - dates(w[:1])),
+        "sample_weight must not hold dates",
+    ),
+    "complex X": (
+        lambda X, y, w: (X + 0j, y, w),
+        "Complex data not supported|X must be a NumPy array of real|two dimensions of real",
     ),
     "no rows": (lambda X, y, w: (X[:0], y[:0], None), r"0 sample\(s\) \(shape=\(0, 3\)\)"),
 }

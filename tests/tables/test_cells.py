@@ -86,15 +86,83 @@ class TestNumbers:
         with pytest.raises(ValueError, match="'x', row 2: the value is infinite"):
             as_numbers(values, COLUMN, missing=0.0)
 
-    @pytest.mark.parametrize("cell", ["abc", "1,5", [1], datetime.date(2020, 1, 1), 10**400, b"x"])
+    @pytest.mark.parametrize("cell", ["abc", "1,5", [1], np.array([1.0]), 10**400, b"x"])
     def test_what_is_no_number_is_named_with_its_row(self, cell):
         values = np.empty(3, dtype=object)
         values[:] = 1, cell, 2
         with pytest.raises(ValueError, match=r"'x', row 2: .* is not a number"):
             as_numbers(values, COLUMN)
 
+    @pytest.mark.parametrize(
+        "cells",
+        [
+            [[1.0], [2.0]],
+            [np.array([1.0]), np.array([2.0])],
+            [np.array([]), np.array([np.nan])],
+            [(), ()],
+            [{}, {}],
+            [np.array(np.nan), np.array(1.0)],
+            [np.complex128(1 + 2j), 1.0],
+            [1 + 0j, 1.0],
+        ],
+    )
+    @pytest.mark.parametrize("wrap", ["list", "objects", "pandas", "pyarrow"])
+    def test_cells_of_several_values_are_not_missing(self, cells, wrap):
+        objects = np.empty(2, dtype=object)
+        objects[:] = cells
+        made = {
+            "list": lambda: list(cells),
+            "objects": lambda: objects,
+            "pandas": lambda: pd.Series(objects),
+            "pyarrow": lambda: pa.array(list(cells)),
+        }
+        try:
+            values = made[wrap]()
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
+            pytest.skip("pyarrow has no such cells")
+        for missing in (None, 5.0):
+            with pytest.raises(ValueError, match=r"is not a number|values of type"):
+                as_numbers(values, COLUMN, missing=missing)
+
+    @pytest.mark.parametrize(
+        "values",
+        [
+            np.array(["2020-01-01", "NaT"], dtype="datetime64[D]"),
+            np.array([1, 2], dtype="timedelta64[D]"),
+            [np.datetime64("2020-01-01"), 1.0],
+            [1.0, np.timedelta64(1, "D")],
+            [datetime.date(2020, 1, 1), None],
+            [datetime.time(1), None],
+            [datetime.timedelta(1), None],
+            pd.Series(pd.to_datetime(["2020-01-01", None])),
+            pd.Series(pd.to_datetime(["2020-01-01", None])).dt.tz_localize("UTC"),
+            pd.Series(pd.to_timedelta([1, 2], "D")),
+            pd.Series(pd.period_range("2020", "2021", freq="Y")),
+            pl.Series([datetime.date(2020, 1, 1), None]),
+            pl.Series([datetime.datetime(2020, 1, 1), None]),
+            pl.Series([datetime.time(1), None]),
+            pl.Series([datetime.timedelta(1), None]),
+            pa.array([datetime.date(2020, 1, 1), None]),
+            pa.array([datetime.time(1), None]),
+            pa.array([datetime.timedelta(1), None]),
+        ],
+    )
+    def test_dates_of_every_library_are_refused_in_one_message(self, values):
+        with pytest.raises(ValueError, match="must not hold dates, times or durations"):
+            as_numbers(values, COLUMN, missing=5.0)
+
+    @pytest.mark.parametrize("cell", [pd.NaT, np.datetime64("NaT"), pd.NA, Decimal("sNaN"), None])
+    def test_what_is_missing_in_objects_counts_as_missing(self, cell):
+        values = np.empty(2, dtype=object)
+        values[:] = 1, cell
+        assert as_numbers(values, COLUMN, missing=7.0).tolist() == [1.0, 7.0]
+
+    def test_missing_cells_of_encoded_columns_are_not_others(self):
+        encoded = pa.array([1, None, 3]).dictionary_encode()
+        assert as_numbers(encoded, COLUMN, missing=7.0).tolist() == [1.0, 7.0, 3.0]
+
     def test_dates_are_not_silently_numbers(self):
-        with pytest.raises(ValueError, match=r"datetime64.*turn them into numbers"):
+        with pytest.raises(ValueError, match=r"must not hold dates.*Turn them into numbers"):
             as_numbers(np.array(["2020-01-01"], dtype="datetime64[D]"), COLUMN)
 
     @pytest.mark.parametrize("values", [3.0, np.zeros((2, 1))])
@@ -162,6 +230,22 @@ class TestVocabulary:
     def test_must_list_two_values_of_one_kind(self, entries):
         with pytest.raises(ValueError, match="at least two values"):
             Vocabulary(entries)
+
+    def test_blanks_around_entries_do_not_count(self):
+        found = Vocabulary((" no ", "yes", "")).positions(["no", " yes", " "], COLUMN, "")
+        assert found.tolist() == [0, 1, 2]
+
+    @pytest.mark.parametrize("entries", [("no", " no"), ("a", "b", " "), ("e\u0301", "\u00e9")])
+    def test_entries_that_look_alike_are_refused(self, entries):
+        with pytest.raises(ValueError, match=r"must list each value once|must write a missing"):
+            Vocabulary(entries)
+
+    @pytest.mark.parametrize("entries", [(0, 2**53), (0, -(2**60)), (1e300, 0.5)])
+    def test_whole_numbers_that_floats_run_together_are_refused(self, entries):
+        with pytest.raises(ValueError, match=r"magnitude below 2\^53"):
+            Vocabulary(entries)
+        found = Vocabulary((0, 2**53 - 1)).positions([2**53 - 1, 2**53], COLUMN, "", 2)
+        assert found.tolist() == [1, 2]
 
     @pytest.mark.parametrize("entries", [("a", "b", "a"), (1, 2, 1.0)])
     def test_lists_each_value_once(self, entries):

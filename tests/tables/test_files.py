@@ -119,3 +119,31 @@ class TestWrite:
         with pytest.raises(ValueError, match="must end in"):
             write_table({"a": [1]}, tmp_path / "t.txt")
         assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".csv.gz"])
+@pytest.mark.parametrize("before", [8, 9, 10])
+def test_line_ends_in_cells_survive_the_ends_of_blocks(tmp_path, suffix, before):
+    """pyarrow reads blocks of a MiB, and drops a line feed that begins one after a return."""
+    cells = ["x" * 9 + "\r\n" + "y" * 13 + "\r\n"] * 80_000
+    lines = [f'"{cell}",{place % 2}' for place, cell in enumerate(cells)]
+    text = "\r\n".join(["note,y", f"{'z' * before},0", *lines, ""]).encode()
+    # Lines have 32 bytes, so that all blocks end alike.
+    assert (text[(1 << 20) - 1 : (1 << 20) + 1] == b"\r\n") == (before == 9)
+    path = tmp_path / f"t{suffix}"
+    path.write_bytes(gzip.compress(text, 1) if suffix.endswith(".gz") else text)
+    found = read_table(path, ["note", "y"])
+    assert found["note"].to_pylist() == ["z" * before, *cells]
+    assert found["y"].to_pylist()[1:] == ["0", "1"] * 40_000
+
+
+def test_blank_lines_of_one_column_are_rows(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("a\n1\n\n3\n\n5\n")
+    assert read_table(path, ["a"])["a"].to_pylist() == ["1", "", "3", "", "5"]
+    # As they are written, and read again.
+    write_table({"a": pa.array(["1", None, "3"])}, path)
+    assert read_table(path, ["a"])["a"].to_pylist() == ["1", "", "3"]
+    # Between rows of several columns they are no cells.
+    path.write_text("a,b\n1,2\n\n3,4\n\n")
+    assert read_table(path, ["a"])["a"].to_pylist() == ["1", "3"]

@@ -8,6 +8,8 @@ import pytest
 
 import dpglm
 from dpglm.preprocessing import SchemaEncoder
+from dpglm.study.running import read_columns
+from dpglm.tables.schema import Schema
 
 SCHEMA = {
     "columns": {
@@ -33,6 +35,7 @@ TABLES = {
     "pyarrow, encoded": ARROW.set_column(1, "region", ARROW["region"].dictionary_encode()),
     "pyarrow, whole numbers": ARROW.set_column(0, "age", ARROW["age"].cast(pa.int64())),
     "pyarrow, in chunks": pa.concat_tables([ARROW[:7], ARROW[7:]]),
+    "pyarrow, batch": ARROW.to_batches()[0],
     "polars": pl.from_pandas(FRAME),
     "polars, lazy": pl.from_pandas(FRAME).lazy(),
     "mapping": {name: FRAME[name].tolist() for name in FRAME},
@@ -60,3 +63,52 @@ def test_models_of_tables_take_them(name):
 def test_a_column_that_is_not_there_is_named():
     with pytest.raises(ValueError, match="the data lack column 'region'"):
         SchemaEncoder(SCHEMA).fit(ARROW.drop_columns(["region"]))
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        pa.table([[1.0], ["north"], [2.0]], names=["age", "region", "age"]),
+        pa.record_batch([[1.0], ["north"], [2.0]], names=["age", "region", "age"]),
+        pd.DataFrame([[1.0, "north", 2.0]], columns=["age", "region", "age"]),
+        pd.DataFrame([[1.0, "north", 2.0]], columns=["age", "region", "age "]),
+    ],
+)
+def test_two_columns_of_one_name_are_refused(table):
+    for act in (
+        lambda: SchemaEncoder(SCHEMA).fit_transform(table),
+        lambda: dpglm.describe(table, SCHEMA, columns=["age"]),
+        lambda: dpglm.AdditiveRegressor(SCHEMA).fit(table, np.zeros(1)),
+    ):
+        with pytest.raises(ValueError, match="the table must have one column 'age', got 2"):
+            act()
+    # Columns that are not used may have one name.
+    region = {"columns": {"region": SCHEMA["columns"]["region"]}, "provenance": "made up"}
+    assert SchemaEncoder(region).fit_transform(table).tolist() == [[1.0, 0.0, 0.0]]
+
+
+SECRET = 0.987654
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        np.full((3, 3), SECRET),
+        [{"age": SECRET}],
+        [SECRET, SECRET],
+        pd.Series([SECRET]),
+        pl.Series([SECRET]),
+        pa.array([SECRET]),
+        (SECRET,),
+        SECRET,
+    ],
+)
+def test_errors_about_what_is_no_table_show_no_rows(table):
+    for act in (
+        lambda: dpglm.describe(table, SCHEMA),
+        lambda: dpglm.AdditiveRegressor(SCHEMA).fit(table),
+        lambda: read_columns(table, Schema.from_dict(SCHEMA), None),
+    ):
+        with pytest.raises(ValueError, match=r"table|the data lack|an array must have") as caught:
+            act()
+        assert "0.98" not in str(caught.value)

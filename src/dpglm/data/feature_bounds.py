@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from dpglm._validation import in_one_line
 from dpglm.data.prepare import ColumnScaling, column_scaling
 from dpglm.exceptions import EqualBoundsWarning
+from dpglm.tables.cells import check_unique, spelled_in
 from dpglm.tables.finite import NUMBER_KINDS, column_in_words
 
 __all__ = ["FeatureBounds", "check_feature_bounds", "read_feature_bounds", "warn_of_equal_bounds"]
@@ -106,6 +107,10 @@ def _by_column(
             f"X has no names of columns, got {list(bounds)[:_SHOWN]!r}"
         )
     columns = list(range(n_features)) if by_number or names is None else list(names)
+    texts = [key for key in bounds if isinstance(key, str)]
+    check_unique(texts, "column of feature_bounds")
+    spelled = spelled_in(texts, columns)
+    bounds = {spelled.get(key, key): pair for key, pair in bounds.items()}
     missing = [column for column in columns if column not in bounds]
     unknown = [key for key in bounds if key not in set(columns)]
     if missing or unknown:

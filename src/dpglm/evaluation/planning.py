@@ -29,7 +29,7 @@ from dpglm.privacy.noise import NoiseSource, noise_source
 from dpglm.privacy.noise.source import warn_of_seed
 from dpglm.solvers.base import Plan
 from dpglm.solvers.run import run
-from dpglm.tables.given import Where
+from dpglm.tables.given import Where, spelled_as
 
 __all__ = ["EvaluationPlan", "plan_evaluation"]
 
@@ -166,6 +166,7 @@ class EvaluationPlan:
         found = np.asarray(by)
         if found.shape != (n_rows,):
             raise ValueError(f"by must have shape ({n_rows},), one for each row, got {found.shape}")
+        found = spelled_as(found, self.levels)
         codes = np.full(n_rows, len(self.levels), np.intp)
         for place, level in enumerate(self.levels):
             codes[found == level] = place

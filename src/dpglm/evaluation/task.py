@@ -18,6 +18,7 @@ from dpglm.oracle.row_sums.tabulated import Cells
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.solvers.base import Plan
+from dpglm.tables.given import spelled_as
 
 __all__ = ["Released", "Task", "class_codes", "class_list", "in_range", "known", "weighted"]
 
@@ -100,6 +101,7 @@ def class_codes(y: NDArray[Any], classes: tuple[Any, ...]) -> NDArray[np.intp]:
     """Return the place of each label among the classes."""
     if y.ndim != 1:
         raise ValueError(f"y must have shape (n,), got {y.shape}")
+    y = spelled_as(y, classes)
     found = np.full(len(y), -1, np.intp)
     for place, label in enumerate(classes):
         found[y == label] = place

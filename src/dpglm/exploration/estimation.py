@@ -193,6 +193,13 @@ class _Group:
             return ColumnDescription(
                 column, tuple(counts), tuple(shares), None, None, {}, None, self.z
             )
+        values = np.ones(column.n_cells)
+        values[-1] = 0.0
+        if float(values @ whole.values) <= _CLEAR * math.sqrt(whole.variance(values)):
+            # All may be missing: the noise hides whether there are values to take the mean of.
+            return ColumnDescription(
+                column, tuple(counts), tuple(shares), None, None, {}, None, self.z
+            )
         ranks = self._ranks(column, whole, best)
         mean, spread = self._mean_and_spread(column, self._moments(column, whole), ranks)
         return ColumnDescription(
@@ -275,7 +282,10 @@ class _Group:
     def _mean_and_spread(
         self, column: CountedColumn, moments: _Moments, ranks: Ranks
     ) -> tuple[Number, Number]:
-        n, most = moments.present, max(1.0 - moments.mean**2, 0.0)
+        n = moments.present
+        # A number within [-1, 1] varies most around 0: the mean nearest to it that may be right.
+        nearest = max(abs(moments.mean) - self.z * math.sqrt(moments.mean_noise), 0.0)
+        most = max(1.0 - nearest**2, 0.0)
         variance = min(max(moments.variance, 0.0), most)
         scale = Scale(-1.0, 1.0, column.half_range, column.center)
         clustering = self.reader.clustering

@@ -29,11 +29,13 @@ class ColumnDescription:
         Rows in each cell, and their share of all rows; as ``labels``.
     mean, spread : Number or None
         Mean, and standard deviation (root of the mean squared deviation), of the values that are
-        present, clipped to the bounds; None for categories.
+        present, clipped to the bounds; None for categories, and where the values cannot be
+        distinguished from none.
     quantiles : mapping from float to Number
-        Quantiles of the values that are present, clipped to the bounds; empty for categories.
+        Quantiles of the values that are present, clipped to the bounds; empty where there is no
+        mean.
     ranks : Ranks or None
-        Counts up to each edge, from which any other quantile follows.
+        Counts up to each edge, from which any other quantile follows; None where there is no mean.
     z : float
         Half width of intervals in standard deviations.
     """
@@ -81,7 +83,8 @@ class ColumnDescription:
             If the column is not numeric, or ``q`` is out of range.
         """
         if self.ranks is None:
-            raise ValueError(f"column {self.name!r} has categories, and no quantiles")
+            lacks = "values that noise does not hide" if self.column.n_bins else "numbers"
+            raise ValueError(f"column {self.name!r} has no {lacks}, and so no quantiles")
         return self.ranks.quantile(q, self.z)
 
     def to_dict(self) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from typing import Any, final
 
 import numpy as np
 
-from dpglm._validation import in_one_line
 from dpglm.data.collection import Collection, as_collection
 from dpglm.data.memory.matrix import MatrixRows
 from dpglm.data.rows import Rows
@@ -19,14 +18,16 @@ from dpglm.data.spec import DataSpec
 from dpglm.data.stream.parquet import ParquetRows, encoded_files
 from dpglm.data.stream.parquet_source import ParquetFile, column_of
 from dpglm.privacy.noise import NoiseSource
+from dpglm.tables.cells import spelled_in
 from dpglm.tables.described.encoder import CellEncoder
 from dpglm.tables.files import read_table
 from dpglm.tables.given import Where
-from dpglm.tables.named import by_name
+from dpglm.tables.named import Named, by_name
 
 __all__ = ["TableRows", "open_table"]
 
 _PARQUET = (".parquet", ".pq")
+_EXPECTED = "table must be a file of columns, or have columns by name"
 
 
 class TableRows(abc.ABC):
@@ -71,29 +72,23 @@ def open_table(table: Any, names: Sequence[str]) -> TableRows:
         return _InFile(path, names)
     if isinstance(table, ParquetRows):
         return _Stored(table.files)
-    table = by_name(table)
     is_dask = type(table).__module__.partition(".")[0] == "dask"
-    columns = table.columns if is_dask else table
-    if isinstance(table, np.ndarray) or not hasattr(columns, "__contains__"):
-        raise ValueError(
-            "table must have columns by name (a dict, pandas, polars), or be a file of them, got "
-            f"{in_one_line(table)}"
-        )
-    lacking = [name for name in names if name not in columns]
+    named = by_name(None if isinstance(table, np.ndarray) else table, _EXPECTED)
+    lacking = [name for name in names if name not in named]
     if lacking:
         raise ValueError(
             f"the data lack column {', '.join(map(repr, lacking))}, which the schema describes: "
             "add it, or list in columns= those that there are"
         )
     if is_dask:
-        return _OnCluster(table[list(names)])
-    return _InMemory(table, len(table[names[0]]))
+        return _OnCluster(table[list(spelled_in(names, table.columns).values())])
+    return _InMemory(named, len(named[names[0]]))
 
 
 @final
 @dataclass(frozen=True, eq=False, repr=False)
 class _InMemory(TableRows):
-    table: Any
+    table: Named
     n_rows: int
 
     def __post_init__(self) -> None:
@@ -113,7 +108,7 @@ class _InMemory(TableRows):
     def group_ids(self, groups: Any) -> Any:
         if not isinstance(groups, str):
             return groups
-        if groups not in getattr(self.table, "columns", self.table):
+        if groups not in self.table:
             raise ValueError(f"groups must name a column of the table, got {groups!r}")
         return self.table[groups]
 

@@ -9,6 +9,7 @@ from typing import Any
 from dpglm._words import plain_number
 from dpglm.exploration.numbers import Number
 from dpglm.exploration.results import ColumnDescription, GroupDescription
+from dpglm.tables.cells import listed
 
 __all__ = [
     "ends_of",
@@ -65,9 +66,17 @@ def summary_of(head: str, groups: Mapping[str | None, GroupDescription], level: 
         head,
         f"In brackets: intervals ({100.0 * level:g} %) for this table, of privacy noise alone.",
     ]
+    # Of groups that may be empty nothing else can be said.
+    hidden = {
+        label: group.n_rows.high
+        for label, group in groups.items()
+        if label is not None and group.n_rows.low <= 0.0
+    }
     for label, group in groups.items():
+        if label in hidden:
+            continue
         if label is not None:
-            lines += ["", f"== {label}: {estimate_of(group.n_rows)} rows"]
+            lines += ["", f"== {label}: {with_interval(group.n_rows)} rows"]
         for column in group.columns.values():
             lines += ["", *_column(column)]
         if group.two_way:
@@ -75,6 +84,10 @@ def summary_of(head: str, groups: Mapping[str | None, GroupDescription], level: 
             lines += ["", f"Tables of two columns (see to_frame or the page): {names}"]
         if group.correlations:
             lines += ["", "Correlations", *_correlations(group.correlations)]
+    if hidden:
+        names = listed([str(label) for label in hidden])
+        most = plain_number(math.ceil(max(hidden.values())))
+        lines += ["", f"Groups that may have no rows, and have at most {most}: {names}"]
     return "\n".join(lines)
 
 
@@ -99,6 +112,8 @@ def two_digits(value: float) -> str:
 
 def _column(column: ColumnDescription) -> list[str]:
     lines = [column.name]
+    if column.mean is None and column.column.n_bins:
+        lines.append("  mean, standard deviation and quantiles: the values, if any, are too few")
     if column.mean is not None and column.spread is not None:
         lines.append(
             f"  mean {with_interval(column.mean)}, "

@@ -15,6 +15,7 @@ from dpglm._all_or_nothing import all_or_nothing
 from dpglm._validation import check_integer
 from dpglm.data.rows import Floats
 from dpglm.preprocessing.public_transformer import PublicTransformer
+from dpglm.tables.user_matrix import refuse_types
 
 __all__ = ["OrientedGradients"]
 
@@ -140,6 +141,7 @@ class OrientedGradients(PublicTransformer[_Settings]):
         ValueError
             If a setting is out of range, or ``X`` is no matrix of finite numbers of that width.
         """
+        refuse_types(X)
         rows = validate_data(self, X, dtype=(np.float32, np.float64))
         self.settings_ = self._checked()
         self.settings_.shape(rows.shape[1])
@@ -164,6 +166,7 @@ class OrientedGradients(PublicTransformer[_Settings]):
         ValueError
             If a setting is out of range, or ``X`` is no matrix of finite numbers of that width.
         """
+        refuse_types(X)
         rows = validate_data(self, X, reset=False, dtype=(np.float32, np.float64))
         settings = self._settings()
         shape, count = settings.shape(rows.shape[1]), settings.n_orientations

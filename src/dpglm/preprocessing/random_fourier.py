@@ -15,6 +15,7 @@ from dpglm._all_or_nothing import all_or_nothing
 from dpglm._validation import check_integer, check_real
 from dpglm.data.spec import LARGEST, SMALLEST
 from dpglm.preprocessing.public_transformer import PublicTransformer
+from dpglm.tables.user_matrix import refuse_types
 
 __all__ = ["RandomFourierFeatures"]
 
@@ -118,6 +119,7 @@ class RandomFourierFeatures(ClassNamePrefixFeaturesOutMixin, PublicTransformer[_
             If a setting is out of range, or ``X`` is no matrix of finite numbers.
         """
         self.settings_ = self._checked()
+        refuse_types(X)
         validate_data(self, X, dtype=(np.float64, np.float32))
         self.row_norm_ = 1.0
         return self
@@ -141,6 +143,7 @@ class RandomFourierFeatures(ClassNamePrefixFeaturesOutMixin, PublicTransformer[_
             If a setting is out of range, or ``X`` is no matrix of finite numbers.
         """
         settings = self._settings()
+        refuse_types(X)
         rows = validate_data(self, X, reset=False, dtype=(np.float64, np.float32), order="C")
         n_rows, n_features = rows.shape
         length_scale = settings.length_scale or _DEFAULT_WIDTH * math.sqrt(n_features)

@@ -47,14 +47,9 @@ def read_columns(
         names.append(persons)
     if isinstance(table, str | os.PathLike):
         table = read_table(Path(table), names)
-    table = by_name(table)
-    try:
-        lacking = [name for name in names if name not in table]
-    except TypeError:
-        raise ValueError(
-            "table must be columns by name (a dict of arrays, a data frame), or a CSV or Parquet "
-            f"file, got {type(table).__name__}"
-        ) from None
+    expected = "table must be a CSV or Parquet file, or have columns by name"
+    table = by_name(None if isinstance(table, np.ndarray) else table, expected)
+    lacking = [name for name in names if name not in table]
     if lacking:
         raise ValueError(f"the table must have the columns of the schema, and lacks {lacking}")
     columns = {name: as_cells(table[name], f"column {name!r}") for name in names}

@@ -4,16 +4,37 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Hashable, Sequence
+import numbers
+import unicodedata
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, final
+from decimal import Decimal
+from typing import Any, TypeAlias, TypeVar, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpglm.tables.finite import MISSING_CURE, NUMBER_KINDS, unmasked
+from dpglm.tables.finite import MISSING_CURE, NUMBER_KINDS, dates, is_date, unmasked
 
-__all__ = ["Entry", "Vocabulary", "as_cells", "as_numbers", "check_unique", "is_missing", "listed"]
+__all__ = [
+    "LARGEST_WHOLE",
+    "Entry",
+    "Vocabulary",
+    "as_cells",
+    "as_float",
+    "as_numbers",
+    "by_normal_name",
+    "check_unique",
+    "composed",
+    "is_missing",
+    "listed",
+    "normal",
+    "plain_array",
+    "plain_column",
+    "spelled_in",
+]
+
+T = TypeVar("T")
 
 Entry: TypeAlias = str | int | float | bool
 """A value that JSON can hold and a cell can equal."""
@@ -21,6 +42,69 @@ Entry: TypeAlias = str | int | float | bool
 _OBJECT_KINDS = "OUT"
 _TRUTH = {"true": True, "false": False}
 _SHOWN = 12
+
+LARGEST_WHOLE = 2**53 - 1
+"""The largest whole number that float64 tells apart from all others."""
+
+
+def normal(text: str) -> str:
+    """Return text as it is compared everywhere: in Unicode's NFC, without surrounding blanks.
+
+    Categories, labels, group ids and names of columns that look alike are equal so.
+
+    >>> normal("cafe\N{COMBINING ACUTE ACCENT} ") == normal(
+    ...     "caf\N{LATIN SMALL LETTER E WITH ACUTE}"
+    ... )
+    True
+    """
+    return composed(text).strip()
+
+
+def composed(text: str) -> str:
+    """Return text in Unicode's NFC, where a letter with its marks is one character."""
+    return text if text.isascii() else unicodedata.normalize("NFC", text)
+
+
+def by_normal_name(names: Iterable[Any]) -> dict[Any, list[Any]]:
+    """Return the names of columns, as they are spelled, by their normal form."""
+    found: dict[Any, list[Any]] = {}
+    for name in names:
+        found.setdefault(normal(name) if isinstance(name, str) else name, []).append(name)
+    return found
+
+
+def spelled_in(names: Iterable[str], present: Iterable[Any]) -> dict[str, Any]:
+    """Return how a table spells the names of columns; without those that it lacks.
+
+    ValueError where several of its columns have one of these names.
+    """
+    known, found = by_normal_name(present), {}
+    for name in names:
+        same = known.get(normal(name), [])
+        if len(same) > 1:
+            raise ValueError(
+                f"the table must have one column {name!r}, got {len(same)}: "
+                f"{', '.join(map(repr, same))}"
+            )
+        if same:
+            found[name] = same[0]
+    return found
+
+
+def plain_column(column: Any) -> Any:
+    """Write out a dictionary-encoded column of pyarrow (pandas calls it categorical)."""
+    import pyarrow as pa
+
+    return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
+
+
+def plain_array(values: Any) -> NDArray[Any]:
+    """Return an array of NumPy, where a cell that was missing is so."""
+    if type(values).__module__.partition(".")[0] != "pyarrow":
+        return np.asarray(values)
+    # NumPy would take another row's value for what is missing in an encoded column.
+    array: NDArray[Any] = plain_column(values).to_numpy(zero_copy_only=False)
+    return array
 
 
 def as_cells(values: ArrayLike, what: str) -> NDArray[Any]:
@@ -32,7 +116,7 @@ def as_cells(values: ArrayLike, what: str) -> NDArray[Any]:
     values = unmasked(what, values)
     if isinstance(values, (list, tuple)):
         return np.fromiter(values, dtype=object, count=len(values))
-    cells = np.asarray(values)
+    cells = plain_array(values)
     if cells.ndim != 1:
         raise ValueError(f"{what} must hold one value for each row, got shape {cells.shape}")
     return cells
@@ -53,6 +137,8 @@ def as_numbers(values: ArrayLike, what: str, missing: float | None = None) -> ND
             numbers = _plain(cells).astype(np.float64)
         except (TypeError, ValueError, OverflowError):
             numbers = np.array([_number(cell, row, what) for row, cell in _numbered(cells)])
+    elif cells.dtype.kind in "Mm":
+        raise dates(what)
     else:
         raise ValueError(
             f"{what} holds values of type {cells.dtype}, but the schema says that it is numeric: "
@@ -80,8 +166,9 @@ class Vocabulary:
     """A public list of the values that a column may hold.
 
     At least two, all different, and all text, all numbers or all bool; a text ``""`` may stand in
-    any list and means "missing". Numbers and bool are float64 numbers here, and cells equal them by
-    value, however they are spelled.
+    any list and means "missing". Text is compared as ``normal`` says. Numbers and bool are float64
+    numbers here, whole ones at most ``LARGEST_WHOLE``, and cells equal them by value, however they
+    are spelled.
 
     Privacy: where a cell belongs depends on that cell alone, not on the type that others gave the
     column. So numbers among texts are an error: ``pandas.read_csv`` has numbers for "01" and "1"
@@ -103,10 +190,21 @@ class Vocabulary:
                 "must list at least two values, all text or all numbers or all true/false, got "
                 f"({listed(entries)})"
             )
+        for entry in entries:
+            if isinstance(entry, str) and entry and not normal(entry):
+                raise ValueError(f'must write a missing value as "", got {entry!r}')
+            if not isinstance(entry, str) and abs(entry) > LARGEST_WHOLE:
+                raise ValueError(
+                    f"must list numbers of magnitude below 2^53, got {entry!r}: larger whole "
+                    "numbers run together. List them as text, and read the column as text"
+                )
         values = [_value(entry) for entry in entries]
         if len(set(values)) < len(values):
             repeated = next(entries[i] for i, value in enumerate(values) if value in values[:i])
-            raise ValueError(f"must list each value once, but {repeated!r} occurs twice")
+            raise ValueError(
+                f"must list each value once, but {repeated!r} occurs twice (blanks around text, "
+                "and how Unicode composes letters, make no difference)"
+            )
 
     def positions(
         self, values: ArrayLike, what: str, cure: str, other: int | None = None
@@ -149,7 +247,7 @@ class Vocabulary:
                     "lists texts. Read the column as text (pandas: dtype=str), or, if numbers or "
                     "true and false are meant, list them without quotes there"
                 )
-            return cell.strip()
+            return normal(cell)
         if isinstance(cell, str):
             cell = _TRUTH.get(cell.strip().lower(), cell)
         number = _number_or_none(cell)
@@ -170,9 +268,9 @@ class Vocabulary:
 
 def check_unique(names: Sequence[str], kind: str) -> None:
     """Check that no name occurs twice; ``kind`` says in the error what is named."""
-    if len(set(names)) < len(names):
-        repeated = next(name for i, name in enumerate(names) if name in names[:i])
-        raise ValueError(f"each {kind} must have its own name, but {repeated!r} is repeated")
+    repeated = next((same for same in by_normal_name(names).values() if len(same) > 1), None)
+    if repeated is not None:
+        raise ValueError(f"each {kind} must have its own name, but {repeated[-1]!r} is repeated")
 
 
 def _numbered(cells: NDArray[Any]) -> list[tuple[int, Any]]:
@@ -180,8 +278,11 @@ def _numbered(cells: NDArray[Any]) -> list[tuple[int, Any]]:
 
 
 def _plain(cells: NDArray[Any]) -> NDArray[Any]:
-    """Return cells as objects, if ``_float`` could read all that are text."""
+    """Return cells as objects, if ``as_float`` could read all, and texts like NumPy."""
     plain = cells.astype(object)
+    kinds, allowed = set(map(type, plain.tolist())), (*_REAL, str, bytes, type(None))
+    if np.timedelta64 in kinds or not all(issubclass(kind, allowed) for kind in kinds):
+        raise TypeError("cells that are no numbers, or missing")
     found: list[Any] = [cell for cell in plain.tolist() if isinstance(cell, (str, bytes))]
     texts = "".join(found)
     if "_" in texts or not texts.isascii():
@@ -203,6 +304,8 @@ def _float(text: str | bytes) -> float:
 def _number(cell: Any, row: int, what: str) -> float:
     if is_missing(cell):
         return math.nan
+    if is_date(cell):
+        raise dates(f"{what}, row {row + 1},")
     number = _number_or_none(cell)
     if number is None:
         raise ValueError(
@@ -215,18 +318,33 @@ def _number(cell: Any, row: int, what: str) -> float:
 
 def _number_or_none(cell: Any) -> float | None:
     try:
-        return _float(cell) if isinstance(cell, (str, bytes)) else float(cell)
+        return _float(cell) if isinstance(cell, (str, bytes)) else as_float(cell)
     except (TypeError, ValueError, OverflowError):
         return None
+
+
+# Not all that float() takes: it also takes durations, and arrays with one entry.
+_REAL = (numbers.Real, Decimal, np.bool_)
+
+
+def as_float(cell: Any) -> float:
+    """Return a real number as a float; TypeError or OverflowError for all else."""
+    if not isinstance(cell, _REAL) or is_date(cell):
+        raise TypeError(f"a {type(cell).__name__} is not a number")
+    return float(cell)
 
 
 def is_missing(cell: Any) -> bool:
     """Say whether a cell stands for no value: None, NaN, NaT, pandas.NA or blank text."""
     if isinstance(cell, str):
         return not cell.strip()
-    # NaN, NaT and pandas.NA are the values that do not equal themselves.
+    if cell is None or type(cell).__name__ == "NAType":
+        return True
+    if isinstance(cell, Decimal):
+        return cell.is_nan()
+    # NaN and NaT do not equal themselves; lists and arrays are values, whatever they hold.
     same = cell == cell
-    return cell is None or not (isinstance(same, bool | np.bool_) and bool(same))
+    return isinstance(same, bool | np.bool_) and not same
 
 
 def _kind(entry: Any) -> str:
@@ -240,7 +358,7 @@ def _kind(entry: Any) -> str:
 
 def _value(entry: Entry) -> Entry:
     """Return what equal entries share: the text, or the number that float64 makes of others."""
-    return entry if isinstance(entry, str) else float(entry)
+    return normal(entry) if isinstance(entry, str) else float(entry)
 
 
 def listed(entries: Sequence[Entry]) -> str:

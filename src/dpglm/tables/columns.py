@@ -14,10 +14,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpglm._validation import check_one_of, check_real, in_one_line
-from dpglm.tables.cells import Entry, Vocabulary, as_numbers
+from dpglm.tables.cells import Entry, Vocabulary, as_numbers, normal
 from dpglm.tables.paid import PaidFor, paid_from_dict
 
 __all__ = [
+    "DENSER",
     "CategoricalColumn",
     "Column",
     "Effects",
@@ -34,10 +35,10 @@ __all__ = [
 T = TypeVar("T")
 _Floats: TypeAlias = NDArray[np.float64]
 
-# By how many times values lie more densely at a lower bound that is not above 0 than at the upper
-# one. Of 10, 100, 1000 and the range itself the best on Adult's training rows
+# Of 10, 100, 1000 and the range itself the best on Adult's training rows
 # (``python -m experiments.additive``).
-_DENSER = 100.0
+DENSER = 100.0
+"""How many times as densely values lie at a lower bound of 0 or less as at the upper one."""
 
 _CATEGORY_CURE = (
     'Correct the cell, or complete "categories" in the schema from public knowledge ("" stands for '
@@ -202,14 +203,14 @@ class NumericColumn(Column):
             return np.asarray((np.log(numbers) - math.log(self.low)) / self._decades)
         # Halves, as the range may be beyond the floats.
         share = (0.5 * numbers - 0.5 * self.low) / self._scale
-        return share if self.scale == "linear" else np.log1p(_DENSER * share) / math.log1p(_DENSER)
+        return share if self.scale == "linear" else np.log1p(DENSER * share) / math.log1p(DENSER)
 
     def unstretched(self, places: _Floats) -> _Floats:
         """Undo ``stretched``."""
         if self.scale == "log" and self.low > 0.0:
             return np.asarray(np.exp(math.log(self.low) + places * self._decades))
         if self.scale == "log":
-            places = np.expm1(places * math.log1p(_DENSER)) / _DENSER
+            places = np.expm1(places * math.log1p(DENSER)) / DENSER
         return self.low * (1.0 - places) + self.high * places
 
     @property
@@ -292,8 +293,12 @@ class CategoricalColumn(Column):
         if self.ordered and len(self.categories) - ("" in self.categories) < 2:
             raise ValueError(f'"ordered" needs two values, got {in_one_line(self.categories)}')
         for field, value in (("other", self.other), ("reference", self.reference)):
-            if value is not None and value not in self.categories:
+            if value is None:
+                continue
+            found = [one for one in self.categories if _compared(one) == _compared(value)]
+            if not found:
                 raise ValueError(f"{field} must be one of the categories, got {value!r}")
+            object.__setattr__(self, field, found[0])
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -352,6 +357,10 @@ class CategoricalColumn(Column):
     @property
     def _ball(self) -> IndicatorBall:
         return IndicatorBall(len(self.categories) - 1)
+
+
+def _compared(value: Entry) -> Entry:
+    return normal(value) if isinstance(value, str) else value
 
 
 def column_from_dict(name: str, entry: object) -> Column:

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, final
 
 from dpglm._json import in_file
-from dpglm.tables.cells import check_unique
+from dpglm.tables.cells import check_unique, plain_column, spelled_in
 
 __all__ = [
     "SUFFIXES",
@@ -24,7 +24,6 @@ __all__ = [
     "check_present",
     "csv_text",
     "named_errors",
-    "plain_column",
     "read_table",
     "storage_types",
     "table_format",
@@ -80,10 +79,14 @@ class _Csv(TableFormat):
         import pyarrow as pa
         from pyarrow import csv as arrow_csv
 
+        # A blank line is an empty cell where there is one column, as it is written; else nothing.
+        alone = len(self.storage_types(path)) == 1
         try:
             return arrow_csv.read_csv(
-                path,
-                parse_options=arrow_csv.ParseOptions(newlines_in_values=True),
+                _WholeLineEnds(pa.input_stream(path)),
+                parse_options=arrow_csv.ParseOptions(
+                    newlines_in_values=True, ignore_empty_lines=not alone
+                ),
                 convert_options=arrow_csv.ConvertOptions(
                     column_types=dict.fromkeys(columns, pa.string()),
                     include_columns=list(columns),
@@ -107,6 +110,28 @@ class _Csv(TableFormat):
             stream = pa.output_stream(path, compression="detect")
         with stream as stream:
             arrow_csv.write_csv(table, stream, arrow_csv.WriteOptions(quoting_style="needed"))
+
+
+@final
+class _WholeLineEnds(io.RawIOBase):
+    """A file of which no read ends between a carriage return and its line feed.
+
+    pyarrow drops a line feed at the start of a block after a carriage return, also within quotes.
+    """
+
+    def __init__(self, stream: Any) -> None:
+        self._stream, self._kept = stream, b""
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        """Read at most ``size`` bytes, none of them only at the end."""
+        found: bytes = self._kept + self._stream.read(size - len(self._kept) if size > 0 else None)
+        self._kept = b""
+        if size > 1 and len(found) == size and found.endswith(b"\r"):
+            found, self._kept = found[:-1], b"\r"
+        return found
 
 
 @final
@@ -188,17 +213,18 @@ def read_table(path: str | os.PathLike[str], columns: Sequence[str]) -> dict[str
     """Read some columns of a file, in row order, for ``Schema.encode``; those of CSV hold text."""
     present = storage_types(path)
     with named_errors(path):
-        check_present(columns, present)
-        table = table_format(path).read(_source(path), columns)
+        spelled = check_present(columns, present)
+        table = table_format(path).read(_source(path), list(dict.fromkeys(spelled.values())))
         if table.num_rows == 0:
             raise ValueError("the file has no rows")
-        return {name: plain_column(table[name]) for name in columns}
+        return {name: plain_column(table[spelled[name]]) for name in columns}
 
 
-def check_present(columns: Sequence[str], present: Iterable[str]) -> None:
-    """Check that a file has some columns, of those that are present."""
+def check_present(columns: Sequence[str], present: Iterable[str]) -> dict[str, str]:
+    """Check that a file has some columns, of those that are present; return how it spells them."""
     present = list(present)
-    lacking = [name for name in columns if name not in present]
+    spelled = spelled_in(columns, present)
+    lacking = [name for name in columns if name not in spelled]
     if lacking:
         other = next((one for one in ";\t|" if len(present) == 1 and one in present[0]), None)
         cure = "" if other is None else f". Separate its fields by commas, not by {other!r}"
@@ -206,6 +232,7 @@ def check_present(columns: Sequence[str], present: Iterable[str]) -> None:
             f"there is no column {', '.join(map(repr, lacking))}; the file has "
             f"{', '.join(map(repr, present))}{cure}"
         )
+    return spelled
 
 
 def csv_text(columns: Mapping[str, Any]) -> bytes:
@@ -263,10 +290,3 @@ def _arrow_type(kind: Any) -> StorageType:
         return StorageType.NUMBER
     is_text = (pa.types.is_string(kind), pa.types.is_large_string(kind))
     return StorageType.TEXT if any(is_text) else StorageType.UNKNOWN
-
-
-def plain_column(column: Any) -> Any:
-    """Write out a dictionary-encoded column (pandas calls it categorical)."""
-    import pyarrow as pa
-
-    return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime
 import functools
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,7 +19,12 @@ __all__ = [
     "NUMBER_KINDS",
     "WHOSE_CURE",
     "check_finite",
+    "check_no_date_cells",
+    "check_no_dates",
+    "column_by_number",
     "column_in_words",
+    "dates",
+    "is_date",
     "not_finite",
     "unmasked",
 ]
@@ -57,6 +64,41 @@ def unmasked(name: str, values: Any) -> Any:
     return np.asarray(values)
 
 
+_DATES = (datetime.date, datetime.time, datetime.timedelta, np.datetime64, np.timedelta64)
+# Names of types in NumPy, pandas, polars and pyarrow, such as timedelta64, Duration, date32.
+_DATED = re.compile("date|time|duration|period")
+
+
+def is_date(cell: Any) -> bool:
+    """Say whether a cell is a date, a time or a duration, or one that is missing."""
+    return _is_dated(type(cell))
+
+
+def _is_dated(kind: type) -> bool:
+    return (issubclass(kind, _DATES) and kind.__name__ != "NaTType") or kind.__name__ == "Period"
+
+
+def dates(what: str) -> ValueError:
+    """Return the error about dates, times and durations where numbers or labels are expected."""
+    return ValueError(
+        f"{what} must not hold dates, times or durations, of which no schema says what they mean. "
+        "Turn them into numbers first, such as days since a fixed day"
+    )
+
+
+def check_no_dates(what: str, kind: Any) -> None:
+    """Refuse values whose type, as a library names it, is one of dates, times or durations."""
+    if _DATED.match(str(kind).lower()):
+        raise dates(what)
+
+
+def check_no_date_cells(what: str, array: NDArray[Any]) -> None:
+    """Refuse an array of dates, times or durations, or of objects among which they are."""
+    cells: set[type] = set(map(type, array.flat)) if array.dtype.kind == "O" else set()
+    if array.dtype.kind in "Mm" or any(map(_is_dated, cells)):
+        raise dates(what)
+
+
 def column_in_words(names: Sequence[str] | NDArray[Any] | None, column: int) -> str:
     """Name a column for messages: by its name, or by its number from 1.
 
@@ -66,7 +108,8 @@ def column_in_words(names: Sequence[str] | NDArray[Any] | None, column: int) -> 
     return f"column {column + 1}" if names is None else f"column {str(names[column])!r}"
 
 
-_BY_NUMBER = functools.partial(column_in_words, None)
+column_by_number: Callable[[int], str] = functools.partial(column_in_words, None)
+"""Names a column by its number."""
 
 
 def not_finite(value: float, row: int | None, column: str) -> ValueError:
@@ -80,7 +123,7 @@ def not_finite(value: float, row: int | None, column: str) -> ValueError:
 
 def check_finite(
     X: Any,
-    name: Callable[[int], str] = _BY_NUMBER,
+    name: Callable[[int], str] = column_by_number,
     first_row: int | None = 0,
 ) -> Any:
     """Return features if all are finite; the error names the row, the column and the cure.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numbers
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -14,8 +14,8 @@ from sklearn.exceptions import DataConversionWarning
 from sklearn.utils import _safe_indexing, column_or_1d
 from sklearn.utils.validation import _num_samples
 
-from dpglm.tables.cells import is_missing
-from dpglm.tables.finite import NUMBER_KINDS, unmasked
+from dpglm.tables.cells import as_float, is_missing, normal
+from dpglm.tables.finite import NUMBER_KINDS, check_no_date_cells, unmasked
 
 __all__ = [
     "NO_WEIGHT",
@@ -27,8 +27,10 @@ __all__ = [
     "as_weights",
     "check_not_missing",
     "check_shape",
+    "different_labels",
     "is_text",
     "series_name",
+    "spelled_as",
 ]
 
 NO_WEIGHT = "sample_weight must not be zero in every row"
@@ -49,10 +51,14 @@ def series_name(values: Any) -> str | None:
     return name if isinstance(name, str) and name else None
 
 
-def as_column(values: Any, n_rows: int) -> NDArray[Any]:
+def as_column(values: Any, n_rows: int | None = None) -> NDArray[Any]:
     """Return targets as an array of one axis; take a column with scikit-learn's warning."""
-    column: NDArray[Any] = column_or_1d(unmasked("y", values), warn=True)
-    check_shape("y", column.shape, n_rows)
+    values = unmasked("y", values)
+    if isinstance(values, np.ndarray) and values.dtype.kind == "T":
+        values = values.astype(object)  # which scikit-learn knows
+    column: NDArray[Any] = column_or_1d(values, warn=True)
+    if n_rows is not None:
+        check_shape("y", column.shape, n_rows)
     return column
 
 
@@ -78,12 +84,13 @@ def check_shape(name: str, shape: tuple[int, ...], n_rows: int) -> None:
 
 
 def as_floats(name: str, values: Any) -> NDArray[np.float64]:
-    """Return numbers, true or false as float64, with NaN for what is missing; refuse text."""
+    """Return numbers, true or false as float64, with NaN for what is missing; refuse all else."""
     array = np.asarray(unmasked(name, values))
     kind = array.dtype.kind
+    check_no_date_cells(name, array)
     try:
-        if kind == "O" and not any(isinstance(one, (str, bytes)) for one in array.flat):
-            cells = [np.nan if is_missing(one) else one for one in array.ravel().tolist()]
+        if kind == "O":
+            cells = [np.nan if is_missing(one) else as_float(one) for one in array.ravel().tolist()]
             return np.array(cells, dtype=np.float64).reshape(array.shape)
         if kind in NUMBER_KINDS:
             return array.astype(np.float64, copy=False)
@@ -93,8 +100,9 @@ def as_floats(name: str, values: Any) -> NDArray[np.float64]:
 
 
 def check_not_missing(y: NDArray[Any]) -> NDArray[Any]:
-    """Return targets or labels; refuse NaN, None, infinity and masked entries."""
+    """Return targets or labels; refuse NaN, None, infinity, dates and masked entries."""
     y = unmasked("y", y)
+    check_no_date_cells("y", y)
     if y.dtype.kind == "f" and not np.isfinite(y).all():
         what = "NaN" if np.isnan(y).any() else "infinity"
         raise ValueError(f"y must be finite, but y contains {what}")
@@ -112,6 +120,31 @@ def is_text(labels: NDArray[Any]) -> bool | None:
         found = {isinstance(one, str) for one in labels.tolist()}
         return found.pop() if len(found) == 1 else None
     return kind in _TEXT if kind in NUMBER_KINDS + _TEXT else None
+
+
+def spelled_as(labels: NDArray[Any], known: Iterable[Any]) -> NDArray[Any]:
+    """Return labels, those that equal a known one but for their spelling spelled as it is.
+
+    Text is compared as ``dpglm.tables.cells.normal`` says.
+    """
+    labels = labels.astype(object) if labels.dtype.kind == "T" else labels
+    if labels.dtype.kind not in "OU":
+        return labels
+    cells, spelled = labels.tolist(), {normal(one): one for one in known if isinstance(one, str)}
+    found = {one for one in cells if isinstance(one, str)}
+    changes = {one: spelled[normal(one)] for one in found if normal(one) in spelled}
+    if all(one == change for one, change in changes.items()):
+        return labels
+    new = np.empty(labels.shape, dtype=object)
+    new[:] = [changes.get(one, one) if isinstance(one, str) else one for one in cells]
+    return new
+
+
+def different_labels(labels: Any) -> NDArray[Any]:
+    """Return the different labels, sorted; of several spellings of one the first."""
+    found = np.unique(labels.astype(object) if labels.dtype.kind == "T" else labels)
+    first = {normal(one) if isinstance(one, str) else one: one for one in found.tolist()[::-1]}
+    return found if len(first) == len(found) else found[np.isin(found, list(first.values()))]
 
 
 def as_offset(values: Any, n_rows: int) -> NDArray[np.float64]:

@@ -3,57 +3,80 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm.tables.cells import as_cells, listed
+from dpglm.tables.cells import as_cells, listed, plain_array, spelled_in
 from dpglm.tables.encoding import Reader
-from dpglm.tables.files import plain_column
 
-__all__ = ["Table", "by_name", "columns_in_words", "named_columns", "read_columns"]
+__all__ = ["Named", "Table", "by_name", "columns_in_words", "named_columns", "read_columns"]
 
 Table: TypeAlias = Any
 """A mapping or DataFrame (``table[name]`` is a column), or an array in the schema's order."""
 
 
-def by_name(table: Table) -> Any:
-    """Return a table of which ``in`` and ``[]`` take the names of columns, if it has names.
+@final
+@dataclass(frozen=True, eq=False, repr=False)
+class Named:
+    """The columns of a table, by names that are compared as ``normal`` says.
 
-    Tables of pyarrow have them elsewhere, and lazy frames of polars are collected.
+    ``ValueError`` where a name that is asked for is that of several columns.
     """
+
+    names: Sequence[Any]
+    column: Callable[[Any], Any]
+
+    def __contains__(self, name: str) -> bool:
+        return bool(spelled_in([name], self.names))
+
+    def __getitem__(self, name: str) -> Any:
+        found = spelled_in([name], self.names)
+        if not found:
+            raise KeyError(name)
+        return self.column(found[name])
+
+
+def by_name(table: Table, expected: str = "a table must have columns by name") -> Any:
+    """Return a table of which ``in`` and ``[]`` take the names of columns; an array as it is.
+
+    Lazy frames of polars are collected. An error about anything else begins with ``expected``, and
+    shows no rows.
+    """
+    if isinstance(table, np.ndarray | Named):
+        return table
     kind = type(table)
-    return _OPENERS.get((kind.__module__.partition(".")[0], kind.__name__), _as_it_is)(table)
-
-
-def _as_it_is(table: Any) -> Any:
-    return table
-
-
-def _of_rows(table: Sequence[Any]) -> Sequence[Any]:
-    if any(isinstance(row, Mapping) for row in table):
+    opener = _OPENERS.get((kind.__module__.partition(".")[0], kind.__name__))
+    if opener is not None:
+        return opener(table)
+    columns = getattr(table, "columns", table if isinstance(table, Mapping) else None)
+    if isinstance(table, list | tuple) and any(isinstance(row, Mapping) for row in table):
         raise ValueError(
-            "the table must be columns by name, got a list of rows: give pandas.DataFrame(rows), "
-            "or {name: [row[name] for row in rows] for name in rows[0]}"
+            f"{expected}, got a list of rows: give pandas.DataFrame(rows), or "
+            "{name: [row[name] for row in rows] for name in rows[0]}"
         )
-    return table
+    if columns is None or callable(columns):
+        raise ValueError(
+            f"{expected}, got a value of type {kind.__name__}. Tables are dicts of columns, and "
+            "data frames of pandas, polars and pyarrow"
+        )
+    return Named(list(columns), table.__getitem__)
 
 
-def _of_arrow(table: Any) -> dict[str, Any]:
-    # NumPy would take another row's value for what is missing in an encoded column.
-    columns = (plain_column(one).to_numpy(zero_copy_only=False) for one in table.columns)
-    return dict(zip(table.column_names, columns, strict=True))
+def _of_arrow(table: Any) -> Named:
+    # Not by name, as there may be several of one.
+    columns = dict(zip(table.schema.names, table.columns, strict=True))
+    return Named(table.schema.names, lambda name: plain_array(columns[name]))
 
 
-_OPENERS: Mapping[tuple[str, str], Callable[[Any], Any]] = MappingProxyType(
+_OPENERS: Mapping[tuple[str, str], Callable[[Any], Named]] = MappingProxyType(
     {
-        ("builtins", "list"): _of_rows,
-        ("builtins", "tuple"): _of_rows,
-        ("pyarrow", "RecordBatch"): _of_arrow,
         ("pyarrow", "Table"): _of_arrow,
-        ("polars", "LazyFrame"): lambda table: table.collect(),
+        ("pyarrow", "RecordBatch"): _of_arrow,
+        ("polars", "LazyFrame"): lambda table: by_name(table.collect()),
     }
 )
 

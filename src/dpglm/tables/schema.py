@@ -17,7 +17,7 @@ from dpglm._json import check_writable, in_file, load
 from dpglm._validation import check_one_of, in_one_line
 from dpglm.tables.additive.encoding import AdditiveEncoding
 from dpglm.tables.additive.settings import Additive
-from dpglm.tables.cells import check_unique
+from dpglm.tables.cells import check_unique, composed
 from dpglm.tables.columns import Column, column_from_dict
 from dpglm.tables.encoding import ColumnEncoding, Encoding
 from dpglm.tables.named import Table, named_columns, read_columns
@@ -92,6 +92,12 @@ class Schema:
     additive: Additive | None = None
 
     def __post_init__(self) -> None:
+        # Names and formula compose letters alike, wherever each was typed.
+        if isinstance(self.formula, str):
+            object.__setattr__(self, "formula", composed(self.formula))
+        object.__setattr__(self, "columns", tuple(map(_composed, self.columns)))
+        if self.has_target:
+            object.__setattr__(self, "target", _composed(self.target))
         # Schemas are written after the budget was spent, when an error would be too late.
         check_writable(self.to_dict())
         if not self.columns:
@@ -485,6 +491,12 @@ class Schema:
             If one is missing; the message names it.
         """
         named_columns(table, self.column_names)
+
+
+def _composed(column: Any) -> Any:
+    """Return a column, or a target, under its name as ``composed`` spells it."""
+    name = composed(column.name)
+    return column if name == column.name else dataclasses.replace(column, name=name)
 
 
 def _collect(problems: list[str], what: str, read: Callable[[], T]) -> T | None:

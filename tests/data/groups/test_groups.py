@@ -1,10 +1,15 @@
 """Groups of rows: who belongs to which, which rows are kept, and sums that hold each to a bound."""
 
 import dataclasses
+import datetime
 import itertools
 from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
 from scipy import sparse
@@ -52,7 +57,7 @@ def test_equal_identifiers_are_one_group_wherever_they_stand() -> None:
         (np.array(["a", 1, "b"], dtype=object), "all numbers or all texts"),
         # NumPy makes texts of these, "1" and "1.0", and "nan".
         ([1, 1.0, "b"], "all numbers or all texts"),
-        (["a", float("nan"), "b"], "all numbers or all texts"),
+        (["a", float("nan"), "b"], "missing"),
     ],
 )
 def test_rows_without_a_group_are_refused(ids: object, message: str) -> None:
@@ -210,3 +215,65 @@ def test_single_precision_is_refused_where_groups_shift_rows(adjacency: Adjacenc
         classes=[0, 1], row_norm=1.0, adjacency=adjacency.value, n_rows=900, n_groups=300
     )
     assert model.plan(900, 2, dtype="float32").data.dtype == "float64"
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        [frozenset({1}), frozenset({2}), frozenset({1})],
+        [(1, 2), (1, 2), (3, 4)],
+        [[1], [2], [1]],
+        np.array([1 + 1j, 2, 1 + 1j]),
+        np.array([complex("nan"), 1j, 1j], dtype=object),
+        np.array(["2020-01-01", "NaT", "2020-01-01"], dtype="datetime64[D]"),
+        np.array([1, 2, 1], dtype="timedelta64[ns]"),
+        np.array([np.datetime64(1, "ns"), 1, 1], dtype=object),
+        [datetime.date(2020, 1, 1)] * 3,
+        np.array([(1,), (2,), (1,)], dtype=[("a", int)]),
+        [{"a": 1}, {}, {"a": 1}],
+        [object(), object(), object()],
+    ],
+)
+def test_ids_other_than_numbers_and_text_are_refused(ids: object) -> None:
+    """Values without one total order and one spelling were split over several groups."""
+    with pytest.raises(ValueError, match=r"groups must be numbers or texts|missing"):
+        Groups.of(ids, 3)
+
+
+@pytest.mark.parametrize(
+    ("ids", "n_groups"),
+    [
+        ([1, 1.0, Decimal("1.00"), Fraction(1), np.int8(1), np.float32(1), True], 1),
+        ([2**60, 2**60 + 1, np.uint64(2**60), np.int64(2**60 + 1)], 2),
+        ([2**70, 2**70 + 1, Decimal(2**70)], 2),
+        (np.array([-0.0, 0.0, 3.0]), 2),
+        (np.array([2**63, 2**63 + 1], dtype=np.uint64), 2),
+        ([0.1, np.float32(0.1)], 2),
+        ([], 0),
+    ],
+)
+def test_numbers_of_equal_value_are_one_group(ids: object, n_groups: int) -> None:
+    assert Groups.of(ids, len(ids)).n_groups == n_groups  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_ids_that_floats_run_together_are_refused(dtype: str) -> None:
+    most = 2.0 ** (np.finfo(dtype).nmant + 1)
+    assert Groups.of(np.array([most - 1, most - 2], dtype=dtype), 2).n_groups == 2
+    with pytest.raises(ValueError, match=f"whole numbers that {dtype} tells apart"):
+        Groups.of(np.array([1.0, most], dtype=dtype), 2)
+
+
+@pytest.mark.parametrize(
+    "missing", [None, "", "  ", float("nan"), np.nan, Decimal("NaN"), pd.NA, pd.NaT, float("inf")]
+)
+def test_missing_ids_are_refused_in_every_kind_of_value(missing: object) -> None:
+    for other in ("a", 1):
+        with pytest.raises(ValueError, match="missing"):
+            Groups.of(np.array([other, missing, other], dtype=object), 3)
+
+
+def test_missing_ids_of_encoded_columns_are_not_other_ids() -> None:
+    encoded = pa.array(["a", None, "b"]).dictionary_encode()
+    with pytest.raises(ValueError, match="missing"):
+        Groups.of(encoded, 3)

@@ -6,6 +6,7 @@ import datetime
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.dataset
 import pytest
 from pyarrow import parquet
 
@@ -154,7 +155,7 @@ def test_files_and_columns_that_are_no_rows_are_refused(tmp_path):
         ({"target": "z"}, "there is no column 'z'; the file has 'x', 'y'"),
         ({"target": "y"}, "column 'text' has the type string, but features must be numbers"),
         ({"target": "y", "columns": ["list"]}, "lists of numbers of one fixed length"),
-        ({"target": "y", "columns": ["when"]}, "column 'when' has the type date32"),
+        ({"target": "y", "columns": ["when"]}, "column 'when' must not hold dates"),
         ({"target": "y", "columns": []}, "columns must name at least one"),
         ({"target": "y", "columns": ["x", "x"]}, "'x' is repeated"),
         ({"target": "y", "columns": ["y"]}, "'y' is repeated"),
@@ -194,3 +195,97 @@ def test_without_pyarrow_the_error_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setattr(builtins, "__import__", lacking)
     with pytest.raises(ImportError, match=r"pip install 'dpglm\[parquet\]'"):
         ParquetRows(tmp_path / "x.parquet", "y")
+
+
+HIDDEN = (
+    ".ipynb_checkpoints/part-checkpoint.parquet",
+    "_temporary/0/part.parquet",
+    ".Trash/part.parquet",
+    "deep/.hidden/deeper/part.parquet",
+    "deep/_draft.parquet",
+    ".part.parquet",
+)
+
+
+def test_folders_are_read_without_what_is_hidden_in_them(tmp_path):
+    """A row counts once: what notebooks, jobs and file managers keep is left out at any depth."""
+    folder = tmp_path / ".home" / "_data"
+    for place, name in enumerate(("part.parquet", "deep/part.parquet", *HIDDEN)):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        written(folder / name, {"x": np.full(5, float(place)), "y": np.arange(5) % 2})
+    rows = ParquetRows(folder, "y")
+    assert rows.shape == (10, 1)
+    assert sorted(features(rows)[0].ravel()) == [0.0] * 5 + [1.0] * 5
+    assert pa.dataset.dataset(folder, format="parquet").count_rows() == 10
+
+
+def test_files_that_cannot_be_opened_are_not_left_out(tmp_path):
+    written(tmp_path / "part.parquet", {"x": [1.0], "y": [0]})
+    (tmp_path / "more.parquet").symlink_to(tmp_path / "gone")
+    with pytest.raises(FileNotFoundError):
+        ParquetRows(tmp_path, "y")
+
+
+@pytest.mark.parametrize("mark", ["_delta_log/0.json", ".hoodie/x", "metadata/v1.metadata.json"])
+def test_folders_of_tables_with_versions_are_refused(tmp_path, mark):
+    written(tmp_path / "part.parquet", {"x": [1.0], "y": [0]})
+    (tmp_path / mark).parent.mkdir()
+    (tmp_path / mark).touch()
+    with pytest.raises(ValueError, match="earlier versions beside those of today"):
+        ParquetRows(tmp_path, "y")
+
+
+@pytest.mark.parametrize("link", ["symlink_to", "hardlink_to"])
+def test_files_under_two_names_are_refused(tmp_path, link):
+    first = written(tmp_path / "part.parquet", {"x": [1.0], "y": [0]})
+    getattr(tmp_path / "again.parquet", link)(first)
+    with pytest.raises(ValueError, match=r"again\.parquet and part\.parquet must be different"):
+        ParquetRows(tmp_path, "y")
+
+
+def test_folders_named_after_values_are_columns(tmp_path):
+    partitions = {"year": ["2023", "2023", "2024"], "town": ["a b/ü", None, "z"]}
+    table = pa.table({"x": [1.0, 2.0, 3.0], "y": [0, 1, 0], **partitions})
+    parquet.write_to_dataset(table, tmp_path, partition_cols=["year", "town"])
+    schema = Schema.from_dict(
+        {
+            "columns": {
+                "x": {"type": "numeric", "low": 0, "high": 10},
+                "year": {"type": "numeric", "low": 2020, "high": 2030},
+                "town": {"type": "categorical", "categories": ["a b/ü", "z", ""]},
+            },
+            "target": {"name": "y", "type": "binary", "classes": [0, 1]},
+            "provenance": "made up for tests",
+        }
+    )
+    rows = ParquetRows(tmp_path, schema=schema)
+    X, y = features(rows, lambda y: 2.0 * y - 1.0)
+    order = np.argsort(X[:, 0])
+    expected = schema.encode(table.select(["x", "year", "town"]))
+    np.testing.assert_allclose(X[order], expected, rtol=1e-6)
+    assert y[order].tolist() == [-1.0, 1.0, -1.0]
+    assert rows.stored_columns == ("x", "y", "year", "town")
+    assert sorted(ParquetRows(tmp_path, "y", columns=["x"], groups="year").group_ids) == [
+        "2023",
+        "2023",
+        "2024",
+    ]
+    # Without a schema they are text, which is said; in one folder's file they are not there.
+    with pytest.raises(ValueError, match="column 'year' has the type string"):
+        ParquetRows(tmp_path, "y")
+    (tmp_path / "more.parquet").write_bytes(next(tmp_path.rglob("*.parquet")).read_bytes())
+    with pytest.raises(ValueError, match=r"more\.parquet: there is no column 'year'"):
+        ParquetRows(tmp_path, schema=schema)
+
+
+def test_columns_in_file_and_folder_are_those_of_the_file(tmp_path):
+    (tmp_path / "x=7").mkdir()
+    written(tmp_path / "x=7" / "part.parquet", {"x": [1.0, 2.0], "y": [0, 1]})
+    assert features(ParquetRows(tmp_path, "y"))[0].ravel().tolist() == [1.0, 2.0]
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path):
+    table = pa.table([[1.0], [2.0], [0]], names=["x", "x", "y"])
+    parquet.write_table(table, tmp_path / "part.parquet")
+    with pytest.raises(ValueError, match=r"part\.parquet: each column must have its own name"):
+        ParquetRows(tmp_path, "y")

@@ -25,7 +25,14 @@ from dpglm.data.memory.dense import DenseRows
 from dpglm.data.rows import Rows
 from dpglm.data.spec import FloatType
 from dpglm.privacy.noise import NoiseSource, SeededNoise
-from dpglm.tables.finite import NUMBER_KINDS, check_finite, column_in_words, unmasked
+from dpglm.tables.finite import (
+    NUMBER_KINDS,
+    check_finite,
+    check_no_date_cells,
+    check_no_dates,
+    column_in_words,
+    unmasked,
+)
 from dpglm.tables.given import as_weights, check_shape
 
 __all__ = ["DaskArrays", "dask_arrays"]
@@ -45,6 +52,7 @@ class DaskArrays(Collection):
         feature_names: tuple[str, ...] | None = None,
         offset: Any = None,
     ) -> None:
+        check_no_dates("X", X.dtype)
         if X.ndim != 2 or X.dtype.kind not in NUMBER_KINDS:
             raise ValueError(
                 f"X must have two dimensions of real numbers, got {X.ndim} of {X.dtype}"
@@ -217,6 +225,7 @@ def _checked_chunk(length: int, X: Any, *columns: Any) -> NDArray[Any]:
     if not isinstance(X, np.ndarray):
         raise ValueError(f"X must have chunks that are NumPy arrays, got {type(X).__name__}")
     features: NDArray[Any] = unmasked("X", X)
+    check_no_date_cells("X", X)
     if X.dtype.kind not in NUMBER_KINDS:
         raise ValueError(f"X must have chunks of real numbers, got the type {X.dtype}")
     for name, one in zip(("X", "y", "sample_weight"), (X, *columns), strict=True):

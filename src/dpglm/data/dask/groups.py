@@ -7,14 +7,12 @@ import hashlib
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from fractions import Fraction
 from typing import Any, final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dpglm.data.groups.ids import MIXTURE, Groups
+from dpglm.data.groups.ids import MIXTURE, Ids, warn_of_near_ids
 from dpglm.privacy.noise import NoiseSource
 
 __all__ = ["GroupsOfPartitions", "groups_of_partitions"]
@@ -53,44 +51,39 @@ def groups_of_partitions(
     ask = dask.delayed(functools.partial(_facts, secrets.token_bytes(16), most), pure=False)
     parts = tuple(ids.to_delayed().ravel())
     found = dask.compute(*map(ask, lengths, parts))
-    if len(set.union(*(kinds for _, _, kinds in found))) > 1:
+    if len({one.is_text for one in found} - {None}) > 1:
         raise ValueError(MIXTURE)
-    names = [name for of_partition, _, _ in found for name in of_partition]
+    names = [name for one in found for name in one.names]
+    warn_of_near_ids(names, [name for one in found for name in one.folded])
     if len(set(names)) < len(names):
         raise ValueError(
             "groups must each have all their rows in one partition, but there is one in several: "
             "bring them together first, as with frame.shuffle(on=...) or a larger rechunk"
         )
     seed = 0 if most is None else int(noise.words(1)[0])
-    return GroupsOfPartitions(parts, most, seed, sum(rows for _, rows, _ in found), len(names))
+    return GroupsOfPartitions(parts, most, seed, sum(one.n_rows for one in found), len(names))
 
 
-def _facts(
-    key: bytes, most: int | None, length: int, ids: Any
-) -> tuple[list[bytes], int, set[str]]:
-    """Return keyed hashes of the names of groups, the number of rows that are used, and kinds."""
-    groups, values = Groups.of(ids, length), np.asarray(ids).reshape(-1)
-    sizes = np.bincount(groups.codes, minlength=groups.n_groups)
+@final
+@dataclass(frozen=True, eq=False)
+class _Facts:
+    """Keyed hashes of the ids of a partition, as spelled and folded, and its rows that are used."""
+
+    names: list[bytes]
+    folded: list[bytes]
+    n_rows: int
+    is_text: bool | None
+
+
+def _facts(key: bytes, most: int | None, length: int, ids: Any) -> _Facts:
+    found = Ids.of(ids, length)
+    sizes = np.bincount(found.codes, minlength=len(found.names))
     used = int((sizes if most is None else np.minimum(sizes, most)).sum())
-    names = np.unique(values)
-    return [_name(key, value) for value in names.tolist()], used, _kinds(names)
+    # Numbers that were text are apart from other text, and equal ones are one in all partitions.
+    names, folded = ([_hash(key, one) for one in each] for each in (found.names, found.folded))
+    return _Facts(names, folded, used, found.is_text)
 
 
-def _kinds(names: NDArray[Any]) -> set[str]:
-    """Say what names, which can be compared, may be equal to; nothing of no names."""
-    if not len(names):
-        return set()
-    if isinstance(names[0], str | bytes):
-        return {"text"}
-    return {"number" if names.dtype.kind in "Obiuf" else str(names.dtype)}
-
-
-def _name(key: bytes, value: Any) -> bytes:
-    # Equal numbers are one group, whatever their type, as in one array in memory.
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, int | float | Decimal):
-        value = Fraction(value)
-    if isinstance(value, bytes):
-        value = value.decode("latin-1")
-    return hashlib.blake2b(repr(value).encode(), key=key, digest_size=16).digest()
+def _hash(key: bytes, name: Any) -> bytes:
+    name = name if isinstance(name, str) else Fraction(name)
+    return hashlib.blake2b(repr(name).encode(), key=key, digest_size=16).digest()

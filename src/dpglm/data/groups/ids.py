@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+import math
+import numbers
+import re
+import warnings
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any, TypeAlias, final
 
 import numpy as np
@@ -15,26 +21,32 @@ from dpglm._arrays import finite
 from dpglm._validation import check_integer
 from dpglm.data.rows import compensated_sum
 from dpglm.data.sampled import on_grid
+from dpglm.exceptions import NearIdsWarning
 from dpglm.privacy.noise import NoiseSource
-from dpglm.tables.cells import is_missing
-from dpglm.tables.finite import WHOSE_CURE, unmasked
-from dpglm.tables.given import check_not_missing
+from dpglm.tables.cells import is_missing, normal, plain_array
+from dpglm.tables.finite import NUMBER_KINDS, WHOSE_CURE, is_date, unmasked
 
 __all__ = [
     "GROUP_BATCH",
     "MIXTURE",
     "Groups",
+    "Ids",
     "Values",
     "batches",
     "clipped",
     "rows_of",
     "segment_sums",
+    "warn_of_near_ids",
 ]
 
 Values: TypeAlias = NDArray[np.float64] | sparse.csr_array
 """One row of numbers for each row of data, dense or CSR."""
 
 MIXTURE = "groups must be all numbers or all texts, got a mixture"
+_KINDS = "groups must be numbers or texts, which alone have one spelling, got other values"
+# Without zeros before the number, which are a part of many ids, and without hexadecimal digits.
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE]\+[0-9]{1,3})?")
+_PADDING = re.compile(r"(?<![0-9])0+(?=[0-9])")
 _MISSING = f"groups must name a group for every row, got missing values. {WHOSE_CURE}"
 _UNIT = 2.0**-53
 _ENTRIES = 1 << 21
@@ -60,32 +72,13 @@ class Groups:
         """Give each group a number, from an identifier for each row, in any order.
 
         ``ValueError`` unless they are n_rows numbers, or texts, none of them missing or blank.
-        Equal numbers are one group, whatever their type.
+        Equal ids are one group, however they are spelled (``Ids``); there is a warning where some
+        differ in the case of letters, or zeros before numbers, alone.
         """
-        values = np.asarray(unmasked("groups", ids))
-        # Of a mixed list NumPy would spell the numbers, equal ones in several ways.
-        if values.dtype.kind in "SU" and isinstance(ids, list | tuple):
-            given = np.asarray(ids, dtype=object).ravel().tolist()
-            if not all(isinstance(one, str | bytes) for one in given):
-                raise ValueError(MIXTURE)
-        if values.shape == (n_rows, 1):
-            values = values[:, 0]
-        if values.shape != (n_rows,):
-            raise ValueError(f"groups must have shape ({n_rows},), got shape {values.shape}")
-        try:
-            found, first, codes = np.unique(
-                check_not_missing(values), return_index=True, return_inverse=True
-            )
-        except TypeError:
-            raise ValueError(MIXTURE) from None
-        except ValueError:
-            raise ValueError(_MISSING) from None
-        if found.dtype.kind in "OU" and any(map(is_missing, found.tolist())):
-            raise ValueError(_MISSING)
-        # By their first rows, so that rows which stand together are in order.
-        places = np.empty(len(found), dtype=np.intp)
-        places[np.argsort(first)] = np.arange(len(found))
-        return cls(places[codes.reshape(n_rows)], len(found))
+        found = Ids.of(ids, n_rows)
+        if found.is_text:
+            warn_of_near_ids(found.names, found.folded)
+        return cls(found.codes, len(found.names))
 
     def kept(self, most: int, noise: NoiseSource) -> NDArray[np.intp]:
         """Return positions, ascending, of at most ``most`` rows of each group, drawn uniformly.
@@ -142,6 +135,124 @@ class Groups:
                 yield clipped(of_groups, bound)
 
         return compensated_sum(sums(), np.zeros(size))
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Ids:
+    """The different ids of some rows, as they are compared, and the number of each row's. Private.
+
+    ``names`` are in the order of their first rows, as numbers or texts; ``is_text`` says what the
+    ids were given as, None where there are no rows.
+    """
+
+    names: list[Any]
+    codes: NDArray[np.intp]
+    is_text: bool | None
+
+    @classmethod
+    def of(cls, ids: Any, n_rows: int) -> Ids:
+        """Compare ids: equal ones are one, however they are spelled.
+
+        Numbers are compared by value, whatever their type, and so are texts that spell numbers
+        (``17`` and ``17.0``, but not ``017``); other texts as ``dpglm.tables.cells.normal`` says.
+        ``ValueError`` as from ``Groups.of``.
+
+        Privacy: a person with k ids would be protected at k epsilon. Two persons who share an id
+        are each protected at 2 epsilon: first the whole group is erased, then the other's part is
+        put back. So ids are one where they spell the same, and no further.
+        """
+        values = _one_for_each_row(ids, n_rows)
+        if values.dtype.kind in NUMBER_KINDS:
+            _check_exact(values)
+            found, first, places = np.unique(values, return_index=True, return_inverse=True)
+            order = np.argsort(first)
+            ranks = np.empty(len(found), dtype=np.intp)
+            ranks[order] = np.arange(len(found))
+            codes = ranks[places.reshape(n_rows)]
+            return cls(found[order].tolist(), codes, False if n_rows else None)
+        known: dict[Any, int] = {}
+        seen: dict[Any, int] = {}
+        kinds: set[bool] = set()
+        codes = np.empty(n_rows, dtype=np.intp)
+        for row, one in enumerate(values.tolist()):
+            try:
+                code = seen.get((type(one), one))
+            except TypeError:
+                raise ValueError(_KINDS) from None
+            if code is None:
+                name = _name(one)
+                kinds.add(isinstance(one, str | bytes))
+                code = seen[type(one), one] = known.setdefault(name, len(known))
+            codes[row] = code
+        if len(kinds) > 1:
+            raise ValueError(MIXTURE)
+        return cls(list(known), codes, kinds.pop() if kinds else None)
+
+    @property
+    def folded(self) -> list[str]:
+        """The ids without the case of letters and the zeros before numbers."""
+        return [_PADDING.sub("", str(name).casefold()) for name in self.names]
+
+
+def warn_of_near_ids(names: Collection[Any], folded: Collection[Any]) -> None:
+    """Warn where ids differ in upper and lower case, or in zeros before a number, alone."""
+    if len(set(folded)) < len(set(names)):
+        warnings.warn(
+            "groups has ids that differ only in upper and lower case or in zeros before a number, "
+            "as 'p7' and 'P007' do. If they are one person's, this person is in several groups and "
+            "protected at several times epsilon: spell each id in one way",
+            NearIdsWarning,
+            stacklevel=2,
+        )
+
+
+def _one_for_each_row(ids: Any, n_rows: int) -> NDArray[Any]:
+    values = unmasked("groups", ids)
+    if isinstance(values, list | tuple):
+        array = np.asarray(values) if all(type(one) is int for one in values) else np.empty(0)
+        # Of a mixed list NumPy would spell the numbers, equal ones in several ways.
+        is_exact = array.dtype.kind in "iu"
+        values = array if is_exact else np.fromiter(values, dtype=object, count=len(values))
+    array = plain_array(values)
+    if array.shape == (n_rows, 1):
+        array = array[:, 0]
+    if array.shape != (n_rows,):
+        raise ValueError(f"groups must have shape ({n_rows},), got shape {array.shape}")
+    if array.dtype.kind not in NUMBER_KINDS + "OUST":
+        raise ValueError(_KINDS)
+    return array
+
+
+def _check_exact(values: NDArray[Any]) -> None:
+    """Refuse ids that are missing, or that floats may have run together."""
+    if values.dtype.kind != "f" or not len(values):
+        return
+    if not np.isfinite(values).all():
+        raise ValueError(_MISSING)
+    if float(np.abs(values).max()) >= 2.0 ** (np.finfo(values.dtype).nmant + 1):
+        raise ValueError(
+            f"groups must be whole numbers that {values.dtype} tells apart, or texts, got larger "
+            "ones. Read the ids as integers or as text"
+        )
+
+
+def _name(one: Any) -> Any:
+    """Return what an id is compared by: a number, or a text."""
+    if is_missing(one):
+        raise ValueError(_MISSING)
+    if isinstance(one, bytes):
+        one = one.decode("utf-8", "surrogateescape")
+    if isinstance(one, str):
+        text = normal(one)
+        return Fraction(text) if _NUMBER.fullmatch(text) else text
+    if isinstance(one, np.generic) and not is_date(one):
+        one = one.item()
+    if not isinstance(one, numbers.Real | Decimal) or is_date(one):
+        raise ValueError(_KINDS)
+    if not math.isfinite(one):
+        raise ValueError(_MISSING)
+    return Fraction(one)  # type: ignore[arg-type]
 
 
 def batches(starts: NDArray[np.intp], size: int) -> list[tuple[int, int]]:

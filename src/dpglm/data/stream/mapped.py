@@ -9,7 +9,7 @@ import numpy as np
 
 from dpglm.data.stream.source import ArraySource
 from dpglm.data.stream.stored import StoredRows
-from dpglm.tables.finite import NUMBER_KINDS, unmasked
+from dpglm.tables.finite import NUMBER_KINDS, check_no_date_cells, unmasked
 from dpglm.tables.given import as_column, as_offset, as_weights
 
 __all__ = ["STREAMED_BYTES", "MappedRows", "mapped_rows"]
@@ -63,6 +63,8 @@ class MappedRows(StoredRows):
         offset: Any = None,
         cache: str | os.PathLike[str] | None = None,
     ) -> None:
+        if isinstance(X, np.ndarray):
+            check_no_date_cells("X", X)
         if not isinstance(X, np.ndarray) or X.ndim != 2 or X.dtype.kind not in NUMBER_KINDS:
             raise ValueError("X must be a NumPy array of real numbers with two axes")
         if X.shape[1] == 0:

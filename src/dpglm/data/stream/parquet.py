@@ -20,7 +20,7 @@ from dpglm.data.stream.parquet_source import (
     column_of,
 )
 from dpglm.data.stream.stored import StoredRows
-from dpglm.tables.cells import check_unique
+from dpglm.tables.cells import check_unique, normal
 from dpglm.tables.offsets import OffsetColumn
 from dpglm.tables.schema import Schema
 
@@ -35,7 +35,8 @@ class ParquetRows(StoredRows):
     ----------
     path : path-like
         A file, or a folder whose files ending in .parquet or .pq, also in its subfolders, are
-        read in the order of their names.
+        read in the order of their names. Names that begin with ``.`` or ``_`` are left out, files
+        and folders alike. A folder ``year=2024`` gives its rows the column ``year``, as text.
     target : str, optional
         Name of the target's column; with a schema, that of the schema. Rows that are only predicted
         need none: give ``columns``, or a schema.
@@ -122,7 +123,7 @@ class ParquetRows(StoredRows):
             columns = schema.column_names
             if schema.has_target:
                 target = schema.target.name
-                if not any(target in file.types for file in files):
+                if not any(normal(target) in file.types for file in files):
                     target = None
         elif target is None and columns is None:
             raise ValueError(
@@ -135,7 +136,8 @@ class ParquetRows(StoredRows):
         given = (target, sample_weight, *offsets, groups)
         others = [name for name in given if name is not None]
         if columns is None:
-            columns = [name for name in files[0].types if name not in others]
+            used = {normal(name) for name in others}
+            columns = [name for name in files[0].columns if normal(name) not in used]
         check_unique([*columns, *others], "column")
         for file in files:
             file.require([*columns, *others])
@@ -144,7 +146,7 @@ class ParquetRows(StoredRows):
             if schema is None
             else EncodedColumns(schema, dtype)
         )
-        self._schema, self._stored_columns = schema, tuple(files[0].types)
+        self._schema, self._stored_columns = schema, files[0].columns
         self._files, self._group_column = files, groups
         self._target = target
         self._offset_column = OffsetColumn(

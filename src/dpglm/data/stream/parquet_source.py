@@ -6,7 +6,9 @@ import abc
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol, final
+from urllib.parse import unquote
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +16,9 @@ from numpy.typing import NDArray
 from dpglm.data.rows import Floats
 from dpglm.data.spec import FloatType
 from dpglm.data.stream.source import Piece, Source
-from dpglm.tables.files import check_present, named_errors, plain_column
-from dpglm.tables.finite import MISSING_CURE, WHOSE_CURE, column_in_words
+from dpglm.tables.cells import check_unique, normal, plain_array, plain_column
+from dpglm.tables.files import check_present, named_errors
+from dpglm.tables.finite import MISSING_CURE, WHOSE_CURE, check_no_dates, column_in_words
 from dpglm.tables.given import as_floats
 from dpglm.tables.offsets import offset_of
 from dpglm.tables.schema import Schema
@@ -38,6 +41,16 @@ _BUFFER_BYTES = 1 << 18
 _ID_ROWS = 1 << 16
 _SUFFIXES = frozenset({".parquet", ".pq"})
 _NONE: NDArray[Any] = np.empty(0)
+# Stands for a missing value in the name of a folder.
+_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+# Files by which tables with versions are known.
+_TABLE_LOGS: Mapping[str, str] = MappingProxyType(
+    {
+        "_delta_log": "a table of Delta Lake",
+        ".hoodie": "a table of Hudi",
+        "metadata/*.metadata.json": "a table of Iceberg",
+    }
+)
 
 
 @final
@@ -45,35 +58,68 @@ _NONE: NDArray[Any] = np.empty(0)
 class ParquetFile:
     """What a file's footer says: column types and first rows of the row groups, with their end.
 
-    ``mark`` identifies the file as it was when its footer had been read.
+    ``types`` has names of columns in their normal form; ``stored`` says how the file spells them.
+    ``folders`` has the columns that names of folders hold, as in ``year=2024/part.parquet``: text,
+    or None where the value is missing. ``mark`` identifies the file as it was when its footer had
+    been read.
     """
 
     path: Path
     types: Mapping[str, Any]
     starts: NDArray[np.intp]
     mark: FileMark
+    stored: Mapping[str, str]
+    folders: Mapping[str, str | None]
 
     @classmethod
     def all_in(cls, path: Path) -> list[ParquetFile]:
-        """Read the footers of a file, or of all files in a folder, in the order of names."""
+        """Read the footers of a file, or of all files in a folder, in the order of names.
+
+        Privacy: a file that is there under two names would count its rows twice.
+        """
         found = parquet_files(path)
         if not found:
-            raise ValueError(f"{path}: the folder has no file whose name ends in .parquet or .pq")
-        return [cls.of(one) for one in found]
+            raise ValueError(
+                f"{path}: the folder has no file whose name ends in .parquet or .pq (files and "
+                "folders whose names begin with '.' or '_' are left out)"
+            )
+        files = [cls.of(one, _in_folders(one.relative_to(path))) for one in found]
+        first: dict[tuple[int, int], Path] = {}
+        for file in files:
+            same = first.setdefault((file.mark.device, file.mark.inode), file.path)
+            if same != file.path:
+                raise ValueError(
+                    f"{path}: {same.name} and {file.path.name} must be different files, but are "
+                    "one, whose rows would count twice: remove one of the two names"
+                )
+        return files
 
     @classmethod
-    def of(cls, path: Path) -> ParquetFile:
+    def of(cls, path: Path, folders: Mapping[str, str | None] | None = None) -> ParquetFile:
         """Read the footer of a file."""
         with named_errors(path), _opened(path) as file:
+            import pyarrow as pa
+
             groups = file.metadata.num_row_groups
             sizes = [file.metadata.row_group(i).num_rows for i in range(groups)]
-            types = {field.name: field.type for field in file.schema_arrow}
-            return cls(path, types, np.cumsum([0, *sizes]), FileMark.of(path))
+            names = file.schema_arrow.names
+            check_unique(names, "column")
+            stored = {normal(name): name for name in names}
+            types = {normal(field.name): field.type for field in file.schema_arrow}
+            # A column that is in the file, too, is taken from there.
+            given = {name: one for name, one in (folders or {}).items() if name not in types}
+            types |= dict.fromkeys(given, pa.string())
+            return cls(path, types, np.cumsum([0, *sizes]), FileMark.of(path), stored, given)
 
     @property
     def n_rows(self) -> int:
         """Number of rows."""
         return int(self.starts[-1])
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns, as the file spells them; last those of folders."""
+        return (*self.stored.values(), *self.folders)
 
     def require(self, columns: Sequence[str]) -> None:
         """Check that columns are there."""
@@ -85,18 +131,30 @@ class ParquetFile:
     ) -> Iterator[tuple[int, Any, slice | NDArray[np.intp]]]:
         """Yield first row, batch and the wanted part of each batch of at most ``rows`` rows.
 
-        ``wanted`` lists row numbers in ascending order, by default all; batches without any are
-        left out.
+        A batch has the columns by the names that are asked for. ``wanted`` lists row numbers in
+        ascending order, by default all; batches without any are left out.
         """
+        stored = [self.stored[one] for one in map(normal, columns) if one in self.stored]
         with _opened(self.path) as file:
             for group, first in enumerate(self.starts[:-1].tolist()):
                 if _part(wanted, first, int(self.starts[group + 1])) is None:
                     continue
-                for batch in file.iter_batches(rows, row_groups=[group], columns=list(columns)):
+                for batch in file.iter_batches(rows, row_groups=[group], columns=stored):
                     part = _part(wanted, first, first + batch.num_rows)
                     if part is not None:
-                        yield first, batch, part
+                        yield first, self._named(batch, columns), part
                     first += batch.num_rows
+
+    def _named(self, batch: Any, columns: Sequence[str]) -> Any:
+        import pyarrow as pa
+
+        found = []
+        for one in map(normal, columns):
+            if one in self.stored:
+                found.append(batch.column(self.stored[one]))
+            else:
+                found.append(pa.repeat(pa.scalar(self.folders[one], pa.string()), batch.num_rows))
+        return pa.RecordBatch.from_arrays(found, names=list(columns))
 
 
 class Decoder(abc.ABC):
@@ -302,7 +360,7 @@ def column_of(files: Sequence[ParquetFile], name: str) -> NDArray[Any]:
             with named_errors(f"{file.path}, from row {first + 1} on"):
                 values = plain_column(batch.column(name))
                 _require_values(values, name, WHOSE_CURE)
-                found.append(values.to_numpy(zero_copy_only=False))
+                found.append(plain_array(values))
     if len({one.dtype for one in found}) > 1:
         # Numbers of several types would become floats, of which large ones are no longer apart.
         found = [one.astype(object) for one in found]
@@ -316,14 +374,38 @@ def _floats_of(batch: Any, column: str, name: str) -> NDArray[np.float64]:
 
 
 def parquet_files(path: Path) -> list[Path]:
-    """Return the files of a data set: the path itself, or those in the folder, by name."""
+    """Return the files of a data set: the path itself, or those in the folder, by name.
+
+    Files and folders below it whose names begin with a dot or an underscore are left out, as
+    pyarrow, Spark and Dask do: they hold drafts, copies and logs of the same rows.
+    """
     if not path.is_dir():
         return [path]
+    for mark, kind in _TABLE_LOGS.items():
+        if next(path.glob(mark), None) is not None:
+            raise ValueError(
+                f"{path}: must be a plain folder of Parquet files, got {kind}, which keeps rows of "
+                "earlier versions beside those of today. Read today's with its own library, and "
+                "write them to a new folder"
+            )
     return sorted(
         one
         for one in path.rglob("*")
-        if one.suffix.lower() in _SUFFIXES and not one.name.startswith((".", "_"))
+        if one.suffix.lower() in _SUFFIXES
+        and not one.is_dir()
+        and not any(_is_hidden(part) for part in one.relative_to(path).parts)
     )
+
+
+def _is_hidden(part: str) -> bool:
+    return part.startswith(".") or (part.startswith("_") and "=" not in part)
+
+
+def _in_folders(path: Path) -> dict[str, str | None]:
+    """Return the columns that names of folders hold, as Hive and Spark write them."""
+    pairs = [part.partition("=") for part in path.parts[:-1] if "=" in part]
+    values = {normal(unquote(name)): unquote(value) for name, _, value in pairs}
+    return {name: None if value == _NO_VALUE else value for name, value in values.items()}
 
 
 def _opened(path: Path) -> Any:
@@ -351,13 +433,14 @@ def _width(file: ParquetFile, name: str) -> int | None:
     """Length of the lists in a column of numbers; None for plain numbers."""
     import pyarrow as pa
 
-    kind, width = file.types[name], None
+    kind, width = file.types[normal(name)], None
+    check_no_dates(f"{file.path}: column {name!r}", kind)
     if pa.types.is_fixed_size_list(kind):
         kind, width = kind.value_type, kind.list_size
     tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
     if not any(test(kind) for test in tests):
         raise ValueError(
-            f"{file.path}: column {name!r} has the type {file.types[name]}, but features must be "
+            f"{file.path}: column {name!r} has the type {kind}, but features must be "
             "numbers, true/false or lists of numbers of one fixed length (pyarrow.list_(type, "
             "length)): leave it out of columns=, or give a schema= that encodes it"
         )

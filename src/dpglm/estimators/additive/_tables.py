@@ -12,14 +12,15 @@ import numpy as np
 
 from dpglm._validation import in_one_line
 from dpglm.data.collection import Collection
+from dpglm.tables.cells import spelled_in
 from dpglm.tables.named import by_name
 from dpglm.tables.schema import Schema
 
 __all__ = ["GivenTable", "given_table"]
 
 _NOT_A_TABLE = (
-    "X must be a table whose columns the schema describes (a dict, pandas, polars, Dask), "
-    "ParquetRows of one, or the path of Parquet files, got "
+    "X must be a table whose columns the schema describes, Dask's or ParquetRows of one, or the "
+    "path of Parquet files"
 )
 
 _TEXTS = (".csv", ".tsv", ".txt")
@@ -105,7 +106,8 @@ class _OnDask(GivenTable):
         return int(self.frame.shape[0].compute())
 
     def features(self, schema: Schema) -> Any:
-        columns = list(schema.column_names)
+        named = spelled_in(schema.column_names, self.frame.columns)
+        columns = [named.get(name, name) for name in schema.column_names]
         empty = np.zeros((0, len(schema.feature_names)))
         encoded = self.frame[columns].map_partitions(schema.encode, meta=empty)
         return encoded.compute_chunk_sizes()
@@ -114,7 +116,8 @@ class _OnDask(GivenTable):
         if y is not None:
             return y
         _check_target(schema)
-        column = self.frame[schema.target.name]
+        name = schema.target.name
+        column = self.frame[spelled_in([name], self.frame.columns).get(name, name)]
         like = schema.target.encode(column.head(0))
         encoded = column.map_partitions(schema.encode_target, meta=like)
         return encoded.compute_chunk_sizes()
@@ -139,14 +142,11 @@ def given_table(X: Any, schema: Schema) -> GivenTable:
         rows = X if isinstance(X, Collection) else ParquetRows(X, schema=schema)
         if isinstance(rows, ParquetRows):
             return _InParquet(rows)
-        raise ValueError(_NOT_A_TABLE + in_one_line(X))
+        raise ValueError(f"{_NOT_A_TABLE}, got {type(X).__name__}")
     if type(X).__module__.partition(".")[0] == "dask":
         import dask.dataframe
 
         if not isinstance(X, dask.dataframe.DataFrame):
             raise ValueError(f"X must be a data frame where it is of Dask, got {in_one_line(X)}")
         return _OnDask(X)
-    X = by_name(X)
-    if not hasattr(X, "__contains__"):
-        raise ValueError(_NOT_A_TABLE + in_one_line(X))
-    return _InMemory(X, schema)
+    return _InMemory(by_name(X, _NOT_A_TABLE), schema)

@@ -12,7 +12,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils import Tags, column_or_1d
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpglm._all_or_nothing import all_or_nothing
@@ -49,11 +49,11 @@ from dpglm.solvers.base import Plan, Solver, StepInfo
 from dpglm.solvers.checkpoint import CheckpointFile
 from dpglm.solvers.run import run
 from dpglm.solvers.uncertainty import Covariance
-from dpglm.tables.finite import unmasked
 from dpglm.tables.given import (
     NO_WEIGHT,
     NO_WHERE,
     Where,
+    as_column,
     as_weights,
     check_not_missing,
     series_name,
@@ -413,11 +413,7 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
 
     def _validated(self, X: Any, y: Any, **options: Any) -> tuple[Matrix, NDArray[Any]]:
         if y is not None:
-            y = unmasked("y", y)
-            if isinstance(y, np.ndarray) and y.dtype.kind == "T":
-                # NumPy's texts of any length, which scikit-learn does not take.
-                y = y.astype(object)
-            y = check_not_missing(column_or_1d(y, warn=True))
+            y = check_not_missing(as_column(y))
         read = functools.partial(validate_data, self, X, y, **options)
         return finite_matrix(X, read)
 

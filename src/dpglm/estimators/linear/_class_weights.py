@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm._validation import check_real
+from dpglm.tables.cells import normal
 
 __all__ = ["class_factors", "heaviest_class", "weights_by_text"]
 
@@ -72,4 +73,6 @@ def _checked(class_weight: Any) -> dict[Any, float]:
 def _is_label(key: Any, label: Any) -> bool:
     if isinstance(key, str) and not isinstance(label, str):
         return key.strip() in (str(label), json.dumps(label, default=str))
+    if isinstance(key, str) and isinstance(label, str):
+        return normal(key) == normal(label)
     return bool(key == label)

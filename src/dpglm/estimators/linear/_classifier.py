@@ -35,6 +35,7 @@ from dpglm.problem import (
     Target,
 )
 from dpglm.solvers.base import Plan
+from dpglm.tables.given import different_labels
 
 __all__ = ["PrivateClassifier", "PrivateMarginClassifier", "named_loss"]
 
@@ -166,7 +167,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ClassPredictor):
     def _classes_of(self, y: Any, facts: PublicFacts) -> NDArray[Any]:
         """Sorted classes: those declared, or else those in ``y``."""
         if self.classes is None:
-            classes = np.unique(y)
+            classes = different_labels(y)
             if len(classes) > 1:
                 cure = "Give classes= the list of possible labels."
                 facts.from_data("classes", classes.tolist(), cure)
@@ -174,7 +175,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ClassPredictor):
             classes = np.asarray(self.classes)
             if classes.ndim != 1 or len(classes) == 0:
                 raise ValueError(f"classes must be a list of labels, got {self.classes!r}")
-            classes = np.unique(classes)
+            classes = different_labels(classes)
             facts.declared("classes", classes.tolist())
         if len(classes) < 2:
             raise ValueError(

@@ -14,7 +14,8 @@ from dpglm._validation import check_one_of
 from dpglm.data.collection import TargetMap
 from dpglm.data.spec import DataSpec
 from dpglm.problem import LOSSES, Loss, Problem, Target
-from dpglm.tables.given import as_floats, as_offset, check_not_missing, is_text
+from dpglm.tables.cells import LARGEST_WHOLE
+from dpglm.tables.given import as_floats, as_offset, check_not_missing, is_text, spelled_as
 
 __all__ = [
     "BoundedTargets",
@@ -123,7 +124,8 @@ class BoundedTargets:
                     f"y must be numbers from {low:g} to {high:g}: of counts of successes give the "
                     "shares y / trials, with the trials as sample_weight; of other labels classes="
                 )
-        below = numbers < self.kind.bounds[0]
+        # The loss decides whether the least number is itself one of them.
+        below = ~self.kind.admits(np.minimum(numbers, self.kind.bounds[1]))
         if below.any():
             row = int(below.argmax())
             raise ValueError(
@@ -177,11 +179,20 @@ def stated_loss(
 
 
 def check_labels(classes: NDArray[Any], y: NDArray[Any]) -> NDArray[Any]:
-    """Check that labels are neither missing nor of another type than the classes; return them."""
+    """Check that labels are neither missing nor of another type than the classes.
+
+    They are returned as the classes spell them (``dpglm.tables.given.spelled_as``).
+    """
     y = check_not_missing(y)
     if len(y) and (is_text(y) is None or is_text(y) != is_text(classes)):
         raise ValueError(f"y has labels of another type than classes={classes.tolist()}")
-    return y
+    kinds = {y.dtype.kind, classes.dtype.kind}
+    if kinds <= set("iuf") and len(kinds) > 1 and np.abs(classes).max() > LARGEST_WHOLE:
+        raise ValueError(
+            f"y must hold labels of the type {classes.dtype}, got {y.dtype}: numbers beyond 2^53 "
+            "run together when compared with it"
+        )
+    return spelled_as(y, classes.tolist())
 
 
 def _indices(classes: NDArray[Any], y: NDArray[Any]) -> NDArray[np.intp]:

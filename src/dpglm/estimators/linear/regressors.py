@@ -31,6 +31,7 @@ from dpglm.problem import (
     Target,
     Tweedie,
 )
+from dpglm.tables.given import different_labels
 
 __all__ = [
     "BinomialRegressor",
@@ -228,7 +229,7 @@ class BinomialRegressor(PenalizedRegressor):
     def _numbers(self) -> TargetNumbers:
         if self.classes is None:
             return TargetNumbers()
-        labels = np.unique(np.asarray(self.classes)).tolist()
+        labels = different_labels(np.asarray(self.classes)).tolist()
         if len(labels) != 2:
             raise ValueError(f"classes must be two labels, got {self.classes!r}")
         return TargetNumbers((labels[0], labels[1]))

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from dpglm._validation import check_integer, check_real
+from dpglm.tables.columns import DENSER
 
-__all__ = ["MOST_BINS", "PARTS", "bin_edges", "given_edges", "parts_of"]
+__all__ = ["MOST_BINS", "PARTS", "bin_edges", "given_edges", "log_edges", "parts_of"]
 
 MOST_BINS = 200
 """The most bins of one column."""
@@ -19,6 +20,14 @@ PARTS = 10
 
 _STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 _WHOLE_STEPS = (1.0, 2.0, 5.0, 10.0)
+# Round numbers in a decade, the finest choice first.
+_IN_DECADE = (
+    tuple(float(f"{0.1 * i:.1f}") for i in range(10, 100)),
+    tuple(0.5 * i for i in range(2, 20)),
+    (1.0, 2.0, 3.0, 5.0, 7.0),
+    (1.0, 2.0, 5.0),
+    (1.0, 3.0),
+)
 
 
 def bin_edges(low: float, high: float, most: int, *, whole: bool = False) -> tuple[float, ...]:
@@ -40,6 +49,33 @@ def bin_edges(low: float, high: float, most: int, *, whole: bool = False) -> tup
     return (float(low), float(high))
 
 
+def log_edges(low: float, high: float, most: int) -> tuple[float, ...]:
+    """Return edges of at most ``most`` bins that are about equally wide in logarithms.
+
+    They are round numbers above 0. From a low bound that is not, they are such numbers above it,
+    the first at a hundredth of the range, as a column's ``"scale": "log"`` means it.
+
+    >>> log_edges(1, 1000, 6)
+    (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
+    >>> log_edges(0, 1000, 8)
+    (0.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
+    """
+    shift = 0.0 if low > 0.0 else low
+    first, last = (low if low > 0.0 else (high - low) / DENSER), high - shift
+    powers = range(math.floor(math.log10(first)), math.ceil(math.log10(last)) + 1)
+    choices = [
+        *([step * 10.0**power for power in powers for step in steps] for steps in _IN_DECADE),
+        *([10.0**power for power in powers[::every]] for every in range(1, len(powers) + 1)),
+    ]
+    inner: list[float] = []
+    for numbers in choices:
+        rounded = (float(f"{shift + one:.12g}") for one in numbers if first <= one < last)
+        inner = [one for one in rounded if low < one < high]
+        if len(inner) < most:
+            break
+    return (float(low), *inner[: most - 1], float(high))
+
+
 def _round_steps(exponent: int, whole: bool) -> list[float]:
     if whole:
         powers = range(max(exponent, 0), max(exponent, 0) + 3)
@@ -48,7 +84,7 @@ def _round_steps(exponent: int, whole: bool) -> list[float]:
 
 
 def given_edges(
-    name: str, given: Any, low: float, high: float, *, whole: bool = False
+    name: str, given: Any, low: float, high: float, *, whole: bool = False, log: bool = False
 ) -> tuple[float, ...]:
     """Read what a caller gave for a column's bins: their number, at most, or their edges."""
     what = f"bins[{name!r}]"
@@ -56,7 +92,7 @@ def given_edges(
         count = check_integer(what, given, least=1)
         if count > MOST_BINS:
             raise ValueError(f"{what} must be at most {MOST_BINS}, got {count}")
-        return bin_edges(low, high, count, whole=whole)
+        return log_edges(low, high, count) if log else bin_edges(low, high, count, whole=whole)
     edges = tuple(check_real(f"{what}[{i}]", edge) for i, edge in enumerate(given))
     if not 2 <= len(edges) <= MOST_BINS + 1 or any(np.diff(edges) <= 0.0):
         raise ValueError(

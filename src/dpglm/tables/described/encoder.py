@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from dpglm._validation import check_list
 from dpglm.tables.cells import as_cells, check_unique
 from dpglm.tables.columns import CategoricalColumn, Column, NumericColumn
-from dpglm.tables.described.bins import bin_edges, given_edges, parts_of
+from dpglm.tables.described.bins import bin_edges, given_edges, log_edges, parts_of
 from dpglm.tables.described.columns import CountedColumn, LevelCells, NumberCells
+from dpglm.tables.named import by_name
 from dpglm.tables.schema import Schema
 from dpglm.tables.targets import ClassTarget, CountTarget, NumericTarget, TargetColumn
 
@@ -87,6 +88,7 @@ class CellEncoder:
     def encode(self, table: Any) -> NDArray[np.float64]:
         """Encode columns by name; a ValueError names the column, the row and the cure."""
         encoded: NDArray[np.float64] | None = None
+        table = by_name(table)
         for column in self.columns:
             cells = as_cells(table[column.name], f"column {column.name!r}")
             if encoded is None:
@@ -151,11 +153,12 @@ def _numbers(
     *,
     is_target: bool,
     whole: bool = False,
+    log: bool = False,
 ) -> CountedColumn:
     if bins is None:
-        edges = bin_edges(low, high, most, whole=whole)
+        edges = log_edges(low, high, most) if log else bin_edges(low, high, most, whole=whole)
     else:
-        edges = given_edges(name, bins, low, high, whole=whole)
+        edges = given_edges(name, bins, low, high, whole=whole, log=log)
     return NumberCells(name, edges, parts_of(edges, whole=whole), whole, is_target)
 
 
@@ -167,7 +170,8 @@ def _levels(name: str, levels: Any, other: Any, bins: Any, *, is_target: bool) -
 
 @_counted.register
 def _(column: NumericColumn, bins: Any, most_bins: int) -> CountedColumn:
-    return _numbers(column.name, column.low, column.high, bins, most_bins, is_target=False)
+    log = column.scale == "log"
+    return _numbers(column.name, column.low, column.high, bins, most_bins, is_target=False, log=log)
 
 
 @_counted.register
