@@ -42,6 +42,7 @@ from dpglm.privacy.budget import PrivacyBudget, stated_budget
 from dpglm.privacy.noise import NoiseSource, noise_source
 from dpglm.solvers.base import Plan
 from dpglm.solvers.checkpoint import CheckpointFile
+from dpglm.solvers.solution import Solution
 from dpglm.tables.finite import column_in_words
 
 __all__ = [
@@ -51,8 +52,13 @@ __all__ = [
     "Spending",
     "warn_of_equal_targets",
     "warn_of_noise",
+    "warn_of_silence",
     "warn_of_slow_sums",
 ]
+
+
+# In standard deviations; noise alone exceeds it in one of 700 fits.
+_LEAST_SIGNAL = 3.0
 
 
 @dataclass
@@ -381,6 +387,25 @@ def warn_of_noise(plan: Plan) -> None:
             LowSignalWarning,
             stacklevel=frames_to_the_user(),
         )
+
+
+def warn_of_silence(solution: Solution) -> None:
+    """Warn of a weighted fit unless its released sums stand out of their noise.
+
+    Privacy: post-processing of what was released. Whether all weights are zero is private.
+    """
+    if solution.signal is None:
+        found = "What this fit releases does not tell whether any row has a weight above 0"
+    elif solution.signal < _LEAST_SIGNAL:
+        found = "The released sums cannot be distinguished from noise alone"
+    else:
+        return
+    warnings.warn(
+        f"{found}. Where every weight is 0, the model is that of noise alone: a larger budget, or "
+        "more rows of weight above 0, would help.",
+        LowSignalWarning,
+        stacklevel=frames_to_the_user(),
+    )
 
 
 @functools.cache

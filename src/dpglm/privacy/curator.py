@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TypeVar, final
 
@@ -33,6 +34,7 @@ class Curator:
         self._unit = unit
         self._noise = noise
         self._records: list[Event | tuple[Curator, ...]] = []
+        self._squares, self._values = 0.0, 0
 
     @property
     def adjacency(self) -> Adjacency:
@@ -62,6 +64,23 @@ class Curator:
                 )
             )
         )
+
+    @property
+    def signal(self) -> float | None:
+        """How far released sums stand out of their noise, in its standard deviations.
+
+        By Fisher's normal approximation of the law of the sum of squares, were there nothing but
+        Gaussian noise. None where no sum was released, or where noise entered a computation;
+        choices, and what only the best of several tries leaves, are not in it.
+
+        Privacy: post-processing of what was released, public where all of that is.
+        """
+        parts = [part for record in self._records if isinstance(record, tuple) for part in record]
+        squares = self._squares + sum(part._squares for part in parts)
+        values = self._values + sum(part._values for part in parts)
+        if not values or math.isinf(squares):
+            return None
+        return math.sqrt(2.0 * squares) - math.sqrt(2.0 * values - 1.0)
 
     def parts(self, count: int) -> tuple[Curator, ...]:
         """Make one curator for each disjoint part of the rows; together they are ``Parallel``.
@@ -113,7 +132,17 @@ class Curator:
         """
         declared.check(value, self._adjacency, self._unit)
         self._records.append(declared.event)
+        answer = self._drawn(declared, value.value)
+        if isinstance(answer, np.ndarray) and isinstance(value.value, np.ndarray):
+            self._squares += min(float(np.sum((answer / declared.noise_std) ** 2)), 1e300)
+            self._values += answer.size
+        elif not isinstance(answer, int | np.integer):
+            # What noise entered says nothing of the rows by its size.
+            self._squares = math.inf
+        return answer
+
+    def _drawn(self, declared: Release[V, R], value: V) -> R:
         observer = self._noise.observer
         if observer is not None:
-            return observer.answer(declared, value.value)
-        return declared.mechanism.draw(declared, value.value, self._noise)
+            return observer.answer(declared, value)
+        return declared.mechanism.draw(declared, value, self._noise)

@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 NO_WEIGHT = "sample_weight must not be zero in every row"
-"""Without any weight a fit is refused before anything is spent."""
+"""Without any weight there is no score. Fits take such rows: whether all are erased is private."""
 
 _TEXT = "UST"
 
@@ -116,10 +116,7 @@ def as_offset(values: Any, n_rows: int) -> NDArray[np.float64]:
 
 
 def as_weights(values: Any, n_rows: int) -> NDArray[np.float64]:
-    """Return finite weights of at least 0, of shape (n_rows,); one number counts for all rows.
-
-    Whether some weight is above 0 is for the caller to check, who knows all rows.
-    """
+    """Return finite weights of at least 0, of shape (n_rows,); one number counts for all rows."""
     weights = as_floats("sample_weight", values)
     if isinstance(values, numbers.Real):
         weights = np.full(n_rows, float(weights))

@@ -25,7 +25,6 @@ from dpglm.data.rows import SERIAL, Block, BlockMap, Kernel, Rows
 from dpglm.data.spec import DataSpec
 from dpglm.exceptions import PlanMismatchError
 from dpglm.privacy.adjacency import Unit
-from dpglm.tables.given import NO_WEIGHT
 
 __all__ = ["MOST_PARTITIONS", "DaskRows", "Partition", "PartitionFacts", "rows_on"]
 
@@ -58,7 +57,6 @@ class PartitionFacts:
     digest: str
     n_rows: int
     arithmetic: str
-    weigh_something: bool
     sizes: NDArray[np.intp] | None = None
 
     @property
@@ -318,8 +316,6 @@ def rows_on(workers: Workers, partitions: Sequence[Any], spec: DataSpec) -> Dask
     kinds = sorted({each.arithmetic for each in facts})
     if len(kinds) > 1:
         raise RuntimeError(f"{_ALIKE}, got {' and '.join(kinds)}")
-    if not any(each.weigh_something for each in facts):
-        raise ValueError(NO_WEIGHT)
     return DaskRows(workers, partitions, facts, spec, (None,) * len(facts))
 
 
