@@ -57,7 +57,7 @@ from dpglm.study import Study, running
 from dpglm.study.parts.part import EVALUATION, EXPLORATION
 from tests.laws.transcripts import Transcript, excess, listening
 
-__all__ = ["DOORS", "UNITS", "World", "compared", "suited"]
+__all__ = ["DOORS", "OF_ROWS", "UNITS", "World", "compared", "of_erased_rows", "suited"]
 
 N, SIZES = 40, (1, 5, 2, 3, 1, 6, 4, 7, 2, 9)
 UNITS = ("opposed", "alone in its class", "alone in its category", "alone with a weight", "usual")
@@ -167,8 +167,8 @@ class EachCall(NoiseSource):
 
 
 @contextlib.contextmanager
-def erasing() -> Iterator[None]:
-    """Erase the last unit of all prepared rows: its weight is 0 after preparation."""
+def erasing(every: bool = False) -> Iterator[None]:
+    """Erase the last unit of all prepared rows, or every one: weight 0 after preparation."""
     there, divide = [True], running._rows_of
 
     def divided(part: str, table: Any, held_out: Any) -> Any:
@@ -185,7 +185,7 @@ def erasing() -> Iterator[None]:
         kept = inner._weights
         changed._weights = np.ones(len(inner._norms), inner._norms.dtype) if kept is None else kept
         changed._weights = changed._weights.copy()
-        changed._weights[first:] = 0.0
+        changed._weights[0 if every else first :] = 0.0
         return GroupedRows(changed, rows._starts) if inner is not rows else changed
 
     with contextlib.ExitStack() as stack:
@@ -211,6 +211,12 @@ def compared(door: str, world: World) -> tuple[float, int]:
     return (ratio if came == back else math.inf), len(first.asked)
 
 
+def of_erased_rows(door: str, world: World) -> Any:
+    """Return what comes out where every row is erased; raise what is raised."""
+    with erasing(every=True):
+        return DOORS[door](world, world.tables()[0])
+
+
 def _through(
     door: str,
     world: World,
@@ -228,7 +234,7 @@ def _through(
         warnings.simplefilter("always")
         try:
             found = DOORS[door](world, table)
-        except Exception as error:  # noqa: BLE001
+        except (ValueError, RuntimeError) as error:
             found = f"{type(error).__name__}: {error}"
     said = [f"{one.category.__name__}: {one.message}" for one in told]
     return seen, json.dumps([found, said], default=_plain, sort_keys=True)
@@ -433,7 +439,7 @@ def _study(model: Any, target: str, **options: Any) -> Any:
         study = study.explore(two_way=[("a", "c")]).fit(model, **options)
         found = study.evaluate(test_share=0.4).run(table, random_state=EachCall(world.seed))
         return [
-            found.certificate.to_dict(),
+            found.privacy_.to_dict(),
             *_shown(found.model),
             found.exploration.to_dict(),
             found.evaluation.to_dict(),
