@@ -237,7 +237,7 @@ def test_rows_of_weight_zero_are_fitted_with_a_warning(estimator, relation):
     X, y = data()
     options = {"adjacency": relation.value, "n_rows": 12, "weight_bound": 1.0, "random_state": 0}
     model = declared(estimator, **options)
-    with pytest.warns(LowSignalWarning, match="Where every weight is 0, the model is that of"):
+    with pytest.warns(LowSignalWarning, match="Where every weight is 0, the model tells nothing"):
         model.fit(X, y, sample_weight=np.zeros(12))
     assert_finite(model, X)
 
@@ -251,7 +251,7 @@ def test_weights_of_zero_have_the_usual_bound():
 
 @pytest.mark.parametrize("solver", [*SOLVERS])
 @pytest.mark.parametrize("weight", [0.0, 1.0])
-def test_weighted_fits_warn_unless_releases_stand_out_of_noise(solver, weight):
+def test_weighted_fit_is_neutral_unless_releases_stand_out(solver, weight):
     """The same noise: only what was released decides."""
     rng = np.random.default_rng(0)
     X = rng.uniform(-1.0, 1.0, (3000, 2))
@@ -275,6 +275,10 @@ def test_weighted_fits_warn_unless_releases_stand_out_of_noise(solver, weight):
     silent = ("frank_wolfe", "local_sgd", "objective_perturbation")
     assert len(told) == (weight == 0.0 or solver in silent)
     assert np.isfinite(model.coef_).all()
+    if weight == 0.0 and solver not in silent:
+        # The neutral model.
+        assert not model.solution_.w.any()
+        assert not model.coef_.any()
 
 
 # Parameters.

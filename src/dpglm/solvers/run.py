@@ -144,5 +144,5 @@ def run(
             method.maps(state),
             method.uncertainty(state),
             method.precision(state),
-            curator.signal if method.releases_iterates and not begun.steps else None,
+            curator.signal if method.releases_iterates and kept is None else None,
         )

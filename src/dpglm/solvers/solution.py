@@ -48,8 +48,8 @@ class Solution:
         About how well the parameter is known, see ``Method.precision``.
     signal : float, optional
         How far the released sums stand out of their noise, in its standard deviations; None where
-        a checkpoint was taken up, only the last iterate is paid for, or no sum was released that
-        noise was added to.
+        there is a checkpoint, only the last iterate is paid for, or no sum was released that noise
+        was added to.
     """
 
     w: NDArray[np.float64]
