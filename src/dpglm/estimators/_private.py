@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
 import numbers
@@ -41,7 +40,6 @@ from dpglm.ledger.ledger import PrivacyLedger, as_ledger
 from dpglm.privacy.adjacency import Adjacency, Unit
 from dpglm.privacy.budget import PrivacyBudget, stated_budget
 from dpglm.privacy.noise import NoiseSource, noise_source
-from dpglm.problem.loss import Target
 from dpglm.solvers.base import Plan
 from dpglm.solvers.checkpoint import CheckpointFile
 from dpglm.solvers.solution import Solution
@@ -52,9 +50,9 @@ __all__ = [
     "PrivateFit",
     "PublicFacts",
     "Spending",
-    "neutral_unless_heard",
     "warn_of_equal_targets",
     "warn_of_noise",
+    "warn_of_silence",
     "warn_of_slow_sums",
 ]
 
@@ -391,34 +389,24 @@ def warn_of_noise(plan: Plan) -> None:
         )
 
 
-def neutral_unless_heard(solution: Solution) -> Solution:
-    """Return the neutral model, with a warning, for weighted rows of which nothing was heard.
-
-    The neutral model has scores of 0: equal probabilities, or the middle of the target bounds. Of
-    a logarithm that would be no middle, and intervals say themselves what is not known: such
-    solutions stay as they are.
+def warn_of_silence(solution: Solution) -> None:
+    """Warn of a weighted fit unless its released sums stand out of their noise.
 
     Privacy: post-processing of what was released. Whether all weights are zero is private.
     """
-    heard, w = solution.signal, solution.w
-    if heard is not None and heard >= _LEAST_SIGNAL:
-        return solution
-    if heard is None:
-        found = "What this fit releases does not tell whether any row has a weight above 0"
+    if solution.signal is None:
+        found = "This fit releases no sum before the model"
+    elif solution.signal < _LEAST_SIGNAL:
+        found = "No released sum stands out of its noise"
     else:
-        found = "The released sums cannot be distinguished from noise alone"
-        log_link = solution.plan.problem.loss.target in (Target.COUNT, Target.POSITIVE)
-        if solution.uncertainty is None and not log_link:
-            solution = dataclasses.replace(
-                solution, w=np.zeros_like(w), noise_covariance=None, precision=None
-            )
+        return
     warnings.warn(
-        f"{found}. Where every weight is 0, the model tells nothing of the rows: a larger budget, "
-        "or more rows of weight above 0, would help.",
+        f"{found}, which leaves open whether any row has a weight above 0. If none has, the model "
+        "does not tell anything about the rows. A larger budget, or more rows of weight above 0, "
+        "would help.",
         LowSignalWarning,
         stacklevel=frames_to_the_user(),
     )
-    return solution
 
 
 @functools.cache

@@ -29,8 +29,8 @@ from dpglm.estimators._predictor import NO_OFFSET, Predictor
 from dpglm.estimators._private import (
     PrivateEstimator,
     PublicFacts,
-    neutral_unless_heard,
     warn_of_noise,
+    warn_of_silence,
     warn_of_slow_sums,
 )
 from dpglm.estimators.linear._identity import identity
@@ -194,8 +194,8 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
             regressor.
         sample_weight : array_like of shape (n,), optional
             Weights in [0, ``weight_bound``]; larger ones are clipped. A row of weight 0 is erased:
-            it contributes nothing. The model is the neutral one, with a warning, where nothing that
-            was released stands out of its noise, as where all rows are erased.
+            it contributes nothing. Where all rows are, the model is the neutral one but for noise;
+            a warning says so unless what was released stands out of its noise.
         groups : array_like of shape (n,), optional
             Whose each row is: numbers or texts that name a person, household or the like, in any
             order; of Dask where X is. Privacy then protects all rows of a group together.
@@ -482,7 +482,7 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
             hearer = heard(self.callback, self.verbose)
             solution = run(plan, prepared, noise, hearer, ledger, checkpoint)
         if rows.is_weighted:
-            solution = neutral_unless_heard(solution)
+            warn_of_silence(solution)
         self._keep_scaling(scaling)
         self.solution_ = solution
         self.n_iter_ = solution.n_steps
