@@ -32,13 +32,16 @@ from dpglm import (
     PrivatePipeline,
     QuantileRegressor,
     Ridge,
+    RidgeClassifier,
     RobustClassifier,
     TweedieRegressor,
 )
-from dpglm.exceptions import PublicInformationWarning
+from dpglm.exceptions import LowSignalWarning, PublicInformationWarning
 from dpglm.preprocessing import Center, OrientedGradients, RandomFourierFeatures
+from dpglm.privacy import Adjacency
 from dpglm.privacy.noise import SeededNoise, SystemNoise
 from dpglm.problem import GroupLasso, Huber, IdentityLink, Softmax
+from dpglm.solvers import SOLVERS
 from tests.fits import admitted_bounds, admitted_targets
 
 pytestmark = pytest.mark.one_in(3)
@@ -223,15 +226,64 @@ def test_y_of_shape_n_1_is_one_column_not_n_by_n(estimator):
         (np.r_[-1e-9, np.ones(11)], "sample_weight must be finite and at least 0"),
         (np.r_[math.nan, np.ones(11)], "sample_weight must be finite"),
         (np.r_[math.inf, np.ones(11)], "sample_weight must be finite"),
-        (np.zeros(12), "sample_weight must not be zero"),
         (-1.0, "sample_weight"),
         (["heavy"] * 12, "sample_weight"),
     ],
-    ids=["short", "column", "negative", "NaN", "inf", "zero", "number", "words"],
+    ids=["short", "column", "negative", "NaN", "inf", "number", "words"],
 )
 def test_bad_sample_weights_are_refused(estimator, weights, match, no_release):
     X, y = data(of=estimator)
     refused(declared(estimator), X, y, match, sample_weight=weights)
+
+
+@every_estimator
+@pytest.mark.parametrize("relation", list(Adjacency))
+def test_rows_of_weight_zero_are_fitted_with_a_warning(estimator, relation):
+    """As they are where one row alone had weight, and is erased."""
+    X, y = data()
+    options = {"adjacency": relation.value, "n_rows": 12, "weight_bound": 1.0, "random_state": 0}
+    model = declared(estimator, **options)
+    with pytest.warns(LowSignalWarning, match="leaves open whether any row has a weight"):
+        model.fit(X, y, sample_weight=np.zeros(12))
+    assert_finite(model, X)
+
+
+def test_weights_of_zero_have_the_usual_bound():
+    X, y = data()
+    with pytest.warns(PublicInformationWarning, match="weight_bound was taken from the private"):
+        model = declared(LogisticRegression()).fit(X, y, sample_weight=np.zeros(12))
+    assert model.privacy_.fact("weight_bound").value == 1.0
+
+
+@pytest.mark.parametrize("solver", [*SOLVERS])
+@pytest.mark.parametrize("weight", [0.0, 1.0])
+def test_weighted_fit_warns_unless_releases_stand_out(solver, weight):
+    """The same noise: only what was released decides."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1.0, 1.0, (3000, 2))
+    y = (X[:, 0] > 0.0).astype(int)
+    model, options = LogisticRegression, {"classes": [0, 1]}
+    if solver in ("prototypes", "sufficient_statistics"):
+        model, options = RidgeClassifier, {"classes": [0, 1, 2]}
+    model = model(
+        solver=solver,
+        feature_bounds=(-1, 1),
+        weight_bound=1.0,
+        epsilon=4.0,
+        delta=1e-5,
+        random_state=0,
+        **options,
+    )
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.fit(X, y, sample_weight=np.full(3000, weight))
+    told = [str(one.message) for one in caught if "any row has a weight" in str(one.message)]
+    silent = ("frank_wolfe", "local_sgd", "objective_perturbation")
+    assert len(told) == (weight == 0.0 or solver in silent)
+    assert np.isfinite(model.coef_).all()
+    if weight == 0.0:
+        # About the neutral model: noise, in scores that are public, and nothing else.
+        assert np.abs(X @ model.coef_.T + model.intercept_).max() < 8.0
 
 
 # Parameters.

@@ -56,7 +56,7 @@ def listening(
     seen = Transcript()
     answers = None if own_noise else SeededNoise(11)
     samples = iter(range(10**9))
-    honest = Curator.release
+    honest = Curator._drawn
 
     def ask(self: Curator, declared: Release, value: Any) -> Any:
         way = CASES[type(declared.mechanism)].way
@@ -66,7 +66,7 @@ def listening(
         position = len(seen.asked)
         if position == most:
             raise _EnoughError
-        exact, also = way.read(value.value)
+        exact, also = way.read(value)
         own = self._noise
         self._noise = own if answers is None else answers
         draw = mock.Mock(side_effect=getattr(way.module, way.draws))
@@ -94,7 +94,7 @@ def listening(
         return mask
 
     with contextlib.ExitStack() as stack:
-        stack.enter_context(mock.patch.object(Curator, "release", ask))
+        stack.enter_context(mock.patch.object(Curator, "_drawn", ask))
         if n:
             stack.enter_context(mock.patch.object(Curator, "sample", entered))
         stack.enter_context(contextlib.suppress(_EnoughError))

@@ -49,7 +49,10 @@ class Neighbours:
 @final
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Rows as a user would give them; a weight is 1, or 0 for rows that contribute nothing."""
+    """Rows as a user would give them; a weight is 1, or 0 for a row that is erased.
+
+    Weights belong to prepared rows: what preparation makes of an erased row is of no account.
+    """
 
     X: NDArray[np.float64]
     y: NDArray[Any]
@@ -59,10 +62,9 @@ class Table:
         """Return the rows with the first one erased in place, or removed."""
         if not erased:
             return Table(self.X[1:], self.y[1:], self.weights[1:])
-        # Zeros too, as preprocessing does not look at weights.
-        X, weights = self.X.copy(), self.weights.copy()
-        X[0] = weights[0] = 0.0
-        return dataclasses.replace(self, X=X, weights=weights)
+        weights = self.weights.copy()
+        weights[0] = 0.0
+        return dataclasses.replace(self, weights=weights)
 
 
 def target_ends(target: Target, n_outputs: int, low: float, high: float) -> tuple[Any, Any]:

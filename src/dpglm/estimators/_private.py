@@ -43,6 +43,7 @@ from dpglm.privacy.noise import NoiseSource, SeededNoise, noise_source
 from dpglm.privacy.noise.source import warn_of_seed
 from dpglm.solvers.base import Plan
 from dpglm.solvers.checkpoint import CheckpointFile
+from dpglm.solvers.solution import Solution
 from dpglm.tables.finite import column_in_words
 
 __all__ = [
@@ -53,8 +54,13 @@ __all__ = [
     "warn_after_release",
     "warn_of_equal_targets",
     "warn_of_noise",
+    "warn_of_silence",
     "warn_of_slow_sums",
 ]
+
+
+# In standard deviations; noise alone exceeds it in one of 700 fits.
+_LEAST_SIGNAL = 3.0
 
 
 @dataclass
@@ -392,6 +398,26 @@ def warn_of_noise(plan: Plan) -> None:
             LowSignalWarning,
             stacklevel=frames_to_the_user(),
         )
+
+
+def warn_of_silence(solution: Solution) -> None:
+    """Warn of a weighted fit unless its released sums stand out of their noise.
+
+    Privacy: post-processing of what was released. Whether all weights are zero is private.
+    """
+    if solution.signal is None:
+        found = "This fit releases no sum before the model"
+    elif solution.signal < _LEAST_SIGNAL:
+        found = "No released sum stands out of its noise"
+    else:
+        return
+    warnings.warn(
+        f"{found}, which leaves open whether any row has a weight above 0. If none has, the model "
+        "does not tell anything about the rows. A larger budget, or more rows of weight above 0, "
+        "would help.",
+        LowSignalWarning,
+        stacklevel=frames_to_the_user(),
+    )
 
 
 @functools.cache

@@ -41,7 +41,8 @@ class Adjacency(enum.StrEnum):
     Attributes
     ----------
     ZERO_OUT
-        One row's contribution becomes zero; the number of rows is public.
+        One row is erased; the number of rows is public. An erased row has the weight 0 after
+        preparation, and contributes nothing to any sum, count or score, of private steps too.
     ADD_REMOVE
         One row more or less; the number of rows is private.
     REPLACE_ONE

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from typing import TypeVar, final
+from typing import Any, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +34,10 @@ class Curator:
         self._unit = unit
         self._noise = noise
         self._records: list[Event | tuple[Curator, ...]] = []
+        # What was released of each quantity, over its noise: sum, and sum of squares.
+        self._sums: dict[str, NDArray[np.float64]] = {}
+        self._squares: dict[str, float] = {}
+        self._counts: dict[str, int] = {}
 
     @property
     def adjacency(self) -> Adjacency:
@@ -62,6 +67,29 @@ class Curator:
                 )
             )
         )
+
+    @property
+    def signal(self) -> float | None:
+        """How far released sums stand out of their noise, in its standard deviations.
+
+        The largest over quantities, each by the squares of its releases and of their sum, in
+        Fisher's normal approximation of the law that those have if all is Gaussian noise, less
+        what the largest of so many is then. None where no sum was released, or where noise entered
+        a computation; choices, and what only the best of several tries leaves, are not in it.
+
+        Privacy: post-processing of what was released, public where all of that is.
+        """
+        parts = [part for record in self._records if isinstance(record, tuple) for part in record]
+        found = [one for each in (self, *parts) for one in each._excesses()]
+        if not found or math.inf in found:
+            return None
+        return max(found) - math.sqrt(2.0 * math.log(len(found)))
+
+    def _excesses(self) -> Iterator[float]:
+        for quantity, total in self._sums.items():
+            count = self._counts[quantity]
+            yield _excess(self._squares[quantity], count * total.size)
+            yield _excess(float(np.sum(total**2)) / count, total.size)
 
     def parts(self, count: int) -> tuple[Curator, ...]:
         """Make one curator for each disjoint part of the rows; together they are ``Parallel``.
@@ -113,7 +141,32 @@ class Curator:
         """
         declared.check(value, self._adjacency, self._unit)
         self._records.append(declared.event)
+        answer = self._drawn(declared, value.value)
+        if not isinstance(answer, int | np.integer):
+            self._heard(declared, value.value, answer)
+        return answer
+
+    def _heard(self, declared: Release[V, R], value: V, answer: Any) -> None:
+        """Add a released sum, over its noise, to those of the same quantity."""
+        name = declared.quantity
+        if isinstance(value, np.ndarray) and isinstance(answer, np.ndarray):
+            loud = np.clip(answer / declared.noise_std, -1e100, 1e100)
+        else:
+            # The size of what noise entered says nothing of the rows.
+            loud = np.full(1, math.inf)
+        if name in self._sums and self._sums[name].shape != loud.shape:
+            name = f"{name} {loud.shape}"
+        self._sums[name] = self._sums.get(name, 0.0) + loud
+        self._squares[name] = self._squares.get(name, 0.0) + float(np.sum(loud**2))
+        self._counts[name] = self._counts.get(name, 0) + 1
+
+    def _drawn(self, declared: Release[V, R], value: V) -> R:
         observer = self._noise.observer
         if observer is not None:
-            return observer.answer(declared, value.value)
-        return declared.mechanism.draw(declared, value.value, self._noise)
+            return observer.answer(declared, value)
+        return declared.mechanism.draw(declared, value, self._noise)
+
+
+def _excess(squares: float, values: int) -> float:
+    """Return how far a sum of squares exceeds that of standard normal values: nearly normal."""
+    return math.sqrt(2.0 * squares) - math.sqrt(2.0 * values - 1.0)

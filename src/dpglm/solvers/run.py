@@ -144,4 +144,5 @@ def run(
             method.maps(state),
             method.uncertainty(state),
             method.precision(state),
+            curator.signal if method.releases_iterates and kept is None else None,
         )

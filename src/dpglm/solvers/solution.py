@@ -46,6 +46,10 @@ class Solution:
         Covariance of the parameter, where the plan was made for inference.
     precision : ndarray of shape (n_columns, n_columns), optional
         About how well the parameter is known, see ``Method.precision``.
+    signal : float, optional
+        How far the released sums stand out of their noise, in its standard deviations; None where
+        there is a checkpoint, only the last iterate is paid for, or no sum was released that noise
+        was added to.
     """
 
     w: NDArray[np.float64]
@@ -58,6 +62,7 @@ class Solution:
     maps: tuple[RowMap, ...] = ()
     uncertainty: Uncertainty | None = None
     precision: NDArray[np.float64] | None = None
+    signal: float | None = None
 
     @property
     def n_steps(self) -> int:

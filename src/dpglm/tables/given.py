@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 NO_WEIGHT = "sample_weight must not be zero in every row"
-"""Without any weight a fit is refused before anything is spent."""
+"""Without any weight there is no score. Fits take such rows: whether all are erased is private."""
 
 NO_WHERE = (
     "where must be None for rows that are not in memory: give them sample_weight, 1 where a row "
@@ -200,10 +200,7 @@ class Where:
 
 
 def as_weights(values: Any, n_rows: int) -> NDArray[np.float64]:
-    """Return finite weights of at least 0, of shape (n_rows,); one number counts for all rows.
-
-    Whether some weight is above 0 is for the caller to check, who knows all rows.
-    """
+    """Return finite weights of at least 0, of shape (n_rows,); one number counts for all rows."""
     weights = as_floats("sample_weight", values)
     if isinstance(values, numbers.Real):
         weights = np.full(n_rows, float(weights))

@@ -264,16 +264,14 @@ def _prepare(
             X, y = X[places], y[places]
             weights = None if weights is None else weights[places]
     X = check_finite(X.astype(spec.dtype, copy=False), settings.name, None)
-    weigh_something = True
     if weights is not None:
         weights = as_weights(weights, len(X))
-        weigh_something = bool(weights.any())
     rows: Rows = settings.how.rows(X, y, weights)
     sizes = None
     if starts is not None:
         assert isinstance(rows, DenseRows)
         rows, sizes = GroupedRows(rows, starts), np.diff(starts)
-    facts = PartitionFacts(index, digest, len(X), arithmetic(), weigh_something, sizes)
+    facts = PartitionFacts(index, digest, len(X), arithmetic(), sizes)
     return Partition(facts, rows)
 
 

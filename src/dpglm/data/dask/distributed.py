@@ -26,7 +26,6 @@ from dpglm.data.sampled import SampledRows, sampled_rows
 from dpglm.data.spec import DataSpec
 from dpglm.exceptions import PlanMismatchError
 from dpglm.privacy.adjacency import Unit
-from dpglm.tables.given import NO_WEIGHT
 
 __all__ = ["MOST_PARTITIONS", "DaskRows", "Partition", "PartitionFacts", "rows_on"]
 
@@ -59,7 +58,6 @@ class PartitionFacts:
     digest: str
     n_rows: int
     arithmetic: str
-    weigh_something: bool
     sizes: NDArray[np.intp] | None = None
 
     @property
@@ -340,8 +338,6 @@ def rows_on(workers: Workers, partitions: Sequence[Any], spec: DataSpec) -> Dask
     kinds = sorted({each.arithmetic for each in facts})
     if len(kinds) > 1:
         raise RuntimeError(f"{_ALIKE}, got {' and '.join(kinds)}")
-    if not any(each.weigh_something for each in facts):
-        raise ValueError(NO_WEIGHT)
     return DaskRows(workers, partitions, facts, spec, (None,) * len(facts))
 
 

@@ -24,7 +24,7 @@ from dpglm.data.spec import DataSpec
 from dpglm.data.stream.source import ArraySource, Piece, Source
 from dpglm.data.stream.spool import Spool
 from dpglm.tables.finite import check_finite
-from dpglm.tables.given import NO_WEIGHT, as_weights
+from dpglm.tables.given import as_weights
 from dpglm.tables.unchanged import Watch, changed
 
 __all__ = ["StreamedRows", "prepared_stream"]
@@ -256,7 +256,7 @@ def _n_rows(rows: Rows) -> int:
 
 def _checked(recipe: _Recipe, spec: DataSpec) -> Generator[tuple[Rows, bool]]:
     """Prepare chunk after chunk; tell of each whether its features could stay as they are."""
-    start, source, weigh_something = 0, recipe.source, False
+    start, source = 0, recipe.source
     for X, y, weights in _chunks(source, spec):
         where = f"rows {start + 1} to {start + len(X)}"
         check_finite(X, source.column_name, start)
@@ -264,14 +264,11 @@ def _checked(recipe: _Recipe, spec: DataSpec) -> Generator[tuple[Rows, bool]]:
             rows = recipe.prepare((X, y, weights), spec)
         except ValueError as error:
             raise ValueError(f"{where}: {error}") from error
-        weigh_something = weigh_something or weights is None or bool(np.any(weights))
         blocks = list(rows.blocks())
         yield rows, all(np.may_share_memory(block.features(), X) for block in blocks)
         start += len(X)
     if start != source.shape[0]:
         raise ValueError(f"{source.shape[0]} rows were announced, but there are {start}")
-    if not weigh_something:
-        raise ValueError(NO_WEIGHT)
 
 
 def _chunk_rows(source: Source, spec: DataSpec) -> int:

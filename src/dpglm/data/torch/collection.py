@@ -16,7 +16,7 @@ from dpglm.data.spec import FloatType
 from dpglm.data.torch.tensors import check_exact
 from dpglm.privacy.noise import NoiseSource
 from dpglm.tables.finite import NUMBER_KINDS, check_finite
-from dpglm.tables.given import NO_WEIGHT, as_column, as_floats, as_offset, as_weights
+from dpglm.tables.given import as_column, as_floats, as_offset, as_weights
 
 __all__ = ["TensorCollection", "tensor_collection"]
 
@@ -68,16 +68,12 @@ class TensorCollection(Collection):
         """Copy the rows to the host's memory, where sums over groups are computed."""
         xp, y = namespace(self._X), self._targets()
         X = as_host(check_finite(xp.asarray(self._X, dtype=getattr(xp, self._dtype))))
-        if self._weights is not None and not self._weights.any():
-            raise ValueError(NO_WEIGHT)
         return MatrixRows(X, y, self._weights).in_groups(ids, most, noise)
 
     def _prepared(self, how: Preparation) -> Rows:
         check_exact(self._X.device)
         xp, y = namespace(self._X), self._targets()
         X = check_finite(xp.asarray(self._X, dtype=getattr(xp, how.spec.dtype)))
-        if self._weights is not None and not self._weights.any():
-            raise ValueError(NO_WEIGHT)
         return how.rows(X, y, self._weights)
 
     def apply(self, function: Callable[[Any], NDArray[Any]]) -> Any:

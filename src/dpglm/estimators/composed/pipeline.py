@@ -186,7 +186,8 @@ class PrivatePipeline(NamedSteps, WithShapes, FittedModel, PrivateFit):
             table whose target's column the schema of a first step ``SchemaEncoder`` or
             ``SplineEncoder`` names.
         sample_weight : array_like of shape (n,), optional
-            Weights, for the estimator only.
+            Weights, for the estimator. Private steps leave them out, but for rows of weight 0,
+            which are erased there, too.
         groups : array_like of shape (n,), optional
             Whose each row is, for private steps and the estimator: see its ``fit``.
         offset, exposure : array_like of shape (n,), optional

@@ -31,6 +31,7 @@ from dpglm.estimators._private import (
     PublicFacts,
     warn_after_release,
     warn_of_noise,
+    warn_of_silence,
     warn_of_slow_sums,
 )
 from dpglm.estimators.linear._identity import identity
@@ -50,7 +51,6 @@ from dpglm.solvers.checkpoint import CheckpointFile
 from dpglm.solvers.run import run
 from dpglm.solvers.uncertainty import Covariance
 from dpglm.tables.given import (
-    NO_WEIGHT,
     NO_WHERE,
     Where,
     as_column,
@@ -202,7 +202,9 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
             Labels of a classifier, all among ``classes`` where these are declared; targets of a
             regressor.
         sample_weight : array_like of shape (n,), optional
-            Weights in [0, ``weight_bound``], not all zero; larger ones are clipped.
+            Weights in [0, ``weight_bound``]; larger ones are clipped. A row of weight 0 is erased:
+            it contributes nothing. Where all rows are, the model is the neutral one but for noise;
+            a warning says so unless what was released stands out of its noise.
         groups : array_like of shape (n,), optional
             Whose each row is: numbers or texts that name a person, household or the like, in any
             order; of Dask where X is. Privacy then protects all rows of a group together.
@@ -433,13 +435,11 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
     ) -> tuple[NDArray[np.float64] | None, float]:
         """Check ``sample_weight``; return it with its public bound."""
         weights = None if sample_weight is None else as_weights(sample_weight, n_rows)
-        if weights is not None and not weights.any():
-            raise ValueError(NO_WEIGHT)
         if self.weight_bound is not None:
             facts.declared("weight_bound", self._weight_bound())
         if weights is None or self.weight_bound is not None:
             return weights, self._weight_bound()
-        bound = float(weights.max())
+        bound = float(weights.max()) or 1.0
         facts.from_data("weight_bound", bound, "Give weight_bound= a public bound on the weights.")
         return weights, bound
 
@@ -507,6 +507,8 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
             self._noted(plan, given, checkpoint)
             hearer = heard(self.callback, self.verbose)
             solution = run(plan, prepared, noise, hearer, ledger, checkpoint)
+        if rows.is_weighted:
+            warn_of_silence(solution)
         self._keep_scaling(scaling)
         self.solution_ = solution
         self.n_iter_ = solution.n_steps

@@ -11,7 +11,7 @@ from dpglm.data.prepare import row_lengths
 from dpglm.data.rows import Block, Kernel
 from dpglm.data.spec import LARGEST, SMALLEST, DataSpec
 from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.row_sums.means import centered_rows
+from dpglm.oracle.row_sums.means import centered_rows, counted
 from dpglm.oracle.row_sums.moments import row_by_row_product
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.curator import Curator
@@ -65,7 +65,7 @@ def rank_release(
 ) -> RankRelease:
     """Declare choices by the number of rows up to a candidate.
 
-    Privacy: ``BoundedRange(epsilon)`` each. Adding, removing or replacing a row moves either end
+    Privacy: ``BoundedRange(epsilon)`` each. Adding, erasing or replacing a row moves either end
     of the interval of ranks by at most 1, so every score by at most 1. Scores are whole numbers:
     nothing is rounded.
     """
@@ -155,7 +155,7 @@ def noisy_unbounded_radius(
 
 
 def distances(oracle: Oracle, center: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Distances of all rows, without the intercept column, from a public point. Private."""
+    """Distances of the rows, without the intercept column, from a public point. Private."""
 
     def block_distances(block: Block) -> NDArray[np.float64]:
         return row_lengths(centered_rows(block, center))
@@ -187,7 +187,7 @@ def noisy_medians(
 
 
 def cells_along(oracle: Oracle, basis: NDArray[np.float64], width: float) -> NDArray[np.int64]:
-    """Cell of every row's position along each direction, of shape (directions, n). Private.
+    """Cell of each row's position along each direction, of shape (directions, rows). Private.
 
     Cells of the given width divide ``[-row_norm, row_norm]``.
     """
@@ -203,7 +203,11 @@ def cells_along(oracle: Oracle, basis: NDArray[np.float64], width: float) -> NDA
 
 
 def _by_row(oracle: Oracle, function: Kernel, shape: tuple[int, ...]) -> NDArray[np.float64]:
-    """Return a function's values, rows last, for the rows of all blocks. Private."""
-    parts = list(oracle.map_blocks(function, oracle.rows.blocks()))
+    """Return a function's values, rows last, for all rows but erased ones. Private."""
+
+    def of_counted(block: Block) -> NDArray[np.float64]:
+        return function(block)[..., counted(block) > 0.0]
+
+    parts = list(oracle.map_blocks(of_counted, oracle.rows.blocks()))
     oracle.rows.watch.check()
     return np.concatenate([np.empty((*shape, 0)), *parts], axis=-1)

@@ -11,6 +11,7 @@ from dpglm.data.rows import Block
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.rounding import sum_release
+from dpglm.oracle.row_sums.means import counted
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.releases import SumMechanism, SumRelease
 
@@ -26,7 +27,7 @@ def magnitudes_release(data: DataSpec, adjacency: Adjacency, mechanism: SumMecha
 
     Privacy: a row adds 1 to at most one level of each column, so it contributes at most
     ``sqrt(n_features)``, whatever its values are; no count is negative. Sums of whole numbers are
-    exact. Weights are left out.
+    exact. A row counts once, or not at all (``counted``).
     """
     return sum_release(
         "counts of magnitudes",
@@ -52,8 +53,8 @@ def noisy_magnitudes(oracle: Oracle, declared: SumRelease) -> NDArray[np.float64
     def block_counts(block: Block) -> NDArray[np.float64]:
         X = block.features()
         levels = -np.frexp(np.abs(X) / X.dtype.type(spec.row_norm))[1].astype(np.int64)
-        counted = (X != 0) & (levels < LEVELS)
-        places = (first + np.maximum(levels, 0))[counted]
+        seen = (X != 0) & (levels < LEVELS) & (counted(block) > 0.0)[:, np.newaxis]
+        places = (first + np.maximum(levels, 0))[seen]
         return np.bincount(places, minlength=size).astype(np.float64)
 
     counts = oracle.over_blocks(block_counts, size)

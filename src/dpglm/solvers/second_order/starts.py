@@ -121,8 +121,11 @@ def mean_weight(moments: NDArray[np.float64], noise_std: float, data: DataSpec) 
     """Bound the mean weight of the rows, from second moments of rows scaled to one length.
 
     Their trace is the sum of the weights. Too small a weight would make steps too long, so it is
-    as large as noise lets it be, and at most the declared bound.
+    as large as noise lets it be, and at most the declared bound. Where noise does not tell it from
+    0, it is that bound: of rows that are all erased gradients are noise, which must not be divided
+    by noise.
     """
-    noise = _SURE * noise_std * math.sqrt(len(moments))
-    largest = max(float(np.trace(moments)) + noise, noise_std) / data.n_rows
-    return min(largest, data.weight_bound)
+    noise, total = _SURE * noise_std * math.sqrt(len(moments)), float(np.trace(moments))
+    if total <= noise:
+        return data.weight_bound
+    return min((total + noise) / data.n_rows, data.weight_bound)
