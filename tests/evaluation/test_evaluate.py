@@ -166,7 +166,8 @@ def test_the_cost_is_the_budget_by_an_independent_computation(task, adjacency, b
     # Replacing a row moves twice as far; Gaussian releases compose by their squares.
     factor = 2.0 if adjacency is Adjacency.REPLACE_ONE else 1.0
     squares = [
-        (factor * one.contribution_bound / one.noise_std) ** 2 for one in plan.method.releases
+        one.count * (factor * one.contribution_bound / one.noise_std) ** 2
+        for one in plan.method.releases
     ]
     mu = math.sqrt(sum(squares))
     assert mu <= budget.gdp_mu()
@@ -178,8 +179,9 @@ def contributed(task, y, predictions):
     plan = plan_evaluation(task, 1, GaussianDP(1.0), levels=["a"]).plan
     row = np.column_stack([[1.0], task.encode(np.array([y]), np.array([predictions]))])
     method = plan.method
-    fine = [one.cells for one in getattr(method, "refined", ())]
-    lists = [fine, method.tables] if fine else [method.tables]
+    refined = getattr(method, "refined", ())
+    found = [[one.searched for one in refined], [one.fine for one in refined]]
+    lists = [*(found if refined else []), method.tables]
     for declared, tables in zip(method.releases, lists, strict=True):
         added = np.concatenate([table.weight * table.sums(row) for table in tables])
         yield declared.contribution_bound, added
