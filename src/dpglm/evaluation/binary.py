@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from dpglm._validation import check_real
 from dpglm.data.spec import DataSpec
 from dpglm.evaluation.binary_result import BinaryResult, usual_threshold
+from dpglm.evaluation.calibration import Positions
 from dpglm.evaluation.cells import (
     LARGEST_LOSS,
     LEAST_FINE,
@@ -44,8 +45,11 @@ __all__ = ["BinaryTask"]
 
 Floats: TypeAlias = NDArray[np.float64]
 
-_LABEL, _SCORE, _LOSS, _BRIER, _PREDICTED = 1, 2, 3, 4, 5
-_HISTOGRAM_SHARE, _LOSS_SHARE, _BRIER_SHARE, _PREDICTED_SHARE = 0.75, 0.1, 0.1, 0.05
+_LABEL, _SCORE, _LOSS, _BRIER, _PREDICTED, _POSITION = 1, 2, 3, 4, 5, 6
+_HISTOGRAM_SHARE, _LOSS_SHARE, _BRIER_SHARE = 0.7, 0.1, 0.1
+_PREDICTED_SHARE, _POSITION_SHARE = 0.05, 0.05
+# Standard deviation of a mean position within a cell that is expected.
+_AWAY = 0.3
 
 
 @final
@@ -111,6 +115,7 @@ class BinaryTask(Task):
             n_cells,
             probabilities=self.probabilities,
             thresholds=self.thresholds or (),
+            position=_POSITION if self.probabilities else None,
         )
         histogram = Cells((0, _LABEL, _SCORE), (n_levels, 2, refined.merged_size))
         tables: tuple[Cells, ...] = (histogram,)
@@ -120,8 +125,11 @@ class BinaryTask(Task):
                 weighted(Cells((0,), (n_levels,), values=(_LOSS,)), _LOSS_SHARE),
                 weighted(Cells((0,), (n_levels,), values=(_BRIER,)), _BRIER_SHARE),
                 weighted(Cells((0,), (n_levels,), values=(_PREDICTED,)), _PREDICTED_SHARE),
+                weighted(
+                    Cells((_SCORE,), (refined.merged_size,), values=(_POSITION,)), _POSITION_SHARE
+                ),
             )
-        data = known(data, 6, max(KEY_UNIT * refined.span[2], n_levels))
+        data = known(data, 7, max(KEY_UNIT * refined.span[2], n_levels))
         return plan_score_tables(data, budget, adjacency, (refined,), tables)
 
     def n_added(self, plan: Plan) -> int:
@@ -136,37 +144,42 @@ class BinaryTask(Task):
         label = class_codes(y, self.classes)
         if not self.probabilities:
             score = finite("scores", predictions)
-            losses = np.zeros((3, len(score)))
+            losses = np.zeros((4, len(score)))
         else:
             score = in_range("scores", predictions, 0.0, 1.0, "(n,)", 1)
             right = np.where(label == 1, score, 1.0 - score)
             with np.errstate(divide="ignore"):
                 loss = np.minimum(-np.log(right), LARGEST_LOSS)
-            losses = 2.0 * np.stack([loss / LARGEST_LOSS, (1.0 - right) ** 2, score]) - 1.0
+            sums = [loss / LARGEST_LOSS, (1.0 - right) ** 2, score, np.full(len(score), 0.5)]
+            losses = 2.0 * np.stack(sums) - 1.0
         return np.column_stack([label, KEY_UNIT * keys_of(score, self.probabilities), *losses])
 
     def results(self, released: Released) -> tuple[BinaryResult, ...]:
         method = released.plan.method
         assert isinstance(method, ScoreTables)
         (found,) = method.found(released.values)
-        cells = MergedCells(found, self.probabilities)
+        cells = MergedCells.of(found, self.probabilities)
         tables = method.table_values(released.values)
         noise = [method.coefficient_noise / table.weight for table in method.tables]
         histogram = tables[0][:, :, cells.there]
         n_rows = released.n_rows
         if n_rows is not None:
             histogram = histogram + (n_rows - histogram.sum()) / histogram.size
-        sums = [table * 1.0 for table in tables[1:]]
+        sums, positions = tables[1:4], Positions.none()
+        if self.probabilities:
+            rows = np.maximum(histogram.sum(axis=(0, 1)), 1.0)
+            positions = Positions.of(tables[4][cells.there], rows, noise[4], _AWAY)
 
         def result(chosen: slice, total: int | None) -> BinaryResult:
             n_added = len(range(released.n_levels)[chosen])
             counts = histogram[chosen].sum(axis=0)
-            values = [*counts.ravel(), *(one[chosen].sum() for one in sums)]
-            stds = math.sqrt(n_added) * np.repeat(noise, [counts.size] + [1] * len(sums))
+            values = [*counts.ravel(), *positions.sums, *(one[chosen].sum() for one in sums)]
+            stds = math.sqrt(n_added) * np.repeat(noise[:4], [counts.size] + [1] * len(sums))
+            stds = np.insert(stds, counts.size, positions.noise)
             noisy = Noisy.of(
                 np.array(values), stds, slice(0, counts.size), total, released.clustering
             )
-            return BinaryResult(self.classes, noisy, cells, released.z)
+            return BinaryResult(self.classes, noisy, cells, positions.rows, released.z)
 
         groups = [result(slice(g, g + 1), None) for g in range(released.n_levels)]
         everything = result(slice(None), n_rows)

@@ -77,9 +77,12 @@ class BinaryResult:
         The negative and the positive class.
     noisy : Noisy
         Counts of the negative, then the positive rows in cells of increasing scores; then, where
-        scores are probabilities, sums of log losses, of squared errors and of predictions.
+        scores are probabilities, sums of positions in each cell, then of log losses, of squared
+        errors and of predictions.
     cells : MergedCells
         These cells, and what fine cells say of each.
+    rows_in : ndarray of shape (n_cells,)
+        Number of rows of all groups in each cell, which sums of positions are divided by.
     z : float
         Half width of intervals in standard deviations.
     """
@@ -87,6 +90,7 @@ class BinaryResult:
     classes: tuple[Any, ...]
     noisy: Noisy
     cells: MergedCells
+    rows_in: Floats
     z: float
 
     @property
@@ -97,7 +101,14 @@ class BinaryResult:
     @functools.cached_property
     def means(self) -> Floats:
         """Mean score of each cell, approximately, of shape (n_cells,)."""
-        return self.cells.mean(self.cells.scores)
+        return self._tilted(self.noisy.values).mean(self.cells.scores)
+
+    def _tilted(self, values: Floats) -> MergedCells:
+        """Return the cells with shares of their rows that have the mean positions found."""
+        if not self.probabilities:
+            return self.cells
+        n_cells = len(self.ends)
+        return self.cells.tilted(values[2 * n_cells : 3 * n_cells] / self.rows_in)
 
     @property
     def usual_threshold(self) -> float:
@@ -321,7 +332,8 @@ class BinaryResult:
     def _mean_prediction(self) -> Number:
         rows = np.maximum(self._rows, 0.0)
         total = max(float(rows.sum()), 1.0)
-        squares = float(rows @ self.cells.mean(self.cells.scores**2)) / total
+        cells = self._tilted(self.noisy.values)
+        squares = float(rows @ cells.mean(cells.scores**2)) / total
         variance = max(squares - (float(rows @ self.means) / total) ** 2, 0.0)
         return self.noisy.number(
             lambda values: self._mean_of(values, _PREDICTED_AT, 1.0),
@@ -335,29 +347,34 @@ class BinaryResult:
 
     def _calibration_intercept(self) -> Number:
         """Return what is to be added to the log odds for the mean prediction to be right."""
-        fit, n_cells = Recalibration(self.cells), len(self.ends)
+        n_cells = len(self.ends)
+        steepness = Recalibration(self._tilted(self.noisy.values)).steepness(
+            np.maximum(self._rows, 0.0)
+        )
 
         def shift(values: Floats) -> float:
+            fit = Recalibration(self._tilted(values))
             low, high = values[:n_cells], values[n_cells : 2 * n_cells]
             rows = low + high
             predicted = self._mean_of(values, _PREDICTED_AT, 1.0) * float(rows.sum())
             return fit.intercept(rows, float(high.sum()), predicted)
 
         missed = np.concatenate([-self.means, 1.0 - self.means])
-        steepness = max(fit.steepness(np.maximum(self._rows, 0.0)), 1e-6)
         return self.noisy.number(
-            shift, self.z, Scale(), sampled=self._spread_of(missed) / steepness**2
+            shift, self.z, Scale(), sampled=self._spread_of(missed) / max(steepness, 1e-6) ** 2
         )
 
     def _calibration_slope(self) -> Number:
         """Return the factor of the log odds in a logistic regression of the class on them."""
-        fit, n_cells = Recalibration(self.cells), len(self.ends)
-        return self.noisy.number(
-            lambda values: fit.slope(values[:n_cells], values[n_cells : 2 * n_cells]),
-            self.z,
-            Scale(),
-            unseen=fit.unseen(self.negatives, self.positives),
-        )
+        n_cells = len(self.ends)
+
+        def slope(values: Floats) -> float:
+            fit = Recalibration(self._tilted(values))
+            return fit.slope(values[:n_cells], values[n_cells : 2 * n_cells])
+
+        fit = Recalibration(self._tilted(self.noisy.values))
+        unseen = fit.unseen(self.negatives, self.positives)
+        return self.noisy.number(slope, self.z, Scale(), unseen=unseen)
 
     def _d2(self) -> Number:
         """Return the share of a constant answer's log loss that is explained."""

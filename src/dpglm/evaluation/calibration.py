@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TypeAlias, final
+from typing import Self, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from scipy.special import expit, logit
 
 from dpglm.evaluation.cells import MergedCells
 
-__all__ = ["Recalibration"]
+__all__ = ["Positions", "Recalibration"]
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -21,6 +21,30 @@ _MOST_STEPS, _LONGEST_STEP, _CLOSE = 60, 2.0, 1e-11
 _LEAST_INFORMATION = 1e-6
 _LEAST_SHARE = 1e-6
 _LEAST_DEVIATION = 1e-3
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Positions:
+    """Sums of rows' positions within merged cells, and their noise, for public counts of rows.
+
+    Noisy means of them are drawn to 0, which fine cells expect, as far as noise explains them.
+    """
+
+    sums: Floats
+    noise: Floats
+    rows: Floats
+
+    @classmethod
+    def none(cls) -> Self:
+        """Return those of scores that have none."""
+        return cls(np.empty(0), np.empty(0), np.empty(0))
+
+    @classmethod
+    def of(cls, sums: Floats, rows: Floats, noise_std: float, away: float) -> Self:
+        """Make them from noisy sums; means are ``away`` from 0, in standard deviations."""
+        part = away**2 / (away**2 + (noise_std / rows) ** 2)
+        return cls(sums * part, noise_std * part, rows)
 
 
 @final

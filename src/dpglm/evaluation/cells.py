@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias, final
+from typing import Self, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +45,9 @@ _OCTAVE = 2 ** (52 - _LEFT_OUT)
 _LEAST_PROBABILITY, _LEAST_VALUE, _LARGEST_VALUE = 2.0**-32, 2.0**-20, 2.0**20
 # A fine cell with this many times its equal share holds scores that are one or very near.
 _OVER_FULL = 4.0
+# Positions within a cell are from -1 to 1, in the mean at most this; steps that find a tilt, and
+# the most that there is.
+_FARTHEST, _TILTS, _MOST_BENT, _LEAST_SPREAD = 0.9, 12, 20.0, 0.01
 
 
 def _bits(values: Floats) -> Keys:
@@ -115,6 +119,7 @@ def refined_column(
     probabilities: bool,
     thresholds: Sequence[float] = (),
     n_columns: int = 1,
+    position: int | None = None,
 ) -> Refined:
     """Return how the cells of a column of keys are found, one of ``n_columns``."""
     if probabilities:
@@ -127,7 +132,7 @@ def refined_column(
     searched = max(min(_SEARCHED, _ALL_SEARCHED // n_columns), _LEAST_SEARCHED)
     cuts = np.unique(keys_of(np.array(thresholds, np.float64), probabilities)).tolist()
     span = (nearest, farthest, _largest(probabilities))
-    return Refined(label, column, n_fine, n_cells, searched, span, usual, tuple(cuts))
+    return Refined(label, column, n_fine, n_cells, searched, span, usual, tuple(cuts), position)
 
 
 @final
@@ -141,20 +146,48 @@ class MergedCells:
         The fine cells.
     probabilities : bool
         Whether scores are probabilities.
+    shares : ndarray
+        Shares of the rows in the fine cells.
     """
 
     found: FoundCells
     probabilities: bool
+    shares: Floats
 
-    @functools.cached_property
+    @classmethod
+    def of(cls, found: FoundCells, probabilities: bool) -> Self:
+        """Make those of a column, with the shares that its counts say."""
+        return cls(found, probabilities, found.shares)
+
+    def tilted(self, positions: Floats) -> Self:
+        """Return them with shares whose mean positions within merged cells are given ones.
+
+        Shares are multiplied by exponentials of positions: the least change in relative entropy.
+        """
+        middles, wanted = self.found.middles, np.clip(positions, -_FARTHEST, _FARTHEST)
+        bend = np.zeros(len(self.there))
+        for _ in range(_TILTS):
+            moved = self._bent(bend, middles)
+            mean = moved.mean(middles)
+            spread = moved.mean((middles - mean[self.place]) ** 2)
+            step = (wanted - mean) / np.maximum(spread, _LEAST_SPREAD)
+            bend = np.clip(bend + np.clip(step, -2.0, 2.0), -_MOST_BENT, _MOST_BENT)
+        return self._bent(bend, middles)
+
+    def _bent(self, bend: Floats, middles: Floats) -> Self:
+        shares = self.found.shares * np.exp(bend[self.place] * middles)
+        whole = np.bincount(self.place, self.found.shares) / np.bincount(self.place, shares)
+        return dataclasses.replace(self, shares=shares * whole[self.place])
+
+    @property
     def there(self) -> NDArray[np.intp]:
         """Merged cells that fine cells are in; no row is in others."""
-        return np.unique(self.found.lookup)
+        return self.found.there
 
-    @functools.cached_property
+    @property
     def place(self) -> NDArray[np.intp]:
         """Place of each fine cell's merged cell among those that are there."""
-        return np.searchsorted(self.there, self.found.lookup)
+        return self.found.place
 
     @functools.cached_property
     def ends(self) -> Floats:
@@ -177,7 +210,7 @@ class MergedCells:
 
     def mean(self, values: Floats) -> Floats:
         """Return the mean over each merged cell's rows of a number for each fine cell."""
-        weights = self.found.shares
+        weights = self.shares
         return np.bincount(self.place, weights * values) / np.bincount(self.place, weights)
 
     @functools.cached_property

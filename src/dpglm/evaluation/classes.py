@@ -146,7 +146,7 @@ class ClassesTask(Task):
         assert isinstance(method, ScoreTables)
         tables = method.table_values(released.values)
         noise = [method.coefficient_noise / table.weight for table in method.tables]
-        found = [MergedCells(one, True) for one in method.found(released.values)]
+        found = [MergedCells.of(one, True) for one in method.found(released.values)]
 
         def result(chosen: slice, total: int | None) -> ClassesResult:
             scale = math.sqrt(len(range(released.n_levels)[chosen]))

@@ -172,6 +172,9 @@ class Refined:
         Usual magnitude of keys, and how far most are from it.
     cuts : tuple of int
         Keys, increasing, at which a cell begins whatever the rows are.
+    position : int, optional
+        Column that takes the row's place within its merged cell, from -1 to 1: the share of the
+        cell's rows that is believed to lie below it.
     """
 
     label: int
@@ -182,6 +185,7 @@ class Refined:
     span: tuple[int, int, int]
     usual: tuple[int, int]
     cuts: tuple[int, ...] = ()
+    position: int | None = None
 
     def __post_init__(self) -> None:
         for name, least in (("label", 0), ("column", 0), ("size", 2), ("n_cells", 1)):
@@ -300,7 +304,9 @@ class ScoreTables(Method[ScoresState]):
         check_real("search_share", self.search_share, above=0.0, below=1.0)
         check_real("fine_share", self.fine_share, above=0.0, below=1.0 - self.search_share)
         used = [one for table in self.tables for one in (*table.columns, *table.values)]
-        used += [one for fine in self.refined for one in (fine.label, fine.column)]
+        used += [
+            one for fine in self.refined for one in (fine.label, fine.column, fine.position or 0)
+        ]
         if not self.tables or not self.refined or max(used) >= self.data.n_features:
             raise ValueError(
                 "refined and tables must each be at least one, of columns below "
@@ -361,20 +367,23 @@ class ScoreTables(Method[ScoresState]):
         done = len(state.released)
         kind = max(done - self.n_rounds + 1, 0)
         grids = self._grids(state.released[: self.n_rounds])
-        lookups: list[NDArray[np.intp] | None] = [None] * len(grids)
-        if kind == 2:
-            lookups = [*self._lookups(grids, state.released[-1])]
+        found = self._found(grids, state.released[-1]) if kind == 2 else None
 
         def recoded(X: Floats) -> Floats:
             X = X.copy()
-            for one, grid, lookup in zip(self.refined, grids, lookups, strict=True):
-                keys = np.clip(np.rint(X[:, one.column] / KEY_UNIT), -one.span[2], one.span[2])
-                place = grid.places(keys.astype(np.int64))
-                X[:, one.column] = place if lookup is None else lookup[place]
+            for place, (one, grid) in enumerate(zip(self.refined, grids, strict=True)):
+                largest = one.span[2]
+                keys = np.rint(np.clip(X[:, one.column] / KEY_UNIT, -largest, largest))
+                keys = keys.astype(np.int64)
+                X[:, one.column] = grid.places(keys)
+                if found is not None:
+                    X[:, one.column] = found[place].lookup[grid.places(keys)]
+                    if one.position is not None:
+                        X[:, one.position] = found[place].positions(keys)
             return X
 
-        found = noisy_tables(oracle, self._declared[kind], self._asked[kind], recoded)
-        return ScoresState((*state.released, found)), StepInfo(done + 1, math.nan)
+        released = noisy_tables(oracle, self._declared[kind], self._asked[kind], recoded)
+        return ScoresState((*state.released, released)), StepInfo(done + 1, math.nan)
 
     def finish(self, state: ScoresState) -> Floats:
         return np.concatenate(state.released)
@@ -391,27 +400,22 @@ class ScoreTables(Method[ScoresState]):
             )
         return grids
 
-    def _lookups(self, grids: Sequence[Grid], counts: Floats) -> Iterator[NDArray[np.intp]]:
-        for one, grid, fine in zip(
-            self.refined, grids, self._fine_counts(grids, counts), strict=True
-        ):
-            yield one.lookup(grid, fine, self.fine_noise)
-
-    def _fine_counts(self, grids: Sequence[Grid], counts: Floats) -> Iterator[Floats]:
+    def _found(self, grids: Sequence[Grid], counts: Floats) -> tuple[FoundCells, ...]:
+        """Return the fine cells, their counts, and how they are merged, for each refined column."""
         parts = _parts(counts, [one.size for one in self._asked[1]])
-        for grid, part in zip(grids, parts, strict=True):
-            yield part.reshape(2, -1)[:, : len(grid.expected)]
+        fine = [
+            part.reshape(2, -1)[:, : len(grid.expected)]
+            for grid, part in zip(grids, parts, strict=True)
+        ]
+        return tuple(
+            FoundCells(grid, part, one.lookup(grid, part, self.fine_noise), self.fine_noise)
+            for one, grid, part in zip(self.refined, grids, fine, strict=True)
+        )
 
     def found(self, released: Floats) -> tuple[FoundCells, ...]:
         """Return what the search found, for each refined column."""
         *searched, fine, _ = self._split(released)
-        grids = self._grids(searched)
-        return tuple(
-            FoundCells(grid, counts, one.lookup(grid, counts, self.fine_noise), self.fine_noise)
-            for one, grid, counts in zip(
-                self.refined, grids, self._fine_counts(grids, fine), strict=True
-            )
-        )
+        return self._found(self._grids(searched), fine)
 
     def table_values(self, released: Floats) -> tuple[Floats, ...]:
         """Return the noisy tables, weights taken out, each in its shape."""
@@ -442,6 +446,38 @@ class FoundCells:
         """Shares of the rows in the fine cells."""
         pooled, noise = self.counts.sum(axis=0), math.sqrt(2.0) * self.noise_std
         return self.grid.believed(pooled, noise, max(float(pooled.sum()), 1.0))
+
+    @functools.cached_property
+    def there(self) -> NDArray[np.intp]:
+        """Merged cells that fine cells are in; no row is in others."""
+        return np.unique(self.lookup)
+
+    @functools.cached_property
+    def place(self) -> NDArray[np.intp]:
+        """Place of each fine cell's merged cell among those that are there."""
+        return np.searchsorted(self.there, self.lookup)
+
+    @functools.cached_property
+    def _within(self) -> tuple[Floats, Floats]:
+        """Where each fine cell begins within its merged cell, as a share, and its own share."""
+        whole = np.bincount(self.lookup, self.shares)[self.lookup]
+        starts = np.searchsorted(self.lookup, self.lookup)
+        below = np.concatenate([[0.0], np.cumsum(self.shares)])[:-1]
+        return (below - below[starts]) / whole, self.shares / whole
+
+    @property
+    def middles(self) -> Floats:
+        """Position of the middle of each fine cell within its merged cell, from -1 to 1."""
+        begins, shares = self._within
+        middles: Floats = 2.0 * begins + shares - 1.0
+        return middles
+
+    def positions(self, keys: NDArray[np.int64]) -> Floats:
+        """Return the position of keys within their merged cells, from -1 to 1."""
+        place = self.grid.places(keys)
+        begins, shares = self._within
+        part = (keys - self.grid.bounds[place] + 0.5) / np.diff(self.grid.bounds)[place]
+        return np.clip(2.0 * (begins[place] + part * shares[place]) - 1.0, -1.0, 1.0)
 
     @property
     def clear(self) -> NDArray[np.bool_]:
