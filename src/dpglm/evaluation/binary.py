@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from dpglm._validation import check_real
 from dpglm.data.spec import DataSpec
 from dpglm.evaluation.binary_result import BinaryResult, usual_threshold
-from dpglm.evaluation.calibration import Positions
 from dpglm.evaluation.cells import (
     LARGEST_LOSS,
     LEAST_FINE,
@@ -24,6 +23,7 @@ from dpglm.evaluation.cells import (
     n_fine_for,
     refined_column,
 )
+from dpglm.evaluation.curves import Positions
 from dpglm.evaluation.estimates import Noisy
 from dpglm.evaluation.task import (
     Released,

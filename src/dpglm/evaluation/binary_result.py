@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from scipy.special import xlogy
 
 from dpglm._validation import check_real
-from dpglm.evaluation.calibration import Recalibration
 from dpglm.evaluation.cells import LARGEST_LOSS, MergedCells
 from dpglm.evaluation.curves import (
+    Recalibration,
     at_cut,
     largest_gap,
     precision_recall_points,
@@ -31,6 +31,8 @@ Floats: TypeAlias = NDArray[np.float64]
 
 # The least that false positive rates may differ where true ones differ by 1, in slopes of curves.
 _STEEPEST = 1e-3
+# Share of the rows at either end whose scores are least known.
+_OUTER = 0.01
 # Where sums stand behind the counts.
 _LOSS_AT, _BRIER_AT, _PREDICTED_AT = -3, -2, -1
 # The rarest class of which a share of the log loss is asked.
@@ -348,12 +350,10 @@ class BinaryResult:
     def _calibration_intercept(self) -> Number:
         """Return what is to be added to the log odds for the mean prediction to be right."""
         n_cells = len(self.ends)
-        steepness = Recalibration(self._tilted(self.noisy.values)).steepness(
-            np.maximum(self._rows, 0.0)
-        )
+        fit = Recalibration(self._tilted(self.noisy.values))
+        steepness = fit.steepness(np.maximum(self._rows, 0.0))
 
         def shift(values: Floats) -> float:
-            fit = Recalibration(self._tilted(values))
             low, high = values[:n_cells], values[n_cells : 2 * n_cells]
             rows = low + high
             predicted = self._mean_of(values, _PREDICTED_AT, 1.0) * float(rows.sum())
@@ -365,7 +365,11 @@ class BinaryResult:
         )
 
     def _calibration_slope(self) -> Number:
-        """Return the factor of the log odds in a logistic regression of the class on them."""
+        """Return the factor of the log odds in a logistic regression of the class on them.
+
+        How scores are distributed within cells is known roughly. What the mean positions of rows
+        in their cells changed, and what the outermost scores do, is taken for the error.
+        """
         n_cells = len(self.ends)
 
         def slope(values: Floats) -> float:
@@ -373,8 +377,19 @@ class BinaryResult:
             return fit.slope(values[:n_cells], values[n_cells : 2 * n_cells])
 
         fit = Recalibration(self._tilted(self.noisy.values))
-        unseen = fit.unseen(self.negatives, self.positives)
-        return self.noisy.number(slope, self.z, Scale(), unseen=unseen)
+        found = fit.slope(self.negatives, self.positives)
+        others = (
+            Recalibration(self.cells),
+            Recalibration(self._tilted(self.noisy.values), _OUTER),
+        )
+        changes = [one.slope(self.negatives, self.positives) - found for one in others]
+        return self.noisy.number(
+            slope,
+            self.z,
+            Scale(),
+            approximation=math.hypot(*changes),
+            unseen=fit.unseen(self.negatives, self.positives),
+        )
 
     def _d2(self) -> Number:
         """Return the share of a constant answer's log loss that is explained."""

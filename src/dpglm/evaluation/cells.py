@@ -47,7 +47,7 @@ _LEAST_PROBABILITY, _LEAST_VALUE, _LARGEST_VALUE = 2.0**-32, 2.0**-20, 2.0**20
 _OVER_FULL = 4.0
 # Positions within a cell are from -1 to 1, in the mean at most this; steps that find a tilt, and
 # the most that there is.
-_FARTHEST, _TILTS, _MOST_BENT, _LEAST_SPREAD = 0.9, 12, 20.0, 0.01
+_FARTHEST, _TILTS, _MOST_BENT, _LEAST_SPREAD = 0.9, 8, 20.0, 0.01
 
 
 def _bits(values: Floats) -> Keys:
@@ -228,7 +228,8 @@ class MergedCells:
     def _over_full(self) -> NDArray[np.bool_]:
         """Fine cells whose scores are one, or so near that the search could not tell them apart."""
         least = _OVER_FULL * self.found.counts.sum() / len(self.place)
-        return self.found.clear & (self.found.counts.sum(axis=0) > least)
+        found: NDArray[np.bool_] = self.found.clear & (self.found.counts.sum(axis=0) > least)
+        return found
 
     @functools.cached_property
     def spread(self) -> Floats:
@@ -237,7 +238,7 @@ class MergedCells:
         That is 1 - sum a^3, where parts a of the cell's rows are in one over-full fine cell.
         """
         shared = np.where(self._over_full, self._parts, 0.0) ** 3
-        return np.maximum(1.0 - np.bincount(self.place, shared), 0.0)
+        return np.asarray(np.maximum(1.0 - np.bincount(self.place, shared), 0.0), np.float64)
 
     @functools.cached_property
     def unknown(self) -> Floats:
@@ -246,4 +247,4 @@ class MergedCells:
         The over-full fine cells that hold more than one key have any order, or none.
         """
         loose = np.where(self._over_full & ~self.found.grid.single, self._parts, 0.0) ** 2
-        return np.minimum(np.bincount(self.place, loose), 1.0)
+        return np.asarray(np.minimum(np.bincount(self.place, loose), 1.0), np.float64)

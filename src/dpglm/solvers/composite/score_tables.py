@@ -71,7 +71,8 @@ class Grid:
     @property
     def single(self) -> NDArray[np.bool_]:
         """Cells of one key: all rows in it have the same score."""
-        return np.diff(self.bounds) == 1
+        alone: NDArray[np.bool_] = np.diff(self.bounds) == 1
+        return alone
 
     def places(self, keys: NDArray[np.int64]) -> NDArray[np.intp]:
         """Return the cell of each key."""
@@ -107,7 +108,8 @@ class Grid:
             left = np.clip(moved, _LEAST_PART * left, rows - _LEAST_PART * (rows - left))
             rows = np.stack([left, rows - left], axis=1).ravel()
         shares: Floats = np.maximum(own + rows[: len(counts)], _TINY)
-        return shares / shares.sum()
+        shares /= shares.sum()
+        return shares
 
     def finer(
         self, shares: Floats, known: NDArray[np.bool_], size: int, lasting: NDArray[np.int64]
@@ -482,7 +484,10 @@ class FoundCells:
     @property
     def clear(self) -> NDArray[np.bool_]:
         """Fine cells that are certain to hold rows."""
-        return self.counts.sum(axis=0) > _CLEAR * math.sqrt(2.0) * self.noise_std
+        found: NDArray[np.bool_] = (
+            self.counts.sum(axis=0) > _CLEAR * math.sqrt(2.0) * self.noise_std
+        )
+        return found
 
 
 def _parts(values: Floats, sizes: list[int]) -> Iterator[Floats]:
