@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
+from scipy.special import expit, logit
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import d2_absolute_error_score, roc_auc_score
 
@@ -29,6 +29,7 @@ from dpglm.evaluation import (
     RegressionTask,
     plan_evaluation,
 )
+from dpglm.evaluation.cells import LOG_ODDS
 from dpglm.evaluation.task import Task
 from dpglm.preprocessing import SchemaEncoder
 from dpglm.privacy import ApproximateDP
@@ -42,6 +43,7 @@ __all__ = [
     "measured",
     "others",
     "populations",
+    "shapes",
 ]
 
 DELTA, LEVEL = 1e-5, 0.95
@@ -85,6 +87,56 @@ def populations() -> Iterator[Population]:
         yield Population(name, two, scores, drawn, _of_two)
 
 
+def shapes() -> Iterator[Population]:
+    """Return scores of every scale and shape: what only their order can tell.
+
+    The class of most follows a log-odds score; others have their own.
+    """
+    rng = np.random.default_rng(2)
+    z = rng.normal(size=_SIZE)
+    u = rng.uniform(size=_SIZE)
+    ranks = np.argsort(np.argsort(z)) / _SIZE
+    usual = (u < expit(1.5 * z - 0.5)).astype(np.int64)
+    probabilities = {
+        "log odds times 10": expit(10.0 * z),
+        "log odds times 30": expit(30.0 * z),
+        "log odds less 15": expit(z - 15.0),
+        "log odds by 100": expit(z / 100.0),
+        "expit(3z - 8)": expit(3.0 * z - 8.0),
+        "all within 1e-6": 0.3 + 1e-7 * z,
+        "all within 1e-9": 0.3 + 1e-10 * z,
+        "two clusters": np.where(z > 0.0, 0.7, 0.3) + 1e-9 * z,
+        "6 scores": (np.floor(6.0 * expit(z)) + 0.37) / 7.1,
+        "30 scores": (np.floor(30.0 * expit(z)) + 0.37) / 31.1,
+        "two decimals": np.round(expit(1.5 * z), 2),
+        "0 or 1": (z > 0.0) * 1.0,
+        "half of them 0": np.where(z < 0.0, 0.0, expit(z)),
+        "a third of them 0.5": np.where(np.abs(z) < 0.43, 0.5, expit(z)),
+        "naive Bayes": expit(8.0 * np.sign(z) * np.abs(z) ** 3),
+        "ranks to the 8": ranks**8,
+        "reversed": expit(-1.5 * z),
+        "one score": np.full(_SIZE, 0.2),
+    }
+    for name, scores in probabilities.items():
+        yield Population(name, BinaryTask((0, 1)), scores, usual, _area_of_two)
+    values = {
+        "margins": 1.5 * z,
+        "margins by 1e7": 1e-7 * z,
+        "margins times 1e4": 1e4 * z + 300.0,
+        "heavy tails": np.sign(z) * np.expm1(z**2),
+        "points": np.round(600.0 + 60.0 * z),
+    }
+    for name, scores in values.items():
+        task = BinaryTask((0, 1), probabilities=False)
+        yield Population(name, task, scores, usual, _area_of_two)
+    waves = (u < expit(2.0 * np.sin(2.0 * z))).astype(np.int64)
+    yield Population("not monotone", BinaryTask((0, 1)), expit(z), waves, _area_of_two)
+
+
+def _area_of_two(scores: Array, y: NDArray[Any]) -> dict[str, float]:
+    return {"auc": float(roc_auc_score(y, scores))}
+
+
 def others() -> Iterator[Population]:
     """Return generated probabilities of four classes, and predictions of numbers."""
     rng = np.random.default_rng(1)
@@ -108,7 +160,25 @@ def _of_two(scores: Array, y: NDArray[Any]) -> dict[str, float]:
         "accuracy": float(((scores >= 0.5) == y).mean()),
         "log_loss": float(np.minimum(-np.log(right), LARGEST_LOSS).mean()),
         "brier": float(((1.0 - right) ** 2).mean()),
+        "mean_prediction": float(scores.mean()),
+        **_calibration(scores, y),
     }
+
+
+def _calibration(scores: Array, y: NDArray[Any]) -> dict[str, float]:
+    """Fit intercept and slope of the class on the log odds, with no penalty."""
+    odds = np.clip(logit(scores), -LOG_ODDS, LOG_ODDS)
+    a = 0.0
+    for _ in range(30):
+        means = expit(odds + a)
+        a += float((y - means).sum() / (means * (1.0 - means)).sum())
+    fitted = np.zeros(2)
+    design = np.stack([np.ones_like(odds), odds])
+    for _ in range(30):
+        means = expit(fitted @ design)
+        information = design * (means * (1.0 - means)) @ design.T
+        fitted = fitted + np.linalg.solve(information, design @ (y - means))
+    return {"calibration_intercept": a, "calibration_slope": float(fitted[1])}
 
 
 def _of_four(shares: Array, y: NDArray[Any]) -> dict[str, float]:

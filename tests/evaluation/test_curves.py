@@ -1,11 +1,22 @@
 """Curves from counts in cells, against scikit-learn's from scores."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from dpglm.evaluation import evaluate_predictions
-from dpglm.evaluation.cells import fine_cells, n_cells_for, n_fine_for, score_edges, within_cells
+from dpglm.data.memory.matrix import MatrixRows
+from dpglm.data.spec import DataSpec
+from dpglm.evaluation import BinaryTask, evaluate_predictions, plan_evaluation
+from dpglm.evaluation.cells import (
+    MergedCells,
+    keys_of,
+    n_cells_for,
+    n_fine_for,
+    refined_column,
+    scores_of,
+)
 from dpglm.evaluation.curves import (
     area_under_roc,
     largest_gap,
@@ -13,8 +24,11 @@ from dpglm.evaluation.curves import (
     precision_recall_points,
     roc_points,
 )
-from dpglm.privacy import GaussianDP
-from dpglm.solvers.composite.score_tables import Refined
+from dpglm.oracle.row_sums.tabulated import Cells
+from dpglm.privacy import Adjacency, GaussianDP
+from dpglm.privacy.noise import SeededNoise
+from dpglm.solvers.composite.score_tables import KEY_UNIT, plan_score_tables
+from dpglm.solvers.run import run
 
 
 def counted(y, cells, size):
@@ -75,15 +89,47 @@ def test_curves_run_from_nothing_to_all():
     assert recall.tolist() == pytest.approx([0.0, 0.5, 1.0])
 
 
+def found(scores, y, probabilities=True, mu=1e4, n_fine=320, thresholds=(), n_cells=8):
+    """Search the cells of scores, by their exact counts but for a little noise."""
+    data = DataSpec(len(y), 2, row_norm=1e12)
+    column = refined_column(
+        0, 1, n_fine, n_cells, probabilities=probabilities, thresholds=thresholds
+    )
+    tables = (Cells((0, 1), (2, column.merged_size)),)
+    plan = plan_score_tables(data, GaussianDP(mu), Adjacency.ZERO_OUT, (column,), tables)
+    X = np.column_stack([y, KEY_UNIT * keys_of(scores, probabilities)])
+    rows = MatrixRows(X, np.zeros(len(y))).prepared(data, None, np.asarray)
+    released = run(plan, rows, SeededNoise(0)).w
+    (cells,) = plan.method.found(released)
+    return MergedCells.of(cells, probabilities), plan.method.table_values(released)[0]
+
+
+@pytest.mark.parametrize("probabilities", [True, False])
+def test_keys_have_the_order_of_scores(probabilities):
+    rng = np.random.default_rng(0)
+    sizes = np.exp(rng.uniform(-600.0, 0.0 if probabilities else 600.0, 2000))
+    near = 0.5 + 1e-9 * rng.normal(size=50)
+    scores = np.r_[0.0, 5e-324, sizes, near, 1.0 - sizes if probabilities else -sizes, 0.5, 1.0]
+    scores = np.sort(scores)
+    keys = keys_of(scores, probabilities)
+    assert (np.diff(keys) >= 0).all()
+    # Scores that differ in 12 digits, of a probability those of the nearer of 0 and 1, differ.
+    size = np.minimum(scores, 1.0 - scores) if probabilities else np.abs(scores)
+    apart = np.diff(scores) > 3e-12 * np.maximum(size[1:], size[:-1]) + 1e-300
+    assert (np.diff(keys)[apart] > 0).all()
+    back = scores_of(keys, probabilities)
+    assert back == pytest.approx(scores, rel=1e-11, abs=1e-300)
+    assert keys_of(np.array([-0.0]), False) == keys_of(np.array([0.0]), False)
+
+
 def test_thresholds_are_ends_of_cells():
-    edges = score_edges(160, (0.1, 0.5, 0.73))
-    assert {0.1, 0.5, 0.73} <= set(edges)
-    assert len(edges) == 161
-    assert list(edges) == sorted(edges)
-    place = edges.index(0.5)
-    cells = fine_cells(np.array([np.nextafter(0.5, 0.0), 0.5]), edges)
-    assert cells.tolist() == [place, place + 1]
-    assert fine_cells(np.array([0.0, 1.0]), edges).tolist() == [0, len(edges)]
+    y, scores = generated(20_000)
+    thresholds = (0.1, 0.5, 0.73)
+    cells, _ = found(scores, y, thresholds=thresholds)
+    assert np.isclose(cells.ends[:, np.newaxis], thresholds, rtol=1e-11).any(axis=0).all()
+    bounds = cells.found.grid.bounds
+    below, at = cells.found.grid.places(keys_of(np.array([np.nextafter(0.5, 0.0), 0.5]), True))
+    assert bounds[below + 1] == bounds[at] == keys_of(np.array([0.5]), True)[0]
 
 
 def test_more_rows_or_budget_give_more_cells_within_limits():
@@ -93,25 +139,46 @@ def test_more_rows_or_budget_give_more_cells_within_limits():
     assert (n_fine_for(10, 0.1), n_fine_for(10**9, 1.0)) == (160, 1280)
 
 
-def test_merged_cells_have_equal_mass_and_begin_at_cuts():
-    y, scores = generated()
-    edges = score_edges(320, (0.5,))
-    cut = edges.index(0.5) + 1
-    refined = Refined(0, 1, len(edges) + 1, 8, (cut,))
-    counts = np.stack(list(counted(y, fine_cells(scores, edges), refined.size)))
-    lookup = refined.lookup(counts, 1.0)
-    assert (np.diff(lookup) >= 0).all()
-    assert lookup.max() < refined.merged_size
-    assert lookup[cut] > lookup[cut - 1]
-    mass = np.bincount(lookup, (counts / counts.sum(axis=1, keepdims=True)).mean(axis=0))
-    assert mass.max() < 1.2 / 8
+@pytest.mark.parametrize("scale", [1.0, 0.01, 1e-9])
+def test_merged_cells_have_equal_mass_and_begin_at_cuts(scale):
+    y, scores = generated(50_000)
+    scores = 0.3 + scale * (scores - 0.3)
+    cells, counts = found(scores, y, thresholds=(0.3,), n_fine=640)
+    mass = (counts / counts.sum(axis=1, keepdims=True)).mean(axis=0)[cells.there]
+    assert mass.max() < 1.25 / 8
+    assert np.isclose(cells.ends, 0.3, rtol=1e-11).any()
+    assert (np.diff(cells.found.lookup) >= 0).all()
 
 
-@pytest.mark.parametrize("counts", [np.zeros((2, 40)), np.full((2, 40), -5.0)])
+@pytest.mark.parametrize("counts", [0.0, -5.0])
 def test_hopeless_noise_still_gives_cells(counts):
-    lookup = Refined(0, 1, 40, 8).lookup(counts, 100.0)
+    column = refined_column(0, 1, 160, 8, probabilities=True, thresholds=(0.5,))
+    grid = column.first
+    for last in (False, True):
+        grid = column.next(grid, np.full(column.searched.size, counts), 100.0, 50, last)
+        assert (np.diff(grid.bounds) > 0).all()
+        assert len(grid.expected) <= (column.fine if last else column.searched).sizes[-1]
+        assert grid.expected.sum() == pytest.approx(1.0)
+    lookup = column.lookup(grid, np.full((2, len(grid.expected)), counts), 100.0)
     assert (np.diff(lookup) >= 0).all()
-    assert 0 <= lookup.min() <= lookup.max() < 8
+    assert 0 <= lookup.min() <= lookup.max() < column.merged_size
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_grid_exceeds_its_table_whatever_the_counts(seed):
+    rng = np.random.default_rng(seed)
+    column = refined_column(0, 1, 160, 5, probabilities=bool(seed % 2), n_columns=100)
+    grid, n_rows = column.first, 10_000
+    for done in range(8):
+        counts = rng.choice([0.0, 50.0, 1e4], column.searched.size, p=[0.5, 0.3, 0.2])
+        counts += rng.normal(0.0, 5.0, counts.size)
+        grid = column.next(grid, counts, 5.0, n_rows, last=done == 7)
+        most = (column.fine if done == 7 else column.searched).sizes[-1]
+        assert len(grid.expected) <= most
+        assert (np.diff(grid.bounds) > 0).all()
+        assert np.isin(column.lasting, grid.bounds).all()
+    counts = rng.choice([0.0, 1e4], (2, len(grid.expected)), p=[0.7, 0.3])
+    assert column.lookup(grid, counts, 5.0).max() < column.merged_size
 
 
 def test_orders_within_cells_vary_as_said():
@@ -124,21 +191,36 @@ def test_orders_within_cells_vary_as_said():
     assert order_variance(negatives, positives, 0.0) == 0.0
 
 
-def test_scores_that_many_share_are_told_from_scores_that_differ():
-    edges = score_edges(160)
-    centres = np.arange(161)
-    smooth = 1e4 * np.exp(-0.5 * ((centres - 80) / 4.0) ** 2)[:160]
-    atoms = np.zeros(160)
-    atoms[[62, 90, 91 + 20]] = [4000.0, 5000.0, 1000.0]
-    lookup = Refined(0, 1, 160, 4).lookup(np.stack([smooth, smooth]), 1.0)
-    there = np.unique(lookup)
-    found = []
-    for counts in (smooth, atoms):
-        _, spread = within_cells(lookup, there, np.stack([counts, counts]), 1.0, edges)
-        found.append(spread[np.bincount(lookup, counts) > 0.0])
-    assert found[0] == pytest.approx(np.ones(4), abs=0.01)
-    # One score in the first cell, two of five and one parts in the last.
-    assert found[1] == pytest.approx([0.0, 1.0 - (5**3 + 1) / 6**3], abs=1e-3)
+def test_scores_that_many_share_are_known_to_be_one():
+    rng = np.random.default_rng(0)
+    y = rng.integers(2, size=20_000)
+    levels = np.array([0.2, 0.55, 0.9])[rng.choice(3, 20_000, p=[0.4, 0.5, 0.1])]
+    cells, counts = found(levels, y)
+    rows = counts.sum(axis=0)[cells.there] > 100.0
+    assert rows.sum() == 3
+    assert cells.spread[rows] == pytest.approx(np.zeros(3), abs=1e-3)
+    assert cells.unknown[rows].tolist() == [0.0] * 3
+    assert cells.ends[rows] == pytest.approx([0.2, 0.55, 0.9], rel=1e-11)
+    smooth, _ = found(generated(20_000)[1], y)
+    assert smooth.spread == pytest.approx(np.ones(len(smooth.there)), abs=0.02)
+    assert smooth.unknown.max() < 0.02
+
+
+def test_scores_too_near_to_tell_apart_have_any_order():
+    """Three scores that agree in ten digits, when a plan has one round of the search only."""
+    rng = np.random.default_rng(0)
+    scores = 0.3 + 1e-9 * rng.choice(3, 20_000)
+    y = (rng.uniform(size=20_000) < np.where(scores > 0.3, 0.7, 0.2)).astype(int)
+    plan = plan_evaluation(BinaryTask((0, 1)), len(y), GaussianDP(1.0))
+    method = dataclasses.replace(plan.plan.method, n_rounds=1)
+    short = dataclasses.replace(plan, plan=dataclasses.replace(plan.plan, method=method))
+    exact = roc_auc_score(y, scores)
+    wide = short.run(y, scores).number("auc")
+    assert wide.low <= exact <= wide.high
+    assert wide.high - wide.low > 0.5
+    narrow = plan.run(y, scores).number("auc")
+    assert narrow.low <= exact <= narrow.high
+    assert narrow.high - narrow.low < 0.01
 
 
 def test_two_scores_have_their_area():

@@ -166,7 +166,8 @@ def test_the_cost_is_the_budget_by_an_independent_computation(task, adjacency, b
     # Replacing a row moves farther; Gaussian releases compose by their squares.
     replaced = adjacency is Adjacency.REPLACE_ONE
     squares = [
-        ((one.diameter if replaced else 1.0) * one.contribution_bound / one.noise_std) ** 2
+        one.count
+        * ((one.diameter if replaced else 1.0) * one.contribution_bound / one.noise_std) ** 2
         for one in plan.method.releases
     ]
     mu = math.sqrt(sum(squares))
@@ -179,8 +180,9 @@ def contributed(task, y, predictions):
     plan = plan_evaluation(task, 1, GaussianDP(1.0), levels=["a"]).plan
     row = np.column_stack([[1.0], task.encode(np.array([y]), np.array([predictions]))])
     method = plan.method
-    fine = [one.cells for one in getattr(method, "refined", ())]
-    lists = [fine, method.tables] if fine else [method.tables]
+    refined = getattr(method, "refined", ())
+    found = [[one.searched for one in refined], [one.fine for one in refined]]
+    lists = [*(found if refined else []), method.tables]
     for declared, tables in zip(method.releases, lists, strict=True):
         added = np.concatenate([table.weight * table.sums(row) for table in tables])
         yield declared.contribution_bound, added

@@ -1,5 +1,7 @@
 """private_scorer: each call pays, and nothing is scored that no ledger pays for."""
 
+import math
+
 import numpy as np
 import pytest
 from sklearn.linear_model import LinearRegression, LogisticRegression
@@ -86,7 +88,7 @@ def test_errors_of_numbers_are_negative(ledger, numbers):
         ({"metric": "roc_auc"}, "metric must be one of"),
         ({"epsilon": 0.0}, "epsilon must be"),
         ({"adjacency": "add_remove"}, "adjacency must be one of"),
-        ({"threshold": 1.0}, "threshold must be"),
+        ({"threshold": math.inf}, "threshold must be"),
     ],
 )
 def test_wrong_arguments_are_named(ledger, change, message):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable, Mapping
@@ -13,8 +14,9 @@ from numpy.typing import NDArray
 from scipy.special import xlogy
 
 from dpglm._validation import check_real
-from dpglm.evaluation.cells import LARGEST_LOSS
+from dpglm.evaluation.cells import LARGEST_LOSS, MergedCells
 from dpglm.evaluation.curves import (
+    Recalibration,
     at_cut,
     largest_gap,
     precision_recall_points,
@@ -23,16 +25,23 @@ from dpglm.evaluation.curves import (
 from dpglm.evaluation.estimates import SHARE, Noisy, area_number
 from dpglm.exploration.numbers import Number, Scale
 
-__all__ = ["BinaryResult", "CalibrationBin"]
+__all__ = ["BinaryResult", "CalibrationBin", "usual_threshold"]
 
 Floats: TypeAlias = NDArray[np.float64]
 
 # The least that false positive rates may differ where true ones differ by 1, in slopes of curves.
 _STEEPEST = 1e-3
+# Share of the rows at either end whose scores are least known.
+_OUTER = 0.01
 # Where sums stand behind the counts.
-_LOSS_AT, _BRIER_AT = -2, -1
+_LOSS_AT, _BRIER_AT, _PREDICTED_AT = -3, -2, -1
 # The rarest class of which a share of the log loss is asked.
 _LEAST_SHARE = 1e-6
+
+
+def usual_threshold(probabilities: bool) -> float:
+    """Return the score from which on rows are called positive unless another is given."""
+    return 0.5 if probabilities else 0.0
 
 
 @final
@@ -70,23 +79,43 @@ class BinaryResult:
         The negative and the positive class.
     noisy : Noisy
         Counts of the negative, then the positive rows in cells of increasing scores; then, where
-        scores are probabilities, sums of log losses and of squared errors.
-    ends : ndarray of shape (n_cells,)
-        Lower ends of cells.
-    means : ndarray of shape (n_cells,)
-        Mean score of each cell, approximately.
-    spread : ndarray of shape (n_cells,)
-        How spread its scores are: 0 if they are one, 1 if they all differ, approximately.
+        scores are probabilities, sums of positions in each cell, then of log losses, of squared
+        errors and of predictions.
+    cells : MergedCells
+        These cells, and what fine cells say of each.
+    rows_in : ndarray of shape (n_cells,)
+        Number of rows of all groups in each cell, which sums of positions are divided by.
     z : float
         Half width of intervals in standard deviations.
     """
 
     classes: tuple[Any, ...]
     noisy: Noisy
-    ends: Floats
-    means: Floats
-    spread: Floats
+    cells: MergedCells
+    rows_in: Floats
     z: float
+
+    @property
+    def ends(self) -> Floats:
+        """Lower ends of cells, of shape (n_cells,)."""
+        return self.cells.ends
+
+    @functools.cached_property
+    def means(self) -> Floats:
+        """Mean score of each cell, approximately, of shape (n_cells,)."""
+        return self._tilted(self.noisy.values).mean(self.cells.scores)
+
+    def _tilted(self, values: Floats) -> MergedCells:
+        """Return the cells with shares of their rows that have the mean positions found."""
+        if not self.probabilities:
+            return self.cells
+        n_cells = len(self.ends)
+        return self.cells.tilted(values[2 * n_cells : 3 * n_cells] / self.rows_in)
+
+    @property
+    def usual_threshold(self) -> float:
+        """Threshold of decisions unless another is given: 0.5 of probabilities, else 0."""
+        return usual_threshold(self.probabilities)
 
     @property
     def negatives(self) -> Floats:
@@ -109,21 +138,28 @@ class BinaryResult:
         found: dict[str, Callable[[], Number]] = {
             "prevalence": self._prevalence,
             "auc": self._auc,
-            "ks": functools.partial(self._of_counts, largest_gap),
+            "ks": self._ks,
             "lift": self.lift,
         }
         if self.probabilities:
-            found |= {"log_loss": self._log_loss, "d2": self._d2, "brier": self._brier}
+            found |= {
+                "log_loss": self._log_loss,
+                "d2": self._d2,
+                "brier": self._brier,
+                "mean_prediction": self._mean_prediction,
+                "calibration_intercept": self._calibration_intercept,
+                "calibration_slope": self._calibration_slope,
+            }
         return found
 
-    def at(self, threshold: float = 0.5) -> dict[str, Number]:
+    def at(self, threshold: float | None = None) -> dict[str, Number]:
         """Return what decisions at a threshold are worth.
 
         Parameters
         ----------
-        threshold : float, default=0.5
+        threshold : float, optional
             Rows with scores from here on are called positive; the nearest end of a cell is taken,
-            which is the threshold itself if it was declared.
+            which is the threshold itself if it was declared. By default ``usual_threshold``.
 
         Returns
         -------
@@ -131,7 +167,7 @@ class BinaryResult:
             ``accuracy``, ``balanced_accuracy``, ``recall``, ``specificity``, ``precision``, ``f1``
             and ``selected``, the share that is called positive.
         """
-        cut = self._cut(check_real("threshold", threshold, least=0.0, most=1.0))
+        cut = self._cut(threshold)
 
         def number(function: Callable[[float, float, float, float], float]) -> Number:
             return self._of_counts(lambda low, high: function(*at_cut(low, high, cut)))
@@ -187,9 +223,9 @@ class BinaryResult:
             self._of_counts(functools.partial(reached, point=point)) for point in range(len(false))
         )
 
-    def confusion_matrix(self, threshold: float = 0.5) -> Floats:
+    def confusion_matrix(self, threshold: float | None = None) -> Floats:
         """Return noisy counts of rows of each class (rows) that are called each (columns)."""
-        cut = self._cut(check_real("threshold", threshold, least=0.0, most=1.0))
+        cut = self._cut(threshold)
         return np.array(at_cut(self.negatives, self.positives, cut)).reshape(2, 2)
 
     def precision_recall_curve(self) -> tuple[Floats, Floats, Floats]:
@@ -250,8 +286,11 @@ class BinaryResult:
 
         return self._of_counts(gained, Scale(low=0.0))
 
-    def _cut(self, threshold: float) -> int:
-        return int(np.abs(np.array([*self.ends, 1.0]) - threshold).argmin())
+    def _cut(self, threshold: float | None) -> int:
+        at = self.usual_threshold if threshold is None else threshold
+        ends = {"least": 0.0, "most": 1.0} if self.probabilities else {}
+        at = check_real("threshold", at, **ends)
+        return int(np.abs(np.array([*self.ends, 1.0 if ends else math.inf]) - at).argmin())
 
     def _of_counts(
         self, function: Callable[[Floats, Floats], float], scale: Scale = SHARE
@@ -264,7 +303,18 @@ class BinaryResult:
         )
 
     def _auc(self) -> Number:
-        return area_number(self.noisy, self.spread, self.z)
+        return area_number(self.noisy, self.cells, self.z)
+
+    def _ks(self) -> Number:
+        """Return the largest gap at an end of a cell; a cell of unknown order may hold a larger."""
+        found = self._of_counts(largest_gap)
+        inside = largest_gap(self.negatives, self.positives, np.sqrt(self.cells.unknown))
+        within = inside - largest_gap(self.negatives, self.positives)
+        return dataclasses.replace(
+            found,
+            high=SHARE.shown(found.high + within),
+            population_high=SHARE.shown((found.population_high or 0.0) + within),
+        )
 
     def _prevalence(self) -> Number:
         return self._of_counts(lambda low, high: _ratio(high.sum(), low.sum() + high.sum()))
@@ -280,6 +330,66 @@ class BinaryResult:
 
     def _brier(self) -> Number:
         return self._mean(_BRIER_AT, np.concatenate([self.means**2, (1.0 - self.means) ** 2]), 1.0)
+
+    def _mean_prediction(self) -> Number:
+        rows = np.maximum(self._rows, 0.0)
+        total = max(float(rows.sum()), 1.0)
+        cells = self._tilted(self.noisy.values)
+        squares = float(rows @ cells.mean(cells.scores**2)) / total
+        variance = max(squares - (float(rows @ self.means) / total) ** 2, 0.0)
+        return self.noisy.number(
+            lambda values: self._mean_of(values, _PREDICTED_AT, 1.0),
+            self.z,
+            sampled=variance / total,
+        )
+
+    @property
+    def _rows(self) -> Floats:
+        return self.negatives + self.positives
+
+    def _calibration_intercept(self) -> Number:
+        """Return what is to be added to the log odds for the mean prediction to be right."""
+        n_cells = len(self.ends)
+        fit = Recalibration(self._tilted(self.noisy.values))
+        steepness = fit.steepness(np.maximum(self._rows, 0.0))
+
+        def shift(values: Floats) -> float:
+            low, high = values[:n_cells], values[n_cells : 2 * n_cells]
+            rows = low + high
+            predicted = self._mean_of(values, _PREDICTED_AT, 1.0) * float(rows.sum())
+            return fit.intercept(rows, float(high.sum()), predicted)
+
+        missed = np.concatenate([-self.means, 1.0 - self.means])
+        return self.noisy.number(
+            shift, self.z, Scale(), sampled=self._spread_of(missed) / max(steepness, 1e-6) ** 2
+        )
+
+    def _calibration_slope(self) -> Number:
+        """Return the factor of the log odds in a logistic regression of the class on them.
+
+        How scores are distributed within cells is known roughly. What the mean positions of rows
+        in their cells changed, and what the outermost scores do, is taken for the error.
+        """
+        n_cells = len(self.ends)
+
+        def slope(values: Floats) -> float:
+            fit = Recalibration(self._tilted(values))
+            return fit.slope(values[:n_cells], values[n_cells : 2 * n_cells])
+
+        fit = Recalibration(self._tilted(self.noisy.values))
+        found = fit.slope(self.negatives, self.positives)
+        others = (
+            Recalibration(self.cells),
+            Recalibration(self._tilted(self.noisy.values), _OUTER),
+        )
+        changes = [one.slope(self.negatives, self.positives) - found for one in others]
+        return self.noisy.number(
+            slope,
+            self.z,
+            Scale(),
+            approximation=math.hypot(*changes),
+            unseen=fit.unseen(self.negatives, self.positives),
+        )
 
     def _d2(self) -> Number:
         """Return the share of a constant answer's log loss that is explained."""

@@ -18,21 +18,21 @@ from dpglm.data.spec import DataSpec
 from dpglm.evaluation.cells import (
     LARGEST_LOSS,
     LEAST_FINE,
-    fine_cells,
+    MergedCells,
+    keys_of,
     n_cells_for,
     n_fine_for,
-    score_edges,
-    within_cells,
+    refined_column,
 )
 from dpglm.evaluation.curves import roc_points
-from dpglm.evaluation.estimates import Noisy, area_number
+from dpglm.evaluation.estimates import SHARE, Noisy, area_number, known_area, unknown_area
 from dpglm.evaluation.task import Released, Task, class_codes, class_list, in_range, known, weighted
 from dpglm.exploration.numbers import Number, Scale
 from dpglm.oracle.row_sums.tabulated import Cells
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.solvers.base import Plan
-from dpglm.solvers.composite.score_tables import Refined, ScoreTables, plan_score_tables
+from dpglm.solvers.composite.score_tables import KEY_UNIT, ScoreTables, plan_score_tables
 
 __all__ = ["ClassesResult", "ClassesTask"]
 
@@ -68,11 +68,6 @@ class ClassesTask(Task):
     def for_rows(self, n_rows: int, mu: float) -> Self:
         return dataclasses.replace(self, n_fine=n_fine_for(n_rows, mu * self._curve_share))
 
-    @functools.cached_property
-    def edges(self) -> tuple[float, ...]:
-        """Inner ends of fine cells."""
-        return score_edges(self.n_fine)
-
     @property
     def _curve_share(self) -> float:
         """Share of mu that one class's curve gets."""
@@ -89,11 +84,19 @@ class ClassesTask(Task):
     def plan(
         self, data: DataSpec, n_levels: int, budget: PrivacyBudget, adjacency: Adjacency
     ) -> Plan:
-        size, n_classes = len(self.edges) + 1, len(self.classes)
+        n_classes = len(self.classes)
         mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.reach(1))
         n_cells = n_cells_for(data.n_rows // n_levels, mu * self._curve_share)
         refined = tuple(
-            Refined(_FIRST + 2 * k, _FIRST + 2 * k + 1, size, n_cells) for k in range(n_classes)
+            refined_column(
+                _FIRST + 2 * k,
+                _FIRST + 2 * k + 1,
+                self.n_fine,
+                n_cells,
+                probabilities=True,
+                n_columns=n_classes,
+            )
+            for k in range(n_classes)
         )
         groups = (n_levels,)
         tables = (
@@ -103,13 +106,15 @@ class ClassesTask(Task):
             weighted(Cells((0,), groups, values=(_BRIER,)), _BRIER_SHARE),
             *(
                 weighted(
-                    Cells((0, one.label, one.column), (*groups, 2, n_cells)),
+                    Cells((0, one.label, one.column), (*groups, 2, one.merged_size)),
                     _CURVE_SHARE / n_classes,
                 )
                 for one in refined
             ),
         )
-        data = known(data, _FIRST + 2 * n_classes, max(size, n_levels, n_classes))
+        data = known(
+            data, _FIRST + 2 * n_classes, max(KEY_UNIT * refined[0].span[2], n_levels, n_classes)
+        )
         return plan_score_tables(data, budget, adjacency, refined, tables)
 
     def encode(self, y: NDArray[Any], predictions: Floats) -> Floats:
@@ -124,7 +129,7 @@ class ClassesTask(Task):
             loss = np.minimum(-np.log(right), LARGEST_LOSS)
         hit = label[:, np.newaxis] == np.arange(n_classes)
         squares = np.minimum(((score - hit) ** 2).sum(axis=1), _LARGEST_BRIER)
-        curves = np.stack([hit, fine_cells(score, self.edges)], axis=2).reshape(len(label), -1)
+        curves = np.stack([hit, KEY_UNIT * keys_of(score, True)], axis=2).reshape(len(label), -1)
         return np.column_stack(
             [
                 label,
@@ -141,12 +146,7 @@ class ClassesTask(Task):
         assert isinstance(method, ScoreTables)
         tables = method.table_values(released.values)
         noise = [method.coefficient_noise / table.weight for table in method.tables]
-        lookups = method.lookups(released.values)
-        fines = method.fine_counts(released.values)
-        spreads = [
-            within_cells(lookup, np.unique(lookup), fine, method.fine_noise, self.edges)[1]
-            for lookup, fine in zip(lookups, fines, strict=True)
-        ]
+        found = [MergedCells.of(one, True) for one in method.found(released.values)]
 
         def result(chosen: slice, total: int | None) -> ClassesResult:
             scale = math.sqrt(len(range(released.n_levels)[chosen]))
@@ -164,14 +164,14 @@ class ClassesTask(Task):
                 )
 
             curves = []
-            for place, lookup in enumerate(lookups, start=4):
+            for place, cells in enumerate(found, start=4):
                 counts = tables[place][chosen].sum(axis=0)
-                curves.append(noisy(place, counts[:, np.unique(lookup)]))
+                curves.append((noisy(place, counts[:, cells.there]), cells))
             return ClassesResult(
                 self.classes,
                 noisy(0, tables[0][chosen].sum(axis=0), 2, 3),
                 noisy(1, tables[1][chosen].sum(axis=0)),
-                tuple(zip(curves, spreads, strict=True)),
+                tuple(curves),
                 released.z,
             )
 
@@ -194,9 +194,9 @@ class ClassesResult:
         squared errors.
     ranks : Noisy
         Counts of rows by how many classes had a higher probability than the right one.
-    curves : tuple of (Noisy, ndarray)
+    curves : tuple of (Noisy, MergedCells)
         For each class, counts of the others' and of its own rows in cells of its probability, and
-        how spread these are in each cell: 0 if they are one, 1 if they all differ.
+        these cells.
     z : float
         Half width of intervals in standard deviations.
     """
@@ -204,7 +204,7 @@ class ClassesResult:
     classes: tuple[Any, ...]
     confusion: Noisy
     ranks: Noisy
-    curves: tuple[tuple[Noisy, Floats], ...]
+    curves: tuple[tuple[Noisy, MergedCells], ...]
     z: float
 
     @property
@@ -286,7 +286,8 @@ class ClassesResult:
         Rows are in all curves, whose sampling errors are then not independent: the interval for a
         population takes them to be equal, which is the most that they can be.
         """
-        areas = [area_number(*curve, self.z) for curve in self.curves]
+        areas = [known_area(*curve, self.z) for curve in self.curves]
+        unknown = float(np.mean([unknown_area(*curve) for curve in self.curves]))
         mean = float(np.mean([one.estimate for one in areas]))
         half = math.hypot(*(0.5 * (one.high - one.low) for one in areas)) / len(areas)
         most = float(
@@ -297,9 +298,8 @@ class ClassesResult:
                 ]
             )
         )
-        return Number(
-            mean, max(mean - half, 0.0), min(mean + half, 1.0), mean - most, min(mean + most, 1.0)
-        )
+        found = Number(mean, mean - half, mean + half, mean - most, mean + most)
+        return found.widened(unknown, SHARE)
 
     def _mean_of(self, values: Floats, place: int, largest: float) -> float:
         rows = _total(values[: len(self.classes) ** 2])

@@ -10,10 +10,16 @@ from typing import TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm.evaluation.curves import area_under_roc, order_variance
+from dpglm.evaluation.cells import MergedCells
+from dpglm.evaluation.curves import (
+    area_under_roc,
+    change_of_area,
+    order_variance,
+    unknown_order,
+)
 from dpglm.exploration.numbers import Number, Scale, number
 
-__all__ = ["SHARE", "Noisy", "area_number"]
+__all__ = ["SHARE", "Noisy", "area_number", "known_area", "unknown_area"]
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -22,6 +28,8 @@ SHARE = Scale(0.0, 1.0)
 # Part of what the order within B cells is worth that is taken for an error of that estimate, times
 # B^2: the error is of the next order, and was so large where scores tell classes best apart.
 _UNSURE = 7.5
+# Part of what half as many cells change that is taken for the error: a third if it falls as B^-2.
+_OF_CHANGE = 1.0
 
 
 @final
@@ -115,21 +123,35 @@ class Noisy:
         return slopes
 
 
-def area_number(noisy: Noisy, spread: Floats, z: float) -> Number:
-    """Return the area, of counts of negatives and of positives in as many cells as ``spread`` has.
+def area_number(noisy: Noisy, cells: MergedCells, z: float) -> Number:
+    """Return the area, of counts of negatives and of positives in merged cells.
 
-    ``spread`` says how spread the scores of each cell are: 0 if they are one, 1 if they all differ.
+    Its intervals hold every order of the scores that the search could not tell apart.
     """
-    n_cells = len(spread)
+    return known_area(noisy, cells, z).widened(unknown_area(noisy, cells), SHARE)
 
-    def area(values: Floats, spread: Floats | float = spread) -> float:
+
+def unknown_area(noisy: Noisy, cells: MergedCells) -> float:
+    """Return the most that the area is off by orders that are not known."""
+    n_cells = len(cells.there)
+    return unknown_order(noisy.values[:n_cells], noisy.values[n_cells : 2 * n_cells], cells.unknown)
+
+
+def known_area(noisy: Noisy, cells: MergedCells, z: float) -> Number:
+    """Return the area where scores that the search could not tell apart are one."""
+    n_cells = len(cells.there)
+
+    def area(values: Floats, spread: Floats | float = cells.spread) -> float:
         return area_under_roc(values[:n_cells], values[n_cells : 2 * n_cells], spread)
 
+    low, high = noisy.values[:n_cells], noisy.values[n_cells : 2 * n_cells]
     order = area(noisy.values) - area(noisy.values, 0.0)
     return noisy.number(
         area,
         z,
         SHARE,
-        approximation=_UNSURE * order / n_cells**2,
-        unseen=order_variance(noisy.values[:n_cells], noisy.values[n_cells : 2 * n_cells], spread),
+        approximation=max(
+            _UNSURE * abs(order) / n_cells**2, _OF_CHANGE * change_of_area(low, high, cells.spread)
+        ),
+        unseen=order_variance(low, high, cells.spread),
     )

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dpglm._validation import check_list, check_one_of, check_two
+from dpglm._validation import check_bool, check_list, check_one_of, check_two
 from dpglm.data.collection import as_collection
 from dpglm.data.groups.limited import LimitedGroups, public_size
 from dpglm.evaluation.binary import BinaryTask
@@ -41,7 +41,7 @@ def evaluate(
     adjacency: str = "zero_out",
     n_rows: int | None = None,
     target_bounds: tuple[float, float] | None = None,
-    thresholds: Sequence[float] = (0.5,),
+    thresholds: Sequence[float] | None = None,
     by: ArrayLike | None = None,
     levels: Sequence[Any] = (),
     groups: ArrayLike | None = None,
@@ -79,9 +79,10 @@ def evaluate(
         Public number of rows; needed for "add_remove" only, where a rough figure will do.
     target_bounds : pair of float, optional
         Public bounds on numbers to predict; by default those of the model.
-    thresholds : sequence of float, default=(0.5,)
-        Scores in (0, 1) at which decisions between two classes are of interest: there they are
-        exact but for noise, elsewhere taken at the nearest end of a cell.
+    thresholds : sequence of float, optional
+        Scores at which decisions between two classes are of interest: there they are exact but for
+        noise, elsewhere taken at the nearest end of a cell. By default 0.5 for probabilities, which
+        need one in (0, 1), and 0 for decision values, which may have any.
     by : array_like of shape (n,), optional
         Attribute of each row by which rows are evaluated as well, at no further cost.
     levels : sequence, optional
@@ -119,16 +120,20 @@ def evaluate(
 
     Notes
     -----
-    Two classes: with a tenth of the squared budget, counts of rows in fine cells of scores, from
-    which a few cells of nearly equal mass are made; then counts of negative and positive rows in
-    these, and sums of log losses (each at most 8) and squared errors. From the counts follow ROC
-    curve, AUC, precision, recall, calibration and the rest. Several classes: confusion, ranks of
+    Two classes: with an eighth of the squared budget, counts of rows in cells of scores, which are
+    made finer in eight rounds where rows are, and merged into a few of nearly equal mass; then
+    counts of negative and positive rows in these, and sums of log losses (each at most 8), squared
+    errors and predictions. From the counts follow ROC curve, AUC, precision, recall, calibration
+    and the rest. Only the order of scores matters to the AUC, whatever their scale: scores that
+    agree in 12 digits count as equal, and its intervals hold every order of scores that the rounds
+    could not tell apart. Several classes: confusion, ranks of
     the right class, such counts for each class, and sums of losses. Numbers: sums of residuals,
     their sizes and squares, of targets and their squares, all within ``target_bounds``, and counts
     of residuals in cells.
 
-    Privacy: one or two Gaussian releases under ``adjacency``. A row is in one cell of each table,
-    so that its weighted contributions to all tables of a release have an L2 norm of at most 1.
+    Privacy: one Gaussian release (numbers) or ten (classes) under ``adjacency``. A row is in one
+    cell of each table, so that its weighted contributions to all tables of a release have an L2
+    norm of at most 1.
     ``privacy_`` says what was spent on these rows, not on those that the model was fitted on.
 
     References
@@ -156,7 +161,11 @@ def evaluate(
             raise ValueError("where must be None for rows that are not in memory")
         X, y, offset, exposure, by = map(chosen.rows, (X, y, offset, exposure, by))
     return _evaluated(
-        task_of(model, check_list("thresholds", thresholds), target_bounds),
+        task_of(
+            model,
+            None if thresholds is None else check_list("thresholds", thresholds),
+            target_bounds,
+        ),
         lambda: predictions_of(model, X, offset, exposure),
         y,
         epsilon=epsilon,
@@ -181,8 +190,9 @@ def evaluate_predictions(
     predictions: ArrayLike,
     *,
     classes: Sequence[Any] | None = None,
+    probabilities: bool = True,
     target_bounds: tuple[float, float] | None = None,
-    thresholds: Sequence[float] = (0.5,),
+    thresholds: Sequence[float] | None = None,
     epsilon: float = 1.0,
     delta: float | Literal["auto"] = "auto",
     budget: PrivacyBudget | None = None,
@@ -205,10 +215,13 @@ def evaluate_predictions(
     y : array_like of shape (n,)
         Targets.
     predictions : array_like of shape (n,) or (n, n_classes)
-        Of two classes the second's probability, or any score from 0 to 1; of more, the
-        probability of each; or numbers. Each row's must depend on that row alone.
+        Of two classes the second's probability, or another score; of more, the probability of
+        each; or numbers. Each row's must depend on that row alone.
     classes : sequence, optional
         Public classes, in the order of the columns of probabilities; None for numbers.
+    probabilities : bool, default=True
+        Whether the scores of two classes are probabilities. False: they are any finite numbers,
+        such as decision values, larger ones for the second class; no calibration or loss is shown.
     target_bounds : pair of float, optional
         Public bounds on numbers.
     thresholds, epsilon, delta, budget, adjacency, n_rows, by, levels
@@ -240,7 +253,8 @@ def evaluate_predictions(
             raise ValueError("classes or target_bounds must be given, got neither")
         task = RegressionTask(*check_two("target_bounds", target_bounds))
     elif len(classes) == 2:
-        task = BinaryTask(tuple(classes), tuple(thresholds))
+        given = None if thresholds is None else check_list("thresholds", thresholds)
+        task = BinaryTask(tuple(classes), given, check_bool("probabilities", probabilities))
     else:
         task = ClassesTask(tuple(classes))
     return _evaluated(

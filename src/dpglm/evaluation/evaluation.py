@@ -80,15 +80,15 @@ class Evaluation:
         """All numbers that need no threshold, for all rows."""
         return {name: measure() for name, measure in self.all_rows.measures.items()}
 
-    def number(self, name: str, threshold: float = 0.5) -> Number:
+    def number(self, name: str, threshold: float | None = None) -> Number:
         """Return an estimate with its intervals.
 
         Parameters
         ----------
         name : str
             One of ``measures``, or, for two classes, of what ``at`` returns.
-        threshold : float, default=0.5
-            For the latter.
+        threshold : float, optional
+            For the latter; by default 0.5 for probabilities, and 0 for other scores.
 
         Returns
         -------
@@ -137,15 +137,15 @@ class Evaluation:
         """Mean absolute error."""
         return self.number("mae").estimate
 
-    def accuracy(self, threshold: float = 0.5) -> float:
+    def accuracy(self, threshold: float | None = None) -> float:
         """Return the accuracy of decisions (at a threshold, where there are two classes)."""
         return self.number("accuracy", threshold).estimate
 
-    def precision(self, threshold: float = 0.5) -> float:
+    def precision(self, threshold: float | None = None) -> float:
         """Return the precision of decisions at a threshold (two classes)."""
         return self.number("precision", threshold).estimate
 
-    def recall(self, threshold: float = 0.5) -> float:
+    def recall(self, threshold: float | None = None) -> float:
         """Return the recall of decisions at a threshold (two classes)."""
         return self.number("recall", threshold).estimate
 
@@ -209,13 +209,13 @@ class Evaluation:
         """Return cells of scores and their share of positives (two classes)."""
         return self._binary("calibration_curve").calibration_curve()
 
-    def confusion_matrix(self, threshold: float = 0.5) -> NDArray[np.float64]:
+    def confusion_matrix(self, threshold: float | None = None) -> NDArray[np.float64]:
         """Return noisy counts of rows of each class (rows) that are called each (columns).
 
         Parameters
         ----------
-        threshold : float, default=0.5
-            Of decisions between two classes.
+        threshold : float, optional
+            Of decisions between two classes; by default as for ``number``.
 
         Returns
         -------

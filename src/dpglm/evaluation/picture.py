@@ -115,7 +115,9 @@ def _by_threshold(axes: Any, result: Result) -> None:
     for name, color in zip(_DECISIONS, draw.CYCLE, strict=False):
         numbers = [one[name] for one in found]
         _band(axes, ends, np.array([one.estimate for one in numbers]), numbers, color, name)
-    _unit_square(axes)
+    axes.set_ylim(0.0, 1.02)
+    if rows.probabilities:
+        axes.set_xlim(0.0, 1.0)
     axes.set_xlabel("threshold")
     _legend(axes, "best")
 

@@ -69,7 +69,7 @@ class EvaluationPlan:
     @property
     def thresholds(self) -> tuple[float, ...]:
         """Thresholds of decisions that were declared, of two classes."""
-        return self.task.thresholds if isinstance(self.task, BinaryTask) else ()
+        return self.task.thresholds or () if isinstance(self.task, BinaryTask) else ()
 
     def precision(self) -> tuple[tuple[str, float], ...]:
         """Say how precise the result will be, from public facts alone.
@@ -84,7 +84,8 @@ class EvaluationPlan:
         tables: tuple[Cells, ...] = self.plan.method.tables  # type: ignore[attr-defined]
         reach = normal_quantile(self.level) * self.plan.coefficient_noise / self.plan.data.n_rows
         # Of cells of which half are in the share; those of all groups are added up.
-        share = reach / tables[0].weight * math.sqrt(tables[0].size) / 2.0
+        size = self.task.n_added(self.plan)
+        share = reach / tables[0].weight * math.sqrt(size) / 2.0
         every = reach * math.sqrt(self.n_levels)
         means = (
             (name, unit * every / tables[place].weight)
@@ -112,7 +113,7 @@ class EvaluationPlan:
         y : array_like of shape (n,)
             Targets.
         predictions : array_like of shape (n,) or (n, n_classes)
-            Scores from 0 to 1, or numbers.
+            Scores, or numbers.
         by : array_like of shape (n,), optional
             The level of each row; what is none of the plan's levels is one of its own.
         groups : array_like of shape (n,), optional

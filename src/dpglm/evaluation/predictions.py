@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
 
 from dpglm._validation import in_one_line
 from dpglm.certificate.certificate import Certificate
@@ -20,7 +20,9 @@ from dpglm.evaluation.task import Task
 __all__ = ["check_offset_given", "has_probabilities", "predictions_of", "task_of"]
 
 
-def task_of(model: Any, thresholds: tuple[float, ...] = (0.5,), target_bounds: Any = None) -> Task:
+def task_of(
+    model: Any, thresholds: Sequence[float] | None = None, target_bounds: Any = None
+) -> Task:
     """Return the task of a fitted model, from what it says of itself.
 
     Parameters
@@ -42,8 +44,9 @@ def task_of(model: Any, thresholds: tuple[float, ...] = (0.5,), target_bounds: A
         If a classifier has no scores, or there are no bounds on the targets.
     """
     classes = getattr(model, "classes_", None)
+    given = None if thresholds is None else tuple(thresholds)
     if (labels := _labels(model)) is not None:
-        return BinaryTask(labels, thresholds)
+        return BinaryTask(labels, given)
     if classes is None:
         bounds = getattr(model, "target_bounds", None) if target_bounds is None else target_bounds
         if bounds is None or np.shape(bounds) != (2,):
@@ -53,7 +56,7 @@ def task_of(model: Any, thresholds: tuple[float, ...] = (0.5,), target_bounds: A
             )
         return RegressionTask(float(bounds[0]), float(bounds[1]))
     if len(classes) == 2:
-        return BinaryTask(tuple(classes), thresholds, has_probabilities(model))
+        return BinaryTask(tuple(classes), given, has_probabilities(model))
     if not has_probabilities(model):
         raise ValueError(
             f"model must have predict_proba to be evaluated on {len(classes)} classes, and "
@@ -67,7 +70,7 @@ def task_of(model: Any, thresholds: tuple[float, ...] = (0.5,), target_bounds: A
 def predictions_of(
     model: Any, X: Any, offset: Any = None, exposure: Any = None
 ) -> NDArray[np.float64]:
-    """Return a model's scores in [0, 1], or its predictions of numbers. Private.
+    """Return a model's scores of classes, or its predictions of numbers. Private.
 
     Parameters
     ----------
@@ -82,7 +85,7 @@ def predictions_of(
     Returns
     -------
     ndarray of shape (n,) or (n, n_classes)
-        Of two classes the second's probability, or the decision value mapped to (0, 1), 0 to 0.5.
+        Of two classes the second's probability, or the decision value where there is none.
     """
     classes = getattr(model, "classes_", None)
     given = {"offset": offset, "exposure": exposure}
@@ -95,8 +98,7 @@ def predictions_of(
     if has_probabilities(model):
         scores = _in_memory(model.predict_proba(X))
         return np.clip(scores[:, 1] if len(classes) == 2 else scores, 0.0, 1.0)
-    scores = expit(_in_memory(model.decision_function(X)))
-    return np.asarray(scores, dtype=np.float64)
+    return _in_memory(model.decision_function(X))
 
 
 def check_offset_given(model: Any, X: Any, offset: Any, exposure: Any) -> None:

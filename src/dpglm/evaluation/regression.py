@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dpglm._validation import check_real
 from dpglm.data.spec import DataSpec
 from dpglm.evaluation.estimates import Noisy
-from dpglm.evaluation.task import Released, Task, known, weighted
+from dpglm.evaluation.task import Released, Task, finite, known, weighted
 from dpglm.exploration.numbers import Number, Scale
 from dpglm.oracle.row_sums.tabulated import Cells
 from dpglm.privacy.adjacency import Adjacency
@@ -97,9 +97,7 @@ class RegressionTask(Task):
     def encode(self, y: NDArray[Any], predictions: Floats) -> Floats:
         numbers = []
         for name, given in (("y", y), ("predictions", predictions)):
-            found = np.asarray(given, dtype=np.float64)
-            if found.ndim != 1 or not np.isfinite(found).all():
-                raise ValueError(f"{name} must be finite numbers of shape (n,), and are not")
+            found = finite(name, given)
             numbers.append((np.clip(found, self.low, self.high) - self.low) / self._range)
         target, guess = numbers
         residual = target - guess

@@ -45,7 +45,7 @@ class PrivateScorer:
     ledger: PrivacyLedger
     adjacency: str
     target_bounds: tuple[float, float] | None
-    threshold: float
+    threshold: float | None
 
     def __call__(self, estimator: Any, X: Any, y: ArrayLike) -> float:
         """Evaluate a fitted model on rows, pay for it, and return the metric.
@@ -71,7 +71,8 @@ class PrivateScorer:
         LedgerError
             If the ledger refuses; nothing is released or spent then.
         """
-        task = task_of(estimator, (self.threshold,), self.target_bounds)
+        thresholds = None if self.threshold is None else (self.threshold,)
+        task = task_of(estimator, thresholds, self.target_bounds)
         known = _METRICS[type(task)]
         if isinstance(task, BinaryTask) and not task.probabilities:
             known = tuple(name for name in known if name not in _OF_PROBABILITIES)
@@ -84,7 +85,7 @@ class PrivateScorer:
             delta=self.delta,
             adjacency=self.adjacency,
             target_bounds=self.target_bounds,
-            thresholds=(self.threshold,),
+            thresholds=thresholds,
             ledger=self.ledger,
         )
         name = self.metric.removeprefix("neg_")
@@ -100,7 +101,7 @@ def private_scorer(
     delta: float | Literal["auto"] = "auto",
     adjacency: Literal["zero_out", "replace_one"] = "zero_out",
     target_bounds: tuple[float, float] | None = None,
-    threshold: float = 0.5,
+    threshold: float | None = None,
 ) -> PrivateScorer:
     """Make a scorer for scikit-learn's ``scoring=`` that a ledger pays for.
 
@@ -122,8 +123,9 @@ def private_scorer(
         Neighbouring relation. The number of rows of a split is public under both.
     target_bounds : pair of float, optional
         Public bounds on numbers to predict; by default those of the model.
-    threshold : float, default=0.5
-        Of decisions between two classes, in (0, 1).
+    threshold : float, optional
+        Of decisions between two classes; by default 0.5 for probabilities, and 0 for decision
+        values.
 
     Returns
     -------
@@ -170,7 +172,8 @@ def private_scorer(
     check_one_of("metric", metric, every)
     check_real("epsilon", epsilon, above=0.0)
     check_one_of("adjacency", adjacency, ("zero_out", "replace_one"))
-    check_real("threshold", threshold, above=0.0, below=1.0)
+    if threshold is not None:
+        check_real("threshold", threshold)
     account = as_ledger(ledger)
     if account is None:
         raise ValueError(

@@ -20,7 +20,16 @@ from dpglm.privacy.budget import PrivacyBudget
 from dpglm.solvers.base import Plan
 from dpglm.tables.given import spelled_as
 
-__all__ = ["Released", "Task", "class_codes", "class_list", "in_range", "known", "weighted"]
+__all__ = [
+    "Released",
+    "Task",
+    "class_codes",
+    "class_list",
+    "finite",
+    "in_range",
+    "known",
+    "weighted",
+]
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -73,6 +82,11 @@ class Task(abc.ABC):
     def results(self, released: Released) -> tuple[Any, ...]:
         """Read the tables: one result for each level of rows, and one for all of them."""
 
+    def n_added(self, plan: Plan) -> int:
+        """Return the number of cells of the first table that shares of rows are added up from."""
+        table: Cells = plan.method.tables[0]  # type: ignore[attr-defined]
+        return table.size
+
     @property
     def means(self) -> tuple[tuple[str, float, int], ...]:
         """Means over all rows: what, what 1 in a mean of the table is worth, and which table."""
@@ -94,6 +108,14 @@ def in_range(name: str, values: Any, low: float, high: float, shape: str, ndim: 
         raise ValueError(f"{name} must have shape {shape}, got {found.shape}")
     if not ((found >= low) & (found <= high)).all():
         raise ValueError(f"{name} must be from {low:g} to {high:g}, and contains others")
+    return found
+
+
+def finite(name: str, values: Any) -> Floats:
+    """Return numbers of shape (n,); ValueError unless all are finite."""
+    found = np.asarray(values, dtype=np.float64)
+    if found.ndim != 1 or not np.isfinite(found).all():
+        raise ValueError(f"{name} must be finite numbers of shape (n,), and are not")
     return found
 
 

@@ -51,7 +51,7 @@ def numbers_of(rows: Result, thresholds: tuple[float, ...]) -> dict[str, Number]
     found = {name: measure() for name, measure in rows.measures.items()}
     if isinstance(rows, BinaryResult):
         for threshold in thresholds:
-            at = "" if thresholds == (0.5,) else f" at {threshold:g}"
+            at = "" if thresholds == (rows.usual_threshold,) else f" at {threshold:g}"
             found |= {f"{name}{at}": number for name, number in rows.at(threshold).items()}
     return found
 

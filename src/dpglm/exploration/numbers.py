@@ -41,6 +41,20 @@ class Number:
     population_low: float | None = None
     population_high: float | None = None
 
+    def widened(self, reach: float, scale: Scale) -> Number:
+        """Return it with both intervals longer by ``reach`` on either side, within a scale."""
+
+        def moved(end: float | None, by: float) -> float | None:
+            return None if end is None else scale.shown(end + by)
+
+        return Number(
+            self.estimate,
+            scale.shown(self.low - reach),
+            scale.shown(self.high + reach),
+            moved(self.population_low, -reach),
+            moved(self.population_high, reach),
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain values; those of a population only where there are any, NaN as None."""
         there = {name: value for name, value in vars(self).items() if value is not None}

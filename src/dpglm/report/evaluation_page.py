@@ -167,7 +167,7 @@ def _confusion(rows: Result, thresholds: Sequence[float]) -> dict[str, Any] | No
     if len(rows.classes) > _MOST_CLASSES:
         return None
     if isinstance(rows, BinaryResult):
-        threshold = _threshold(thresholds)
+        threshold = _threshold(rows, thresholds)
         at, matrix = f" at threshold {threshold:g}", rows.confusion_matrix(threshold)
     else:
         at, matrix = "", rows.confusion_matrix
@@ -189,8 +189,9 @@ def _confusion(rows: Result, thresholds: Sequence[float]) -> dict[str, Any] | No
     }
 
 
-def _threshold(thresholds: Sequence[float]) -> float:
-    return 0.5 if 0.5 in thresholds else thresholds[0]
+def _threshold(rows: Result, thresholds: Sequence[float]) -> float:
+    usual = rows.usual_threshold if isinstance(rows, BinaryResult) else 0.5
+    return usual if usual in thresholds or not thresholds else thresholds[0]
 
 
 def _of_classes(rows: Result) -> Iterator[dict[str, Any]]:
@@ -216,7 +217,7 @@ def _by_group(evaluation: Evaluation, by: str) -> Iterator[dict[str, Any]]:
     }
     if not groups:
         return
-    threshold = _threshold(evaluation.plan.thresholds or (0.5,))
+    threshold = _threshold(evaluation.all_rows, evaluation.plan.thresholds)
     names = _OF_GROUPS[type(evaluation.all_rows)]
     table = []
     for label, one in {**groups, "all": evaluation.all_rows}.items():

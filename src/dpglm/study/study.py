@@ -230,7 +230,7 @@ class Study:
         *,
         test_share: float | None = None,
         persons: str | None = None,
-        thresholds: Sequence[float] = (0.5,),
+        thresholds: Sequence[float] | None = None,
         by: str | None = None,
         level: float = 0.95,
     ) -> Study:
@@ -246,8 +246,9 @@ class Study:
             none, so that the model is evaluated on new persons. Needs ``adjacency="add_remove"``,
             as the sizes of the parts are left to chance. What is protected is a row all the same,
             unless the study has ``groups``: these are held out so by themselves.
-        thresholds : sequence of float, default=(0.5,)
-            Of two classes: scores in (0, 1) at which decisions are of interest.
+        thresholds : sequence of float, optional
+            Of two classes: scores at which decisions are of interest; by default 0.5 for
+            probabilities, and 0 for decision values.
         by : str, optional
             Column of categories by whose levels rows are evaluated as well, at no further cost.
         level : float, default=0.95
@@ -274,7 +275,8 @@ class Study:
         share = Purpose(self.purpose).test_share if test_share is None else test_share
         split = Split(share, persons)
         split.check(Adjacency(self.adjacency))
-        evaluating = Evaluating(learning, check_list("thresholds", thresholds), by, level)
+        given = None if thresholds is None else check_list("thresholds", thresholds)
+        evaluating = Evaluating(learning, given, by, level)
         evaluating.plan_within(self._schema, Adjacency(self.adjacency), 1000, GaussianDP(1.0))
         return self._with(EVALUATION, evaluating, split=split)
 

@@ -67,9 +67,8 @@ REPORT_FOLDER = output_folder("certificate.json", "evaluation.html", "evaluation
     "thresholds",
     type=float,
     multiple=True,
-    default=(0.5,),
-    show_default=True,
-    help="A probability from which on rows are called positive, of two classes. May be repeated.",
+    help="A score from which on rows are called positive, of two classes; by default 0.5 for "
+    "probabilities, and 0 for decision values. May be repeated.",
 )
 @click.option(
     "--by",
@@ -120,10 +119,9 @@ def evaluate(
     """Evaluate a model on the private table DATA, whose rows it was not fitted on.
 
     DATA is a CSV or Parquet file with the model's columns, its target and, if it was fitted with
-    exposures, those. All numbers come from one
-    or two noisy releases, within the budget that you give; each is shown with an interval for these
-    rows, and one for the population that they are from. What is printed and written may be
-    published.
+    exposures, those. All numbers come from noisy
+    releases within the budget that you give; each is shown with an interval for these rows, and one
+    for the population that they are from. What is printed and written may be published.
 
     An error before anything is spent leaves no file. One after that says what was spent and where
     the numbers are, and has exit code 3.
@@ -167,7 +165,7 @@ def evaluate(
             **offsets,
             n_rows=public_rows,
             target_bounds=bounds,
-            thresholds=thresholds,
+            thresholds=thresholds or None,
             by=places,
             levels=() if listed is None else listed.entries,
             groups=ids,

@@ -81,9 +81,13 @@ class Cells:
 
 
 def table_release(
-    data: DataSpec, adjacency: Adjacency, mechanism: SumMechanism, tables: tuple[Cells, ...]
+    data: DataSpec,
+    adjacency: Adjacency,
+    mechanism: SumMechanism,
+    tables: tuple[Cells, ...],
+    count: int = 1,
 ) -> SumRelease:
-    """Declare the joint release of tables.
+    """Declare the joint release of tables, ``count`` times.
 
     Privacy: a row adds at most ``reach`` to one cell of each table, times its own weight, so that
     its contribution is at most the square root of the sum of their squares long, times the bound on
@@ -98,6 +102,7 @@ def table_release(
         mechanism,
         bound=_bound(tables) * data.weight_bound,
         coordinates=sum(table.size for table in tables),
+        count=count,
         directions=1,
         opposition=min(1.0, signed / math.fsum(table.reach**2 for table in tables)),
     )

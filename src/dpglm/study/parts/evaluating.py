@@ -47,7 +47,7 @@ class Evaluating(DeclaredPart):
     """How the model of a study is to be evaluated; see ``Study.evaluate``."""
 
     learning: Learning
-    thresholds: tuple[float, ...] = (0.5,)
+    thresholds: tuple[float, ...] | None = None
     by: str | None = None
     level: float = 0.95
 
@@ -92,7 +92,7 @@ class Evaluating(DeclaredPart):
         return ClassesTask(classes)
 
     def _check_no_thresholds(self, target: str) -> None:
-        if self.thresholds != (0.5,):
+        if self.thresholds is not None:
             raise ValueError(
                 f"thresholds are for a target of two classes, and this one has {target}"
             )
