@@ -75,7 +75,7 @@ class Estimates:
         size, doubt = len(self.names), self.doubt
         matrices = [self.sampling, self.privacy]
         if doubt is not None:
-            matrices += [doubt.assumed, doubt.seen, doubt.noise, doubt.in_variance]
+            matrices += [doubt.assumed, doubt.seen, doubt.noise, doubt.in_variance, doubt.hidden]
         shapes = [self.params.shape, *(one.shape for one in matrices)]
         if shapes != [(size,), *[(size, size)] * len(matrices)]:
             raise ValueError(f"{size} names do not fit estimates of the shapes {shapes}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dpglm import GammaRegressor, LogisticRegression, PoissonRegressor
+from dpglm import BinomialRegressor, GammaRegressor, LogisticRegression, PoissonRegressor
 from dpglm.solvers.second_order.newton_raphson_method import NewtonRaphsonMethod
 
 N = 10_000
@@ -71,6 +71,42 @@ def test_a_repeated_column_is_not_told_from_the_first():
     assert np.isinf(inference.standard_errors).tolist() == [False, True, True]
     together = inference.wald_test([0.0, 1.0, 1.0])
     assert together.p_value < 0.001
+
+
+def rare_reference(seed, n_levels=8, n=20_000, **options):
+    """Fit a factor whose reference level 0.64 % of the rows have, beside ten other columns."""
+    rng = np.random.default_rng(seed)
+    shares = [0.0064, *np.full(n_levels - 1, 0.9936 / (n_levels - 1))]
+    levels = rng.choice(n_levels, size=n, p=shares)
+    X = np.column_stack(
+        [levels[:, np.newaxis] == np.arange(1, n_levels), rng.uniform(-1, 1, size=(n, 10))]
+    ).astype(float)
+    z = 1.0 * (levels > 0) - 1.5 + 0.5 * X[:, n_levels - 1]
+    y = (rng.uniform(size=n) < -np.expm1(-np.exp(z))).astype(float)
+    options = {"inference": True, "random_state": seed, "feature_bounds": (-1, 1)} | options
+    return BinomialRegressor(link="cloglog", **options).fit(X, y).inference_
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_effects_relative_to_a_rare_level_are_unknown(seed):
+    inference = rare_reference(seed)
+    unknown = np.isinf(inference.standard_errors)
+    assert unknown[:8].all()
+    assert not unknown[8:].any()
+    # Levels but the reference are told from each other.
+    factor = [f"x{place}" for place in range(7)]
+    assert inference.wald_test(factor).df == 6
+    apart = np.zeros(18)
+    apart[[1, 2]] = 1.0, -1.0
+    assert inference.wald_test(apart).df == 1
+
+
+def test_effects_relative_to_a_rare_level_cover_with_budget():
+    inference = rare_reference(0, epsilon=20.0)
+    low, high = inference.conf_int(0.999).T
+    assert np.isfinite(high - low).all()
+    truth = np.array([-1.5, *np.ones(7), 0.5, *np.zeros(9)])
+    assert ((low <= truth) & (truth <= high)).all()
 
 
 def test_classes_that_are_apart_have_no_intervals():

@@ -50,7 +50,7 @@ from dpglm.solvers.second_order.preconditioner import (
     usual_basis_scale,
 )
 from dpglm.solvers.second_order.quadratic import is_quadratic, minimize_quadratic
-from dpglm.solvers.uncertainty import Covariance, Doubt, Uncertainty
+from dpglm.solvers.uncertainty import Covariance, Curvature, Doubt, Uncertainty
 
 __all__ = ["NewtonRaphsonMethod"]
 
@@ -252,16 +252,24 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         assert scores is not None
         assert basis is not None
         assert seen is not None
-        matrix, penalty = self._curvature(state)
-        back = basis.vectors @ np.linalg.inv(matrix)
-        noise = self.hessian.noise_std * scores.curvature / self._n_asked
-        found = seen + penalty if state.settled else np.zeros_like(seen)
-        form, in_variance = back @ back.T, state.variance_noise / self.data.n_rows
+        in_variance = state.variance_noise / self.data.n_rows
         if self.inference == "model":
             in_variance *= self._scale(state)
-        return Doubt(
-            back @ matrix @ back.T, back @ found @ back.T, noise * form, in_variance * form
-        )
+        found = seen + self._curvature(state)[1] if state.settled else np.zeros_like(seen)
+        noise = self._noise_of_hessian(scores)
+        return Doubt.of(self._least_curvature(state), found, noise, in_variance, basis.vectors)
+
+    def _noise_of_hessian(self, scores: Scores) -> float:
+        """Standard deviation of the noise in the diagonal of the last Hessian."""
+        return self.hessian.noise_std * scores.curvature / self._n_asked
+
+    def _least_curvature(self, state: NewtonRaphsonState) -> Curvature:
+        """Return the curvature that noise surely leaves."""
+        assert state.seen is not None
+        assert state.scores is not None
+        matrix, penalty = self._curvature(state)
+        noise = self._noise_of_hessian(state.scores)
+        return Curvature.seen_through(matrix, state.seen + penalty, noise)
 
     def _curvature(
         self, state: NewtonRaphsonState
@@ -289,7 +297,10 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         assert basis is not None
         assert matrix is not None
         assert state.visited is not None
-        inverse = np.linalg.inv(self._curvature(state)[0])
+        curved = self._curvature(state)[0]
+        if self.inference is not None:
+            curved = self._least_curvature(state).least
+        inverse = np.linalg.inv(curved)
         if self.inference == "robust":
             assert state.products is not None
             spread = state.products
@@ -308,7 +319,7 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         """Covariance of the noise in so many scores and in the Hessian times a way."""
         one = np.eye(len(way))
         score = scores.reach * self.final.noise_std / self.data.n_rows
-        hessian = self.hessian.noise_std * scores.curvature / self._n_asked
+        hessian = self._noise_of_hessian(scores)
         found: NDArray[np.float64] = n_scores * score**2 * one
         return found + hessian**2 * (way @ way * one + np.outer(way, way)) / 2.0
 
