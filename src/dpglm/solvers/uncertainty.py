@@ -9,13 +9,12 @@ from typing import Literal, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
-
 from scipy.special import chdtri
 
 from dpglm._codec import Matrix
 from dpglm.problem import Problem, Unconstrained
 
-__all__ = ["Covariance", "Curvature", "Doubt", "Uncertainty", "check_normal"]
+__all__ = ["Binding", "Covariance", "Curvature", "Doubt", "Uncertainty", "check_normal"]
 
 Covariance: TypeAlias = Literal["model", "robust"]
 """The covariance under a right model, or the sandwich that holds under any."""
@@ -226,6 +225,35 @@ class Doubt:
 
 
 @final
+@dataclass(frozen=True)
+class Binding:
+    """On which share of the weight of all rows the limits of a fit bind, as it was released.
+
+    Parameters
+    ----------
+    long : float
+        Share of the rows that are so long that they count less, from 0 to 1.
+    lost : float
+        Share of the weight that this takes.
+    clipped : float
+        Share of the rows whose residual is clipped.
+    noise : tuple of float
+        Standard deviations of the noise in the three.
+    """
+
+    long: float
+    lost: float
+    clipped: float
+    noise: tuple[float, ...]
+
+    @classmethod
+    def of(cls, shares: NDArray[np.float64], noise: NDArray[np.float64]) -> Binding:
+        """Make it of the three, as they were released."""
+        long, lost, clipped = np.clip(shares, 0.0, 1.0).tolist()
+        return cls(long, lost, clipped, tuple(noise.tolist()))
+
+
+@final
 @dataclass(frozen=True, eq=False)
 class Uncertainty:
     """Covariance of a released parameter, in the coordinates of the prepared rows.
@@ -244,6 +272,8 @@ class Uncertainty:
         By how much standard errors must be longer as matrices were seen through noise.
     dispersion : float, optional
         Of the prepared targets, where it was estimated: their variance over what the loss says.
+    binding : Binding, optional
+        On how many rows the limits of the fit bind, where that was released.
 
     Notes
     -----
@@ -257,6 +287,7 @@ class Uncertainty:
     kind: Covariance = "model"
     doubt: Doubt | None = None
     dispersion: float | None = None
+    binding: Binding | None = None
 
     @property
     def covariance(self) -> NDArray[np.float64]:

@@ -17,6 +17,7 @@ from dpglm.oracle.gradient_sums.scores import (
     Scores,
     hessian_release,
     length_release,
+    limit_release,
     score_moment_release,
     score_release,
 )
@@ -50,7 +51,7 @@ from dpglm.solvers.second_order.preconditioner import (
     usual_basis_scale,
 )
 from dpglm.solvers.second_order.quadratic import is_quadratic, minimize_quadratic
-from dpglm.solvers.uncertainty import Covariance, Curvature, Doubt, Uncertainty
+from dpglm.solvers.uncertainty import Binding, Covariance, Curvature, Doubt, Uncertainty
 
 __all__ = ["NewtonRaphsonMethod"]
 
@@ -85,6 +86,8 @@ class NewtonRaphsonState:
     pooled: NDArray[np.float64] | None = None  # Sum of ``H v - g`` over the pooled steps.
     visited: NDArray[np.float64] | None = None  # Sum of their v.
     products: NDArray[np.float64] | None = None  # Second moments of scores, likewise.
+    weight: float = 1.0  # Sum of the weights.
+    binding: Binding | None = None
 
 
 @final
@@ -111,6 +114,7 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
     final_noise: float
     score_moment_noise: float | None
     length_noise: float | None = None  # Of rows in groups only.
+    limit_noise: float | None = None  # With intervals only.
 
     algorithm = "Newton-Raphson with pooled scores"
 
@@ -183,6 +187,13 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
             return None
         return length_release(self.data, self.adjacency, GaussianNoise(self.length_noise))
 
+    @functools.cached_property
+    def limits_met(self) -> SumRelease | None:
+        """The release of how many rows the limits bind on, with intervals."""
+        if self.limit_noise is None:
+            return None
+        return limit_release(self.data, self.adjacency, GaussianNoise(self.limit_noise))
+
     @property
     def releases(self) -> tuple[AnyRelease, ...]:
         every = (
@@ -195,6 +206,7 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
             self.hessian,
             self.final,
             self.score_moments,
+            self.limits_met,
         )
         return tuple(one for one in every if one is not None)
 
@@ -244,6 +256,7 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
             kind=self.inference,
             doubt=self._doubt(state),
             dispersion=self._dispersion(state),
+            binding=state.binding,
         )
 
     def _doubt(self, state: NewtonRaphsonState) -> Doubt:
@@ -260,7 +273,7 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         return Doubt.of(self._least_curvature(state), found, noise, in_variance, basis.vectors)
 
     def _noise_of_hessian(self, scores: Scores) -> float:
-        """Standard deviation of the noise in the diagonal of the last Hessian."""
+        """Return the standard deviation of the noise in the diagonal of the last Hessian."""
         return self.hessian.noise_std * scores.curvature / self._n_asked
 
     def _least_curvature(self, state: NewtonRaphsonState) -> Curvature:
@@ -417,6 +430,13 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
             state = dataclasses.replace(state, products=products)
             if self.inference == "robust":
                 state = dataclasses.replace(state, variance_noise=noise)
+        if state.step == self.n_steps and self.limits_met is not None:
+            met, noise = scores.limits_met(oracle, self.limits_met, basis.inverse @ w)
+            if self.squared_slopes is None:
+                # Slopes are cut at their own bound, which some reach: nothing is lost.
+                met[-1] = noise[-1] = 0.0
+            binding = Binding.of(met / state.weight, noise / state.weight)
+            state = dataclasses.replace(state, binding=binding)
         asked_rows = self.data.n_rows if is_final else self._n_asked
         noise_norm = declared.noise_std * scores.reach * math.sqrt(columns) / asked_rows
         info = StepInfo(state.step, step_size, float(np.linalg.norm(g)), noise_norm)
@@ -501,6 +521,7 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         return dataclasses.replace(
             state,
             w=w,
+            weight=weight,
             scores=scores,
             basis=basis,
             squares=seen_squares(moments, self.moments.noise_std, data),
