@@ -81,10 +81,11 @@ class NewtonRaphsonState:
     variance: NDArray[np.float64] | None = None
     # In what stands for the covariance of scores, on its diagonal, but for the dispersion.
     variance_noise: float = 0.0
-    first: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None  # v and g of the first.
-    settled: bool = True  # Whether the pooled scores are those of one Hessian.
-    pooled: NDArray[np.float64] | None = None  # Sum of ``H v - g`` over the pooled steps.
-    visited: NDArray[np.float64] | None = None  # Sum of their v.
+    # Where the last scores were asked, the scores, and from which on they are pooled in the end.
+    visited: tuple[NDArray[np.float64], ...] = ()
+    found: tuple[NDArray[np.float64], ...] = ()
+    first: int = 0
+    settled: bool = True  # Whether these are the scores of one Hessian.
     products: NDArray[np.float64] | None = None  # Second moments of scores, likewise.
     weight: float = 1.0  # Sum of the weights.
     binding: Binding | None = None
@@ -309,7 +310,6 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         assert scores is not None
         assert basis is not None
         assert matrix is not None
-        assert state.visited is not None
         curved = self._curvature(state)[0]
         if self.inference is not None:
             curved = self._least_curvature(state).least
@@ -321,9 +321,10 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
             # Without intervals scores are taken to vary as much as their curvature says.
             variance = matrix if state.variance is None else state.variance
             spread = self._scale(state) * variance
-        way = state.visited / self.n_pooled - basis.inverse @ state.w
+        kept = state.visited[state.first :]
+        way = np.mean(kept, axis=0) - basis.inverse @ state.w
         back = basis.vectors @ inverse
-        noise = self._noise_of_change(scores, way, 1.0 / self.n_pooled)
+        noise = self._noise_of_change(scores, way, 1.0 / len(kept))
         return back @ spread @ back.T / self.data.n_rows, back @ noise @ back.T
 
     def _noise_of_change(
@@ -336,20 +337,33 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         found: NDArray[np.float64] = n_scores * score**2 * one
         return found + hessian**2 * (way @ way * one + np.outer(way, way)) / 2.0
 
-    def _changes_as_due(
-        self, state: NewtonRaphsonState, v: NDArray[np.float64], g: NDArray[np.float64]
-    ) -> bool:
-        """Whether scores have changed from the first pooled one as the Hessian says.
+    def _first_kept(self, state: NewtonRaphsonState) -> int | None:
+        """Return from which of the last scores on they are those of one Hessian.
+
+        Where the approach was noisy, the first of them were asked too far away: those that are left
+        are fewer, and have more noise. None where these would be less than half.
+        """
+        squares, visited = state.squares, state.visited
+        assert squares is not None
+        steps = np.square(np.diff(visited, axis=0)) @ squares
+        for first in range(self.n_pooled // 2 + 1):
+            later = range(first + 1, self.n_pooled)
+            near = (steps[first:] <= _NEAR**2).all()
+            if near and all(self._changes_as_due(state, first, one) for one in later):
+                return first
+        return None
+
+    def _changes_as_due(self, state: NewtonRaphsonState, first: int, later: int) -> bool:
+        """Whether scores have changed between two pooled steps as the Hessian says.
 
         But for noise, and a share of what sampling makes of them. Where they have not, the Hessian
         is not that of these steps: it changes too much on their way, or more of it was cut than of
         the scores.
         """
-        assert state.first is not None
         assert state.scores is not None
         assert state.matrix is not None
-        way = v - state.first[0]
-        gap = g - state.first[1] - state.matrix @ way
+        way = state.visited[later] - state.visited[first]
+        gap = state.found[later] - state.found[first] - state.matrix @ way
         if not way.any():
             return True
         due = self._noise_of_change(state.scores, way, 2.0)
@@ -392,18 +406,24 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         declared = self.final if is_final else self.approach
         of_rows = oracle if is_final else self._of_first_rows(state, oracle)
         g = scores.mean_score(of_rows, declared, v)
-        pooled, visited, count = matrix @ v - g, v, 1
+        pooled = matrix @ v - g
         if not is_final:
             far = (0.5 * state.moved) ** 2 * (matrix @ matrix)
             noise = (declared.noise_std * scores.reach / self._n_asked) ** 2
             pooled = matrix @ v - np.linalg.solve(far + noise * np.eye(columns), far @ g)
         else:
-            count = state.step - sum(self.first_steps) + 1
-            if state.pooled is not None and state.visited is not None:
-                pooled, visited = pooled + state.pooled, visited + state.visited
+            state = dataclasses.replace(
+                state, visited=(*state.visited, v), found=(*state.found, g)
+            )
+            if len(state.visited) == self.n_pooled and self.inference is not None:
+                first = self._first_kept(state)
+                state = dataclasses.replace(state, first=first or 0, settled=first is not None)
+            kept = slice(state.first, None)
+            pooled = matrix @ np.mean(state.visited[kept], axis=0)
+            pooled -= np.mean(state.found[kept], axis=0)
         w = minimize_quadratic(
             matrix,
-            pooled / count,
+            pooled,
             basis,
             self.problem,
             n_penalized(self.problem, self.data),
@@ -414,12 +434,10 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         w = state.w + step_size * (w - state.w)
         moved = min(length, self.longest_step)
         state = dataclasses.replace(state, step=state.step + 1, w=w, moved=moved)
-        if is_final:
-            first = (v, g) if state.first is None else state.first
-            state = dataclasses.replace(state, pooled=pooled, visited=visited, first=first)
+        if state.step == self.n_steps:
             assert state.squares is not None
             near = float(state.squares @ (basis.inverse @ w - v) ** 2) <= _NEAR**2
-            settled = state.settled and near and self._changes_as_due(state, v, g)
+            settled = state.settled and near and step_size == 1.0
             state = dataclasses.replace(state, settled=settled)
         if state.step == self.n_steps and self.score_moments is not None:
             v, at = basis.inverse @ w, self._squared(scores)
