@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -116,6 +118,40 @@ def test_classes_that_are_apart_have_no_intervals():
     inference = model.fit(X, (X[:, 0] > X[:, 1]).astype(int)).inference_
     assert np.isinf(inference.standard_errors).all()
     assert "Nothing is known of any coefficient" in str(inference)
+
+
+def rare_outcome(seed, level, n=40_000, d=30):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1, 1, size=(n, d))
+    y = (X @ np.linspace(-0.6, 0.6, d) + level + rng.logistic(size=n) > 0).astype(int)
+    model = LogisticRegression(C=np.inf, classes=[0, 1], feature_bounds=(-1, 1), inference=True)
+    return model.set_params(random_state=seed), X, y
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_noisy_approach_leaves_intervals(seed):
+    """The first pooled scores are far from the rest, which are enough for intervals."""
+    model, X, y = rare_outcome(seed, -4.0)
+    assert 0.015 < y.mean() < 0.04
+    inference = model.fit(X, y).inference_
+    known = np.isfinite(inference.standard_errors)
+    assert known.mean() > 0.8
+    truth = np.array([-4.0, *np.linspace(-0.6, 0.6, 30)])
+    low, high = inference.conf_int(0.999).T
+    assert ((low <= truth) & (truth <= high))[known].all()
+
+
+def test_plan_says_how_rare_a_class_may_be():
+    model, X, y = rare_outcome(0, -4.0)
+    (said,) = model.plan(40_000, 30).cautions()
+    least = float(re.search(r"about ([\d.]+) % of the rows", said)[1])
+    assert 1.0 < least < 4.0
+    assert model.set_params(inference=False).plan(40_000, 30).cautions() == ()
+    assert model.set_params(inference=True, epsilon=8.0).plan(400_000, 30).cautions() == ()
+    # As it says: below it fits find nothing, at times.
+    model, X, y = rare_outcome(3, -5.5)
+    assert y.mean() < 0.005
+    assert not np.isfinite(model.fit(X, y).inference_.standard_errors).all()
 
 
 @pytest.mark.parametrize("slope", [9.0, 12.0])

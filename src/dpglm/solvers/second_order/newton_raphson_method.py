@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import chdtrc
 
+from dpglm._words import plain_number
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradient_sums.scores import (
     Scores,
@@ -36,6 +37,7 @@ from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.problem import Problem
+from dpglm.problem.loss import Target
 from dpglm.solvers.base import Method, StepInfo
 from dpglm.solvers.noise_covariance import NoiseCovariance
 from dpglm.solvers.parts.feasible import feasible, n_penalized
@@ -59,6 +61,8 @@ __all__ = ["NewtonRaphsonMethod"]
 # a chance below which it is taken not to.
 _NEAR, _HARDLY_CHANCE = 1.0, 1e-4
 _IMMATERIAL = 0.25  # Of the standard deviation of a score.
+# Share of a class up to which a plan says nothing of it.
+_RAREST = 5e-3
 # Where slopes are cut to find their standard deviation, in units of what it is without excess.
 _FAR_SLOPE = 16.0
 
@@ -230,6 +234,25 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         held = data.typical_weight * bend
         held += self.problem.regularizer.strong_convexity * scale**2
         return slope * self._pooled_noise * scale / held
+
+    @property
+    def needs(self) -> str:
+        loss, data = self.problem.loss, self.data
+        if self.inference is None or loss.target is not Target.BINARY:
+            return ""
+        shares = np.geomspace(_RAREST, 0.5)
+        bends = np.array([constant_model(loss, 2.0 * one - 1.0, -1.0, 1.0)[1] for one in shares])
+        # Noise alone would make first steps as long as they may be, so that none arrives.
+        slope = loss.slope_bound_on(math.inf, *data.target_range(loss.target.bounds))
+        noise = self.approach.noise_std * slope * math.sqrt(data.n_columns) / self._n_asked
+        enough = shares[noise <= self.longest_step * data.typical_weight * bends]
+        if len(enough) and enough[0] == _RAREST:
+            return ""
+        least = plain_number(100.0 * (enough[0] if len(enough) else 0.5), 2)
+        return (
+            f"intervals need a rarer class of about {least} % of the rows or more: of one that is "
+            "rarer the fit may find nothing, and the budget would be spent"
+        )
 
     @property
     def _pooled_noise(self) -> float:
@@ -412,9 +435,7 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
             noise = (declared.noise_std * scores.reach / self._n_asked) ** 2
             pooled = matrix @ v - np.linalg.solve(far + noise * np.eye(columns), far @ g)
         else:
-            state = dataclasses.replace(
-                state, visited=(*state.visited, v), found=(*state.found, g)
-            )
+            state = dataclasses.replace(state, visited=(*state.visited, v), found=(*state.found, g))
             if len(state.visited) == self.n_pooled and self.inference is not None:
                 first = self._first_kept(state)
                 state = dataclasses.replace(state, first=first or 0, settled=first is not None)
@@ -449,11 +470,11 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
             if self.inference == "robust":
                 state = dataclasses.replace(state, variance_noise=noise)
         if state.step == self.n_steps and self.limits_met is not None:
-            met, noise = scores.limits_met(oracle, self.limits_met, basis.inverse @ w)
+            met, errors = scores.limits_met(oracle, self.limits_met, basis.inverse @ w)
             if self.squared_slopes is None:
                 # Slopes are cut at their own bound, which some reach: nothing is lost.
-                met[-1] = noise[-1] = 0.0
-            binding = Binding.of(met / state.weight, noise / state.weight)
+                met[-1] = errors[-1] = 0.0
+            binding = Binding.of(met / state.weight, errors / state.weight)
             state = dataclasses.replace(state, binding=binding)
         asked_rows = self.data.n_rows if is_final else self._n_asked
         noise_norm = declared.noise_std * scores.reach * math.sqrt(columns) / asked_rows
