@@ -39,7 +39,12 @@ LEVEL = 0.95
 # Of the mean coverage over coefficients, and of the worst coefficient's.
 MEAN, WORST = (0.93, 0.97), 0.91
 _RUNS, _BOOTSTRAPS = 300, 200
-_ARRAYS = ("covered", "lengths", "errors", "plain_covered", "plain_lengths")
+# Of coefficients whose intervals are finite in so many runs, conditional coverage is judged.
+_FINITE = 0.05
+_ARRAYS = (
+    *("covered", "finite", "covered_if_finite", "lengths", "errors"),
+    *("plain_covered", "plain_lengths"),
+)
 Method: TypeAlias = "Callable[[Case, Array, Array, int], tuple[Array, Array]]"
 """From a case, rows, targets and a seed to estimates and their intervals."""
 
@@ -48,12 +53,15 @@ Method: TypeAlias = "Callable[[Case, Array, Array, int], tuple[Array, Array]]"
 class Result:
     """What intervals did in many runs, for each coefficient, the intercept first.
 
-    ``covered`` and ``lengths`` are shares and medians over runs; ``errors`` are root mean squared
+    ``covered`` and ``lengths`` are shares and medians over runs, ``covered_if_finite`` the share
+    among the ``finite`` intervals (NaN where there is none); ``errors`` are root mean squared
     errors over the standard errors of a fit without privacy, whose own intervals are ``plain_``.
     """
 
     case: Case
     covered: Array
+    finite: Array
+    covered_if_finite: Array
     lengths: Array
     errors: Array
     plain_covered: Array
@@ -70,14 +78,26 @@ class Result:
 
     @classmethod
     def of(cls, case: Case, record: dict[str, Any]) -> Result:
-        """Make the result of a record."""
-        arrays = {name: np.array(record[name]) for name in _ARRAYS}
+        """Make the result of a record; older ones do not say which intervals were finite."""
+        unknown = [math.nan] * len(record["covered"])
+        arrays = {name: np.array(record.get(name, unknown)) for name in _ARRAYS}
         return cls(case, **arrays, runs=record["runs"], seconds=record["seconds"])
 
     @property
     def length(self) -> float:
         """Length over that without privacy, mean over coefficients."""
         return float(np.mean(self.lengths / self.plain_lengths))
+
+    @property
+    def if_finite(self) -> float:
+        """Coverage of finite intervals, mean over all of them."""
+        return float(np.nansum(self.finite * self.covered_if_finite) / self.finite.sum())
+
+    @property
+    def least_if_finite(self) -> float:
+        """The same of the worst coefficient with some finite intervals; NaN if there is none."""
+        shares = self.covered_if_finite[self.finite >= _FINITE]
+        return float(shares.min()) if len(shares) else math.nan
 
     def faults(self) -> list[str]:
         """Say what a claim of 95 % does not allow, beyond what chance explains.
@@ -92,6 +112,13 @@ class Result:
             found.append(f"mean coverage {mean:.3f}")
         if not mean <= MEAN[1] + 2.0 * chance / math.sqrt(size):
             found.append(f"mean coverage {mean:.3f}")
+        # Whether intervals are finite, coefficients have in common.
+        if self.if_finite < MEAN[0] - 2.0 * chance / math.sqrt(self.finite.mean()):
+            found.append(f"mean coverage {self.if_finite:.3f} of finite intervals")
+        some = self.finite >= _FINITE
+        least = WORST - 3.0 * chance / np.sqrt(self.finite[some])
+        if (self.covered_if_finite[some] < least).any():
+            found.append(f"worst coverage {self.least_if_finite:.3f} of finite intervals")
         worst = float(self.covered.min())
         if not worst >= WORST - 3.0 * chance:
             found.append(f"worst coverage {worst:.3f}")
@@ -108,6 +135,8 @@ class Result:
             self.case.label,
             _marked(f"{mean:.3f}", MEAN[0] <= mean <= MEAN[1]),
             _marked(f"{worst:.3f}", worst >= WORST),
+            _if_known(self.if_finite, MEAN[0]),
+            _if_known(self.least_if_finite, WORST),
             _marked(f"{self.length:.2f}", self.length <= self.case.most),
             most,
             f"{np.sqrt(np.mean(self.errors**2)):.2f}",
@@ -119,6 +148,10 @@ class Result:
 
 def _marked(text: str, is_within: bool) -> str:
     return text if is_within else f"**{text}**"
+
+
+def _if_known(share: float, least: float) -> str:
+    return "" if math.isnan(share) else _marked(f"{share:.3f}", share >= least)
 
 
 def estimator(case: Case, seed: int, **settings: Any) -> Any:
@@ -224,9 +257,14 @@ def measure(case: Case, runs: int = _RUNS, fit: Method | None = None) -> Result:
         plain_covered.append(np.abs(plain - target) <= z * deviations)
         plain_lengths.append(2.0 * z * deviations)
     deviations = np.sqrt(np.mean(np.square(plain_lengths), axis=0)) / (2.0 * z)
+    finite = np.isfinite(lengths)
+    with np.errstate(invalid="ignore"):
+        covered_if_finite = (finite & covered).sum(axis=0) / finite.sum(axis=0)
     return Result(
         case,
         np.mean(covered, axis=0),
+        finite.mean(axis=0),
+        covered_if_finite,
         np.median(lengths, axis=0),
         np.sqrt(np.mean(np.square(errors), axis=0)) / deviations,
         np.mean(plain_covered, axis=0),
@@ -259,7 +297,7 @@ def cases() -> list[Case]:
             dataclasses.replace(free, robust=True),
             dataclasses.replace(free, robust=True, wrong=True),
         ]
-    found += [*_hard_for_newton_raphson(), *_hard_for_least_squares()]
+    found += [*_hard_for_newton_raphson(), *_hard_for_least_squares(), *_rare_references()]
     others = [name for name in FAMILIES if name not in {one.family for one in found}]
     return [*found, *(Case(name, 20_000, 10, 1.0) for name in others)]
 
@@ -278,6 +316,13 @@ def _hard_for_newton_raphson() -> list[Case]:
             dataclasses.replace(some, epsilon=10.0, effects=6.0 if family == "logistic" else 4.0),
         ]
     return lines
+
+
+def _rare_references() -> list[Case]:
+    """Factors of which few rows have the level that the others' effects are relative to."""
+    families = "complementary log-log", "logistic", "poisson", "linear"
+    lines = [Case(name, 20_000, 17, 1.0, columns="reference") for name in families]
+    return [*lines, dataclasses.replace(lines[0], n_rows=100_000)]
 
 
 def _hard_for_least_squares() -> list[Case]:
@@ -307,6 +352,7 @@ def _hard_for_least_squares() -> list[Case]:
 
 _HEADINGS = (
     *("family", "rows", "columns", "epsilon", "drawn", "covariance", "coverage", "worst"),
+    *("if finite", "worst if finite"),
     *("length", "at most", "error", "without privacy", "runs"),
 )
 

@@ -16,6 +16,8 @@ import dpglm
 _LARGE = 500_000  # Rows on which the target of a wrong model is computed.
 RARE = {"rare": 0.02, "rarer": 0.005, "rarest": 0.001}
 """Columns that are 1 for few rows: for which share of them."""
+REFERENCE, N_LEVELS = 0.0064, 8
+"""Share of the rows of a factor's rare reference level, and how many levels it has."""
 Array = NDArray[np.float64]
 
 
@@ -187,7 +189,8 @@ class Case:
     """One generated problem: a line of the table.
 
     ``columns`` is "even" (uniform, independent), "correlated" (uniform, correlations near 0.8),
-    "skewed" (lognormal) or one of ``RARE`` (every other column is 1 for few rows, else 0).
+    "skewed" (lognormal), one of ``RARE`` (every other column is 1 for few rows, else 0) or
+    "reference" (the first columns are indicators of a factor whose reference level is rare).
     ``most`` bounds the length over that without privacy; ``effects`` multiplies coefficients.
     """
 
@@ -237,6 +240,10 @@ def draw_columns(case: Case, n_rows: int, rng: np.random.Generator) -> Array:
     X = rng.uniform(-1.0, 1.0, size=shape)
     if case.columns in RARE:
         X[:, ::2] = rng.uniform(size=X[:, ::2].shape) < RARE[case.columns]
+    if case.columns == "reference":
+        others = np.full(N_LEVELS - 1, (1.0 - REFERENCE) / (N_LEVELS - 1))
+        levels = rng.choice(N_LEVELS, size=n_rows, p=[REFERENCE, *others])
+        X[:, : N_LEVELS - 1] = levels[:, np.newaxis] == np.arange(1, N_LEVELS)
     return X
 
 

@@ -37,6 +37,14 @@ def test_intervals_cover(case):
     assert result.length > 1.0
 
 
+@pytest.mark.slow
+def test_finite_intervals_cover_beside_a_rare_reference_level():
+    result = measure(Case("complementary log-log", 20_000, 17, 1.0, columns="reference"), 40)
+    assert not [fault for fault in result.faults() if "finite" in fault]
+    assert result.finite[:8].max() < 0.2
+    assert result.finite[8:].min() > 0.9
+
+
 @pytest.mark.parametrize(
     ("case", "fit"),
     [
@@ -67,19 +75,31 @@ def test_noise_in_the_hessian_that_is_forgotten_is_found(forgets):
     assert bool(measure(SUMS, 400, fit).faults()) == forgets
 
 
-def result(covered, length=1.0, most=math.inf):
+def result(covered, length=1.0, most=math.inf, finite=1.0, if_finite=None):
     ones = np.ones(4)
     case = dataclasses.replace(SMALL, most=most)
-    return Result(case, np.array(covered), length * ones, ones, ones, ones, 400, 0.0)
+    shares = covered if if_finite is None else if_finite
+    return Result(
+        case,
+        np.array(covered),
+        np.full(4, finite),
+        np.array(shares),
+        length * ones,
+        *[ones] * 3,
+        400,
+        0.0,
+    )
 
 
 @pytest.mark.parametrize(
     ("found", "faults"),
     [
         (result([0.95, 0.94, 0.96, 0.95]), 0),
-        (result([0.90, 0.89, 0.91, 0.90]), 1),
+        (result([0.90, 0.89, 0.91, 0.90]), 2),
         (result([1.0, 1.0, 1.0, 1.0]), 1),
-        (result([0.99, 0.99, 0.99, 0.86]), 1),
+        (result([0.99, 0.99, 0.99, 0.86]), 2),
+        (result([0.95, 0.95, 0.95, 0.96], finite=0.2, if_finite=[0.95, 0.95, 0.95, 0.7]), 1),
+        (result([0.95, 0.95, 0.95, 0.96], finite=0.01, if_finite=[0.95, 0.95, 0.95, 0.7]), 0),
         (result([0.95] * 4, length=1.4, most=1.3), 1),
     ],
 )
@@ -112,5 +132,5 @@ def test_every_family_relation_and_design_has_a_line():
     found = cases()
     assert {one.family for one in found} == set(FAMILIES)
     assert {one.adjacency for one in found} == {"zero_out", "add_remove", "replace_one"}
-    assert {one.columns for one in found} == {"even", "correlated", "skewed", *RARE}
+    assert {one.columns for one in found} == {"even", "correlated", "skewed", "reference", *RARE}
     assert len({one.label for one in found}) == len(found)

@@ -38,6 +38,55 @@ def with_estimates(params, errors):
     return Inference(estimates, own.certificate, own.scores)
 
 
+def counts_fit(shape, *, n=20_000, **options):
+    """Fit counts with the means of a model, which are the more skewed, the smaller the shape."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, size=(n, 3))
+    mean = np.exp(-0.5 + X @ [0.5, -0.5, 0.3])
+    y = rng.poisson(mean if shape is None else mean * rng.gamma(shape, 1.0 / shape, n))
+    facts = {"target_bounds": (0, 200), "feature_bounds": (-1, 1), "random_state": 0}
+    model = PoissonRegressor(alpha=0.0, **(facts | {"inference": True} | options))
+    return model.fit(X, y).inference_
+
+
+def test_summary_says_that_clipped_residuals_bias():
+    skewed, right = counts_fit(0.2, epsilon=2.0), counts_fit(None, epsilon=2.0)
+    assert "That biases coefficients, the intercept most" in str(skewed).replace("\n    ", " ")
+    assert "biases" not in str(right)
+    found = skewed.estimates.binding
+    assert 0.002 < found.clipped < 0.03
+    # The share is released, with its own event.
+    quantities = [one.quantity for one in skewed.certificate.releases]
+    assert quantities.count("counts of long rows and clipped residuals") == 1
+
+
+def test_summary_says_how_many_rows_count_less():
+    inference = counts_fit(None)
+    said = " ".join(str(inference).split())
+    assert re.search(r"Limits, by released counts: \d+ % of the rows are so long", said)
+    assert 0.1 < inference.estimates.binding.long < 0.5
+    assert 0.0 < inference.estimates.binding.lost < 0.1
+
+
+def test_summary_says_where_no_residual_is_clipped():
+    rng = np.random.default_rng(0)
+    X, y = rng.uniform(-1, 1, size=(5000, 2)), rng.integers(0, 2, 5000)
+    model = LogisticRegression(C=math.inf, classes=[0, 1], feature_bounds=(-1, 1), random_state=0)
+    inference = model.set_params(inference=True).fit(X, y).inference_
+    assert "No residual is clipped." in " ".join(str(inference).split())
+
+
+def test_binding_of_limits_is_kept_in_model_files(tmp_path):
+    rng = np.random.default_rng(0)
+    X, y = rng.uniform(-1, 1, size=(20_000, 2)), rng.poisson(1.0, 20_000)
+    facts = {"target_bounds": (0, 50), "feature_bounds": (-1, 1)}
+    model = PoissonRegressor(inference=True, random_state=0, **facts).fit(X, y)
+    save_model(model, tmp_path / "model.json")
+    kept = load_model(tmp_path / "model.json").inference
+    assert kept.estimates.binding == model.inference_.estimates.binding
+    assert str(kept) == str(model.inference_)
+
+
 def columns_of(summary):
     """Return what is written under each heading."""
     cells = [row[1:] for row in summary.cells()]

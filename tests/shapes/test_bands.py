@@ -115,7 +115,8 @@ def test_bands_are_longer_by_what_noise_hides_of_curvature(most_joint, monkeypat
     """Each by its own factor; without an end where nothing is seen, and no wider where all is 0."""
     monkeypatch.setattr("dpglm.shapes.bands._MOST_JOINT", most_joint)
     one = np.eye(3)
-    doubt = Doubt(one, np.diag([1.0, 0.5, 0.1]), 0.1 * one, np.zeros((3, 3)))
+    none = np.zeros((3, 3))
+    doubt = Doubt(one, np.diag([1.0, 0.5, 0.1]), 0.1 * one, none, none)
     matrix = np.vstack([one, np.zeros(3)])
     for simultaneous in (True, False):
         known = matrix, np.zeros(4), one, 0.95, np.inf, simultaneous

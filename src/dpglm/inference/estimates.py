@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm._codec import Matrix, Text, Vector
-from dpglm.solvers.uncertainty import Covariance, Doubt, Uncertainty
+from dpglm.solvers.uncertainty import Binding, Covariance, Doubt, Uncertainty
 from dpglm.tables.units import LinearUnits
 
 __all__ = ["INTERCEPT", "Estimates"]
@@ -49,6 +49,8 @@ class Estimates:
     dispersion : float, optional
         Of the targets, where it was estimated: their variance over what the loss says, such as the
         residual variance of least squares.
+    binding : Binding, optional
+        On how many rows the limits of the fit bind, where that was released.
 
     Raises
     ------
@@ -70,12 +72,13 @@ class Estimates:
     kind: Covariance = "model"
     doubt: Doubt | None = None
     dispersion: float | None = None
+    binding: Binding | None = None
 
     def __post_init__(self) -> None:
         size, doubt = len(self.names), self.doubt
         matrices = [self.sampling, self.privacy]
         if doubt is not None:
-            matrices += [doubt.assumed, doubt.seen, doubt.noise, doubt.in_variance]
+            matrices += [doubt.assumed, doubt.seen, doubt.noise, doubt.in_variance, doubt.hidden]
         shapes = [self.params.shape, *(one.shape for one in matrices)]
         if shapes != [(size,), *[(size, size)] * len(matrices)]:
             raise ValueError(f"{size} names do not fit estimates of the shapes {shapes}")
@@ -139,6 +142,7 @@ class Estimates:
             uncertainty.kind,
             None if uncertainty.doubt is None else uncertainty.doubt.mapped(mapped),
             uncertainty.dispersion,
+            uncertainty.binding,
         )
 
     def in_units(self, units: LinearUnits, feature_names: Sequence[str] | None = None) -> Estimates:
@@ -171,6 +175,7 @@ class Estimates:
             self.kind,
             None if doubt is None else doubt.mapped(lambda matrix: matrix[square]),
             self.dispersion,
+            self.binding,
         )
         return Estimates._of(uncertainty, self.basis[order], units, names)
 

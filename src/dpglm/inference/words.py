@@ -22,6 +22,8 @@ __all__ = ["facts", "is_shrunk", "loss_in_words", "notes", "shares_of_budget"]
 
 # In rows: a penalty of C = 1000 and more moves coefficients by less than their standard errors.
 _HARMLESS_PENALTY = 1e-3
+# Standard deviations of noise beyond which a share is more than none.
+_SURE = 2.0
 _UNITS = (
     "Coefficients are per unit of the columns of the fit. Where a SchemaEncoder made these of a "
     "table, in_units(encoder.units()) is per unit of the table's columns."
@@ -100,7 +102,40 @@ def notes(
     shrinks = (shrunk,) if is_shrunk(certificate) else ()
     units = () if of_table else (_UNITS,)
     unknown = _unknown(estimates)
-    return (covered, *unknown, assumed, rows, *units, *shrinks, *certificate.caveats())
+    bound = _bound(estimates)
+    return (covered, *unknown, assumed, *bound, rows, *units, *shrinks, *certificate.caveats())
+
+
+def _bound(estimates: Estimates) -> tuple[str, ...]:
+    """Say on how many rows the limits of a fit bind, and what follows, where it was released."""
+    found = estimates.binding
+    if found is None:
+        return ()
+    values = found.long, found.lost, found.clipped
+    long, lost, clipped = (
+        f"{plain_number(100.0 * share, 2)} %"
+        if share > _SURE * noise
+        else f"at most {plain_number(100.0 * (share + _SURE * noise), 2)} %"
+        for share, noise in zip(values, found.noise, strict=True)
+    )
+    follows = "which does not change what coefficients are about"
+    if estimates.kind == "robust":
+        follows = "which changes what coefficients are about where the model is wrong"
+    said = (
+        f"Limits, by released counts: {long} of the rows are so long that they count less, and "
+        f"lose {lost} of the weight of all rows, {follows}. "
+    )
+    if found.noise[-1] == 0.0:
+        return (said + "No residual is clipped.",)
+    said += f"Residuals of {clipped} of the rows are clipped"
+    if found.clipped <= _SURE * found.noise[-1]:
+        return (said + ", which matters where targets are far more skewed than the model implies.",)
+    said += (
+        ". That biases coefficients, the intercept most, where targets are more skewed than the "
+        "model implies, and intervals may miss by it. With more rows or budget fewer are clipped"
+    )
+    said += "." if estimates.kind == "robust" else ", and with inference='robust'."
+    return (said,)
 
 
 def _unknown(estimates: Estimates) -> tuple[str, ...]:

@@ -151,6 +151,11 @@ class Method(abc.ABC, Generic[S]):
         """What estimates with a robust covariance are about, where some rows count less; or ""."""
         return ""
 
+    @property
+    def needs(self) -> str:
+        """What intervals need of the rows, which no public fact tells; or ""."""
+        return ""
+
     def prepare(self, rows: Rows, seed: int) -> Rows:
         """Turn the rows into those that steps ask about; row by row, with public randomness.
 
@@ -343,15 +348,16 @@ class Plan:
         return _FORMAT.read(document)
 
     def cautions(self) -> tuple[str, ...]:
-        """Say where the budget protects too little; empty if it does not.
+        """Say where the budget protects too little, or may be spent for nothing.
 
         Returns
         -------
         tuple of str
-            Sentences about an epsilon above 10, or a delta of at least one over the number of rows
-            (or of groups) or 0.01.
+            Sentences about an epsilon above 10, a delta of at least one over the number of rows (or
+            of groups) or 0.01, or what intervals need of the rows; often empty.
         """
-        return weak_budget(self.budget, self.data.n_units)
+        needs = self.method.needs
+        return (*weak_budget(self.budget, self.data.n_units), *([needs] if needs else []))
 
     def _facts(self) -> tuple[tuple[str, object], ...]:
         data = self.data

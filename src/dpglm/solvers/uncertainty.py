@@ -9,11 +9,12 @@ from typing import Literal, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import chdtri
 
 from dpglm._codec import Matrix
 from dpglm.problem import Problem, Unconstrained
 
-__all__ = ["Covariance", "Doubt", "Uncertainty", "check_normal"]
+__all__ = ["Binding", "Covariance", "Curvature", "Doubt", "Uncertainty", "check_normal"]
 
 Covariance: TypeAlias = Literal["model", "robust"]
 """The covariance under a right model, or the sandwich that holds under any."""
@@ -23,6 +24,75 @@ Covariance: TypeAlias = Literal["model", "robust"]
 # value of 95 % intervals.
 _DOUBT = 2.0
 _TINY = float(np.finfo(np.float64).tiny)
+# By how many it must be above zero in a direction of its own: chance shows the less often what is
+# not there, and where it does intervals of these still cover.
+_SURE = 2.0
+# How likely noise alone gives a combination a part in hidden directions that counts, and the least
+# that is left of curvature.
+_BY_CHANCE, _LEAST_LEFT = 1e-3, 1e-3
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Curvature:
+    """The least curvature that noise leaves open, and the directions in which it leaves none.
+
+    Parameters
+    ----------
+    least : ndarray of shape (n_columns, n_columns)
+        What a covariance is computed with.
+    hidden : ndarray of shape (n_columns, n_columns)
+        Its quadratic form is positive in combinations of which a part beyond what noise makes is in
+        directions without curvature that is seen.
+    """
+
+    least: NDArray[np.float64]
+    hidden: NDArray[np.float64]
+
+    @classmethod
+    def seen_through(
+        cls, steadied: NDArray[np.float64], seen: NDArray[np.float64], noise: float
+    ) -> Curvature:
+        """Judge a Hessian that was released, and what an estimate was computed with.
+
+        Parameters
+        ----------
+        steadied, seen : ndarray of shape (n_columns, n_columns)
+            The Hessian of the estimate, positive definite, and as it was released, in coordinates
+            in which noise is alike in every direction.
+        noise : float
+            Standard deviation of the noise in ``<x, seen x>`` for x of length 1.
+
+        Notes
+        -----
+        ``Doubt.factors`` looks at one quadratic form for each combination, in which directions with
+        much curvature outweigh one with little. So such directions are told from others first:
+        those with less curvature than noise makes of the mean, whose largest eigenvalue is about
+        ``noise sqrt(2 n_columns)``. There an estimate that assumes more than ``least`` of Fieller's
+        interval is shrunk towards where it came from, and the covariance takes the least instead.
+
+        Where Fieller's interval has no end, the estimate is what it was before the rows were asked,
+        and so is the part of a combination c along that direction q. Noise in the Hessian turns q
+        towards others ``q_j`` with the curvature ``h_j`` by about ``noise / sqrt(2) / h_j`` (first
+        order), so that c has a part along it by noise alone, the variance of which is
+        ``noise^2 / 2 sum_j <c, q_j>^2 / h_j^2``. What exceeds it is beyond chance.
+        """
+        values, directions = np.linalg.eigh(seen)
+        beyond_noise = noise * (math.sqrt(2.0 * len(values)) + _DOUBT)
+        few = values < values.mean() - beyond_noise
+        is_seen = values > _SURE * noise
+        assumed = (directions * (steadied @ directions)).sum(axis=0)
+        least = values - (_SURE * noise) ** 2 / np.where(is_seen, values, 1.0)
+        least = np.where(is_seen, np.clip(least, _LEAST_LEFT * assumed, assumed), assumed)
+        others, own = directions[:, ~few], directions[:, few]
+        found = others @ (others.T @ steadied @ others) @ others.T + (own * least[few]) @ own.T
+        hidden = few & ~is_seen
+        if not hidden.any():
+            return cls(found, np.zeros_like(seen))
+        by_noise = 0.5 * noise**2 * float(chdtri(hidden.sum(), _BY_CHANCE))
+        gaps = np.maximum(values - values[hidden].max(), _DOUBT * noise)
+        forms = np.where(hidden, 1.0, -by_noise / gaps**2)
+        return cls(found, (directions * forms) @ directions.T)
 
 
 @final
@@ -39,12 +109,39 @@ class Doubt:
         deviation of the noise in the latter.
     in_variance : ndarray of shape (n_columns, n_columns)
         One whose form in c is the standard deviation of the noise in ``<x, J x>``.
+    hidden : ndarray of shape (n_columns, n_columns)
+        One whose form in c is positive where c has a part in directions of which noise hides the
+        curvature: see ``Curvature``.
     """
 
     assumed: Matrix
     seen: Matrix
     noise: Matrix
     in_variance: Matrix
+    hidden: Matrix
+
+    @classmethod
+    def of(
+        cls,
+        curvature: Curvature,
+        seen: NDArray[np.float64],
+        noise: float,
+        in_variance: float,
+        vectors: NDArray[np.float64],
+    ) -> Doubt:
+        """Make it of a Hessian in the coordinates v of the parameter ``vectors v``.
+
+        ``noise`` and ``in_variance`` are those of the forms of x of length 1.
+        """
+        back = vectors @ np.linalg.inv(curvature.least)
+        form = back @ back.T
+        return cls(
+            back @ curvature.least @ back.T,
+            back @ seen @ back.T,
+            noise * form,
+            in_variance * form,
+            vectors @ curvature.hidden @ vectors.T,
+        )
 
     def factors(
         self,
@@ -89,7 +186,8 @@ class Doubt:
         factors = np.maximum(assumed / np.where(is_seen, least, 1.0), 1.0)
         shares = quadratic(self.in_variance) / np.maximum(quadratic(covariance), _TINY)
         factors *= 1.0 + (_DOUBT**2 + 1.0) / 8.0 * shares**2
-        return np.where(is_seen | (assumed <= 0.0), factors, np.inf)
+        is_known = is_seen & (quadratic(self.hidden) <= 0.0)
+        return np.where(is_known | (assumed <= 0.0), factors, np.inf)
 
     def told_apart(
         self, combinations: NDArray[np.float64], covariance: NDArray[np.float64]
@@ -122,7 +220,37 @@ class Doubt:
 
     def mapped(self, of: Callable[[NDArray[np.float64]], NDArray[np.float64]]) -> Doubt:
         """Return the same about other coefficients; ``of`` maps matrices as it does covariances."""
-        return Doubt(of(self.assumed), of(self.seen), of(self.noise), of(self.in_variance))
+        every = self.assumed, self.seen, self.noise, self.in_variance, self.hidden
+        return Doubt(*map(of, every))
+
+
+@final
+@dataclass(frozen=True)
+class Binding:
+    """On which share of the weight of all rows the limits of a fit bind, as it was released.
+
+    Parameters
+    ----------
+    long : float
+        Share of the rows that are so long that they count less, from 0 to 1.
+    lost : float
+        Share of the weight that this takes.
+    clipped : float
+        Share of the rows whose residual is clipped.
+    noise : tuple of float
+        Standard deviations of the noise in the three.
+    """
+
+    long: float
+    lost: float
+    clipped: float
+    noise: tuple[float, ...]
+
+    @classmethod
+    def of(cls, shares: NDArray[np.float64], noise: NDArray[np.float64]) -> Binding:
+        """Make it of the three, as they were released."""
+        long, lost, clipped = np.clip(shares, 0.0, 1.0).tolist()
+        return cls(long, lost, clipped, tuple(noise.tolist()))
 
 
 @final
@@ -144,6 +272,8 @@ class Uncertainty:
         By how much standard errors must be longer as matrices were seen through noise.
     dispersion : float, optional
         Of the prepared targets, where it was estimated: their variance over what the loss says.
+    binding : Binding, optional
+        On how many rows the limits of the fit bind, where that was released.
 
     Notes
     -----
@@ -157,6 +287,7 @@ class Uncertainty:
     kind: Covariance = "model"
     doubt: Doubt | None = None
     dispersion: float | None = None
+    binding: Binding | None = None
 
     @property
     def covariance(self) -> NDArray[np.float64]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
-from dpglm import GammaRegressor, LogisticRegression, PoissonRegressor
+from dpglm import BinomialRegressor, GammaRegressor, LogisticRegression, PoissonRegressor
 from dpglm.solvers.second_order.newton_raphson_method import NewtonRaphsonMethod
 
 N = 10_000
@@ -73,6 +75,42 @@ def test_a_repeated_column_is_not_told_from_the_first():
     assert together.p_value < 0.001
 
 
+def rare_reference(seed, n_levels=8, n=20_000, **options):
+    """Fit a factor whose reference level 0.64 % of the rows have, beside ten other columns."""
+    rng = np.random.default_rng(seed)
+    shares = [0.0064, *np.full(n_levels - 1, 0.9936 / (n_levels - 1))]
+    levels = rng.choice(n_levels, size=n, p=shares)
+    X = np.column_stack(
+        [levels[:, np.newaxis] == np.arange(1, n_levels), rng.uniform(-1, 1, size=(n, 10))]
+    ).astype(float)
+    z = 1.0 * (levels > 0) - 1.5 + 0.5 * X[:, n_levels - 1]
+    y = (rng.uniform(size=n) < -np.expm1(-np.exp(z))).astype(float)
+    options = {"inference": True, "random_state": seed, "feature_bounds": (-1, 1)} | options
+    return BinomialRegressor(link="cloglog", **options).fit(X, y).inference_
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_effects_relative_to_a_rare_level_are_unknown(seed):
+    inference = rare_reference(seed)
+    unknown = np.isinf(inference.standard_errors)
+    assert unknown[:8].all()
+    assert not unknown[8:].any()
+    # Levels but the reference are told from each other.
+    factor = [f"x{place}" for place in range(7)]
+    assert inference.wald_test(factor).df == 6
+    apart = np.zeros(18)
+    apart[[1, 2]] = 1.0, -1.0
+    assert inference.wald_test(apart).df == 1
+
+
+def test_effects_relative_to_a_rare_level_cover_with_budget():
+    inference = rare_reference(0, epsilon=20.0)
+    low, high = inference.conf_int(0.999).T
+    assert np.isfinite(high - low).all()
+    truth = np.array([-1.5, *np.ones(7), 0.5, *np.zeros(9)])
+    assert ((low <= truth) & (truth <= high)).all()
+
+
 def test_classes_that_are_apart_have_no_intervals():
     rng = np.random.default_rng(0)
     X = rng.uniform(size=(N, 2))
@@ -80,6 +118,40 @@ def test_classes_that_are_apart_have_no_intervals():
     inference = model.fit(X, (X[:, 0] > X[:, 1]).astype(int)).inference_
     assert np.isinf(inference.standard_errors).all()
     assert "Nothing is known of any coefficient" in str(inference)
+
+
+def rare_outcome(seed, level, n=40_000, d=30):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1, 1, size=(n, d))
+    y = (X @ np.linspace(-0.6, 0.6, d) + level + rng.logistic(size=n) > 0).astype(int)
+    model = LogisticRegression(C=np.inf, classes=[0, 1], feature_bounds=(-1, 1), inference=True)
+    return model.set_params(random_state=seed), X, y
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_noisy_approach_leaves_intervals(seed):
+    """The first pooled scores are far from the rest, which are enough for intervals."""
+    model, X, y = rare_outcome(seed, -4.0)
+    assert 0.015 < y.mean() < 0.04
+    inference = model.fit(X, y).inference_
+    known = np.isfinite(inference.standard_errors)
+    assert known.mean() > 0.8
+    truth = np.array([-4.0, *np.linspace(-0.6, 0.6, 30)])
+    low, high = inference.conf_int(0.999).T
+    assert ((low <= truth) & (truth <= high))[known].all()
+
+
+def test_plan_says_how_rare_a_class_may_be():
+    model, X, y = rare_outcome(0, -4.0)
+    (said,) = model.plan(40_000, 30).cautions()
+    least = float(re.search(r"about ([\d.]+) % of the rows", said)[1])
+    assert 1.0 < least < 4.0
+    assert model.set_params(inference=False).plan(40_000, 30).cautions() == ()
+    assert model.set_params(inference=True, epsilon=8.0).plan(400_000, 30).cautions() == ()
+    # As it says: of one that is far rarer fits find nothing.
+    model, X, y = rare_outcome(3, -6.0)
+    assert y.mean() < 0.005
+    assert np.isinf(model.fit(X, y).inference_.standard_errors).all()
 
 
 @pytest.mark.parametrize("slope", [9.0, 12.0])

@@ -34,6 +34,7 @@ __all__ = [
     "curvature_bound",
     "hessian_release",
     "length_release",
+    "limit_release",
     "score_moment_release",
     "score_release",
 ]
@@ -42,6 +43,9 @@ __all__ = [
 # What the variance of scores counts beside the Hessian: errors are inversely proportional to
 # curvature, and proportional to the root of variance only.
 _LESS_VARIANCE = 0.5
+# What long rows, and the weight that they lose, count beside clipped residuals: these may bias.
+_LIMITS = np.array([0.25, 0.25, 1.0])
+_ON_LIMITS = float(np.linalg.norm(_LIMITS))
 
 
 @final
@@ -123,6 +127,32 @@ class Scores:
         block_sum = self._score_sum(_OfRows.of(oracle), v)
         kernel = oracle.over_blocks(AnyArrays(block_sum, apart=True), declared.coordinates)
         return self.slope * oracle.noisy_mean(declared, kernel, bound, self.within)
+
+    def limits_met(
+        self, oracle: Oracle, declared: SumRelease, v: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Release on how many rows the limits bind at v; ``limit_release`` declares it.
+
+        Sums over rows, times their weights: whether a row is so long that it counts less, by how
+        much less (``1 - f``), and whether its slope is cut. Returned with the standard deviations
+        of the noise in them.
+        """
+        of_rows, margin = _OfRows.of(oracle), norm_margin(self.basis.shape[1])
+
+        def block_sum(block: Block) -> NDArray[np.float64]:
+            total: Any = 0.0
+            for z, factors, targets, weights in self._runs(of_rows, block):
+                xp = namespace(z)
+                f, slopes = factors / margin, self._slopes(of_rows, z, targets, v)
+                met = xp.stack([f < 1.0, 1.0 - xp.clip(f, 0.0, 1.0), xp.abs(slopes) >= 1.0], axis=1)
+                met = xp.asarray(met, dtype=xp.float64) * like(z, _LIMITS)
+                counted = xp.ones_like(f) if weights is None else weights
+                total = total + sum_of(block, counted, met)
+            return cast("NDArray[np.float64]", total)
+
+        bound = _ON_LIMITS * oracle.rows.spec.weight_bound
+        kernel = oracle.over_blocks(AnyArrays(block_sum, apart=True), len(_LIMITS))
+        return oracle.noisy_sum(declared, kernel, bound) / _LIMITS, declared.noise_std / _LIMITS
 
     def _score_sum(self, of_rows: _OfRows, v: NDArray[np.float64]) -> Kernel:
         """Return the kernel of sums of scores, in units of ``slope``."""
@@ -363,6 +393,24 @@ def length_release(data: DataSpec, adjacency: Adjacency, mechanism: SumMechanism
         coordinates=1,
         power=0,
         opposition=0.0,
+    )
+
+
+def limit_release(data: DataSpec, adjacency: Adjacency, mechanism: SumMechanism) -> SumRelease:
+    """Declare what ``Scores.limits_met`` releases.
+
+    Privacy: a row adds three numbers from 0 to a quarter, a quarter and all of its weight, so the
+    contribution bound is ``sqrt(1 + 2 / 16) data.weight_bound``, and none is negative, so that a
+    group's cannot cancel. Rounding as for ``second_moment_release``.
+    """
+    return sum_release(
+        "counts of long rows and clipped residuals",
+        data,
+        adjacency,
+        mechanism,
+        bound=_ON_LIMITS * data.weight_bound,
+        coordinates=len(_LIMITS),
+        directions=1,
     )
 
 

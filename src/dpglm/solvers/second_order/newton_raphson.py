@@ -19,6 +19,7 @@ from dpglm.solvers.second_order.likelihood import check_likelihood
 from dpglm.solvers.second_order.newton_raphson_method import NewtonRaphsonMethod
 from dpglm.solvers.second_order.newton_raphson_settings import (
     LENGTHS,
+    LIMITS,
     SHARES,
     hessian_noise,
     limits,
@@ -81,7 +82,8 @@ class NewtonRaphson(Solver):
 
     Privacy: Gaussian releases of sums of targets and weights, of squared slopes where these have
     no bound, of second moments, of scores, of three to eight Hessians and, for the robust
-    covariance or one with an unknown dispersion, of second moments of scores; accounted exactly.
+    covariance or one with an unknown dispersion, of second moments of scores, and with a covariance
+    of counts of long rows and clipped residuals; accounted exactly.
 
     References
     ----------
@@ -138,6 +140,8 @@ class NewtonRaphson(Solver):
             shares["lengths"] = LENGTHS
         if self.inference == "robust" or (self.inference and loss.dispersion is None):
             shares["score moments"] = _SCORE_MOMENTS
+        if self.inference is not None:
+            shares["limits"] = LIMITS
         total = sum(shares.values())
         n_first_rows = rows_enough(mu, data, adjacency)
         noise = hessian_noise(mu, data, self.inference, n_first_rows)
@@ -173,6 +177,7 @@ class NewtonRaphson(Solver):
                 final_noise=multipliers["final"],
                 score_moment_noise=multipliers.get("score moments"),
                 length_noise=multipliers.get("lengths"),
+                limit_noise=multipliers.get("limits"),
             )
 
         # Noise in one direction is less than that of all by the root of twice their number.

@@ -12,11 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import chdtrc
 
+from dpglm._words import plain_number
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradient_sums.scores import (
     Scores,
     hessian_release,
     length_release,
+    limit_release,
     score_moment_release,
     score_release,
 )
@@ -35,6 +37,7 @@ from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.problem import Problem
+from dpglm.problem.loss import Target
 from dpglm.solvers.base import Method, StepInfo
 from dpglm.solvers.noise_covariance import NoiseCovariance
 from dpglm.solvers.parts.feasible import feasible, n_penalized
@@ -50,7 +53,7 @@ from dpglm.solvers.second_order.preconditioner import (
     usual_basis_scale,
 )
 from dpglm.solvers.second_order.quadratic import is_quadratic, minimize_quadratic
-from dpglm.solvers.uncertainty import Covariance, Doubt, Uncertainty
+from dpglm.solvers.uncertainty import Binding, Covariance, Curvature, Doubt, Uncertainty
 
 __all__ = ["NewtonRaphsonMethod"]
 
@@ -58,6 +61,8 @@ __all__ = ["NewtonRaphsonMethod"]
 # a chance below which it is taken not to.
 _NEAR, _HARDLY_CHANCE = 1.0, 1e-4
 _IMMATERIAL = 0.25  # Of the standard deviation of a score.
+# Share of a class up to which a plan says nothing of it.
+_RAREST = 5e-3
 # Where slopes are cut to find their standard deviation, in units of what it is without excess.
 _FAR_SLOPE = 16.0
 
@@ -80,11 +85,14 @@ class NewtonRaphsonState:
     variance: NDArray[np.float64] | None = None
     # In what stands for the covariance of scores, on its diagonal, but for the dispersion.
     variance_noise: float = 0.0
-    first: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None  # v and g of the first.
-    settled: bool = True  # Whether the pooled scores are those of one Hessian.
-    pooled: NDArray[np.float64] | None = None  # Sum of ``H v - g`` over the pooled steps.
-    visited: NDArray[np.float64] | None = None  # Sum of their v.
+    # Where the last scores were asked, the scores, and from which on they are pooled in the end.
+    visited: tuple[NDArray[np.float64], ...] = ()
+    found: tuple[NDArray[np.float64], ...] = ()
+    first: int = 0
+    settled: bool = True  # Whether these are the scores of one Hessian.
     products: NDArray[np.float64] | None = None  # Second moments of scores, likewise.
+    weight: float = 1.0  # Sum of the weights.
+    binding: Binding | None = None
 
 
 @final
@@ -111,6 +119,7 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
     final_noise: float
     score_moment_noise: float | None
     length_noise: float | None = None  # Of rows in groups only.
+    limit_noise: float | None = None  # With intervals only.
 
     algorithm = "Newton-Raphson with pooled scores"
 
@@ -183,6 +192,13 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
             return None
         return length_release(self.data, self.adjacency, GaussianNoise(self.length_noise))
 
+    @functools.cached_property
+    def limits_met(self) -> SumRelease | None:
+        """The release of how many rows the limits bind on, with intervals."""
+        if self.limit_noise is None:
+            return None
+        return limit_release(self.data, self.adjacency, GaussianNoise(self.limit_noise))
+
     @property
     def releases(self) -> tuple[AnyRelease, ...]:
         every = (
@@ -195,6 +211,7 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
             self.hessian,
             self.final,
             self.score_moments,
+            self.limits_met,
         )
         return tuple(one for one in every if one is not None)
 
@@ -217,6 +234,25 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         held = data.typical_weight * bend
         held += self.problem.regularizer.strong_convexity * scale**2
         return slope * self._pooled_noise * scale / held
+
+    @property
+    def needs(self) -> str:
+        loss, data = self.problem.loss, self.data
+        if self.inference is None or loss.target is not Target.BINARY:
+            return ""
+        shares = np.geomspace(_RAREST, 0.5)
+        bends = np.array([constant_model(loss, 2.0 * one - 1.0, -1.0, 1.0)[1] for one in shares])
+        # Noise alone would make first steps as long as they may be, so that none arrives.
+        slope = loss.slope_bound_on(math.inf, *data.target_range(loss.target.bounds))
+        noise = self.approach.noise_std * slope * math.sqrt(data.n_columns) / self._n_asked
+        enough = shares[noise <= self.longest_step * data.typical_weight * bends]
+        if len(enough) and enough[0] == _RAREST:
+            return ""
+        least = plain_number(100.0 * (enough[0] if len(enough) else 0.5), 2)
+        return (
+            f"intervals need a rarer class of about {least} % of the rows or more: of one that is "
+            "rarer the fit may find nothing, and the budget would be spent"
+        )
 
     @property
     def _pooled_noise(self) -> float:
@@ -244,6 +280,7 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
             kind=self.inference,
             doubt=self._doubt(state),
             dispersion=self._dispersion(state),
+            binding=state.binding,
         )
 
     def _doubt(self, state: NewtonRaphsonState) -> Doubt:
@@ -252,16 +289,24 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         assert scores is not None
         assert basis is not None
         assert seen is not None
-        matrix, penalty = self._curvature(state)
-        back = basis.vectors @ np.linalg.inv(matrix)
-        noise = self.hessian.noise_std * scores.curvature / self._n_asked
-        found = seen + penalty if state.settled else np.zeros_like(seen)
-        form, in_variance = back @ back.T, state.variance_noise / self.data.n_rows
+        in_variance = state.variance_noise / self.data.n_rows
         if self.inference == "model":
             in_variance *= self._scale(state)
-        return Doubt(
-            back @ matrix @ back.T, back @ found @ back.T, noise * form, in_variance * form
-        )
+        found = seen + self._curvature(state)[1] if state.settled else np.zeros_like(seen)
+        noise = self._noise_of_hessian(scores)
+        return Doubt.of(self._least_curvature(state), found, noise, in_variance, basis.vectors)
+
+    def _noise_of_hessian(self, scores: Scores) -> float:
+        """Return the standard deviation of the noise in the diagonal of the last Hessian."""
+        return self.hessian.noise_std * scores.curvature / self._n_asked
+
+    def _least_curvature(self, state: NewtonRaphsonState) -> Curvature:
+        """Return the curvature that noise surely leaves."""
+        assert state.seen is not None
+        assert state.scores is not None
+        matrix, penalty = self._curvature(state)
+        noise = self._noise_of_hessian(state.scores)
+        return Curvature.seen_through(matrix, state.seen + penalty, noise)
 
     def _curvature(
         self, state: NewtonRaphsonState
@@ -288,8 +333,10 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         assert scores is not None
         assert basis is not None
         assert matrix is not None
-        assert state.visited is not None
-        inverse = np.linalg.inv(self._curvature(state)[0])
+        curved = self._curvature(state)[0]
+        if self.inference is not None:
+            curved = self._least_curvature(state).least
+        inverse = np.linalg.inv(curved)
         if self.inference == "robust":
             assert state.products is not None
             spread = state.products
@@ -297,9 +344,10 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
             # Without intervals scores are taken to vary as much as their curvature says.
             variance = matrix if state.variance is None else state.variance
             spread = self._scale(state) * variance
-        way = state.visited / self.n_pooled - basis.inverse @ state.w
+        kept = state.visited[state.first :]
+        way = np.mean(kept, axis=0) - basis.inverse @ state.w
         back = basis.vectors @ inverse
-        noise = self._noise_of_change(scores, way, 1.0 / self.n_pooled)
+        noise = self._noise_of_change(scores, way, 1.0 / len(kept))
         return back @ spread @ back.T / self.data.n_rows, back @ noise @ back.T
 
     def _noise_of_change(
@@ -308,24 +356,37 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         """Covariance of the noise in so many scores and in the Hessian times a way."""
         one = np.eye(len(way))
         score = scores.reach * self.final.noise_std / self.data.n_rows
-        hessian = self.hessian.noise_std * scores.curvature / self._n_asked
+        hessian = self._noise_of_hessian(scores)
         found: NDArray[np.float64] = n_scores * score**2 * one
         return found + hessian**2 * (way @ way * one + np.outer(way, way)) / 2.0
 
-    def _changes_as_due(
-        self, state: NewtonRaphsonState, v: NDArray[np.float64], g: NDArray[np.float64]
-    ) -> bool:
-        """Whether scores have changed from the first pooled one as the Hessian says.
+    def _first_kept(self, state: NewtonRaphsonState) -> int | None:
+        """Return from which of the last scores on they are those of one Hessian.
+
+        Where the approach was noisy, the first of them were asked too far away: those that are left
+        are fewer, and have more noise. None where these would be less than half.
+        """
+        squares, visited = state.squares, state.visited
+        assert squares is not None
+        steps = np.square(np.diff(visited, axis=0)) @ squares
+        for first in range(self.n_pooled // 2 + 1):
+            later = range(first + 1, self.n_pooled)
+            near = (steps[first:] <= _NEAR**2).all()
+            if near and all(self._changes_as_due(state, first, one) for one in later):
+                return first
+        return None
+
+    def _changes_as_due(self, state: NewtonRaphsonState, first: int, later: int) -> bool:
+        """Whether scores have changed between two pooled steps as the Hessian says.
 
         But for noise, and a share of what sampling makes of them. Where they have not, the Hessian
         is not that of these steps: it changes too much on their way, or more of it was cut than of
         the scores.
         """
-        assert state.first is not None
         assert state.scores is not None
         assert state.matrix is not None
-        way = v - state.first[0]
-        gap = g - state.first[1] - state.matrix @ way
+        way = state.visited[later] - state.visited[first]
+        gap = state.found[later] - state.found[first] - state.matrix @ way
         if not way.any():
             return True
         due = self._noise_of_change(state.scores, way, 2.0)
@@ -368,18 +429,22 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         declared = self.final if is_final else self.approach
         of_rows = oracle if is_final else self._of_first_rows(state, oracle)
         g = scores.mean_score(of_rows, declared, v)
-        pooled, visited, count = matrix @ v - g, v, 1
+        pooled = matrix @ v - g
         if not is_final:
             far = (0.5 * state.moved) ** 2 * (matrix @ matrix)
             noise = (declared.noise_std * scores.reach / self._n_asked) ** 2
             pooled = matrix @ v - np.linalg.solve(far + noise * np.eye(columns), far @ g)
         else:
-            count = state.step - sum(self.first_steps) + 1
-            if state.pooled is not None and state.visited is not None:
-                pooled, visited = pooled + state.pooled, visited + state.visited
+            state = dataclasses.replace(state, visited=(*state.visited, v), found=(*state.found, g))
+            if len(state.visited) == self.n_pooled and self.inference is not None:
+                first = self._first_kept(state)
+                state = dataclasses.replace(state, first=first or 0, settled=first is not None)
+            kept = slice(state.first, None)
+            pooled = matrix @ np.mean(state.visited[kept], axis=0)
+            pooled -= np.mean(state.found[kept], axis=0)
         w = minimize_quadratic(
             matrix,
-            pooled / count,
+            pooled,
             basis,
             self.problem,
             n_penalized(self.problem, self.data),
@@ -390,12 +455,10 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         w = state.w + step_size * (w - state.w)
         moved = min(length, self.longest_step)
         state = dataclasses.replace(state, step=state.step + 1, w=w, moved=moved)
-        if is_final:
-            first = (v, g) if state.first is None else state.first
-            state = dataclasses.replace(state, pooled=pooled, visited=visited, first=first)
+        if state.step == self.n_steps:
             assert state.squares is not None
             near = float(state.squares @ (basis.inverse @ w - v) ** 2) <= _NEAR**2
-            settled = state.settled and near and self._changes_as_due(state, v, g)
+            settled = state.settled and near and step_size == 1.0
             state = dataclasses.replace(state, settled=settled)
         if state.step == self.n_steps and self.score_moments is not None:
             v, at = basis.inverse @ w, self._squared(scores)
@@ -406,6 +469,13 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
             state = dataclasses.replace(state, products=products)
             if self.inference == "robust":
                 state = dataclasses.replace(state, variance_noise=noise)
+        if state.step == self.n_steps and self.limits_met is not None:
+            met, errors = scores.limits_met(oracle, self.limits_met, basis.inverse @ w)
+            if self.squared_slopes is None:
+                # Slopes are cut at their own bound, which some reach: nothing is lost.
+                met[-1] = errors[-1] = 0.0
+            binding = Binding.of(met / state.weight, errors / state.weight)
+            state = dataclasses.replace(state, binding=binding)
         asked_rows = self.data.n_rows if is_final else self._n_asked
         noise_norm = declared.noise_std * scores.reach * math.sqrt(columns) / asked_rows
         info = StepInfo(state.step, step_size, float(np.linalg.norm(g)), noise_norm)
@@ -490,6 +560,7 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         return dataclasses.replace(
             state,
             w=w,
+            weight=weight,
             scores=scores,
             basis=basis,
             squares=seen_squares(moments, self.moments.noise_std, data),

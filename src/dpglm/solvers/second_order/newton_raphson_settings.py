@@ -13,6 +13,7 @@ from dpglm.solvers.uncertainty import Covariance
 
 __all__ = [
     "LENGTHS",
+    "LIMITS",
     "SHARES",
     "Limits",
     "group_reach",
@@ -35,6 +36,8 @@ SHARES = {
 """Shares of mu squared."""
 LENGTHS = 0.02
 """Share of the lengths of groups' scores."""
+LIMITS = 0.02
+"""Share of the counts of rows on which limits bind, of fits with intervals."""
 
 # Rows that the approach and all Hessians ask, where there are more than twice as many: with so
 # little noise where rows are cut as short as they may be, and so many.

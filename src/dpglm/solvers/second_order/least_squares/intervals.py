@@ -12,7 +12,7 @@ from dpglm.oracle.row_sums.score_sums import ScoreSums
 from dpglm.oracle.row_sums.weighted_moments import View
 from dpglm.solvers.second_order.least_squares.equations import noise_in_equations
 from dpglm.solvers.second_order.preconditioner import Basis
-from dpglm.solvers.uncertainty import Covariance, Doubt, Uncertainty
+from dpglm.solvers.uncertainty import Covariance, Curvature, Doubt, Uncertainty
 
 __all__ = ["intervals"]
 
@@ -60,9 +60,10 @@ def intervals(
     seen, along = np.linalg.eigh(spread)
     spread = (along * np.maximum(seen, 0.0)) @ along.T
     noise = noise_in_equations(sums.vector_noise, sums.matrix_noise, step)
-    back = basis.vectors @ inverse
+    matrix, found = (directions * np.maximum(values, least)) @ directions.T, sums.matrix + bend
+    curvature = Curvature.seen_through(matrix, found, sums.matrix_noise)
+    back = basis.vectors @ np.linalg.inv(curvature.least)
     sampling, privacy = back @ spread @ back.T, back @ noise @ back.T
-    form, matrix = back @ back.T, (directions * np.maximum(values, least)) @ directions.T
     return Uncertainty(
         constant + basis.vectors @ (view.v + step),
         sampling,
@@ -70,11 +71,6 @@ def intervals(
         # Those of the estimated variance of errors, on which all standard errors rest.
         max(2.0 / relative, 1.0),
         kind,
-        Doubt(
-            back @ matrix @ back.T,
-            back @ (sums.matrix + bend) @ back.T,
-            sums.matrix_noise * form,
-            in_spread * form,
-        ),
+        Doubt.of(curvature, found, sums.matrix_noise, in_spread, basis.vectors),
         dispersion,
     )
