@@ -27,6 +27,7 @@ from dpglm.solvers.second_order.newton import Newton
 from dpglm.solvers.second_order.newton_raphson import NewtonRaphson
 from dpglm.solvers.second_order.newton_raphson_settings import hessian_noise
 from dpglm.solvers.second_order.prototypes import Prototypes
+from dpglm.solvers.second_order.starts import needs_mean
 from dpglm.solvers.second_order.sufficient_statistics import SufficientStatistics
 from dpglm.solvers.uncertainty import Covariance
 
@@ -105,8 +106,9 @@ def choose(
         sees Hessians through their noise. Else, for at most 300 columns and 2^28 entries of rows,
         ``SufficientStatistics`` for squared loss and at most 64 columns; ``Newton`` for other
         convex losses and more columns, but not for codes, nor for numbers and a loss with a kink
-        where ``mu`` times rows is below 400 for each column; and for two classes and at most 1000
-        columns, where ``mu`` times rows is 180 or more for each. Otherwise ``NoisyGD`` with a paid
+        where ``mu`` times rows is below 400 for each column; and up to 1000 columns for counts and
+        amounts with a log link, and for two classes where ``mu`` times rows is 180 or more for each.
+        Otherwise ``NoisyGD`` with a paid
         comparison with its start, and for losses that are not convex 0.6 times its usual clip
         unless ``mu`` times rows is 80 or more for each column; for convex losses, an intercept and
         more than 300 dense columns (at most 2^30 entries) or 301 to 1000 sparse ones (at most 2^28)
@@ -175,9 +177,10 @@ def _is_wide(problem: Problem, data: DataSpec, mu: float) -> bool:
     if data.n_columns <= _MOST_COLUMNS:
         return False
     binary = problem.loss.target is Target.BINARY and data.n_outputs == 1
-    heard = mu * data.n_rows >= _HEARD_IN_ALL * data.n_columns
+    heard = binary and mu * data.n_rows >= _HEARD_IN_ALL * data.n_columns
     small = data.n_columns <= MOST_COLUMNS and data.n_rows * data.n_columns <= _MOST_ENTRIES
-    return not (binary and heard and small)
+    # Descent begins at a mean of the targets' upper bound, and its noise is that of this bound.
+    return not (small and (heard or needs_mean(problem.loss, data)))
 
 
 def _can_center(data: DataSpec, adjacency: Adjacency) -> bool:

@@ -19,9 +19,12 @@ from dpglm.oracle.gradient_sums.preconditioned import (
     type_in_basis,
 )
 from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.row_sums.clipped_targets import clipped_target_release
 from dpglm.oracle.row_sums.moments import noisy_second_moments, second_moment_release
-from dpglm.oracle.row_sums.target_means import squared_slope_release
+from dpglm.oracle.row_sums.target_means import (
+    squared_slope_release,
+    target_mean_release,
+    target_size_release,
+)
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.noise.additive import GaussianNoise
@@ -58,7 +61,6 @@ from dpglm.solvers.second_order.preconditioner import (
 )
 from dpglm.solvers.second_order.quadratic import is_quadratic, minimize_quadratic
 from dpglm.solvers.second_order.starts import (
-    N_BOUNDS,
     Start,
     at_private_mean,
     expected_mean,
@@ -130,8 +132,8 @@ class Newton(Solver):
     it (``dpglm.solvers.parts.shrinkage``): a known share of it, so that signs and ranks stay.
 
     Privacy: one Gaussian release of second moments and T of gradients, and where a private mean is
-    the start one of means of clipped targets and one of squared slopes; accounted exactly. The
-    basis is public once the moments are released, so clipping in it bounds every row whatever
+    the start one each of counts of targets by size, of their mean and of squared slopes; accounted
+    exactly. The basis is public once the moments are released, so clipping in it bounds every row whatever
     the moments were.
 
     References
@@ -182,7 +184,7 @@ class Newton(Solver):
                 max((_ENOUGH_FOR_MEAN / (mu * data.n_rows)) ** 2, _LEAST_MEAN), _MOST_MEAN
             )
             shares = {name: share * (1.0 - of_mean) for name, share in shares.items()}
-            shares["targets"] = of_mean
+            shares |= {"sizes": 0.5 * of_mean, "targets": 0.5 * of_mean}
 
         def with_noise(scale: float) -> NewtonMethod:
             counts = {"gradients": n_steps}
@@ -199,6 +201,7 @@ class Newton(Solver):
                 intercept_pace=pace,
                 first_noise_multiplier=multipliers["moments"],
                 noise_multiplier=multipliers["gradients"],
+                size_noise=multipliers.get("sizes"),
                 target_noise=multipliers.get("targets"),
                 slope_noise=multipliers.get("slopes"),
             )
@@ -290,7 +293,9 @@ class NewtonMethod(Method["NewtonState"]):
     intercept_pace: float  # Factor on steps along the intercept, at least 1.
     first_noise_multiplier: float
     noise_multiplier: float
-    # Of the mean of the targets and of squared slopes there, where zero is no model to start from.
+    # Of the sizes and the mean of the targets, and of squared slopes there, where zero is no model
+    # to start from.
+    size_noise: float | None = None
     target_noise: float | None = None
     slope_noise: float | None = None
 
@@ -315,12 +320,28 @@ class NewtonMethod(Method["NewtonState"]):
         )
 
     @functools.cached_property
+    def sizes(self) -> SumRelease | None:
+        """The release of the counts of targets by size."""
+        if self.size_noise is None:
+            return None
+        return target_size_release(
+            self.data,
+            self.adjacency,
+            GaussianNoise(self.size_noise),
+            has_offset=self.problem.loss.offset_bound > 0.0,
+        )
+
+    @functools.cached_property
     def targets(self) -> SumRelease | None:
         """The release of the mean of the targets."""
         if self.target_noise is None:
             return None
-        noise = GaussianNoise(self.target_noise)
-        return clipped_target_release(self.data, self.adjacency, noise, count=N_BOUNDS)
+        return target_mean_release(
+            self.data,
+            self.adjacency,
+            GaussianNoise(self.target_noise),
+            has_offset=self.problem.loss.offset_bound > 0.0,
+        )
 
     @functools.cached_property
     def squared_slopes(self) -> SumRelease | None:
@@ -331,7 +352,7 @@ class NewtonMethod(Method["NewtonState"]):
 
     @property
     def releases(self) -> tuple[AnyRelease, ...]:
-        every = self.moments, self.targets, self.squared_slopes, self.gradients
+        every = self.moments, self.sizes, self.targets, self.squared_slopes, self.gradients
         return tuple(one for one in every if one is not None)
 
     @property
@@ -519,8 +540,11 @@ class NewtonMethod(Method["NewtonState"]):
         basis = basis_from_moments(moments, noise, data)
         weight = mean_weight(moments, noise, data)
         if self.targets is not None:
+            assert self.sizes is not None
             assert self.squared_slopes is not None
-            start = at_private_mean(oracle, self.targets, self.squared_slopes, self.problem, weight)
+            start = at_private_mean(
+                oracle, self.sizes, self.targets, self.squared_slopes, self.problem
+            )
         return NewtonState(0, moments, basis, start.w, start, weight)
 
     def step(self, state: NewtonState, oracle: Oracle) -> tuple[NewtonState, StepInfo]:

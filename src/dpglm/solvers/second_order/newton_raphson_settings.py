@@ -14,6 +14,7 @@ from dpglm.solvers.uncertainty import Covariance
 __all__ = [
     "LENGTHS",
     "SHARES",
+    "SIZES",
     "Limits",
     "group_reach",
     "hessian_noise",
@@ -33,8 +34,8 @@ SHARES = {
     "final": 0.49,
 }
 """Shares of mu squared."""
-LENGTHS = 0.02
-"""Share of the lengths of groups' scores."""
+LENGTHS = SIZES = 0.02
+"""Shares of the lengths of groups' scores, and of the sizes of targets without an upper bound."""
 
 # Rows that the approach and all Hessians ask, where there are more than twice as many: with so
 # little noise where rows are cut as short as they may be, and so many.
