@@ -85,6 +85,21 @@ def test_additive_models_take_wide_bounds(times):
     assert np.sqrt(np.mean(logs**2)) < 0.15
 
 
+def test_wide_bounds_of_numbers_cost_additive_models_nothing():
+    y = X[:, 0] + 2.0 + RNG.normal(0.0, 0.5, N)
+    schema = {
+        "columns": {f"x{j}": {"type": "numeric", "low": -1, "high": 1} for j in range(3)},
+        "provenance": "public",
+    }
+    table = {f"x{j}": X[:, j] for j in range(3)}
+    for times in TIMES:
+        bounds = (-5.0 * times, 5.0 * times)
+        model = dpglm.AdditiveRegressor(schema, target_bounds=bounds, random_state=0)
+        predicted = model.fit(table, y).predict(table)
+        assert np.std(predicted - X[:, 0]) < 0.1
+        assert predicted.mean() == pytest.approx(2.0, abs=0.1)
+
+
 def test_wide_tables_of_counts_take_wide_bounds():
     """Descent, which had more than 300 columns, started from the declared bound."""
     rng = np.random.default_rng(0)

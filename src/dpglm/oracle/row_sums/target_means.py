@@ -114,8 +114,8 @@ def target_size_release(
 def noisy_target_sizes(oracle: Oracle, declared: SumRelease, high: float) -> NDArray[np.float64]:
     """Release the weight of the targets of each size, largest first: shape (kinds, ``N_SIZES``).
 
-    Targets are at least 0, and at most ``high``; zeros, and what is too small for the last size,
-    are not counted. The second kind is what targets would be without offsets.
+    A size is that of the magnitude, at most ``high``; zeros, and what is too small for the last
+    size, are not counted. The second kind is what targets would be without offsets.
     """
     loss = oracle.loss  # Not the oracle with its rows: kernels travel to workers.
     n_kinds = declared.coordinates // N_SIZES
@@ -125,7 +125,7 @@ def noisy_target_sizes(oracle: Oracle, declared: SumRelease, high: float) -> NDA
         xp = namespace(targets)
         sums = []
         for kind in _kinds(loss, targets, n_kinds):
-            below = xp.clip(kind / high, 0.0, 1.0)
+            below = xp.clip(xp.abs(kind) / high, 0.0, 1.0)
             for k in range(N_SIZES):
                 counted = (below > 2.0 ** -(k + 1)) & (below <= 2.0**-k)
                 sums.append((weights * counted).sum())

@@ -66,6 +66,7 @@ from dpglm.solvers.second_order.starts import (
     expected_mean,
     mean_weight,
     needs_mean,
+    needs_scale,
 )
 
 __all__ = ["Newton", "NewtonMethod"]
@@ -90,6 +91,8 @@ _VISIBLE = 0.05
 # are few and say much: a smaller clip hides them.
 _SLOPE_SHARE, _LEAST_MEAN, _MOST_MEAN, _ENOUGH_FOR_MEAN = 0.05, 0.02, 0.5, 75.0
 _LEAST_CLIP_OF_COUNTS = 0.5
+# The same of numbers, of which a rough spread is enough.
+_SPREAD_SHARE, _ENOUGH = 0.02, 25.0
 # From such a mean a step may change scores by so much, root mean square; noise in what is returned
 # may be at most that large; and curvature, which is about what it is there, damps so much of it.
 _LONGEST_STEP, _MOST_NOISE, _DAMPING_AT_MEAN = 1.0, 0.5, 0.35
@@ -173,16 +176,18 @@ class Newton(Solver):
         check_data(data, adjacency)
         mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.unit_weight) * data.typical_weight
         clip, n_steps, step_size = self._clip_and_steps(problem.loss, mu, data)
-        has_mean = needs_mean(problem.loss, data)
+        are_factors = needs_mean(problem.loss, data)
+        has_mean = are_factors or needs_scale(problem.loss, data)
         # Slopes are in units of what is released of them then.
         unit = 1.0 if has_mean else slope_unit(problem.loss, data)
         shares = {"moments": self.first_share, "gradients": 1.0 - self.first_share}
         if has_mean:
-            shares = {name: share * (1.0 - _SLOPE_SHARE) for name, share in shares.items()}
-            shares["slopes"] = _SLOPE_SHARE
-            of_mean = min(
-                max((_ENOUGH_FOR_MEAN / (mu * data.n_rows)) ** 2, _LEAST_MEAN), _MOST_MEAN
+            of_slopes, enough = (
+                (_SLOPE_SHARE, _ENOUGH_FOR_MEAN) if are_factors else (_SPREAD_SHARE, _ENOUGH)
             )
+            shares = {name: share * (1.0 - of_slopes) for name, share in shares.items()}
+            shares["slopes"] = of_slopes
+            of_mean = min(max((enough / (mu * data.n_rows)) ** 2, _LEAST_MEAN), _MOST_MEAN)
             shares = {name: share * (1.0 - of_mean) for name, share in shares.items()}
             shares |= {"sizes": 0.5 * of_mean, "targets": 0.5 * of_mean}
 
@@ -394,7 +399,7 @@ class NewtonMethod(Method["NewtonState"]):
     def _expected(self) -> NewtonState:
         """What steps are expected to rest on, before a row is seen."""
         start, data = self._public_start(), self.data
-        if self.squared_slopes is not None:
+        if self.squared_slopes is not None and self._are_factors:
             noise = self.squared_slopes.noise_std / data.n_rows
             start = expected_mean(start.w, self.problem.loss, data, noise)
         return NewtonState(0, None, None, start.w, start, data.typical_weight)
@@ -421,6 +426,11 @@ class NewtonMethod(Method["NewtonState"]):
         return math.sqrt(max(along + across, 0.0) / size)
 
     @property
+    def _are_factors(self) -> bool:
+        """Whether steps start at a private mean that scores multiply."""
+        return self.targets is not None and not isinstance(self.problem.loss, Squared)
+
+    @property
     def _usual_length(self) -> float:
         """Root mean square of the rows' lengths in the basis."""
         return math.sqrt(self.data.n_columns)
@@ -444,7 +454,7 @@ class NewtonMethod(Method["NewtonState"]):
         # A row of usual length is clipped where its slope is larger.
         reach, unit = self._reach(state), self._unit(state) / state.curvature
         relative = reach / largest if largest else 1.0
-        if self.targets is not None:
+        if self._are_factors:
             return self._noise_damped_by(_DAMPING_AT_MEAN * min(relative, 1.0), unit)
         if isinstance(loss, Squared):
             left = self._noise_damped_by(min(relative, _MOST_DAMPING), unit)
@@ -574,7 +584,7 @@ class NewtonMethod(Method["NewtonState"]):
         if self.intercept_pace > 1.0:
             along = basis.inverse[:, -1]
             w[-1] -= (self.intercept_pace - 1.0) / bound * (along @ g) / (along @ along)
-        if self.targets is not None:
+        if self._are_factors:
             length = float(np.linalg.norm(basis.inverse @ (w - state.w)))
             w = state.w + _LONGEST_STEP / max(length, _LONGEST_STEP) * (w - state.w)
         noise_norm = unit * self.noise_std * math.sqrt(self.data.n_coefficients)
@@ -593,7 +603,7 @@ class NewtonMethod(Method["NewtonState"]):
         """Whether noise may be so much that the parameter is drawn towards its start."""
         assert state.start is not None
         in_predictions = self._noise_left(state) * self._usual_length
-        if self.targets is not None:
+        if self._are_factors:
             return in_predictions >= _VISIBLE
         visible = _VISIBLE * state.start.slope / state.start.curvature
         return in_predictions >= visible and is_neutral(self.problem.loss, self.data)
@@ -610,7 +620,7 @@ class NewtonMethod(Method["NewtonState"]):
             way,
             noise,
             inverse=inverse,
-            own_intercept=own_intercept and self.targets is None,
+            own_intercept=own_intercept and not self._are_factors,
             pace=self.intercept_pace,
         )
         return share * self._harmless(noise), more
@@ -620,6 +630,6 @@ class NewtonMethod(Method["NewtonState"]):
 
         Noise that scores are left with multiplies means, so there is a bound on it.
         """
-        if self.targets is None:
+        if not self._are_factors:
             return 1.0
         return min(_MOST_NOISE / (noise * self._usual_length), 1.0)

@@ -17,12 +17,13 @@ from dpglm.oracle.row_sums.target_means import (
     noisy_target_sizes,
 )
 from dpglm.privacy.releases import SumRelease
-from dpglm.problem import Problem
-from dpglm.problem.loss import Loss
+from dpglm.problem import Problem, Squared
+from dpglm.problem.loss import Loss, Target
+from dpglm.solvers.parts.defaults import curvature, slope_unit
 from dpglm.solvers.parts.feasible import feasible, n_penalized
 from dpglm.solvers.parts.shrinkage import is_neutral
 from dpglm.solvers.second_order.likelihood import constant_model
-from dpglm.solvers.second_order.normal_scores import expected_constant
+from dpglm.solvers.second_order.normal_scores import USUAL_ERROR, expected_constant
 
 __all__ = [
     "Start",
@@ -32,6 +33,7 @@ __all__ = [
     "mean_weight",
     "means_of_sizes",
     "needs_mean",
+    "needs_scale",
 ]
 
 # Standard deviations of noise beyond which targets of a size are there: by chance in one fit of
@@ -52,7 +54,7 @@ class Start:
     """A model to start from, and to shrink to; all of it public or released."""
 
     w: NDArray[np.float64]
-    slope: float  # One that counts as large.
+    slope: float  # One that counts as large; the unit of gradients.
     curvature: float  # What second moments of rows of weight 1 are multiplied by.
 
 
@@ -66,13 +68,27 @@ def needs_mean(loss: Loss, data: DataSpec) -> bool:
     """
     low, high = data.target_range(loss.target.bounds)
     is_size = loss.link is not None and low >= 0.0 and 0.0 < high < math.inf
+    is_size = is_size and not isinstance(loss, Squared)
     return is_size and data.intercept > 0.0 and not is_neutral(loss, data)
+
+
+def needs_scale(loss: Loss, data: DataSpec) -> bool:
+    """Whether targets are numbers whose spread is to be released, as errors have their unit.
+
+    >>> from dpglm.problem import Huber
+    >>> numbers = DataSpec(100, 2, intercept=1.0, target_low=-1.0, target_high=1.0)
+    >>> needs_scale(Squared(), numbers), needs_scale(Huber(), numbers)
+    (True, False)
+    """
+    ends = data.target_range(loss.target.bounds)
+    is_finite = all(map(math.isfinite, ends)) and ends != (0.0, 0.0)
+    return isinstance(loss, Squared) and is_finite and data.intercept > 0.0
 
 
 def means_of_sizes(
     oracle: Oracle, sizes: SumRelease, targets: SumRelease, loss: Loss
 ) -> tuple[float, float, float, float]:
-    """Release means of targets of at least 0, whatever their declared upper bound is.
+    """Release means of targets, whatever their declared bounds are.
 
     Returns the mean, that without offsets, the sum of weights, and where targets were clipped. That
     is the upper end of the largest size that surely has targets: those beyond are too few for the
@@ -80,11 +96,13 @@ def means_of_sizes(
     """
     data = oracle.rows.spec
     low, high = data.target_range(loss.target.bounds)
+    high = max(high, -low)
     usual = min(loss.dispersion or _USUAL_SIZE * high, high)
     tops = []
     for counts in noisy_target_sizes(oracle, sizes, high):
         sure = np.flatnonzero(counts > _SURE_OF_SIZE * sizes.noise_std)
         tops.append(max(high * 2.0 ** -float(sure[0]) if sure.size else usual, low))
+    low = max(low, -tops[0])
     mean, without_offset, weight = noisy_target_means(oracle, targets, low, *tops)
     return mean, without_offset, weight, tops[0]
 
@@ -106,7 +124,12 @@ def at_private_mean(
     square = noisy_squared_slope(oracle, squared_slopes, score, far, weight)
     w = np.zeros(data.coefficient_shape)
     w[-1] = score / data.intercept
-    return _at_mean(feasible(problem, n_penalized(problem, data), w, 0.0), square, bend, loss)
+    w = feasible(problem, n_penalized(problem, data), w, 0.0)
+    if isinstance(loss, Squared):
+        # As if bounds had been declared that are as far apart as usual for such a spread.
+        unit = min(math.sqrt(square) / USUAL_ERROR, slope_unit(loss, data))
+        return Start(w, unit, curvature(loss, data))
+    return _at_mean(w, square, bend, loss)
 
 
 def farthest_slope(loss: Loss, most: float, score: float, bend: float, top: float) -> float:
@@ -118,8 +141,9 @@ def farthest_slope(loss: Loss, most: float, score: float, bend: float, top: floa
     usual = most * math.sqrt(bend * (loss.dispersion or 1.0))
     if loss.dispersion is not None:
         return usual
-    ends = np.abs(loss.without_offset.slope(np.full(2, score), np.array([0.0, top])))
-    return min(usual, float(ends.max()))
+    ends = np.array([-top if loss.target is Target.REAL else 0.0, top])
+    slopes = np.abs(loss.without_offset.slope(np.full(2, score), ends))
+    return min(usual, float(slopes.max()))
 
 
 def expected_mean(
