@@ -17,6 +17,7 @@ from dpglm.privacy.budget import PrivacyBudget, is_pure
 from dpglm.problem import L2, NoPenalty, Problem, Squared, Unconstrained
 from dpglm.problem.loss import Loss, Target
 from dpglm.solvers.base import Plan, Solver
+from dpglm.solvers.composite.calibrated import Calibrated
 from dpglm.solvers.composite.preprocessed import Preprocessed
 from dpglm.solvers.gradient.noisy_gd import NoisyGD, pure_gd
 from dpglm.solvers.minimizer.objective_perturbation import ObjectivePerturbation
@@ -115,7 +116,8 @@ def choose(
         without a comparison, but after ``Center``, and for codes whatever the number of columns is.
         With several outputs ``Whiten`` follows, too, where noise leaves something to see of second
         moments and there is neither a constraint nor more of a penalty than L2 with ``C = 1``. For
-        codes the clip grows where ``mu`` times rows is more than 80 for each column.
+        codes the clip grows where ``mu`` times rows is more than 80 for each column. Descent on a
+        likelihood of two classes with an intercept is ``Calibrated``.
 
     Examples
     --------
@@ -149,13 +151,16 @@ def choose(
             return SufficientStatistics()
         return Newton() if may_copy else NoisyGD(compare=True)
     clip = _clip_of_codes(problem.loss, data, mu) if codes else None
+    calibrated = wide and may_copy and _is_binary_likelihood(problem, data)
     if not (may_copy and (wide or codes) and data.intercept and _can_center(data, adjacency)):
-        return NoisyGD(clip=clip, compare=True)
+        descent = NoisyGD(clip=clip, compare=True)
+        return Calibrated(descent) if calibrated else descent
     center = Center() if problem.penalize_intercept else Center(intercept=_INTERCEPT)
     if data.n_outputs == 1:
         if is_neutral(problem.loss, data) and not ample:
             clip = _CLIP_OF_CENTERED * defaults.clip(problem.loss, data)
-        return Preprocessed([center], NoisyGD(clip=clip, shrink=True))
+        centered = Preprocessed([center], NoisyGD(clip=clip, shrink=True))
+        return Calibrated(centered) if calibrated else centered
     if codes:
         solver = dataclasses.replace(_STEPS_OF_CODES, clip=clip)
         if _can_whiten(problem, data, mu, _WHITEN_CODES, _MOST_MOMENT_NOISE_OF_CODES):
@@ -212,6 +217,17 @@ def _without_delta(
             perturbed.plan(problem, budget, data, adjacency)
             return perturbed
     return pure_gd()
+
+
+def _is_binary_likelihood(problem: Problem, data: DataSpec) -> bool:
+    """Whether scores of two classes have a slope and an intercept of maximum likelihood."""
+    if problem.loss.target is not Target.BINARY or data.intercept == 0.0:
+        return False
+    try:
+        check_likelihood(problem, data)
+    except ValueError:
+        return False
+    return True
 
 
 def _is_likelihood(problem: Problem, data: DataSpec, mu: float) -> bool:
