@@ -108,8 +108,8 @@ def choose(
         ``SufficientStatistics`` for squared loss and at most 64 columns; ``Newton`` for other
         convex losses and more columns, but not for codes, nor for numbers and a loss with a kink
         where ``mu`` times rows is below 400 for each column; and up to 1000 columns for counts and
-        amounts with a log link, and for two classes where ``mu`` times rows is 180 or more for each.
-        Otherwise ``NoisyGD`` with a paid
+        amounts with a log link, and for two classes where ``mu`` times rows is 180 or more for
+        each. Otherwise ``NoisyGD`` with a paid
         comparison with its start, and for losses that are not convex 0.6 times its usual clip
         unless ``mu`` times rows is 80 or more for each column; for convex losses, an intercept and
         more than 300 dense columns (at most 2^30 entries) or 301 to 1000 sparse ones (at most 2^28)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -39,7 +41,8 @@ def test_sizes_are_weighted_counts_between_powers_of_two():
     y[:3] = 0.0, HIGH, HIGH / 4.0
     counts, _ = asked(y, w)
     ends = HIGH * 2.0 ** -np.arange(N_SIZES + 1)
-    expected = [w[(y > low) & (y <= high)].sum() for high, low in zip(ends, ends[1:], strict=False)]
+    pairs = itertools.pairwise(ends)
+    expected = [w[(y > low) & (y <= high)].sum() for high, low in pairs]
     np.testing.assert_allclose(counts, [expected], atol=1e-6)
 
 

@@ -136,8 +136,8 @@ class Newton(Solver):
 
     Privacy: one Gaussian release of second moments and T of gradients, and where a private mean is
     the start one each of counts of targets by size, of their mean and of squared slopes; accounted
-    exactly. The basis is public once the moments are released, so clipping in it bounds every row whatever
-    the moments were.
+    exactly. The basis is public once the moments are released, so clipping in it bounds every row
+    whatever the moments were.
 
     References
     ----------

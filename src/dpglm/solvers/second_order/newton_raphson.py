@@ -81,8 +81,9 @@ class NewtonRaphson(Solver):
     curvature is not seen well through its noise, and infinite where it is not seen at all.
 
     Privacy: Gaussian releases of sums of targets and weights, of counts of targets by size and of
-    squared slopes where these have no bound, of second moments, of scores, of three to eight Hessians and, for the robust
-    covariance or one with an unknown dispersion, of second moments of scores; accounted exactly.
+    squared slopes where these have no bound, of second moments, of scores, of three to eight
+    Hessians and, for the robust covariance or one with an unknown dispersion, of second moments of
+    scores; accounted exactly.
 
     References
     ----------
