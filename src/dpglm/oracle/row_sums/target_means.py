@@ -18,6 +18,7 @@ from dpglm.problem.loss import Loss
 
 __all__ = [
     "N_SIZES",
+    "SIZES",
     "noisy_squared_slope",
     "noisy_target_means",
     "noisy_target_sizes",
@@ -27,6 +28,8 @@ __all__ = [
     "targets_and_weights",
 ]
 
+SIZES = "counts of targets by size"
+"""Name of the release of ``noisy_target_sizes``."""
 N_SIZES = 64
 """Size k is for targets above ``2^-(k+1)`` of a public bound, up to ``2^-k`` of it."""
 
@@ -101,7 +104,7 @@ def target_size_release(
     """
     kinds = 2 if has_offset else 1
     return sum_release(
-        "counts of targets by size",
+        SIZES,
         data,
         adjacency,
         mechanism,
