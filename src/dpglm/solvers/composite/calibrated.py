@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import math
 from dataclasses import dataclass, field
-from typing import final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,6 @@ from dpglm.privacy.events import Composed, Event, canonical
 from dpglm.privacy.releases import AnyRelease
 from dpglm.problem import L2, NoPenalty, Problem, Unconstrained
 from dpglm.solvers.base import Method, Plan, Solver, Stage, StepInfo, check_same
-from dpglm.solvers.checkpoint_file import AnyState
 from dpglm.solvers.composite.preprocessed import Preprocessed
 from dpglm.solvers.gradient.noisy_gd import NoisyGD
 from dpglm.solvers.noise_covariance import NoiseCovariance
@@ -175,7 +174,7 @@ class CalibratedState:
 
     seed: int
     step: int
-    direction: AnyState
+    direction: Any
     map: RowMap | None = None
     scale: NewtonRaphsonState | None = None
 
@@ -269,12 +268,12 @@ class CalibratedMethod(Method["CalibratedState"]):
             state = dataclasses.replace(state, step=number, scale=scale)
         return state, dataclasses.replace(info, step=number)
 
-    def _found(self, state: AnyState) -> NDArray[np.float64]:
+    def _found(self, state: Any) -> NDArray[np.float64]:
         """Return the parameter whose direction is kept, of Newton's before it is shrunk."""
         w: NDArray[np.float64] = state.w if self._newton else self.direction.method.finish(state)
         return w
 
-    def _map(self, state: AnyState) -> RowMap:
+    def _map(self, state: Any) -> RowMap:
         """Return the map of rows to scores: Newton's about 0, in standard deviations."""
         data, w = self.direction.data, self._found(state)
         slopes = w[: data.n_features]
@@ -300,7 +299,7 @@ class CalibratedMethod(Method["CalibratedState"]):
         of_scores: Oracle = oracle.kept["scores"]
         return of_scores
 
-    def _spread(self, state: AnyState) -> float:
+    def _spread(self, state: Any) -> float:
         """Return the unit of scores before they are calibrated, or 0.
 
         Their standard deviation where it is known, else the length of the coefficients.
@@ -321,6 +320,8 @@ class CalibratedMethod(Method["CalibratedState"]):
         w[0] = min(max(found, _LEAST_SLOPE * own), _MOST_SLOPE * own)
         if self.scale.data.intercept:
             # Another slope must not change the prediction at the mean score.
+            assert state.scale is not None
+            assert state.scale.basis is not None
             one = NormalScores.of(state.scale.basis, np.array([1.0, 0.0]))
             w[1] += (found - w[0]) * one.mean / self.scale.data.intercept
         return state.map.pull_back(w, self.direction.data, self.scale.data)
