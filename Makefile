@@ -20,7 +20,7 @@ ARGS ?=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test docs laws slow lint format bars peers speed noise planning table wide additive edges coverage groups evaluation exploration rates papers audit lock clean
+.PHONY: help demo test docs laws slow lint format bars peers speed noise planning guidance table wide additive edges coverage groups evaluation exploration rates papers audit lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):.*## /\1|/' \
@@ -64,6 +64,9 @@ noise: $(VENV)/.installed-dev ## measure noise and its low bits: rewrites docs/n
 
 planning: $(VENV)/.installed-dev ## measure how long plans take: rewrites the table of docs/privacy.md
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(RUN) -m benchmarks.planning $(ARGS)
+
+guidance: $(VENV)/.installed-dev ## test what plans say of accuracy on 40 problems: rewrites the table of docs/guidance.md
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(RUN) -m benchmarks.guidance $(ARGS)
 
 table: $(VENV)/.installed-dev ## compare all solvers on four problems: rewrites docs/comparison.md
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(RUN) -m experiments.solver_table $(ARGS)

@@ -218,6 +218,8 @@ OPTIONS: tuple[Solver, ...] = (
     Newton(n_steps=3),
     Newton(),
     Calibrated(Newton(n_steps=2), share=0.3),
+    Calibrated(FEW, share=0.3),
+    Calibrated(Preprocessed([Center()], FEW), share=0.3),
     SufficientStatistics(),
     SufficientStatistics(clip=1e-12),
     SufficientStatistics(inference="model"),

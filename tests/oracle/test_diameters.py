@@ -23,7 +23,6 @@ from dpglm.oracle.gradient_sums.scores import (
     score_moment_release,
 )
 from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.row_sums.clipped_targets import clipped_target_release, noisy_clipped_targets
 from dpglm.oracle.row_sums.magnitudes import magnitudes_release, noisy_magnitudes
 from dpglm.oracle.row_sums.means import mean_release, noisy_mean
 from dpglm.oracle.row_sums.moments import noisy_second_moments, second_moment_release
@@ -34,8 +33,10 @@ from dpglm.oracle.row_sums.tabulated import Cells, noisy_tables, table_release
 from dpglm.oracle.row_sums.target_means import (
     noisy_squared_slope,
     noisy_target_means,
+    noisy_target_sizes,
     squared_slope_release,
     target_mean_release,
+    target_size_release,
 )
 from dpglm.oracle.row_sums.targets import TargetShares, noisy_target_sums, target_release
 from dpglm.oracle.row_sums.weighted_moments import (
@@ -159,16 +160,10 @@ SUMS = {
         lambda oracle, one: noisy_squared_slope(oracle, one, 0.0, 0.5, 1.0),
         ((E1, 1.0, WEIGHT), (E1, 0.0, WEIGHT)),
     ),
-    "clipped targets": Sum(
-        of(clipped_target_release, NOISE, count=2),
-        lambda oracle, one: noisy_clipped_targets(oracle, one, (1.0, 0.1)),
-        ((E1, 1.0, WEIGHT), (E1, 0.0, WEIGHT)),
-        0.7,
-    ),
-    "a clipped target": Sum(
-        of(clipped_target_release, NOISE, count=1),
-        lambda oracle, one: noisy_clipped_targets(oracle, one, (1.0,)),
-        ((E1, 1.0, WEIGHT), (E1, 0.0, WEIGHT)),
+    "target sizes": Sum(
+        of(target_size_release, NOISE, has_offset=False),
+        lambda oracle, one: noisy_target_sizes(oracle, one, 1.0),
+        ((E1, 1.0, WEIGHT), (E1, 0.1, WEIGHT)),
     ),
     "tables": Sum(
         of(table_release, NOISE, TABLES),

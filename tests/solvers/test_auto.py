@@ -24,6 +24,7 @@ from dpglm.problem import (
 from dpglm.solvers import (
     SOLVERS,
     Auto,
+    Calibrated,
     Newton,
     NoisyGD,
     ObjectivePerturbation,
@@ -68,33 +69,64 @@ CODES_WHITENED = Preprocessed([Center(intercept=0.25), Whiten()], STEPS, [0.03, 
         (Savage(), GaussianDP(1.0), DataSpec(80 * 20, 20), NoisyGD(shrink=True, compare=True)),
         (Logistic(), BUDGET, DataSpec(1000, 301), COMPARED),
         (Logistic(), BUDGET, DataSpec(1000, 299, intercept=1.0), Newton()),
-        (Logistic(), BUDGET, DataSpec(1000, 300, intercept=1.0), CENTERED),
+        (Logistic(), BUDGET, DataSpec(1000, 300, intercept=1.0), Calibrated(CENTERED)),
         (Softmax(), BUDGET, DataSpec(60_000, 784, n_outputs=10, intercept=1.0), WHITENED),
         (Softmax(), ApproximateDP(1.0, 1e-5), LAST_LAYER, WHITENED),
         (Softmax(), BUDGET, DataSpec(60_000, 2100, n_outputs=10, intercept=1.0), USUAL_CLIP),
-        (Logistic(), BUDGET, DataSpec(60_000, 784, intercept=1.0), CENTERED),
-        (Logistic(), GaussianDP(1.0), DataSpec(79 * 400, 399, intercept=1.0), CENTERED),
-        (Logistic(), GaussianDP(1.0), DataSpec(80 * 400, 399, intercept=1.0), USUAL_CLIP),
-        (Logistic(), GaussianDP(1.0), DataSpec(179 * 400, 399, intercept=1.0), USUAL_CLIP),
+        (Logistic(), BUDGET, DataSpec(60_000, 784, intercept=1.0), Calibrated(CENTERED)),
+        (Logistic(), GaussianDP(1.0), DataSpec(79 * 400, 399, intercept=1.0), Calibrated(CENTERED)),
+        (
+            Logistic(),
+            GaussianDP(1.0),
+            DataSpec(80 * 400, 399, intercept=1.0),
+            Calibrated(USUAL_CLIP),
+        ),
+        (
+            Logistic(),
+            GaussianDP(1.0),
+            DataSpec(179 * 400, 399, intercept=1.0),
+            Calibrated(USUAL_CLIP),
+        ),
         (Logistic(), GaussianDP(1.0), DataSpec(180 * 400, 399, intercept=1.0), Newton()),
-        (Logistic(), GaussianDP(1.0), DataSpec(180 * 1001, 1000, intercept=1.0), USUAL_CLIP),
-        (Logistic(), GaussianDP(1.0), DataSpec(2**20, 300, intercept=1.0), USUAL_CLIP),
-        (Logistic(), BUDGET, DataSpec(1000, 300, intercept=1.0, sparse=True), CENTERED),
+        (
+            Logistic(),
+            GaussianDP(1.0),
+            DataSpec(180 * 1001, 1000, intercept=1.0),
+            Calibrated(USUAL_CLIP),
+        ),
+        (Logistic(), GaussianDP(1.0), DataSpec(2**20, 300, intercept=1.0), Calibrated(USUAL_CLIP)),
+        (Logistic(), BUDGET, DataSpec(1000, 300, intercept=1.0, sparse=True), Calibrated(CENTERED)),
         (
             Softmax(),
             BUDGET,
             DataSpec(60_000, 784, n_outputs=10, intercept=1.0, sparse=True),
             WHITENED,
         ),
-        (Logistic(), BUDGET, DataSpec(1000, 1000, intercept=1.0, sparse=True), COMPARED),
-        (Logistic(), BUDGET, DataSpec(2**20, 300, intercept=1.0, sparse=True), COMPARED),
+        (
+            Logistic(),
+            BUDGET,
+            DataSpec(1000, 1000, intercept=1.0, sparse=True),
+            Calibrated(COMPARED),
+        ),
+        (
+            Logistic(),
+            BUDGET,
+            DataSpec(2**20, 300, intercept=1.0, sparse=True),
+            Calibrated(COMPARED),
+        ),
         (
             Poisson(),
             BUDGET,
-            DataSpec(1000, 300, intercept=1.0, target_low=0.0, target_high=1.0),
+            DataSpec(1000, 900, intercept=1.0, target_low=0.0, target_high=1.0),
+            Newton(),
+        ),
+        (
+            Poisson(),
+            BUDGET,
+            DataSpec(1000, 1000, intercept=1.0, target_low=0.0, target_high=1.0),
             USUAL_CLIP,
         ),
-        (Logistic(), BUDGET, DataSpec(2**22, 300, intercept=1.0), COMPARED),
+        (Logistic(), BUDGET, DataSpec(2**22, 300, intercept=1.0), Calibrated(COMPARED)),
         (Savage(), BUDGET, DataSpec(1000, 300, intercept=1.0), ROBUST),
         (Squared(), BUDGET, DataSpec(2**26, 5, target_low=0.0, target_high=1.0), COMPARED),
         (Logistic(), ApproximateDP(1.0, 0.0), SMALL, ObjectivePerturbation()),
@@ -119,7 +151,7 @@ def test_choice(loss, budget, data, expected):
 def test_sparse_rows_are_centered_where_sums_of_dense_ones_are_bounded(dtype, expected):
     data = DataSpec(1000, 400, intercept=1.0, sparse=True, dtype=dtype)
     problem = Problem(Logistic())
-    assert choose(problem, BUDGET, data, Adjacency.ADD_REMOVE) == expected
+    assert choose(problem, BUDGET, data, Adjacency.ADD_REMOVE) == Calibrated(expected)
     assert Auto().plan(problem, BUDGET, data, Adjacency.ADD_REMOVE).data == data
 
 

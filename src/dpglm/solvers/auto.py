@@ -17,6 +17,7 @@ from dpglm.privacy.budget import PrivacyBudget, is_pure
 from dpglm.problem import L2, NoPenalty, Problem, Squared, Unconstrained
 from dpglm.problem.loss import Loss, Target
 from dpglm.solvers.base import Plan, Solver
+from dpglm.solvers.composite.calibrated import Calibrated
 from dpglm.solvers.composite.preprocessed import Preprocessed
 from dpglm.solvers.gradient.noisy_gd import NoisyGD, pure_gd
 from dpglm.solvers.minimizer.objective_perturbation import ObjectivePerturbation
@@ -27,6 +28,7 @@ from dpglm.solvers.second_order.newton import Newton
 from dpglm.solvers.second_order.newton_raphson import NewtonRaphson
 from dpglm.solvers.second_order.newton_raphson_settings import hessian_noise
 from dpglm.solvers.second_order.prototypes import Prototypes
+from dpglm.solvers.second_order.starts import needs_mean
 from dpglm.solvers.second_order.sufficient_statistics import SufficientStatistics
 from dpglm.solvers.uncertainty import Covariance
 
@@ -105,15 +107,17 @@ def choose(
         sees Hessians through their noise. Else, for at most 300 columns and 2^28 entries of rows,
         ``SufficientStatistics`` for squared loss and at most 64 columns; ``Newton`` for other
         convex losses and more columns, but not for codes, nor for numbers and a loss with a kink
-        where ``mu`` times rows is below 400 for each column; and for two classes and at most 1000
-        columns, where ``mu`` times rows is 180 or more for each. Otherwise ``NoisyGD`` with a paid
+        where ``mu`` times rows is below 400 for each column; and up to 1000 columns for counts and
+        amounts with a log link, and for two classes where ``mu`` times rows is 180 or more for
+        each. Otherwise ``NoisyGD`` with a paid
         comparison with its start, and for losses that are not convex 0.6 times its usual clip
         unless ``mu`` times rows is 80 or more for each column; for convex losses, an intercept and
         more than 300 dense columns (at most 2^30 entries) or 301 to 1000 sparse ones (at most 2^28)
         without a comparison, but after ``Center``, and for codes whatever the number of columns is.
         With several outputs ``Whiten`` follows, too, where noise leaves something to see of second
         moments and there is neither a constraint nor more of a penalty than L2 with ``C = 1``. For
-        codes the clip grows where ``mu`` times rows is more than 80 for each column.
+        codes the clip grows where ``mu`` times rows is more than 80 for each column. Descent on a
+        likelihood of two classes with an intercept is ``Calibrated``.
 
     Examples
     --------
@@ -147,13 +151,16 @@ def choose(
             return SufficientStatistics()
         return Newton() if may_copy else NoisyGD(compare=True)
     clip = _clip_of_codes(problem.loss, data, mu) if codes else None
+    calibrated = wide and may_copy and _is_binary_likelihood(problem, data)
     if not (may_copy and (wide or codes) and data.intercept and _can_center(data, adjacency)):
-        return NoisyGD(clip=clip, compare=True)
+        descent = NoisyGD(clip=clip, compare=True)
+        return Calibrated(descent) if calibrated else descent
     center = Center() if problem.penalize_intercept else Center(intercept=_INTERCEPT)
     if data.n_outputs == 1:
         if is_neutral(problem.loss, data) and not ample:
             clip = _CLIP_OF_CENTERED * defaults.clip(problem.loss, data)
-        return Preprocessed([center], NoisyGD(clip=clip, shrink=True))
+        centered = Preprocessed([center], NoisyGD(clip=clip, shrink=True))
+        return Calibrated(centered) if calibrated else centered
     if codes:
         solver = dataclasses.replace(_STEPS_OF_CODES, clip=clip)
         if _can_whiten(problem, data, mu, _WHITEN_CODES, _MOST_MOMENT_NOISE_OF_CODES):
@@ -175,9 +182,10 @@ def _is_wide(problem: Problem, data: DataSpec, mu: float) -> bool:
     if data.n_columns <= _MOST_COLUMNS:
         return False
     binary = problem.loss.target is Target.BINARY and data.n_outputs == 1
-    heard = mu * data.n_rows >= _HEARD_IN_ALL * data.n_columns
+    heard = binary and mu * data.n_rows >= _HEARD_IN_ALL * data.n_columns
     small = data.n_columns <= MOST_COLUMNS and data.n_rows * data.n_columns <= _MOST_ENTRIES
-    return not (binary and heard and small)
+    # Descent begins at a mean of the targets' upper bound, and its noise is that of this bound.
+    return not (small and (heard or needs_mean(problem.loss, data)))
 
 
 def _can_center(data: DataSpec, adjacency: Adjacency) -> bool:
@@ -209,6 +217,17 @@ def _without_delta(
             perturbed.plan(problem, budget, data, adjacency)
             return perturbed
     return pure_gd()
+
+
+def _is_binary_likelihood(problem: Problem, data: DataSpec) -> bool:
+    """Whether scores of two classes have a slope and an intercept of maximum likelihood."""
+    if problem.loss.target is not Target.BINARY or data.intercept == 0.0:
+        return False
+    try:
+        check_likelihood(problem, data)
+    except ValueError:
+        return False
+    return True
 
 
 def _is_likelihood(problem: Problem, data: DataSpec, mu: float) -> bool:

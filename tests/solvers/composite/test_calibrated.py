@@ -13,11 +13,12 @@ from sklearn.metrics import log_loss
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
+from dpglm.preprocessing import Center
 from dpglm.privacy import Adjacency, ApproximateDP
 from dpglm.privacy.accounting.calibrate import within_budget
 from dpglm.privacy.noise import SeededNoise
 from dpglm.problem import L2, Hinge, L2Ball, Logistic, Problem, Softmax, Squared
-from dpglm.solvers import Calibrated, Newton, NoisyGD, run
+from dpglm.solvers import Calibrated, Newton, NoisyGD, NoisySGD, Preprocessed, run
 from dpglm.solvers.composite.calibrated import CalibratedMethod
 from dpglm.solvers.second_order.newton import NewtonMethod
 from tests.audit.attack import scripted_releases
@@ -50,13 +51,13 @@ def test_shares_are_of_mu_squared_and_nothing_is_left(adjacency):
     assert within_budget(plan.event, adjacency, BUDGET)
 
 
-def longest_changes(adjacency):
+def longest_changes(adjacency, solver=SMALL):
     """Yield how far the longest row there is moves each sum, and what its noise is made for.
 
     Against no row, or its opposite, through the same public values.
     """
     data = dataclasses.replace(DATA, n_rows=40)
-    plan = calibrated(data, adjacency, share=0.3)
+    plan = Calibrated(solver, share=0.3).plan(PROBLEM, BUDGET, data, adjacency)
     X, y, _ = rows_and_targets(40)
     X[7] = [1e3, -1e3, 1e3]
     other, counts = X.copy(), np.ones(40)
@@ -79,8 +80,9 @@ def longest_changes(adjacency):
 
 
 @pytest.mark.parametrize("adjacency", list(Adjacency))
-def test_no_row_moves_a_sum_by_more_than_its_noise_is_made_for(adjacency):
-    assert all(moved <= due for moved, due in longest_changes(adjacency))
+@pytest.mark.parametrize("solver", [SMALL, NoisyGD(n_steps=3)])
+def test_no_row_moves_a_sum_by_more_than_its_noise_is_made_for(adjacency, solver):
+    assert all(moved <= due for moved, due in longest_changes(adjacency, solver))
 
 
 @pytest.mark.parametrize("adjacency", list(Adjacency))
@@ -150,7 +152,8 @@ def test_where_there_is_no_scale_to_find_the_plan_is_newtons(problem, data, budg
 @pytest.mark.parametrize(
     ("make", "match"),
     [
-        (lambda: Calibrated(NoisyGD()), "solver must be Newton"),
+        (lambda: Calibrated(NoisySGD()), "solver must be Newton"),
+        (lambda: Calibrated(NoisyGD(sampling_rate=0.5)), "solver must be Newton"),
         (lambda: Calibrated(share=1.0), "share must be"),
         (lambda: calibrated(problem=Problem(Hinge())), "loss must be convex and smooth"),
         (
@@ -165,3 +168,36 @@ def test_where_there_is_no_scale_to_find_the_plan_is_newtons(problem, data, budg
 def test_what_is_refused(make, match):
     with pytest.raises(ValueError, match=match):
         make()
+
+
+@pytest.mark.parametrize("solver", [NoisyGD(compare=True), Preprocessed([Center()], NoisyGD())])
+def test_mean_prediction_of_gradient_steps_is_the_mean_outcome(solver, monkeypatch):
+    """A rare class with many rare columns: descent alone predicts too few of it."""
+    rng = np.random.default_rng(0)
+    n, size = 20_000, 400
+    X = np.zeros((n, size))
+    X[np.arange(n), np.minimum(rng.zipf(1.3, n) - 1, size - 1)] = 1.0
+    z = X @ rng.normal(0.0, 0.6, size) - 3.5
+    y = np.where(rng.random(n) < 1.0 / (1.0 + np.exp(-z)), 1.0, -1.0)
+    data = DataSpec(n, size, intercept=1.0)
+
+    def ratio(solver):
+        plan = solver.plan(PROBLEM, BUDGET, data)
+        found = [run(plan, prepare_rows(X, y, data), SeededNoise(s)).w for s in range(3)]
+        means = [(1.0 / (1.0 + np.exp(-(X @ w[:-1] + w[-1])))).mean() for w in found]
+        return np.mean(means) / np.mean(y > 0.0)
+
+    assert ratio(Calibrated(solver)) == pytest.approx(1.0, abs=0.15)
+    assert abs(ratio(solver) - 1.0) > 0.2
+
+
+def test_a_limited_slope_keeps_the_mean_prediction(monkeypatch):
+    """Scores that are not about zero: another slope alone would shift all predictions."""
+    monkeypatch.setattr("dpglm.solvers.composite.calibrated._MOST_SLOPE", 0.5)
+    X, y, chances = rows_and_targets()
+    X = X + 1.0
+    data = dataclasses.replace(DATA, row_norm=4.0)
+    plan = Calibrated(NoisyGD()).plan(PROBLEM, ApproximateDP(20.0, 1e-5), data)
+    w = run(plan, prepare_rows(X, y, data), SeededNoise(0)).w
+    predicted = 1.0 / (1.0 + np.exp(-(X @ w[:-1] + data.intercept * w[-1])))
+    assert predicted.mean() == pytest.approx(chances.mean(), abs=0.02)

@@ -85,7 +85,7 @@ def likelihood(X, y, loss, strength=0.0):
 def test_nearly_free_it_is_maximum_likelihood_with_its_covariance(loss, strength):
     X, y = make_data(loss)
     problem = Problem(loss, L2(strength) if strength else NoPenalty())
-    solution = solve(X, y, problem, inference="robust")
+    solution = solve(X, y, problem, inference="robust", seed=2)
     w, inverse, products = likelihood(X, y, loss, strength)
     errors = np.sqrt(np.diag(inverse))
     assert abs(solution.w - w).max() < 0.05 * errors.max()

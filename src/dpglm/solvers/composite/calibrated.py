@@ -1,4 +1,4 @@
-"""Newton's method with a small clip, then the one slope and shift that make its scores right."""
+"""A direction, by Newton's or gradient steps, then the slope and shift that make scores right."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import math
 from dataclasses import dataclass, field
-from typing import final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,11 +21,13 @@ from dpglm.privacy.events import Composed, Event, canonical
 from dpglm.privacy.releases import AnyRelease
 from dpglm.problem import L2, NoPenalty, Problem, Unconstrained
 from dpglm.solvers.base import Method, Plan, Solver, Stage, StepInfo, check_same
+from dpglm.solvers.composite.preprocessed import Preprocessed
+from dpglm.solvers.gradient.noisy_gd import NoisyGD
 from dpglm.solvers.noise_covariance import NoiseCovariance
 from dpglm.solvers.parts.beside import MARGIN, plan_beside
 from dpglm.solvers.parts.seeds import stage_seed
 from dpglm.solvers.parts.shrinkage import mean_prediction, relative_length
-from dpglm.solvers.second_order.newton import Newton, NewtonMethod, NewtonState
+from dpglm.solvers.second_order.newton import Newton, NewtonMethod
 from dpglm.solvers.second_order.newton_raphson import NewtonRaphson
 from dpglm.solvers.second_order.newton_raphson_method import NewtonRaphsonState
 from dpglm.solvers.second_order.normal_scores import NormalScores
@@ -36,7 +38,7 @@ __all__ = ["Calibrated", "CalibratedMethod"]
 # Scores further from their mean than this, in standard deviations, count as so far.
 _REACH = 6.0
 # Rows times mu from which slope and intercept are known well enough, and most and least shares.
-_ENOUGH, _LEAST_SHARE, _MOST_SHARE = 150.0, 0.01, 0.1
+_ENOUGH, _LEAST_SHARE, _MOST_SHARE = 150.0, 0.03, 0.1
 # Times the number of rows: that of ``LogisticRegression`` with C = 1.
 _STRONGEST_PENALTY = 1.0 + 1e-9
 # Of slopes, in units of the direction's own.
@@ -47,27 +49,29 @@ _DIRECTION, _SCALE = "direction", "scale"
 @final
 @dataclass(frozen=True)
 class Calibrated(Solver):
-    """Newton's method for the direction of a linear model, then its scale and intercept.
+    """The direction of a linear model by another solver, then its scale and intercept.
 
     A small clip saves noise, but biases the size of scores. Their ranks are kept, and two numbers
     make up for the rest: the maximum likelihood estimate of a slope and an intercept for the
-    scores, by ``NewtonRaphson`` with a part of the budget.
+    scores, by ``NewtonRaphson`` with a part of the budget. So the mean prediction is the mean
+    outcome, up to noise.
 
     Parameters
     ----------
-    solver : Newton, default=Newton()
-        Finds the direction.
+    solver : Newton, NoisyGD or Preprocessed, default=Newton()
+        Finds the direction; ``NoisyGD`` without sampling.
     share : float, optional
         Share of the budget (of mu squared) for slope and intercept, in (0, 1). By default what it
-        takes to know them well, at least 0.01; where that is more than 0.1, the plan is that of
+        takes to know them well, at least 0.03; where that is more than 0.1, the plan is that of
         ``solver``.
 
     Notes
     -----
     For likelihoods with one output. With several, or where a constraint, or a penalty beyond L2
     with ``C = 1``, says how long a parameter should be, the plan is that of ``solver``. Smaller
-    penalties act on the direction alone. Scores beyond 6 standard deviations count as so far when
-    slope and intercept are found. The slope is kept within 0.1 and 1.5 times the direction's own.
+    penalties act on the direction alone. Scores of ``Newton`` beyond 6 standard deviations count
+    as so far when slope and intercept are found; those of other solvers are as long as rows. The
+    slope is kept within 0.1 and 1.5 times the direction's own.
 
     Privacy: the releases of both fits, composed. The direction is released before the rows' scores
     are computed; each score is that of its own row alone, and cut at a public bound, whatever the
@@ -89,12 +93,17 @@ class Calibrated(Solver):
     [('direction: normalised second-moment sum', 1), ('direction: preconditioned gradient sum', 10)]
     """
 
-    solver: Newton = field(default_factory=Newton)
+    solver: Solver = field(default_factory=Newton)
     share: float | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.solver, Newton):
-            raise ValueError(f"solver must be Newton, got {self.solver!r}")
+        base = self.solver.solver if isinstance(self.solver, Preprocessed) else self.solver
+        sampled = isinstance(base, NoisyGD) and base.sampling_rate < 1.0
+        if sampled or not isinstance(base, Newton | NoisyGD):
+            raise ValueError(
+                "solver must be Newton, NoisyGD without sampling, or one of them after steps of "
+                f"Preprocessed, got {self.solver!r}"
+            )
         if self.share is not None:
             check_real("share", self.share, above=0.0, below=1.0)
 
@@ -111,7 +120,10 @@ class Calibrated(Solver):
             return self.solver.plan(problem, budget, data, adjacency)
         mu = budget.gdp_mu() * MARGIN
         scale = NewtonRaphson().plan(
-            Problem(problem.loss), GaussianDP(math.sqrt(share) * mu), _scores(data), adjacency
+            Problem(problem.loss),
+            GaussianDP(math.sqrt(share) * mu),
+            _scores(data, _REACH if isinstance(self.solver, Newton) else data.row_norm),
+            adjacency,
         )
         direction = plan_beside(
             lambda within: self.solver.plan(problem, within, data, adjacency),
@@ -139,12 +151,15 @@ def _says_how_long(problem: Problem, data: DataSpec) -> bool:
     return not weak or problem.constraint != Unconstrained()
 
 
-def _scores(data: DataSpec) -> DataSpec:
-    """Return the facts about rows whose only feature is their score, in standard deviations."""
+def _scores(data: DataSpec, reach: float) -> DataSpec:
+    """Return the facts about rows whose only feature is their score.
+
+    In standard deviations where they are known, else in units of the coefficients' length.
+    """
     return dataclasses.replace(
         data,
         n_features=1,
-        row_norm=_REACH,
+        row_norm=reach,
         entry_bound=math.inf,
         intercept=1.0 if data.intercept else 0.0,
         dtype="float64",
@@ -159,7 +174,7 @@ class CalibratedState:
 
     seed: int
     step: int
-    direction: NewtonState
+    direction: Any
     map: RowMap | None = None
     scale: NewtonRaphsonState | None = None
 
@@ -172,13 +187,20 @@ class CalibratedMethod(Method["CalibratedState"]):
     direction: Plan
     scale: Plan  # For rows whose feature is their score.
 
-    algorithm = "newton with a quadratic upper bound, calibrated"
-
     def __post_init__(self) -> None:
-        if not isinstance(self.direction.method, NewtonMethod):
-            raise ValueError(f"direction must be of Newton, got {self.direction.method!r}")
-        if self.scale.data != _scores(self.direction.data):
+        reach = _REACH if self._newton else self.direction.data.row_norm
+        if self.scale.data != _scores(self.direction.data, reach):
             raise ValueError(f"scale must be for scores, got {self.scale.data!r}")
+
+    @property
+    def algorithm(self) -> str:
+        return f"{self.direction.method.algorithm}, calibrated"
+
+    @property
+    def _newton(self) -> NewtonMethod | None:
+        """The direction's method where it is Newton's, which knows how scores are spread."""
+        method = self.direction.method
+        return method if isinstance(method, NewtonMethod) else None
 
     def check(self, plan: Plan) -> None:
         for name in ("problem", "data", "adjacency"):
@@ -215,6 +237,14 @@ class CalibratedMethod(Method["CalibratedState"]):
         return canonical(Composed(tuple(plan.method.mechanisms for _, plan in self._parts)))
 
     @property
+    def event(self) -> Event:
+        return canonical(Composed((self.direction.event, self.scale.event)))
+
+    @property
+    def releases_iterates(self) -> bool:
+        return self.direction.method.releases_iterates
+
+    @property
     def gradient_evaluations(self) -> float:
         return sum(plan.method.gradient_evaluations for _, plan in self._parts)
 
@@ -238,15 +268,21 @@ class CalibratedMethod(Method["CalibratedState"]):
             state = dataclasses.replace(state, step=number, scale=scale)
         return state, dataclasses.replace(info, step=number)
 
-    def _map(self, state: NewtonState) -> RowMap:
-        """Return the map of rows to scores about 0, in standard deviations."""
-        data = self.direction.data
-        assert state.basis is not None
-        scores, slopes = NormalScores.of(state.basis, state.w), state.w[: data.n_features]
+    def _found(self, state: Any) -> NDArray[np.float64]:
+        """Return the parameter whose direction is kept, of Newton's before it is shrunk."""
+        w: NDArray[np.float64] = state.w if self._newton else self.direction.method.finish(state)
+        return w
+
+    def _map(self, state: Any) -> RowMap:
+        """Return the map of rows to scores: Newton's about 0, in standard deviations."""
+        data, w = self.direction.data, self._found(state)
+        slopes = w[: data.n_features]
         center, squares = np.zeros_like(slopes), float(slopes @ slopes)
-        if data.intercept and squares > 0.0:
-            center = (scores.mean - data.intercept * state.w[-1]) / squares * slopes
-        matrix = slopes[:, np.newaxis] / scores.spread
+        if self._newton and data.intercept and squares > 0.0:
+            mean = NormalScores.of(state.basis, w).mean
+            center = (mean - data.intercept * w[-1]) / squares * slopes
+        with np.errstate(divide="ignore", invalid="ignore"):
+            matrix = slopes[:, np.newaxis] / self._spread(state)
         if not (np.isfinite(matrix).all() and np.isfinite(center).all()):
             # Steps overflowed: all scores are alike then.
             return RowMap(np.zeros_like(slopes), np.zeros((data.n_features, 1)))
@@ -263,28 +299,42 @@ class CalibratedMethod(Method["CalibratedState"]):
         of_scores: Oracle = oracle.kept["scores"]
         return of_scores
 
-    def _spread(self, state: CalibratedState) -> float:
-        """Return the standard deviation of scores before they are calibrated, or 0."""
-        assert state.direction.basis is not None
-        spread = NormalScores.of(state.direction.basis, state.direction.w).spread
+    def _spread(self, state: Any) -> float:
+        """Return the unit of scores before they are calibrated, or 0.
+
+        Their standard deviation where it is known, else the length of the coefficients.
+        """
+        w = self._found(state)
+        if self._newton:
+            spread = NormalScores.of(state.basis, w).spread
+        else:
+            spread = float(np.linalg.norm(w[: self.direction.data.n_features]))
         return spread if np.isfinite(spread) else 0.0
 
     def finish(self, state: CalibratedState) -> NDArray[np.float64]:
         assert state.map is not None
         w = finished(self.scale.method, state.scale)
         # The scale that the direction came with: noise must not turn scores around.
-        own = self._spread(state)
-        w = np.concatenate([w[:1].clip(_LEAST_SLOPE * own, _MOST_SLOPE * own), w[1:]])
+        own, found = self._spread(state.direction), float(w[0])
+        w = w.copy()
+        w[0] = min(max(found, _LEAST_SLOPE * own), _MOST_SLOPE * own)
+        if self.scale.data.intercept:
+            # Another slope must not change the prediction at the mean score.
+            assert state.scale is not None
+            assert state.scale.basis is not None
+            one = NormalScores.of(state.scale.basis, np.array([1.0, 0.0]))
+            w[1] += (found - w[0]) * one.mean / self.scale.data.intercept
         return state.map.pull_back(w, self.direction.data, self.scale.data)
 
     def noise_in(self, state: CalibratedState) -> NoiseCovariance | None:
-        method, data, basis = self.direction.method, self.direction.data, state.direction.basis
-        assert isinstance(method, NewtonMethod)
+        method, data = self._newton, self.direction.data
+        if method is None:
+            return None
+        basis = state.direction.basis
         assert state.map is not None
-        assert basis is not None
         found = method.noise_before_shrinkage(state.direction)
         of_scale: NoiseCovariance | None = self.scale.method.noise_in(state.scale)
-        w, spread = state.direction.w, self._spread(state)
+        w, spread = state.direction.w, self._spread(state.direction)
         if found is None or of_scale is None or spread == 0.0:
             return None
         # The scale makes up for noise in the length of the scores, the intercept for that in their

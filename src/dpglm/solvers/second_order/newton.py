@@ -19,9 +19,12 @@ from dpglm.oracle.gradient_sums.preconditioned import (
     type_in_basis,
 )
 from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.row_sums.clipped_targets import clipped_target_release
 from dpglm.oracle.row_sums.moments import noisy_second_moments, second_moment_release
-from dpglm.oracle.row_sums.target_means import squared_slope_release
+from dpglm.oracle.row_sums.target_means import (
+    squared_slope_release,
+    target_mean_release,
+    target_size_release,
+)
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.noise.additive import GaussianNoise
@@ -58,12 +61,12 @@ from dpglm.solvers.second_order.preconditioner import (
 )
 from dpglm.solvers.second_order.quadratic import is_quadratic, minimize_quadratic
 from dpglm.solvers.second_order.starts import (
-    N_BOUNDS,
     Start,
     at_private_mean,
     expected_mean,
     mean_weight,
     needs_mean,
+    needs_scale,
 )
 
 __all__ = ["Newton", "NewtonMethod"]
@@ -88,6 +91,8 @@ _VISIBLE = 0.05
 # are few and say much: a smaller clip hides them.
 _SLOPE_SHARE, _LEAST_MEAN, _MOST_MEAN, _ENOUGH_FOR_MEAN = 0.05, 0.02, 0.5, 75.0
 _LEAST_CLIP_OF_COUNTS = 0.5
+# The same of numbers, of which a rough spread is enough.
+_SPREAD_SHARE, _ENOUGH = 0.02, 25.0
 # From such a mean a step may change scores by so much, root mean square; noise in what is returned
 # may be at most that large; and curvature, which is about what it is there, damps so much of it.
 _LONGEST_STEP, _MOST_NOISE, _DAMPING_AT_MEAN = 1.0, 0.5, 0.35
@@ -130,9 +135,9 @@ class Newton(Solver):
     it (``dpglm.solvers.parts.shrinkage``): a known share of it, so that signs and ranks stay.
 
     Privacy: one Gaussian release of second moments and T of gradients, and where a private mean is
-    the start one of means of clipped targets and one of squared slopes; accounted exactly. The
-    basis is public once the moments are released, so clipping in it bounds every row whatever
-    the moments were.
+    the start one each of counts of targets by size, of their mean and of squared slopes; accounted
+    exactly. The basis is public once the moments are released, so clipping in it bounds every row
+    whatever the moments were.
 
     References
     ----------
@@ -171,18 +176,20 @@ class Newton(Solver):
         check_data(data, adjacency)
         mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.unit_weight) * data.typical_weight
         clip, n_steps, step_size = self._clip_and_steps(problem.loss, mu, data)
-        has_mean = needs_mean(problem.loss, data)
+        are_factors = needs_mean(problem.loss, data)
+        has_mean = are_factors or needs_scale(problem.loss, data)
         # Slopes are in units of what is released of them then.
         unit = 1.0 if has_mean else slope_unit(problem.loss, data)
         shares = {"moments": self.first_share, "gradients": 1.0 - self.first_share}
         if has_mean:
-            shares = {name: share * (1.0 - _SLOPE_SHARE) for name, share in shares.items()}
-            shares["slopes"] = _SLOPE_SHARE
-            of_mean = min(
-                max((_ENOUGH_FOR_MEAN / (mu * data.n_rows)) ** 2, _LEAST_MEAN), _MOST_MEAN
+            of_slopes, enough = (
+                (_SLOPE_SHARE, _ENOUGH_FOR_MEAN) if are_factors else (_SPREAD_SHARE, _ENOUGH)
             )
+            shares = {name: share * (1.0 - of_slopes) for name, share in shares.items()}
+            shares["slopes"] = of_slopes
+            of_mean = min(max((enough / (mu * data.n_rows)) ** 2, _LEAST_MEAN), _MOST_MEAN)
             shares = {name: share * (1.0 - of_mean) for name, share in shares.items()}
-            shares["targets"] = of_mean
+            shares |= {"sizes": 0.5 * of_mean, "targets": 0.5 * of_mean}
 
         def with_noise(scale: float) -> NewtonMethod:
             counts = {"gradients": n_steps}
@@ -199,6 +206,7 @@ class Newton(Solver):
                 intercept_pace=pace,
                 first_noise_multiplier=multipliers["moments"],
                 noise_multiplier=multipliers["gradients"],
+                size_noise=multipliers.get("sizes"),
                 target_noise=multipliers.get("targets"),
                 slope_noise=multipliers.get("slopes"),
             )
@@ -290,7 +298,9 @@ class NewtonMethod(Method["NewtonState"]):
     intercept_pace: float  # Factor on steps along the intercept, at least 1.
     first_noise_multiplier: float
     noise_multiplier: float
-    # Of the mean of the targets and of squared slopes there, where zero is no model to start from.
+    # Of the sizes and the mean of the targets, and of squared slopes there, where zero is no model
+    # to start from.
+    size_noise: float | None = None
     target_noise: float | None = None
     slope_noise: float | None = None
 
@@ -315,12 +325,28 @@ class NewtonMethod(Method["NewtonState"]):
         )
 
     @functools.cached_property
+    def sizes(self) -> SumRelease | None:
+        """The release of the counts of targets by size."""
+        if self.size_noise is None:
+            return None
+        return target_size_release(
+            self.data,
+            self.adjacency,
+            GaussianNoise(self.size_noise),
+            has_offset=self.problem.loss.offset_bound > 0.0,
+        )
+
+    @functools.cached_property
     def targets(self) -> SumRelease | None:
         """The release of the mean of the targets."""
         if self.target_noise is None:
             return None
-        noise = GaussianNoise(self.target_noise)
-        return clipped_target_release(self.data, self.adjacency, noise, count=N_BOUNDS)
+        return target_mean_release(
+            self.data,
+            self.adjacency,
+            GaussianNoise(self.target_noise),
+            has_offset=self.problem.loss.offset_bound > 0.0,
+        )
 
     @functools.cached_property
     def squared_slopes(self) -> SumRelease | None:
@@ -331,7 +357,7 @@ class NewtonMethod(Method["NewtonState"]):
 
     @property
     def releases(self) -> tuple[AnyRelease, ...]:
-        every = self.moments, self.targets, self.squared_slopes, self.gradients
+        every = self.moments, self.sizes, self.targets, self.squared_slopes, self.gradients
         return tuple(one for one in every if one is not None)
 
     @property
@@ -373,7 +399,7 @@ class NewtonMethod(Method["NewtonState"]):
     def _expected(self) -> NewtonState:
         """What steps are expected to rest on, before a row is seen."""
         start, data = self._public_start(), self.data
-        if self.squared_slopes is not None:
+        if self.squared_slopes is not None and self._are_factors:
             noise = self.squared_slopes.noise_std / data.n_rows
             start = expected_mean(start.w, self.problem.loss, data, noise)
         return NewtonState(0, None, None, start.w, start, data.typical_weight)
@@ -400,6 +426,11 @@ class NewtonMethod(Method["NewtonState"]):
         return math.sqrt(max(along + across, 0.0) / size)
 
     @property
+    def _are_factors(self) -> bool:
+        """Whether steps start at a private mean that scores multiply."""
+        return self.targets is not None and not isinstance(self.problem.loss, Squared)
+
+    @property
     def _usual_length(self) -> float:
         """Root mean square of the rows' lengths in the basis."""
         return math.sqrt(self.data.n_columns)
@@ -423,7 +454,7 @@ class NewtonMethod(Method["NewtonState"]):
         # A row of usual length is clipped where its slope is larger.
         reach, unit = self._reach(state), self._unit(state) / state.curvature
         relative = reach / largest if largest else 1.0
-        if self.targets is not None:
+        if self._are_factors:
             return self._noise_damped_by(_DAMPING_AT_MEAN * min(relative, 1.0), unit)
         if isinstance(loss, Squared):
             left = self._noise_damped_by(min(relative, _MOST_DAMPING), unit)
@@ -519,8 +550,11 @@ class NewtonMethod(Method["NewtonState"]):
         basis = basis_from_moments(moments, noise, data)
         weight = mean_weight(moments, noise, data)
         if self.targets is not None:
+            assert self.sizes is not None
             assert self.squared_slopes is not None
-            start = at_private_mean(oracle, self.targets, self.squared_slopes, self.problem, weight)
+            start = at_private_mean(
+                oracle, self.sizes, self.targets, self.squared_slopes, self.problem
+            )
         return NewtonState(0, moments, basis, start.w, start, weight)
 
     def step(self, state: NewtonState, oracle: Oracle) -> tuple[NewtonState, StepInfo]:
@@ -550,7 +584,7 @@ class NewtonMethod(Method["NewtonState"]):
         if self.intercept_pace > 1.0:
             along = basis.inverse[:, -1]
             w[-1] -= (self.intercept_pace - 1.0) / bound * (along @ g) / (along @ along)
-        if self.targets is not None:
+        if self._are_factors:
             length = float(np.linalg.norm(basis.inverse @ (w - state.w)))
             w = state.w + _LONGEST_STEP / max(length, _LONGEST_STEP) * (w - state.w)
         noise_norm = unit * self.noise_std * math.sqrt(self.data.n_coefficients)
@@ -569,7 +603,7 @@ class NewtonMethod(Method["NewtonState"]):
         """Whether noise may be so much that the parameter is drawn towards its start."""
         assert state.start is not None
         in_predictions = self._noise_left(state) * self._usual_length
-        if self.targets is not None:
+        if self._are_factors:
             return in_predictions >= _VISIBLE
         visible = _VISIBLE * state.start.slope / state.start.curvature
         return in_predictions >= visible and is_neutral(self.problem.loss, self.data)
@@ -586,7 +620,7 @@ class NewtonMethod(Method["NewtonState"]):
             way,
             noise,
             inverse=inverse,
-            own_intercept=own_intercept and self.targets is None,
+            own_intercept=own_intercept and not self._are_factors,
             pace=self.intercept_pace,
         )
         return share * self._harmless(noise), more
@@ -596,6 +630,6 @@ class NewtonMethod(Method["NewtonState"]):
 
         Noise that scores are left with multiplies means, so there is a bound on it.
         """
-        if self.targets is None:
+        if not self._are_factors:
             return 1.0
         return min(_MOST_NOISE / (noise * self._usual_length), 1.0)

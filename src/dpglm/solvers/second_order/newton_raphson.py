@@ -21,6 +21,7 @@ from dpglm.solvers.second_order.newton_raphson_settings import (
     LENGTHS,
     LIMITS,
     SHARES,
+    SIZES,
     hessian_noise,
     limits,
     longest_step,
@@ -80,10 +81,10 @@ class NewtonRaphson(Solver):
     ``H^-1 (J / n + s^2 I + t^2 (|u|^2 I + u u^T) / 2) H^-1``. Standard errors are longer where the
     curvature is not seen well through its noise, and infinite where it is not seen at all.
 
-    Privacy: Gaussian releases of sums of targets and weights, of squared slopes where these have
-    no bound, of second moments, of scores, of three to eight Hessians and, for the robust
-    covariance or one with an unknown dispersion, of second moments of scores, and with a covariance
-    of counts of long rows and clipped residuals; accounted exactly.
+    Privacy: Gaussian releases of sums of targets and weights, of counts of targets by size and of
+    squared slopes where these have no bound, of second moments, of scores, of three to eight
+    Hessians and, for the robust covariance or one with an unknown dispersion, of second moments of
+    scores, and with a covariance of counts of long rows and clipped residuals; accounted exactly.
 
     References
     ----------
@@ -136,6 +137,8 @@ class NewtonRaphson(Solver):
         if not cuts_slopes:
             del shares["slopes"]
             n_pooled = self.n_pooled or _POOLED
+        if loss.target in (Target.COUNT, Target.POSITIVE):
+            shares["sizes"] = SIZES
         if data.groups is not None and data.groups.rows > 1.0:
             shares["lengths"] = LENGTHS
         if self.inference == "robust" or (self.inference and loss.dispersion is None):
@@ -178,6 +181,7 @@ class NewtonRaphson(Solver):
                 score_moment_noise=multipliers.get("score moments"),
                 length_noise=multipliers.get("lengths"),
                 limit_noise=multipliers.get("limits"),
+                size_noise=multipliers.get("sizes"),
             )
 
         # Noise in one direction is less than that of all by the root of twice their number.

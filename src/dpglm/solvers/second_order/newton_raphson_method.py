@@ -32,6 +32,7 @@ from dpglm.oracle.row_sums.target_means import (
     noisy_target_means,
     squared_slope_release,
     target_mean_release,
+    target_size_release,
 )
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.noise.additive import GaussianNoise
@@ -53,6 +54,7 @@ from dpglm.solvers.second_order.preconditioner import (
     usual_basis_scale,
 )
 from dpglm.solvers.second_order.quadratic import is_quadratic, minimize_quadratic
+from dpglm.solvers.second_order.starts import farthest_slope, means_of_sizes
 from dpglm.solvers.uncertainty import Binding, Covariance, Curvature, Doubt, Uncertainty
 
 __all__ = ["NewtonRaphsonMethod"]
@@ -120,12 +122,25 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
     score_moment_noise: float | None
     length_noise: float | None = None  # Of rows in groups only.
     limit_noise: float | None = None  # With intervals only.
+    size_noise: float | None = None  # Of targets without an upper bound only.
 
     algorithm = "Newton-Raphson with pooled scores"
 
     @property
     def n_steps(self) -> int:
         return sum(self.first_steps) + self.n_pooled
+
+    @functools.cached_property
+    def sizes(self) -> SumRelease | None:
+        """The release of the counts of targets by size, where these have no bound."""
+        if self.size_noise is None:
+            return None
+        return target_size_release(
+            self.data,
+            self.adjacency,
+            GaussianNoise(self.size_noise),
+            has_offset=self.problem.loss.offset_bound > 0.0,
+        )
 
     @functools.cached_property
     def targets(self) -> SumRelease:
@@ -202,6 +217,7 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
     @property
     def releases(self) -> tuple[AnyRelease, ...]:
         every = (
+            self.sizes,
             self.targets,
             self.squared_slopes,
             self.moments,
@@ -533,13 +549,19 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         """Release the mean of the targets and second moments; start at the constant model."""
         loss, data = self.problem.loss, self.data
         low, high = data.target_range(loss.target.bounds)
-        mean, without_offset, weight = noisy_target_means(oracle, self.targets, low, high)
+        if self.sizes is None:
+            top = high
+            mean, without_offset, weight = noisy_target_means(oracle, self.targets, low, high)
+        else:
+            mean, without_offset, weight, top = means_of_sizes(
+                oracle, self.sizes, self.targets, loss
+            )
         # Slopes and curvature are those of the means that rows have with their offsets.
         _, bend = constant_model(loss, mean, low, high)
         score, _ = constant_model(loss, without_offset, low, high)
         slope = loss.slope_bound_on(math.inf, low, high)
         if self.squared_slopes is not None:
-            most = _FAR_SLOPE * math.sqrt(bend * (loss.dispersion or 1.0))
+            most = farthest_slope(loss, _FAR_SLOPE, score, bend, top)
             square = noisy_squared_slope(oracle, self.squared_slopes, score, most, weight)
             # Where the dispersion is known it is one count, by which small means are far exceeded.
             wanted = self.limits.slope * math.sqrt(square) + (loss.dispersion or 0.0)

@@ -15,6 +15,7 @@ __all__ = [
     "LENGTHS",
     "LIMITS",
     "SHARES",
+    "SIZES",
     "Limits",
     "group_reach",
     "hessian_noise",
@@ -34,8 +35,8 @@ SHARES = {
     "final": 0.49,
 }
 """Shares of mu squared."""
-LENGTHS = 0.02
-"""Share of the lengths of groups' scores."""
+LENGTHS = SIZES = 0.02
+"""Shares of the lengths of groups' scores, and of the sizes of targets without an upper bound."""
 LIMITS = 0.02
 """Share of the counts of rows on which limits bind, of fits with intervals."""
 
