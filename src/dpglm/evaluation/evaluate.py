@@ -247,13 +247,12 @@ def evaluate_predictions(
     task: Task
     if classes is not None:
         classes = check_list("classes", classes)
-    thresholds = check_list("thresholds", thresholds)
+    given = None if thresholds is None else check_list("thresholds", thresholds)
     if classes is None:
         if target_bounds is None:
             raise ValueError("classes or target_bounds must be given, got neither")
         task = RegressionTask(*check_two("target_bounds", target_bounds))
     elif len(classes) == 2:
-        given = None if thresholds is None else check_list("thresholds", thresholds)
         task = BinaryTask(tuple(classes), given, check_bool("probabilities", probabilities))
     else:
         task = ClassesTask(tuple(classes))
