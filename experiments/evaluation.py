@@ -1,8 +1,9 @@
 """Errors and coverage of private evaluations, over Adult and generated rows: tables for the docs.
 
 Run with ``make evaluation``, or ``python -m experiments.evaluation [--runs N]``. It rewrites the
-tables in ``docs/evaluation.md``. ``--develop`` prints the error for several numbers of cells
-instead, on training rows of Adult and generated ones: what the rule was chosen by.
+tables in ``docs/evaluation.md``; ``--shapes`` only that of scores of every scale. ``--develop``
+prints the error for several numbers of cells instead, on training rows of Adult and generated ones:
+what the rule was chosen by.
 """
 
 from __future__ import annotations
@@ -12,15 +13,24 @@ import math
 from collections.abc import Iterable, Sequence
 from unittest import mock
 
-from benchmarks.evaluation import DELTA, LEVEL, Population, measured, others, populations
+from benchmarks.evaluation import DELTA, LEVEL, Population, measured, others, populations, shapes
 from dpglm.evaluation.cells import n_cells_for
 from dpglm.privacy import ApproximateDP
 from experiments.measured import DOCS, put
 
 PAGE = DOCS / "evaluation.md"
 SETTINGS = ((16_000, 0.1), (16_000, 0.5), (16_000, 1.0), (16_000, 4.0), (5_000, 1.0), (1_000, 1.0))
+SHAPED = ((16_000, 1.0), (4_000, 0.3))
 FEWER = ((16_000, 0.1), (16_000, 1.0), (5_000, 1.0))
-WORDS = {"auc": "AUC", "log_loss": "log loss", "brier": "Brier score", "r2": "R2"}
+WORDS = {
+    "auc": "AUC",
+    "log_loss": "log loss",
+    "brier": "Brier score",
+    "r2": "R2",
+    "mean_prediction": "mean prediction",
+    "calibration_intercept": "calibration intercept",
+    "calibration_slope": "calibration slope",
+}
 
 
 def develop(runs: int) -> None:
@@ -57,12 +67,29 @@ def tables(
     return "\n".join(errors), "\n".join(covered)
 
 
+def write_shapes(runs: int) -> None:
+    """Write the table of AUCs of scores of every scale."""
+    lines = ["| scores | rows | epsilon | error | population | rows |", "|---" * 6 + "|"]
+    for population in shapes():
+        for n_rows, epsilon in SHAPED:
+            line = measured(population, n_rows, epsilon, runs)
+            numbers = f"{line.covered['auc']:.2f} | {line.covered_rows['auc']:.2f}"
+            head = f"| {population.name} | {n_rows:,} | {epsilon:g} | "
+            lines.append(f"{head}{line.rmse['auc']:.4f} | {numbers} |")
+            print(lines[-1], flush=True)
+    put(PAGE, "shapes", "\n".join(lines) + f"\n\n{runs} samples.")
+
+
 def main() -> None:
     """Measure, and write the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=600)
     parser.add_argument("--develop", action="store_true")
+    parser.add_argument("--shapes", action="store_true")
     arguments = parser.parse_args()
+    if arguments.shapes:
+        write_shapes(arguments.runs)
+        return
     if arguments.develop:
         develop(arguments.runs)
         return
@@ -74,6 +101,7 @@ def main() -> None:
     ]
     for place, name in enumerate(("errors", "coverage")):
         put(PAGE, name, "\n\n".join(part[place] for part in parts))
+    write_shapes(arguments.runs)
     standard = math.sqrt(LEVEL * (1.0 - LEVEL) / arguments.runs)
     put(PAGE, "runs", f"{arguments.runs} samples; standard error of a coverage {standard:.3f}.")
 

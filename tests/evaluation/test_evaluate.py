@@ -5,7 +5,9 @@ import math
 
 import numpy as np
 import pytest
+from scipy.special import expit
 from sklearn.linear_model import LogisticRegression as PublicRegression
+from sklearn.linear_model import SGDClassifier
 from sklearn.metrics import (
     d2_absolute_error_score,
     d2_log_loss_score,
@@ -16,6 +18,7 @@ from sklearn.metrics import (
 )
 
 import dpglm
+from benchmarks.evaluation import measured, shapes
 from dpglm.certificate.certificate import Certificate
 from dpglm.certificate.verify import verify
 from dpglm.evaluation import (
@@ -156,6 +159,92 @@ def test_models_of_all_kinds_are_evaluated(binary):
         epsilon=10.0, row_norm=10.0, target_bounds=(0.0, 1.0), random_state=0
     ).fit(X, scores)
     assert evaluate(slope, X, scores, budget=PLENTY, random_state=0).r2 > 0.8
+
+
+def shape_of(name):
+    return next(one for one in shapes() if one.name == name)
+
+
+SHAPES = [one.name for one in shapes()]
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_scores_of_any_scale_are_within_their_interval(name):
+    population, n_rows = shape_of(name), 16_000
+    plan = plan_evaluation(population.task, n_rows, ApproximateDP(1.0, 1e-5), level=0.999)
+    predictions, y = population.sample(n_rows, np.random.default_rng(0))
+    found, exact = plan.run(y, predictions).number("auc"), roc_auc_score(y, predictions)
+    assert found.low <= exact <= found.high
+    # Unless classes are no smooth function of the scores, or many are tied, it is narrow, too.
+    most = {"not monotone": 0.08, "two decimals": 0.02}
+    assert found.high - found.low < most.get(name, 0.012)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SHAPES)
+def test_scores_of_any_scale_have_coverage(name):
+    for n_rows, epsilon in ((16_000, 1.0), (4_000, 0.3)):
+        line = measured(shape_of(name), n_rows, epsilon, 60)
+        assert min(line.covered["auc"], line.covered_rows["auc"]) > 0.85
+
+
+@pytest.mark.parametrize(
+    ("model", "scale"),
+    [
+        (SGDClassifier(alpha=1e-9, random_state=0), 1.0),
+        (PublicRegression(C=1e-6), 1.0),
+        (PublicRegression(C=1e-6), 1e-3),
+    ],
+    ids=["large margins", "small log odds", "smaller ones"],
+)
+def test_models_of_any_scale_have_their_area(binary, model, scale):
+    y, scores, _ = binary
+    rng = np.random.default_rng(0)
+    X = scale * np.column_stack([np.log(scores / (1.0 - scores)), rng.normal(size=N)])
+    model = model.fit(X, y)
+    made = evaluate(model, X, y, epsilon=5.0)
+    exact = roc_auc_score(y == model.classes_[1], model.decision_function(X))
+    low, high = made.with_level(0.999).conf_int("auc", of="rows")
+    assert low <= exact <= high
+    assert high - low < 0.05
+    decided = (model.predict(X) == y).mean()
+    assert made.accuracy() == pytest.approx(decided, abs=0.02)
+
+
+def test_decision_values_need_no_range(binary):
+    y, scores, _ = binary
+    values = 1e6 * np.log(scores / (1.0 - scores))
+    given = {"classes": WELL_ILL, "budget": PLENTY, "random_state": 0}
+    made = evaluate_predictions(y, values, probabilities=False, thresholds=(-1e6, 0.0), **given)
+    assert made.auc == pytest.approx(roc_auc_score(y == "ill", scores), abs=1e-3)
+    for threshold in (-1e6, 0.0):
+        assert made.recall(threshold) == pytest.approx((values >= threshold)[y == "ill"].mean())
+    assert "calibration_slope" not in made.measures
+    assert made.summary()
+    assert json.dumps(made.to_dict(), allow_nan=False)
+    with pytest.raises(ValueError, match="scores must be finite numbers"):
+        evaluate_predictions(y, np.full(N, np.inf), probabilities=False, **given)
+    with pytest.raises(ValueError, match="probabilities=False"):
+        evaluate_predictions(y, values, **given)
+
+
+@pytest.mark.parametrize(("slope", "shift"), [(1.0, 0.0), (0.5, 0.3), (2.0, -1.0)])
+def test_calibration_is_that_of_a_regression(slope, shift):
+    rng = np.random.default_rng(0)
+    odds = rng.normal(-1.0, 1.2, 20_000)
+    y = (rng.uniform(size=odds.size) < expit(shift + slope * odds)).astype(int)
+    scores = expit(odds)
+    found = evaluate_predictions(y, scores, classes=[0, 1], budget=PLENTY, random_state=0)
+    fitted = PublicRegression(C=np.inf, tol=1e-8).fit(odds[:, np.newaxis], y)
+    number = found.number("calibration_slope")
+    assert number.estimate == pytest.approx(fitted.coef_[0, 0], rel=0.01)
+    assert found.number("mean_prediction").estimate == pytest.approx(scores.mean(), abs=1e-4)
+    shifted = found.number("calibration_intercept").estimate
+    assert expit(odds + shifted).mean() == pytest.approx(y.mean(), abs=1e-3)
+    noisy = evaluate_predictions(y, scores, classes=[0, 1], epsilon=1.0).with_level(0.999)
+    for name, truth in (("calibration_slope", slope), ("mean_prediction", scores.mean())):
+        low, high = noisy.conf_int(name)
+        assert low < truth < high
 
 
 @pytest.mark.parametrize("adjacency", list(Adjacency))

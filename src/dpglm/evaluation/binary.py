@@ -146,7 +146,8 @@ class BinaryTask(Task):
             score = finite("scores", predictions)
             losses = np.zeros((4, len(score)))
         else:
-            score = in_range("scores", predictions, 0.0, 1.0, "(n,)", 1)
+            remedy = ": give probabilities=False for scores of any size"
+            score = in_range("scores", predictions, 0.0, 1.0, "(n,)", 1, remedy)
             right = np.where(label == 1, score, 1.0 - score)
             with np.errstate(divide="ignore"):
                 loss = np.minimum(-np.log(right), LARGEST_LOSS)

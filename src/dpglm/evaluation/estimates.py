@@ -29,7 +29,7 @@ SHARE = Scale(0.0, 1.0)
 # B^2: the error is of the next order, and was so large where scores tell classes best apart.
 _UNSURE = 7.5
 # Part of what half as many cells change that is taken for the error: a third if it falls as B^-2.
-_OF_CHANGE = 1.0
+_OF_CHANGE = 0.7
 
 
 @final

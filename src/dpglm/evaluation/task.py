@@ -98,7 +98,9 @@ class Task(abc.ABC):
         """Public facts about the targets, as certificates call them."""
 
 
-def in_range(name: str, values: Any, low: float, high: float, shape: str, ndim: int) -> Floats:
+def in_range(
+    name: str, values: Any, low: float, high: float, shape: str, ndim: int, remedy: str = ""
+) -> Floats:
     """Return values as floats; ValueError unless all are from ``low`` to ``high``."""
     try:
         found = np.asarray(values, dtype=np.float64)
@@ -107,7 +109,7 @@ def in_range(name: str, values: Any, low: float, high: float, shape: str, ndim: 
     if found.ndim != ndim:
         raise ValueError(f"{name} must have shape {shape}, got {found.shape}")
     if not ((found >= low) & (found <= high)).all():
-        raise ValueError(f"{name} must be from {low:g} to {high:g}, and contains others")
+        raise ValueError(f"{name} must be from {low:g} to {high:g}, and contains others{remedy}")
     return found
 
 
