@@ -241,7 +241,6 @@ class AdditiveModel(WithShapes, FittedModel, PrivateFit, own_first=False):
         n_rows = table.n_rows if self.n_rows is None else self.n_rows
         estimator, resolution, schema = self._configured(schema, n_rows, in_memory=table.in_memory)
         directions = read_directions(self.monotone, schema)
-        self._check_directions(directions, estimator)
         if where is not None and table.in_memory and not isinstance(where, Where):
             where = Where.of(where, X)
             given = (X, y, sample_weight, offset, exposure)
@@ -340,6 +339,7 @@ class AdditiveModel(WithShapes, FittedModel, PrivateFit, own_first=False):
             accepts=accepts if self.inference else None,
         )
         encoded = schema.with_additive(resolution.settings)
+        self._check_directions(read_directions(self.monotone, encoded), linear)
         linear.set_params(
             row_norm=encoded.row_norm,
             solver=self._solver(linear, resolution, in_memory=in_memory),

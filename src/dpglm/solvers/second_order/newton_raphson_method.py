@@ -38,6 +38,7 @@ from dpglm.problem import Problem
 from dpglm.solvers.base import Method, StepInfo
 from dpglm.solvers.noise_covariance import NoiseCovariance
 from dpglm.solvers.parts.feasible import feasible, n_penalized
+from dpglm.solvers.parts.algebra import inverted, solved
 from dpglm.solvers.second_order.likelihood import at_least, constant_model, steadied
 from dpglm.solvers.second_order.newton_raphson_settings import Limits, group_reach
 from dpglm.solvers.second_order.normal_scores import NormalScores
@@ -216,7 +217,7 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         scale = usual_basis_scale(data, self.moments.noise_std)
         held = data.typical_weight * bend
         held += self.problem.regularizer.strong_convexity * scale**2
-        return slope * self._pooled_noise * scale / held
+        return slope * self._pooled_noise * scale / held if held > 0.0 else math.inf
 
     @property
     def _pooled_noise(self) -> float:
@@ -253,7 +254,7 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         assert basis is not None
         assert seen is not None
         matrix, penalty = self._curvature(state)
-        back = basis.vectors @ np.linalg.inv(matrix)
+        back = basis.vectors @ inverted(matrix)
         noise = self.hessian.noise_std * scores.curvature / self._n_asked
         found = seen + penalty if state.settled else np.zeros_like(seen)
         form, in_variance = back @ back.T, state.variance_noise / self.data.n_rows
@@ -275,7 +276,6 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
 
     def precision(self, state: NewtonRaphsonState) -> NDArray[np.float64] | None:
         covariance = np.add(*self._covariance(state))
-        # No eigenvalues are found of what overflowed, and what was paid for must be returned.
         if not np.isfinite(covariance).all():
             return None
         return np.asarray(np.linalg.pinv(covariance, hermitian=True))
@@ -289,7 +289,7 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         assert basis is not None
         assert matrix is not None
         assert state.visited is not None
-        inverse = np.linalg.inv(self._curvature(state)[0])
+        inverse = inverted(self._curvature(state)[0])
         if self.inference == "robust":
             assert state.products is not None
             spread = state.products
@@ -330,7 +330,7 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
             return True
         due = self._noise_of_change(state.scores, way, 2.0)
         due += _IMMATERIAL**2 * state.matrix / self.data.n_rows
-        statistic = float(gap @ np.linalg.solve(due, gap))
+        statistic = float(gap @ solved(due, gap))
         return float(chdtrc(len(gap), statistic)) > _HARDLY_CHANCE
 
     def _scale(self, state: NewtonRaphsonState) -> float:
@@ -343,7 +343,7 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
             return None
         assert state.variance is not None
         # Of scores in all directions, as far as a penalty leaves them free.
-        inverse = np.linalg.inv(self._curvature(state)[0])
+        inverse = inverted(self._curvature(state)[0])
         return float(np.vdot(inverse, state.products) / np.vdot(inverse, state.variance))
 
     def init(self, seed: int) -> NewtonRaphsonState:
@@ -370,9 +370,9 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         g = scores.mean_score(of_rows, declared, v)
         pooled, visited, count = matrix @ v - g, v, 1
         if not is_final:
-            far = (0.5 * state.moved) ** 2 * (matrix @ matrix)
-            noise = (declared.noise_std * scores.reach / self._n_asked) ** 2
-            pooled = matrix @ v - np.linalg.solve(far + noise * np.eye(columns), far @ g)
+            far = np.square(0.5 * state.moved) * (matrix @ matrix)
+            noise = np.square(declared.noise_std * scores.reach / self._n_asked)
+            pooled = matrix @ v - solved(far + noise * np.eye(columns), far @ g)
         else:
             count = state.step - sum(self.first_steps) + 1
             if state.pooled is not None and state.visited is not None:
