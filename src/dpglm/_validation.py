@@ -13,6 +13,7 @@ import numpy as np
 __all__ = [
     "check_bool",
     "check_bools",
+    "check_count",
     "check_integer",
     "check_one_of",
     "check_real",
@@ -22,6 +23,9 @@ __all__ = [
 
 _SHOWN = 160
 """Characters."""
+
+_LARGEST_COUNT = 2**53
+"""Counts up to this are exact as floating-point numbers."""
 
 
 def in_one_line(value: object) -> str:
@@ -50,6 +54,14 @@ def check_integer(name: str, value: object, *, least: int) -> int:
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or int(value) < least:
         raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
     return int(value)
+
+
+def check_count(name: str, value: object) -> int:
+    """Return ``value`` as an int, or raise ValueError unless it is from 1 to the largest count."""
+    count = check_integer(name, value, least=1)
+    if count > _LARGEST_COUNT:
+        raise ValueError(f"{name} must be at most {_LARGEST_COUNT}, got a larger integer")
+    return count
 
 
 def check_real(

@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal, final
 
-from dpglm._validation import check_bools, check_integer, check_one_of, check_real
+from dpglm._validation import check_bools, check_count, check_one_of, check_real
 from dpglm.privacy.adjacency import Unit
 
 __all__ = ["LARGEST", "SMALLEST", "DataSpec", "FloatType", "GroupBound", "check_target_bounds"]
@@ -53,7 +53,7 @@ class GroupBound:
     rows: float
 
     def __post_init__(self) -> None:
-        check_integer("n_groups", self.n_groups, least=1)
+        check_count("n_groups", self.n_groups)
         check_real("rows", self.rows, least=1.0, most=LARGEST)
 
     @classmethod
@@ -129,9 +129,9 @@ class DataSpec:
 
     def __post_init__(self) -> None:
         check_bools(self)
-        check_integer("n_rows", self.n_rows, least=1)
-        check_integer("n_features", self.n_features, least=1)
-        check_integer("n_outputs", self.n_outputs, least=1)
+        check_count("n_rows", self.n_rows)
+        check_count("n_features", self.n_features)
+        check_count("n_outputs", self.n_outputs)
         check_real("row_norm", self.row_norm, least=SMALLEST, most=LARGEST)
         if self.intercept != 0.0:
             check_real("intercept", self.intercept, least=SMALLEST, most=LARGEST)

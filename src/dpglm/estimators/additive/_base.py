@@ -15,7 +15,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from dpglm._all_or_nothing import all_or_nothing
-from dpglm._validation import check_integer
+from dpglm._validation import check_count
 from dpglm.certificate.certificate import certify
 from dpglm.certificate.facts import PublicFact, schema_facts, with_implied
 from dpglm.data.prepare import Matrix
@@ -170,7 +170,7 @@ class AdditiveModel(WithShapes, FittedModel, PrivateFit, own_first=False):
         ValueError
             If a parameter is invalid.
         """
-        n_rows = check_integer("n_rows", n_rows, least=1)
+        n_rows = check_count("n_rows", n_rows)
         linear, _, encoded = self._configured(self._stated_schema(), n_rows)
         return _plan(linear, encoded, n_rows, **options)
 
@@ -186,7 +186,7 @@ class AdditiveModel(WithShapes, FittedModel, PrivateFit, own_first=False):
         -------
         Resolution
         """
-        n_rows = check_integer("n_rows", n_rows, least=1)
+        n_rows = check_count("n_rows", n_rows)
         return self._configured(self._stated_schema(), n_rows)[1]
 
     @all_or_nothing

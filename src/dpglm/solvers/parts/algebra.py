@@ -39,7 +39,7 @@ def inverted(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def eigen(matrix: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return eigenvalues and eigenvectors of a symmetric matrix; NaN where arithmetic overflowed."""
+    """Return eigenvalues and eigenvectors of a symmetric matrix, or NaN if it is not finite."""
     try:
         values, directions = np.linalg.eigh(matrix)
     except np.linalg.LinAlgError:

@@ -37,8 +37,8 @@ from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.problem import Problem
 from dpglm.solvers.base import Method, StepInfo
 from dpglm.solvers.noise_covariance import NoiseCovariance
-from dpglm.solvers.parts.feasible import feasible, n_penalized
 from dpglm.solvers.parts.algebra import inverted, solved
+from dpglm.solvers.parts.feasible import feasible, n_penalized
 from dpglm.solvers.second_order.likelihood import at_least, constant_model, steadied
 from dpglm.solvers.second_order.newton_raphson_settings import Limits, group_reach
 from dpglm.solvers.second_order.normal_scores import NormalScores
