@@ -132,18 +132,29 @@ class Estimates:
         free = np.asarray(units.matrix @ basis)[order]
         with np.errstate(all="ignore"):
             params = units.coefficients(uncertainty.center)[order]
-            parts = [mapped(uncertainty.sampling), mapped(uncertainty.privacy)]
+            sampling, privacy = mapped(uncertainty.sampling), mapped(uncertainty.privacy)
             doubt = None if uncertainty.doubt is None else uncertainty.doubt.mapped(mapped)
-        every = [params, *parts, *(() if doubt is None else vars(doubt).values())]
+        every = [params, sampling, privacy, *(() if doubt is None else vars(doubt).values())]
         kind, freedom, dispersion = uncertainty.kind, uncertainty.degrees_of_freedom, None
         if uncertainty.dispersion is not None and math.isfinite(uncertainty.dispersion):
             dispersion = uncertainty.dispersion
         if not all(np.isfinite(one).all() for one in every):
             # Arithmetic overflowed, or rounding hid the curvature: nothing is known, and said so.
             one, none = np.eye(len(names)), np.zeros((len(names),) * 2)
-            params, parts = np.where(np.isfinite(params), params, 0.0), [one, none]
+            params, sampling, privacy = np.where(np.isfinite(params), params, 0.0), one, none
             doubt, freedom, dispersion = Doubt(one, none, none, none), math.inf, None
-        return cls(names, params, *parts, free, has_intercept, freedom, kind, doubt, dispersion)
+        return cls(
+            names,
+            params,
+            sampling,
+            privacy,
+            free,
+            has_intercept,
+            freedom,
+            kind,
+            doubt,
+            dispersion,
+        )
 
     def in_units(self, units: LinearUnits, feature_names: Sequence[str] | None = None) -> Estimates:
         """Map estimates to other units, such as those of the table that was encoded.

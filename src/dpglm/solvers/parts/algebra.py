@@ -29,13 +29,15 @@ def inverted(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
     A covariance that is computed with it is then unknown, and not too small.
     """
     try:
-        inverse = np.linalg.inv(matrix)
+        inverse = np.asarray(np.linalg.inv(matrix), dtype=np.float64)
     except np.linalg.LinAlgError:
         return np.full(matrix.shape, np.nan)
     # Whatever the units of the coefficients are.
     units = np.sqrt(np.abs(np.diag(matrix)))
     error = np.abs(matrix @ inverse - np.eye(len(matrix))) * (units / units[:, np.newaxis])
-    return inverse if error.max() < _MOST_ERROR else np.full(matrix.shape, np.nan)
+    if not error.max() < _MOST_ERROR:
+        return np.full(matrix.shape, np.nan)
+    return inverse
 
 
 def eigen(matrix: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
