@@ -15,6 +15,7 @@ import numpy as np
 __all__ = [
     "check_bool",
     "check_bools",
+    "check_count",
     "check_integer",
     "check_list",
     "check_one_of",
@@ -28,6 +29,9 @@ __all__ = [
 _MOST_BITS = 256
 _SHOWN = 160
 """Characters."""
+
+_LARGEST_COUNT = 2**53
+"""Counts up to this are exact as floating-point numbers."""
 
 
 def in_one_line(value: object) -> str:
@@ -84,6 +88,14 @@ def check_path(name: str, value: Any) -> Path:
     if not isinstance(value, str | os.PathLike) or "\0" in os.fspath(value):
         raise ValueError(f"{name} must be the path of a file, got {in_one_line(value)}")
     return Path(value)
+
+
+def check_count(name: str, value: object) -> int:
+    """Return ``value`` as an int, or raise ValueError unless it is from 1 to the largest count."""
+    count = check_integer(name, value, least=1)
+    if count > _LARGEST_COUNT:
+        raise ValueError(f"{name} must be at most {_LARGEST_COUNT}, got a larger integer")
+    return count
 
 
 def check_real(

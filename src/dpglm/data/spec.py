@@ -7,10 +7,10 @@ import math
 from dataclasses import dataclass
 from typing import Literal, final
 
-from dpglm._validation import check_bools, check_integer, check_one_of, check_real
+from dpglm._validation import check_bools, check_count, check_one_of, check_real
 from dpglm.privacy.adjacency import Unit
 
-__all__ = ["LARGEST", "SMALLEST", "DataSpec", "FloatType", "GroupBound"]
+__all__ = ["LARGEST", "SMALLEST", "DataSpec", "FloatType", "GroupBound", "check_target_bounds"]
 
 SMALLEST, LARGEST = 1e-15, 1e15
 """Range of bounds within which float32 arithmetic neither overflows nor underflows."""
@@ -53,7 +53,7 @@ class GroupBound:
     rows: float
 
     def __post_init__(self) -> None:
-        check_integer("n_groups", self.n_groups, least=1)
+        check_count("n_groups", self.n_groups)
         check_real("rows", self.rows, least=1.0, most=LARGEST)
 
     @classmethod
@@ -129,9 +129,9 @@ class DataSpec:
 
     def __post_init__(self) -> None:
         check_bools(self)
-        check_integer("n_rows", self.n_rows, least=1)
-        check_integer("n_features", self.n_features, least=1)
-        check_integer("n_outputs", self.n_outputs, least=1)
+        check_count("n_rows", self.n_rows)
+        check_count("n_features", self.n_features)
+        check_count("n_outputs", self.n_outputs)
         check_real("row_norm", self.row_norm, least=SMALLEST, most=LARGEST)
         if self.intercept != 0.0:
             check_real("intercept", self.intercept, least=SMALLEST, most=LARGEST)
@@ -144,15 +144,7 @@ class DataSpec:
                 f"target_low must not exceed target_high, got {self.target_low!r} and "
                 f"{self.target_high!r}"
             )
-        finite = [abs(end) for end in (self.target_low, self.target_high) if math.isfinite(end)]
-        width = self.target_high - self.target_low
-        if max(finite, default=0.0) > _LARGEST_TARGET or 0.0 < width < 1.0 / _LARGEST_TARGET:
-            raise ValueError(
-                f"bounds on targets must be at most {_LARGEST_TARGET:g} in magnitude, and equal or "
-                f"at least {1.0 / _LARGEST_TARGET:g} apart, so that squares do not overflow or "
-                f"vanish, got {self.target_low!r} and {self.target_high!r}: give targets in other "
-                "units"
-            )
+        check_target_bounds(self.target_low, self.target_high)
 
     @property
     def unit(self) -> Unit:
@@ -221,3 +213,14 @@ class DataSpec:
     def n_coefficients(self) -> int:
         """Number of entries of the parameter."""
         return self.n_columns * self.n_outputs
+
+
+def check_target_bounds(low: float, high: float) -> None:
+    """Refuse bounds on targets whose squares overflow or vanish; infinite ends are none."""
+    finite = [abs(end) for end in (low, high) if math.isfinite(end)]
+    if max(finite, default=0.0) > _LARGEST_TARGET or 0.0 < high - low < 1.0 / _LARGEST_TARGET:
+        raise ValueError(
+            f"bounds on targets must be at most {_LARGEST_TARGET:g} in magnitude, and equal or "
+            f"at least {1.0 / _LARGEST_TARGET:g} apart, so that squares do not overflow or "
+            f"vanish, got {low!r} and {high!r}: give targets in other units"
+        )

@@ -15,7 +15,7 @@ import numpy as np
 from sklearn.utils import Tags
 
 from dpglm._frames import frames_to_the_user
-from dpglm._validation import check_integer, check_one_of, check_real
+from dpglm._validation import check_count, check_one_of, check_real
 from dpglm.certificate.certificate import PublicFact
 from dpglm.data.collection import Collection
 from dpglm.data.compiled.kernels import COMPILED
@@ -240,7 +240,7 @@ class PrivateEstimator(PrivateFit, own_first=False):
     def _public_number(self, name: str, true: int, facts: PublicFacts, *, is_public: bool) -> int:
         """Return how many rows or groups there are: the declared, else the true number."""
         if getattr(self, name) is not None:
-            declared = check_integer(name, getattr(self, name), least=1)
+            declared = check_count(name, getattr(self, name))
             facts.declared(name, declared)
             return declared
         if is_public:
@@ -268,7 +268,7 @@ class PrivateEstimator(PrivateFit, own_first=False):
     def _max_rows_per_group(self) -> int | None:
         if self.max_rows_per_group is None:
             return None
-        return check_integer("max_rows_per_group", self.max_rows_per_group, least=1)
+        return check_count("max_rows_per_group", self.max_rows_per_group)
 
     def _planned_groups(self, n_rows: int) -> GroupBound | None:
         """Return the bound on groups to plan for; None for rows without groups."""
@@ -276,7 +276,7 @@ class PrivateEstimator(PrivateFit, own_first=False):
             if self.max_rows_per_group is not None:
                 raise ValueError("n_groups must be given to plan for groups before data, got None")
             return None
-        n_groups = check_integer("n_groups", self.n_groups, least=1)
+        n_groups = check_count("n_groups", self.n_groups)
         return GroupBound.typical(n_rows, n_groups, self._max_rows_per_group())
 
     def _in_groups(self, rows: Collection, groups: Any, noise: NoiseSource) -> Collection:
@@ -316,9 +316,12 @@ class PrivateEstimator(PrivateFit, own_first=False):
         return None if self.feature_bounds is None else math.sqrt(n_features)
 
     def _planned_row_norm(self, n_rows: int, n_features: int) -> float:
-        """Check the size of data to plan for; return the row-norm bound."""
-        check_integer("n_rows", n_rows, least=1)
-        check_integer("n_features", n_features, least=1)
+        """Check the size of data to plan for, and who pays; return the row-norm bound."""
+        self._noise(), self._ledger()
+        check_count("n_rows", n_rows)
+        check_count("n_features", n_features)
+        if self.n_rows is not None and self.n_groups is None:
+            self._public_n_rows(n_rows, PublicFacts())
         row_norm = self._declared_row_norm(n_features)
         if row_norm is None:
             raise ValueError(

@@ -11,7 +11,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpglm._validation import check_integer, check_list, check_one_of, check_real
+from dpglm._validation import check_count, check_list, check_one_of, check_real
 from dpglm.certificate.certificate import certify
 from dpglm.certificate.facts import PublicFact, size_facts
 from dpglm.data.groups.limited import LimitedGroups
@@ -248,7 +248,7 @@ def plan_evaluation(
     >>> [(what, round(half, 3)) for what, half in plan.precision()]
     [('a share of rows', 0.001), ('log loss', 0.007), ('Brier score', 0.001)]
     """
-    n_rows = check_integer("n_rows", n_rows, least=1)
+    n_rows = check_count("n_rows", n_rows)
     relation = Adjacency(check_one_of("adjacency", adjacency, tuple(Adjacency)))
     level = check_real("level", level, above=0.0, below=1.0)
     if not isinstance(budget, PrivacyBudget):

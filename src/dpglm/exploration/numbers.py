@@ -88,7 +88,8 @@ def check_quantiles(name: str, values: Sequence[float]) -> tuple[float, float]:
 
 def normal_quantile(level: float) -> float:
     """Return how many standard deviations an interval of a level reaches on either side."""
-    return float(ndtri(0.5 + 0.5 * level))
+    # Never 0, by which half widths could not be divided.
+    return max(float(ndtri(0.5 + 0.5 * level)), 1e-12)
 
 
 def number(

@@ -12,7 +12,7 @@ from typing import Any, final
 from numpy.typing import ArrayLike
 
 from dpglm._html import card
-from dpglm._validation import check_integer, check_one_of, check_real
+from dpglm._validation import check_count, check_one_of, check_real
 from dpglm._words import plain_number
 from dpglm.certificate.certificate import certify
 from dpglm.certificate.facts import PublicFact, schema_facts, size_facts
@@ -299,7 +299,7 @@ def plan_description(
     """
     if not isinstance(schema, Schema):
         schema = Schema.from_dict(schema)
-    n_rows = check_integer("n_rows", n_rows, least=1)
+    n_rows = check_count("n_rows", n_rows)
     relation = Adjacency(check_one_of("adjacency", adjacency, tuple(Adjacency)))
     level = check_real("level", level, above=0.0, below=1.0)
     if not isinstance(budget, PrivacyBudget):

@@ -131,17 +131,32 @@ class Estimates:
             symmetric: NDArray[np.float64] = 0.5 * (full + full.T)
             return symmetric
 
+        names = (*([INTERCEPT] if has_intercept else []), *map(str, feature_names))
+        free = np.asarray(units.matrix @ basis)[order]
+        with np.errstate(all="ignore"):
+            params = units.coefficients(uncertainty.center)[order]
+            sampling, privacy = mapped(uncertainty.sampling), mapped(uncertainty.privacy)
+            doubt = None if uncertainty.doubt is None else uncertainty.doubt.mapped(mapped)
+        every = [params, sampling, privacy, *(() if doubt is None else vars(doubt).values())]
+        kind, freedom, dispersion = uncertainty.kind, uncertainty.degrees_of_freedom, None
+        if uncertainty.dispersion is not None and math.isfinite(uncertainty.dispersion):
+            dispersion = uncertainty.dispersion
+        if not all(np.isfinite(one).all() for one in every):
+            # Arithmetic overflowed, or rounding hid the curvature: nothing is known, and said so.
+            one, none = np.eye(len(names)), np.zeros((len(names),) * 2)
+            params, sampling, privacy = np.where(np.isfinite(params), params, 0.0), one, none
+            doubt, freedom, dispersion = Doubt(one, none, none, none, one), math.inf, None
         return cls(
-            (*([INTERCEPT] if has_intercept else []), *map(str, feature_names)),
-            units.coefficients(uncertainty.center)[order],
-            mapped(uncertainty.sampling),
-            mapped(uncertainty.privacy),
-            np.asarray(units.matrix @ basis)[order],
+            names,
+            params,
+            sampling,
+            privacy,
+            free,
             has_intercept,
-            uncertainty.degrees_of_freedom,
-            uncertainty.kind,
-            None if uncertainty.doubt is None else uncertainty.doubt.mapped(mapped),
-            uncertainty.dispersion,
+            freedom,
+            kind,
+            doubt,
+            dispersion,
             uncertainty.binding,
         )
 

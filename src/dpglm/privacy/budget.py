@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, final
 
 from dpglm._codec import decode, encode
-from dpglm._validation import check_integer, check_real
+from dpglm._validation import check_count, check_real
 from dpglm.privacy import gdp
 
 __all__ = [
@@ -258,7 +258,7 @@ def default_delta(n_rows: int) -> float:
     >>> default_delta(48842), default_delta(100), default_delta(100_000)
     (1e-06, 1e-05, 1e-06)
     """
-    rows = check_integer("n_rows", n_rows, least=1)
+    rows = check_count("n_rows", n_rows)
     # Number of digits of 10 n - 1: the smallest k with 10^k >= 10 n, without rounding.
     exponent = max(5, len(str(10 * rows - 1)))
     return float(f"1e-{exponent}")

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import final
 
-from dpglm._validation import check_integer
+from dpglm._validation import check_count
 
 __all__ = ["Theorem"]
 
@@ -49,7 +49,7 @@ class Theorem:
                 f"name must be a paper and a theorem's number, such as 'arora2022, Theorem 1', got "
                 f"{self.name[:80]!r}"
             )
-        check_integer("n_steps", self.n_steps, least=1)
+        check_count("n_steps", self.n_steps)
 
     def in_words(self, n_steps: int) -> str:
         """Say whether so many steps are enough.

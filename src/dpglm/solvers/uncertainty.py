@@ -13,6 +13,7 @@ from scipy.special import chdtri
 
 from dpglm._codec import Matrix
 from dpglm.problem import Problem, Unconstrained
+from dpglm.solvers.parts.algebra import eigen, inverted
 
 __all__ = ["Binding", "Covariance", "Curvature", "Doubt", "Uncertainty", "check_normal"]
 
@@ -77,7 +78,7 @@ class Curvature:
         order), so that c has a part along it by noise alone, the variance of which is
         ``noise^2 / 2 sum_j <c, q_j>^2 / h_j^2``. What exceeds it is beyond chance.
         """
-        values, directions = np.linalg.eigh(seen)
+        values, directions = eigen(seen)
         beyond_noise = noise * (math.sqrt(2.0 * len(values)) + _DOUBT)
         few = values < values.mean() - beyond_noise
         is_seen = values > _SURE * noise
@@ -133,7 +134,7 @@ class Doubt:
 
         ``noise`` and ``in_variance`` are those of the forms of x of length 1.
         """
-        back = vectors @ np.linalg.inv(curvature.least)
+        back = vectors @ inverted(curvature.least)
         form = back @ back.T
         return cls(
             back @ curvature.least @ back.T,

@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeAlias, final
 from dpglm._codec import Form, Format
 from dpglm._html import card, visible
 from dpglm._json import in_file, load
-from dpglm._validation import check_integer, check_one_of, check_real
+from dpglm._validation import check_count, check_one_of, check_real
 from dpglm._words import plain_number, rounded_up
 from dpglm.certificate.certificate import Certificate
 from dpglm.certificate.facts import PublicFact
@@ -83,7 +83,7 @@ class StudyCertificate:
     def __post_init__(self) -> None:
         check_real("epsilon", self.epsilon, least=0.0)
         check_real("delta", self.delta, least=0.0, below=1.0)
-        check_integer("n_rows", self.n_rows, least=1)
+        check_count("n_rows", self.n_rows)
         if not self.parts:
             raise ValueError("parts must be at least one, got none")
         for name in self.parts:

@@ -9,7 +9,7 @@ from typing import Any, Self, final
 
 from numpy.typing import NDArray
 
-from dpglm._validation import check_integer
+from dpglm._validation import check_count, check_integer
 from dpglm.data.spec import GroupBound
 
 __all__ = ["Persons"]
@@ -35,7 +35,7 @@ class Persons:
     most: int
 
     def __post_init__(self) -> None:
-        check_integer("n_groups", self.n_groups, least=1)
+        check_count("n_groups", self.n_groups)
         check_integer("max_rows_per_group", self.most, least=1)
 
     def of_part(self, n_groups: int) -> Self:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dpglm._codec import line
 from dpglm._json import at
-from dpglm._validation import check_integer, check_real
+from dpglm._validation import check_count, check_real
 from dpglm.data.groups.ids import Groups
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.events import Event, Parallel, SplitByCoins
@@ -67,7 +67,7 @@ class Split:
         ValueError
             If one of the two would be empty.
         """
-        total = check_integer("n_rows", n_rows, least=1)
+        total = check_count("n_rows", n_rows)
         test = round(self.test_share * total)
         if not 0 < test < total:
             raise ValueError(

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from dpglm._codec import line
 from dpglm._json import at
-from dpglm._validation import check_integer, check_list, check_one_of
+from dpglm._validation import check_count, check_list, check_one_of
 from dpglm.ledger.ledger import PrivacyLedger, as_ledger
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import GaussianDP, PrivacyBudget, stated_budget
@@ -113,7 +113,7 @@ class Study:
         check_one_of("adjacency", self.adjacency, tuple(Adjacency))
         check_one_of("purpose", self.purpose, tuple(Purpose))
         if self.n_rows is not None:
-            check_integer("n_rows", self.n_rows, least=1)
+            check_count("n_rows", self.n_rows)
         if self.title is not None:
             with at("title"):
                 line(self.title)
@@ -318,7 +318,7 @@ class Study:
             If nothing was declared, the number of rows is not known, or the budget does not allow
             Gaussian noise.
         """
-        total = check_integer("n_rows", self.n_rows if n_rows is None else n_rows, least=1)
+        total = check_count("n_rows", self.n_rows if n_rows is None else n_rows)
         if self.n_rows not in (None, total):
             raise ValueError(f"n_rows must be that of the study, {self.n_rows}, got {total!r}")
         if not self.parts:

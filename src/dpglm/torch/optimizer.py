@@ -8,7 +8,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm._validation import check_integer
+from dpglm._validation import check_count
 from dpglm.certificate.certificate import Certificate, certify, model_digest
 from dpglm.certificate.facts import PublicFact, size_facts
 from dpglm.data.torch.networks import NetworkRows
@@ -87,7 +87,7 @@ def plan_network(
         solver,
         budget,
         Adjacency(adjacency),
-        n_rows=check_integer("n_rows", n_rows, least=1),
+        n_rows=check_count("n_rows", n_rows),
         n_parameters=RowGradients(network, loss).n_parameters,
         block_size=block_size,
         momentum=momentum,

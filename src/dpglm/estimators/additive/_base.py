@@ -15,7 +15,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from dpglm._all_or_nothing import all_or_nothing
-from dpglm._validation import check_integer
+from dpglm._validation import check_count
 from dpglm.certificate.certificate import certify
 from dpglm.certificate.facts import PublicFact, schema_facts, with_implied
 from dpglm.data.prepare import Matrix
@@ -171,7 +171,7 @@ class AdditiveModel(WithShapes, FittedModel, PrivateFit, own_first=False):
         ValueError
             If a parameter is invalid.
         """
-        n_rows = check_integer("n_rows", n_rows, least=1)
+        n_rows = check_count("n_rows", n_rows)
         linear, _, encoded = self._configured(self._stated_schema(), n_rows)
         return _plan(linear, encoded, n_rows, **options)
 
@@ -187,7 +187,7 @@ class AdditiveModel(WithShapes, FittedModel, PrivateFit, own_first=False):
         -------
         Resolution
         """
-        n_rows = check_integer("n_rows", n_rows, least=1)
+        n_rows = check_count("n_rows", n_rows)
         return self._configured(self._stated_schema(), n_rows)[1]
 
     @all_or_nothing
@@ -242,7 +242,6 @@ class AdditiveModel(WithShapes, FittedModel, PrivateFit, own_first=False):
         n_rows = table.n_rows if self.n_rows is None else self.n_rows
         estimator, resolution, schema = self._configured(schema, n_rows, in_memory=table.in_memory)
         directions = read_directions(self.monotone, schema)
-        self._check_directions(directions, estimator)
         if where is not None and table.in_memory and not isinstance(where, Where):
             where = Where.of(where, X)
             given = (X, y, sample_weight, offset, exposure)
@@ -343,6 +342,7 @@ class AdditiveModel(WithShapes, FittedModel, PrivateFit, own_first=False):
             accepts=accepts if self.inference else None,
         )
         encoded = schema.with_additive(resolution.settings)
+        self._check_directions(read_directions(self.monotone, encoded), linear)
         linear.set_params(
             row_norm=encoded.row_norm,
             solver=self._solver(linear, resolution, in_memory=in_memory),

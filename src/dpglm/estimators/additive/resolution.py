@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, final
 
-from dpglm._validation import check_integer
+from dpglm._validation import check_count, check_integer
 from dpglm.estimators.additive._rule import AMPLE, AS_DECLARED, MOST_FEATURES, Rule
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import ApproximateDP, PrivacyBudget, is_pure
@@ -97,7 +97,7 @@ def resolved(
     """
     for name, value in (("segments", segments), ("pair_segments", pair_segments)):
         if value != "auto":
-            check_integer(name, value, least=1)
+            check_count(name, value)
     mu = _mu(budget) / adjacency.sum_sensitivity(1.0)
     rule = Rule(schema, n_rows, mu, is_squared, interactions, smoothness, pair_segments, accepts)
     if segments == "auto":

@@ -332,6 +332,8 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
             solver = Auto(may_copy=False)
         covariance = self._covariance()
         if covariance is not None:
+            # Weights come where a bound on them is declared, which a plan knows as a fit does.
+            weighted = weighted or self.weight_bound is not None
             check_inference(problem, spec, covariance, weighted=weighted)
             solver = solver.with_inference(covariance)
         if self.callback is not None and not callable(self.callback):
@@ -406,7 +408,8 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         row_norm = self._planned_row_norm(n_rows, n_features)
         groups = self._planned_groups(n_rows)
         spec = self._spec(n_rows, n_features, row_norm, problem, groups=groups, **options)
-        return self._make_plan(spec, problem(spec))
+        weighted = getattr(self, "class_weight", None) is not None
+        return self._make_plan(spec, problem(spec), weighted=weighted)
 
     def _weight_bound(self) -> float:
         """Return the declared bound on the weight of a row, before ``sample_weight``."""

@@ -93,7 +93,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ClassPredictor):
         self,
         n_rows: int,
         n_features: int,
-        n_classes: int = 2,
+        n_classes: int | None = None,
         dtype: str = "float64",
         sparse: bool = False,
     ) -> Plan:
@@ -103,8 +103,8 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ClassPredictor):
         ----------
         n_rows, n_features : int
             Size of the data.
-        n_classes : int, default=2
-            Number of classes, at least 2.
+        n_classes : int, optional
+            Number of classes, at least 2. Default: that of ``classes``, or 2.
         dtype : {"float64", "float32"}, default="float64"
             Type of the matrix that ``fit`` will get.
         sparse : bool, default=False
@@ -121,9 +121,16 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ClassPredictor):
         ValueError
             If a parameter is invalid, or neither ``row_norm`` nor ``feature_bounds`` is given.
         """
+        classes = self._declared_classes()
+        if n_classes is None:
+            n_classes = 2 if classes is None else len(classes)
         check_integer("n_classes", n_classes, least=2)
-        if self.classes is not None:
-            class_factors(self.class_weight, np.unique(np.asarray(self.classes)))
+        if classes is not None:
+            class_factors(self.class_weight, classes)
+            if n_classes != len(classes):
+                raise ValueError(
+                    f"n_classes must be that of classes, {len(classes)}, got {n_classes}"
+                )
         return self._planned(
             n_rows,
             n_features,
@@ -166,23 +173,23 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ClassPredictor):
 
     def _classes_of(self, y: Any, facts: PublicFacts) -> NDArray[Any]:
         """Sorted classes: those declared, or else those in ``y``."""
-        if self.classes is None:
-            classes = different_labels(y)
-            if len(classes) > 1:
-                cure = "Give classes= the list of possible labels."
-                facts.from_data("classes", classes.tolist(), cure)
-        else:
-            classes = np.asarray(self.classes)
-            if classes.ndim != 1 or len(classes) == 0:
-                raise ValueError(f"classes must be a list of labels, got {self.classes!r}")
-            classes = different_labels(classes)
-            facts.declared("classes", classes.tolist())
-        if len(classes) < 2:
-            raise ValueError(
-                f"a classifier needs at least 2 classes, got {len(classes)} class: "
-                f"{classes.tolist()}; if y may lack some, give classes= all possible labels"
-            )
+        declared = self._declared_classes()
+        if declared is not None:
+            facts.declared("classes", declared.tolist())
+            return declared
+        classes = _at_least_two(different_labels(y))
+        cure = "Give classes= the list of possible labels."
+        facts.from_data("classes", classes.tolist(), cure)
         return classes
+
+    def _declared_classes(self) -> NDArray[Any] | None:
+        """Sorted classes that were declared, if they were."""
+        if self.classes is None:
+            return None
+        classes = np.asarray(self.classes)
+        if classes.ndim != 1 or len(classes) == 0:
+            raise ValueError(f"classes must be a list of labels, got {self.classes!r}")
+        return _at_least_two(different_labels(classes))
 
     def _classifies(self) -> bool:
         return True
@@ -226,3 +233,13 @@ def named_loss(loss: Any, names: Callable[[Loss], bool], n_classes: int) -> Loss
     """
     binary = stated_loss(loss, names, (Target.BINARY,), "a binary margin")
     return binary if n_classes == 2 else OneVsRest(binary, n_classes)
+
+
+def _at_least_two(classes: NDArray[Any]) -> NDArray[Any]:
+    """Return the classes of a classifier, or refuse a single one."""
+    if len(classes) < 2:
+        raise ValueError(
+            f"a classifier needs at least 2 classes, got {len(classes)} class: "
+            f"{classes.tolist()}; if y may lack some, give classes= all possible labels"
+        )
+    return classes

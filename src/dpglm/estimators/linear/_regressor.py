@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from dpglm._validation import check_bool, check_real
 from dpglm.data.collection import Collection
 from dpglm.data.prediction import Output, RowPrediction
-from dpglm.data.spec import DataSpec
+from dpglm.data.spec import DataSpec, check_target_bounds
 from dpglm.estimators._predictor import Predictor
 from dpglm.estimators._private import PublicFacts, warn_of_equal_targets
 from dpglm.estimators._sklearn import RegressorMixin
@@ -189,6 +189,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         )
 
     def _targets(self, low: float, high: float) -> BoundedTargets:
+        check_target_bounds(low, high)
         shift, scale = self._standardization(low, high)
         scaled_bounds = (low - shift) / scale, (high - shift) / scale
         return BoundedTargets(

@@ -10,7 +10,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm._validation import check_integer
+from dpglm._validation import check_count
 from dpglm.data.projection import (
     Embedding,
     SparseEmbedding,
@@ -115,7 +115,7 @@ class JohnsonLindenstrauss(Solver):
 
     def __post_init__(self) -> None:
         if self.dimension is not None:
-            check_integer("dimension", self.dimension, least=1)
+            check_count("dimension", self.dimension)
         if not isinstance(self.gradient_descent, Solver):
             raise ValueError(f"gradient_descent must be a Solver, got {self.gradient_descent!r}")
 

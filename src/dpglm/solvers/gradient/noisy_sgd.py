@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import final
 
-from dpglm._validation import check_bools, check_integer, check_real
+from dpglm._validation import check_bools, check_count, check_real
 from dpglm.data.spec import DataSpec
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
@@ -80,7 +80,7 @@ class NoisySGD(Solver):
 
     def __post_init__(self) -> None:
         check_bools(self)
-        check_integer("n_steps", self.n_steps, least=1)
+        check_count("n_steps", self.n_steps)
         if self.sampling_rate is not None:
             check_real("sampling_rate", self.sampling_rate, above=0.0, most=1.0)
         self._with_rate(1.0)

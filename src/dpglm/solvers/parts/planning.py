@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from dpglm._validation import check_integer, check_real
+from dpglm._validation import check_count, check_real
 from dpglm.data.spec import DataSpec
 from dpglm.privacy.accounting.calibrate import calibrate
 from dpglm.privacy.adjacency import Adjacency
@@ -26,7 +26,7 @@ def check_given(settings: object) -> None:
     """Check the fields of a solver with these names; None leaves one open."""
     for name, value in vars(settings).items():
         if name in _COUNTS and value is not None:
-            check_integer(name, value, least=1)
+            check_count(name, value)
         if name in _SIZES and value is not None:
             check_real(name, value, above=0.0)
         if name in _SHARES:

@@ -12,6 +12,7 @@ from dpglm.data.spec import DataSpec
 from dpglm.oracle.row_sums.moments import pack_symmetric, unpack_symmetric
 from dpglm.problem import Problem, Squared
 from dpglm.problem.loss import Loss, Target
+from dpglm.solvers.parts.algebra import eigen
 
 __all__ = ["at_least", "check_likelihood", "constant_model", "steadied"]
 
@@ -78,6 +79,8 @@ def steadied(
     shapes = [np.eye(size), np.outer(v, v), np.outer(level, level)]
     shapes.append(np.outer(v, level) + np.outer(level, v))
     values, span = pack_symmetric(matrix), np.column_stack([pack_symmetric(a) for a in shapes])
+    if not (np.isfinite(values).all() and np.isfinite(span).all()):
+        return np.full(matrix.shape, np.nan)
     left, lengths, _ = np.linalg.svd(span / np.linalg.norm(span, axis=0).clip(1e-300), False)
     left = left[:, lengths > _LEAST_SHARE * lengths[0]]
     regular = left @ (left.T @ values)
@@ -94,8 +97,9 @@ def at_least(matrix: NDArray[np.float64], least: NDArray[np.float64]) -> NDArray
 
     Where it has fallen by much on the way of a step, it is larger on the way back.
     """
-    root = np.linalg.cholesky(least)
-    inverse = np.linalg.inv(root)
+    values, directions = eigen(least)
+    lengths = np.sqrt(np.maximum(values, np.finfo(np.float64).tiny))
+    root, inverse = directions * lengths, (directions / lengths).T
     raised = _raised(inverse @ matrix @ inverse.T, 1.0)
     found: NDArray[np.float64] = root @ raised @ root.T
     return found
@@ -103,6 +107,6 @@ def at_least(matrix: NDArray[np.float64], least: NDArray[np.float64]) -> NDArray
 
 def _raised(matrix: NDArray[np.float64], least: float) -> NDArray[np.float64]:
     """Raise the eigenvalues of a symmetric matrix to at least this."""
-    values, directions = np.linalg.eigh(matrix)
+    values, directions = eigen(matrix)
     raised: NDArray[np.float64] = (directions * np.maximum(values, least)) @ directions.T
     return raised

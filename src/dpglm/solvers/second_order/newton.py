@@ -422,7 +422,7 @@ class NewtonMethod(Method["NewtonState"]):
         shares = np.array([kept_share(float(one), left, size, alike=True) for one in lengths])
         shares *= self._harmless(left)
         along = chances @ (shares * lengths) ** 2 - (chances @ (shares * lengths)) ** 2
-        across = (size - 1) * noise**2 * (chances @ shares**2)
+        across = (size - 1) * np.square(noise) * (chances @ shares**2)
         return math.sqrt(max(along + across, 0.0) / size)
 
     @property
@@ -529,7 +529,9 @@ class NewtonMethod(Method["NewtonState"]):
         noise = self._noise_damped_by(damping, unit / state.curvature)
         d = self.data.n_features
         kept = relative_length(self.finish(state)[:d], w[:d])
-        return np.asarray(basis.inverse.T @ basis.inverse / (kept**2 * (noise**2 + sampling**2)))
+        return np.asarray(
+            basis.inverse.T @ basis.inverse / np.square(kept * math.hypot(noise, sampling))
+        )
 
     def init(self, seed: int) -> NewtonState:
         return NewtonState(0, None, None, self._zero())

@@ -41,6 +41,7 @@ from dpglm.problem import Problem
 from dpglm.problem.loss import Target
 from dpglm.solvers.base import Method, StepInfo
 from dpglm.solvers.noise_covariance import NoiseCovariance
+from dpglm.solvers.parts.algebra import inverted, solved
 from dpglm.solvers.parts.feasible import feasible, n_penalized
 from dpglm.solvers.second_order.likelihood import at_least, constant_model, steadied
 from dpglm.solvers.second_order.newton_raphson_settings import Limits, group_reach
@@ -249,7 +250,7 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         scale = usual_basis_scale(data, self.moments.noise_std)
         held = data.typical_weight * bend
         held += self.problem.regularizer.strong_convexity * scale**2
-        return slope * self._pooled_noise * scale / held
+        return slope * self._pooled_noise * scale / held if held > 0.0 else math.inf
 
     @property
     def needs(self) -> str:
@@ -336,7 +337,6 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
 
     def precision(self, state: NewtonRaphsonState) -> NDArray[np.float64] | None:
         covariance = np.add(*self._covariance(state))
-        # No eigenvalues are found of what overflowed, and what was paid for must be returned.
         if not np.isfinite(covariance).all():
             return None
         return np.asarray(np.linalg.pinv(covariance, hermitian=True))
@@ -352,7 +352,7 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         curved = self._curvature(state)[0]
         if self.inference is not None:
             curved = self._least_curvature(state).least
-        inverse = np.linalg.inv(curved)
+        inverse = inverted(curved)
         if self.inference == "robust":
             assert state.products is not None
             spread = state.products
@@ -407,7 +407,7 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
             return True
         due = self._noise_of_change(state.scores, way, 2.0)
         due += _IMMATERIAL**2 * state.matrix / self.data.n_rows
-        statistic = float(gap @ np.linalg.solve(due, gap))
+        statistic = float(gap @ solved(due, gap))
         return float(chdtrc(len(gap), statistic)) > _HARDLY_CHANCE
 
     def _scale(self, state: NewtonRaphsonState) -> float:
@@ -420,7 +420,7 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
             return None
         assert state.variance is not None
         # Of scores in all directions, as far as a penalty leaves them free.
-        inverse = np.linalg.inv(self._curvature(state)[0])
+        inverse = inverted(self._curvature(state)[0])
         return float(np.vdot(inverse, state.products) / np.vdot(inverse, state.variance))
 
     def init(self, seed: int) -> NewtonRaphsonState:
@@ -447,9 +447,9 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         g = scores.mean_score(of_rows, declared, v)
         pooled = matrix @ v - g
         if not is_final:
-            far = (0.5 * state.moved) ** 2 * (matrix @ matrix)
-            noise = (declared.noise_std * scores.reach / self._n_asked) ** 2
-            pooled = matrix @ v - np.linalg.solve(far + noise * np.eye(columns), far @ g)
+            far = np.square(0.5 * state.moved) * (matrix @ matrix)
+            noise = np.square(declared.noise_std * scores.reach / self._n_asked)
+            pooled = matrix @ v - solved(far + noise * np.eye(columns), far @ g)
         else:
             state = dataclasses.replace(state, visited=(*state.visited, v), found=(*state.found, g))
             if len(state.visited) == self.n_pooled and self.inference is not None:

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm.problem import Problem, Unconstrained
+from dpglm.solvers.parts.algebra import solved
 from dpglm.solvers.parts.feasible import feasible
 from dpglm.solvers.second_order.preconditioner import Basis
 
@@ -37,7 +38,7 @@ def minimize_quadratic(
     if isinstance(matrix, float):
         v = _solved_along(basis.spectrum(penalized), matrix, strength, target)
     else:
-        v = _solved(matrix + strength * basis.products(penalized), target)
+        v = solved(matrix + strength * basis.products(penalized), target)
     w = center + basis.vectors @ v
     if problem.regularizer.smoothness == strength and problem.constraint.contains(
         w[:penalized], 0.0
@@ -79,12 +80,3 @@ def _solved_along(
     values, directions = spectrum
     along: NDArray[np.float64] = (directions.T @ vector).T / (multiple + strength * values)
     return np.asarray(directions @ along.T)
-
-
-def _solved(matrix: NDArray[np.float64], vector: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Solve for v; along directions that rounding hides, which is no reason to fail, v is zero."""
-    try:
-        solution = np.linalg.solve(matrix, vector)
-    except np.linalg.LinAlgError:
-        solution = np.linalg.lstsq(matrix, vector, rcond=None)[0]
-    return np.asarray(solution, dtype=np.float64)

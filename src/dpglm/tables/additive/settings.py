@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
-from dpglm._validation import check_integer, check_real, in_one_line
+from dpglm._validation import check_count, check_real, in_one_line
 
 __all__ = ["MOST_SEGMENTS", "Additive", "pairs_of_columns"]
 
@@ -43,7 +43,7 @@ class Additive:
     def __post_init__(self) -> None:
         for name in ("segments", "pair_segments", "log_segments"):
             count = getattr(self, name)
-            if count is not None and check_integer(name, count, least=1) > MOST_SEGMENTS:
+            if count is not None and check_count(name, count) > MOST_SEGMENTS:
                 raise ValueError(f"{name} must be at most {MOST_SEGMENTS}, got {count!r}")
         reach = check_real("smoothness (reach)", self.reach, least=0.0, most=MOST_REACH)
         object.__setattr__(self, "reach", reach)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.row_sums.score_sums import ScoreSums
 from dpglm.oracle.row_sums.weighted_moments import View
+from dpglm.solvers.parts.algebra import eigen, inverted
 from dpglm.solvers.second_order.least_squares.equations import noise_in_equations
 from dpglm.solvers.second_order.preconditioner import Basis
 from dpglm.solvers.uncertainty import Covariance, Curvature, Doubt, Uncertainty
@@ -40,7 +41,7 @@ def intervals(
         constant[-1] = view.center / data.intercept
     pull = basis.vectors.T @ (penalty * (constant + basis.vectors @ view.v))
     bend = basis.vectors.T @ (penalty[:, np.newaxis] * basis.vectors)
-    values, directions = np.linalg.eigh(sums.matrix + bend)
+    values, directions = eigen(sums.matrix + bend)
     size = len(values)
     least = 0.5 * sums.matrix_noise * math.sqrt(size)
     inverse = (directions / np.maximum(values, least)) @ directions.T
@@ -57,12 +58,12 @@ def intervals(
         relative += (in_variance / variance) ** 2
     else:
         spread, in_spread = sums.products, sums.products_noise
-    seen, along = np.linalg.eigh(spread)
+    seen, along = eigen(spread)
     spread = (along * np.maximum(seen, 0.0)) @ along.T
     noise = noise_in_equations(sums.vector_noise, sums.matrix_noise, step)
     matrix, found = (directions * np.maximum(values, least)) @ directions.T, sums.matrix + bend
     curvature = Curvature.seen_through(matrix, found, sums.matrix_noise)
-    back = basis.vectors @ np.linalg.inv(curvature.least)
+    back = basis.vectors @ inverted(curvature.least)
     sampling, privacy = back @ spread @ back.T, back @ noise @ back.T
     return Uncertainty(
         constant + basis.vectors @ (view.v + step),

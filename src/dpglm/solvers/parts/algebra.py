@@ -1,0 +1,49 @@
+"""Linear algebra that never fails: what was paid for is returned. Post-processing."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["eigen", "inverted", "solved"]
+
+_MOST_ERROR = 0.1
+
+
+def solved(matrix: NDArray[np.float64], vector: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Solve a linear system; along directions that rounding hides, the solution is zero.
+
+    NaN where arithmetic overflowed.
+    """
+    for solve in (np.linalg.solve, lambda a, b: np.linalg.lstsq(a, b, rcond=None)[0]):
+        try:
+            return np.asarray(solve(matrix, vector), dtype=np.float64)
+        except np.linalg.LinAlgError:
+            continue
+    return np.full(vector.shape, np.nan)
+
+
+def inverted(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the inverse of a curvature matrix, or NaN if rounding or overflow hides it.
+
+    A covariance that is computed with it is then unknown, and not too small.
+    """
+    try:
+        inverse = np.asarray(np.linalg.inv(matrix), dtype=np.float64)
+    except np.linalg.LinAlgError:
+        return np.full(matrix.shape, np.nan)
+    # Whatever the units of the coefficients are.
+    units = np.sqrt(np.abs(np.diag(matrix)))
+    error = np.abs(matrix @ inverse - np.eye(len(matrix))) * (units / units[:, np.newaxis])
+    if not error.max() < _MOST_ERROR:
+        return np.full(matrix.shape, np.nan)
+    return inverse
+
+
+def eigen(matrix: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return eigenvalues and eigenvectors of a symmetric matrix, or NaN if it is not finite."""
+    try:
+        values, directions = np.linalg.eigh(matrix)
+    except np.linalg.LinAlgError:
+        return np.full(len(matrix), np.nan), np.full(matrix.shape, np.nan)
+    return values, directions
