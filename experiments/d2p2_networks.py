@@ -290,9 +290,7 @@ def measure(kinds: Sequence[Images], size: Size) -> tuple[Panels, str]:
     return panels, "\n".join(lines)
 
 
-def table_line(
-    name: str, epsilon: float, step: float, found: Sequence[NDArray[np.float64]]
-) -> str:
+def table_line(name: str, epsilon: float, step: float, found: Sequence[NDArray[np.float64]]) -> str:
     """Write one line of the table: last accuracies on each kind of images."""
     cells = [f"{one[-1].mean():.1f} ± {one[-1].std(ddof=1):.1f}" for one in found]
     spent = f"{epsilon:.3g}" if math.isfinite(epsilon) else "none"

@@ -34,6 +34,7 @@ from experiments.measured import DOCS
 
 __all__ = ["PARTS", "main"]
 
+
 @dataclass(frozen=True)
 class Inputs:
     """Where data and pages are, and whether sizes are tiny."""
@@ -74,9 +75,7 @@ PARTS: dict[str, Callable[[Inputs], None]] = {
     "sun2023_tables": lambda inputs: sun2023_tables.main([*inputs.common, *inputs.images]),
     "d2p2": lambda inputs: d2p2.main([*inputs.common, *inputs.mnist]),
     "d2p2_networks": lambda inputs: d2p2_networks.main([*inputs.common, *inputs.images]),
-    "wang2017_gradient_complexity": lambda inputs: wang2017_gradient_complexity.main(
-        inputs.common
-    ),
+    "wang2017_gradient_complexity": lambda inputs: wang2017_gradient_complexity.main(inputs.common),
 }
 
 
