@@ -56,7 +56,8 @@ def excess(w: float) -> float:
 def circulation(clip: float, by_class: bool = False) -> float:
     """Integrate clipped gradients of a softmax loss around a small square (Theorem 5.3).
 
-    A gradient field gives zero. ``by_class`` clips the gradient of each class by itself. The square spans two of the three scores of one row ``x = 1``.
+    A gradient field gives zero. ``by_class`` clips the gradient of each class by itself. The
+    square spans two of the three scores of one row ``x = 1``.
     """
     side, points = 0.2, 2000
     corners = side * np.array([[5, -2], [6, -2], [6, -1], [5, -1], [5, -2]])

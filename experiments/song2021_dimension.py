@@ -2,8 +2,8 @@
 
 ``python -m experiments.song2021_dimension --data FOLDER`` draws
 ``docs/figures/song2021_dimension.svg`` and writes its numbers. FOLDER has Cod-RNA as
-``cod-rna.csv.gz`` of the benchmark splits. ``--generated`` takes generated rows of its shape, prints
-what it finds, and writes nothing.
+``cod-rna.csv.gz`` of the benchmark splits. ``--generated`` takes generated rows of its shape,
+prints what it finds, and writes nothing.
 """
 
 from __future__ import annotations
