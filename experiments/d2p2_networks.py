@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 from dpglm.pictures.drawing import (
     BLUE,
     GREEN,
+    GREY,
     INK,
     ORANGE,
     PURPLE,
@@ -37,7 +39,16 @@ from dpglm.solvers import D2P2, Given
 from experiments.curves import Curve, draw_curve, log_axes, write_csv
 from experiments.d2p2 import epsilon_of
 from experiments.measured import DOCS, put
-from experiments.network_tasks import DELTA, Images, accuracy, four_layers, images, train
+from experiments.network_tasks import (
+    DELTA,
+    Images,
+    accuracy,
+    fashion_images,
+    four_layers,
+    mnist_images,
+    train,
+    train_without_privacy,
+)
 
 __all__ = ["clipping_bias", "main"]
 
@@ -58,6 +69,8 @@ METHODS: Mapping[str, Callable[..., D2P2]] = {
 COLORS = dict(zip(METHODS, (INK, BLUE, GREEN, YELLOW, ORANGE, PURPLE), strict=True))
 MAIN = ("DP-SGD, automatic clipping", "D2P-SGD", "DP2-SGD", "D2P2-SGD")
 PRINTED = "D2P2-SGD, first noise of DP-SGD"
+PLAIN, PLAIN_STEP_SIZES = "SGD, without privacy", (0.5, 1.0)
+"""The baseline that neither clips nor adds noise; its step sizes are not times a clip."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +107,11 @@ class Setting:
     batch: int | None = None
     share: float = SHARE
     noise: tuple[float, ...] | None = None
+
+    @property
+    def step_sizes(self) -> tuple[float, ...]:
+        """Return the step sizes of which the best is taken."""
+        return PLAIN_STEP_SIZES if self.method == PLAIN else STEP_SIZES
 
     def solver(self, size: Size, step: float) -> D2P2:
         """Make the method; smaller batches take more steps, for as many epochs."""
@@ -135,7 +153,7 @@ class Bench:
         if setting not in self.steps:
             found = {
                 step: self._trained(self.development, setting, step, 1000)[-1]
-                for step in STEP_SIZES
+                for step in setting.step_sizes
             }
             self.steps[setting] = max(found, key=lambda step: found[step])
         return self.steps[setting]
@@ -153,14 +171,18 @@ class Bench:
 
     def _trained(self, data: Images, setting: Setting, step: float, seed: int) -> list[float]:
         network = four_layers(self.size.side, "Tanh", seed)
-        solver = setting.solver(self.size, step)
-        marks, curve = set(checkpoints(solver.n_steps or 0)), []
+        n_steps = round(self.size.n_steps * self.size.batch / (setting.batch or self.size.batch))
+        marks, curve = set(checkpoints(n_steps)), []
 
         def watch(count: int) -> None:
             if count in marks:
                 curve.append(accuracy(network, data))
 
-        train(network, data, solver, setting.epsilon, seed, watch, block_size=BLOCK_SIZE)
+        if setting.method == PLAIN:
+            train_without_privacy(network, data, step, n_steps, self.size.rate, seed, watch)
+        else:
+            solver = setting.solver(self.size, step)
+            train(network, data, solver, setting.epsilon, seed, watch, block_size=BLOCK_SIZE)
         return curve
 
 
@@ -237,15 +259,15 @@ def measure(kinds: Sequence[Images], size: Size) -> tuple[Panels, str]:
         "|---|---:|---:|" + "---|" * len(benches),
     ]
     steps, usual = {}, {}
-    for name in (*METHODS, PRINTED):
-        setting = unequal if name == PRINTED else Setting(name)
+    others = {PRINTED: unequal, PLAIN: Setting(PLAIN, math.inf)}
+    for name in (*METHODS, *others):
+        setting = others.get(name) or Setting(name)
         steps[name] = first.chosen(setting)
         found = [bench.scores(setting, steps[name]) for bench in benches]
         for bench, values in zip(benches, found, strict=True):
             panels.setdefault(bench.data.name, []).append(Curve(name, epochs, values))
         usual[name] = found[0][-1]
-        cells = [f"{one[-1].mean():.1f} ± {one[-1].std(ddof=1):.1f}" for one in found]
-        lines.append(f"| {name} | {setting.epsilon:.3g} | {steps[name]:g} | {' | '.join(cells)} |")
+        lines.append(table_line(name, setting.epsilon, steps[name], found))
     panels["privacy loss"] = [constant, faded]
 
     def against(name: str, at: float, settings: Mapping[float, Setting]) -> Curve:
@@ -268,6 +290,13 @@ def measure(kinds: Sequence[Images], size: Size) -> tuple[Panels, str]:
     return panels, "\n".join(lines)
 
 
+def table_line(name: str, epsilon: float, step: float, found: Sequence[NDArray[np.float64]]) -> str:
+    """Write one line of the table: last accuracies on each kind of images."""
+    cells = [f"{one[-1].mean():.1f} ± {one[-1].std(ddof=1):.1f}" for one in found]
+    spent = f"{epsilon:.3g}" if math.isfinite(epsilon) else "none"
+    return f"| {name} | {spent} | {step:g} | {' | '.join(cells)} |"
+
+
 def draw(panels: Panels, size: Size) -> Any:
     """Draw accuracy against epochs, epsilon, batch and columns, and what is printed as equal."""
     from matplotlib.ticker import LogLocator
@@ -285,9 +314,9 @@ def draw(panels: Panels, size: Size) -> Any:
     *kinds, _, _, _, _ = panels
     for place, name in enumerate(kinds):
         for curve in panels[name]:
-            printed = curve.label == PRINTED
-            color = COLORS["D2P2-SGD"] if printed else COLORS[curve.label]
-            draw_curve(axes[place], curve, color, style=":" if printed else "-", marker="")
+            style = ":" if curve.label == PRINTED else "--" if curve.label == PLAIN else "-"
+            color = COLORS.get(curve.label, GREY if curve.label == PLAIN else ORANGE)
+            draw_curve(axes[place], curve, color, style=style, marker="")
         _linear(axes[place], name, "epochs")
     if len(kinds) < 2:
         axes[1].set_axis_off()
@@ -342,6 +371,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--mnist", type=Path, help="folder of MNIST's files; without it, no MNIST")
+    parser.add_argument("--fashion-mnist", type=Path, help="folder of Fashion-MNIST's files")
     parser.add_argument("--docs", type=Path, default=DOCS, help="where to write")
     sizes = parser.add_mutually_exclusive_group()
     sizes.add_argument("--quick", action="store_true", help="tiny sizes, to try the code")
@@ -351,8 +381,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     torch.set_num_threads(options.threads)
     size = QUICK if options.quick else FULL if options.full else MEASURED
     start = time.perf_counter()
-    folders = [None] if options.mnist is None else [None, options.mnist]
-    panels, table = measure([images(folder, size.side) for folder in folders], size)
+    kinds = [fashion_images(options.fashion_mnist, size.side)]
+    if options.mnist is not None:
+        kinds.append(mnist_images(options.mnist, size.side))
+    panels, table = measure(kinds, size)
     page = options.docs / "papers.md"
     put(page, "d2p2 networks", table)
     put(page, "d2p2 clipping bias", bias_table())

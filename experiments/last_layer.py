@@ -24,8 +24,9 @@ from experiments.network_tasks import (
     MOMENTUM,
     Images,
     accuracy,
+    fashion_images,
     four_layers,
-    images,
+    mnist_images,
     papernot,
     train,
 )
@@ -151,13 +152,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--mnist", type=Path, help="folder of MNIST's files, the public images")
+    parser.add_argument("--fashion-mnist", type=Path, help="folder of Fashion-MNIST's files")
     parser.add_argument("--docs", type=Path, default=DOCS, help="where the page is")
     parser.add_argument("--quick", action="store_true", help="2,000 rows each, epsilon 1")
     parser.add_argument("--threads", type=int, default=1, help="of torch")
     options = parser.parse_args(arguments)
     torch.set_num_threads(options.threads)
-    private = images(None, 28)
-    public = None if options.mnist is None else images(options.mnist, 28)
+    private = fashion_images(options.fashion_mnist, 28)
+    public = None if options.mnist is None else mnist_images(options.mnist, 28)
     epochs, epsilons = (SHORT, LONG), EPSILONS
     if options.quick:
         private, epochs, epsilons = private.first(2000), (30,), EPSILONS[:1]

@@ -72,11 +72,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print, and write into the docs."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--mnist", type=Path, required=True, help="folder of MNIST's files")
+    parser.add_argument("--fashion-mnist", type=Path, help="folder of Fashion-MNIST's files")
     parser.add_argument("--only", nargs="*", choices=MAPS, default=list(MAPS), metavar="FEATURES")
     parser.add_argument("--docs", type=Path, default=DOCS, help="where the page is")
     options = parser.parse_args(arguments)
     for key in options.only:
-        data = load_fashion_mnist() if key.startswith("fashion") else load_mnist(options.mnist)
+        fashion = key.startswith("fashion")
+        data = load_fashion_mnist(options.fashion_mnist) if fashion else load_mnist(options.mnist)
         name, make = MAPS[key]
         for line in lines(name, make(), data):
             print(line, flush=True)

@@ -21,10 +21,12 @@ __all__ = [
     "MOMENTUM",
     "Images",
     "accuracy",
+    "fashion_images",
     "four_layers",
-    "images",
+    "mnist_images",
     "papernot",
     "train",
+    "train_without_privacy",
 ]
 
 DELTA = 1e-5
@@ -55,15 +57,23 @@ class Images:
 
 
 @functools.cache
-def images(folder: Path | None, side: int) -> Images:
-    """Load MNIST from a folder, or Fashion-MNIST where none is given; 28 or 14 pixels a side."""
+def fashion_images(folder: Path | None, side: int) -> Images:
+    """Load Fashion-MNIST, by default where Debian puts it; 28 or 14 pixels a side."""
+    return _images("Fashion-MNIST", load_fashion_mnist(folder), side)
+
+
+@functools.cache
+def mnist_images(folder: Path, side: int) -> Images:
+    """Load MNIST from a folder; 28 or 14 pixels a side."""
+    return _images("MNIST", load_mnist(folder), side)
+
+
+def _images(name: str, data: Any, side: int) -> Images:
     import torch
 
-    data = load_fashion_mnist() if folder is None else load_mnist(folder)
     pixels = data.data.reshape(-1, side, 28 // side, side, 28 // side).mean(axis=(2, 4))
     X = torch.from_numpy((pixels / 255.0).astype(np.float32)).unsqueeze(1)
     y = torch.from_numpy(data.target)
-    name = "Fashion-MNIST" if folder is None else "MNIST"
     return Images(name, X[data.train], y[data.train], X[data.test], y[data.test])
 
 
@@ -126,6 +136,31 @@ def train(
         optimizer.step()
         watch(len(optimizer.history))
     return optimizer
+
+
+def train_without_privacy(
+    network: Any,
+    data: Images,
+    step_size: float,
+    n_steps: int,
+    sampling_rate: float,
+    seed: int,
+    watch: Callable[[int], None] = lambda step: None,
+) -> None:
+    """Train a network in place by SGD on Poisson samples, without clipping and without noise."""
+    import torch
+
+    random = torch.Generator().manual_seed(seed)
+    optimizer = torch.optim.SGD(network.parameters(), lr=step_size)
+    for step in range(1, n_steps + 1):
+        drawn = torch.rand(len(data.X), generator=random) < sampling_rate
+        optimizer.zero_grad()
+        losses = torch.nn.functional.cross_entropy(
+            network(data.X[drawn]), data.y[drawn], reduction="sum"
+        )
+        (losses / (sampling_rate * len(data.X))).backward()
+        optimizer.step()
+        watch(step)
 
 
 def papernot(epochs: int, n_rows: int, batch: int = 2048) -> D2P2:

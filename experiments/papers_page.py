@@ -1,8 +1,9 @@
 """All that is measured for the five papers: renews ``docs/papers.md`` and what it links to.
 
 Run with ``make papers`` (an hour of one core), or with ``ARGS=--quick`` (minutes). Quick
-sizes show only that the code runs, so they are written to a temporary folder. Data that are absent
-are left out, and said to be: MNIST and Cod-RNA lie in ``--splits``, Fashion-MNIST where Debian's
+sizes show only that the code runs, so they are written to a temporary folder. A part whose data are
+absent is skipped, and said to be, and what it wrote before stays: ``mnist`` and
+``cod-rna.csv.gz`` lie in ``--splits``, Fashion-MNIST in ``--fashion-mnist`` or where Debian's
 package puts it.
 """
 
@@ -13,6 +14,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from experiments import arora2022_johnson_lindenstrauss as embeddings
@@ -32,44 +34,48 @@ from experiments.measured import DOCS
 
 __all__ = ["PARTS", "main"]
 
-Part = Callable[[Path, Path, bool], None]
-"""Of the folder of data, the folder of pages, and whether sizes are tiny."""
+
+@dataclass(frozen=True)
+class Inputs:
+    """Where data and pages are, and whether sizes are tiny."""
+
+    splits: Path
+    fashion_mnist: Path | None
+    docs: Path
+    quick: bool
+
+    @property
+    def common(self) -> list[str]:
+        """Return the options that every part takes."""
+        return ["--docs", str(self.docs), *(["--quick"] if self.quick else [])]
+
+    @property
+    def mnist(self) -> list[str]:
+        """Return the option for MNIST; only tiny sizes do without it."""
+        folder = self.splits / "mnist"
+        return [] if self.quick and not folder.exists() else ["--mnist", str(folder)]
+
+    @property
+    def images(self) -> list[str]:
+        """Return the options for MNIST and Fashion-MNIST."""
+        fashion = self.fashion_mnist
+        return [*self.mnist, *([] if fashion is None else ["--fashion-mnist", str(fashion)])]
 
 
-def _options(docs: Path, quick: bool) -> list[str]:
-    return ["--docs", str(docs), *(["--quick"] if quick else [])]
-
-
-def _found(flag: str, path: Path) -> list[str]:
-    return [flag, str(path)] if path.exists() else []
-
-
-PARTS: dict[str, Part] = {
-    "song2021_clipping": lambda data, docs, quick: song2021_clipping.main(_options(docs, quick)),
-    "song2021_dimension": lambda data, docs, quick: song2021_dimension.main(
-        [*_options(docs, quick), *_found("--rows", data / "cod-rna.csv.gz")]
+PARTS: dict[str, Callable[[Inputs], None]] = {
+    "song2021_clipping": lambda inputs: song2021_clipping.main(inputs.common),
+    "song2021_dimension": lambda inputs: song2021_dimension.main(
+        [*inputs.common, "--data", str(inputs.splits)]
     ),
-    "wang2017_tables": lambda data, docs, quick: wang2017_tables.main(_options(docs, quick)),
-    "theorem_rates": lambda data, docs, quick: theorem_rates.main(_options(docs, quick)),
-    "rates": lambda data, docs, quick: rates.main(_options(docs, quick)),
-    "arora2022_johnson_lindenstrauss": lambda data, docs, quick: embeddings.main(
-        _options(docs, quick)
-    ),
-    "sun2023_counter_example": lambda data, docs, quick: sun2023_counter_example.main(
-        _options(docs, quick)
-    ),
-    "sun2023_tables": lambda data, docs, quick: sun2023_tables.main(
-        [*_options(docs, quick), *_found("--mnist", data / "mnist")]
-    ),
-    "d2p2": lambda data, docs, quick: d2p2.main(
-        [*_options(docs, quick), *_found("--mnist", data / "mnist")]
-    ),
-    "d2p2_networks": lambda data, docs, quick: d2p2_networks.main(
-        [*_options(docs, quick), *_found("--mnist", data / "mnist")]
-    ),
-    "wang2017_gradient_complexity": lambda data, docs, quick: wang2017_gradient_complexity.main(
-        _options(docs, quick)
-    ),
+    "wang2017_tables": lambda inputs: wang2017_tables.main(inputs.common),
+    "theorem_rates": lambda inputs: theorem_rates.main(inputs.common),
+    "rates": lambda inputs: rates.main(inputs.common),
+    "arora2022_johnson_lindenstrauss": lambda inputs: embeddings.main(inputs.common),
+    "sun2023_counter_example": lambda inputs: sun2023_counter_example.main(inputs.common),
+    "sun2023_tables": lambda inputs: sun2023_tables.main([*inputs.common, *inputs.images]),
+    "d2p2": lambda inputs: d2p2.main([*inputs.common, *inputs.mnist]),
+    "d2p2_networks": lambda inputs: d2p2_networks.main([*inputs.common, *inputs.images]),
+    "wang2017_gradient_complexity": lambda inputs: wang2017_gradient_complexity.main(inputs.common),
 }
 
 
@@ -78,6 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="*", choices=sorted(PARTS), default=list(PARTS))
     parser.add_argument("--splits", type=Path, default=Path("splits"), help="folder of data")
+    parser.add_argument("--fashion-mnist", type=Path, help="folder of Fashion-MNIST's files")
     parser.add_argument(
         "--quick", action="store_true", help="tiny sizes; the docs stay as they are"
     )
@@ -86,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for name in options.only:
             start = time.perf_counter()
             try:
-                PARTS[name](options.splits, docs, options.quick)
+                PARTS[name](Inputs(options.splits, options.fashion_mnist, docs, options.quick))
             except FileNotFoundError as error:
                 print(f"{name}: skipped, {error}", flush=True)
             print(f"{name}: {time.perf_counter() - start:.0f} s", flush=True)

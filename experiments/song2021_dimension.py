@@ -1,9 +1,9 @@
 """Test accuracy against dimension, Gaussian beside L2 noise: song2021, Figure 2.
 
-``python -m experiments.song2021_dimension --rows FILE`` draws
-``docs/figures/song2021_dimension.svg`` and writes its numbers. FILE is Cod-RNA as
-``cod-rna.csv.gz`` of the benchmark splits; without it, generated rows of its shape take its place,
-and the figure says so.
+``python -m experiments.song2021_dimension --data FOLDER`` draws
+``docs/figures/song2021_dimension.svg`` and writes its numbers. FOLDER has Cod-RNA as
+``cod-rna.csv.gz`` of the benchmark splits. ``--generated`` takes generated rows of its shape,
+prints what it finds, and writes nothing.
 """
 
 from __future__ import annotations
@@ -39,16 +39,19 @@ KINDS = {GAUSSIAN: ("gaussian", DELTA), L2: ("l2", DELTA), PURE: ("l2", 0.0)}
 Labelled = tuple[sparse.csr_array, NDArray[np.float64]]
 
 
-def cod_rna(file: Path | None, quick: bool) -> tuple[Labelled, Labelled, Labelled]:
-    """Training, development and test rows of norm 1: columns scaled by public ranges."""
-    if file is None:
+def labelled_rows(folder: Path | None, quick: bool) -> tuple[Labelled, Labelled, Labelled]:
+    """Training, development and test rows of norm 1, generated where there is no folder.
+
+    Columns of Cod-RNA are scaled by public ranges.
+    """
+    if folder is None:
         rng = np.random.default_rng(0)
         X = rng.normal(size=(59_535, 8))
         y = np.where(X @ np.linspace(3.0, -3.0, 8) + rng.logistic(size=len(X)) > 0.0, 1.0, -1.0)
     else:
         from benchmarks.splits import load_cod_rna
 
-        split = load_cod_rna(file.parent)
+        split = load_cod_rna(folder)
         X = np.concatenate([split.X_train, split.X_test]).astype(np.float64)
         y = np.where(np.concatenate([split.y_train, split.y_test]) > 0, 1.0, -1.0)
     order = np.random.default_rng(1).permutation(len(y))[: 3000 if quick else None]
@@ -81,9 +84,9 @@ def accuracy(
     return float(np.mean(np.sign(test[0] @ w[:8] + w[-1]) == test[1]))
 
 
-def measure(file: Path | None, quick: bool) -> list[Curve]:
+def measure(folder: Path | None, quick: bool) -> list[Curve]:
     """Accuracy at each dimension, with the step size that is best on development rows."""
-    train, development, test = cod_rna(file, quick)
+    train, development, test = labelled_rows(folder, quick)
     dimensions, seeds = (DIMENSIONS[:2], 2) if quick else (DIMENSIONS, SEEDS)
     curves = []
     for kind in KINDS:
@@ -105,13 +108,13 @@ def measure(file: Path | None, quick: bool) -> list[Curve]:
     return curves
 
 
-def draw(curves: Sequence[Curve], real: bool) -> Any:
+def draw(curves: Sequence[Curve]) -> Any:
     """Accuracy against the number of columns."""
     figure = new_figure(
         8.5,
         4.6,
         "Empty columns are free, except under L2 noise",
-        f"Test accuracy of DP-SGD on {'Cod-RNA' if real else 'generated rows'} padded with zeros; "
+        "Test accuracy of DP-SGD on Cod-RNA padded with zeros; "
         "epsilon 5, delta 1e-5 or, where said, 0.\n"
         "Lines: mean of seeds; bands: their middle half. Steps chosen on development rows.",
     )
@@ -130,16 +133,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     import matplotlib
 
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=Path, help="cod-rna.csv.gz")
+    rows = parser.add_mutually_exclusive_group(required=True)
+    rows.add_argument("--data", type=Path, help="folder of cod-rna.csv.gz")
+    rows.add_argument("--generated", action="store_true", help="generated rows; nothing is written")
     parser.add_argument("--docs", type=Path, default=DOCS, help="where to write")
     parser.add_argument("--quick", action="store_true", help="few rows and dimensions")
     options = parser.parse_args(arguments)
-    curves = measure(options.rows, options.quick)
+    curves = measure(options.data, options.quick)
+    if options.generated:
+        return
     figures = options.docs / "figures"
     figures.mkdir(parents=True, exist_ok=True)
     write_csv(figures / "song2021_dimension.csv", [("", curves)])
     with matplotlib.rc_context({"svg.hashsalt": "dpglm", "svg.fonttype": "path"}):
-        drawn = draw(curves, options.rows is not None)
+        drawn = draw(curves)
         drawn.savefig(figures / "song2021_dimension.svg", metadata={"Date": None})
 
 

@@ -12,7 +12,7 @@ from scipy.special import ndtr
 
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
-from dpglm.papers import Arora2022Smooth
+from dpglm.papers import Arora2022Lipschitz, Arora2022Smooth
 from dpglm.privacy import Adjacency, ApproximateDP, gdp
 from dpglm.privacy.noise import SeededNoise
 from dpglm.problem import Hinge, L2Ball, Problem, Squared
@@ -249,6 +249,21 @@ def test_noisy_descent_is_above_the_floor_and_near_it():
         excess.append(instance.excess_risk(run(plan, rows, SeededNoise(seed)).w))
         floors.append(instance.floor(0.2, 1e-6))
     assert np.mean(floors) <= np.mean(excess) <= 12 * np.mean(floors)
+
+
+def test_noisy_descent_is_above_the_floor_of_fingerprints():
+    # The instance of song2021, Theorem 3.3.
+    excess, floors = [], []
+    for seed in range(12):
+        instance = fingerprint_labels(400, 12, rank=5, seed=seed)
+        spec = DataSpec(400, 12, sparse=True, target_low=-1.0, target_high=1.0)
+        problem = Problem(Hinge(), constraint=L2Ball(math.sqrt(5.0)))
+        solver = Arora2022Lipschitz(n_steps=200)
+        plan = solver.plan(problem, ApproximateDP(0.2, 1e-6), spec, Adjacency.REPLACE_ONE)
+        rows = prepare_rows(instance.X, instance.y, spec)
+        excess.append(instance.excess_risk(run(plan, rows, SeededNoise(seed)).w))
+        floors.append(instance.floor(0.2, 1e-6))
+    assert 0.0 < np.mean(floors) < np.mean(excess)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import importlib
+import pkgutil
 import re
 from pathlib import Path
 
@@ -12,11 +14,21 @@ from scipy.optimize import brentq
 
 from dpglm.datasets import load_cifar100_features
 from dpglm.problem import L2, L1Ball, Logistic, Problem, Simplex
-from experiments import song2021_clipping, sun2023_tables, theorem_rates, wang2017_tables
+from experiments import (
+    papers_page,
+    song2021_clipping,
+    song2021_dimension,
+    sun2023_tables,
+    theorem_rates,
+    wang2017_tables,
+)
 from experiments.measured import put, spread
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 PAGE = (DOCS / "papers.md").read_text()
+
+PACKAGES = ("papers", "solvers", "problem", "privacy", "preprocessing", "datasets", "torch")
+PACKAGES += ("selection", "privacy.events", "privacy.noise")
 
 # Numbered statements, algorithms, tables and figures of each paper.
 ITEMS = {
@@ -53,6 +65,20 @@ def section(paper):
     return PAGE[start.end() :].split("\n## ")[0]
 
 
+def exists(name):
+    """Return whether a name is public in dpglm, or a dotted name leads to something."""
+    if not name.startswith(("dpglm.", "experiments.")):
+        homes = ("dpglm", *(f"dpglm.{one}" for one in PACKAGES))
+        first = name.partition(".")[0]
+        home = next((one for one in homes if hasattr(importlib.import_module(one), first)), "")
+        name = f"{home}.{name}"
+    try:
+        pkgutil.resolve_name(name)
+    except (ImportError, AttributeError, ValueError):
+        return False
+    return True
+
+
 class TestPage:
     @pytest.mark.parametrize("paper", ITEMS)
     def test_every_item_has_a_line(self, paper):
@@ -64,6 +90,17 @@ class TestPage:
             lines = [line.split("|") for line in table.splitlines()[2:]]
             verdicts = {line[1].strip(): line[5].strip() for line in lines}
             assert [item for item, said in verdicts.items() if not said or "open" in said] == []
+
+    def test_names_in_dpglm_exist(self):
+        missing = []
+        for paper in ITEMS:
+            table = section(paper).split("| item |")[1].split("\n\n")[0]
+            for line in table.splitlines()[2:]:
+                names = re.findall(r"`([A-Za-z_][\w.]*)(?:\([^`]*\))?`", line.split("|")[3])
+                missing += [name for name in names if not exists(name)]
+        assert set(missing) - {"sqrt"} == set()
+        assert not exists("GeneralizedExponential")
+        assert not exists("Constraint.width")
 
     def test_every_place_is_filled(self):
         pages = [
@@ -100,6 +137,27 @@ class TestPage:
         assert spread([1.0, 2.0, 3.0], 1) == "2.0 ± 1.0"
 
 
+class TestDimension:
+    def test_rows_must_be_named(self, tmp_path, capsys):
+        for given in ([], ["--data", str(tmp_path), "--generated"]):
+            with pytest.raises(SystemExit):
+                song2021_dimension.main([*given, "--docs", str(tmp_path)])
+        assert "--data" in capsys.readouterr().err
+        with pytest.raises(FileNotFoundError, match="cod-rna"):
+            song2021_dimension.main(["--data", str(tmp_path), "--docs", str(tmp_path)])
+
+    def test_generated_rows_write_nothing(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(song2021_dimension, "measure", lambda folder, quick: [])
+        song2021_dimension.main(["--generated", "--docs", str(tmp_path)])
+        assert list(tmp_path.iterdir()) == []
+
+    def test_whole_page_never_leaves_data_out_silently(self, tmp_path):
+        inputs = papers_page.Inputs(tmp_path, tmp_path, tmp_path, quick=False)
+        for name in ("song2021_dimension", "sun2023_tables", "d2p2_networks"):
+            with pytest.raises(FileNotFoundError):
+                papers_page.PARTS[name](inputs)
+
+
 class TestClipping:
     @pytest.mark.parametrize("clip", song2021_clipping.CLIPS)
     def test_the_minimum_is_where_clipped_slopes_balance(self, clip):
@@ -113,7 +171,9 @@ class TestClipping:
 
     def test_only_clipped_gradients_circulate(self):
         assert abs(song2021_clipping.circulation(2.0)) < 1e-9
+        assert abs(song2021_clipping.circulation(2.0, by_class=True)) < 1e-9
         assert abs(song2021_clipping.circulation(0.5)) > 1e-4
+        assert abs(song2021_clipping.circulation(0.5, by_class=True)) > 1e-4
 
 
 class TestReferences:

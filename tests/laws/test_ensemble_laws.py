@@ -120,14 +120,14 @@ class TestTheLaw:
         assert {"AdaBoostClassifier", "BaggingClassifier", "VotingRegressor"} <= set(META)
 
     @pytest.mark.parametrize("name", ["AdaBoostClassifier", "BaggingClassifier"])
-    def test_ensembles_seed_their_members(self, name):
+    def test_pitfall_31_ensembles_seed_their_members(self, name):
         model = dpglm.LogisticRegression(row_norm=2.0, classes=[0, 1])
         seen, categories = watched_fit(*META[name], model)
         assert len(seen) > 1
         assert not any(one.is_private for one in seen)
         assert {SeededNoiseWarning, UnpaidReleaseWarning} <= categories
 
-    def test_law_catches_a_missing_seed_warning(self):
+    def test_pitfall_31_law_catches_a_missing_seed_warning(self):
         model = dpglm.LogisticRegression(row_norm=2.0, classes=[0, 1])
         with mock.patch("dpglm.estimators._private.warn_of_seed"):
             fit = watched_fit(*META["BaggingClassifier"], model)

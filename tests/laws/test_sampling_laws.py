@@ -138,7 +138,7 @@ def test_groups_leave_others_untouched(dtype):
         assert_others_are_untouched(sum_of(view, Logistic(), w, bound=0.5), len(starts) - 1)
 
 
-def test_compacted_batches_would_touch_others():
+def test_pitfall_32_compacted_batches_touch_others():
     """The planted bug: rows of a sample summed as rows of a full batch are."""
     rows, w = made("C", "float32")
 
@@ -226,7 +226,7 @@ def test_networks_alone_leave_others_untouched():
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
-def test_rows_moved_together_would_touch_others(dropout):
+def test_pitfall_32_rows_moved_together_touch_others(dropout):
     """The planted bug: a drawn row's slot, mask and rounding follow from who else was drawn."""
 
     def together(places, slots, groups):

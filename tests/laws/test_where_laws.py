@@ -225,7 +225,7 @@ def test_models_are_evaluated_where_rows_count():
     assert found.auc > 0.7
 
 
-def test_a_table_of_chosen_rows_would_publish_their_number():
+def test_pitfall_33_a_table_of_chosen_rows_publishes_n():
     """The certificate says that such a number is public only without a private condition."""
     make, y = MODELS["logistic"]
     fact = make().fit(X[WHERE], y[WHERE]).privacy_

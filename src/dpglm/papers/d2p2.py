@@ -35,7 +35,8 @@ def d2p2_theorems(
     Notes
     -----
     The theorems hold for every K; the batch that they ask for, ``sigma^2 / xi^2``, depends on the
-    rows. Fading noise makes their bound larger, not smaller (docs/errata.md).
+    rows. Fading noise makes their bound larger, not smaller, and Theorem 2's has a term that is
+    infinite on an unbounded set (docs/errata.md).
 
     Privacy: that of ``D2P2``.
 

@@ -109,7 +109,7 @@ class GeneralizedExponentialMechanism(_Choice[BoundedScores]):
 
     References
     ----------
-    Raskhodnikova and Smith, FOCS 2016, section 4, as corrected in docs/errata.md.
+    Raskhodnikova and Smith, FOCS 2016, section 4; ``generalized_scores`` has the formula.
     """
 
     algorithm = "generalised exponential mechanism"
