@@ -78,6 +78,7 @@ def test_no_compiler_is_advised_where_none_helps(no_compiler, monkeypatch):
 def test_it_can_be_silenced_as_it_says(no_compiler):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        warnings.simplefilter("ignore", dpglm.SeededNoiseWarning)
         warnings.simplefilter("ignore", dpglm.SlowSumsWarning)
         model().fit(*rows())
 

@@ -25,7 +25,8 @@ TEXTS = {
     | _COLUMNS
     | _BESIDE,
     "ledger create": {"data", "fingerprint", "delta"},
-    "plan": {"settings", "delta"} | _COLUMNS,
+    "plan": {"target", "settings", "delta", "groups", "exposure", "exposure_bounds", "trials"}
+    | _COLUMNS,
     "predict": {"keep", "exposure", "offset"},
     "schema": {"target"},
 }
@@ -33,6 +34,7 @@ TEXTS = {
 REQUIRED = {
     "--epsilon": "1",
     "--delta": "1e-6",
+    "--public-rows": "10",
     "--rows": "10",
     "--target": "y",
     "--data": "people",

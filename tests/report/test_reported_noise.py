@@ -11,7 +11,6 @@ from dpglm import (
     PoissonRegressor,
     PrivatePipeline,
     Ridge,
-    RidgeClassifier,
 )
 from dpglm.preprocessing import SchemaEncoder
 from dpglm.report.coefficients import coefficient_table
@@ -40,7 +39,6 @@ MODELS = {
     "gamma": GammaRegressor(alpha=0.0, target_bounds=(0.001, 50.0)),
     "linear": LinearRegression(**REAL),
     "ridge": Ridge(**REAL),
-    "codes": RidgeClassifier(classes=[0, 1, 2], solver="sufficient_statistics"),
 }
 RUNS = 15
 
@@ -59,7 +57,7 @@ def table(n=5000):
 
 
 def targets(name, z, rng):
-    if name in ("softmax", "codes"):
+    if name == "softmax":
         return (np.stack([0 * z, z, -z], axis=1) + rng.gumbel(size=(len(z), 3))).argmax(axis=1)
     if name.startswith("logistic"):
         return (rng.random(len(z)) < special.expit(z)).astype(int)

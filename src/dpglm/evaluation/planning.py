@@ -246,7 +246,7 @@ def plan_evaluation(
     >>> from dpglm.privacy import GaussianDP
     >>> plan = plan_evaluation(BinaryTask((0, 1)), 16000, GaussianDP(0.25))
     >>> [(what, round(half, 3)) for what, half in plan.precision()]
-    [('a share of rows', 0.001), ('log loss', 0.007), ('Brier score', 0.001)]
+    [('a share of rows', 0.001), ('log loss', 0.007), ..., ('mean prediction', 0.001)]
     """
     n_rows = check_count("n_rows", n_rows)
     relation = Adjacency(check_one_of("adjacency", adjacency, tuple(Adjacency)))

@@ -63,6 +63,9 @@ class _Csv(TableFormat):
     def storage_types(self, path: Path | io.BytesIO) -> tuple[tuple[str, StorageType], ...]:
         import pyarrow as pa
 
+        if isinstance(path, io.BytesIO):
+            # A copy, as the stream below closes what it reads.
+            path = io.BytesIO(path.getvalue())
         # Undecodable bytes further down must not matter: the header alone decides.
         with (
             pa.input_stream(path) as raw,
