@@ -58,7 +58,8 @@ def rows(kind, n=3000):
     return table, rng.poisson(np.exp(z)) + (0.5 if isinstance(kind, GammaRegressor) else 0)
 
 
-@pytest.mark.parametrize("epsilon", [1.0, 1e5])
+# Noise makes a known effect unknown once in some hundred fits: this noise does not.
+@pytest.mark.parametrize("epsilon", [1.0, 3e4])
 @pytest.mark.parametrize("name", LOSSES)
 def test_whether_a_column_matters_has_one_answer_whatever_effects_are_compared_to(name, epsilon):
     kind = LOSSES[name]

@@ -157,6 +157,9 @@ def changed(values: Any, place: Any, value: Any, dtype: Any = None) -> Any:
     return values
 
 
+_DATES = "must not hold dates|X must have two dimensions of real numbers"
+
+
 def dates(values: Any) -> Any:
     return (1000 * values).astype(int).astype("datetime64[ms]")
 
@@ -225,11 +228,11 @@ ANY_TARGET: dict[str, tuple[Change, str | None]] = {
         lambda X, y, w: (X, y, w[:, np.newaxis]),
         r"sample_weight must have shape \(12,\), got shape \(12, 1\)",
     ),
-    "dates in X": (lambda X, y, w: (dates(X), y, w), "must not hold dates"),
-    "durations in X": (lambda X, y, w: (dates(X) - dates(X[:1]), y, w), "must not hold dates"),
+    "dates in X": (lambda X, y, w: (dates(X), y, w), _DATES),
+    "durations in X": (lambda X, y, w: (dates(X) - dates(X[:1]), y, w), _DATES),
     "dates as objects in X": (
         lambda X, y, w: (changed(X, (7, 1), datetime.date(2020, 1, 1), object), y, w),
-        "must not hold dates|X must have two dimensions of real numbers",
+        _DATES,
     ),
     "durations as objects in X": (
         lambda X, y, w: (changed(X, (7, 1), np.timedelta64(1, "D"), object), y, w),

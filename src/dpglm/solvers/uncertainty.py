@@ -31,6 +31,8 @@ _SURE = 2.0
 # How likely noise alone gives a combination a part in hidden directions that counts, and the least
 # that is left of curvature.
 _BY_CHANCE, _LEAST_LEFT = 1e-3, 1e-3
+# The square of a part that rounding may leave, relative to the square of all.
+_ROUNDING = 1e-12
 
 
 @final
@@ -92,7 +94,8 @@ class Curvature:
             return cls(found, np.zeros_like(seen))
         by_noise = 0.5 * noise**2 * float(chdtri(hidden.sum(), _BY_CHANCE))
         gaps = np.maximum(values - values[hidden].max(), _DOUBT * noise)
-        forms = np.where(hidden, 1.0, -by_noise / gaps**2)
+        others_by_noise = np.maximum(by_noise / gaps**2, _ROUNDING)
+        forms = np.where(hidden, 1.0, -others_by_noise)
         return cls(found, (directions * forms) @ directions.T)
 
 
