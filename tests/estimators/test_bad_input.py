@@ -475,6 +475,9 @@ def test_targets_outside_their_bounds_are_clipped_to_them(estimator):
 @pytest.mark.parametrize("bounds", [(1.0, 1.0), (0.0, 0.0), (0.0, 1e-90), (0.0, 1e90)], ids=str)
 def test_strange_but_valid_target_bounds(estimator, bounds):
     X, y = data(of=estimator)
+    if bounds[1] == 1e-90 and isinstance(estimator, IN_OWN_UNITS):
+        refused(declared(estimator, target_bounds=bounds), X, y, "clip must be")
+        return
     bounds = admitted_bounds(estimator, bounds)
     model = declared(estimator, target_bounds=bounds).fit(X, y)
     assert np.isfinite(model.coef_).all()
