@@ -154,7 +154,7 @@ def test_every_command_is_tried():
 @pytest.mark.parametrize(
     "name", [pytest.param(one, marks=pytest.mark.slow) if one in _SLOW else one for one in WRITING]
 )
-def test_output_that_cannot_be_printed_is_no_failure(prepared, name, out):
+def test_pitfall_37_unprinted_output_is_no_failure(prepared, name, out):
     arguments, written = WRITING[name]
     code, said = in_a_process(arguments, out)
     assert code == 0, said
@@ -197,7 +197,7 @@ def test_a_paid_result_that_cannot_be_printed_is_kept(prepared, arguments, out):
 
 
 @pytest.mark.parametrize("name", ["describe", "evaluate", "fit", "study"])
-def test_a_full_disk_is_found_before_anything_is_spent(prepared, listing, name):
+def test_pitfall_37_full_disk_is_found_before_spending(prepared, listing, name):
     before = listing(prepared)
 
     def with_little_room():

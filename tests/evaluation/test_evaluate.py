@@ -169,7 +169,7 @@ SHAPES = [one.name for one in shapes()]
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_scores_of_any_scale_are_within_their_interval(name):
+def test_pitfall_36_scores_of_any_scale_are_covered(name):
     population, n_rows = shape_of(name), 16_000
     plan = plan_evaluation(population.task, n_rows, ApproximateDP(1.0, 1e-5), level=0.999)
     predictions, y = population.sample(n_rows, np.random.default_rng(0))

@@ -71,7 +71,7 @@ IN_MEMORY: dict[str, Callable[[list[str]], Any]] = {
 @pytest.mark.filterwarnings("ignore::dpglm.NearIdsWarning")
 @pytest.mark.parametrize("container", IN_MEMORY)
 @pytest.mark.parametrize("kind", [*ALIKE, *APART])
-def test_ids_that_spell_one_person_are_one_group(container, kind):
+def test_pitfall_35_ids_of_one_person_are_one_group(container, kind):
     texts = list((ALIKE | APART)[kind])
     found = Groups.of(IN_MEMORY[container]([*texts, "other"]), len(texts) + 1)
     assert found.n_groups == (2 if kind in ALIKE else len(texts) + 1)
@@ -138,11 +138,11 @@ def test_ids_that_differ_otherwise_are_not_warned_about(ids, recwarn):
     assert not [one for one in recwarn if issubclass(one.category, NearIdsWarning)]
 
 
-def test_law_notices_ids_compared_as_raw_text(monkeypatch):
+def test_pitfall_35_ids_compared_as_raw_text_are_found(monkeypatch):
     monkeypatch.setattr(ids_module, "normal", str)
     for kind in ("blanks", "composed letters"):
         with pytest.raises(AssertionError):
-            test_ids_that_spell_one_person_are_one_group("pandas", kind)
+            test_pitfall_35_ids_of_one_person_are_one_group("pandas", kind)
 
 
 NFC, NFD = (unicodedata.normalize(form, "größe") for form in ("NFC", "NFD"))

@@ -207,7 +207,7 @@ HIDDEN = (
 )
 
 
-def test_folders_are_read_without_what_is_hidden_in_them(tmp_path):
+def test_pitfall_34_hidden_folders_hold_no_rows(tmp_path):
     """A row counts once: what notebooks, jobs and file managers keep is left out at any depth."""
     folder = tmp_path / ".home" / "_data"
     for place, name in enumerate(("part.parquet", "deep/part.parquet", *HIDDEN)):
