@@ -89,6 +89,7 @@ def epsilon_of_guesses(
         then the first step above the true epsilon has such a p-value, and the mechanism is
         (that step, delta)-DP.
     """
+    check_integer("canaries", canaries, least=1)
     level = 1.0 - check_real("confidence", confidence, above=0.0, below=1.0)
     low = 0
     while low < _STEPS.size:
