@@ -91,6 +91,8 @@ def predictions_of(
     given = {"offset": offset, "exposure": exposure}
     given = {name: one for name, one in given.items() if one is not None}
     if classes is None:
+        if not hasattr(model, "predict"):
+            raise ValueError(f"model must have predict, got {in_one_line(model)}")
         predicted = _in_memory(model.predict(X, **given))
         return predicted if _labels(model) is None else np.clip(predicted, 0.0, 1.0)
     if given:

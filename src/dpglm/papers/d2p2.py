@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from dpglm._validation import check_integer
 from dpglm.solvers.gradient.d2p2 import D2P2
 from dpglm.solvers.parts.outputs import RandomIterate, UniformAverage
 from dpglm.solvers.parts.schedules import MOST_LEVELS
@@ -50,6 +51,7 @@ def d2p2_theorems(
     >>> d2p2_theorems(100, 2.0).step_size
     0.2
     """
+    check_integer("n_steps", n_steps, least=1)
     return D2P2(
         n_steps=n_steps,
         step_size=base_step / math.sqrt(n_steps),

@@ -226,10 +226,10 @@ def save_model(estimator: Any, path: str | os.PathLike[str], schema: Schema | No
     from dpglm.estimators.additive.models import AdditiveClassifier, AdditiveRegressor
     from dpglm.estimators.composed.pipeline import PrivatePipeline
 
-    if type(estimator) is Pipeline:
+    if type(estimator) is Pipeline or not hasattr(estimator, "fit"):
         raise ValueError(
             "estimator must be a linear model of dpglm or a PrivatePipeline, as a model file holds "
-            "no other steps and its certificate pays for none, got a Pipeline of scikit-learn"
+            f"no other steps and its certificate pays for none, got a {type(estimator).__name__}"
         )
     check_is_fitted(estimator, "privacy_")
     if isinstance(estimator, PrivatePipeline | AdditiveClassifier | AdditiveRegressor):
