@@ -37,6 +37,7 @@ from dpglm import (
     RidgeClassifier,
 )
 from dpglm.data.groups.rows import GroupedRows
+from dpglm.estimators import _family
 from dpglm.estimators.composed import transformer
 from dpglm.estimators.linear import _base
 from dpglm.evaluation import planning as evaluations
@@ -224,11 +225,15 @@ def _through(
     earlier: Transcript | None = None,
     erase: bool = False,
 ) -> tuple[Transcript, str]:
-    """Send a table through a door; return what was asked, and all that is public of the rest."""
+    """Send a table through a door; return what was asked, and all that is public of the rest.
+
+    Neither run knows of the other, so warnings of repeated fits are those of a new process.
+    """
     place = {"missing": world.n_units - 1, "n": world.n_units}
     with (
         listening(earlier, **place) as seen,
         erasing() if erase else contextlib.nullcontext(),
+        mock.patch.object(_family, "_FITS", type(_family._FITS)()),
         warnings.catch_warnings(record=True) as told,
     ):
         warnings.simplefilter("always")
