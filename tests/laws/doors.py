@@ -298,9 +298,9 @@ NUMBERS = {"target_bounds": (0, 3)}
 
 def _solvers() -> Iterator[tuple[str, Any]]:
     for name in SOLVERS:
-        if name in ("prototypes", "sufficient_statistics"):
+        if name == "prototypes":
             yield name, _fit(RidgeClassifier, "kind", solver=name, **KINDS)
-        elif name in ("svrg", "frank_wolfe", "output_perturbation"):
+        elif name in ("sufficient_statistics", "svrg", "frank_wolfe", "output_perturbation"):
             yield name, _fit(LinearRegression, "size", solver=name, **NUMBERS)
         else:
             solver = FEWER.get(name, name)

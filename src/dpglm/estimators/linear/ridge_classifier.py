@@ -25,7 +25,6 @@ class RidgeClassifier(PrivateClassifier):
     the sparsemax loss (``dpglm.problem.Sparsemax``) takes the place of the squares: it is the same
     where scores lie between codes, and a row whose scores are beyond its code, surely of its class,
     pulls at nothing. So slopes are bounded, and come from rows between two classes.
-    ``solver="sufficient_statistics"`` minimises the squares for several classes, too.
 
     Scores rank the classes; they are no probabilities. Noise does not grow with the number of
     classes, as for softmax.
