@@ -143,7 +143,7 @@ def true_number():
 
 
 def no_factor_of_two():
-    return mock.patch.object(Adjacency, "sum_sensitivity", lambda self, bound: bound)
+    return mock.patch.object(Adjacency, "sum_sensitivity", lambda self, bound, diameter=2.0: bound)
 
 
 def weights_not_clipped():
