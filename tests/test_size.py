@@ -1,0 +1,33 @@
+"""The package does not grow unseen: raise a limit only with a reason in the commit."""
+
+import pytest
+
+from benchmarks.size import counts
+
+LIMITS = {
+    "files": 514,
+    "classes": 699,
+    "abstract classes": 70,
+    "lines": 81_300,
+    "code lines": 49_500,
+}
+
+
+@pytest.mark.parametrize("what", LIMITS)
+def test_package_stays_within_its_size(what):
+    assert counts()[what] <= LIMITS[what]
+
+
+def test_counts_of_a_known_file(tmp_path):
+    (tmp_path / "one.py").write_text(
+        '"""Title."""\n\nimport abc  # a comment\n\n# Another.\n\n\n'
+        'class One(abc.ABC):\n    """Text\n    of two lines."""\n\n'
+        '    @abc.abstractmethod\n    def act(self):\n        return """a\nb"""\n'
+    )
+    assert counts(tmp_path) == {
+        "files": 1,
+        "classes": 1,
+        "abstract classes": 1,
+        "lines": 15,
+        "code lines": 6,
+    }
