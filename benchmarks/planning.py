@@ -29,7 +29,7 @@ _GAUSSIAN, _OTHER = 50.0, 2000.0
 _MEMORY = 500.0
 
 _PROGRAM = """
-import json, resource, sys, time
+import json, pathlib, sys, time
 from dpglm.data.spec import DataSpec
 from dpglm.preprocessing import Center, Scale
 from dpglm.privacy import Adjacency, ApproximateDP, spent
@@ -59,7 +59,9 @@ for relation in json.loads(sys.argv[4]):
         planned.append(1e3 * (time.process_time() - start))
         if epsilon == 1.0:
             claims.append((plan.event, adjacency, budget))
-memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+# Not ru_maxrss, which a process inherits from the one that started it.
+status = pathlib.Path("/proc/self/status").read_text().split("VmHWM:")[1]
+memory = int(status.split()[0]) / 1024
 for event, adjacency, budget in claims:
     claim = spent(event, adjacency, budget)
     start = time.process_time()

@@ -364,8 +364,10 @@ def test_budgets_too_small_for_intervals_are_refused_before_anything_is_spent(tm
 
 def test_weighted_rows_have_robust_intervals_only():
     X, y = rows()
-    model = fitted(weight_bound=1.0)
     weights = np.linspace(0.1, 1.0, len(X))
+    with pytest.raises(ValueError, match="without weights"):
+        fitted(weight_bound=1.0)
+    model = fitted().set_params(weight_bound=1.0)
     with pytest.raises(ValueError, match="without weights"):
         model.fit(X, y, weights)
     assert model.set_params(inference="robust").fit(X, y, weights).inference_.kind == "robust"
