@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from dpglm.estimators import _family
 from dpglm.estimators._private import warn_of_slow_sums
 from dpglm.exceptions import SlowSumsWarning
 from tests.fits import binary, last_iterate, multinomial, regression, sampled
@@ -51,3 +52,9 @@ def _sums_that_are_not_compiled_were_warned_of():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SlowSumsWarning)
         warn_of_slow_sums()
+
+
+@pytest.fixture(autouse=True)
+def _no_rows_were_fitted_before(monkeypatch):
+    """Whether a fit warns of earlier ones must not depend on the order of tests."""
+    monkeypatch.setattr(_family, "_FITS", type(_family._FITS)())

@@ -42,11 +42,6 @@ def model(**settings):
     return LogisticRegression(**given | settings)
 
 
-@pytest.fixture(autouse=True)
-def _nothing_was_fitted_before(monkeypatch):
-    monkeypatch.setattr(_family, "_FITS", type(_family._FITS)())
-
-
 def heard(act):
     """Return the warnings about unpaid releases that an action causes."""
     with warnings.catch_warnings(record=True) as caught:

@@ -352,7 +352,7 @@ def test_what_is_the_pipeline_s_to_say_is_refused_from_the_estimator(name, their
 def test_the_row_norm_of_the_last_transformer_is_used_where_none_is_declared():
     X, y = rows()
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("error", PublicInformationWarning)
         model = pipeline(Normalizer(), Center(), estimator=classifier(row_norm=None)).fit(X, y)
         plain = pipeline(Normalizer(), estimator=classifier(row_norm=0.9)).fit(X, y)
     assert model.solution_.plan.data.row_norm == 1.0
