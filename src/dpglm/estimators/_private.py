@@ -414,12 +414,11 @@ def warn_of_silence(solution: Solution) -> None:
         found = "No released sum stands out of its noise"
     else:
         return
-    warnings.warn(
+    warn_after_release(
         f"{found}, which leaves open whether any row has a weight above 0. If none has, the model "
         "does not tell anything about the rows. A larger budget, or more rows of weight above 0, "
         "would help.",
         LowSignalWarning,
-        stacklevel=frames_to_the_user(),
     )
 
 
